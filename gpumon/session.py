@@ -111,8 +111,7 @@ def _exporters(config: Config, options: Options) -> list[Source]:
 def _alerting(config: Config) -> tuple[AlertCommands, Alerts]:
     """Who runs the commands of alerts, and the alerts of the config."""
     from gpumon.outputs.alert_commands import AlertCommands
-    from gpumon.triage.alerts import AlertRule, Alerts
-    from gpumon.triage.condition import parse
+    from gpumon.triage.alerts import AlertRule, Alerts, parse
 
     rules = (
         AlertRule(

@@ -228,9 +228,7 @@ def _differs(before: Taken, now: Taken) -> bool:
     """Whether something happened; of what its own gpumon worked out events are not known, but verdicts are."""
     if now.snapshot.events:
         return True
-    said = (
-        {(verdict.key, verdict.family, verdict.limit) for verdict in one.snapshot.verdicts} for one in (before, now)
-    )
+    said = ({(verdict.key, verdict.family, verdict.code) for verdict in one.snapshot.verdicts} for one in (before, now))
     return next(said) != next(said)
 
 

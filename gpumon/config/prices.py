@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from gpumon.config.schema import Config, Sizing
-from gpumon.triage.scene import Goals
+from gpumon.triage.signals import Goals
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.triage import Triage
 

@@ -75,7 +75,7 @@ def _columns_problem(columns: tuple[str, ...]) -> str:
 
 
 def _when_problem(text: str) -> str:
-    from gpumon.triage.condition import parse
+    from gpumon.triage.alerts import parse
 
     try:
         parse(text)

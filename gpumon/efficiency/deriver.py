@@ -234,7 +234,7 @@ class Deriver:
             for cause, text in engine_faults(engine, self._wrong.get(engine.key, ""), bool(frame.gpus))
         ]
         self._since = {(key, cause): self._since.get((key, cause), frame.wall_s) for key, _, cause, _ in found}
-        own = [shown_fault(source, text, self._since[key, cause]) for key, source, cause, text in found]
+        own = [shown_fault(source, text, self._since[key, cause], cause) for key, source, cause, text in found]
         return (*(shown_fault(fault.source, fault.text, fault.since_wall_s) for fault in frame.faults), *own)
 
 
@@ -275,9 +275,9 @@ def bare(frame: Frame, *faults: Fault) -> Snapshot:
     )
 
 
-def shown_fault(source: str, text: str, since_wall_s: float) -> FaultShown:
+def shown_fault(source: str, text: str, since_wall_s: float, code: str = "") -> FaultShown:
     """A fault, safe to print."""
-    return FaultShown(clean(source), clean(text, MOST_FAULT), rfc3339(since_wall_s))
+    return FaultShown(clean(source), clean(text, MOST_FAULT), rfc3339(since_wall_s), code)
 
 
 def _host(host: HostReading) -> Host:

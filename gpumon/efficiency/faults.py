@@ -34,14 +34,14 @@ REMAP_PENDING: Final = "a memory row waits to be remapped: reset this GPU when i
 ECC: Final = "uncorrected memory errors (ECC): reset it, replace it if more come"
 _TOLD: Final[Mapping[Limit, tuple[str, ...]]] = MappingProxyType(
     {
-        Limit.THROTTLED: tuple(SLOWED.values()),
-        Limit.HARDWARE: (
-            *(STATES[state] for state in (GpuState.LOST, GpuState.RESET_REQUIRED)),
-            *(REMAP_FAILED, REMAP_PENDING, ECC),
+        Limit.THROTTLED: tuple(SLOWED),
+        Limit.HARDWARE_FAULT: (
+            *(GpuState.LOST.value, GpuState.RESET_REQUIRED.value),
+            *("remap_failed", "remap_pending", "ecc"),
         ),
     }
 )
-"""Verdict on a GPU -> what its faults say of the same."""
+"""Verdict on a GPU -> causes of faults of the same GPU that it covers."""
 FREE: Final = 0.05
 """Share of a GPU's VRAM up to which nothing is loaded there: the driver and its contexts take some."""
 UNMAPPED: Final = "no MFU or MBU: it is not known on which GPUs it runs"
@@ -63,9 +63,9 @@ def gpu_faults(gpu: GpuReading) -> Iterator[tuple[str, str]]:
             yield reason, SLOWED[reason]
 
 
-def is_told(fault: str, limit: Limit) -> bool:
+def is_told(code: str, limit: Limit) -> bool:
     """Whether a verdict on a GPU tells what this fault of the same GPU says."""
-    return any(said in fault for said in _TOLD.get(limit, ()))
+    return code in _TOLD.get(limit, ())
 
 
 def engine_faults(engine: EngineReading, wrong: str, has_gpus: bool) -> Iterator[tuple[str, str]]:

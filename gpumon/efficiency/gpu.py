@@ -43,6 +43,7 @@ GAUGES: Final = (
     "vram_used_bytes",
     "vram_total_bytes",
     "power_limit_w",
+    "power_default_w",
     "temperature_c",
     "sm_clock_hz",
     "ecc_uncorrected",

@@ -44,6 +44,7 @@ _CALLS: Final = {
     "tensor_active_ratio": "GPM metric 5 (ANY_TENSOR_UTIL)",
     "activity_age_s": "time since SM, tensor and DRAM activity were measured",
     "vram_reserved_bytes": "nvmlDeviceGetMemoryInfo_v2",
+    "power_default_w": "nvmlDeviceGetPowerManagementDefaultLimit, each minute",
     "power_limit_w": "nvmlDeviceGetEnforcedPowerLimit, else nvmlDeviceGetPowerManagementLimit, each minute",
     "energy_j": "nvmlDeviceGetTotalEnergyConsumption, since gpumon started",
     "temperature_c": "nvmlDeviceGetTemperatureV, else nvmlDeviceGetTemperature",

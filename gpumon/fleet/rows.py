@@ -35,6 +35,7 @@ from gpumon.fleet.parts import (
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Level, Limit, Snapshot, Verdict
+from gpumon.triage.render import verdict_text
 
 NO_ENGINE: Final = "no engine"
 """Name of the row of the GPUs, and hosts, that no engine is on."""
@@ -99,6 +100,8 @@ class Row(msgspec.Struct, frozen=True, eq=False):
     """Of the worst verdict; None where there is none."""
     verdict: str
     """The worst verdict in one line, with its scope."""
+    worst: Verdict | None
+    """That verdict; its scope says whose it is."""
     state: HostState
     """Of a host; of several `ok` where any is."""
     troubled: int
@@ -274,7 +277,8 @@ def _row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> Row:
         idle_gpus=total_of(idle(placed.gpu) for placed in gpus),
         idle_cost_per_h=total_of(product(price_per_h(placed.gpu, prices), idle(placed.gpu)) for placed in gpus),
         level=None if worst is None else worst.level,
-        verdict="" if worst is None else f"{worst.scope}: {worst.text}",
+        verdict="" if worst is None else f"{worst.scope}: {verdict_text(worst)}",
+        worst=worst,
         state=min((host.state for host in parts.hosts), key=_STATES.__getitem__, default=HostState.OK),
         troubled=sum(host.state is not HostState.OK for host in parts.hosts),
         faults=sum(len(host.snapshot.faults) for host in parts.hosts),
@@ -290,7 +294,7 @@ def _no_gpus(parts: Parts) -> Missing:
 
 def _badness(verdict: Verdict) -> int:
     """The most urgent first; that nothing can be told says less than that all is well."""
-    return len(Level) if verdict.limit is Limit.CANNOT_TELL else _URGENCY[verdict.level]
+    return len(Level) if verdict.code is Limit.UNKNOWN else _URGENCY[verdict.level]
 
 
 def _shared(labels: Sequence[Mapping[str, str]]) -> dict[str, str]:

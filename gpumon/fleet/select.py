@@ -9,22 +9,13 @@ from typing import Final, NamedTuple
 
 from gpumon.fleet.rows import Row
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown
-from gpumon.readings.snapshot import Level, Limit, Verdict
+from gpumon.readings.snapshot import Level, Verdict
+from gpumon.triage.render import BRIEF, LIMITS, NARROW
 
 MOST_CHARACTERS: Final = 500
 KINDS: Final = ("host", "model", "engine", "gpu", "verdict")
 """What a term may go by beside labels."""
 _VERDICT: Final = KINDS[-1]
-_ALSO: Final = {
-    Limit.KV_CACHE: ("kv",),
-    Limit.UNDER_USED: ("under-used", "low use"),
-    Limit.COMMUNICATION: ("comm",),
-    Limit.INPUT_STARVED: ("starved",),
-    Limit.MEMORY_IDLE: ("mem idle",),
-    Limit.MEMORY_FULL: ("mem full",),
-    Limit.CANNOT_TELL: ("unknown",),
-}
-"""What tables call a limit, too."""
 _TERM: Final = re.compile(r"""\s*((?:[^\s"']|"[^"]*"|'[^']*')+)""")
 _LABELLED: Final = re.compile(r"([A-Za-z_][\w.\-/]*)(!?=)(.*)", re.DOTALL)
 _WHOLE: Final = re.compile(r"[*?\[]")
@@ -169,8 +160,8 @@ def _of_things(row: Row) -> Iterator[Verdict]:
 def _verdicts(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
     """Names of what is not well; where all is, of that."""
     every = tuple(verdicts)
-    limits = dict.fromkeys(each.limit for each in every if each.level is not Level.OK) or {each.limit for each in every}
-    names = ((limit.value, limit.words, *_ALSO.get(limit, ())) for limit in limits)
+    limits = dict.fromkeys(each.code for each in every if each.level is not Level.OK) or {each.code for each in every}
+    names = ((limit.value, LIMITS[limit], NARROW[limit], BRIEF[limit]) for limit in limits)
     return tuple(name for found in names for name in found)
 
 

@@ -60,8 +60,8 @@ class Derivation:
             yield
         self._opened = rfc3339(wall_s)
         for event in self._past.events(wall_s - LOOK_BACK_S, wall_s):
-            if event.limit is not None and event.since_s:
-                self._given[event.key, event.limit] = rfc3339(event.since_s)
+            if event.verdict is not None and event.since_s:
+                self._given[event.key, event.verdict.code] = rfc3339(event.since_s)
 
     def take(self, frame: Frame) -> Derived:
         """The moment of the next frame."""
@@ -78,7 +78,7 @@ class Derivation:
 
     def _dated(self, verdict: Verdict) -> Verdict:
         """A verdict that stood when the past was opened, since when its event says: the warm-up is shorter."""
-        since = self._given.get((verdict.key, verdict.limit))
+        since = self._given.get((verdict.key, verdict.code))
         is_older = since is not None and verdict.since < self._opened
         return msgspec.structs.replace(verdict, since=since) if is_older else verdict
 

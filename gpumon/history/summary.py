@@ -16,9 +16,10 @@ from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Frame
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason, number
 from gpumon.readings.period import NO_PRICE, EnginePeriod, GpuPeriod, Incident, Period
-from gpumon.readings.snapshot import Engine, Event, EventKind, Gpu, Level
+from gpumon.readings.snapshot import Engine, Event, EventKind, Gpu, Level, Limit
 from gpumon.readings.text import clean
 from gpumon.specs.gpus import GpuCatalogue
+from gpumon.triage.render import event_text
 
 SAMPLE_S: Final = 60.0
 """Between two frames that counters are read from: what they counted in between is in the next one."""
@@ -388,7 +389,7 @@ def incidents(events: Sequence[Event], to_s: float) -> tuple[tuple[Incident, ...
         if event.kind is EventKind.VERDICT or event.level not in _URGENT or event.kind in _QUIET:
             continue
         if event.kind not in _TOLD or not any(_led_to(event, begun, end_s) for begun, end_s, _ in lasting):
-            moments.setdefault((event.kind, event.scope, event.text), []).append(event)
+            moments.setdefault((event.kind, event.scope, event_text(event)), []).append(event)
     found = [_lasting(*one) for one in lasting] + [_moment(same) for same in moments.values()]
     found.sort(key=lambda one: (_ORDER[one.level], -one.seconds, one.begin))
     return tuple(found[:MOST]), max(0, len(found) - MOST)
@@ -402,7 +403,7 @@ def _lasting_ones(events: Sequence[Event], to_s: float) -> list[tuple[Event, flo
         if event.kind is EventKind.VERDICT:
             at = (event.key, event.scope)
             begun = standing.pop(at, None)
-            if begun is not None and event.level in _URGENT and begun.limit is event.limit:
+            if begun is not None and event.level in _URGENT and _code(begun) is _code(event):
                 standing[at] = min(begun, _worse(begun, event), key=lambda one: _ORDER[one.level])
                 continue
             found += [] if begun is None else [(begun, event.wall_s, True)]
@@ -413,8 +414,11 @@ def _lasting_ones(events: Sequence[Event], to_s: float) -> list[tuple[Event, flo
 
 def _worse(begun: Event, event: Event) -> Event:
     """The verdict that began, as it was told when its level changed."""
-    text = event.text.replace(f": now {event.level.value}: ", ": ", 1)
-    return msgspec.structs.replace(begun, text=text, level=event.level)
+    return msgspec.structs.replace(begun, verdict=event.verdict, level=event.level)
+
+
+def _code(event: Event) -> Limit | None:
+    return event.verdict.code if event.verdict is not None and event.code != "verdict_over" else None
 
 
 def _led_to(event: Event, verdict: Event, end_s: float) -> bool:
@@ -427,7 +431,7 @@ def _begin_s(event: Event) -> float:
 
 def _moment(same: Sequence[Event]) -> Incident:
     first, last = same[0], same[-1]
-    text = first.text if len(same) == 1 else f"{first.text} ({len(same)} times)"
+    text = event_text(first) if len(same) == 1 else f"{event_text(first)} ({len(same)} times)"
     seconds = last.wall_s - first.wall_s
     end = rfc3339(last.wall_s) if len(same) > 1 else ""
     return Incident(first.kind, first.scope, text, first.level, rfc3339(first.wall_s), end, seconds)
@@ -437,7 +441,7 @@ def _lasting(event: Event, end_s: float, ended: bool) -> Incident:
     return Incident(
         kind=event.kind,
         scope=event.scope,
-        text=event.text,
+        text=event_text(event),
         level=event.level,
         begin=rfc3339(_begin_s(event)),
         end=rfc3339(end_s),

@@ -110,7 +110,7 @@ _PANELS: Final = (
     Panel(
         "What limits the engines",
         "short",
-        ((f"count by (limit) ({_of('verdict', _OF_ENGINES)})", "{{limit}}"),),
+        ((f"count by (code) ({_of('verdict', _OF_ENGINES)})", "{{code}}"),),
         "verdicts of gpumon, by what they name",
     ),
     Panel("Requests thrown out of the KV cache", "reqps", ((_total("preemptions_per_second"), _MODEL),)),

@@ -64,7 +64,7 @@ def _things(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
 
 def _head(snapshot: Snapshot, kind: str, key: str) -> dict[str, Any]:
     standing = [one for one in snapshot.verdicts if one.kind.value == kind and one.key == key]
-    words = " ".join(one.limit.value for one in standing if one.level is not Level.OK)
+    words = " ".join(one.code.value for one in standing if one.level is not Level.OK)
     return {"time": snapshot.time, "host": snapshot.host.name, "kind": kind, "verdicts": words}
 
 

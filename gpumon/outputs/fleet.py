@@ -19,8 +19,9 @@ from gpumon.readings.format import counted, rfc3339, spans
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import SCHEMA, BandwidthSource, Level, Limit, Verdict
 from gpumon.readings.text import clean
+from gpumon.triage.render import LIMITS, actions_text, verdict_text
 
-_NOT_PRINTED: Final = frozenset({"parts", "labels"})
+_NOT_PRINTED: Final = frozenset({"parts", "labels", "worst"})
 ROW_KEYS: Final = tuple(name for name in Row.__struct_fields__ if name not in _NOT_PRINTED)
 """Of a row as it is printed."""
 _BEFORE: Final = {BandwidthSource.ENGINE: ">=", BandwidthSource.UPPER_BOUND: "<="}
@@ -119,7 +120,7 @@ def unwell(snapshot: FleetSnapshot) -> list[tuple[str, Verdict]]:
         for host in snapshot.hosts
         if host.state is not HostState.GONE
         for verdict in host.snapshot.verdicts
-        if verdict.level is not Level.OK and verdict.limit is not Limit.CANNOT_TELL
+        if verdict.level is not Level.OK and verdict.code is not Limit.UNKNOWN
     ]
     return sorted(found, key=lambda one: (_URGENCY[one[1].level], by_name(one[0])))
 
@@ -129,7 +130,14 @@ def _grouped(found: Iterable[tuple[str, Verdict]]) -> Iterator[tuple[str, Verdic
     alike: dict[tuple[object, ...], list[tuple[str, Verdict]]] = {}
     for host, verdict in found:
         gpu = _GPU.fullmatch(verdict.scope)
-        same = (host, verdict.level, verdict.limit, verdict.text, verdict.action, "" if gpu else verdict.scope)
+        same = (
+            host,
+            verdict.level,
+            verdict.code,
+            verdict_text(verdict),
+            actions_text(verdict),
+            "" if gpu else verdict.scope,
+        )
         alike.setdefault(same, []).append((host, verdict))
     for (host, first), *others in alike.values():
         scopes = (_GPU.fullmatch(verdict.scope) for _, verdict in ((host, first), *others))
@@ -143,10 +151,10 @@ def _verdicts(snapshot: FleetSnapshot) -> Iterator[str]:
     if found:
         yield from ("", "verdicts, worst first")
     for host, verdict in found[:_MOST_VERDICTS]:
-        action = f" - {token(verdict.action, spaces=True)}" if verdict.action else ""
-        scope, limit = token(verdict.scope, spaces=True), verdict.limit.words
-        text = token(verdict.text, spaces=True) or limit
-        yield f"  {token(host)} {scope}: {text}{action}"
+        action = f" - {token(actions_text(verdict), spaces=True)}" if verdict.actions else ""
+        scope, limit = token(verdict.scope, spaces=True), LIMITS[verdict.code]
+        said = token(verdict_text(verdict), spaces=True)
+        yield f"  {token(host)} {scope}: {limit}: {said}{action}"
     if len(found) > _MOST_VERDICTS:
         yield f"  +{len(found) - _MOST_VERDICTS} more"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final
@@ -14,11 +14,16 @@ from gpumon.readings.engine_snapshot import flat_fields, getter
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import SCHEMA, BandwidthSource, Snapshot
 from gpumon.readings.text import clean
+from gpumon.readings.verdict import Action, Event, Evidence, Signal, Verdict
+from gpumon.triage import render
 
 PRINTED_AS: Final = {"self_cost": "self"}
 """Fields whose JSON key is not their name."""
 NOT_PRINTED: Final = frozenset(
-    {"Snapshot.wall_s", "Gpu.sources", "Engine.window", "Engine.llm", "Answer.have", "Packed.layout"}
+    {
+        *("Snapshot.wall_s", "Gpu.sources", "Engine.window", "Engine.llm", "Answer.have", "Packed.layout"),
+        "Event.verdict",
+    }
 )
 """Fields left out, by type: a second clock, what is the same for all GPUs of a kind, what only sizing needs."""
 ABSENT: Final[dict[str, tuple[Any, str, Reason]]] = {
@@ -28,6 +33,17 @@ ABSENT: Final[dict[str, tuple[Any, str, Reason]]] = {
     "ranks": (0, "running", Reason.WARMING_UP),
 }
 """Fields that say "none" by a value of their type: printed as null for the reason of another key, else for this one."""
+RENDERED: Final[Mapping[type, Mapping[str, Callable[[Any], str]]]] = {
+    Verdict: {"text": render.verdict_text},
+    Evidence: {"text": render.evidence_text},
+    Action: {"team": lambda one: render.team_of(one).value, "text": render.action_text},
+    Signal: {"text": render.signal_text},
+    Event: {
+        "verdict": lambda one: one.verdict.code.value if one.verdict is not None else "",
+        "text": render.event_text,
+    },
+}
+"""Keys that are worked out from the codes and figures of a type."""
 MOST_CHARACTERS: Final = 1000
 """Longest text printed: names from outside are cut."""
 
@@ -58,6 +74,8 @@ def as_object(struct: msgspec.Struct) -> dict[str, Any]:
         elif type(value) is not int:
             value = _other(value)
         printed[key] = value
+    for key, made in RENDERED.get(type(struct), {}).items():
+        printed[key] = clean(made(struct), MOST_CHARACTERS)
     if has_readings:
         printed["missing"] = missing
     return printed

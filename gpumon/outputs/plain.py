@@ -12,6 +12,7 @@ from gpumon.readings.format import cells, phrase
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Level, Quantiles, Replicas, Snapshot
+from gpumon.triage.render import actions_text, event_text, verdict_text
 
 _LEAST_NAME_WIDTH = 14
 _MOST_NAME_WIDTH = 40
@@ -122,11 +123,10 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
         yield f"{_head('sum', name, width, 'ok')} {_columns(_ENGINE, replicas)}  {end}"
     for verdict in snapshot.verdicts:
         if verdict.level is not Level.OK:
-            said = (verdict.text,) if verdict.text else (one.text for one in verdict.evidence)
-            texts = (f"{verdict.limit.value} {verdict.level.value}", *said, verdict.action)
+            texts = (f"{verdict.code.value} {verdict.level.value}", verdict_text(verdict), actions_text(verdict))
             yield f"verdict {token(verdict.scope)} " + "; ".join(token(text, spaces=True) for text in texts if text)
     for event in snapshot.events:
-        yield f"event {token(event.scope)} {event.kind.value}; {token(event.text, spaces=True)}"
+        yield f"event {token(event.scope)} {event.kind.value}; {token(event_text(event), spaces=True)}"
     for fault in snapshot.faults:
         yield f"fault {token(fault.source)} {token(fault.text, spaces=True)}"
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
 import msgspec
 
 from gpumon.readings.process_words import briefly, program
-from gpumon.readings.snapshot import Process, Snapshot, Verdict
+from gpumon.readings.snapshot import Process, Snapshot
+from gpumon.readings.verdict import Parameters, Verdict
 
 SOMEBODY: Final = "a process"
 """Stands for a process in a text."""
@@ -50,20 +51,34 @@ def without_processes(snapshot: Snapshot) -> Snapshot:
             )
             for one in snapshot.engines
         ),
-        verdicts=tuple(_verdict(one, blank) for one in snapshot.verdicts),
+        verdicts=tuple(map(_verdict, snapshot.verdicts)),
         faults=tuple(replaced(one, text=_reworded(one.text)) for one in snapshot.faults),
-        events=tuple(replaced(one, text=blank(one.text)) for one in snapshot.events),
+        events=tuple(
+            one if one.verdict is None else replaced(one, verdict=_verdict(one.verdict)) for one in snapshot.events
+        ),
     )
 
 
-def _verdict(verdict: Verdict, blank: Callable[[str], str]) -> Verdict:
-    return msgspec.structs.replace(
+_PRIVATE: Final[Mapping[str, str]] = {"process": SOMEBODY, "processes": SOMEBODY, "pids": "", "pid": "PID", "owner": ""}
+"""Parameters of triage that name processes and users, and what stands for them."""
+
+
+def _verdict(verdict: Verdict) -> Verdict:
+    replaced = msgspec.structs.replace
+    return replaced(
         verdict,
-        text=blank(verdict.text),
-        action=blank(verdict.action),
-        unknown=tuple(blank(text) for text in verdict.unknown),
-        evidence=tuple(msgspec.structs.replace(one, text=blank(one.text)) for one in verdict.evidence),
+        parameters=_nameless(verdict.parameters),
+        evidence=tuple(replaced(one, parameters=_nameless(one.parameters)) for one in verdict.evidence),
+        actions=tuple(replaced(one, parameters=_nameless(one.parameters)) for one in verdict.actions),
+        unknown=tuple(replaced(one, parameters=_nameless(one.parameters)) for one in verdict.unknown),
     )
+
+
+def _nameless(parameters: Parameters) -> Parameters:
+    if not parameters.keys() & _PRIVATE.keys():
+        return parameters
+    blanked = {name: _PRIVATE.get(name, value) for name, value in parameters.items()}
+    return {name: value for name, value in blanked.items() if value != ""}
 
 
 def _phrases(process: Process) -> Iterator[str]:

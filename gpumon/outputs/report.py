@@ -23,6 +23,7 @@ from gpumon.readings.snapshot import (
     TokensTotal,
     Verdict,
 )
+from gpumon.triage.render import actions_text, event_text, evidence_text, verdict_text
 
 _UNITS: Final = (
     *("tokens_per_s", "flops_per_s", "bytes_per_s", "per_s", "tokens_per_j", "flops_per_j"),
@@ -76,7 +77,7 @@ def _findings(snapshot: Snapshot) -> Iterator[str]:
     for verdict in snapshot.verdicts:
         yield from ("", *_verdict(verdict))
     for event in snapshot.events:
-        scope, said = (token(text, spaces=True) for text in (event.scope, event.text))
+        scope, said = (token(text, spaces=True) for text in (event.scope, event_text(event)))
         yield from ("", f"event {scope}  {event.kind.value}", f"  {said}")
     for fault in snapshot.faults:
         yield from ("", f"fault {token(fault.source)}  since {fault.since}", f"  {token(fault.text, spaces=True)}")
@@ -85,14 +86,14 @@ def _findings(snapshot: Snapshot) -> Iterator[str]:
 def _verdict(verdict: Verdict) -> Iterator[str]:
     """What it is, the figures that say so with their sources, and what to do."""
     scope = token(verdict.scope, spaces=True)
-    yield f"verdict {scope}  {verdict.limit.value}  {verdict.level.value}  since {verdict.since}"
-    if verdict.text:
-        yield f"  {token(verdict.text, spaces=True)}"
+    yield f"verdict {scope}  {verdict.code.value}  {verdict.level.value}  since {verdict.since}"
+    if said := verdict_text(verdict):
+        yield f"  {token(said, spaces=True)}"
     for one in verdict.evidence:
         source = f"  [{token(one.source, spaces=True)}]" if one.source else ""
-        yield f"  {'evidence':<{_WORD_WIDTH}} {token(one.text, spaces=True)}{source}"
-    if verdict.action:
-        yield f"  {'action':<{_WORD_WIDTH}} {token(verdict.action, spaces=True)}"
+        yield f"  {'evidence':<{_WORD_WIDTH}} {token(evidence_text(one), spaces=True)}{source}"
+    if verdict.actions:
+        yield f"  {'action':<{_WORD_WIDTH}} {token(actions_text(verdict), spaces=True)}"
     yield f"  {'confidence':<{_WORD_WIDTH}} {verdict.confidence.value}"
 
 

@@ -9,7 +9,7 @@ from gpumon.outputs.rules_engines import KV_USAGE, WAITING
 from gpumon.outputs.rules_gpus import BUSY, MEMORY
 from gpumon.outputs.rules_scope import RATE_SCRAPES, Scope, duration, number
 from gpumon.outputs.rules_targets import ENGINES_KNOWN, GPUS_KNOWN, exporters, gpus_now
-from gpumon.triage.scene import AWAKE
+from gpumon.triage.samples import AWAKE
 from gpumon.triage.thresholds import Thresholds
 
 

@@ -16,15 +16,15 @@ LOOK: Final = "`gpumon` on that host says what and why"
 _VERDICTS: Final = (
     (
         "GpumonLowUse",
-        'kind="engine", limit="under_used"',
+        'kind="engine", code=~"low_efficiency|idle_vram_held"',
         WASTE_S,
         "info",
-        f"{SCOPE}: under-used",
+        f"{SCOPE}: low efficiency, or idle",
         "more traffic, or the same traffic on fewer instances or GPUs: `gpumon size`",
     ),
     (
         "GpumonGpuHeldIdle",
-        'kind="gpu", limit="memory_idle"',
+        'kind="gpu", code="idle_vram_held"',
         WASTE_S,
         "info",
         f"{SCOPE} does nothing and its memory is held",
@@ -32,7 +32,7 @@ _VERDICTS: Final = (
     ),
     (
         "GpumonThrottled",
-        'limit="throttled"',
+        'code="throttled"',
         300.0,
         "warning",
         f"{SCOPE}: clocks held down",
@@ -40,7 +40,7 @@ _VERDICTS: Final = (
     ),
     (
         "GpumonVramFull",
-        'kind="gpu", limit="memory_full"',
+        'kind="gpu", code="memory_full"',
         300.0,
         "warning",
         f"{SCOPE}: GPU memory nearly full",
@@ -48,15 +48,15 @@ _VERDICTS: Final = (
     ),
     (
         "GpumonEngineStalled",
-        'kind="engine", limit="stalled"',
+        'kind="engine", code=~"hung|unresponsive"',
         60.0,
         "critical",
-        f"{SCOPE} gives no token while requests run",
+        f"{SCOPE} hangs, or does not answer",
         f"{LOOK}; restart it if it hangs",
     ),
     (
         "GpumonHardware",
-        'limit="hardware"',
+        'kind="gpu", code="hardware_fault"',
         0.0,
         "critical",
         f"{SCOPE}: hardware fault",

@@ -11,7 +11,7 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
-from gpumon.outputs.json import ABSENT, MOST_CHARACTERS, printed_fields
+from gpumon.outputs.json import ABSENT, MOST_CHARACTERS, RENDERED, printed_fields
 from gpumon.readings.engine_snapshot import Part
 from gpumon.readings.missing import Reading, Reason
 from gpumon.readings.snapshot import SCHEMA, Snapshot
@@ -53,6 +53,8 @@ def _object(kind: type[msgspec.Struct], definitions: dict[str, Any]) -> dict[str
         if key in ABSENT:
             printed = {"anyOf": [printed, {"type": "null"}]}
         properties[key] = {**printed, **described(docs.get(name, ""))}
+    for key in RENDERED.get(kind, {}):
+        properties[key] = dict(_PLAIN[str])
     readings = [key for key, (_, field) in fields.items() if field.type == Reading or key in ABSENT]
     if any(field.type == Reading for _, field in fields.values()):
         properties["missing"] = {
@@ -72,6 +74,8 @@ def _object(kind: type[msgspec.Struct], definitions: dict[str, Any]) -> dict[str
 def _type(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     if kind in _PLAIN:
         return dict(_PLAIN[kind])
+    if kind == float | str:
+        return {"type": ["number", "string"]}
     if get_origin(kind) is tuple:
         return {"type": "array", "items": _type(get_args(kind)[0], definitions)}
     if get_origin(kind) is dict:

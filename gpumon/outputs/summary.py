@@ -11,6 +11,7 @@ from gpumon.efficiency.tracks import QUANTILE_S, RATE_S, grown
 from gpumon.outputs.units import token
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Level, Snapshot, Verdict
+from gpumon.triage.render import LIMITS, verdict_text
 
 MOST_VERDICTS: Final = 5
 """Of the worst, in the summary."""
@@ -57,9 +58,8 @@ def _counted(label: str, words: Iterable[str], order: Sequence[str] = ()) -> str
 
 
 def _line(verdict: Verdict) -> str:
-    text = verdict.text or next((one.text for one in verdict.evidence), "")
-    scope, said = token(verdict.scope, spaces=True), token(text, spaces=True)
-    return f"  {verdict.level.value:<10} {scope}: {verdict.limit.words}{': ' if said else ''}{said}"
+    scope, said = token(verdict.scope, spaces=True), token(verdict_text(verdict), spaces=True)
+    return f"  {verdict.level.value:<10} {scope}: {LIMITS[verdict.code]}{': ' if said else ''}{said}"
 
 
 def too_soon(snapshot: Snapshot, window_s: float, cadence_s: float) -> str:

@@ -14,7 +14,16 @@ from gpumon.outputs.units import quantities
 from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.period import Incident
 from gpumon.readings.snapshot import Engine, FaultShown, Gpu, Kind, Snapshot
-from gpumon.readings.verdict import Event, Verdict
+from gpumon.readings.verdict import Event, Limit, Verdict
+from gpumon.triage.render import (
+    LIMITS,
+    action_text,
+    event_text,
+    evidence_text,
+    signal_text,
+    team_note,
+    verdict_text,
+)
 
 _OF_GPU: Final = {"busy_ratio": "ratio", "vram_used_bytes": "bytes", "power_w": "w", "temperature_c": "c"}
 _OF_ENGINE: Final = {
@@ -123,16 +132,16 @@ def _figures(of: Gpu | Engine, fields: Mapping[str, str]) -> Iterator[str]:
 
 def _verdict(verdict: Verdict, before: str = "") -> Iterator[str]:
     """`before`: whose it is, where that is not said elsewhere."""
-    yield from ("", f"### {safe(before + verdict.scope)}: {verdict.limit.words} ({verdict.level.value})", "")
+    yield from ("", f"### {safe(before + verdict.scope)}: {LIMITS[verdict.code]} ({verdict.level.value})", "")
     if verdict.kind is Kind.GPU:
         yield from (safe(verdict.key), "")
-    if verdict.text:
-        yield from (f"{safe(verdict.text)}", "")
+    if verdict.code is not Limit.UNKNOWN:
+        yield from (safe(verdict_text(verdict)), "")
     for evidence in verdict.evidence:
-        yield f"- {safe(evidence.text)}" + (f" ({safe(evidence.source)})" if evidence.source else "")
-    yield from (f"- missing: {safe(signal)}" for signal in verdict.unknown)
-    if verdict.action:
-        yield f"- **to do:** {safe(verdict.action)}"
+        yield f"- {safe(evidence_text(evidence))}" + (f" ({safe(evidence.source)})" if evidence.source else "")
+    yield from (f"- missing: {safe(signal_text(signal))}" for signal in verdict.unknown)
+    for one in verdict.actions:
+        yield f"- **to do:** {safe(team_note(one) + action_text(one))}"
     yield f"- confidence {verdict.confidence.value}, since {safe(verdict.since)}"
 
 
@@ -145,7 +154,7 @@ def _events(events: Sequence[Event]) -> Iterator[str]:
     for event in events:
         what = event.kind.value.replace("_", " ")
         since = f"since {_time(event.since_s)}: " if event.since_s and event.wall_s - event.since_s >= 1.0 else ""
-        yield row(_time(event.wall_s), event.level.value, what, safe(event.scope), safe(f"{since}{event.text}"))
+        yield row(_time(event.wall_s), event.level.value, what, safe(event.scope), safe(f"{since}{event_text(event)}"))
 
 
 def _faults(faults: Sequence[FaultShown]) -> Iterator[str]:

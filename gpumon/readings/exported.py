@@ -322,9 +322,13 @@ _OTHERS: Final = (
     ("engine_doubt", "gauge", "1 for each: uneven ranks, unlike its replicas, figures at odds.", _DOUBT_LABELS),
     ("engine_restarts", "counter", "Restarts that gpumon saw since it started.", ENGINE_LABELS),
     ("model_replica", "info", "Which engines serve a model.", ("model", "engine", "deviating")),
-    ("verdict", "gauge", "1 for each verdict.", (*VERDICT_LABELS, "scope", "limit", "level", "confidence")),
+    ("verdict", "gauge", "1 for each verdict.", (*VERDICT_LABELS, "scope", "code", "cause", "level", "confidence")),
     ("verdict_since_timestamp_seconds", "gauge", "Since when a verdict holds.", VERDICT_LABELS),
-    ("verdict_evidence", "gauge", "A verdict's figures, in base units.", (*VERDICT_LABELS, "at", "source", "chart")),
+    (
+        *("verdict_evidence", "gauge", "A verdict's figures, in base units."),
+        (*VERDICT_LABELS, "at", "quantity", "source", "chart"),
+    ),
+    ("verdict_action", "info", "What to try, the best first.", (*VERDICT_LABELS, "at", "code")),
     ("alert", "gauge", "1 for each alert of the config that holds.", ("alert", "scope")),
     ("alert_since_timestamp_seconds", "gauge", "Since when an alert holds.", ("alert", "scope")),
     ("alert_value", "gauge", "The figure that raised an alert.", ("alert", "scope")),
@@ -597,15 +601,18 @@ def _verdict_key(verdict: Verdict) -> str:
 
 def _verdict(verdict: Verdict) -> Iterator[Sample]:
     labels = _verdict_labels(verdict)
-    said = {"limit": verdict.limit.value, "level": verdict.level.value, "confidence": verdict.confidence.value}
+    said = {"code": verdict.code.value, "cause": _cut(verdict.cause), "level": verdict.level.value}
+    said["confidence"] = verdict.confidence.value
     yield _sample("verdict", {**labels, "scope": _cut(verdict.scope), **said}, 1.0)
     yield from _since("verdict_since_timestamp_seconds", labels, verdict.since)
     figures = [
         (one, one.value) for one in verdict.evidence if not isinstance(one.value, Missing) and math.isfinite(one.value)
     ]
     for at, (one, value) in enumerate(figures[:MOST_PARTS]):
-        texts = {"at": str(at), "source": _cut(one.source), "chart": _cut(one.chart)}
+        texts = {"at": str(at), "quantity": one.quantity, "source": _cut(one.source), "chart": _cut(one.chart)}
         yield _sample("verdict_evidence", {**labels, **texts}, value)
+    for at, action in enumerate(verdict.actions[:MOST_PARTS]):
+        yield _sample("verdict_action_info", {**labels, "at": str(at), "code": action.code}, 1.0)
 
 
 def _alerts(snapshot: Snapshot) -> Iterator[Sample]:

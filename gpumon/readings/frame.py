@@ -215,6 +215,8 @@ class GpuReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Id of a slice's GPU instance, by which DCGM tells the slices of a GPU apart."""
     architecture: int = 0
     """NVML_DEVICE_ARCH_*: 9 Hopper, 10 Blackwell, 13 Rubin; 0: not told."""
+    power_default_w: Reading = NOT_SUPPORTED
+    """Power limit that the card has by itself."""
 
 
 class HistogramReading(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from gpumon.readings.missing import number
 from gpumon.readings.snapshot import Process
 from gpumon.readings.text import clean
 
@@ -27,3 +30,10 @@ def titled(process: Process) -> str:
     if name.startswith(_INTERPRETERS) and script and script not in name:
         return f"{name} {clean(script.rpartition('/')[2], 40)}"
     return name
+
+
+def named(processes: Sequence[Process], most: int = 3) -> str:
+    """The processes that hold most memory, by name, pid and user."""
+    ranked = sorted(processes, key=lambda process: -(number(process.vram_bytes) or 0.0))
+    words = ", ".join(program(process) for process in ranked[:most])
+    return f"{words} and {len(ranked) - most} more" if len(ranked) > most else words

@@ -91,6 +91,8 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
     mbu_ratio: Reading = NOT_SUPPORTED
     power_w: Reading = NOT_SUPPORTED
     power_limit_w: Reading = NOT_SUPPORTED
+    power_default_w: Reading = NOT_SUPPORTED
+    """Power limit that the card has by itself: one below it was set by somebody."""
     energy_j: Reading = NOT_SUPPORTED
     """Since gpumon started."""
     temperature_c: Reading = NOT_SUPPORTED
@@ -164,6 +166,8 @@ class FaultShown(msgspec.Struct, frozen=True, gc=False):
     source: str
     text: str
     since: str
+    code: str = ""
+    """Of a GPU or an engine: its cause, e.g. `hw_thermal_slowdown`, `ecc`, `lost`."""
 
 
 class Host(msgspec.Struct, frozen=True, gc=False):

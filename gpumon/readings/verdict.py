@@ -1,9 +1,8 @@
-"""What triage says: verdicts with their evidence, and events that stand on the time axis."""
+"""Verdicts of triage with their evidence and actions, and events: codes and figures, no sentences."""
 
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final
 
 import msgspec
 
@@ -30,30 +29,36 @@ class Family(str, Enum):
 
 
 class Limit(str, Enum):
-    """The answer, in one word."""
+    """The answer, by the name that the field has for it. Within a family the worse one is listed first."""
 
-    HARDWARE = "hardware"
-    STALLED = "stalled"
+    HARDWARE_FAULT = "hardware_fault"
+    HUNG = "hung"
+    """It has work and gives nothing, and its GPUs do not work either."""
+    UNRESPONSIVE = "unresponsive"
+    """It does not answer, while its processes hold their GPU."""
     THROTTLED = "throttled"
-    QUEUE = "queue"
-    KV_CACHE = "kv_cache"
-    COMMUNICATION = "communication"
-    COMPUTE = "compute"
-    BANDWIDTH = "bandwidth"
-    INPUT_STARVED = "input_starved"
-    MEMORY_IDLE = "memory_idle"
-    """Memory is full, and nothing computes."""
+    """Clocks held down: heat, power brake, power cap, or a locked clock; `Verdict.cause` says which."""
+    QUEUE_LIMIT = "queue_limit"
+    """The scheduler lets requests wait although the GPU has room."""
+    KV_CACHE_FULL = "kv_cache_full"
+    STRAGGLER = "straggler"
+    """One GPU, or one rank, is slower than its peers, which wait for it."""
+    INTERCONNECT_BOUND = "interconnect_bound"
+    COMPUTE_BOUND = "compute_bound"
+    BANDWIDTH_BOUND = "memory_bandwidth_bound"
+    HOST_CPU = "host_cpu_saturated"
+    HOST_DISK = "host_disk_saturated"
+    HOST_NETWORK = "host_network_saturated"
+    IDLE_VRAM_HELD = "idle_vram_held"
     MEMORY_FULL = "memory_full"
-    """Memory is nearly full, with nobody who reserves it on purpose."""
-    UNDER_USED = "under_used"
+    LOW_EFFICIENCY = "low_efficiency"
+    IDLE = "idle"
+    """Nothing runs on it, and next to no memory is held."""
+    ASLEEP = "asleep"
+    """An engine in its own sleep mode."""
     HEALTHY = "healthy"
-    CANNOT_TELL = "cannot_tell"
+    UNKNOWN = "unknown"
     """Signals are missing, or fit no rule: `Verdict.unknown` names them."""
-
-    @property
-    def words(self) -> str:
-        """As people read it."""
-        return self.value.replace("_", " ")
 
 
 class Level(str, Enum):
@@ -62,7 +67,7 @@ class Level(str, Enum):
     CRITICAL = "critical"
     WARN = "warn"
     NOTE = "note"
-    """Money or speed to gain; nobody suffers."""
+    """Optimisation: money or speed; nobody suffers."""
     OK = "ok"
 
 
@@ -76,29 +81,70 @@ class Confidence(str, Enum):
     LOW = "low"
 
 
+Parameters = dict[str, float | str]
+"""Numbers and names of a sentence, by name: the templates of `gpumon.triage.render` say how each is written."""
+
+
 class Evidence(msgspec.Struct, frozen=True, gc=False):
     """One figure that says so."""
 
-    text: str
-    """As a person reads it, with its figure and unit: `KV cache 97 %`."""
+    quantity: str
+    """Code of what was measured; it implies the unit of `value` and `limit` (`render.QUANTITIES`)."""
+    value: Reading = NOT_EXPOSED
+    """In the base unit of its kind (ratio 0..1, bytes, seconds, watts, Hz)."""
+    limit: Reading = NOT_EXPOSED
+    """What `value` is held against: a threshold, a goal, a capacity, or the figure of its peers."""
     source: str = ""
     """Metric, driver field or formula that it comes from; `config` for a goal or a limit that the user gave."""
-    value: Reading = NOT_EXPOSED
-    """The figure, in the base unit of its kind (ratio 0..1, bytes, seconds, watts, Hz)."""
     chart: str = ""
     """Key of the series that shows it over time (`efficiency.points`); empty where there is none."""
+    parameters: Parameters = {}
+    """What else its sentence says."""
+
+
+class Team(str, Enum):
+    """Who can do it, where that is not the one who runs the engine."""
+
+    ENGINE = "engine"
+    HARDWARE = "hardware"
+    """Data centre and hardware: cooling, power, cards, firmware."""
+    HOST = "host"
+    """Who runs the machine: drivers, clocks, disks, other jobs."""
+    SCHEDULER = "scheduler"
+    """Load balancer, router or cluster scheduler."""
+    CLIENT = "client"
+    """Who sends the requests."""
+    OWNER = "owner"
+    """Who started the program that holds the GPU."""
+
+
+class Action(msgspec.Struct, frozen=True, gc=False):
+    """Something to try."""
+
+    code: str
+    parameters: Parameters = {}
+    """Option names of that engine, figures and names."""
+
+
+class Signal(msgspec.Struct, frozen=True, gc=False):
+    """A figure that is not known."""
+
+    code: str
+    reason: str = ""
+    """`Reason` of the missing figure, or empty."""
+    fix: str = ""
+    """Code of what would give it (`render.FIXES`), or empty."""
+    parameters: Parameters = {}
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
-    """What limits an engine, a GPU or the host, with its evidence and the next action."""
+    """What limits an engine, a GPU or the host. It holds codes and figures; `triage.render` makes its sentences."""
 
     scope: str
     """Shown name: the engine's, `gpu 3`, or `host`."""
-    limit: Limit
-    evidence: tuple[Evidence, ...]
-    action: str
-    """What to try next, with flag names of that engine and figures; empty where nothing is to be done."""
-    confidence: Confidence
+    code: Limit
+    cause: str
+    """Code of its sentence: what exactly (`throttled`: `thermal`, `power_brake`, `power_cap`, `locked_clock`)."""
     since: str
     """RFC 3339."""
     kind: Kind = Kind.HOST
@@ -106,10 +152,15 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     """Tells things of a kind apart for good: `Engine.key`, `Gpu.uuid`; empty for the host."""
     family: Family = Family.STATE
     level: Level = Level.WARN
-    text: str = ""
-    """The verdict in one line, without its scope: `reads 69 % of HBM at batch 24: batch 50 still meets 40 ms`."""
-    unknown: tuple[str, ...] = ()
-    """Of `cannot_tell`: the signals that are missing, in words."""
+    confidence: Confidence = Confidence.HIGH
+    parameters: Parameters = {}
+    evidence: tuple[Evidence, ...] = ()
+    actions: tuple[Action, ...] = ()
+    """What to try, the best first; empty where nothing is to be done."""
+    unknown: tuple[Signal, ...] = ()
+    """Of `unknown`: the signals that are missing."""
+    until: str = ""
+    """RFC 3339: when it was last so, where it is on its way out; its figures are of then."""
 
 
 class EventKind(str, Enum):
@@ -132,9 +183,6 @@ class EventKind(str, Enum):
     """A verdict changed."""
 
 
-_LIMITS: Final = {limit.words: limit for limit in Limit}
-
-
 class Event(msgspec.Struct, frozen=True, gc=False):
     """Something that happened at one moment."""
 
@@ -142,21 +190,16 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     kind: EventKind
     scope: str
     """As `Verdict.scope`."""
-    text: str
+    code: str
+    """What exactly: `restarted`, `down`, `verdict_began`, ..."""
     level: Level = Level.NOTE
     key: str = ""
     """As `Verdict.key`."""
+    parameters: Parameters = {}
     since_s: float = 0.0
-    """Of a verdict that is given: since when it has held, which is before `wall_s`; 0 of all else."""
-
-    @property
-    def limit(self) -> Limit | None:
-        """The limit that a verdict's event gives: `queue -> kv cache: ...`; None where it is over, and of all else.
-
-        It is told by the text alone: what is recorded of an event is its fields, and has been so from the beginning.
-        """
-        given = self.text.partition(":")[0].rpartition(" -> ")[2]
-        return _LIMITS.get(given) if self.kind is EventKind.VERDICT else None
+    """Of a verdict that began: since when it has held, which is before `wall_s`; 0 of all else."""
+    verdict: Verdict | None = None
+    """Of `kind` verdict: the one that began, changed its level, or is over."""
 
 
 class RaisedAlert(msgspec.Struct, frozen=True, gc=False):

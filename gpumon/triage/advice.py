@@ -1,10 +1,14 @@
-"""What each engine calls the settings that an action names."""
+"""What each engine calls the settings that an action names, and what a version has on by itself: a table."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EngineKind
+from gpumon.readings.snapshot import Engine
+from gpumon.readings.verdict import Action
 
 
 class Advice(NamedTuple):
@@ -23,6 +27,12 @@ class Advice(NamedTuple):
     fp8_weights: str = "8-bit weights"
     tp: str = "tensor parallelism"
     pp: str = "pipeline parallelism"
+    prefix_since: tuple[int, int] | None = None
+    """First release in which prefix caching is on by itself; None: in none."""
+    chunked_since: tuple[int, int] | None = None
+    """The same of chunked prefill."""
+    front_end: str = ""
+    """More processes or threads of the front end: those that tokenise and stream."""
 
 
 _VLLM: Final = Advice(
@@ -36,6 +46,9 @@ _VLLM: Final = Advice(
     fp8_weights="--quantization fp8",
     tp="--tensor-parallel-size",
     pp="--pipeline-parallel-size",
+    prefix_since=(0, 8),
+    chunked_since=(0, 8),
+    front_end="--api-server-count 4",
 )
 _TRTLLM: Final = Advice(
     slots="--max_batch_size",
@@ -48,6 +61,7 @@ _TRTLLM: Final = Advice(
     fp8_weights="an FP8 checkpoint",
     tp="--tp_size",
     pp="--pp_size",
+    prefix_since=(1, 0),
 )
 _GENERIC: Final = Advice()
 _ADVICE: Final = {
@@ -73,6 +87,9 @@ _ADVICE: Final = {
         fp8_weights="--quantization fp8",
         tp="--tp",
         pp="--pp-size",
+        prefix_since=(0, 0),
+        chunked_since=(0, 3),
+        front_end="--tokenizer-worker-num 4",
     ),
     EngineKind.LLAMA_CPP: Advice(
         slots="-np",
@@ -93,6 +110,8 @@ _ADVICE: Final = {
         chunked="",
         fp8_weights="--quantize fp8",
         tp="--num-shard",
+        prefix_since=(3, 0),
+        front_end="--validation-workers 8",
     ),
     EngineKind.TENSORRT_LLM: _TRTLLM,
     EngineKind.TRITON: Advice(
@@ -139,3 +158,36 @@ _ADVICE: Final = {
 def advice(kind: EngineKind) -> Advice:
     """The options of a kind of engine."""
     return _ADVICE.get(kind, _GENERIC)
+
+
+_VERSION: Final = re.compile(r"(\d{1,4})\.(\d{1,4})")
+PREFIX_CACHING: Final = "enable_prefix_caching"
+"""Key of `EngineReading.info`, as the engines' pages tell it: `True` or `False`."""
+_WIDE: Final = frozenset({"bf16", "fp16", "fp32"})
+"""Formats of weights that can be halved."""
+
+
+def _since(engine: Engine, first: tuple[int, int] | None) -> bool:
+    """Whether this release has it on by itself; of a version that is not known: where any has."""
+    found = _VERSION.search(engine.version)
+    return first is not None and (found is None or (int(found[1]), int(found[2])) >= first)
+
+
+def fewer_prompt_tokens(engine: Engine, info: Mapping[str, str]) -> list[Action]:
+    """Prefix caching and chunked prefill, where they are not on already: by its page, else by its version."""
+    words = advice(engine.kind)
+    found = []
+    known = info.get(PREFIX_CACHING, "")
+    if words.prefix and (known == "False" or (known != "True" and not _since(engine, words.prefix_since))):
+        found.append(Action("prefix_caching", {"flag": words.prefix}))
+    if words.chunked:
+        on = _since(engine, words.chunked_since)
+        found.append(Action("smaller_chunks", {"flag": words.budget, **({} if on else {"chunked": words.chunked})}))
+    return found
+
+
+def quantise(engine: Engine) -> tuple[Action, ...]:
+    """Smaller weights, where they are 16 bit."""
+    words = advice(engine.kind)
+    known = engine.weight_precision in _WIDE and words.fp8_weights
+    return (Action("quantise_weights", {"flag": words.fp8_weights}),) if known else ()

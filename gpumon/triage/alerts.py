@@ -1,18 +1,157 @@
-"""Alerts: conditions that must hold for a while to be raised, and be gone for a while to be over."""
+"""Alerts: conditions on verdicts or figures that must hold for a while to be raised, and be gone to be over."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+import operator
+import re
+from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Any, Final, NamedTuple, get_type_hints
 
 import msgspec
 
-from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Frame
-from gpumon.readings.missing import NOT_EXPOSED
-from gpumon.readings.snapshot import RaisedAlert, Snapshot
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
+from gpumon.readings.snapshot import Engine, Gpu, Host, Replicas, Snapshot
 from gpumon.readings.text import clean
-from gpumon.triage.condition import Condition, Sight
+from gpumon.readings.format import rfc3339
+from gpumon.readings.verdict import Level, Limit, RaisedAlert, Verdict
+from gpumon.triage.render import actions_text, verdict_text
+
+FORMS: Final = (
+    'a verdict such as kv_cache_full or "critical", or a figure with a limit such as "engines.kv_usage_ratio > 0.95"; '
+    'after the first word [NAME] narrows it down: "engines[llama*].ttft_s.p95 > 2"'
+)
+_FIGURE: Final = re.compile(
+    r"(?P<list>[a-z]+)\s*(\[(?P<glob>[^\]]+)\])?\.(?P<path>[a-z_0-9.]+)\s*(?P<sign>>=|<=|>|<)\s*(?P<number>[-+.\deE]+)"
+)
+_WORD: Final = re.compile(r"(?P<word>[a-z_]+)\s*(\[(?P<glob>[^\]]+)\])?")
+_SIGNS: Final[dict[str, Callable[[float, float], bool]]] = {
+    ">": operator.gt,
+    "<": operator.lt,
+    ">=": operator.ge,
+    "<=": operator.le,
+}
+_LISTS: Final[dict[str, type[msgspec.Struct]]] = {"gpus": Gpu, "engines": Engine, "replicas": Replicas, "host": Host}
+_LEVELS: Final = {level.value: at for at, level in enumerate(Level)}
+_MOST_NAMED: Final = 8
+_LIMITS: Final = frozenset(limit.value for limit in Limit)
+
+
+class Sight(NamedTuple):
+    """How a condition stands with one thing."""
+
+    key: str
+    """Tells things apart for good."""
+    scope: str
+    holds: bool | None
+    """None: the figure is missing, so nobody knows."""
+    text: str
+    value: Reading
+    verdict: Verdict | None = None
+    """What it saw; None of a figure."""
+
+
+class Condition(NamedTuple):
+    """A parsed condition."""
+
+    text: str
+    look: Callable[[Snapshot], Iterator[Sight]]
+    """Every thing that it is about, and how it stands there."""
+
+
+def parse(text: str) -> Condition:
+    """Read a condition. Raises ValueError, whose text ends a sentence that begins with the setting and its value."""
+    text = text.strip()
+    figure = _FIGURE.fullmatch(text)
+    if figure is not None:
+        return Condition(text, _figure(figure))
+    word = _WORD.fullmatch(text)
+    if word is None:
+        raise ValueError(f"must be {FORMS}")
+    name, glob = word["word"], word["glob"] or "*"
+    if name in _LEVELS and name != Level.OK.value:
+        return Condition(text, lambda snapshot: _verdicts(snapshot, glob, lambda one: _at_least(one, name)))
+    if name in _LIMITS and name != Limit.HEALTHY.value:
+        return Condition(text, lambda snapshot: _verdicts(snapshot, glob, lambda one: one.code.value == name))
+    known = sorted({*_LIMITS, *_LEVELS} - {Limit.HEALTHY.value, Level.OK.value})
+    raise ValueError(f"no verdict has this word; known: {', '.join(known)}; or write {FORMS.partition(', or ')[2]}")
+
+
+def _at_least(verdict: Verdict, level: str) -> bool:
+    return _LEVELS[verdict.level.value] <= _LEVELS[level]
+
+
+def _verdicts(snapshot: Snapshot, glob: str, wanted: Callable[[Verdict], bool]) -> Iterator[Sight]:
+    """One sight per thing: the first verdict of it that is wanted."""
+    seen: set[tuple[str, str]] = set()
+    for verdict in snapshot.verdicts:
+        at = (verdict.kind.value, verdict.key)
+        if at not in seen and fnmatchcase(verdict.scope, glob) and wanted(verdict):
+            seen.add(at)
+            text = f"{verdict.code.value}: {verdict_text(verdict)}"
+            yield Sight("/".join(at), verdict.scope, True, text, NOT_EXPOSED, verdict)
+
+
+def _figure(found: re.Match[str]) -> Callable[[Snapshot], Iterator[Sight]]:
+    kind = _LISTS.get(found["list"])
+    if kind is None:
+        raise ValueError(f"must begin with {', '.join(_LISTS)} or a verdict's word")
+    path = tuple(found["path"].split("."))
+    _check(kind, path)
+    try:
+        limit = float(found["number"])
+    except ValueError:
+        raise ValueError("must end with a number, in the unit that the field's name has; shares are 0 to 1") from None
+    glob, sign, compare = found["glob"] or "*", found["sign"], _SIGNS[found["sign"]]
+
+    def look(snapshot: Snapshot) -> Iterator[Sight]:
+        for key, names, thing in _things(snapshot, found["list"]):
+            if not any(fnmatchcase(name, glob) for name in names):
+                continue
+            value: Any = thing
+            for name in path:
+                value = getattr(value, name)
+            if isinstance(value, Missing):
+                yield Sight(key, names[0], None, "", value)
+            else:
+                text = f"{found['path']} {value:.4g} {sign} {limit:g}"
+                yield Sight(key, names[0], compare(value, limit), text, float(value))
+
+    return look
+
+
+def _things(snapshot: Snapshot, name: str) -> Iterator[tuple[str, tuple[str, ...], msgspec.Struct]]:
+    """Key, names (the shown one first) and struct of each thing in a list."""
+    if name == "gpus":
+        yield from ((gpu.uuid, (f"gpu {gpu.index}", str(gpu.index), gpu.uuid), gpu) for gpu in snapshot.gpus)
+    elif name == "engines":
+        yield from ((engine.key, (engine.name, engine.model), engine) for engine in snapshot.engines)
+    elif name == "replicas":
+        yield from ((group.model, (group.model,), group) for group in snapshot.replicas)
+    else:
+        yield "host", ("host", snapshot.host.name), snapshot.host
+
+
+def _check(kind: type[msgspec.Struct], path: tuple[str, ...]) -> None:
+    """Raises ValueError unless the path leads to a number."""
+    at: Any = kind
+    for depth, name in enumerate(path):
+        types = get_type_hints(at) if isinstance(at, type) and issubclass(at, msgspec.Struct) else {}
+        if name not in types:
+            before = ".".join(path[:depth]) or "it"
+            numbers = sorted(field for field, of in types.items() if _leads_on(of))
+            near = get_close_matches(name, numbers, n=3, cutoff=0.4) or numbers[:_MOST_NAMED]
+            raise ValueError(f"{before} has no field {name}; known there (docs/json.md): {', '.join(near) or 'none'}")
+        at = types[name]
+    if at not in (Reading, float, int):
+        raise ValueError(f"{'.'.join(path)} is no number")
+
+
+def _leads_on(of: Any) -> bool:
+    return of in (Reading, float, int) or (isinstance(of, type) and issubclass(of, msgspec.Struct))
+
 
 _MOST_TEXT: Final = 300
 _MOST_ACTION: Final = 600
@@ -114,5 +253,5 @@ def _raised(rule: AlertRule, sight: Sight, since_wall_s: float) -> RaisedAlert:
         bell=rule.bell,
         title=rule.title,
         level=verdict.level.value if verdict is not None else "",
-        action=clean(verdict.action, _MOST_ACTION) if verdict is not None else "",
+        action=clean(actions_text(verdict), _MOST_ACTION) if verdict is not None else "",
     )

@@ -1,4 +1,4 @@
-"""Is an engine or a training run stuck: it has work, gives nothing, and its GPUs do nothing either."""
+"""Is an engine or a training run broken: it hangs, does not answer, or runs on GPUs that are broken."""
 
 from __future__ import annotations
 
@@ -8,45 +8,152 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.efficiency.service import FRONTENDS
-from gpumon.readings.engine_snapshot import value_of
-from gpumon.readings.format import GIB
 from gpumon.readings.frame import Advance, EndpointState, GpuState, Phase
 from gpumon.readings.missing import number
 from gpumon.readings.quantities import DECODE_TOKENS, PREFILL_CACHED, PREFILL_COMPUTED, PROMPT_TOKENS
-from gpumon.readings.snapshot import BandwidthSource, Confidence, Engine, Evidence, Gpu, Level, Limit, Process
-from gpumon.readings.text import clean
-from gpumon.triage.engine_signals import (
-    ACTIVITY,
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process
+from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level, Limit, Parameters, Signal
+from gpumon.triage.samples import KEPT_S
+from gpumon.triage.signals import (
+    TOKENS,
+    Activity,
+    Case,
+    Finding,
+    Unsure,
+    action,
     activity,
     dram_of,
     evidence,
     finite,
     gpu_mean,
-    lasted,
     now,
     of_gpus,
-    percent,
-    requests,
+    params,
     served,
+    still_s,
+    suffers,
+    unmeasured,
 )
-from gpumon.triage.rule import Finding, Unsure
-from gpumon.triage.scene import KEPT_S, Scene
 from gpumon.triage.thresholds import Thresholds
 
 LONGEST_S: Final = KEPT_S - 10.0
 """A longer time to first token is one of queueing: the requests that run give tokens all the same."""
 TTFT_TIMES: Final = 3.0
-TOKENS: Final = ("tokens_total.decode", "tokens_total.prefill_computed", "tokens_total.prefill_cached")
 _STEPS: Final = ("tokens_total.trained", "tokens_total.samples")
 _COUNTED_AT_END: Final = Advance.END.value
 _MOST_NAMED: Final = 4
 _DOWN: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED})
 _SILENT: Final = frozenset({EndpointState.TIMEOUT, EndpointState.REFUSED})
 BAND: Final = 2.0
-"""How many times as much its GPUs may do while it is told as stalled."""
+"""How many times as much its GPUs may do while it stands as hung."""
 STEADY: Final = 0.9
 """Part of the memory that stays in use while an engine hangs: one that loads fills it."""
+SM_AT_WORK: Final = 0.5
+"""SM activity from which on a GPU computes: kernels that wait for other GPUs take a sixth of the SMs (NCCL: 16 to 24
+blocks of 132)."""
+POWER_AT_WORK: Final = 0.5
+"""Share of the power limit from which on a GPU computes: one that spins draws a third."""
 _COUNTS: Final = (DECODE_TOKENS, PREFILL_COMPUTED, PREFILL_CACHED, PROMPT_TOKENS)
+
+
+def hung(case: Case) -> Finding | Unsure | None:
+    """Requests run and no token comes, or a training run makes no step, while its GPUs do not work."""
+    engine = case.engine
+    if engine is None or engine.kind in FRONTENDS or engine.state in _SILENT:
+        return None
+    limits = case.thresholds
+    if engine.phase is Phase.TRAINING:
+        return _stuck(case, engine, "step", still_s(case, _STEPS), limits.stalled_training_s)
+    running, waiting = now(case, "running"), now(case, "waiting")
+    if served(case) is None or engine.asleep or not (running or waiting):
+        return None
+    if engine.advances.get("decode_tokens_per_s", _COUNTED_AT_END) == _COUNTED_AT_END:
+        return None
+    seconds = still_s(case, TOKENS)
+    if seconds is None or seconds < limits.stalled_s:
+        return None
+    seconds = min(seconds, _loaded_s(case))  # an idle night gives no token either
+    ttft = max((value for _, value in case.recent.values("ttft_s.mean", KEPT_S)), default=0.0)
+    return _stuck(case, engine, "token", seconds, max(limits.stalled_s, min(TTFT_TIMES * ttft, LONGEST_S)))
+
+
+def _loaded_s(case: Case) -> float:
+    """For how long it has had a request without a break; infinite where no sample that is kept shows it without one."""
+    waiting = dict(case.recent.values("waiting", KEPT_S))
+    running = dict(case.recent.values("running", KEPT_S)) or waiting
+    free = [at_s for at_s, count in running.items() if count == 0.0 and not waiting.get(at_s)]
+    return case.now_s - free[-1] if free else float("inf")
+
+
+def _stuck(case: Case, engine: Engine, unit: str, seconds: float | None, least_s: float) -> Finding | Unsure | None:
+    """The verdict, once nothing has come for `least_s` and its GPUs do not work either: a long prefill's do."""
+    if seconds is None or seconds < least_s:
+        return None
+    began_s, training = case.now_s - seconds, engine.phase is Phase.TRAINING
+    proof = [evidence(case, f"no_{unit}", "decode_tokens_per_s", seconds, "" if training else "decode", least_s)]
+    load: dict[str, float] = {}
+    for name in () if training else ("running", "waiting"):
+        if value := finite(getattr(engine, name)):
+            load[name] = value
+            proof.append(evidence(case, name, name, value, name))
+    said = params(seconds=seconds, unit=unit, **load)
+    if down := [gpu for gpu in case.gpus if gpu.state in _DOWN]:
+        lost = " and ".join(f"gpu {gpu.index}" for gpu in down)
+        fix = action("mend_gpu_first", gpus=lost)
+        said |= {"gpus": lost}
+        return Finding(Limit.HUNG, "hung_lost_gpu", said, tuple(proof), (fix,), Level.CRITICAL, began_s=began_s)
+    rest = _resting(case, min(seconds, least_s))
+    if isinstance(rest, Unsure):
+        return rest._replace(evidence=tuple(proof), began_s=began_s)
+    if rest is None:
+        return None
+    proof.append(rest.proof)
+    said |= rest.parameters
+    look = look_and_restart(processes(case, engine))
+    if not training and _compiles(case, seconds):
+        fixes = (action("wait_for_compile"), look)
+        finding = Finding(Limit.HUNG, "hung_compiling", said, tuple(proof), fixes, Level.NOTE, Confidence.LOW)
+    elif training and not rest.spins:
+        finding = _ended(case, said, tuple(proof), look)
+    else:
+        queues = bool(load.get("waiting")) or _load_moves(case, seconds)
+        level = Level.CRITICAL if rest.spins or queues else Level.WARN
+        sure = Confidence.HIGH if rest.spins else Confidence.MEDIUM
+        cause = "hung_spinning" if rest.spins else "hung_idle" if queues else "hung_or_frozen"
+        # Engines renew their gauges with their steps: after an abort of all requests there is none (vLLM #22545).
+        first = () if rest.spins or queues else (action("send_one_request"),)
+        finding = Finding(Limit.HUNG, cause, said, tuple(proof), (*first, look), level, sure)
+    return finding._replace(began_s=began_s)
+
+
+def _load_moves(case: Case, seconds: float) -> bool:
+    """Requests came or went meanwhile: its gauges are alive."""
+    for field in ("running", "waiting"):
+        values = [value for at_s, value in case.recent.values(field, seconds) if at_s > case.now_s - seconds + 5.0]
+        if values and max(values) != min(values):
+            return True
+    return False
+
+
+def _ended(case: Case, said: Parameters, proof: tuple[Evidence, ...], look: Action) -> Finding:
+    """A training run on idle GPUs: one that lives holds memory."""
+    used = [(number(gpu.vram_used_bytes), number(gpu.vram_total_bytes)) for gpu in case.gpus]
+    limit = case.thresholds.held_ratio
+    gone = all(held is not None and total and held <= limit * total for held, total in used)
+    cause, level = ("run_ended", Level.NOTE) if gone else ("run_hung_or_ended", Level.WARN)
+    return Finding(Limit.HUNG, cause, said, proof, (action("stop_exporter"), look), level, Confidence.MEDIUM)
+
+
+def _compiles(case: Case, seconds: float) -> bool:
+    """It has not given a token since its process began, and its first requests are there for minutes at most."""
+    engine, reading = case.engine, case.reading
+    counts = [] if reading is None else [rank.counters.get(name) for rank in reading.ranks for name in _COUNTS]
+    known = [count for count in counts if count is not None]
+    if not known and engine is not None:  # what gpumon itself counted
+        totals = engine.tokens_total
+        known = [number(one) or 0.0 for one in (totals.decode, totals.prefill_computed, totals.prefill_cached)]
+    steady = max(KEPT_S, case.recent.steady_s("running"))
+    return not any(known) and min(seconds, steady) < case.thresholds.compile_s
 
 
 class _Rest(NamedTuple):
@@ -55,225 +162,121 @@ class _Rest(NamedTuple):
     proof: Evidence
     spins: bool
     """They are busy all the same: kernels wait for each other."""
+    parameters: Parameters
 
 
-def stalled(scene: Scene) -> Finding | Unsure | None:
-    """Requests run and no token comes, or it ceased to answer, while its GPUs do nothing."""
-    engine = scene.engine
-    if engine is None or engine.kind in FRONTENDS:
+def computes(case: Case, seen: Activity, seconds: float, limits: Thresholds) -> bool | None:
+    """Whether its GPUs do arithmetic: by tensor activity, else SM activity or power; None: nothing tells."""
+    if seen.tensor is not None:
+        return seen.tensor > limits.stalled_tensor_ratio
+    known = [] if seen.sm is None else [seen.sm >= SM_AT_WORK]
+    for gpu in case.gpus:
+        watts, limit = gpu_mean(case, gpu, "power_w", seconds), finite(gpu.power_limit_w)
+        known += [watts >= POWER_AT_WORK * limit] if watts is not None and limit else []
+    return any(known) if known else None
+
+
+def _resting(case: Case, seconds: float) -> _Rest | Unsure | None:
+    """The figures that say that its GPUs do nothing: memory traffic and arithmetic; None where one works."""
+    limits = case.thresholds
+    if Limit.HUNG in case.near:  # it goes at once, and must not come and go at an edge
+        busy, dram = BAND * limits.stalled_busy_ratio, BAND * limits.stalled_dram_ratio
+        limits = msgspec.structs.replace(limits, stalled_busy_ratio=busy, stalled_dram_ratio=dram)
+    seen = activity(case, seconds)
+    if not case.gpus or (seen.busy is None and seen.sm is None and seen.dram is None):
+        return Unsure((unmeasured(case),))
+    if computes(case, seen, seconds, limits):
         return None
-    if engine.state in _SILENT:
-        return _silent(scene, engine)
-    if engine.phase is Phase.TRAINING:
-        return _stuck(scene, engine, "step", still_s(scene, _STEPS), scene.thresholds.stalled_training_s)
-    return _no_tokens(scene) if served(scene) is not None and not engine.asleep else None
-
-
-def still_s(scene: Scene, fields: tuple[str, ...]) -> float | None:
-    """For how long none of these counters has moved; None where none is there."""
-    recent = scene.recent
-    known = [recent.steady_s(field) for field in fields if recent.last(field) is not None]
-    return min(known) if known else None
-
-
-def _no_tokens(scene: Scene) -> Finding | Unsure | None:
-    engine = scene.engine
-    assert engine is not None
-    running, waiting = now(scene, "running"), now(scene, "waiting")
-    if not (running or waiting) or engine.advances.get("decode_tokens_per_s", _COUNTED_AT_END) == _COUNTED_AT_END:
-        return None
-    seconds = still_s(scene, TOKENS)
-    if seconds is None or seconds < scene.thresholds.stalled_s:
-        return None
-    seconds = min(seconds, _loaded_s(scene))  # an idle night gives no token either
-    ttft = max((value for _, value in scene.recent.values("ttft_s.mean", KEPT_S)), default=0.0)
-    least_s = max(scene.thresholds.stalled_s, min(TTFT_TIMES * ttft, LONGEST_S))
-    return _stuck(scene, engine, "token", seconds, least_s)
-
-
-def _loaded_s(scene: Scene) -> float:
-    """For how long it has had a request without a break; infinite where no sample that is kept shows it without one."""
-    waiting = dict(scene.recent.values("waiting", KEPT_S))
-    running = dict(scene.recent.values("running", KEPT_S)) or waiting
-    free = [at_s for at_s, count in running.items() if count == 0.0 and not waiting.get(at_s)]
-    return scene.now_s - free[-1] if free else float("inf")
-
-
-def _stuck(scene: Scene, engine: Engine, what: str, seconds: float | None, least_s: float) -> Finding | Unsure | None:
-    """The verdict, once nothing has come for `least_s` and its GPUs do not work either: a long prefill's do."""
-    if seconds is None or seconds < least_s:
-        return None
-    answer = _idle(scene, engine, what, seconds, least_s)
-    return None if answer is None else answer._replace(began_s=scene.now_s - seconds)
-
-
-def _idle(scene: Scene, engine: Engine, what: str, seconds: float, least_s: float) -> Finding | Unsure | None:
-    said = f"no {what} for {lasted(seconds)}"
-    proof = _load(scene, engine, said, seconds)
-    if down := [gpu for gpu in scene.gpus if gpu.state in _DOWN]:
-        return _without(down, said, proof)
-    rest = _resting(scene, min(seconds, least_s))
-    if isinstance(rest, Unsure):
-        return Unsure(rest.missing, proof)
-    if rest is None:
-        return None
-    running = finite(engine.load.running)
-    load = f" with {requests(running)} running" if running else ""
-    head, proof = f"{said}{load}: {rest.proof.text}", (*proof, rest.proof)
-    look = _look(processes(scene, engine))
-    if engine.phase is not Phase.TRAINING and _compiles(scene, seconds):
-        action = f"wait: the first request compiles kernels and graphs for minutes; look at its log; else {look}"
-        return Finding(f"{head}. No token yet: compiling?", proof, action, Level.NOTE, Confidence.LOW)
-    if rest.spins:
-        return Finding(head, proof, look, Level.CRITICAL, Confidence.HIGH)
-    text, action, level = _ended(scene) if engine.phase is Phase.TRAINING else _FROZEN
-    return Finding(f"{head}. {text}", proof, f"{action}; else {look}", level, Confidence.MEDIUM)
-
-
-def _without(down: Sequence[Gpu], said: str, proof: tuple[Evidence, ...]) -> Finding:
-    """It waits for GPUs that are gone."""
-    names = " and ".join(f"gpu {gpu.index}" for gpu in down)
-    what = f"{names}, which it runs on, {'is' if len(down) == 1 else 'are'} lost"
-    action = f"see to {names} first: a restart on the same GPUs can not work before"
-    return Finding(f"{said}: {what}", (*proof, Evidence(what, "state of the GPU")), action, Level.CRITICAL)
-
-
-_FROZEN: Final = (
-    "It hangs, or its gauges froze after an abort",
-    "send it one request: a token tells that only its gauges froze",
-    Level.WARN,
-)
-"""Engines renew their gauges with their steps: after an abort of all requests there is none (vLLM #22545)."""
-
-
-def _ended(scene: Scene) -> tuple[str, str, Level]:
-    """Words for a training run on idle GPUs, and how urgent it is: one that lives holds memory."""
-    used = [(number(gpu.vram_used_bytes), number(gpu.vram_total_bytes)) for gpu in scene.gpus]
-    limit = scene.thresholds.held_ratio
-    action = "where it has ended, stop its exporter or take it out of the config"
-    if all(held is not None and total and held <= limit * total for held, total in used):
-        return "They hold nothing of it: it has ended", action, Level.NOTE
-    return "It hangs, or has ended and left its exporter", action, Level.WARN
-
-
-def _compiles(scene: Scene, seconds: float) -> bool:
-    """It has not given a token since its process began, and its first requests are there for minutes at most."""
-    engine, reading = scene.engine, scene.reading
-    counts = [] if reading is None else [rank.counters.get(name) for rank in reading.ranks for name in _COUNTS]
-    known = [count for count in counts if count is not None]
-    if not known and engine is not None:  # what gpumon itself counted
-        totals = engine.tokens_total
-        known = [number(one) or 0.0 for one in (totals.decode, totals.prefill_computed, totals.prefill_cached)]
-    steady = max(KEPT_S, scene.recent.steady_s("running"))
-    return not any(known) and min(seconds, steady) < scene.thresholds.compile_s
-
-
-def _load(scene: Scene, engine: Engine, said: str, seconds: float) -> tuple[Evidence, ...]:
-    training = engine.phase is Phase.TRAINING
-    field, chart = ("trained_tokens_per_s", "") if training else ("decode_tokens_per_s", "decode")
-    proof = [evidence(scene, said, field, seconds, chart)]
-    for name in () if training else ("running", "waiting"):
-        value = finite(value_of(engine, name))
-        if value:
-            proof.append(evidence(scene, f"{requests(value)} {name}", name, value, name))
-    return tuple(proof)
-
-
-def _resting(scene: Scene, seconds: float) -> _Rest | Unsure | None:
-    """The figure that says that its GPUs do nothing; None where one works."""
-    limits = _limits(scene)
-    seen = activity(scene, seconds)
-    if not scene.gpus:
-        return Unsure((_unseen(scene),))
-    if seen.busy is None and seen.sm is None and seen.dram is None:
-        return Unsure((f"what its GPUs do (no figure of them: {ACTIVITY})",))
     active = seen.sm if seen.busy is None else seen.busy
     spins = active is not None and active > limits.stalled_busy_ratio
     if seen.dram is not None:
-        most = max(dram_of(scene, gpu, seconds) or 0.0 for gpu in scene.gpus)
-        text = f"its GPUs read {_none(most)} memory (DRAM {percent(most)}, busy {percent(seen.busy or 0.0)})"
-        proof = of_gpus(scene, text, "bandwidth_bytes_per_s", most, "dram")
-        return _Rest(proof, spins) if most <= limits.stalled_dram_ratio else None
-    if seen.sm is not None and seen.sm <= limits.stalled_busy_ratio:
-        text = f"its GPUs are idle (SM {percent(seen.sm)})"
-        return _Rest(of_gpus(scene, text, "sm_active_ratio", seen.sm, "sm"), spins=False)
-    if seen.busy is not None and not spins:
-        text = f"its GPUs are idle ({percent(seen.busy)} busy)"
-        return _Rest(of_gpus(scene, text, "busy_ratio", seen.busy, "busy"), spins=False)
-    bound = [share for gpu in scene.gpus if (share := _upper_bound(scene, gpu, seconds)) is not None]
-    if len(bound) < len(scene.gpus):
-        return Unsure((f"DRAM activity of its busy GPUs ({ACTIVITY})",))
+        most = max(dram_of(case, gpu, seconds) or 0.0 for gpu in case.gpus)
+        if most > limits.stalled_dram_ratio:
+            return None
+        proof = of_gpus(case, "dram_active", "bandwidth_bytes_per_s", most, "dram", limits.stalled_dram_ratio)
+        return _Rest(proof, spins, params(dram=most, busy=seen.busy, tensor=seen.tensor))
+    for name, field, value in (("sm", "sm_active_ratio", seen.sm), ("busy", "busy_ratio", seen.busy)):
+        if value is not None and value <= limits.stalled_busy_ratio:
+            proof = of_gpus(case, f"{name}_share", field, value, name, limits.stalled_busy_ratio)
+            return _Rest(proof, False, params(**{name: value}))
+    bound = [share for gpu in case.gpus if (share := _upper_bound(case, gpu, seconds)) is not None]
+    if len(bound) < len(case.gpus):
+        return Unsure((Signal("dram", fix="needs_hopper"),))
     most = max(bound)
     if most > limits.stalled_dram_ratio:
         return None
-    text = f"its GPUs are busy and read {_none(most)} memory (DRAM at most {percent(most)})"
-    return _Rest(of_gpus(scene, text, "bandwidth_bytes_per_s", most, "dram"), spins=True)
+    proof = of_gpus(case, "dram_at_most", "bandwidth_bytes_per_s", most, "dram", limits.stalled_dram_ratio)
+    return _Rest(proof, True, params(dram=most, busy=seen.busy))
 
 
-def _limits(scene: Scene) -> Thresholds:
-    """Wider ones for what is told as stalled: that goes at once, and must not come and go at an edge."""
-    limits = scene.thresholds
-    if Limit.STALLED not in scene.near:
-        return limits
-    busy, dram = BAND * limits.stalled_busy_ratio, BAND * limits.stalled_dram_ratio
-    return msgspec.structs.replace(limits, stalled_busy_ratio=busy, stalled_dram_ratio=dram)
-
-
-def _none(share: float) -> str:
-    return "next to no" if share > 0.0 else "no"
-
-
-def _unseen(scene: Scene) -> str:
-    """Why it is not known what its GPUs do, and what would help."""
-    if scene.engine is not None and scene.engine.hardware.gpu_type:
-        return "what its GPUs do (they are another host's: run gpumon there)"
-    return "what its GPUs do (which GPUs? add gpus to its [[endpoint]])"
-
-
-def _upper_bound(scene: Scene, gpu: Gpu, seconds: float) -> float | None:
+def _upper_bound(case: Case, gpu: Gpu, seconds: float) -> float | None:
     """Share of time in which a GPU read memory: next to none of it is next to no traffic."""
-    peak, moved = finite(gpu.bandwidth_peak_bytes_per_s), gpu_mean(scene, gpu, "bandwidth_bytes_per_s", seconds)
-    known = gpu.bandwidth_source is BandwidthSource.UPPER_BOUND and peak and moved is not None
-    return moved / peak if known and moved is not None and peak else None
-
-
-def _silent(scene: Scene, engine: Engine) -> Finding | None:
-    """It does not answer, and the processes that were there when it did still hold their GPU: nobody restarted it."""
-    seconds, answered = finite(engine.age_s), scene.recent.holders
-    here = {process.pid: process for gpu in scene.gpus for process in gpu.processes}
-    if seconds is None or seconds < scene.thresholds.silent_s or not answered or not answered <= here.keys():
+    peak, moved = finite(gpu.bandwidth_peak_bytes_per_s), gpu_mean(case, gpu, "bandwidth_bytes_per_s", seconds)
+    if gpu.bandwidth_source is not BandwidthSource.UPPER_BOUND or not peak or moved is None:
         return None
-    if _loads(scene, min(seconds, KEPT_S)):
+    return moved / peak
+
+
+def unresponsive(case: Case) -> Finding | None:
+    """It does not answer, and the processes that were there when it did still hold their GPU: nobody restarted it."""
+    engine = case.engine
+    if engine is None or engine.kind in FRONTENDS or engine.state not in _SILENT:
+        return None
+    seconds, answered = finite(engine.age_s), case.recent.holders
+    here = {process.pid: process for gpu in case.gpus for process in gpu.processes}
+    if seconds is None or seconds < case.thresholds.silent_s or not answered or not answered <= here.keys():
+        return None
+    if _loads(case, min(seconds, KEPT_S)):
         return None
     holding = [process for pid, process in here.items() if pid in answered]
     held = finite(sum(number(process.vram_bytes) or 0.0 for process in holding))
-    memory = f"{held / GIB:.1f} GiB" if held else "their GPU"
-    how = "refuses connections" if engine.state is EndpointState.REFUSED else "does not answer"
-    said = f"{how} for {lasted(seconds)}"
+    state = "refuses" if engine.state is EndpointState.REFUSED else "silent"
     proof = (
-        Evidence(said, engine.url, seconds),
-        Evidence(f"its processes hold {memory}: {_pids(holding)}", "processes of its GPUs", held or 0.0),
+        Evidence("no_answer", seconds, case.thresholds.silent_s, engine.url),
+        Evidence("vram_held", held or 0.0, source="processes of its GPUs", parameters=params(pids=_pids(holding))),
     )
-    text, began_s = f"{said} while its processes hold {memory}", scene.now_s - seconds
-    return Finding(text, proof, _look(holding), Level.CRITICAL, Confidence.MEDIUM, began_s)
+    said = params(seconds=seconds, how=state, vram_bytes=held)
+    fix = look_and_restart(holding)
+    level, sure, began_s = Level.CRITICAL, Confidence.MEDIUM, case.now_s - seconds
+    return Finding(Limit.UNRESPONSIVE, "unresponsive", said, proof, (fix,), level, sure, began_s)
 
 
-def _loads(scene: Scene, seconds: float) -> bool:
+def _loads(case: Case, seconds: float) -> bool:
     """Its GPUs work, or their memory came or went meanwhile: it has just been started anew."""
-    seen = activity(scene)
-    if (seen.busy or 0.0) > scene.thresholds.stalled_busy_ratio and (seen.dram is None or seen.dram > 0.0):
+    seen = activity(case)
+    if (seen.busy or 0.0) > case.thresholds.stalled_busy_ratio and (seen.dram is None or seen.dram > 0.0):
         return True
-    for gpu in scene.gpus:
-        recent = scene.others.get(gpu.uuid)
+    for gpu in case.gpus:
+        recent = case.others.get(gpu.uuid)
         used = [] if recent is None else [value for _, value in recent.values("vram_used_bytes", seconds)]
         if not used or min(used) < STEADY * max(used):
             return True
     return False
 
 
-def processes(scene: Scene, engine: Engine) -> list[Process]:
+def degraded(case: Case) -> Finding | None:
+    """It answers, on a GPU that is broken or whose clocks are held down: by the verdict that stands on that GPU."""
+    engine = case.engine
+    if engine is None or engine.kind in FRONTENDS or engine.state is not EndpointState.OK:
+        return None
+    bad = [
+        (gpu, one)
+        for gpu in case.gpus
+        for one in case.standing.get(gpu.uuid, ())
+        if one.family is Family.STATE and one.level in (Level.CRITICAL, Level.WARN) and not one.until
+    ]
+    if not bad:
+        return None
+    gpu, worst = min(bad, key=lambda pair: (pair[1].level is not Level.CRITICAL, list(Limit).index(pair[1].code)))
+    held = {name: worst.parameters[name] for name in ("clock_hz", "clock_max_hz", "xid") if name in worst.parameters}
+    said = params(gpu=f"gpu {gpu.index}", fault=worst.cause, of=float(len(case.gpus)), bad=float(len(bad)))
+    level = Level.CRITICAL if worst.level is Level.CRITICAL and suffers(case, engine) else Level.WARN
+    return Finding(worst.code, "gpu_degraded", said | held, worst.evidence, worst.actions, level, worst.confidence)
+
+
+def processes(case: Case, engine: Engine) -> list[Process]:
     """Its processes on its GPUs."""
-    return list(holders(engine, scene.gpus).values())
+    return list(holders(engine, case.gpus).values())
 
 
 def holders(engine: Engine, gpus: Sequence[Gpu]) -> dict[int, Process]:
@@ -287,22 +290,17 @@ def holders(engine: Engine, gpus: Sequence[Gpu]) -> dict[int, Process]:
 def _pids(holding: Sequence[Process]) -> str:
     shown = ", ".join(str(process.pid) for process in holding[:_MOST_NAMED])
     more = f" and {len(holding) - _MOST_NAMED} more" if len(holding) > _MOST_NAMED else ""
-    return f"pid {shown}{more}"
+    return f"pid {shown}{more}" if holding else ""
 
 
-def _look(holding: Sequence[Process]) -> str:
-    whose = f" of {_pids(holding)}" if holding else ""
-    stack = "py-spy dump --pid" if holding else "py-spy dump"
-    first = f" {holding[0].pid}" if holding else ""
-    saved = f"save its log{_log(holding)} and the stacks{whose} ({stack}{first})"
-    return f"{saved}, look for Xid and NCCL errors, then restart it"
-
-
-def _log(holding: Sequence[Process]) -> str:
-    """Where the log of a process is, as far as its cgroup tells."""
-    if not holding:
-        return ""
-    first = holding[0]
-    if not first.container:
-        return f" (journalctl _PID={first.pid}, or where its output goes)"
-    return f" ({'crictl' if first.pod else 'docker'} logs {clean(first.container, 12)})"
+def look_and_restart(holding: Sequence[Process]) -> Action:
+    """Save what tells of the hang, then restart; the log is where the process's cgroup says."""
+    first = holding[0] if holding else None
+    log = "" if first is None else "journal" if not first.container else "crictl" if first.pod else "docker"
+    return action(
+        "save_stacks_and_restart",
+        pids=_pids(holding),
+        pid=None if first is None else str(first.pid),
+        log=log,
+        container=first.container[:12] if first is not None else "",
+    )

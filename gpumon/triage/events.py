@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from gpumon.readings.format import rfc3339, wall_of
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReading, GpuState
-from gpumon.readings.snapshot import Engine, Event, EventKind, Family, Gpu, Level, Limit, Snapshot, Verdict
+from gpumon.readings.snapshot import Engine, Gpu, Snapshot
 from gpumon.readings.text import clean
-from gpumon.triage.gpu_throttle import SLOWDOWNS
+from gpumon.readings.format import rfc3339, wall_of
+from gpumon.readings.verdict import Event, EventKind, Family, Level, Limit, Parameters, Verdict
+from gpumon.triage.gpu import SLOWDOWNS
 from gpumon.triage.xid import xid_of
 
 SETTLE_S: Final = 10.0
@@ -22,7 +23,7 @@ MOST_MODEL: Final = 80
 MOST_GONE: Final = 256
 """Engines that are remembered after they are not listed any more: one that comes again is no new one."""
 _DOWN: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED})
-_QUIET: Final = frozenset({None, Limit.HEALTHY, Limit.CANNOT_TELL})
+_QUIET: Final = frozenset({None, Limit.HEALTHY, Limit.ASLEEP, Limit.UNKNOWN})
 """A verdict that changes from one of these to another of these is no event."""
 
 
@@ -96,7 +97,7 @@ class Events:
         for key in self._engines.keys() - seen.keys():
             gone = self._engines[key]
             if gone.up:
-                facts.append(_engine_fact(gone, key, frame.wall_s, EventKind.ENGINE, "gone", Level.NOTE, "down"))
+                facts.append(_engine_fact(gone, key, frame.wall_s, EventKind.ENGINE, "gone", Level.NOTE))
             if gone.up is not None:
                 self._gone[key] = gone._replace(up=False)
         while len(self._gone) > MOST_GONE:
@@ -115,8 +116,9 @@ class Events:
             old, new = before[model], now[model]
             if old != new and max(old, new) > 1:
                 scope, level = clean(model, MOST_MODEL), Level.NOTE if new > old else Level.WARN
-                event = Event(snapshot.wall_s, EventKind.REPLICAS, scope, f"{old} -> {new} replicas answer", level)
-                facts.append(_Fact(event.text, event))
+                counts: Parameters = {"before": float(old), "now": float(new)}
+                event = Event(snapshot.wall_s, EventKind.REPLICAS, scope, "replicas", level, parameters=counts)
+                facts.append(_Fact(f"{old} {new}", event))
         return facts
 
     def _of_gpus(self, frame: Frame, snapshot: Snapshot) -> list[_Fact]:
@@ -139,9 +141,8 @@ class Events:
         old = frozenset(known.xid) if known is not None else frozenset()
         for xid in reading.xid:
             if xid not in old and (known is not None or xid.wall_s >= self._began_s):
-                kind = xid_of(xid.code)
-                text = f"Xid {xid.code}: {kind.text}"
-                yield _Fact(str(xid.code), _event(wall_s, EventKind.XID, gpu, text, kind.level))
+                said: Parameters = {"xid": float(xid.code)}
+                yield _Fact(str(xid.code), _event(wall_s, EventKind.XID, gpu, "xid", xid_of(xid.code).level, said))
 
     def _of_verdicts(self, snapshot: Snapshot) -> list[_Fact]:
         """Verdicts that came, changed (their level, too) or went."""
@@ -195,21 +196,31 @@ def _of_engine(known: _Seen | None, now: _Seen, engine: Engine, wall_s: float) -
     of = (now, engine.key, wall_s)
     late = wall_s - now.since_s >= SETTLE_S
     if known.up and not now.up:
-        text = f"down: {engine.state.value.replace('_', ' ')}"
-        yield _engine_fact(*of, EventKind.ENGINE, text, Level.WARN, "down")
+        state: Parameters = {"state": engine.state.value.replace("_", " ")}
+        yield _engine_fact(*of, EventKind.ENGINE, "down", Level.WARN, state)
     elif now.up and not known.up and (known.up is False or late):
-        yield _engine_fact(*of, EventKind.ENGINE, "answers", Level.OK, "up")
+        yield _engine_fact(*of, EventKind.ENGINE, "answers", Level.OK)
     if _began_anew(known.said, now.said):
-        yield _engine_fact(*of, EventKind.RESTART, "restarted", Level.WARN, "restart")
+        yield _engine_fact(*of, EventKind.RESTART, "restarted", Level.WARN)
     before, model = known.said.model, now.said.model
     if model and model != before and (before or late):
-        text = f"model {before} -> {model}" if before else f"model {model} loaded"
-        yield _engine_fact(*of, EventKind.MODEL, text, Level.NOTE, model)
+        code = "model_changed" if before else "model_loaded"
+        names: Parameters = {"before": clean(before, MOST_MODEL), "model": clean(model, MOST_MODEL)}
+        yield _engine_fact(*of, EventKind.MODEL, code, Level.NOTE, names)
 
 
-def _engine_fact(seen: _Seen, key: str, wall_s: float, kind: EventKind, text: str, level: Level, same: str) -> _Fact:
-    event = Event(wall_s, kind, clean(seen.said.name, MOST_MODEL), clean(text, MOST_TEXT), level, key)
-    return _Fact(same, event)
+def _engine_fact(
+    seen: _Seen,
+    key: str,
+    wall_s: float,
+    kind: EventKind,
+    code: str,
+    level: Level,
+    parameters: Parameters | None = None,
+) -> _Fact:
+    said = parameters or {}
+    event = Event(wall_s, kind, clean(seen.said.name, MOST_MODEL), code, level, key, said)
+    return _Fact("down" if code == "gone" else f"{code} {said.get('model', '')}", event)
 
 
 def _began_anew(known: EngineReading, now: EngineReading) -> bool:
@@ -225,51 +236,44 @@ def _of_gpu(known: Gpu | None, gpu: Gpu, wall_s: float) -> Iterator[_Fact]:
     """Lost, back, slowed down; `known` is None for a GPU that was not listed before."""
     was_down = known is not None and known.state in _DOWN
     if gpu.state in _DOWN and not was_down:
-        text = "lost" if gpu.state is GpuState.LOST else "needs a reset"
-        if gpu.state_text:
-            text = f"{text}: {clean(gpu.state_text, MOST_TEXT)}"
-        yield _Fact("lost", _event(wall_s, EventKind.GPU, gpu, text, Level.CRITICAL))
+        code = "gpu_lost" if gpu.state is GpuState.LOST else "gpu_reset_required"
+        what: Parameters = {"what": clean(gpu.state_text, MOST_TEXT)} if gpu.state_text else {}
+        yield _Fact("lost", _event(wall_s, EventKind.GPU, gpu, code, Level.CRITICAL, what))
     elif was_down and gpu.state is GpuState.OK:
-        yield _Fact("back", _event(wall_s, EventKind.GPU, gpu, "back", Level.OK))
+        yield _Fact("back", _event(wall_s, EventKind.GPU, gpu, "gpu_back", Level.OK))
     if not gpu.throttle or known is None or known.state is not GpuState.OK or gpu.state is not GpuState.OK:
         return
     for reason, cause in SLOWDOWNS.items():
         if reason in gpu.throttle and reason not in known.throttle:
-            text = f"slowed down by {cause.text}"
-            yield _Fact(reason, _event(wall_s, EventKind.THROTTLE, gpu, text, Level.WARN))
+            said: Parameters = {"cause": cause}
+            yield _Fact(reason, _event(wall_s, EventKind.THROTTLE, gpu, "throttling", Level.WARN, said))
             return
 
 
 def _of_verdict(old: Verdict | None, new: Verdict | None, wall_s: float) -> _Fact | None:
-    before, after = old.limit if old is not None else None, new.limit if new is not None else None
+    """A verdict that began, changed its level, or is over."""
+    before, after = old.code if old is not None else None, new.code if new is not None else None
     verdict = new or old
     if verdict is None or (before in _QUIET and after in _QUIET):
         return None
-    if before is after:
-        return _of_level(old, new, wall_s)
-    since_s = 0.0
-    if new is None:
-        text, level = f"{verdict.limit.words} is over", Level.OK
-    else:
-        change = f"{before.words} -> {new.limit.words}" if before is not None else new.limit.words
-        text, level = f"{change}: {new.text}" if new.text else change, new.level
-        since_s = wall_of(new.since)
-    same = f"{verdict.family.value} {before} {after}"
-    told = (clean(verdict.scope, MOST_MODEL), clean(text, MOST_TEXT), level, verdict.key, since_s)
-    return _Fact(same, Event(wall_s, EventKind.VERDICT, *told))
+    code, level, same, since_s = "verdict_over", Level.OK, f"{verdict.family.value} {before} {after}", 0.0
+    said: Parameters = {}
+    if before is after and old is not None and new is not None:
+        if old.level is new.level:
+            return None
+        code, level, same = "verdict_level", new.level, f"{new.family.value} {new.level.value}"
+    elif new is not None:
+        code, level, since_s = "verdict_began", new.level, wall_of(new.since)
+        said = {"before": before.value} if before is not None else {}
+    scope = clean(verdict.scope, MOST_MODEL)
+    event = Event(wall_s, EventKind.VERDICT, scope, code, level, verdict.key, said, since_s, verdict)
+    return _Fact(same, event)
 
 
-def _of_level(old: Verdict | None, new: Verdict | None, wall_s: float) -> _Fact | None:
-    """The same verdict, more or less urgent than it was."""
-    if old is None or new is None or old.level is new.level:
-        return None
-    text = f"{new.limit.words}: now {new.level.value}: {new.text}"
-    told = (clean(new.scope, MOST_MODEL), clean(text, MOST_TEXT), new.level, new.key)
-    return _Fact(f"{new.family.value} {new.level.value}", Event(wall_s, EventKind.VERDICT, *told))
-
-
-def _event(wall_s: float, kind: EventKind, gpu: Gpu, text: str, level: Level) -> Event:
-    return Event(wall_s, kind, f"gpu {gpu.index}", text, level, gpu.uuid)
+def _event(
+    wall_s: float, kind: EventKind, gpu: Gpu, code: str, level: Level, parameters: Parameters | None = None
+) -> Event:
+    return Event(wall_s, kind, f"gpu {gpu.index}", code, level, gpu.uuid, parameters or {})
 
 
 def _answers(state: EndpointState) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from gpumon.readings.snapshot import Family, Level, Limit
+from gpumon.readings.verdict import Family, Level, Limit
 
 SAME_S: Final = 2.0
 """Up to so far apart two beginnings are that of one cause: it is known by samples of a second."""

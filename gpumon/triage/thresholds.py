@@ -25,6 +25,12 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How far it may fall below that while it is told as full: it breathes as requests end and others are let in."""
     kv_preemptions_per_s: Positive = 0.05
     """Requests thrown out of a full KV cache, one in 20 s: each computes its prompt anew."""
+    late_ttft_s: Positive = 2.0
+    """TTFT p95 beyond which users wait, where no goal is set: MLPerf Inference's limit for a server of Llama 2 70B."""
+    late_itl_s: Positive = 0.2
+    """ITL p95 beyond which answers are slower than people read, where no goal is set: from the same."""
+    late_queue_s: Positive = 2.0
+    """Mean time in the queue beyond which users wait: the whole of the TTFT above."""
     bandwidth_dram_ratio: Share = 0.75
     """Measured DRAM activity at its limit: tuned kernels reach 80 % to 90 %."""
     bandwidth_mbu_ratio: Share = 0.6
@@ -49,6 +55,8 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds without a token while requests run, at least; 3 x the time to first token where that is longer."""
     stalled_busy_ratio: Share = 0.05
     """Busy share up to which a GPU is idle."""
+    stalled_tensor_ratio: Share = 0.03
+    """Tensor activity up to which a GPU does no arithmetic: a long prefill keeps it at 60 % and more."""
     stalled_dram_ratio: Share = 0.03
     """DRAM activity up to which a busy GPU only waits: a step of any model reads its weights."""
     compile_s: Positive = 900.0
@@ -56,7 +64,9 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stalled_training_s: Positive = 600.0
     """Seconds without a step of a training run: validation and a checkpoint take minutes."""
     silent_s: Positive = 30.0
-    """Seconds without an answer, after which an engine whose processes still hold their GPU counts as stalled."""
+    """Seconds without an answer, after which an engine whose processes still hold their GPU counts as unresponsive."""
+    restart_s: Positive = 600.0
+    """An engine that began anew is marked so for 10 minutes: its caches are cold, and whoever looks wants to know."""
     under_used_s: Positive = 120.0
     """Seconds over which use is judged: a quiet minute is no waste. At most 180."""
     under_used_slots_ratio: Share = 0.25
@@ -79,6 +89,9 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A clock slowdown is told once it took this much of the last minute: a spike of heat of 2 s costs nothing."""
     clock_low_ratio: Share = 0.5
     """SM clock under load, of the highest, below which it is told: at its power limit an H100 runs at 0.7 and more."""
+    clock_locked_ratio: Share = 0.8
+    """SM clock under load, of the highest, below which one that stands still at no power cap counts as locked: default
+    application clocks of data-centre cards are 0.85 and more of it."""
     loaded_ratio: Share = 0.8
     """Busy share from which on a GPU's clock is held against the highest: an idle one clocks down by itself."""
     gpu_idle_s: Positive = 600.0

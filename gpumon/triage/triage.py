@@ -1,33 +1,77 @@
-"""Snapshots in, verdicts and events out: the same frames give the same verdicts."""
+"""Snapshots in, verdicts and events out: the table of rules, and what stands. Same frames, same verdicts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.readings.format import clock_utc, rfc3339
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuState
-from gpumon.readings.snapshot import Confidence, Family, Kind, Level, Limit, Snapshot, Verdict
+from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.format import rfc3339
+from gpumon.readings.verdict import Confidence, EventKind, Family, Kind, Level, Limit, Verdict
+from gpumon.triage import engine_limits, engine_state, engine_use, gpu, host, parallel
 from gpumon.triage.engine_state import holders
 from gpumon.triage.engine_use import stands_still
 from gpumon.triage.events import Events
 from gpumon.triage.hold import Holds
-from gpumon.triage.rule import Finding, Rule, Unsure
-from gpumon.triage.rules import RULES
-from gpumon.triage.scene import Goals, Recent, Scene, scenes
+from gpumon.triage.samples import Recent
+from gpumon.triage.signals import Case, Finding, Goals, Unsure, cases
 from gpumon.triage.thresholds import Thresholds
 
+RuleFunction = Callable[[Case], "Finding | Unsure | None"]
+RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
+    (Kind.GPU, Family.STATE): (gpu.broken, gpu.throttled, gpu.program_fault),
+    (Kind.GPU, Family.LIMIT): (host.input_starved,),
+    (Kind.GPU, Family.USE): (gpu.memory_idle, gpu.memory_full, gpu.under_used, gpu.at_work),
+    (Kind.ENGINE, Family.STATE): (engine_state.hung, engine_state.unresponsive, engine_state.degraded),
+    (Kind.ENGINE, Family.LIMIT): (
+        host.host_bound,
+        host.even_drops,
+        engine_limits.kv_cache,
+        engine_limits.queue_bursts,
+        engine_limits.queue,
+        parallel.straggler,
+        parallel.interconnect,
+        engine_limits.long_prefill,
+        engine_limits.compute,
+        engine_limits.bandwidth,
+        host.input_starved,
+        engine_limits.unexplained,
+    ),
+    (Kind.ENGINE, Family.USE): (
+        engine_use.under_used,
+        engine_use.training_low,
+        engine_use.healthy,
+        engine_use.training_well,
+    ),
+    (Kind.HOST, Family.STATE): (),
+    (Kind.HOST, Family.LIMIT): (host.cpu_saturated, host.disk_waits),
+    (Kind.HOST, Family.USE): (host.memory_full,),
+}
+"""The table of rules: of each family of a thing the first that finds something gives the verdict."""
 _URGENCY: Final = {level: at for at, level in enumerate(Level)}
 _FAMILIES: Final = {family: at for at, family in enumerate(Family)}
 _LIMITS: Final = {limit: at for at, limit in enumerate(Limit)}
 
 
-CANNOT_TELL: Final = "cannot tell: "
+def _hold_s(case: Case, family: Family, code: Limit | None) -> float:
+    """How long a finding must hold: what is true at once, such as a lost GPU, or a hang that counts time itself, 0."""
+    at_once = family is Family.STATE and (case.kind is Kind.ENGINE or code is Limit.HARDWARE_FAULT)
+    return 0.0 if at_once else case.thresholds.hold_s
+
+
+def _leave_s(case: Case, family: Family, stands: Limit | None) -> float:
+    """How long nothing must be found for what stands to go: 0 for what says itself that it is over."""
+    at_once = family is Family.STATE and (case.kind is Kind.ENGINE or stands is Limit.THROTTLED)
+    at_once = at_once or (stands is Limit.STRAGGLER and Limit.THROTTLED in case.found)  # its cause is known now
+    return 0.0 if at_once else case.thresholds.hold_s
+
+
 MANY: Final = 16
 """Engines up to which each is judged at every tick."""
 REST_S: Final = 2.0
@@ -49,7 +93,6 @@ class _Used(NamedTuple):
     at_s: float
     found: tuple[Limit, ...]
     """What stood before it."""
-    rule: Rule | None
     answer: Finding | Unsure | None
 
 
@@ -70,17 +113,13 @@ class Triage:
         self,
         thresholds: Thresholds = Thresholds(),  # noqa: B008 - frozen
         prices: Mapping[str, float] = MappingProxyType({}),
-        rules: Sequence[Rule] = RULES,
         goals: Goals = Goals(),  # noqa: B008 - immutable
+        rules: Mapping[tuple[Kind, Family], Sequence[RuleFunction]] = RULES,
     ) -> None:
+        self._rules = rules
         self._thresholds = thresholds
         self._prices = prices
         self._goals = goals
-        self._rules = {
-            (kind, family): tuple(rule for rule in rules if rule.family is family and kind in rule.kinds)
-            for kind in Kind
-            for family in Family
-        }
         self._keys: set[str] = set()
         """Of the things in the frame before."""
         self._recents: dict[str, Recent] = {}
@@ -89,27 +128,46 @@ class Triage:
         self._last: dict[tuple[str, Family], Verdict] = {}
         self._judged: dict[str, _Judged] = {}
         self._used: dict[str, _Used] = {}
+        self._restarts: dict[str, float] = {}
+        """When engines' processes were seen to begin anew (monotonic)."""
 
     def judge(self, frame: Frame, snapshot: Snapshot) -> Snapshot:
         """The snapshot with its verdicts, the most urgent first, and what happened since the one before."""
         self._sample(frame, snapshot)
         ranked = sorted((self._dated(verdict, frame) for verdict in self._found(frame, snapshot)), key=_rank)
         judged = msgspec.structs.replace(snapshot, verdicts=tuple(ranked))
-        return msgspec.structs.replace(judged, events=self._events.between(frame, judged))
+        events = self._events.between(frame, judged)
+        for event in events:
+            if event.kind is EventKind.RESTART:
+                self._restarts[event.key] = frame.monotonic_s
+        return msgspec.structs.replace(judged, events=events)
 
     def _found(self, frame: Frame, snapshot: Snapshot) -> list[Verdict]:
+        """All verdicts that stand: of GPUs, of engines in their order, of the host."""
+        known = self._stood(frame, snapshot)
+        now_s = frame.monotonic_s
+        standing: dict[str, tuple[Verdict, ...]] = {}
+        engines: dict[str, tuple[Verdict, ...]] = {}
+        other: list[Verdict] = []
         around = (self._recents, self._thresholds, self._prices, self._goals)
-        engines, others = self._stood(frame, snapshot), list[Verdict]()
-        for scene in scenes(frame, snapshot, *around, engines):
-            verdicts = tuple(self._verdicts(scene))
-            if scene.reading is None:
-                others += verdicts
-                continue
-            engines[scene.key] = verdicts
-            if len(frame.engines) > MANY:
-                states = tuple(gpu.state for gpu in scene.gpus)
-                self._judged[scene.key] = _Judged(scene.reading, states, scene.now_s, verdicts)
-        found = [*(verdict for verdicts in engines.values() for verdict in verdicts or ()), *others]
+        for case in cases(frame, snapshot, *around, known):
+            if case.kind is Kind.ENGINE:
+                restarted = self._restarts.get(case.key)
+                ago_s = None if restarted is None else now_s - restarted
+                recently = ago_s is not None and 0.0 <= ago_s < self._thresholds.restart_s
+                case = case._replace(standing=standing, restarted_s=ago_s if recently else None)
+            verdicts = tuple(self._verdicts(case))
+            if case.kind is Kind.GPU:
+                standing[case.key] = verdicts
+            elif case.reading is not None:
+                engines[case.key] = verdicts
+                if len(frame.engines) > MANY:
+                    states = tuple([one.state for one in case.gpus])
+                    self._judged[case.key] = _Judged(case.reading, states, now_s, verdicts)
+            else:
+                other += verdicts
+        stood = [engines.get(engine.key) or known.get(engine.key) or () for engine in snapshot.engines]
+        found = [one for verdicts in (*stood, *standing.values()) for one in verdicts] + other
         self._last = {(verdict.key, verdict.family): verdict for verdict in found}
         return found
 
@@ -140,8 +198,8 @@ class Triage:
         if keys != self._keys:
             self._forget(keys)
         self._recent(Kind.HOST, "").add(now_s, snapshot.host)
-        for gpu in snapshot.gpus:
-            self._recent(Kind.GPU, gpu.uuid).add(now_s, gpu)
+        for one in snapshot.gpus:
+            self._recent(Kind.GPU, one.uuid).add(now_s, one)
         for key, reading, engine in zip(named, frame.engines, snapshot.engines, strict=True):
             recent = self._recent(Kind.ENGINE, key)
             recent.add(now_s, engine)
@@ -161,103 +219,85 @@ class Triage:
         self._recents = {key: recent for key, recent in self._recents.items() if key in keys}
         self._judged = {key: judged for key, judged in self._judged.items() if key in keys}
         self._used = {key: used for key, used in self._used.items() if key in keys}
+        self._restarts = {key: at_s for key, at_s in self._restarts.items() if key in keys}
         self._holds.forget(keys)
 
-    def _verdicts(self, scene: Scene) -> Iterator[Verdict]:
+    def _verdicts(self, case: Case) -> Iterator[Verdict]:
         """Those that stand for it, none beside a critical one or a hang; a family is told what was found before."""
         alone = False
-        if near := self._holds.near(scene.key):
-            scene = scene._replace(near=near)
-        for family in _FAMILIES:
-            rule, answer = self._answer(scene, family)
-            found = None if rule is None else rule.limit if isinstance(answer, Finding) else Limit.CANNOT_TELL
-            verdict = self._standing(scene, family, rule, answer, found)
+        if near := self._holds.near(case.key):
+            case = case._replace(near=near)
+        for family in Family:
+            answer = self._answer(case, family)
+            found = None if answer is None else answer.code if isinstance(answer, Finding) else Limit.UNKNOWN
+            verdict = self._standing(case, family, answer, found)
             if verdict is not None and not alone:
-                alone = verdict.level is Level.CRITICAL or verdict.limit is Limit.STALLED
+                alone = verdict.level is Level.CRITICAL or verdict.code in (Limit.HUNG, Limit.UNRESPONSIVE)
                 yield verdict
             if found is not None:
-                scene = scene._replace(found=(*scene.found, found))
+                case = case._replace(found=(*case.found, found))
 
     def _standing(
-        self, scene: Scene, family: Family, rule: Rule | None, answer: Finding | Unsure | None, found: Limit | None
+        self, case: Case, family: Family, answer: Finding | Unsure | None, found: Limit | None
     ) -> Verdict | None:
         """The verdict that stands for a thing in a family, with the newest evidence that it has."""
-        usual_s, now_s = self._thresholds.hold_s, scene.now_s
-        own_s = self._leave_s(scene, family) if rule is None else rule.hold_s
-        hold_s = usual_s if own_s is None else own_s
-        wall_s = scene.frame.wall_s
-        stands, since_s = self._holds.take(scene.key, family, found, hold_s, now_s, wall_s)
-        if stands is None or (stands is Limit.HEALTHY and stands_still(scene)):
+        usual_s, now_s, wall_s = self._thresholds.hold_s, case.now_s, case.frame.wall_s
+        hold_s = (
+            _leave_s(case, family, self._holds.limit(case.key, family))
+            if found is None
+            else _hold_s(case, family, found)
+        )
+        stands, since_s = self._holds.take(case.key, family, found, hold_s, now_s, wall_s)
+        if stands is None or (stands is Limit.HEALTHY and stands_still(case)):
             return None
         if stands is found and answer is not None:
             if answer.began_s < math.inf:
-                since_s = self._holds.onset_s(scene.key, family, answer.began_s, wall_s - now_s)
-            said = _said(scene, family, stands, answer, since_s)
-            level = self._holds.level(scene.key, family, said.level, usual_s, now_s)
-            return said if level is said.level else msgspec.structs.replace(said, level=level)
-        return self._last.get((scene.key, family))
-
-    def _leave_s(self, scene: Scene, family: Family) -> float | None:
-        """How long nothing must be found for what stands to go."""
-        stands = self._holds.limit(scene.key, family)
-        if stands is None:  # of most families nothing stands, at every tick
-            return None
-        rules = self._rules[scene.kind, family]
-        own = (rule.leave_s for rule in rules if rule.limit is stands or stands is Limit.CANNOT_TELL)
-        return next((leave_s for leave_s in own if leave_s is not None), None)
+                since_s = self._holds.onset_s(case.key, family, answer.began_s, wall_s - now_s)
+            level = self._holds.level(case.key, family, answer.level, usual_s, now_s)
+            return _verdict(case, family, answer, level, _since(since_s))
+        return self._last.get((case.key, family))
 
     def _dated(self, verdict: Verdict, frame: Frame) -> Verdict:
         """One that is not found any more says when it was: its figures are of then."""
         gone_s = self._holds.gone_s(verdict.key, verdict.family, frame.monotonic_s)
         if gone_s < FADES_S:
             return verdict
-        unknown = CANNOT_TELL if verdict.limit is Limit.CANNOT_TELL else ""
-        text = f"{unknown}until {clock_utc(frame.wall_s - gone_s)}: {verdict.text.removeprefix(unknown)}"
-        return msgspec.structs.replace(verdict, text=text)
+        return msgspec.structs.replace(verdict, until=rfc3339(frame.wall_s - gone_s))
 
-    def _answer(self, scene: Scene, family: Family) -> tuple[Rule | None, Finding | Unsure | None]:
+    def _answer(self, case: Case, family: Family) -> Finding | Unsure | None:
         """What the rules say; an engine's use is a mean of minutes, so it is not worked out at every tick."""
-        if family is not Family.USE or scene.kind is not Kind.ENGINE:
-            return self._first(scene, family)
-        scene.recent.found = scene.found
-        last = self._used.get(scene.key)
-        if last is None or last.found != scene.found or not 0.0 <= scene.now_s - last.at_s < USED_S:
-            last = self._used[scene.key] = _Used(scene.now_s, scene.found, *self._first(scene, family))
-        return last.rule, last.answer
+        if family is not Family.USE or case.kind is not Kind.ENGINE:
+            return self._first(case, family)
+        case.recent.found = case.found
+        last = self._used.get(case.key)
+        if last is None or last.found != case.found or not 0.0 <= case.now_s - last.at_s < USED_S:
+            last = self._used[case.key] = _Used(case.now_s, case.found, self._first(case, family))
+        return last.answer
 
-    def _first(self, scene: Scene, family: Family) -> tuple[Rule | None, Finding | Unsure | None]:
-        unsure: tuple[Rule | None, Finding | Unsure | None] = (None, None)
-        for rule in self._rules[scene.kind, family]:
-            answer = rule.find(scene)
+    def _first(self, case: Case, family: Family) -> Finding | Unsure | None:
+        unsure: Unsure | None = None
+        for rule in self._rules.get((case.kind, family), ()):
+            answer = rule(case)
             if isinstance(answer, Finding):
-                return rule, answer
-            if answer is not None and unsure[0] is None:
-                unsure = (rule, answer)
+                return answer
+            unsure = unsure or answer
         return unsure
 
 
-def _said(scene: Scene, family: Family, limit: Limit, answer: Finding | Unsure, since_s: float) -> Verdict:
-    text, action, level, confidence, unknown = (
-        (answer.text, answer.action, answer.level, answer.confidence, ())
-        if isinstance(answer, Finding)
-        else (f"{CANNOT_TELL}{', '.join(answer.missing)}", "", Level.NOTE, Confidence.LOW, answer.missing)
-    )
-    return Verdict(
-        scope=scene.name,
-        limit=limit,
-        evidence=answer.evidence,
-        action=action,
-        confidence=confidence,
-        since=_since(since_s),
-        kind=scene.kind,
-        key=scene.key,
-        family=family,
-        level=level,
-        text=text,
-        unknown=unknown,
+def _verdict(case: Case, family: Family, answer: Finding | Unsure, level: Level, since: str) -> Verdict:
+    bare = Verdict(case.name, Limit.UNKNOWN, "", since, case.kind, case.key, family, level, evidence=answer.evidence)
+    if isinstance(answer, Unsure):
+        return msgspec.structs.replace(bare, confidence=Confidence.LOW, unknown=answer.missing)
+    return msgspec.structs.replace(
+        bare,
+        code=answer.code,
+        cause=answer.cause,
+        confidence=answer.confidence,
+        parameters=answer.parameters,
+        actions=answer.actions,
     )
 
 
 def _rank(verdict: Verdict) -> tuple[int, int, int]:
     """The most urgent first; of equals what may be the cause of the other: broken hardware before a hang."""
-    return _URGENCY[verdict.level], _FAMILIES[verdict.family], _LIMITS[verdict.limit]
+    return _URGENCY[verdict.level], _FAMILIES[verdict.family], _LIMITS[verdict.code]

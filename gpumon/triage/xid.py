@@ -1,4 +1,4 @@
-"""Xid errors of the NVIDIA driver: what each says, whose fault it is, how urgent, and the next step.
+"""Xid errors of the NVIDIA driver: what each says, whose fault it is, how urgent, and codes of the next steps.
 
 After NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors), whose steps are: restart the application, reset the
 GPU, restart the machine, or call support.
@@ -9,42 +9,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from gpumon.readings.snapshot import Confidence, Level
-
-RESET_IT: Final = "nvidia-smi --gpu-reset -i {index} (reboot where that is refused)"
-RESET: Final = "drain it, then " + RESET_IT
-APPLICATION: Final = (
-    "no hardware action: `dmesg | grep Xid` names the pid; read that program's log, run it under compute-sanitizer; "
-    "only if it follows the GPU from program to program: dcgmi diag -r 3"
-)
+from gpumon.readings.verdict import Confidence, Level
 
 
 class Xid(NamedTuple):
-    """A class of Xid. `{index}` in `action` is the GPU's."""
+    """A class of Xid."""
 
     text: str
     level: Level
-    action: str
+    actions: tuple[str, ...]
+    """Codes of `render.ACTIONS`."""
     is_application: bool = False
     """A program caused it, or suffers it; the GPU goes on."""
     confidence: Confidence = Confidence.HIGH
 
 
-def _app(text: str, level: Level = Level.NOTE, action: str = APPLICATION) -> Xid:
-    return Xid(text, level, action, is_application=True, confidence=Confidence.MEDIUM)
+def _app(text: str, level: Level = Level.NOTE, action: str = "read_program_log") -> Xid:
+    return Xid(text, level, (action,), is_application=True, confidence=Confidence.MEDIUM)
 
 
-_GSP: Final = (
-    "its firmware processor (GSP) does not answer: new jobs hang; "
-    + RESET
-    + "; update the driver; if it comes again on "
-    "this GPU only, replace it"
-)
-_NVLINK: Final = (
-    "drain the jobs that span GPUs, then " + RESET_IT + "; nvidia-smi nvlink -e -i {index} counts the errors of each "
-    "link; if they grow again: reseat or replace GPU, bridge or switch"
-)
-_ECC_RESET: Final = RESET + "; if it comes again: dcgmi diag -r 3, then replace the GPU"
+RESET: Final = ("reset_gpu",)
+_GSP: Final = ("reset_gpu", "update_driver", "replace_if_again")
+_NVLINK: Final = ("reset_span", "count_nvlink_errors")
+_ECC_RESET: Final = ("reset_gpu", "diagnose_if_again")
 
 XIDS: Final[Mapping[int, Xid]] = {
     8: _app("the GPU stopped processing a program's work"),
@@ -57,7 +44,7 @@ XIDS: Final[Mapping[int, Xid]] = {
     44: Xid("graphics engine fault in a context switch", Level.WARN, RESET, confidence=Confidence.MEDIUM),
     45: _app(
         "a program's work was removed from the GPU (it was killed, or another Xid came before)",
-        action="no hardware action: look for the Xid before it, and for who killed the program (dmesg: oom, kill)",
+        action="find_killer",
     ),
     46: Xid("the GPU stopped processing", Level.CRITICAL, RESET),
     48: Xid("double bit ECC error: data in memory is wrong", Level.CRITICAL, _ECC_RESET),
@@ -66,13 +53,12 @@ XIDS: Final[Mapping[int, Xid]] = {
     63: Xid(
         "a memory row was marked for remapping (or a page retired): repaired at the next reset",
         Level.WARN,
-        "go on until there is time, then drain it and nvidia-smi --gpu-reset -i {index}; "
-        "nvidia-smi -q -d ROW_REMAPPER -i {index} tells how many rows are left",
+        ("reset_when_free", "count_spare_rows"),
     ),
     64: Xid(
         "a memory row could not be remapped (or a page not retired)",
         Level.CRITICAL,
-        RESET + "; nvidia-smi -q -d ROW_REMAPPER -i {index}: with a failed remapping replace the GPU (RMA)",
+        ("reset_gpu", "replace_if_remap_failed"),
     ),
     66: _app("illegal access by driver code", Level.WARN),
     68: _app("video decoder exception"),
@@ -81,29 +67,27 @@ XIDS: Final[Mapping[int, Xid]] = {
     79: Xid(
         "fallen off the bus: the machine does not reach it over PCIe",
         Level.CRITICAL,
-        "drain this server and power-cycle it (a reboot is often not enough); if it comes again: reseat the GPU, check "
-        "its power cables and heat, update firmware, then replace it",
+        ("power_cycle", "reseat_if_again"),
     ),
     92: Xid(
         "many single bit ECC errors: corrected, but more than there should be",
         Level.WARN,
-        "watch it: dcgmi diag -r 3 when it is free; replace the GPU if uncorrectable ones follow",
+        ("diagnose_when_free",),
     ),
     94: Xid(
         "contained ECC error: one program lost its data, the others are safe",
         Level.WARN,
-        "restart the program that was hit (dmesg names its pid); reset the GPU when it is free: "
-        "nvidia-smi --gpu-reset -i {index}",
+        ("restart_hit_program", "reset_when_free"),
     ),
     95: Xid("uncontained ECC error: any program on it may have wrong data", Level.CRITICAL, _ECC_RESET),
     109: Xid("a context switch did not end in time", Level.WARN, RESET, confidence=Confidence.MEDIUM),
-    110: Xid("security fault", Level.CRITICAL, "power-cycle this server; call NVIDIA support if it comes again"),
+    110: Xid("security fault", Level.CRITICAL, ("power_cycle",)),
     119: Xid("GSP did not answer in time", Level.CRITICAL, _GSP),
     120: Xid("GSP failed", Level.CRITICAL, _GSP),
     121: Xid(
         "corrected error of the link to the CPU (C2C)",
         Level.WARN,
-        "watch it: it repairs itself; reset the GPU when it is free: nvidia-smi --gpu-reset -i {index}",
+        ("reset_when_free",),
     ),
     136: Xid("an NVLink could not be trained", Level.CRITICAL, _NVLINK),
     137: _app("NVLink: a program's illegal access to the memory of another GPU"),
@@ -113,7 +97,7 @@ XIDS: Final[Mapping[int, Xid]] = {
     154: Xid(
         "the driver changed the recovery that it advises",
         Level.WARN,
-        "nvidia-smi -q -i {index} | grep -i recovery says which: none, reset, reboot, drain",
+        ("ask_recovery",),
     ),
 }
 """Xid -> what it is. 31, 43 and 45 are left out by NVIDIA's own device plugin for Kubernetes, as a program's faults."""
@@ -124,6 +108,6 @@ def xid_of(code: int) -> Xid:
     return XIDS.get(code) or Xid(
         "not in gpumon's table",
         Level.WARN,
-        "`dmesg | grep Xid` has its text; look it up in NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors)",
+        ("look_up_xid",),
         confidence=Confidence.LOW,
     )

@@ -24,6 +24,7 @@ from gpumon.readings.format import (
 from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Quantiles, Verdict
+from gpumon.triage.render import LIMITS
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.replica_rows import is_sums
 from gpumon.tui.rows import Order
@@ -43,7 +44,7 @@ from gpumon.tui.table import (
     spans,
     words,
 )
-from gpumon.tui.triage_words import LIMITS, mark
+from gpumon.tui.triage_words import mark
 from gpumon.tui.view import View
 
 _NAME: Final = 12
@@ -263,7 +264,7 @@ def trouble(engine: Engine, verdict: Verdict | None = None) -> str:
     if engine.state is not EndpointState.OK or _is_stale(engine):
         return f"{glyph} {engine.name} {word}"
     if verdict is not None:
-        return f"{mark(verdict)[0]} {engine.name} {LIMITS[verdict.limit]}"
+        return f"{mark(verdict)[0]} {engine.name} {LIMITS[verdict.code]}"
     return f"! {engine.name}" if _is_marked(engine) else ""
 
 

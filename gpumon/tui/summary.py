@@ -13,8 +13,9 @@ from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
 from gpumon.readings.text import clean
+from gpumon.triage.render import LIMITS
 from gpumon.tui.line import Piece, Row
-from gpumon.tui.triage_words import LIMITS, URGENT, mark
+from gpumon.tui.triage_words import URGENT, mark
 
 _TROUBLES: Final = (
     ("DOWN", "critical", frozenset(GpuState) - {GpuState.OK, GpuState.STALE, GpuState.INITIALISING}),
@@ -85,7 +86,7 @@ def _worst(snapshot: Snapshot) -> list[Piece]:
     for verdict in snapshot.verdicts[:1]:
         if verdict.level in URGENT:
             glyph, tone, _ = mark(verdict)
-            return [(f"{glyph} {LIMITS[verdict.limit]} {clean(verdict.scope)}", tone)]
+            return [(f"{glyph} {LIMITS[verdict.code]} {clean(verdict.scope)}", tone)]
     return []
 
 

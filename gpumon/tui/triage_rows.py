@@ -10,15 +10,14 @@ from typing import Final, NamedTuple
 from gpumon.efficiency.faults import is_told
 from gpumon.readings.format import cells, cut, left
 from gpumon.readings.frame import EndpointState, GpuState
-from gpumon.readings.missing import number
 from gpumon.readings.snapshot import Event, FaultShown, Level, Limit, Snapshot, Verdict
 from gpumon.readings.text import clean
-from gpumon.triage.engine_use import NOT_YET
+from gpumon.triage.render import NARROW, actions_text, event_text, evidence_text, verdict_text
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.table import clock, moment, spans
-from gpumon.tui.triage_words import EVENTS, LIMITS, URGENT, event_mark, mark, said
+from gpumon.tui.triage_words import EVENTS, URGENT, event_mark, mark
 
 STANDS_S: Final = 10.0
 """Verdicts that stand are painted with newer figures this often, all at one beat: figures of each second would repaint
@@ -109,7 +108,7 @@ class Steady:
 
 def _kind(verdict: Verdict) -> tuple[object, ...]:
     """What a row says that may not wait: that it is over, too."""
-    return verdict.limit, verdict.level, verdict.scope, verdict.text.startswith(("until ", "was "))
+    return verdict.code, verdict.level, verdict.scope, bool(verdict.until or "was" in verdict.parameters)
 
 
 def items(
@@ -143,21 +142,21 @@ def items(
 
 def _untold(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> Iterator[FaultShown]:
     """Faults but those of a GPU that an urgent verdict on it tells; first those of engines and GPUs that are down."""
-    told = {(verdict.scope, verdict.limit) for verdict in verdicts if verdict.level in URGENT}
+    told = {(verdict.scope, verdict.code) for verdict in verdicts if verdict.level in URGENT}
     down = {engine.name for engine in snapshot.engines if engine.state not in _COMING}
     down |= {f"gpu {gpu.index}" for gpu in snapshot.gpus if gpu.state not in _COMING}
     for fault in sorted(snapshot.faults, key=lambda fault: fault.source not in down):
-        if not any(fault.source == scope and is_told(fault.text, limit) for scope, limit in told):
+        if not any(fault.source == scope and is_told(fault.code, limit) for scope, limit in told):
             yield fault
 
 
 def _nothing(healthy: Sequence[Verdict], coming: Sequence[str], hold_s: float, *, named: bool) -> Item:
     """`named`: those that are healthy have no rows of their own below."""
     if coming and not healthy:
-        text = f"judging: verdicts need {hold_s:.0f} s, those of use some minutes"
+        text = f"collecting {hold_s:.0f} s of data (utilisation verdicts: 2 to 3 min)"
     else:
         names = [_names(healthy)] if healthy and named else []
-        names += [f"no verdict yet: {_joined(coming)}"] if coming else []
+        names += [f"evaluating: {_joined(coming)}"] if coming else []
         names += [] if healthy else ["no fault, no verdict"]
         text = f"nothing limits: {'; '.join(names)}" if names else "nothing limits"
     return Item(HEALTHY, ("   ", "muted"), "", "", "", text, tone="muted")
@@ -175,11 +174,14 @@ def unjudged(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def _names(healthy: Sequence[Verdict]) -> str:
-    """`3 healthy: vllm:8000, gpu 0-3, host; use not judged yet, 2 min more`."""
-    scopes = list(dict.fromkeys(verdict.scope for verdict in healthy))
-    later = [one for verdict in healthy for one in verdict.evidence if one.text.startswith(NOT_YET)]
-    last = max(later, key=lambda one: number(one.value) or 0.0, default=None)
-    return f"{len(scopes)} healthy: {_joined(scopes)}{f'; {last.text}' if last is not None else ''}"
+    """`3 healthy: vllm:8000, gpu 0-3, host; asleep: b; evaluating use: 2 min more`."""
+    scopes = list(dict.fromkeys(one.scope for one in healthy if one.code is not Limit.ASLEEP))
+    asleep = list(dict.fromkeys(one.scope for one in healthy if one.code is Limit.ASLEEP))
+    later = [minutes for one in healthy if isinstance(minutes := one.parameters.get("evaluating"), float)]
+    parts = [f"{len(scopes)} healthy: {_joined(scopes)}"] if scopes else []
+    parts += [f"asleep: {_joined(asleep)}"] if asleep else []
+    parts += [f"evaluating use: {max(later):.0f} min more"] if later else []
+    return "; ".join(parts)
 
 
 def _joined(scopes: Sequence[str]) -> str:
@@ -191,21 +193,21 @@ def _joined(scopes: Sequence[str]) -> str:
 
 def _of_verdict(verdict: Verdict) -> Item:
     glyph, tone, _ = mark(verdict)
-    below = [("· " + (f"{one.text} ({one.source})" if one.source else one.text), "muted") for one in verdict.evidence]
-    action = f"→ {clean(verdict.action, _TEXT)}" if verdict.action else ""
+    below = [(f"· {evidence_text(one)}{f' ({one.source})' if one.source else ''}", "muted") for one in verdict.evidence]
+    action = f"→ {clean(actions_text(verdict), _TEXT)}" if verdict.actions else ""
     below += [(action, "accent")] if action else []
     return Item(
         key=verdict_key(verdict),
         mark=(f" {glyph} ", tone),
-        what=LIMITS[verdict.limit],
+        what=NARROW[verdict.code],
         scope=clean(verdict.scope),
         since=verdict.since,
-        text=clean(said(verdict), _TEXT),
+        text=clean(verdict_text(verdict), _TEXT),
         below=tuple((clean(text, _TEXT), tone) for text, tone in below),
         action=action,
         judged=True,
         trouble=verdict.level in URGENT,
-        quiet=verdict.level is Level.OK or verdict.limit is Limit.CANNOT_TELL,
+        quiet=verdict.level is Level.OK or verdict.code is Limit.UNKNOWN,
     )
 
 
@@ -221,7 +223,7 @@ def _of_events(events: Sequence[Event], glyphs: Glyphs) -> list[Item]:
     newest: dict[tuple[str, ...], Event] = {}
     times: Counter[tuple[str, ...]] = Counter()
     for event in events:
-        same = (event.kind.value, event.key, event.scope, event.text)
+        same = (event.kind.value, event.key, event.scope, event_text(event))
         first.setdefault(same, event)
         newest.pop(same, None)
         newest[same] = event
@@ -231,7 +233,7 @@ def _of_events(events: Sequence[Event], glyphs: Glyphs) -> list[Item]:
 
 def _of_event(event: Event, first: Event, times: int, glyphs: Glyphs) -> Item:
     glyph, tone = event_mark(event, glyphs)
-    told = f"x{times}, first {clock(first.wall_s)}: {event.text}" if times > 1 else happened(event)
+    told = f"x{times}, first {clock(first.wall_s)}: {event_text(event)}" if times > 1 else happened(event)
     named = (EVENTS[event.kind][2], clean(event.scope), "", clean(told, _TEXT))
     return Item(_event_key(event), (f" {glyph} ", tone), *named, about=event.key, past=True, at_s=event.wall_s)
 
@@ -239,18 +241,19 @@ def _of_event(event: Event, first: Event, times: int, glyphs: Glyphs) -> Item:
 def happened(event: Event, at: Callable[[float], str] = clock) -> str:
     """What an event says; of a verdict that held for a while before it was given, since when it has."""
     since = at(event.since_s) if event.since_s else ""
-    return f"since {since}: {event.text}" if since and since != at(event.wall_s) else event.text
+    said = event_text(event)
+    return f"since {since}: {said}" if since and since != at(event.wall_s) else said
 
 
 def _event_key(event: Event) -> str:
-    return f"event/{event.kind.value}/{event.key}/{event.scope}/{event.text}"
+    return f"event/{event.kind.value}/{event.key}/{event.scope}/{event_text(event)}"
 
 
 def row_of(event: Event, snapshot: Snapshot) -> str:
     """Key of the row that tells an event best: the verdict that it gave, while that stands; else its own."""
-    given = event.limit
+    given = event.verdict.code if event.verdict is not None and event.code != "verdict_over" else None
     for verdict in snapshot.verdicts:
-        if (verdict.key, verdict.limit) == (event.key, given) and verdict.level is not Level.OK:
+        if (verdict.key, verdict.code) == (event.key, given) and verdict.level is not Level.OK:
             return verdict_key(verdict)
     return _event_key(event)
 

@@ -1,4 +1,4 @@
-"""Verdicts and events as words and glyphs: the same in lists, tables, pages and charts."""
+"""Glyphs and tones of verdicts and events: the same in lists, tables, pages and charts."""
 
 from __future__ import annotations
 
@@ -6,28 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from gpumon.readings.snapshot import Event, EventKind, Kind, Level, Limit, Verdict
+from gpumon.triage.render import BRIEF
 from gpumon.tui.palette import Glyphs
 
-LIMITS: Final[dict[Limit, str]] = {
-    **{limit: limit.words for limit in Limit},
-    Limit.KV_CACHE: "KV cache",
-    Limit.UNDER_USED: "under-used",
-}
-"""Limits in words of at most 13 cells."""
-BRIEF: Final[dict[Limit, str]] = {
-    **LIMITS,
-    Limit.COMMUNICATION: "comm",
-    Limit.INPUT_STARVED: "starved",
-    Limit.MEMORY_IDLE: "mem idle",
-    Limit.MEMORY_FULL: "mem full",
-    Limit.UNDER_USED: "low use",
-    Limit.CANNOT_TELL: "unknown",
-}
-"""The same in at most 9 cells, for a column of states."""
 LEVELS: Final[dict[Level, tuple[str, str, str]]] = {
     Level.CRITICAL: ("✗", "critical", "critical"),
     Level.WARN: ("!", "warn", "warning"),
-    Level.NOTE: ("+", "accent", "to gain"),
+    Level.NOTE: ("+", "accent", "optimisation"),
     Level.OK: ("●", "ok", "ok"),
 }
 """Glyph, tone and word of each level."""
@@ -51,12 +36,7 @@ _RANK: Final = {kind: at for at, kind in enumerate(EVENTS)}
 
 def mark(verdict: Verdict) -> tuple[str, str, str]:
     """Glyph, tone and word of how urgent a verdict is."""
-    return _UNKNOWN if verdict.limit is Limit.CANNOT_TELL else LEVELS[verdict.level]
-
-
-def said(verdict: Verdict) -> str:
-    """What it says, without the words of its limit."""
-    return verdict.text.removeprefix("cannot tell: ")
+    return _UNKNOWN if verdict.code is Limit.UNKNOWN else LEVELS[verdict.level]
 
 
 def event_mark(event: Event, glyphs: Glyphs) -> tuple[str, str]:
@@ -88,4 +68,4 @@ def urgent_by_key(verdicts: Sequence[Verdict], kind: Kind) -> dict[str, Verdict]
 def badge(verdict: Verdict) -> tuple[str, str]:
     """A glyph and a word in at most 11 cells, and their tone."""
     glyph, tone, _ = mark(verdict)
-    return f"{glyph} {BRIEF[verdict.limit]}", tone
+    return f"{glyph} {BRIEF[verdict.code]}", tone

@@ -13,7 +13,7 @@ from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import Event, EventKind
 from gpumon.sources.simulator.scenario import Scenario
 from gpumon.sources.simulator.scenarios import SCENARIOS, scenario
-from tests.accuracy.triage import OLD, agrees, frames, judged, said, score
+from tests.accuracy.triage import agrees, frames, judged, said, score
 from tests.records import replace
 
 GPU_FIELDS = {
@@ -76,7 +76,7 @@ def test_a_mix_of_missing_signals_is_never_another_verdict(played: tuple[Scenari
     for _, snapshot in judged(of, timed, without(signals)):
         for one in map(said, snapshot.verdicts):
             limits = {code for thing, code in codes if fnmatchcase(one.thing, thing)} | {"unknown", "healthy"}
-            assert limits & {*OLD.get(one.limit, (one.limit,))}, (sorted(signals), one)
+            assert one.limit in limits, (sorted(signals), one)
 
 
 def events_of(name: str) -> Iterator[Event]:

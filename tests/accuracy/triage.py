@@ -212,22 +212,8 @@ class Score(NamedTuple):
 
 def said(verdict: Verdict) -> Said:
     """The codes of a verdict."""
-    return Said(verdict.scope, verdict.limit.value, "", verdict.level.value, "")
-
-
-OLD = {
-    "hardware": ("hardware_fault",),
-    "stalled": ("hung", "unresponsive"),
-    "queue": ("queue_limit",),
-    "kv_cache": ("kv_cache_full",),
-    "communication": ("interconnect_bound", "straggler"),
-    "compute": ("compute_bound", "host_cpu_saturated"),
-    "bandwidth": ("memory_bandwidth_bound",),
-    "input_starved": ("host_cpu_saturated", "host_disk_saturated", "host_network_saturated"),
-    "memory_idle": ("idle_vram_held",),
-    "under_used": ("low_efficiency", "idle", "asleep"),
-    "cannot_tell": ("unknown",),
-}
+    action = verdict.actions[0].code if verdict.actions else ""
+    return Said(verdict.scope, verdict.code.value, verdict.cause, verdict.level.value, action)
 
 
 def agrees(truth: Truth, one: Said) -> bool:
@@ -235,8 +221,8 @@ def agrees(truth: Truth, one: Said) -> bool:
     limit, _, cause = truth.code.partition("/")
     return (
         fnmatchcase(one.thing, truth.thing)
-        and limit in OLD.get(one.limit, (one.limit,))
-        and (not cause or not one.cause or cause == one.cause)
+        and limit == one.limit
+        and (not cause or cause == one.cause)
         and one.level in {level.value for level in truth.levels}
         and (not truth.actions or one.action in truth.actions)
     )

@@ -90,7 +90,7 @@ async def test_without_a_home_the_lines_to_paste_are_given() -> None:
 
 
 def incident(snapshot: Snapshot | None = None, timeline: Kept | None = None) -> Incident:
-    event = Event(scenes.WALL_S - 5.0, EventKind.XID, "gpu 3", "Xid 79", Level.CRITICAL)
+    event = Event(scenes.WALL_S - 5.0, EventKind.XID, "gpu 3", "Xid 79", level=Level.CRITICAL)
     return Incident(snapshot or scenes.snapshot(), "the screen", lambda: "<svg/>", (event,), timeline)
 
 

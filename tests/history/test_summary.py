@@ -26,7 +26,7 @@ from tests.records import replace
 SECONDS = 170
 LATE_S, EARLY_S = 37, 131
 """The last engine is there from the one to the other."""
-XID = Event(WALL_S + 50.0, EventKind.XID, "gpu 1", "Xid 79", Level.CRITICAL, key="u")
+XID = Event(WALL_S + 50.0, EventKind.XID, "gpu 1", "Xid 79", level=Level.CRITICAL, key="u")
 CATALOGUE = gpu_catalogue()
 
 

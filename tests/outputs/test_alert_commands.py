@@ -12,8 +12,7 @@ import pytest
 
 from gpumon.outputs.alert_commands import WAITING, AlertCommands
 from gpumon.readings.snapshot import RaisedAlert
-from gpumon.triage.alerts import AlertChange, AlertRule
-from gpumon.triage.condition import parse
+from gpumon.triage.alerts import AlertChange, AlertRule, parse
 from tests.tui import scenes
 
 SCENE = scenes.snapshot()

@@ -48,9 +48,11 @@ CONTRACT = {
     "peak_bandwidth_bytes_per_s kv_pool_tokens missing",
     "engines.ttft_s": "p50 p95 p99 mean p50_low p50_high p95_low p95_high p99_low p99_high",
     "engines.tokens_total": "prefill_computed prefill_cached decode",
-    "verdicts": "scope limit evidence action confidence since kind key family level text unknown",
-    "verdicts.evidence": "text source value chart missing",
-    "faults": "source text since",
+    "verdicts": "scope code cause evidence actions confidence since kind key family level text unknown parameters "
+    "until",
+    "verdicts.evidence": "text quantity source value limit chart missing parameters",
+    "verdicts.actions": "code text team parameters",
+    "faults": "source text since code",
 }
 """Keys that other programs rely on: they never go away and never change their meaning within schema 1."""
 

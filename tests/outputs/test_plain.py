@@ -51,12 +51,12 @@ def test_what_is_not_there_is_a_dash_and_the_fault_stands_behind() -> None:
     assert "refused        run     - wait     -" in text
     assert "nothing listens on 127.0.0.1:1" in text
     assert f"{STAMP} fault nvml no driver" in text
-    assert f"{STAMP} verdict engine:1 bandwidth warn; MBU 69 %; raise the batch" in text
+    assert f"{STAMP} verdict engine:1 memory_bandwidth_bound warn; reads 69 % of HBM; raise the batch" in text
 
 
 def test_a_verdict_is_its_line_and_what_to_do_and_all_is_well_is_not_said() -> None:
     text = lines(shots.judged())
-    assert f"{STAMP} verdict vllm:8000 queue warn; 7 wait while 24 run; raise --max-num-seqs\n" in text
+    assert f"{STAMP} verdict vllm:8000 queue_limit warn; 7 wait while 24 run; raise --max-num-seqs\n" in text
     assert f"{STAMP} event gpu_3 xid; Xid 79\n" in text
     assert "healthy" not in text
 
@@ -279,7 +279,7 @@ def test_the_report_of_a_training_run_leaves_out_what_it_cannot_have() -> None:
 def test_the_report_gives_a_verdict_with_its_evidence_and_where_that_comes_from() -> None:
     text = report(shots.judged())
     assert (
-        "verdict vllm:8000  queue  warn  since 2026-01-02T14:00:00Z\n"
+        "verdict vllm:8000  queue_limit  warn  since 2026-01-02T14:00:00Z\n"
         "  7 wait while 24 run\n"
         "  evidence   7 waiting  [vllm:num_requests_waiting]\n"
         "  evidence   goal 1.0 s  [config]\n"

@@ -21,7 +21,7 @@ IDLE = Quantiles(p95=Missing(Reason.IDLE))
 
 
 def verdict(scope: str, level: Level, text: str = "it waits") -> Verdict:
-    return Verdict(scope, Limit.QUEUE, (), "", Confidence.HIGH, "2026-01-02T14:03:22Z", level=level, text=text)
+    return Verdict(scope, Limit.QUEUE_LIMIT, text, "2026-01-02T14:03:22Z", confidence=Confidence.HIGH, level=level)
 
 
 def head(text: str) -> list[str]:
@@ -44,8 +44,8 @@ def test_the_summary_stands_first_with_counts_and_the_worst_verdicts() -> None:
         "  gpus       1: 1 ok",
         "  engines    1: 1 ok",
         "  verdicts   3: 1 critical, 1 warn, 1 ok",
-        "  critical   gpu 3: queue: \\x1b[2Jhot",
-        "  warn       vllm:2: queue: it waits",
+        "  critical   gpu 3: queue limit: \\x1b[2Jhot",
+        "  warn       vllm:2: queue limit: it waits",
     ]
 
 

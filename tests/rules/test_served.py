@@ -94,7 +94,7 @@ def test_every_series_is_one_that_is_exported():
 
 def verdict(limit: Limit, kind: Kind, family: Family = Family.USE) -> Snapshot:
     since = "2026-01-02T14:00:00Z"
-    found = Verdict("it", limit, (), "", Confidence.HIGH, since, kind=kind, key="it", family=family, text="so it is")
+    found = Verdict("it", limit, "so it is", since, confidence=Confidence.HIGH, kind=kind, key="it", family=family)
     return shots.snapshot(verdicts=(found,))
 
 
@@ -111,12 +111,12 @@ CASES = {
     "GpumonXid": shots.snapshot(gpus=(shots.gpu(xid=(79,)),)),
     "GpumonKvCacheFull": of_engine(kv_usage_ratio=0.97, waiting=5.0),
     "GpumonPreemptions": of_engine(preemptions_per_s=0.5),
-    "GpumonLowUse": verdict(Limit.UNDER_USED, Kind.ENGINE),
-    "GpumonGpuHeldIdle": verdict(Limit.MEMORY_IDLE, Kind.GPU),
+    "GpumonLowUse": verdict(Limit.LOW_EFFICIENCY, Kind.ENGINE),
+    "GpumonGpuHeldIdle": verdict(Limit.IDLE_VRAM_HELD, Kind.GPU),
     "GpumonThrottled": verdict(Limit.THROTTLED, Kind.GPU, Family.STATE),
     "GpumonVramFull": verdict(Limit.MEMORY_FULL, Kind.GPU),
-    "GpumonEngineStalled": verdict(Limit.STALLED, Kind.ENGINE, Family.STATE),
-    "GpumonHardware": verdict(Limit.HARDWARE, Kind.GPU, Family.STATE),
+    "GpumonEngineStalled": verdict(Limit.HUNG, Kind.ENGINE, Family.STATE),
+    "GpumonHardware": verdict(Limit.HARDWARE_FAULT, Kind.GPU, Family.STATE),
 }
 """Alert -> what raises it and no other."""
 

@@ -18,7 +18,7 @@ from gpumon.readings.snapshot import (
     TokensTotal,
     Verdict,
 )
-from gpumon.triage.scene import Goals
+from gpumon.triage.signals import Goals
 from gpumon.triage.triage import Triage
 from tests.records import replace
 from tests.triage.stage import GIB, Of, Stage, engine, gpu, verdict
@@ -126,13 +126,13 @@ def of_engine(snapshot: Snapshot, family: Family) -> Verdict | None:
 
 def limits(snapshot: Snapshot) -> tuple[Limit, ...]:
     """Of the engine."""
-    return tuple(each.limit for each in snapshot.verdicts if each.kind is Kind.ENGINE)
+    return tuple(each.code for each in snapshot.verdicts if each.kind is Kind.ENGINE)
 
 
 def only(snapshot: Snapshot) -> Verdict:
     """Its one verdict."""
     (found,) = (each for each in snapshot.verdicts if each.kind is Kind.ENGINE)
-    assert found.evidence or found.limit is Limit.CANNOT_TELL
+    assert found.evidence or found.code is Limit.UNKNOWN
     return found
 
 

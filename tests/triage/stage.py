@@ -159,7 +159,7 @@ def verdict(snapshot: Snapshot, family: Family, kind: Kind = Kind.GPU, key: str 
 def limit(snapshot: Snapshot, family: Family, kind: Kind = Kind.GPU, key: str | None = None) -> Limit | None:
     """Its limit."""
     found = verdict(snapshot, family, kind, key)
-    return None if found is None else found.limit
+    return None if found is None else found.code
 
 
 def said(snapshot: Snapshot, family: Family, kind: Kind = Kind.GPU) -> Verdict:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from gpumon.readings.frame import Frame, HostReading
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.readings.verdict import Confidence, Family, Kind, Level, Limit, Verdict
-from gpumon.triage.alerts import AlertRule, Alerts
-from gpumon.triage.condition import parse
+from gpumon.triage.alerts import AlertRule, Alerts, parse
 from tests.tui import scenes
 from tests.tui.scenes import replace
 
@@ -65,19 +63,6 @@ def test_it_says_what_it_was_raised_by() -> None:
     )
     assert (change.alert.text, change.alert.scope, change.alert.value) == ("temperature_c 97 > 90", "gpu 0", 97.0)
     assert shown.alerts[0].title
-
-
-def test_it_says_since_when_its_condition_has_held_and_not_when_it_was_raised() -> None:
-    alerts = Alerts((HOT, HOT._replace(name="full", condition=parse("kv_cache"))))
-    given = Verdict(
-        *("vllm:8000", Limit.KV_CACHE, (), "more instances", Confidence.HIGH, "2001-09-09T01:46:00.000Z"),
-        *(Kind.ENGINE, "vllm", Family.LIMIT, Level.CRITICAL, "KV cache is full"),
-    )
-    hot = replace(SCENE, gpus=(replace(SCENE.gpus[0], temperature_c=97.0),), verdicts=(given,))
-    changes = [alerts.judge(Frame(at, 1e9 + 5 * at, 5.0 * at, 5.0, HostReading()), hot)[1] for at in range(3)]
-    figure, verdict = (change.alert for change in changes[2])
-    assert (figure.since, figure.level, figure.action) == ("2001-09-09T01:46:40.000Z", "", "")
-    assert (verdict.since, verdict.level, verdict.action) == (given.since, "critical", "more instances")
 
 
 def test_without_rules_nothing_is_touched() -> None:

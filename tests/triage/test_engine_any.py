@@ -12,7 +12,8 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import BandwidthSource, Kind, Limit, Quantiles, TokensTotal
 from gpumon.readings.text import clean
 from gpumon.specs.llm import LlmSpec
-from gpumon.triage.scene import Goals
+from gpumon.triage.render import actions_text, evidence_text, signal_text, verdict_text
+from gpumon.triage.signals import Goals
 from gpumon.triage.triage import Triage
 from tests.records import replace
 from tests.triage.engines import BUSY, WORKS, scene
@@ -85,10 +86,15 @@ def test_no_reading_breaks_it_and_every_verdict_is_whole(
         silent = replace(things[-1].shown, age_s=float(stage.at))
         last = stage.tick(*things[:-1], Of(things[-1].read, silent), seconds=seconds)
         for each in (each for each in last.verdicts if each.kind is Kind.ENGINE):
-            assert each.text
+            assert verdict_text(each)
             assert each.evidence or each.unknown
-            assert (each.limit is Limit.CANNOT_TELL) == bool(each.unknown)
-            for text in (each.text, each.action, *(one.text for one in each.evidence), *each.unknown):
+            assert (each.code is Limit.UNKNOWN) == bool(each.unknown)
+            for text in (
+                verdict_text(each),
+                actions_text(each),
+                *(evidence_text(one) for one in each.evidence),
+                *(signal_text(one) for one in each.unknown),
+            ):
                 assert "nan" not in text.split()
                 assert "inf" not in text.split()
                 assert clean(text) == text

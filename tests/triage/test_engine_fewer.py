@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from gpumon.readings.frame import GpuProcess
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Family, Kind, Limit, TokensTotal, Verdict
+from gpumon.triage.render import actions_text, verdict_text
 from tests.triage.engines import BUSY, IDLE, PEAK, WORKS, Alike
-from tests.triage.stage import GIB, Of, Stage, engine, gpu, verdict
+from tests.triage.stage import Of, Stage, engine, gpu, verdict
 
 FEW: Mapping[str, Any] = {
     **WORKS,
@@ -54,11 +54,11 @@ def played(
 
 def test_replicas_with_gpus_of_their_own_give_them_back_and_one_of_them_says_so() -> None:
     found = played([LOW, LOW, LOW], {name: ((at,), FEW) for at, name in enumerate("abc")}, ("a", "b", "c"))
-    assert {use.limit for use in found.values()} == {Limit.UNDER_USED}
-    assert found["a"].text.endswith("this traffic fits on 1 of 3 GPUs, 5.0 $/h idle")
+    assert {use.code for use in found.values()} == {Limit.LOW_EFFICIENCY}
+    assert verdict_text(found["a"]).endswith("this traffic fits on 1 of 3 GPUs, 5.0 $/h idle")
     for other in "bc":
-        assert "$" not in found[other].text
-        assert "see a," in found[other].action
+        assert "$" not in verdict_text(found[other])
+        assert "see a," in actions_text(found[other])
 
 
 def test_one_of_them_says_so_however_much_fits_on_each() -> None:
@@ -66,19 +66,19 @@ def test_one_of_them_says_so_however_much_fits_on_each() -> None:
     small = {**FEW, "running": 1.0, "kv_pool_tokens": 6_000.0}
     engines = {"a": ((0,), {**FEW, "running": 4.0}), "b": ((1,), small), "c": ((2,), small)}
     found = played([LOW, LOW, LOW], engines, ("a", "b", "c"))
-    assert {use.limit for use in found.values()} == {Limit.UNDER_USED}
-    assert [name for name, use in found.items() if "stop 1 of 3" in use.action] == ["a"]
-    assert "fits on 2 of 3 GPUs" in found["a"].text
-    assert "see a," in found["b"].action
-    assert "see a," in found["c"].action
+    assert {use.code for use in found.values()} == {Limit.LOW_EFFICIENCY}
+    assert [name for name, use in found.items() if "stop 1 of 3" in actions_text(use)] == ["a"]
+    assert "fits on 2 of 3 GPUs" in verdict_text(found["a"])
+    assert "see a," in actions_text(found["b"])
+    assert "see a," in actions_text(found["c"])
 
 
 @pytest.mark.parametrize("loads", [(6.0, 1.0, 11.0), (6.0, 1.0, 14.0), (5.5, 2.0, 9.0), (11.0, 6.0, 1.0)])
 def test_the_one_that_says_so_is_one_that_does_little(loads: tuple[float, ...]) -> None:
     each = {name: {**FEW, "running": load, "kv_pool_tokens": 20_000.0} for name, load in zip("abc", loads, strict=True)}
     found = played([LOW] * 3, {name: ((at,), fields) for at, (name, fields) in enumerate(each.items())}, tuple("abc"))
-    (few,) = (name for name, use in found.items() if use.limit is Limit.UNDER_USED)
-    assert found[few].text.endswith("this traffic fits on 2 of 3 GPUs, 2.5 $/h idle")
+    (few,) = (name for name, use in found.items() if use.code is Limit.LOW_EFFICIENCY)
+    assert verdict_text(found[few]).endswith("this traffic fits on 2 of 3 GPUs, 2.5 $/h idle")
 
 
 def test_one_that_is_limited_by_something_says_nothing_of_it() -> None:
@@ -86,59 +86,42 @@ def test_one_that_is_limited_by_something_says_nothing_of_it() -> None:
     late = {**FEW, "preemptions_per_s": 1.0, "kv_usage_ratio": 0.97}
     found = played([LOW, LOW], {"a": ((0,), late), "b": ((1,), FEW)}, ("a", "b"))
     assert set(found) == {"b"}
-    assert found["b"].text.endswith("this traffic fits on 1 of 2 GPUs, 2.5 $/h idle")
+    assert verdict_text(found["b"]).endswith("this traffic fits on 1 of 2 GPUs, 2.5 $/h idle")
 
 
 def test_one_of_many_that_do_equally_little_says_so() -> None:
     """The mean of seven times 2.7 is less than 2.7, as floats are added."""
     names, few = tuple("abcdefg"), {**FEW, "running": 2.7}
     found = played([LOW] * 7, {name: ((at,), few) for at, name in enumerate(names)}, names)
-    assert [name for name, use in found.items() if "fits on 1 of 7 GPUs, 15.0 $/h idle" in use.text] == ["a"]
-    assert all("see a," in found[name].action for name in names[1:])
+    assert [name for name, use in found.items() if "fits on 1 of 7 GPUs, 15.0 $/h idle" in verdict_text(use)] == ["a"]
+    assert all("see a," in actions_text(found[name]) for name in names[1:])
 
 
 def test_replicas_that_share_a_gpu_give_none_back() -> None:
     found = played([LOW], {"a": ((0,), FEW), "b": ((0,), FEW)}, ("a", "b"))
-    assert {use.limit for use in found.values()} == {Limit.UNDER_USED}
-    assert not any("fits on" in use.text or "$" in use.text for use in found.values())
+    assert {use.code for use in found.values()} == {Limit.LOW_EFFICIENCY}
+    assert not any("fits on" in verdict_text(use) or "$" in verdict_text(use) for use in found.values())
 
 
 def test_replicas_on_gpus_of_different_types_or_numbers_are_not_counted_together() -> None:
     for gpus, second in (([LOW, {**LOW, "gpu_type": "L4"}], (1,)), ([LOW, LOW, LOW], (1, 2))):
         found = played(gpus, {"a": ((0,), FEW), "b": (second, FEW)}, ("a", "b"))
-        assert not any("fits on" in use.text or "$" in use.text for use in found.values())
+        assert not any("fits on" in verdict_text(use) or "$" in verdict_text(use) for use in found.values())
 
 
 def test_a_gpu_that_another_model_runs_on_is_not_given_back() -> None:
     others = {"n": ((1,), WORKS)}
     found = played([LOW, LOW], {"a": ((0,), FEW), "b": ((1,), FEW), **others}, ("a", "b"))
-    assert "fits on" not in found["a"].text
+    assert "fits on" not in verdict_text(found["a"])
 
 
 def test_the_replica_that_has_much_to_do_leaves_it_to_the_one_that_has_not() -> None:
     much = {**FEW, "running": 100.0}
     found = played([LOW, LOW], {"a": ((0,), much), "b": ((1,), FEW)}, ("a", "b"))
-    assert found["b"].text.endswith("this traffic fits on 1 of 2 GPUs, 2.5 $/h idle")
-
-
-@pytest.mark.parametrize(
-    ("fields", "beside", "cost"),
-    [
-        (IDLE, {}, ": 1 GPU idle, 2.5 $/h"),
-        (BUSY, {"b": ((0,), WORKS)}, ""),
-        ({**BUSY, "processes": (GpuProcess(9, "python", vram_bytes=9.0 * GIB),)}, {}, ""),
-        (IDLE, {"b": ((0,), REST)}, ""),
-    ],
-)
-def test_an_idle_engine_costs_the_gpus_that_nothing_else_uses(
-    fields: Mapping[str, Any], beside: Mapping[str, Any], cost: str
-) -> None:
-    found = played([fields], {"a": ((0,), REST), **beside}, seconds=360)["a"]
-    assert (found.limit, found.text) == (Limit.UNDER_USED, f"no request for 6 min{cost}")
-    assert ("GPUs" in found.action) == bool(cost)
+    assert verdict_text(found["b"]).endswith("this traffic fits on 1 of 2 GPUs, 2.5 $/h idle")
 
 
 def test_an_engine_on_a_slice_has_no_price() -> None:
     part = {**IDLE, "mig_profile": "1g.10gb", "parent_uuid": "GPU-p", "busy_ratio": Missing(Reason.UNDER_MIG)}
     found = played([part], {"a": ((0,), REST)}, seconds=360)["a"]
-    assert found.text == "no request for 6 min"
+    assert verdict_text(found) == "no request for 6 min"

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from gpumon.readings.frame import EndpointState, EngineKind, GpuProcess, GpuState, Phase, XidEvent
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Kind, Level, Limit
-from gpumon.triage.scene import REASONS
+from gpumon.triage.render import actions_text, event_text, verdict_text
+from gpumon.triage.samples import REASONS
 from gpumon.triage.xid import XIDS
 from tests.triage.stage import START_S, Of, Stage, engine, gpu
 
@@ -80,12 +81,12 @@ def test_nothing_that_is_reported_breaks_triage(
             for verdict in snapshot.verdicts:
                 if verdict.kind is Kind.ENGINE:
                     continue
-                assert verdict.text
+                assert verdict_text(verdict)
                 assert verdict.evidence
-                assert verdict.action or verdict.level is Level.OK or verdict.limit is Limit.CANNOT_TELL
-                assert "{" not in verdict.action
-                assert (verdict.limit is Limit.CANNOT_TELL) == bool(verdict.unknown)
+                assert actions_text(verdict) or verdict.level in (Level.OK, Level.NOTE) or verdict.code is Limit.UNKNOWN
+                assert "{" not in actions_text(verdict)
+                assert (verdict.code is Limit.UNKNOWN) == bool(verdict.unknown)
             at = [(verdict.key, verdict.family) for verdict in snapshot.verdicts]
             assert len(at) == len(set(at)), "one verdict of a family"
-            assert all(event.text.isprintable() and event.scope.isprintable() for event in snapshot.events)
+            assert all(event_text(event).isprintable() and event.scope.isprintable() for event in snapshot.events)
             assert all(START_S <= event.wall_s <= snapshot.wall_s for event in snapshot.events)

@@ -13,6 +13,7 @@ from gpumon.readings.frame import EngineReading, GpuReading, HostReading
 from gpumon.readings.snapshot import Event, EventKind, Level, Limit, Snapshot, Verdict
 from gpumon.sources.nvml_source import NvmlSource
 from gpumon.sources.packaged import gpu_catalogue
+from gpumon.triage.render import actions_text, event_text, evidence_text, verdict_text
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.triage import Triage
 from tests.fakes.nvml.driver import FakeDriver
@@ -57,7 +58,7 @@ class Chain:
 
         def found(snapshot: Snapshot) -> Verdict | None:
             of_one = (each for each in snapshot.verdicts if each.scope == "gpu 1")
-            return next((each for each in of_one if (each.limit, each.level) == (limit, level)), None)
+            return next((each for each in of_one if (each.code, each.level) == (limit, level)), None)
 
         verdict = found(await self.until(lambda snapshot: found(snapshot) is not None, within_s))
         assert verdict is not None
@@ -81,9 +82,9 @@ async def test_an_xid_becomes_a_verdict_and_an_event_at_once(fake_driver: FakeDr
     async with chain(fake_driver) as made:
         await made.until(lambda snapshot: len(snapshot.gpus) == 2)
         fake_driver.write(f"{CALM}gpu 1 xid 48\n")
-        found = await made.verdict(Limit.HARDWARE, Level.CRITICAL)
-    assert "Xid 48" in found.text
-    assert "--gpu-reset -i 1" in found.action
+        found = await made.verdict(Limit.HARDWARE_FAULT, Level.CRITICAL)
+    assert "Xid 48" in verdict_text(found)
+    assert "--gpu-reset -i 1" in actions_text(found)
     assert [event.scope for event in made.events if event.kind is EventKind.XID] == ["gpu 1"]
 
 
@@ -91,20 +92,23 @@ async def test_a_programs_xid_is_a_note(fake_driver: FakeDriver) -> None:
     async with chain(fake_driver) as made:
         await made.until(lambda snapshot: len(snapshot.gpus) == 2)
         fake_driver.write(f"{CALM}gpu 1 xid 31\n")
-        found = await made.verdict(Limit.HARDWARE, Level.NOTE)
-    assert "no hardware action" in found.action
+        found = await made.verdict(Limit.HARDWARE_FAULT, Level.NOTE)
+    assert "no hardware action" in actions_text(found)
 
 
 async def test_a_lost_gpu_is_critical_and_comes_back(fake_driver: FakeDriver) -> None:
     async with chain(fake_driver) as made:
         await made.until(lambda snapshot: len(snapshot.gpus) == 2)
         fake_driver.write(f"{CALM}gpu 1 fault lost\n")
-        found = await made.verdict(Limit.HARDWARE, Level.CRITICAL)
+        found = await made.verdict(Limit.HARDWARE_FAULT, Level.CRITICAL)
         fake_driver.write(CALM)
-        await made.until(lambda snapshot: not [each for each in snapshot.verdicts if each.limit is Limit.HARDWARE])
-    assert found.text.startswith("lost")
-    assert "power-cycle" in found.action
-    assert [event.text.partition(":")[0] for event in made.events if event.kind is EventKind.GPU] == ["lost", "back"]
+        await made.until(lambda snapshot: not [each for each in snapshot.verdicts if each.code is Limit.HARDWARE_FAULT])
+    assert verdict_text(found).startswith("lost")
+    assert "power-cycle" in actions_text(found)
+    assert [event_text(event).partition(":")[0] for event in made.events if event.kind is EventKind.GPU] == [
+        "lost",
+        "back",
+    ]
 
 
 async def test_heat_is_throttled_and_a_power_cap_is_not(fake_driver: FakeDriver) -> None:
@@ -114,14 +118,14 @@ async def test_heat_is_throttled_and_a_power_cap_is_not(fake_driver: FakeDriver)
         fake_driver.write(f"{CALM}gpu 0 throttle 0x4\ngpu 1 throttle 0x48\ngpu 1 sm_clock_mhz 600\n")
         found = await made.verdict(Limit.THROTTLED, Level.CRITICAL)
         last = await made.until(lambda snapshot: True)
-    assert "heat" in found.text
-    assert not [each for each in last.verdicts if each.scope == "gpu 0" and each.limit is Limit.THROTTLED]
+    assert "heat" in verdict_text(found)
+    assert not [each for each in last.verdicts if each.scope == "gpu 0" and each.code is Limit.THROTTLED]
     assert [event.scope for event in made.events if event.kind is EventKind.THROTTLE] == ["gpu 1"]
 
 
 async def test_memory_errors_and_rows_that_wait(fake_driver: FakeDriver) -> None:
     rows = "gpu 1 ecc_uncorrected 2\ngpu 1 remap_pending 1\n"
     async with chain(fake_driver, CALM + rows) as made:
-        found = await made.verdict(Limit.HARDWARE, Level.WARN)
-    assert "2 uncorrectable ECC errors" in found.text
-    assert any("row waits" in each.text for each in found.evidence)
+        found = await made.verdict(Limit.HARDWARE_FAULT, Level.WARN)
+    assert "2 uncorrectable ECC errors" in verdict_text(found)
+    assert any("row waits" in evidence_text(each) for each in found.evidence)

@@ -9,6 +9,7 @@ import pytest
 
 from gpumon.readings.snapshot import Family, Kind, Level, Limit, Quantiles
 from gpumon.triage.hold import Holds
+from gpumon.triage.render import event_text, verdict_text
 from tests.triage.engines import scene
 from tests.triage.stage import Stage, limit, said
 
@@ -34,22 +35,22 @@ def flips(seen: Sequence[Limit | None]) -> list[int]:
 
 
 def test_one_that_holds_comes_and_goes_after_as_long() -> None:
-    seen = stands([Limit.QUEUE] * 40 + [None] * 40)
+    seen = stands([Limit.QUEUE_LIMIT] * 40 + [None] * 40)
     assert flips(seen) == [30, 70]
-    assert seen[30] is Limit.QUEUE
+    assert seen[30] is Limit.QUEUE_LIMIT
 
 
 def test_what_is_gone_now_and_then_never_held() -> None:
-    assert set(stands(turns((Limit.QUEUE, 20), (None, 5)))) == {None}
+    assert set(stands(turns((Limit.QUEUE_LIMIT, 20), (None, 5)))) == {None}
 
 
 @pytest.mark.parametrize(
     ("of", "expected"),
     [
-        (((Limit.QUEUE, 1), (Limit.KV_CACHE, 3)), Limit.KV_CACHE),
-        (((Limit.QUEUE, 20), (Limit.KV_CACHE, 10)), Limit.QUEUE),
-        (((Limit.QUEUE, 5), (Limit.KV_CACHE, 12), (Limit.COMPUTE, 6)), Limit.KV_CACHE),
-        (((Limit.QUEUE, 20), (Limit.KV_CACHE, 20)), Limit.QUEUE),
+        (((Limit.QUEUE_LIMIT, 1), (Limit.KV_CACHE_FULL, 3)), Limit.KV_CACHE_FULL),
+        (((Limit.QUEUE_LIMIT, 20), (Limit.KV_CACHE_FULL, 10)), Limit.QUEUE_LIMIT),
+        (((Limit.QUEUE_LIMIT, 5), (Limit.KV_CACHE_FULL, 12), (Limit.COMPUTE_BOUND, 6)), Limit.KV_CACHE_FULL),
+        (((Limit.QUEUE_LIMIT, 20), (Limit.KV_CACHE_FULL, 20)), Limit.QUEUE_LIMIT),
     ],
 )
 def test_of_several_that_take_turns_the_one_found_most_stands(
@@ -62,19 +63,25 @@ def test_of_several_that_take_turns_the_one_found_most_stands(
 
 
 def test_what_stands_and_is_found_now_and_then_stays() -> None:
-    seen = stands([Limit.KV_CACHE] * 31 + turns((Limit.QUEUE, 28), (Limit.KV_CACHE, 1)))
+    seen = stands([Limit.KV_CACHE_FULL] * 31 + turns((Limit.QUEUE_LIMIT, 28), (Limit.KV_CACHE_FULL, 1)))
     assert flips(seen) == [30]
 
 
 def test_what_stands_goes_where_others_take_turns_and_it_is_not_among_them() -> None:
-    seen = stands([Limit.KV_CACHE] * 31 + turns((None, 20), (Limit.QUEUE, 9)))
+    seen = stands([Limit.KV_CACHE_FULL] * 31 + turns((None, 20), (Limit.QUEUE_LIMIT, 9)))
     assert len(flips(seen)) == 2
     assert seen[-1] is None
 
 
 def test_no_mix_flips_more_often_than_the_time_it_must_hold() -> None:
     for long in (7, 20, 29, 31, 50, 64):
-        at = flips(stands(turns((Limit.QUEUE, long), (Limit.KV_CACHE, 31), (None, long // 2), (Limit.COMPUTE, 11))))
+        at = flips(
+            stands(
+                turns(
+                    (Limit.QUEUE_LIMIT, long), (Limit.KV_CACHE_FULL, 31), (None, long // 2), (Limit.COMPUTE_BOUND, 11)
+                )
+            )
+        )
         assert all(after - before >= HOLD_S for before, after in pairwise(at)), long
 
 
@@ -95,13 +102,13 @@ def wave(at: int, period: int) -> float:
 @pytest.mark.parametrize("period", [20, 40, 100])
 def test_a_kv_cache_that_breathes_around_its_mark_is_one_verdict(period: int) -> None:
     stage = waiting(lambda at: wave(at, period))
-    assert [event.text.partition(":")[0] for event in stage.events] == ["kv cache"]
+    assert [event_text(event).partition(":")[0] for event in stage.events] == ["KV cache full"]
 
 
 def test_requests_that_always_wait_have_a_verdict_though_the_cause_takes_turns() -> None:
     stage = waiting(lambda at: 0.96 if at // 20 % 2 else 0.6)
     assert stage.last is not None
-    assert limit(stage.last, Family.LIMIT, Kind.ENGINE) in (Limit.QUEUE, Limit.KV_CACHE)
+    assert limit(stage.last, Family.LIMIT, Kind.ENGINE) in (Limit.QUEUE_LIMIT, Limit.KV_CACHE_FULL)
     assert len(stage.events) == 1
 
 
@@ -127,7 +134,7 @@ def test_a_level_rises_at_once_and_falls_after_as_long_as_a_verdict() -> None:
 def test_another_verdict_has_its_own_level() -> None:
     holds = Holds()
     assert levels([Level.CRITICAL] * 3, holds)[-1] is Level.CRITICAL
-    holds.take(KEY, Family.STATE, Limit.HARDWARE, 0.0, 1003.0, 5003.0)
+    holds.take(KEY, Family.STATE, Limit.HARDWARE_FAULT, 0.0, 1003.0, 5003.0)
     assert holds.level(KEY, Family.STATE, Level.NOTE, HOLD_S, 1003.0) is Level.NOTE
 
 
@@ -136,18 +143,18 @@ def test_a_verdict_on_its_way_out_says_of_when_its_figures_are() -> None:
     assert stage.last is not None
     stood = said(stage.last, Family.LIMIT, Kind.ENGINE)
     rest = scene({"kv_usage_ratio": 0.3})
-    gone = [said(stage.play(1, rest), Family.LIMIT, Kind.ENGINE).text for _ in range(15)]
-    late = [at for at, text in enumerate(gone) if text != stood.text and not text.startswith("KV")]
+    gone = [verdict_text(said(stage.play(1, rest), Family.LIMIT, Kind.ENGINE)) for _ in range(15)]
+    late = [at for at, text in enumerate(gone) if text != verdict_text(stood) and not text.startswith("KV")]
     assert late[-1] == 14
     # The first tick of `gone` is that of 00:10:00; it is dated from its sixth second without the finding on.
     assert gone[14] == f"until 00:10:{late[0] - 5:02d} UTC: {gone[late[0] - 1]}"
     again = said(stage.play(15, scene({"kv_usage_ratio": 0.97, "waiting": 20.0})), Family.LIMIT, Kind.ENGINE)
-    assert again.text.startswith("KV cache 97 % full")
+    assert verdict_text(again).startswith("KV cache 97 % full")
 
 
 def test_the_onset_of_a_verdict_is_fixed_once() -> None:
     holds = Holds()
-    holds.take(KEY, Family.STATE, Limit.STALLED, 0.0, 1060.0, 5060.0)
+    holds.take(KEY, Family.STATE, Limit.HUNG, 0.0, 1060.0, 5060.0)
     assert holds.onset_s(KEY, Family.STATE, 1010.3, 4000.0) == 5010.0
     assert holds.onset_s(KEY, Family.STATE, 1010.3, 4000.3) == 5010.0
     assert holds.onset_s(KEY, Family.STATE, 1011.5, 7600.0) == 5010.0
@@ -156,8 +163,8 @@ def test_the_onset_of_a_verdict_is_fixed_once() -> None:
 
 def test_an_onset_is_no_later_than_when_it_was_found_and_goes_with_the_verdict() -> None:
     holds = Holds()
-    holds.take(KEY, Family.STATE, Limit.STALLED, 0.0, 1060.0, 5060.2)
+    holds.take(KEY, Family.STATE, Limit.HUNG, 0.0, 1060.0, 5060.2)
     assert holds.onset_s(KEY, Family.STATE, 1061.0, 4000.0) == 5060.2
     holds.take(KEY, Family.STATE, None, 0.0, 1070.0, 5070.0)
-    holds.take(KEY, Family.STATE, Limit.STALLED, 0.0, 1080.0, 5080.0)
+    holds.take(KEY, Family.STATE, Limit.HUNG, 0.0, 1080.0, 5080.0)
     assert holds.onset_s(KEY, Family.STATE, 1062.0, 4000.0) == 5062.0

@@ -8,8 +8,8 @@ import pytest
 
 from gpumon.readings.frame import GpuState
 from gpumon.readings.snapshot import Family, Kind, Limit
-from gpumon.triage.rule import Finding, Rule
-from gpumon.triage.scene import Scene
+from gpumon.triage.signals import Case, Finding
+from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.triage import MANY, Triage
 from tests.records import replace
 from tests.triage.engines import BUSY, IDLE, WORKS
@@ -26,16 +26,15 @@ class Asked:
         self.at: dict[str, list[float]] = {}
         self._from_s = from_s
 
-    def find(self, scene: Scene) -> Finding | None:
-        self.at.setdefault(scene.key, []).append(scene.now_s - 1000.0)
-        return Finding("found", (), "act") if scene.now_s - 1000.0 >= self._from_s else None
+    def find(self, case: Case) -> Finding | None:
+        self.at.setdefault(case.key, []).append(case.now_s - 1000.0)
+        return Finding(Limit.QUEUE_LIMIT, "found", {}) if case.now_s - 1000.0 >= self._from_s else None
 
 
 def played(count: int, seconds: int, from_s: float) -> tuple[Asked, list[int]]:
     """What the rule was asked, and how many verdicts stood at each tick; engines are polled in turn, each every 5 s."""
     asked, stage, verdicts = Asked(from_s), Stage(), []
-    rule = Rule(Limit.QUEUE, Family.LIMIT, frozenset({Kind.ENGINE}), asked.find, hold_s=HOLD_S)
-    stage.triage = Triage(rules=(rule,))
+    stage.triage = Triage(Thresholds(hold_s=HOLD_S), rules={(Kind.ENGINE, Family.LIMIT): (asked.find,)})
     things: dict[int, Of] = {}
     for at in range(seconds):
         for number in range(count):
@@ -74,8 +73,8 @@ def test_an_engine_of_many_whose_gpu_is_lost_is_judged_at_once() -> None:
     engines = [Of(replace(one.read, interval_s=60.0), one.shown) for one in read]
     cards = [gpu(at, **{**BUSY, "processes": ()}) for at in range(MANY + 1)]
     before = stage.play(65, (*cards, *engines))
-    assert healthy in [(one.scope, one.limit) for one in before.verdicts]
+    assert healthy in [(one.scope, one.code) for one in before.verdicts]
     lost = gpu(0, **{**IDLE, "processes": (), "state": GpuState.LOST})
-    told = [(one.scope, one.limit) for one in stage.tick(lost, *cards[1:], *engines).verdicts]
-    assert ("gpu 0", Limit.HARDWARE) in told
+    told = [(one.scope, one.code) for one in stage.tick(lost, *cards[1:], *engines).verdicts]
+    assert ("gpu 0", Limit.HARDWARE_FAULT) in told
     assert healthy not in told

@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.readings.missing import NOT_EXPOSED, Reading
 from gpumon.readings.snapshot import Kind, Quantiles, TokensTotal
-from gpumon.triage.scene import KEPT_S, MOST, Recent
+from gpumon.triage.samples import KEPT_S, MOST, Recent
 from tests.triage.stage import engine
 
 EVERY = 5

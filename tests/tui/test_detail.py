@@ -10,7 +10,8 @@ import pytest
 
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import Confidence, Evidence, Family, FaultShown, Kind, Level, Limit, Verdict
+from gpumon.readings.snapshot import Evidence, Family, FaultShown, Kind, Level, Limit, Verdict
+from gpumon.readings.verdict import Action
 from gpumon.tui.pages.detail import DetailPage
 from tests.records import replace
 from tests.tui import scenes
@@ -58,15 +59,10 @@ def test_what_is_wrong_stands_at_the_top() -> None:
         state=EndpointState.REFUSED, fault="connection refused: start it", running=Missing(Reason.UNREACHABLE)
     )
     verdict = Verdict(
-        *(
-            "vllm:8000",
-            Limit.QUEUE,
-            (Evidence("12 waiting"),),
-            "add an instance",
-            Confidence.HIGH,
-            "2025-10-09T08:50:22Z",
-        ),
-        *(Kind.ENGINE, down.key, Family.LIMIT, Level.WARN, "12 wait while KV has room"),
+        *("vllm:8000", Limit.QUEUE_LIMIT, "12 wait while KV has room", "2025-10-09T08:50:22Z"),
+        *(Kind.ENGINE, down.key, Family.LIMIT, Level.WARN),
+        evidence=(Evidence("12 waiting"),),
+        actions=(Action("add an instance"),),
     )
     snapshot = full_snapshot(
         engines=(down,),

@@ -197,7 +197,7 @@ def test_the_state_of_a_host_is_a_whole_word_in_whatever_room(state: HostState, 
 
 def test_what_can_not_be_told_is_said_once() -> None:
     unknown = {"level": Level.NOTE, "text": "cannot tell: MBU"}
-    verdict = Verdict("vllm:8000", Limit.CANNOT_TELL, (), "", Confidence.LOW, "", **unknown)
+    verdict = Verdict("vllm:8000", Limit.UNKNOWN, "", "", confidence=Confidence.LOW, **unknown)
     row = row_in(HostState.OK, verdict)
     assert columns.sentence(row, WALL_S)[2] == "gpu01: cannot tell: vllm:8000: MBU"
     assert "".join(piece for piece, _ in columns.said(row, WALL_S, 40)) == " ? unknown   vllm:8000: MBU"

@@ -7,7 +7,7 @@ import pytest
 from gpumon.config.themes import load_theme
 from gpumon.readings.format import cells
 from gpumon.readings.snapshot import Snapshot
-from gpumon.readings.verdict import Confidence, Event, EventKind, Evidence, Level, Limit, Verdict
+from gpumon.readings.verdict import Action, Confidence, Event, EventKind, Evidence, Level, Limit, Verdict
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.control import SPEEDS
 from gpumon.tui.pages.detail import DetailPage
@@ -23,16 +23,16 @@ from tests.tui.test_keys import type_fast, type_keys
 NOW_S = scenes.WALL_S  # 2025-10-09 08:53:22 UTC
 
 
-def verdict(level: Level = Level.WARN, text: str = "KV cache is full", limit: Limit = Limit.KV_CACHE) -> Verdict:
+def verdict(level: Level = Level.WARN, text: str = "KV cache is full", limit: Limit = Limit.KV_CACHE_FULL) -> Verdict:
     return Verdict(
         scope="vllm:8000",
-        limit=limit,
-        evidence=(Evidence("KV cache 97 %"),),
-        action="more instances",
-        confidence=Confidence.HIGH,
+        code=limit,
+        cause=text,
         since="2025-10-09T08:52:00Z",
+        actions=(Action("more instances"),),
+        evidence=(Evidence("KV cache 97 %"),),
+        confidence=Confidence.HIGH,
         level=level,
-        text=text,
     )
 
 
@@ -126,17 +126,17 @@ async def test_paused_the_pages_keep_the_keys_that_they_need() -> None:
 
 async def test_a_change_names_what_happened_and_the_triage_pane_points_at_it() -> None:
     feed = recorded(120, marked)
-    told = ("vllm:8000", "kv cache: KV cache is full", Level.WARN)
-    given = Event(NOW_S - 60.0, EventKind.VERDICT, *told, since_s=NOW_S - 82.0)
-    over = Event(NOW_S - 30.0, EventKind.VERDICT, "vllm:8000", "kv cache is over", Level.OK)
-    for event in (Event(NOW_S - 61.0, EventKind.XID, "gpu 3", "Xid 31", Level.NOTE), given, over):
+    told = ("vllm:8000", "verdict_began", Level.WARN)
+    given = Event(NOW_S - 60.0, EventKind.VERDICT, *told, since_s=NOW_S - 82.0, verdict=verdict())
+    over = Event(NOW_S - 30.0, EventKind.VERDICT, "vllm:8000", "verdict_over", Level.OK, verdict=verdict())
+    for event in (Event(NOW_S - 61.0, EventKind.XID, "gpu 3", "Xid 31", level=Level.NOTE), given, over):
         feed.history.mark(event)
     assert feed.timeline is not None
     feed.timeline.history = feed.history  # type: ignore[attr-defined]
     async with running(feed) as (app, pilot):
         await type_keys(app, pilot, "t", "G", "space", "N")
         await until(lambda: abs(ago(app) - 30) < 0.01, pilot)
-        assert "08:52:52 vllm:8000: kv cache is over" in text_of(app)[-1]
+        assert "08:52:52 vllm:8000: KV cache full is over" in text_of(app)[-1]
         (row,) = (line for line in text_of(app) if line.startswith("▸"))
         assert row.startswith("▸◆ verdict vllm:8000 08:52:52 kv cache is over")
         await type_keys(app, pilot, "N")
@@ -275,7 +275,7 @@ async def test_collecting_goes_on_and_what_becomes_critical_is_said() -> None:
     feed = recorded()
     async with running(feed) as (app, pilot):
         await type_keys(app, pilot, "space")
-        worse = replace(scenes.snapshot(tick=1), verdicts=(verdict(Level.CRITICAL, "Xid 79", Limit.HARDWARE),))
+        worse = replace(scenes.snapshot(tick=1), verdicts=(verdict(Level.CRITICAL, "Xid 79", Limit.HARDWARE_FAULT),))
         feed.give(worse)
         await until(lambda: "! now, live: vllm:8000: Xid 79" in text_of(app)[-1], pilot)
         assert " PAUSED at 08:53:22 " in title(app)

@@ -41,6 +41,7 @@ BOUNDS: dict[str, Bound] = {
     "vram_used_bytes": Bound(2.0**43, "vram_total_bytes"),
     "vram_reserved_bytes": Bound(2.0**43, "vram_total_bytes"),
     "power_limit_w": Bound(2e4),
+    "power_default_w": Bound(2e4),
     "power_w": Bound(2e4, "power_limit_w", 2.0),
     "energy_j": Bound(1e13),
     "temperature_c": Bound(150.0),
@@ -132,6 +133,7 @@ POWER_LIMIT: tuple[Gauge, ...] = (
 
 MINUTE: tuple[Gauge, ...] = (
     *POWER_LIMIT,
+    _one("power_default_w", "nvmlDeviceGetPowerManagementDefaultLimit", scale=1e-3),
     _one("sm_clock_max_hz", "nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_SM, scale=MHZ, key="top SM clock"),
     _one(
         "memory_clock_max_hz",

@@ -270,7 +270,7 @@ def _models(page: Scrape) -> Iterator[Replicas]:
 def _urgency(verdict: Verdict) -> tuple[int, int, int, str, str]:
     """As triage orders them: the most urgent first."""
     levels, families, limits = _ORDER
-    return levels[verdict.level], families[verdict.family], limits[verdict.limit], verdict.kind.value, verdict.key
+    return levels[verdict.level], families[verdict.family], limits[verdict.code], verdict.kind.value, verdict.key
 
 
 def _verdicts(page: Scrape) -> Iterator[Verdict]:
@@ -278,30 +278,28 @@ def _verdicts(page: Scrape) -> Iterator[Verdict]:
         labels = {"thing": said.get("thing", ""), "kind": said.get("kind", ""), "family": said.get("family", "")}
         try:
             kind, family = Kind(labels["kind"]), Family(labels["family"])
-            limit, level = Limit(said.get("limit", "")), Level(said.get("level", ""))
+            code, level = Limit(said.get("code", "")), Level(said.get("level", ""))
             confidence = Confidence(said.get("confidence", ""))
         except ValueError:  # of a newer gpumon
             continue
         yield Verdict(
             scope=said.get("scope", ""),
-            limit=limit,
-            evidence=tuple(_evidence(page, labels)),
-            action="",
-            confidence=confidence,
+            code=code,
+            cause="",
             since=page.since("verdict_since_timestamp_seconds", labels),
             kind=kind,
             key=labels["thing"],
             family=family,
             level=level,
-            text=limit.words,
+            confidence=confidence,
+            evidence=tuple(_evidence(page, labels)),
         )
 
 
 def _evidence(page: Scrape, labels: Mapping[str, str]) -> Iterator[Evidence]:
     found = page.having("verdict_evidence", labels)
     for has, value in sorted(found, key=lambda each: _whole(each[0].get("at", ""))):
-        source, chart = has.get("source", ""), has.get("chart", "")
-        yield Evidence(f"{chart or source} {value:.6g}", source, value, chart)
+        yield Evidence(has.get("quantity", ""), value, source=has.get("source", ""), chart=has.get("chart", ""))
 
 
 def _alerts(page: Scrape) -> Iterator[RaisedAlert]:

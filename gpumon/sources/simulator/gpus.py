@@ -185,6 +185,7 @@ class SimulatedGpu:
             memory_temperature_c=float(round(self._heat_c + 6.0 + 12.0 * work.dram_ratio)),
             sm_clock_hz=self._clock_hz(),
             power_limit_w=self._limit_w,
+            power_default_w=self._chip.power_limit_w,
             throttle=("sw_power_cap",) if self._over else (),
             throttle_s={**_NEVER_S, "sw_power_cap": self._capped_s},
             processes=self._shares(),

@@ -10,6 +10,7 @@ from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Kind, Level, Replicas, Snapshot, Verdict
 from gpumon.readings.text import clean
+from gpumon.triage.render import LIMITS, actions_text, evidence_text, verdict_text
 from gpumon.tui.detail.blocks import Entry, Fact, Section, Sentence
 from gpumon.tui.detail.things import ProcessSeen, Thing, blank_reason, is_blank
 from gpumon.tui.detail.values import lasting, moment, moment_of
@@ -17,7 +18,7 @@ from gpumon.tui.detail.why import Subject, explain
 from gpumon.tui.engine_table import STATES
 from gpumon.tui.gpu_table import state as gpu_word
 from gpumon.tui.line import Row
-from gpumon.tui.triage_words import LIMITS, mark, said
+from gpumon.tui.triage_words import mark
 
 _MEANINGS: Final = {
     "! low use": "it is busy, but its MFU and its MBU are both low: small batches, waits for the host, or work that "
@@ -80,7 +81,7 @@ def _now(shown: Shown, snapshot: Snapshot, levels: Levels) -> Row:
     if isinstance(thing, Verdict):
         glyph, tone, word = mark(thing)
         how = f" · {word}{_since(thing.since, snapshot)} · confidence {thing.confidence.value}"
-        return (f" {glyph} {LIMITS[thing.limit]}", tone), (how, "text")
+        return (f" {glyph} {LIMITS[thing.code]}", tone), (how, "text")
     if isinstance(thing, Replicas):
         down = len(thing.engines) - thing.answering
         word, tone = (f"! {down} of {len(thing.engines)} without figures", "warn") if down else ("● all answer", "ok")
@@ -182,9 +183,9 @@ def _limits(thing: Gpu | Engine, snapshot: Snapshot) -> list[Entry]:
     for verdict in snapshot.verdicts:
         if (verdict.kind, verdict.key) == (kind, key):
             glyph, tone, _ = mark(verdict)
-            found.append(Fact(f"{glyph} {LIMITS[verdict.limit]}", said(verdict), tone=tone))
+            found.append(Fact(f"{glyph} {LIMITS[verdict.code]}", verdict_text(verdict), tone=tone))
             if verdict.level is not Level.OK:
-                found += [Sentence(f"· {one.text}", indent=_BELOW) for one in verdict.evidence]
-            if verdict.action:
-                found.append(Sentence(f"→ {verdict.action}", "accent", indent=_BELOW))
+                found += [Sentence(f"· {evidence_text(one)}", indent=_BELOW) for one in verdict.evidence]
+            if verdict.actions:
+                found.append(Sentence(f"→ {actions_text(verdict)}", "accent", indent=_BELOW))
     return found

@@ -8,9 +8,9 @@ from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Kind, Process, Replicas, Snapshot, Verdict
 from gpumon.readings.text import clean
+from gpumon.triage.render import LIMITS
 from gpumon.tui.replica_rows import name_of
 from gpumon.tui.triage_rows import verdict_key
-from gpumon.tui.triage_words import LIMITS
 
 Key = tuple[str, str]
 """Kind (gpu, engine, replicas, process, verdict) and key (UUID, `Engine.key`, model, pid, `verdict_key`)."""
@@ -94,7 +94,7 @@ def title(key: Key, thing: Thing | None) -> str:
     if isinstance(thing, Replicas):
         return clean(f"{name_of(thing)} · {thing.model}")
     if isinstance(thing, Verdict):
-        return clean(f"{LIMITS[thing.limit]} · {thing.scope}")
+        return clean(f"{LIMITS[thing.code]} · {thing.scope}")
     if thing is not None:
         return clean(f"process {thing.pid} · {thing.on[0][1].name}")
     return clean(" ".join(key)).strip()

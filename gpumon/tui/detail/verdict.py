@@ -8,12 +8,12 @@ from typing import Final, NamedTuple
 from gpumon.efficiency.points import MOST_ENGINES, MOST_GPUS
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Confidence, Family, Verdict
+from gpumon.triage.render import action_text, evidence_text, signal_text, team_note, verdict_text
 from gpumon.tui.charts.evidence import LEAST, MOST, Evidence
 from gpumon.tui.charts.of_things import chart_of
 from gpumon.tui.detail.blocks import Entry, Fact, Section, Sentence
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs
-from gpumon.tui.triage_words import said
 
 _QUESTIONS: Final = {
     Family.STATE: "is it broken?",
@@ -29,19 +29,20 @@ _MOST_CHARTS: Final = 6
 
 def sections(verdict: Verdict, history: History | None) -> list[Section]:
     """What it says, why, and what is to be done."""
-    entries: list[Entry] = [Sentence(f"? {signal}", "text") for signal in verdict.unknown]
-    entries = entries or [Sentence(said(verdict), "text")]
+    entries: list[Entry] = [Sentence(f"? {signal_text(signal)}", "text") for signal in verdict.unknown]
+    entries = entries or [Sentence(verdict_text(verdict), "text")]
     if verdict.confidence is not Confidence.HIGH and not verdict.unknown:
         entries.append(Sentence(_CONFIDENCE[verdict.confidence]))
     found = [Section(_QUESTIONS[verdict.family], entries)]
     if verdict.evidence:
         rows = [
-            Fact(f"figure {at}", one.text, f"from {one.source}" if one.source else "")
+            Fact(f"figure {at}", evidence_text(one), f"from {one.source}" if one.source else "")
             for at, one in enumerate(verdict.evidence, start=1)
         ]
         found.append(Section("evidence", rows, side=1))
-    if verdict.action:
-        found.append(Section("what to try", [Sentence(f"→ {verdict.action}", "accent")]))
+    if verdict.actions:
+        tries = [Sentence(f"→ {team_note(one)}{action_text(one)}", "accent") for one in verdict.actions]
+        found.append(Section("what to try", tries))
     return found + _charts_missing(verdict, history)
 
 

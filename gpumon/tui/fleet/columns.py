@@ -28,15 +28,15 @@ from gpumon.readings.format import (
     whole,
 )
 from gpumon.readings.missing import Missing, Reading
-from gpumon.readings.snapshot import Level, Verdict
+from gpumon.readings.snapshot import Level
 from gpumon.readings.text import clean
+from gpumon.triage.render import BRIEF, LIMITS, actions_text
 from gpumon.tui import line
 from gpumon.tui.fleet.title import STATES
 from gpumon.tui.gpu_table import bar
 from gpumon.tui.rows import Order
 from gpumon.tui.table import UNSURE, Column, Table, efficiency, figures, share, words
-from gpumon.tui.triage_words import BRIEF, LIMITS, URGENT, mark
-from gpumon.tui.triage_words import said as told
+from gpumon.tui.triage_words import URGENT, mark
 from gpumon.tui.view import View
 
 _NAME: Final = 18
@@ -240,17 +240,6 @@ def table(models: bool, width: int, view: View, sort: str = "") -> Table[Row]:
     return _table(models, width >= _WIDE, priced(view), sort)
 
 
-def worst(row: Row) -> Verdict | None:
-    """The verdict that `Row.verdict` is of; None where there is none."""
-    found = (
-        verdict
-        for host in row.parts.hosts
-        for verdict in host.snapshot.verdicts
-        if verdict.level is row.level and row.verdict.endswith(f"{verdict.scope}: {verdict.text}")
-    )
-    return next(found, None) if row.verdict else None
-
-
 def state_of(row: Row, now_s: float) -> tuple[str, str] | None:
     """Word and tone of a row of which nothing is known, and since when; None for all others."""
     if row.state not in STATES or row.troubled < len(row.hosts):
@@ -269,23 +258,23 @@ def said(row: Row, now_s: float, room: int) -> line.Row:
         if brief and cells(text) >= room:
             text = _BRIEF_STATES.get(row.state, text)
         return ((" " + cut(text, room - 1), state[1]),)
-    verdict = worst(row)
+    verdict = row.worst
     if row.silent and (verdict is None or verdict.level not in URGENT):
         return ((" " + cut(f"! {row.silent} silent" if brief else _silent(row), room - 1), "warn"),)
     if verdict is None:
         return ()
     glyph, tone, _ = mark(verdict)
     calm = verdict.level is Level.OK or tone == "muted"
-    head = f"{glyph} {BRIEF[verdict.limit]}"
+    head = f"{glyph} {BRIEF[verdict.code]}"
     if brief:
         return ((" " + cut(head, room - 1), tone),)
-    text = clean(_told(row, verdict), 300)
+    text = clean(row.verdict, 300)
     return ((" " + left(head, 11), tone), (" " + cut(text, room - 13), "muted" if calm else "text"))
 
 
 def sentence(row: Row, now_s: float) -> tuple[str, str, str]:
     """Glyph, its tone, and a whole sentence: what is wrong with a row, and what to do; empty where nothing is known."""
-    name, state, verdict = clean(row.name, 60), state_of(row, now_s), worst(row)
+    name, state, verdict = clean(row.name, 60), state_of(row, now_s), row.worst
     if state is not None:
         glyph, _, word = state[0].partition(" ")
         return glyph, state[1], f"{name}: {word}{_fault(row)}"
@@ -294,13 +283,8 @@ def sentence(row: Row, now_s: float) -> tuple[str, str, str]:
     if verdict is None:
         return "", "text", ""
     glyph, tone, _ = mark(verdict)
-    action = f" - {clean(verdict.action, 400)}" if verdict.action else ""
-    return glyph, tone, f"{name}: {LIMITS[verdict.limit]}: {clean(_told(row, verdict), 400)}{action}"
-
-
-def _told(row: Row, verdict: Verdict) -> str:
-    """The row's verdict with its scope, without the words of its limit."""
-    return row.verdict.removesuffix(verdict.text) + told(verdict)
+    action = f" - {clean(actions_text(verdict), 400)}" if verdict.actions else ""
+    return glyph, tone, f"{name}: {LIMITS[verdict.code]}: {clean(row.verdict, 400)}{action}"
 
 
 def _silent(row: Row) -> str:

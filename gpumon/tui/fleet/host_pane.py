@@ -10,11 +10,12 @@ from gpumon.fleet.snapshot import HostShown
 from gpumon.readings.format import cells, counted, cut, left
 from gpumon.readings.snapshot import Kind, Level, Snapshot
 from gpumon.readings.text import clean
+from gpumon.triage.render import NARROW, verdict_text
 from gpumon.tui import engine_table, gpu_table, line
 from gpumon.tui.fleet.columns import in_part
 from gpumon.tui.fold import folded
 from gpumon.tui.palette import Palette
-from gpumon.tui.triage_words import LIMITS, mark, said, urgent_by_key
+from gpumon.tui.triage_words import mark, urgent_by_key
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
 
@@ -128,8 +129,8 @@ def _wrong(snapshot: Snapshot, width: int, spare: int) -> Iterator[line.Row]:
     for verdict in snapshot.verdicts:
         if verdict.level is not Level.OK:
             glyph, tone, _ = mark(verdict)
-            named = (f" {glyph} {left(LIMITS[verdict.limit], 13)} ", tone)
-            found.append(((named, (f"{clean(verdict.scope, 30)} ", "strong")), clean(said(verdict), 300)))
+            named = (f" {glyph} {left(NARROW[verdict.code], 13)} ", tone)
+            found.append(((named, (f"{clean(verdict.scope, 30)} ", "strong")), clean(verdict_text(verdict), 300)))
     for head, text in found[:_MOST_VERDICTS]:
         room = width - 1 - sum(cells(piece) for piece, _ in head)
         first, *more = _lines(text, max(8, room), max(8, width - 1 - _INDENT), 1 + min(spare, _MOST_MORE))

@@ -13,6 +13,7 @@ from gpumon.readings.format import counted, cut
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Level, Snapshot
 from gpumon.readings.text import clean
+from gpumon.triage.render import BRIEF
 from gpumon.tui import line
 from gpumon.tui.fleet import columns
 from gpumon.tui.fleet.shown import Shown
@@ -20,7 +21,6 @@ from gpumon.tui.keys import scoped
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Order
 from gpumon.tui.table import Table
-from gpumon.tui.triage_words import BRIEF
 from gpumon.tui.view import View
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import wrapped
@@ -226,8 +226,8 @@ class RowsPane(ListPane[Row]):
         """Its worst verdict where it is critical, with its name."""
         if item.level is not Level.CRITICAL:
             return ""
-        found = columns.worst(item)
-        return f"✗ {clean(item.name, 40)} {BRIEF[found.limit]}" if found is not None else ""
+        found = item.worst
+        return f"✗ {clean(item.name, 40)} {BRIEF[found.code]}" if found is not None else ""
 
     def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002
         """Keys of a fleet's table alone."""

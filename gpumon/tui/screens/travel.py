@@ -10,6 +10,7 @@ from textual.screen import Screen
 
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Level
+from gpumon.triage.render import LIMITS, verdict_text
 from gpumon.tui.control import SPEEDS, Moment, Timeline
 from gpumon.tui.table import clock
 from gpumon.tui.triage_rows import happened, row_of
@@ -209,10 +210,10 @@ class TravelActions(Screen[None], inherit_bindings=False):
         """While the display stands still: say what became critical meanwhile."""
         if self.control.playback is not None:
             return
-        known = {(each.scope, each.limit) for each in before.verdicts} if before is not None else set()
+        known = {(each.scope, each.code) for each in before.verdicts} if before is not None else set()
         for verdict in now.verdicts:
-            if verdict.level is Level.CRITICAL and (verdict.scope, verdict.limit) not in known:
-                said = verdict.text or verdict.limit.words
+            if verdict.level is Level.CRITICAL and (verdict.scope, verdict.code) not in known:
+                said = f"{LIMITS[verdict.code]}: {verdict_text(verdict)}"
                 self.say(f"! now, live: {clean(verdict.scope, 40)}: {clean(said, 200)}")
                 return
 

@@ -58,7 +58,7 @@ class EnginePane(ListPane[Engine]):
     def words(self, item: Engine) -> str:
         """Name, model, URL, kind, version, GPUs, precision, and the state with what is wrong."""
         state = "ok" if item.state is EndpointState.OK else engine_table.STATES[item.state][0]
-        limit = LIMITS[self._urgent[item.key].limit] if item.key in self._urgent else ""
+        limit = LIMITS[self._urgent[item.key].code] if item.key in self._urgent else ""
         gpus = f"gpu {spans(item.hardware.gpus)} {item.hardware.gpu_type}"
         return (
             f"{item.name} {item.model} {item.url} {item.kind.value} {item.version} {gpus} {item.efficiency.precision} "

@@ -10,13 +10,14 @@ from gpumon.efficiency.gpu import worded
 from gpumon.readings.format import left, period
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Gpu, Kind, Snapshot, Verdict
+from gpumon.triage.render import LIMITS
 from gpumon.tui import gpu_table
 from gpumon.tui.charts.raster import spark
 from gpumon.tui.charts.series import Grid, Series, grid
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Order
-from gpumon.tui.triage_words import LIMITS, urgent_by_key
+from gpumon.tui.triage_words import urgent_by_key
 from gpumon.tui.view import View
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import wrapped
@@ -71,7 +72,7 @@ class GpuPane(ListPane[Gpu]):
         models = [engine.model for engine in engines if engine.name in item.engines]
         uuid = item.uuid if len(self.wanted) >= _LONG else ""
         state = gpu_table.state(item, self.view.levels)[0]
-        limit = LIMITS[self._urgent[item.uuid].limit] if item.uuid in self._urgent else ""
+        limit = LIMITS[self._urgent[item.uuid].code] if item.uuid in self._urgent else ""
         known = (f"gpu {item.index}", item.name, *item.engines, *models, state, limit, item.mig_profile)
         return " ".join((*known, *item.throttle, uuid))
 

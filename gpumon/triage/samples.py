@@ -1,23 +1,17 @@
-"""What a rule sees: one thing with its figures now and of the last minutes, and what stands around it."""
+"""The last minutes of every thing's figures: samples of its fields, their means, and since when they stand still."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from itertools import compress
 from operator import attrgetter, ne
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
-from gpumon.readings.engine_snapshot import flat_path
-from gpumon.readings.frame import EngineReading, Frame, GpuReading
 from gpumon.readings.missing import Missing, number
-from gpumon.readings.snapshot import Engine, Gpu, Host, Kind, Limit, Snapshot
-from gpumon.triage.thresholds import Thresholds
+from gpumon.readings.snapshot import Gpu
+from gpumon.readings.verdict import Kind, Limit
 
 KEPT_S: Final = 180.0
 """How far back `Recent` goes."""
@@ -73,12 +67,10 @@ class _Layout(NamedTuple):
 def _layout(kind: Kind) -> _Layout:
     fields = (*SAMPLED[kind], *SIGNS) if kind is Kind.GPU else SAMPLED[kind]
     at = {field: number for number, field in enumerate(fields)}
-    paths = tuple(flat_path(_TYPES[kind], field) for field in SAMPLED[kind])
-    parts = dict.fromkeys((*(path.partition(".")[0] for path in paths), *_BESIDE[kind]))
-    return _Layout(at, attrgetter(*parts), attrgetter(*paths))
+    parts = dict.fromkeys((*(field.partition(".")[0] for field in SAMPLED[kind]), *_BESIDE[kind]))
+    return _Layout(at, attrgetter(*parts), attrgetter(*SAMPLED[kind]))
 
 
-_TYPES: Final[Mapping[Kind, type[msgspec.Struct]]] = {Kind.ENGINE: Engine, Kind.GPU: Gpu, Kind.HOST: Host}
 _LAYOUTS: Final = {kind: _layout(kind) for kind in Kind}
 
 
@@ -104,7 +96,7 @@ class Recent:
         self.holders: frozenset[int] = frozenset()
         """Of an engine: the processes on its GPUs (pids) when it answered last."""
         self.found: tuple[Limit, ...] = ()
-        """Of an engine: `Scene.found` when its use was judged last."""
+        """Of an engine: `Case.found` when its use was judged last."""
         self.worked_out: dict[object, Any] = {}
         """What rules keep of this sample for each other."""
 
@@ -207,72 +199,3 @@ def _signs(gpu: Gpu) -> list[float | None]:
     busy = number(gpu.sm_active_ratio) if busy is None else busy
     awake = None if busy is None else float(busy > AWAKE)
     return [awake, *(float(reason in gpu.throttle) for reason in REASONS)]
-
-
-class Goals(NamedTuple):
-    """Latencies that are promised to users, as p95 in seconds; None: not promised."""
-
-    ttft_s: float | None = None
-    itl_s: float | None = None
-    e2e_s: float | None = None
-
-
-class Scene(NamedTuple):
-    """One thing under judgement. For an engine `gpus` are those it runs on; for a GPU `engines` are those on it."""
-
-    kind: Kind
-    key: str
-    name: str
-    now_s: float
-    """Monotonic."""
-    frame: Frame
-    snapshot: Snapshot
-    recent: Recent
-    thresholds: Thresholds
-    prices: Mapping[str, float]
-    """Catalogue name of a GPU -> price of one hour; "" is the price of all others."""
-    goals: Goals = Goals()
-    engine: Engine | None = None
-    reading: EngineReading | None = None
-    gpu: Gpu | None = None
-    gpu_reading: GpuReading | None = None
-    gpus: tuple[Gpu, ...] = ()
-    engines: tuple[Engine, ...] = ()
-    others: Mapping[str, Recent] = {}
-    """`Recent` of every thing, by key ("" is the host): what its GPUs and the host did in the same minutes."""
-    found: tuple[Limit, ...] = ()
-    """What the families before this one found here, whether it holds yet or not."""
-    near: frozenset[Limit] = frozenset()
-    """What stands here as a verdict, or is about to."""
-
-
-def scenes(
-    frame: Frame,
-    snapshot: Snapshot,
-    recents: Mapping[str, Recent],
-    thresholds: Thresholds,
-    prices: Mapping[str, float],
-    goals: Goals = Goals(),  # noqa: B008 - immutable
-    known: Mapping[str, object] = MappingProxyType({}),
-) -> Iterator[Scene]:
-    """Every thing of a snapshot: engines but those of which something is `known`, GPUs, the host."""
-    now_s = frame.monotonic_s
-    by_uuid = {gpu.uuid: gpu for gpu in snapshot.gpus}
-    on: dict[str, list[Engine]] = {uuid: [] for uuid in by_uuid}
-    around = (now_s, frame, snapshot)
-    for reading, engine in zip(frame.engines, snapshot.engines, strict=True):
-        gpus = tuple([by_uuid[uuid] for uuid in reading.gpus if uuid in by_uuid])
-        for gpu in gpus:
-            on[gpu.uuid].append(engine)
-        if known.get(key := engine.key) is None:
-            head = (Kind.ENGINE, key, engine.name, *around, recents[key], thresholds, prices, goals)
-            yield Scene(*head, engine=engine, reading=reading, gpus=gpus, others=recents)
-    slices: Counter[str] = Counter()
-    for raw, gpu in zip(frame.gpus, snapshot.gpus, strict=True):
-        name = f"gpu {gpu.index}"
-        if raw.parent_uuid:
-            slices[raw.parent_uuid] += 1
-            name += f" {raw.mig_profile or 'slice'} #{raw.mig_instance or slices[raw.parent_uuid]}"
-        head = (Kind.GPU, gpu.uuid, name, *around, recents[gpu.uuid], thresholds, prices, goals)
-        yield Scene(*head, gpu=gpu, gpu_reading=raw, gpus=(gpu,), engines=tuple(on[gpu.uuid]), others=recents)
-    yield Scene(Kind.HOST, "", "host", *around, recents[""], thresholds, prices, gpus=snapshot.gpus, others=recents)

@@ -1,0 +1,419 @@
+"""What holds an engine back: the KV cache, the scheduler's queue, arithmetic, or memory bandwidth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from gpumon.efficiency.lengths import KV_SHARE
+from gpumon.readings.missing import NOT_EXPOSED
+from gpumon.readings.snapshot import Engine
+from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Signal
+from gpumon.specs.hints import CONTEXT_LEN
+from gpumon.triage.advice import advice, fewer_prompt_tokens, quantise
+from gpumon.triage.engine_state import SM_AT_WORK, computes
+from gpumon.triage.replicas import beside
+from gpumon.triage.samples import KEPT_S
+from gpumon.triage.signals import (
+    NOW_S,
+    TOKENS,
+    UNSEEN,
+    Activity,
+    Case,
+    Finding,
+    Unsure,
+    action,
+    activity,
+    evidence,
+    finite,
+    kv_requests,
+    late,
+    mean,
+    missing,
+    no_bandwidth,
+    no_compute,
+    of_gpus,
+    own_activity,
+    params,
+    pinned,
+    request_tokens,
+    served,
+    slots,
+    still_s,
+    waiting_mean,
+    work,
+    works,
+)
+
+NARROW_BITS: Final = ("fp8", "int8", "int4", "mxfp4", "nvfp4", "q8", "q4")
+"""Formats of a KV cache that is small already."""
+SPLIT: Final = 0.5
+"""Part of the arithmetic that is prefill's, from which on the queue is one of prompts."""
+HOST_WAIT: Final = 0.8
+"""Busy share below which GPUs wait for the host: requests that then wait at no known limit are not the scheduler's."""
+LITTLE_SHARE: Final = 0.8
+"""Share of the GPU's memory given to an engine below which more of it is the first thing to do: 0.9 is usual."""
+KV_ROOM: Final = 0.85
+"""KV use that more slots may lead to."""
+MOST_SLOTS: Final = 2.0
+"""No step of a setting is larger than this factor: what comes then has to be seen first."""
+LONG: Final = 0.5
+"""Mean context, of the longest that is allowed, from which on a lower limit frees room: shorter ones never meet it."""
+SUPPORTED: Final = 0.55
+"""DRAM activity that a high MBU must come with, where it is measured."""
+MOST_BATCH: Final = 4.0
+"""A batch so many times as large is outside what was seen."""
+LEAST_BATCH: Final = 1.1
+MOST_PREFILL: Final = 0.15
+"""Prefill MFU up to which the time per token is that of decode steps: beyond it a bigger batch brings prompts along."""
+BURST: Final = 2.0
+"""Times the mean number waiting that the most of 3 min must be, so that it is one of bursts."""
+
+
+def kv_cache(case: Case) -> Finding | None:
+    """The KV cache is full, and requests wait for it or are thrown out of it."""
+    engine, limits = served(case), case.thresholds
+    if engine is None:
+        return None
+    waiting, thrown = waiting_mean(case), mean(case, "preemptions_per_s") or 0.0
+    usage = mean(case, "kv_usage_ratio")
+    if usage is None or not (waiting > 0.0 or thrown >= limits.kv_preemptions_per_s):
+        return None
+    full_at = limits.kv_full_ratio - (limits.kv_full_band_ratio if Limit.KV_CACHE_FULL in case.near else 0.0)
+    if usage < full_at and not (waiting > 0.0 and _no_room(engine, usage) and not _other_limit(case)):
+        return None
+    running, fits, each = mean(case, "running") or 0.0, kv_requests(engine), request_tokens(engine)
+    slow = late(case)
+    proof = [evidence(case, "kv_usage", "kv_usage_ratio", usage, "kv", limits.kv_full_ratio)]
+    if waiting > 0.0:
+        proof.append(evidence(case, "waiting", "waiting", waiting, "waiting"))
+    if thrown > 0.0:
+        proof.append(evidence(case, "preemptions", "preemptions_per_s", thrown, "preempt", limits.kv_preemptions_per_s))
+    if fits is not None and each is not None:
+        held = params(tokens=each)
+        proof.append(Evidence("kv_holds", fits, source="KV pool / tokens of a running request", parameters=held))
+    said = params(
+        usage=usage, running=running, tokens=each, waiting=waiting or None, thrown=None if waiting else thrown
+    )
+    sure = Confidence.HIGH if usage >= full_at else Confidence.MEDIUM
+    fixes = _more_kv(case, engine, running + waiting, fits)
+    found = Finding(Limit.KV_CACHE_FULL, "kv_full", said, (*proof, *slow), fixes, Level.WARN, sure)
+    return beside(case, found, "kv_usage_ratio")
+
+
+def _no_room(engine: Engine, usage: float) -> bool:
+    """The next prompt does not fit in what is left of the pool."""
+    pool, prompt = finite(engine.kv_pool_tokens), finite(engine.prompt_tokens_mean)
+    return bool(pool and prompt and usage >= 0.5 and (1.0 - usage) * pool < prompt)
+
+
+def _other_limit(case: Case) -> bool:
+    """Room in the pool would help none of those that wait: the scheduler is full, or the GPUs compute all they can."""
+    return pinned(case) or mute(case) or _computes(case, activity(case))
+
+
+def mute(case: Case) -> bool:
+    """No token comes out: a long prompt is computed, of which nothing counts until its end, or it hangs."""
+    quiet_s = still_s(case, TOKENS)
+    return quiet_s is not None and quiet_s >= case.thresholds.stalled_s / 2
+
+
+def _more_kv(case: Case, engine: Engine, load: float, fits: float | None) -> tuple[Action, ...]:
+    words = advice(engine.kind)
+    instances = max(1, engine.ranks)
+    wanted = math.ceil(min(load / fits * instances / KV_ROOM, 1e6)) if fits else 0
+    info = case.reading.info if case.reading is not None else {}
+    known = params(instances=float(wanted), now=float(instances), requests=load) if wanted > instances else {}
+    done = [Action("more_instances", known)]
+    if (each := request_tokens(engine)) and each >= LONG * _longest(info):
+        done.append(action("lower_context", flag=words.length))
+    kept = engine.kv_precision or info.get("cache_dtype", "")
+    if words.fp8_kv and not kept.startswith(NARROW_BITS):
+        done.append(action("fp8_kv", flag=words.fp8_kv))
+    share = info.get("gpu_memory_utilization", "")
+    known_share = share.replace(".", "", 1).isdigit() and len(share) < 8
+    if words.memory:
+        # What costs nothing comes first, where there is much of it to take.
+        first = known_share and float(share) < LITTLE_SHARE
+        more = action("more_kv_memory", flag=words.memory, now=share if known_share else None)
+        done.insert(0 if first else len(done), more)
+    return tuple(done)
+
+
+def _longest(info: Mapping[str, str]) -> float:
+    """Tokens of the longest context that the engine allows; infinite where it does not say."""
+    given = (info.get(name, "") for name in (CONTEXT_LEN, "max_model_len"))
+    return next((float(word) for word in given if word.isascii() and word.isdigit() and len(word) < 12), math.inf)
+
+
+def queue(case: Case) -> Finding | Unsure | None:
+    """Requests wait although the KV cache, the arithmetic and the bandwidth have room: the scheduler holds them."""
+    engine, limits = served(case), case.thresholds
+    waiting = 0.0 if engine is None else waiting_mean(case)
+    if engine is None or waiting < limits.queue_waiting or mute(case):
+        return None
+    seen, share = activity(case), _queued_share(engine)
+    if share is not None and share < limits.queue_ttft_ratio:
+        return None
+    held_back, known, reads = pinned(case), slots(case), _reads(case, seen)
+    if _computes(case, seen) or (reads and not (held_back and _mostly_weights(engine))):
+        return None
+    usage, running = mean(case, "kv_usage_ratio"), mean(case, "running") or 0.0
+    unknown = [no_compute(engine, seen), no_bandwidth(engine, seen)]
+    if usage is None and not (held_back and known):
+        unknown.append(missing("kv_usage", engine.kv_usage_ratio))
+    proof = [*_queue_proof(case, engine, waiting, share)]
+    if usage is not None:
+        proof.append(evidence(case, "kv_usage", "kv_usage_ratio", usage, "kv", limits.kv_full_ratio))
+    proof += [*work(case, seen), *late(case)]
+    if lacking := tuple(one for one in unknown if one):
+        return Unsure(lacking, tuple(proof), Level.WARN if late(case) else Level.NOTE)
+    if not held_back and seen.busy is not None and seen.busy < HOST_WAIT:
+        return None
+    said = params(
+        waiting=waiting,
+        running=running,
+        slots=known[0] if known is not None and held_back else None,
+        usage=usage,
+        room="weights" if reads else "all",
+    )
+    sure = Confidence.HIGH if held_back and known is not None and share is not None else Confidence.MEDIUM
+    fixes = (
+        _more_slots(case, engine, running, waiting)
+        if held_back
+        else (action("bigger_steps", flag=advice(engine.kind).budget), action("more_instances"))
+    )
+    found = Finding(Limit.QUEUE_LIMIT, "queue_slots" if held_back else "queue_steps", said, tuple(proof), fixes)
+    return beside(case, found._replace(confidence=sure), "running")
+
+
+def queue_bursts(case: Case) -> Finding | None:
+    """Latency beyond its goal that is mostly time in the queue, while on average hardly anyone waits: bursts."""
+    engine, slow = served(case), late(case)
+    if engine is None or not slow or mute(case):
+        return None
+    share, counts = _queued_share(engine), [value for _, value in case.recent.values("waiting", KEPT_S)]
+    if share is None or share < case.thresholds.queue_ttft_ratio or not counts or case.recent.seconds < 60.0:
+        return None
+    most, usual = max(counts), sum(counts) / len(counts)
+    if most < case.thresholds.queue_waiting or most < BURST * usual:
+        return None
+    known = slots(case)
+    said = params(most=most, usual=usual, share=share, slots=None if known is None else known[0])
+    words = advice(engine.kind)
+    proof = (*slow, *_queue_proof(case, engine, usual, share))
+    fixes = (action("smooth_bursts"), action("raise_slots", flag=words.slots), action("more_instances"))
+    return Finding(Limit.QUEUE_LIMIT, "queue_bursts", said, proof, fixes, Level.WARN, Confidence.MEDIUM)
+
+
+def _mostly_weights(engine: Engine) -> bool:
+    """Most of what it reads are weights: more sequences share them, so that full bandwidth still has room."""
+    weights, reads = finite(engine.weight_bytes_per_s), finite(engine.bytes_per_s)
+    return bool(weights and reads and weights >= SPLIT * reads)
+
+
+def _queued_share(engine: Engine) -> float | None:
+    """Part of the time to first token that is spent waiting."""
+    queued, first = finite(engine.queue_s.mean), finite(engine.ttft_s.mean)
+    return min(queued / first, 1.0) if queued is not None and first else None
+
+
+def _queue_proof(case: Case, engine: Engine, waiting: float, share: float | None) -> list[Evidence]:
+    limits, known, running = case.thresholds, slots(case), mean(case, "running")
+    proof = [evidence(case, "waiting", "waiting", waiting, "waiting", limits.queue_waiting, window_s=NOW_S)]
+    if refused := finite(engine.rejections_per_s):
+        proof.append(evidence(case, "rejections", "rejections_per_s", refused))
+    if running is not None:
+        proof.append(evidence(case, "running", "running", running, "running", None if known is None else known[0]))
+    if known is not None:
+        proof.append(Evidence("slots", known[0], source=known[1]))
+    queued = finite(engine.queue_s.mean)
+    if share is not None and queued is not None:
+        proof.append(evidence(case, "queue_share", "queue_s", share, "queue", limits.queue_ttft_ratio, seconds=queued))
+    return proof
+
+
+def _more_slots(case: Case, engine: Engine, running: float, waiting: float) -> tuple[Action, ...]:
+    """The scheduler's limit, and how far it can go by the room that there is."""
+    words, ratio, usage = advice(engine.kind), MOST_SLOTS, mean(case, "kv_usage_ratio")
+    bounded = bool(usage and KV_ROOM / usage < ratio)
+    if bounded and usage:
+        ratio = KV_ROOM / usage
+    wanted = math.floor(min(running + waiting, running * ratio) + 1e-6)
+    if wanted <= running * 1.05:
+        return (action("more_instances_no_kv", flag=words.slots),)
+    raised = action(
+        "raise_slots", flag=words.slots, now=running, wanted=float(wanted), usage=usage if bounded else None
+    )
+    return (raised,) if wanted >= running + waiting - 1.0 else (raised, action("more_instances_for_rest"))
+
+
+def _computes(case: Case, seen: Activity) -> bool:
+    """Arithmetic is at its limit."""
+    limits = case.thresholds
+    mfu, prefill = mean(case, "mfu_ratio"), mean(case, "mfu_prefill_ratio")
+    if seen.tensor is not None and seen.tensor >= limits.compute_tensor_ratio:
+        return True
+    if mfu is None or mfu >= limits.compute_mfu_ratio:
+        return mfu is not None
+    queued = waiting_mean(case) >= limits.queue_waiting and mfu >= limits.compute_queued_mfu_ratio
+    return queued and prefill is not None and prefill >= SPLIT * mfu and not pinned(case)
+
+
+def _reads(case: Case, seen: Activity) -> bool:
+    """Memory bandwidth is at its limit; a measured figure that says otherwise outweighs MBU."""
+    limits = case.thresholds
+    if seen.dram is not None and seen.dram >= limits.bandwidth_dram_ratio:
+        return True
+    mbu = mean(case, "mbu_ratio")
+    return mbu is not None and mbu >= limits.bandwidth_mbu_ratio and (seen.dram is None or seen.dram >= SUPPORTED)
+
+
+def long_prefill(case: Case) -> Finding | None:
+    """No token comes for long, and its GPUs compute all the while: a prompt is at work, of which none counts yet."""
+    engine, quiet_s = served(case), still_s(case, TOKENS)
+    if engine is None or quiet_s is None or not mute(case) or not mean(case, "running"):
+        return None
+    seen = activity(case)
+    at_work = seen.tensor is not None and seen.tensor >= case.thresholds.communication_tensor_ratio
+    guessed = seen.tensor is None and (seen.sm is None or seen.sm >= SM_AT_WORK)
+    if not at_work and not (guessed and computes(case, seen, NOW_S, case.thresholds)):
+        return None
+    slow, waiting = late(case), waiting_mean(case)
+    proof = [evidence(case, "no_token", "decode_tokens_per_s", quiet_s, "decode"), *work(case, seen)]
+    if seen.sm is not None:
+        proof.append(of_gpus(case, "sm_active", "sm_active_ratio", seen.sm, "sm"))
+    prompt = finite(engine.prompt_tokens_mean)
+    said = params(seconds=quiet_s, tensor=seen.tensor, sm=seen.sm, waiting=waiting or None, tokens=prompt)
+    level = Level.WARN if waiting or slow else Level.NOTE
+    sure = Confidence.HIGH if at_work else Confidence.LOW
+    fixes = (action("wait_for_prefill"), *_less_work(case, engine, of_prompts=True))
+    return Finding(Limit.COMPUTE_BOUND, "long_prefill", said, (*proof, *slow), fixes, level, sure)
+
+
+def compute(case: Case) -> Finding | None:
+    """The tensor cores are at their limit."""
+    engine = served(case)
+    if engine is None or not _computes(case, activity(case)) or not works(case):
+        return None
+    waiting, slow = waiting_mean(case), late(case)
+    seen, others = own_activity(case, urgent=bool(waiting or slow))
+    if not _computes(case, seen):
+        return None
+    mfu, prefill = mean(case, "mfu_ratio"), mean(case, "mfu_prefill_ratio")
+    measured = seen.tensor is not None and seen.tensor >= case.thresholds.compute_tensor_ratio
+    proof = list(work(case, seen))
+    if prefill is not None:
+        proof.append(evidence(case, "mfu_prefill", "mfu_prefill_ratio", prefill, "mfu"))
+    if waiting:
+        proof.append(evidence(case, "waiting", "waiting", waiting, "waiting"))
+    of_prompts = prefill is not None and mfu is not None and prefill >= SPLIT * mfu
+    shared = others if measured else ""
+    said = params(
+        tensor=seen.tensor if measured else None,
+        mfu=None if measured else mfu,
+        shared=shared,
+        prefill=prefill / mfu if of_prompts and prefill is not None and mfu else None,
+        waiting=waiting or None,
+    )
+    sure = Confidence.LOW if engine.contradicts or shared else Confidence.HIGH if measured else Confidence.MEDIUM
+    level = Level.WARN if waiting or slow else Level.NOTE
+    alone = (action("own_gpus", shared=shared),) if shared else ()
+    fixes = (*alone, *_less_work(case, engine, of_prompts=of_prompts))
+    finding = Finding(Limit.COMPUTE_BOUND, "compute_full", said, (*proof, *slow), fixes, level, sure)
+    return beside(case, finding, "running" if waiting or slow else "")
+
+
+def _less_work(case: Case, engine: Engine, *, of_prompts: bool) -> tuple[Action, ...]:
+    words, info = advice(engine.kind), {} if case.reading is None else case.reading.info
+    done = fewer_prompt_tokens(engine, info) if of_prompts else []
+    done += quantise(engine)
+    done.append(action("split_prefill") if of_prompts else action("more_gpus", flag=words.tp))
+    return (*done, action("more_instances"))
+
+
+def bandwidth(case: Case) -> Finding | None:
+    """The memory is read as fast as it can be."""
+    engine = served(case)
+    if engine is None or not (_reads(case, activity(case)) or _reads(case, UNSEEN)) or not works(case):
+        return None
+    batch, slow, waiting = finite(engine.batch), late(case), waiting_mean(case)
+    seen, others = own_activity(case, urgent=bool(waiting or slow))
+    if not _reads(case, seen):
+        return None
+    full = seen.dram is not None and seen.dram >= case.thresholds.bandwidth_dram_ratio
+    share, shared = (seen.dram, others) if full else (mean(case, "mbu_ratio"), "")
+    bigger = _more_batch(case)
+    proof = [*work(case, seen), *slow]
+    if batch:
+        proof.append(evidence(case, "batch", "batch", batch, "running"))
+    wider: dict[str, float | str] = {}
+    if bigger is not None:
+        proof.append(bigger)
+        wider = {"wider": bigger.value if isinstance(bigger.value, float) else 0.0, **bigger.parameters}
+    measured = seen.dram is not None
+    low = bool(shared) or (engine.contradicts and not measured)
+    sure = Confidence.LOW if low else Confidence.HIGH if measured else Confidence.MEDIUM
+    said = params(share=share, shared=shared, batch=batch) | wider
+    level = Level.WARN if slow or waiting else Level.NOTE
+    fixes = [action("own_gpus", shared=shared)] if shared else []
+    if bigger is not None or _room(case, engine) is None:
+        fixes.append(Action("bigger_batch", wider))
+    fixes += [*quantise(engine), action("more_gpus", flag=advice(engine.kind).tp, now=float(engine.tp) or None)]
+    finding = Finding(Limit.BANDWIDTH_BOUND, "bandwidth_full", said, tuple(proof), tuple(fixes), level, sure)
+    return beside(case, finding, "running" if slow or waiting else "")
+
+
+def _more_batch(case: Case) -> Evidence | None:
+    """The largest batch of a rank that fits and meets the goal of time per token: `batch 50 still meets 40 ms`.
+
+    The bytes of a step are weights + batch x KV of a sequence, and its time goes with them as long as memory bounds it
+    (sizing: ITL(b) = a + c x b). So ITL(b') = ITL(b) x (W + b' k) / (W + b k). Not for a MoE, whose weights read grow
+    with the batch, nor beside much prefill. The p95 of a goal is taken at the distance from the mean that it has now.
+    """
+    engine, goal = case.engine, case.goals.itl_s
+    if engine is None or engine.llm is None or engine.llm.experts:
+        return None
+    batch, itl, weights = finite(engine.batch), finite(engine.itl_mean_s), finite(engine.weight_bytes)
+    per_token, context = finite(engine.kv_bytes_per_token), finite(engine.context_tokens)
+    prefill = mean(case, "mfu_prefill_ratio")
+    if not (batch and itl and weights and per_token and context) or prefill is None or prefill > MOST_PREFILL:
+        return None
+    room = _room(case, engine)
+    most = MOST_BATCH * batch if room is None else min(MOST_BATCH * batch, room)
+    if goal:
+        p95, middle = finite(engine.itl_s.p95), finite(engine.itl_s.mean)
+        tail = min(2.0, max(1.0, p95 / middle)) if p95 is not None and middle else 1.0  # buckets are coarse
+        allowed = (goal / tail / itl * (weights + batch * per_token * context) - weights) / (per_token * context)
+        most = min(most, allowed)
+    if not math.isfinite(most) or most < LEAST_BATCH * batch or most - batch < 1.0:
+        return None
+    wanted = float(math.floor(most))
+    then_s = itl * (weights + wanted * per_token * context) / (weights + batch * per_token * context)
+    said = params(goal_s=goal) if goal else params(then_s=then_s)
+    source = "ITL x (weights + batch x KV) / (weights + batch now x KV)"
+    return Evidence("wider_batch", wanted, NOT_EXPOSED, source, f"itl@{case.key}", said)
+
+
+def _room(case: Case, engine: Engine) -> float | None:
+    """Sequences of one rank that KV pool and scheduler take; None where neither is known."""
+    ranks, fits, known = max(1, engine.ranks), kv_requests(engine), slots(case)
+    bounds = [] if fits is None else [KV_SHARE * fits / ranks]
+    bounds += [] if known is None else [known[0] / ranks]
+    return min(bounds) if bounds else None
+
+
+def unexplained(case: Case) -> Unsure | None:
+    """Latency beyond its goal, or the default, with no figure near its limit."""
+    engine, slow = served(case), late(case)
+    if engine is None or not slow or case.found:
+        return None
+    seen = activity(case)
+    lacking = [no_compute(engine, seen), no_bandwidth(engine, seen)]
+    for name in ("running", "waiting", "kv_usage", "preemptions"):
+        field = {"kv_usage": "kv_usage_ratio", "preemptions": "preemptions_per_s"}.get(name, name)
+        lacking.append(missing(name, getattr(engine, field)))
+    lacking.append(missing("queue_time", engine.queue_s.mean))
+    known = tuple(one for one in lacking if one)
+    return Unsure(known or (Signal("why_late"),), slow, Level.WARN)

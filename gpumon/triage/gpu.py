@@ -1,0 +1,550 @@
+"""GPUs: broken hardware, clocks held down, and memory or time that nobody uses."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Final, NamedTuple
+
+from gpumon.efficiency.faults import is_free, is_unmapped
+from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase, XidEvent
+from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.process_words import named, program
+from gpumon.readings.snapshot import Engine, Gpu, Process
+from gpumon.readings.text import clean
+from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters, Signal
+from gpumon.triage.host import is_called
+from gpumon.triage.samples import AWAKE, KEPT_S, Recent
+from gpumon.triage.signals import (
+    MINUTE_S,
+    NOW_S,
+    Case,
+    Finding,
+    Unsure,
+    action,
+    finite,
+    gpu_mean,
+    of_gpu,
+    params,
+    suffers,
+)
+from gpumon.triage.thresholds import Thresholds
+from gpumon.triage.xid import RESET, xid_of
+
+_URGENCY: Final = {level: at for at, level in enumerate(Level)}
+OFF_THE_BUS: Final = 79
+ECC_SOURCE: Final = "nvmlDeviceGetTotalEccErrors"
+ROWS_SOURCE: Final = "nvmlDeviceGetRemappedRows"
+REASONS_SOURCE: Final = "nvmlDeviceGetCurrentClocksEventReasons"
+_BUSY: Final = "nvmlDeviceGetUtilizationRates"
+_MEMORY: Final = "nvmlDeviceGetMemoryInfo"
+
+
+class _Sign(NamedTuple):
+    """One thing that is wrong."""
+
+    level: Level
+    cause: str
+    parameters: Parameters
+    actions: tuple[str, ...]
+    evidence: Evidence
+    confidence: Confidence = Confidence.HIGH
+
+
+def broken(case: Case) -> Finding | None:
+    """The worst that is wrong with a GPU's hardware, and all else that is."""
+    return _worst(case, [*_state(case), *_xids(case, is_application=False), *_memory(case)])
+
+
+def program_fault(case: Case) -> Finding | None:
+    """Xids that a program caused: the hardware is fine."""
+    return _worst(case, list(_xids(case, is_application=True)))
+
+
+def _worst(case: Case, signs: list[_Sign]) -> Finding | None:
+    if not signs or case.gpu is None:
+        return None
+    signs.sort(key=lambda sign: _URGENCY[sign.level])
+    worst, index = signs[0], float(case.gpu.index)
+    proof = tuple(sign.evidence for sign in signs)
+    fixes = tuple(action(code, index=index) for code in worst.actions)
+    said, sure = worst.parameters, worst.confidence
+    return Finding(Limit.HARDWARE_FAULT, worst.cause, said, proof, fixes, worst.level, sure)
+
+
+def _state(case: Case) -> Iterator[_Sign]:
+    gpu = case.gpu
+    if gpu is None or gpu.state not in (GpuState.LOST, GpuState.RESET_REQUIRED):
+        return
+    shown = Evidence(
+        "gpu_state", source="NVML", parameters=params(state=gpu.state.value, what=clean(gpu.state_text, 120))
+    )
+    if gpu.state is GpuState.RESET_REQUIRED:
+        yield _Sign(Level.CRITICAL, "reset_required", {}, RESET, shown)
+        return
+    codes = [event.code for event in case.gpu_reading.xid] if case.gpu_reading is not None else []
+    worst = next((code for code in reversed(codes) if xid_of(code).level is Level.CRITICAL), None)
+    code = OFF_THE_BUS if OFF_THE_BUS in codes else worst
+    said = params(xid=None if code is None else float(code), seconds=gpu.age_s if gpu.age_s >= 1.0 else None)
+    yield _Sign(Level.CRITICAL, "lost", said, xid_of(OFF_THE_BUS).actions, shown)
+
+
+def _xids(case: Case, *, is_application: bool) -> Iterator[_Sign]:
+    """One sign for each code that came lately, with how often and when last."""
+    newest: dict[int, list[XidEvent]] = {}
+    for event in case.gpu_reading.xid if case.gpu_reading is not None else ():
+        newest.setdefault(event.code, []).append(event)
+    limits = case.thresholds
+    for code, events in newest.items():
+        kind, ago_s = xid_of(code), case.frame.wall_s - events[-1].wall_s
+        kept_s = limits.xid_application_s if kind.is_application else limits.xid_s
+        if kind.is_application is not is_application or ago_s > kept_s:
+            continue
+        many = float(len(events)) if len(events) > 1 else None
+        shown = Evidence(
+            "xid", float(code), source="NVML Xid event", parameters=params(times=many, ago=max(0.0, ago_s))
+        )
+        who = named(case.gpu.processes) if is_application and case.gpu is not None and case.gpu.processes else ""
+        said = params(xid=float(code), processes=who)
+        yield _Sign(kind.level, "xid_program" if is_application else "xid", said, kind.actions, shown, kind.confidence)
+
+
+def _memory(case: Case) -> Iterator[_Sign]:
+    gpu = case.gpu
+    if gpu is None:
+        return
+    if finite(gpu.remap_failed):
+        shown = Evidence("remap_failed", gpu.remap_failed, source=ROWS_SOURCE)
+        yield _Sign(Level.CRITICAL, "remap_failed", {}, ("replace_gpu",), shown)
+    if count := finite(gpu.ecc_uncorrected):
+        risen = ecc_risen(case.recent)
+        shown = Evidence("ecc_uncorrected", count, source=ECC_SOURCE, parameters=params(risen=risen or None))
+        if risen > 0.0:
+            fixes = ("reset_gpu", "diagnose_if_again")
+            yield _Sign(Level.CRITICAL, "ecc_rising", params(count=count, risen=risen), fixes, shown)
+        else:
+            yield _Sign(Level.WARN, "ecc", params(count=count), ("reset_when_free", "replace_if_again"), shown)
+    if finite(gpu.remap_pending):
+        shown = Evidence("remap_pending", gpu.remap_pending, source=ROWS_SOURCE)
+        yield _Sign(Level.WARN, "remap_pending", {}, RESET, shown)
+
+
+def ecc_risen(recent: Recent) -> float:
+    """Uncorrectable ECC errors of a GPU that came in the last 3 minutes."""
+    values = recent.values("ecc_uncorrected", KEPT_S)
+    return values[-1][1] - values[0][1] if values else 0.0
+
+
+SLOWDOWNS: Final[Mapping[str, str]] = {
+    "hw_thermal_slowdown": "thermal",
+    "hw_power_brake_slowdown": "power_brake",
+    "sw_thermal_slowdown": "thermal_driver",
+    "hw_slowdown": "hardware_slowdown",
+}
+"""Clock event reasons that are faults -> cause, the most telling first: `hw_slowdown` comes with the two above."""
+_SET: Final = {
+    "applications_clocks_setting": "application_clocks",
+    "display_clock_setting": "display_clocks",
+    "sync_boost": "sync_boost",
+}
+"""Reasons that somebody chose -> cause."""
+_FIXES: Final = {
+    "thermal": "check_cooling",
+    "thermal_driver": "check_cooling",
+    "power_brake": "check_power_supply",
+    "hardware_slowdown": "check_cooling_and_power",
+    "application_clocks": "reset_application_clocks",
+    "display_clocks": "no_display",
+    "sync_boost": "inspect_sync_boost",
+}
+POWER_CAP: Final = "sw_power_cap"
+FAR_BELOW: Final = 0.7
+"""Clock, of the highest, below which a slowdown costs at least 30 % of the speed."""
+GONE_S: Final = 20.0
+"""Protection against heat comes and goes within seconds: after so long without it a slowdown is over."""
+PAST_S: Final = 3.0
+"""After so long without it the verdict says that it was."""
+BAND: Final = 0.1
+"""How far the share of a slowdown, the load and the clock may go back while it stands."""
+STEADY: Final = 0.02
+"""Most that a locked clock moves, as a share of the highest: one that power or heat decides goes up and down."""
+LOWERED: Final = 0.95
+"""Power limit, of the card's default, below which somebody lowered it."""
+COOLER: Final = (0.4, 0.7)
+"""Least and most of the power limit in force that is advised against heat."""
+BELOW_DRAW: Final = 0.9
+"""A power limit against heat is at most this much of what the GPU draws: one above it changes nothing."""
+
+
+def throttled(case: Case) -> Finding | None:
+    """Clocks held down by a fault, by a lowered power limit, or by a lock; else far below the highest under load."""
+    gpu = case.gpu
+    if gpu is None or gpu.mig_profile:
+        return None
+    band = 1.0 - (5.0 * BAND if Limit.THROTTLED in case.near else 0.0)
+    shares = {reason: _share(case.recent, reason) for reason in SLOWDOWNS}
+    active = [reason for reason, share in shares.items() if share > band * case.thresholds.throttled_ratio]
+    if active:
+        since_s = min(0.0 if case.recent.last(one) else case.recent.steady_s(one) for one in active)
+        if since_s < GONE_S:
+            return _slowed(case, gpu, active[0], shares, since_s)
+    return _held_down(case, gpu)
+
+
+def slowed_lately(recent: Recent, limits: Thresholds) -> bool:
+    """Whether a fault held its clocks down in the last minute."""
+    return any(_share(recent, reason) > limits.throttled_ratio for reason in SLOWDOWNS)
+
+
+def _share(recent: Recent, reason: str) -> float:
+    """Share of the last minute in which a clock event reason was active."""
+    if recent.last(reason) == 0.0 and recent.steady_s(reason) >= min(MINUTE_S, recent.seconds):
+        return 0.0
+    return recent.mean(reason, MINUTE_S) or 0.0
+
+
+class _Clock(NamedTuple):
+    """SM clock in Hz: mean of the last minute, the highest that the card has, and the newest."""
+
+    mean: float
+    most: float
+    newest: float
+
+
+def _clock(case: Case, gpu: Gpu) -> _Clock | None:
+    mean_hz, most_hz = finite(case.recent.mean("sm_clock_hz", MINUTE_S)), finite(gpu.sm_clock_max_hz)
+    newest_hz = finite(case.recent.last("sm_clock_hz"))
+    return None if mean_hz is None or not most_hz else _Clock(mean_hz, most_hz, newest_hz or mean_hz)
+
+
+def _slowed(case: Case, gpu: Gpu, reason: str, shares: Mapping[str, float], past_s: float) -> Finding:
+    cause, over, limits = SLOWDOWNS[reason], past_s >= PAST_S, case.thresholds
+    proof = [
+        Evidence(
+            "throttle_share",
+            share,
+            limits.throttled_ratio,
+            REASONS_SOURCE,
+            parameters=params(reason=name, counted=gpu.throttle_s.get(name, 0.0) or None),
+        )
+        for name, share in shares.items()
+        if share > 0.0
+    ]
+    temperature = finite(gpu.temperature_c)
+    if temperature is not None:
+        proof.append(Evidence("temperature", temperature, source="NVML", chart=of_gpu(gpu, "temp")))
+    clock, busy = _clock(case, gpu), finite(case.recent.mean("busy_ratio", MINUTE_S))
+    proof += _load(case, gpu, clock, busy)
+    level = Level.WARN
+    felt = any(suffers(case, engine) for engine in case.engines)
+    if busy is not None and busy < AWAKE:
+        level = Level.NOTE
+    elif not over and (felt or (clock is not None and (busy or 0.0) >= limits.loaded_ratio and _far(clock))):
+        level = Level.CRITICAL
+    said = params(
+        was="yes" if over else None,
+        idle="yes" if level is Level.NOTE else None,
+        clock_hz=None if clock is None or level is Level.NOTE else clock.newest if over else clock.mean,
+        clock_max_hz=None if clock is None or level is Level.NOTE else clock.most,
+        celsius=temperature if cause.startswith("thermal") else None,
+        ended=case.frame.wall_s - past_s if over else None,
+    )
+    fixes = [action(_FIXES[cause], index=float(gpu.index))]
+    if cause.startswith("thermal") and (cooler := _cooler(case, gpu)) is not None:
+        fixes.append(cooler)
+    return Finding(Limit.THROTTLED, cause, said, tuple(proof), tuple(fixes), level)
+
+
+def _far(clock: _Clock) -> bool:
+    return clock.mean < FAR_BELOW * clock.most
+
+
+def _load(case: Case, gpu: Gpu, clock: _Clock | None, busy: float | None) -> Iterator[Evidence]:
+    """Clock, busy share and power of the last minute."""
+    if clock is not None:
+        newest = params(newest=clock.newest if abs(clock.newest - clock.mean) >= 5e6 else None)
+        yield Evidence("sm_clock", clock.mean, clock.most, "nvmlDeviceGetClockInfo", of_gpu(gpu, "clock"), newest)
+    if busy is not None:
+        yield Evidence("busy", busy, source=_BUSY, chart=of_gpu(gpu, "busy"), parameters=params(window_s=MINUTE_S))
+    watts = finite(case.recent.mean("power_w", MINUTE_S))
+    if watts is not None:
+        yield Evidence("power", watts, gpu.power_limit_w, "NVML", of_gpu(gpu, "power"))
+
+
+def _held_down(case: Case, gpu: Gpu) -> Finding | None:
+    """Clocks below the highest under load, and no fault: a power limit, a lock, or nobody who says so."""
+    limits, clock = case.thresholds, _clock(case, gpu)
+    near = Limit.THROTTLED in case.near
+    wide = 1.0 + BAND if near else 1.0
+    busy = finite(case.recent.mean("busy_ratio", MINUTE_S))
+    if clock is None or busy is None or case.recent.seconds < NOW_S:
+        return None
+    if busy < limits.loaded_ratio * (1.0 - BAND if near else 1.0):
+        return None
+    capped = _share(case.recent, POWER_CAP) > 0.5
+    limit, default = finite(gpu.power_limit_w), finite(gpu.power_default_w)
+    lowered = bool(capped and limit and default and limit < LOWERED * default)
+    values = [value for _, value in case.recent.values("sm_clock_hz", MINUTE_S)]
+    still = max(values) - min(values) <= STEADY * clock.most
+    locked = not capped and still and clock.mean < limits.clock_locked_ratio * wide * clock.most
+    apart = any(_peers_wait(case, gpu, engine, clock) for engine in case.engines)
+    if case.recent.seconds < MINUTE_S and not lowered and not (locked and apart):
+        return None
+    if not (lowered or locked or clock.mean < limits.clock_low_ratio * wide * clock.most):
+        return None
+    chosen = next((cause for reason, cause in _SET.items() if _share(case.recent, reason) > 0.5), None)
+    cause = "power_cap" if capped else chosen or ("locked_clock" if locked else "low_clock")
+    index = float(gpu.index)
+    if cause == "power_cap":
+        fixes = (action("restore_power_limit", index=index, watts=default),)
+    elif cause in _FIXES:
+        fixes = (action(_FIXES[cause], index=index),)
+    else:
+        fixes = (action("reset_locked_clocks", index=index),)
+    felt = apart or any(suffers(case, engine) for engine in case.engines)
+    said = params(
+        index=index,
+        clock_hz=clock.mean,
+        clock_max_hz=clock.most,
+        limit_w=limit if cause == "power_cap" else None,
+        default_w=default if lowered else None,
+    )
+    proof = tuple(_load(case, gpu, clock, busy))
+    sure = Confidence.HIGH if lowered or (locked and chosen) else Confidence.MEDIUM
+    level = Level.WARN if felt and (lowered or cause != "power_cap") else Level.NOTE
+    return Finding(Limit.THROTTLED, cause, said, proof, fixes, level, sure)
+
+
+def _peers_wait(case: Case, gpu: Gpu, engine: Engine, clock: _Clock) -> bool:
+    """Whether other GPUs of the same tensor-parallel instance run at higher clocks: they wait for this one."""
+    if engine.tp < 2:
+        return False
+    peers = [one for one in case.snapshot.gpus if one.uuid != gpu.uuid and engine.name in one.engines]
+    clocks = [gpu_mean(case, one, "sm_clock_hz", MINUTE_S) or 0.0 for one in peers]
+    return any(hz > clock.mean / FAR_BELOW for hz in clocks)
+
+
+def _cooler(case: Case, gpu: Gpu) -> Action | None:
+    """The power limit below its draw that it may hold without the clocks going up and down."""
+    limit, draw = finite(gpu.power_limit_w), finite(case.recent.mean("power_w", MINUTE_S))
+    if not limit or not draw:
+        return None
+    least, most = (share * limit for share in COOLER)
+    watts = math.floor(min(BELOW_DRAW * draw, most) / 10.0) * 10.0
+    return action("lower_power_limit", index=float(gpu.index), watts=watts, limit_w=limit) if watts >= least else None
+
+
+POOLED: Final = frozenset(
+    {
+        *(EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TENSORRT_LLM, EngineKind.TGI, EngineKind.NIM),
+        *(EngineKind.LMDEPLOY, EngineKind.DYNAMO, EngineKind.RAY, EngineKind.LLAMA_CPP, EngineKind.OLLAMA),
+        EngineKind.TEI,
+    }
+)
+"""Engines that take their memory when they load a model: how full the VRAM is says nothing of them."""
+_SILENT: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED, GpuState.INITIALISING})
+"""States in which there is no question of use."""
+_TELLING: Final = frozenset({EndpointState.OK, EndpointState.STARTING, EndpointState.TIMEOUT})
+"""States of an engine that its own verdicts tell of, or that pass."""
+_SERVER: Final = re.compile(
+    r"(?:^|[\s/])(?:vllm|sglang|trtllm|tritonserver|text-generation|llama-server|ollama|lmdeploy)\b"
+    r"|\bsglang::|ray::(?:ServeReplica|RayWorkerWrapper)|::(?:EngineCore|Worker|APIServer)",
+    re.IGNORECASE,
+)
+"""How the processes of engines are called: by their program, or by the title that they give themselves."""
+
+
+class _Unplaced(NamedTuple):
+    """An engine that probably runs on a GPU, and that nobody knows to run there."""
+
+    listed: bool
+    """It is one of those that are shown; else only its process is seen."""
+    engines: str
+
+    def action(self) -> Action:
+        """What would make it known."""
+        return action("map_engine", engines=self.engines) if self.listed else action("add_endpoint")
+
+
+def _unplaced(case: Case) -> _Unplaced | None:
+    """Of a GPU without an engine: one that it may have."""
+    gpu, reading = case.gpu, case.gpu_reading
+    if gpu is None or reading is None or case.engines:
+        return None
+    named_so = any(is_called(_SERVER, process) for process in gpu.processes)
+    unknown = any(not process.command for process in gpu.processes) or not (gpu.processes or is_free(reading))
+    found = islice(filter(is_unmapped, case.frame.engines), 3) if named_so or unknown else ()
+    if names := [clean(engine.name, 40) for engine in found]:
+        return _Unplaced(True, " or ".join(names))
+    return _Unplaced(False, "") if named_so else None
+
+
+def _asleep_s(case: Case) -> float:
+    """For how long a GPU has done nothing; 0 where it works, or where nobody knows."""
+    return case.recent.steady_s("awake") if case.recent.last("awake") == 0.0 else 0.0
+
+
+def _vram(gpu: Gpu) -> tuple[float, float] | None:
+    """Bytes of VRAM in use and in all; None where they are not known, or are the host's."""
+    used, total = finite(gpu.vram_used_bytes), finite(gpu.vram_total_bytes)
+    return None if gpu.vram_shared or used is None or not total else (used, total)
+
+
+def _vram_used(gpu: Gpu, used: float, total: float, limit: float | None = None) -> Evidence:
+    over = total if limit is None else limit * total
+    return Evidence("vram_used", used, over, _MEMORY, of_gpu(gpu, "vram"), params(total=total))
+
+
+def _idle_cost(case: Case, gpu: Gpu) -> float | None:
+    """Price of an idle GPU per hour; None where none is known, as of a part of a GPU."""
+    price = 0.0 if gpu.parent_uuid else case.prices.get(gpu.gpu_type, case.prices.get("", 0.0))
+    return price or None
+
+
+def memory_idle(case: Case) -> Finding | None:
+    """Memory held on a GPU without an engine that has done nothing for long."""
+    gpu, idle_s, limits = case.gpu, _asleep_s(case), case.thresholds
+    if gpu is None or _is_told(case) or idle_s < limits.gpu_idle_s or (room := _vram(gpu)) is None:
+        return None
+    engine, (used, total) = _unplaced(case), room
+    if (engine is not None and engine.listed) or used < limits.held_ratio * total:
+        return None
+    holders = [process for process in gpu.processes if (finite(process.vram_bytes) or 0.0) > 0.0]
+    proof = (
+        _vram_used(gpu, used, total, limits.held_ratio),
+        Evidence("idle_time", idle_s, limits.gpu_idle_s, _BUSY, of_gpu(gpu, "busy")),
+        *(_holds(process) for process in holders[:4]),
+    )
+    said = params(
+        processes=named(holders) if holders else None,
+        several="yes" if len(holders) > 1 else None,
+        vram_bytes=used,
+        seconds=idle_s,
+        cost=_idle_cost(case, gpu),
+    )
+    if not holders:
+        fixes = [action("find_hidden_process", index=float(gpu.index))]
+    else:
+        owners = ", ".join(sorted({clean(process.user, 24) for process in holders if process.user}))
+        fixes = [action("end_program", owner=owners, vram_bytes=total)]
+        fixes = fixes if engine is None else [engine.action(), *fixes]
+    began_s = case.now_s - idle_s
+    return Finding(Limit.IDLE_VRAM_HELD, "vram_held", said, proof, tuple(fixes), Level.NOTE, began_s=began_s)
+
+
+def _holds(process: Process) -> Evidence:
+    return Evidence(
+        "process_vram", process.vram_bytes, source="NVML processes", parameters=params(process=program(process))
+    )
+
+
+def memory_full(case: Case) -> Finding | None:
+    """VRAM nearly full under programs that allocate as they go: out of memory is near."""
+    gpu, limits = case.gpu, case.thresholds
+    room = _vram(gpu) if gpu is not None else None
+    if gpu is None or room is None or gpu.mig_profile or any(engine.kind in POOLED for engine in case.engines):
+        return None
+    used, total = room
+    if used < limits.vram_note_ratio * total or _asleep_s(case) > 0.0 or _unplaced(case) is not None:
+        return None
+    level = Level.WARN if used >= limits.vram_warn_ratio * total else Level.NOTE
+    trains = any(engine.phase is Phase.TRAINING for engine in case.engines)
+    proof = (
+        _vram_used(gpu, used, total, limits.vram_note_ratio),
+        *(_holds(process) for process in gpu.processes[:3] if finite(process.vram_bytes) is not None),
+    )
+    who = named(gpu.processes) if gpu.processes else "training" if trains else "programs that are not visible here"
+    said = params(share=used / total, left=total - used, processes=who)
+    return Finding(Limit.MEMORY_FULL, "vram_full", said, proof, (action("less_vram"),), level)
+
+
+def under_used(case: Case) -> Finding | None:
+    """A GPU without an engine that does little or nothing."""
+    gpu, limits = case.gpu, case.thresholds
+    if gpu is None or _is_told(case) or _is_parent(case) or case.recent.seconds < KEPT_S - 30.0:
+        return None
+    busy = _mean_busy(case)
+    if busy is None or busy >= limits.busy_low_ratio:
+        return None
+    idle_s = _asleep_s(case)
+    rests = idle_s > MINUTE_S
+    if rests:
+        proof = [Evidence("idle_time", idle_s, limits.gpu_idle_s, _BUSY, of_gpu(gpu, "busy"))]
+    else:
+        window = params(window_s=KEPT_S)
+        proof = [Evidence("busy", busy, limits.busy_low_ratio, _BUSY, of_gpu(gpu, "busy"), window)]
+    room, engine = _vram(gpu), _unplaced(case)
+    if room is not None:
+        proof.append(_vram_used(gpu, *room))
+    said = params(
+        seconds=idle_s if rests else None,
+        busy=None if rests else busy,
+        processes=named(gpu.processes) if gpu.processes else None,
+        cost=_idle_cost(case, gpu) if rests else None,
+    )
+    if engine is not None:
+        fixes: tuple[Action, ...] = (engine.action(),)
+    elif gpu.processes:
+        fixes = (action("ask_owner"),) if rests else (action("share_gpu_or_batch"),)
+    else:
+        fixes = (action("use_free_gpu"),)
+    held = room is not None and room[0] >= limits.held_ratio * room[1]
+    code = Limit.LOW_EFFICIENCY if not rests else Limit.IDLE_VRAM_HELD if held else Limit.IDLE
+    began_s = case.now_s - idle_s if rests else math.inf
+    cause = "gpu_idle" if rests else "gpu_hardly_used"
+    return Finding(code, cause, said, tuple(proof), fixes, Level.NOTE, Confidence.MEDIUM, began_s)
+
+
+def at_work(case: Case) -> Finding | Unsure | None:
+    """A GPU without an engine that works: healthy where its own activity shows that, else nobody can tell."""
+    gpu = case.gpu
+    if gpu is None or _is_told(case) or _is_parent(case) or gpu.state in _SILENT:
+        return None
+    busy = _mean_busy(case)
+    if busy is None:
+        state = params(state=gpu.state.value)
+        why = params(why=_why(gpu))
+        return Unsure((Signal("busy", parameters=why),), (Evidence("gpu_state", source="NVML", parameters=state),))
+    if case.recent.seconds < MINUTE_S or busy < case.thresholds.busy_low_ratio:
+        return None
+    proof = [Evidence("busy", busy, source=_BUSY, chart=of_gpu(gpu, "busy"), parameters=params(window_s=KEPT_S))]
+    sm = finite(case.recent.mean("sm_active_ratio", MINUTE_S))
+    tensor = finite(case.recent.mean("tensor_active_ratio", MINUTE_S))
+    for quantity, value, chart in (("sm_active", sm, "sm"), ("tensor_active", tensor, "tensor")):
+        if value is not None:
+            proof.append(Evidence(quantity, value, source=gpu.activity_source or "GPM", chart=of_gpu(gpu, chart)))
+    who = named(gpu.processes) if gpu.processes else "a program that is not visible here"
+    if sm is not None and sm >= 0.5:
+        said = params(processes=who, sm=sm)
+        return Finding(Limit.HEALTHY, "gpu_at_work", said, tuple(proof), (), Level.OK, Confidence.MEDIUM)
+    engine = _unplaced(case)
+    fix = "map_engine" if engine is not None and engine.listed else "add_endpoint"
+    names = engine.engines if engine is not None else ""
+    return Unsure(
+        (Signal("gpu_work", fix=fix, parameters=params(processes=who, busy=busy, engines=names)),), tuple(proof)
+    )
+
+
+def _mean_busy(case: Case) -> float | None:
+    """Busy share of the last minutes; of a MIG slice, for which there is none, its SM activity."""
+    busy = finite(case.recent.mean("busy_ratio", KEPT_S))
+    return finite(case.recent.mean("sm_active_ratio", KEPT_S)) if busy is None else busy
+
+
+def _is_told(case: Case) -> bool:
+    """Whether an engine on it has figures, or a verdict for having none."""
+    return any(engine.state in _TELLING for engine in case.engines)
+
+
+def _is_parent(case: Case) -> bool:
+    """Whether a GPU is split: its slices are judged one by one."""
+    return case.gpu_reading is not None and case.gpu_reading.mig and not case.gpu_reading.parent_uuid
+
+
+def _why(gpu: Gpu) -> str:
+    reading: Reading = gpu.busy_ratio
+    if isinstance(reading, Missing):
+        return clean(reading.detail, 80) or reading.reason.value.replace("_", " ")
+    return gpu.state.value.replace("_", " ")

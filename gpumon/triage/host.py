@@ -1,0 +1,349 @@
+"""Is the host the limit? Its cores, disks and memory; and GPUs that wait for it in a rhythm with requests pending."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from statistics import fmean
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gpumon.readings.frame import EngineKind, Phase
+from gpumon.readings.process_words import named, titled
+from gpumon.readings.snapshot import Process
+from gpumon.readings.verdict import Action, Confidence, Evidence, Kind, Level, Limit, Parameters, Signal
+from gpumon.triage.advice import advice
+from gpumon.triage.engine_state import processes
+from gpumon.triage.replicas import apart
+from gpumon.triage.samples import Recent
+from gpumon.triage.signals import (
+    MINUTE_S,
+    Case,
+    Finding,
+    Unsure,
+    action,
+    evidence,
+    finite,
+    late,
+    mean,
+    of_gpu,
+    params,
+    served,
+    suffers,
+)
+from gpumon.triage.thresholds import Thresholds
+
+WINDOW_S: Final = 120.0
+LEAST_S: Final = 30.0
+"""Of samples that are needed; at 1 s they show periods of 4 s and more."""
+LEAST_SAMPLES: Final = 15
+HARDLY: Final = 0.9
+"""Mean busy share above which drops cost next to nothing."""
+FULL_LEFT_BYTES: Final = float(1 << 30)
+"""Bytes left at which a host of any size is full."""
+SPINNER: Final = re.compile(r"\bsglang\b", re.IGNORECASE)
+"""Processes of an engine whose scheduler keeps a core at 100 % while it is idle (sglang#9863)."""
+_CLOCKS: Final = ("host_ratio", "scheduler_idle_ratio", "forward_ratio")
+"""What an engine says of its scheduler's time."""
+FIGURES: Final = (
+    ("cpu", "cpu_ratio", "cpu_high_ratio", "/proc/stat", "cpu@host"),
+    ("busiest_core", "busiest_core_ratio", "core_high_ratio", "/proc/stat", "core@host"),
+    ("cpu_pressure", "cpu_pressure_ratio", "cpu_pressure_ratio", "/proc/pressure/cpu", ""),
+    ("iowait", "iowait_ratio", "iowait_high_ratio", "/proc/stat", "iowait@host"),
+    ("io_pressure", "io_pressure_ratio", "io_pressure_ratio", "/proc/pressure/io", "io@host"),
+    ("disk_busy", "disk_busy_ratio", "disk_busy_ratio", "/proc/diskstats", "disk@host"),
+    ("network_received", "network_rx_bytes_per_s", "network_bytes_per_s", "/proc/net/dev", "net@host"),
+)
+"""Quantity, sampled field, its threshold, source and chart."""
+
+
+class _Cause(NamedTuple):
+    """What the host can be slow at."""
+
+    code: Limit
+    quantity: str
+    part: str
+    """What of the host: the action goes by it."""
+    confidence: Confidence
+
+
+_CAUSES: Final = (
+    _Cause(Limit.HOST_DISK, "io_pressure", "disk", Confidence.HIGH),
+    _Cause(Limit.HOST_DISK, "iowait", "disk", Confidence.HIGH),
+    _Cause(Limit.HOST_CPU, "cpu", "cpu", Confidence.HIGH),
+    _Cause(Limit.HOST_CPU, "cpu_pressure", "cpu", Confidence.MEDIUM),
+    _Cause(Limit.HOST_DISK, "disk_busy", "disk", Confidence.MEDIUM),
+    # Which core is not known: it may be another program's, so that it is never more than a hint.
+    _Cause(Limit.HOST_CPU, "busiest_core", "core", Confidence.LOW),
+    _Cause(Limit.HOST_NETWORK, "network_received", "network", Confidence.LOW),
+)
+"""The most telling first."""
+
+
+class Rhythm(NamedTuple):
+    """Drops of a busy share that come at even distances."""
+
+    period_s: float
+    drops: int
+    upper: float
+    """Busy share that it reaches between the drops (9th decile)."""
+    lower: float
+    """Its mean in the drops."""
+
+    def evidence(self, of: Evidence) -> Evidence:
+        """The figure with the rhythm."""
+        said = params(period=self.period_s, upper=self.upper, lower=self.lower)
+        return msgspec.structs.replace(of, parameters=of.parameters | said)
+
+
+def rhythm(samples: Sequence[tuple[float, float]], limits: Thresholds) -> Rhythm | None:
+    """The rhythm of (s, busy share) samples, oldest first: at least some drops below half of the upper level, evenly
+    spaced, the last of them not long ago."""
+    values = sorted([value for _, value in samples])
+    if len(values) < LEAST_SAMPLES:
+        return None
+    upper = values[int(0.9 * (len(values) - 1))]
+    if upper < limits.starved_upper_ratio or values[0] >= upper / 2.0:
+        return None
+    half = upper / 2.0
+    drops = [now_s for (_, before), (now_s, now) in pairwise(samples) if before >= half > now]
+    if len(drops) < max(2.0, limits.starved_drops):
+        return None
+    gaps = [after - before for before, after in pairwise(drops)]
+    period_s = fmean(gaps)
+    spread_s = math.sqrt(fmean([(gap - period_s) ** 2 for gap in gaps]))
+    if spread_s > limits.starved_regular_ratio * period_s or samples[-1][0] - drops[-1] > 2.0 * period_s:
+        return None
+    return Rhythm(period_s, len(drops), upper, fmean(value for value in values if value < half))
+
+
+def rhythm_of(case: Case) -> Rhythm | None:
+    """The rhythm in which its GPUs are busy: of the first one that tells, as a step takes all of them."""
+    recents = (case.others[gpu.uuid] for gpu in case.gpus)
+    known = next((recent for recent in recents if recent.last("busy_ratio") is not None), None)
+    return rhythm(known.values("busy_ratio", WINDOW_S), case.thresholds) if known is not None else None
+
+
+def host_bound(case: Case) -> Finding | None:
+    """The engine's own clocks say it: requests are there, its scheduler does not idle, and no forward pass runs."""
+    engine, limits = served(case), case.thresholds
+    host, idle, forward = (mean(case, field, MINUTE_S) for field in _CLOCKS)
+    running, waiting = mean(case, "running", MINUTE_S), mean(case, "waiting", MINUTE_S)
+    if engine is None or host is None or idle is None or forward is None or not (running or waiting):
+        return None
+    if 1.0 - idle < limits.host_bound_least_ratio or host < limits.host_bound_ratio * (1.0 - idle):
+        return None
+    proof = [
+        evidence(case, "no_pass", "host_ratio", host, limit=limits.host_bound_ratio),
+        evidence(case, "forward", "forward_ratio", forward),
+        evidence(case, "scheduler_idle", "scheduler_idle_ratio", idle),
+    ]
+    for field, value in (("running", running), ("waiting", waiting)):
+        if value is not None:
+            proof.append(evidence(case, field, field, value, field))
+    beside = case.others.get("")
+    if beside is not None and not any(gpu.host for gpu in case.gpus):
+        proof += _figures(beside, limits)
+    fixes = (action("overlap_scheduling"), _profile(case))
+    level = Level.WARN
+    said = params(share=host / (1.0 - idle))
+    found = Finding(Limit.HOST_CPU, "scheduler_host_bound", said, (*proof, *late(case)), fixes, level)
+    return apart(case, found)
+
+
+def even_drops(case: Case) -> Finding | None:
+    """An engine's GPUs that stop in a rhythm: queues and waits come of that, so it is asked before them."""
+    found = rhythm_of(case) if _low_busy(case) is not None and _pending(case) is not None else None
+    answer = input_starved(case) if found is not None else None
+    return answer if isinstance(answer, Finding) else None
+
+
+def input_starved(case: Case) -> Finding | Unsure | None:
+    """GPUs that wait for their host with requests or steps pending."""
+    busy = _low_busy(case)
+    pending = _pending(case) if busy is not None else None
+    if busy is None or pending is None:
+        return None
+    found = rhythm_of(case)
+    if found is None and (case.kind is Kind.GPU or busy >= case.thresholds.starved_busy_ratio):
+        return None
+    source, chart = "nvmlDeviceGetUtilizationRates", of_gpu(case.gpus[0], "busy")
+    shown = Evidence("busy" if found is None else "busy_drops", busy, source=source, chart=chart)
+    said = params(busy=busy)
+    if found is not None:
+        said = params(period=found.period_s, upper=found.upper, lower=found.lower)
+        shown = found.evidence(shown)
+    return _judged(case, found is not None, said, (shown, pending))
+
+
+def _low_busy(case: Case) -> float | None:
+    """Mean busy share of the GPUs, where drops could have cost something and nothing else explains them."""
+    if Limit.HUNG in case.found or not case.gpus or (case.kind is Kind.GPU and case.engines):
+        return None
+    if case.recent.seconds < LEAST_S:
+        return None
+    means = [finite(case.others[gpu.uuid].mean("busy_ratio", MINUTE_S)) for gpu in case.gpus]
+    known = [value for value in means if value is not None]
+    busy = fmean(known) if known else HARDLY
+    return busy if busy < HARDLY else None
+
+
+def _judged(case: Case, is_even: bool, said: Parameters, proof: tuple[Evidence, ...]) -> Finding | Unsure | None:
+    elsewhere = next((gpu.host for gpu in case.gpus if gpu.host), "")
+    host, limits = case.others.get(""), case.thresholds
+    seen = {} if host is None else {one.quantity: one for one in _figures(host, limits)}
+    if host is None or elsewhere or not seen.keys() & {"cpu", "busiest_core", "iowait"}:
+        return Unsure((Signal("host_load", parameters=params(host=elsewhere)),), proof)
+    spins, evidences = _spins(case), (*proof, *seen.values())
+    cause = next((one for one in _CAUSES if _over(seen, one) and not (spins and one.part == "core")), None)
+    if cause is None:
+        if not is_even or case.kind is Kind.GPU:
+            return None
+        return Unsure((Signal("input_wait", parameters=params(spins="yes" if spins else None)),), evidences)
+    trains = case.engine is None or case.engine.phase is Phase.TRAINING
+    fixes = [action(f"{'training' if trains else 'serving'}_{cause.part}")]
+    if not trains and case.engine is not None and cause.part in ("cpu", "core"):
+        flag = advice(case.engine.kind).front_end
+        fixes = [action("more_front_ends", flag=flag), *fixes] if flag else fixes
+    if cause.part == "core":
+        fixes.append(_profile(case))
+    sure = cause.confidence if is_even and case.kind is Kind.ENGINE else Confidence.LOW
+    slow = late(case)
+    level = Level.WARN if case.kind is Kind.ENGINE and (slow or cause.part != "core") else Level.NOTE
+    value = seen[cause.quantity].value
+    said = said | params(
+        pending="steps" if trains else "requests", part=cause.quantity, value=value if isinstance(value, float) else 0.0
+    )
+    found = Finding(cause.code, "waits_for_host", said, (*evidences, *slow), tuple(fixes), level, sure)
+    return apart(case, found)
+
+
+def _over(seen: dict[str, Evidence], cause: _Cause) -> bool:
+    one = seen.get(cause.quantity)
+    value, limit = (None, None) if one is None else (finite(one.value), finite(one.limit))
+    return value is not None and limit is not None and value > limit
+
+
+def _profile(case: Case) -> Action:
+    """How to see what its thread does. Of a server the process on the GPU is known, whose parent takes the requests."""
+    engine = case.engine
+    here = list(case.gpu.processes) if case.gpu is not None else processes(case, engine) if engine else []
+    serves = engine is not None and engine.phase is not Phase.TRAINING
+    return action("profile_process", pid=str(here[0].pid) if here else "PID", parent="yes" if here and serves else None)
+
+
+def is_called(pattern: re.Pattern[str], process: Process) -> bool:
+    """Whether a process has such a name, title or script."""
+    return bool(pattern.search(process.name) or pattern.search(titled(process)))
+
+
+def _spins(case: Case) -> bool:
+    """Whether an engine is here that keeps a core at work while it waits."""
+    return any(engine.kind is EngineKind.SGLANG for engine in case.snapshot.engines) or any(
+        is_called(SPINNER, process) for gpu in case.snapshot.gpus for process in gpu.processes
+    )
+
+
+def _pending(case: Case) -> Evidence | None:
+    """What says that there was work all the time; None where there was none, or where it did not go on."""
+    engine, recent = case.engine, case.recent
+    if case.gpu is not None:
+        who = params(processes=named(case.gpu.processes))
+        return Evidence("processes", float(len(case.gpu.processes)), parameters=who) if case.gpu.processes else None
+    if engine is None:
+        return None
+    if engine.phase is Phase.TRAINING:
+        for field, quantity in (("trained_tokens_per_s", "token_rate"), ("samples_per_s", "sample_rate")):
+            rate = finite(recent.mean(field, WINDOW_S))
+            if rate is not None:
+                chart = f"decode@{case.key}" if quantity == "token_rate" else ""
+                return Evidence(quantity, rate, source="steps", chart=chart) if rate else None
+        return None
+    running = [value for _, value in recent.values("running", MINUTE_S) if finite(value) is not None]
+    if not recent.last("running") or not running or min(running) <= 0.0:
+        return None
+    rates = [
+        finite(recent.mean(field, MINUTE_S))
+        for field in ("decode_tokens_per_s", "prefill_tokens_per_s", "inferences_per_s")
+    ]
+    known = [rate for rate in rates if rate is not None]
+    if known and sum(known) <= 0.0:  # an engine that shows no token may do other work
+        return None
+    return evidence(case, "running_always", "running", min(running), "running", most=max(running))
+
+
+def _figures(host: Recent, limits: Thresholds, seconds: float = MINUTE_S) -> Iterator[Evidence]:
+    """The host's figures beside their thresholds."""
+    for quantity, field, threshold, source, chart in FIGURES:
+        value = finite(host.mean(field, seconds))
+        if value is not None:
+            yield Evidence(quantity, value, getattr(limits, threshold), source, chart)
+
+
+def cpu_saturated(case: Case) -> Finding | None:
+    """All cores at work, and tasks that wait for one. A note while no GPU and no user notices."""
+    limits, cpu, pressure = case.thresholds, _mean(case, "cpu_ratio"), _mean(case, "cpu_pressure_ratio")
+    if cpu is None or cpu < limits.cpu_high_ratio or (pressure is not None and pressure < limits.cpu_pressure_ratio):
+        return None
+    proof = tuple(one for one in _figures(case.recent, limits) if one.quantity in ("cpu", "cpu_pressure"))
+    felt = _is_felt(case)
+    said = params(cpu=cpu, pressure=pressure, felt="yes" if felt else "no" if case.gpus else None)
+    sure = Confidence.HIGH if pressure is not None else Confidence.MEDIUM
+    level = Level.WARN if felt else Level.NOTE
+    fixes = (action("free_cores"),) if felt or not case.gpus else ()
+    return Finding(Limit.HOST_CPU, "cpu_full", said, proof, fixes, level, sure)
+
+
+def _is_felt(case: Case) -> bool:
+    """Whether a server's users wait, or a training run's GPUs do."""
+    runs = [engine for engine in case.engines if engine.phase is Phase.TRAINING]
+    at_work = {uuid for one in case.frame.engines if one.phase is Phase.TRAINING for uuid in one.gpus} if runs else ()
+    busy = [finite(case.others[gpu.uuid].mean("busy_ratio", MINUTE_S)) for gpu in case.gpus if gpu.uuid in at_work]
+    if any(share is not None and share < HARDLY for share in busy):
+        return True
+    return any(suffers(case, engine) for engine in case.engines)
+
+
+def disk_waits(case: Case) -> Finding | None:
+    """Tasks that wait for a disk much of the time."""
+    limits, pressure, disk = case.thresholds, _mean(case, "io_pressure_ratio"), _mean(case, "disk_busy_ratio")
+    if pressure is None or pressure < limits.io_pressure_ratio or (disk is not None and disk < limits.disk_busy_ratio):
+        return None
+    proof = tuple(
+        one for one in _figures(case.recent, limits) if one.quantity in ("io_pressure", "iowait", "disk_busy")
+    )
+    said, level = params(pressure=pressure), Level.NOTE
+    return Finding(Limit.HOST_DISK, "disk_full", said, proof, (action("find_reader"),), level, Confidence.MEDIUM)
+
+
+def memory_full(case: Case) -> Finding | None:
+    """Near the point where the kernel kills a process: that is often an engine."""
+    host, limits = case.snapshot.host, case.thresholds
+    used, total = finite(host.memory_used_bytes), finite(host.memory_total_bytes)
+    if used is None or not total:
+        return None
+    pressure = _mean(case, "memory_pressure_ratio")
+    waits = pressure is not None and pressure > limits.memory_pressure_ratio
+    full = used > limits.host_memory_ratio * total
+    if not full and not waits:
+        return None
+    left = params(left=total - used)
+    proof = [Evidence("host_memory", used / total, limits.host_memory_ratio, "/proc/meminfo", parameters=left)]
+    if pressure is not None:
+        proof.append(Evidence("memory_pressure", pressure, limits.memory_pressure_ratio, "/proc/pressure/memory"))
+    said = left | params(share=used / total, pressure=pressure if waits else None)
+    if used < limits.host_memory_tight_ratio * total:
+        # The kernel counts tasks that wait at a cgroup's limit, too: the host itself has memory left.
+        fix = (action("raise_cgroup_limit"),)
+        return Finding(Limit.MEMORY_FULL, "cgroup_full", said, tuple(proof), fix, Level.NOTE, Confidence.LOW)
+    worst = full and (waits or total - used < FULL_LEFT_BYTES)
+    cause, level = "host_memory_full" if full else "host_memory_waits", Level.CRITICAL if worst else Level.WARN
+    sure = Confidence.HIGH if full else Confidence.MEDIUM
+    return Finding(Limit.MEMORY_FULL, cause, said, tuple(proof), (action("less_host_memory"),), level, sure)
+
+
+def _mean(case: Case, field: str) -> float | None:
+    return finite(case.recent.mean(field, MINUTE_S))

@@ -1,0 +1,248 @@
+"""GPUs of one instance that wait for each other: a straggler among its ranks, or links that are the limit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median_low
+from typing import Final
+
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reason
+from gpumon.readings.snapshot import Engine, Gpu
+from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Signal
+from gpumon.triage.advice import advice, quantise
+from gpumon.triage.engine_use import fits
+from gpumon.triage.replicas import apart
+from gpumon.triage.signals import (
+    MEASURED,
+    Activity,
+    Case,
+    Finding,
+    Unsure,
+    action,
+    activity,
+    dram_of,
+    finite,
+    gpu_mean,
+    late,
+    mean,
+    no_bandwidth,
+    no_compute,
+    of_gpu,
+    of_gpus,
+    params,
+    served,
+    work,
+)
+
+NVLINK_BYTES_PER_S: Final = (
+    (("GB200", "GB300", "B100", "B200", "B300"), 1.8e12),
+    (("H100 SXM", "H200", "H20", "GH200"), 9e11),
+    (("H800", "A800"), 4e11),
+    (("H100", "A100"), 6e11),
+    (("V100",), 3e11),
+)
+"""Names of a type -> NVLink of one GPU, both directions together (data sheets)."""
+PCIE_LANE_BYTES_PER_S: Final = {3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.56e9}
+"""Generation -> one lane, one direction (PCI-SIG: 8, 16, 32 GT/s with 128b/130b; 64 GT/s in flits)."""
+_FIELDS: Final = {"dram": "bandwidth_bytes_per_s", "sm": "sm_active_ratio"}
+SLOW_CLOCK: Final = 0.95
+"""Share of the highest clock of its peers below which a GPU's clock explains why it is slow."""
+APART: Final = 0.1
+"""Least difference in activity that counts between two GPUs."""
+
+
+def straggler(case: Case) -> Finding | None:
+    """A rank or a GPU that is slower than its peers. Where its clocks are held down, that is the verdict already."""
+    engine, busy = _busy(case)
+    if engine is None or Limit.THROTTLED in case.found:
+        return None
+    if engine.uneven:
+        proof = tuple(Evidence("uneven_ranks", NOT_EXPOSED, parameters=params(what=text)) for text in engine.uneven)
+        fixes = (action("balance_ranks"),)
+        return _told(
+            case, busy, Finding(Limit.STRAGGLER, "uneven_ranks", {}, proof, fixes, Level.NOTE, Confidence.MEDIUM)
+        )
+    # Pipeline stages and data-parallel ranks may differ by their share of the traffic: only one group of TP is alike.
+    if engine.tp < 2 or engine.tp != len(case.gpus):
+        return None
+    for name in ("dram", "sm"):
+        shares = [
+            (gpu, share)
+            for gpu in case.gpus
+            if (share := dram_of(case, gpu) if name == "dram" else gpu_mean(case, gpu, _FIELDS[name])) is not None
+        ]
+        if len(shares) < len(case.gpus):
+            continue
+        most, least = (pick(share for _, share in shares) for pick in (max, min))
+        if most - least >= APART and most - least >= case.thresholds.communication_spread_ratio * most:
+            return _told(case, busy, _odd(case, shares, name))
+    return None
+
+
+def _busy(case: Case) -> tuple[Engine | None, float]:
+    """An engine of several GPUs that are at work, and how busy they are."""
+    engine, busy = served(case), activity(case).busy
+    if engine is None or not (engine.tp > 1 or engine.uneven) or (mean(case, "running") or 0.0) < 1.0:
+        return None, 0.0
+    known = busy is not None and busy >= case.thresholds.communication_busy_ratio
+    return (engine, busy or 0.0) if known else (None, 0.0)
+
+
+def _told(case: Case, busy: float, finding: Finding) -> Finding:
+    """With what the GPUs do, and as urgent as users feel it."""
+    slow, waiting = late(case), mean(case, "waiting") or 0.0
+    level = Level.WARN if slow or waiting >= case.thresholds.queue_waiting else Level.NOTE
+    proof = (
+        *finding.evidence,
+        of_gpus(case, "busy", "busy_ratio", busy, "busy"),
+        *work(case, activity(case)),
+        *slow,
+    )
+    return apart(case, finding._replace(evidence=proof, level=level))
+
+
+def _odd(case: Case, shares: Sequence[tuple[Gpu, float]], name: str) -> Finding:
+    """The GPU that lies apart from the others; one that works longer for the same is the slow one."""
+    middle = median_low(share for _, share in shares)
+    odd, own = max(shares, key=lambda one: abs(one[1] - middle))
+    others = [share for gpu, share in shares if gpu is not odd]
+    rest = sum(others) / len(others)
+    source = odd.sources.get(_FIELDS[name], "")
+    index = float(odd.index)
+    proof = [Evidence(f"{name}_beside_peers", own, rest, source, of_gpu(odd, name), params(index=index))]
+    clock, clocks = gpu_mean(case, odd, "sm_clock_hz"), [gpu_mean(case, gpu, "sm_clock_hz") for gpu, _ in shares]
+    top = max((one for one in clocks if one is not None), default=None)
+    slow = clock is not None and top is not None and clock < SLOW_CLOCK * top
+    if slow and clock is not None and top is not None:
+        proof.append(Evidence("clock_beside_peers", clock, top, "SM clock", of_gpu(odd, "clock"), params(index=index)))
+    said = params(
+        index=index,
+        activity="DRAM" if name == "dram" else "SM",
+        share=own,
+        peers_share=rest,
+        peers=float(len(others)),
+        clock_hz=clock if slow else None,
+        peers_clock_hz=top if slow else None,
+        waits="for_it" if own > rest else "for_each_other",
+    )
+    unlock = (action("reset_locked_clocks", index=index),) if slow else ()
+    fixes = (*unlock, action("inspect_gpu", index=index), action("smaller_tp", tp=float(len(shares))))
+    return Finding(Limit.STRAGGLER, "straggler", said, tuple(proof), fixes, Level.NOTE)
+
+
+def interconnect(case: Case) -> Finding | Unsure | None:
+    """Busy GPUs of one instance that neither compute nor read memory, while their links carry much."""
+    engine, busy = _busy(case)
+    if engine is None or engine.tp < 2:
+        return None
+    limits, seen = case.thresholds, activity(case)
+    arithmetic = mean(case, "mfu_ratio") if seen.tensor is None else seen.tensor
+    reads = mean(case, "mbu_ratio") if seen.dram is None else seen.dram
+    if arithmetic is None or reads is None:
+        lacking = tuple(one for one in (no_compute(engine, seen), no_bandwidth(engine, seen)) if one)
+        return Unsure(lacking) if lacking else None
+    if arithmetic >= limits.communication_tensor_ratio or reads >= limits.communication_dram_ratio:
+        return None
+    found = _links(case, engine)
+    if found is None:
+        unseen = _unseen(case, seen)
+        return Unsure(unseen) if unseen else None
+    said = found.parameters | params(busy=busy, arithmetic=arithmetic, reads=reads)
+    return _told(case, busy, found._replace(parameters=said))
+
+
+def _unseen(case: Case, seen: Activity) -> tuple[Signal, ...]:
+    """What would show whether busy GPUs wait for each other, and is not there."""
+    lacking = [Signal("each_gpu_activity", fix="needs_hopper")] if seen.sm is None and seen.dram is None else []
+    if _nvlink(case) is None and (_pcie(case) is None or any(_joined(gpu) for gpu in case.gpus)):
+        lacking.append(Signal("link_bytes"))
+    return tuple(lacking)
+
+
+def _links(case: Case, engine: Engine) -> Finding | None:
+    """What goes over the links between the GPUs."""
+    nvlink, pcie = _nvlink(case), _pcie(case)
+    smaller, limit = _smaller(case, engine), case.thresholds.communication_link_ratio
+    code, tp = Limit.INTERCONNECT_BOUND, float(engine.tp)
+    if nvlink is not None and nvlink[1] >= limit:
+        proof = (of_gpus(case, "nvlink_rate", "nvlink_bytes_per_s", nvlink[0], limit=nvlink[0] / nvlink[1]),)
+        said = params(link="NVLink", rate=nvlink[0], link_share=nvlink[1])
+        return Finding(code, "link_full", said, proof, (*smaller, action("data_parallel")))
+    without = _without_nvlink(case)
+    own = without or not any(_joined(gpu) for gpu in case.gpus)
+    if pcie is not None and pcie[1] >= limit and nvlink is None and own:
+        bridged = not without and any(_nvlink_peak(gpu) for gpu in case.gpus)
+        proof = (of_gpus(case, "pcie_rate", "pcie_bytes_per_s", pcie[0], limit=pcie[0] / pcie[1]),)
+        said = params(link="PCIe", rate=pcie[0], link_share=pcie[1], tp=tp)
+        sure = Confidence.MEDIUM if bridged else Confidence.HIGH
+        return Finding(code, "link_full", said, proof, (*smaller, action("nvlink_gpus")), confidence=sure)
+    if without:
+        proof = (Evidence("tp_without_nvlink", tp, source="the GPUs count no NVLink bytes"),)
+        fixes = (*smaller, action("nvlink_gpus"))
+        return Finding(code, "tp_without_nvlink", params(tp=tp), proof, fixes, confidence=Confidence.MEDIUM)
+    return None
+
+
+def _smaller(case: Case, engine: Engine) -> tuple[Action, ...]:
+    """Half the tensor parallelism, where half the GPUs hold an instance; else what makes its layers talk less."""
+    words, half = advice(engine.kind), engine.tp // 2
+    stages = engine.pp or max(1, len(case.gpus) // max(1, engine.ranks) // engine.tp)
+    fit = fits(case, engine, half * stages, (mean(case, "running") or 0.0) / 2.0)
+    if fit is False:
+        split = action("pipeline_instead", pp_flag=words.pp, pp=2.0 * stages, tp_flag=words.tp, tp=float(half))
+        return (*quantise(engine), split)
+    unless = None if fit else "yes"
+    return (action("halve_tp", tp_flag=words.tp, tp=float(engine.tp), half=float(half), if_it_fits=unless),)
+
+
+def _nvlink(case: Case) -> tuple[float, float] | None:
+    """Bytes/s of a GPU over NVLink, and their share of its peak: the mean of the GPUs; None where not known."""
+    found = []
+    for gpu in case.gpus:
+        moved, peak = gpu_mean(case, gpu, "nvlink_bytes_per_s"), _nvlink_peak(gpu)
+        if moved is not None and peak:
+            found.append((moved, moved / peak))
+    return _mean(found)
+
+
+def _nvlink_peak(gpu: Gpu) -> float:
+    if "PCIe" in gpu.gpu_type and not gpu.gpu_type.startswith(("A100", "H100")):
+        return 0.0
+    return next((peak for words, peak in NVLINK_BYTES_PER_S if gpu.gpu_type.startswith(words)), 0.0)
+
+
+def _joined(gpu: Gpu) -> bool:
+    """NVLink is part of its board, so that PCIe carries no all-reduce: offloaded KV cache, or weights that load."""
+    return bool(_nvlink_peak(gpu)) and "PCIe" not in gpu.gpu_type
+
+
+def _pcie(case: Case) -> tuple[float, float] | None:
+    """Bytes/s of a GPU over PCIe in its busier direction, and their share of its link."""
+    found = []
+    for gpu in case.gpus:
+        sides = (gpu_mean(case, gpu, f"pcie_{side}_bytes_per_s") for side in ("tx", "rx"))
+        ways = [way for way in sides if way is not None]
+        lanes, generation = finite(gpu.pcie_width), finite(gpu.pcie_generation)
+        lane = PCIE_LANE_BYTES_PER_S.get(int(generation), 0.0) if generation and generation < 100.0 else 0.0
+        if ways and lanes and lane:
+            found.append((max(ways), max(ways) / (lanes * lane)))
+    return _mean(found)
+
+
+def _mean(found: list[tuple[float, float]]) -> tuple[float, float] | None:
+    if not found:
+        return None
+    rate, share = (sum(part) / len(found) for part in zip(*found, strict=True))
+    return rate, share
+
+
+def _without_nvlink(case: Case) -> bool:
+    """Its GPUs measure what they do (so they would count NVLink's bytes, too), and say that there are none."""
+    return bool(case.gpus) and all(
+        isinstance(gpu.nvlink_bytes_per_s, Missing)
+        and gpu.nvlink_bytes_per_s.reason is Reason.NOT_SUPPORTED
+        and gpu.bandwidth_source in MEASURED
+        and gpu.activity_source == "gpm"
+        and not gpu.parent_uuid
+        for gpu in case.gpus
+    )

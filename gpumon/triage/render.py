@@ -1,0 +1,852 @@
+# ruff: noqa: E501 - a table of sentences
+"""Every sentence of triage, from tables of templates by code: verdicts, evidence, actions, missing signals, events.
+
+A template names parameters with their format: `KV cache {usage:percent} full`. A part in brackets is left out where one
+of its parameters is not there; `|` in brackets parts alternatives, of which the first whose parameters are there stands.
+`{name=word}` stands for nothing, and asks that the parameter has this value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+from gpumon.readings.format import GIB, age, amount, counted
+from gpumon.readings.format import phrase as missing_phrase
+from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.text import clean
+from gpumon.readings.format import clock_utc, wall_of
+from gpumon.readings.verdict import Action, Event, EventKind, Evidence, Level, Limit, Parameters, Signal, Team, Verdict
+from gpumon.triage.xid import xid_of
+
+LIMITS: Final[Mapping[Limit, str]] = {
+    Limit.HARDWARE_FAULT: "hardware fault",
+    Limit.HUNG: "hung",
+    Limit.UNRESPONSIVE: "unresponsive",
+    Limit.THROTTLED: "throttled",
+    Limit.QUEUE_LIMIT: "queue limit",
+    Limit.KV_CACHE_FULL: "KV cache full",
+    Limit.STRAGGLER: "straggler",
+    Limit.INTERCONNECT_BOUND: "interconnect-bound",
+    Limit.COMPUTE_BOUND: "compute-bound",
+    Limit.BANDWIDTH_BOUND: "memory-bandwidth-bound",
+    Limit.HOST_CPU: "host CPU saturated",
+    Limit.HOST_DISK: "host disk saturated",
+    Limit.HOST_NETWORK: "host network saturated",
+    Limit.IDLE_VRAM_HELD: "idle, VRAM held",
+    Limit.MEMORY_FULL: "memory full",
+    Limit.LOW_EFFICIENCY: "low efficiency",
+    Limit.IDLE: "idle",
+    Limit.ASLEEP: "asleep",
+    Limit.HEALTHY: "healthy",
+    Limit.UNKNOWN: "unknown",
+}
+"""Names of the limits."""
+NARROW: Final[Mapping[Limit, str]] = {
+    **LIMITS,
+    Limit.HARDWARE_FAULT: "hardware",
+    Limit.INTERCONNECT_BOUND: "interconnect",
+    Limit.BANDWIDTH_BOUND: "bandwidth",
+    Limit.HOST_CPU: "host CPU",
+    Limit.HOST_DISK: "host disk",
+    Limit.HOST_NETWORK: "host network",
+    Limit.IDLE_VRAM_HELD: "VRAM held",
+    Limit.LOW_EFFICIENCY: "efficiency",
+}
+"""The same in at most 13 cells, for a row."""
+BRIEF: Final[Mapping[Limit, str]] = {
+    **NARROW,
+    Limit.UNRESPONSIVE: "no answer",
+    Limit.QUEUE_LIMIT: "queue",
+    Limit.KV_CACHE_FULL: "KV full",
+    Limit.INTERCONNECT_BOUND: "links",
+    Limit.COMPUTE_BOUND: "compute",
+    Limit.HOST_NETWORK: "host net",
+    Limit.MEMORY_FULL: "mem full",
+    Limit.LOW_EFFICIENCY: "low eff.",
+}
+"""The same in at most 9 cells, for a column of states."""
+LEVELS: Final[Mapping[Level, str]] = {
+    Level.CRITICAL: "critical",
+    Level.WARN: "warning",
+    Level.NOTE: "optimisation",
+    Level.OK: "ok",
+}
+"""Words of the levels."""
+_SPARE: Final = (
+    "[, while {replica} has room ([KV cache {spare_kv:percent}, ][{spare_running:requests} running, ]none waiting)"
+    "|, while {roomy:requests} of its {replicas:requests} other replicas have room "
+    "([KV cache {spare_kv:percent}, ][{spare_running:requests} running, ]none waiting)][; unlike its replicas: {deviates}]"
+)
+_AFTER: Final = (
+    "[; restarted {restarted:lasted} ago][; unlike its replicas: {deviates}]"
+    "[; evaluating use: {evaluating:count} min more]"
+)
+_SHARED: Final = "[, shared with {shared}]"
+_CLOCK: Final = "{clock_hz:ghz} of {clock_max_hz:ghz} GHz"
+_LOAD: Final = "[, {running:requests} running][, {waiting:requests} waiting]"
+_REST: Final = (
+    "[its GPUs read next to no memory and do no arithmetic (DRAM {dram:percent}[, tensor cores {tensor:percent}]"
+    "[, busy {busy:percent}])|its GPUs are idle (SM {sm:percent})|its GPUs are idle ({busy:percent} busy)]"
+)
+_WHO_IDLE: Final = "[: {cost:money} idle]"
+_FAULTS: Final = {
+    "lost": "is lost",
+    "reset_required": "needs a reset",
+    "ecc_rising": "has uncorrectable memory errors: its data is wrong",
+    "ecc": "has had uncorrectable memory errors",
+    "remap_failed": "has a memory row that could not be remapped",
+    "remap_pending": "has a memory row that waits to be remapped",
+    "xid": "has had a hardware error",
+    "thermal": "is slowed down by heat",
+    "thermal_driver": "is slowed down by heat",
+    "power_brake": "is held down by the power brake",
+    "hardware_slowdown": "is slowed down by the hardware",
+    "power_cap": "is held down by a lowered power limit",
+    "locked_clock": "has its clock locked",
+    "application_clocks": "has its application clocks set low",
+    "low_clock": "runs at a low clock",
+    "sync_boost": "waits for its sync boost group",
+    "display_clocks": "is held down by display clocks",
+}
+"""What is wrong with a GPU, behind its name."""
+_HOST_PARTS: Final = {
+    "io_pressure": "the disk (tasks wait for it {} of the time)",
+    "iowait": "the disk (iowait {} of all cores)",
+    "cpu": "the CPU ({} of all cores)",
+    "cpu_pressure": "the CPU (tasks wait for a core {} of the time)",
+    "disk_busy": "the disk ({} busy)",
+    "busiest_core": "one CPU core ({} busy), if that is what feeds it",
+    "network_received": "the network ({} received)",
+}
+
+TEXTS: Final[Mapping[str, str]] = {
+    # state of an engine
+    "hung_lost_gpu": "no {unit} for {seconds:lasted}" + _LOAD + ": {gpus}, which it runs on, is lost",
+    "hung_compiling": "no {unit} for {seconds:lasted}" + _LOAD + ": " + _REST + "; no token yet: compiling?",
+    "hung_spinning": "no {unit} for {seconds:lasted}" + _LOAD + ": " + _REST,
+    "hung_idle": "no {unit} for {seconds:lasted}" + _LOAD + ": " + _REST,
+    "hung_or_frozen": "no {unit} for {seconds:lasted}"
+    + _LOAD
+    + ": "
+    + _REST
+    + ": it hangs, or its gauges froze after an abort",
+    "run_ended": "no {unit} for {seconds:lasted}: " + _REST + ", and they hold nothing of it: it has ended",
+    "run_hung_or_ended": "no {unit} for {seconds:lasted}: " + _REST + ": it hangs, or has ended and left its exporter",
+    "unresponsive": "[{how=refuses}refuses connections|does not answer] for {seconds:lasted} while its processes hold "
+    "[{vram_bytes:gib}|their GPU]",
+    "gpu_degraded": "degraded: {gpu}, which it runs on, {fault:fault}[ ({xid:xid})][, at " + _CLOCK + "]",
+    # limit of an engine
+    "kv_full": "KV cache {usage:percent} full at {running:requests} requests[ of {tokens:tokens} tokens]: "
+    "[{waiting:requests} wait|{thrown:per_minute} preempted a minute]" + _SPARE,
+    "queue_slots": "{waiting:requests} wait while {running:requests} run[ of {slots:requests}]: "
+    "[KV cache at {usage:percent}, ][{room=weights}a bigger batch reads its weights as often|compute and bandwidth have room]"
+    + _SPARE,
+    "queue_steps": "{waiting:requests} wait while {running:requests} run: [KV cache at {usage:percent}, ]"
+    "[{room=weights}a bigger batch reads its weights as often|compute and bandwidth have room]" + _SPARE,
+    "queue_bursts": "requests come in bursts: up to {most:requests} wait, {usual:requests} on average[, for "
+    "{slots:requests} slots]; {share:percent} of the time to first token is queue",
+    "uneven_ranks": "its ranks share the work unevenly" + _SPARE,
+    "straggler": "gpu {index:count} is at {share:percent} {activity} activity, its peer{peers:others} at "
+    "{peers_share:percent}[, with its clock at {clock_hz:ghz} of {peers_clock_hz:ghz} GHz]: "
+    "[{waits=for_it}they wait for it|the ranks wait for each other]" + _SPARE,
+    "link_full": "GPUs {busy:percent} busy, arithmetic {arithmetic:percent}, memory {reads:percent}: {link} carries "
+    "{rate:bytes}/s, {link_share:percent} of its peak[: tensor parallelism of {tp:count} over PCIe]" + _SPARE,
+    "tp_without_nvlink": "GPUs {busy:percent} busy, arithmetic {arithmetic:percent}, memory {reads:percent}: tensor "
+    "parallelism of {tp:count} without NVLink" + _SPARE,
+    "long_prefill": "long prefill: no token for {seconds:lasted} while its GPUs compute ([tensor cores {tensor:percent} "
+    "active|SM {sm:percent} active|by their power])[: {waiting:requests} wait]",
+    "compute_full": "[tensor cores {tensor:percent} active|MFU {mfu:percent}]"
+    + _SHARED
+    + "[, {prefill:percent} of it prefill][: {waiting:requests} wait]"
+    + _SPARE,
+    "bandwidth_full": "reads {share:percent} of HBM"
+    + _SHARED
+    + "[ at batch {batch:requests}][: batch {wider:requests} "
+    "still [meets {goal_s:latency}|fits, about {then_s:latency} a token]]" + _SPARE,
+    "scheduler_host_bound": "its GPUs wait for the host {share:percent} of the time with requests pending: the scheduler "
+    "runs no forward pass then[; unlike its replicas: {deviates}]",
+    "waits_for_host": "[busy drops every {period:seconds} from {upper:percent} to {lower:percent}|busy {busy:percent}] "
+    "with {pending} pending: waits for {part:host_part}[; unlike its replicas: {deviates}]",
+    # use of an engine
+    "engine_idle": "no request for {seconds:lasted}[: {gpus:gpus} idle][, {cost:money}]" + _AFTER,
+    "few_requests": "[{mfu:percent} MFU|{tensor:percent} tensor activity] at {running:requests} of "
+    "[{slots:requests} slots|about {kv_requests:requests} requests that fill its KV cache]"
+    "[: this traffic fits on {needed:count} of {gpus:gpus}][, {cost:money} idle][, in bursts every {period:seconds}]"
+    + _AFTER,
+    "training_low_mfu": "MFU {mfu:percent}[ while its GPUs are {busy:percent} busy]",
+    "asleep": "asleep on purpose: {how}",
+    "ready": "ready, no request right now" + _AFTER,
+    "headroom": "[{nearest} at {share:percent}|{running:requests} of {slots:requests} slots]"
+    "[: headroom {headroom:factor}][; TTFT {ttft:latency}, {ttft_before:latency} in the minutes before]" + _AFTER,
+    "training": "MFU {mfu:percent}[, {rate:amount} tok/s]" + _AFTER,
+    # hardware
+    "lost": "[Xid {xid:count} ({xid:xid_head}), ]lost[ for {seconds:age}]",
+    "reset_required": "needs a reset",
+    "remap_failed": "a memory row could not be remapped",
+    "remap_pending": "a memory row waits to be remapped: the next reset does it",
+    "ecc_rising": "uncorrectable ECC errors rise: {count:count}, {risen:count} more",
+    "ecc": "{count:count} uncorrectable ECC errors since the driver was loaded",
+    "xid": "Xid {xid:count}: {xid:xid}",
+    "xid_program": "Xid {xid:count}: {xid:xid}[; on it now: {processes}]",
+    # clocks
+    **{
+        cause: f"[was slowed down until {{ended:clock}} by {what}|slowed down by {what}][, {{idle=yes}}but nothing runs on it]"
+        f"[, {_CLOCK}][, {{celsius:count}} °C]"
+        for cause, what in (
+            ("thermal", "heat (the hardware's own protection)"),
+            ("thermal_driver", "heat (the driver keeps it below its limit)"),
+            ("power_brake", "the power brake"),
+            ("hardware_slowdown", "the hardware (heat or power, it does not say which)"),
+        )
+    },
+    "power_cap": "its power limit[ of {limit_w:count} W][, where {default_w:count} W is the default,] holds its clock at "
+    + _CLOCK
+    + " under load",
+    "locked_clock": "clock locked at " + _CLOCK + " under load",
+    "low_clock": "clock at " + _CLOCK + " under load, for no reason that the driver names",
+    "application_clocks": "application clocks hold it at " + _CLOCK + " under load",
+    "display_clocks": "display clocks hold it at " + _CLOCK + " under load",
+    "sync_boost": "waits for the slowest of its sync boost group: " + _CLOCK + " under load",
+    # use of a GPU
+    "vram_held": "[{processes} {several=yes}hold|{processes} holds|no process that is visible from here holds] "
+    "{vram_bytes:gib} and nothing computes for {seconds:lasted}" + _WHO_IDLE,
+    "vram_full": "VRAM {share:percent}, {left:gib} left for {processes}: a larger batch may run out of memory",
+    "gpu_idle": "idle for {seconds:lasted}[, with {processes} on it|, nothing runs on it]" + _WHO_IDLE,
+    "gpu_hardly_used": "{busy:percent} busy over 3 min[, with {processes} on it|, nothing runs on it]",
+    "gpu_at_work": "{processes}: SM active {sm:percent}",
+    # host
+    "cpu_full": "all cores at work ({cpu:percent})[: tasks wait for one {pressure:percent} of the time]"
+    "[{felt=no}; the GPUs do not notice]",
+    "disk_full": "tasks wait for a disk {pressure:percent} of the time",
+    "host_memory_full": "memory {share:percent} used, {left:gib} left: the kernel may soon kill a process",
+    "host_memory_waits": "memory {share:percent} used, {left:gib} left: tasks wait for it {pressure:percent} of the time",
+    "cgroup_full": "tasks wait for memory {pressure:percent} of the time, with {left:gib} left: likely a container's limit",
+    "": "",
+}
+"""Sentences of verdicts, by cause. Those of `unknown` are made of its signals."""
+
+_OVER_GPUS: Final = "[, mean of {gpus:count} GPUs]"
+_WINDOW: Final = "[, mean of {window_s:lasting}]"
+QUANTITIES: Final[Mapping[str, str]] = {
+    "no_token": "no token for {value:lasted}",
+    "no_step": "no step for {value:lasted}",
+    "no_answer": "no answer for {value:lasted}",
+    "no_request": "no request for {value:lasted}",
+    "idle_time": "at most 5 % busy for {value:lasted}",
+    "running": "{value:requests}[ of {limit:requests}] running" + _WINDOW,
+    "running_always": "{value:requests} to {most:requests} requests ran at all times",
+    "waiting": "{value:requests} waiting" + _WINDOW,
+    "slots": "at most {value:requests} run at once",
+    "capacity": "room for {value:requests} requests",
+    "batch": "batch {value:requests}",
+    "wider_batch": "batch {value:requests} still [meets {goal_s:latency}|fits, about {then_s:latency} a token]",
+    "rejections": "{value:requests} requests/s are turned away",
+    "preemptions": "{value:per_minute} preemptions a minute",
+    "kv_usage": "KV cache {value:percent}",
+    "kv_holds": "it holds about {value:requests} requests of {tokens:tokens} tokens",
+    "queue_share": "{value:percent} of the time to first token is queueing ({seconds:latency})",
+    "queue_time": "time in the queue {value:latency}, over {limit:latency}",
+    "ttft_p95": "TTFT p95 {value:latency} [{goal=yes}misses {limit:latency}|is over {limit:latency}]",
+    "itl_p95": "ITL p95 {value:latency} [{goal=yes}misses {limit:latency}|is over {limit:latency}]",
+    "e2e_p95": "E2E p95 {value:latency} misses {limit:latency}",
+    "mfu": "MFU {value:percent}[ of the peak, at {clock:percent} of the highest SM clock]",
+    "mfu_prefill": "prefill MFU {value:percent}",
+    "mbu": "MBU {value:percent}",
+    "token_rate": "trains on {value:amount} tok/s",
+    "sample_rate": "trains on {value:amount} samples/s",
+    "tensor_active": "tensor cores {value:percent} active" + _OVER_GPUS,
+    "sm_active": "SM {value:percent} active" + _OVER_GPUS,
+    "sm_share": "SM {value:percent} active" + _OVER_GPUS,
+    "dram_active": "DRAM {value:percent} active" + _OVER_GPUS,
+    "dram_at_most": "DRAM at most {value:percent} active" + _OVER_GPUS,
+    "busy": "busy {value:percent}" + _WINDOW + _OVER_GPUS,
+    "busy_share": "busy {value:percent}" + _OVER_GPUS,
+    "busy_drops": "busy drops every {period:seconds} from {upper:percent} to {lower:percent}",
+    "dram_beside_peers": "gpu {index:count}: DRAM {value:percent} active, its peers {limit:percent}",
+    "sm_beside_peers": "gpu {index:count}: SM {value:percent} active, its peers {limit:percent}",
+    "clock_beside_peers": "gpu {index:count}: SM clock {value:ghz} GHz, its peers {limit:ghz} GHz",
+    "uneven_ranks": "{what}",
+    "deviates": "{what}",
+    "contradicts": "{what}",
+    "replicas_with_room": "[{replica}|{value:requests} of {replicas:requests} other replicas]: [KV cache "
+    "{spare_kv:percent}, ][{spare_running:requests} running, ]none waiting",
+    "nvlink_rate": "NVLink {value:bytes}/s of {limit:bytes}/s" + _OVER_GPUS,
+    "pcie_rate": "PCIe {value:bytes}/s of {limit:bytes}/s" + _OVER_GPUS,
+    "tp_without_nvlink": "tensor parallelism of {value:count} without NVLink",
+    "no_pass": "no pass ran {value:percent} of the time, with requests pending",
+    "forward": "forward passes {value:percent}",
+    "scheduler_idle": "scheduler idle {value:percent}",
+    "cost_per_hour": "{value:money}[ for {gpus:gpus}]",
+    "gpus_needed": "needs {value:count} of {limit:gpus}",
+    "evaluating": "its use is judged in {value:lasting}",
+    "asleep": "{how}",
+    "gpu_state": "state {state}[: {what}]",
+    "xid": "Xid {value:count}: {value:xid} ([{times:count} times, last ]{ago:age} ago)",
+    "remap_failed": "row remapping failed",
+    "remap_pending": "a row waits to be remapped",
+    "ecc_uncorrected": "{value:count} uncorrectable ECC errors since the driver was loaded[, {risen:count} of them in the "
+    "last 3 min]",
+    "throttle_share": "{reason}: {value:percent} of the last minute[, {counted:age} since gpumon started]",
+    "temperature": "{value:count} °C now",
+    "sm_clock": "SM clock {value:ghz} of {limit:ghz} GHz, mean of 60 s[; now {newest:ghz} GHz]",
+    "power": "{value:count}[ of {limit:count}] W, mean of 60 s",
+    "vram_used": "VRAM {value:gib} of {total:gib}",
+    "vram_held": "its processes hold {value:gib}[: {pids}]",
+    "process_vram": "{process} holds [{value:mib}|memory]",
+    "processes": "on it: {processes}",
+    "cpu": "CPU {value:percent} of all cores, mean of 60 s",
+    "busiest_core": "busiest core {value:percent}, mean of 60 s",
+    "cpu_pressure": "tasks wait for a core {value:percent} of the time, mean of 60 s",
+    "iowait": "iowait {value:percent} of all cores, mean of 60 s",
+    "io_pressure": "tasks wait for a disk {value:percent} of the time, mean of 60 s",
+    "disk_busy": "busiest disk {value:percent} busy, mean of 60 s",
+    "network_received": "receives {value:bytes}/s, mean of 60 s",
+    "host_memory": "memory {value:percent}: {left:gib} left",
+    "memory_pressure": "tasks wait for memory {value:percent} of the time, mean of 60 s",
+}
+"""Sentences of evidence, by quantity; `value` and `limit` are its figures, in the unit of the format."""
+
+_T: Final = Team
+ACTIONS: Final[Mapping[str, tuple[str, Team]]] = {
+    # engine
+    "save_stacks_and_restart": (
+        "save its log[ ({log=journal}journalctl _PID={pid}, or where its output goes)| ({log} logs {container})] and the "
+        "stacks[ of {pids}] (py-spy dump[ --pid {pid}]), look for Xid and NCCL errors, then restart it",
+        _T.ENGINE,
+    ),
+    "mend_gpu_first": ("see to {gpus} first: a restart on the same GPUs can not work before", _T.HARDWARE),
+    "wait_for_compile": ("wait: the first request compiles kernels and graphs for minutes; look at its log", _T.ENGINE),
+    "wait_for_prefill": ("wait: it works on a prompt", _T.ENGINE),
+    "send_one_request": ("send it one request: a token tells that only its gauges froze", _T.ENGINE),
+    "stop_exporter": ("where it has ended, stop its exporter or take it out of the config", _T.OWNER),
+    "more_instances": (
+        "[{instances:count} instances instead of {now:count} for these {requests:requests} requests|more instances]",
+        _T.ENGINE,
+    ),
+    "more_instances_for_rest": ("more instances for the rest", _T.ENGINE),
+    "more_instances_no_kv": ("more instances: the KV cache has no room for a higher {flag}", _T.ENGINE),
+    "lower_context": ("lower {flag}", _T.ENGINE),
+    "fp8_kv": ("{flag} (holds twice as many)", _T.ENGINE),
+    "more_kv_memory": ("raise {flag}[ (now {now})]", _T.ENGINE),
+    "raise_slots": (
+        "raise {flag}[ from {now:requests} to {wanted:count}][: the KV cache at {usage:percent} has no room for more]",
+        _T.ENGINE,
+    ),
+    "bigger_steps": ("raise {flag}, so that a step takes more prompts in", _T.ENGINE),
+    "bigger_batch": ("a bigger batch (send it more requests at once)[: up to {wider:requests}]", _T.CLIENT),
+    "quantise_weights": ("{flag} halves the weights", _T.ENGINE),
+    "more_gpus": ("more GPUs per instance ({flag}[, now {now:count}])", _T.ENGINE),
+    "prefix_caching": ("{flag}", _T.ENGINE),
+    "smaller_chunks": ("[{chunked} with ]a smaller {flag}", _T.ENGINE),
+    "split_prefill": ("prefill and decode on GPUs of their own", _T.ENGINE),
+    "own_gpus": ("GPUs that it does not share with {shared}", _T.SCHEDULER),
+    "smooth_bursts": ("let the client spread its requests, or limit how many it sends at once", _T.CLIENT),
+    "spread_requests": (
+        "spread its requests: [{replica} has|{roomy:requests} of its {replicas:requests} other replicas have] room, so look "
+        "at the load balancer (its policy, weights, health checks, session or prefix affinity)",
+        _T.SCHEDULER,
+    ),
+    "compare_replicas": (
+        "look at the load balancer (its policy, weights, health checks, session or prefix affinity), and compare its GPU, "
+        "clocks and options with those of its replicas",
+        _T.SCHEDULER,
+    ),
+    "balance_ranks": ("route by load (fewest requests, or prefix-aware with a cap) over the ranks", _T.SCHEDULER),
+    "inspect_gpu": (
+        "look at gpu {index:count}: clocks and locks (nvidia-smi -q -d CLOCK,PERFORMANCE -i {index:count}), heat, link, "
+        "other processes on it",
+        _T.HARDWARE,
+    ),
+    "smaller_tp": ("else lower the tensor parallelism of {tp:count}", _T.ENGINE),
+    "halve_tp": (
+        "lower {tp_flag} from {tp:count} to {half:count} with twice the instances[{if_it_fits=yes}, if the model fits]",
+        _T.ENGINE,
+    ),
+    "pipeline_instead": (
+        "{pp_flag} {pp:count} with {tp_flag} {tp:count} (stages talk less than ranks)",
+        _T.ENGINE,
+    ),
+    "data_parallel": ("data parallelism instead", _T.ENGINE),
+    "nvlink_gpus": ("GPUs that NVLink joins (nvidia-smi topo -m)", _T.SCHEDULER),
+    "overlap_scheduling": (
+        "keep overlap scheduling and CUDA graphs on (no --disable-overlap-schedule, --cuda-graph-max-bs above the batch), "
+        "give its scheduler a core of its own (numactl, taskset), fewer stop strings and grammars",
+        _T.ENGINE,
+    ),
+    "profile_process": ("py-spy dump --pid {pid}[{parent=yes} (and of its parent)] shows what it does", _T.ENGINE),
+    "more_front_ends": ("tokenise in more processes: {flag}", _T.ENGINE),
+    "training_disk": (
+        "training data from disk: put it on local NVMe, in larger files (shards), raise num_workers and prefetch_factor, "
+        "save checkpoints in the background",
+        _T.OWNER,
+    ),
+    "training_cpu": (
+        "data loading is CPU-bound: prepare (tokenise, decode, augment) ahead of time or on the GPU; num_workers up to the "
+        "free cores, persistent_workers=True, prefetch_factor=4, pin_memory=True with non_blocking copies",
+        _T.OWNER,
+    ),
+    "training_core": (
+        "one thread feeds the GPUs: DataLoader(num_workers > 0, prefetch_factor=4, persistent_workers=True, "
+        "pin_memory=True)",
+        _T.OWNER,
+    ),
+    "training_network": (
+        "training data over the network: copy it to local NVMe first, or raise num_workers and prefetch_factor",
+        _T.OWNER,
+    ),
+    "serving_disk": (
+        "something reads or writes a disk: KV offload, model swapping, logs; iotop -o names it; move it to NVMe",
+        _T.HOST,
+    ),
+    "serving_cpu": (
+        "give the server cores of its own: move other jobs away, pin it (taskset, numactl), raise its CPU limit",
+        _T.HOST,
+    ),
+    "serving_core": ("a single thread holds the requests back", _T.ENGINE),
+    "serving_network": ("the network feeds it: check who receives (nethogs)", _T.HOST),
+    "send_traffic_or_stop": (
+        "send it traffic, or stop it and give its [{frees=gpus}GPUs|memory] to another model",
+        _T.ENGINE,
+    ),
+    "more_requests": ("send it more requests at once", _T.CLIENT),
+    "share_gpu": ("let its GPU serve another model, too", _T.ENGINE),
+    "send_earlier": (
+        "its requests come in bursts every {period:seconds}, with none in between: let the client send the next ones "
+        "before the last are done",
+        _T.CLIENT,
+    ),
+    "see_replica": ("see {replica}, which tells on how many GPUs the traffic of its replicas fits", _T.ENGINE),
+    "stop_instances": (
+        "stop {stop:count} of {instances:count} instances, and send their requests to the others; {seconds:lasting} were "
+        "looked at: gpumon report tells of the busy hours",
+        _T.ENGINE,
+    ),
+    "fewer_gpus": (
+        "lower [{pp_flag} from {pp:count} to {pp_to:count} and {tp_flag} to {tp_to:count}|{pp_flag} from {pp:count} to "
+        "{pp_to:count}|{tp_flag} to {tp_to:count}], and give the other GPUs to another model; {seconds:lasting} were looked at: gpumon report tells of the busy hours",
+        _T.ENGINE,
+    ),
+    "larger_micro_batch": (
+        "a larger micro-batch, fused kernels (torch.compile, FlashAttention), bf16 or FP8 matmuls, less recomputation",
+        _T.OWNER,
+    ),
+    "profile_steps": (
+        "look at what its steps wait for: data loading, checkpoints, logging, or other ranks",
+        _T.OWNER,
+    ),
+    # hardware
+    "reset_gpu": ("drain it, then nvidia-smi --gpu-reset -i {index:count} (reboot where that is refused)", _T.HARDWARE),
+    "reset_when_free": ("reset it when it is free: nvidia-smi --gpu-reset -i {index:count}", _T.HARDWARE),
+    "reset_span": (
+        "drain the jobs that span GPUs, then nvidia-smi --gpu-reset -i {index:count} (reboot where that is refused)",
+        _T.HARDWARE,
+    ),
+    "count_nvlink_errors": (
+        "nvidia-smi nvlink -e -i {index:count} counts the errors of each link; if they grow again: reseat or replace GPU, "
+        "bridge or switch",
+        _T.HARDWARE,
+    ),
+    "update_driver": ("update the driver", _T.HOST),
+    "replace_if_again": ("if more come after that, replace it", _T.HARDWARE),
+    "replace_gpu": (
+        "drain it and replace this GPU (RMA): it has no spare memory rows left where it needs one",
+        _T.HARDWARE,
+    ),
+    "replace_if_remap_failed": (
+        "nvidia-smi -q -d ROW_REMAPPER -i {index:count}: with a failed remapping replace the GPU (RMA)",
+        _T.HARDWARE,
+    ),
+    "diagnose_if_again": ("if more come after that: dcgmi diag -r 3, then replace the GPU", _T.HARDWARE),
+    "diagnose_when_free": (
+        "watch it: dcgmi diag -r 3 when it is free; replace the GPU if uncorrectable ones follow",
+        _T.HARDWARE,
+    ),
+    "count_spare_rows": ("nvidia-smi -q -d ROW_REMAPPER -i {index:count} tells how many rows are left", _T.HARDWARE),
+    "power_cycle": ("drain this server and power-cycle it (a reboot is often not enough)", _T.HARDWARE),
+    "reseat_if_again": (
+        "if it comes again: reseat the GPU, check its power cables and heat, update firmware, then replace it",
+        _T.HARDWARE,
+    ),
+    "restart_hit_program": ("restart the program that was hit (dmesg names its pid)", _T.OWNER),
+    "ask_recovery": (
+        "nvidia-smi -q -i {index:count} | grep -i recovery says which: none, reset, reboot, drain",
+        _T.HARDWARE,
+    ),
+    "look_up_xid": (
+        "`dmesg | grep Xid` has its text; look it up in NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors)",
+        _T.HARDWARE,
+    ),
+    "read_program_log": (
+        "no hardware action: `dmesg | grep Xid` names the pid; read that program's log, run it under compute-sanitizer; "
+        "only if it follows the GPU from program to program: dcgmi diag -r 3",
+        _T.OWNER,
+    ),
+    "find_killer": (
+        "no hardware action: look for the Xid before it, and for who killed the program (dmesg: oom, kill)",
+        _T.OWNER,
+    ),
+    "check_cooling": (
+        "check fans, airflow, inlet temperature and dust: nvidia-smi -q -d TEMPERATURE,PERFORMANCE -i {index:count}",
+        _T.HARDWARE,
+    ),
+    "lower_power_limit": (
+        "until then a lower power limit keeps the clocks steady: sudo nvidia-smi -i {index:count} -pl {watts:count}, and "
+        "-pl {limit_w:count} takes it back",
+        _T.HOST,
+    ),
+    "check_power_supply": (
+        "the server's power supply sheds load: check its PSUs and their redundancy, cables and the rack's budget",
+        _T.HARDWARE,
+    ),
+    "check_cooling_and_power": (
+        "nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {index:count}; check cooling and power supply",
+        _T.HARDWARE,
+    ),
+    "restore_power_limit": (
+        "[sudo nvidia-smi -i {index:count} -pl {watts:count} sets the default|normal for a card with a small power limit "
+        "under dense work; where it was lowered: nvidia-smi -q -d POWER -i {index:count} shows the default, sudo nvidia-smi "
+        "-i {index:count} -pl DEFAULT sets it]",
+        _T.HOST,
+    ),
+    "reset_locked_clocks": (
+        "sudo nvidia-smi -rgc -i {index:count} unlocks it; nvidia-smi -q -d CLOCK,PERFORMANCE -i {index:count} shows it",
+        _T.HOST,
+    ),
+    "reset_application_clocks": ("sudo nvidia-smi -rac -i {index:count} takes them back", _T.HOST),
+    "no_display": ("no display belongs on a compute GPU", _T.HOST),
+    "inspect_sync_boost": ("nvidia-smi -q -d PERFORMANCE -i {index:count}, dcgmi group -l", _T.HOST),
+    # use of a GPU
+    "map_engine": ("add gpus to the [[endpoint]] of {engines}", _T.ENGINE),
+    "add_endpoint": ("add the engine's URL with --endpoint", _T.ENGINE),
+    "find_hidden_process": (
+        "nvidia-smi on the host (a container hides other processes), or fuser -v /dev/nvidia{index:count}",
+        _T.HOST,
+    ),
+    "end_program": (
+        "ask [{owner}|its owner] to end it, or end it; then the GPU is free for {vram_bytes:gib}",
+        _T.OWNER,
+    ),
+    "less_vram": (
+        "smaller micro-batch with gradient accumulation, activation checkpointing, PYTORCH_ALLOC_CONF="
+        "expandable_segments:True; torch.cuda.memory_reserved() tells how much is only cached",
+        _T.OWNER,
+    ),
+    "ask_owner": ("ask its owner whether it is still needed: it can be ended, or share its GPU with others", _T.OWNER),
+    "share_gpu_or_batch": ("let it share its GPU with others, or give it larger batches", _T.OWNER),
+    "use_free_gpu": ("free for other work", _T.ENGINE),
+    # host
+    "free_cores": (
+        "what feeds the GPUs waits too: move other jobs away, fewer workers than cores, pin the engine (taskset)",
+        _T.HOST,
+    ),
+    "find_reader": (
+        "find the reader: iotop -o; put data and weights on local NVMe, in fewer and larger files",
+        _T.HOST,
+    ),
+    "less_host_memory": (
+        "fewer data loader workers, smaller --swap-space or CPU offload, no pinned buffers; ps aux --sort=-rss | head",
+        _T.HOST,
+    ),
+    "raise_cgroup_limit": (
+        "systemd-cgtop -m shows which is at its limit, its memory.events counts how often; raise it (docker update "
+        "--memory, resources.limits.memory, MemoryMax=)",
+        _T.HOST,
+    ),
+}
+"""Sentences of actions, and who can do them, by code."""
+
+SIGNALS: Final[Mapping[str, str]] = {
+    "mfu": "MFU or tensor activity",
+    "mbu": "MBU or DRAM activity",
+    "dram": "DRAM activity of its busy GPUs",
+    "running": "requests running",
+    "waiting": "requests waiting",
+    "kv_usage": "KV cache use",
+    "preemptions": "preemptions",
+    "queue_time": "time in the queue",
+    "gpu_activity": "what its GPUs do",
+    "each_gpu_activity": "what each of its busy GPUs does",
+    "link_bytes": "bytes over NVLink and PCIe between its GPUs",
+    "arithmetic": "its arithmetic (no token was counted for {seconds:lasted})",
+    "believable": "what its figures are worth ({what})",
+    "why_late": "why: no figure is near its limit",
+    "host_load": "CPU, disk and network of [{host}|this host]: what the GPUs wait for",
+    "input_wait": "what the GPUs wait for: no [{spins=yes}disk or network|core, disk or network] here is at its limit (a "
+    "remote store? the steps?)",
+    "busy": "busy share ({why})",
+    "gpu_work": "what {processes} does with it (busy {busy:percent})",
+}
+FIXES: Final[Mapping[str, str]] = {
+    "": "",
+    "add_model": "add a [[model]] entry",
+    "add_gpus": "add gpus to its [[endpoint]]",
+    "add_context": "add context_tokens to its [[endpoint]]",
+    "needs_hopper": "needs Hopper or newer, or a dcgm-exporter in [dcgm] url",
+    "run_there": "they are another host's: run gpumon there",
+    "doctor": "check its model, precision and GPUs: gpumon doctor",
+    "map_engine": "add gpus to the [[endpoint]] of {engines}",
+    "add_endpoint": "no engine is known here, add its URL with --endpoint",
+}
+"""What would give a signal."""
+_EVENTS: Final[Mapping[str, str]] = {
+    "down": "down: {state}",
+    "gone": "gone",
+    "answers": "answers",
+    "restarted": "restarted",
+    "model_changed": "model {before} -> {model}",
+    "model_loaded": "model {model} loaded",
+    "replicas": "{before:count} -> {now:count} replicas answer",
+    "xid": "Xid {xid:count}: {xid:xid}",
+    "gpu_lost": "lost[: {what}]",
+    "gpu_reset_required": "needs a reset[: {what}]",
+    "gpu_back": "back",
+    "throttling": "{cause:fault_began}",
+    "": "",
+}
+"""Sentences of events but those of verdicts."""
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """The verdict in one line, without its scope and its limit's name."""
+    if verdict.code is Limit.UNKNOWN:
+        said = f"not known: {', '.join(signal_text(one) for one in verdict.unknown)}"
+        if verdict.level in (Level.CRITICAL, Level.WARN) and verdict.evidence:
+            said = f"{evidence_text(verdict.evidence[0])}; {said}"
+    elif verdict.cause:
+        said = _of(TEXTS, verdict.cause, verdict.parameters)
+    else:  # of another host's exporter, which tells codes and figures
+        said = ", ".join(evidence_text(one) for one in verdict.evidence[:2])
+    return f"until {clock_utc(wall_of(verdict.until))}: {said}" if verdict.until else said
+
+
+def _of(table: Mapping[str, str], code: str, parameters: Parameters) -> str:
+    """A sentence by its code; a code of a newer gpumon stands for itself."""
+    return fill(table[code], parameters) if code in table else clean(code, _MOST)
+
+
+def evidence_text(one: Evidence) -> str:
+    """The figure as a person reads it, with its unit: `KV cache 97 %`."""
+    figures = {
+        name: value for name, value in (("value", one.value), ("limit", one.limit)) if not isinstance(value, Missing)
+    }
+    return _of(QUANTITIES, one.quantity, {**one.parameters, **figures})
+
+
+def action_text(one: Action) -> str:
+    """What to try, with option names and figures."""
+    return fill(ACTIONS[one.code][0], one.parameters) if one.code in ACTIONS else clean(one.code, _MOST)
+
+
+def team_of(one: Action) -> Team:
+    """Who can do it."""
+    return ACTIONS[one.code][1] if one.code in ACTIONS else Team.ENGINE
+
+
+def team_note(one: Action) -> str:
+    """`hardware: ` before what another team has to do; empty before all else."""
+    return _TEAMS[team_of(one)]
+
+
+def actions_text(verdict: Verdict) -> str:
+    """All that there is to try, the best first; with the team that can do it, where that is another one."""
+    said, before = [], ""
+    for one in verdict.actions:
+        note = team_note(one)
+        said.append(f"{note if note != before else ''}{action_text(one)}")
+        before = note
+    return "; ".join(said)
+
+
+_TEAMS: Final = {
+    Team.ENGINE: "",
+    Team.HARDWARE: "hardware: ",
+    Team.HOST: "",
+    Team.SCHEDULER: "scheduler: ",
+    Team.CLIENT: "client: ",
+    Team.OWNER: "",
+}
+
+
+def signal_text(one: Signal) -> str:
+    """A missing signal, with why and what would give it: `DRAM activity (needs Hopper or newer, ...)`."""
+    what = _of(SIGNALS, one.code, one.parameters)
+    why = [missing_phrase(Missing(Reason(one.reason)))] if one.reason else []
+    fix = _of(FIXES, one.fix, one.parameters)
+    note = ": ".join([*why, *([fix] if fix else [])])
+    return f"{what} ({note})" if note else what
+
+
+def event_text(event: Event) -> str:
+    """What happened, in one line."""
+    if event.kind is not EventKind.VERDICT or event.verdict is None:
+        return _of(_EVENTS, event.code, event.parameters)
+    name = LIMITS[event.verdict.code]
+    if event.code == "verdict_over":
+        return f"{name} is over"
+    said = verdict_text(event.verdict)
+    if event.code == "verdict_level":
+        return f"{name}: now {LEVELS[event.level]}: {said}"
+    before = event.parameters.get("before", "")
+    was = f"{LIMITS[Limit(before)]} -> " if isinstance(before, str) and before else ""
+    return f"{was}{name}: {said}" if said else f"{was}{name}"
+
+
+def percent(value: float) -> str:
+    """`41 %`, `<1 %`."""
+    return "<1 %" if 0.0 < value < 0.005 else f"{round(min(value, 99.0) * 100.0)} %"
+
+
+def requests(value: float) -> str:
+    """A mean number of requests: `24`, `3.4`."""
+    value = min(value, 1e9)
+    return f"{value:.0f}" if value >= 9.95 or abs(value - round(value)) < 0.05 else f"{value:.1f}"
+
+
+def tokens(value: float) -> str:
+    """A number of tokens: `800`, `3.2k`, `1.1M`."""
+    for least, unit in ((1e6, "M"), (1e3, "k")):
+        if value >= least:
+            return f"{min(value / least, 99999.0):.3g}{unit}"
+    return f"{value:.0f}"
+
+
+def latency(value: float) -> str:
+    """`40 ms`, `1.2 s`."""
+    return f"{value * 1e3:.{1 if value < 0.00995 else 0}f} ms" if value < 0.9995 else f"{min(value, 1e6):.3g} s"
+
+
+def lasting(seconds: float) -> str:
+    """`45 s`, `5 min`, `3 h`."""
+    for length, unit in ((86400.0, "days"), (3600.0, "h"), (60.0, "min")):
+        if seconds >= 2.0 * length or (length == 60.0 and seconds >= 90.0):
+            return f"{min(seconds / length, 9999.0):.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def lasted(seconds: float) -> str:
+    """A time that goes on, in steps below 2 min, so that texts of some seconds ago are right: `over 30 s`, `5 min`."""
+    if not 10.0 <= seconds < 120.0:
+        return lasting(seconds)
+    step = 10.0 if seconds < 30.0 else 30.0
+    return f"over {seconds // step * step:.0f} s"
+
+
+def gib(size_bytes: float) -> str:
+    """`38 GiB`, `0.4 GiB`."""
+    size = size_bytes / GIB
+    return f"{size:.0f} GiB" if size >= 9.5 else f"{size:.1f} GiB"
+
+
+def money(per_hour: float) -> str:
+    """`14.9 $/h`, in the user's currency."""
+    return f"{per_hour:,.1f} $/h" if per_hour >= 0.95 else f"{per_hour:.2f} $/h"
+
+
+def _bytes(value: float) -> str:
+    """`14.2 GB`, in decimal units."""
+    return f"{value / 1e9:.3g} GB" if value >= 9.995e8 else f"{value / 1e6:.3g} MB"
+
+
+_NUMBERS: Final[Mapping[str, Callable[[float], str]]] = {
+    "percent": percent,
+    "requests": requests,
+    "tokens": tokens,
+    "latency": latency,
+    "lasting": lasting,
+    "lasted": lasted,
+    "gib": gib,
+    "money": money,
+    "age": age,
+    "amount": amount,
+    "clock": clock_utc,
+    "count": lambda value: f"{value:.0f}",
+    "factor": lambda value: f"{value:.1f}x",
+    "seconds": lambda value: f"{value:.1f} s",
+    "ghz": lambda value: f"{value / 1e9:.2f}",
+    "mib": lambda value: f"{value / (1 << 20):,.0f} MiB",
+    "bytes": _bytes,
+    "gpus": lambda value: counted(round(value), "GPU"),
+    "per_minute": lambda value: f"about {min(value * 60.0, 1e9):.0f}" if value * 60.0 >= 0.5 else "less than one",
+    "others": lambda value: "s are" if value > 1.0 else " is",
+    "xid": lambda value: xid_of(int(value)).text,
+    "xid_head": lambda value: xid_of(int(value)).text.partition(":")[0],
+}
+_NAMES: Final[Mapping[str, Callable[[str, Parameters], str]]] = {
+    "fault": lambda code, _: _FAULTS.get(code, code),
+    "fault_began": lambda code, _: _FAULTS.get(code, code).removeprefix("is "),
+    "host_part": lambda code, of: _HOST_PARTS.get(code, "the host").format(_host_figure(code, of.get("value", 0.0))),
+}
+_TOKEN: Final = re.compile(r"\{(\w+)(?:(:)(\w+)|(=)(\w+))?\}|([\[\]|])")
+_MOST: Final = 300
+"""Characters of one name in a sentence."""
+
+Part: TypeAlias = "str | tuple[str, str, str] | list[list[Part]]"
+"""Text, a parameter (name, `:` or `=`, format or word), or alternatives, each a list of parts."""
+
+
+def _host_figure(code: str, value: float | str) -> str:
+    number = value if isinstance(value, float) else 0.0
+    return f"{_bytes(number)}/s" if code == "network_received" else percent(number)
+
+
+@lru_cache(maxsize=1024)
+def _parsed(template: str) -> list[Part]:
+    """The parts of a template. Brackets that are not of the language are written as they are: `[[model]]`, `[dcgm]`."""
+    stack: list[list[Part]] = [[]]
+    alternatives: list[list[list[Part]]] = []
+    at = 0
+    plain = template.replace("[[", "\x01").replace("]]", "\x02") if "[[endpoint" in template else template
+    for found in _TOKEN.finditer(plain):
+        if found.start() > at:
+            stack[-1].append(plain[at : found.start()])
+        at = found.end()
+        if found[6] == "[":
+            stack.append([])
+            alternatives.append([])
+        elif found[6] == "|" and alternatives:
+            alternatives[-1].append(stack[-1])
+            stack[-1] = []
+        elif found[6] == "]":
+            last = stack.pop()
+            stack[-1].append([*alternatives.pop(), last])
+        elif found[6]:
+            stack[-1].append(found[6])
+        else:
+            stack[-1].append((found[1], found[2] or found[4] or "", found[3] or found[5] or ""))
+    stack[-1].append(plain[at:])
+    return stack[0]
+
+
+def fill(template: str, parameters: Parameters) -> str:
+    """The sentence of a template; a parameter that it must have and has not is `?`."""
+    if "{" not in template:
+        return template
+    said = "".join(_written(part, parameters) or "" for part in _parsed(template))
+    return said.replace("\x01", "[[").replace("\x02", "]]")
+
+
+def _written(part: Part, parameters: Parameters, *, must: bool = False) -> str | None:
+    """A part as text; None where `must` is set and a parameter of it is not there, or another."""
+    if isinstance(part, str):
+        return part
+    if isinstance(part, list):
+        for alternative in part:
+            pieces = [_written(one, parameters, must=True) for one in alternative]
+            if all(piece is not None for piece in pieces):
+                return "".join(piece or "" for piece in pieces)
+        return ""
+    name, sign, spec = part
+    value = parameters.get(name)
+    if value is None:
+        return None if must else "?"
+    if sign == "=":
+        return "" if value == spec else None
+    if isinstance(value, str):
+        return _NAMES[spec](value, parameters) if spec in _NAMES else clean(value, _MOST)
+    try:
+        return _NUMBERS[spec](value) if spec in _NUMBERS else f"{value:g}"
+    except (ValueError, OverflowError):  # of another gpumon: no such time, no such number
+        return "?"

@@ -1,0 +1,134 @@
+"""An engine beside the replicas of its model: which of them have room while it has none, and how it stands apart."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from gpumon.efficiency.checks import EMPTY, ROLES
+from gpumon.readings.frame import EndpointState, EngineReading, GpuState
+from gpumon.readings.missing import NOT_EXPOSED
+from gpumon.readings.snapshot import Engine
+from gpumon.readings.verdict import Evidence, Level
+from gpumon.triage.signals import TOKENS, Case, Finding, action, mean, params, served, slots, still_s
+
+SEEN_S: Final = 30.0
+"""Over so long a replica must have had room, as a limit must hold."""
+MOST: Final = 0.6
+"""Part of an engine's own load up to which a replica has room for some of it: equal ones are within some ten percent.
+Of its KV cache and of its slots no more may be in use either."""
+
+Instance = tuple[Engine, EngineReading]
+
+
+class _Load(NamedTuple):
+    """What one replica has to do, means of `SEEN_S`; None: not known right now."""
+
+    key: str
+    name: str
+    role: str
+    """What it does of the work: prefill and decode may run apart."""
+    works: bool
+    """Its GPUs are there, and requests that run get tokens."""
+    waiting: float | None
+    running: float | None
+    kv_usage_ratio: float | None
+    slots_ratio: float | None
+    """Requests that run, of those that may at once."""
+
+
+def replicas(case: Case, engine: Engine) -> list[Instance]:
+    """The engines that serve its model and answer, itself among them."""
+    names = frozenset(_names(case, engine))
+    pairs = zip(case.snapshot.engines, case.frame.engines, strict=True)
+    return [(one, reading) for one, reading in pairs if one.name in names and one.state is EndpointState.OK]
+
+
+def alike(case: Case, engine: Engine) -> list[Case]:
+    """`replicas`, each as it is judged itself."""
+    gpus = {gpu.uuid: gpu for gpu in case.snapshot.gpus}
+    found = []
+    for one, reading in replicas(case, engine):
+        own, recent = tuple(gpus[uuid] for uuid in reading.gpus if uuid in gpus), case.others[one.key]
+        each = case._replace(key=one.key, name=one.name, recent=recent, found=recent.found, near=frozenset())
+        found.append(each._replace(engine=one, reading=reading, gpus=own))
+    return found
+
+
+def _names(case: Case, engine: Engine) -> tuple[str, ...]:
+    groups = (group.engines for group in case.snapshot.replicas if engine.name in group.engines)
+    return next(groups, (engine.name,))
+
+
+def _loads(case: Case, engine: Engine) -> list[_Load]:
+    """Of all its replicas; worked out once in a sample of the host, as each of many may be at its limit."""
+    kept, of = case.others[""].worked_out, ("loads of replicas", _names(case, engine))
+    if of not in kept:
+        kept[of] = [_load(one) for one in alike(case, engine)]
+    found: list[_Load] = kept[of]
+    return found
+
+
+def _load(case: Case) -> _Load:
+    waiting, running, usage = (mean(case, field, SEEN_S) for field in ("waiting", "running", "kv_usage_ratio"))
+    info = {} if case.reading is None else case.reading.info
+    role = next((value for key in ROLES if (value := info.get(key, ""))), "")
+    known = slots(case)
+    share = None if running is None or known is None else running / known[0]
+    quiet_s = still_s(case, TOKENS)
+    hangs = bool(running) and quiet_s is not None and quiet_s >= SEEN_S
+    works = served(case) is not None and not hangs and all(gpu.state is GpuState.OK for gpu in case.gpus)
+    return _Load(case.key, case.name, role, works, waiting, running, usage, share)
+
+
+def _has_room(one: _Load, load: float | None, most: float) -> bool:
+    """Its KV cache and its slots have, as far as they are known; where neither is, nothing is claimed."""
+    nobody_waits = one.waiting is not None and one.waiting <= EMPTY
+    taken = [share for share in (one.kv_usage_ratio, one.slots_ratio) if share is not None]
+    fits = load is not None and load <= most and bool(taken) and max(taken) <= MOST
+    return one.works and nobody_waits and fits
+
+
+def beside(case: Case, finding: Finding, field: str) -> Finding:
+    """The finding beside the engine's replicas: those that have room can take some of its requests, first of all.
+
+    `field`: the load in which the engine has none (`running`, `kv_usage_ratio`); empty: they are not asked for.
+    """
+    engine, own = case.engine, mean(case, field) if field else None
+    loads = [] if engine is None or not own else _loads(case, engine)
+    role = next((one.role for one in loads if one.key == case.key), "")
+    others = [one for one in loads if one.key != case.key and one.role == role]
+    roomy = [one for one in others if _has_room(one, getattr(one, field), MOST * (own or 0.0))]
+    if not roomy:
+        return apart(case, finding)
+    usage = [one.kv_usage_ratio for one in roomy if one.kv_usage_ratio is not None]
+    running = [one.running for one in roomy if one.running is not None]
+    spare = params(
+        replica=roomy[0].name if len(others) == 1 else None,
+        roomy=float(len(roomy)) if len(others) > 1 else None,
+        replicas=float(len(others)) if len(others) > 1 else None,
+        spare_kv=sum(usage) / len(usage) if usage else None,
+        spare_running=sum(running) / len(running) if running else None,
+    )
+    proof = Evidence("replicas_with_room", float(len(roomy)), parameters=spare)
+    return apart(
+        case,
+        finding._replace(
+            parameters=finding.parameters | spare,
+            evidence=(proof, *finding.evidence),
+            actions=(action("spread_requests", **spare), *finding.actions),
+        ),
+    )
+
+
+def apart(case: Case, finding: Finding) -> Finding:
+    """The finding, with what an engine differs in from its replicas."""
+    engine = case.engine
+    if engine is None or not engine.deviates:
+        return finding
+    proof = tuple(Evidence("deviates", NOT_EXPOSED, parameters=params(what=text)) for text in engine.deviates)
+    return finding._replace(
+        parameters=finding.parameters | params(deviates=engine.deviates[0]),
+        evidence=(*finding.evidence, *proof),
+        level=Level.NOTE if finding.level is Level.OK else finding.level,
+        actions=finding.actions or (action("compare_replicas"),),
+    )

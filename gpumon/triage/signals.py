@@ -1,0 +1,500 @@
+"""What rules go by: one thing with its figures of now and of the last minutes, and what stands around it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from gpumon.efficiency.service import FRONTENDS
+from gpumon.efficiency.lengths import requests_that_fit
+from gpumon.efficiency.service import BY_NATURE
+from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReading, Phase
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
+from gpumon.readings.process_words import briefly
+from gpumon.readings.quantities import MOST_RUNNING
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Snapshot
+from gpumon.readings.verdict import (
+    Action,
+    Confidence,
+    Evidence,
+    Kind,
+    Level,
+    Limit,
+    Parameters,
+    Signal,
+    Verdict,
+)
+from gpumon.triage.advice import advice
+from gpumon.triage.samples import KEPT_S, Recent
+from gpumon.triage.thresholds import Thresholds
+
+NOW_S: Final = 10.0
+"""Length of the window of the rates; the GPUs' own figures are means of it, too."""
+MINUTE_S: Final = 60.0
+PINNED_S: Final = 30.0
+"""Requests that run are at the scheduler's limit where their number did not move for so long while others waited."""
+PINNED_SAMPLES: Final = 5
+PINNED_SHARE: Final = 0.02
+"""Part of the running requests that may end and be replaced between two polls at the limit."""
+PINNED_LEAST: Final = 8.0
+"""Fewer requests than this stand still by chance, or as long prompts take turns; no engine's default limit is lower."""
+FULL_SLOTS: Final = 0.95
+"""Share of the slots that are in use on average while requests wait for one: some are just being handed on."""
+LARGEST: Final = 1e21
+"""FLOP/s, bytes or tokens beyond which a counter is broken."""
+MEASURED: Final = frozenset({BandwidthSource.GPM, BandwidthSource.DCGM})
+PASSING: Final = frozenset(
+    {Reason.WARMING_UP, Reason.RESET, Reason.IDLE, Reason.FEW, Reason.STALE, Reason.UNREACHABLE, Reason.LOST}
+)
+"""Reasons that go away, or that another row of the screen explains."""
+_FIXES: Final = {
+    Reason.UNKNOWN_MODEL: "add_model",
+    Reason.NO_GPU: "add_gpus",
+    Reason.NO_ENGINE: "add_gpus",
+    Reason.UNMAPPED: "add_gpus",
+    Reason.NO_CONTEXT: "add_context",
+}
+TOKENS: Final = ("tokens_total.decode", "tokens_total.prefill_computed", "tokens_total.prefill_cached")
+GROWN: Final = 2.0
+"""Times its own mean of the minutes before from which on a time to first token is named."""
+READ: Final = 20.0
+"""Tokens of an answer from which on somebody reads along as it comes: a class or a score has fewer."""
+LEAST_GROWN_S: Final = 0.1
+"""A TTFT is mostly queue and prompt: it varies with them; 100 ms more is nothing that a user notes."""
+
+
+class Goals(NamedTuple):
+    """Latencies that are promised to users, as p95 in seconds; None: not promised."""
+
+    ttft_s: float | None = None
+    itl_s: float | None = None
+    e2e_s: float | None = None
+
+
+class Finding(NamedTuple):
+    """A rule's yes."""
+
+    code: Limit
+    cause: str
+    parameters: Parameters
+    evidence: tuple[Evidence, ...] = ()
+    actions: tuple[Action, ...] = ()
+    level: Level = Level.WARN
+    confidence: Confidence = Confidence.HIGH
+    began_s: float = math.inf
+    """Monotonic time at which the cause began, where its text tells how long that has been there."""
+
+
+class Unsure(NamedTuple):
+    """A rule that would say yes or no if it saw more."""
+
+    missing: tuple[Signal, ...]
+    evidence: tuple[Evidence, ...] = ()
+    level: Level = Level.NOTE
+    began_s: float = math.inf
+    """As in `Finding`."""
+
+
+class Case(NamedTuple):
+    """One thing under judgement. For an engine `gpus` are those it runs on; for a GPU `engines` are those on it."""
+
+    kind: Kind
+    key: str
+    name: str
+    now_s: float
+    """Monotonic."""
+    frame: Frame
+    snapshot: Snapshot
+    recent: Recent
+    thresholds: Thresholds
+    prices: Mapping[str, float]
+    """Catalogue name of a GPU -> price of one hour; "" is the price of all others."""
+    goals: Goals = Goals()
+    engine: Engine | None = None
+    reading: EngineReading | None = None
+    gpu: Gpu | None = None
+    gpu_reading: GpuReading | None = None
+    gpus: tuple[Gpu, ...] = ()
+    engines: tuple[Engine, ...] = ()
+    others: Mapping[str, Recent] = MappingProxyType({})
+    """`Recent` of every thing, by key ("" is the host): what its GPUs and the host did in the same minutes."""
+    standing: Mapping[str, tuple[Verdict, ...]] = MappingProxyType({})
+    """Verdicts that stand on its GPUs, by uuid."""
+    restarted_s: float | None = None
+    """Seconds since the engine's process began anew, where that was seen."""
+    found: tuple[Limit, ...] = ()
+    """What the families before this one found here, whether it holds yet or not."""
+    near: frozenset[Limit] = frozenset()
+    """What stands here as a verdict, or is about to."""
+
+
+def cases(
+    frame: Frame,
+    snapshot: Snapshot,
+    recents: Mapping[str, Recent],
+    thresholds: Thresholds,
+    prices: Mapping[str, float],
+    goals: Goals = Goals(),  # noqa: B008 - immutable
+    known: Mapping[str, object] = MappingProxyType({}),
+) -> Iterator[Case]:
+    """Every thing of a snapshot: GPUs, engines but those of which something is `known`, the host."""
+    now_s = frame.monotonic_s
+    by_uuid = {gpu.uuid: gpu for gpu in snapshot.gpus}
+    on: dict[str, list[Engine]] = {uuid: [] for uuid in by_uuid}
+    around = (now_s, frame, snapshot)
+    pairs = list(zip(frame.engines, snapshot.engines, strict=True))
+    for reading, engine in pairs:
+        for uuid in reading.gpus:
+            if uuid in on:
+                on[uuid].append(engine)
+    slices: Counter[str] = Counter()
+    for raw, gpu in zip(frame.gpus, snapshot.gpus, strict=True):
+        name = f"gpu {gpu.index}"
+        if raw.parent_uuid:
+            slices[raw.parent_uuid] += 1
+            name += f" {raw.mig_profile or 'slice'} #{raw.mig_instance or slices[raw.parent_uuid]}"
+        head = (Kind.GPU, gpu.uuid, name, *around, recents[gpu.uuid], thresholds, prices, goals)
+        yield Case(*head, gpu=gpu, gpu_reading=raw, gpus=(gpu,), engines=tuple(on[gpu.uuid]), others=recents)
+    for reading, engine in pairs:
+        if known.get(key := engine.key) is None:
+            gpus = tuple([by_uuid[uuid] for uuid in reading.gpus if uuid in by_uuid])
+            head = (Kind.ENGINE, key, engine.name, *around, recents[key], thresholds, prices, goals)
+            yield Case(*head, engine=engine, reading=reading, gpus=gpus, others=recents)
+    yield Case(
+        *(Kind.HOST, "", "host", *around, recents[""], thresholds, prices, goals),
+        gpus=snapshot.gpus,
+        engines=snapshot.engines,
+        others=recents,
+    )
+
+
+def params(**values: float | str | None) -> Parameters:
+    """Numbers and names of a sentence; what is None or empty is not in it."""
+    return {name: value for name, value in values.items() if value is not None and value != ""}
+
+
+def action(code: str, **values: float | str | None) -> Action:
+    """An action with its parameters."""
+    return Action(code, params(**values))
+
+
+class Activity(NamedTuple):
+    """Means over an engine's GPUs that report it, 0..1; None: none of them does."""
+
+    busy: float | None
+    sm: float | None
+    tensor: float | None
+    dram: float | None
+    """Measured share of the peak bandwidth: neither modelled, nor an upper bound."""
+
+
+UNSEEN: Final = Activity(None, None, None, None)
+
+
+def served(case: Case) -> Engine | None:
+    """The engine, if it serves requests itself, answers, and does not hang."""
+    engine = case.engine
+    if engine is None or engine.phase is not Phase.INFERENCE or engine.kind in FRONTENDS:
+        return None
+    return engine if engine.state is EndpointState.OK and Limit.HUNG not in case.found else None
+
+
+def finite(reading: Reading | None) -> float | None:
+    """The number, where it is one that a figure can be: not below zero, and no more than any server comes to."""
+    if reading is None or isinstance(reading, Missing):
+        return None
+    return reading if 0.0 <= reading < LARGEST else None
+
+
+def mean(case: Case, field: str, seconds: float = NOW_S) -> float | None:
+    """Mean of a sampled field; None where it is not known right now."""
+    recent = case.recent
+    return finite(recent.mean(field, seconds)) if recent.last(field) is not None else None
+
+
+def now(case: Case, field: str) -> float | None:
+    """Newest sample of a field, if it is a number that makes sense."""
+    return finite(case.recent.last(field))
+
+
+def gpu_mean(case: Case, gpu: Gpu, field: str, seconds: float = NOW_S) -> float | None:
+    """Mean of a GPU's sampled field; None where it is not known."""
+    recent = case.others.get(gpu.uuid)
+    return None if recent is None or recent.last(field) is None else finite(recent.mean(field, seconds))
+
+
+def dram_of(case: Case, gpu: Gpu, seconds: float = NOW_S) -> float | None:
+    """Measured share of a GPU's peak bandwidth."""
+    peak = finite(gpu.bandwidth_peak_bytes_per_s)
+    if gpu.bandwidth_source not in MEASURED or not peak:
+        return None
+    moved = gpu_mean(case, gpu, "bandwidth_bytes_per_s", seconds)
+    return None if moved is None else finite(moved / peak)
+
+
+def activity(case: Case, seconds: float = NOW_S) -> Activity:
+    """What the engine's GPUs do."""
+    if not case.gpus:
+        return UNSEEN
+    kept = case.recent.worked_out
+    if ("activity", seconds) not in kept:
+        busy, sm, tensor = (
+            _over(gpu_mean(case, gpu, field, seconds) for gpu in case.gpus)
+            for field in ("busy_ratio", "sm_active_ratio", "tensor_active_ratio")
+        )
+        dram = _over(dram_of(case, gpu, seconds) for gpu in case.gpus)
+        kept["activity", seconds] = Activity(busy, sm, tensor, dram)
+    found: Activity = kept["activity", seconds]
+    return found
+
+
+def _over(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def still_s(case: Case, fields: tuple[str, ...]) -> float | None:
+    """For how long none of these counters has moved; None where none is there."""
+    recent = case.recent
+    known = [recent.steady_s(field) for field in fields if recent.last(field) is not None]
+    return min(known) if known else None
+
+
+def slots(case: Case) -> tuple[float, str] | None:
+    """Requests that may run at once, all ranks, and where that comes from; None where the engine does not say."""
+    engine, reading = case.engine, case.reading
+    if engine is None or reading is None:
+        return None
+    limits = [limit for rank in reading.ranks if (limit := finite(rank.gauges.get(MOST_RUNNING)))]
+    if limits and len(limits) == len(reading.ranks):
+        return sum(limits), reading.live.get(MOST_RUNNING, MOST_RUNNING)
+    flag = advice(engine.kind).slots
+    if not flag.startswith("-"):
+        return None
+    for gpu in case.gpus:
+        for process in gpu.processes:
+            if process.engine == engine.name and (value := _option(process.command, flag)):
+                return value * max(1, engine.ranks), f"{flag} of its command line"
+    return None
+
+
+def _option(command: str, flag: str) -> float:
+    """The positive number behind an option; 0 where there is none."""
+    _, found, rest = command.partition(flag)
+    word = rest.lstrip(" =").partition(" ")[0] if found and rest[:1] in (" ", "=") else ""
+    return float(word) if word.isascii() and word.isdigit() and len(word) < 8 else 0.0
+
+
+def pinned(case: Case) -> bool:
+    """The scheduler runs as many requests as it may; where the limit is not known: their number stands still.
+
+    Beside much prefill it stands still, too: the prompts are what is waited for.
+    """
+    running, known = mean(case, "running"), slots(case)
+    if running is None or running < 1.0:
+        return False
+    if known is not None:
+        return running >= FULL_SLOTS * known[0]
+    if running < PINNED_LEAST or (mean(case, "mfu_prefill_ratio") or 0.0) >= case.thresholds.compute_queued_mfu_ratio:
+        return False
+    samples = [value for _, value in case.recent.values("running", PINNED_S)]
+    return len(samples) >= PINNED_SAMPLES and max(samples) - min(samples) <= max(1.0, PINNED_SHARE * max(samples))
+
+
+def works(case: Case) -> bool:
+    """It had something to do: what its GPUs do is then its own work. Also where it tells nothing of that."""
+    known = [
+        value
+        for field in ("running", "decode_tokens_per_s", "prefill_tokens_per_s", "inferences_per_s")
+        if (value := mean(case, field)) is not None
+    ]
+    return any(known) or not known
+
+
+def waiting_mean(case: Case) -> float:
+    """Mean requests that wait for room; less than half a request now and then is none."""
+    deferred = None if case.engine is None else finite(case.engine.waiting_deferred)
+    waiting = (mean(case, "waiting") or 0.0) - (deferred or 0.0)
+    return waiting if waiting >= 0.5 else 0.0
+
+
+def shared_with(case: Case) -> str:
+    """Who else works on its GPUs, as far as it can be told: `emb:8001`, `python (pid 999)`; empty: nobody."""
+    own, limits = case.engine, case.thresholds
+    if own is None or not case.gpus:
+        return ""
+    here = {gpu.uuid for gpu in case.gpus}
+    for other, reading in zip(case.snapshot.engines, case.frame.engines, strict=True):
+        beside = other.key != own.key and other.kind not in FRONTENDS and not here.isdisjoint(reading.gpus)
+        if beside and not _rests(case, other):
+            return other.name
+    for gpu in case.gpus:
+        mine = [process for process in gpu.processes if process.engine == own.name]
+        for process in gpu.processes if mine else ():
+            held, total = finite(process.vram_bytes), finite(gpu.vram_total_bytes)
+            small = held is not None and total is not None and held <= limits.held_ratio * total
+            share = finite(process.sm_ratio)
+            if not process.engine and not small and (share is None or share > limits.stalled_busy_ratio):
+                return briefly(process)
+    return ""
+
+
+def _rests(case: Case, other: Engine) -> bool:
+    """Whether another engine has had nothing to do."""
+    recent = case.others.get(other.key)
+    return recent is not None and recent.last("running") is not None and not recent.mean("running", NOW_S)
+
+
+def own_activity(case: Case, *, urgent: bool) -> tuple[Activity, str]:
+    """What its GPUs do for it, and with whom it shares them.
+
+    Beside others MFU and MBU are its own; the GPUs' activity stands in where one of them is not known, or where it is
+    `urgent` to know what its GPUs are full of.
+    """
+    seen, others = activity(case), shared_with(case)
+    if others and not urgent:
+        tensor = seen.tensor if mean(case, "mfu_ratio") is None else None
+        seen = seen._replace(tensor=tensor, dram=seen.dram if mean(case, "mbu_ratio") is None else None)
+    return seen, others
+
+
+def request_tokens(engine: Engine) -> float | None:
+    """KV tokens that a running request takes: its mean context, else prompt and half its answer."""
+    context = finite(engine.context_tokens)
+    if context:
+        return context
+    prompt, answer = finite(engine.prompt_tokens_mean), finite(engine.answer_tokens_mean)
+    return prompt + answer / 2.0 if prompt and answer is not None else None
+
+
+def kv_requests(engine: Engine) -> float | None:
+    """Requests of the size seen that the KV pool holds, all ranks."""
+    pool, each = finite(engine.kv_pool_tokens), request_tokens(engine)
+    return finite(requests_that_fit(pool, each)) if pool and each else None
+
+
+def late(case: Case) -> tuple[Evidence, ...]:
+    """Latencies beyond their goal, or where none is set beyond the default of `Thresholds`, the worst first.
+
+    Of a histogram only the bucket is sure: its lower end has to be beyond it, too.
+    """
+    engine, limits, goals = case.engine, case.thresholds, case.goals
+    if engine is None or engine.phase is not Phase.INFERENCE:
+        return ()
+    found = []
+    for quantity, field, of, goal, default in (
+        ("ttft_p95", "ttft_s", engine.ttft_s, goals.ttft_s, limits.late_ttft_s),
+        ("itl_p95", "itl_s", engine.itl_s, goals.itl_s, limits.late_itl_s),
+        ("e2e_p95", "e2e_s", engine.e2e_s, goals.e2e_s, None),
+    ):
+        limit = goal or default
+        if goal is None and quantity == "itl_p95" and (finite(engine.answer_tokens_mean) or READ) < READ:
+            continue  # nobody reads along
+        p95, low = finite(of.p95), finite(of.p95_low)
+        if limit and p95 is not None and p95 > limit and (low is None or low >= limit):
+            chart = "" if field == "e2e_s" else field.removesuffix("_s")
+            found.append(evidence(case, quantity, field, p95, chart, limit, goal="yes" if goal else None))
+    queued = finite(engine.queue_s.mean)
+    if not found and queued is not None and queued > limits.late_queue_s:
+        found.append(evidence(case, "queue_time", "queue_s", queued, "queue", limits.late_queue_s))
+    found.sort(key=lambda one: -(finite(one.value) or 0.0) / (finite(one.limit) or 1.0))
+    return tuple(found)
+
+
+def suffers(case: Case, engine: Engine) -> bool:
+    """Whether users of an engine feel a limit: its latencies are beyond their goals or defaults, or requests wait."""
+    recent = case.others.get(engine.key)
+    if recent is None or engine.state is not EndpointState.OK:
+        return False
+    return bool(late(case._replace(engine=engine, key=engine.key, recent=recent))) or (
+        (recent.mean("waiting", NOW_S) or 0.0) >= case.thresholds.queue_waiting
+    )
+
+
+def grown(case: Case) -> tuple[float, float] | None:
+    """A mean time to first token that is far above its own of the minutes before: that of now, and that, in s.
+
+    Both are means of a minute: older samples have no request in common with the newest.
+    """
+    newest, usual = mean(case, "ttft_s.mean"), case.recent.mean("ttft_s.mean", KEPT_S)
+    if newest is None or not usual or newest < usual + LEAST_GROWN_S / 2:
+        return None
+    seen = case.recent.values("ttft_s.mean", KEPT_S)
+    end_s = min(seen[0][0] + MINUTE_S, case.now_s - MINUTE_S)
+    old = [value for at_s, value in seen if at_s < end_s]
+    before = sum(old) / len(old) if old and end_s - seen[0][0] >= MINUTE_S / 2 else newest
+    return None if newest < GROWN * before or newest < before + LEAST_GROWN_S else (newest, before)
+
+
+def missing(signal: str, reading: Reading) -> Signal | None:
+    """A signal that is not there; None where it is, or comes by itself."""
+    if not isinstance(reading, Missing) or reading.reason in PASSING or reading in BY_NATURE:
+        return None
+    return Signal(signal, reading.reason.value, _FIXES.get(reading.reason, ""))
+
+
+def unmeasured(case: Case) -> Signal:
+    """What its GPUs do is not known: why, and what would help."""
+    if case.gpus:
+        return Signal("gpu_activity", fix="needs_hopper")
+    remote = case.engine is not None and case.engine.gpu_type
+    return Signal("gpu_activity", fix="run_there" if remote else "add_gpus")
+
+
+def no_compute(engine: Engine, seen: Activity) -> Signal | None:
+    """The lack of any figure of the arithmetic; None where there is one, or it is only warming up."""
+    return None if seen.tensor is not None else missing("mfu", engine.mfu_ratio)
+
+
+def no_bandwidth(engine: Engine, seen: Activity) -> Signal | None:
+    """The same of the memory's bandwidth."""
+    return None if seen.dram is not None else missing("mbu", engine.mbu_ratio)
+
+
+def evidence(
+    case: Case,
+    quantity: str,
+    field: str,
+    value: float,
+    chart: str = "",
+    limit: float | None = None,
+    **values: float | str | None,
+) -> Evidence:
+    """A figure of the engine, with its source and its chart."""
+    source = case.engine.sources.get(field, "") if case.engine is not None else ""
+    at = f"{chart}@{case.key}" if chart else ""
+    return Evidence(quantity, value, NOT_EXPOSED if limit is None else limit, source, at, params(**values))
+
+
+def of_gpu(gpu: Gpu, chart: str) -> str:
+    """Its chart; a MIG slice has its parent's index, and no chart of its own."""
+    return "" if gpu.parent_uuid or not chart else f"{chart}:{gpu.index}"
+
+
+def of_gpus(
+    case: Case, quantity: str, field: str, value: float, chart: str = "", limit: float | None = None
+) -> Evidence:
+    """A mean over the engine's GPUs; its chart is that of the first."""
+    gpu = case.gpus[0]
+    several = params(gpus=float(len(case.gpus))) if len(case.gpus) > 1 else {}
+    limits = NOT_EXPOSED if limit is None else limit
+    return Evidence(quantity, value, limits, gpu.sources.get(field, ""), of_gpu(gpu, chart), several)
+
+
+def work(case: Case, seen: Activity) -> tuple[Evidence, ...]:
+    """What the arithmetic and the memory do, measured before modelled, beside the limits that they would have."""
+    limits, proof = case.thresholds, []
+    for value, quantity, field, chart, limit in (
+        (seen.tensor, "tensor_active", "tensor_active_ratio", "tensor", limits.compute_tensor_ratio),
+        (seen.dram, "dram_active", "bandwidth_bytes_per_s", "dram", limits.bandwidth_dram_ratio),
+    ):
+        if value is not None:
+            proof.append(of_gpus(case, quantity, field, value, chart, limit))
+    for name, limit in (("mfu", limits.compute_mfu_ratio), ("mbu", limits.bandwidth_mbu_ratio)):
+        share = mean(case, f"{name}_ratio")
+        if share is not None:
+            proof.append(evidence(case, name, f"{name}_ratio", share, name, limit))
+    return tuple(proof)
