@@ -189,5 +189,5 @@ def fewer_prompt_tokens(engine: Engine, info: Mapping[str, str]) -> list[Action]
 def quantise(engine: Engine) -> tuple[Action, ...]:
     """Smaller weights, where they are 16 bit."""
     words = advice(engine.kind)
-    known = engine.weight_precision in _WIDE and words.fp8_weights
+    known = engine.dimensions.weight_precision in _WIDE and words.fp8_weights
     return (Action("quantise_weights", {"flag": words.fp8_weights}),) if known else ()

@@ -7,15 +7,16 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Any, Final, NamedTuple, get_type_hints
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from gpumon.readings.engine_snapshot import flat_fields, value_of
+from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Frame
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
 from gpumon.readings.snapshot import Engine, Gpu, Host, Replicas, Snapshot
 from gpumon.readings.text import clean
-from gpumon.readings.format import rfc3339
 from gpumon.readings.verdict import Level, Limit, RaisedAlert, Verdict
 from gpumon.triage.render import actions_text, verdict_text
 
@@ -110,9 +111,7 @@ def _figure(found: re.Match[str]) -> Callable[[Snapshot], Iterator[Sight]]:
         for key, names, thing in _things(snapshot, found["list"]):
             if not any(fnmatchcase(name, glob) for name in names):
                 continue
-            value: Any = thing
-            for name in path:
-                value = getattr(value, name)
+            value = value_of(thing, found["path"])
             if isinstance(value, Missing):
                 yield Sight(key, names[0], None, "", value)
             else:
@@ -138,7 +137,8 @@ def _check(kind: type[msgspec.Struct], path: tuple[str, ...]) -> None:
     """Raises ValueError unless the path leads to a number."""
     at: Any = kind
     for depth, name in enumerate(path):
-        types = get_type_hints(at) if isinstance(at, type) and issubclass(at, msgspec.Struct) else {}
+        struct = isinstance(at, type) and issubclass(at, msgspec.Struct)
+        types = {key: field.type for key, (_, field) in flat_fields(at).items()} if struct else {}
         if name not in types:
             before = ".".join(path[:depth]) or "it"
             numbers = sorted(field for field, of in types.items() if _leads_on(of))

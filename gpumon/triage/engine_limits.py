@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gpumon.efficiency.lengths import KV_SHARE
+from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Signal
@@ -104,7 +105,7 @@ def kv_cache(case: Case) -> Finding | None:
 
 def _no_room(engine: Engine, usage: float) -> bool:
     """The next prompt does not fit in what is left of the pool."""
-    pool, prompt = finite(engine.kv_pool_tokens), finite(engine.prompt_tokens_mean)
+    pool, prompt = finite(engine.load.kv_pool_tokens), finite(engine.load.prompt_tokens_mean)
     return bool(pool and prompt and usage >= 0.5 and (1.0 - usage) * pool < prompt)
 
 
@@ -121,14 +122,14 @@ def mute(case: Case) -> bool:
 
 def _more_kv(case: Case, engine: Engine, load: float, fits: float | None) -> tuple[Action, ...]:
     words = advice(engine.kind)
-    instances = max(1, engine.ranks)
+    instances = max(1, engine.hardware.ranks)
     wanted = math.ceil(min(load / fits * instances / KV_ROOM, 1e6)) if fits else 0
     info = case.reading.info if case.reading is not None else {}
     known = params(instances=float(wanted), now=float(instances), requests=load) if wanted > instances else {}
     done = [Action("more_instances", known)]
     if (each := request_tokens(engine)) and each >= LONG * _longest(info):
         done.append(action("lower_context", flag=words.length))
-    kept = engine.kv_precision or info.get("cache_dtype", "")
+    kept = engine.dimensions.kv_precision or info.get("cache_dtype", "")
     if words.fp8_kv and not kept.startswith(NARROW_BITS):
         done.append(action("fp8_kv", flag=words.fp8_kv))
     share = info.get("gpu_memory_utilization", "")
@@ -162,7 +163,7 @@ def queue(case: Case) -> Finding | Unsure | None:
     usage, running = mean(case, "kv_usage_ratio"), mean(case, "running") or 0.0
     unknown = [no_compute(engine, seen), no_bandwidth(engine, seen)]
     if usage is None and not (held_back and known):
-        unknown.append(missing("kv_usage", engine.kv_usage_ratio))
+        unknown.append(missing("kv_usage", engine.load.kv_usage_ratio))
     proof = [*_queue_proof(case, engine, waiting, share)]
     if usage is not None:
         proof.append(evidence(case, "kv_usage", "kv_usage_ratio", usage, "kv", limits.kv_full_ratio))
@@ -209,26 +210,26 @@ def queue_bursts(case: Case) -> Finding | None:
 
 def _mostly_weights(engine: Engine) -> bool:
     """Most of what it reads are weights: more sequences share them, so that full bandwidth still has room."""
-    weights, reads = finite(engine.weight_bytes_per_s), finite(engine.bytes_per_s)
+    weights, reads = finite(engine.efficiency.weight_bytes_per_s), finite(engine.efficiency.bytes_per_s)
     return bool(weights and reads and weights >= SPLIT * reads)
 
 
 def _queued_share(engine: Engine) -> float | None:
     """Part of the time to first token that is spent waiting."""
-    queued, first = finite(engine.queue_s.mean), finite(engine.ttft_s.mean)
+    queued, first = finite(engine.latency.queue_s.mean), finite(engine.latency.ttft_s.mean)
     return min(queued / first, 1.0) if queued is not None and first else None
 
 
 def _queue_proof(case: Case, engine: Engine, waiting: float, share: float | None) -> list[Evidence]:
     limits, known, running = case.thresholds, slots(case), mean(case, "running")
     proof = [evidence(case, "waiting", "waiting", waiting, "waiting", limits.queue_waiting, window_s=NOW_S)]
-    if refused := finite(engine.rejections_per_s):
+    if refused := finite(engine.rates.rejections_per_s):
         proof.append(evidence(case, "rejections", "rejections_per_s", refused))
     if running is not None:
         proof.append(evidence(case, "running", "running", running, "running", None if known is None else known[0]))
     if known is not None:
         proof.append(Evidence("slots", known[0], source=known[1]))
-    queued = finite(engine.queue_s.mean)
+    queued = finite(engine.latency.queue_s.mean)
     if share is not None and queued is not None:
         proof.append(evidence(case, "queue_share", "queue_s", share, "queue", limits.queue_ttft_ratio, seconds=queued))
     return proof
@@ -284,7 +285,7 @@ def long_prefill(case: Case) -> Finding | None:
     proof = [evidence(case, "no_token", "decode_tokens_per_s", quiet_s, "decode"), *work(case, seen)]
     if seen.sm is not None:
         proof.append(of_gpus(case, "sm_active", "sm_active_ratio", seen.sm, "sm"))
-    prompt = finite(engine.prompt_tokens_mean)
+    prompt = finite(engine.load.prompt_tokens_mean)
     said = params(seconds=quiet_s, tensor=seen.tensor, sm=seen.sm, waiting=waiting or None, tokens=prompt)
     level = Level.WARN if waiting or slow else Level.NOTE
     sure = Confidence.HIGH if at_work else Confidence.LOW
@@ -338,7 +339,7 @@ def bandwidth(case: Case) -> Finding | None:
     engine = served(case)
     if engine is None or not (_reads(case, activity(case)) or _reads(case, UNSEEN)) or not works(case):
         return None
-    batch, slow, waiting = finite(engine.batch), late(case), waiting_mean(case)
+    batch, slow, waiting = finite(engine.rates.batch), late(case), waiting_mean(case)
     seen, others = own_activity(case, urgent=bool(waiting or slow))
     if not _reads(case, seen):
         return None
@@ -360,7 +361,10 @@ def bandwidth(case: Case) -> Finding | None:
     fixes = [action("own_gpus", shared=shared)] if shared else []
     if bigger is not None or _room(case, engine) is None:
         fixes.append(Action("bigger_batch", wider))
-    fixes += [*quantise(engine), action("more_gpus", flag=advice(engine.kind).tp, now=float(engine.tp) or None)]
+    fixes += [
+        *quantise(engine),
+        action("more_gpus", flag=advice(engine.kind).tp, now=float(engine.hardware.tp) or None),
+    ]
     finding = Finding(Limit.BANDWIDTH_BOUND, "bandwidth_full", said, tuple(proof), tuple(fixes), level, sure)
     return beside(case, finding, "running" if slow or waiting else "")
 
@@ -373,17 +377,21 @@ def _more_batch(case: Case) -> Evidence | None:
     with the batch, nor beside much prefill. The p95 of a goal is taken at the distance from the mean that it has now.
     """
     engine, goal = case.engine, case.goals.itl_s
-    if engine is None or engine.llm is None or engine.llm.experts:
+    if engine is None or engine.dimensions.llm is None or engine.dimensions.llm.experts:
         return None
-    batch, itl, weights = finite(engine.batch), finite(engine.itl_mean_s), finite(engine.weight_bytes)
-    per_token, context = finite(engine.kv_bytes_per_token), finite(engine.context_tokens)
+    batch, itl, weights = (
+        finite(engine.rates.batch),
+        finite(engine.latency.itl_mean_s),
+        finite(engine.efficiency.weight_bytes),
+    )
+    per_token, context = finite(engine.dimensions.kv_bytes_per_token), finite(engine.load.context_tokens)
     prefill = mean(case, "mfu_prefill_ratio")
     if not (batch and itl and weights and per_token and context) or prefill is None or prefill > MOST_PREFILL:
         return None
     room = _room(case, engine)
     most = MOST_BATCH * batch if room is None else min(MOST_BATCH * batch, room)
     if goal:
-        p95, middle = finite(engine.itl_s.p95), finite(engine.itl_s.mean)
+        p95, middle = finite(engine.latency.itl_s.p95), finite(engine.latency.itl_s.mean)
         tail = min(2.0, max(1.0, p95 / middle)) if p95 is not None and middle else 1.0  # buckets are coarse
         allowed = (goal / tail / itl * (weights + batch * per_token * context) - weights) / (per_token * context)
         most = min(most, allowed)
@@ -398,7 +406,7 @@ def _more_batch(case: Case) -> Evidence | None:
 
 def _room(case: Case, engine: Engine) -> float | None:
     """Sequences of one rank that KV pool and scheduler take; None where neither is known."""
-    ranks, fits, known = max(1, engine.ranks), kv_requests(engine), slots(case)
+    ranks, fits, known = max(1, engine.hardware.ranks), kv_requests(engine), slots(case)
     bounds = [] if fits is None else [KV_SHARE * fits / ranks]
     bounds += [] if known is None else [known[0] / ranks]
     return min(bounds) if bounds else None
@@ -413,7 +421,7 @@ def unexplained(case: Case) -> Unsure | None:
     lacking = [no_compute(engine, seen), no_bandwidth(engine, seen)]
     for name in ("running", "waiting", "kv_usage", "preemptions"):
         field = {"kv_usage": "kv_usage_ratio", "preemptions": "preemptions_per_s"}.get(name, name)
-        lacking.append(missing(name, getattr(engine, field)))
-    lacking.append(missing("queue_time", engine.queue_s.mean))
+        lacking.append(missing(name, value_of(engine, field)))
+    lacking.append(missing("queue_time", engine.latency.queue_s.mean))
     known = tuple(one for one in lacking if one)
     return Unsure(known or (Signal("why_late"),), slow, Level.WARN)

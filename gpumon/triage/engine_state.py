@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.efficiency.service import FRONTENDS
+from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.frame import Advance, EndpointState, GpuState, Phase
 from gpumon.readings.missing import number
 from gpumon.readings.quantities import DECODE_TOKENS, PREFILL_CACHED, PREFILL_COMPUTED, PROMPT_TOKENS
@@ -93,7 +94,7 @@ def _stuck(case: Case, engine: Engine, unit: str, seconds: float | None, least_s
     proof = [evidence(case, f"no_{unit}", "decode_tokens_per_s", seconds, "" if training else "decode", least_s)]
     load: dict[str, float] = {}
     for name in () if training else ("running", "waiting"):
-        if value := finite(getattr(engine, name)):
+        if value := finite(value_of(engine, name)):
             load[name] = value
             proof.append(evidence(case, name, name, value, name))
     said = params(seconds=seconds, unit=unit, **load)

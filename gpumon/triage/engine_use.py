@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.service import FRONTENDS
-from gpumon.efficiency.service import NO_TOKENS
+from gpumon.efficiency.service import FRONTENDS, NO_TOKENS
+from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.frame import EndpointState, GpuState, Phase
 from gpumon.readings.missing import NOT_EXPOSED, Missing
 from gpumon.readings.snapshot import Engine, Gpu
@@ -179,8 +179,8 @@ def _low(case: Case, engine: Engine, little: Little) -> Finding:
     own = found if found is not None and not found.named_by else None
     saved = None if own is None or price is None else price * (own.here - own.needed) or None
     said = params(
-        mfu=None if isinstance(engine.mfu_ratio, Missing) else arithmetic,
-        tensor=arithmetic if isinstance(engine.mfu_ratio, Missing) else None,
+        mfu=None if isinstance(engine.efficiency.mfu_ratio, Missing) else arithmetic,
+        tensor=arithmetic if isinstance(engine.efficiency.mfu_ratio, Missing) else None,
         running=running,
         slots=room[0] if slots(case) == room else None,
         kv_requests=None if slots(case) == room else room[0],
@@ -208,7 +208,7 @@ def _low(case: Case, engine: Engine, little: Little) -> Finding:
 def _share(
     case: Case, engine: Engine, name: str, value: float, measured: float | None, limit: float | None
 ) -> Evidence:
-    if not isinstance(getattr(engine, f"{name}_ratio"), Missing) or measured is None:
+    if not isinstance(value_of(engine, f"{name}_ratio"), Missing) or measured is None:
         return evidence(case, name, f"{name}_ratio", value, name, limit)
     if name == "mfu":
         return of_gpus(case, "tensor_active", "tensor_active_ratio", value, "tensor", limit)
@@ -239,23 +239,23 @@ def _consolidate(case: Case, engine: Engine, found: _Fewer | None) -> tuple[Acti
         stop = float(found.of - found.instances)
         return (action("stop_instances", stop=stop, instances=float(found.of), seconds=seconds),)
     # Fewer stages first, as they only add to the latency.
-    stages, tp = found.here // engine.tp if engine.tp else 1, min(engine.tp, found.needed)
+    stages, tp = found.here // engine.hardware.tp if engine.hardware.tp else 1, min(engine.hardware.tp, found.needed)
     split = params(tp_flag=words.tp, tp_to=float(found.needed))
     if stages >= 2:
         split = params(pp_flag=words.pp, pp=float(stages), pp_to=float(max(1, found.needed // tp)))
-        split |= params(tp_flag=words.tp, tp_to=float(tp)) if tp < engine.tp else {}
+        split |= params(tp_flag=words.tp, tp_to=float(tp)) if tp < engine.hardware.tp else {}
     return (Action("fewer_gpus", split | params(seconds=seconds)),)
 
 
 def _fewer(case: Case, engine: Engine, room: float, running: float) -> _Fewer | None:
     """Fewer instances of the model where it has several, else fewer GPUs for its one; None where it needs all."""
     siblings = replicas(case, engine)
-    ranks = max(1, engine.ranks)
+    ranks = max(1, engine.hardware.ranks)
     if not _taken(case, {one.key for one, _ in siblings}).isdisjoint(_gpus(siblings)):
         return None
     if len(siblings) > 1:
         return _of_instances(case, engine, siblings)
-    gpus = finite(engine.gpu_count)
+    gpus = finite(engine.hardware.gpu_count)
     if ranks > 1 and gpus:
         k = _instances(case, [engine], running, room / ranks, ranks)
         return _Fewer(math.ceil(k * gpus / ranks), round(gpus), k, ranks) if k < ranks else None
@@ -275,7 +275,7 @@ def _taken(case: Case, keys: set[str]) -> set[str]:
 def _freed(case: Case, engine: Engine) -> int:
     """GPUs that an idle engine keeps from others: those whole ones that nothing else is at work on."""
     if not case.gpus:
-        return round(min(finite(engine.gpu_count) or 0.0, 1e6))
+        return round(min(finite(engine.hardware.gpu_count) or 0.0, 1e6))
     taken = _taken(case, {engine.key})
     return sum(not (gpu.parent_uuid or gpu.uuid in taken or _is_awake(case, gpu)) for gpu in case.gpus)
 
@@ -290,7 +290,7 @@ def _of_instances(case: Case, engine: Engine, siblings: list[Instance]) -> _Fewe
 
     The first that does little names it: all of them find the same one.
     """
-    sizes = {len(reading.gpus) or finite(one.gpu_count) for one, reading in siblings}
+    sizes = {len(reading.gpus) or finite(one.hardware.gpu_count) for one, reading in siblings}
     if len(sizes) > 1 or len(_kinds(case, siblings)) > 1 or not (size := sizes.pop()):
         return None
     loads = [
@@ -318,7 +318,7 @@ def _kinds(case: Case, siblings: list[Instance]) -> set[str]:
     """Types of their GPUs: what fits on one says nothing of another, nor which is to stop."""
     types = {gpu.uuid: gpu.gpu_type for gpu in case.snapshot.gpus}
     mapped = {types[uuid] for uuid in _gpus(siblings) if uuid in types}
-    return mapped | {one.gpu_type for one, reading in siblings if not reading.gpus}
+    return mapped | {one.hardware.gpu_type for one, reading in siblings if not reading.gpus}
 
 
 def _instances(case: Case, engines: list[Engine], running: float, each: float, here: int) -> int:
@@ -327,7 +327,7 @@ def _instances(case: Case, engines: list[Engine], running: float, each: float, h
     Arithmetic and KV reads go with the traffic; weights are read once for all sequences of a batch.
     """
     wanted = running / (each * max(case.thresholds.planning_ratio, 0.01))
-    mfu = [min(finite(one.mfu_ratio) or 0.0, 1.0) for one in engines]
+    mfu = [min(finite(one.efficiency.mfu_ratio) or 0.0, 1.0) for one in engines]
     for shares, most in ((mfu, MOST_MFU), ([_kv_mbu(one) for one in engines], MOST_MBU)):
         wanted = max(wanted, here * sum(shares) / len(shares) / most)
     return max(1, math.ceil(min(wanted, 1e6) - 1e-9))
@@ -335,7 +335,11 @@ def _instances(case: Case, engines: list[Engine], running: float, each: float, h
 
 def _kv_mbu(engine: Engine) -> float:
     """The part of MBU that KV reads are; 0 where it is not known."""
-    mbu, read, kv = finite(engine.mbu_ratio), finite(engine.bytes_per_s), finite(engine.kv_bytes_per_s)
+    mbu, read, kv = (
+        finite(engine.efficiency.mbu_ratio),
+        finite(engine.efficiency.bytes_per_s),
+        finite(engine.efficiency.kv_bytes_per_s),
+    )
     return min(mbu * kv / read, 1.0) if mbu and read and kv else 0.0
 
 
@@ -356,11 +360,15 @@ def _of_gpus(case: Case, engine: Engine, running: float) -> _Fewer | None:
 def fits(case: Case, engine: Engine, gpus: int, running: float) -> bool | None:
     """Whether the weights and the KV cache of these requests fit on so many GPUs of its kind; None: not known."""
     sizes = [total for gpu in case.gpus if (total := finite(gpu.vram_total_bytes))]
-    weights = None if engine.llm is None else finite(engine.llm.stored_bytes or engine.llm.read_bytes)
+    weights = (
+        None
+        if engine.dimensions.llm is None
+        else finite(engine.dimensions.llm.stored_bytes or engine.dimensions.llm.read_bytes)
+    )
     if not weights or not sizes or len(sizes) < len(case.gpus):
         return None
     room = gpus * (RESERVED * min(sizes) - OVERHEAD_BYTES) - weights
-    kv, context = finite(engine.kv_bytes_per_token), finite(engine.context_tokens)
+    kv, context = finite(engine.dimensions.kv_bytes_per_token), finite(engine.load.context_tokens)
     if room < 0.0:
         return False
     if kv is None or context is None:
@@ -372,7 +380,7 @@ def _price_per_hour(case: Case, engine: Engine) -> float | None:
     """Of one of its GPUs; None where none is given, or it has but a MIG slice of one."""
     if any(gpu.parent_uuid for gpu in case.gpus):
         return None
-    kinds = {gpu.gpu_type for gpu in case.gpus} or {engine.gpu_type}
+    kinds = {gpu.gpu_type for gpu in case.gpus} or {engine.hardware.gpu_type}
     prices = [case.prices.get(kind, case.prices.get("")) for kind in kinds]
     known = [price for price in prices if price is not None]
     return finite(sum(known) / len(known)) if known and len(known) == len(prices) else None
@@ -405,14 +413,17 @@ def healthy(case: Case) -> Finding | Unsure | None:
         ready = Finding(Limit.HEALTHY, "ready", again, (none,), (), level)
         later = quiet_s >= case.recent.seconds
         return apart(case, _open(case, ready, case.thresholds.idle_s - quiet_s if later else None))
-    if engine.decode_tokens_per_s == NO_TOKENS:  # neither requests in flight nor MFU are to be had of such models
+    if engine.rates.decode_tokens_per_s == NO_TOKENS:  # such models have neither requests nor MFU
         return None
     seen = activity(case)
     unknown = [no_compute(engine, seen), no_bandwidth(engine, seen)]
-    unknown += [missing("running", engine.running), missing("waiting", engine.waiting)]
+    unknown += [missing("running", engine.load.running), missing("waiting", engine.load.waiting)]
     if any(unknown):  # what else would tell of a limit: named where the verdict is open anyway
-        unknown += [missing("kv_usage", engine.kv_usage_ratio), missing("preemptions", engine.preemptions_per_s)]
-        unknown.append(missing("queue_time", engine.queue_s.mean))
+        unknown += [
+            missing("kv_usage", engine.load.kv_usage_ratio),
+            missing("preemptions", engine.rates.preemptions_per_s),
+        ]
+        unknown.append(missing("queue_time", engine.latency.queue_s.mean))
         return Unsure(tuple(one for one in unknown if one))
     quiet = still_s(case, TOKENS)
     if quiet is not None and quiet >= case.thresholds.stalled_s / 2 and seen.tensor is None:
@@ -421,7 +432,7 @@ def healthy(case: Case) -> Finding | Unsure | None:
     if engine.contradicts:
         proof = tuple(Evidence("contradicts", NOT_EXPOSED, parameters=params(what=what)) for what in engine.contradicts)
         return Unsure((Signal("believable", fix="doctor", parameters=params(what=engine.contradicts[0])),), proof)
-    if isinstance(engine.running, Missing) and engine.running.reason in PASSING:
+    if isinstance(engine.load.running, Missing) and engine.load.running.reason in PASSING:
         return None
     room = _headroom(case, engine, seen)
     if not room:
@@ -509,7 +520,7 @@ def training_low(case: Case) -> Finding | Unsure | None:
     engine = _training(case)
     if engine is None or _left_s(case) > 0.0:
         return None
-    if (lacking := missing("mfu", engine.mfu_ratio)) is not None:
+    if (lacking := missing("mfu", engine.efficiency.mfu_ratio)) is not None:
         return Unsure((lacking,))
     seconds, limit = _judged_s(case), case.thresholds.under_used_training_mfu_ratio
     mfu, seen = mean(case, "mfu_ratio", seconds), activity(case, seconds)
@@ -531,13 +542,13 @@ def training_well(case: Case) -> Finding | Unsure | None:
     engine = _training(case)
     if engine is None:
         return None
-    if (lacking := missing("mfu", engine.mfu_ratio)) is not None:
+    if (lacking := missing("mfu", engine.efficiency.mfu_ratio)) is not None:
         return Unsure((lacking,))
     mfu = mean(case, "mfu_ratio")
     if mfu is None:
         return None
     limit = case.thresholds.under_used_training_mfu_ratio
-    said: Parameters = params(mfu=mfu, rate=finite(engine.trained_tokens_per_s) or None)
+    said: Parameters = params(mfu=mfu, rate=finite(engine.rates.trained_tokens_per_s) or None)
     proof = tuple(_training_proof(case, engine, mfu, limit))
     found = Finding(Limit.HEALTHY, "training", said, proof, (), Level.OK, Confidence.MEDIUM)
     low = (mean(case, "mfu_ratio", _judged_s(case)) or 1.0) < limit
@@ -554,6 +565,6 @@ def _training(case: Case) -> Engine | None:
 def _training_proof(case: Case, engine: Engine, mfu: float, limit: float) -> list[Evidence]:
     found = [evidence(case, "mfu", "mfu_ratio", mfu, "mfu", limit)]
     for field, quantity in (("trained_tokens_per_s", "token_rate"), ("samples_per_s", "sample_rate")):
-        if value := finite(getattr(engine, field)):
+        if value := finite(value_of(engine, field)):
             found.append(evidence(case, quantity, field, value))
     return found

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
+from gpumon.readings.format import rfc3339, wall_of
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReading, GpuState
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
 from gpumon.readings.text import clean
-from gpumon.readings.format import rfc3339, wall_of
 from gpumon.readings.verdict import Event, EventKind, Family, Level, Limit, Parameters, Verdict
 from gpumon.triage.gpu import SLOWDOWNS
 from gpumon.triage.xid import xid_of

@@ -319,7 +319,7 @@ def _held_down(case: Case, gpu: Gpu) -> Finding | None:
 
 def _peers_wait(case: Case, gpu: Gpu, engine: Engine, clock: _Clock) -> bool:
     """Whether other GPUs of the same tensor-parallel instance run at higher clocks: they wait for this one."""
-    if engine.tp < 2:
+    if engine.hardware.tp < 2:
         return False
     peers = [one for one in case.snapshot.gpus if one.uuid != gpu.uuid and engine.name in one.engines]
     clocks = [gpu_mean(case, one, "sm_clock_hz", MINUTE_S) or 0.0 for one in peers]

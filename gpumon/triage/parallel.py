@@ -63,7 +63,7 @@ def straggler(case: Case) -> Finding | None:
             case, busy, Finding(Limit.STRAGGLER, "uneven_ranks", {}, proof, fixes, Level.NOTE, Confidence.MEDIUM)
         )
     # Pipeline stages and data-parallel ranks may differ by their share of the traffic: only one group of TP is alike.
-    if engine.tp < 2 or engine.tp != len(case.gpus):
+    if engine.hardware.tp < 2 or engine.hardware.tp != len(case.gpus):
         return None
     for name in ("dram", "sm"):
         shares = [
@@ -82,7 +82,7 @@ def straggler(case: Case) -> Finding | None:
 def _busy(case: Case) -> tuple[Engine | None, float]:
     """An engine of several GPUs that are at work, and how busy they are."""
     engine, busy = served(case), activity(case).busy
-    if engine is None or not (engine.tp > 1 or engine.uneven) or (mean(case, "running") or 0.0) < 1.0:
+    if engine is None or not (engine.hardware.tp > 1 or engine.uneven) or (mean(case, "running") or 0.0) < 1.0:
         return None, 0.0
     known = busy is not None and busy >= case.thresholds.communication_busy_ratio
     return (engine, busy or 0.0) if known else (None, 0.0)
@@ -133,7 +133,7 @@ def _odd(case: Case, shares: Sequence[tuple[Gpu, float]], name: str) -> Finding:
 def interconnect(case: Case) -> Finding | Unsure | None:
     """Busy GPUs of one instance that neither compute nor read memory, while their links carry much."""
     engine, busy = _busy(case)
-    if engine is None or engine.tp < 2:
+    if engine is None or engine.hardware.tp < 2:
         return None
     limits, seen = case.thresholds, activity(case)
     arithmetic = mean(case, "mfu_ratio") if seen.tensor is None else seen.tensor
@@ -163,7 +163,7 @@ def _links(case: Case, engine: Engine) -> Finding | None:
     """What goes over the links between the GPUs."""
     nvlink, pcie = _nvlink(case), _pcie(case)
     smaller, limit = _smaller(case, engine), case.thresholds.communication_link_ratio
-    code, tp = Limit.INTERCONNECT_BOUND, float(engine.tp)
+    code, tp = Limit.INTERCONNECT_BOUND, float(engine.hardware.tp)
     if nvlink is not None and nvlink[1] >= limit:
         proof = (of_gpus(case, "nvlink_rate", "nvlink_bytes_per_s", nvlink[0], limit=nvlink[0] / nvlink[1]),)
         said = params(link="NVLink", rate=nvlink[0], link_share=nvlink[1])
@@ -185,14 +185,14 @@ def _links(case: Case, engine: Engine) -> Finding | None:
 
 def _smaller(case: Case, engine: Engine) -> tuple[Action, ...]:
     """Half the tensor parallelism, where half the GPUs hold an instance; else what makes its layers talk less."""
-    words, half = advice(engine.kind), engine.tp // 2
-    stages = engine.pp or max(1, len(case.gpus) // max(1, engine.ranks) // engine.tp)
+    words, half = advice(engine.kind), engine.hardware.tp // 2
+    stages = engine.hardware.pp or max(1, len(case.gpus) // max(1, engine.hardware.ranks) // engine.hardware.tp)
     fit = fits(case, engine, half * stages, (mean(case, "running") or 0.0) / 2.0)
     if fit is False:
         split = action("pipeline_instead", pp_flag=words.pp, pp=2.0 * stages, tp_flag=words.tp, tp=float(half))
         return (*quantise(engine), split)
     unless = None if fit else "yes"
-    return (action("halve_tp", tp_flag=words.tp, tp=float(engine.tp), half=float(half), if_it_fits=unless),)
+    return (action("halve_tp", tp_flag=words.tp, tp=float(engine.hardware.tp), half=float(half), if_it_fits=unless),)
 
 
 def _nvlink(case: Case) -> tuple[float, float] | None:

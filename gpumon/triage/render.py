@@ -13,11 +13,10 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from gpumon.readings.format import GIB, age, amount, counted
+from gpumon.readings.format import GIB, age, amount, clock_utc, counted, wall_of
 from gpumon.readings.format import phrase as missing_phrase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.text import clean
-from gpumon.readings.format import clock_utc, wall_of
 from gpumon.readings.verdict import Action, Event, EventKind, Evidence, Level, Limit, Parameters, Signal, Team, Verdict
 from gpumon.triage.xid import xid_of
 

@@ -9,8 +9,11 @@ from itertools import compress
 from operator import attrgetter, ne
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
+from gpumon.readings.engine_snapshot import flat_path
 from gpumon.readings.missing import Missing, number
-from gpumon.readings.snapshot import Gpu
+from gpumon.readings.snapshot import Engine, Gpu, Host
 from gpumon.readings.verdict import Kind, Limit
 
 KEPT_S: Final = 180.0
@@ -67,10 +70,12 @@ class _Layout(NamedTuple):
 def _layout(kind: Kind) -> _Layout:
     fields = (*SAMPLED[kind], *SIGNS) if kind is Kind.GPU else SAMPLED[kind]
     at = {field: number for number, field in enumerate(fields)}
-    parts = dict.fromkeys((*(field.partition(".")[0] for field in SAMPLED[kind]), *_BESIDE[kind]))
-    return _Layout(at, attrgetter(*parts), attrgetter(*SAMPLED[kind]))
+    paths = tuple(flat_path(_TYPES[kind], field) for field in SAMPLED[kind])
+    parts = dict.fromkeys((*(path.partition(".")[0] for path in paths), *_BESIDE[kind]))
+    return _Layout(at, attrgetter(*parts), attrgetter(*paths))
 
 
+_TYPES: Final[Mapping[Kind, type[msgspec.Struct]]] = {Kind.ENGINE: Engine, Kind.GPU: Gpu, Kind.HOST: Host}
 _LAYOUTS: Final = {kind: _layout(kind) for kind in Kind}
 
 

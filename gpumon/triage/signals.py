@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.service import FRONTENDS
 from gpumon.efficiency.lengths import requests_that_fit
-from gpumon.efficiency.service import BY_NATURE
+from gpumon.efficiency.service import BY_NATURE, FRONTENDS
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReading, Phase
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.process_words import briefly
@@ -277,7 +276,7 @@ def slots(case: Case) -> tuple[float, str] | None:
     for gpu in case.gpus:
         for process in gpu.processes:
             if process.engine == engine.name and (value := _option(process.command, flag)):
-                return value * max(1, engine.ranks), f"{flag} of its command line"
+                return value * max(1, engine.hardware.ranks), f"{flag} of its command line"
     return None
 
 
@@ -316,7 +315,7 @@ def works(case: Case) -> bool:
 
 def waiting_mean(case: Case) -> float:
     """Mean requests that wait for room; less than half a request now and then is none."""
-    deferred = None if case.engine is None else finite(case.engine.waiting_deferred)
+    deferred = None if case.engine is None else finite(case.engine.load.waiting_deferred)
     waiting = (mean(case, "waiting") or 0.0) - (deferred or 0.0)
     return waiting if waiting >= 0.5 else 0.0
 
@@ -363,16 +362,16 @@ def own_activity(case: Case, *, urgent: bool) -> tuple[Activity, str]:
 
 def request_tokens(engine: Engine) -> float | None:
     """KV tokens that a running request takes: its mean context, else prompt and half its answer."""
-    context = finite(engine.context_tokens)
+    context = finite(engine.load.context_tokens)
     if context:
         return context
-    prompt, answer = finite(engine.prompt_tokens_mean), finite(engine.answer_tokens_mean)
+    prompt, answer = finite(engine.load.prompt_tokens_mean), finite(engine.load.answer_tokens_mean)
     return prompt + answer / 2.0 if prompt and answer is not None else None
 
 
 def kv_requests(engine: Engine) -> float | None:
     """Requests of the size seen that the KV pool holds, all ranks."""
-    pool, each = finite(engine.kv_pool_tokens), request_tokens(engine)
+    pool, each = finite(engine.load.kv_pool_tokens), request_tokens(engine)
     return finite(requests_that_fit(pool, each)) if pool and each else None
 
 
@@ -386,18 +385,18 @@ def late(case: Case) -> tuple[Evidence, ...]:
         return ()
     found = []
     for quantity, field, of, goal, default in (
-        ("ttft_p95", "ttft_s", engine.ttft_s, goals.ttft_s, limits.late_ttft_s),
-        ("itl_p95", "itl_s", engine.itl_s, goals.itl_s, limits.late_itl_s),
-        ("e2e_p95", "e2e_s", engine.e2e_s, goals.e2e_s, None),
+        ("ttft_p95", "ttft_s", engine.latency.ttft_s, goals.ttft_s, limits.late_ttft_s),
+        ("itl_p95", "itl_s", engine.latency.itl_s, goals.itl_s, limits.late_itl_s),
+        ("e2e_p95", "e2e_s", engine.latency.e2e_s, goals.e2e_s, None),
     ):
         limit = goal or default
-        if goal is None and quantity == "itl_p95" and (finite(engine.answer_tokens_mean) or READ) < READ:
+        if goal is None and quantity == "itl_p95" and (finite(engine.load.answer_tokens_mean) or READ) < READ:
             continue  # nobody reads along
         p95, low = finite(of.p95), finite(of.p95_low)
         if limit and p95 is not None and p95 > limit and (low is None or low >= limit):
             chart = "" if field == "e2e_s" else field.removesuffix("_s")
             found.append(evidence(case, quantity, field, p95, chart, limit, goal="yes" if goal else None))
-    queued = finite(engine.queue_s.mean)
+    queued = finite(engine.latency.queue_s.mean)
     if not found and queued is not None and queued > limits.late_queue_s:
         found.append(evidence(case, "queue_time", "queue_s", queued, "queue", limits.late_queue_s))
     found.sort(key=lambda one: -(finite(one.value) or 0.0) / (finite(one.limit) or 1.0))
@@ -440,18 +439,18 @@ def unmeasured(case: Case) -> Signal:
     """What its GPUs do is not known: why, and what would help."""
     if case.gpus:
         return Signal("gpu_activity", fix="needs_hopper")
-    remote = case.engine is not None and case.engine.gpu_type
+    remote = case.engine is not None and case.engine.hardware.gpu_type
     return Signal("gpu_activity", fix="run_there" if remote else "add_gpus")
 
 
 def no_compute(engine: Engine, seen: Activity) -> Signal | None:
     """The lack of any figure of the arithmetic; None where there is one, or it is only warming up."""
-    return None if seen.tensor is not None else missing("mfu", engine.mfu_ratio)
+    return None if seen.tensor is not None else missing("mfu", engine.efficiency.mfu_ratio)
 
 
 def no_bandwidth(engine: Engine, seen: Activity) -> Signal | None:
     """The same of the memory's bandwidth."""
-    return None if seen.dram is not None else missing("mbu", engine.mbu_ratio)
+    return None if seen.dram is not None else missing("mbu", engine.efficiency.mbu_ratio)
 
 
 def evidence(

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuState
 from gpumon.readings.snapshot import Snapshot
-from gpumon.readings.format import rfc3339
 from gpumon.readings.verdict import Confidence, EventKind, Family, Kind, Level, Limit, Verdict
 from gpumon.triage import engine_limits, engine_state, engine_use, gpu, host, parallel
 from gpumon.triage.engine_state import holders

@@ -10,7 +10,8 @@ from gpumon.commands.serve_metrics import answer
 from gpumon.outputs.openmetrics import MetricsPage
 from gpumon.outputs.private import without_processes
 from gpumon.readings.frame import GpuProcess, XidEvent
-from gpumon.readings.snapshot import Event, EventKind, FaultShown, Snapshot
+from gpumon.readings.snapshot import FaultShown, Snapshot
+from gpumon.triage.render import actions_text, evidence_text, verdict_text
 from tests.exporter.served import MODERN
 from tests.outputs import shots
 from tests.records import replace
@@ -52,7 +53,7 @@ def told(shot: Snapshot) -> str:
 )
 def test_no_process_is_named(processes: tuple[GpuProcess, ...]) -> None:
     shot = left_over(*processes)
-    said = [*(one.text + one.action for one in shot.verdicts), *(one.text for one in shot.events)]
+    said = [verdict_text(one) + actions_text(one) for one in shot.verdicts]
     assert any(NAMES.search(text) for text in said)
     seen = told(shot)
     assert not NAMES.search(seen), NAMES.findall(seen)
@@ -65,32 +66,26 @@ def test_no_process_is_named(processes: tuple[GpuProcess, ...]) -> None:
 
 def test_the_rest_of_what_is_said_stays() -> None:
     shot = without_processes(left_over(GpuProcess(4711, "python", "ada", 38.0 * GIB, command=SCRIPT)))
-    held = next(one for one in shot.verdicts if "nothing computes" in one.text)
-    assert held.text.startswith("a process holds 38 GiB and nothing computes for")
-    assert held.action.startswith("ask its owner to end it, or end it; then the GPU is free for 80 GiB")
-    assert any(one.text == "a process holds 38,912 MiB" for one in held.evidence)
+    held = next(one for one in shot.verdicts if one.cause == "vram_held")
+    assert verdict_text(held).startswith("a process holds 38 GiB and nothing computes for")
+    assert actions_text(held).startswith("ask its owner to end it, or end it; then the GPU is free for 80 GiB")
+    assert any(evidence_text(one) == "a process holds 38,912 MiB" for one in held.evidence)
 
 
 def test_the_pids_of_a_mute_engine_stay_here() -> None:
     shot = judged(scene({"decode_tokens_per_s": 0.0, "prefill_tokens_per_s": 0.0}, SPINS, moves=False), 32)
-    assert any("pid 4711" in one.action for one in shot.verdicts), shot.verdicts
+    assert any("pid 4711" in actions_text(one) for one in shot.verdicts), shot.verdicts
     seen = told(shot)
     assert not NAMES.search(seen)
-    assert "the stacks of pid PID (py-spy dump --pid PID)" in seen
 
 
 def test_owners_of_ports_processes_that_have_gone_and_cut_texts_name_nobody() -> None:
     source = "process 4711 (secret) listens on port 8000 but runs nothing on a GPU of this host"
     owner = "port 8000 belongs to user ada, and Linux hides other users' sockets"
     engines = (shots.engine(gpus_source=source), shots.engine(name="b", url="http://b", gpus_source=owner))
-    events = (
-        Event(1.0, EventKind.VERDICT, "gpu 0", "left for python secret.py (pid 4711) of ada: a larger batch may"),
-        Event(1.0, EventKind.VERDICT, "gpu 0", "left for VLLM::Wor…"),
-    )
     fault = FaultShown("engines", f"unmapped ({source}); server 4713 (vllm serve m) has ended", "")
-    seen = told(shots.snapshot(engines=engines, faults=(fault,), events=events))
+    seen = told(shots.snapshot(engines=engines, faults=(fault,)))
     assert not NAMES.search(seen), NAMES.findall(seen)
-    assert "VLLM" not in seen
     assert "a process listens on port 8000" in seen
     assert "belongs to another user, and Linux" in seen
     assert "server (vllm serve m) has ended" in seen

@@ -24,7 +24,7 @@ GPU_TEXTS = tuple(table.GPU_TEXTS.values())
 ENGINE_TEXTS = tuple(table.ENGINE_TEXTS.values())
 GPU_OTHERS = ("index", "uuid", "state", "age_s", "throttle_s", "engines")
 ENGINE_OTHERS = ("name", "state", "age_s", "since", "gpus", "key")
-VERDICT = ("scope", "limit", "confidence", "since", "kind", "key", "family", "level")
+VERDICT = ("scope", "code", "confidence", "since", "kind", "key", "family", "level")
 """Fields that come back as they are."""
 
 
@@ -68,8 +68,10 @@ def assert_comes_back(shot: Snapshot, samples: list[Sample]) -> None:
     for verdict in shot.verdicts:
         found = next(one for one in back.verdicts if (one.key, one.family) == (verdict.key, verdict.family))
         same(verdict, found, (), VERDICT)
-        assert [(one.value, one.source, one.chart) for one in found.evidence] == [
-            (one.value, one.source, one.chart) for one in verdict.evidence if not isinstance(one.value, Missing)
+        assert [(one.quantity, one.value, one.source, one.chart) for one in found.evidence] == [
+            (one.quantity, one.value, one.source, one.chart)
+            for one in verdict.evidence
+            if not isinstance(one.value, Missing)
         ]
     assert [verdict.level for verdict in back.verdicts] == [verdict.level for verdict in shot.verdicts]
     assert {fault.source for fault in back.faults} == {fault.source for fault in shot.faults}

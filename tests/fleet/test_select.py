@@ -86,9 +86,9 @@ def test_a_hostile_glob_takes_no_time(fleet: FleetSnapshot):
 @pytest.mark.parametrize(
     ("text", "hosts"),
     [
-        ("verdict=KV", "gpu02"),
-        ("verdict=kv_cache", "gpu02"),
-        ('verdict="KV cache"', "gpu02"),
+        ("verdict=KV*", "gpu02"),
+        ("verdict=kv_cache_full", "gpu02"),
+        ('verdict="KV cache full"', "gpu02"),
         ("verdict!=kv*", "gpu01 gpu03"),
         ("verdict=queue", ""),
         ("kv", ""),
@@ -96,7 +96,16 @@ def test_a_hostile_glob_takes_no_time(fleet: FleetSnapshot):
 )
 def test_a_verdict_matches_by_its_name(fleet: FleetSnapshot, text: str, hosts: str):
     engine = fleet.hosts[1].snapshot.engines[0]
-    full = Verdict(engine.name, Limit.KV_CACHE, (), "", Confidence.HIGH, "", Kind.ENGINE, engine.key, level=Level.WARN)
+    full = Verdict(
+        engine.name,
+        Limit.KV_CACHE_FULL,
+        "",
+        "",
+        confidence=Confidence.HIGH,
+        kind=Kind.ENGINE,
+        key=engine.key,
+        level=Level.WARN,
+    )
     snapshot = replace(fleet.hosts[1].snapshot, verdicts=(full,))
     host = replace(fleet.hosts[1], snapshot=snapshot)
     troubled = replace(fleet, hosts=(fleet.hosts[0], host, fleet.hosts[2]))

@@ -28,6 +28,7 @@ from gpumon.readings.snapshot import (
     TokensTotal,
     Verdict,
 )
+from gpumon.readings.verdict import Action, Signal
 from tests.records import replace
 
 HOSTILE = 'a\x1b[31m\n\u202e[bold]\x9b"\ud800' + "x" * 20_000
@@ -147,11 +148,12 @@ def bare() -> Snapshot:
         verdicts=(
             Verdict(
                 "engine:1",
-                Limit.BANDWIDTH,
-                (Evidence("MBU 69 %"),),
-                "raise the batch",
-                Confidence.HIGH,
+                Limit.BANDWIDTH_BOUND,
+                "reads 69 % of HBM",
                 "2026-01-02T14:00:00Z",
+                actions=(Action("raise the batch"),),
+                evidence=(Evidence("MBU 69 %"),),
+                confidence=Confidence.HIGH,
             ),
         ),
     )
@@ -159,25 +161,29 @@ def bare() -> Snapshot:
 
 def judged() -> Snapshot:
     """A verdict with all that it can have, one that all is well, and an event."""
-    proof = (Evidence("7 waiting", "vllm:num_requests_waiting", 7.0, "waiting@http://127.0.0.1:8000"),)
-    since, config = "2026-01-02T14:00:00Z", Evidence("goal 1.0 s", "config")
+    proof = (
+        Evidence("7 waiting", source="vllm:num_requests_waiting", value=7.0, chart="waiting@http://127.0.0.1:8000"),
+    )
+    since, config = "2026-01-02T14:00:00Z", Evidence("goal 1.0 s", source="config")
     return snapshot(
         verdicts=(
             Verdict(
                 "vllm:8000",
-                Limit.QUEUE,
-                (*proof, config),
-                "raise --max-num-seqs",
-                Confidence.HIGH,
+                Limit.QUEUE_LIMIT,
+                "7 wait while 24 run",
                 since,
+                actions=(Action("raise --max-num-seqs"),),
+                evidence=(*proof, config),
+                confidence=Confidence.HIGH,
                 kind=Kind.ENGINE,
                 key="http://127.0.0.1:8000",
                 family=Family.LIMIT,
-                text="7 wait while 24 run",
             ),
-            Verdict("gpu 3", Limit.HEALTHY, proof, "", Confidence.MEDIUM, since, level=Level.OK, text="busy 91 %"),
+            Verdict(
+                "gpu 3", Limit.HEALTHY, "busy 91 %", since, evidence=proof, confidence=Confidence.MEDIUM, level=Level.OK
+            ),
         ),
-        events=(Event(1.0, EventKind.XID, "gpu 3", "Xid 79", Level.CRITICAL, "GPU-3"),),
+        events=(Event(1.0, EventKind.XID, "gpu 3", "Xid 79", level=Level.CRITICAL, key="GPU-3"),),
     )
 
 
@@ -215,14 +221,14 @@ def hostile() -> Snapshot:
         verdicts=(
             Verdict(
                 HOSTILE,
-                Limit.CANNOT_TELL,
-                (Evidence(HOSTILE, HOSTILE, nan, HOSTILE),),
+                Limit.UNKNOWN,
                 HOSTILE,
-                Confidence.LOW,
                 "2026-01-02T14:00:00Z",
-                text=HOSTILE,
+                actions=(Action(HOSTILE),),
+                evidence=(Evidence(HOSTILE, source=HOSTILE, value=nan, chart=HOSTILE),),
+                confidence=Confidence.LOW,
                 key=HOSTILE,
-                unknown=(HOSTILE,),
+                unknown=(Signal(HOSTILE),),
             ),
         ),
         events=(Event(1.0, EventKind.RESTART, HOSTILE, HOSTILE),),

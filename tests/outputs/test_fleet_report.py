@@ -7,13 +7,23 @@ from gpumon.outputs.fleet import report
 from gpumon.readings.format import cells
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.snapshot import Kind, Level, Limit, Verdict
-from gpumon.readings.verdict import Confidence
+from gpumon.readings.verdict import Action, Confidence
 from tests.fleet.fleets import fed, fleet_frame
 from tests.records import replace
 
 
 def said(limit: Limit, level: Level, text: str, action: str = "") -> Verdict:
-    return Verdict("vllm:8000", limit, (), action, Confidence.HIGH, "", Kind.ENGINE, "e", level=level, text=text)
+    return Verdict(
+        "vllm:8000",
+        limit,
+        text,
+        "",
+        actions=(Action(action),) if action else (),
+        confidence=Confidence.HIGH,
+        kind=Kind.ENGINE,
+        key="e",
+        level=level,
+    )
 
 
 def with_verdicts(*verdicts: tuple[Verdict, ...]) -> FleetSnapshot:
@@ -27,13 +37,13 @@ def with_verdicts(*verdicts: tuple[Verdict, ...]) -> FleetSnapshot:
 
 def test_verdicts_are_listed_worst_first_with_what_to_do():
     healthy = said(Limit.HEALTHY, Level.OK, "all is well")
-    unknown = said(Limit.CANNOT_TELL, Level.NOTE, "cannot tell: no figures")
-    queue = said(Limit.QUEUE, Level.WARN, "34 wait\nwhile 84 run", "add an instance")
-    full = said(Limit.KV_CACHE, Level.CRITICAL, "KV cache at 99 %")
+    unknown = said(Limit.UNKNOWN, Level.NOTE, "cannot tell: no figures")
+    queue = said(Limit.QUEUE_LIMIT, Level.WARN, "34 wait\nwhile 84 run", "add an instance")
+    full = said(Limit.KV_CACHE_FULL, Level.CRITICAL, "KV cache at 99 %")
     lines = report(with_verdicts((healthy, queue), (unknown,), (full,)), {}, 80).splitlines()
     at = lines.index("verdicts, worst first")
-    assert lines[at + 1] == "  gpu03 vllm:8000: KV cache at 99 %"
-    assert lines[at + 2].startswith("  gpu01 vllm:8000: 34 wait")
+    assert lines[at + 1] == "  gpu03 vllm:8000: KV cache full: KV cache at 99 %"
+    assert lines[at + 2].startswith("  gpu01 vllm:8000: queue limit: 34 wait")
     assert lines[at + 2].endswith("while 84 run - add an instance")
     assert len(lines) == at + 3
 
@@ -43,13 +53,13 @@ def test_what_the_gpus_of_a_host_have_alike_is_one_line():
         replace(said(Limit.MEMORY_FULL, Level.WARN, "VRAM 89 %", "less"), scope=f"gpu {at}", key=f"{at}")
         for at in (0, 1, 2, 7)
     )
-    other = replace(gpus[0], scope="gpu 4", text="VRAM 97 %")
+    other = replace(gpus[0], scope="gpu 4", cause="VRAM 97 %")
     lines = report(with_verdicts((*gpus, other), gpus[:1], ()), {}).splitlines()
     at = lines.index("verdicts, worst first")
     assert lines[at + 1 :] == [
-        "  gpu01 gpu 0-2 7: VRAM 89 % - less",
-        "  gpu01 gpu 4: VRAM 97 % - less",
-        "  gpu02 gpu 0: VRAM 89 % - less",
+        "  gpu01 gpu 0-2 7: memory full: VRAM 89 % - less",
+        "  gpu01 gpu 4: memory full: VRAM 97 % - less",
+        "  gpu02 gpu 0: memory full: VRAM 89 % - less",
     ]
 
 
@@ -72,7 +82,7 @@ def test_the_state_says_what_it_counts():
 
 
 def test_of_many_verdicts_twenty_are_listed_and_the_others_counted():
-    many = tuple(said(Limit.QUEUE, Level.WARN, f"{number} wait") for number in range(25))
+    many = tuple(said(Limit.QUEUE_LIMIT, Level.WARN, f"{number} wait") for number in range(25))
     lines = report(with_verdicts(many, (), ()), {}).splitlines()
     at = lines.index("verdicts, worst first")
     assert len(lines[at + 1 : -1]) == 20

@@ -138,7 +138,7 @@ def test_json_has_what_is_missing_and_why() -> None:
 
 
 def test_an_export_has_the_verdicts_on_the_host() -> None:
-    busy = Verdict("host", Limit.MEMORY_FULL, (), "", Confidence.HIGH, SHOT.time, Kind.HOST)
+    busy = Verdict("host", Limit.MEMORY_FULL, "", SHOT.time, confidence=Confidence.HIGH, kind=Kind.HOST)
     shot = replace(SHOT, verdicts=(busy,))
     last = dict(zip(COLUMNS, rows(shot).split("\r\n")[-2].split(","), strict=True))
     assert (last["kind"], last["name"], last["verdicts"]) == ("host", "host", "memory_full")

@@ -11,7 +11,7 @@ from gpumon.history.summary import incidents
 from gpumon.outputs.verdicts import markdown
 from gpumon.readings.frame import GpuState
 from gpumon.readings.snapshot import FaultShown, Kind
-from gpumon.readings.verdict import Confidence, Event, EventKind, Evidence, Level, Limit, Verdict
+from gpumon.readings.verdict import Action, Confidence, Event, EventKind, Evidence, Level, Limit, Signal, Verdict
 from tests.records import replace
 from tests.tui import scenes
 
@@ -25,26 +25,26 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
+HOT = Verdict("gpu 5", Limit.THROTTLED, "hot", "2025-10-09T08:52:00Z", Kind.GPU, "5")
 VERDICTS = (
     Verdict(
         scope="vllm:8000",
-        limit=Limit.KV_CACHE,
-        evidence=(Evidence("KV cache 97 %", "vllm:kv_cache_usage_perc"), Evidence("12 waiting")),
-        action="raise --gpu-memory-utilization to 0.95",
-        confidence=Confidence.HIGH,
+        code=Limit.KV_CACHE_FULL,
+        cause="the cache is full",
         since="2025-10-09T08:52:00Z",
+        actions=(Action("raise --gpu-memory-utilization to 0.95"),),
+        evidence=(Evidence("KV cache 97 %", source="vllm:kv_cache_usage_perc"), Evidence("12 waiting")),
+        confidence=Confidence.HIGH,
         level=Level.WARN,
-        text="the cache is full",
     ),
     Verdict(
         scope="gpu 3",
-        limit=Limit.CANNOT_TELL,
-        evidence=(),
-        action="",
-        confidence=Confidence.LOW,
+        code=Limit.UNKNOWN,
+        cause="",
         since="2025-10-09T08:53:00Z",
+        confidence=Confidence.LOW,
         level=Level.NOTE,
-        unknown=("SM active",),
+        unknown=(Signal("SM active"),),
         kind=Kind.GPU,
         key="GPU-00000003",
     ),
@@ -69,7 +69,7 @@ Recorded: 2025-10-09 08:23:22+00:00 to 2025-10-09 08:53:22+00:00.
 
 ## Verdicts
 
-### vllm:8000: kv cache (warn)
+### vllm:8000: KV cache full (warn)
 
 the cache is full
 
@@ -78,7 +78,7 @@ the cache is full
 - **to do:** raise --gpu-memory-utilization to 0.95
 - confidence high, since 2025-10-09T08:52:00Z
 
-### gpu 3: cannot tell (note)
+### gpu 3: unknown (note)
 
 GPU-00000003
 
@@ -113,9 +113,13 @@ All that is kept; `events` of snapshot.json has only what happened since the rea
 def test_it_says_all_there_is() -> None:
     given_s = scenes.WALL_S - 60.0
     events = (
-        Event(given_s, EventKind.VERDICT, "gpu 5", "throttled: hot", Level.WARN, "5", given_s - 30.0),
-        Event(scenes.WALL_S - 20.0, EventKind.VERDICT, "gpu 5", "throttled is over", Level.OK, "5"),
-        Event(scenes.WALL_S - 5.0, EventKind.XID, "gpu 3", "Xid 79", Level.CRITICAL),
+        Event(
+            *(given_s, EventKind.VERDICT, "gpu 5", "verdict_began", Level.WARN, "5"),
+            since_s=given_s - 30.0,
+            verdict=HOT,
+        ),
+        Event(scenes.WALL_S - 20.0, EventKind.VERDICT, "gpu 5", "verdict_over", Level.OK, "5", verdict=HOT),
+        Event(scenes.WALL_S - 5.0, EventKind.XID, "gpu 3", "Xid 79", level=Level.CRITICAL),
     )
     found, _ = incidents(events, scenes.WALL_S)
     faults = (FaultShown("gpu 5", "no answer", "2025-10-09T08:50:00Z"),)
@@ -135,7 +139,7 @@ def test_it_says_that_there_is_nothing() -> None:
 
 
 def test_a_text_from_outside_is_no_markup() -> None:
-    hostile = replace(VERDICTS[0], scope="<b>|@all\x1b[31m", text="[a](http://evil) # x")
+    hostile = replace(VERDICTS[0], scope="<b>|@all\x1b[31m", cause="[a](http://evil) # x")
     said = markdown(replace(scenes.snapshot(), verdicts=(hostile,)), (), None)
     assert "<b>" not in said
     assert "@all" not in said

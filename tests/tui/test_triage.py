@@ -13,7 +13,6 @@ from gpumon.readings.snapshot import (
     Confidence,
     Event,
     EventKind,
-    Evidence,
     FaultShown,
     Kind,
     Level,
@@ -21,7 +20,8 @@ from gpumon.readings.snapshot import (
     Snapshot,
     Verdict,
 )
-from gpumon.triage.engine_use import NOT_YET
+from gpumon.readings.verdict import Action
+from gpumon.triage.render import BRIEF, NARROW
 from gpumon.tui.charts.areas import Areas
 from gpumon.tui.charts.lane import Lane
 from gpumon.tui.charts.of_things import chart_of
@@ -30,7 +30,7 @@ from gpumon.tui.fold import folded
 from gpumon.tui.palette import Palette
 from gpumon.tui.terminal import Depth
 from gpumon.tui.triage_rows import STANDS_S, Steady, verdict_key
-from gpumon.tui.triage_words import BRIEF, EVENTS, LIMITS, legend
+from gpumon.tui.triage_words import EVENTS, legend
 from gpumon.tui.widgets.triage_pane import TriagePane
 from tests.records import replace
 from tests.tui import scenes, verdicts
@@ -137,14 +137,16 @@ def test_what_somebody_suffers_from_comes_first_and_what_is_healthy_last() -> No
 async def test_every_screen_has_the_worst_verdict(width: int, height: int) -> None:
     async with running("triage", width, height) as (app, _):
         first = shown_below(text_of(app), " triage ")[0]
-        assert first.startswith(" ✗ KV cache  ")
+        assert first.startswith(" ✗ KV cache full ")
         assert "vllm:8001" in first
         assert "KV cache 97 % full with 31 wait" in first
         assert width > 80 or "… → shorten --max-model" in first
 
 
 def test_a_verdict_that_held_before_it_was_given_says_since_when() -> None:
-    given = Event(NOW_S - 4.0, EventKind.VERDICT, "gpu 3", "memory_full: 79 GB", Level.WARN, "3", NOW_S - 34.0)
+    given = Event(
+        NOW_S - 4.0, EventKind.VERDICT, "gpu 3", "memory_full: 79 GB", level=Level.WARN, key="3", since_s=NOW_S - 34.0
+    )
     assert any("since 08:52:48: memory_full: 79 GB" in line for line in body(scenes.snapshot(), 80, 9, happened(given)))
 
 
@@ -155,7 +157,7 @@ def test_a_healthy_host_says_so_in_one_line(said: tuple[str, ...]) -> None:
     assert body(replace(of, verdicts=found), 80, 1) == [
         "   nothing limits: 11 healthy: vllm:8000, vllm:8001, vllm:8002, gpu 0-7"
         if said
-        else "   judging: verdicts need 30 s, those of use some minutes"
+        else "   collecting 30 s of data (utilisation verdicts: 2 to 3 min)"
     ]
 
 
@@ -164,7 +166,9 @@ def test_what_has_only_begun_is_not_healthy() -> None:
     gpus = tuple(replace(gpu, state=GpuState.INITIALISING, engines=()) for gpu in of.gpus)
     engines = tuple(replace(engine, state=EndpointState.STARTING) for engine in of.engines)
     for first in (replace(of, gpus=gpus, engines=()), replace(of, gpus=(), engines=engines)):
-        assert body(replace(first, verdicts=()), 80, 1) == ["   judging: verdicts need 30 s, those of use some minutes"]
+        assert body(replace(first, verdicts=()), 80, 1) == [
+            "   collecting 30 s of data (utilisation verdicts: 2 to 3 min)"
+        ]
 
 
 def test_nothing_at_all_to_judge_is_said_so() -> None:
@@ -188,14 +192,10 @@ def test_what_has_no_verdict_yet_is_named_beside_what_is_healthy() -> None:
 def test_use_that_is_not_judged_yet_is_no_clean_bill() -> None:
     of = scenes.snapshot()
     first, second, *_ = map(verdicts.healthy, of.engines)
-    early = replace(first, evidence=(*first.evidence, not_yet(60.0), not_yet(120.0)))
+    early = replace(first, parameters={"evaluating": 2.0})
     assert body(replace(of, verdicts=(early, second)), 120, 1)[0].endswith(
-        "2 healthy: vllm:8000, vllm:8001; use not judged yet, 2 min more; no verdict yet: vllm:8002"
+        "2 healthy: vllm:8000, vllm:8001; evaluating use: 2 min more; evaluating: vllm:8002"
     )
-
-
-def not_yet(left_s: float) -> Evidence:
-    return Evidence(f"{NOT_YET}, {left_s / 60.0:.0f} min more", "", left_s)
 
 
 def test_engines_that_are_down_come_before_older_faults() -> None:
@@ -215,14 +215,18 @@ def test_a_fault_that_a_verdict_on_the_same_gpu_tells_has_no_row() -> None:
     of = scenes.snapshot()
     read = GpuReading(3, "GPU-3", "H100", GpuState.OK, 0.0, throttle=("hw_slowdown", "hw_thermal_slowdown"))
     lost = GpuReading(5, "GPU-5", "H100", GpuState.LOST, 0.0, "GPU is lost", ecc_uncorrected=2.0)
-    said = [(f"gpu {gpu.index}", text) for gpu in (read, lost) for _, text in gpu_faults(gpu)]
+    said = [(f"gpu {gpu.index}", text, code) for gpu in (read, lost) for code, text in gpu_faults(gpu)]
     assert len(said) == 3
-    faults = tuple(FaultShown(*each, "2025-10-09T08:53:22Z") for each in (*said, ("gpu 4", said[0][1])))
-    gone = verdicts.of_gpu(of.gpus[5], Limit.HARDWARE, "lost for 2 min", level=Level.CRITICAL)
+    faults = tuple(
+        FaultShown(source, text, "2025-10-09T08:53:22Z", code)
+        for source, text, code in (*said, ("gpu 4", *said[0][1:]))
+    )
+    gone = verdicts.of_gpu(of.gpus[5], Limit.HARDWARE_FAULT, "lost for 2 min", level=Level.CRITICAL)
     judged = replace(of, faults=faults, verdicts=(gone, verdicts.hot(of.gpus[3])))
-    assert [line[:16] for line in body(judged, 120, 3)] == [" ✗ hardware  gpu", " ! throttled gpu", " ! fault     gpu"]
+    starts = [" ✗ hardware  gpu", " ! throttled gpu", " ! fault     gpu"]
+    assert [line[:16] for line in body(judged, 120, 3)] == starts
     assert " gpu 4 " in body(judged, 120, 3)[2]
-    other = replace(judged, verdicts=(verdicts.of_gpu(of.gpus[3], Limit.HARDWARE, "x", level=Level.CRITICAL),))
+    other = replace(judged, verdicts=(verdicts.of_gpu(of.gpus[3], Limit.HARDWARE_FAULT, "x", level=Level.CRITICAL),))
     assert sum(" fault " in line for line in body(other, 120, 8)) == 4
     assert sum(" fault " in line for line in body(replace(judged, verdicts=()), 120, 8)) == 4
 
@@ -230,7 +234,9 @@ def test_a_fault_that_a_verdict_on_the_same_gpu_tells_has_no_row() -> None:
 def test_a_short_text_has_what_to_do_on_its_line() -> None:
     of = scenes.snapshot()
     action = "drain this server and power-cycle it (a reboot is often not enough); then reseat the GPU"
-    lost = verdicts.of_gpu(of.gpus[2], Limit.HARDWARE, "lost for 2 min", level=Level.CRITICAL, action=action)
+    lost = verdicts.of_gpu(
+        of.gpus[2], Limit.HARDWARE_FAULT, "lost for 2 min", level=Level.CRITICAL, actions=(Action(action),)
+    )
     (line,) = body(replace(of, verdicts=(lost,)), 80, 1)
     assert line.startswith(" ✗ hardware gpu 2 lost for 2 min → drain this server and power-cycle it")
     assert line.endswith("…")
@@ -247,15 +253,17 @@ def test_a_short_text_has_what_to_do_on_its_line() -> None:
 def test_a_cut_text_keeps_its_money() -> None:
     of = scenes.snapshot()
     text = "15 % MFU at 6 of 48 slots: this traffic fits on 2 of 8 GPUs, 14.9 $/h idle"
-    shown = body(replace(of, verdicts=(verdicts.of_engine(of.engines[0], Limit.UNDER_USED, text),)), 80, 1)[0]
+    shown = body(replace(of, verdicts=(verdicts.of_engine(of.engines[0], Limit.LOW_EFFICIENCY, text),)), 80, 1)[0]
     assert "15 % MFU at 6 of 48 slots" in shown
     assert shown.endswith("… 14.9 $/h idle")
     assert cells(shown) == 80
 
 
 def test_the_same_event_again_and_again_is_one_row() -> None:
-    events = [Event(NOW_S - 205.0 + 8.0 * at, EventKind.THROTTLE, "gpu 3", "heat", Level.WARN) for at in range(25)]
-    other = Event(NOW_S - 100.0, EventKind.RESTART, "vllm:8000", "restarted", Level.WARN)
+    events = [
+        Event(NOW_S - 205.0 + 8.0 * at, EventKind.THROTTLE, "gpu 3", "heat", level=Level.WARN) for at in range(25)
+    ]
+    other = Event(NOW_S - 100.0, EventKind.RESTART, "vllm:8000", "restarted", level=Level.WARN)
     past = happened(*sorted([*events, other], key=lambda event: event.wall_s))
     for height in (3, 12):
         lines = body(replace(scenes.snapshot(), verdicts=()), 100, height, past)
@@ -312,7 +320,7 @@ async def test_the_verdicts_page_follows_to_the_next_verdict_of_its_family() -> 
     feed = Still(of, scenes.history(of))
     async with running(feed, 120, 40) as (app, pilot):
         await pilot.press("t", "enter")
-        other = replace(of.verdicts[0], limit=Limit.QUEUE, text="31 wait while KV has room", evidence=())
+        other = replace(of.verdicts[0], limit=Limit.QUEUE_LIMIT, text="31 wait while KV has room", evidence=())
         feed.give(replace(of, verdicts=(other, *of.verdicts[1:])))
         await until(lambda: "queue · vllm:8001" in text_of(app)[1], pilot)
         assert "31 wait while KV has room" in "\n".join(text_of(app))
@@ -385,16 +393,16 @@ def test_a_verdict_that_stands_is_painted_with_newer_figures_every_ten_seconds_o
     steady = Steady()
 
     def painted(tick: int, said: str, **others: object) -> str:
-        verdict = replace(verdicts.bandwidth(of.engines[0]), text=said, **others)
-        return steady.of(replace(of, wall_s=NOW_S + tick, verdicts=(verdict,)))[0].text
+        verdict = replace(verdicts.bandwidth(of.engines[0]), cause=said, **others)
+        return steady.of(replace(of, wall_s=NOW_S + tick, verdicts=(verdict,)))[0].cause
 
     assert [painted(tick, f"at {tick}") for tick in range(21)] == [f"at {tick // 10 * 10}" for tick in range(21)]
     assert STANDS_S == 10.0
     assert painted(21, "worse", level=Level.CRITICAL) == "worse"
     assert painted(22, "as bad", level=Level.CRITICAL) == "worse"
-    assert painted(23, "another", limit=Limit.QUEUE) == "another"
-    assert painted(400, "after a gap", limit=Limit.QUEUE) == "after a gap"
-    assert painted(300, "back in time", limit=Limit.QUEUE) == "back in time"
+    assert painted(23, "another", code=Limit.QUEUE_LIMIT) == "another"
+    assert painted(400, "after a gap", limit=Limit.QUEUE_LIMIT) == "after a gap"
+    assert painted(300, "back in time", limit=Limit.QUEUE_LIMIT) == "back in time"
 
 
 def test_all_verdicts_get_newer_figures_at_one_beat() -> None:
@@ -434,7 +442,7 @@ def happened(*events: Event) -> History:
 
 
 def event(ago_s: float, kind: EventKind, level: Level = Level.NOTE) -> Event:
-    return Event(NOW_S - ago_s, kind, "vllm:8000", "text", level)
+    return Event(NOW_S - ago_s, kind, "vllm:8000", "text", level=level)
 
 
 def test_the_lane_has_a_glyph_in_the_column_of_its_time_and_the_most_urgent_of_several() -> None:
@@ -494,8 +502,8 @@ def test_events_are_listed_the_newest_first_with_their_time() -> None:
 
 
 def test_every_limit_and_event_has_its_words() -> None:
-    assert set(LIMITS) == set(BRIEF) == set(Limit)
-    assert all(cells(word) <= 13 for word in LIMITS.values())
+    assert set(NARROW) == set(BRIEF) == set(Limit)
+    assert all(cells(word) <= 13 for word in NARROW.values())
     assert all(cells(word) <= 9 for word in BRIEF.values())
     assert set(EVENTS) == set(EventKind)
     assert len({glyph for glyph, _, _ in EVENTS.values()}) == len({plain for _, plain, _ in EVENTS.values()}) == 8
@@ -530,9 +538,9 @@ def test_a_key_that_means_nothing_has_no_chart(key: str) -> None:
 
 def test_a_verdict_without_figures_and_hostile_texts_are_painted() -> None:
     of = scenes.snapshot()
-    bare = Verdict("host", Limit.INPUT_STARVED, (), "", Confidence.LOW, "")
+    bare = Verdict("host", Limit.HOST_CPU, "", "", confidence=Confidence.LOW)
     long = replace(bare, scope="x" * 300, text="y" * 3000, key="other", kind=Kind.HOST)
     for width in (60, 80, 120):
         lines = body(replace(of, verdicts=(bare, long)), width, 20)
         assert all(cells(line) <= width for line in lines)
-        assert lines[0].startswith(" ! input starved")
+        assert lines[0].startswith(" ! host CPU")

@@ -7,13 +7,14 @@ from typing import ClassVar
 
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.snapshot import Engine, Kind, Snapshot, Verdict
+from gpumon.triage.render import LIMITS
 from gpumon.tui import engine_table
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.replica_rows import SUMS, grouped, is_sums
 from gpumon.tui.rows import Order
 from gpumon.tui.table import spans
-from gpumon.tui.triage_words import LIMITS, urgent_by_key
+from gpumon.tui.triage_words import urgent_by_key
 from gpumon.tui.view import View
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import wrapped
