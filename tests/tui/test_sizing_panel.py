@@ -158,12 +158,6 @@ async def test_up_and_down_take_what_is_typed_and_go_on() -> None:
         assert (scenario.ttft_p95_ms, scenario.e2e_p95_ms) == (900.0, 20_000.0)
 
 
-async def test_a_goal_below_the_first_token_says_so() -> None:
-    async with running(watched(), 140, 40) as (app, pilot):
-        await type_keys(app, pilot, "s", "up", "up", *"2", "enter")
-        assert "not even one request at a time" in said(app)
-
-
 async def test_plus_and_minus_step_the_value_and_not_the_interval() -> None:
     feed = watched()
     async with running(feed, 140, 40) as (app, pilot):
@@ -226,16 +220,6 @@ async def test_a_model_without_an_answer_hides_nothing_of_the_others() -> None:
         assert all(int(figure.strip("*")) > 0 for figure in row[:2])
 
 
-async def test_each_model_has_its_gpus_and_servers() -> None:
-    async with running(watched(), 80, 24) as (app, pilot):
-        await type_keys(app, pilot, "s")
-        assert "takes 4 GPUs in 1 server, shared with other models*" in said(app)
-        [row] = [line for line in text_of(app) if line.startswith("▸Llama")]
-        assert row.split()[-5:] == ["1", "4", "4", "bf16", "1*"]
-        await type_keys(app, pilot, *"1000", "enter")
-        assert "takes 32 GPUs in 4 servers, of its own" in said(app)
-
-
 async def test_a_full_kv_cache_is_no_room_for_more() -> None:
     feed = watched()
     async with running(feed, 140, 40) as (app, pilot):
@@ -249,22 +233,6 @@ async def test_a_full_kv_cache_is_no_room_for_more() -> None:
         await type_keys(app, pilot, *"100", "enter")
         await until(lambda: "28 above the target, but KV here is 99 % full now" in said(app), pilot)
         assert "room for" not in said(app)
-
-
-async def test_a_capacity_that_was_typed_is_no_share_of_a_limit() -> None:
-    async with running(watched(), 140, 60) as (app, pilot):
-        await type_keys(app, pilot, "s", "enter", "down", "down", "down", *"4", "enter", "escape")
-        assert "(as typed)" in said(app)
-        assert "% of" not in said(app)
-        await type_keys(app, pilot, "enter", "down", "right", "escape")
-        assert desk_of(app).scenario.workload[0].target_kind == "users"
-        assert "carries 4 in flight (as typed)" in said(app)
-
-
-async def test_a_key_that_has_nothing_to_remove_says_so() -> None:
-    async with running(watched(), 140, 40) as (app, pilot):
-        await type_keys(app, pilot, "s", "up", "up", "x")
-        assert "ITL p95: nothing was typed here" in text_of(app)[-1]
 
 
 async def test_the_fields_of_a_workload_say_where_their_values_come_from() -> None:
@@ -416,27 +384,6 @@ async def test_missing_figures_freeze_the_rows_and_never_need_nothing() -> None:
         assert [target(app, at) for at in range(3)] == [24.0, 27.0, 30.0]
 
 
-async def test_what_engines_show_since_is_taken_over_every_two_seconds_without_a_step() -> None:
-    feed = watched()
-    async with running(feed, 140, 40) as (app, pilot):
-        await type_keys(app, pilot, "s", *"512", "enter")
-        seen = desk_of(app).scenario.workload[0].seen
-        assert seen is not None
-        for tick in (1, 2, 12, 24):
-            now = snapshot(float(tick), 60.0)
-            feed.calibration.take(now)
-            feed.give(now)
-            await until(lambda now=now: app.monitor.shown is now, pilot)  # type: ignore[misc]
-        newer = desk_of(app).scenario.workload[0].seen
-        assert newer is not None
-        assert len(newer.points) > len(seen.points) or newer.time > seen.time
-        assert [target(app, at) for at in range(3)] == [512.0, 63.0, 66.0]
-        await type_keys(app, pilot, "u")
-        assert target(app) == 60.0
-        await type_keys(app, pilot, "U")
-        assert target(app) == 512.0
-
-
 async def test_a_target_that_nobody_typed_follows_what_runs() -> None:
     feed = watched()
     async with running(feed, 140, 40) as (app, pilot):
@@ -452,26 +399,6 @@ async def test_a_target_that_nobody_typed_follows_what_runs() -> None:
         assert "target [40] as it runs" in said(app)
         await type_keys(app, pilot, "escape", "R")
         assert [target(app, at) for at in range(3)] == [40.0, 43.0, 46.0]
-
-
-async def test_a_typed_target_stays_when_as_much_runs() -> None:
-    feed = watched()
-    async with running(feed, 140, 40) as (app, pilot):
-        await type_keys(app, pilot, "s", *"24", "enter")
-        assert "1 changed" in shown(app)
-        await type_keys(app, pilot, "enter")
-        assert "target [24] typed" in said(app)
-        feed.give(snapshot(3.0, 40.0))
-        await until(lambda: target(app, 1) == 43.0, pilot)
-        assert target(app) == 24.0
-        await type_keys(app, pilot, "escape", "down", "x", "up", "u", "u")
-        assert [target(app, at) for at in range(3)] == [40.0, 43.0, 46.0]
-        await type_keys(app, pilot, "U", "U")
-        feed.give(snapshot(6.0, 50.0))
-        await until(lambda: target(app, 1) == 56.0, pilot)
-        assert target(app) == 24.0
-        await type_keys(app, pilot, "R")
-        assert target(app) == 50.0
 
 
 async def test_a_loaded_file_never_follows_and_undo_brings_back_what_does(tmp_path: Path) -> None:
@@ -604,22 +531,6 @@ async def test_tab_leaves_it_and_s_comes_back() -> None:
         assert app.monitor.focused is panel_of(app)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (100, 30)])
-async def test_over_the_panes_its_key_and_pages_lead_out_and_back(size: tuple[int, int]) -> None:
-    async with running(watched(), *size) as (app, pilot):
-        before = text_of(app)
-        await type_keys(app, pilot, "s", "?")
-        assert "help" in text_of(app)[1]
-        await type_keys(app, pilot, "escape")
-        assert "sizing" in text_of(app)[1]
-        await type_keys(app, pilot, "s")
-        assert not app.monitor.panel_open
-        await type_keys(app, pilot, "1")
-        await until(lambda: text_of(app) == before, pilot)
-        await type_keys(app, pilot, "s", *"99", "escape", "escape")
-        await until(lambda: text_of(app) == before, pilot)
-
-
 async def test_a_click_puts_the_cursor_on_a_row() -> None:
     async with running(watched(), 140, 40) as (app, pilot):
         await type_keys(app, pilot, "s", "tab")
@@ -629,13 +540,6 @@ async def test_a_click_puts_the_cursor_on_a_row() -> None:
         assert app.monitor.focused is panel_of(app)
         await type_keys(app, pilot, *"64", "enter")
         assert target(app, 1) == 64.0
-
-
-async def test_a_pasted_number_is_typed() -> None:
-    async with running(watched(), 140, 40) as (app, pilot):
-        await type_keys(app, pilot, "s")
-        panel_of(app).post_message(events.Paste("640\nrm -rf"))
-        await until(lambda: target(app) == 640.0, pilot)
 
 
 async def test_without_an_engine_it_says_how_to_begin() -> None:
@@ -664,18 +568,6 @@ async def test_the_settings_are_where_it_begins() -> None:
         scenario = desk_of(app).present
         assert scenario.server == (Server("H200 SXM 141GB", 4),)
         assert (scenario.packing, scenario.planning_factor, scenario.itl_p95_ms) == ("memory", 0.7, 45.0)
-
-
-async def test_own_keys_take_the_place_of_the_panels() -> None:
-    config = Config(keys={"sizing.double": "o", "sizing": "f9", "sizing.add": "d"})
-    async with running(watched(), 140, 40, config=config) as (app, pilot):
-        await type_keys(app, pilot, "s")
-        assert app.monitor.panel is None
-        await type_keys(app, pilot, "f9", "o")
-        assert target(app) == 48.0
-        assert "o double" in text_of(app)[-1]
-        await type_keys(app, pilot, "d")
-        assert app.monitor.drawer.open
 
 
 async def test_the_palette_has_its_commands_while_it_is_open() -> None:
@@ -842,22 +734,6 @@ async def test_notes_that_have_no_room_are_counted_and_can_be_scrolled() -> None
         assert "with   TP 2" in shown(app)
 
 
-async def test_a_key_goes_through_every_tp_that_holds_the_model() -> None:
-    async with running(watched(), 120, 40) as (app, pilot):
-        await type_keys(app, pilot, "s", "down")
-        instance = desk_of(app).calculation.instance(1)
-        assert instance is not None
-        assert len(instance.tps) > 2
-        seen = []
-        for _ in instance.tps:
-            await type_keys(app, pilot, "t")
-            seen.append(desk_of(app).scenario.workload[1].tp)
-            assert f"with TP {seen[-1]} typed" in said(app)
-        assert sorted(seen) == list(instance.tps)
-        await type_keys(app, pilot, "t")
-        assert desk_of(app).scenario.workload[1].tp == seen[0]
-
-
 async def test_the_row_under_the_cursor_says_what_it_is_planned_with() -> None:
     async with running(watched(), 80, 24) as (app, pilot):
         await type_keys(app, pilot, "s")
@@ -902,13 +778,6 @@ async def test_the_peak_of_the_past_gives_targets_that_stay() -> None:
         await until(lambda: target(app) == 40.0, pilot)
         await type_keys(app, pilot, "u")
         assert target(app) == 100.0
-
-
-async def test_without_a_past_only_what_runs_can_be_planned_for() -> None:
-    async with running(watched(), 140, 40) as (app, pilot):
-        await type_keys(app, pilot, "s", "P")
-        assert names_of(app) == ["what runs now"]
-        assert "nothing of the past is kept" in drawer_of(app)[0]
 
 
 async def test_one_key_tries_another_tp_other_weights_and_another_goal() -> None:

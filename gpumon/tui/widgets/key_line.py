@@ -27,11 +27,11 @@ _OWN: Final[dict[str, _Own]] = {
     "number": ((("open",), "type"), (("back",), "to the rows"), (("up", "down"), "on")),
     "sizing": (
         (("open",), "fields"),
-        (("sizing.add",), "add"),
-        (("sizing.remove",), "remove"),
         (("sizing.double",), "double"),
         (("sizing.gpu",), "GPU"),
         (("sizing.view",), "view"),
+        (("sizing.add",), "add"),
+        (("sizing.remove",), "remove"),
         (("sizing.undo", "sizing.redo"), "undo, redo"),
         (("sizing.reset",), "as it runs"),
         (("sizing.save", "sizing.load"), "save, load"),
