@@ -121,7 +121,7 @@ def _without(parts: Sequence[Part], what: str, lost: Sequence[int]) -> Degraded:
     running = min(load, fit)
     ttft_s = _waiting_s(demand, load, running) if queue else _ttft_s(demand, running)
     missed = [f"the {kind.value} goal" for kind in _missed(demand, load, running, ttft_s)]
-    text = f"{load:,.1f} each" + (f", {fit:,.0f} fit" if queue else "")
+    text = f"{load:,.1f} per instance" + (f", {fit:,.0f} fit" if queue else "")
     if missed:
         text = f"{' and '.join(missed)} would be missed: {text}"
     elif queue:

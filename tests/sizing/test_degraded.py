@@ -30,26 +30,26 @@ def test_past_the_kv_limit_requests_wait_and_those_that_run_are_no_slower(offere
     lost = alone(target=offered)
     assert (lost.running, lost.itl_s) == (offered, pytest.approx(0.093, rel=0.05))
     assert lost.ttft_s == pytest.approx(ttft_s, rel=0.1)
-    assert lost.text == f"requests queue: {offered:.1f} each, 86 fit"
+    assert lost.text == f"requests queue: {offered:.1f} per instance, 86 fit"
 
 
 def test_who_waits_misses_the_goal_of_the_first_token() -> None:
-    assert alone(target=128.0, ttft_p95_ms=2000.0).text == "the TTFT goal would be missed: 128.0 each, 86 fit"
-    assert alone(target=128.0, e2e_p95_ms=60_000.0).text == "the E2E goal would be missed: 128.0 each, 86 fit"
-    assert alone(target=80.0, ttft_p95_ms=2000.0).text == "within all limits: 80.0 each"
+    assert alone(target=128.0, ttft_p95_ms=2000.0).text == "the TTFT goal would be missed: 128.0 per instance, 86 fit"
+    assert alone(target=128.0, e2e_p95_ms=60_000.0).text == "the E2E goal would be missed: 128.0 per instance, 86 fit"
+    assert alone(target=80.0, ttft_p95_ms=2000.0).text == "within all limits: 80.0 per instance"
 
 
 def test_a_rate_above_what_fits_is_never_worked_off() -> None:
     """85.5 at a time come to 1.8 requests a second."""
-    assert "each" in alone(target=1.7, target_kind="requests_per_s").text
+    assert "per instance" in alone(target=1.7, target_kind="requests_per_s").text
     lost = alone(target=2.0, target_kind="requests_per_s")
     assert lost.text == "the rest can not serve this rate: the queue grows without end"
     assert isinstance(lost.running, Missing)
 
 
 def test_a_typed_capacity_is_what_fits_whatever_a_formula_says() -> None:
-    assert alone(target=90.0, capacity_per_instance=95.0).text == "within all limits: 90.0 each"
-    assert alone(target=120.0, capacity_per_instance=95.0).text == "requests queue: 120.0 each, 95 fit"
+    assert alone(target=90.0, capacity_per_instance=95.0).text == "within all limits: 90.0 per instance"
+    assert alone(target=120.0, capacity_per_instance=95.0).text == "requests queue: 120.0 per instance, 95 fit"
 
 
 def test_beyond_the_end_of_a_sweep_nothing_is_promised() -> None:
@@ -57,12 +57,12 @@ def test_beyond_the_end_of_a_sweep_nothing_is_promised() -> None:
     sweep = replace(NIM_70B, origin=Origin.SWEEP, points=points, kv_pool_tokens=1e6)
     without_goal = replace(SEVENTY, itl_p95_ms=None)
     [row] = plan(changed(without_goal, target=80.0, seen=sweep), KNOWN).workloads
-    assert row.degraded[0].text == "more than was measured: 26.7 each"
+    assert row.degraded[0].text == "more than was measured: 26.7 per instance"
 
 
 def test_the_p95_that_misses_a_goal_stands_beside_the_mean_that_does_not() -> None:
     lost = alone(target=80.0, itl_p95_ms=100.0, itl_tail_ratio=1.2)
-    assert lost.text == "the ITL goal would be missed: 80.0 each"
+    assert lost.text == "the ITL goal would be missed: 80.0 per instance"
     assert not isinstance(lost.itl_s, Missing)
     assert not isinstance(lost.itl_p95_s, Missing)
     assert lost.itl_s < 0.1 < lost.itl_p95_s
