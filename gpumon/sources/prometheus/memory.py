@@ -1,22 +1,130 @@
-"""What a frame is made of, and what stays from one moment of a fleet to the next."""
+"""What a frame is made of, and what stays from one moment of a fleet to the next: how often each job is scraped, and
+which names are of one machine."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
+from statistics import median
+from typing import Final, NamedTuple
 
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sources.engines.registry import Row
 from gpumon.sources.exposition import Series
-from gpumon.sources.prometheus.answers import Vector
+from gpumon.sources.prometheus.answers import Matrix, Vector
 from gpumon.sources.prometheus.engine import Engine
 from gpumon.sources.prometheus.exporters import Exporter
-from gpumon.sources.prometheus.intervals import Intervals
-from gpumon.sources.prometheus.machines import Machines
 from gpumon.sources.prometheus.targets import Choice, Placer, Target
 
+USUAL_S: Final = (1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
+NEAR: Final = 0.08
+"""Scrapes come a little early or late: what is so near to a usual interval is that one."""
+LEAST_S: Final = 0.1
+NEWEST: Final = 5
+"""So many of the newest times between two scrapes are looked at: a scrape may be left out, an interval may change."""
+MOST: Final = 20_000
+"""Names that are remembered."""
 Key = tuple[tuple[str, str], ...]
 Pages = dict[Target, dict[Series, float]]
+
+
+class Intervals:
+    """Seconds between two scrapes, by job: all targets of a job have one."""
+
+    def __init__(self, default_s: float) -> None:
+        self._default_s = default_s
+        self._learned: dict[str, float] = {}
+
+    def copy(self) -> Intervals:
+        """What is known now."""
+        other = Intervals(self._default_s)
+        other._learned = dict(self._learned)
+        return other
+
+    def learn(self, found: Iterable[Matrix]) -> None:
+        """The scrapes of a target or two of each job: the median of the newest times between."""
+        for one in found:
+            times = [at_s for at_s, _ in one.points]
+            gaps = [after - before for before, after in pairwise(times) if after - before > LEAST_S]
+            if gaps:
+                self._learned[one.series.labels.get("job", "")] = _usual(median(gaps[-NEWEST:]))
+
+    def of(self, target: Target) -> float:
+        """Seconds between two scrapes of a target."""
+        return self._learned.get(target.labels.get("job", ""), self._default_s)
+
+    def lacks(self, jobs: Iterable[str]) -> bool:
+        """Whether nothing was learned of one of these jobs."""
+        return any(job not in self._learned for job in jobs)
+
+    def most(self, targets: Iterable[Target]) -> float:
+        """The interval that most of these have."""
+        found = Counter(self.of(target) for target in targets)
+        return found.most_common(1)[0][0] if found else self._default_s
+
+
+def _usual(seconds: float) -> float:
+    nearest = min(USUAL_S, key=lambda each: abs(each - seconds) / each)
+    return nearest if abs(nearest - seconds) <= NEAR * nearest else max(LEAST_S, seconds)
+
+
+class Place(NamedTuple):
+    """A machine by its labels. Texts are from outside."""
+
+    cluster: str
+    """Empty where there is one cluster, or where no label tells it."""
+    name: str
+
+
+class Machines:
+    """Which names are of one machine. What was found stays, so that a host is not renamed when an exporter pauses."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Place, Place] = {}
+
+    def copy(self) -> Machines:
+        """What is known."""
+        other = Machines()
+        other._kept = dict(self._kept)
+        return other
+
+    def of(self, place: Place) -> Place:
+        """The name under which this machine is shown."""
+        return self._kept.get(place, place)
+
+    def pairs(self) -> tuple[tuple[Place, Place], ...]:
+        """Each name that is another's, and that one."""
+        return tuple(self._kept.items())
+
+    def see(self, gpus: Mapping[Place, Collection[str]], best: Collection[Place]) -> list[tuple[Place, Place]]:
+        """Take in the UUIDs that each name's exporters tell of now; which names are another's now, and whose.
+
+        Two names whose GPUs were found to differ since are two machines again. The name that is kept is one of `best`,
+        else one with a cluster, else the first. Two of `best` (where a gpumon runs, which knows its machine) are two.
+        """
+        for alias, kept in [*self._kept.items()]:
+            if alias in gpus and kept in gpus and not set(gpus[alias]) & set(gpus[kept]):
+                del self._kept[alias]
+        by_uuid: dict[str, list[Place]] = {}
+        for place, uuids in gpus.items():
+            for uuid in uuids:
+                by_uuid.setdefault(uuid, []).append(place)
+        for several in by_uuid.values():
+            if len(several) > 1 and sum(place in best for place in several) < 2:
+                self._join(several, best)
+        return [(alias, kept) for alias, kept in self._kept.items() if alias in gpus and alias.name != kept.name]
+
+    def lend(self, alias: Place, kept: Place) -> None:
+        """These two are one machine, shown under the second name."""
+        if alias != kept and len(self._kept) < MOST:
+            self._kept = {one: kept if of == alias else of for one, of in self._kept.items()} | {alias: kept}
+
+    def _join(self, several: Collection[Place], best: Collection[Place]) -> None:
+        known = [place for place in (self.of(each) for each in several) if place in self._kept.values()]
+        kept = known[0] if known else min(several, key=lambda one: (one not in best, not one.cluster, one))
+        for place in {*several, *map(self.of, several)}:
+            self.lend(place, kept)
 
 
 class Answers(NamedTuple):

@@ -17,20 +17,24 @@ from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.frame import Fault
 from gpumon.sources.prometheus.answers import Vector
 from gpumon.sources.prometheus.api import ApiFault, PrometheusApi
-from gpumon.sources.prometheus.lookups import CLOCK, addresses, dated, exporters_of_range, targets_of_range
 from gpumon.sources.prometheus.memory import Answers, Memory
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.moment import SOURCE, Moment
 from gpumon.sources.prometheus.past import Past, instances_of, together
 from gpumon.sources.prometheus.queries import (
+    CLOCK,
     FLEET_BUCKETS,
     Queries,
+    addresses,
+    dated,
+    exporters_of_range,
     left_out,
     matchers,
     own_names,
     queries,
     scrapes,
     selector,
+    targets_of_range,
 )
 
 LAG_S: Final = 2.0

@@ -14,9 +14,8 @@ from gpumon.readings.fleet import FleetFrame
 from gpumon.sources.exposition import Series
 from gpumon.sources.prometheus.answers import Matrix
 from gpumon.sources.prometheus.api import PrometheusApi
-from gpumon.sources.prometheus.lookups import dated, exporters_of_range, targets_of_range
 from gpumon.sources.prometheus.past import FEWEST_STEPS, MOST_POINTS, Past
-from gpumon.sources.prometheus.queries import queries
+from gpumon.sources.prometheus.queries import dated, exporters_of_range, queries, targets_of_range
 from gpumon.sources.prometheus.source import FleetSource
 from tests.fakes.http_server import LoopbackServer, Reply, Request
 from tests.fakes.prometheus import Prometheus

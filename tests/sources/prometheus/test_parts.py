@@ -16,8 +16,7 @@ from gpumon.sources.exposition import MOST_SAMPLES, Series
 from gpumon.sources.prometheus import answers as answers_file
 from gpumon.sources.prometheus.answers import Matrix, Vector
 from gpumon.sources.prometheus.api import PrometheusApi
-from gpumon.sources.prometheus.intervals import Intervals
-from gpumon.sources.prometheus.memory import Answers, Memory
+from gpumon.sources.prometheus.memory import Answers, Intervals, Memory
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.moment import Moment
 from gpumon.sources.prometheus.queries import ENGINE_NAMES, GPU_NAMES, joined, matchers, pattern, queries, scrapes
