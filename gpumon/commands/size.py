@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import sys
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gpumon.commands.options import Usage, add_config, add_forms, add_span, settings
 from gpumon.commands.streams import INFEASIBLE, OK, complain, width, write
@@ -17,6 +19,12 @@ if TYPE_CHECKING:
     from gpumon.config.schema import Config
     from gpumon.sizing.scenario import Known, Scenario
     from gpumon.specs.llm import LlmSpec
+
+
+_PAST_S: Final = 7 * 86400.0
+_LONGEST_S: Final = 366 * 86400.0
+_MOMENTS: Final = 20
+"""Scrapes before now that tell how fast the engines are, and of what lengths."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +39,13 @@ def options(parser: argparse.ArgumentParser) -> None:
         dest="recording",
         help="the p95 of what a recording saw, and how fast it was served",
     )
+    parser.add_argument(
+        "--from-prometheus",
+        action="store_true",
+        dest="scraped",
+        help="the p95 of all engines that the Prometheus of the settings scrapes, of 7 days or from --from",
+    )
+    parser.add_argument("--prometheus", metavar="URL", help="that Prometheus, in place of [prometheus].url")
     add_span(parser)
     add_forms(
         parser,
@@ -43,8 +58,12 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(chosen: argparse.Namespace) -> int:
     """Size, and print; the exit code is 4 where no plan meets what was asked."""
     config, file = settings(chosen).loaded.config, chosen.file or ""
-    if not file and not chosen.recording:
-        raise Usage("size needs a scenario file, or --from-recording FILE")
+    if not file and not chosen.recording and not chosen.scraped:
+        raise Usage("size needs a scenario file, --from-recording FILE or --from-prometheus")
+    if chosen.recording and chosen.scraped:
+        raise Usage("--from-recording and --from-prometheus: one of them at a time")
+    if chosen.scraped and not config.prometheus.url:
+        raise Usage("which Prometheus? Give --prometheus URL, or set [prometheus].url")
     from gpumon.config.errors import ConfigError
     from gpumon.config.lines import line_of
     from gpumon.config.load import named
@@ -62,6 +81,8 @@ def run(chosen: argparse.Namespace) -> int:
     own: Mapping[str, LlmSpec] = {}
     if chosen.recording:
         scenario, own = _recorded(chosen, config, scenario)
+    elif chosen.scraped:
+        scenario, own = asyncio.run(_scraped(chosen, config, scenario))
     from msgspec.structs import replace
 
     if not scenario.server and config.sizing.gpu:
@@ -104,19 +125,71 @@ def _recorded(chosen: argparse.Namespace, config: Config, base: Scenario) -> tup
     from gpumon.session import maker
     from gpumon.sizing.calibration import Calibration
     from gpumon.sizing.live import from_live, own_models
-    from gpumon.sizing.peaks import Stretch, in_flight, request_rates
+    from gpumon.sizing.peaks import PastLoads, in_flight, request_rates
 
     recording, (from_s, to_s) = opened(chosen.recording, chosen.since, chosen.until)
-    calibration, stretch = Calibration(), Stretch()
+    calibration, loads = Calibration(), PastLoads()
     last = None
     for snapshot in moments(recording, Derivation(recording, maker(config)), from_s, to_s, 0.0):
         calibration.take(snapshot)
-        stretch.take(snapshot.wall_s, in_flight(snapshot), request_rates(snapshot))
+        loads.take(snapshot.wall_s, in_flight(snapshot), request_rates(snapshot))
         last = snapshot if snapshot.engines or last is None else last
     tell_damage(recording)
-    if last is None or not stretch.found():
+    if last is None or not loads.found():
         raise ConfigError(f"{named(chosen.recording)}: no engine was seen in it")
-    return from_live(last, calibration.observed(), base, stretch.found()), own_models(last)
+    return from_live(last, calibration.observed(), base, loads.found()), own_models(last)
+
+
+async def _scraped(
+    chosen: argparse.Namespace, config: Config, base: Scenario
+) -> tuple[Scenario, Mapping[str, LlmSpec]]:
+    """The p95 of what all engines of a Prometheus carried, of 7 days unless asked otherwise, in the scenario `base`, as
+    those that run now serve it, and their models. Raises ConfigError where it does not answer, or knows of none."""
+    from gpumon.commands.report import moment
+    from gpumon.config.errors import ConfigError
+    from gpumon.fleet.course import HostCourse
+    from gpumon.fleet.fleet import Fleet
+    from gpumon.fleet.whole import whole
+    from gpumon.session import maker
+    from gpumon.sizing.calibration import Calibration
+    from gpumon.sizing.live import from_live, own_models
+    from gpumon.sizing.peaks import PastLoads, in_flight, request_rates
+    from gpumon.sources.prometheus.api import ApiFault
+    from gpumon.sources.prometheus.source import FleetSource
+
+    source = FleetSource(config.prometheus, config.model, config.endpoint)
+    try:
+        newest = await source.frame()
+        if not newest.answered:
+            raise ConfigError(f"prometheus: {newest.faults[0].text if newest.faults else 'no answer'}")
+        make, step_s = maker(config), max(newest.interval_s, config.prometheus.interval_s)
+        fleet, calibration = Fleet(make, step_s), Calibration()
+        for back in range(_MOMENTS, -1, -1):
+            for _ in fleet.steps(await source.frame(newest.wall_s - back * step_s)):
+                pass
+            calibration.take(whole(fleet.snapshot))
+        span = newest.wall_s - _LONGEST_S, newest.wall_s
+        end_s = moment("--to", chosen.until, span) if chosen.until else newest.wall_s
+        start_s = moment("--from", chosen.since, span) if chosen.since else end_s - _PAST_S
+        pasts = [await source.past(host.name, start_s, end_s, step_s) for host in newest.hosts]
+        # Moments are further apart where a host has many series: its answers are bounded.
+        apart = [min((b[0] - a[0] for a, b in pairwise(frames)), default=step_s) for frames in pasts]
+        machines = []
+        for frames, apart_s in zip(pasts, apart, strict=True):
+            course, loads = HostCourse(make), PastLoads(max(apart))
+            for at_s, frame in frames:
+                snapshot = course.take(frame, at_s, max(frame.interval_s, apart_s)).snapshot
+                loads.take(at_s, in_flight(snapshot), request_rates(snapshot))
+            machines.append(loads)
+    except ApiFault as fault:
+        raise ConfigError(f"prometheus: {fault.text}") from None
+    finally:
+        await source.close()
+    found = machines[0].found(*machines[1:]) if machines else {}
+    if not found:
+        raise ConfigError("prometheus: it scraped no engine in that time")
+    last = whole(fleet.snapshot)
+    return from_live(last, calibration.observed(), base, found), own_models(last)
 
 
 def _known(

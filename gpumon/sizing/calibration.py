@@ -14,7 +14,7 @@ from gpumon.efficiency.service import FRONTENDS
 from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.missing import Missing, Reading, number
 from gpumon.readings.snapshot import Engine, Gpu, Quantiles, Snapshot, Window
-from gpumon.sizing.peaks import InFlight, Peaks, credible, in_flight
+from gpumon.sizing.peaks import PeakLoad, RecentLoads, credible, in_flight
 from gpumon.sizing.profile import MOST_POINTS, Observed, Origin, Point, level, merged
 
 MOST_WINDOWS: Final = 8
@@ -348,7 +348,7 @@ class Calibration:
     def __init__(self) -> None:
         self._looks: dict[str, _Look] = {}
         self._all: list[Replicas] = []
-        self._peaks = Peaks()
+        self._peaks = RecentLoads()
 
     def take(self, snapshot: Snapshot) -> None:
         """Take one tick in; ticks come in order. Costs some microseconds per engine, more once in a window."""
@@ -384,7 +384,7 @@ class Calibration:
 
         return tuple(each.observed() for each in sorted(self._all, key=place))
 
-    def in_flight(self) -> dict[str, InFlight]:
+    def in_flight(self) -> dict[str, PeakLoad]:
         """Served model name -> requests in flight over the last minutes, running and waiting, all its engines."""
         return self._peaks.found()
 

@@ -14,7 +14,7 @@ from gpumon.readings.frame import EndpointState, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
 from gpumon.readings.text import clean
-from gpumon.sizing.peaks import InFlight, credible
+from gpumon.sizing.peaks import PeakLoad, credible
 from gpumon.sizing.profile import Observed, seen_of
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.specs.llm import LlmSpec
@@ -42,7 +42,7 @@ def from_live(
     snapshot: Snapshot,
     observed: Sequence[Observed],
     base: Scenario | None = None,
-    in_flight: Mapping[str, InFlight] | None = None,
+    in_flight: Mapping[str, PeakLoad] | None = None,
 ) -> Scenario:
     """One workload per model that is served now, its target the requests in flight; the server is the one seen.
 
@@ -67,7 +67,7 @@ def from_live(
     )
 
 
-def targets(snapshot: Snapshot, in_flight: Mapping[str, InFlight]) -> dict[str, float]:
+def targets(snapshot: Snapshot, in_flight: Mapping[str, PeakLoad]) -> dict[str, float]:
     """Served model name -> the target that `from_live` has for it now; none for a model whose engines do not tell."""
     told = {model: engines for model, engines in _models(snapshot)[0].items() if _answering(engines)}
     return {model: max(1.0, _in_flight(engines, in_flight.get(model)) or 0.0) for model, engines in told.items()}
@@ -155,7 +155,7 @@ def _answering(engines: Sequence[Engine]) -> list[Engine]:
     return [engine for engine in engines if credible(engine.load.running) is not None]
 
 
-def _in_flight(engines: Sequence[Engine], peak: InFlight | None) -> float | None:
+def _in_flight(engines: Sequence[Engine], peak: PeakLoad | None) -> float | None:
     """Requests in flight to plan for: the peak, else those of this instant; None where nobody told either."""
     if peak is not None:
         return float(round(peak.peak))
@@ -171,7 +171,7 @@ def _generates(engine: Engine) -> bool:
 
 
 def _workload(
-    model: str, engines: Sequence[Engine], observed: Sequence[Observed], peak: InFlight | None, notes: list[str]
+    model: str, engines: Sequence[Engine], observed: Sequence[Observed], peak: PeakLoad | None, notes: list[str]
 ) -> Workload:
     seen = seen_of(model, observed)
     target = told = _in_flight(engines, peak)
@@ -188,7 +188,7 @@ def _workload(
     return Workload(model=model, target=max(1.0, target), seen=seen)
 
 
-def _peaks_note(peaks: Mapping[str, InFlight]) -> list[str]:
+def _peaks_note(peaks: Mapping[str, PeakLoad]) -> list[str]:
     """Where targets come from: `targets: the peak of the last 5 min, 64 in flight (mean 41)`."""
     if not peaks:
         return []

@@ -1,10 +1,10 @@
-"""Requests in flight of each model over the last minutes: mean and peak, which a plan is for."""
+"""Requests in flight of each model: the peak of the last minutes, the p95 of a longer past; what a plan is for."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import adding_up
@@ -51,7 +51,7 @@ def credible(reading: Reading) -> float | None:
     return value if value is not None and 0.0 <= value <= _MOST else None
 
 
-class InFlight(NamedTuple):
+class PeakLoad(NamedTuple):
     """Requests in flight of one model, all its engines."""
 
     peak: float
@@ -77,7 +77,7 @@ class _Step:
         return self.total / self.count
 
 
-class Peaks:
+class RecentLoads:
     """Steps of 10 s for each model, of the last 5 minutes, at most 64 models: 150 kB at the very most."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class Peaks:
             steps[-1].total += count
             steps[-1].count += 1
 
-    def found(self) -> dict[str, InFlight]:
+    def found(self) -> dict[str, PeakLoad]:
         """Of every model that was seen for one whole step at least; the step under way is not looked at.
 
         Where polls come so seldom that no step has two of them, as from a Prometheus, several steps are one.
@@ -119,7 +119,7 @@ class Peaks:
                 # A step that was hardly looked at is an instant again.
                 ticks = max(step.count for step in means)
                 most = max(step.mean for step in means if 2 * step.count >= ticks)
-                found[model] = InFlight(most, total / count, STEP_S * width * len(means))
+                found[model] = PeakLoad(most, total / count, STEP_S * width * len(means))
         return found
 
     def _whole(self, steps: Iterable[_Step], width: int) -> tuple[int, list[_Step]] | None:
@@ -140,37 +140,48 @@ class Peaks:
                 del self._steps[model]
 
 
-class Stretch:
-    """Requests in flight and per second of each model by the minute, of a whole recording: their p95."""
+class PastLoads:
+    """Requests in flight and per second of each model, in steps of a longer past: of one machine, or of all."""
 
-    def __init__(self) -> None:
+    def __init__(self, step_s: float = MINUTE_S) -> None:
+        """`step_s`: at least as long as its moments are apart."""
+        self._step_s = step_s
         self._running: dict[str, dict[int, _Step]] = {}
         self._rates: dict[str, dict[int, _Step]] = {}
 
     def take(self, time_s: float, running: Mapping[str, float], rates: Mapping[str, float]) -> None:
         """Take one moment in: served model name -> requests in flight, and requests per second."""
-        at = int(time_s // MINUTE_S)
+        at = int(time_s // self._step_s)
         for steps, values in ((self._running, running), (self._rates, rates)):
             for model, value in values.items():
                 step = steps.setdefault(model, {}).setdefault(at, _Step(at))
                 step.total += value
                 step.count += 1
 
-    def found(self) -> dict[str, InFlight]:
-        """Of every model that was seen."""
+    def found(self, *machines: PastLoads) -> dict[str, PeakLoad]:
+        """Of every model that was seen: the p95 of the steps' means, the same step of other `machines` added to it."""
+        every = (self, *machines)
+        running, rates = _summed_means(each._running for each in every), _summed_means(each._rates for each in every)
         return {
-            model: InFlight(
-                _p95(steps),
-                sum(step.total for step in steps.values()) / sum(step.count for step in steps.values()),
-                MINUTE_S * len(steps),
-                "p95",
-                _p95(self._rates[model]) if model in self._rates else None,
+            model: PeakLoad(
+                _p95(means), sum(means) / len(means), self._step_s * len(means), "p95",
+                _p95(rates[model]) if model in rates else None,
             )
-            for model, steps in self._running.items()
-        }
+            for model, means in running.items()
+        }  # fmt: skip
 
 
-def _p95(steps: Mapping[int, _Step]) -> float:
-    """Of the steps' means: the smallest that 19 of 20 are no larger than."""
-    means = sorted(step.mean for step in steps.values())
-    return means[math.ceil(0.95 * len(means)) - 1]
+def _summed_means(machines: Iterable[Mapping[str, Mapping[int, _Step]]]) -> dict[str, list[float]]:
+    """Model -> means of its steps, each the sum over the machines that have it."""
+    sums: dict[str, dict[int, float]] = {}
+    for models in machines:
+        for model, steps in models.items():
+            own = sums.setdefault(model, {})
+            for at, step in steps.items():
+                own[at] = own.get(at, 0.0) + step.mean
+    return {model: list(own.values()) for model, own in sums.items()}
+
+
+def _p95(means: Sequence[float]) -> float:
+    """The smallest that 19 of 20 are no larger than."""
+    return sorted(means)[math.ceil(0.95 * len(means)) - 1]

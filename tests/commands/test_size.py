@@ -190,7 +190,7 @@ def test_absurd_targets_are_answered_or_refused_by_name(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "size needs a scenario file, or --from-recording FILE"),
+        ([], "size needs a scenario file, --from-recording FILE or --from-prometheus"),
         (["a", "b"], "unrecognized arguments: 'b' (see gpumon size --help)"),
         (["absent.toml"], "absent.toml: there is no such file"),
         (["docs"], "docs: cannot be read: Is a directory"),

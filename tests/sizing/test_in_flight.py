@@ -6,13 +6,13 @@ import pytest
 
 from gpumon.sizing.calibration import Calibration
 from gpumon.sizing.live import from_live, have, held, targets
-from gpumon.sizing.peaks import MOST_MODELS, Peaks, Stretch
+from gpumon.sizing.peaks import MOST_MODELS, PastLoads, RecentLoads
 from tests.records import replace
 from tests.sizing.live_scenes import H100, at, engine, gone, gpu
 
 
 def test_the_peak_is_the_highest_mean_of_ten_seconds() -> None:
-    peaks = Peaks()
+    peaks = RecentLoads()
     for second in range(61):
         # An instant of 90 within a step of 40.
         peaks.take(float(second), {"a": 90.0 if second == 25 else 40.0 if 20 <= second < 30 else 10.0})
@@ -22,7 +22,7 @@ def test_the_peak_is_the_highest_mean_of_ten_seconds() -> None:
 
 
 def test_five_minutes_are_kept_and_a_step_under_way_is_none() -> None:
-    peaks = Peaks()
+    peaks = RecentLoads()
     for second in range(700):
         peaks.take(float(second), {"a": 100.0 if second < 300 else 4.0, **({"b": 1.0} if second < 50 else {})})
     assert set(peaks.found()) == {"a"}
@@ -33,7 +33,7 @@ def test_five_minutes_are_kept_and_a_step_under_way_is_none() -> None:
 
 @pytest.mark.parametrize(("every_s", "seconds"), [(5, 290.0), (15, 270.0), (30, 240.0), (60, 150.0)])
 def test_polls_as_seldom_as_a_prometheus_scrapes_have_a_peak_too(every_s: int, seconds: float) -> None:
-    peaks = Peaks()
+    peaks = RecentLoads()
     for second in range(0, 600, every_s):
         peaks.take(float(second), {"a": 40.0 if second % (2 * every_s) else 60.0})
     found = peaks.found()["a"]
@@ -43,7 +43,7 @@ def test_polls_as_seldom_as_a_prometheus_scrapes_have_a_peak_too(every_s: int, s
 
 
 def test_models_are_bounded() -> None:
-    peaks = Peaks()
+    peaks = RecentLoads()
     for second in range(25):
         peaks.take(float(second), {str(model): 1.0 for model in range(200)})
     assert len(peaks.found()) == MOST_MODELS
@@ -119,15 +119,25 @@ def test_what_is_held_is_told_for_each_server_the_emptiest_first() -> None:
     )
 
 
-def test_the_p95_of_a_stretch_is_of_minutes() -> None:
+def test_the_p95_of_a_past_is_of_minutes() -> None:
     """One minute of twenty at 100, the others at 10; a rate that is told in some of them."""
-    stretch = Stretch()
+    past = PastLoads()
     for second in range(0, 1200, 10):
         minute = second // 60
-        stretch.take(float(second), {"a": 100.0 if minute == 7 else 10.0}, {"a": 2.0} if minute < 10 else {})
-    found = stretch.found()["a"]
+        past.take(float(second), {"a": 100.0 if minute == 7 else 10.0}, {"a": 2.0} if minute < 10 else {})
+    found = past.found()["a"]
     assert (found.peak, found.seconds, found.what, found.requests_per_s) == (10.0, 1200.0, "p95", 2.0)
     assert found.mean == pytest.approx(14.5)
-    stretch.take(1200.0, {"a": 100.0}, {})
-    stretch.take(1260.0, {"a": 100.0}, {})
-    assert stretch.found()["a"].peak == 100.0
+    past.take(1200.0, {"a": 100.0}, {})
+    past.take(1260.0, {"a": 100.0}, {})
+    assert past.found()["a"].peak == 100.0
+
+
+def test_machines_add_up_step_by_step() -> None:
+    """Two of them are never loaded together: the p95 of their sum is not the sum of theirs."""
+    machines = [PastLoads(600.0), PastLoads(600.0)]
+    for step in range(20):
+        for number, machine in enumerate(machines):
+            machine.take(600.0 * step + 7.0 * number, {"a": 40.0 if step % 2 == number else 10.0}, {"a": 1.0})
+    found = machines[0].found(machines[1])["a"]
+    assert (found.peak, found.mean, found.requests_per_s, found.seconds) == (50.0, 50.0, 2.0, 12000.0)

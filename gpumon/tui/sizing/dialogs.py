@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from gpumon.config.errors import ConfigError
 from gpumon.readings.format import cut
 from gpumon.readings.text import clean
-from gpumon.sizing.peaks import Stretch, in_flight, request_rates
+from gpumon.sizing.peaks import PastLoads, in_flight, request_rates
 from gpumon.sizing.plan import USUAL
 from gpumon.sizing.profile import Observed
 from gpumon.sizing.scenario import Known, Workload
@@ -146,7 +146,7 @@ class Dialogs:
 
     async def _plan_for_past(self, timeline: Timeline, span: tuple[float, float], source: str) -> None:
         """Look at moments of the whole span, a step apart, and begin anew with their p95 as targets."""
-        panel, stretch = self._panel, Stretch()
+        panel, stretch = self._panel, PastLoads()
         step_s = max(_LEAST_STEP_S, (span[1] - span[0]) / _MOMENTS)
         moments = int((span[1] - span[0]) / step_s) + 1
         for number in range(moments):

@@ -11,7 +11,7 @@ from textual import events
 from gpumon.config.scenario_file import base_of
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sizing.live import from_live, targets
-from gpumon.sizing.peaks import InFlight
+from gpumon.sizing.peaks import PeakLoad
 from gpumon.sizing.scenario import Scenario
 from gpumon.tui.control import Control, Files
 from gpumon.tui.keys import scoped
@@ -103,7 +103,7 @@ class SizingPanel(Pane):
             self._look()
         return self._state
 
-    def as_it_runs(self, loads: Mapping[str, InFlight] | None = None) -> Scenario:
+    def as_it_runs(self, loads: Mapping[str, PeakLoad] | None = None) -> Scenario:
         """What runs here, with the peak of the last minutes for its targets, or with other `loads` of its models."""
         base, shot, seen = base_of(self.view.config), self.snapshot, self.monitor.control.calibration
         if shot is None:

@@ -1,0 +1,78 @@
+"""`gpumon size --from-prometheus`: a real Prometheus that has six hours of two engines, and scrapes them now."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.fakes.engine import Capture
+from tests.fakes.http_server import LoopbackServer, Reply
+from tests.fakes.prometheus import Prometheus, free_port, promtool
+
+PAGE = max(Capture("vllm-poisson").scrapes, key=lambda scrape: len(scrape.body)).body
+STEP_S, HOURS = 15, 6
+
+
+def size(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("GPUMON_", "XDG_"))}
+    return subprocess.run(
+        [sys.executable, "-m", "gpumon", "size", *arguments],
+        env={**env, "HOME": str(home)}, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def running(host: str, minute: int) -> float:
+    """40 of both together, but for the busiest 10 minutes, which are less than a twentieth of it."""
+    own = 30.0 if (minute % 40 < 20) == (host == "a") else 10.0
+    return own + (500.0 if 90 <= minute < 100 else 0.0)
+
+
+def past(labels: dict[str, str], end_s: int) -> str:
+    """Requests in flight and the requests that ended (2 a second on each) up to a minute ago."""
+    lines: dict[str, list[str]] = {"up": [], "vllm:num_requests_running": [], "vllm:request_success_total": []}
+    for host, target in labels.items():
+        model = f'{target},engine="0",model_name="tiny-llama"'
+        for at_s in range(end_s - HOURS * 3600, end_s - 60, STEP_S):
+            minute = (at_s - end_s) // 60 + HOURS * 60
+            lines["up"].append(f"up{{{target}}} 1 {at_s}")
+            running_now = running(host, minute)
+            lines["vllm:num_requests_running"].append(f"vllm:num_requests_running{{{model}}} {running_now} {at_s}")
+            done = 2.0 * (at_s - end_s + HOURS * 3600)
+            ended = f'vllm:request_success_total{{{model},finished_reason="length"}} {done} {at_s}'
+            lines["vllm:request_success_total"].append(ended)
+    kinds = {name: "counter" if name.endswith("_total") else "gauge" for name in lines}
+    texts = [f"# TYPE {name.removesuffix('_total')} {kinds[name]}\n" + "\n".join(lines[name]) for name in lines]
+    return "\n".join(texts) + "\n# EOF\n"
+
+
+def test_the_p95_of_hours_is_that_of_both_machines_together(tmp_path: Path) -> None:
+    with LoopbackServer(lambda _: Reply(body=PAGE)) as one, LoopbackServer(lambda _: Reply(body=PAGE)) as other:
+        ports = {"a": one.port, "b": other.port}
+        labels = {host: f'instance="127.0.0.1:{port}",job="{host}",node="{host}"' for host, port in ports.items()}
+        backfill = tmp_path / "past.om"
+        backfill.write_text(past(labels, int(time.time())))
+        made = promtool("tsdb", "create-blocks-from", "openmetrics", str(backfill), str(tmp_path / "data"))
+        assert made.returncode == 0, made.stderr
+        scrapes = [
+            f"- {{job_name: {host}, static_configs: [{{targets: ['127.0.0.1:{port}'], labels: {{node: {host}}}}}]}}"
+            for host, port in ports.items()
+        ]
+        with Prometheus(tmp_path, scrapes, interval=f"{STEP_S}s") as prometheus:
+            prometheus.until("vllm:num_requests_running", results=2)
+            done = size("--from-prometheus", "--prometheus", prometheus.url, "--from", "-6h", "--json", home=tmp_path)
+            text = size("--from-prometheus", "--prometheus", prometheus.url, "--from", "-6h", home=tmp_path).stdout
+    found = json.loads(done.stdout)
+    assert {each["model"]: each["target"] for each in found["workloads"]} == {"tiny-llama": 40.0}
+    assert "p95 of the last 6 h, 40 in flight (mean 6" in text
+    assert "4 requests/s" in text
+
+
+def test_a_prometheus_that_does_not_answer_is_one_line(tmp_path: Path) -> None:
+    done = size("--from-prometheus", "--prometheus", f"http://127.0.0.1:{free_port()}", home=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "prometheus" in done.stderr
+    assert "--prometheus URL" in size("--from-prometheus", home=tmp_path).stderr
