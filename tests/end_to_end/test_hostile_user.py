@@ -1,0 +1,157 @@
+"""gpumon beside a user with twenty forged engines: links, pipes, sparse files, deep JSON, escape codes in all texts."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.sources.discovery.servers import free_port
+from tests.tui.pty_process import PtyProcess
+
+GPUMON = str(Path(sys.executable).with_name("gpumon"))
+SECRET = "swordfish-of-root"
+ROOT = os.geteuid() == 0
+VALUE = SECRET if ROOT else "x"
+"""Without root's rights the forged engines are of gpumon's own user, whose files may be quoted."""
+OTHER = 54321
+EVIL = "\x1b]0;owned\x07\x1b[31m\u202e"
+SERVER = r"""
+import encodings.idna, http.server, json, os, sys, threading
+if os.geteuid() == 0:
+    os.setgroups([]); os.setgid(int(sys.argv[1])); os.setuid(int(sys.argv[1]))
+evil, roots = json.loads(sys.argv[2])
+
+def forged(root):
+    page = ('vllm:generation_tokens_total{engine="0",model_name="%s"} 7\n' % evil
+            + 'vllm:num_requests_running{engine="0",model_name="%s"} 1\n' % evil
+            + "process_start_time_seconds 1700000000\n").encode()
+    card = {"id": evil, "root": root, "parent": None, "max_model_len": 4096}
+
+    class Page(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            pages = {"/metrics": page, "/version": json.dumps({"version": evil}).encode(),
+                     "/v1/models": json.dumps({"object": "list", "data": [card]}).encode()}
+            body = pages.get(self.path, b"")
+            self.send_response(200 if body else 302)
+            self.send_header("Location", "http://192.0.2.1/")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+        def log_message(self, *words):
+            pass
+    return Page
+
+for port, root in roots:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), forged(root))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+print("listens", flush=True)
+sys.stdin.read()
+"""
+
+
+def sparse(path: Path, head: bytes, size: int) -> None:
+    path.write_bytes(head)
+    os.truncate(path, size)
+
+
+def header(path: Path, body: bytes) -> None:
+    (path / "model.safetensors").write_bytes(struct.pack("<Q", len(body)) + body)
+
+
+CONFIG = {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 256, "num_attention_heads": 4,
+          "intermediate_size": 512, "vocab_size": 1000}  # fmt: skip
+TENSORS = b"{" + b",".join(b'"%d":{"dtype":"F8","shape":[1],"data_offsets":[0,1]}' % n for n in range(500_000)) + b"}"
+FORGED: list[Callable[[Path, Path], object]] = [
+    lambda m, private: (m / "config.json").symlink_to(private / "config.json"),
+    lambda m, private: (m / "config.json").hardlink_to(private / "config.json") if ROOT else None,
+    lambda m, _: (m / "config.json").symlink_to("/proc/kmsg"),
+    lambda m, _: (m / "config.json").symlink_to("/proc/1/environ"),
+    lambda m, _: (m / "config.json").symlink_to("/dev/zero"),
+    lambda m, _: (m / "config.json").symlink_to("/sys/kernel/notes"),
+    lambda m, _: (m / "config.json").symlink_to("config.json"),
+    lambda m, _: os.mkfifo(m / "config.json"),
+    lambda m, _: sparse(m / "config.json", b"{", 1 << 40),
+    lambda m, _: (m / "config.json").write_text('{"a":' * 900_000),
+    lambda m, _: (m / "config.json").write_text("[" + "{}," * 1_000_000 + "{}]"),
+    lambda m, _: (m / "config.json").write_text(json.dumps({"model_type": EVIL + VALUE})),
+    lambda m, _: (m / "config.json").write_text(json.dumps({**CONFIG, "hidden_size": EVIL + VALUE})),
+    lambda m, _: ((m / "config.json").write_text(json.dumps(CONFIG)), header(m, TENSORS)),
+    lambda m, _: ((m / "config.json").write_text(json.dumps(CONFIG)), header(m, b'{"a":' + b"[" * (30 << 20))),
+    lambda m, _: ((m / "config.json").write_text(json.dumps(CONFIG)), header(m, b'{"' + b"a" * (30 << 20))),
+    lambda m, _: sparse(m / "model.safetensors.index.json", b'{"metadata":{"total_size":', 1 << 34),
+    lambda m, _: sparse(m / "m.gguf", b"GGUF" + struct.pack("<IQQ", 3, 1 << 40, 1 << 40), 1 << 40),
+    lambda m, private: (m / "m.gguf").symlink_to(private / "config.json"),
+    lambda m, _: (m / "models--a").symlink_to("/"),
+]
+
+
+@pytest.fixture
+def config() -> Iterator[Path]:
+    """A config with an endpoint for each of them."""
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        place.chmod(0o755)
+        private = place / "private"
+        private.mkdir(mode=0o700)
+        (private / "config.json").write_text(json.dumps({**CONFIG, "model_type": SECRET, "key": SECRET}))
+        (private / "config.json").chmod(0o600)
+        roots = []
+        for number, forge in enumerate(FORGED):
+            folder = place / f"m{number}"
+            folder.mkdir()
+            forge(folder, private)
+            roots.append((free_port(), str(folder)))
+        config = place / "config.toml"
+        config.write_text("".join(f'[[endpoint]]\nurl = "http://127.0.0.1:{port}"\n' for port, _ in roots))
+        words = [sys.executable, "-c", SERVER, str(OTHER), json.dumps([EVIL, roots])]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"listens\n"
+            yield config
+            process.communicate()
+
+
+def test_nothing_of_a_private_file_gets_out_and_the_screen_stays_quick(config: Path) -> None:
+    with tempfile.TemporaryDirectory() as home:
+        environ = {"HOME": home, "XDG_DATA_HOME": home}
+        words = [GPUMON, "--config", str(config), "--no-nvml"]
+        screen = PtyProcess(words, 160, 50, **environ)
+        try:
+            screen.read(60.0, lambda written: b"127.0.0.1" in written or b"vllm:" in written)
+            screen.read(15.0)
+            waits = []
+            for _ in range(8):
+                before, began_s = len(screen.written), time.monotonic()
+                screen.type(b"?")
+                screen.read(5.0, lambda written, before=before: b"never quits" in written[before:])  # type: ignore[misc]
+                waits.append(time.monotonic() - began_s)
+                screen.type(b"\x1b")
+                screen.read(0.7)
+            most = psutil.Process(screen.pid).memory_info().rss
+            peak = int(re.findall(r"VmHWM:\s+(\d+)", Path(f"/proc/{screen.pid}/status").read_text())[0]) * 1024
+        finally:
+            screen.close()
+        environ = {**os.environ, **environ}
+        done, doctor = (
+            subprocess.run([*words, *command], capture_output=True, env=environ, timeout=120)
+            for command in (["snapshot", "--json"], ["doctor"])
+        )
+    texts = (screen.written, done.stdout, done.stderr, doctor.stdout, doctor.stderr)
+    print(f"memory {most / 1e6:.0f} MB, peak {peak / 1e6:.0f} MB; keys up to {1e3 * max(waits):.0f} ms")
+    assert not [text for text in texts if SECRET.encode() in text]
+    assert not [text for text in texts if b"\x1b]0;owned" in text or "\u202e".encode() in text]
+    assert b"TypeError" not in doctor.stdout
+    assert len(json.loads(done.stdout)["engines"]) == len(FORGED)
+    assert peak < 150e6
+    assert sorted(waits)[len(waits) // 2] < 1.0
