@@ -208,7 +208,7 @@ class Collector:
         self.history.append(frame.wall_s, points, frame.interval_s)
         for event in snapshot.events:
             self.history.mark(event)
-        kept = Tick(frame, points, snapshot.events)
+        kept = Tick(frame, points, snapshot.events, snapshot.verdicts)
         for fault in [fault for keeper in self._keepers if (fault := _kept(keeper, kept)) is not None]:
             snapshot = _blamed(snapshot, frame, fault)
         snapshot, changes = self._alerts.judge(frame, snapshot)

@@ -12,7 +12,7 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 
 from gpumon.history.first_edition import engine_reading
-from gpumon.history.frame_store import Cells, Points
+from gpumon.history.frame_store import Cells, Note, Points
 from gpumon.readings.frame import EngineReading, Frame
 from gpumon.readings.verdict import Event
 
@@ -82,6 +82,7 @@ _ENGINE: Final = msgspec.msgpack.Decoder(EngineReading)
 _MOMENT: Final = msgspec.msgpack.Decoder(_Moment)
 _BLOCK: Final = msgspec.msgpack.Decoder(_Block)
 _CELLS: Final = msgspec.msgpack.Decoder(_Cells)
+_NOTE: Final = msgspec.msgpack.Decoder(Note)
 _EVENTS: Final = msgspec.msgpack.Decoder(list[Event])
 
 
@@ -283,5 +284,21 @@ def events(data: bytes) -> list[Event]:
     """What `told` made bytes of. Raises ValueError where it is damaged."""
     try:
         return _EVENTS.decode(data)
+    except _DAMAGE as error:
+        raise ValueError(f"damaged: {error}") from None
+
+
+def noted(note: Note) -> bytes:
+    """An entry of the log of verdicts as bytes."""
+    return zlib.compress(_encode(note), QUICK)
+
+
+def notes(data: bytes) -> list[Note]:
+    """What `noted` made bytes of; none where it is of a gpumon whose verdicts have another shape. Raises ValueError
+    where it is damaged."""
+    try:
+        return [_NOTE.decode(_inflated(data))]
+    except msgspec.ValidationError:
+        return []
     except _DAMAGE as error:
         raise ValueError(f"damaged: {error}") from None

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import math
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
 from gpumon.efficiency.deriver import Deriver
-from gpumon.history.frame_store import FrameStore
-from gpumon.readings.format import rfc3339
+from gpumon.history.frame_store import NOTED_S, FrameStore, Thing, same, thing_of
 from gpumon.readings.frame import Frame
-from gpumon.readings.snapshot import Snapshot, Verdict
-from gpumon.readings.verdict import Limit
-from gpumon.triage.triage import Triage
+from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.times import rfc3339
+from gpumon.readings.verdict import Event, Verdict
+from gpumon.triage.triage import Triage, rank
 
 WARM_UP_S: Final = 180.0
 """So long before a moment frames are derived and judged for it: rates are of 10 s, quantiles of 60 s, and rules look
 back 180 s. What is of longer begins with the warm-up: sums since the start (`Snapshot.counted_since`), the means of 10
-minutes and of an hour, and verdicts on what has to last for more than 3 minutes."""
-LOOK_BACK_S: Final = 86_400.0
-"""So far back the events of a verdict tell since when it stands."""
+minutes and of an hour. The verdicts are those of the log, where the past has one."""
+RATE_S: Final = 15.0
+WINDOW_S: Final = 70.0
+SPARSE_S: Final = 6.0
+"""Of the warm-up all frames of the last `RATE_S` are derived (rates are of 10 s), of the last `WINDOW_S` those with
+something new of an engine (quantiles are of 60 s), and before that one in `SPARSE_S`."""
 CHUNK_S: Final = 60.0
 """Frames are read by the minute."""
 
@@ -42,26 +47,23 @@ class Derivation:
     def __init__(self, past: FrameStore, make: Make) -> None:
         self._past = past
         self._make = make
+        self._log: _Log | None = None
         self._renew()
 
     def _renew(self) -> None:
         self._deriver, self._triage = self._make()
         self._last: Frame | None = None
-        self._counted_since = self._opened = ""
-        self._given: dict[tuple[str, Limit], str] = {}
-        """Thing and verdict -> since when it stood, by the events before the moment that was opened (RFC 3339)."""
+        self._counted_since = ""
 
     def begin(self, wall_s: float) -> Iterator[None]:
         """Get ready to take the first frame at or after a time, in small steps."""
         self._renew()
+        self._log = None
         before = self._past.frames(wall_s - WARM_UP_S, wall_s)
-        for frame in unbroken([frame for frame in in_order(before) if frame.wall_s < wall_s]):
+        for frame in _thinned(unbroken([frame for frame in in_order(before) if frame.wall_s < wall_s]), wall_s):
             self.take(frame)
             yield
-        self._opened = rfc3339(wall_s)
-        for event in self._past.events(wall_s - LOOK_BACK_S, wall_s):
-            if event.verdict is not None and event.since_s:
-                self._given[event.key, event.verdict.code] = rfc3339(event.since_s)
+        self._log = _Log(self._past, wall_s)
 
     def take(self, frame: Frame) -> Derived:
         """The moment of the next frame."""
@@ -72,15 +74,69 @@ class Derivation:
         self._last = frame
         snapshot, points = self._deriver.derive(frame)
         snapshot = self._triage.judge(frame, snapshot)
-        verdicts = tuple(map(self._dated, snapshot.verdicts))
-        snapshot = msgspec.structs.replace(snapshot, verdicts=verdicts, counted_since=self._counted_since)
+        snapshot = msgspec.structs.replace(snapshot, counted_since=self._counted_since)
+        if self._log is not None:
+            stood, events = self._log.at(frame.wall_s)
+            verdicts = snapshot.verdicts if stood is None else _as_noted(snapshot, stood)
+            snapshot = msgspec.structs.replace(snapshot, verdicts=verdicts, events=events)
         return Derived(frame.wall_s, frame.interval_s, snapshot, points)
 
-    def _dated(self, verdict: Verdict) -> Verdict:
-        """A verdict that stood when the past was opened, since when its event says: the warm-up is shorter."""
-        since = self._given.get((verdict.key, verdict.code))
-        is_older = since is not None and verdict.since < self._opened
-        return msgspec.structs.replace(verdict, since=since) if is_older else verdict
+
+def _thinned(frames: Sequence[Frame], wall_s: float) -> Iterator[Frame]:
+    """Of the frames before a moment those that its figures depend on; counters say the same over fewer frames."""
+    last: Frame | None = None
+    for frame in frames:
+        ago_s = wall_s - frame.wall_s
+        is_news = last is None or (ago_s <= WINDOW_S and frame.engines != last.engines)
+        if is_news or ago_s <= RATE_S or (last is not None and frame.wall_s - last.wall_s >= SPARSE_S):
+            last = frame
+            yield frame
+
+
+class _Log:
+    """What was noted of the verdicts, and what happened: read on from one moment to the next."""
+
+    def __init__(self, past: FrameStore, wall_s: float) -> None:
+        self._past = past
+        self._read_s = wall_s
+        self._notes = deque(past.notes(wall_s - NOTED_S - CHUNK_S, wall_s))
+        self._events: deque[Event] = deque(past.events(wall_s, wall_s))
+        self._verdicts: dict[Thing, Verdict] | None = None
+
+    def at(self, wall_s: float) -> tuple[Collection[Verdict] | None, tuple[Event, ...]]:
+        """The verdicts at a time, which is later than that of the call before (None where no log has them), and what
+        happened between the two."""
+        if wall_s > self._read_s:
+            span, since_s = self._past.span(), math.nextafter(self._read_s, math.inf)
+            until_s = max(wall_s, min(wall_s + CHUNK_S, span[1] if span is not None else wall_s))
+            self._notes += self._past.notes(since_s, until_s)
+            self._events += self._past.events(since_s, until_s)
+            self._read_s = until_s
+        while self._notes and self._notes[0].wall_s <= wall_s:
+            note = self._notes.popleft()
+            if note.whole:
+                self._verdicts = {}
+            if self._verdicts is not None:
+                for thing in note.over:
+                    self._verdicts.pop(thing, None)
+                self._verdicts |= {thing_of(verdict): verdict for verdict in note.verdicts}
+        events = []
+        while self._events and self._events[0].wall_s <= wall_s:
+            events.append(self._events.popleft())
+        return None if self._verdicts is None else self._verdicts.values(), tuple(events)
+
+
+def _as_noted(derived: Snapshot, stood: Collection[Verdict]) -> tuple[Verdict, ...]:
+    """The verdicts that stood: with the figures of now where they are worked out again, else as they were noted."""
+    now = {thing_of(verdict): verdict for verdict in derived.verdicts}
+    found = []
+    for noted in stood:
+        own = now.get(thing_of(noted))
+        is_same = own is not None and same(own, noted)
+        found.append(msgspec.structs.replace(own, since=noted.since) if own is not None and is_same else noted)
+    keys = (*(engine.key for engine in derived.engines), *(gpu.uuid for gpu in derived.gpus))
+    places = {key: place for place, key in enumerate(keys)}
+    return tuple(sorted(found, key=lambda verdict: (rank(verdict), places.get(verdict.key, len(places)))))
 
 
 def _follows(frame: Frame, before: Frame) -> bool:

@@ -58,6 +58,8 @@ class Kind(IntEnum):
     """A block of the codec: one frame, or those of a finished minute."""
     POINTS = 2
     EVENTS = 4
+    VERDICTS = 6
+    """An entry of the log of verdicts."""
     # 3 and 5 are in files of gpumon 1.0: state of its own that nothing reads.
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
+
+import msgspec
 
 from gpumon.readings.frame import Frame
 from gpumon.readings.history import CELL_S
-from gpumon.readings.snapshot import Event
+from gpumon.readings.verdict import Event, Family, Kind, Verdict
 
+NOTED_S: Final = 3600.0
+"""All verdicts that stand are noted so often: who opens a moment looks back no further."""
 SEGMENT_S: Final = 10.0
 """A past is worked out in parts of so many seconds, each once it is looked at."""
 
@@ -22,6 +26,8 @@ class Tick(NamedTuple):
     points: Mapping[str, float]
     """This tick's points of the charts."""
     events: tuple[Event, ...]
+    verdicts: tuple[Verdict, ...] | None = None
+    """Those that stand; None: nobody judged."""
 
 
 class Points(NamedTuple):
@@ -40,6 +46,58 @@ class Cells(NamedTuple):
     keys: tuple[str, ...]
     values: array[float]
     """Of all series at the first time, then at the second, ...; NaN is a gap."""
+
+
+Thing = tuple[Kind, str, Family]
+"""What has at most one verdict: kind and key of a thing, and the question that is asked."""
+
+
+class Note(msgspec.Struct, frozen=True, array_like=True):
+    """An entry of the log of verdicts."""
+
+    wall_s: float
+    whole: bool
+    """All that stand, in place of what was noted before; else what changed since the entry before."""
+    verdicts: tuple[Verdict, ...]
+    """Those that began, or are of another limit or level now, as they were told then."""
+    over: tuple[Thing, ...] = ()
+
+
+class VerdictLog:
+    """What is to be noted of the verdicts of each tick: which begin, change their level or end; now and then all."""
+
+    def __init__(self, every_s: float = NOTED_S) -> None:
+        """All that stand are noted every so many seconds, and first of all."""
+        self._every_s = every_s
+        self._noted: dict[Thing, Verdict] = {}
+        self._whole_s = -math.inf
+
+    def renew(self) -> None:
+        """The next note has all that stand."""
+        self._whole_s = -math.inf
+
+    def note(self, wall_s: float, verdicts: Iterable[Verdict]) -> Note | None:
+        """The entry of a tick; None where nothing changed."""
+        before, now = self._noted, {thing_of(verdict): verdict for verdict in verdicts}
+        self._noted = now
+        if not 0.0 <= wall_s - self._whole_s < self._every_s:
+            self._whole_s = wall_s
+            return Note(wall_s, True, tuple(now.values()))
+        begun = tuple(
+            verdict for thing, verdict in now.items() if thing not in before or not same(before[thing], verdict)
+        )
+        over = tuple(thing for thing in before if thing not in now)
+        return Note(wall_s, False, begun, over) if begun or over else None
+
+
+def thing_of(verdict: Verdict) -> Thing:
+    """What a verdict is about."""
+    return verdict.kind, verdict.key, verdict.family
+
+
+def same(one: Verdict, other: Verdict) -> bool:
+    """Whether two verdicts on one thing say the same, as urgently."""
+    return one.code is other.code and one.level is other.level
 
 
 class FrameStore(Protocol):
@@ -69,6 +127,9 @@ class FrameStore(Protocol):
 
     def events(self, from_s: float, to_s: float) -> Sequence[Event]:
         """What happened, oldest first."""
+
+    def notes(self, from_s: float, to_s: float) -> Sequence[Note]:
+        """Of the verdicts, oldest first; none where a past was kept without them."""
 
 
 class Cell:

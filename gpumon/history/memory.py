@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpumon.history import codec
-from gpumon.history.frame_store import Cell, Cells, Points, Tick
+from gpumon.history.frame_store import Cell, Cells, Note, Points, Tick, VerdictLog
 from gpumon.readings.frame import Frame
 from gpumon.readings.snapshot import Event
 
@@ -36,6 +36,7 @@ class _Chunk:
         self.last_s = 0.0
         """When the last frame was taken, on the monotonic clock."""
         self.events: list[Event] = []
+        self.notes: list[bytes] = []
         self.bytes = 0
 
     def add(self, kept: Tick, packed: codec.Packed) -> int:
@@ -50,9 +51,17 @@ class _Chunk:
         self.bytes += added
         return added
 
+    def noted(self, note: bytes) -> int:
+        """Take in an entry of the log of verdicts; returns the bytes that it takes."""
+        self.notes.append(note)
+        added = len(note) + _OVERHEAD_BYTES
+        self.bytes += added
+        return added
+
     def squeezed(self, block: bytes, cells: bytes) -> int:
         """Keep these in place of the frames and points one by one; returns the bytes that this saves."""
-        new = len(block) + len(cells) + _OVERHEAD_BYTES * (2 + len(self.events))
+        notes = sum(map(len, self.notes)) + _OVERHEAD_BYTES * len(self.notes)
+        new = len(block) + len(cells) + notes + _OVERHEAD_BYTES * (2 + len(self.events))
         saved, self.bytes = self.bytes - new, new
         self.block, self.packed = block, []
         self.cells, self.points = cells, []
@@ -71,6 +80,7 @@ class MemoryStore:
         self._chunks: deque[_Chunk] = deque()
         self._packer = codec.Packer()
         self._cell = Cell()
+        self._log = VerdictLog()
         self._bytes = 0
         self._turns = 0
         self._lock = threading.Lock()
@@ -98,7 +108,11 @@ class MemoryStore:
                     self._full.append(chunk)
                 chunk = _Chunk(self._turns)
                 self._chunks.append(chunk)
+                self._log.renew()  # whatever minute is dropped, the next one says what stands
             self._bytes += chunk.add(kept, packed)
+            note = None if kept.verdicts is None else self._log.note(wall_s, kept.verdicts)
+            if note is not None:
+                self._bytes += chunk.noted(codec.noted(note))
             self._drop(kept.frame.monotonic_s)
         if self._full and (self._squeezer is None or not self._squeezer.is_alive()):
             self._squeezer = threading.Thread(target=self._squeeze, name="flight recorder", daemon=True)
@@ -192,6 +206,16 @@ class MemoryStore:
         with self._lock:
             found = [event for chunk in self._chunks for event in chunk.events if from_s <= event.wall_s <= to_s]
         return sorted(found, key=lambda event: event.wall_s)
+
+    def notes(self, from_s: float, to_s: float) -> Sequence[Note]:
+        """Of the verdicts, oldest first; of a time that came again only those of the newer one."""
+        found: list[Note] = []
+        for chunk in self._between(from_s, to_s):
+            with self._lock:
+                packed, again = [*chunk.notes], self._came_again(chunk)
+            notes = (note for data in packed for note in codec.notes(data))
+            found += [note for note in notes if from_s <= note.wall_s <= to_s and not _within(note.wall_s, again)]
+        return sorted(found, key=lambda note: note.wall_s)
 
     def _between(self, from_s: float, to_s: float) -> list[_Chunk]:
         with self._lock:

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from gpumon.history import codec
 from gpumon.history.file import Kind, check, connected, identified, unreadable
-from gpumon.history.frame_store import Cells, Points
+from gpumon.history.frame_store import Cells, Note, Points
 from gpumon.readings.frame import Frame
 from gpumon.readings.verdict import Event
 
@@ -149,6 +149,10 @@ class Recording:
         """What happened, oldest first."""
         found = self._told(Kind.EVENTS, from_s, to_s, codec.events)
         return [event for event in found if from_s <= event.wall_s <= to_s]
+
+    def notes(self, from_s: float, to_s: float) -> Sequence[Note]:
+        """Of the verdicts, oldest first."""
+        return self._told(Kind.VERDICTS, from_s, to_s, codec.notes)
 
     def _runs(self) -> list[_Run]:
         """Oldest first."""

@@ -17,7 +17,7 @@ from gpumon.config.errors import ConfigError
 from gpumon.config.load import named
 from gpumon.history import codec
 from gpumon.history.file import Kind, check, connected, held, identified, journaled, make, rest, single, unwritable
-from gpumon.history.frame_store import Cell, FrameStore, Points, Tick
+from gpumon.history.frame_store import Cell, FrameStore, Note, Points, Tick, VerdictLog
 from gpumon.readings.frame import Fault
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Event
@@ -242,7 +242,8 @@ def _copy(past: FrameStore, connection: sqlite3.Connection) -> None:
         writer.write([Tick(frame, {}, ()) for frame in past.frames(at_s, end_s)])
         at_s = past.after(end_s)
         until_s = math.inf if at_s is None else end_s
-        writer.finish(past.points(since_s, until_s), past.events(since_s, until_s))
+        parts = (since_s, until_s)
+        writer.finish(past.points(*parts), past.events(*parts), past.notes(*parts))
         since_s = math.nextafter(end_s, math.inf)
     connection.execute("PRAGMA incremental_vacuum").fetchall()
 
@@ -286,6 +287,7 @@ class Writer:
         self._frames = _Tail(Kind.FRAMES, codec.block, codec.unblocked)
         self._points = _Tail(Kind.POINTS, codec.cells, codec.points)
         self._cell = Cell()
+        self._log = VerdictLog()
         self._clock = _Clock()
         self._behind = False
         if newest:
@@ -300,8 +302,8 @@ class Writer:
             self._retire()
         self._connection.execute("COMMIT")
 
-    def finish(self, points: Sequence[Points] = (), events: Sequence[Event] = ()) -> None:
-        """End the minute that was begun, so that it takes as little room as the others; `points` and `events` are its.
+    def finish(self, points: Sequence[Points] = (), events: Sequence[Event] = (), notes: Sequence[Note] = ()) -> None:
+        """End the minute that was begun, so that it takes as little room as the others; points, events, notes are its.
 
         Raises sqlite3.Error.
         """
@@ -310,6 +312,7 @@ class Writer:
         if points:
             self._insert(Kind.POINTS, points[0].wall_s, points[-1].wall_s, codec.cells(points))
         self._tell(events)
+        self._note(notes)
         self._end_minute()
         self._connection.execute("COMMIT")
 
@@ -340,6 +343,10 @@ class Writer:
         self._last_s = at_s
         self._clock.tick(at_s, frame.monotonic_s)
         self._tell(kept.events)
+        if back:
+            self._log.renew()
+        if kept.verdicts is not None and (note := self._log.note(at_s, kept.verdicts)) is not None:
+            self._note([note])
         packed = self._packer.pack(frame)
         row = self._insert(Kind.FRAMES, at_s, at_s, codec.block([packed], codec.QUICK))
         self._frames.add(row, at_s, packed)
@@ -349,6 +356,10 @@ class Writer:
         if events:
             times = [event.wall_s for event in events]
             self._insert(Kind.EVENTS, min(times), max(times), codec.told(events))
+
+    def _note(self, notes: Iterable[Note]) -> None:
+        for note in notes:
+            self._insert(Kind.VERDICTS, note.wall_s, note.wall_s, codec.noted(note))
 
     def _end_cell(self) -> None:
         if (point := self._cell.taken()) is not None:

@@ -134,7 +134,7 @@ class Triage:
     def judge(self, frame: Frame, snapshot: Snapshot) -> Snapshot:
         """The snapshot with its verdicts, the most urgent first, and what happened since the one before."""
         self._sample(frame, snapshot)
-        ranked = sorted((self._dated(verdict, frame) for verdict in self._found(frame, snapshot)), key=_rank)
+        ranked = sorted((self._dated(verdict, frame) for verdict in self._found(frame, snapshot)), key=rank)
         judged = msgspec.structs.replace(snapshot, verdicts=tuple(ranked))
         events = self._events.between(frame, judged)
         for event in events:
@@ -298,6 +298,6 @@ def _verdict(case: Case, family: Family, answer: Finding | Unsure, level: Level,
     )
 
 
-def _rank(verdict: Verdict) -> tuple[int, int, int]:
+def rank(verdict: Verdict) -> tuple[int, int, int]:
     """The most urgent first; of equals what may be the cause of the other: broken hardware before a hang."""
     return _URGENCY[verdict.level], _FAMILIES[verdict.family], _LIMITS[verdict.code]

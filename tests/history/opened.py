@@ -11,7 +11,7 @@ from typing import NamedTuple
 from gpumon.history.derivation import Derivation
 from gpumon.history.frame_store import SEGMENT_S, FrameStore
 from gpumon.history.memory import MemoryStore
-from gpumon.readings.snapshot import Level, Limit, Snapshot
+from gpumon.readings.snapshot import Limit, Snapshot
 from gpumon.sources.simulator.scenario import Scenario
 from gpumon.sources.simulator.scenarios import SCENARIOS, scenario
 from tests.accuracy.triage import frames
@@ -43,12 +43,8 @@ def begun(ring: FrameStore, at_s: float) -> Derivation:
 
 
 def standing(snapshot: Snapshot) -> Standing:
-    """Thing, limit, level and since when of each verdict; of one that is no news, and so no event, not since when."""
-    quiet = (Level.NOTE, Level.OK)
-    return frozenset(
-        (each.scope, each.limit.value, each.level.value, "" if each.level in quiet else each.since)
-        for each in snapshot.verdicts
-    )
+    """Thing, limit, level and since when of each verdict."""
+    return frozenset((each.scope, each.code.value, each.level.value, each.since) for each in snapshot.verdicts)
 
 
 def opened(played: Scenario) -> Opened:
@@ -64,7 +60,7 @@ def opened(played: Scenario) -> Opened:
             moments += 1
             if live != found:
                 apart.append((frame.wall_s - first_s, live, found))
-    return Opened(moments, frozenset(verdict.limit for each in shown.values() for verdict in each.verdicts), apart)
+    return Opened(moments, frozenset(verdict.code for each in shown.values() for verdict in each.verdicts), apart)
 
 
 def main() -> None:

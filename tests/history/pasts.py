@@ -30,7 +30,7 @@ def lived(frames: Iterable[Frame], *keepers: Keeper) -> list[Snapshot]:
         snapshot = triage.judge(frame, snapshot)
         shown.append(snapshot)
         for keeper in keepers:
-            keeper.keep(Tick(frame, points, snapshot.events))
+            keeper.keep(Tick(frame, points, snapshot.events, snapshot.verdicts))
     return shown
 
 
