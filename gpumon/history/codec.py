@@ -11,7 +11,7 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from gpumon.history.first_edition import engine_reading
+from gpumon.history import first_edition
 from gpumon.history.frame_store import Cells, Note, Points
 from gpumon.readings.frame import EngineReading, Frame
 from gpumon.readings.verdict import Event
@@ -133,7 +133,7 @@ def _engine(data: bytes) -> EngineReading:
     try:
         return _ENGINE.decode(data)
     except msgspec.ValidationError:
-        return engine_reading(data)
+        return first_edition.engine_reading(data)
 
 
 def moment(packed: Packed) -> tuple[int, float]:
@@ -283,7 +283,10 @@ def told(events: Sequence[Event]) -> bytes:
 def events(data: bytes) -> list[Event]:
     """What `told` made bytes of. Raises ValueError where it is damaged."""
     try:
-        return _EVENTS.decode(data)
+        try:
+            return _EVENTS.decode(data)
+        except msgspec.ValidationError:
+            return first_edition.events(data)
     except _DAMAGE as error:
         raise ValueError(f"damaged: {error}") from None
 

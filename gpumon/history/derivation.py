@@ -11,9 +11,9 @@ import msgspec
 
 from gpumon.efficiency.deriver import Deriver
 from gpumon.history.frame_store import NOTED_S, FrameStore, Thing, same, thing_of
+from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Frame
 from gpumon.readings.snapshot import Snapshot
-from gpumon.readings.times import rfc3339
 from gpumon.readings.verdict import Event, Verdict
 from gpumon.triage.triage import Triage, rank
 

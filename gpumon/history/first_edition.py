@@ -1,4 +1,4 @@
-"""Engine readings as version 1.0 recorded them: dimensions of an LLM as flat fields, before layers were data."""
+"""What version 1.0 recorded otherwise: dimensions of an LLM as flat fields, before layers were data; events as text."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from gpumon.readings.frame import EngineReading
+from gpumon.readings.verdict import Event, EventKind, Level
 from gpumon.specs.llm import Attention, LlmSpec, Reach, State, grouped_attention, latent_attention
 from gpumon.specs.precision import Precision
 
@@ -55,6 +56,26 @@ def engine_reading(data: bytes) -> EngineReading:
     flat = msgspec.convert(fields[_LLM], _Flat)
     fields[_LLM] = None
     return msgspec.structs.replace(msgspec.convert(fields, EngineReading), llm=_with_layers(flat))
+
+
+class _Event(msgspec.Struct, frozen=True):
+    """`Event` of version 1.0, whose text was a sentence."""
+
+    wall_s: float
+    kind: EventKind
+    scope: str
+    text: str
+    level: Level = Level.NOTE
+    key: str = ""
+    since_s: float = 0.0
+
+
+def events(data: bytes) -> list[Event]:
+    """The events that version 1.0 packed: their sentences stand for their codes. Raises msgspec.MsgspecError."""
+    return [
+        Event(one.wall_s, one.kind, one.scope, one.text, one.level, one.key, since_s=one.since_s)
+        for one in msgspec.msgpack.decode(data, type=list[_Event])
+    ]
 
 
 def _with_layers(flat: _Flat) -> LlmSpec:

@@ -403,7 +403,12 @@ def _lasting_ones(events: Sequence[Event], to_s: float) -> list[tuple[Event, flo
         if event.kind is EventKind.VERDICT:
             at = (event.key, event.scope)
             begun = standing.pop(at, None)
-            if begun is not None and event.level in _URGENT and _code(begun) is _code(event):
+            if (
+                begun is not None
+                and event.level in _URGENT
+                and (code := _code(begun)) is not None
+                and code is _code(event)
+            ):
                 standing[at] = min(begun, _worse(begun, event), key=lambda one: _ORDER[one.level])
                 continue
             found += [] if begun is None else [(begun, event.wall_s, True)]

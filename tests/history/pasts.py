@@ -54,7 +54,7 @@ def without_longer(snapshot: Snapshot) -> object:
                 thing.pop(field, None)
             if part == "engines":
                 thing["rates"].pop("decode_mean_tokens_per_s")
-    found["verdicts"] = sorted(found["verdicts"], key=lambda verdict: (verdict["scope"], verdict["limit"]))
+    found["verdicts"] = sorted(found["verdicts"], key=lambda verdict: (verdict["scope"], verdict["code"]))
     return found
 
 

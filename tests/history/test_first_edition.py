@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gpumon.efficiency.flops import decode_flops_per_token
 from gpumon.efficiency.traffic import kv_read_bytes
+from gpumon.history import codec
 from gpumon.history.reader import Recording
+from gpumon.history.summary import incidents
 from gpumon.sources.packaged import llm_catalogue
+from gpumon.triage.render import event_text
 
 FILE = Path(__file__).parents[1] / "data" / "recordings" / "first-edition.gpumon"
 
@@ -40,3 +44,18 @@ def test_its_models_cost_what_they_cost_today(at: int) -> None:
     # Version 1.0 left out indexers and what updates a state: 6 % at this length.
     assert decode_flops_per_token(llm, 4096) == pytest.approx(decode_flops_per_token(today, 4096), rel=0.06)
     assert kv_read_bytes(llm, 4096) == pytest.approx(kv_read_bytes(today, 4096), rel=0.35 if llm.states else 0.22)
+
+
+def test_its_events_keep_their_sentences() -> None:
+    of_old = {
+        "wall_s": 1.8e9,
+        "kind": "verdict",
+        "scope": "vllm:8000",
+        "text": "queue -> kv cache: full",
+        "level": "warn",
+    }
+    over = {**of_old, "wall_s": 1.8e9 + 60.0, "text": "kv cache is over", "level": "ok"}
+    events = codec.events(msgspec.msgpack.encode([of_old, over]))
+    assert [event_text(event) for event in events] == ["queue -> kv cache: full", "kv cache is over"]
+    ((incident,), left_out) = incidents(events, 1.8e9 + 600.0)
+    assert (incident.text, incident.seconds, incident.ended, left_out) == ("queue -> kv cache: full", 60.0, True, 0)
