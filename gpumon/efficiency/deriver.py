@@ -74,9 +74,8 @@ class Deriver:
         frame = without_old(frame)
         self._forget(frame)
         self._wrong = {}
-        here = {
-            reading.uuid: _Here(reading, *self._add_gpu(frame, reading), self._peak(reading)) for reading in frame.gpus
-        }
+        window_s = _gpu_window_s(frame)
+        here = {reading.uuid: self._here(frame, reading, window_s) for reading in frame.gpus}
         members, ticks = self._derive_engines(frame, here)
         replicas, apart = self._groups.of(members, frame.monotonic_s)
         engines = [
@@ -105,15 +104,15 @@ class Deriver:
         view = self._engines.get(key)
         return None if view is None else view.track.long.histogram(quantity)
 
-    def _add_gpu(self, frame: Frame, reading: GpuReading) -> tuple[GpuTrack, Standing]:
+    def _here(self, frame: Frame, reading: GpuReading, window_s: float) -> _Here:
+        """A GPU with its reading taken in."""
         track = self._gpus.setdefault(reading.uuid, GpuTrack())
         pace = pace_s(reading, frame.interval_s)
         standing = standing_of(reading, track.hear(reading), frame.monotonic_s, pace)
         if standing.blank is None:
             # An exporter's counters are dated to a poll only, which over 2 minutes matters little.
-            window_s = _gpu_window_s(frame)
             track.add(reading, (GAP + 1) * pace, max(window_s, MOST_GPU_S) if reading.source == DCGM else window_s)
-        return track, standing
+        return _Here(reading, track, standing, self._peak(reading))
 
     def _derive_engines(self, frame: Frame, here: Mapping[str, _Here]) -> tuple[list[Member], list[Reading]]:
         """The engines, and their decode rates of this tick."""
@@ -151,7 +150,7 @@ class Deriver:
                 on.setdefault(uuid, []).append((raw, engine))
         return tuple(
             derive_gpu(
-                *here[reading.uuid]._replace(reading=reading),
+                *here[reading.uuid],
                 [engine for _, engine in on.get(reading.uuid, ())],
                 [raw for raw, _ in on.get(reading.uuid, ())],
                 Missing(Reason.UNMAPPED if unmapped and not is_free(reading) else Reason.NO_ENGINE),

@@ -294,11 +294,11 @@ def _window(reading: EngineReading, track: Track, found: Rates) -> tuple[float, 
 
 def _decoding(reading: EngineReading, track: Track, found: Rates) -> float | None:
     """Sum of all gaps between tokens / window. None where the histogram has one mean per request, not every gap."""
-    gaps, generated = track.short.histogram(ITL), number(found.shown.decode_tokens_per_s)
+    gaps, generated = track.short.observed(ITL), number(found.shown.decode_tokens_per_s)
     if gaps is None or generated is None:
         return None
-    every = gaps.count * tokens_per_gap(reading, found.per_step) >= EVERY_GAP * generated * track.short.length_s
-    return gaps.sum / track.short.length_s if every else None
+    every = gaps.observations * tokens_per_gap(reading, found.per_step) >= EVERY_GAP * generated * track.short.length_s
+    return gaps.total / track.short.length_s if every else None
 
 
 def _cached(reading: EngineReading, track: Track) -> Reading:

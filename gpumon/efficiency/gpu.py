@@ -99,6 +99,8 @@ class GpuTrack:
         """The driver's counters as they were read last."""
         self._counted: dict[str, tuple[float, float]] = {}
         """Each counter's newest value, and when it was read."""
+        self._arithmetic: tuple[object, tuple[Reading, str, Reading, bool]] = None, (WARMING_UP, "", WARMING_UP, False)
+        """Of what `arithmetic` was made last, and what it gave: at one tick in two no engine was polled."""
         self._processes: tuple[tuple[GpuProcess, ...], tuple[Process, ...]] = ((), ())
         self._busy: deque[tuple[int, float, float]] = deque()
         self._recent: deque[GpuReading] = deque()
@@ -204,6 +206,21 @@ class GpuTrack:
                 seen_s += length_s
         return total / seen_s if seen_s > 0.0 else newest
 
+    def arithmetic(
+        self, reading: GpuReading, peak: Peak, read: Sequence[EngineReading], alone: Missing
+    ) -> tuple[Reading, str, Reading, bool]:
+        """The FLOP/s peak of what runs on it, its precision, the share that can be had, and whether it is assumed.
+
+        The same until an engine is polled anew.
+        """
+        made_of = (peak, alone, *read)
+        if made_of != self._arithmetic[0]:
+            flops_peak, precision = _flops_peak(reading, peak, read, alone)
+            achievable = _achievable_ratio(peak, flops_peak, precision)
+            assumed = any(assumes(peak, engine) for engine in read)
+            self._arithmetic = made_of, (flops_peak, precision, achievable, assumed)
+        return self._arithmetic[1]
+
     def processes(self, read: tuple[GpuProcess, ...]) -> tuple[Process, ...]:
         """The processes as they are shown; the same objects again while the driver's list stays the same."""
         if read != self._processes[0]:
@@ -280,8 +297,7 @@ def derive_gpu(
     """The shown GPU; `engines` are those that run on it, `read` their polls; `alone` says why there is none."""
     blank = standing.blank
     bandwidth, source = _bandwidth(reading, track, peak, engines) if blank is None else (blank, BandwidthSource.NONE)
-    flops_peak, precision = _flops_peak(reading, peak, read, alone)
-    achievable = _achievable_ratio(peak, flops_peak, precision)
+    flops_peak, precision, achievable, assumed = track.arithmetic(reading, peak, read, alone)
     by_energy = _by_energy(reading, track)
     uuid, name, state_text, parent_uuid, mig_profile, compute_capability, host = _cleaned(_TEXTS_OF(reading))
     spec = peak.spec
@@ -303,7 +319,7 @@ def derive_gpu(
         bandwidth_peak_bytes_per_s=peak.bandwidth_bytes_per_s,
         bandwidth_peak_unverified=peak.bandwidth_unverified,
         peak_source=peak.source,
-        peak_unverified=peak.unverified or any(assumes(peak, engine) for engine in read),
+        peak_unverified=peak.unverified or assumed,
         gpu_type=spec.name if spec is not None and spec.listed else "",
         mfu_ratio=_of_engines(reading, [engine.efficiency.mfu_ratio for engine in engines], alone),
         mbu_ratio=_of_engines(reading, [engine.efficiency.mbu_ratio for engine in engines], alone),

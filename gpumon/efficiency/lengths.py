@@ -64,7 +64,7 @@ def answer_mean(track: Track) -> Reading:
 
 def _per_first_token(track: Track) -> Reading | None:
     """Prompt tokens per first token of the window of the quantiles; None where one of the two is not told."""
-    if track.long.histogram(TTFT) is None or not _prompt_counters(track):
+    if track.long.observed(TTFT) is None or not _prompt_counters(track):
         return None
     booked = _booked(track, track.long)
     return booked.tokens / booked.firsts if booked.firsts > 0.0 else IDLE
@@ -96,9 +96,14 @@ def _booked(track: Track, window: Window) -> _Booked:
     names = _prompt_counters(track)
     tokens = square = count = held = 0.0
     for old, new in pairwise(window.points if names else ()):
-        both = [(old.ranks[name], rank) for name, rank in new.ranks.items() if name in old.ranks]
-        held += sum(b.counters[name] - a.counters[name] for a, b in both for name in names if name in a.counters)
-        firsts = sum(_firsts(b) - _firsts(a) for a, b in both)
+        firsts = 0.0
+        for name, rank in new.ranks.items():
+            before = old.ranks.get(name)
+            if before is not None:
+                firsts += _firsts(rank) - _firsts(before)
+                for counter in names:
+                    if counter in before.counters:
+                        held += rank.counters[counter] - before.counters[counter]
         if firsts > 0.0:
             tokens, square, count, held = tokens + held, square + held * held / firsts, count + firsts, 0.0
     return _Booked(tokens, square, count)
@@ -106,7 +111,8 @@ def _booked(track: Track, window: Window) -> _Booked:
 
 def _firsts(rank: RankReading) -> float:
     """First tokens that a rank has given."""
-    return rank.histograms[TTFT].count if TTFT in rank.histograms else 0.0
+    ttft = rank.histograms.get(TTFT)
+    return 0.0 if ttft is None else ttft.count
 
 
 def _per_request(track: Track, counter: str) -> Reading:
@@ -175,10 +181,10 @@ def _in_use(reading: EngineReading, track: Track) -> _InUse:
 
 def _generated_per_first_token(track: Track) -> float | None:
     """Tokens generated per first token of the window of the quantiles."""
-    firsts, made = track.long.histogram(TTFT), number(track.long.rate(DECODE_TOKENS))
-    if firsts is None or firsts.count <= 0.0 or made is None:
+    firsts, made = track.long.observed(TTFT), number(track.long.rate(DECODE_TOKENS))
+    if firsts is None or firsts.observations <= 0.0 or made is None:
         return None
-    return made * track.long.length_s / firsts.count
+    return made * track.long.length_s / firsts.observations
 
 
 def pool_tokens(reading: EngineReading, track: Track) -> Reading:
@@ -214,8 +220,10 @@ def prompt_length(track: Track, prefill: Window, context_tokens: Reading) -> Rea
     for times in (1.0, 2.0, 4.0, math.inf):
         window = track.window(min(times * prefill.seconds, longest_s))
         ended = window.histogram(PROMPT_LENGTH)
+        if ended is None or (ended.count < ENOUGH and window.seconds < longest_s):
+            continue
         biased = size_biased_mean(ended)
-        if ended is None or biased is None or (ended.count < ENOUGH and window.seconds < longest_s):
+        if biased is None:
             continue
         booked = booked if window.seconds == prefill.seconds else _booked(track, window)
         if ended.sum * booked.firsts <= APART * booked.tokens * ended.count:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from operator import sub
 
@@ -100,10 +101,7 @@ def mean(window: HistogramReading | None) -> Reading:
 def bucket_of(window: HistogramReading, share: float) -> tuple[int, float]:
     """Index of the bucket that holds the `share` quantile, and the rank within all observations."""
     rank = share * window.counts[-1]
-    for at, cumulative in enumerate(window.counts):
-        if cumulative >= rank:
-            return at, rank
-    return len(window.counts) - 1, rank
+    return min(bisect_left(window.counts, rank), len(window.counts) - 1), rank
 
 
 def quantile(window: HistogramReading, share: float) -> float:

@@ -197,12 +197,12 @@ def rates(reading: EngineReading, track: Track, laid: Layout) -> Rates:
         scheduler_idle_ratio=idle,
         host_ratio=host,
     )
-    first = prefill.histogram(TTFT)
+    first = prefill.observed(TTFT)
     return Rates(
         shown=shown,
         service=service,
         decode_tick=newest(track, DECODE_TOKENS, DECODE_RATE) if known else decode,
-        prompts=NOT_EXPOSED if first is None else first.count / prefill.length_s,
+        prompts=NOT_EXPOSED if first is None else first.observations / prefill.length_s,
         spread=_spread(by_rank, laid),
         context=tokens,
         prompt_length=prompt_length(track, prefill, tokens),

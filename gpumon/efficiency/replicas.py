@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.checks import Deviations, Member
@@ -15,18 +16,19 @@ from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.quantities import E2E, ITL, QUEUE, TTFT
 from gpumon.readings.snapshot import Quantiles, Replicas
 
+_MFU_MBU: Final = attrgetter("mfu_ratio", "mbu_ratio")
 NO_COMMON: Final = Missing(Reason.NOT_SUPPORTED, "the replicas' buckets have too few bounds in common")
 _SILENT: Final = Missing(Reason.UNREACHABLE)
 MANY: Final = 16
 """Members from which on a group is worked out once in the shortest interval of their polls: each tick has new ones."""
 COMPARED_S: Final = 15.0
-"""How often so many are compared with each other: means of a minute, that have to hold for three, change little."""
+"""How often replicas are compared with each other: means of a minute, that have to hold for three, change little."""
 
 
 class _Group(NamedTuple):
     """The replicas of one model as they were last shown."""
 
-    who: object
+    members: object
     polls: object
     slot: float
     compared: float
@@ -45,26 +47,24 @@ class ReplicaGroups:
     def of(self, members: Sequence[Member], now_s: float) -> tuple[tuple[Replicas, ...], dict[str, tuple[str, ...]]]:
         """One for each model that two or more serve; and by `EngineReading.key` in what one stands apart.
 
-        A group is worked out anew at once where another set of engines answers, else at the next new poll; that of
-        many engines once in each interval of their polls, and held against each other once in `COMPARED_S`.
+        A group is worked out anew at once where another set of engines answers, else at the next new poll (of many
+        engines once in each interval of their polls), and compared once in `COMPARED_S`: on grids of their own, not
+        from the last time on, so that one who begins later finds the same moments.
         """
         found: dict[tuple[str, ...], _Group] = {}
         for model, group in grouped(members).items():
             last = self._last.get(model)
-            who = tuple((member.reading.key, member.engine.name, member.answers) for member in group)
-            polls = tuple(
-                (member.track.polls, member.engine.efficiency.mfu_ratio, member.engine.efficiency.mbu_ratio)
-                for member in group
-            )
-            # On a grid of its own, not from the last time on: one who begins later finds the same moments.
+            names = tuple((member.reading.key, member.engine.name, member.answers) for member in group)
+            polls = tuple((one.track.polls, *_MFU_MBU(one.engine.efficiency)) for one in group)
             every_s = min(member.reading.interval_s for member in group)
-            slot, compared = (now_s // every_s, now_s // COMPARED_S) if len(group) > MANY else (now_s, now_s)
-            if last is None or last.who != who or (last.polls != polls and last.slot != slot):
-                if last is not None and last.who == who and last.compared == compared:
+            slot, compared = now_s // every_s if len(group) > MANY else now_s, now_s // COMPARED_S
+            same = last is not None and last.members == names
+            if last is None or not same or (last.polls != polls and last.slot != slot):
+                if last is not None and same and last.compared == compared:
                     apart = last.apart
                 else:
                     apart = self._deviations.setdefault(model, Deviations()).of(group)
-                last = _Group(who, polls, slot, compared, replicas_of(group, apart), apart)
+                last = _Group(names, polls, slot, compared, replicas_of(group, apart), apart)
             found[model] = last
         self._last = found
         self._deviations = {model: kept for model, kept in self._deviations.items() if model in found}

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.quantiles import difference, longest, mean, merge
+from gpumon.efficiency.quantiles import difference, longest, merge
 from gpumon.readings.frame import Advance, EndpointState, EngineReading, HistogramReading, RankReading
 from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Missing, Reading, Reason
 from gpumon.readings.quantities import (
@@ -69,6 +69,19 @@ class Point(NamedTuple):
         return sum_known(rank.gauges.get(RUNNING) for rank in self.ranks.values())
 
 
+class Observed(NamedTuple):
+    """What of a histogram does not need its buckets."""
+
+    total: float
+    """Their sum, in the histogram's unit."""
+    observations: float
+
+    @property
+    def mean(self) -> Reading:
+        """In the histogram's unit: `idle` where there was no observation."""
+        return self.total / self.observations if self.observations > 0 else Missing(Reason.IDLE)
+
+
 class Window:
     """What an engine counted and showed in the last `seconds`, half a poll more or less."""
 
@@ -120,22 +133,36 @@ class Window:
         if not self.points:
             return None
         if quantity not in self._histograms:
-            parts = [self._observed(rank, quantity) for rank in self.points[-1].ranks]
+            parts = [self._difference(rank, quantity) for rank in self.points[-1].ranks]
             self._histograms[quantity] = merge([part for part in parts if part is not None])
         return self._histograms[quantity]
 
+    def observed(self, quantity: str) -> Observed | None:
+        """How many observations of a histogram there were, and their sum; None where `histogram` is."""
+        each = [self._observed(rank, quantity) for rank in self.points[-1].ranks] if self.points else []
+        known = [one for one in each if one is not None]
+        if not known:
+            return None
+        return known[0] if len(known) == 1 else Observed(*map(sum, zip(*known, strict=True)))
+
     def mean(self, quantity: str) -> Reading:
         """Mean of a histogram; warming up where the engine has it and the window does not yet."""
-        histogram = self.histogram(quantity)
-        return self._track.not_yet if histogram is None and self._track.has_histogram(quantity) else mean(histogram)
+        observed = self.observed(quantity)
+        if observed is None:
+            return self._track.not_yet if self._track.has_histogram(quantity) else NOT_EXPOSED
+        return observed.mean
 
     def rank_mean(self, rank: str, quantity: str) -> Reading:
         """Mean of a histogram of one rank."""
-        return mean(self._observed(rank, quantity)) if self.points else self._track.not_yet
+        if not self.points:
+            return self._track.not_yet
+        observed = self._observed(rank, quantity)
+        return NOT_EXPOSED if observed is None else observed.mean
 
     def samples(self, quantity: str) -> list[float]:
         """A gauge, summed over the ranks, at each poll that had it, oldest first."""
-        sums = (sum_known(rank.gauges.get(quantity) for rank in point.ranks.values()) for point in self.inside)
+        each = ([rank.gauges.get(quantity) for rank in point.ranks.values()] for point in self.inside)
+        sums = [values[0] if len(values) == 1 else sum_known(values) for values in each]
         return [value for value in sums if value is not None]
 
     def rank_samples(self, rank: str, quantity: str) -> list[float]:
@@ -156,16 +183,23 @@ class Window:
         own = [point for point in self.points if quantity not in point.lacked.get(rank, ())]
         return (own[0], own[-1]) if len(own) > 1 else None
 
-    def _observed(self, rank: str, quantity: str) -> HistogramReading | None:
+    def _both(self, rank: str, quantity: str) -> tuple[HistogramReading, HistogramReading] | None:
+        """A histogram of one rank at both ends."""
         ends = self._ends(rank, quantity)
-        if ends is None:
+        if ends is None or rank not in ends[0].ranks or rank not in ends[1].ranks:
             return None
-        old, new = ends[0].ranks.get(rank), ends[1].ranks.get(rank)
-        return (
-            None
-            if old is None or new is None
-            else difference(old.histograms.get(quantity), new.histograms.get(quantity))
-        )
+        old, new = (end.ranks[rank].histograms.get(quantity) for end in ends)
+        return None if old is None or new is None else (old, new)
+
+    def _difference(self, rank: str, quantity: str) -> HistogramReading | None:
+        both = self._both(rank, quantity)
+        return None if both is None else difference(*both)
+
+    def _observed(self, rank: str, quantity: str) -> Observed | None:
+        both = self._both(rank, quantity)
+        if both is None or both[1].count < both[0].count or both[1].sum < both[0].sum:
+            return None
+        return Observed(both[1].sum - both[0].sum, both[1].count - both[0].count)
 
 
 class Track:
@@ -197,6 +231,8 @@ class Track:
         self._ranks: dict[str, RankReading] = {}
         """What is known of each rank: series that one answer lacks are not gone."""
         self._counters: set[str] = set()
+        self._gauged: set[str] = set()
+        """Gauges that any answer had."""
         self._counted: dict[str, dict[str, float]] = {}
         """Rank -> counter -> up to where it is in the totals."""
         self._seen_s: dict[str, float] = {}
@@ -299,6 +335,7 @@ class Track:
         for rank in reading.ranks:
             self._ranks[rank.rank] = _with_lacked(self._ranks.get(rank.rank), rank)
             self._seen_s[rank.rank] = now_s
+            self._gauged.update(rank.gauges)
         oldest_s = now_s - max(GAP * self.cadence_s, GONE_S)
         for name in [name for name, seen_s in self._seen_s.items() if seen_s < oldest_s]:
             del self._seen_s[name]
@@ -360,6 +397,8 @@ class Track:
 
     def _gauges(self, quantity: str) -> list[float]:
         """The newest value of each rank that has it; of none where a rank has lost it: the rest is not the whole."""
+        if quantity not in self._gauged:
+            return []
         lacking = [name for name, rank in self._ranks.items() if quantity not in rank.gauges]
         before = (point.ranks[name].gauges for name in lacking for point in self.points if name in point.ranks)
         lost = any(quantity in gauges for gauges in before)

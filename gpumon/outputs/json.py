@@ -59,6 +59,7 @@ def as_object(struct: msgspec.Struct) -> dict[str, Any]:
     """The fields by key; a value that is not there is None, and its reason stands under `missing`."""
     printed: dict[str, Any] = {}
     missing: dict[str, str] = {}
+    absent: list[str] = []
     keys, has_readings = _getters(type(struct))
     for get, key in keys:
         value = get(struct)
@@ -69,13 +70,15 @@ def as_object(struct: msgspec.Struct) -> dict[str, Any]:
             missing[key] = value.reason.value
             value = None
         elif key in ABSENT and value == ABSENT[key][0]:
-            missing[key] = missing.get(ABSENT[key][1], ABSENT[key][2].value)
+            absent.append(key)
             value = None
         elif type(value) is not int:
             value = _other(value)
         printed[key] = value
     for key, made in RENDERED.get(type(struct), {}).items():
         printed[key] = clean(made(struct), MOST_CHARACTERS)
+    for key in absent:  # once the reasons of all others are known
+        missing[key] = missing.get(ABSENT[key][1], ABSENT[key][2].value)
     if has_readings:
         printed["missing"] = missing
     return printed
