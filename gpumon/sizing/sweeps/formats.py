@@ -83,6 +83,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: float | None = None
     kv_pool_tokens: float | None = None
     max_num_seqs: int = 0
+    tokens_per_step: float | None = None
+    """Of speculative decoding, where the file tells it."""
     settings: str = ""
     """Of the server, as far as they change what it does: `max-num-batched-tokens8192-block-size16`."""
     weight: int = 1
@@ -209,6 +211,7 @@ def _bench(document: Document) -> list[Run]:
             tokens_per_s=record.wanted("output_throughput"),
             requests_per_s=record.number("request_throughput"),
             kv_pool_tokens=server.number("max_total_num_tokens"),
+            tokens_per_step=record.number("spec_decode_acceptance_length", "accept_length"),
             max_num_seqs=server.count("max_running_requests") or record.count("max_num_seqs", "max-num-seqs"),
             settings="-".join(settings),
             notes=(_CHUNKS,) if "mean_itl_ms" in record and "mean_tpot_ms" not in record else (),
@@ -265,6 +268,8 @@ def _inferencex(document: Document) -> list[Run]:
     figures = _figures(record, _INFERENCEX)
     answer = figures["answer_tokens"]
     power = record.number("avg_power_w")
+    # With drafts the gap between chunks is a step, and several tokens come in one.
+    drafts, step_s = record.text("spec_decoding") not in ("", "none"), record.number("mean_itl", "median_itl")
     return [
         Run(
             place=record.place,
@@ -281,6 +286,7 @@ def _inferencex(document: Document) -> list[Run]:
             tokens_per_s=tokens_per_s,
             requests_per_s=record.number("request_throughput") or (tokens_per_s / answer if answer else None),
             power_w=power * gpus if power and gpus else None,
+            tokens_per_step=step_s / figures["itl_s"] if drafts and step_s and figures["itl_s"] else None,
             notes=() if "mean_tpot" in record else (_MEDIAN,),
             **figures,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Final, NamedTuple
@@ -58,6 +59,7 @@ _SYSTEMS: Final = {
 """What aiconfigurator and InferenceX call a system (theirs are the SXM parts) -> its catalogue name."""
 
 
+_HUB_CACHE: Final = re.compile(r"models--([^/]+?)--([^/]+)/")
 _GAPS: Final[tuple[tuple[Callable[[Run], bool], str], ...]] = (
     (
         lambda run: run.prompt_tokens is None or run.answer_tokens is None,
@@ -162,7 +164,7 @@ def _filled(run: Run, given: Given, catalogue: GpuCatalogue | None, notes: list[
     gpus = run.gpus or given.gpus or (run.tp or given.tp) * (run.pp or given.pp or 1)
     run = msgspec.structs.replace(
         run,
-        model=given.model or run.model,
+        model=given.model or _published(run.model),
         gpu=given.gpu or _catalogue_name(run.gpu, catalogue, notes),
         gpus=gpus,
         **{name: getattr(run, name) or getattr(given, name) for name in _CHECKED if name != "gpus"},
@@ -186,6 +188,12 @@ _CHECKED: Final = {
     "kv_precision": "--kv-precision",
 }
 """What a file and an option must not say differently."""
+
+
+def _published(model: str) -> str:
+    """The id on the Hub of a model that was loaded from its cache: `.../models--ORG--NAME/snapshots/HASH/`."""
+    found = _HUB_CACHE.search(model)
+    return f"{found[1]}/{found[2]}" if found else model
 
 
 def _catalogue_name(text: str, catalogue: GpuCatalogue | None, notes: list[str]) -> str:
@@ -383,9 +391,16 @@ def _observed(runs: Sequence[Run], given: Given) -> Observed:
         memory_bytes=given.memory_bytes or max((run.memory_bytes or 0.0 for run in runs), default=0.0) or None,
         busy_ratio=best.busy_ratio if given.busy_ratio is None else given.busy_ratio,
         power_w=best.power_w,
+        tokens_per_step=_steps(runs),
         prefill_tokens_per_s=_prefill(points, prompt),
         concurrency=best.offered,
     )
+
+
+def _steps(runs: Sequence[Run]) -> float | None:
+    """Tokens per step and sequence, of drafts; None without."""
+    found = _median([run.tokens_per_step for run in runs])
+    return found if found is not None and found > 1.0 else None
 
 
 def _tail(p95: float | None, mean: float | None) -> float | None:

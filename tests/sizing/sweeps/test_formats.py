@@ -27,6 +27,9 @@ LOADS = [
     ("vllm-sweep.json", {}, [8, 16]),
     ("inferencex.json", {}, [4, 16, 64]),
     ("inferencex-experiment.json", {}, [4]),
+    ("inferencex-mtp.jsonl", {}, [32, 64]),
+    ("vllm-hub-path.jsonl", {}, [8, 64]),
+    ("guidellm-0.5.json", {}, None),
     ("sglang-new.jsonl", {}, [1, 8, 32]),
     ("guidellm-v2.json", {}, [1, 8, 25, 64]),
     ("guidellm-v1.json", {}, [1, 8, 64]),
@@ -259,3 +262,14 @@ def test_what_the_user_gives_fills_what_the_files_leave_out() -> None:
     found: Observed = one("model-analyzer/old-inference.csv", given=given)
     assert (found.name, found.model, found.gpu) == ("mine", "renamed", "H100 PCIe 80GB")
     assert (found.gpus, found.tp, found.memory_bytes, found.busy_ratio, found.kv_precision) == (1, 1, 5e9, 0.5, "fp8")
+
+
+def test_a_model_of_the_hub_s_cache_has_its_published_name() -> None:
+    found = one("vllm-hub-path.jsonl")
+    assert (found.name, found.model) == ("MiniMax-M2.5", "MiniMaxAI/MiniMax-M2.5")
+
+
+def test_points_with_drafts_say_so() -> None:
+    """Kimi-K2.5 with MTP: a step of 630 ms gives tokens 224 ms apart, so that typed drafts are not counted twice."""
+    assert one("inferencex-mtp.jsonl").tokens_per_step == pytest.approx(2.81, abs=0.01)
+    assert one("vllm-hub-path.jsonl").tokens_per_step is None
