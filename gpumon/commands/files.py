@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpumon.config.errors import ConfigError, dotted
 from gpumon.config.load import Loaded
-from gpumon.config.theme_watch import ThemeFile
-from gpumon.config.themes import Theme, known_themes, themes_folder
+from gpumon.config.themes import Theme, known_themes, load_theme, themes_folder
 from gpumon.config.validate import all_changed
 from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.history.file import RECORDING as RECORDING
@@ -37,29 +36,18 @@ class Files:
         self._place = loaded.place
         self._home = environ.get("HOME", "")
         self._folder = themes_folder(loaded.place)
-        self._worn: ThemeFile | None = None
 
     def first_theme(self) -> Theme:
-        """The theme of the settings, which is watched from now on. Blocks; raises ConfigError in one line."""
-        self._worn = ThemeFile(self.settings.general.theme, self._folder)
-        return self._worn.theme
+        """The theme of the settings. Blocks; raises ConfigError in one line."""
+        return load_theme(self.settings.general.theme, self._folder)
 
     async def themes(self) -> tuple[str, ...]:
         """Names of the themes that come with gpumon and of the user's own."""
         return await in_daemon_thread(known_themes, self._folder)
 
     async def theme(self, name: str) -> Theme:
-        """A theme, which is watched from now on. Raises ConfigError in one line."""
-        self._worn = await in_daemon_thread(ThemeFile, name, self._folder)
-        return self._worn.theme
-
-    async def theme_changed(self) -> Theme | str | None:
-        """The theme in use, if its file changed since it was asked last; or, once, what is wrong with it."""
-        worn = self._worn
-        found = await in_daemon_thread(worn.changed) if worn is not None else None
-        if worn is not self._worn:
-            return None
-        return str(found) if isinstance(found, ConfigError) else found
+        """A theme. Raises ConfigError in one line."""
+        return await in_daemon_thread(load_theme, name, self._folder)
 
     async def save_settings(self, changes: Mapping[tuple[str, str], object]) -> tuple[bool, str]:
         """Write settings into the config file; see `config.save`."""

@@ -26,9 +26,6 @@ NAMES: Final = ("default", *_EIGHT, *(f"bright_{name}" for name in _EIGHT))
 _MOST_BYTES: Final = 1 << 16
 """A theme file larger than this is refused unread."""
 
-Stamp = tuple[int, int, int]
-"""Time of change (ns), size and inode of a file: what differs after each way of saving."""
-
 
 class Theme(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Colours by what they mean: all `#rrggbb`, or all names of the terminal's own (`NAMES`)."""
@@ -69,7 +66,11 @@ KEYS: Final = tuple(field.name for field in msgspec.structs.fields(Theme))
 
 def load_theme(name: str, folder: Path | None = None) -> Theme:
     """The theme of that name: `folder`'s (the user's), else the one that comes with gpumon. Raises ConfigError."""
-    return Shelf(folder).theme(name)
+    found = _found(name, folder, ())
+    if isinstance(found, str):
+        more = f" (your own go into {clean(str(folder))})" if folder is not None else ""
+        raise ConfigError(f"there is no theme {shown(name)}; {found}{more}")
+    return found
 
 
 def known_themes(folder: Path | None = None) -> tuple[str, ...]:
@@ -90,69 +91,44 @@ def themes_folder(config: str) -> Path | None:
     return Path(config).parent / "themes" if config else None
 
 
-class Shelf:
-    """Where themes are looked for; keeps the stamp of every file that it looked at (None: it could not be opened), and
-    its text (None: not there) unless that cannot be read."""
+def _found(name: str, own: Path | None, above: tuple[Path, ...]) -> Theme | str:
+    """A theme, or why there is none. `above`: the files that start from it, the nearest last."""
+    for folder in _folders(own) if _NAME.fullmatch(name) else ():
+        path = folder / f"{name}.toml"
+        if above[-1:] == (path,):
+            continue
+        if path in above:
+            names = [place.stem for place in above[above.index(path) :]]
+            return f"these themes start from each other: {' -> '.join([*names, name])}"
+        text = _text(path)
+        if text is not None:
+            return read_theme(text, str(path), partial(_found, own=own, above=(*above, path)))
+    return f"themes: {', '.join(known_themes(own)) or 'none is installed'}"
 
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
-        self.stamps: dict[Path, Stamp | None] = {}
-        self.texts: dict[Path, str | None] = {}
 
-    def theme(self, name: str) -> Theme:
-        """The theme of that name. Raises ConfigError in one line."""
-        found = self._found(name, ())
-        if isinstance(found, str):
-            more = f" (your own go into {clean(str(self._folder))})" if self._folder is not None else ""
-            raise ConfigError(f"there is no theme {shown(name)}; {found}{more}")
-        return found
-
-    def _found(self, name: str, above: tuple[Path, ...]) -> Theme | str:
-        """A theme, or why there is none. `above`: the files that start from it, the nearest last."""
-        for folder in _folders(self._folder) if _NAME.fullmatch(name) else ():
-            path = folder / f"{name}.toml"
-            if above[-1:] == (path,):
-                continue
-            if path in above:
-                names = [place.stem for place in above[above.index(path) :]]
-                return f"these themes start from each other: {' -> '.join([*names, name])}"
-            text = self._text(path)
-            if text is not None:
-                return read_theme(text, str(path), partial(self._found, above=(*above, path)))
-        return f"themes: {', '.join(known_themes(self._folder)) or 'none is installed'}"
-
-    def _text(self, path: Path) -> str | None:
-        self.stamps[path] = None
-        try:
-            with open(path, "rb", opener=_without_waiting) as stream:
-                status = os.fstat(stream.fileno())
-                self.stamps[path] = stamp_of(status)
-                if not stat.S_ISREG(status.st_mode):
-                    raise ConfigError(f"{clean(str(path))}: is not a file")
-                content = stream.read(_MOST_BYTES + 1)
-        except (FileNotFoundError, NotADirectoryError):
-            self.texts[path] = None
-            return None
-        except OSError as failure:
-            raise ConfigError(f"{clean(str(path))}: cannot be read: {failure.strerror}") from None
-        if len(content) > _MOST_BYTES:
-            raise ConfigError(f"{clean(str(path))}: is larger than 64 KiB: this is no theme")
-        try:
-            text = self.texts[path] = content.decode("utf-8-sig")
-        except UnicodeDecodeError as failure:
-            line = content[: failure.start].count(b"\n") + 1
-            raise ConfigError(f"{clean(str(path))}:{line}: is not UTF-8 text") from None
-        return text
+def _text(path: Path) -> str | None:
+    """What a theme's file holds; None where there is none. Raises ConfigError."""
+    try:
+        with open(path, "rb", opener=_without_waiting) as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise ConfigError(f"{clean(str(path))}: is not a file")
+            content = stream.read(_MOST_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as failure:
+        raise ConfigError(f"{clean(str(path))}: cannot be read: {failure.strerror}") from None
+    if len(content) > _MOST_BYTES:
+        raise ConfigError(f"{clean(str(path))}: is larger than 64 KiB: this is no theme")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as failure:
+        line = content[: failure.start].count(b"\n") + 1
+        raise ConfigError(f"{clean(str(path))}:{line}: is not UTF-8 text") from None
 
 
 def _without_waiting(path: str, flags: int) -> int:
     """Opens a pipe, too, at once."""
     return os.open(path, flags | os.O_NONBLOCK)
-
-
-def stamp_of(status: os.stat_result) -> Stamp:
-    """The stamp of a file."""
-    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def read_theme(text: str, where: str, base_of: Callable[[str], Theme | str] = load_theme) -> Theme:

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 _Control = TypeVar("_Control", bound=Collecting)
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-_THEME_S: Final = 2.0
-"""Between two looks at the theme's file."""
 _GC_THRESHOLDS: Final = (20_000, 10, 10)
 """Frames and snapshots are in no cycle: they go without the garbage collector, which is to look at them seldom."""
 _LARGE_THRESHOLDS: Final = (5_000, 1_000, 10)
@@ -87,7 +85,6 @@ class TerminalApp(App[int], Generic[_Control], inherit_bindings=False):
         self.view = View(config)
         self._collect_at_s = time.monotonic() + _COLLECT_EVERY_S
         self._collecting: asyncio.Task[None] | None = None
-        self._following: asyncio.Task[None] | None = None
 
     @property
     @abstractmethod
@@ -124,8 +121,6 @@ class TerminalApp(App[int], Generic[_Control], inherit_bindings=False):
         # What stands by then stays: the models, and what was remembered of every endpoint's page.
         self.set_timer(_SETTLED_S, gc.freeze)
         self._collecting = asyncio.create_task(self._collect())
-        if self.files is not None:
-            self._following = asyncio.create_task(self._follow_theme(self.files))
 
     def keep(self) -> None:
         """Leave all that there is out of the garbage collector's sight: to be called after each large answer.
@@ -138,16 +133,6 @@ class TerminalApp(App[int], Generic[_Control], inherit_bindings=False):
             gc.unfreeze()
             gc.collect()
         gc.freeze()
-
-    async def _follow_theme(self, files: Files) -> None:
-        """Show the theme as its file stands."""
-        while True:
-            await asyncio.sleep(_THEME_S)
-            found = await files.theme_changed()
-            if isinstance(found, str):
-                self.front.say(found)
-            elif found is not None:
-                self.front.show_theme(found)
 
     async def _collect(self) -> None:
         """Run the collector; without it there is nothing to show, so its failure is the screen's end."""
@@ -184,9 +169,8 @@ class TerminalApp(App[int], Generic[_Control], inherit_bindings=False):
 
     async def on_unmount(self) -> None:
         """Stop collecting; the terminal is restored by now."""
-        for task in (self._collecting, self._following):
-            if task is not None:
-                task.cancel()
+        if self._collecting is not None:
+            self._collecting.cancel()
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self.stop(), _STOP_S)
 

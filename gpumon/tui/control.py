@@ -140,9 +140,6 @@ class Files(Protocol):
     async def theme(self, name: str) -> Theme:
         """A theme. Raises ConfigError in one line."""
 
-    async def theme_changed(self) -> Theme | str | None:
-        """The theme in use, if its file changed since it was asked last; or, once, what is wrong with it."""
-
     async def save_settings(self, changes: Mapping[tuple[str, str], object]) -> tuple[bool, str]:
         """Write settings ((section, key) -> value; None takes it out) into the config file, comments kept.
 

@@ -17,7 +17,6 @@ from gpumon.commands.files import RECORDING, Files
 from gpumon.config.environment import from_text
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import load
-from gpumon.config.themes import Theme
 from gpumon.outputs.json import encode
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Event, EventKind, Level
@@ -195,7 +194,7 @@ async def test_a_recording_that_can_not_be_written_is_named_and_the_rest_is_kept
     assert len(modes(folder)) == 5
 
 
-async def test_the_users_theme_is_followed(tmp_path: Path) -> None:
+async def test_the_users_own_theme_is_read_when_it_is_chosen(tmp_path: Path) -> None:
     folder = tmp_path / "themes"
     folder.mkdir()
     mine = folder / "mine.toml"
@@ -203,21 +202,13 @@ async def test_the_users_theme_is_followed(tmp_path: Path) -> None:
     disk = disk_at(tmp_path, '[general]\ntheme = "mine"\n')
     assert disk.first_theme().accent == "#ff0000"
     assert "mine" in await disk.themes()
-    assert await disk.theme_changed() is None
     mine.write_text('base = "default"\naccent = "#00ff00ff"\n')
-    said = await disk.theme_changed()
-    assert isinstance(said, str)
-    assert "mine.toml:2: accent" in said
-    assert await disk.theme_changed() is None
+    with pytest.raises(ConfigError, match=r"mine\.toml:2: accent"):
+        await disk.theme("mine")
     mine.write_text('base = "default"\naccent = "#00ff00"\n')
-    changed = await disk.theme_changed()
-    assert isinstance(changed, Theme)
-    assert changed.accent == "#00ff00"
+    assert (await disk.theme("mine")).accent == "#00ff00"
     with pytest.raises(ConfigError, match="there is no theme"):
         await disk.theme("nosuch")
-    await disk.theme("light")
-    mine.write_text('base = "default"\naccent = "#0000ff"\n')
-    assert await disk.theme_changed() is None
 
 
 async def test_a_disk_that_hangs_does_not_hold_the_loop_up(tmp_path: Path) -> None:
