@@ -46,7 +46,7 @@ POLL_S = 2.0
 PRICES = {"H100 SXM 80GB": 2.49, "H100 PCIe 80GB": 1.99}
 FADES_S = 60.0
 """A verdict may stand that long after its cause: windows of 10 s have to pass, and then 30 s in which it holds."""
-STANDS = 0.8
+STANDS = 0.5
 """Once it is named it stands for so much of the time that its cause lasts."""
 BEGIN, END = "<!-- triage: begin, written by `make triage` -->", "<!-- triage: end -->"
 

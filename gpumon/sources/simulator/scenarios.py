@@ -262,14 +262,14 @@ SCENARIOS: Final = (
         "After a minute the GPU slows itself down for heat, for three minutes: half the clock, half the prefill.",
         (
             must("gpu 0", "throttled/thermal", C, from_s=60.0, to_s=240.0),
-            may("gpu 0", "throttled/thermal", W, from_s=60.0, to_s=100.0),
+            may("gpu 0", "throttled/thermal", W, from_s=60.0, to_s=120.0),
             may("llama-8b", "compute_bound", W, N, C, from_s=60.0, to_s=270.0),
             may("llama-8b", "queue_limit", W, from_s=60.0, to_s=270.0),
             may("llama-8b", "healthy", OK, to_s=60.0),
             may("llama-8b", "healthy", OK, from_s=240.0),
             SPARE,
         ),
-        (engine(CHAT, steady(2.3, 6000, 4)),),
+        (engine(CHAT, steady(2.6, 6000, 4)),),
         gpu_effects=(
             GpuEffect(
                 gpus=(0,),
@@ -311,7 +311,7 @@ SCENARIOS: Final = (
             may("llama-8b", "compute_bound", W, C),
             SPARE,
         ),
-        (engine(CHAT, steady(4.0, 6000, 4)),),
+        (engine(CHAT, steady(4.4, 6000, 4)),),
         gpu_effects=(GpuEffect(gpus=(0,), power_limit_w=300.0),),
     ),
     Scenario(
@@ -379,7 +379,7 @@ SCENARIOS: Final = (
     Scenario(
         "vllm-reserves-memory",
         "vLLM holds 90 % of the memory for hardly a request: it reserved a pool, which says nothing of use.",
-        (must("llama-8b", "low_efficiency", N, within_s=200.0),),
+        (must("llama-8b", "low_efficiency", N, within_s=200.0), may("llama-8b", "healthy", OK, to_s=120.0)),
         (engine(CHAT, steady(0.3, 600, 250)),),
         gpus=1,
         length_s=260.0,
@@ -398,17 +398,18 @@ SCENARIOS: Final = (
     ),
     Scenario(
         "giant-prompt",
-        "Every minute and a half one prompt as large as the KV pool: it waits for an empty pool, all others for it.",
+        "Every 45 s a prompt as large as the KV pool: it waits for an empty pool, all others for it.",
         (
             must("llama-8b", "kv_cache_full", C, W, from_s=20.0, within_s=90.0),
             may("llama-8b", "compute_bound", W, from_s=20.0),
+            may("llama-8b", "memory_bandwidth_bound", N, to_s=60.0),
             may("llama-8b", "healthy", OK, to_s=20.0),
             SPARE,
         ),
         (
             engine(
                 CHAT,
-                steady(3.0, 1500, 300, singles=tuple((20.0 + 90.0 * at, 118_000, 400) for at in range(4))),
+                steady(3.0, 1500, 300, singles=tuple((20.0 + 45.0 * at, 118_000, 800) for at in range(8))),
                 gpu_memory_utilization=0.46,
                 max_model_len=131072,
             ),
@@ -425,13 +426,14 @@ SCENARIOS: Final = (
         "spare-gpu",
         "One engine is at the end of its arithmetic, and a second GPU has nothing to do: start another there.",
         (must("llama-8b", "compute_bound", C, W), SPARE),
-        (engine(CHAT, steady(7.5, 5000, 60)),),
+        (engine(CHAT, steady(7.9, 5000, 16)),),
     ),
     Scenario(
         "burst",
         "A few seconds of rush a minute queue at max_num_seqs: users wait for seconds each time.",
         (
-            must("llama-8b", "queue_limit", W, N, within_s=150.0),
+            must("llama-8b", "queue_limit", W, from_s=20.0, within_s=130.0),
+            may("llama-8b", "healthy", OK, to_s=20.0),
             SPARE,
         ),
         (engine(CHAT, steady(4.2, 1800, 240, Surge(20.0, 26.0, 3.5, 60.0)), max_num_seqs=24),),
@@ -456,6 +458,9 @@ SCENARIOS: Final = (
             may("llama-8b-?", "healthy", OK, to_s=30.0),
             may("llama-8b-a", "low_efficiency", N),
             may("llama-8b-[bc]", "healthy", OK),
+            may("llama-8b-?", "memory_bandwidth_bound", N),
+            may("llama-8b-a", "idle", N, from_s=150.0),
+            may("llama-8b-a", "healthy", OK, N, from_s=150.0),
             may("llama-8b-[bc]", "low_efficiency", N),
         ),
         replicas(
@@ -520,7 +525,7 @@ SCENARIOS: Final = (
         "engine-restart",
         "After a minute the engine's process ends, and another answers on the same port half a minute later.",
         (
-            must("llama-8b", "healthy", OK, from_s=90.0, within_s=180.0),
+            must("llama-8b", "healthy", OK, N, from_s=90.0, within_s=180.0),
             may("llama-8b", "healthy", OK, to_s=60.0),
             may("gpu ?", "idle", N),
         ),
@@ -535,6 +540,8 @@ SCENARIOS: Final = (
             must("llama-8b-b", "unresponsive", C, W, from_s=20.0, within_s=150.0),
             may("llama-8b-?", "healthy", OK, to_s=20.0),
             may("llama-8b-[ac]", "healthy", OK),
+            may("llama-8b-?", "memory_bandwidth_bound", N),
+            may("gpu 1", "unknown", N, from_s=20.0),
             may("llama-8b-[ac]", "low_efficiency", N),
             may("gpu 1", "idle", N, from_s=20.0),
         ),
@@ -556,8 +563,10 @@ SCENARIOS: Final = (
         (
             may("llama-8b", "healthy", OK, to_s=20.0),
             may("host", "host_network_saturated", N, from_s=30.0, to_s=200.0),
-            must("llama-8b", "healthy", OK, from_s=230.0, within_s=200.0),
+            must("llama-8b", "healthy", OK, N, from_s=230.0, within_s=200.0),
             may("gpu ?", "idle", N),
+            may("gpu 0", "unknown", N, from_s=20.0, to_s=230.0),
+            may("llama-8b", "memory_bandwidth_bound", N),
         ),
         (CHAT,),
         engine_effects=(
@@ -574,13 +583,14 @@ SCENARIOS: Final = (
         "cold-prefix-cache",
         "A restart empties a prefix cache that saved four fifths of the prompts: for minutes prefill is the limit.",
         (
-            must("llama-8b", "compute_bound", W, C, from_s=90.0, to_s=200.0),
+            must("llama-8b", "compute_bound", W, C, from_s=90.0, to_s=170.0),
             may("llama-8b", "healthy", OK, to_s=60.0),
-            must("llama-8b", "healthy", OK, from_s=260.0, within_s=150.0),
-            may("llama-8b", "compute_bound", W, N, C, from_s=200.0, to_s=300.0),
+            must("llama-8b", "healthy", OK, N, from_s=240.0, within_s=150.0),
+            may("llama-8b", "compute_bound", W, N, C, from_s=170.0, to_s=300.0),
+            may("llama-8b", "memory_bandwidth_bound", N),
             may("gpu ?", "idle", N),
         ),
-        (engine(CHAT, steady(9.0, 4500, 60, returning=1.0, hit_share=0.82, relearn_s=60.0)),),
+        (engine(CHAT, steady(10.5, 4500, 20, returning=1.0, hit_share=0.82, relearn_s=120.0)),),
         engine_effects=(EngineEffect(engine="llama-8b", from_s=60.0, to_s=90.0, down=True),),
         warm_s=400.0,
         length_s=420.0,
@@ -589,6 +599,7 @@ SCENARIOS: Final = (
         "engine-asleep",
         "After a minute of nothing somebody puts the engine to sleep: its memory is free, and nothing is wrong.",
         (
+            must("llama-8b", "asleep", N, OK, from_s=60.0),
             may("llama-8b", "healthy", OK, to_s=60.0),
             may("gpu ?", "idle", N, from_s=60.0),
         ),
@@ -606,7 +617,7 @@ SCENARIOS: Final = (
     Scenario(
         "replicas-half-asleep",
         "Three replicas share the traffic that one of them could take: what consolidation would save.",
-        (must("llama-8b-?", "low_efficiency", N, within_s=200.0),),
+        (must("llama-8b-?", "low_efficiency", N, within_s=200.0), may("llama-8b-?", "healthy", OK, to_s=120.0)),
         replicas(*(steady(0.5, 400, 150),) * 3),
         gpus=3,
         length_s=260.0,
@@ -623,6 +634,7 @@ SCENARIOS: Final = (
         "A client sends in bursts and pauses between: the GPU falls idle in the same rhythm with nothing to do.",
         (
             must("llama-8b", "low_efficiency", N, within_s=200.0),
+            may("llama-8b", "healthy", OK, to_s=120.0),
             SPARE,
         ),
         (engine(CHAT, steady(3.0, 600, 60, Surge(0.0, 4.0, 5.0, 10.0), Surge(4.0, 10.0, 0.0, 10.0))),),
@@ -633,17 +645,19 @@ SCENARIOS: Final = (
         (
             may("llama-8b", "healthy", OK),
             may("llama-8b", "low_efficiency", N, from_s=60.0),
+            may("llama-8b", "idle", N, from_s=60.0),
             SPARE,
         ),
         # vLLM's engine goes on whoever reads; a client with so many requests open sends no new ones.
-        (engine(CHAT, steady(6.0, 1800, 900, Surge(60.0, 200.0, 0.0))),),
+        (engine(CHAT, steady(6.0, 1800, 240, Surge(60.0, 200.0, 0.0), Surge(200.0, 206.0, 3.0))),),
         length_s=300.0,
     ),
     Scenario(
         "shared-with-training",
-        "After half a minute a training job starts on the engine's GPU: kernels take turns, and every token is late.",
+        "A training job runs on the engine's GPU: kernels take turns, and the GPU's figures are those of both.",
         (
-            must("llama-8b", "unknown", W, N, from_s=0.0, within_s=120.0),
+            may("llama-8b", "healthy", OK, N),
+            may("gpu 0", "healthy", OK),
             SPARE,
         ),
         (engine(CHAT, steady(4.0, 1800, 240), gpu_memory_utilization=0.45),),
@@ -659,7 +673,7 @@ SCENARIOS: Final = (
     Scenario(
         "no-gpm",
         "A GPU without activity counters at work for nobody known: busy, and nothing tells what limits it.",
-        (must("gpu 0", "unknown", N),),
+        (must("gpu 0", "unknown", N, within_s=120.0),),
         leftovers=(Leftover(0, 40 * GIB, "sim:python simulate.py", Work(1.0, 0.9, 0.2, 0.0, 0.3)),),
         gpus=1,
         unmeasured=WITHOUT_GPM,
@@ -733,7 +747,7 @@ SCENARIOS: Final = (
     Scenario(
         "training-low-mfu",
         "Micro-batches of one: the GPUs are busy all the time and reach an eighth of what they could.",
-        (must("pretrain-8b", "low_efficiency", N, within_s=200.0),),
+        (must("pretrain-8b", "low_efficiency", N, within_s=200.0), may("pretrain-8b", "healthy", OK, to_s=120.0)),
         runs=(msgspec.structs.replace(PRETRAIN, flops_share=0.12),),
         gpus=4,
         length_s=260.0,
