@@ -17,7 +17,9 @@ from gpumon.triage.engine_state import SM_AT_WORK, computes
 from gpumon.triage.replicas import beside
 from gpumon.triage.samples import KEPT_S
 from gpumon.triage.signals import (
+    FULL_SLOTS,
     NOW_S,
+    PINNED_SHARE,
     TOKENS,
     UNSEEN,
     Activity,
@@ -189,8 +191,23 @@ def queue(case: Case) -> Finding | Unsure | None:
     return beside(case, found._replace(confidence=sure), "running")
 
 
-def queue_bursts(case: Case) -> Finding | None:
-    """Latency beyond its goal that is mostly time in the queue, while on average hardly anyone waits: bursts."""
+def _while_waiting(case: Case, field: str) -> list[float]:
+    """Samples of the last minutes at whose moments requests waited."""
+    waits = {at_s for at_s, count in case.recent.values("waiting", KEPT_S) if count >= case.thresholds.queue_waiting}
+    return [value for at_s, value in case.recent.values(field, KEPT_S) if at_s in waits]
+
+
+def _computed(case: Case) -> bool:
+    """The arithmetic was at its limit while requests waited: what came late then is still in the latencies of now."""
+    mfu = _while_waiting(case, "mfu_ratio")
+    return bool(mfu) and sum(mfu) / len(mfu) >= case.thresholds.compute_queued_mfu_ratio
+
+
+def bursts(case: Case) -> Finding | None:
+    """Latency beyond its goal that is mostly time in the queue, while on average hardly anyone waits.
+
+    What was full while they waited is the limit: the KV cache, or the scheduler's slots; arithmetic has its own rule.
+    """
     engine, slow = served(case), late(case)
     if engine is None or not slow or mute(case):
         return None
@@ -200,7 +217,22 @@ def queue_bursts(case: Case) -> Finding | None:
     most, usual = max(counts), sum(counts) / len(counts)
     if most < case.thresholds.queue_waiting or most < BURST * usual:
         return None
-    known = slots(case)
+    known, limits = slots(case), case.thresholds
+    if _computes(case, activity(case)) or _computed(case):
+        return None
+    usage = _while_waiting(case, "kv_usage_ratio")
+    full = [value for value in usage if value >= limits.kv_full_ratio]
+    if usage and len(full) >= SPLIT * len(usage):
+        said = params(most=most, usual=usual, share=share, usage=max(full))
+        proof = [*slow, evidence(case, "kv_usage", "kv_usage_ratio", max(full), "kv", limits.kv_full_ratio)]
+        proof += _queue_proof(case, engine, usual, share)
+        fixes = _more_kv(case, engine, (mean(case, "running") or 0.0) + usual, kv_requests(engine))
+        level, sure = Level.WARN, Confidence.MEDIUM
+        return Finding(Limit.KV_CACHE_FULL, "kv_bursts", said, tuple(proof), fixes, level, sure)
+    running = _while_waiting(case, "running")
+    full_at = FULL_SLOTS * known[0] if known is not None else max(running, default=0.0) * (1.0 - PINNED_SHARE)
+    if not running or sorted(running)[len(running) // 4] < full_at:
+        return None
     said = params(most=most, usual=usual, share=share, slots=None if known is None else known[0])
     words = advice(engine.kind)
     proof = (*slow, *_queue_proof(case, engine, usual, share))
@@ -287,7 +319,9 @@ def long_prefill(case: Case) -> Finding | None:
         proof.append(of_gpus(case, "sm_active", "sm_active_ratio", seen.sm, "sm"))
     prompt = finite(engine.load.prompt_tokens_mean)
     said = params(seconds=quiet_s, tensor=seen.tensor, sm=seen.sm, waiting=waiting or None, tokens=prompt)
-    level = Level.WARN if waiting or slow else Level.NOTE
+    # Whoever waits for its first token has waited that long already.
+    overdue = quiet_s >= (case.goals.ttft_s or case.thresholds.late_ttft_s)
+    level = Level.WARN if waiting or slow or overdue else Level.NOTE
     sure = Confidence.HIGH if at_work else Confidence.LOW
     fixes = (action("wait_for_prefill"), *_less_work(case, engine, of_prompts=True))
     return Finding(Limit.COMPUTE_BOUND, "long_prefill", said, (*proof, *slow), fixes, level, sure)
@@ -415,7 +449,7 @@ def _room(case: Case, engine: Engine) -> float | None:
 def unexplained(case: Case) -> Unsure | None:
     """Latency beyond its goal, or the default, with no figure near its limit."""
     engine, slow = served(case), late(case)
-    if engine is None or not slow or case.found:
+    if engine is None or not slow or case.found or _computed(case):
         return None
     seen = activity(case)
     lacking = [no_compute(engine, seen), no_bandwidth(engine, seen)]

@@ -255,6 +255,19 @@ def _loads(case: Case, seconds: float) -> bool:
     return False
 
 
+def restarting(case: Case) -> Finding | None:
+    """Its process ends and begins anew again and again: whatever it serves between, requests are lost each time."""
+    engine, ago = case.engine, case.restarts_s
+    if engine is None or engine.kind in FRONTENDS or len(ago) < case.thresholds.restarts:
+        return None
+    said = params(times=float(len(ago)), seconds=max(ago), last=min(ago))
+    proof = (Evidence("restarts", float(len(ago)), case.thresholds.restarts, engine.url, parameters=said),)
+    alone = not any(one.model == engine.model and one.key != engine.key for one in case.snapshot.engines)
+    level = Level.CRITICAL if alone else Level.WARN
+    fixes = (action("read_last_log"),)
+    return Finding(Limit.UNRESPONSIVE, "restart_loop", said, proof, fixes, level, began_s=case.now_s - max(ago))
+
+
 def degraded(case: Case) -> Finding | None:
     """It answers, on a GPU that is broken or whose clocks are held down: by the verdict that stands on that GPU."""
     engine = case.engine

@@ -158,7 +158,7 @@ def _idle(case: Case, engine: Engine, quiet_s: float) -> Finding:
     cost = price * count if price is not None and count else None
     if cost is not None:
         proof.append(Evidence("cost_per_hour", cost, source="config", parameters=params(gpus=float(count))))
-    said = params(seconds=quiet_s, gpus=float(count) or None, cost=cost, restarted=case.restarted_s)
+    said = params(seconds=quiet_s, gpus=float(count) or None, cost=cost, restarted=min(case.restarts_s, default=None))
     fixes = (action("send_traffic_or_stop", frees="gpus" if count else "memory"),)
     sure = Confidence.HIGH if case.recent.last("running") is not None else Confidence.MEDIUM
     began_s = case.now_s - quiet_s
@@ -187,7 +187,7 @@ def _low(case: Case, engine: Engine, little: Little) -> Finding:
         needed=None if own is None else float(own.needed),
         gpus=None if own is None else float(own.here),
         cost=saved,
-        restarted=case.restarted_s,
+        restarted=min(case.restarts_s, default=None),
     )
     if own is not None:
         source = "requests running / (capacity x planning share)" if own.instances else "weights, KV cache and use"
@@ -405,7 +405,7 @@ def healthy(case: Case) -> Finding | Unsure | None:
     if engine.asleep:
         how = params(how=engine.asleep)
         return Finding(Limit.ASLEEP, "asleep", how, (Evidence("asleep", parameters=how),), (), Level.OK)
-    again = params(restarted=case.restarted_s)
+    again = params(restarted=min(case.restarts_s, default=None))
     level = Level.NOTE if again else Level.OK
     quiet_s = idle_s(case)
     if quiet_s is not None:

@@ -136,6 +136,7 @@ TEXTS: Final[Mapping[str, str]] = {
     "run_hung_or_ended": "no {unit} for {seconds:lasted}: " + _REST + ": it hangs, or has ended and left its exporter",
     "unresponsive": "[{how=refuses}refuses connections|does not answer] for {seconds:lasted} while its processes hold "
     "[{vram_bytes:gib}|their GPU]",
+    "restart_loop": "began anew {times:count} times in {seconds:lasting}, last {last:lasted} ago: its process keeps ending",
     "gpu_degraded": "degraded: {gpu}, which it runs on, {fault:fault}[ ({xid:xid})][, at " + _CLOCK + "]",
     # limit of an engine
     "kv_full": "KV cache {usage:percent} full at {running:requests} requests[ of {tokens:tokens} tokens]: "
@@ -147,6 +148,8 @@ TEXTS: Final[Mapping[str, str]] = {
     "[{room=weights}a bigger batch reads its weights as often|compute and bandwidth have room]" + _SPARE,
     "queue_bursts": "requests come in bursts: up to {most:requests} wait, {usual:requests} on average[, for "
     "{slots:requests} slots]; {share:percent} of the time to first token is queue",
+    "kv_bursts": "requests come in bursts: up to {most:requests} wait for a full KV cache, {usual:requests} on average; "
+    "{share:percent} of the time to first token is queue",
     "uneven_ranks": "its ranks share the work unevenly" + _SPARE,
     "straggler": "gpu {index:count} is at {share:percent} {activity} activity, its peer{peers:others} at "
     "{peers_share:percent}[, with its clock at {clock_hz:ghz} of {peers_clock_hz:ghz} GHz]: "
@@ -233,6 +236,7 @@ QUANTITIES: Final[Mapping[str, str]] = {
     "no_token": "no token for {value:lasted}",
     "no_step": "no step for {value:lasted}",
     "no_answer": "no answer for {value:lasted}",
+    "restarts": "{value:count} restarts in {seconds:lasting}",
     "no_request": "no request for {value:lasted}",
     "idle_time": "at most 5 % busy for {value:lasted}",
     "running": "{value:requests}[ of {limit:requests}] running" + _WINDOW,
@@ -314,6 +318,11 @@ ACTIONS: Final[Mapping[str, tuple[str, Team]]] = {
     "save_stacks_and_restart": (
         "save its log[ ({log=journal}journalctl _PID={pid}, or where its output goes)| ({log} logs {container})] and the "
         "stacks[ of {pids}] (py-spy dump[ --pid {pid}]), look for Xid and NCCL errors, then restart it",
+        _T.ENGINE,
+    ),
+    "read_last_log": (
+        "read what its log says last before each end (kubectl logs --previous, docker logs, journalctl -u) and look for the "
+        "OOM killer in dmesg; until that is mended take it out of the load balancer",
         _T.ENGINE,
     ),
     "mend_gpu_first": ("see to {gpus} first: a restart on the same GPUs can not work before", _T.HARDWARE),

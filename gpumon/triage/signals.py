@@ -122,8 +122,8 @@ class Case(NamedTuple):
     """`Recent` of every thing, by key ("" is the host): what its GPUs and the host did in the same minutes."""
     standing: Mapping[str, tuple[Verdict, ...]] = MappingProxyType({})
     """Verdicts that stand on its GPUs, by uuid."""
-    restarted_s: float | None = None
-    """Seconds since the engine's process began anew, where that was seen."""
+    restarts_s: tuple[float, ...] = ()
+    """Seconds since each time that the engine's process was seen to begin anew, in `Thresholds.restart_s`."""
     found: tuple[Limit, ...] = ()
     """What the families before this one found here, whether it holds yet or not."""
     near: frozenset[Limit] = frozenset()

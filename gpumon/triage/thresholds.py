@@ -67,6 +67,8 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds without an answer, after which an engine whose processes still hold their GPU counts as unresponsive."""
     restart_s: Positive = 600.0
     """An engine that began anew is marked so for 10 minutes: its caches are cold, and whoever looks wants to know."""
+    restarts: Positive = 3.0
+    """So many new processes of an engine within `restart_s` are a loop: a deployment is one, a mended one two."""
     under_used_s: Positive = 120.0
     """Seconds over which use is judged: a quiet minute is no waste. At most 180."""
     under_used_slots_ratio: Share = 0.25

@@ -28,12 +28,12 @@ RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
     (Kind.GPU, Family.STATE): (gpu.broken, gpu.throttled, gpu.program_fault),
     (Kind.GPU, Family.LIMIT): (host.input_starved,),
     (Kind.GPU, Family.USE): (gpu.memory_idle, gpu.memory_full, gpu.under_used, gpu.at_work),
-    (Kind.ENGINE, Family.STATE): (engine_state.hung, engine_state.unresponsive, engine_state.degraded),
+    (Kind.ENGINE, Family.STATE): (engine_state.hung, engine_state.unresponsive, engine_state.restarting, engine_state.degraded),
     (Kind.ENGINE, Family.LIMIT): (
         host.host_bound,
         host.even_drops,
         engine_limits.kv_cache,
-        engine_limits.queue_bursts,
+        engine_limits.bursts,
         engine_limits.queue,
         parallel.straggler,
         parallel.interconnect,
@@ -79,6 +79,7 @@ REST_S: Final = 2.0
 interval, as its GPUs and the host go on."""
 
 
+MOST_RESTARTS: Final = 8
 FADES_S: Final = 5.0
 """A verdict that was not found for so long tells that its figures are of then."""
 USED_S: Final = 4.0
@@ -128,8 +129,8 @@ class Triage:
         self._last: dict[tuple[str, Family], Verdict] = {}
         self._judged: dict[str, _Judged] = {}
         self._used: dict[str, _Used] = {}
-        self._restarts: dict[str, float] = {}
-        """When engines' processes were seen to begin anew (monotonic)."""
+        self._restarts: dict[str, tuple[float, ...]] = {}
+        """When engines' processes were seen to begin anew (monotonic), the last ones."""
 
     def judge(self, frame: Frame, snapshot: Snapshot) -> Snapshot:
         """The snapshot with its verdicts, the most urgent first, and what happened since the one before."""
@@ -139,7 +140,8 @@ class Triage:
         events = self._events.between(frame, judged)
         for event in events:
             if event.kind is EventKind.RESTART:
-                self._restarts[event.key] = frame.monotonic_s
+                seen = self._restarts.get(event.key, ())[1 - MOST_RESTARTS :]
+                self._restarts[event.key] = (*seen, frame.monotonic_s)
         return msgspec.structs.replace(judged, events=events)
 
     def _found(self, frame: Frame, snapshot: Snapshot) -> list[Verdict]:
@@ -152,10 +154,9 @@ class Triage:
         around = (self._recents, self._thresholds, self._prices, self._goals)
         for case in cases(frame, snapshot, *around, known):
             if case.kind is Kind.ENGINE:
-                restarted = self._restarts.get(case.key)
-                ago_s = None if restarted is None else now_s - restarted
-                recently = ago_s is not None and 0.0 <= ago_s < self._thresholds.restart_s
-                case = case._replace(standing=standing, restarted_s=ago_s if recently else None)
+                ago = [now_s - at_s for at_s in self._restarts.get(case.key, ())]
+                lately = tuple(ago_s for ago_s in ago if 0.0 <= ago_s < self._thresholds.restart_s)
+                case = case._replace(standing=standing, restarts_s=lately)
             verdicts = tuple(self._verdicts(case))
             if case.kind is Kind.GPU:
                 standing[case.key] = verdicts

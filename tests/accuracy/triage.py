@@ -18,16 +18,18 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
+from gpumon.sources.feeds.generic import row_of
+
 from gpumon.config.schema import Feed
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Frame, HostReading
-from gpumon.readings.snapshot import Snapshot, Verdict
+from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.verdict import Level, Verdict
 from gpumon.sources.attachment import EngineFacts
 from gpumon.sources.endpoint import BACK_OFF
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scanner
 from gpumon.sources.feeds.described import as_feed, endpoint_of
-from gpumon.sources.feeds.page import row_of
 from gpumon.sources.identity import IDENTITY
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.simulator.scenario import Scenario, Truth
@@ -48,6 +50,10 @@ FADES_S = 60.0
 """A verdict may stand that long after its cause: windows of 10 s have to pass, and then 30 s in which it holds."""
 STANDS = 0.5
 """Once it is named it stands for so much of the time that its cause lasts."""
+WRONG = frozenset({"prefix_caching"})
+"""Actions that are done already: the page of every simulated engine says that prefix caching is on."""
+RESTART = "save_stacks_and_restart"
+"""What ends the requests that run: only for an engine that gives nothing."""
 BEGIN, END = "<!-- triage: begin, written by `make triage` -->", "<!-- triage: end -->"
 
 
@@ -162,14 +168,14 @@ class Said(NamedTuple):
     """A verdict by its codes."""
 
     thing: str
-    limit: str
+    code: str
     cause: str
     level: str
-    action: str
+    actions: tuple[str, ...]
 
     def __str__(self) -> str:
         cause = f"/{self.cause}" if self.cause else ""
-        return f"{self.thing}: {self.limit}{cause}, {self.level}" + (f", {self.action}" if self.action else "")
+        return f"{self.thing}: {self.code}{cause}, {self.level}, to do: {' + '.join(self.actions) or 'nothing'}"
 
 
 class Span(NamedTuple):
@@ -212,19 +218,26 @@ class Score(NamedTuple):
 
 def said(verdict: Verdict) -> Said:
     """The codes of a verdict."""
-    action = verdict.actions[0].code if verdict.actions else ""
-    return Said(verdict.scope, verdict.code.value, verdict.cause, verdict.level.value, action)
+    actions = tuple(action.code for action in verdict.actions)
+    return Said(verdict.scope, verdict.code.value, verdict.cause, verdict.level.value, actions)
 
 
-def agrees(truth: Truth, one: Said) -> bool:
-    """Whether a verdict is what a truth says, of the same thing, at one of its levels, with one of its actions."""
-    limit, _, cause = truth.code.partition("/")
+def agrees(truth: Truth, one: Said, at_s: float) -> bool:
+    """Whether a verdict is what a truth says, of the same thing, at one of its levels, with none but right actions.
+
+    One that fades, as its cause has ended, may be less urgent.
+    """
+    levels = truth.levels if at_s < truth.to_s else (*truth.levels, Level.NOTE)
+    code, _, cause = truth.code.partition("/")
+    allowed = truth.actions or ("*",)
     return (
         fnmatchcase(one.thing, truth.thing)
-        and limit == one.limit
-        and (not cause or cause == one.cause)
-        and one.level in {level.value for level in truth.levels}
-        and (not truth.actions or one.action in truth.actions)
+        and fnmatchcase(one.code, code)
+        and fnmatchcase(one.cause, cause or "*")
+        and Level(one.level) in levels
+        and all(any(fnmatchcase(action, each) for each in allowed) for action in one.actions)
+        and not WRONG.intersection(one.actions)
+        and (one.code in ("hung", "unresponsive") or RESTART not in one.actions)
     )
 
 
@@ -235,7 +248,7 @@ def score(scenario: Scenario, timed: Iterable[tuple[float, Snapshot]]) -> Score:
     stood: dict[int, list[float]] = {at: [] for at, truth in enumerate(scenario.truth)}
     for at_s, snapshot in timed:
         for one in dict.fromkeys(map(said, snapshot.verdicts)):
-            fits = [at for at, truth in enumerate(scenario.truth) if agrees(truth, one)]
+            fits = [at for at, truth in enumerate(scenario.truth) if agrees(truth, one, at_s)]
             now = [at for at in fits if scenario.truth[at].from_s <= at_s < scenario.truth[at].to_s]
             due = [at for at in now if scenario.truth[at].within_s < float("inf")]
             for at in due:
@@ -267,9 +280,9 @@ def _named(truth: Truth, stood: Sequence[float], length_s: float) -> Named:
     return Named(truth, max(0.0, stood[0] - truth.from_s), len(stood) / seconds)
 
 
-def played(scenario: Scenario) -> Score:
+def played(scenario: Scenario, seed: int = 1) -> Score:
     """Play a scenario and score it."""
-    return score(scenario, judged(scenario, frames(scenario, scenario.length_s)))
+    return score(scenario, judged(scenario, frames(scenario, scenario.length_s, seed)))
 
 
 def table(scores: Sequence[Score]) -> str:
@@ -313,11 +326,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print what is false or missed, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--markdown", metavar="FILE", type=Path, help="page to write the table into")
+    parser.add_argument("--seed", metavar="N", type=int, default=1, help="of the traffic (default: 1)")
     parser.add_argument("names", metavar="NAME", nargs="*", help="scenarios (default: all)")
     chosen = parser.parse_args(arguments)
     scenarios = [each for each in SCENARIOS if not chosen.names or each.name in chosen.names]
     with ProcessPoolExecutor(2) as pool:
-        scores = list(pool.map(played, scenarios))
+        scores = list(pool.map(played, scenarios, [chosen.seed] * len(scenarios)))
     for each in scores:
         print(f"{'ok' if not each.false and not each.missed else 'WRONG':6} {each.scenario}")
         for named in each.missed:

@@ -26,8 +26,6 @@ class Chip(msgspec.Struct, frozen=True):
     """Without it tensor parallelism goes over PCIe."""
     pcie_generation: float = 5.0
     """Of the slot."""
-    power_default_w: float = 0.0
-    """Power limit that the card has by itself; 0: the one in force."""
 
 
 GIB, MIB = float(1 << 30), float(1 << 20)

@@ -184,12 +184,12 @@ class Truth(msgspec.Struct, frozen=True):
     """A verdict that an expert who knows the cause would sign."""
 
     thing: str
-    """As `Verdict.scope`."""
+    """As `Verdict.scope`; a glob."""
     code: str
-    """Value of its `Limit`; with `/` and its cause, where only that one is right: `throttled/power_cap`."""
+    """Value of its `Limit`, a glob; with `/` and its cause, where only that one is right: `throttled/power_cap`."""
     levels: tuple[Level, ...]
     actions: tuple[str, ...] = ()
-    """Codes of the actions that mend it; empty: any action of that verdict may stand."""
+    """Codes (globs) of the actions that mend it: no other may stand; empty: any."""
     from_s: float = -math.inf
     """Simulated time at which its cause begins, and at which it ends."""
     to_s: float = math.inf

@@ -199,6 +199,11 @@ CORES: Final = host(cpu_ratio=0.97, busiest_core_ratio=1.0, cpu_pressure_ratio=0
 """Somebody computes on all cores."""
 PREFILL: Final = steady(6.1, 6000, 4)
 """As many long prompts as the GPU can read."""
+COMPUTE: Final = ("smaller_chunks", "quantise_weights", "split_prefill", "more_*")
+KV: Final = ("more_*", "fp8_kv", "lower_context")
+DECODE: Final = ("bigger_batch", "quantise_weights", "more_gpus")
+RESTART: Final = ("save_stacks_and_restart",)
+"""What mends the usual limits, by codes of actions."""
 SPARE: Final = may("gpu 1", "idle", N)
 """Nothing runs on it."""
 
@@ -207,8 +212,16 @@ SCENARIOS: Final = (
         "gpu-off-the-bus",
         "After a minute GPU 2 falls off the bus (Xid 79), and the engine over four GPUs hangs with it.",
         (
-            must("gpu 2", "hardware_fault", C, from_s=60.0, within_s=5.0),
-            must("llama-70b", "hung", C, from_s=60.0, within_s=45.0),
+            must(
+                "gpu 2",
+                "hardware_fault",
+                C,
+                from_s=60.0,
+                within_s=5.0,
+                actions=("power_cycle", "reseat_if_again", "reset_gpu"),
+            ),
+            must("llama-70b", "hung", C, from_s=60.0, within_s=45.0, actions=("mend_gpu_first",)),
+            may("llama-70b", "hardware_fault", C, W, from_s=60.0),
             may("llama-70b", "healthy", OK, to_s=60.0),
         ),
         (LARGE,),
@@ -225,7 +238,16 @@ SCENARIOS: Final = (
         "ecc-uncorrectable",
         "A double-bit error (Xid 48) on GPU 0: its counter rises, and a row waits to be remapped.",
         (
-            must("gpu 0", "hardware_fault", C, W, from_s=30.0, within_s=5.0),
+            must(
+                "gpu 0",
+                "hardware_fault",
+                C,
+                W,
+                from_s=30.0,
+                within_s=5.0,
+                actions=("reset_gpu", "*_if_*", "count_spare_rows"),
+            ),
+            must("llama-8b", "hardware_fault", W, C, from_s=30.0),
             may("llama-8b", "healthy", OK, to_s=30.0),
             SPARE,
         ),
@@ -244,14 +266,18 @@ SCENARIOS: Final = (
     Scenario(
         "xid-application",
         "An illegal access in somebody's kernel (Xid 13): the program is at fault, the GPU is not to be drained.",
-        (must("gpu 0", "hardware_fault", N, from_s=20.0, within_s=5.0), may("llama-8b", "healthy", OK), SPARE),
+        (
+            must("gpu 0", "hardware_fault", N, from_s=20.0, within_s=5.0, actions=("read_program_log",)),
+            may("llama-8b", "healthy", OK),
+            SPARE,
+        ),
         (CHAT,),
         gpu_effects=(GpuEffect(gpus=(0,), from_s=20.0, xid=13),),
     ),
     Scenario(
         "reset-required",
         "The driver advises a reset of GPU 1: nothing new starts there until it was drained and reset.",
-        (must("gpu 1", "hardware_fault", C, W, within_s=5.0), may("llama-8b", "healthy", OK)),
+        (must("gpu 1", "hardware_fault", C, W, within_s=5.0, actions=("reset_*",)), may("llama-8b", "healthy", OK)),
         (CHAT,),
         gpu_effects=(
             GpuEffect(gpus=(1,), state=GpuState.RESET_REQUIRED, state_text="the driver advises a reset of this GPU"),
@@ -261,8 +287,11 @@ SCENARIOS: Final = (
         "thermal",
         "After a minute the GPU slows itself down for heat, for three minutes: half the clock, half the prefill.",
         (
-            must("gpu 0", "throttled/thermal", C, from_s=60.0, to_s=240.0),
+            must(
+                "gpu 0", "throttled/thermal", C, from_s=60.0, to_s=240.0, actions=("check_cooling", "lower_power_limit")
+            ),
             may("gpu 0", "throttled/thermal", W, from_s=60.0, to_s=120.0),
+            must("llama-8b", "throttled", W, C, from_s=60.0, to_s=240.0),
             may("llama-8b", "compute_bound", W, N, C, from_s=60.0, to_s=270.0),
             may("llama-8b", "queue_limit", W, from_s=60.0, to_s=270.0),
             may("llama-8b", "healthy", OK, to_s=60.0),
@@ -286,7 +315,8 @@ SCENARIOS: Final = (
         "power-brake",
         "The server's power supply holds GPU 0 down (HW power brake): a quarter of the clock.",
         (
-            must("gpu 0", "throttled/power_brake", C, W, from_s=10.0),
+            must("gpu 0", "throttled/power_brake", C, W, from_s=10.0, actions=("check_power_supply",)),
+            must("llama-8b", "throttled", W, C, from_s=10.0),
             may("llama-8b", "compute_bound", W, N, from_s=10.0),
             may("llama-8b", "healthy", OK, to_s=10.0),
             SPARE,
@@ -299,15 +329,16 @@ SCENARIOS: Final = (
     Scenario(
         "power-cap",
         "A GPU at the power limit it was sold with, and the tensor cores full: what the limit is for, no throttling.",
-        (must("llama-8b", "compute_bound", W, C), SPARE),
-        (engine(CHAT, steady(3.2, 6000, 4), chip=H100_PCIE),),
+        (must("llama-8b", "compute_bound", W, C, actions=COMPUTE), SPARE),
+        (engine(CHAT, steady(3.6, 6000, 4), chip=H100_PCIE),),
         chip=H100_PCIE,
     ),
     Scenario(
         "low-power-limit",
         "Somebody left GPU 0 at 300 W of its 700: its clock sinks under the prompts, and users wait.",
         (
-            must("gpu 0", "throttled/power_cap", W, C),
+            must("gpu 0", "throttled/power_cap", W, C, actions=("restore_power_limit",)),
+            may("llama-8b", "throttled", W, C),
             may("llama-8b", "compute_bound", W, C),
             SPARE,
         ),
@@ -318,8 +349,9 @@ SCENARIOS: Final = (
         "one-slow-gpu",
         "One of four tensor-parallel GPUs is slowed by heat: the other three wait for it in every all-reduce.",
         (
-            must("gpu 3", "throttled/thermal", W, C, from_s=10.0),
+            must("gpu 3", "throttled", W, C, from_s=10.0, actions=("check_cooling", "lower_power_limit")),
             may("llama-70b", "straggler", W, N, from_s=10.0),
+            may("llama-70b", "throttled", W, C, from_s=10.0),
             may("llama-70b", "compute_bound", W, N, from_s=10.0),
             may("llama-70b", "healthy", OK, to_s=10.0),
         ),
@@ -339,7 +371,8 @@ SCENARIOS: Final = (
         "locked-clock",
         "Somebody locked the clock of one of four GPUs: the other three wait for it, and no driver complains.",
         (
-            must("gpu 1", "throttled/locked_clock", W, C, within_s=90.0),
+            must("gpu 1", "throttled/locked_clock", W, C, within_s=90.0, actions=("reset_locked_clocks",)),
+            may("llama-70b", "throttled", W, C),
             may("llama-70b", "straggler", W, N),
         ),
         (engine(LARGE, steady(2.4, 3000, 100)),),
@@ -349,7 +382,7 @@ SCENARIOS: Final = (
     Scenario(
         "notebook-holds-memory",
         "A notebook holds 92 % of GPU 1 and has computed nothing for minutes: nobody else can use it.",
-        (must("gpu 1", "idle_vram_held", N, W), may("llama-8b", "healthy", OK)),
+        (must("gpu 1", "idle_vram_held", N, W, actions=("end_program", "ask_owner")), may("llama-8b", "healthy", OK)),
         (CHAT,),
         leftovers=(Leftover(1, 73.3 * GIB, NOTEBOOK),),
         idle_s=20.0,
@@ -393,14 +426,14 @@ SCENARIOS: Final = (
     Scenario(
         "kv-cache-full",
         "Long conversations fill the KV pool: requests wait and are preempted while slots are free.",
-        (must("llama-8b", "kv_cache_full", C, W), SPARE),
+        (must("llama-8b", "kv_cache_full", C, W, actions=KV), SPARE),
         (engine(CHAT, steady(5.0, 3000, 700), gpu_memory_utilization=0.45, most_waiting=60),),
     ),
     Scenario(
         "giant-prompt",
         "Every 45 s a prompt as large as the KV pool: it waits for an empty pool, all others for it.",
         (
-            must("llama-8b", "kv_cache_full", C, W, from_s=20.0, within_s=90.0),
+            must("llama-8b", "kv_cache_full", C, W, from_s=20.0, within_s=90.0, actions=KV),
             may("llama-8b", "compute_bound", W, from_s=20.0),
             may("llama-8b", "memory_bandwidth_bound", N, to_s=60.0),
             may("llama-8b", "healthy", OK, to_s=20.0),
@@ -419,20 +452,27 @@ SCENARIOS: Final = (
     Scenario(
         "queue-at-the-limit",
         "max_num_seqs 12 keeps requests waiting before a GPU with room: the pool is nearly empty.",
-        (must("llama-8b", "queue_limit", C, W), SPARE),
+        (must("llama-8b", "queue_limit", C, W, actions=("raise_slots", "more_instances*")), SPARE),
         (engine(CHAT, steady(8.0, 1800, 240), max_num_seqs=12, most_waiting=60),),
     ),
     Scenario(
         "spare-gpu",
         "One engine is at the end of its arithmetic, and a second GPU has nothing to do: start another there.",
-        (must("llama-8b", "compute_bound", C, W), SPARE),
+        (must("llama-8b", "compute_bound", C, W, actions=COMPUTE), SPARE),
         (engine(CHAT, steady(7.9, 5000, 16)),),
     ),
     Scenario(
         "burst",
         "A few seconds of rush a minute queue at max_num_seqs: users wait for seconds each time.",
         (
-            must("llama-8b", "queue_limit", W, from_s=20.0, within_s=130.0),
+            must(
+                "llama-8b",
+                "queue_limit",
+                W,
+                from_s=20.0,
+                within_s=130.0,
+                actions=("smooth_bursts", "raise_slots", "more_instances*"),
+            ),
             may("llama-8b", "healthy", OK, to_s=20.0),
             SPARE,
         ),
@@ -441,25 +481,26 @@ SCENARIOS: Final = (
     Scenario(
         "prefill-bound",
         "Classification over long texts: nearly all work is prefill, and the tensor cores are the limit.",
-        (must("llama-8b", "compute_bound", W, C), SPARE),
+        (must("llama-8b", "compute_bound", W, C, actions=COMPUTE), SPARE),
         (engine(CHAT, PREFILL),),
     ),
     Scenario(
         "long-prefill",
         "One prompt of 330,000 tokens: no token for a minute, but its GPU works. That is no hang.",
-        (must("llama-8b", "compute_bound", W, C), SPARE),
+        (must("llama-8b", "compute_bound", W, C, actions=("wait_for_prefill", *COMPUTE)), SPARE),
         (engine(CHAT, steady(0.03, 330_000, 200), most_waiting=1, max_model_len=700_000, gpu_memory_utilization=0.92),),
     ),
     Scenario(
         "long-prefill-replica",
         "One of three replicas reads a prompt of 330,000 tokens for a minute, the others go on: no hang, no straggler.",
         (
-            must("llama-8b-a", "compute_bound", W, C, from_s=30.0, to_s=150.0),
+            must("llama-8b-a", "compute_bound", W, C, from_s=30.0, to_s=150.0, actions=("wait_for_prefill", *COMPUTE)),
             may("llama-8b-?", "healthy", OK, to_s=30.0),
+            may("llama-8b-a", "compute_bound", N, from_s=30.0, to_s=90.0),
             may("llama-8b-a", "low_efficiency", N),
             may("llama-8b-[bc]", "healthy", OK),
             may("llama-8b-?", "memory_bandwidth_bound", N),
-            may("llama-8b-a", "idle", N, from_s=150.0),
+            may("llama-8b-a", "idle_vram_held", N, from_s=150.0),
             may("llama-8b-a", "healthy", OK, N, from_s=150.0),
             may("llama-8b-[bc]", "low_efficiency", N),
         ),
@@ -475,19 +516,27 @@ SCENARIOS: Final = (
     Scenario(
         "decode-bound",
         "Long answers at a moderate batch: every step reads all weights, and HBM is the limit.",
-        (must("llama-8b", "memory_bandwidth_bound", N, W), SPARE),
+        (must("llama-8b", "memory_bandwidth_bound", N, W, actions=DECODE), SPARE),
         (engine(CHAT, steady(4.0, 200, 1000), speed=FAST),),
     ),
     Scenario(
         "decode-bound-long-context",
         "The KV pool is two thirds full and nobody waits: HBM is the limit, not the pool.",
-        (must("llama-8b", "memory_bandwidth_bound", N, W), SPARE),
+        (must("llama-8b", "memory_bandwidth_bound", N, W, actions=DECODE), SPARE),
         (engine(CHAT, steady(1.1, 7000, 1500), speed=FAST),),
     ),
     Scenario(
         "tp-over-pcie",
         "Tensor parallelism over PCIe: all four GPUs are busy, and mostly wait for each other's all-reduces.",
-        (must("llama-70b", "interconnect_bound", W, C),),
+        (
+            must(
+                "llama-70b",
+                "interconnect_bound",
+                W,
+                C,
+                actions=("halve_tp", "pipeline_instead", "nvlink_gpus", "data_parallel", "smaller_tp"),
+            ),
+        ),
         (engine(LARGE, steady(2.2, 1200, 400), chip=H100_PCIE, speed=Speed(0.52, 0.78, 14e-3, 30e-6, 0.2e-3)),),
         chip=H100_PCIE,
         gpus=4,
@@ -495,14 +544,14 @@ SCENARIOS: Final = (
     Scenario(
         "tp-over-nvlink",
         "The same model and traffic over NVLink: the all-reduces are short, and HBM is what it reads from.",
-        (must("llama-70b", "memory_bandwidth_bound", N, W),),
+        (must("llama-70b", "memory_bandwidth_bound", N, W, actions=DECODE),),
         (engine(LARGE, steady(5.0, 300, 700), speed=Speed(0.52, 0.92, 0.9e-3, 5e-6)),),
         gpus=4,
     ),
     Scenario(
         "engine-hang",
         "Requests run and no token comes: the kernels wait for each other for good. Busy 100 %, no DRAM traffic.",
-        (must("llama-70b", "hung", C, from_s=5.0), may("llama-70b", "healthy", OK, to_s=5.0)),
+        (must("llama-70b", "hung", C, from_s=5.0, actions=RESTART), may("llama-70b", "healthy", OK, to_s=5.0)),
         (LARGE,),
         gpus=4,
         engine_effects=(EngineEffect(engine="llama-70b", from_s=5.0, spinning=True),),
@@ -510,14 +559,18 @@ SCENARIOS: Final = (
     Scenario(
         "engine-hang-idle",
         "Requests run and no token comes, and the GPU does nothing: the engine's own process hangs.",
-        (must("llama-8b", "hung", C, from_s=5.0), may("llama-8b", "healthy", OK, to_s=5.0), SPARE),
+        (must("llama-8b", "hung", C, from_s=5.0, actions=RESTART), may("llama-8b", "healthy", OK, to_s=5.0), SPARE),
         (engine(CHAT, steady(5.0, 600, 250)),),
         engine_effects=(EngineEffect(engine="llama-8b", from_s=5.0),),
     ),
     Scenario(
         "engine-mute",
         "The API server takes connections and answers none, and the workers hold their GPU: nobody is served.",
-        (must("llama-8b", "unresponsive", C, from_s=5.0), may("llama-8b", "healthy", OK, to_s=5.0), SPARE),
+        (
+            must("llama-8b", "unresponsive", C, from_s=5.0, actions=RESTART),
+            may("llama-8b", "healthy", OK, to_s=5.0),
+            SPARE,
+        ),
         (CHAT,),
         engine_effects=(EngineEffect(engine="llama-8b", from_s=5.0, mute=True),),
     ),
@@ -527,7 +580,7 @@ SCENARIOS: Final = (
         (
             must("llama-8b", "healthy", OK, N, from_s=90.0, within_s=180.0),
             may("llama-8b", "healthy", OK, to_s=60.0),
-            may("gpu ?", "idle", N),
+            may("gpu ?", "idle*", N),
         ),
         (CHAT,),
         engine_effects=(EngineEffect(engine="llama-8b", from_s=60.0, to_s=90.0, down=True),),
@@ -537,8 +590,9 @@ SCENARIOS: Final = (
         "restart-loop",
         "One of three replicas dies half a minute after each start; its pod is started again every time.",
         (
-            must("llama-8b-b", "unresponsive", C, W, from_s=20.0, within_s=150.0),
+            must("llama-8b-b", "unresponsive", C, W, from_s=20.0, within_s=250.0),
             may("llama-8b-?", "healthy", OK, to_s=20.0),
+            may("llama-8b-b", "healthy", OK, N, to_s=260.0),
             may("llama-8b-[ac]", "healthy", OK),
             may("llama-8b-?", "memory_bandwidth_bound", N),
             may("gpu 1", "unknown", N, from_s=20.0),
@@ -564,7 +618,7 @@ SCENARIOS: Final = (
             may("llama-8b", "healthy", OK, to_s=20.0),
             may("host", "host_network_saturated", N, from_s=30.0, to_s=200.0),
             must("llama-8b", "healthy", OK, N, from_s=230.0, within_s=200.0),
-            may("gpu ?", "idle", N),
+            may("gpu ?", "idle*", N),
             may("gpu 0", "unknown", N, from_s=20.0, to_s=230.0),
             may("llama-8b", "memory_bandwidth_bound", N),
         ),
@@ -583,12 +637,12 @@ SCENARIOS: Final = (
         "cold-prefix-cache",
         "A restart empties a prefix cache that saved four fifths of the prompts: for minutes prefill is the limit.",
         (
-            must("llama-8b", "compute_bound", W, C, from_s=90.0, to_s=170.0),
+            must("llama-8b", "compute_bound", W, C, from_s=90.0, to_s=170.0, actions=COMPUTE),
             may("llama-8b", "healthy", OK, to_s=60.0),
-            must("llama-8b", "healthy", OK, N, from_s=240.0, within_s=150.0),
+            must("llama-8b", "healthy", OK, N, from_s=200.0, within_s=150.0),
             may("llama-8b", "compute_bound", W, N, C, from_s=170.0, to_s=300.0),
             may("llama-8b", "memory_bandwidth_bound", N),
-            may("gpu ?", "idle", N),
+            may("gpu ?", "idle*", N),
         ),
         (engine(CHAT, steady(10.5, 4500, 20, returning=1.0, hit_share=0.82, relearn_s=120.0)),),
         engine_effects=(EngineEffect(engine="llama-8b", from_s=60.0, to_s=90.0, down=True),),
@@ -601,7 +655,7 @@ SCENARIOS: Final = (
         (
             must("llama-8b", "asleep", N, OK, from_s=60.0),
             may("llama-8b", "healthy", OK, to_s=60.0),
-            may("gpu ?", "idle", N, from_s=60.0),
+            may("gpu ?", "idle*", N, from_s=60.0),
         ),
         (engine(CHAT, steady(6.0, 1800, 240, Surge(40.0, math.inf, 0.0))),),
         engine_effects=(EngineEffect(engine="llama-8b", from_s=60.0, asleep=True),),
@@ -610,14 +664,17 @@ SCENARIOS: Final = (
     Scenario(
         "quiet-night",
         "Nobody asks anything: no token either, but nothing runs. The GPU is free to use, not hung.",
-        (must("llama-8b", "idle", N, within_s=100.0), SPARE),
+        (must("llama-8b", "idle_vram_held", N, within_s=100.0), SPARE),
         (engine(CHAT, steady(0.0, 600, 250)),),
         idle_s=20.0,
     ),
     Scenario(
         "replicas-half-asleep",
         "Three replicas share the traffic that one of them could take: what consolidation would save.",
-        (must("llama-8b-?", "low_efficiency", N, within_s=200.0), may("llama-8b-?", "healthy", OK, to_s=120.0)),
+        (
+            must("llama-8b-?", "low_efficiency", N, within_s=200.0, actions=("stop_instances", "see_replica")),
+            may("llama-8b-?", "healthy", OK, to_s=120.0),
+        ),
         replicas(*(steady(0.5, 400, 150),) * 3),
         gpus=3,
         length_s=260.0,
@@ -625,7 +682,18 @@ SCENARIOS: Final = (
     Scenario(
         "cpu-bound-server",
         "The server's one Python process is at its limit: the GPU falls idle every few seconds, requests wait.",
-        (must("llama-8b", "host_cpu_saturated", W, C, within_s=90.0), may("host", "host_cpu_saturated", N), SPARE),
+        (
+            must(
+                "llama-8b",
+                "host_cpu_saturated",
+                W,
+                C,
+                within_s=90.0,
+                actions=("more_front_ends", "serving_c*", "profile_process"),
+            ),
+            may("host", "host_cpu_saturated", N),
+            SPARE,
+        ),
         (engine(CHAT, steady(7.0, 600, 250), held=Held(6.0, 3.0)),),
         host_effects=(host(cpu_ratio=0.09, busiest_core_ratio=1.0, cpu_pressure_ratio=0.12),),
     ),
@@ -633,7 +701,9 @@ SCENARIOS: Final = (
         "batch-client",
         "A client sends in bursts and pauses between: the GPU falls idle in the same rhythm with nothing to do.",
         (
-            must("llama-8b", "low_efficiency", N, within_s=200.0),
+            must(
+                "llama-8b", "low_efficiency", N, within_s=200.0, actions=("send_earlier", "share_gpu", "more_requests")
+            ),
             may("llama-8b", "healthy", OK, to_s=120.0),
             SPARE,
         ),
@@ -645,7 +715,7 @@ SCENARIOS: Final = (
         (
             may("llama-8b", "healthy", OK),
             may("llama-8b", "low_efficiency", N, from_s=60.0),
-            may("llama-8b", "idle", N, from_s=60.0),
+            may("llama-8b", "idle_vram_held", N, from_s=60.0),
             SPARE,
         ),
         # vLLM's engine goes on whoever reads; a client with so many requests open sends no new ones.
@@ -705,7 +775,7 @@ SCENARIOS: Final = (
         "data-loader",
         "The loader reads from a slow disk: every few seconds four GPUs wait for the next shard.",
         (
-            must("pretrain-8b", "host_disk_saturated", W, within_s=100.0),
+            must("pretrain-8b", "host_disk_saturated", W, within_s=100.0, actions=("training_disk",)),
             may("host", "host_disk_saturated", N, W),
         ),
         runs=(SLOW_LOADER,),
@@ -724,7 +794,10 @@ SCENARIOS: Final = (
     Scenario(
         "data-loader-cpu",
         "The loader decodes images on every core: the GPUs wait for the CPU, and the disk has time.",
-        (must("pretrain-8b", "host_cpu_saturated", W, within_s=100.0), may("host", "host_cpu_saturated", N, W)),
+        (
+            must("pretrain-8b", "host_cpu_saturated", W, within_s=100.0, actions=("training_cpu",)),
+            may("host", "host_cpu_saturated", N, W),
+        ),
         runs=(SLOW_LOADER,),
         gpus=4,
         host_effects=(CORES,),
@@ -732,7 +805,7 @@ SCENARIOS: Final = (
     Scenario(
         "data-loader-network",
         "The data comes over the network at its full rate: the GPUs wait, CPU and disk have time.",
-        (must("pretrain-8b", "host_network_saturated", W, within_s=100.0),),
+        (must("pretrain-8b", "host_network_saturated", W, within_s=100.0, actions=("training_network",)),),
         runs=(SLOW_LOADER,),
         gpus=4,
         host_effects=(host(cpu_ratio=0.1, network_rx_bytes_per_s=1.17e9),),
@@ -747,7 +820,10 @@ SCENARIOS: Final = (
     Scenario(
         "training-low-mfu",
         "Micro-batches of one: the GPUs are busy all the time and reach an eighth of what they could.",
-        (must("pretrain-8b", "low_efficiency", N, within_s=200.0), may("pretrain-8b", "healthy", OK, to_s=120.0)),
+        (
+            must("pretrain-8b", "low_efficiency", N, within_s=200.0, actions=("larger_micro_batch",)),
+            may("pretrain-8b", "healthy", OK, to_s=120.0),
+        ),
         runs=(msgspec.structs.replace(PRETRAIN, flops_share=0.12),),
         gpus=4,
         length_s=260.0,

@@ -35,10 +35,9 @@ class LoopbackServer:
         """`answer` gives None where the process behind it has just ended: the client is hung up on."""
         self._answer = answer
         self._socket = socket.create_server(("127.0.0.1", 0))
-        self._socket.setblocking(False)
         self.port: int = self._socket.getsockname()[1]
         self._server: asyncio.Server | None = None
-        self._open: set[asyncio.Transport] = set()
+        self._open: set[asyncio.StreamWriter] = set()
 
     @property
     def url(self) -> str:
@@ -47,14 +46,12 @@ class LoopbackServer:
 
     async def start(self) -> None:
         """Begin to answer, in the running event loop."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Connection(self._answer, self._open), sock=self._socket)
+        self._server = await asyncio.start_server(self._serve, sock=self._socket, limit=MOST_HEAD_BYTES)
 
     async def listen(self, *, up: bool) -> None:
         """Go down as a process does that ends, or come back on the same port."""
         if up and self._server is None:
             self._socket = socket.create_server(("127.0.0.1", self.port))
-            self._socket.setblocking(False)
             await self.start()
         elif not up and self._server is not None:
             await self.close()
@@ -62,71 +59,55 @@ class LoopbackServer:
 
     async def close(self) -> None:
         """Stop listening and cut every connection."""
-        for transport in tuple(self._open):
-            transport.abort()
+        for writer in tuple(self._open):
+            writer.transport.abort()
         if self._server is None:
             self._socket.close()
             return
         self._server.close()
         await self._server.wait_closed()
 
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One client: requests one after the other, kept alive until it hangs up or errs."""
+        self._open.add(writer)
+        try:
+            while not writer.is_closing():
+                self._request((await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n"), writer)
+                await writer.drain()
+        except asyncio.LimitOverrunError:
+            _send(writer, _plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE), keep=False)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+        finally:
+            self._open.discard(writer)
 
-class _Connection(asyncio.Protocol):
-    """One client: requests one after the other, kept alive until it hangs up or errs."""
-
-    def __init__(self, answer: Callable[[str], Answer | None], others: set[asyncio.Transport]) -> None:
-        self._answer = answer
-        self._others = others
-        self._received = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._others.add(transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self._others.discard(self._transport)
-
-    def data_received(self, data: bytes) -> None:
-        self._received += data
-        while not self._transport.is_closing():
-            head, end, rest = self._received.partition(b"\r\n\r\n")
-            if not end:
-                if len(head) > MOST_HEAD_BYTES:
-                    self._send(_plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE), keep=False)
-                return
-            self._received = rest
-            self._request(head)
-
-    def _request(self, head: bytes) -> None:
-        lines = head.decode("latin-1").split("\r\n")
+    def _request(self, lines: list[str], writer: asyncio.StreamWriter) -> None:
         words = lines[0].split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            self._send(_plain(HTTPStatus.BAD_REQUEST), keep=False)
+            _send(writer, _plain(HTTPStatus.BAD_REQUEST), keep=False)
         elif words[0] != "GET":
             # A body may follow, which nobody here reads: hang up.
-            self._send(_plain(HTTPStatus.METHOD_NOT_ALLOWED), keep=False)
+            _send(writer, _plain(HTTPStatus.METHOD_NOT_ALLOWED), keep=False)
         else:
             close = any(line.lower().replace(" ", "") == "connection:close" for line in lines[1:])
             answer = self._answer(words[1].partition("?")[0])
             if answer is None:
-                self._transport.abort()
+                writer.transport.abort()
             elif answer is not SILENCE:
-                self._send(answer, keep=not close and words[2] == "HTTP/1.1")
+                _send(writer, answer, keep=not close and words[2] == "HTTP/1.1")
 
-    def _send(self, answer: Answer, keep: bool) -> None:
-        head = [
-            f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}",
-            "server: gpumon-simulator",
-            f"content-length: {len(answer.body)}",
-        ]
-        if answer.content_type:
-            head.append(f"content-type: {answer.content_type}")
-        if not keep:
-            head.append("connection: close")
-        self._transport.write("\r\n".join([*head, "", ""]).encode("latin-1") + answer.body)
-        if not keep:
-            self._transport.close()
+
+def _send(writer: asyncio.StreamWriter, answer: Answer, *, keep: bool) -> None:
+    head = [
+        f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}",
+        "server: gpumon-simulator",
+        f"content-length: {len(answer.body)}",
+        *([f"content-type: {answer.content_type}"] if answer.content_type else []),
+        *([] if keep else ["connection: close"]),
+    ]
+    writer.write("\r\n".join([*head, "", ""]).encode("latin-1") + answer.body)
+    if not keep:
+        writer.close()
 
 
 def _plain(status: HTTPStatus) -> Answer:
