@@ -224,14 +224,14 @@ def bursts(case: Case) -> Finding | None:
     full = [value for value in usage if value >= limits.kv_full_ratio]
     if usage and len(full) >= SPLIT * len(usage):
         said = params(most=most, usual=usual, share=share, usage=max(full))
-        proof = [*slow, evidence(case, "kv_usage", "kv_usage_ratio", max(full), "kv", limits.kv_full_ratio)]
-        proof += _queue_proof(case, engine, usual, share)
+        shown = evidence(case, "kv_usage", "kv_usage_ratio", max(full), "kv", limits.kv_full_ratio)
+        proof = (*slow, shown, *_queue_proof(case, engine, usual, share))
         fixes = _more_kv(case, engine, (mean(case, "running") or 0.0) + usual, kv_requests(engine))
         level, sure = Level.WARN, Confidence.MEDIUM
-        return Finding(Limit.KV_CACHE_FULL, "kv_bursts", said, tuple(proof), fixes, level, sure)
+        return Finding(Limit.KV_CACHE_FULL, "kv_bursts", said, proof, fixes, level, sure)
     running = _while_waiting(case, "running")
     full_at = FULL_SLOTS * known[0] if known is not None else max(running, default=0.0) * (1.0 - PINNED_SHARE)
-    if not running or sorted(running)[len(running) // 4] < full_at:
+    if not running or sorted(running)[len(running) // 2] < full_at:
         return None
     said = params(most=most, usual=usual, share=share, slots=None if known is None else known[0])
     words = advice(engine.kind)
@@ -391,7 +391,10 @@ def bandwidth(case: Case) -> Finding | None:
     low = bool(shared) or (engine.contradicts and not measured)
     sure = Confidence.LOW if low else Confidence.HIGH if measured else Confidence.MEDIUM
     said = params(share=share, shared=shared, batch=batch) | wider
-    level = Level.WARN if slow or waiting else Level.NOTE
+    # Where queueing makes the first token late, reading faster lets nobody in.
+    queued = (_queued_share(engine) or 0.0) >= case.thresholds.queue_ttft_ratio
+    tokens_late = any(one.quantity != "ttft_p95" for one in slow)
+    level = Level.WARN if (slow or waiting) and (tokens_late or not queued) else Level.NOTE
     fixes = [action("own_gpus", shared=shared)] if shared else []
     if bigger is not None or _room(case, engine) is None:
         fixes.append(Action("bigger_batch", wider))

@@ -28,7 +28,12 @@ RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
     (Kind.GPU, Family.STATE): (gpu.broken, gpu.throttled, gpu.program_fault),
     (Kind.GPU, Family.LIMIT): (host.input_starved,),
     (Kind.GPU, Family.USE): (gpu.memory_idle, gpu.memory_full, gpu.under_used, gpu.at_work),
-    (Kind.ENGINE, Family.STATE): (engine_state.hung, engine_state.unresponsive, engine_state.restarting, engine_state.degraded),
+    (Kind.ENGINE, Family.STATE): (
+        engine_state.hung,
+        engine_state.unresponsive,
+        engine_state.restarting,
+        engine_state.degraded,
+    ),
     (Kind.ENGINE, Family.LIMIT): (
         host.host_bound,
         host.even_drops,

@@ -10,7 +10,7 @@ import pytest
 
 from gpumon.readings.frame import Frame, HostReading
 from gpumon.readings.missing import NOT_SUPPORTED
-from gpumon.readings.snapshot import Event, EventKind
+from gpumon.readings.snapshot import Event, EventKind, Level
 from gpumon.sources.simulator.scenario import Scenario
 from gpumon.sources.simulator.scenarios import SCENARIOS, scenario
 from tests.accuracy.triage import agrees, frames, judged, said, score
@@ -96,5 +96,5 @@ def test_a_verdict_without_a_truth_is_false_and_one_that_is_late_is_missed() -> 
     (span,) = score(replace(short, truth=of.truth[1:]), timed).false
     assert agrees(first, span.said, span.from_s)
     assert span.from_s == 5.0 + score(short, timed).named[0].after_s
-    wrong = replace(first, levels=())
+    wrong = replace(first, levels=(Level.OK,))
     assert score(replace(short, truth=(wrong, *of.truth[1:])), timed).false == (span,)

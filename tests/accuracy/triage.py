@@ -18,8 +18,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
-from gpumon.sources.feeds.generic import row_of
-
 from gpumon.config.schema import Feed
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Frame, HostReading
@@ -30,6 +28,7 @@ from gpumon.sources.endpoint import BACK_OFF
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scanner
 from gpumon.sources.feeds.described import as_feed, endpoint_of
+from gpumon.sources.feeds.page import row_of
 from gpumon.sources.identity import IDENTITY
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.simulator.scenario import Scenario, Truth
@@ -227,7 +226,9 @@ def agrees(truth: Truth, one: Said, at_s: float) -> bool:
 
     One that fades, as its cause has ended, may be less urgent.
     """
-    levels = truth.levels if at_s < truth.to_s else (*truth.levels, Level.NOTE)
+    order = list(Level)
+    worst = min(map(order.index, truth.levels))
+    levels = truth.levels if at_s < truth.to_s else order[worst:]
     code, _, cause = truth.code.partition("/")
     allowed = truth.actions or ("*",)
     return (
@@ -256,7 +257,7 @@ def score(scenario: Scenario, timed: Iterable[tuple[float, Snapshot]]) -> Score:
                     stood[at].append(at_s)
             if due:
                 right += 1
-            elif now or any(0.0 <= at_s - scenario.truth[at].to_s < FADES_S for at in fits):
+            elif now or any(0.0 <= at_s - scenario.truth[at].to_s <= FADES_S for at in fits):
                 tolerable += 1
             else:
                 mine = spans.setdefault(one, [])

@@ -288,7 +288,13 @@ SCENARIOS: Final = (
         "After a minute the GPU slows itself down for heat, for three minutes: half the clock, half the prefill.",
         (
             must(
-                "gpu 0", "throttled/thermal", C, from_s=60.0, to_s=240.0, actions=("check_cooling", "lower_power_limit")
+                "gpu 0",
+                "throttled/thermal",
+                C,
+                from_s=60.0,
+                to_s=240.0,
+                within_s=75.0,
+                actions=("check_cooling", "lower_power_limit"),
             ),
             may("gpu 0", "throttled/thermal", W, from_s=60.0, to_s=120.0),
             must("llama-8b", "throttled", W, C, from_s=60.0, to_s=240.0),
@@ -298,7 +304,7 @@ SCENARIOS: Final = (
             may("llama-8b", "healthy", OK, from_s=240.0),
             SPARE,
         ),
-        (engine(CHAT, steady(2.6, 6000, 4)),),
+        (engine(CHAT, steady(2.9, 6000, 4)),),
         gpu_effects=(
             GpuEffect(
                 gpus=(0,),
@@ -435,7 +441,7 @@ SCENARIOS: Final = (
         (
             must("llama-8b", "kv_cache_full", C, W, from_s=20.0, within_s=90.0, actions=KV),
             may("llama-8b", "compute_bound", W, from_s=20.0),
-            may("llama-8b", "memory_bandwidth_bound", N, to_s=60.0),
+            may("llama-8b", "memory_bandwidth_bound", N),
             may("llama-8b", "healthy", OK, to_s=20.0),
             SPARE,
         ),
@@ -487,7 +493,11 @@ SCENARIOS: Final = (
     Scenario(
         "long-prefill",
         "One prompt of 330,000 tokens: no token for a minute, but its GPU works. That is no hang.",
-        (must("llama-8b", "compute_bound", W, C, actions=("wait_for_prefill", *COMPUTE)), SPARE),
+        (
+            must("llama-8b", "compute_bound", W, C, actions=("wait_for_prefill", *COMPUTE)),
+            may("llama-8b", "kv_cache_full", W, actions=KV),
+            SPARE,
+        ),
         (engine(CHAT, steady(0.03, 330_000, 200), most_waiting=1, max_model_len=700_000, gpu_memory_utilization=0.92),),
     ),
     Scenario(
@@ -523,7 +533,7 @@ SCENARIOS: Final = (
         "decode-bound-long-context",
         "The KV pool is two thirds full and nobody waits: HBM is the limit, not the pool.",
         (must("llama-8b", "memory_bandwidth_bound", N, W, actions=DECODE), SPARE),
-        (engine(CHAT, steady(1.1, 7000, 1500), speed=FAST),),
+        (engine(CHAT, steady(1.0, 7000, 1500), speed=FAST),),
     ),
     Scenario(
         "tp-over-pcie",
