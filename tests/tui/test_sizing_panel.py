@@ -768,7 +768,7 @@ async def test_the_peak_of_the_past_gives_targets_that_stay() -> None:
     feed.timeline = Kept(hour)
     async with running(feed, 140, 40) as (app, pilot):
         await type_keys(app, pilot, "s", "P")
-        assert names_of(app) == ["what runs now", "p95 of the flight recorder"]
+        assert names_of(app) == ["what runs now", "p95 of what is recorded"]
         await type_keys(app, pilot, "enter")
         await until(lambda: [target(app, at) for at in range(3)] == [100.0, 103.0, 106.0], pilot)
         feed.give(snapshot(3.0, 40.0))

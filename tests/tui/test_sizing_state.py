@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from gpumon.sizing.peaks import PeakLoad
 from gpumon.sizing.scenario import Scenario, Workload
 from gpumon.tui.sizing.fields import Place, field
-from gpumon.tui.sizing.state import MOST_STEPS, Calculation, Newest, UndoList, Version
+from gpumon.tui.sizing.state import MOST_STEPS, Calculation, Newest, PanelState, UndoList, Version, plan_for
 from gpumon.tui.sizing.values import Effect, effect
 from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed
 
@@ -85,6 +86,20 @@ def test_only_targets_that_nobody_typed_follow_what_runs() -> None:
 def test_users_are_none_that_run() -> None:
     users = Version.of(replace(of(8).scenario, workload=(Workload("m", 8.0, target_kind="users"),)), runs=True)
     assert users.followed(Newest((), {"m": 9.0})) is users
+
+
+def test_a_recorded_load_is_a_target_in_flight_or_a_second_and_stays() -> None:
+    rows = (
+        Workload("m", 8.0),
+        Workload("m", 2.0, target_kind="requests_per_s"),
+        Workload("m", 9.0, target_kind="users"),
+    )
+    state = PanelState(KNOWN, Scenario(workload=rows))
+    assert plan_for(state, {"m": PeakLoad(40.4, 20.0, 3600.0, requests_per_s=0.5)}, "p95 recorded")
+    assert targets(state.undo.present) == [40.0, 0.5, 9.0]
+    state.renew(Newest((), {"m": 12.0}))
+    assert targets(state.undo.present) == [40.0, 0.5, 9.0]
+    assert not plan_for(state, {"other": PeakLoad(1.0, 1.0, 60.0)}, "p95 recorded")
 
 
 @pytest.mark.parametrize(("per_step", "points", "value", "origin"), [

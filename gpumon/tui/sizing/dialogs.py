@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gpumon.config.errors import ConfigError
-from gpumon.readings.format import cut
+from gpumon.readings.format import cut, period
 from gpumon.readings.text import clean
 from gpumon.sizing.peaks import PastLoads, in_flight, request_rates
 from gpumon.sizing.plan import USUAL
@@ -15,7 +15,7 @@ from gpumon.sizing.profile import Observed
 from gpumon.sizing.scenario import Known, Workload
 from gpumon.tui.control import Files, Timeline
 from gpumon.tui.sizing.fields import SERVER, TARGETS, value_of
-from gpumon.tui.sizing.state import Version
+from gpumon.tui.sizing.state import Version, plan_for
 from gpumon.tui.sizing.values import SEEN
 from gpumon.tui.table import clock
 from gpumon.tui.widgets.drawer import Choice, Question
@@ -131,8 +131,8 @@ class Dialogs:
         span = timeline.span() if timeline is not None else None
         found = [Choice("what runs now", "peak of the last 5 minutes; follows the engines", "now")]
         if span is not None:
-            name = f"the recording {clean(playback.file, 40)}" if playback is not None else "the flight recorder"
-            note = f"requests in flight of each model from {clock(span[0])} to {clock(span[1])}"
+            name = clean(playback.file, 20) if playback is not None else "what is recorded"
+            note = f"requests in flight of each model, {period(span[1] - span[0])} up to {clock(span[1])}"
             found.append(Choice(f"p95 of {name}", note, "past"))
 
         def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001
@@ -145,26 +145,22 @@ class Dialogs:
         self._ask(Question("plan for", lambda _: found, chosen, at=len(found) - 1, types=False, hint=hint))
 
     async def _plan_for_past(self, timeline: Timeline, span: tuple[float, float], source: str) -> None:
-        """Look at moments of the whole span, a step apart, and begin anew with their p95 as targets."""
-        panel, stretch = self._panel, PastLoads()
+        """Look at moments of the whole span, a step apart, and take their p95 for the targets."""
+        panel, loads = self._panel, PastLoads()
         step_s = max(_LEAST_STEP_S, (span[1] - span[0]) / _MOMENTS)
         moments = int((span[1] - span[0]) / step_s) + 1
         for number in range(moments):
             moment = await timeline.at(span[0] + number * step_s)
             if moment is not None:
                 shot = moment.snapshot
-                stretch.take(shot.wall_s, in_flight(shot), request_rates(shot))
+                loads.take(shot.wall_s, in_flight(shot), request_rates(shot))
             if number % 10 == 9:
                 panel.monitor.say(f"reading the past: {number + 1} of {moments} moments")
-        loads = {model: each._replace(seconds=span[1] - span[0]) for model, each in stretch.found().items()}
-        scenario = panel.as_it_runs(loads)
-        here = [workload.model for workload in scenario.workload if workload.model in loads]
-        if not here:
-            panel.monitor.say("no model that runs now had a request in that time")
-            return
-        panel.state.load(Version.of(scenario, runs=True, target="p95 recorded"))
-        panel.changed()
-        panel.monitor.say(f"targets: {source}, {moments} moments")
+        if plan_for(panel.state, loads.found(), "p95 recorded"):
+            panel.changed()
+            panel.monitor.say(f"targets: {source}, {moments} moments")
+        else:
+            panel.monitor.say(f"{source}: no other load of these models was seen")
 
     def save(self) -> None:
         """A name for the scenario; then write it."""

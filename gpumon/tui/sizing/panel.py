@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol, cast
 
@@ -11,7 +11,6 @@ from textual import events
 from gpumon.config.scenario_file import base_of
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sizing.live import from_live, targets
-from gpumon.sizing.peaks import PeakLoad
 from gpumon.sizing.scenario import Scenario
 from gpumon.tui.control import Control, Files
 from gpumon.tui.keys import scoped
@@ -99,16 +98,13 @@ class SizingPanel(Pane):
         """What is worked on; at first what runs here."""
         if self._state is None:
             configured = bool(base_of(self.view.config).server)
-            self._state = PanelState(self.monitor.control.known(), self.as_it_runs(), configured)
+            self._state = PanelState(self.monitor.control.known(), self._as_it_runs(), configured)
             self._look()
         return self._state
 
-    def as_it_runs(self, loads: Mapping[str, PeakLoad] | None = None) -> Scenario:
-        """What runs here, with the peak of the last minutes for its targets, or with other `loads` of its models."""
+    def _as_it_runs(self) -> Scenario:
         base, shot, seen = base_of(self.view.config), self.snapshot, self.monitor.control.calibration
-        if shot is None:
-            return base
-        return from_live(shot, seen.observed(), base, loads if loads is not None else seen.in_flight())
+        return from_live(shot, seen.observed(), base, seen.in_flight()) if shot is not None else base
 
     @property
     def editing(self) -> bool:
@@ -129,7 +125,7 @@ class SizingPanel(Pane):
         state = self._state
         if state is not None and not state.present.workload and not state.undo.changes and state.edit is None:
             # It was opened before the first engine was read.
-            scenario = self.as_it_runs()
+            scenario = self._as_it_runs()
             if scenario.workload:
                 state.load(Version.of(scenario, runs=True))
                 first = True
@@ -326,7 +322,7 @@ class SizingPanel(Pane):
             self._asked = True
 
     def _reset(self) -> bool:
-        scenario = self.as_it_runs()
+        scenario = self._as_it_runs()
         if self.snapshot is None or not scenario.workload:
             return self.snapshot is None
         self.state.load(Version.of(scenario, runs=True))

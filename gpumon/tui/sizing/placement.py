@@ -29,8 +29,6 @@ _LETTERS_OF_GPU: Final = 4
 """Instances of a GPU that are written one by one; more become a letter and a number."""
 _LEGENDS: Final = ((20, 4), (12, 3), (8, 2), (4, 1))
 """Height from which a legend may have so many lines."""
-_LINES_OF_SERVER: Final = 3
-"""A server that takes more has its equal GPUs counted instead."""
 _IN_USE: Final = (-1,)
 """In the place of workloads: something else uses the GPU."""
 

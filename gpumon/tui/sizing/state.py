@@ -15,6 +15,7 @@ from gpumon.readings.text import clean
 from gpumon.sizing.answer import Answer, WorkloadPlan
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.live import Held, have, held, instances_here, kv_ratios
+from gpumon.sizing.peaks import PeakLoad
 from gpumon.sizing.plan import Column, Planned, compare, planned
 from gpumon.sizing.profile import Observed, Origin, seen_of
 from gpumon.sizing.scenario import Known, Scenario, Server, Workload
@@ -231,6 +232,11 @@ def stops(scenario: Scenario) -> list[Stop]:
     ]
 
 
+def _first_workload(stops: Sequence[Stop]) -> int:
+    """Its row; that of the first server where there is none."""
+    return next((at for at, stop in enumerate(stops) if stop.section == WORKLOAD), 1)
+
+
 class Here(NamedTuple):
     """What runs on the GPUs here."""
 
@@ -328,8 +334,7 @@ class PanelState:
         """What is asked now: with what is typed so far, as far as that is a value."""
         self.stops = stops(scenario)
         """The rows that the cursor goes to."""
-        self._row = 0
-        self._to_first_workload()
+        self._row = _first_workload(self.stops)
         self.answer()
 
     @property
@@ -415,9 +420,6 @@ class PanelState:
         """Put the cursor on a row."""
         self._row = max(0, min(len(self.stops) - 1, row))
         self.cell = 0
-
-    def _to_first_workload(self) -> None:
-        self.go_to(next((at for at, stop in enumerate(self.stops) if stop.section == WORKLOAD), 1))
 
     def side(self, step: int) -> None:
         """The value beside; where there is none, a step of the value. What is typed is taken, and not stepped."""
@@ -558,7 +560,7 @@ class PanelState:
         self.opened = False
         self.put(version)
         self.undo.settle()
-        self._to_first_workload()
+        self.go_to(_first_workload(self.stops))
 
     def turn(self, step: int) -> bool:
         """Undo (-1) or redo (1); returns whether there was something. What follows the engines is as it runs now."""
@@ -590,6 +592,23 @@ def double(state: PanelState, *, every: bool = False) -> bool:
     chosen = set(range(len(now.workload))) if every else {stop.at} if stop.section == WORKLOAD else set()
     doubled = (replace(each, target=each.target * 2) if at in chosen else each for at, each in enumerate(now.workload))
     return state.put(state.undo.present._replace(scenario=replace(now, workload=tuple(doubled))).typed(chosen))
+
+
+def plan_for(state: PanelState, loads: Mapping[str, PeakLoad], source: str) -> bool:
+    """Targets in flight or per second from loads (by served model name); `source` names where these come from. Returns
+    whether that changed a target."""
+    state.accept()
+    version, rows, follows = state.undo.present, list[Workload](), list[Follows]()
+    for workload, each in zip(version.scenario.workload, version.follows, strict=True):
+        load, target = loads.get(workload.model), None
+        if load is not None and workload.target_kind == "concurrency":
+            target = max(1.0, float(round(load.peak)))
+        elif load is not None and workload.target_kind == "requests_per_s":
+            target = load.requests_per_s or None
+        rows.append(workload if target is None else replace(workload, target=target))
+        follows.append(each if target is None else each._replace(target=source))
+    scenario = replace(version.scenario, workload=tuple(rows))
+    return state.put(version._replace(scenario=scenario, follows=tuple(follows)))
 
 
 def next_value(state: PanelState, section: str, key: str, values: Sequence[Any]) -> bool:
