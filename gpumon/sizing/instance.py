@@ -118,17 +118,20 @@ class Instance(NamedTuple):
         itl_s = self.itl_s(running) if self.itl_tail.known else None
         return None if itl_s is None else itl_s * self.itl_tail.at(running)
 
+    def ttft_s(self, running: float) -> float | None:
+        """Mean TTFT, of requests that do not wait for admission."""
+        return None if self.ttft is None else self.ttft.ttft_s(running)
+
     def ttft_p95_s(self, running: float) -> float | None:
         """p95 of the TTFT; None where its tail is not known."""
-        if self.ttft is None or not self.ttft_tail.known:
-            return None
-        return self.ttft.ttft_s(running) * self.ttft_tail.at(running)
+        ttft_s = self.ttft_s(running) if self.ttft_tail.known else None
+        return None if ttft_s is None else ttft_s * self.ttft_tail.at(running)
 
     def response_s(self, running: float) -> float | None:
         """Time from request to last token with `running` in flight: TTFT + ITL*(OSL-1), or as it was measured."""
         itl_s = self.itl_s(running)
         if itl_s is not None and self.answer_tokens is not None:
-            return response_s(self.ttft.ttft_s(running) if self.ttft is not None else 0.0, itl_s, self.answer_tokens)
+            return response_s(self.ttft_s(running) or 0.0, itl_s, self.answer_tokens)
         own = self.seen is not None and self.alike and self.same_mix
         return _e2e_between(self.seen.points if self.seen is not None and own else (), running)
 

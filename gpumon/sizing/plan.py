@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -47,25 +47,32 @@ def at_target(parts: Sequence[Part], gpus: int) -> dict[str, Reading]:
 
     Latencies are of the part that is slowest. Over several kinds of GPU the load is shared by capacity.
     """
-    loads = [(part, running) for part, running in zip(parts, _running(parts, [0] * len(parts)), strict=True)]
-    in_flight = sum(part.number * running for part, running in loads)
-    watts = total((gpu_power_w(part.demand)[0], part.demand.instance.gpus * part.number) for part in parts)
-    held = sum(part.demand.instance.gpus * part.number for part in parts)
-    e2e = [part.demand.instance.response_s(max(running, 1e-9)) for part, running in loads]
-    rates = [
-        (NOT_GIVEN if not response else part.number * running / response, 1)
-        for (part, running), response in zip(loads, e2e, strict=True)
+    loads = [
+        (part.demand.instance, part.number, running)
+        for part, running in zip(parts, _running(parts, [0] * len(parts)), strict=True)
     ]
+
+    def slowest(figure: Callable[[Instance, float], float | None]) -> Reading:
+        values = [figure(instance, running) for instance, _, running in loads]
+        known = [value for value in values if value is not None]
+        return max(known) if known and len(known) == len(values) else NOT_GIVEN
+
+    def summed(figure: Callable[[Instance, float], float | None]) -> Reading:
+        return total((_given(figure(instance, running)), number) for instance, number, running in loads)
+
+    watts = total((gpu_power_w(part.demand)[0], part.demand.instance.gpus * part.number) for part in parts)
+    held = sum(instance.gpus * number for instance, number, _ in loads)
+    in_flight = sum(number * running for _, number, running in loads)
     return {
         "concurrency": in_flight,
         "running": in_flight / sum(part.number for part in parts),
-        "itl_s": _slowest(_itl_s(part.demand, running) for part, running in loads),
-        "ttft_s": _slowest(_ttft_s(part.demand, running) for part, running in loads),
-        "itl_p95_s": _slowest(_given(part.demand.instance.itl_p95_s(running)) for part, running in loads),
-        "ttft_p95_s": _slowest(_given(part.demand.instance.ttft_p95_s(running)) for part, running in loads),
-        "e2e_s": _slowest(map(_given, e2e)),
-        "tokens_per_s": total((_tokens_per_s(part.demand, running), part.number) for part, running in loads),
-        "requests_per_s": total(rates),
+        "itl_s": slowest(Instance.itl_s),
+        "ttft_s": slowest(Instance.ttft_s),
+        "itl_p95_s": slowest(Instance.itl_p95_s),
+        "ttft_p95_s": slowest(Instance.ttft_p95_s),
+        "e2e_s": slowest(lambda instance, running: instance.response_s(max(running, 1e-9))),
+        "tokens_per_s": summed(_tokens_per_s),
+        "requests_per_s": summed(_requests_per_s),
         # GPUs that several instances share are counted once.
         "power_w": watts if isinstance(watts, Missing) or not held else watts * gpus / held,
     }
@@ -119,7 +126,8 @@ def _without(parts: Sequence[Part], what: str, lost: Sequence[int]) -> Degraded:
     if math.isinf(load) or (queue and demand.workload.target_kind == "requests_per_s"):
         return Degraded(what, left, text="the rest can not serve this rate: the queue grows without end")
     running = min(load, fit)
-    ttft_s = _waiting_s(demand, load, running) if queue else _ttft_s(demand, running)
+    instance = demand.instance
+    ttft_s = _waiting_s(demand, load, running) if queue else _given(instance.ttft_s(running))
     missed = [f"the {kind.value} goal" for kind in _missed(demand, load, running, ttft_s)]
     text = f"{load:,.1f} per instance" + (f", {fit:,.0f} fit" if queue else "")
     if missed:
@@ -129,9 +137,9 @@ def _without(parts: Sequence[Part], what: str, lost: Sequence[int]) -> Degraded:
     else:
         beyond = any(limit.kind is LimitKind.RANGE and load > limit.concurrency for limit in demand.limits)
         text = f"{'more than was measured' if beyond else 'within all limits'}: {text}"
-    itl_p95_s = _given(demand.instance.itl_p95_s(running))
-    ttft_p95_s = NOT_GIVEN if queue else _given(demand.instance.ttft_p95_s(running))
-    return Degraded(what, left, load, _itl_s(demand, running), ttft_s, text, itl_p95_s, ttft_p95_s)
+    itl_p95_s = _given(instance.itl_p95_s(running))
+    ttft_p95_s = NOT_GIVEN if queue else _given(instance.ttft_p95_s(running))
+    return Degraded(what, left, load, _given(instance.itl_s(running)), ttft_s, text, itl_p95_s, ttft_p95_s)
 
 
 def _fit(demand: Demand) -> float:
@@ -177,35 +185,22 @@ def _running(parts: Sequence[Part], lost: Sequence[int]) -> list[float]:
     return [wanted / carried * part.demand.planned if carried > 0 else math.inf for part in parts]
 
 
-def _itl_s(demand: Demand, running: float) -> Reading:
-    return _given(demand.instance.itl_s(running))
-
-
-def _ttft_s(demand: Demand, running: float) -> Reading:
-    line = demand.instance.ttft
-    return NOT_GIVEN if line is None else line.ttft_s(running)
-
-
 def _given(value: float | None) -> Reading:
     return NOT_GIVEN if value is None else value
 
 
-def _tokens_per_s(demand: Demand, running: float) -> Reading:
-    """Of one instance: a request that still computes its prompt is in flight, too, but yields none yet."""
-    answer, response_s = demand.instance.answer_tokens, demand.instance.response_s(running)
+def _requests_per_s(instance: Instance, running: float) -> float | None:
+    response_s = instance.response_s(max(running, 1e-9))
+    return running / response_s if response_s else None
+
+
+def _tokens_per_s(instance: Instance, running: float) -> float | None:
+    """A request that still computes its prompt is in flight, too, but yields none yet."""
+    answer, response_s = instance.answer_tokens, instance.response_s(running)
     if answer and response_s:
         return running * answer / response_s
-    itl_s = demand.instance.itl_s(running)
-    return running / itl_s if itl_s else NOT_GIVEN
-
-
-def _slowest(values: Iterator[Reading]) -> Reading:
-    slowest: Reading = 0.0
-    for value in values:
-        if isinstance(value, Missing):
-            return value
-        slowest = max(slowest, value)  # type: ignore[type-var]
-    return slowest
+    itl_s = instance.itl_s(running)
+    return running / itl_s if itl_s else None
 
 
 NO_WORKLOAD: Final = "no workload: add a model and a target"
@@ -264,7 +259,7 @@ def planned(
         workloads=workloads,
         totals=totals,
         plans=Plans(memory_only.packed, busy_aware.packed),
-        warnings=(*_assumed(asked, scenario), *_warnings(demands, scenario, memory_only, busy_aware)),
+        warnings=tuple(_warnings(demands, asked, scenario, memory_only, busy_aware)),
         problem=problem if demands else NO_WORKLOAD,
         have=None if have is None else have_of(have, scenario, needed, known),
         without=() if others is NONE_LEFT_OUT else tuple(each.name for each in workloads if each.problem),
@@ -290,14 +285,6 @@ def _with_server(scenario: Scenario, known: Known) -> Scenario:
     seen = map(known.seen, scenario.workload)
     gpu = next((each.gpu for each in seen if each is not None and each.gpu), "")
     return msgspec.structs.replace(scenario, server=(named(Server(gpu), known),)) if gpu else scenario
-
-
-def _assumed(asked: Scenario, scenario: Scenario) -> tuple[str, ...]:
-    """What stands in for servers that are not given."""
-    if asked.server or not scenario.server:
-        return ()
-    shape = scenario.server[0]
-    return (f"no server is given: taken to have {shape.gpus} x {shape.gpu}, which was seen",)
 
 
 def named(server: Server, known: Known) -> Server:
@@ -354,78 +341,46 @@ def _band(demand: Demand) -> Band:
 
 _NOTHING: Final[dict[str, Reading]] = dict.fromkeys(
     (
-        "concurrency",
-        "running",
-        "itl_s",
-        "ttft_s",
-        "e2e_s",
-        "itl_p95_s",
-        "ttft_p95_s",
-        "tokens_per_s",
-        "requests_per_s",
-        "power_w",
+        *("concurrency", "running", "itl_s", "ttft_s", "e2e_s", "itl_p95_s", "ttft_p95_s"),
+        *("tokens_per_s", "requests_per_s", "power_w"),
     ),
     INFEASIBLE,
 )
 
 
-def _notes(demand: Demand) -> tuple[str, ...]:
-    said = [*([demand.better] if demand.better else []), *_no_goal(demand), *_unknown_tails(demand.instance)]
-    said += _unchecked(demand.instance)
-    fitted = demand.instance.fitted
-    said += [f"{fitted.text}: too few loads for a line of its own"] if fitted is not None and fitted.anchored else []
+def _notes(demand: Demand) -> Iterator[str]:
+    """What one has to know to believe the figures."""
+    instance, seen, fitted = demand.instance, demand.instance.seen, demand.instance.fitted
+    asked, kinds = instance.workload, [limit.kind for limit in demand.limits]
+    if demand.better:
+        yield demand.better
+    curve, ttft = instance.curve is not None, instance.ttft is not None
+    goals = [
+        (name, known, tail.known)
+        for name, goal, known, tail in (
+            ("ITL", asked.itl_p95_ms, curve, instance.itl_tail),
+            ("TTFT", asked.ttft_p95_ms, ttft, instance.ttft_tail),
+            ("E2E", asked.e2e_p95_ms, curve and instance.answer_tokens is not None, instance.itl_tail),
+        )
+        if goal is not None
+    ]
+    if kinds and not goals and not OPERATING_POINTS.intersection(kinds):
+        names = " and ".join(dict.fromkeys(kind.value for kind in kinds))
+        yield f"no latency goal is set: only {names} bound{'s' if len(kinds) == 1 else ''} it"
+    if names := " and ".join(name for name, _, tail in goals if not tail):
+        yield f"p95 / mean of the {names} is not known: the goal is held by the mean"
+    if names := " and ".join(name for name, known, _ in goals if not known):
+        yield f"not held to the {names} goal: its latency is not known"
+    if fitted is not None and fitted.anchored:
+        yield f"{fitted.text}: too few loads for a line of its own"
     typed = demand.workload.capacity_per_instance
-    if typed is not None and demand.limits:
-        said += [
-            f"typed capacity is above what {limit.kind.value} allows: {limit.text}"
-            for limit in demand.limits
-            if limit.concurrency < typed
-        ]
-    seen = demand.instance.seen
-    said += _other_table(demand.instance)
-    said += [warning] if seen is not None and (warning := queue_warning(seen)) else []
-    return tuple(said)
-
-
-def _other_table(instance: Instance) -> list[str]:
-    """That a published table is of another GPU than the one that is planned with."""
-    seen = instance.seen
-    if seen is None or seen.origin is not Origin.TABLE or instance.alike or not seen.gpu:
-        return []
-    return (
-        [f"the table of {seen.name} is for {seen.gpu}: it says nothing of {instance.gpu.name}"] if instance.gpu else []
-    )
-
-
-def _no_goal(demand: Demand) -> list[str]:
-    """That nothing is asked of the latency, where only what an engine holds bounds an instance."""
-    asked = demand.instance.workload
-    kinds = [limit.kind for limit in demand.limits]
-    goals = (asked.itl_p95_ms, asked.ttft_p95_ms, asked.e2e_p95_ms)
-    if not kinds or any(goal is not None for goal in goals) or OPERATING_POINTS.intersection(kinds):
-        return []
-    names = " and ".join(dict.fromkeys(kind.value for kind in kinds))
-    return [f"no latency goal is set: only {names} bound{'s' if len(kinds) == 1 else ''} it"]
-
-
-def _unknown_tails(instance: Instance) -> list[str]:
-    """Goals of a p95 that only the mean can be held to."""
-    asked, itl, ttft = instance.workload, instance.itl_tail.known, instance.ttft_tail.known
-    goals = (("ITL", asked.itl_p95_ms, itl), ("TTFT", asked.ttft_p95_ms, ttft), ("E2E", asked.e2e_p95_ms, itl))
-    names = [name for name, goal, known in goals if goal is not None and not known]
-    return [f"p95 / mean of the {' and '.join(names)} is not known: the goal is held by the mean"] if names else []
-
-
-def _unchecked(instance: Instance) -> list[str]:
-    """Goals that nothing is known to hold against."""
-    asked, curve = instance.workload, instance.curve is not None
-    goals = (
-        ("ITL", asked.itl_p95_ms, curve),
-        ("TTFT", asked.ttft_p95_ms, instance.ttft is not None),
-        ("E2E", asked.e2e_p95_ms, curve and instance.answer_tokens is not None),
-    )
-    names = [name for name, goal, known in goals if goal is not None and not known]
-    return [f"not held to the {' and '.join(names)} goal: its latency is not known"] if names else []
+    for limit in demand.limits if typed is not None else ():
+        if limit.concurrency < (typed or 0.0):
+            yield f"typed capacity is above what {limit.kind.value} allows: {limit.text}"
+    if seen is not None and seen.origin is Origin.TABLE and not instance.alike and seen.gpu and instance.gpu:
+        yield f"the table of {seen.name} is for {seen.gpu}: it says nothing of {instance.gpu.name}"
+    if seen is not None and (warning := queue_warning(seen)):
+        yield warning
 
 
 def _totals(workloads: Sequence[WorkloadPlan], packed: Packed) -> Totals:
@@ -473,21 +428,22 @@ def _per(part: Reading, whole: Reading, factor: float) -> Reading:
 
 
 def _warnings(
-    demands: Sequence[Demand], scenario: Scenario, memory_only: Filled, busy_aware: Filled
-) -> tuple[str, ...]:
-    said = []
+    demands: Sequence[Demand], asked: Scenario, scenario: Scenario, memory_only: Filled, busy_aware: Filled
+) -> Iterator[str]:
+    if scenario.server and not asked.server:
+        shape = scenario.server[0]
+        yield f"no server is given: taken to have {shape.gpus} x {shape.gpu}, which was seen"
     if memory_only.busiest > _SHARED:
         gpus = busy_aware.packed.gpus
         more = "there is no room" if isinstance(gpus, Missing) else f"it takes {gpus:,.0f} GPUs"
-        said.append(
+        yield (
             f"packed by memory alone, instances that keep a GPU {memory_only.busiest * 100:.0f} % busy in sum share "
             f"one: each gets about 1/{memory_only.busiest:.1f} of its speed; by busy share {more}"
         )
-    beyond = ", ".join(each.workload.label for each in demands if each.extrapolated)
-    said += [f"planned beyond the load that was measured (extrapolated): {beyond}"] if beyond else []
+    if beyond := ", ".join(each.workload.label for each in demands if each.extrapolated):
+        yield f"planned beyond the load that was measured (extrapolated): {beyond}"
     if scenario.planning_factor >= 1.0 and any(demand.instances for demand in demands):
-        said.append("planning factor 1: no headroom for bursts")
-    return tuple(said)
+        yield "planning factor 1: no headroom for bursts"
 
 
 def have_of(have: Mapping[str, int], scenario: Scenario, filled: Filled, known: Known) -> Have:
