@@ -219,40 +219,29 @@ _PARTS: Final = 10.0
 
 
 def _gather(runs: Iterable[Run], given: Given) -> tuple[Observed, ...]:
-    """All profiles in the runs, by name. Raises SweepError where runs can not be told apart or lack what they need."""
+    """All profiles in the runs, by name: runs of one server with alike prompts and answers are one.
+
+    What differs in a server's settings is never one sweep. Raises SweepError for runs that lack what they need.
+    """
     groups: dict[tuple[object, ...], list[Run]] = {}
     for run in runs:
-        groups.setdefault(_identity(run), []).append(run)
-    workloads = [each for group in groups.values() for each in _by_lengths(group)]
-    problems = [problem for group in workloads for run in group for problem in _lacking(run)]
+        server = (run.model, run.variant, run.gpu, run.gpus, run.tp, run.pp)
+        options = (run.weight_precision, run.kv_precision, run.max_num_seqs, run.settings)
+        groups.setdefault((*server, *options), []).append(run)
+    alike = [part for group in groups.values() for part in _split(group, "prompt_tokens")]
+    alike = [part for group in alike for part in _split(group, "answer_tokens")]
+    problems = [problem for group in alike for run in group for problem in _lacking(run)]
     if problems:
         raise SweepError(problems)
-    found = [_observed(group, given) for group in workloads]
-    return _named(found, [group[0] for group in workloads], given)
+    return _named([_observed(group, given) for group in alike], [group[0] for group in alike], given)
 
 
-def _identity(run: Run) -> tuple[object, ...]:
-    """Runs of one server: what differs in its settings is never one sweep."""
-    return (
-        run.model, run.variant, run.gpu, run.gpus, run.tp, run.pp, run.weight_precision, run.kv_precision,
-        run.max_num_seqs, run.settings,
-    )  # fmt: skip
-
-
-def _by_lengths(runs: Sequence[Run]) -> list[list[Run]]:
-    """Runs of alike prompts and answers together; each split where a length is more than 10 % off the first."""
-    groups = [list(runs)]
-    lengths: tuple[Callable[[Run], float | None], ...] = (lambda run: run.prompt_tokens, lambda run: run.answer_tokens)
-    for length in lengths:
-        groups = [part for group in groups for part in _split(group, length)]
-    return groups
-
-
-def _split(runs: Sequence[Run], length: Callable[[Run], float | None]) -> list[list[Run]]:
+def _split(runs: Sequence[Run], length: str) -> list[list[Run]]:
+    """Runs apart where a length is more than 10 % off the first."""
     parts: list[list[Run]] = []
     begun = -1.0
-    for run in sorted(runs, key=lambda each: length(each) or 0.0):
-        value = length(run) or 0.0
+    for run in sorted(runs, key=lambda each: getattr(each, length) or 0.0):
+        value = getattr(run, length) or 0.0
         if not parts or value > begun * (1.0 + _ALIKE) + 2.0:
             parts.append([])
             begun = value
@@ -260,7 +249,7 @@ def _split(runs: Sequence[Run], length: Callable[[Run], float | None]) -> list[l
     return parts
 
 
-def _lacking(run: Run) -> Iterable[Problem]:
+def _lacking(run: Run) -> Iterator[Problem]:
     if not run.model:
         yield Problem(run.place, "model", "is not in the file: add it with --model NAME")
     if run.tokens_per_s is None and run.requests_per_s is None:
@@ -269,60 +258,56 @@ def _lacking(run: Run) -> Iterable[Problem]:
         yield Problem(run.place, "throughput", "is 0: nothing was served")
     if run.itl_s == 0.0 and (run.answer_tokens or 2.0) > 1.5:
         yield Problem(run.place, "inter-token latency", "is 0", "a time above 0")
-    in_flight = _little(run)
-    if run.offered is None and in_flight is None and run.open_loop:
-        yield Problem(
-            run.place, "mean latency", "is missing: the load is a rate, so requests in flight = rate x latency"
-        )
-    elif run.offered is None and in_flight is None:
-        yield Problem(run.place, "concurrency", "is not in the file: add it with --concurrency N")
-    elif run.offered is not None and in_flight is not None:
-        yield from _contradictory(run, run.offered, in_flight)
-
-
-def _contradictory(run: Run, offered: float, in_flight: float) -> Iterable[Problem]:
-    """Figures that can not be of one run, or stand in another unit than the format has."""
+    in_flight, parts_s = _in_flight(run), _parts_s(run)
+    if run.offered is None and in_flight is None:
+        rate = "is missing: the load is a rate, so requests in flight = rate x latency"
+        asked = "is not in the file: add it with --concurrency N"
+        yield Problem(run.place, *(("mean latency", rate) if run.open_loop else ("concurrency", asked)))
+    if run.offered is None or in_flight is None:
+        return
+    # Figures that can not be of one run, or stand in another unit than the format has.
     allowed = "figures of one run, in the units that the format has"
-    if not offered / _IDLE <= in_flight <= _IMPOSSIBLE * offered + 1.0:
-        text = f"x requests/s is {in_flight:.4g} in flight, of {offered:.4g} that were offered"
+    if not run.offered / _IDLE <= in_flight <= _IMPOSSIBLE * run.offered + 1.0:
+        text = f"x requests/s is {in_flight:.4g} in flight, of {run.offered:.4g} that were offered"
         yield Problem(run.place, "request latency", text, allowed)
-    parts = _parts(run)
-    if run.e2e_s and parts and not run.e2e_s / _PARTS <= parts <= run.e2e_s * _PARTS:
-        text = f"{run.e2e_s:.4g} s, but TTFT + ITL x (answer - 1) is {parts:.4g} s"
+    if run.e2e_s and parts_s and not run.e2e_s / _PARTS <= parts_s <= run.e2e_s * _PARTS:
+        text = f"{run.e2e_s:.4g} s, but TTFT + ITL x (answer - 1) is {parts_s:.4g} s"
         yield Problem(run.place, "request latency", text, allowed)
 
 
-def _parts(run: Run) -> float | None:
+def _parts_s(run: Run) -> float | None:
     """Seconds of a request by its parts: TTFT + ITL x (OSL - 1); None where one of them is not known."""
     if run.itl_s is None or run.ttft_s is None or not run.answer_tokens:
         return None
     return run.ttft_s + run.itl_s * max(0.0, run.answer_tokens - 1.0)
 
 
-def _latency(run: Run, offered: float) -> float | None:
-    """Mean seconds in the system: as measured, else by its parts, else by Little's law."""
-    latency = _parts(run) if run.e2e_s is None else run.e2e_s
-    return offered / run.requests_per_s if latency is None and run.requests_per_s else latency
-
-
-def _little(run: Run) -> float | None:
+def _in_flight(run: Run) -> float | None:
     """Requests in flight by Little's law: requests/s x seconds in the system; None where either is not known."""
-    rate, latency = run.requests_per_s, _parts(run) if run.e2e_s is None else run.e2e_s
+    rate, latency_s = run.requests_per_s, _parts_s(run) if run.e2e_s is None else run.e2e_s
     if rate is None and run.tokens_per_s is not None and run.answer_tokens:
         rate = run.tokens_per_s / run.answer_tokens
-    return None if rate is None or latency is None else rate * latency
+    return None if rate is None or latency_s is None else rate * latency_s
 
 
 def _point(run: Run) -> Point:
-    in_flight = _little(run)
+    in_flight = _in_flight(run)
     offered = in_flight if run.offered is None else run.offered
     assert offered is not None, "checked before"
+    # Who decodes: output tokens/s x ITL; else those in flight that do not wait in the server.
+    running = offered if in_flight is None else in_flight
+    if run.tokens_per_s is not None and run.itl_s is not None:
+        running = run.tokens_per_s * run.itl_s
+    elif run.queue_s is not None and run.e2e_s:
+        running *= max(0.0, 1.0 - run.queue_s / run.e2e_s)
+    latency_s = _parts_s(run) if run.e2e_s is None else run.e2e_s
+    little_s = offered / run.requests_per_s if run.requests_per_s else None
     return Point(
-        running=min(offered, _running(run, offered if in_flight is None else in_flight)),
+        running=min(offered, running),
         offered=offered,
         itl_s=run.itl_s,
         ttft_s=run.ttft_s,
-        e2e_s=_latency(run, offered),
+        e2e_s=little_s if latency_s is None else latency_s,
         itl_p95_s=run.itl_p95_s,
         ttft_p95_s=run.ttft_p95_s,
         e2e_p95_s=run.e2e_p95_s,
@@ -332,15 +317,6 @@ def _point(run: Run) -> Point:
         busy_ratio=run.busy_ratio,
         weight=run.weight,
     )
-
-
-def _running(run: Run, in_flight: float) -> float:
-    """Sequences that decode together: output tokens/s x ITL; else those in flight that do not wait in the server."""
-    if run.tokens_per_s is not None and run.itl_s is not None:
-        return run.tokens_per_s * run.itl_s
-    if run.queue_s is not None and run.e2e_s:
-        return in_flight * max(0.0, 1.0 - run.queue_s / run.e2e_s)
-    return in_flight
 
 
 def _points(runs: Sequence[Run]) -> tuple[Point, ...]:
@@ -353,22 +329,23 @@ def _points(runs: Sequence[Run]) -> tuple[Point, ...]:
         else:
             same.append([point])
     rising = sorted(map(merged, same), key=lambda each: (each.running, each.offered or 0.0))
-    if len(rising) <= MOST_POINTS:
-        return tuple(rising)
-    step = (len(rising) - 1) / (MOST_POINTS - 1)
-    return tuple(rising[round(step * number)] for number in range(MOST_POINTS))
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
+    step = max(1.0, (len(rising) - 1) / (MOST_POINTS - 1))
+    return tuple(rising[round(step * number)] for number in range(min(len(rising), MOST_POINTS)))
 
 
 def _observed(runs: Sequence[Run], given: Given) -> Observed:
-    points = _points(runs)
+    points, first = _points(runs), runs[0]
     best = knee(points).point
-    first = runs[0]
-    prompt = _median([run.prompt_tokens for run in runs])
+
+    def middle(figure: str) -> float | None:
+        known = [value for run in runs if (value := getattr(run, figure)) is not None]
+        return median(known) if known else None
+
+    def tail(p95: float | None, mean: float | None) -> float | None:
+        return p95 / mean if p95 and mean and p95 >= mean else None
+
+    prompt, steps = middle("prompt_tokens"), middle("tokens_per_step")
+    rates = [point.requests_per_s for point in points if point.requests_per_s is not None]
     return Observed(
         origin=Origin.SWEEP,
         name="",
@@ -383,33 +360,18 @@ def _observed(runs: Sequence[Run], given: Given) -> Observed:
         weight_precision=first.weight_precision,
         kv_precision=first.kv_precision,
         prompt_tokens=prompt,
-        answer_tokens=_median([run.answer_tokens for run in runs]),
-        itl_tail_ratio=_tail(best.itl_p95_s, best.itl_s),
-        ttft_tail_ratio=_tail(best.ttft_p95_s, best.ttft_s),
-        kv_pool_tokens=_median([run.kv_pool_tokens for run in runs]),
+        answer_tokens=middle("answer_tokens"),
+        itl_tail_ratio=tail(best.itl_p95_s, best.itl_s),
+        ttft_tail_ratio=tail(best.ttft_p95_s, best.ttft_s),
+        kv_pool_tokens=middle("kv_pool_tokens"),
         max_num_seqs=first.max_num_seqs or None,
         memory_bytes=given.memory_bytes or max((run.memory_bytes or 0.0 for run in runs), default=0.0) or None,
         busy_ratio=best.busy_ratio if given.busy_ratio is None else given.busy_ratio,
         power_w=best.power_w,
-        tokens_per_step=_steps(runs),
-        prefill_tokens_per_s=_prefill(points, prompt),
+        tokens_per_step=steps if steps is not None and steps > 1.0 else None,
+        prefill_tokens_per_s=max(rates) * prompt if rates and prompt else None,
         concurrency=best.offered,
     )
-
-
-def _steps(runs: Sequence[Run]) -> float | None:
-    """Tokens per step and sequence, of drafts; None without."""
-    found = _median([run.tokens_per_step for run in runs])
-    return found if found is not None and found > 1.0 else None
-
-
-def _tail(p95: float | None, mean: float | None) -> float | None:
-    return p95 / mean if p95 and mean and p95 >= mean else None
-
-
-def _prefill(points: Iterable[Point], prompt_tokens: float | None) -> float | None:
-    rates = [point.requests_per_s for point in points if point.requests_per_s is not None]
-    return max(rates) * prompt_tokens if rates and prompt_tokens else None
 
 
 def _named(found: Sequence[Observed], firsts: Sequence[Run], given: Given) -> tuple[Observed, ...]:
