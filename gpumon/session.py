@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
@@ -19,7 +19,6 @@ from gpumon.readings.snapshot import Snapshot
 if TYPE_CHECKING:
     from gpumon.collector import Collector, Keeper
     from gpumon.history.derivation import Make
-    from gpumon.history.memory import MemoryStore
     from gpumon.outputs.alert_commands import AlertCommands
     from gpumon.sizing.calibration import Calibration
     from gpumon.sizing.profile import Observed
@@ -158,27 +157,6 @@ def maker(config: Config, hardware: object = None) -> Make:
     return lambda: (Deriver(gpus), triage_of(config, gpus, thresholds))
 
 
-def flight(
-    config: Config, hardware: object, history: History, *, simulated: bool
-) -> tuple[MemoryStore | None, Timeline | None]:
-    """What keeps the last minutes, and goes back in them; none where the config wants none."""
-    if not config.recorder.minutes:
-        return None, None
-    import socket
-
-    from gpumon.history.file import facts
-    from gpumon.history.memory import MemoryStore
-    from gpumon.history.recorder import write_recording
-    from gpumon.history.timeline import DerivedTimeline
-
-    recorder = MemoryStore(config.recorder.minutes * 60.0, config.recorder.memory_mb * 1e6)
-
-    def write(path: str) -> None:
-        write_recording(Path(path), recorder, facts(socket.gethostname(), simulated=simulated))
-
-    return recorder, DerivedTimeline(recorder, maker(config, hardware), write, history)
-
-
 class Calibrator:
     """Sees every snapshot that is shown. It imports what it needs late: the screen's first paint does not wait."""
 
@@ -232,18 +210,133 @@ class Calibrator:
         return Known(gpus=gpus, llms=llm_catalogue(), own=own, profiles=self._profiles, prices=prices)
 
 
-class LateCollector:
-    """What the screen controls: a collector that is built when the screen stands, in a thread."""
+Take = Callable[[Snapshot], None]
+
+
+class SnapshotSource(Protocol):
+    """What brings the snapshots of a session, and keeps them: this host, a recording, a host of a fleet."""
+
+    history: History
+    """Series for the charts."""
+    timeline: Timeline | None
+    """Where one can go back to; None: nowhere."""
+    playback: Playback | None
+    """Set where this is a recording."""
+    filling: bool
+    """Whether the past of the charts is still being read."""
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between two snapshots."""
+
+    def set_interval(self, seconds: float) -> None:
+        """Change that."""
+
+    def refresh(self) -> None:
+        """Take a snapshot now."""
+
+    async def begin(self, show: Take, learn: Take) -> None:
+        """Get ready, soon. `show` gets each snapshot to be shown, `learn` each that sizing may learn from."""
+
+    async def run(self) -> None:
+        """Bring snapshots until it is cancelled; raises what ends it otherwise."""
+
+    async def end(self) -> None:
+        """Let go of everything, within a fraction of a second."""
+
+
+class Session:
+    """What a screen is attached to: the snapshots of a source, its past, and what sizing learns from both."""
+
+    def __init__(self, config: Config, source: SnapshotSource) -> None:
+        self._source = source
+        self._calibrator = Calibrator(config)
+        self._task: asyncio.Task[None] | None = None
+        self._begun = False
+
+    @property
+    def history(self) -> History:
+        """Series for the charts, on the clock of `Snapshot.wall_s`."""
+        return self._source.history
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """The past; None: there is none."""
+        return self._source.timeline
+
+    @property
+    def playback(self) -> Playback | None:
+        """Set where this is a recording."""
+        return self._source.playback
+
+    @property
+    def filling(self) -> bool:
+        """Whether the past of the charts is still being read."""
+        return self._source.filling
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between two snapshots."""
+        return self._source.interval_s
+
+    def set_interval(self, seconds: float) -> None:
+        """Change that."""
+        self._source.set_interval(seconds)
+
+    def refresh(self) -> None:
+        """Take a snapshot now."""
+        self._source.refresh()
+
+    @property
+    def calibration(self) -> Calibration:
+        """What the engines were seen to do, gathered at every snapshot."""
+        return self._calibrator.calibration
+
+    def known(self) -> Known:
+        """What sizing looks up, as it is known by now; imported profiles a moment after the start."""
+        return self._calibrator.known()
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started, and not stopped since."""
+        return self._begun
+
+    async def start(self, sink: Take) -> None:
+        """Begin; returns soon. `sink` gets every snapshot, in this event loop. May be called again after `stop`."""
+        self._begun = True
+        await self._source.begin(sink, self._calibrator.take)
+        self._calibrator.start()
+        self._task = asyncio.create_task(self._source.run())
+
+    async def ended(self) -> None:
+        """Wait until it is stopped; raises what ended it otherwise."""
+        if self._task is not None:
+            await asyncio.shield(self._task)
+
+    async def stop(self) -> None:
+        """Stop it, if it ever started."""
+        self._begun = False
+        self._calibrator.stop()
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task}, timeout=0.25)
+        await self._source.end()
+
+
+class ThisHost:
+    """A collector, built when the screen stands, in a thread; or the simulated server."""
+
+    playback: Playback | None = None
+    filling = False
 
     def __init__(self, config: Config, options: Options) -> None:
         self.history = History()
         self.timeline: Timeline | None = None
-        self.playback: Playback | None = None
         self._config = config
         self._options = options
         self._interval_s = config.general.interval_s
         self._collector: Collector | None = None
-        self._calibrator = Calibrator(config)
 
     @property
     def interval_s(self) -> float:
@@ -261,45 +354,46 @@ class LateCollector:
         if self._collector is not None:
             self._collector.refresh()
 
-    async def start(self, sink: Callable[[Snapshot], None]) -> None:
+    async def begin(self, show: Take, learn: Take) -> None:
         """Build the collector and start it."""
         hardware = await open_hardware(self._config, self._options)
         collector = await asyncio.to_thread(self._built, hardware)
         if self._interval_s != collector.interval_s:
             collector.set_interval(self._interval_s)
         self._collector = collector
-        calibrator = self._calibrator
 
         def take(snapshot: Snapshot) -> None:
-            calibrator.take(snapshot)
-            sink(snapshot)
+            learn(snapshot)
+            show(snapshot)
 
         await collector.start(take, early=True)
-        calibrator.start()
 
     def _built(self, hardware: Source | None) -> Collector:
-        """The collector, with the flight recorder that this run has."""
-        config, simulated = self._config, self._options.demo
-        recorder, self.timeline = flight(config, hardware, self.history, simulated=simulated)
-        return build(config, self._options, hardware, self.history, () if recorder is None else (recorder,))
+        """The collector, with the frames of the last minutes that this run keeps."""
+        config, keepers = self._config, []
+        if config.recorder.minutes:
+            import socket
 
-    @property
-    def calibration(self) -> Calibration:
-        """What the engines were seen to do, gathered at every snapshot."""
-        return self._calibrator.calibration
+            from gpumon.history.file import facts
+            from gpumon.history.memory import MemoryStore
+            from gpumon.history.recorder import write_recording
+            from gpumon.history.timeline import DerivedTimeline
 
-    def known(self) -> Known:
-        """What sizing looks up, as it is known by now; imported profiles a moment after the start."""
-        return self._calibrator.known()
+            store = MemoryStore(config.recorder.minutes * 60.0, config.recorder.memory_mb * 1e6)
+            about = facts(socket.gethostname(), simulated=self._options.demo)
+            self.timeline = DerivedTimeline(
+                store, maker(config, hardware), lambda path: write_recording(Path(path), store, about), self.history
+            )
+            keepers.append(store)
+        return build(config, self._options, hardware, self.history, keepers)
 
-    async def ended(self) -> None:
-        """Wait until collecting ends, by `stop`; raises what ended it otherwise."""
-        if self._collector is not None:
-            await asyncio.shield(self._collector.ended())
+    async def run(self) -> None:
+        """Until ticking ends."""
+        assert self._collector is not None, "not begun"
+        await self._collector.ended()
 
-    async def stop(self) -> None:
-        """Stop it, if it ever started."""
-        self._calibrator.stop()
+    async def end(self) -> None:
+        """Stop the collector, if it was ever built."""
         if self._collector is not None:
             await self._collector.stop()
 

@@ -1,4 +1,4 @@
-"""What joins the screen to a collector that is built late."""
+"""What a screen is attached to: a session over a source that is built late."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import pytest
 from gpumon.config.options import Options
 from gpumon.config.schema import Config, Model, Sizing
 from gpumon.readings.snapshot import Snapshot
-from gpumon.session import LateCollector
+from gpumon.session import Session, ThisHost
 
 
-async def test_the_end_of_a_collector_says_what_ended_it() -> None:
+async def test_the_end_of_a_session_says_what_ended_it() -> None:
     def sink(snapshot: Snapshot) -> None:
         raise ValueError(f"cannot show {len(snapshot.gpus)}")
 
-    collector = LateCollector(Config(), Options(demo=True))
-    await collector.start(sink)
+    session = Session(Config(), ThisHost(Config(), Options(demo=True)))
+    await session.start(sink)
     with pytest.raises(ValueError, match="cannot show"):
-        await asyncio.wait_for(collector.ended(), 60.0)
-    await collector.stop()
+        await asyncio.wait_for(session.ended(), 60.0)
+    await session.stop()
 
 
 async def test_stopping_it_is_no_failure() -> None:
-    collector = LateCollector(Config(), Options(demo=True))
-    await collector.start(lambda _: None)
-    end = asyncio.create_task(collector.ended())
+    session = Session(Config(), ThisHost(Config(), Options(demo=True)))
+    await session.start(lambda _: None)
+    end = asyncio.create_task(session.ended())
     await asyncio.sleep(0.05)
-    await collector.stop()
+    await session.stop()
     await asyncio.wait({end}, timeout=60.0)
     assert end.cancelled()
 
@@ -38,22 +38,23 @@ async def test_what_sizing_knows_grows_with_what_runs(tmp_path: Path, monkeypatc
     monkeypatch.setenv("GPUMON_PROFILES", str(tmp_path))
     entry = Model(match="mine-*", params_b=7.0, layers=32, hidden=4096, heads=32)
     sizing = Sizing(price_per_gpu_hour=3.0, prices={"H200 SXM 141GB": 4.0})
-    collector = LateCollector(Config(model=(entry,), sizing=sizing), Options(demo=True))
-    before = collector.known()
+    config = Config(model=(entry,), sizing=sizing)
+    session = Session(config, ThisHost(config, Options(demo=True)))
+    before = session.known()
     assert before.llm("mine-7b") is not None
     assert before.llm("other-7b") is None
     assert list(before.prices.values()) == [4.0]
     seen: list[Snapshot] = []
-    await collector.start(seen.append)
+    await session.start(seen.append)
     for _ in range(600):
-        if seen and collector.known().own and collector.known().profiles:
+        if seen and session.known().own and session.known().profiles:
             break
         await asyncio.sleep(0.1)
-    known = collector.known()
-    assert known == collector.known()
+    known = session.known()
+    assert known == session.known()
     assert known != before
     assert known.profiles
     assert {engine.model for engine in seen[-1].engines if engine.dimensions.llm} <= set(known.own)
     assert known.prices[seen[-1].gpus[0].gpu_type] == 3.0
-    assert collector.calibration is collector.calibration
-    await collector.stop()
+    assert session.calibration is session.calibration
+    await session.stop()

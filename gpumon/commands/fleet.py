@@ -7,7 +7,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -19,10 +19,10 @@ from gpumon.readings.fleet import FleetFrame
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Fault
 from gpumon.readings.quantities import E2E
-from gpumon.session import Calibrator
+from gpumon.session import Calibrator, Session
 
 if TYPE_CHECKING:
-    from gpumon.commands.fleet_host import HostControl
+    from gpumon.commands.fleet_host import HostOfFleet
     from gpumon.fleet.course import Make
     from gpumon.fleet.fleet import Fleet
     from gpumon.readings.fleet import HostFrame
@@ -94,6 +94,13 @@ class Lateness:
         self._grown(wall_s)
 
 
+class _Opened(NamedTuple):
+    """A host that was looked at."""
+
+    session: Session
+    host: HostOfFleet
+
+
 class FleetControl:
     """A `FleetControl` of the screen (`tui.fleet.control`), and what `watch` prints from."""
 
@@ -116,7 +123,7 @@ class FleetControl:
         self._task: asyncio.Task[None] | None = None
         self._sink: Callable[[FleetSnapshot], None] = _nobody
         self._late = Lateness(self._grow_late)
-        self._opened: dict[str, HostControl] = {}
+        self._opened: dict[str, _Opened] = {}
         """Hosts that were looked at last: their charts are there when they are opened again."""
 
     @property
@@ -254,29 +261,31 @@ class FleetControl:
             none_s, there_s = (none_s, middle_s) if frame.hosts else (middle_s, there_s)
         return there_s
 
-    def host(self, name: str, seen: Snapshot | None = None) -> HostControl:
+    def host(self, name: str, seen: Snapshot | None = None) -> Session:
         """One host, for the screen of one machine; `seen`: as it was shown last."""
-        fresh = self._fresh(name, seen)
         kept = self._opened.get(name)
-        if kept is not None and kept.running:
-            return fresh
+        if kept is not None and kept.session.running:
+            return self._fresh(name, seen).session
         newest_s = self.newest.wall_s if self.newest is not None else 0.0
         self._opened.pop(name, None)
-        self._opened[name] = kept = kept if kept is not None and kept.reaches(newest_s) else fresh
+        self._opened[name] = kept = (
+            kept if kept is not None and kept.host.reaches(newest_s) else self._fresh(name, seen)
+        )
         while len(self._opened) > MOST_OPENED:
             del self._opened[next(iter(self._opened))]
-        return kept
+        return kept.session
 
     def past(self, name: str) -> Timeline | None:
         """The past of one host, to look for something in: the charts that are kept of hosts stay as they are."""
-        return (self._opened.get(name) or self._fresh(name)).timeline
+        return (self._opened.get(name) or self._fresh(name)).host.timeline
 
-    def _fresh(self, name: str, seen: Snapshot | None = None) -> HostControl:
-        from gpumon.commands.fleet_host import HostControl
+    def _fresh(self, name: str, seen: Snapshot | None = None) -> _Opened:
+        from gpumon.commands.fleet_host import HostOfFleet
 
         assert self._source is not None, "nothing was asked yet"
         assert self._make is not None
-        return HostControl(name, self, self._source, self._make, self._config, seen)
+        host = HostOfFleet(name, self, self._source, self._make, seen)
+        return _Opened(Session(self._config, host), host)
 
     async def refreshed(self) -> FleetSnapshot:
         """Ask once; the first answer comes with what was before it, so that there are rates."""

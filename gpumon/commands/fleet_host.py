@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
 
-from gpumon.config.schema import Config
 from gpumon.fleet.blank import without_figures
 from gpumon.fleet.course import HostCourse, Make, Taken
 from gpumon.fleet.fleet import shown_fault
@@ -22,13 +21,10 @@ from gpumon.readings.frame import Fault
 from gpumon.readings.history import History, Moment
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Snapshot
-from gpumon.session import Calibrator
 from gpumon.sources.prometheus.api import ApiFault
 from gpumon.sources.prometheus.past import together
 
 if TYPE_CHECKING:
-    from gpumon.sizing.calibration import Calibration
-    from gpumon.sizing.scenario import Known
     from gpumon.tui.control import Playback, Timeline
 
 GONE: Final = "the Prometheus has nothing of this host any more: are its targets still scraped?"
@@ -264,37 +260,29 @@ class Feed(Protocol):
         """Give it no more."""
 
 
-class HostControl:
-    """A `Control` (`tui.control`). It may be started again after `stop`: what it has of the past it keeps."""
+class HostOfFleet:
+    """The snapshots of one host (`session.SnapshotSource`). It may be begun again: what it has of the past it keeps."""
 
-    def __init__(
-        self, name: str, feed: Feed, source: HostSource, make: Make, config: Config, seen: Snapshot | None = None
-    ) -> None:
+    playback: Playback | None = None
+
+    def __init__(self, name: str, feed: Feed, source: HostSource, make: Make, seen: Snapshot | None = None) -> None:
         """`seen`: as it was shown last, for where the newest answer and its past have nothing of it."""
         self.history = History()
-        self.playback: Playback | None = None
         self.timeline: Timeline | None = HostPast(name, source, make, feed.span, self._step_s, seen)
+        self.filling = False
         self._name = name
         self._feed = feed
         self._source = source
         self._course = HostCourse(make)
-        self._calibrator = Calibrator(config)
         self._waiting: deque[FleetFrame] = deque(maxlen=MOST_WAITING)
         self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
         self._last: Snapshot | None = None
         self._seen = seen
-        self._sink: Callable[[Snapshot], None] = _nobody
+        self._show: Callable[[Snapshot], None] = _nobody
+        self._learn: Callable[[Snapshot], None] = _nobody
         self._taken_s = self._charted_s = float("-inf")
         self._fault: Fault | None = None
         """Why the past could not be had."""
-        self.filling = False
-        """Whether the charts' past is being read."""
-
-    @property
-    def running(self) -> bool:
-        """Whether it is shown."""
-        return self._task is not None
 
     def reaches(self, wall_s: float) -> bool:
         """Whether what it has is new enough that charts go on from it at a time (Unix)."""
@@ -319,44 +307,23 @@ class HostControl:
         """Ask for the whole fleet now."""
         self._feed.refresh()
 
-    @property
-    def calibration(self) -> Calibration:
-        """What its engines were seen to do, its past included."""
-        return self._calibrator.calibration
-
-    def known(self) -> Known:
-        """What sizing looks up."""
-        return self._calibrator.known()
-
-    async def start(self, sink: Callable[[Snapshot], None]) -> None:
-        """Show what is known of it at once, then with its past, then as refreshes come."""
-        self._calibrator.start()
-        self._sink, self._fault, self.filling = sink, None, True
+    async def begin(self, show: Callable[[Snapshot], None], learn: Callable[[Snapshot], None]) -> None:
+        """Show what is known of it at once."""
+        self._show, self._learn, self._fault, self.filling = show, learn, None, True
         self._waiting.clear()
         self._feed.follow(self._name, self._offer)
         shown = self._feed.snapshot.host(self._name)
         if shown is not None:
             self._last = shown.snapshot
-            sink(self._told(shown.snapshot))
+            show(self._told(shown.snapshot))
         elif self._seen is not None:
             self._last = _gone(self._seen, self._feed.snapshot.wall_s, self._seen.wall_s)
-            sink(self._told(self._last))
-        self._task = asyncio.create_task(self._run())
+            show(self._told(self._last))
 
-    async def ended(self) -> None:
-        """Wait until `stop`; raises what ended it otherwise."""
-        if self._task is not None:
-            await asyncio.shield(self._task)
-
-    async def stop(self) -> None:
+    async def end(self) -> None:
         """Let go of the host."""
-        self._sink = _nobody
+        self._show = _nobody
         self._feed.leave(self._offer)
-        self._calibrator.stop()
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait({task}, timeout=0.25)
 
     def _offer(self, frame: FleetFrame) -> None:
         """An answer waits for the past; that there is none is said at once, as the past may hang, too."""
@@ -364,9 +331,10 @@ class HostControl:
             self._waiting.append(frame)
             self._wake.set()
         elif self._last is not None:
-            self._sink(self._told(self._last))
+            self._show(self._told(self._last))
 
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """Show it with its past, then as refreshes come."""
         newest = self._feed.newest
         if newest is not None:
             await self._read_past(newest.wall_s)
@@ -378,7 +346,7 @@ class HostControl:
             self._wake.clear()
             while self._waiting:
                 if (snapshot := self._take(self._waiting.popleft())) is not None:
-                    self._sink(self._told(snapshot))
+                    self._show(self._told(snapshot))
 
     async def _read_past(self, end_s: float) -> None:
         """Fill the charts, the windows, and what verdicts stand on: from where they end, where this is not new."""
@@ -415,7 +383,7 @@ class HostControl:
         if taken.points and taken.snapshot.wall_s > self._charted_s:
             self._charted_s = taken.snapshot.wall_s
             charted(self.history, taken, max(host.interval_s, interval_s))
-        self._calibrator.take(taken.snapshot)
+        self._learn(taken.snapshot)
 
     def _told(self, last: Snapshot) -> Snapshot:
         """A snapshot of it as it may be shown now: without figures once the Prometheus was silent for too long, and

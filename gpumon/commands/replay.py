@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from gpumon.commands.options import add_config, add_recording, add_screen, number, settings
 from gpumon.commands.report import moment
@@ -21,14 +21,12 @@ from gpumon.history.player import Player
 from gpumon.history.reader import Recording
 from gpumon.history.recorder import write_recording
 from gpumon.history.timeline import DerivedTimeline
+from gpumon.readings.format import counted
 from gpumon.readings.history import History
-from gpumon.readings.snapshot import Snapshot
-from gpumon.session import Calibrator, maker
-from gpumon.sizing.calibration import Calibration
-from gpumon.sizing.scenario import Known
+from gpumon.readings.snapshot import FaultShown, Snapshot
+from gpumon.session import Session, Take, maker
 
 if TYPE_CHECKING:
-    from gpumon.history.derivation import Make
     from gpumon.tui.control import Playback, Timeline
 
 SPEEDS: Final = (0.1, 100.0)
@@ -53,29 +51,30 @@ def run(chosen: argparse.Namespace) -> int:
     loaded = settings(chosen).loaded
     replay = opened(chosen.file or "", chosen.at or "", chosen.speed, loaded.config)
     refuse_terminal(recording=True)
-    return show(replay, loaded)
+    return show(Session(loaded.config, replay), loaded)
 
 
 class Replay:
-    """What the screen controls: a `Control`, and its `Playback`."""
+    """A recording that plays as if it happened now: a source of snapshots, and its own `Playback`."""
+
+    filling = False
 
     def __init__(self, recording: Recording, file: str, config: Config, at_s: float, speed: float = 1.0) -> None:
-        """Plays from the moment `at_s` on, once it is started."""
+        """Plays from the moment `at_s` on, once it is begun."""
         self.history = History()
         self.file = file
         self.playback: Playback | None = self
-        make: Make = maker(config)
+        make = maker(config)
         self.timeline: Timeline | None = DerivedTimeline(
             recording, make, lambda path: write_recording(Path(path), recording, recording.facts)
         )
         self._recording = recording
-        self._calibrator = Calibrator(config)
         self._player = Player(recording, make, self.history, self._take)
         self._player.speed = speed
         self._player.go_on(at_s)
         self._interval_s = config.general.interval_s
-        self._sink: Callable[[Snapshot], None] | None = None
-        self._playing: asyncio.Task[None] | None = None
+        self._show: Take = _nobody
+        self._learn: Take = _nobody
 
     @property
     def interval_s(self) -> float:
@@ -105,38 +104,28 @@ class Replay:
     def refresh(self) -> None:
         """Nothing is read anew."""
 
-    @property
-    def calibration(self) -> Calibration:
-        """What the engines of the recording were seen to do while it played."""
-        return self._calibrator.calibration
+    async def begin(self, show: Take, learn: Take) -> None:
+        """Take note of who gets the moments."""
+        self._show, self._learn = show, learn
 
-    def known(self) -> Known:
-        """What sizing looks up; the GPUs are those of the moment that was played last."""
-        return self._calibrator.known()
+    async def run(self) -> None:
+        """Play."""
+        await self._player.play()
 
-    async def start(self, sink: Callable[[Snapshot], None]) -> None:
-        """Begin to play."""
-        self._sink = sink
-        self._calibrator.start()
-        self._playing = asyncio.create_task(self._player.play())
+    async def end(self) -> None:
+        """Nothing is held."""
 
     def _take(self, snapshot: Snapshot) -> None:
         self._interval_s = snapshot.interval_s
-        self._calibrator.take(snapshot)
-        if self._sink is not None:
-            self._sink(snapshot)
+        self._learn(snapshot)
+        if damaged := self._recording.damaged:
+            fault = FaultShown("recording", f"damaged: {counted(damaged, 'part')} left out so far", snapshot.time)
+            snapshot = msgspec.structs.replace(snapshot, faults=(*snapshot.faults, fault))
+        self._show(snapshot)
 
-    async def ended(self) -> None:
-        """Wait until it is stopped; raises what ended it otherwise."""
-        if self._playing is not None:
-            await asyncio.shield(self._playing)
 
-    async def stop(self) -> None:
-        """Stop playing."""
-        self._calibrator.stop()
-        if self._playing is not None:
-            self._playing.cancel()
-            await asyncio.wait({self._playing}, timeout=0.25)
+def _nobody(snapshot: Snapshot) -> None:
+    """Takes what nobody waits for."""
 
 
 def opened(file: str, at: str, speed: float, config: Config) -> Replay:

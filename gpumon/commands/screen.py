@@ -33,9 +33,9 @@ def run(chosen: argparse.Namespace) -> int:
 
         files, config = Files(loaded, os.environ), loaded.config
         return show_app(FleetApp(FleetControl(config), files.first_theme(), config, files), mouse=config.general.mouse)
-    from gpumon.session import LateCollector
+    from gpumon.session import Session, ThisHost
 
-    return show(LateCollector(loaded.config, given), loaded)
+    return show(Session(loaded.config, ThisHost(loaded.config, given)), loaded)
 
 
 def refuse_terminal(*, demo: bool = False, recording: bool = False) -> None:

@@ -97,13 +97,17 @@ class Collecting(Protocol):
 class Control(Collecting, Protocol):
     """The collector, as the screen sees it; or a recording that plays in its place."""
 
-    timeline: Timeline | None
-    """Where `pause` can go back to; None: nowhere."""
-    playback: Playback | None
-    """Set where this is a recording."""
+    @property
+    def timeline(self) -> Timeline | None:
+        """Where `pause` can go back to; None: nowhere."""
 
-    history: History
-    """Series for the charts, on the clock of `Snapshot.wall_s`."""
+    @property
+    def playback(self) -> Playback | None:
+        """Set where this is a recording."""
+
+    @property
+    def history(self) -> History:
+        """Series for the charts, on the clock of `Snapshot.wall_s`."""
 
     async def start(self, sink: Callable[[Snapshot], None]) -> None:
         """Begin to collect; returns at once. `sink` gets every snapshot and never blocks."""

@@ -18,6 +18,7 @@ from gpumon.config.schema import Config
 from gpumon.history.memory import MemoryStore
 from gpumon.history.recorder import write_recording
 from gpumon.readings.snapshot import Snapshot
+from gpumon.session import Session
 from tests.history.frames import WALL_S, served
 from tests.history.pasts import apart, lived, without_longer
 from tests.records import replace
@@ -54,11 +55,14 @@ def played(replay: Replay, ready: Ready, then: Callable[[Replay], Ready] | None 
             await asyncio.sleep(0.02)
 
     async def main() -> None:
-        await replay.start(sent.append)
+        session = Session(Config(), replay)
+        await session.start(sent.append)
         await until(ready)
         if then is not None:
             await until(then(replay))
-        await replay.stop()
+        await session.stop()
+        assert session.known().own is not None
+        assert session.calibration.observed()
 
     asyncio.run(main())
     return sent
@@ -73,8 +77,6 @@ def test_it_shows_what_the_live_screen_showed(recorded: tuple[Path, dict[float, 
     assert [one.wall_s for one in sent] == sorted({one.wall_s for one in sent})
     assert replay.file == "night.sqlite"
     assert replay.playback is replay
-    assert replay.known().own is not None
-    assert replay.calibration.observed()
 
 
 def test_it_passes_over_a_hole_and_stays_at_the_end(recorded: tuple[Path, dict[float, Snapshot]]):

@@ -14,7 +14,7 @@ from typing import Final
 from gpumon.config.options import Options
 from gpumon.config.schema import Config
 from gpumon.config.themes import load_theme
-from gpumon.session import LateCollector
+from gpumon.session import Session, ThisHost
 from gpumon.tui.app import MonitorApp
 
 SIZE: Final = (120, 40)
@@ -31,7 +31,7 @@ PICTURES: Final = (
 async def shoot(seconds: float, folder: Path) -> None:
     """The pictures, after `seconds` of the simulated server."""
     os.environ.update(TERM="xterm-256color", COLORTERM="truecolor", LANG="C.UTF-8")
-    app = MonitorApp(LateCollector(Config(), Options(demo=True)), load_theme("default"))
+    app = MonitorApp(Session(Config(), ThisHost(Config(), Options(demo=True))), load_theme("default"))
     async with app.run_test(size=SIZE) as pilot:
         await asyncio.sleep(seconds)
         for name, theme, size, keys in PICTURES:

@@ -13,8 +13,9 @@ from gpumon.tui.control import Collecting, Control, Timeline
 class HostControl(Control, Protocol):
     """One host of a fleet, as its screen sees it."""
 
-    filling: bool
-    """Whether the past of its charts is still being read."""
+    @property
+    def filling(self) -> bool:
+        """Whether the past of its charts is still being read."""
 
 
 class FleetControl(Collecting, Protocol):

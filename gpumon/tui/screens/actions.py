@@ -98,8 +98,12 @@ class Actions(TravelActions, CommonActions, inherit_bindings=False):
         """The snapshot with what happened before it, and the past."""
         if self.shown is None:
             return None
-        events = {event for history in self.histories for event in history.events(-math.inf, math.inf)}
-        ordered = tuple(sorted(events, key=lambda event: event.wall_s))
+        events = {
+            (event.wall_s, event.kind, event.key, event.scope, event.code): event
+            for history in self.histories
+            for event in history.events(-math.inf, math.inf)
+        }
+        ordered = tuple(sorted(events.values(), key=lambda event: event.wall_s))
         return Incident(self.shown, screen, drawn, ordered, self.control.timeline)
 
     def close_page(self) -> None:
