@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,8 @@ from gpumon.readings.text import clean
 from gpumon.sources.offload import in_daemon_thread
 
 if TYPE_CHECKING:
+    from gpumon.config.schema import Config
+    from gpumon.sizing.peaks import PeakLoad
     from gpumon.sizing.scenario import Scenario
     from gpumon.tui.control import Incident
 
@@ -70,6 +73,12 @@ class Files:
             else:
                 self.origins = {**self.origins, dotted((section, key)): "file" if value is not None else ""}
         return True, "; ".join([f"saved to {place}", *dict.fromkeys(above)])
+
+    async def prometheus_loads(self, config: Config) -> Mapping[str, PeakLoad]:
+        """The p95 of the last 7 days of a Prometheus; see `commands.size`. Raises ConfigError in one line."""
+        from gpumon.commands.size import prometheus_loads
+
+        return await in_daemon_thread(lambda: asyncio.run(prometheus_loads(config)))
 
     async def save_scenario(self, scenario: Scenario, name: str) -> tuple[bool, str]:
         """Write a scenario into the folder of scenarios beside the config, or at a path; never over a file."""

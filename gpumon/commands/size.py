@@ -6,7 +6,8 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -17,7 +18,10 @@ from gpumon.commands.streams import INFEASIBLE, OK, complain, width, write
 
 if TYPE_CHECKING:
     from gpumon.config.schema import Config
+    from gpumon.readings.fleet import FleetFrame
+    from gpumon.sizing.peaks import PeakLoad
     from gpumon.sizing.scenario import Known, Scenario
+    from gpumon.sources.prometheus.source import FleetSource
     from gpumon.specs.llm import LlmSpec
 
 
@@ -146,14 +150,38 @@ async def _scraped(
     """The p95 of what all engines of a Prometheus carried, of 7 days unless asked otherwise, in the scenario `base`, as
     those that run now serve it, and their models. Raises ConfigError where it does not answer, or knows of none."""
     from gpumon.commands.report import moment
-    from gpumon.config.errors import ConfigError
-    from gpumon.fleet.course import HostCourse
     from gpumon.fleet.fleet import Fleet
     from gpumon.fleet.whole import whole
     from gpumon.session import maker
     from gpumon.sizing.calibration import Calibration
     from gpumon.sizing.live import from_live, own_models
-    from gpumon.sizing.peaks import PastLoads, in_flight, request_rates
+
+    async with _prometheus(config) as (source, newest):
+        step_s = max(newest.interval_s, config.prometheus.interval_s)
+        fleet, calibration = Fleet(maker(config), step_s), Calibration()
+        for back in range(_MOMENTS, -1, -1):
+            for _ in fleet.steps(await source.frame(newest.wall_s - back * step_s)):
+                pass
+            calibration.take(whole(fleet.snapshot))
+        span = newest.wall_s - _LONGEST_S, newest.wall_s
+        end_s = moment("--to", chosen.until, span) if chosen.until else newest.wall_s
+        start_s = moment("--from", chosen.since, span) if chosen.since else end_s - _PAST_S
+        loads = await _loads(source, newest, config, start_s, end_s)
+    last = whole(fleet.snapshot)
+    return from_live(last, calibration.observed(), base, loads), own_models(last)
+
+
+async def prometheus_loads(config: Config) -> Mapping[str, PeakLoad]:
+    """The p95 of what all engines of `[prometheus].url` carried in the last 7 days, by served model name. Raises
+    ConfigError in one line where it does not answer, or knows of none."""
+    async with _prometheus(config) as (source, newest):
+        return await _loads(source, newest, config, newest.wall_s - _PAST_S, newest.wall_s)
+
+
+@asynccontextmanager
+async def _prometheus(config: Config) -> AsyncIterator[tuple[FleetSource, FleetFrame]]:
+    """The Prometheus of the settings with its newest frame; its faults become ConfigErrors."""
+    from gpumon.config.errors import ConfigError
     from gpumon.sources.prometheus.api import ApiFault
     from gpumon.sources.prometheus.source import FleetSource
 
@@ -162,34 +190,37 @@ async def _scraped(
         newest = await source.frame()
         if not newest.answered:
             raise ConfigError(f"prometheus: {newest.faults[0].text if newest.faults else 'no answer'}")
-        make, step_s = maker(config), max(newest.interval_s, config.prometheus.interval_s)
-        fleet, calibration = Fleet(make, step_s), Calibration()
-        for back in range(_MOMENTS, -1, -1):
-            for _ in fleet.steps(await source.frame(newest.wall_s - back * step_s)):
-                pass
-            calibration.take(whole(fleet.snapshot))
-        span = newest.wall_s - _LONGEST_S, newest.wall_s
-        end_s = moment("--to", chosen.until, span) if chosen.until else newest.wall_s
-        start_s = moment("--from", chosen.since, span) if chosen.since else end_s - _PAST_S
-        pasts = [await source.past(host.name, start_s, end_s, step_s) for host in newest.hosts]
-        # Moments are further apart where a host has many series: its answers are bounded.
-        apart = [min((b[0] - a[0] for a, b in pairwise(frames)), default=step_s) for frames in pasts]
-        machines = []
-        for frames, apart_s in zip(pasts, apart, strict=True):
-            course, loads = HostCourse(make), PastLoads(max(apart))
-            for at_s, frame in frames:
-                snapshot = course.take(frame, at_s, max(frame.interval_s, apart_s)).snapshot
-                loads.take(at_s, in_flight(snapshot), request_rates(snapshot))
-            machines.append(loads)
+        yield source, newest
     except ApiFault as fault:
         raise ConfigError(f"prometheus: {fault.text}") from None
     finally:
         await source.close()
+
+
+async def _loads(
+    source: FleetSource, newest: FleetFrame, config: Config, start_s: float, end_s: float
+) -> Mapping[str, PeakLoad]:
+    """The p95 of all engines together between two Unix times. Raises ApiFault, and ConfigError where there is none."""
+    from gpumon.config.errors import ConfigError
+    from gpumon.fleet.course import HostCourse
+    from gpumon.session import maker
+    from gpumon.sizing.peaks import PastLoads, in_flight, request_rates
+
+    make, step_s = maker(config), max(newest.interval_s, config.prometheus.interval_s)
+    pasts = [await source.past(host.name, start_s, end_s, step_s) for host in newest.hosts]
+    # Moments are further apart where a host has many series: its answers are bounded.
+    apart = [min((b[0] - a[0] for a, b in pairwise(frames)), default=step_s) for frames in pasts]
+    machines = []
+    for frames, apart_s in zip(pasts, apart, strict=True):
+        course, loads = HostCourse(make), PastLoads(max(apart))
+        for at_s, frame in frames:
+            snapshot = course.take(frame, at_s, max(frame.interval_s, apart_s)).snapshot
+            loads.take(at_s, in_flight(snapshot), request_rates(snapshot))
+        machines.append(loads)
     found = machines[0].found(*machines[1:]) if machines else {}
     if not found:
         raise ConfigError("prometheus: it scraped no engine in that time")
-    last = whole(fleet.snapshot)
-    return from_live(last, calibration.observed(), base, found), own_models(last)
+    return found
 
 
 def _known(

@@ -16,6 +16,7 @@ from gpumon.readings.verdict import Event
 if TYPE_CHECKING:
     from gpumon.fleet.snapshot import FleetSnapshot
     from gpumon.sizing.calibration import Calibration
+    from gpumon.sizing.peaks import PeakLoad
     from gpumon.sizing.scenario import Known, Scenario
 
 INTERVALS_S: Final = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
@@ -150,6 +151,9 @@ class Files(Protocol):
         Returns whether they were written, and what to tell the user: which file; or why not, and then in further lines
         what to paste.
         """
+
+    async def prometheus_loads(self, config: Config) -> Mapping[str, PeakLoad]:
+        """Served model name -> the p95 of the last 7 days of `[prometheus].url`. Raises ConfigError in one line."""
 
     async def save_scenario(self, scenario: Scenario, name: str) -> tuple[bool, str]:
         """Write a scenario as TOML under a name, or at a path; never over a file that is there.

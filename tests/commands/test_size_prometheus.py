@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -9,6 +10,11 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
+from gpumon.commands.size import prometheus_loads
+from gpumon.config.schema import Config
+from gpumon.config.schema import Prometheus as SectionOfPrometheus
 from tests.fakes.engine import Capture
 from tests.fakes.http_server import LoopbackServer, Reply
 from tests.fakes.prometheus import Prometheus, free_port, promtool
@@ -65,6 +71,10 @@ def test_the_p95_of_hours_is_that_of_both_machines_together(tmp_path: Path) -> N
             prometheus.until("vllm:num_requests_running", results=2)
             done = size("--from-prometheus", "--prometheus", prometheus.url, "--from", "-6h", "--json", home=tmp_path)
             text = size("--from-prometheus", "--prometheus", prometheus.url, "--from", "-6h", home=tmp_path).stdout
+            loads = asyncio.run(prometheus_loads(Config(prometheus=SectionOfPrometheus(url=prometheus.url))))
+    assert {model: (load.peak, load.requests_per_s) for model, load in loads.items()} == {
+        "tiny-llama": (pytest.approx(40.0), pytest.approx(4.0, rel=0.05))
+    }
     found = json.loads(done.stdout)
     assert {each["model"]: each["target"] for each in found["workloads"]} == {"tiny-llama": 40.0}
     assert "p95 of the last 6 h, 40 in flight (mean 6" in text

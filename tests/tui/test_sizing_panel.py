@@ -10,13 +10,14 @@ import pytest
 from textual import events
 
 from gpumon.config.scenario_file import read_scenario, save_scenario
-from gpumon.config.schema import Config
+from gpumon.config.schema import Config, Prometheus
 from gpumon.readings.missing import Missing, number
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.sizing.fields import Place, field, labelled, with_value
+from tests.fakes.prometheus import free_port
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still
@@ -778,6 +779,16 @@ async def test_the_peak_of_the_past_gives_targets_that_stay() -> None:
         await until(lambda: target(app) == 40.0, pilot)
         await type_keys(app, pilot, "u")
         assert target(app) == 100.0
+
+
+async def test_a_prometheus_that_does_not_answer_leaves_the_targets(tmp_path: Path) -> None:
+    config = Config(prometheus=Prometheus(url=f"http://127.0.0.1:{free_port()}"))
+    async with running(watched(), 140, 40, config=config, files=disk_at(tmp_path)) as (app, pilot):
+        await type_keys(app, pilot, "s", "P")
+        assert names_of(app) == ["what runs now", "p95 in the Prometheus"]
+        await type_keys(app, pilot, "enter")
+        await until(lambda: text_of(app)[-1].startswith(" prometheus:"), pilot)
+        assert target(app) == 24.0
 
 
 async def test_one_key_tries_another_tp_other_weights_and_another_goal() -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gpumon.config.errors import ConfigError
 from gpumon.readings.format import cut, period
 from gpumon.readings.text import clean
-from gpumon.sizing.peaks import PastLoads, in_flight, request_rates
+from gpumon.sizing.peaks import PastLoads, PeakLoad, in_flight, request_rates
 from gpumon.sizing.plan import USUAL
 from gpumon.sizing.profile import Observed
 from gpumon.sizing.scenario import Known, Workload
@@ -126,28 +126,45 @@ class Dialogs:
 
     def plan_for(self) -> None:
         """Take the load that runs now for the targets, or the p95 of what is kept of the past."""
-        panel, control = self._panel, self._panel.monitor.control
+        panel, control, files = self._panel, self._panel.monitor.control, self._panel.monitor.files
         timeline, playback = getattr(control, "timeline", None), getattr(control, "playback", None)
         span = timeline.span() if timeline is not None else None
-        found = [Choice("what runs now", "peak of the last 5 minutes; follows the engines", "now")]
-        if span is not None:
+        found = [Choice("what runs now", "peak of the last 5 minutes; follows the engines", None)]
+        if timeline is not None and span is not None:
             name = clean(playback.file, 20) if playback is not None else "what is recorded"
             note = f"requests in flight of each model, {period(span[1] - span[0])} up to {clock(span[1])}"
-            found.append(Choice(f"p95 of {name}", note, "past"))
+            found.append(Choice(f"p95 of {name}", note, partial(self._past_loads, timeline, span)))
+        config = panel.view.config
+        if files is not None and config.prometheus.url:
+            note = "requests in flight of each model on all hosts, the last 7 days"
+            found.append(Choice("p95 in the Prometheus", note, partial(files.prometheus_loads, config)))
 
         def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001
-            if choice is not None and choice.value == "now":
+            if choice is not None and callable(choice.value):
+                panel.monitor.run_alone("peak", partial(self._plan_for, choice.value, choice.name))
+            elif choice is not None:
                 panel.run("reset")
-            elif choice is not None and timeline is not None and span is not None:
-                panel.monitor.run_alone("peak", partial(self._plan_for_past, timeline, span, choice.name))
 
-        hint = "Enter: take it · Esc: close" if span is not None else "nothing of the past is kept · Esc: close"
-        self._ask(Question("plan for", lambda _: found, chosen, at=len(found) - 1, types=False, hint=hint))
+        hint = "Enter: take it · Esc: close" if len(found) > 1 else "nothing of the past is kept · Esc: close"
+        at = min(1, len(found) - 1)
+        self._ask(Question("plan for", lambda _: found, chosen, at=at, types=False, hint=hint))
 
-    async def _plan_for_past(self, timeline: Timeline, span: tuple[float, float], source: str) -> None:
-        """Look at moments of the whole span, a step apart, and take their p95 for the targets."""
-        panel, loads = self._panel, PastLoads()
-        step_s = max(_LEAST_STEP_S, (span[1] - span[0]) / _MOMENTS)
+    async def _plan_for(self, loads: Callable[[], Awaitable[Mapping[str, PeakLoad]]], source: str) -> None:
+        """Take the p95 of the past for the targets, once it is there."""
+        panel = self._panel
+        panel.monitor.say(f"{source}: reading …")
+        try:
+            found = await loads()
+        except ConfigError as refused:
+            panel.monitor.say(str(refused))
+            return
+        changed = plan_for(panel.state, found, "p95 recorded")
+        panel.changed()
+        panel.monitor.say(f"targets: {source}" if changed else f"{source}: no other load of these models was seen")
+
+    async def _past_loads(self, timeline: Timeline, span: tuple[float, float]) -> Mapping[str, PeakLoad]:
+        """Of moments of the whole span, a step apart."""
+        loads, step_s = PastLoads(), max(_LEAST_STEP_S, (span[1] - span[0]) / _MOMENTS)
         moments = int((span[1] - span[0]) / step_s) + 1
         for number in range(moments):
             moment = await timeline.at(span[0] + number * step_s)
@@ -155,12 +172,8 @@ class Dialogs:
                 shot = moment.snapshot
                 loads.take(shot.wall_s, in_flight(shot), request_rates(shot))
             if number % 10 == 9:
-                panel.monitor.say(f"reading the past: {number + 1} of {moments} moments")
-        if plan_for(panel.state, loads.found(), "p95 recorded"):
-            panel.changed()
-            panel.monitor.say(f"targets: {source}, {moments} moments")
-        else:
-            panel.monitor.say(f"{source}: no other load of these models was seen")
+                self._panel.monitor.say(f"reading the past: {number + 1} of {moments} moments")
+        return loads.found()
 
     def save(self) -> None:
         """A name for the scenario; then write it."""
