@@ -29,6 +29,32 @@ COARSEST: Final = 2.0
 _STEADY_AFTER: Final = 20
 """Windows after which a mix's mean lengths move by no more than a twentieth of the difference."""
 _ROUNDING_TOKENS: Final = 16.0
+MOST_MIXES: Final = 3
+POOL_TOLERANCE: Final = 0.1
+"""KV pools of replicas differ by what else lay in memory when each started; by more than this it is another setting."""
+MOST_PER_STEP: Final = 64.0
+"""Tokens per step and sequence beyond which nothing that an engine says is believed."""
+_MOST_SEQUENCES: Final = re.compile(r"--max[-_]num[-_]seqs[= ](\d{1,6})\b")
+LEAST_S: Final = 9.0
+"""Shortest window that is a point: gpumon's rates are of 10 s, of less just after a start or a gap."""
+SLACK_S: Final = 0.2
+"""Polls do not come to the millisecond: two windows may overlap by this much."""
+STEADY_SPREAD: Final = 2.0
+STEADY_RATIO: Final = 0.5
+"""A window is steady where the running requests stay within 2, or within half of their mean: most of a line's error
+from averaging is spread^2 / (12 x mean), so 2 % of the slope's part at most, 6 % across one step of that size."""
+QUANTILES_S: Final = 60.0
+SAME_LOAD: Final = 0.25
+"""Share by which the requests that ran in the minute of the quantiles may differ from those of its last window."""
+FREE_KV: Final = 0.8
+"""KV usage up to which a queue is not the pool's doing."""
+MOST_REPLICAS: Final = 64
+"""Models or settings remembered, as those of a fleet; the one not seen for longest goes first."""
+RECENT_S: Final = 60.0
+"""What was seen so short a time before the newest runs now: not all engines are scraped at one moment."""
+MOST_ENGINES: Final = 256
+_HIT: Final = 2
+"""Where the hit ratio stands among the lengths: it is a share."""
 
 
 class Traffic(NamedTuple):
@@ -113,14 +139,6 @@ def tail_ratio(latency: Quantiles) -> float | None:
     return max(1.0, p95 / mean)
 
 
-MOST_MIXES: Final = 3
-POOL_TOLERANCE: Final = 0.1
-"""KV pools of replicas differ by what else lay in memory when each started; by more than this it is another setting."""
-MOST_PER_STEP: Final = 64.0
-"""Tokens per step and sequence beyond which nothing that an engine says is believed."""
-_MOST_SEQUENCES: Final = re.compile(r"--max[-_]num[-_]seqs[= ](\d{1,6})\b")
-
-
 class Setting(msgspec.Struct, frozen=True):
     """What a restart may change; empty or 0 is not known (yet)."""
 
@@ -175,19 +193,6 @@ class Replicas:
         self._plateau: float | None = None
         self._most_running = 0.0
 
-    def holds(self, setting: Setting) -> bool:
-        """Whether an engine with this setting belongs here."""
-        return self.setting.agrees(setting)
-
-    def lose(self, url: str) -> None:
-        """An engine is something else now; the name of the last one stays with what it showed."""
-        if len(self.names) > 1:
-            self.names.pop(url, None)
-
-    def learn(self, setting: Setting) -> None:
-        """Fill what was not known before."""
-        self.setting = self.setting.filled(setting)
-
     def notice(self, engine: Engine, here: list[Gpu]) -> None:
         """Look at its memory, its speculation and its processes' command lines."""
         found = _memory(engine, here)
@@ -216,16 +221,13 @@ class Replicas:
         self._current = found
         return found
 
-    def plateau(self, running: float) -> None:
-        """An instance with room in its KV pool let no more than `running` in while others waited."""
-        self.exceeded(running)
-        if running >= self._most_running:
-            self._plateau = running
-
-    def exceeded(self, running: float) -> None:
-        """So many ran: a limit that was seen below was none."""
-        self._most_running = max(self._most_running, running)
-        if self._plateau is not None and running > self._plateau:
+    def ran(self, most: float, *, limited: bool) -> None:
+        """So many ran on an instance: a limit that was seen below was none. `limited`: it let no more in while others
+        waited, and had room in its KV pool."""
+        self._most_running = max(self._most_running, most)
+        if limited and most >= self._most_running:
+            self._plateau = most
+        elif self._plateau is not None and most > self._plateau:
             self._plateau = None
 
     @property
@@ -280,28 +282,6 @@ def _memory(engine: Engine, here: list[Gpu]) -> float | None:
         else:
             return None
     return total if here else None
-
-
-LEAST_S: Final = 9.0
-"""Shortest window that is a point: gpumon's rates are of 10 s, of less just after a start or a gap."""
-SLACK_S: Final = 0.2
-"""Polls do not come to the millisecond: two windows may overlap by this much."""
-STEADY_SPREAD: Final = 2.0
-STEADY_RATIO: Final = 0.5
-"""A window is steady where the running requests stay within 2, or within half of their mean: most of a line's error
-from averaging is spread^2 / (12 x mean), so 2 % of the slope's part at most, 6 % across one step of that size."""
-QUANTILES_S: Final = 60.0
-SAME_LOAD: Final = 0.25
-"""Share by which the requests that ran in the minute of the quantiles may differ from those of its last window."""
-FREE_KV: Final = 0.8
-"""KV usage up to which a queue is not the pool's doing."""
-MOST_REPLICAS: Final = 64
-"""Models or settings remembered, as those of a fleet; the one not seen for longest goes first."""
-RECENT_S: Final = 60.0
-"""What was seen so short a time before the newest runs now: not all engines are scraped at one moment."""
-MOST_ENGINES: Final = 256
-_HIT: Final = 2
-"""Where the hit ratio stands among the lengths: it is a share."""
 
 
 class _Tick(NamedTuple):
@@ -420,7 +400,10 @@ class Calibration:
         itl_tail = tail_ratio(engine.latency.itl_s)
         ttft_tail = None if any(tick.waiting for tick in ticks) else tail_ratio(engine.latency.ttft_s)
         ttft_s = None if window.first_token_s is None else credible(window.first_token_s)
-        alike = _same_load(look.since(at_s - QUANTILES_S), credible(engine.load.running_mean) or running)
+        # Quantiles are of a minute: of another load than its last window had they tell nothing of this one.
+        now = credible(engine.load.running_mean) or running
+        minute = _mean([tick.running for tick in look.since(at_s - QUANTILES_S)])
+        alike = minute is not None and abs(minute - now) <= max(STEADY_SPREAD / 2, SAME_LOAD * now)
         mix = replicas.mix(traffic, 60.0 * (credible(engine.rates.requests_per_s) or 0.0))
         point = Point(
             running=running / ranks,
@@ -436,10 +419,9 @@ class Calibration:
         mix.add(at_s, point, traffic)
         mix.itl_tails.extend([itl_tail] if itl_tail else [])
         mix.ttft_tails.extend([ttft_tail] if ttft_tail else [])
-        if _held_at_limit(window, ticks):
-            replicas.plateau(window.running_most / ranks)
-        else:
-            replicas.exceeded(window.running_most / ranks)
+        # Requests waited all the time, the KV pool had room, and not one more was let in: the engine's own limit.
+        waited = bool(ticks) and all(tick.waiting and (tick.kv_ratio or 0.0) < FREE_KV for tick in ticks)
+        replicas.ran(window.running_most / ranks, limited=waited and window.running_least == window.running_most)
         look.end_s = at_s
 
     def _replicas(self, look: _Look, engine: Engine, here: list[Gpu]) -> Replicas:
@@ -447,16 +429,19 @@ class Calibration:
         setting = _setting(engine, here)
         if look.replicas is not None and setting == look.setting:
             return look.replicas
-        found = next((each for each in (look.replicas, *self._all) if each is not None and each.holds(setting)), None)
+        found = next(
+            (each for each in (look.replicas, *self._all) if each is not None and each.setting.agrees(setting)), None
+        )
         if found is None:
             found = Replicas(setting)
             self._all.append(found)
             if len(self._all) > MOST_REPLICAS:
                 self._all.remove(min(self._all[:-1], key=lambda each: each.last_s))
         if look.replicas is not None and look.replicas is not found:
-            look.replicas.lose(engine.key)
+            if len(look.replicas.names) > 1:  # the name of the last one stays with what it showed
+                look.replicas.names.pop(engine.key, None)
             look.lengths = [None, None, None]
-        found.learn(setting)
+        found.setting = found.setting.filled(setting)
         look.setting, look.replicas = setting, found
         return found
 
@@ -506,18 +491,6 @@ def _steady(engine: Engine, window: Window) -> float | None:
         return None
     decoding = credible(window.decoding_mean) if window.decoding_mean is not None else None
     return decoding if decoding else mean
-
-
-def _same_load(ticks: list[_Tick], running: float) -> bool:
-    """Whether the minute that quantiles are of had the load of its last window: else they tell of another one."""
-    mean = _mean([tick.running for tick in ticks])
-    return mean is not None and abs(mean - running) <= max(STEADY_SPREAD / 2, SAME_LOAD * running)
-
-
-def _held_at_limit(window: Window, ticks: list[_Tick]) -> bool:
-    """Requests waited all the time, the KV pool had room, and not one more was let in: the engine's own limit."""
-    full = window.running_least == window.running_most
-    return full and bool(ticks) and all(tick.waiting and (tick.kv_ratio or 0.0) < FREE_KV for tick in ticks)
 
 
 def _setting(engine: Engine, here: list[Gpu]) -> Setting:

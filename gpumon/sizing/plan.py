@@ -33,13 +33,286 @@ from gpumon.sizing.servers import NO_PRICE, Filled, Part, Placed, gpu_price, ser
 
 _ROOM: Final = (LimitKind.KV, LimitKind.MAX_NUM_SEQS, LimitKind.PREFILL, LimitKind.KNEE)
 """Limits beyond which requests wait."""
-
-
 _SPARE: Final = {
     None: "",
     True: "until the spare server has loaded them: ",
     False: "the spare server can not hold them: ",
 }
+NO_WORKLOAD: Final = "no workload: add a model and a target"
+_SHARED: Final = 1.0 + 1e-6
+"""Sum of busy shares above which instances on one GPU slow each other down."""
+_NOTHING: Final[dict[str, Reading]] = dict.fromkeys(
+    (
+        *("concurrency", "running", "itl_s", "ttft_s", "e2e_s", "itl_p95_s", "ttft_p95_s"),
+        *("tokens_per_s", "requests_per_s", "power_w"),
+    ),
+    INFEASIBLE,
+)
+USUAL = ("L40S", "A100 SXM4 80GB", "H100 SXM5 80GB", "H200 SXM 141GB", "B200 SXM 180GB")
+"""What most people ask about, by their names in the catalogue."""
+_OPEN: Final[dict[str, Any]] = dict.fromkeys(
+    ("capacity_per_instance", "memory_gb", "busy_ratio", "kv_pool_tokens", "prefill_tokens_per_s")
+)
+
+
+class Planned(NamedTuple):
+    """The answer, the instance that each workload is planned with, on the GPUs that most of them stand on, and what
+    the next answer can go on with."""
+
+    answer: Answer
+    instances: tuple[Instance, ...]
+    scenario: Scenario
+    known: Known
+    demands: tuple[Demand, ...]
+
+    def kept(self, scenario: Scenario, known: Known) -> dict[int, Demand]:
+        """By identity of the workload: those that stand in the next scenario, too, where nothing else changed."""
+        alone = {"workload": (), "name": "", "note": ""}
+        same = msgspec.structs.replace(scenario, **alone) == msgspec.structs.replace(self.scenario, **alone)
+        if not same or known is not self.known:
+            return {}
+        return {id(was): one for was, one in zip(self.scenario.workload, self.demands, strict=True)}
+
+
+def plan(scenario: Scenario, known: Known, have: Mapping[str, int] | None = None) -> Answer:
+    """The answer; `have`: catalogue name of a GPU -> how many of it are here (None: nothing is compared).
+
+    Never raises on what a user can type: what has no answer says why in `problem`.
+    """
+    return planned(scenario, known, have).answer
+
+
+def planned(
+    scenario: Scenario, known: Known, have: Mapping[str, int] | None = None, before: Planned | None = None
+) -> Planned:
+    """The same with the instances that it stands on; of `before`, workloads that did not change are not asked anew."""
+    asked, scenario = scenario, _with_server(scenario, known)
+    kept = before.kept(scenario, known) if before is not None else {}
+    demands = tuple(kept.get(id(each)) or first_demand_of(each, scenario, known) for each in scenario.workload)
+    memory_only, busy_aware = (Filled(demands, scenario, known, packing) for packing in ("memory", "busy"))
+    needed = memory_only if scenario.packing == "memory" else busy_aware
+    standing = tuple(
+        # On the shape that most of its instances stand on.
+        max(each.parts, key=lambda part: part.number).demand if each.parts else demand
+        for demand, each in zip(demands, needed.workloads, strict=True)
+    )
+    workloads = tuple(map(_workload, standing, needed.workloads))
+    totals = _totals(workloads, needed.packed)
+    problem = next((f"{each.name}: {each.problem}" for each in workloads if each.problem), needed.packed.problem)
+    others = _others(demands, workloads, scenario, known)
+    answer = Answer(
+        name=scenario.name,
+        packing=scenario.packing,
+        workloads=workloads,
+        totals=totals,
+        plans=Plans(memory_only.packed, busy_aware.packed),
+        warnings=tuple(_warnings(demands, asked, scenario, memory_only, busy_aware)),
+        problem=problem if demands else NO_WORKLOAD,
+        have=None if have is None else have_of(have, scenario, needed, known),
+        without=() if others is NONE_LEFT_OUT else tuple(each.name for each in workloads if each.problem),
+        totals_without=others,
+    )
+    return Planned(answer, tuple(demand.instance for demand in standing), scenario, known, demands)
+
+
+class Column(msgspec.Struct, frozen=True):
+    """One type of GPU and the answer on it."""
+
+    gpu: str
+    answer: Answer
+
+
+def compare(scenario: Scenario, known: Known, gpus: Sequence[str] = USUAL) -> tuple[Column, ...]:
+    """The answers on servers of the same size with other GPUs, the scenario's own type first.
+
+    Typed capacities, memory and busy shares hold on the GPU that they were typed for: elsewhere they are left out, so
+    that formulas and what was measured decide. The watts are the boards' limits unless typed: those seen here at one
+    load beside limits of what is not here would flatter what is here.
+    """
+    own = named(scenario.server[0], known) if scenario.server else None
+    others = (named(Server(gpu), known).gpu for gpu in gpus)
+    names = dict.fromkeys((*([own.gpu] if own is not None else []), *others))
+    return tuple(Column(name, plan(_on(scenario, own, name, known), known)) for name in names)
+
+
+def named(server: Server, known: Known) -> Server:
+    """With the catalogue's own name of its GPU, which prices and GPUs that are here are looked up by."""
+    return msgspec.structs.replace(server, gpu=known.gpu_name(server.gpu))
+
+
+def _with_server(scenario: Scenario, known: Known) -> Scenario:
+    """With the shape that is assumed for all where the scenario names none: eight of the first GPUs that were seen."""
+    if scenario.server:
+        return msgspec.structs.replace(scenario, server=tuple(named(server, known) for server in scenario.server))
+    seen = map(known.seen, scenario.workload)
+    gpu = next((each.gpu for each in seen if each is not None and each.gpu), "")
+    return msgspec.structs.replace(scenario, server=(named(Server(gpu), known),)) if gpu else scenario
+
+
+def _workload(demand: Demand, placed: Placed) -> WorkloadPlan:
+    workload, instance = demand.workload, demand.instance
+    kinds = tuple(dict.fromkeys(limit.kind.value for limit in demand.limits))
+    first = kinds.index("typed") if "typed" in kinds else 0
+    others = kinds[:first] + kinds[first + 1 :]
+    problem, parts = demand.problem or placed.problem, placed.parts
+    figures = {} if problem else at_target(parts, placed.gpus)
+    return WorkloadPlan(
+        name=workload.label,
+        model=workload.model,
+        target=workload.target,
+        target_kind=workload.target_kind,
+        capacity_per_instance=demand.planned or INFEASIBLE,
+        instances=INFEASIBLE if problem else float(placed.instances),
+        gpus=INFEASIBLE if problem else float(placed.gpus),
+        servers=INFEASIBLE if problem else float(placed.servers),
+        servers_shared=INFEASIBLE if problem else float(placed.servers_shared),
+        limit="queue" if demand.queue else kinds[first] if kinds else "",
+        next_limit=kinds[first] if demand.queue else others[0] if others else "",
+        limits=demand.limits,
+        source=demand.source,
+        band=_band(demand),
+        extrapolated=demand.extrapolated,
+        gpus_per_instance=instance.gpus,
+        tp=instance.tp or workload.tp or 0,
+        pp=instance.pp or workload.pp or 1,
+        spares=demand.spares,
+        memory_bytes=demand.memory_bytes,
+        memory_source=demand.memory_source,
+        busy_ratio=demand.busy_ratio,
+        degraded=() if problem else degraded_of(parts, placed.spare_holds),
+        notes=(*instance.notes, *_notes(demand), *placed.notes),
+        problem=problem,
+        seen_name=instance.seen.name if instance.seen is not None else "",
+        seen_time=instance.seen.time if instance.seen is not None else "",
+        power_source=gpu_power_w(demand)[1],
+        **{**_NOTHING, **figures},
+    )
+
+
+def _band(demand: Demand) -> Band:
+    band = demand.instance.band
+    if not band or not demand.extrapolated:
+        return band
+    return band.joined(band_of("extrapolated", 1, bool(demand.instance.llm and demand.instance.llm.experts)))
+
+
+def _notes(demand: Demand) -> Iterator[str]:
+    """What one has to know to believe the figures."""
+    instance, seen, fitted = demand.instance, demand.instance.seen, demand.instance.fitted
+    asked, kinds = instance.workload, [limit.kind for limit in demand.limits]
+    if demand.better:
+        yield demand.better
+    curve, ttft = instance.curve is not None, instance.ttft is not None
+    goals = [
+        (name, known, tail.known)
+        for name, goal, known, tail in (
+            ("ITL", asked.itl_p95_ms, curve, instance.itl_tail),
+            ("TTFT", asked.ttft_p95_ms, ttft, instance.ttft_tail),
+            ("E2E", asked.e2e_p95_ms, curve and instance.answer_tokens is not None, instance.itl_tail),
+        )
+        if goal is not None
+    ]
+    if kinds and not goals and not OPERATING_POINTS.intersection(kinds):
+        names = " and ".join(dict.fromkeys(kind.value for kind in kinds))
+        yield f"no latency goal is set: only {names} bound{'s' if len(kinds) == 1 else ''} it"
+    if names := " and ".join(name for name, _, tail in goals if not tail):
+        yield f"p95 / mean of the {names} is not known: the goal is held by the mean"
+    if names := " and ".join(name for name, known, _ in goals if not known):
+        yield f"not held to the {names} goal: its latency is not known"
+    if fitted is not None and fitted.anchored:
+        yield f"{fitted.text}: too few loads for a line of its own"
+    typed = demand.workload.capacity_per_instance
+    for limit in demand.limits if typed is not None else ():
+        if limit.concurrency < (typed or 0.0):
+            yield f"typed capacity is above what {limit.kind.value} allows: {limit.text}"
+    if seen is not None and seen.origin is Origin.TABLE and not instance.alike and seen.gpu and instance.gpu:
+        yield f"the table of {seen.name} is for {seen.gpu}: it says nothing of {instance.gpu.name}"
+    if seen is not None and (warning := queue_warning(seen)):
+        yield warning
+
+
+def _warnings(
+    demands: Sequence[Demand], asked: Scenario, scenario: Scenario, memory_only: Filled, busy_aware: Filled
+) -> Iterator[str]:
+    if scenario.server and not asked.server:
+        shape = scenario.server[0]
+        yield f"no server is given: taken to have {shape.gpus} x {shape.gpu}, which was seen"
+    if memory_only.busiest > _SHARED:
+        gpus = busy_aware.packed.gpus
+        more = "there is no room" if isinstance(gpus, Missing) else f"it takes {gpus:,.0f} GPUs"
+        yield (
+            f"packed by memory alone, instances that keep a GPU {memory_only.busiest * 100:.0f} % busy in sum share "
+            f"one: each gets about 1/{memory_only.busiest:.1f} of its speed; by busy share {more}"
+        )
+    if beyond := ", ".join(each.workload.label for each in demands if each.extrapolated):
+        yield f"planned beyond the load that was measured (extrapolated): {beyond}"
+    if scenario.planning_factor >= 1.0 and any(demand.instances for demand in demands):
+        yield "planning factor 1: no headroom for bursts"
+
+
+def _totals(workloads: Sequence[WorkloadPlan], packed: Packed) -> Totals:
+    tokens, power = _sum(workloads, "tokens_per_s"), _power(workloads, packed)
+    price = packed.price_per_hour
+    return Totals(
+        instances=packed.instances,
+        gpus=packed.gpus,
+        servers=packed.servers,
+        memory_bytes=packed.memory_bytes,
+        price_per_hour=price,
+        power_w=power,
+        tokens_per_s=tokens,
+        price_per_mtok=_per(price, tokens, 1e6 / 3600.0),
+        tokens_per_j=_per(tokens, power, 1.0),
+    )
+
+
+def _sum(workloads: Sequence[WorkloadPlan], name: str) -> Reading:
+    return total((getattr(each, name), 1) for each in workloads) if workloads else INFEASIBLE
+
+
+def _power(workloads: Sequence[WorkloadPlan], packed: Packed) -> Reading:
+    """Of all GPUs in use; one that several workloads share counts once, with the watts of the hungriest."""
+    total = _sum(workloads, "power_w")
+    gpus = _sum(workloads, "gpus")
+    if isinstance(total, Missing) or isinstance(gpus, Missing) or isinstance(packed.gpus, Missing):
+        return total
+    if gpus <= packed.gpus:
+        return total
+    each = [
+        plan.power_w / plan.gpus
+        for plan in workloads
+        if not isinstance(plan.power_w, Missing) and not isinstance(plan.gpus, Missing) and plan.gpus
+    ]
+    return packed.gpus * max(each, default=0.0)
+
+
+def _per(part: Reading, whole: Reading, factor: float) -> Reading:
+    if isinstance(part, Missing):
+        return part
+    if isinstance(whole, Missing):
+        return whole
+    return part / whole * factor if whole > 0 else NOT_GIVEN
+
+
+def _others(demands: Sequence[Demand], workloads: Sequence[WorkloadPlan], scenario: Scenario, known: Known) -> Totals:
+    """Totals of the workloads that have an answer, packed without the rest; nothing where all or none have."""
+    sound = [demand for demand, each in zip(demands, workloads, strict=True) if not each.problem]
+    if not sound or len(sound) == len(demands):
+        return NONE_LEFT_OUT
+    filled = Filled(sound, scenario, known, scenario.packing)
+    plans = tuple(map(_workload, sound, filled.workloads))
+    return NONE_LEFT_OUT if any(each.problem for each in plans) else _totals(plans, filled.packed)
+
+
+def gpu_power_w(demand: Demand) -> tuple[Reading, str]:
+    """Watts of one GPU under this load: typed, as seen, else the board's limit; and which of them."""
+    instance = demand.instance
+    if instance.server is not None and instance.server.gpu_power_w is not None:
+        return instance.server.gpu_power_w, "typed"
+    if instance.alike and instance.seen is not None and instance.seen.power_w is not None:
+        return instance.seen.power_w / instance.gpus, "seen"
+    limit_w = instance.gpu.tdp_w if instance.gpu is not None else 0.0
+    return (limit_w, "limit") if limit_w else (NOT_GIVEN, "")
 
 
 def at_target(parts: Sequence[Part], gpus: int) -> dict[str, Reading]:
@@ -76,17 +349,6 @@ def at_target(parts: Sequence[Part], gpus: int) -> dict[str, Reading]:
         # GPUs that several instances share are counted once.
         "power_w": watts if isinstance(watts, Missing) or not held else watts * gpus / held,
     }
-
-
-def gpu_power_w(demand: Demand) -> tuple[Reading, str]:
-    """Watts of one GPU under this load: typed, as seen, else the board's limit; and which of them."""
-    instance = demand.instance
-    if instance.server is not None and instance.server.gpu_power_w is not None:
-        return instance.server.gpu_power_w, "typed"
-    if instance.alike and instance.seen is not None and instance.seen.power_w is not None:
-        return instance.seen.power_w / instance.gpus, "seen"
-    limit_w = instance.gpu.tdp_w if instance.gpu is not None else 0.0
-    return (limit_w, "limit") if limit_w else (NOT_GIVEN, "")
 
 
 def degraded_of(parts: Sequence[Part], spare_holds: bool | None) -> tuple[Degraded, ...]:
@@ -203,249 +465,6 @@ def _tokens_per_s(instance: Instance, running: float) -> float | None:
     return running / itl_s if itl_s else None
 
 
-NO_WORKLOAD: Final = "no workload: add a model and a target"
-_SHARED: Final = 1.0 + 1e-6
-"""Sum of busy shares above which instances on one GPU slow each other down."""
-
-
-class Planned(NamedTuple):
-    """The answer, the instance that each workload is planned with, on the GPUs that most of them stand on, and what
-    the next answer can go on with."""
-
-    answer: Answer
-    instances: tuple[Instance, ...]
-    scenario: Scenario
-    known: Known
-    demands: tuple[Demand, ...]
-
-    def kept(self, scenario: Scenario, known: Known) -> dict[int, Demand]:
-        """By identity of the workload: those that stand in the next scenario, too, where nothing else changed."""
-        alone = {"workload": (), "name": "", "note": ""}
-        same = msgspec.structs.replace(scenario, **alone) == msgspec.structs.replace(self.scenario, **alone)
-        if not same or known is not self.known:
-            return {}
-        return {id(was): one for was, one in zip(self.scenario.workload, self.demands, strict=True)}
-
-
-def plan(scenario: Scenario, known: Known, have: Mapping[str, int] | None = None) -> Answer:
-    """The answer; `have`: catalogue name of a GPU -> how many of it are here (None: nothing is compared).
-
-    Never raises on what a user can type: what has no answer says why in `problem`.
-    """
-    return planned(scenario, known, have).answer
-
-
-def planned(
-    scenario: Scenario, known: Known, have: Mapping[str, int] | None = None, before: Planned | None = None
-) -> Planned:
-    """The same with the instances that it stands on; of `before`, workloads that did not change are not asked anew."""
-    asked, scenario = scenario, _with_server(scenario, known)
-    kept = before.kept(scenario, known) if before is not None else {}
-    demands = tuple(kept.get(id(each)) or first_demand_of(each, scenario, known) for each in scenario.workload)
-    memory_only, busy_aware = (Filled(demands, scenario, known, packing) for packing in ("memory", "busy"))
-    needed = memory_only if scenario.packing == "memory" else busy_aware
-    standing = tuple(
-        # On the shape that most of its instances stand on.
-        max(each.parts, key=lambda part: part.number).demand if each.parts else demand
-        for demand, each in zip(demands, needed.workloads, strict=True)
-    )
-    workloads = tuple(map(_workload, standing, needed.workloads))
-    totals = _totals(workloads, needed.packed)
-    problem = next((f"{each.name}: {each.problem}" for each in workloads if each.problem), needed.packed.problem)
-    others = _others(demands, workloads, scenario, known)
-    answer = Answer(
-        name=scenario.name,
-        packing=scenario.packing,
-        workloads=workloads,
-        totals=totals,
-        plans=Plans(memory_only.packed, busy_aware.packed),
-        warnings=tuple(_warnings(demands, asked, scenario, memory_only, busy_aware)),
-        problem=problem if demands else NO_WORKLOAD,
-        have=None if have is None else have_of(have, scenario, needed, known),
-        without=() if others is NONE_LEFT_OUT else tuple(each.name for each in workloads if each.problem),
-        totals_without=others,
-    )
-    return Planned(answer, tuple(demand.instance for demand in standing), scenario, known, demands)
-
-
-def _others(demands: Sequence[Demand], workloads: Sequence[WorkloadPlan], scenario: Scenario, known: Known) -> Totals:
-    """Totals of the workloads that have an answer, packed without the rest; nothing where all or none have."""
-    sound = [demand for demand, each in zip(demands, workloads, strict=True) if not each.problem]
-    if not sound or len(sound) == len(demands):
-        return NONE_LEFT_OUT
-    filled = Filled(sound, scenario, known, scenario.packing)
-    plans = tuple(map(_workload, sound, filled.workloads))
-    return NONE_LEFT_OUT if any(each.problem for each in plans) else _totals(plans, filled.packed)
-
-
-def _with_server(scenario: Scenario, known: Known) -> Scenario:
-    """With the shape that is assumed for all where the scenario names none: eight of the first GPUs that were seen."""
-    if scenario.server:
-        return msgspec.structs.replace(scenario, server=tuple(named(server, known) for server in scenario.server))
-    seen = map(known.seen, scenario.workload)
-    gpu = next((each.gpu for each in seen if each is not None and each.gpu), "")
-    return msgspec.structs.replace(scenario, server=(named(Server(gpu), known),)) if gpu else scenario
-
-
-def named(server: Server, known: Known) -> Server:
-    """With the catalogue's own name of its GPU, which prices and GPUs that are here are looked up by."""
-    return msgspec.structs.replace(server, gpu=known.gpu_name(server.gpu))
-
-
-def _workload(demand: Demand, placed: Placed) -> WorkloadPlan:
-    workload, instance = demand.workload, demand.instance
-    kinds = tuple(dict.fromkeys(limit.kind.value for limit in demand.limits))
-    first = kinds.index("typed") if "typed" in kinds else 0
-    others = kinds[:first] + kinds[first + 1 :]
-    problem, parts = demand.problem or placed.problem, placed.parts
-    figures = {} if problem else at_target(parts, placed.gpus)
-    return WorkloadPlan(
-        name=workload.label,
-        model=workload.model,
-        target=workload.target,
-        target_kind=workload.target_kind,
-        capacity_per_instance=demand.planned or INFEASIBLE,
-        instances=INFEASIBLE if problem else float(placed.instances),
-        gpus=INFEASIBLE if problem else float(placed.gpus),
-        servers=INFEASIBLE if problem else float(placed.servers),
-        servers_shared=INFEASIBLE if problem else float(placed.servers_shared),
-        limit="queue" if demand.queue else kinds[first] if kinds else "",
-        next_limit=kinds[first] if demand.queue else others[0] if others else "",
-        limits=demand.limits,
-        source=demand.source,
-        band=_band(demand),
-        extrapolated=demand.extrapolated,
-        gpus_per_instance=instance.gpus,
-        tp=instance.tp or workload.tp or 0,
-        pp=instance.pp or workload.pp or 1,
-        spares=demand.spares,
-        memory_bytes=demand.memory_bytes,
-        memory_source=demand.memory_source,
-        busy_ratio=demand.busy_ratio,
-        degraded=() if problem else degraded_of(parts, placed.spare_holds),
-        notes=(*instance.notes, *_notes(demand), *placed.notes),
-        problem=problem,
-        seen_name=instance.seen.name if instance.seen is not None else "",
-        seen_time=instance.seen.time if instance.seen is not None else "",
-        power_source=gpu_power_w(demand)[1],
-        **{**_NOTHING, **figures},
-    )
-
-
-def _band(demand: Demand) -> Band:
-    band = demand.instance.band
-    if not band or not demand.extrapolated:
-        return band
-    return band.joined(band_of("extrapolated", 1, bool(demand.instance.llm and demand.instance.llm.experts)))
-
-
-_NOTHING: Final[dict[str, Reading]] = dict.fromkeys(
-    (
-        *("concurrency", "running", "itl_s", "ttft_s", "e2e_s", "itl_p95_s", "ttft_p95_s"),
-        *("tokens_per_s", "requests_per_s", "power_w"),
-    ),
-    INFEASIBLE,
-)
-
-
-def _notes(demand: Demand) -> Iterator[str]:
-    """What one has to know to believe the figures."""
-    instance, seen, fitted = demand.instance, demand.instance.seen, demand.instance.fitted
-    asked, kinds = instance.workload, [limit.kind for limit in demand.limits]
-    if demand.better:
-        yield demand.better
-    curve, ttft = instance.curve is not None, instance.ttft is not None
-    goals = [
-        (name, known, tail.known)
-        for name, goal, known, tail in (
-            ("ITL", asked.itl_p95_ms, curve, instance.itl_tail),
-            ("TTFT", asked.ttft_p95_ms, ttft, instance.ttft_tail),
-            ("E2E", asked.e2e_p95_ms, curve and instance.answer_tokens is not None, instance.itl_tail),
-        )
-        if goal is not None
-    ]
-    if kinds and not goals and not OPERATING_POINTS.intersection(kinds):
-        names = " and ".join(dict.fromkeys(kind.value for kind in kinds))
-        yield f"no latency goal is set: only {names} bound{'s' if len(kinds) == 1 else ''} it"
-    if names := " and ".join(name for name, _, tail in goals if not tail):
-        yield f"p95 / mean of the {names} is not known: the goal is held by the mean"
-    if names := " and ".join(name for name, known, _ in goals if not known):
-        yield f"not held to the {names} goal: its latency is not known"
-    if fitted is not None and fitted.anchored:
-        yield f"{fitted.text}: too few loads for a line of its own"
-    typed = demand.workload.capacity_per_instance
-    for limit in demand.limits if typed is not None else ():
-        if limit.concurrency < (typed or 0.0):
-            yield f"typed capacity is above what {limit.kind.value} allows: {limit.text}"
-    if seen is not None and seen.origin is Origin.TABLE and not instance.alike and seen.gpu and instance.gpu:
-        yield f"the table of {seen.name} is for {seen.gpu}: it says nothing of {instance.gpu.name}"
-    if seen is not None and (warning := queue_warning(seen)):
-        yield warning
-
-
-def _totals(workloads: Sequence[WorkloadPlan], packed: Packed) -> Totals:
-    tokens, power = _sum(workloads, "tokens_per_s"), _power(workloads, packed)
-    price = packed.price_per_hour
-    return Totals(
-        instances=packed.instances,
-        gpus=packed.gpus,
-        servers=packed.servers,
-        memory_bytes=packed.memory_bytes,
-        price_per_hour=price,
-        power_w=power,
-        tokens_per_s=tokens,
-        price_per_mtok=_per(price, tokens, 1e6 / 3600.0),
-        tokens_per_j=_per(tokens, power, 1.0),
-    )
-
-
-def _sum(workloads: Sequence[WorkloadPlan], name: str) -> Reading:
-    return total((getattr(each, name), 1) for each in workloads) if workloads else INFEASIBLE
-
-
-def _power(workloads: Sequence[WorkloadPlan], packed: Packed) -> Reading:
-    """Of all GPUs in use; one that several workloads share counts once, with the watts of the hungriest."""
-    total = _sum(workloads, "power_w")
-    gpus = _sum(workloads, "gpus")
-    if isinstance(total, Missing) or isinstance(gpus, Missing) or isinstance(packed.gpus, Missing):
-        return total
-    if gpus <= packed.gpus:
-        return total
-    each = [
-        plan.power_w / plan.gpus
-        for plan in workloads
-        if not isinstance(plan.power_w, Missing) and not isinstance(plan.gpus, Missing) and plan.gpus
-    ]
-    return packed.gpus * max(each, default=0.0)
-
-
-def _per(part: Reading, whole: Reading, factor: float) -> Reading:
-    if isinstance(part, Missing):
-        return part
-    if isinstance(whole, Missing):
-        return whole
-    return part / whole * factor if whole > 0 else NOT_GIVEN
-
-
-def _warnings(
-    demands: Sequence[Demand], asked: Scenario, scenario: Scenario, memory_only: Filled, busy_aware: Filled
-) -> Iterator[str]:
-    if scenario.server and not asked.server:
-        shape = scenario.server[0]
-        yield f"no server is given: taken to have {shape.gpus} x {shape.gpu}, which was seen"
-    if memory_only.busiest > _SHARED:
-        gpus = busy_aware.packed.gpus
-        more = "there is no room" if isinstance(gpus, Missing) else f"it takes {gpus:,.0f} GPUs"
-        yield (
-            f"packed by memory alone, instances that keep a GPU {memory_only.busiest * 100:.0f} % busy in sum share "
-            f"one: each gets about 1/{memory_only.busiest:.1f} of its speed; by busy share {more}"
-        )
-    if beyond := ", ".join(each.workload.label for each in demands if each.extrapolated):
-        yield f"planned beyond the load that was measured (extrapolated): {beyond}"
-    if scenario.planning_factor >= 1.0 and any(demand.instances for demand in demands):
-        yield "planning factor 1: no headroom for bursts"
-
-
 def have_of(have: Mapping[str, int], scenario: Scenario, filled: Filled, known: Known) -> Have:
     """GPUs seen against GPUs needed, of the types that are planned with; the saving is the price of whole servers.
 
@@ -510,35 +529,6 @@ def _text(
     saves = f", saves {servers:,} server{'s' if servers > 1 else ''}" if servers else ""
     money = f", {saving:,.2f} per hour" if servers and not isinstance(saving, Missing) else ""
     return f"fits on {alike + short:,.0f} of {alike:,} GPUs{frees}{saves}{money}"
-
-
-USUAL = ("L40S", "A100 SXM4 80GB", "H100 SXM5 80GB", "H200 SXM 141GB", "B200 SXM 180GB")
-"""What most people ask about, by their names in the catalogue."""
-
-
-_OPEN: Final[dict[str, Any]] = dict.fromkeys(
-    ("capacity_per_instance", "memory_gb", "busy_ratio", "kv_pool_tokens", "prefill_tokens_per_s")
-)
-
-
-class Column(msgspec.Struct, frozen=True):
-    """One type of GPU and the answer on it."""
-
-    gpu: str
-    answer: Answer
-
-
-def compare(scenario: Scenario, known: Known, gpus: Sequence[str] = USUAL) -> tuple[Column, ...]:
-    """The answers on servers of the same size with other GPUs, the scenario's own type first.
-
-    Typed capacities, memory and busy shares hold on the GPU that they were typed for: elsewhere they are left out, so
-    that formulas and what was measured decide. The watts are the boards' limits unless typed: those seen here at one
-    load beside limits of what is not here would flatter what is here.
-    """
-    own = named(scenario.server[0], known) if scenario.server else None
-    others = (named(Server(gpu), known).gpu for gpu in gpus)
-    names = dict.fromkeys((*([own.gpu] if own is not None else []), *others))
-    return tuple(Column(name, plan(_on(scenario, own, name, known), known)) for name in names)
 
 
 def _on(scenario: Scenario, own: Server | None, gpu: str, known: Known) -> Scenario:

@@ -16,6 +16,54 @@ from gpumon.sizing.sweeps.record import MOST_FILES, MOST_TOTAL, Document, Place,
 from gpumon.specs.gpu import GpuFacts
 from gpumon.specs.gpus import GpuCatalogue
 
+_SYSTEMS: Final = {
+    "a100": "A100 SXM4 80GB",
+    "a100_sxm": "A100 SXM4 80GB",
+    "h100": "H100 SXM5 80GB",
+    "h100_sxm": "H100 SXM5 80GB",
+    "h200": "H200 SXM 141GB",
+    "h200_sxm": "H200 SXM 141GB",
+    "b200_sxm": "B200 SXM 180GB",
+    "b300_sxm": "B300 SXM 288GB",
+    "gb200_sxm": "GB200",
+    "gb300_sxm": "GB300",
+    "gb200_nvl72": "GB200",
+    "gb300_nvl72": "GB300",
+    "rtx_pro_6000_server": "RTX PRO 6000 Blackwell Server",
+    "mi300x": "Instinct MI300X",
+    "mi325x": "Instinct MI325X",
+    "mi355x": "Instinct MI355X",
+}
+"""What aiconfigurator and InferenceX call a system (theirs are the SXM parts) -> its catalogue name."""
+_HUB_CACHE: Final = re.compile(r"models--([^/]+?)--([^/]+)/")
+_GAPS: Final[tuple[tuple[Callable[[Run], bool], str], ...]] = (
+    (
+        lambda run: run.prompt_tokens is None or run.answer_tokens is None,
+        "request lengths are not in the file: without --prompt-tokens and --answer-tokens a profile holds for its own "
+        "requests alone",
+    ),
+    (
+        lambda run: run.offered is None,
+        "requests in flight are worked out: requests/s x seconds in the system",
+    ),
+    (lambda run: not run.gpu, "the GPU is not in the file: without --gpu a profile is not re-scaled to other GPUs"),
+)
+_CHECKED: Final = {
+    "gpus": "--gpus",
+    "tp": "--tp",
+    "pp": "--pp",
+    "weight_precision": "--precision",
+    "kv_precision": "--kv-precision",
+}
+"""What a file and an option must not say differently."""
+_ALIKE: Final = 0.10
+"""Measured request lengths that differ by less are the same workload."""
+_SAME_LOAD: Final = 0.02
+_IMPOSSIBLE: Final = 3.0
+_IDLE: Final = 100.0
+_PARTS: Final = 10.0
+"""Little's law may miss by a ramp, or by a load that the client did not hold; a unit that is wrong misses by 1000."""
+
 
 class Given(msgspec.Struct, frozen=True):
     """What the user knows and a file may leave out. A file that says something else is refused, but for the names."""
@@ -36,42 +84,6 @@ class Given(msgspec.Struct, frozen=True):
     memory_bytes: float | None = None
     """Of one instance."""
     busy_ratio: float | None = None
-
-
-_SYSTEMS: Final = {
-    "a100": "A100 SXM4 80GB",
-    "a100_sxm": "A100 SXM4 80GB",
-    "h100": "H100 SXM5 80GB",
-    "h100_sxm": "H100 SXM5 80GB",
-    "h200": "H200 SXM 141GB",
-    "h200_sxm": "H200 SXM 141GB",
-    "b200_sxm": "B200 SXM 180GB",
-    "b300_sxm": "B300 SXM 288GB",
-    "gb200_sxm": "GB200",
-    "gb300_sxm": "GB300",
-    "gb200_nvl72": "GB200",
-    "gb300_nvl72": "GB300",
-    "rtx_pro_6000_server": "RTX PRO 6000 Blackwell Server",
-    "mi300x": "Instinct MI300X",
-    "mi325x": "Instinct MI325X",
-    "mi355x": "Instinct MI355X",
-}
-"""What aiconfigurator and InferenceX call a system (theirs are the SXM parts) -> its catalogue name."""
-
-
-_HUB_CACHE: Final = re.compile(r"models--([^/]+?)--([^/]+)/")
-_GAPS: Final[tuple[tuple[Callable[[Run], bool], str], ...]] = (
-    (
-        lambda run: run.prompt_tokens is None or run.answer_tokens is None,
-        "request lengths are not in the file: without --prompt-tokens and --answer-tokens a profile holds for its own "
-        "requests alone",
-    ),
-    (
-        lambda run: run.offered is None,
-        "requests in flight are worked out: requests/s x seconds in the system",
-    ),
-    (lambda run: not run.gpu, "the GPU is not in the file: without --gpu a profile is not re-scaled to other GPUs"),
-)
 
 
 class Imported(NamedTuple):
@@ -180,16 +192,6 @@ def _filled(run: Run, given: Given, catalogue: GpuCatalogue | None, notes: list[
     return run
 
 
-_CHECKED: Final = {
-    "gpus": "--gpus",
-    "tp": "--tp",
-    "pp": "--pp",
-    "weight_precision": "--precision",
-    "kv_precision": "--kv-precision",
-}
-"""What a file and an option must not say differently."""
-
-
 def _published(model: str) -> str:
     """The id on the Hub of a model that was loaded from its cache: `.../models--ORG--NAME/snapshots/HASH/`."""
     found = _HUB_CACHE.search(model)
@@ -207,15 +209,6 @@ def _catalogue_name(text: str, catalogue: GpuCatalogue | None, notes: list[str])
     except ValueError:
         notes.append(f"the catalogue has no GPU {text}: name it with --gpu")
         return ""
-
-
-_ALIKE: Final = 0.10
-"""Measured request lengths that differ by less are the same workload."""
-_SAME_LOAD: Final = 0.02
-_IMPOSSIBLE: Final = 3.0
-_IDLE: Final = 100.0
-_PARTS: Final = 10.0
-"""Little's law may miss by a ramp, or by a load that the client did not hold; a unit that is wrong misses by 1000."""
 
 
 def _gather(runs: Iterable[Run], given: Given) -> tuple[Observed, ...]:

@@ -15,6 +15,49 @@ from gpumon.readings.text import clean
 _MOST_SHOWN: Final = 80
 _MOST_NAME: Final = 200
 _MOST_PROBLEMS: Final = 10
+Units = Mapping[str, float]
+SECONDS: Final[Units] = {
+    "ns": 1e-9,
+    "nanoseconds": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "microseconds": 1e-6,
+    "ms": 1e-3,
+    "milliseconds": 1e-3,
+    "s": 1.0,
+    "sec": 1.0,
+    "secs": 1.0,
+    "seconds": 1.0,
+}
+PER_SECOND: Final[Units] = {
+    unit: 1.0
+    for thing in ("tokens", "token", "requests", "request", "req", "infer", "")
+    for unit in (f"{thing}/sec", f"{thing}/s", f"{thing}/second", f"{thing} per sec".strip())
+} | {"rps": 1.0, "per second": 1.0}
+COUNT: Final[Units] = {"tokens": 1.0, "token": 1.0, "requests": 1.0, "count": 1.0, "": 1.0}
+WATTS: Final[Units] = {"w": 1.0, "watts": 1.0, "kw": 1e3, "mw": 1e-3}
+RATIO: Final[Units] = {"%": 1e-2, "percent": 1e-2, "ratio": 1.0}
+BYTES: Final[Units] = {
+    "b": 1.0,
+    "bytes": 1.0,
+    "mb": 1e6,
+    "mib": 2.0**20,
+    "gb": 1e9,
+    "gib": 2.0**30,
+}
+MOST_BYTES: Final = 64_000_000
+"""Of one file."""
+MOST_TOTAL: Final = 256_000_000
+"""Of all files together."""
+MOST_FILES: Final = 512
+MOST_RECORDS: Final = 20_000
+"""JSON documents or rows of one file."""
+_MOST_LINE: Final = 1_000_000
+"""Characters of a row of a CSV file."""
+_SPACES: Final = re.compile(r"\s*")
+_THOUSANDS: Final = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")
+_ABSENT: Final = frozenset(("", "n/a", "na", "none", "null", "-"))
+_MOST: Final = 1e15
 
 
 class Place(NamedTuple):
@@ -76,57 +119,12 @@ def shown(value: object) -> str:
     return clean(repr(value) if isinstance(value, str) else str(value), _MOST_SHOWN)
 
 
-Units = Mapping[str, float]
-
-SECONDS: Final[Units] = {
-    "ns": 1e-9,
-    "nanoseconds": 1e-9,
-    "us": 1e-6,
-    "µs": 1e-6,
-    "microseconds": 1e-6,
-    "ms": 1e-3,
-    "milliseconds": 1e-3,
-    "s": 1.0,
-    "sec": 1.0,
-    "secs": 1.0,
-    "seconds": 1.0,
-}
-PER_SECOND: Final[Units] = {
-    unit: 1.0
-    for thing in ("tokens", "token", "requests", "request", "req", "infer", "")
-    for unit in (f"{thing}/sec", f"{thing}/s", f"{thing}/second", f"{thing} per sec".strip())
-} | {"rps": 1.0, "per second": 1.0}
-COUNT: Final[Units] = {"tokens": 1.0, "token": 1.0, "requests": 1.0, "count": 1.0, "": 1.0}
-WATTS: Final[Units] = {"w": 1.0, "watts": 1.0, "kw": 1e3, "mw": 1e-3}
-RATIO: Final[Units] = {"%": 1e-2, "percent": 1e-2, "ratio": 1.0}
-BYTES: Final[Units] = {
-    "b": 1.0,
-    "bytes": 1.0,
-    "mb": 1e6,
-    "mib": 2.0**20,
-    "gb": 1e9,
-    "gib": 2.0**30,
-}
-
-
 def factor(units: Units, unit: str, place: Place, field: str) -> float:
     """What a number in `unit` is multiplied with. Raises SweepError where the unit is not known: never a guess."""
     found = units.get(unit.strip().lower())
     if found is None:
         raise refused(place, field, f"has the unit {shown(unit)}", ", ".join(key for key in units if key))
     return found
-
-
-MOST_BYTES: Final = 64_000_000
-"""Of one file."""
-MOST_TOTAL: Final = 256_000_000
-"""Of all files together."""
-MOST_FILES: Final = 512
-MOST_RECORDS: Final = 20_000
-"""JSON documents or rows of one file."""
-_MOST_LINE: Final = 1_000_000
-"""Characters of a row of a CSV file."""
-_SPACES: Final = re.compile(r"\s*")
 
 
 class Row(NamedTuple):
@@ -223,11 +221,6 @@ def _sheet(place: Place, text: str) -> Iterator[Document]:
     except csv.Error as failure:
         raise refused(place._replace(line=reader.line_num), "", f"is no CSV: {failure}") from None
     yield Document(place, {}, tuple(rows))
-
-
-_THOUSANDS: Final = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")
-_ABSENT: Final = frozenset(("", "n/a", "na", "none", "null", "-"))
-_MOST: Final = 1e15
 
 
 class Record:
