@@ -327,7 +327,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print what is false or missed, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--markdown", metavar="FILE", type=Path, help="page to write the table into")
-    parser.add_argument("--seed", metavar="N", type=int, default=1, help="of the traffic (default: 1)")
+    parser.add_argument("--seed", metavar="N", type=int, default=1, help="of the traffic (default: %(default)s)")
     parser.add_argument("names", metavar="NAME", nargs="*", help="scenarios (default: all)")
     chosen = parser.parse_args(arguments)
     scenarios = [each for each in SCENARIOS if not chosen.names or each.name in chosen.names]

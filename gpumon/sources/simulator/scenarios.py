@@ -200,7 +200,7 @@ CORES: Final = host(cpu_ratio=0.97, busiest_core_ratio=1.0, cpu_pressure_ratio=0
 PREFILL: Final = steady(6.1, 6000, 4)
 """As many long prompts as the GPU can read."""
 COMPUTE: Final = ("smaller_chunks", "quantise_weights", "split_prefill", "more_*")
-KV: Final = ("more_*", "fp8_kv", "lower_context")
+KV: Final = ("more_*", "fp8_kv", "lower_context", "own_instance_for_long")
 DECODE: Final = ("bigger_batch", "quantise_weights", "more_gpus")
 RESTART: Final = ("save_stacks_and_restart",)
 """What mends the usual limits, by codes of actions."""
@@ -504,7 +504,16 @@ SCENARIOS: Final = (
         "long-prefill-replica",
         "One of three replicas reads a prompt of 330,000 tokens for a minute, the others go on: no hang, no straggler.",
         (
-            must("llama-8b-a", "compute_bound", W, C, from_s=30.0, to_s=150.0, actions=("wait_for_prefill", *COMPUTE)),
+            must(
+                "llama-8b-a",
+                "compute_bound",
+                W,
+                C,
+                from_s=30.0,
+                to_s=150.0,
+                within_s=90.0,
+                actions=("wait_for_prefill", *COMPUTE),
+            ),
             may("llama-8b-?", "healthy", OK, to_s=30.0),
             may("llama-8b-a", "compute_bound", N, from_s=30.0, to_s=90.0),
             may("llama-8b-a", "low_efficiency", N),
@@ -737,6 +746,7 @@ SCENARIOS: Final = (
         "A training job runs on the engine's GPU: kernels take turns, and the GPU's figures are those of both.",
         (
             may("llama-8b", "healthy", OK, N),
+            may("llama-8b", "unknown", N),
             may("gpu 0", "healthy", OK),
             SPARE,
         ),
