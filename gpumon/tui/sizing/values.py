@@ -155,7 +155,7 @@ _LOOK_UPS: Final[dict[str, _Look]] = {
     "prompt_tokens": _instance("prompt_tokens", "prompt_tokens", "not known"),
     "answer_tokens": _instance("answer_tokens", "answer_tokens", "not known"),
     "prefix_hit_ratio": _instance("hit_ratio", "prefix_hit_ratio", "none known"),
-    "tp": _instance("tp", "tp", "least that holds it"),
+    "tp": _instance("tp", "tp", "fewest GPUs"),
     "pp": _instance("pp", "pp", "default"),
     "weight_precision": _precision("weight_precision", "precision"),
     "kv_precision": _precision("kv_precision", "kv_precision"),
