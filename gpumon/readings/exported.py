@@ -4,6 +4,7 @@ samples that a snapshot makes of it. `sources.prometheus.own` reads the same tab
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -19,6 +20,7 @@ from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Replicas, Snapshot, Verdict
 from gpumon.readings.text import clean
+from gpumon.readings.verdict import Parameters
 
 PREFIX: Final = "gpumon_"
 UNITS: Final = (
@@ -329,6 +331,10 @@ _OTHERS: Final = (
         (*VERDICT_LABELS, "at", "quantity", "source", "chart"),
     ),
     ("verdict_action", "info", "What to try, the best first.", (*VERDICT_LABELS, "at", "code")),
+    (
+        *("verdict_parameter", "gauge", "What else its sentence has: a figure, or 1 for a name (text)."),
+        (*VERDICT_LABELS, "of", "name", "text"),
+    ),
     ("alert", "gauge", "1 for each alert of the config that holds.", ("alert", "scope")),
     ("alert_since_timestamp_seconds", "gauge", "Since when an alert holds.", ("alert", "scope")),
     ("alert_value", "gauge", "The figure that raised an alert.", ("alert", "scope")),
@@ -384,6 +390,13 @@ REASONED: Final = {
     "engine": ("running", "kv_usage_ratio", "prefill_tokens_per_s", "decode_tokens_per_s", "mfu_ratio", "mbu_ratio"),
 }
 """Fields whose reason is exported where they are missing."""
+SOMEBODY: Final = "a process"
+PRIVATE: Final[Mapping[str, str]] = {"process": SOMEBODY, "processes": SOMEBODY, "pid": "PID", "pids": "", "owner": ""}
+"""Parameters of verdicts that name processes and users -> what stands for them outside of their host."""
+_NAME: Final = re.compile(r"(?! )(?:[\w.:=+/-]+ ?){1,3}(?<! )", re.ASCII)
+"""Names of options (`--kv-cache-dtype fp8`), models and causes; what has more words in it stays on the host."""
+MOST_NAME: Final = 64
+
 Labels = dict[str, str]
 T = TypeVar("T")
 
@@ -609,10 +622,27 @@ def _verdict(verdict: Verdict) -> Iterator[Sample]:
         (one, one.value) for one in verdict.evidence if not isinstance(one.value, Missing) and math.isfinite(one.value)
     ]
     for at, (one, value) in enumerate(figures[:MOST_PARTS]):
-        texts = {"at": str(at), "quantity": one.quantity, "source": _cut(one.source), "chart": _cut(one.chart)}
+        texts = {"at": str(at), "quantity": _cut(one.quantity), "source": _cut(one.source), "chart": _cut(one.chart)}
         yield _sample("verdict_evidence", {**labels, **texts}, value)
+        limit: Parameters = {} if isinstance(one.limit, Missing) else {"limit": one.limit}
+        yield from _parameters(labels, f"evidence {at}", {**one.parameters, **limit})
     for at, action in enumerate(verdict.actions[:MOST_PARTS]):
-        yield _sample("verdict_action_info", {**labels, "at": str(at), "code": action.code}, 1.0)
+        yield _sample("verdict_action_info", {**labels, "at": str(at), "code": _cut(action.code)}, 1.0)
+        yield from _parameters(labels, f"action {at}", action.parameters)
+    yield from _parameters(labels, "verdict", verdict.parameters)
+
+
+def _parameters(labels: Labels, of: str, parameters: Parameters) -> Iterator[Sample]:
+    for name, value in parameters.items():
+        of_it = {**labels, "of": of, "name": _cut(name)}
+        if name in PRIVATE:
+            if PRIVATE[name]:
+                yield _sample("verdict_parameter", {**of_it, "text": ""}, 1.0)
+        elif isinstance(value, str):
+            if len(value) <= MOST_NAME and _NAME.fullmatch(value):
+                yield _sample("verdict_parameter", {**of_it, "text": value}, 1.0)
+        elif math.isfinite(value):
+            yield _sample("verdict_parameter", {**of_it, "text": ""}, value)
 
 
 def _alerts(snapshot: Snapshot) -> Iterator[Sample]:

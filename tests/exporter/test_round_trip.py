@@ -12,12 +12,14 @@ from gpumon import session
 from gpumon.config.load import load
 from gpumon.config.options import Options
 from gpumon.outputs.openmetrics import MetricsPage
+from gpumon.outputs.private import without_processes
 from gpumon.readings import exported as table
 from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.exported import Sample, answers
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sources.prometheus.own import rebuilt
+from gpumon.triage.render import actions_text, verdict_text
 from tests.exporter.served import MODERN, classic, modern
 
 GPU_TEXTS = tuple(table.GPU_TEXTS.values())
@@ -51,6 +53,7 @@ async def snapshots(scenario: str, wanted: int, folder: Path) -> list[Snapshot]:
 def assert_comes_back(shot: Snapshot, samples: list[Sample]) -> None:
     back = rebuilt(samples, shot.wall_s, shot.interval_s)
     assert back is not None
+    shot = without_processes(shot)
     assert (back.time, back.simulated, len(back.gpus)) == (shot.time, shot.simulated, len(shot.gpus))
     same(shot.host, back.host, table.HOST, ("name", "driver", "cuda"))
     same(shot.self_cost, back.self_cost, table.SELF, ())
@@ -68,6 +71,7 @@ def assert_comes_back(shot: Snapshot, samples: list[Sample]) -> None:
     for verdict in shot.verdicts:
         found = next(one for one in back.verdicts if (one.key, one.family) == (verdict.key, verdict.family))
         same(verdict, found, (), VERDICT)
+        assert (verdict_text(found), actions_text(found)) == (verdict_text(verdict), actions_text(verdict))
         assert [(one.quantity, one.value, one.source, one.chart) for one in found.evidence] == [
             (one.quantity, one.value, one.source, one.chart)
             for one in verdict.evidence

@@ -37,7 +37,9 @@ from gpumon.readings.snapshot import (
     Verdict,
 )
 from gpumon.readings.text import clean
+from gpumon.readings.verdict import Action
 from gpumon.sources.prometheus.own import rebuilt
+from gpumon.triage.render import actions_text, verdict_text
 from tests.outputs import shots
 
 FIGURES = st.one_of(
@@ -101,16 +103,23 @@ ENGINES = built(
         **NOTE_LISTS,
     },
 )
+PARAMETERS = st.dictionaries(
+    st.sampled_from(["flag", "seconds", "processes", "owner", "share"]),
+    st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from(["--max-num-seqs", "two words"]),
+    max_size=3,
+)
 VERDICTS = built(
     Verdict,
     {
         "kind": st.sampled_from(Kind),
         "family": st.sampled_from(Family),
-        "limit": st.sampled_from(Limit),
+        "code": st.sampled_from(Limit),
+        "parameters": PARAMETERS,
+        "actions": st.lists(built(Action, {"parameters": PARAMETERS}), max_size=2).map(tuple),
         "level": st.sampled_from(Level),
         "confidence": st.sampled_from(Confidence),
         "since": SINCE,
-        "evidence": st.lists(built(Evidence, {}), max_size=3).map(tuple),
+        "evidence": st.lists(built(Evidence, {"parameters": PARAMETERS}), max_size=3).map(tuple),
     },
 )
 SNAPSHOTS = st.builds(
@@ -262,7 +271,7 @@ def test_a_collector_that_is_stuck_says_so() -> None:
 
 
 HOSTILE_LABELS = st.dictionaries(
-    st.sampled_from(["gpu", "uuid", "engine", "kind", "thing", "family", "at", "of", "doubt", "source", "state"]),
+    st.sampled_from(["gpu", "uuid", "engine", "kind", "thing", "family", "at", "of", "name", "code", "state"]),
     TEXTS | st.sampled_from(["0", "1", "-1", "9" * 40, "engine", "ok", "nan", "²"]),
 )
 
@@ -278,3 +287,4 @@ def test_no_page_breaks_the_way_back(page: list[Sample]) -> None:
     back = rebuilt([up, *page], 1e9, 15.0)
     assert back is not None
     assert list(samples(back))
+    assert all(isinstance(verdict_text(one) + actions_text(one), str) for one in back.verdicts)

@@ -20,7 +20,7 @@ from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, FaultShown, Gpu, Host, Self, Snapshot
-from gpumon.readings.verdict import Confidence, Evidence, Family, Kind, Level, Limit, RaisedAlert, Verdict
+from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Kind, Level, Limit, RaisedAlert, Verdict
 
 Series = tuple[dict[str, str], float]
 E = TypeVar("E", bound=Enum)
@@ -285,21 +285,49 @@ def _verdicts(page: Scrape) -> Iterator[Verdict]:
         yield Verdict(
             scope=said.get("scope", ""),
             code=code,
-            cause="",
+            cause=said.get("cause", ""),
             since=page.since("verdict_since_timestamp_seconds", labels),
             kind=kind,
             key=labels["thing"],
             family=family,
             level=level,
             confidence=confidence,
+            parameters=_parameters(page, labels, "verdict"),
             evidence=tuple(_evidence(page, labels)),
+            actions=tuple(_actions(page, labels)),
         )
 
 
 def _evidence(page: Scrape, labels: Mapping[str, str]) -> Iterator[Evidence]:
     found = page.having("verdict_evidence", labels)
     for has, value in sorted(found, key=lambda each: _whole(each[0].get("at", ""))):
-        yield Evidence(has.get("quantity", ""), value, source=has.get("source", ""), chart=has.get("chart", ""))
+        parameters = _parameters(page, labels, f"evidence {has.get('at', '')}")
+        limit = parameters.pop("limit", NOT_EXPOSED)
+        yield Evidence(
+            has.get("quantity", ""),
+            value,
+            NOT_EXPOSED if isinstance(limit, str) else limit,
+            has.get("source", ""),
+            has.get("chart", ""),
+            parameters,
+        )
+
+
+def _actions(page: Scrape, labels: Mapping[str, str]) -> Iterator[Action]:
+    found = page.having("verdict_action_info", labels)
+    for has, _ in sorted(found, key=lambda each: _whole(each[0].get("at", ""))):
+        yield Action(has.get("code", ""), _parameters(page, labels, f"action {has.get('at', '')}"))
+
+
+def _parameters(page: Scrape, labels: Mapping[str, str], of: str) -> dict[str, float | str]:
+    """Figures and names of one sentence; of what the host kept to itself, the word that stands for it."""
+    found: dict[str, float | str] = {}
+    for has, value in page.having("verdict_parameter", {**labels, "of": of}):
+        name = has.get("name", "")
+        parameter = exported.PRIVATE.get(name, has.get("text", "") or value)
+        if parameter != "":
+            found[name] = parameter
+    return found
 
 
 def _alerts(page: Scrape) -> Iterator[RaisedAlert]:
