@@ -324,7 +324,7 @@ class Alert(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """When to call somebody; there is none by default."""
 
     when: str
-    """A verdict (`kv_cache`, `hardware`, ...), or a figure with a limit: `engines.kv_usage_ratio > 0.95`."""
+    """A verdict (`kv_cache_full`, `hardware_fault`, ...), or a figure with a limit: `engines.kv_usage_ratio > 0.95`."""
     name: str = ""
     """How the alert is called; default is `when`."""
     for_s: Annotated[float, msgspec.Meta(ge=0.0, le=86400.0)] = 30.0

@@ -142,8 +142,8 @@ async def test_a_change_names_what_happened_and_the_triage_pane_points_at_it() -
         await type_keys(app, pilot, "N")
         await until(lambda: abs(ago(app) - 60) < 0.01, pilot)
         await pilot.pause()
-        assert "08:52:22 vllm:8000: since 08:52:00: kv cache: KV cache is full" in text_of(app)[-1]
-        assert next(line for line in text_of(app) if line.startswith("▸")).startswith("▸! KV cache vllm:8000")
+        assert "08:52:22 vllm:8000: since 08:52:00: KV cache full: KV cache is full" in text_of(app)[-1]
+        assert next(line for line in text_of(app) if line.startswith("▸")).startswith("▸! KV cache full vllm:8000")
 
 
 async def test_a_verdict_that_never_changed_has_no_next_one() -> None:

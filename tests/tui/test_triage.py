@@ -127,7 +127,7 @@ def test_the_column_of_scopes_is_as_wide_as_the_longest(sources: tuple[str, ...]
 
 def test_what_somebody_suffers_from_comes_first_and_what_is_healthy_last() -> None:
     found = body(scenes.SCENES["triage"](), 120, 12)
-    order = ("KV cache", "throttled", "bandwidth", "fault", "cannot tell", "3 healthy: gpu 0-2")
+    order = ("KV cache full", "throttled", "bandwidth", "fault", "unknown", "3 healthy: gpu 0-2")
     starts = [line for line in found if line[1] in "✗!?+●"]
     assert [next(word for word in order if word in line) for line in starts] == list(order)
     assert [line[1] for line in starts] == ["✗", "!", "!", "!", "?", "●"]
@@ -139,7 +139,7 @@ async def test_every_screen_has_the_worst_verdict(width: int, height: int) -> No
         first = shown_below(text_of(app), " triage ")[0]
         assert first.startswith(" ✗ KV cache full ")
         assert "vllm:8001" in first
-        assert "KV cache 97 % full with 31 wait" in first
+        assert "KV cache 97 % full with 31 w" in first
         assert width > 80 or "… → shorten --max-model" in first
 
 
@@ -181,9 +181,7 @@ def test_what_has_no_verdict_yet_is_named_beside_what_is_healthy() -> None:
     of = scenes.snapshot()
     alone = (*of.gpus[:6], replace(of.gpus[6], engines=()), replace(of.gpus[7], engines=()))
     first = replace(of, gpus=alone, verdicts=tuple(map(verdicts.healthy, of.engines[:2])))
-    assert body(first, 100, 1) == [
-        "   nothing limits: 2 healthy: vllm:8000, vllm:8001; no verdict yet: vllm:8002, gpu 6-7"
-    ]
+    assert body(first, 100, 1) == ["   nothing limits: 2 healthy: vllm:8000, vllm:8001; evaluating: vllm:8002, gpu 6-7"]
     down = replace(of.engines[2], state=EndpointState.REFUSED)
     gone = replace(first, engines=(*of.engines[:2], down), gpus=of.gpus)
     assert body(gone, 100, 1) == ["   nothing limits: 2 healthy: vllm:8000, vllm:8001"]
@@ -241,8 +239,8 @@ def test_a_short_text_has_what_to_do_on_its_line() -> None:
     assert line.startswith(" ✗ hardware gpu 2 lost for 2 min → drain this server and power-cycle it")
     assert line.endswith("…")
     assert cells(line) <= 80
-    assert body(replace(of, verdicts=(replace(lost, action="free"),)), 80, 1)[0].endswith("min → free")
-    tight = replace(lost, text="lost for 2 min, and a word or two more of it here")
+    assert body(replace(of, verdicts=(replace(lost, actions=(Action("free"),)),)), 80, 1)[0].endswith("min → free")
+    tight = replace(lost, cause="lost for 2 min, and a word or two more of it here")
     shown = body(replace(of, verdicts=(tight,)), 80, 1)[0]
     assert "lost for 2 min, and a" in shown, "what to do has its part of the line"
     assert "… → drain this server a" in shown
@@ -299,7 +297,7 @@ async def test_the_filter_finds_what_is_folded() -> None:
 async def test_a_verdict_opens_its_page_and_that_the_engine() -> None:
     async with running("triage", 120, 40) as (app, pilot):
         await pilot.press("t", "enter")
-        await until(lambda: "KV cache · vllm:8001" in text_of(app)[1], pilot)
+        await until(lambda: "KV cache full · vllm:8001" in text_of(app)[1], pilot)
         page = "\n".join(text_of(app))
         for said in ("critical", "since 08:50:12", "confidence medium", "vllm:kv_cache_usage_perc", "→ shorten"):
             assert said in page
@@ -320,7 +318,7 @@ async def test_the_verdicts_page_follows_to_the_next_verdict_of_its_family() -> 
     feed = Still(of, scenes.history(of))
     async with running(feed, 120, 40) as (app, pilot):
         await pilot.press("t", "enter")
-        other = replace(of.verdicts[0], limit=Limit.QUEUE_LIMIT, text="31 wait while KV has room", evidence=())
+        other = replace(of.verdicts[0], code=Limit.QUEUE_LIMIT, cause="31 wait while KV has room", evidence=())
         feed.give(replace(of, verdicts=(other, *of.verdicts[1:])))
         await until(lambda: "queue · vllm:8001" in text_of(app)[1], pilot)
         assert "31 wait while KV has room" in "\n".join(text_of(app))
@@ -347,7 +345,7 @@ async def test_a_fault_leads_to_its_engine_and_what_is_about_nothing_to_nothing(
 async def test_the_worst_is_shown_again_once_another_pane_has_the_keys() -> None:
     async with running("triage", 80, 24) as (app, pilot):
         await pilot.press("t", "G")
-        assert "✗ KV cache vllm:8001" in next(line for line in text_of(app) if line.startswith("─5─"))
+        assert "✗ KV cache full vllm:8001" in next(line for line in text_of(app) if line.startswith("─5─"))
         assert not any(line.startswith(" ✗ KV cache") for line in text_of(app))
         await pilot.press("1")
         assert any(line.startswith(" ✗ KV cache") for line in text_of(app))
@@ -371,7 +369,7 @@ def test_a_series_that_the_history_does_not_keep_is_named() -> None:
 def test_pages_of_engines_and_gpus_have_their_verdicts() -> None:
     of = scenes.SCENES["triage"]()
     engine = flat(page_of(of, "engine", of.engines[1].key))
-    assert "what limits it ✗ KV cache KV cache 97 % full" in engine
+    assert "what limits it ✗ KV cache full KV cache 97 % full" in engine
     assert "· 31 waiting" in engine
     assert "→ shorten --max-model-len" in engine
     assert "throttled" not in engine
@@ -401,8 +399,8 @@ def test_a_verdict_that_stands_is_painted_with_newer_figures_every_ten_seconds_o
     assert painted(21, "worse", level=Level.CRITICAL) == "worse"
     assert painted(22, "as bad", level=Level.CRITICAL) == "worse"
     assert painted(23, "another", code=Limit.QUEUE_LIMIT) == "another"
-    assert painted(400, "after a gap", limit=Limit.QUEUE_LIMIT) == "after a gap"
-    assert painted(300, "back in time", limit=Limit.QUEUE_LIMIT) == "back in time"
+    assert painted(400, "after a gap", code=Limit.QUEUE_LIMIT) == "after a gap"
+    assert painted(300, "back in time", code=Limit.QUEUE_LIMIT) == "back in time"
 
 
 def test_all_verdicts_get_newer_figures_at_one_beat() -> None:
@@ -410,7 +408,7 @@ def test_all_verdicts_get_newer_figures_at_one_beat() -> None:
     steady = Steady()
     painted = []
     for tick in range(21):
-        shown = [replace(verdicts.bandwidth(engine), text=f"at {tick}") for engine in of.engines[: 1 + (tick > 3)]]
+        shown = [replace(verdicts.bandwidth(engine), cause=f"at {tick}") for engine in of.engines[: 1 + (tick > 3)]]
         painted.append([one.text for one in steady.of(replace(of, wall_s=NOW_S + tick, verdicts=tuple(shown)))])
     assert painted[4:10] == [["at 0", "at 4"]] * 6
     assert painted[10:20] == [["at 10", "at 10"]] * 10
@@ -424,7 +422,7 @@ async def test_a_verdict_with_other_figures_each_second_changes_no_line() -> Non
         pane = app.monitor.panes["triage"]
         before = [text(row) for row in pane._rows]
         for tick in range(1, 5):
-            verdict = replace(of.verdicts[0], text=f"reads {69 + tick}% of HBM")
+            verdict = replace(of.verdicts[0], cause=f"reads {69 + tick}% of HBM")
             feed.give(replace(of, wall_s=NOW_S + tick, verdicts=(verdict, *of.verdicts[1:])))
             await until(lambda tick=tick: app.monitor.shown.wall_s == NOW_S + tick, pilot)  # type: ignore[misc]
             assert [text(row) for row in pane._rows] == before
@@ -539,7 +537,7 @@ def test_a_key_that_means_nothing_has_no_chart(key: str) -> None:
 def test_a_verdict_without_figures_and_hostile_texts_are_painted() -> None:
     of = scenes.snapshot()
     bare = Verdict("host", Limit.HOST_CPU, "", "", confidence=Confidence.LOW)
-    long = replace(bare, scope="x" * 300, text="y" * 3000, key="other", kind=Kind.HOST)
+    long = replace(bare, scope="x" * 300, cause="y" * 3000, key="other", kind=Kind.HOST)
     for width in (60, 80, 120):
         lines = body(replace(of, verdicts=(bare, long)), width, 20)
         assert all(cells(line) <= width for line in lines)
