@@ -47,8 +47,6 @@ class Fitted(msgspec.Struct, frozen=True):
     """Fewest and most running sequences that it was measured at."""
     high: float
     buckets: int
-    samples: int
-    """Windows or runs."""
     r2: float
     """Share of the buckets' variance that the curve explains, 0..1; low on a flat line even where that fits well."""
     band: Band
@@ -62,7 +60,6 @@ class Fitted(msgspec.Struct, frozen=True):
 class _Bucket(NamedTuple):
     running: float
     itl_s: float
-    weight: int
 
 
 def fit(
@@ -184,7 +181,6 @@ def _buckets(points: Iterable[Point]) -> list[_Bucket]:
         _Bucket(
             _median([(running, weight) for running, _, weight in group]),
             _median([(itl_s, weight) for _, itl_s, weight in group]),
-            sum(weight for _, _, weight in group),
         )
         for _, group in sorted(grouped.items())
     ]
@@ -273,7 +269,6 @@ def _fitted(every: Sequence[_Bucket], kept: Sequence[_Bucket], curve: Curve, *, 
         low=kept[0].running,
         high=kept[-1].running,
         buckets=len(kept),
-        samples=sum(bucket.weight for bucket in kept),
         r2=r2,
         band=band,
         anchored=anchored,

@@ -169,26 +169,23 @@ def speculative(
     curve: Curve,
     tokens_per_step: float,
     draft_ratio: float,
-    *,
-    draft_tokens: float | None = None,
     prefill_slope_s: float = 0.0,
 ) -> Curve:
     """The curve per output token with speculative decoding that yields `tokens_per_step` per step and sequence.
 
     Step time*(1 + draft_ratio)/tokens_per_step, `draft_ratio` being what drafting adds to a step as a share of it.
-    A MoE's step reads the experts of all tokens that it verifies, `draft_tokens` + 1 per sequence (default: only the
-    accepted ones, the least it can be). `prefill_slope_s` of the slope is left alone: prompts cost what they cost.
+    A MoE's step reads the experts of all tokens that it verifies, here those that are accepted, the least it can be.
+    `prefill_slope_s` of the slope is left alone: prompts cost what they cost.
     Not modelled: arithmetic of the verified tokens (decode stays bound by memory up to about 300 tokens a step on an
     H100), memory of the draft model, acceptance that changes with the load. ValueError on tokens_per_step below 1.
     """
     checked("tokens_per_step", tokens_per_step, least=1.0)
     checked("draft_ratio", draft_ratio)
-    verified = max(tokens_per_step, 1.0 + checked("draft_tokens", draft_tokens or 0.0))
     gain = (1.0 + draft_ratio) / tokens_per_step
     prompts_s = min(checked("prefill_slope_s", prefill_slope_s), curve.slope_s)
     routed: float = curve.experts_per_token
     if curve.experts:
-        routed = curve.experts * (1.0 - (1.0 - routed / curve.experts) ** verified)
+        routed = curve.experts * (1.0 - (1.0 - routed / curve.experts) ** tokens_per_step)
     return Curve(
         base_s=curve.base_s * gain,
         slope_s=(curve.slope_s - prompts_s) * gain + prompts_s,

@@ -160,13 +160,11 @@ def test_weights_count_in_the_medians() -> None:
     heavy = [replace(each, weight=10) if each.itl_s == TRUE.itl_s(each.running) else each for each in seen]
     found = fitted_to(heavy)
     assert found.curve.slope_s == pytest.approx(TRUE.slope_s)
-    assert found.samples == 52
 
 
-def test_duplicates_change_nothing_but_the_count() -> None:
+def test_duplicates_change_nothing() -> None:
     once, thrice = fitted_to(points(1, 2, 5, 10, 20)), fitted_to(points(1, 2, 5, 10, 20) * 3)
     assert thrice.curve == once.curve
-    assert (once.samples, thrice.samples) == (5, 15)
 
 
 def test_points_without_a_latency_are_left_out() -> None:
