@@ -42,7 +42,7 @@ BAND = Band(-0.02, 0.06, 415)
 
 def fitted_to(low: float, high: float, anchored: bool = False) -> Fitted:
     """A fit to points of these loads."""
-    return Fitted(LINE, low, high, 7, 7, 1.0, BAND, anchored, "")
+    return Fitted(LINE, low, high, 7, 1.0, BAND, anchored, "")
 
 
 def measured(*points: Point) -> Observed:
