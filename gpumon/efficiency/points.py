@@ -3,9 +3,11 @@ single things: `busy:3` of a GPU, `kv@KEY` of an engine, `iowait@host`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
+from gpumon.efficiency.ratio import per, plus
 from gpumon.efficiency.service import adding_up
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, or_nan
@@ -115,70 +117,81 @@ def chart_points(
         "replicas": float(sum(engine.state is EndpointState.OK for engine in engines)) if engines else NAN,
     }
     for gpu in gpus:
-        if gpu.parent_uuid:  # a MIG slice carries its parent's index
-            continue
-        points[f"busy:{gpu.index}"] = or_nan(gpu.busy_ratio)
-        points[f"mfu:{gpu.index}"] = or_nan(gpu.mfu_ratio)
-        points[f"mbu:{gpu.index}"] = or_nan(gpu.mbu_ratio)
-    return points | dict(_of_things(gpus, all_engines, host))
+        if not gpu.parent_uuid:  # a MIG slice carries its parent's index
+            busy, mfu, mbu = _keys(("busy", "mfu", "mbu"), OF_GPU, str(gpu.index))
+            points[busy], points[mfu], points[mbu] = map(or_nan, (gpu.busy_ratio, gpu.mfu_ratio, gpu.mbu_ratio))
+    return points | _of_things(gpus, all_engines, host)
 
 
-def _of_things(gpus: Sequence[Gpu], engines: Sequence[Engine], host: Host) -> Iterator[tuple[str, float]]:
+def _of_things(gpus: Sequence[Gpu], engines: Sequence[Engine], host: Host) -> dict[str, float]:
     """What verdicts stand on. A thing that lacks a figure has no series of it, which saves its memory."""
-    found: list[tuple[str, Reading]] = [(f"{name}{AT}{HOST}", reading) for name, reading in _host(host)]
-    whole = [gpu for gpu in gpus if not gpu.parent_uuid][:MOST_GPUS]
-    found += [(f"{name}{OF_GPU}{gpu.index}", reading) for gpu in whole for name, reading in _gpu(gpu)]
-    found += [
-        (f"{name}{AT}{engine.key}", reading) for engine in engines[:MOST_ENGINES] for name, reading in _engine(engine)
-    ]
-    return ((key, reading) for key, reading in found if not isinstance(reading, Missing))
+    found = _known(_keys(_OF_HOST, AT, HOST), _host(host))
+    for gpu in [gpu for gpu in gpus if not gpu.parent_uuid][:MOST_GPUS]:
+        found.update(_known(_keys(_OF_GPU, OF_GPU, str(gpu.index)), _gpu(gpu)))
+    for engine in engines[:MOST_ENGINES]:
+        found.update(_known(_keys(_OF_ENGINE, AT, engine.key), _engine(engine)))
+    return found
 
 
-def _host(host: Host) -> tuple[tuple[str, Reading], ...]:
-    received, sent = host.network_rx_bytes_per_s, host.network_tx_bytes_per_s
+@lru_cache(maxsize=64)
+def _keys(names: tuple[str, ...], between: str, thing: str) -> tuple[str, ...]:
+    """Keys of a thing's series: the same at every tick, and making them is a fifth of what all points cost."""
+    return tuple(f"{name}{between}{thing}" for name in names)
+
+
+def _known(keys: Iterable[str], readings: Iterable[Reading]) -> dict[str, float]:
+    pairs = zip(keys, readings, strict=True)
+    return {key: reading for key, reading in pairs if not isinstance(reading, Missing)}
+
+
+_OF_HOST: Final = ("cpu", "core", "iowait", "io", "disk", "net")
+_OF_GPU: Final = ("sm", "tensor", "dram", "power", "clock", "vram", "temp")
+"""`dram` is the share of the peak bandwidth where that is measured, `vram` the share in use."""
+_OF_ENGINE: Final = (
+    *("running", "waiting", "kv", "decode", "prefill", "mfu", "mbu"),
+    *("ttft", "itl", "queue", "preempt"),
+)
+"""Latencies are p95 of the last minute, the time in the queue its mean: rules compare that with the mean TTFT."""
+
+
+def _host(host: Host) -> tuple[Reading, ...]:
     return (
-        ("cpu", host.cpu_ratio),
-        ("core", host.busiest_core_ratio),
-        ("iowait", host.iowait_ratio),
-        ("io", host.io_pressure_ratio),
-        ("disk", host.disk_busy_ratio),
-        ("net", received if isinstance(received, Missing) or isinstance(sent, Missing) else received + sent),
+        host.cpu_ratio,
+        host.busiest_core_ratio,
+        host.iowait_ratio,
+        host.io_pressure_ratio,
+        host.disk_busy_ratio,
+        plus(host.network_rx_bytes_per_s, host.network_tx_bytes_per_s),
     )
 
 
-def _gpu(gpu: Gpu) -> tuple[tuple[str, Reading], ...]:
-    """`dram` is the share of the peak bandwidth where that is measured, `vram` the share in use."""
+def _gpu(gpu: Gpu) -> tuple[Reading, ...]:
+    measured = gpu.bandwidth_source in _MEASURED
     return (
-        ("sm", gpu.sm_active_ratio),
-        ("tensor", gpu.tensor_active_ratio),
-        ("dram", _share(gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s, gpu.bandwidth_source in _MEASURED)),
-        ("power", gpu.power_w),
-        ("clock", gpu.sm_clock_hz),
-        ("vram", _share(gpu.vram_used_bytes, gpu.vram_total_bytes)),
-        ("temp", gpu.temperature_c),
+        gpu.sm_active_ratio,
+        gpu.tensor_active_ratio,
+        per(gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s) if measured else NOT_EXPOSED,
+        gpu.power_w,
+        gpu.sm_clock_hz,
+        per(gpu.vram_used_bytes, gpu.vram_total_bytes),
+        gpu.temperature_c,
     )
 
 
-def _share(part: Reading, of: Reading, measured: bool = True) -> Reading:
-    if isinstance(part, Missing) or isinstance(of, Missing) or not of > 0.0 or not measured:
-        return NOT_EXPOSED
-    return part / of
-
-
-def _engine(engine: Engine) -> tuple[tuple[str, Reading], ...]:
-    """Latencies are p95 of the last minute, the time in the queue its mean: rules compare that with the mean TTFT."""
+def _engine(engine: Engine) -> tuple[Reading, ...]:
+    load, rates, latency, efficiency = engine.load, engine.rates, engine.latency, engine.efficiency
     return (
-        ("running", engine.load.running),
-        ("waiting", engine.load.waiting),
-        ("kv", engine.load.kv_usage_ratio),
-        ("decode", engine.rates.decode_tokens_per_s),
-        ("prefill", engine.rates.prefill_tokens_per_s),
-        ("mfu", engine.efficiency.mfu_ratio),
-        ("mbu", engine.efficiency.mbu_ratio),
-        ("ttft", engine.latency.ttft_s.p95),
-        ("itl", engine.latency.itl_s.p95),
-        ("queue", engine.latency.queue_s.mean),
-        ("preempt", engine.rates.preemptions_per_s),
+        load.running,
+        load.waiting,
+        load.kv_usage_ratio,
+        rates.decode_tokens_per_s,
+        rates.prefill_tokens_per_s,
+        efficiency.mfu_ratio,
+        efficiency.mbu_ratio,
+        latency.ttft_s.p95,
+        latency.itl_s.p95,
+        latency.queue_s.mean,
+        rates.preemptions_per_s,
     )
 
 

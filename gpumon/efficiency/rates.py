@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import pairwise
 from statistics import fmean
 from typing import Final, NamedTuple
@@ -301,22 +300,23 @@ def rank_decode(track: Track, rank: str) -> Reading:
     return sum(samples) / len(samples)
 
 
-def _weakest(advances: Iterable[Advance | None]) -> Advance | None:
-    """The one that is least of a rate of now: that of a figure made of several."""
-    known = [advance for advance in advances if advance is not None]
-    return max(known, key=_WEAKEST.index, default=None)
-
-
 def _advances(flows: dict[str, Flow]) -> dict[str, str]:
     """When each rate moves, and each figure that is made of them."""
-    moves = {field: found.advance for field, found in flows.items()}
-    moves.update((field, _weakest(moves[part] for part in parts)) for field, parts in _MADE_OF.items())
-    return {field: advance.value for field, advance in moves.items() if advance is not None}
+    moves = {field: found.advance for field, found in flows.items() if found.advance is not None}
+    told = {field: advance.value for field, advance in moves.items()}
+    for field, parts in _MADE_OF.items():
+        known = [moves[part] for part in parts if part in moves]
+        if known:
+            told[field] = max(known, key=_WEAKEST.index).value
+    return told
 
 
 def _flows(reading: EngineReading, track: Track, service: Service, prefill: Window) -> dict[str, Flow]:
     """Every rate but that of the steps, by field of `EngineRates`."""
-    flows = {field: flow(reading, track, quantity) for field, quantity in COUNTERS.items()}
+    exported = (
+        (field, quantity) for field, quantity in COUNTERS.items() if quantity in reading.live or track.counts(quantity)
+    )
+    flows = {field: flow(reading, track, quantity) for field, quantity in exported}
     off = Missing(Reason.OFF, reading.info[TOKENS_OFF]) if TOKENS_OFF in reading.info else None
     no_prefill, no_decode = WITHOUT_PREFILL.get(service, off), WITHOUT_DECODE.get(service, off)
     if no_prefill is None:

@@ -258,7 +258,7 @@ FULL = """
 import resource, sys, time
 from pathlib import Path
 from gpumon.history.reader import Recording
-from tests.history.test_store import FACTS, Recorder, keep, numbers, tick, until
+from tests.history.test_recorder import FACTS, Recorder, keep, numbers, tick, until
 path = Path(sys.argv[1])
 recorder = Recorder(path, FACTS)
 keep(recorder, range(100))
