@@ -128,18 +128,18 @@ class Deriver:
             peaks = [gpu.peak for gpu in gpus] or self._remote(reading)
             since = self._state_since(reading, frame.wall_s)
             try:
-                engine, found = view.at(reading, frame.monotonic_s, peaks, indices, power_w, since)
+                engine, rates = view.at(reading, frame.monotonic_s, peaks, indices, power_w, since)
             except (ValueError, ArithmeticError) as error:
                 # What an engine exports is anybody's text: absurd counters cost its own row.
                 known = known_of(reading, view.track, indices, since)
                 age_s = max(0.0, frame.monotonic_s - reading.monotonic_s)
                 engine = msgspec.structs.replace(without_figures(known, Missing(Reason.INVALID)), age_s=age_s)
-                found = None
+                rates = None
                 self._wrong[reading.key] = f"its figures make no sense: {error}"
             if view.track.several_servers:
                 self._wrong.setdefault(reading.key, SEVERAL_SERVERS)
-            members.append(Member(reading, engine, view.track, found is not None and not engine.asleep))
-            ticks.append(found.decode_tick if found is not None else engine.rates.decode_tokens_per_s)
+            members.append(Member(reading, engine, view.track, rates is not None and not engine.asleep))
+            ticks.append(rates.decode_tick if rates is not None else engine.rates.decode_tokens_per_s)
         return members, ticks
 
     def _derive_gpus(self, frame: Frame, here: Mapping[str, _Here], engines: Sequence[Engine]) -> tuple[Gpu, ...]:

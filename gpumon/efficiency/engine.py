@@ -15,7 +15,7 @@ from gpumon.efficiency.lengths import answer_mean, pool_tokens, prompt_mean
 from gpumon.efficiency.own import own_estimate
 from gpumon.efficiency.provenance import Spans, engine_sources
 from gpumon.efficiency.quantiles import ENOUGH, no_quantiles, quantiles
-from gpumon.efficiency.rates import Layout, Rates, layout, per_step_of, rates, tokens_per_gap
+from gpumon.efficiency.rates import Layout, Rates, layout, per_step_of, rates_of, tokens_per_gap
 from gpumon.efficiency.ratio import minus, per, plus
 from gpumon.efficiency.service import BY_NATURE, DENOISES, WITHOUT_DECODE, Service, service_of
 from gpumon.efficiency.tracks import GAP, TOTALS, Track
@@ -69,7 +69,6 @@ NO_BYTES: Final = {
 }
 _ASSUMED: Final = "assumed, as nothing tells what activations its MXFP4 weights are multiplied with"
 _PRECISIONS: Final = {precision.value: precision for precision in Precision}
-_NO_OWN: Final = OwnEstimate()
 
 PartT = TypeVar("PartT", bound=msgspec.Struct)
 
@@ -138,9 +137,9 @@ class EngineView:
             if why is not None:
                 self._engine = without_figures(self._engine, why)
             else:
-                laid = layout(reading, len(self.track.points[-1].ranks), len(indices) or reading.gpu_count)
-                self._rates = rates(reading, self.track, laid)
-                self._engine = _with_figures(self._engine, reading, self.track, self._rates, laid, peaks)
+                split = layout(reading, len(self.track.points[-1].ranks), len(indices) or reading.gpu_count)
+                self._rates = rates_of(reading, self.track, split)
+                self._engine = _with_figures(self._engine, reading, self.track, self._rates, split, peaks)
             self._reading, self._made_of = reading, made_of
         if self._rates is None:
             return msgspec.structs.replace(self._engine, age_s=age_s), None
@@ -154,11 +153,11 @@ def _gone(reading: EngineReading, age_s: float) -> Missing | None:
     return Missing(Reason.STALE) if age_s > longest_s else None
 
 
-def _at(engine: Engine, found: Rates, age_s: float, power_w: Reading) -> Engine:
+def _at(engine: Engine, rates: Rates, age_s: float, power_w: Reading) -> Engine:
     """The engine between two polls: what its GPUs draw goes on to change."""
     replace, efficiency = msgspec.structs.replace, engine.efficiency
-    trains = found.service is Service.TRAINING
-    tokens = found.shown.trained_tokens_per_s if trains else found.shown.decode_tokens_per_s
+    trains = rates.service is Service.TRAINING
+    tokens = rates.shown.trained_tokens_per_s if trains else rates.shown.decode_tokens_per_s
     efficiency = replace(
         efficiency,
         tokens_per_j=_per_joule(tokens, power_w),
@@ -230,33 +229,33 @@ def _blank(kind: type[PartT], why: Missing) -> PartT:
 
 
 def _with_figures(
-    engine: Engine, reading: EngineReading, track: Track, found: Rates, laid: Layout, peaks: Sequence[Peak]
+    engine: Engine, reading: EngineReading, track: Track, rates: Rates, split: Layout, peaks: Sequence[Peak]
 ) -> Engine:
     replace = msgspec.structs.replace
-    efficiency = _efficiency(reading, found, laid.tp, peaks)
-    own = own_estimate(reading, track, found, laid, efficiency)
+    efficiency = _efficiency(reading, rates, split.tp, peaks)
+    own = own_estimate(reading, track, rates, split, efficiency)
     loads = rank_loads(track)
     # llama.cpp is asked for its sleep once a minute: tokens tell sooner that it is over.
-    awake = any(number(rate) for rate in (found.shown.prefill_tokens_per_s, found.shown.decode_tokens_per_s))
+    awake = any(number(rate) for rate in (rates.shown.prefill_tokens_per_s, rates.shown.decode_tokens_per_s))
     return replace(
         engine,
-        sources=_sources(reading, track, found, efficiency.precision, peaks),
-        advances=found.advances,
+        sources=_sources(reading, track, rates, efficiency.precision, peaks),
+        advances=rates.advances,
         rank_loads=loads,
         uneven=uneven(loads, track),
         asleep="" if awake else engine.asleep,
-        hardware=replace(engine.hardware, tp=laid.tp, pp=laid.pp, ranks=laid.dp),
-        dimensions=replace(engine.dimensions, kv_bytes_per_token=_kv_bytes_per_token(reading, found.service)),
-        load=_load(reading, track, found),
-        rates=found.shown,
-        latency=_latency(reading, track, found),
+        hardware=replace(engine.hardware, tp=split.tp, pp=split.pp, ranks=split.dp),
+        dimensions=replace(engine.dimensions, kv_bytes_per_token=_kv_bytes_per_token(reading, rates.service)),
+        load=_load(reading, track, rates),
+        rates=rates.shown,
+        latency=_latency(reading, track, rates),
         efficiency=replace(efficiency, own=own) if own is not None else efficiency,
     )
 
 
-def _load(reading: EngineReading, track: Track, found: Rates) -> Load:
+def _load(reading: EngineReading, track: Track, rates: Rates) -> Load:
     """Requests, their lengths and the KV cache."""
-    window = _window(reading, track, found)
+    window = _window(reading, track, rates)
     ran = NOT_EXPOSED if len(track.points) > 1 else track.not_yet
     return Load(
         running=track.gauge(RUNNING),
@@ -266,7 +265,7 @@ def _load(reading: EngineReading, track: Track, found: Rates) -> Load:
         running_mean=ran if window is None else window[0],
         kv_usage_ratio=track.gauge_mean(KV_USAGE),
         kv_pool_tokens=pool_tokens(reading, track),
-        context_tokens=found.context,
+        context_tokens=rates.context,
         prompt_tokens_mean=prompt_mean(track),
         answer_tokens_mean=answer_mean(track),
         cached_ratio=_cached(reading, track),
@@ -274,7 +273,7 @@ def _load(reading: EngineReading, track: Track, found: Rates) -> Load:
     )
 
 
-def _window(reading: EngineReading, track: Track, found: Rates) -> tuple[float, Window] | None:
+def _window(reading: EngineReading, track: Track, rates: Rates) -> tuple[float, Window] | None:
     """Mean requests running over time, and what else sizing fits its curves to; None without two polls that tell."""
     seen = [(point.monotonic_s, ran) for point in track.short.points if (ran := point.running()) is not None]
     if len(seen) < 2:
@@ -286,18 +285,18 @@ def _window(reading: EngineReading, track: Track, found: Rates) -> tuple[float, 
         seconds=track.short.length_s,
         running_least=min(counts),
         running_most=max(counts),
-        decoding_mean=_decoding(reading, track, found),
+        decoding_mean=_decoding(reading, track, rates),
         first_token_s=None if ttft_s is None else max(0.0, ttft_s - (queue_s or 0.0)),
     )
     return area / (seen[-1][0] - seen[0][0]), window
 
 
-def _decoding(reading: EngineReading, track: Track, found: Rates) -> float | None:
+def _decoding(reading: EngineReading, track: Track, rates: Rates) -> float | None:
     """Sum of all gaps between tokens / window. None where the histogram has one mean per request, not every gap."""
-    gaps, generated = track.short.observed(ITL), number(found.shown.decode_tokens_per_s)
+    gaps, generated = track.short.observed(ITL), number(rates.shown.decode_tokens_per_s)
     if gaps is None or generated is None:
         return None
-    every = gaps.observations * tokens_per_gap(reading, found.per_step) >= EVERY_GAP * generated * track.short.length_s
+    every = gaps.observations * tokens_per_gap(reading, rates.per_step) >= EVERY_GAP * generated * track.short.length_s
     return gaps.total / track.short.length_s if every else None
 
 
@@ -324,7 +323,7 @@ def _cached(reading: EngineReading, track: Track) -> Reading:
     return per(cached, cached + computed, Missing(Reason.IDLE))
 
 
-def _latency(reading: EngineReading, track: Track, found: Rates) -> Latency:
+def _latency(reading: EngineReading, track: Track, rates: Rates) -> Latency:
     """Quantiles over the long window, and the mean gap of the short one.
 
     With speculation a step gives a sequence several tokens at one gap, where the engine counts gaps between steps.
@@ -336,7 +335,7 @@ def _latency(reading: EngineReading, track: Track, found: Rates) -> Latency:
         queue_s=_quantiles(track, QUEUE),
         e2e_s=_quantiles(track, E2E),
         tpot_s=_quantiles(track, TPOT),
-        itl_mean_s=gap_s if isinstance(gap_s, Missing) else gap_s / tokens_per_gap(reading, found.per_step),
+        itl_mean_s=gap_s if isinstance(gap_s, Missing) else gap_s / tokens_per_gap(reading, rates.per_step),
     )
 
 
@@ -360,8 +359,8 @@ class _Work(NamedTuple):
     single_stream_bytes: Reading
 
 
-def _work(reading: EngineReading, found: Rates, tp: int) -> _Work:
-    llm, shown, service = reading.llm, found.shown, found.service
+def _work(reading: EngineReading, rates: Rates, tp: int) -> _Work:
+    llm, shown, service = reading.llm, rates.shown, rates.service
     if service is not Service.GENERATION:
         no_decode, no_bytes = WITHOUT_DECODE[service], NO_BYTES[service]
         prefill: Reading = no_decode
@@ -371,62 +370,62 @@ def _work(reading: EngineReading, found: Rates, tp: int) -> _Work:
             if reading.training is not None and not isinstance(total, Missing):
                 total *= reading.training.flops_per_token
         elif service is Service.ENCODING:
-            prefill = total = _encoding_flops(reading, found)
+            prefill = total = _encoding_flops(reading, rates)
         return _Work(prefill, no_decode, total, no_decode, no_bytes, no_bytes, no_bytes)
     if llm is None:
         return _Work(*[no_model(reading)] * 7)
     decode = shown.decode_tokens_per_s
-    prefill = _prefill_flops(llm, found)
-    per_token = found.context
+    prefill = _prefill_flops(llm, rates)
+    per_token = rates.context
     if not isinstance(per_token, Missing):
         per_token = flops.decode_flops_per_token(llm, per_token)
     generated = decode
     if not isinstance(decode, Missing) and decode > 0.0:
         # The pass of its prompt makes the first token of an answer, and has its FLOPs already.
-        after_first = max(0.0, decode - (number(found.prompts) or 0.0))
+        after_first = max(0.0, decode - (number(rates.prompts) or 0.0))
         generated = Missing(Reason.NO_CONTEXT) if isinstance(per_token, Missing) else after_first * per_token
     if DIFFUSION in reading.info:
         return _Work(prefill, DENOISES, plus(prefill, DENOISES), *[DENOISES] * 4)
     single = decode if isinstance(decode, Missing) else traffic.single_stream_bytes_per_s(llm, decode)
-    weights, moved = _bytes(llm, found, tp, kv_precision(reading))
+    weights, moved = _bytes(llm, rates, tp, kv_precision(reading))
     return _Work(prefill, generated, plus(prefill, generated), per_token, weights, moved, single)
 
 
-def _prefill_flops(llm: LlmSpec, found: Rates) -> Reading:
-    computed = found.shown.prefill_tokens_per_s
+def _prefill_flops(llm: LlmSpec, rates: Rates) -> Reading:
+    computed = rates.shown.prefill_tokens_per_s
     if isinstance(computed, Missing) or computed == 0.0:
         return computed
-    if isinstance(found.prompt_length, Missing):
+    if isinstance(rates.prompt_length, Missing):
         return Missing(Reason.NO_CONTEXT)
-    cached = number(found.shown.cached_tokens_per_s) or 0.0
+    cached = number(rates.shown.cached_tokens_per_s) or 0.0
     hit = cached / (cached + computed)
-    per_token = flops.prefill_flops_per_token(llm, found.prompt_length * (1 - hit), found.prompt_length * hit)
-    return computed * per_token + (number(found.prompts) or 0.0) * flops.head_flops(llm)
+    per_token = flops.prefill_flops_per_token(llm, rates.prompt_length * (1 - hit), rates.prompt_length * hit)
+    return computed * per_token + (number(rates.prompts) or 0.0) * flops.head_flops(llm)
 
 
-def _encoding_flops(reading: EngineReading, found: Rates) -> Reading:
+def _encoding_flops(reading: EngineReading, rates: Rates) -> Reading:
     """Prefill without an LM head; which tokens an encoder's token sees is a trait of its model."""
-    llm, computed = reading.llm, found.shown.prefill_tokens_per_s
+    llm, computed = reading.llm, rates.shown.prefill_tokens_per_s
     if llm is None or isinstance(computed, Missing) or computed == 0.0:
         return no_model(reading) if llm is None else computed
-    if isinstance(found.prompt_length, Missing):
+    if isinstance(rates.prompt_length, Missing):
         return Missing(Reason.NO_CONTEXT)
-    return computed * flops.prefill_flops_per_token(llm, found.prompt_length)
+    return computed * flops.prefill_flops_per_token(llm, rates.prompt_length)
 
 
-def _bytes(llm: LlmSpec, found: Rates, tp: int, kv: Precision | None) -> tuple[Reading, Reading]:
+def _bytes(llm: LlmSpec, rates: Rates, tp: int, kv: Precision | None) -> tuple[Reading, Reading]:
     """Bytes per second of the weights alone, and of weights and KV cache."""
-    decode, steps_per_s = found.shown.decode_tokens_per_s, found.shown.steps_per_s
+    decode, steps_per_s = rates.shown.decode_tokens_per_s, rates.shown.steps_per_s
     if isinstance(decode, Missing) or decode == 0.0:
         return decode, decode
     if isinstance(steps_per_s, Missing) or steps_per_s <= 0.0:
         none = steps_per_s if isinstance(steps_per_s, Missing) else Missing(Reason.IDLE)
         return none, none
-    weights = traffic.weight_bytes_per_s(llm, steps_per_s, decode, found.spread)
-    if isinstance(found.context, Missing):
+    weights = traffic.weight_bytes_per_s(llm, steps_per_s, decode, rates.spread)
+    if isinstance(rates.context, Missing):
         return weights, Missing(Reason.NO_CONTEXT)
     return weights, traffic.step_bytes_per_s(
-        llm, steps_per_s, decode, found.context, found.per_step, max(tp, 1), kv, found.spread
+        llm, steps_per_s, decode, rates.context, rates.per_step, max(tp, 1), kv, rates.spread
     )
 
 
@@ -442,20 +441,20 @@ def _kv_bytes_per_token(reading: EngineReading, service: Service) -> Reading:
     return no_model(reading) if llm is None else traffic.kv_bytes_per_token(llm, kv_precision(reading))
 
 
-def _efficiency(reading: EngineReading, found: Rates, tp: int, peaks: Sequence[Peak]) -> Efficiency:
+def _efficiency(reading: EngineReading, rates: Rates, tp: int, peaks: Sequence[Peak]) -> Efficiency:
     """FLOPs and bytes, and their shares of the peaks of the engine's GPUs."""
-    done = _work(reading, found, tp)
+    done = _work(reading, rates, tp)
     flops_peak, precision = _flops_peak(reading, peaks)
     bandwidth = plus(*(peak.bandwidth_bytes_per_s for peak in peaks)) if peaks else Missing(Reason.NO_GPU)
     shares = [_share(ratio.mfu, part, flops_peak) for part in (done.prefill_flops, done.decode_flops, done.flops)]
-    if isinstance(shares[2], Missing) and _least_flops(reading.llm, found) > (number(flops_peak) or math.inf):
+    if isinstance(shares[2], Missing) and _least_flops(reading.llm, rates) > (number(flops_peak) or math.inf):
         shares[2] = IMPOSSIBLE
     moved = [_share(ratio.mbu, part, bandwidth) for part in (done.bytes, done.single_stream_bytes)]
     if not peaks:
         unknown = no_flops(reading)
         why = flops_peak if unknown is None else unknown
         shares, moved = [why] * 3, [why] * 2
-    decode, steps_per_s = found.shown.decode_tokens_per_s, found.shown.steps_per_s
+    decode, steps_per_s = rates.shown.decode_tokens_per_s, rates.shown.steps_per_s
     return Efficiency(
         mfu_prefill_ratio=shares[0],
         mfu_decode_ratio=shares[1],
@@ -486,11 +485,11 @@ def _share(formula: Callable[[float, float, float], float], part: Reading, whole
     return formula(part, 1, whole) if whole > 0 else Missing(Reason.UNKNOWN_GPU)
 
 
-def _least_flops(llm: LlmSpec | None, found: Rates) -> float:
+def _least_flops(llm: LlmSpec | None, rates: Rates) -> float:
     """What all tokens that are known of need whatever their context: without attention and LM head."""
-    rates = (found.shown.prefill_tokens_per_s, found.shown.decode_tokens_per_s)
+    made = (rates.shown.prefill_tokens_per_s, rates.shown.decode_tokens_per_s)
     params = 0.0 if llm is None else max(0.0, llm.matmul_params - llm.head_params)
-    return sum(number(rate) or 0.0 for rate in rates) * 2.0 * params
+    return sum(number(rate) or 0.0 for rate in made) * 2.0 * params
 
 
 def no_model(reading: EngineReading) -> Missing:
@@ -548,7 +547,7 @@ def assumes(peak: Peak, reading: EngineReading) -> bool:
 
 
 def _sources(
-    reading: EngineReading, track: Track, found: Rates, precision: str, peaks: Sequence[Peak]
+    reading: EngineReading, track: Track, rates: Rates, precision: str, peaks: Sequence[Peak]
 ) -> dict[str, str]:
     """Field -> the metric or formula behind it, for the detail view and `--json`."""
     assumed = [_ASSUMED] if any(assumes(peak, reading) for peak in peaks) else []
@@ -556,12 +555,12 @@ def _sources(
         _joined([*(peak.spec.source for peak in peaks if peak.spec is not None), *assumed]),
         _joined(peak.bandwidth_source for peak in peaks),
     )
-    formulas = found.service if reading.llm is not None or reading.training is not None else None
-    spans_s = (track.short.length_s, found.prefill.length_s, track.long.length_s)
+    formulas = rates.service if reading.llm is not None or reading.training is not None else None
+    spans_s = (track.short.length_s, rates.prefill.length_s, track.long.length_s)
     return engine_sources(
         tuple(reading.live.items()),
         Spans(*(max(1, round(span_s)) for span_s in spans_s)),
-        (("model", _model_source(reading)), ("gpus", reading.gpus_source), *found.sources.items()),
+        (("model", _model_source(reading)), ("gpus", reading.gpus_source), *rates.sources.items()),
         precision,
         peak_sources,
         formulas,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.rates import layout, rates
+from gpumon.efficiency.rates import layout, rates_of
 from gpumon.efficiency.service import FRONTENDS, Service
 from gpumon.efficiency.tracks import Track
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, GpuReading, GpuState
@@ -136,19 +136,20 @@ def lacks(reading: EngineReading) -> Iterator[tuple[str, Lack]]:
     track = Track()
     if reading.llm is None or not track.add(reading, 0.0):
         return
-    found = rates(reading, track, layout(reading, len(track.points[-1].ranks), len(reading.gpus) or reading.gpu_count))
-    if found.service is not Service.GENERATION:
+    split = layout(reading, len(track.points[-1].ranks), len(reading.gpus) or reading.gpu_count)
+    rates = rates_of(reading, track, split)
+    if rates.service is not Service.GENERATION:
         return
     needs: dict[str, Reading] = {
-        "decode": found.shown.decode_tokens_per_s,
-        "prefill": found.shown.prefill_tokens_per_s,
-        "steps": found.shown.steps_per_s,
+        "decode": rates.shown.decode_tokens_per_s,
+        "prefill": rates.shown.prefill_tokens_per_s,
+        "steps": rates.shown.steps_per_s,
     }
     why = {part: _why(reading.kind, part, needs[part]) for part in needs}
     # Lengths of requests come with the second poll.
     lengths = {PROMPT_LENGTH, TTFT, REQUESTS} & reading.live.keys()
     unknown = NO_CONTEXT._replace(todo=NO_CONTEXT.todo.replace("{url}", reading.url))
-    context = unknown if found.context == Missing(Reason.NO_CONTEXT) and not lengths else None
+    context = unknown if rates.context == Missing(Reason.NO_CONTEXT) and not lengths else None
     for figure, parts in (("MFU", ("prefill", "decode")), ("MBU", ("steps", "decode"))):
         told = next((why[part] for part in parts if why[part] is not None), context)
         if told is not None:

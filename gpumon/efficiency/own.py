@@ -43,8 +43,8 @@ class _Case(NamedTuple):
     """What a reason depends on."""
 
     llm: LlmSpec
-    laid: Layout
-    found: Rates
+    split: Layout
+    rates: Rates
     prefill_ratio: float
     """Share of prefill in the FLOPs."""
     ratio: float
@@ -69,11 +69,11 @@ class _Case(NamedTuple):
 
     @property
     def speculates(self) -> bool:
-        return self.found.per_step > 1.0
+        return self.rates.per_step > 1.0
 
     @property
     def cached_ratio(self) -> float:
-        shown = self.found.shown
+        shown = self.rates.shown
         cached, computed = number(shown.cached_tokens_per_s) or 0.0, number(shown.prefill_tokens_per_s) or 0.0
         return cached / (cached + computed) if cached + computed > 0.0 else 0.0
 
@@ -92,7 +92,7 @@ class _Why(NamedTuple):
 _REASONS: Final = (
     _Why(
         _VLLM, _FLOPS, (0,), _NEWEST,
-        lambda case: case.high and case.prefill_ratio > 0.5 and (number(case.found.prompt_length) or 0.0) > LONG_PROMPT,
+        lambda case: case.high and case.prefill_ratio > 0.5 and (number(case.rates.prompt_length) or 0.0) > LONG_PROMPT,
         "it counts the attention inside a chunk of prefill in full, not its causal half",
     ),
     _Why(
@@ -109,7 +109,7 @@ _REASONS: Final = (
         "it counts MLA's decode by the sizes of its prefill: a third of the absorbed form",
     ),
     _Why(
-        _VLLM, "", (0,), _NEWEST, lambda case: case.low and case.dense and case.laid.dp > 1,
+        _VLLM, "", (0,), _NEWEST, lambda case: case.low and case.dense and case.split.dp > 1,
         "it divides the feed-forward layers of a dense model by its data-parallel ranks, though each has all of them",
     ),
     _Why(
@@ -138,12 +138,12 @@ _REASONS: Final = (
     ),
     _Why(
         _VLLM, "", (0,), _NEWEST,
-        lambda case: case.high and (number(case.found.shown.preemptions_per_s) or 0.0) > 0.0,
+        lambda case: case.high and (number(case.rates.shown.preemptions_per_s) or 0.0) > 0.0,
         "it counts prompts again that are computed again after a preemption",
     ),
     _Why(
         _VLLM, _READ, (0,), _NEWEST,
-        lambda case: case.found.advances.get("steps_per_s") == Advance.DERIVED.value,
+        lambda case: case.rates.advances.get("steps_per_s") == Advance.DERIVED.value,
         "gpumon's own steps are estimated here",
     ),
     _Why(
@@ -155,11 +155,11 @@ _REASONS: Final = (
         "it counts sparse attention as dense, over the whole context",
     ),
     _Why(
-        _SGLANG, _FLOPS, (0,), _NEWEST, lambda case: case.high and case.dense and case.laid.tp > 1,
+        _SGLANG, _FLOPS, (0,), _NEWEST, lambda case: case.high and case.dense and case.split.tp > 1,
         "it does not divide the feed-forward layers by the tensor-parallel GPUs",
     ),
     _Why(
-        _SGLANG, _FLOPS, (0,), _NEWEST, lambda case: case.high and case.laid.pp > 1,
+        _SGLANG, _FLOPS, (0,), _NEWEST, lambda case: case.high and case.split.pp > 1,
         "it does not divide by the pipeline stages",
     ),
     _Why(
@@ -180,7 +180,7 @@ _REASONS: Final = (
 
 
 def own_estimate(
-    reading: EngineReading, track: Track, found: Rates, laid: Layout, ours: Efficiency
+    reading: EngineReading, track: Track, rates: Rates, split: Layout, ours: Efficiency
 ) -> OwnEstimate | None:
     """The engine's own figures, over all its GPUs, beside `ours`; None where it exports none.
 
@@ -190,16 +190,16 @@ def own_estimate(
     if not (track.counts(OWN_FLOPS) or track.counts(OWN_READ_BYTES)):
         return None
     maker = _maker(reading)
-    longer = track.window(max(found.prefill.length_s, track.short.length_s))
-    own_flops = _of_all(track, OWN_FLOPS, laid, longer)
-    read = PER_TOKEN if maker == _SGLANG else _of_all(track, OWN_READ_BYTES, laid, track.short)
+    longer = track.window(max(rates.prefill.length_s, track.short.length_s))
+    own_flops = _of_all(track, OWN_FLOPS, split, longer)
+    read = PER_TOKEN if maker == _SGLANG else _of_all(track, OWN_READ_BYTES, split, track.short)
     idle = Missing(Reason.IDLE)
     ratios = {_FLOPS: per(own_flops, ours.flops_per_s, idle), _READ: per(read, ours.bytes_per_s, idle)}
     notes: tuple[str, ...] = ()
     if reading.llm is not None and track.short.length_s >= FULL * RATE_S:
         prefill, whole = number(ours.prefill_flops_per_s), number(ours.flops_per_s)
         share = prefill / whole if prefill is not None and whole else 0.0
-        case = _Case(reading.llm, laid, found, share, 1.0)
+        case = _Case(reading.llm, split, rates, share, 1.0)
         version = _version(reading.version)
         notes = tuple(
             note
@@ -209,7 +209,7 @@ def own_estimate(
     return OwnEstimate(
         flops_per_s=own_flops,
         read_bytes_per_s=read,
-        write_bytes_per_s=_of_all(track, OWN_WRITE_BYTES, laid, track.short),
+        write_bytes_per_s=_of_all(track, OWN_WRITE_BYTES, split, track.short),
         flops_ratio=ratios[_FLOPS],
         read_bytes_ratio=ratios[_READ],
         notes=notes,
@@ -222,16 +222,16 @@ def _maker(reading: EngineReading) -> str:
     return next((name for name in (_SGLANG, _VLLM) if name in text), "")
 
 
-def _of_all(track: Track, counter: str, laid: Layout, window: Window) -> Reading:
+def _of_all(track: Track, counter: str, split: Layout, window: Window) -> Reading:
     counted = track.counted(counter)
     if counted is None:
         return NOT_EXPOSED
     if counted == 0.0:
         return OFF if track.counted(DECODE_TOKENS) else Missing(Reason.IDLE)
-    if not laid.gpus:
+    if not split.gpus:
         return Missing(Reason.NO_GPU)
     of_ranks = window.rank_rates(counter)
-    return sum(of_ranks) / len(of_ranks) * laid.gpus if of_ranks else track.not_yet
+    return sum(of_ranks) / len(of_ranks) * split.gpus if of_ranks else track.not_yet
 
 
 def _note(maker: str, of: str, version: tuple[int, ...] | None, case: _Case) -> str:
@@ -254,5 +254,5 @@ def _note(maker: str, of: str, version: tuple[int, ...] | None, case: _Case) -> 
 
 def _version(text: str) -> tuple[int, ...] | None:
     """`v0.24.0rc1+cu128` -> (0, 24, 0); None where it has no number."""
-    found = _NUMBERS.search(text)
-    return tuple(int(part) for part in found[0].split(".")) if found else None
+    numbers = _NUMBERS.search(text)
+    return tuple(int(part) for part in numbers[0].split(".")) if numbers else None

@@ -17,8 +17,6 @@ ENOUGH = 20
 LEAST_COMMON = 3
 """Finite bounds that histograms of different engines must share to be merged."""
 
-NOTHING = Quantiles()
-
 
 def merge(histograms: Sequence[HistogramReading]) -> HistogramReading | None:
     """The sum of histograms with the same bounds; None where there is none, or where the bounds differ."""
@@ -89,15 +87,6 @@ def _without_buckets(histogram: HistogramReading) -> HistogramReading:
     return HistogramReading(histogram.bounds[-1:], histogram.counts[-1:], histogram.sum, histogram.count)
 
 
-def mean(window: HistogramReading | None) -> Reading:
-    """Mean of the observations, in the histogram's unit: `idle` where there was none."""
-    if window is None:
-        return NOT_EXPOSED
-    if window.count <= 0:
-        return Missing(Reason.IDLE)
-    return window.sum / window.count
-
-
 def bucket_of(window: HistogramReading, share: float) -> tuple[int, float]:
     """Index of the bucket that holds the `share` quantile, and the rank within all observations."""
     rank = share * window.counts[-1]
@@ -127,22 +116,20 @@ def quantiles(window: HistogramReading | None) -> Quantiles:
     Without a finite bucket (a sum and a count alone) there is nothing but the mean.
     """
     if window is None or len(window.counts) == 0:
-        return NOTHING
+        return Quantiles()
     if len(window.bounds) == 1:
         return mean_only([window], NOT_EXPOSED)
-    if window.count <= 0:
-        return _without(Missing(Reason.IDLE), Missing(Reason.IDLE), window.bounds[0])
-    average = mean(window)
     if window.count < ENOUGH:
-        return _without(Missing(Reason.FEW), average, window.bounds[0])
-    p50, p50_low, p50_high = _placed(window, 0.5)
-    p95, p95_low, p95_high = _placed(window, 0.95)
-    p99, p99_low, p99_high = _placed(window, 0.99)
+        few = mean_only([window], Missing(Reason.FEW if window.count > 0 else Reason.IDLE))
+        return msgspec.structs.replace(few, first_bound_s=window.bounds[0])
+    (p50, p50_low, p50_high), (p95, p95_low, p95_high), (p99, p99_low, p99_high) = (
+        _placed(window, share) for share in (0.5, 0.95, 0.99)
+    )
     return Quantiles(
         p50=p50,
         p95=p95,
         p99=p99,
-        mean=average,
+        mean=window.sum / window.count,
         p95_low=p95_low,
         p95_high=p95_high,
         first_bound_s=window.bounds[0],
@@ -151,11 +138,6 @@ def quantiles(window: HistogramReading | None) -> Quantiles:
         p99_low=p99_low,
         p99_high=p99_high,
     )
-
-
-def _without(why: Missing, average: Reading, first_bound_s: float) -> Quantiles:
-    """No quantiles for one reason; the mean and the first bound as they are."""
-    return Quantiles(why, why, why, average, why, why, first_bound_s, why, why, why, why)
 
 
 def longest(window: HistogramReading | None) -> float:

@@ -171,7 +171,7 @@ class Rates(NamedTuple):
     """Field of `Engine` -> where it is read, for those whose source depends on how that moves."""
 
 
-def rates(reading: EngineReading, track: Track, laid: Layout) -> Rates:
+def rates_of(reading: EngineReading, track: Track, split: Layout) -> Rates:
     """The rates of one engine over its windows."""
     service = service_of(reading)
     known = service not in WITHOUT_DECODE
@@ -181,14 +181,14 @@ def rates(reading: EngineReading, track: Track, laid: Layout) -> Rates:
         flows["prefill_tokens_per_s"] = flows["prefill_tokens_per_s"]._replace(per_s=track.not_yet)
     decode = flows["decode_tokens_per_s"].per_s
     per_step = speculation(track, decode)
-    by_rank, steps_source, steps_advance = steps(reading, track, laid, number(per_step) or 1.0, decode)
+    by_rank, steps_source, steps_advance = steps(reading, track, split, number(per_step) or 1.0, decode)
     per_s = by_rank if isinstance(by_rank, Missing) else sum(by_rank)
     flows["steps_per_s"] = Flow(per_s, steps_advance, steps_source)
     tokens, context_source = context(reading, track) if known else (WITHOUT_DECODE[service], "")
-    forward, idle, host = scheduler_time(reading, track, laid.pp)
-    told = {field: found.per_s for field, found in flows.items()}
+    forward, idle, host = scheduler_time(reading, track, split.pp)
+    per_s_of = {field: one.per_s for field, one in flows.items()}
     shown = EngineRates(
-        **told,
+        **per_s_of,
         tokens_per_step=per_step if known else WITHOUT_DECODE[service],
         batch=_batch(reading, service, decode, per_s, number(per_step) or 1.0),
         decode_mean_tokens_per_s=_decode_mean(track, service),
@@ -202,14 +202,14 @@ def rates(reading: EngineReading, track: Track, laid: Layout) -> Rates:
         service=service,
         decode_tick=newest(track, DECODE_TOKENS, DECODE_RATE) if known else decode,
         prompts=NOT_EXPOSED if first is None else first.observations / prefill.length_s,
-        spread=_spread(by_rank, laid),
+        spread=_spread(by_rank, split),
         context=tokens,
         prompt_length=prompt_length(track, prefill, tokens),
         per_step=number(per_step) or 1.0,
         prefill=prefill,
         advances=_advances(flows),
         sources={
-            **{field: found.source for field, found in flows.items() if found.source},
+            **{field: one.source for field, one in flows.items() if one.source},
             "context_tokens": context_source,
             **(_other_sources(reading, track) if known else {}),
         },
@@ -302,13 +302,13 @@ def rank_decode(track: Track, rank: str) -> Reading:
 
 def _advances(flows: dict[str, Flow]) -> dict[str, str]:
     """When each rate moves, and each figure that is made of them."""
-    moves = {field: found.advance for field, found in flows.items() if found.advance is not None}
-    told = {field: advance.value for field, advance in moves.items()}
+    moves = {field: one.advance for field, one in flows.items() if one.advance is not None}
+    advances = {field: advance.value for field, advance in moves.items()}
     for field, parts in _MADE_OF.items():
         known = [moves[part] for part in parts if part in moves]
         if known:
-            told[field] = max(known, key=_WEAKEST.index).value
-    return told
+            advances[field] = max(known, key=_WEAKEST.index).value
+    return advances
 
 
 def _flows(reading: EngineReading, track: Track, service: Service, prefill: Window) -> dict[str, Flow]:
@@ -381,12 +381,12 @@ def _other_sources(reading: EngineReading, track: Track) -> dict[str, str]:
     drafted = ""
     if {ACCEPTED_TOKENS, DRAFTS} <= live.keys():
         drafted = f"all tokens / those not accepted, at most 1 + {live[ACCEPTED_TOKENS]} / {live[DRAFTS]}"
-    told = f"mean of {live[MEAN_ACCEPTED]}" if MEAN_ACCEPTED in live else "no sign of speculation"
+    sampled = f"mean of {live[MEAN_ACCEPTED]}" if MEAN_ACCEPTED in live else "no sign of speculation"
     rate = f"{live[DECODE_RATE]}, mean of its samples of the last 10 min at most" if DECODE_RATE in live else ""
     gaps = f"{live[ITL]} sum / count over {track.short.length_s:.0f} s" if ITL in live else ""
     if gaps and gaps_are_steps(reading):
         gaps += ", / tokens per step and sequence"
-    return {"tokens_per_step": drafted or told, "decode_mean_tokens_per_s": rate, "itl_mean_s": gaps}
+    return {"tokens_per_step": drafted or sampled, "decode_mean_tokens_per_s": rate, "itl_mean_s": gaps}
 
 
 class Steps(NamedTuple):
@@ -397,7 +397,7 @@ class Steps(NamedTuple):
     advance: Advance | None = None
 
 
-def steps(reading: EngineReading, track: Track, laid: Layout, tokens_per_step: float, decode: Reading) -> Steps:
+def steps(reading: EngineReading, track: Track, split: Layout, tokens_per_step: float, decode: Reading) -> Steps:
     """The best of four: an exact counter, one that is worked out, duty / mean ITL, tokens/s / running requests."""
     if not track.short.points:
         return Steps(track.not_yet)
@@ -406,18 +406,18 @@ def steps(reading: EngineReading, track: Track, laid: Layout, tokens_per_step: f
         return Steps(track.short.rank_rates(STEPS) or NOT_EXPOSED, over, moves)
     if moves is Advance.DERIVED:
         return Steps(track.short.rank_rates(STEPS) or track.not_yet, f"estimated: {over}", moves)
-    by_gaps = _by_gaps(reading, track, laid, tokens_per_step)
+    by_gaps = _by_gaps(reading, track, split, tokens_per_step)
     if by_gaps:
         return Steps(by_gaps, GAPS, Advance.DERIVED)
-    by_tokens = _by_tokens(track, laid, tokens_per_step)
+    by_tokens = _by_tokens(track, split, tokens_per_step)
     if by_gaps is not None and (decode == 0.0 or isinstance(by_tokens, Missing)):
         return Steps(IDLE, GAPS, Advance.DERIVED)
     return Steps(by_tokens) if isinstance(by_tokens, Missing) else Steps(by_tokens, TOKENS, Advance.DERIVED)
 
 
-def _by_gaps(reading: EngineReading, track: Track, laid: Layout, tokens_per_step: float) -> list[float] | None:
+def _by_gaps(reading: EngineReading, track: Track, split: Layout, tokens_per_step: float) -> list[float] | None:
     """Of each rank that had a gap; None where there is no ITL or no gauge of what runs."""
-    found: list[float] = []
+    per_s: list[float] = []
     steps_per_gap = tokens_per_gap(reading, tokens_per_step) / tokens_per_step
     for rank in track.points[-1].ranks:
         running = track.short.rank_samples(rank, RUNNING)
@@ -426,13 +426,13 @@ def _by_gaps(reading: EngineReading, track: Track, laid: Layout, tokens_per_step
             return None
         duty = sum(value > 0 for value in running) / len(running)
         if not isinstance(gap_s, Missing) and gap_s > 0:
-            found += _all(laid, track, duty * steps_per_gap / gap_s * _in_pipe(laid, running))
-    return found
+            per_s += _all(split, track, duty * steps_per_gap / gap_s * _in_pipe(split, running))
+    return per_s
 
 
-def _by_tokens(track: Track, laid: Layout, tokens_per_step: float) -> list[float] | Missing:
+def _by_tokens(track: Track, split: Layout, tokens_per_step: float) -> list[float] | Missing:
     """Tokens/s over the requests that ran while any did: a share of them was in its prefill, so it is the least."""
-    found: list[float] = []
+    per_s: list[float] = []
     for rank in track.points[-1].ranks:
         decode = rank_decode(track, rank)
         if isinstance(decode, Missing):
@@ -441,9 +441,9 @@ def _by_tokens(track: Track, laid: Layout, tokens_per_step: float) -> list[float
         batch = _while_busy(running)
         if decode > 0.0 and batch is None:
             return Missing(Reason.FEW, "no poll met a running request") if running else NOT_EXPOSED
-        made = decode * _in_pipe(laid, running) / (batch * tokens_per_step) if batch else 0.0
-        found += _all(laid, track, made)
-    return found
+        made = decode * _in_pipe(split, running) / (batch * tokens_per_step) if batch else 0.0
+        per_s += _all(split, track, made)
+    return per_s
 
 
 def _while_busy(running: list[float]) -> float | None:
@@ -452,29 +452,29 @@ def _while_busy(running: list[float]) -> float | None:
     return sum(busy) / len(busy) if busy else None
 
 
-def _in_pipe(laid: Layout, running: list[float]) -> float:
+def _in_pipe(split: Layout, running: list[float]) -> float:
     """Batches that a pipeline works on at once: one for each stage, as far as there are requests for that."""
-    return min(float(laid.pp), max(1.0, _while_busy(running) or 1.0)) if laid.pp > 1 else 1.0
+    return min(float(split.pp), max(1.0, _while_busy(running) or 1.0)) if split.pp > 1 else 1.0
 
 
-def _all(laid: Layout, track: Track, made: float) -> list[float]:
+def _all(split: Layout, track: Track, made: float) -> list[float]:
     """One rank's steps for each rank that it stands for: a page may add the ranks up."""
-    return [made] * max(1, laid.dp // len(track.points[-1].ranks))
+    return [made] * max(1, split.dp // len(track.points[-1].ranks))
 
 
-def _spread(by_rank: list[float] | Missing, laid: Layout) -> Spread:
+def _spread(by_rank: list[float] | Missing, split: Layout) -> Spread:
     """Of ranks that share experts the one that makes most steps is the pace of all; others each have their own."""
     made = [] if isinstance(by_rank, Missing) else by_rank
-    group = max(made, default=0.0) if laid.together > 1 else sum(made)
-    return Spread(group, max(1.0, laid.together / laid.dp), laid.attention_alone)
+    group = max(made, default=0.0) if split.together > 1 else sum(made)
+    return Spread(group, max(1.0, split.together / split.dp), split.attention_alone)
 
 
 def speculation(track: Track, decode: Reading) -> Reading:
     """Tokens per step and sequence: from the counters of drafts, else the engine's own gauge, else 1."""
     if not track.counts(DRAFTS):
         ranks = track.points[-1].ranks if track.points else ()
-        told = [mean for rank in ranks for mean in track.short.rank_samples(rank, MEAN_ACCEPTED) if mean > 0.0]
-        return max(1.0, sum(told) / len(told)) if told else 1.0
+        means = [mean for rank in ranks for mean in track.short.rank_samples(rank, MEAN_ACCEPTED) if mean > 0.0]
+        return max(1.0, sum(means) / len(means)) if means else 1.0
     drafts, accepted = track.short.rate(DRAFTS), number(track.short.rate(ACCEPTED_TOKENS)) or 0.0
     if not track.counted(DRAFTS):
         return 1.0
