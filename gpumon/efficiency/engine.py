@@ -381,8 +381,10 @@ def _work(reading: EngineReading, rates: Rates, tp: int) -> _Work:
         per_token = flops.decode_flops_per_token(llm, per_token)
     generated = decode
     if not isinstance(decode, Missing) and decode > 0.0:
-        # The pass of its prompt makes the first token of an answer, and has its FLOPs already.
-        after_first = max(0.0, decode - (number(rates.prompts) or 0.0))
+        # The pass of its prompt makes the first token of an answer, and has its FLOPs already. More prompts than tokens
+        # are of another span of time: nothing is taken off for them.
+        prompts = number(rates.prompts) or 0.0
+        after_first = decode - prompts if prompts <= decode else decode
         generated = Missing(Reason.NO_CONTEXT) if isinstance(per_token, Missing) else after_first * per_token
     if DIFFUSION in reading.info:
         return _Work(prefill, DENOISES, plus(prefill, DENOISES), *[DENOISES] * 4)

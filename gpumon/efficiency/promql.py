@@ -235,7 +235,7 @@ def _flops() -> tuple[tuple[str, str, str], ...]:
     hit = f"({CACHED} / ({CACHED} + {PREFILL} > 0) or {PREFILL} * 0)"
     seen = _engine("prefill_context_tokens:mean")
     inside = _engine("prefill_window_tokens:mean")
-    after_first = f"clamp_min({DECODE} - ({PROMPTS} or {DECODE} * 0), 0)"
+    after_first = f"({DECODE} - ({PROMPTS} <= {DECODE} or {DECODE} * 0))"
     per_token = f"{of_context('decode_flops', CONTEXT, _IN_WINDOW)}\n{_joined('decode_flops_per_token')}"
     decode = f"{after_first} * (\n{per_token}\n)"
     prefill = f"{PREFILL} * (\n{of_context('prefill_flops', seen, inside)}\n{_joined('prefill_flops_per_token')}\n)"

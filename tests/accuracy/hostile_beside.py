@@ -26,13 +26,16 @@ COUNTED: Final = {
 _PREFILL, _DECODE = ("prefill_tokens_per_s",), ("decode_tokens_per_s",)
 FOLLOWS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("mfu_prefill_ratio", "prefill_flops_per_s"), _PREFILL),
-    **dict.fromkeys(("mfu_decode_ratio", "decode_flops_per_s", "bytes_per_s", "mbu_ratio", "tokens_per_j"), _DECODE),
+    **dict.fromkeys(("bytes_per_s", "mbu_ratio", "tokens_per_j"), _DECODE),
     **dict.fromkeys(("mbu_single_stream_ratio", "weight_bytes_per_s"), _DECODE),
     **dict.fromkeys(("mfu_ratio", "flops_per_s", "flops_per_j"), (*_PREFILL, *_DECODE)),
 }
 """Figure -> the rates that are 0 where it is."""
-RESTING: Final = frozenset({"cached_ratio", "steps_per_s", "kv_bytes_per_s", "batch", "running_mean"})
-"""Made of several counters or samples: 0 where one of them stood still, or the only ones that were told are."""
+RESTING: Final = frozenset(
+    {"cached_ratio", "steps_per_s", "kv_bytes_per_s", "batch", "running_mean", "mfu_decode_ratio", "decode_flops_per_s"}
+)
+"""Made of several counters or samples: 0 where one of them stood still, or the only ones that were told are; decode's
+FLOPs where every token is the first of its answer."""
 ESTIMATED: Final = 0.1
 FEW: Final = 8.0
 """Share, and number of tokens, by which a worked-out total may depend on what of its inputs was there."""
