@@ -7,6 +7,7 @@ import time
 from enum import Enum
 from typing import Any, NamedTuple
 
+import msgspec
 import pynvml
 
 from gpumon.readings.frame import GpuState
@@ -61,49 +62,33 @@ class Rule(NamedTuple):
     """Failures in a row before the pause and the badge apply."""
 
 
-_UNSUPPORTED = Rule(Reason.NOT_SUPPORTED, Pause.FOREVER)
-_OLD_DRIVER = Rule(Reason.NOT_SUPPORTED, Pause.FOREVER, "this driver version does not have the call")
-_NOT_NOW = Rule(Reason.ERROR, Pause.TICK, "the driver has no value right now")
-_NO_DATA = Rule(Reason.ERROR, Pause.TICK, "the driver has no value right now", usual=True)
-_BUSY = Rule(Reason.ERROR, Pause.BACK_OFF, "the driver lacks resources for this call")
-_UNKNOWN = Rule(
-    Reason.ERROR, Pause.BACK_OFF, "the driver keeps failing with an unknown error", state=GpuState.ERROR, after=3
+_UNKNOWN = Rule(Reason.ERROR, Pause.BACK_OFF, "the driver keeps failing with an unknown error", GpuState.ERROR, after=3)
+_CABLE = "the GPU's external power cable is not attached"
+_INTERRUPTS = "the kernel has trouble with this GPU's interrupts"
+_BLOCKED = "blocked by the operating system: in a container, pass the /dev/nvidia* device nodes"
+_NO_VALUE = "the driver has no value right now"
+_RULES: tuple[tuple[str, Rule], ...] = (
+    ("INVALID_ARGUMENT NOT_SUPPORTED", Rule(Reason.NOT_SUPPORTED, Pause.FOREVER)),
+    (
+        "FUNCTION_NOT_FOUND ARGUMENT_VERSION_MISMATCH DEPRECATED",
+        Rule(Reason.NOT_SUPPORTED, Pause.FOREVER, "this driver version does not have the call"),
+    ),
+    ("NO_PERMISSION", Rule(Reason.NO_PERMISSION, Pause.PERMISSION, "the driver refuses this to your user")),
+    ("NOT_FOUND INSUFFICIENT_SIZE NO_DATA NOT_READY", Rule(Reason.ERROR, Pause.TICK, _NO_VALUE, usual=True)),
+    ("INVALID_STATE", Rule(Reason.ERROR, Pause.TICK, _NO_VALUE)),
+    ("TIMEOUT", Rule(Reason.ERROR, Pause.TICK, "the driver ran out of time")),
+    ("INSUFFICIENT_POWER", Rule(Reason.ERROR, Pause.TICK, _CABLE, GpuState.ERROR)),
+    ("IRQ_ISSUE", Rule(Reason.ERROR, Pause.TICK, _INTERRUPTS, GpuState.ERROR)),
+    ("CORRUPTED_INFOROM", Rule(Reason.ERROR, Pause.BACK_OFF, "the GPU's InfoROM is corrupted", GpuState.OK)),
+    ("OPERATING_SYSTEM", Rule(Reason.ERROR, Pause.BACK_OFF, _BLOCKED, GpuState.ERROR)),
+    (
+        "IN_USE MEMORY INSUFFICIENT_RESOURCES",
+        Rule(Reason.ERROR, Pause.BACK_OFF, "the driver lacks resources for this call"),
+    ),
+    ("UNKNOWN", _UNKNOWN),
 )
-
 RULES: dict[int, Rule] = {
-    pynvml.NVML_ERROR_INVALID_ARGUMENT: _UNSUPPORTED,
-    pynvml.NVML_ERROR_NOT_SUPPORTED: _UNSUPPORTED,
-    pynvml.NVML_ERROR_NO_PERMISSION: Rule(
-        Reason.NO_PERMISSION, Pause.PERMISSION, "the driver refuses this to your user"
-    ),
-    pynvml.NVML_ERROR_NOT_FOUND: _NO_DATA,
-    pynvml.NVML_ERROR_INSUFFICIENT_SIZE: _NO_DATA,
-    pynvml.NVML_ERROR_INSUFFICIENT_POWER: Rule(
-        Reason.ERROR, Pause.TICK, "the GPU's external power cable is not attached", state=GpuState.ERROR
-    ),
-    pynvml.NVML_ERROR_TIMEOUT: Rule(Reason.ERROR, Pause.TICK, "the driver ran out of time"),
-    pynvml.NVML_ERROR_IRQ_ISSUE: Rule(
-        Reason.ERROR, Pause.TICK, "the kernel has trouble with this GPU's interrupts", state=GpuState.ERROR
-    ),
-    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: _OLD_DRIVER,
-    pynvml.NVML_ERROR_CORRUPTED_INFOROM: Rule(
-        Reason.ERROR, Pause.BACK_OFF, "the GPU's InfoROM is corrupted", state=GpuState.OK
-    ),
-    pynvml.NVML_ERROR_OPERATING_SYSTEM: Rule(
-        Reason.ERROR,
-        Pause.BACK_OFF,
-        "blocked by the operating system: in a container, pass the /dev/nvidia* device nodes",
-        state=GpuState.ERROR,
-    ),
-    pynvml.NVML_ERROR_IN_USE: _BUSY,
-    pynvml.NVML_ERROR_MEMORY: _BUSY,
-    pynvml.NVML_ERROR_NO_DATA: _NO_DATA,
-    pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES: _BUSY,
-    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH: _OLD_DRIVER,
-    pynvml.NVML_ERROR_DEPRECATED: _OLD_DRIVER,
-    pynvml.NVML_ERROR_NOT_READY: _NO_DATA,
-    pynvml.NVML_ERROR_INVALID_STATE: _NOT_NOW,
-    pynvml.NVML_ERROR_UNKNOWN: _UNKNOWN,
+    getattr(pynvml, f"NVML_ERROR_{name}"): rule for names, rule in _RULES for name in names.split()
 }
 """What each NVML return code means for a call; a code that is not here counts as unknown."""
 
@@ -128,21 +113,16 @@ DRIVER_DOWN = frozenset(
 )
 
 
-class _Held:
+class _Held(msgspec.Struct):
     """A call that failed: what to answer instead, and until when."""
 
-    __slots__ = ("code", "count", "missing", "rule", "since_wall_s", "until_s")
-
-    def __init__(
-        self, code: int, rule: Rule, missing: Missing, count: int, until_s: float, since_wall_s: float = 0.0
-    ) -> None:
-        self.code = code
-        self.rule = rule
-        self.missing = missing
-        self.count = count
-        self.until_s = until_s
-        self.since_wall_s = since_wall_s
-        """When it began to fail, of a call that worked before; 0 for others."""
+    code: int
+    rule: Rule
+    missing: Missing
+    count: int
+    until_s: float
+    since_wall_s: float = 0.0
+    """When it began to fail, of a call that worked before; 0 for others."""
 
 
 class Calls:
@@ -206,7 +186,7 @@ class Calls:
 
     def close(self, key: str, missing: Missing) -> None:
         """Never make this call; answer `missing`."""
-        self._held[key] = _Held(0, _UNSUPPORTED, missing, 1, math.inf)
+        self._held[key] = _Held(0, RULES[pynvml.NVML_ERROR_NOT_SUPPORTED], missing, 1, math.inf)
 
     def troubles(self) -> dict[str, tuple[str, float]]:
         """The calls that worked before and fail now: why, and since when (Unix time)."""

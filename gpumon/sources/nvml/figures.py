@@ -80,6 +80,13 @@ def implausible(field: str, values: dict[str, Any]) -> Missing | None:
     return None
 
 
+def drop_implausible(values: dict[str, Any]) -> None:
+    """Put a reason in the place of every number that can not be true."""
+    for field in BOUNDS:
+        if (why := implausible(field, values)) is not None:
+            values[field] = why
+
+
 def invalid(value: float, why: str) -> Missing:
     """Stands for a number of the driver that can not be true, and quotes it."""
     return Missing(Reason.INVALID, f"the driver says {value:.10g}: {why}")
@@ -93,75 +100,45 @@ class Gauge(NamedTuple):
     scale: float = 1.0
 
 
-def _one(field: str, name: str, *args: Any, scale: float = 1.0, key: str = "") -> Gauge:
-    return Gauge(field, ((key or name, name, args),), scale)
+def _gauge(field: str, name: str, *args: Any, scale: float = 1.0, older: str = "") -> Gauge:
+    """`older`: the call of drivers that do not have the first."""
+    names = (name, older) if older else (name,)
+    return Gauge(field, tuple((f"{each} ({field})" if args else each, each, args) for each in names), scale)
 
 
 MHZ = 1e6
-
+_SM, _MEM = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM
+_ECC = {
+    "ecc_uncorrected": (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC),
+    "ecc_corrected": (pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, pynvml.NVML_VOLATILE_ECC),
+}
 TICK: tuple[Gauge, ...] = (
-    _one("energy_j", "nvmlDeviceGetTotalEnergyConsumption", scale=1e-3),
-    _one("power_w", "nvmlDeviceGetPowerUsage", scale=1e-3),
-    Gauge(
-        "temperature_c",
-        (
-            ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperatureV", (pynvml.NVML_TEMPERATURE_GPU,)),
-            ("nvmlDeviceGetTemperature", "nvmlDeviceGetTemperature", (pynvml.NVML_TEMPERATURE_GPU,)),
-        ),
-    ),
-    _one("sm_clock_hz", "nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_SM, scale=MHZ, key="SM clock"),
-    _one("memory_clock_hz", "nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_MEM, scale=MHZ, key="memory clock"),
+    _gauge("energy_j", "nvmlDeviceGetTotalEnergyConsumption", scale=1e-3),
+    _gauge("power_w", "nvmlDeviceGetPowerUsage", scale=1e-3),
+    _gauge("temperature_c", "nvmlDeviceGetTemperatureV", pynvml.NVML_TEMPERATURE_GPU, older="nvmlDeviceGetTemperature"),
+    _gauge("sm_clock_hz", "nvmlDeviceGetClockInfo", _SM, scale=MHZ),
+    _gauge("memory_clock_hz", "nvmlDeviceGetClockInfo", _MEM, scale=MHZ),
 )
 """Read at every tick; the energy counter first, right after its moment was noted."""
-
 SLOW: tuple[Gauge, ...] = (
-    _one("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration"),
-    _one("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth"),
+    _gauge("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration"),
+    _gauge("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth"),
 )
 """Read every few seconds: the link is trained down on an idle GPU."""
-
-POWER_LIMIT: tuple[Gauge, ...] = (
-    Gauge(
-        "power_limit_w",
-        (
-            ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetEnforcedPowerLimit", ()),
-            ("nvmlDeviceGetPowerManagementLimit", "nvmlDeviceGetPowerManagementLimit", ()),
-        ),
-        scale=1e-3,
-    ),
+POWER_LIMIT = _gauge(
+    "power_limit_w", "nvmlDeviceGetEnforcedPowerLimit", scale=1e-3, older="nvmlDeviceGetPowerManagementLimit"
 )
-
 MINUTE: tuple[Gauge, ...] = (
-    *POWER_LIMIT,
-    _one("power_default_w", "nvmlDeviceGetPowerManagementDefaultLimit", scale=1e-3),
-    _one("sm_clock_max_hz", "nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_SM, scale=MHZ, key="top SM clock"),
-    _one(
-        "memory_clock_max_hz",
-        "nvmlDeviceGetMaxClockInfo",
-        pynvml.NVML_CLOCK_MEM,
-        scale=MHZ,
-        key="top memory clock",
-    ),
-    _one("memory_bus_bits", "nvmlDeviceGetMemoryBusWidth"),
-    _one("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth"),
-    _one("pcie_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration"),
-    _one(
-        "ecc_uncorrected",
-        "nvmlDeviceGetTotalEccErrors",
-        pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
-        pynvml.NVML_VOLATILE_ECC,
-        key="uncorrected ECC errors",
-    ),
-    _one(
-        "ecc_corrected",
-        "nvmlDeviceGetTotalEccErrors",
-        pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED,
-        pynvml.NVML_VOLATILE_ECC,
-        key="corrected ECC errors",
-    ),
+    POWER_LIMIT,
+    _gauge("power_default_w", "nvmlDeviceGetPowerManagementDefaultLimit", scale=1e-3),
+    _gauge("sm_clock_max_hz", "nvmlDeviceGetMaxClockInfo", _SM, scale=MHZ),
+    _gauge("memory_clock_max_hz", "nvmlDeviceGetMaxClockInfo", _MEM, scale=MHZ),
+    _gauge("memory_bus_bits", "nvmlDeviceGetMemoryBusWidth"),
+    _gauge("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth"),
+    _gauge("pcie_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration"),
+    *(_gauge(field, "nvmlDeviceGetTotalEccErrors", *args) for field, args in _ECC.items()),
 )
 """Read once a minute. ECC counts are those since the driver was loaded."""
-
 THROTTLE_CALLS: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
     ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksEventReasons", ()),
     ("nvmlDeviceGetCurrentClocksThrottleReasons", "nvmlDeviceGetCurrentClocksThrottleReasons", ()),
@@ -212,6 +189,7 @@ _MEMORY_CALLS: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
 )
 
 
+_ADDRESSING = "nvmlDeviceGetAddressingMode"
 _ATS = 2
 """NVML_DEVICE_ADDRESSING_MODE_ATS: the GPU walks the host's page tables."""
 
@@ -233,17 +211,9 @@ def read_memory(calls: Calls, handle: Any, name: str) -> Memory:
         return Memory(float(record.used), float(record.total), NOT_SUPPORTED if reserved is None else float(reserved))
     if isinstance(record, Missing) and record.reason is not Reason.NOT_SUPPORTED:
         return Memory(record, record, record)
-    if UNIFIED.search(name) or _addresses_host_memory(calls, handle):
-        return _host_memory()
-    return Memory(NOT_SUPPORTED, NOT_SUPPORTED, NOT_SUPPORTED)
-
-
-def _addresses_host_memory(calls: Calls, handle: Any) -> bool:
-    mode = calls.read("nvmlDeviceGetAddressingMode", "nvmlDeviceGetAddressingMode", handle)
-    return not isinstance(mode, Missing) and mode == _ATS
-
-
-def _host_memory() -> Memory:
+    mode = _ATS if UNIFIED.search(name) else calls.read(_ADDRESSING, _ADDRESSING, handle)
+    if isinstance(mode, Missing) or mode != _ATS:
+        return Memory(NOT_SUPPORTED, NOT_SUPPORTED, NOT_SUPPORTED)
     import psutil
 
     host = psutil.virtual_memory()
@@ -320,25 +290,22 @@ class Batch:
             value = _value(answer)
             if not isinstance(value, Missing):
                 self._worked.add(field)
-            elif value.reason is Reason.NOT_SUPPORTED and field in self._worked:
+            elif _lacks(value) and field in self._worked:
                 value = Missing(Reason.ERROR, "the driver says that this is not supported, and it worked before")
             found[field] = (value, int(answer.timestamp))
-        self._leave_out(found)
+        lacking = {field for field, (value, _) in found.items() if _lacks(value)}
+        if len(lacking) > len(self._unsupported):
+            self._unsupported = {field: found[field] for field in lacking}
+            self._asked = tuple(pair for pair in self._all if pair[0] not in lacking)
         return found
 
     def forget(self) -> None:
         """Ask for every field again."""
         self._asked, self._unsupported, self._worked = self._all, {}, set()
 
-    def _leave_out(self, found: dict[int, Stamped]) -> None:
-        lacking = {
-            field
-            for field, (value, _) in found.items()
-            if isinstance(value, Missing) and value.reason is Reason.NOT_SUPPORTED
-        }
-        if len(lacking) > len(self._unsupported):
-            self._unsupported = {field: found[field] for field in lacking}
-            self._asked = tuple(pair for pair in self._all if pair[0] not in lacking)
+
+def _lacks(value: Reading) -> bool:
+    return isinstance(value, Missing) and value.reason is Reason.NOT_SUPPORTED
 
 
 def throttle_s(found: dict[int, Stamped]) -> dict[str, float]:

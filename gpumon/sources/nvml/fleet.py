@@ -81,7 +81,8 @@ class _Slot:
         """As they were read last."""
         self.gpu: Gpu | None = None
         self.down: _Down | None = None
-        self.driver_down: DriverDownError | None = None
+        self.error: Exception | None = None
+        """Ends the worker's session with the driver, or shows a fault of gpumon's own."""
         self.stale = False
         """Its handle does not name its device any more: all are looked for again."""
         self.asked: tuple[float, float] | None = None
@@ -91,6 +92,7 @@ class _Slot:
         self._xid = xid
         self._trace = [""]
         self._again = True
+        self._ended = False
         self._probe_due_s = 0.0
         self._question = threading.Semaphore(0)
         self._answer = threading.Event()
@@ -100,6 +102,11 @@ class _Slot:
     def look_again(self) -> None:
         """Ask the driver anew which GPU stands at this index, at the next question."""
         self._again = True
+
+    def end(self) -> None:
+        """End its thread, once it is not reading."""
+        self._ended = True
+        self._question.release()
 
     def ask(self, now_s: float) -> None:
         """Let it be read, unless it is still being read."""
@@ -136,10 +143,12 @@ class _Slot:
     def _run(self) -> None:
         while True:
             self._question.acquire()
+            if self._ended:
+                return
             try:
                 self._read(self._now_s)
-            except DriverDownError as down:
-                self.driver_down = down
+            except Exception as error:  # raised where the rows are asked for
+                self.error = error
             self._answer.set()
 
     def _read(self, now_s: float) -> None:
@@ -160,7 +169,7 @@ class _Slot:
             self.rows = (self.down.reading(self._xid),)
 
     def _open(self, now_s: float) -> None:
-        self._again, self._probe_due_s = False, now_s + self._timings.reprobe_s
+        self._again, self.stale, self._probe_due_s = False, False, now_s + self._timings.reprobe_s
         self._trace[0] = "nvmlDeviceGetHandleByIndex"
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(self.index)
@@ -172,7 +181,6 @@ class _Slot:
                 raise DriverDownError(code) from error
             self._give_up(_UNOPENED.get(code, (GpuState.ERROR, f"can not be opened (NVML code {code})")), now_s)
             return
-        self.stale = False
         if self.gpu is None or self.gpu.uuid != uuid:
             if self.gpu is not None:
                 self.gpu.close()
@@ -209,7 +217,10 @@ class Fleet:
         count, first = self._count_devices(), not self._slots
         enumerates = count != len(self._slots) or any(slot.stale for slot in self._slots)
         if enumerates:
-            self._slots = [*self._slots[:count], *(self._slot(i) for i in range(len(self._slots), count))]
+            for slot in self._slots[count:]:
+                slot.end()
+            more = (_Slot(index, self._timings, self._xid) for index in range(len(self._slots), count))
+            self._slots = [*self._slots[:count], *more]
             for slot in self._slots:
                 slot.look_again()
         end_s = time.monotonic() + (self._timings.open_s if first else MOST_WAIT_S)
@@ -218,8 +229,10 @@ class Fleet:
             slot.ask(now_s)
             left_s = max(0.0, end_s - time.monotonic())
             slot.answered(0.0 if hung else left_s if first else min(PATIENCE_S, left_s))
-        if down := next((slot.driver_down for slot in self._slots if slot.driver_down is not None), None):
-            raise down
+        if error := next((slot.error for slot in self._slots if slot.error is not None), None):
+            for slot in self._slots:
+                slot.end()
+            raise error
         rows = [row for slot in self._slots for row in slot.rows or (slot.opening(now_s),)]
         listed = {row.uuid: row for row in rows if not row.parent_uuid}
         for uuid, row in self._listed.items() if enumerates else ():
@@ -232,9 +245,6 @@ class Fleet:
         self.faults = tuple(fault for slot in self._slots for fault in slot.faults(now_s))
         rows += [down.reading(self._xid) for down in self._gone.values()]
         return tuple(sorted(rows, key=lambda row: row.index))
-
-    def _slot(self, index: int) -> _Slot:
-        return _Slot(index, self._timings, self._xid)
 
     def _count_devices(self) -> int:
         try:

@@ -56,7 +56,6 @@ class Gpu:
         self._minute_fields = figures.Batch(figures.MINUTE_FIELDS)
         self._rates = {field: figures.CounterRate() for field in _NVLINK}
         self._nvlink: dict[str, Reading] = {}
-        self._throttle: dict[int, tuple[str, ...]] = {}
         self._advice = (GpuState.OK, "")
         self._energy: tuple[float, float] | None = None
         """The counter and when it was read."""
@@ -84,7 +83,7 @@ class Gpu:
             spread = 0.0 if self._slow_due_s else self.index % STAGGER / STAGGER
             self._slow_due_s = now_s + timings.slow_s * (1.0 + spread)
         self._read_tick(now_s)
-        self._drop_what_can_not_be()
+        self._drop_implausible()
         badge = self._calls.badge()
         state, text = self._advice if badge[0] is GpuState.OK and self._advice[1] else badge
         own = GpuReading(
@@ -119,7 +118,7 @@ class Gpu:
         self.read_s = time.monotonic()
         figures.read_gauges(calls, handle, figures.TICK, values)
         mask = calls.first(handle, figures.THROTTLE_CALLS)
-        values["throttle"] = () if isinstance(mask, Missing) else self._throttle_names(mask)
+        values["throttle"] = () if isinstance(mask, Missing) else figures.throttle_names(mask)
         if self._slices.enabled:
             for metric in METRICS:
                 values[metric.field] = _PER_SLICE
@@ -140,14 +139,12 @@ class Gpu:
                 busy, memory_busy = rates.gpu / 100.0, rates.memory / 100.0
         self._values["busy_ratio"], self._values["memory_busy_ratio"] = busy, memory_busy
 
-    def _drop_what_can_not_be(self) -> None:
+    def _drop_implausible(self) -> None:
         """Put a reason in the place of numbers that no GPU has. A limit that was raised is read again first."""
         values = self._values
         if figures.implausible("power_w", values) is not None:
-            figures.read_gauges(self._calls, self.handle, figures.POWER_LIMIT, values)
-        for field in figures.BOUNDS:
-            if (why := figures.implausible(field, values)) is not None:
-                values[field] = why
+            figures.read_gauges(self._calls, self.handle, (figures.POWER_LIMIT,), values)
+        figures.drop_implausible(values)
         energy_j, before = values["energy_j"], self._energy
         if isinstance(energy_j, Missing):
             return
@@ -164,12 +161,6 @@ class Gpu:
         if self._values["memory_busy_ratio"] == 0.0:
             self._values["memory_busy_ratio"] = _UNIFIED
         self._values.update(dict.fromkeys(_LINK, _UNIFIED))
-
-    def _throttle_names(self, mask: int) -> tuple[str, ...]:
-        names = self._throttle.get(mask)
-        if names is None:
-            names = self._throttle[mask] = figures.throttle_names(mask)
-        return names
 
     def _read_slow(self, now_s: float) -> None:
         calls, handle, values = self._calls, self.handle, self._values
@@ -231,19 +222,16 @@ class Slice:
 
     def refresh(self, now_s: float) -> None:
         """What changes slowly: name, size, processes."""
-        self._calls.begin(now_s)
-        with contextlib.suppress(HandleStaleError):
-            self._refresh()
-
-    def _refresh(self) -> None:
         calls, values = self._calls, self._values
-        name = calls.read("nvmlDeviceGetName", "nvmlDeviceGetName", self.handle)
-        values["name"] = "" if isinstance(name, Missing) else name
-        found = _PROFILE.search(values["name"])
-        values["mig_profile"] = found.group(1) if found else ""
-        attributes = calls.read("nvmlDeviceGetAttributes_v2", "nvmlDeviceGetAttributes_v2", self.handle)
-        values["sm_count"] = attributes if isinstance(attributes, Missing) else float(attributes.multiprocessorCount)
-        values["processes"] = self._processes.read()
+        calls.begin(now_s)
+        with contextlib.suppress(HandleStaleError):
+            name = calls.read("nvmlDeviceGetName", "nvmlDeviceGetName", self.handle)
+            values["name"] = "" if isinstance(name, Missing) else name
+            found = _PROFILE.search(values["name"])
+            values["mig_profile"] = found.group(1) if found else ""
+            size = calls.read("nvmlDeviceGetAttributes_v2", "nvmlDeviceGetAttributes_v2", self.handle)
+            values["sm_count"] = size if isinstance(size, Missing) else float(size.multiprocessorCount)
+            values["processes"] = self._processes.read()
 
     def read(self, now_s: float, index: int, parent_uuid: str) -> GpuReading | None:
         """The slice under its GPU's index; None where it is not there any more."""
@@ -260,9 +248,7 @@ class Slice:
         values.update(vram_used_bytes=memory.used, vram_total_bytes=memory.total, vram_reserved_bytes=memory.reserved)
         if self._gpm is not None:
             values.update(self._gpm.read(now_s))
-        for field in figures.BOUNDS:
-            if (why := figures.implausible(field, values)) is not None:
-                values[field] = why
+        figures.drop_implausible(values)
         state, text = self._calls.badge()
         return GpuReading(
             index=index,
@@ -298,7 +284,10 @@ class Slices:
     def refresh(self, now_s: float) -> None:
         """Look for slices again, and read what changes slowly of each."""
         mode = self._calls.read("nvmlDeviceGetMigMode", "nvmlDeviceGetMigMode", self._handle)
-        self.enabled = not isinstance(mode, Missing) and bool(mode[0])
+        if not isinstance(mode, Missing):
+            self.enabled = bool(mode[0])
+        elif mode.reason is Reason.NOT_SUPPORTED:
+            self.enabled = False
         self.changed, self.text = False, ""
         before, self._slices = self._slices, self._find() if self.enabled else {}
         for uuid, part in before.items():
