@@ -25,27 +25,26 @@ from gpumon.sources.simulator.scenario import (
 from gpumon.sources.simulator.traffic import Demand, Lengths, Surge
 from gpumon.sources.simulator.training import Loader, Run
 
-C, W, N, OK = Level.CRITICAL, Level.WARN, Level.NOTE, Level.OK
+LEVELS: Final = {"C": Level.CRITICAL, "W": Level.WARN, "N": Level.NOTE, "O": Level.OK}
 
 
 def must(
     thing: str,
     code: str,
-    *levels: Level,
-    within_s: float = 60.0,
+    levels: str,
     from_s: float = 0.0,
     to_s: float = math.inf,
-    actions: tuple[str, ...] = (),
+    *,
+    within_s: float = 60.0,
+    actions: str = "",
 ) -> Truth:
-    """What has to be named within a time."""
-    return Truth(thing, code, levels, actions, from_s, to_s, within_s)
+    """What has to be named within a time: at levels by their letters, with actions by their codes."""
+    return Truth(thing, code, tuple(map(LEVELS.__getitem__, levels)), tuple(actions.split()), from_s, to_s, within_s)
 
 
-def may(
-    thing: str, code: str, *levels: Level, from_s: float = 0.0, to_s: float = math.inf, actions: tuple[str, ...] = ()
-) -> Truth:
+def may(thing: str, code: str, levels: str, from_s: float = 0.0, to_s: float = math.inf, *, actions: str = "") -> Truth:
     """What is true, or at least harmless, and need not be said."""
-    return Truth(thing, code, levels, actions, from_s, to_s)
+    return must(thing, code, levels, from_s, to_s, within_s=math.inf, actions=actions)
 
 
 def host(from_s: float = -math.inf, to_s: float = math.inf, **figures: float) -> HostEffect:
@@ -199,12 +198,12 @@ CORES: Final = host(cpu_ratio=0.97, busiest_core_ratio=1.0, cpu_pressure_ratio=0
 """Somebody computes on all cores."""
 PREFILL: Final = steady(6.1, 6000, 4)
 """As many long prompts as the GPU can read."""
-COMPUTE: Final = ("smaller_chunks", "quantise_weights", "split_prefill", "more_*")
-KV: Final = ("more_*", "fp8_kv", "lower_context", "own_instance_for_long")
-DECODE: Final = ("bigger_batch", "quantise_weights", "more_gpus")
-RESTART: Final = ("save_stacks_and_restart",)
+COMPUTE: Final = "smaller_chunks quantise_weights split_prefill more_*"
+KV: Final = "more_* fp8_kv lower_context own_instance_for_long"
+DECODE: Final = "bigger_batch quantise_weights more_gpus"
+RESTART: Final = "save_stacks_and_restart"
 """What mends the usual limits, by codes of actions."""
-SPARE: Final = may("gpu 1", "idle", N)
+SPARE: Final = may("gpu 1", "idle", "N")
 """Nothing runs on it."""
 
 SCENARIOS: Final = (
@@ -212,17 +211,10 @@ SCENARIOS: Final = (
         "gpu-off-the-bus",
         "After a minute GPU 2 falls off the bus (Xid 79), and the engine over four GPUs hangs with it.",
         (
-            must(
-                "gpu 2",
-                "hardware_fault",
-                C,
-                from_s=60.0,
-                within_s=5.0,
-                actions=("power_cycle", "reseat_if_again", "reset_gpu"),
-            ),
-            must("llama-70b", "hung", C, from_s=60.0, within_s=45.0, actions=("mend_gpu_first",)),
-            may("llama-70b", "hardware_fault", C, W, from_s=60.0),
-            may("llama-70b", "healthy", OK, to_s=60.0),
+            must("gpu 2", "hardware_fault", "C", 60.0, within_s=5.0, actions="power_cycle reseat_if_again reset_gpu"),
+            must("llama-70b", "hung", "C", 60.0, within_s=45.0, actions="mend_gpu_first"),
+            may("llama-70b", "hardware_fault", "CW", 60.0),
+            may("llama-70b", "healthy", "O", to_s=60.0),
         ),
         (LARGE,),
         gpus=4,
@@ -238,17 +230,9 @@ SCENARIOS: Final = (
         "ecc-uncorrectable",
         "A double-bit error (Xid 48) on GPU 0: its counter rises, and a row waits to be remapped.",
         (
-            must(
-                "gpu 0",
-                "hardware_fault",
-                C,
-                W,
-                from_s=30.0,
-                within_s=5.0,
-                actions=("reset_gpu", "*_if_*", "count_spare_rows"),
-            ),
-            must("llama-8b", "hardware_fault", W, C, from_s=30.0),
-            may("llama-8b", "healthy", OK, to_s=30.0),
+            must("gpu 0", "hardware_fault", "CW", 30.0, within_s=5.0, actions="reset_gpu *_if_* count_spare_rows"),
+            must("llama-8b", "hardware_fault", "WC", 30.0),
+            may("llama-8b", "healthy", "O", to_s=30.0),
             SPARE,
         ),
         (CHAT,),
@@ -259,7 +243,7 @@ SCENARIOS: Final = (
     Scenario(
         "ecc-corrected",
         "Corrected ECC errors only: memory does what it should, and nothing is to be done.",
-        (must("llama-8b", "healthy", OK, within_s=180.0), SPARE),
+        (must("llama-8b", "healthy", "O", within_s=180.0), SPARE),
         (CHAT,),
         gpu_effects=(GpuEffect(gpus=(0,), from_s=30.0, figures={"ecc_corrected": 14.0}),),
     ),
@@ -267,8 +251,8 @@ SCENARIOS: Final = (
         "xid-application",
         "An illegal access in somebody's kernel (Xid 13): the program is at fault, the GPU is not to be drained.",
         (
-            must("gpu 0", "hardware_fault", N, from_s=20.0, within_s=5.0, actions=("read_program_log",)),
-            may("llama-8b", "healthy", OK),
+            must("gpu 0", "hardware_fault", "N", 20.0, within_s=5.0, actions="read_program_log"),
+            may("llama-8b", "healthy", "O"),
             SPARE,
         ),
         (CHAT,),
@@ -277,7 +261,7 @@ SCENARIOS: Final = (
     Scenario(
         "reset-required",
         "The driver advises a reset of GPU 1: nothing new starts there until it was drained and reset.",
-        (must("gpu 1", "hardware_fault", C, W, within_s=5.0, actions=("reset_*",)), may("llama-8b", "healthy", OK)),
+        (must("gpu 1", "hardware_fault", "CW", within_s=5.0, actions="reset_*"), may("llama-8b", "healthy", "O")),
         (CHAT,),
         gpu_effects=(
             GpuEffect(gpus=(1,), state=GpuState.RESET_REQUIRED, state_text="the driver advises a reset of this GPU"),
@@ -288,20 +272,14 @@ SCENARIOS: Final = (
         "After a minute the GPU slows itself down for heat, for three minutes: half the clock, half the prefill.",
         (
             must(
-                "gpu 0",
-                "throttled/thermal",
-                C,
-                from_s=60.0,
-                to_s=240.0,
-                within_s=75.0,
-                actions=("check_cooling", "lower_power_limit"),
+                "gpu 0", "throttled/thermal", "C", 60.0, 240.0, within_s=75.0, actions="check_cooling lower_power_limit"
             ),
-            may("gpu 0", "throttled/thermal", W, from_s=60.0, to_s=120.0),
-            must("llama-8b", "throttled", W, C, from_s=60.0, to_s=240.0),
-            may("llama-8b", "compute_bound", W, N, C, from_s=60.0, to_s=270.0),
-            may("llama-8b", "queue_limit", W, from_s=60.0, to_s=270.0),
-            may("llama-8b", "healthy", OK, to_s=60.0),
-            may("llama-8b", "healthy", OK, from_s=240.0),
+            may("gpu 0", "throttled/thermal", "W", 60.0, 120.0),
+            must("llama-8b", "throttled", "WC", 60.0, 240.0),
+            may("llama-8b", "compute_bound", "WNC", 60.0, 270.0),
+            may("llama-8b", "queue_limit", "W", 60.0, 270.0),
+            may("llama-8b", "healthy", "O", to_s=60.0),
+            may("llama-8b", "healthy", "O", 240.0),
             SPARE,
         ),
         (engine(CHAT, steady(2.9, 6000, 4)),),
@@ -321,10 +299,10 @@ SCENARIOS: Final = (
         "power-brake",
         "The server's power supply holds GPU 0 down (HW power brake): a quarter of the clock.",
         (
-            must("gpu 0", "throttled/power_brake", C, W, from_s=10.0, actions=("check_power_supply",)),
-            must("llama-8b", "throttled", W, C, from_s=10.0),
-            may("llama-8b", "compute_bound", W, N, from_s=10.0),
-            may("llama-8b", "healthy", OK, to_s=10.0),
+            must("gpu 0", "throttled/power_brake", "CW", 10.0, actions="check_power_supply"),
+            must("llama-8b", "throttled", "WC", 10.0),
+            may("llama-8b", "compute_bound", "WN", 10.0),
+            may("llama-8b", "healthy", "O", to_s=10.0),
             SPARE,
         ),
         (engine(CHAT, steady(3.0, 1800, 240)),),
@@ -335,7 +313,7 @@ SCENARIOS: Final = (
     Scenario(
         "power-cap",
         "A GPU at the power limit it was sold with, and the tensor cores full: what the limit is for, no throttling.",
-        (must("llama-8b", "compute_bound", W, C, actions=COMPUTE), SPARE),
+        (must("llama-8b", "compute_bound", "WC", actions=COMPUTE), SPARE),
         (engine(CHAT, steady(3.6, 6000, 4), chip=H100_PCIE),),
         chip=H100_PCIE,
     ),
@@ -343,9 +321,9 @@ SCENARIOS: Final = (
         "low-power-limit",
         "Somebody left GPU 0 at 300 W of its 700: its clock sinks under the prompts, and users wait.",
         (
-            must("gpu 0", "throttled/power_cap", W, C, actions=("restore_power_limit",)),
-            may("llama-8b", "throttled", W, C),
-            may("llama-8b", "compute_bound", W, C),
+            must("gpu 0", "throttled/power_cap", "WC", actions="restore_power_limit"),
+            may("llama-8b", "throttled", "WC"),
+            may("llama-8b", "compute_bound", "WC"),
             SPARE,
         ),
         (engine(CHAT, steady(4.4, 6000, 4)),),
@@ -355,11 +333,11 @@ SCENARIOS: Final = (
         "one-slow-gpu",
         "One of four tensor-parallel GPUs is slowed by heat: the other three wait for it in every all-reduce.",
         (
-            must("gpu 3", "throttled", W, C, from_s=10.0, actions=("check_cooling", "lower_power_limit")),
-            may("llama-70b", "straggler", W, N, from_s=10.0),
-            may("llama-70b", "throttled", W, C, from_s=10.0),
-            may("llama-70b", "compute_bound", W, N, from_s=10.0),
-            may("llama-70b", "healthy", OK, to_s=10.0),
+            must("gpu 3", "throttled", "WC", 10.0, actions="check_cooling lower_power_limit"),
+            may("llama-70b", "straggler", "WN", 10.0),
+            may("llama-70b", "throttled", "WC", 10.0),
+            may("llama-70b", "compute_bound", "WN", 10.0),
+            may("llama-70b", "healthy", "O", to_s=10.0),
         ),
         (engine(LARGE, steady(2.2, 3000, 100)),),
         gpus=4,
@@ -377,9 +355,9 @@ SCENARIOS: Final = (
         "locked-clock",
         "Somebody locked the clock of one of four GPUs: the other three wait for it, and no driver complains.",
         (
-            must("gpu 1", "throttled/locked_clock", W, C, within_s=90.0, actions=("reset_locked_clocks",)),
-            may("llama-70b", "throttled", W, C),
-            may("llama-70b", "straggler", W, N),
+            must("gpu 1", "throttled/locked_clock", "WC", within_s=90.0, actions="reset_locked_clocks"),
+            may("llama-70b", "throttled", "WC"),
+            may("llama-70b", "straggler", "WN"),
         ),
         (engine(LARGE, steady(2.4, 3000, 100)),),
         gpus=4,
@@ -388,7 +366,7 @@ SCENARIOS: Final = (
     Scenario(
         "notebook-holds-memory",
         "A notebook holds 92 % of GPU 1 and has computed nothing for minutes: nobody else can use it.",
-        (must("gpu 1", "idle_vram_held", N, W, actions=("end_program", "ask_owner")), may("llama-8b", "healthy", OK)),
+        (must("gpu 1", "idle_vram_held", "NW", actions="end_program ask_owner"), may("llama-8b", "healthy", "O")),
         (CHAT,),
         leftovers=(Leftover(1, 73.3 * GIB, NOTEBOOK),),
         idle_s=20.0,
@@ -396,14 +374,14 @@ SCENARIOS: Final = (
     Scenario(
         "notebook-at-work",
         "A notebook holds three quarters of GPU 1 and computes: memory that is used for something.",
-        (must("gpu 1", "healthy", OK, within_s=200.0), may("llama-8b", "healthy", OK)),
+        (must("gpu 1", "healthy", "O", within_s=200.0), may("llama-8b", "healthy", "O")),
         (CHAT,),
         leftovers=(Leftover(1, 59.0 * GIB, NOTEBOOK, Work(0.8, 0.7, 0.2, 2e14, 0.3, 0.0, 2e8)),),
     ),
     Scenario(
         "bare-context",
         "A program has opened GPU 1 and holds next to nothing: the GPU is free, its memory too.",
-        (must("gpu 1", "idle", N, within_s=210.0), may("llama-8b", "healthy", OK)),
+        (must("gpu 1", "idle", "N", within_s=210.0), may("llama-8b", "healthy", "O")),
         (CHAT,),
         leftovers=(Leftover(1, 0.6 * GIB, NOTEBOOK),),
         idle_s=20.0,
@@ -411,14 +389,14 @@ SCENARIOS: Final = (
     Scenario(
         "notebook-nearly-full",
         "A program without a pool of its own works with 95 % of the memory: the next allocation may fail.",
-        (must("gpu 1", "memory_full", W, N), may("llama-8b", "healthy", OK)),
+        (must("gpu 1", "memory_full", "WN"), may("llama-8b", "healthy", "O")),
         (CHAT,),
         leftovers=(Leftover(1, 75.7 * GIB, "sim:python finetune.py", Work(0.9, 0.7, 0.25, 2.5e14, 0.35, 0.0, 2e8)),),
     ),
     Scenario(
         "vllm-reserves-memory",
         "vLLM holds 90 % of the memory for hardly a request: it reserved a pool, which says nothing of use.",
-        (must("llama-8b", "low_efficiency", N, within_s=200.0), may("llama-8b", "healthy", OK, to_s=120.0)),
+        (must("llama-8b", "low_efficiency", "N", within_s=200.0), may("llama-8b", "healthy", "O", to_s=120.0)),
         (engine(CHAT, steady(0.3, 600, 250)),),
         gpus=1,
         length_s=260.0,
@@ -426,23 +404,23 @@ SCENARIOS: Final = (
     Scenario(
         "healthy-chat",
         "A chat model with enough to do: nothing holds it back, and the headroom says how much more fits.",
-        (must("llama-8b", "healthy", OK, within_s=180.0), SPARE),
+        (must("llama-8b", "healthy", "O", within_s=180.0), SPARE),
         (CHAT,),
     ),
     Scenario(
         "kv-cache-full",
         "Long conversations fill the KV pool: requests wait and are preempted while slots are free.",
-        (must("llama-8b", "kv_cache_full", C, W, actions=KV), SPARE),
+        (must("llama-8b", "kv_cache_full", "CW", actions=KV), SPARE),
         (engine(CHAT, steady(5.0, 3000, 700), gpu_memory_utilization=0.45, most_waiting=60),),
     ),
     Scenario(
         "giant-prompt",
         "Every 45 s a prompt as large as the KV pool: it waits for an empty pool, all others for it.",
         (
-            must("llama-8b", "kv_cache_full", C, W, from_s=20.0, within_s=90.0, actions=KV),
-            may("llama-8b", "compute_bound", W, from_s=20.0),
-            may("llama-8b", "memory_bandwidth_bound", N),
-            may("llama-8b", "healthy", OK, to_s=20.0),
+            must("llama-8b", "kv_cache_full", "CW", 20.0, within_s=90.0, actions=KV),
+            may("llama-8b", "compute_bound", "W", 20.0),
+            may("llama-8b", "memory_bandwidth_bound", "N"),
+            may("llama-8b", "healthy", "O", to_s=20.0),
             SPARE,
         ),
         (
@@ -458,13 +436,13 @@ SCENARIOS: Final = (
     Scenario(
         "queue-at-the-limit",
         "max_num_seqs 12 keeps requests waiting before a GPU with room: the pool is nearly empty.",
-        (must("llama-8b", "queue_limit", C, W, actions=("raise_slots", "more_instances*")), SPARE),
+        (must("llama-8b", "queue_limit", "CW", actions="raise_slots more_instances*"), SPARE),
         (engine(CHAT, steady(8.0, 1800, 240), max_num_seqs=12, most_waiting=60),),
     ),
     Scenario(
         "spare-gpu",
         "One engine is at the end of its arithmetic, and a second GPU has nothing to do: start another there.",
-        (must("llama-8b", "compute_bound", C, W, actions=COMPUTE), SPARE),
+        (must("llama-8b", "compute_bound", "CW", actions=COMPUTE), SPARE),
         (engine(CHAT, steady(7.9, 5000, 16)),),
     ),
     Scenario(
@@ -474,12 +452,12 @@ SCENARIOS: Final = (
             must(
                 "llama-8b",
                 "queue_limit",
-                W,
-                from_s=20.0,
+                "W",
+                20.0,
                 within_s=130.0,
-                actions=("smooth_bursts", "raise_slots", "more_instances*"),
+                actions="smooth_bursts raise_slots more_instances*",
             ),
-            may("llama-8b", "healthy", OK, to_s=20.0),
+            may("llama-8b", "healthy", "O", to_s=20.0),
             SPARE,
         ),
         (engine(CHAT, steady(4.2, 1800, 240, Surge(20.0, 26.0, 3.5, 60.0)), max_num_seqs=24),),
@@ -487,15 +465,15 @@ SCENARIOS: Final = (
     Scenario(
         "prefill-bound",
         "Classification over long texts: nearly all work is prefill, and the tensor cores are the limit.",
-        (must("llama-8b", "compute_bound", W, C, actions=COMPUTE), SPARE),
+        (must("llama-8b", "compute_bound", "WC", actions=COMPUTE), SPARE),
         (engine(CHAT, PREFILL),),
     ),
     Scenario(
         "long-prefill",
         "One prompt of 330,000 tokens: no token for a minute, but its GPU works. That is no hang.",
         (
-            must("llama-8b", "compute_bound", W, C, actions=("wait_for_prefill", *COMPUTE)),
-            may("llama-8b", "kv_cache_full", W, actions=KV),
+            must("llama-8b", "compute_bound", "WC", actions=f"wait_for_prefill {COMPUTE}"),
+            may("llama-8b", "kv_cache_full", "W", actions=KV),
             SPARE,
         ),
         (engine(CHAT, steady(0.03, 330_000, 200), most_waiting=1, max_model_len=700_000, gpu_memory_utilization=0.92),),
@@ -505,23 +483,16 @@ SCENARIOS: Final = (
         "One of three replicas reads a prompt of 330,000 tokens for a minute, the others go on: no hang, no straggler.",
         (
             must(
-                "llama-8b-a",
-                "compute_bound",
-                W,
-                C,
-                from_s=30.0,
-                to_s=150.0,
-                within_s=90.0,
-                actions=("wait_for_prefill", *COMPUTE),
+                "llama-8b-a", "compute_bound", "WC", 30.0, 150.0, within_s=90.0, actions=f"wait_for_prefill {COMPUTE}"
             ),
-            may("llama-8b-?", "healthy", OK, to_s=30.0),
-            may("llama-8b-a", "compute_bound", N, from_s=30.0, to_s=90.0),
-            may("llama-8b-a", "low_efficiency", N),
-            may("llama-8b-[bc]", "healthy", OK),
-            may("llama-8b-?", "memory_bandwidth_bound", N),
-            may("llama-8b-a", "idle_vram_held", N, from_s=150.0),
-            may("llama-8b-a", "healthy", OK, N, from_s=150.0),
-            may("llama-8b-[bc]", "low_efficiency", N),
+            may("llama-8b-?", "healthy", "O", to_s=30.0),
+            may("llama-8b-a", "compute_bound", "N", 30.0, 90.0),
+            may("llama-8b-a", "low_efficiency", "N"),
+            may("llama-8b-[bc]", "healthy", "O"),
+            may("llama-8b-?", "memory_bandwidth_bound", "N"),
+            may("llama-8b-a", "idle_vram_held", "N", 150.0),
+            may("llama-8b-a", "healthy", "ON", 150.0),
+            may("llama-8b-[bc]", "low_efficiency", "N"),
         ),
         replicas(
             steady(2.0, 900, 200, Surge(30.0, math.inf, 0.0), singles=((30.0, 330_000, 200), (100.0, 330_000, 200))),
@@ -535,13 +506,13 @@ SCENARIOS: Final = (
     Scenario(
         "decode-bound",
         "Long answers at a moderate batch: every step reads all weights, and HBM is the limit.",
-        (must("llama-8b", "memory_bandwidth_bound", N, W, actions=DECODE), SPARE),
+        (must("llama-8b", "memory_bandwidth_bound", "NW", actions=DECODE), SPARE),
         (engine(CHAT, steady(4.0, 200, 1000), speed=FAST),),
     ),
     Scenario(
         "decode-bound-long-context",
         "The KV pool is two thirds full and nobody waits: HBM is the limit, not the pool.",
-        (must("llama-8b", "memory_bandwidth_bound", N, W, actions=DECODE), SPARE),
+        (must("llama-8b", "memory_bandwidth_bound", "NW", actions=DECODE), SPARE),
         (engine(CHAT, steady(1.0, 7000, 1500), speed=FAST),),
     ),
     Scenario(
@@ -551,9 +522,8 @@ SCENARIOS: Final = (
             must(
                 "llama-70b",
                 "interconnect_bound",
-                W,
-                C,
-                actions=("halve_tp", "pipeline_instead", "nvlink_gpus", "data_parallel", "smaller_tp"),
+                "WC",
+                actions="halve_tp pipeline_instead nvlink_gpus data_parallel smaller_tp",
             ),
         ),
         (engine(LARGE, steady(2.2, 1200, 400), chip=H100_PCIE, speed=Speed(0.52, 0.78, 14e-3, 30e-6, 0.2e-3)),),
@@ -563,14 +533,14 @@ SCENARIOS: Final = (
     Scenario(
         "tp-over-nvlink",
         "The same model and traffic over NVLink: the all-reduces are short, and HBM is what it reads from.",
-        (must("llama-70b", "memory_bandwidth_bound", N, W, actions=DECODE),),
+        (must("llama-70b", "memory_bandwidth_bound", "NW", actions=DECODE),),
         (engine(LARGE, steady(5.0, 300, 700), speed=Speed(0.52, 0.92, 0.9e-3, 5e-6)),),
         gpus=4,
     ),
     Scenario(
         "engine-hang",
         "Requests run and no token comes: the kernels wait for each other for good. Busy 100 %, no DRAM traffic.",
-        (must("llama-70b", "hung", C, from_s=5.0, actions=RESTART), may("llama-70b", "healthy", OK, to_s=5.0)),
+        (must("llama-70b", "hung", "C", 5.0, actions=RESTART), may("llama-70b", "healthy", "O", to_s=5.0)),
         (LARGE,),
         gpus=4,
         engine_effects=(EngineEffect(engine="llama-70b", from_s=5.0, spinning=True),),
@@ -578,7 +548,7 @@ SCENARIOS: Final = (
     Scenario(
         "engine-hang-idle",
         "Requests run and no token comes, and the GPU does nothing: the engine's own process hangs.",
-        (must("llama-8b", "hung", C, from_s=5.0, actions=RESTART), may("llama-8b", "healthy", OK, to_s=5.0), SPARE),
+        (must("llama-8b", "hung", "C", 5.0, actions=RESTART), may("llama-8b", "healthy", "O", to_s=5.0), SPARE),
         (engine(CHAT, steady(5.0, 600, 250)),),
         engine_effects=(EngineEffect(engine="llama-8b", from_s=5.0),),
     ),
@@ -586,8 +556,8 @@ SCENARIOS: Final = (
         "engine-mute",
         "The API server takes connections and answers none, and the workers hold their GPU: nobody is served.",
         (
-            must("llama-8b", "unresponsive", C, from_s=5.0, actions=RESTART),
-            may("llama-8b", "healthy", OK, to_s=5.0),
+            must("llama-8b", "unresponsive", "C", 5.0, actions=RESTART),
+            may("llama-8b", "healthy", "O", to_s=5.0),
             SPARE,
         ),
         (CHAT,),
@@ -597,9 +567,9 @@ SCENARIOS: Final = (
         "engine-restart",
         "After a minute the engine's process ends, and another answers on the same port half a minute later.",
         (
-            must("llama-8b", "healthy", OK, N, from_s=90.0, within_s=180.0),
-            may("llama-8b", "healthy", OK, to_s=60.0),
-            may("gpu ?", "idle*", N),
+            must("llama-8b", "healthy", "ON", 90.0, within_s=180.0),
+            may("llama-8b", "healthy", "O", to_s=60.0),
+            may("gpu ?", "idle*", "N"),
         ),
         (CHAT,),
         engine_effects=(EngineEffect(engine="llama-8b", from_s=60.0, to_s=90.0, down=True),),
@@ -609,14 +579,14 @@ SCENARIOS: Final = (
         "restart-loop",
         "One of three replicas dies half a minute after each start; its pod is started again every time.",
         (
-            must("llama-8b-b", "unresponsive", C, W, from_s=20.0, within_s=250.0),
-            may("llama-8b-?", "healthy", OK, to_s=20.0),
-            may("llama-8b-b", "healthy", OK, N, to_s=260.0),
-            may("llama-8b-[ac]", "healthy", OK),
-            may("llama-8b-?", "memory_bandwidth_bound", N),
-            may("gpu 1", "unknown", N, from_s=20.0),
-            may("llama-8b-[ac]", "low_efficiency", N),
-            may("gpu 1", "idle", N, from_s=20.0),
+            must("llama-8b-b", "unresponsive", "CW", 20.0, within_s=250.0),
+            may("llama-8b-?", "healthy", "O", to_s=20.0),
+            may("llama-8b-b", "healthy", "ON", to_s=260.0),
+            may("llama-8b-[ac]", "healthy", "O"),
+            may("llama-8b-?", "memory_bandwidth_bound", "N"),
+            may("gpu 1", "unknown", "N", 20.0),
+            may("llama-8b-[ac]", "low_efficiency", "N"),
+            may("gpu 1", "idle", "N", 20.0),
         ),
         replicas(*(steady(3.0, 1800, 240),) * 3),
         gpus=3,
@@ -634,12 +604,12 @@ SCENARIOS: Final = (
         "slow-weights",
         "A new process reads 16 GB of weights over a network file system at 1 Gbit/s: minutes until it answers.",
         (
-            may("llama-8b", "healthy", OK, to_s=20.0),
-            may("host", "host_network_saturated", N, from_s=30.0, to_s=200.0),
-            must("llama-8b", "healthy", OK, N, from_s=230.0, within_s=200.0),
-            may("gpu ?", "idle*", N),
-            may("gpu 0", "unknown", N, from_s=20.0, to_s=230.0),
-            may("llama-8b", "memory_bandwidth_bound", N),
+            may("llama-8b", "healthy", "O", to_s=20.0),
+            may("host", "host_network_saturated", "N", 30.0, 200.0),
+            must("llama-8b", "healthy", "ON", 230.0, within_s=200.0),
+            may("gpu ?", "idle*", "N"),
+            may("gpu 0", "unknown", "N", 20.0, 230.0),
+            may("llama-8b", "memory_bandwidth_bound", "N"),
         ),
         (CHAT,),
         engine_effects=(
@@ -656,12 +626,12 @@ SCENARIOS: Final = (
         "cold-prefix-cache",
         "A restart empties a prefix cache that saved four fifths of the prompts: for minutes prefill is the limit.",
         (
-            must("llama-8b", "compute_bound", W, C, from_s=90.0, to_s=170.0, actions=COMPUTE),
-            may("llama-8b", "healthy", OK, to_s=60.0),
-            must("llama-8b", "healthy", OK, N, from_s=200.0, within_s=150.0),
-            may("llama-8b", "compute_bound", W, N, C, from_s=170.0, to_s=300.0),
-            may("llama-8b", "memory_bandwidth_bound", N),
-            may("gpu ?", "idle*", N),
+            must("llama-8b", "compute_bound", "WC", 90.0, 170.0, actions=COMPUTE),
+            may("llama-8b", "healthy", "O", to_s=60.0),
+            must("llama-8b", "healthy", "ON", 200.0, within_s=150.0),
+            may("llama-8b", "compute_bound", "WNC", 170.0, 300.0),
+            may("llama-8b", "memory_bandwidth_bound", "N"),
+            may("gpu ?", "idle*", "N"),
         ),
         (engine(CHAT, steady(10.5, 4500, 20, returning=1.0, hit_share=0.82, relearn_s=120.0)),),
         engine_effects=(EngineEffect(engine="llama-8b", from_s=60.0, to_s=90.0, down=True),),
@@ -672,9 +642,9 @@ SCENARIOS: Final = (
         "engine-asleep",
         "After a minute of nothing somebody puts the engine to sleep: its memory is free, and nothing is wrong.",
         (
-            must("llama-8b", "asleep", N, OK, from_s=60.0),
-            may("llama-8b", "healthy", OK, to_s=60.0),
-            may("gpu ?", "idle*", N, from_s=60.0),
+            must("llama-8b", "asleep", "NO", 60.0),
+            may("llama-8b", "healthy", "O", to_s=60.0),
+            may("gpu ?", "idle*", "N", 60.0),
         ),
         (engine(CHAT, steady(6.0, 1800, 240, Surge(40.0, math.inf, 0.0))),),
         engine_effects=(EngineEffect(engine="llama-8b", from_s=60.0, asleep=True),),
@@ -683,7 +653,7 @@ SCENARIOS: Final = (
     Scenario(
         "quiet-night",
         "Nobody asks anything: no token either, but nothing runs. The GPU is free to use, not hung.",
-        (must("llama-8b", "idle_vram_held", N, within_s=100.0), SPARE),
+        (must("llama-8b", "idle_vram_held", "N", within_s=100.0), SPARE),
         (engine(CHAT, steady(0.0, 600, 250)),),
         idle_s=20.0,
     ),
@@ -691,8 +661,8 @@ SCENARIOS: Final = (
         "replicas-half-asleep",
         "Three replicas share the traffic that one of them could take: what consolidation would save.",
         (
-            must("llama-8b-?", "low_efficiency", N, within_s=200.0, actions=("stop_instances", "see_replica")),
-            may("llama-8b-?", "healthy", OK, to_s=120.0),
+            must("llama-8b-?", "low_efficiency", "N", within_s=200.0, actions="stop_instances see_replica"),
+            may("llama-8b-?", "healthy", "O", to_s=120.0),
         ),
         replicas(*(steady(0.5, 400, 150),) * 3),
         gpus=3,
@@ -705,12 +675,11 @@ SCENARIOS: Final = (
             must(
                 "llama-8b",
                 "host_cpu_saturated",
-                W,
-                C,
+                "WC",
                 within_s=90.0,
-                actions=("more_front_ends", "serving_c*", "profile_process"),
+                actions="more_front_ends serving_c* profile_process",
             ),
-            may("host", "host_cpu_saturated", N),
+            may("host", "host_cpu_saturated", "N"),
             SPARE,
         ),
         (engine(CHAT, steady(7.0, 600, 250), held=Held(6.0, 3.0)),),
@@ -720,10 +689,8 @@ SCENARIOS: Final = (
         "batch-client",
         "A client sends in bursts and pauses between: the GPU falls idle in the same rhythm with nothing to do.",
         (
-            must(
-                "llama-8b", "low_efficiency", N, within_s=200.0, actions=("send_earlier", "share_gpu", "more_requests")
-            ),
-            may("llama-8b", "healthy", OK, to_s=120.0),
+            must("llama-8b", "low_efficiency", "N", within_s=200.0, actions="send_earlier share_gpu more_requests"),
+            may("llama-8b", "healthy", "O", to_s=120.0),
             SPARE,
         ),
         (engine(CHAT, steady(3.0, 600, 60, Surge(0.0, 4.0, 5.0, 10.0), Surge(4.0, 10.0, 0.0, 10.0))),),
@@ -732,9 +699,9 @@ SCENARIOS: Final = (
         "client-stops-reading",
         "A batch client stops to read its answers: the engine ends them all the same, and then nobody asks any more.",
         (
-            may("llama-8b", "healthy", OK),
-            may("llama-8b", "low_efficiency", N, from_s=60.0),
-            may("llama-8b", "idle_vram_held", N, from_s=60.0),
+            may("llama-8b", "healthy", "O"),
+            may("llama-8b", "low_efficiency", "N", 60.0),
+            may("llama-8b", "idle_vram_held", "N", 60.0),
             SPARE,
         ),
         # vLLM's engine goes on whoever reads; a client with so many requests open sends no new ones.
@@ -745,9 +712,9 @@ SCENARIOS: Final = (
         "shared-with-training",
         "A training job runs on the engine's GPU: kernels take turns, and the GPU's figures are those of both.",
         (
-            may("llama-8b", "healthy", OK, N),
-            may("llama-8b", "unknown", N),
-            may("gpu 0", "healthy", OK),
+            may("llama-8b", "healthy", "ON"),
+            may("llama-8b", "unknown", "N"),
+            may("gpu 0", "healthy", "O"),
             SPARE,
         ),
         (engine(CHAT, steady(4.0, 1800, 240), gpu_memory_utilization=0.45),),
@@ -763,7 +730,7 @@ SCENARIOS: Final = (
     Scenario(
         "no-gpm",
         "A GPU without activity counters at work for nobody known: busy, and nothing tells what limits it.",
-        (must("gpu 0", "unknown", N, within_s=120.0),),
+        (must("gpu 0", "unknown", "N", within_s=120.0),),
         leftovers=(Leftover(0, 40 * GIB, "sim:python simulate.py", Work(1.0, 0.9, 0.2, 0.0, 0.3)),),
         gpus=1,
         unmeasured=WITHOUT_GPM,
@@ -771,7 +738,7 @@ SCENARIOS: Final = (
     Scenario(
         "metrics-without-kv",
         "A page without KV usage and queue, and GPUs without activity counters: users wait, why is not told.",
-        (must("llama-8b", "unknown", W, C), SPARE),
+        (must("llama-8b", "unknown", "WC"), SPARE),
         (
             engine(
                 CHAT,
@@ -786,7 +753,7 @@ SCENARIOS: Final = (
     Scenario(
         "training",
         "A training run whose loader keeps up: MFU 44 %, and the GPUs never wait.",
-        (must("pretrain-8b", "healthy", OK, within_s=180.0), may("pretrain-8b", "compute_bound", N)),
+        (must("pretrain-8b", "healthy", "O", within_s=180.0), may("pretrain-8b", "compute_bound", "N")),
         runs=(PRETRAIN,),
         gpus=4,
         host_effects=(host(cpu_ratio=0.3, busiest_core_ratio=0.8, disk_read_bytes_per_s=4e8, disk_busy_ratio=0.3),),
@@ -795,8 +762,8 @@ SCENARIOS: Final = (
         "data-loader",
         "The loader reads from a slow disk: every few seconds four GPUs wait for the next shard.",
         (
-            must("pretrain-8b", "host_disk_saturated", W, within_s=100.0, actions=("training_disk",)),
-            may("host", "host_disk_saturated", N, W),
+            must("pretrain-8b", "host_disk_saturated", "W", within_s=100.0, actions="training_disk"),
+            may("host", "host_disk_saturated", "NW"),
         ),
         runs=(SLOW_LOADER,),
         gpus=4,
@@ -815,8 +782,8 @@ SCENARIOS: Final = (
         "data-loader-cpu",
         "The loader decodes images on every core: the GPUs wait for the CPU, and the disk has time.",
         (
-            must("pretrain-8b", "host_cpu_saturated", W, within_s=100.0, actions=("training_cpu",)),
-            may("host", "host_cpu_saturated", N, W),
+            must("pretrain-8b", "host_cpu_saturated", "W", within_s=100.0, actions="training_cpu"),
+            may("host", "host_cpu_saturated", "NW"),
         ),
         runs=(SLOW_LOADER,),
         gpus=4,
@@ -825,7 +792,7 @@ SCENARIOS: Final = (
     Scenario(
         "data-loader-network",
         "The data comes over the network at its full rate: the GPUs wait, CPU and disk have time.",
-        (must("pretrain-8b", "host_network_saturated", W, within_s=100.0, actions=("training_network",)),),
+        (must("pretrain-8b", "host_network_saturated", "W", within_s=100.0, actions="training_network"),),
         runs=(SLOW_LOADER,),
         gpus=4,
         host_effects=(host(cpu_ratio=0.1, network_rx_bytes_per_s=1.17e9),),
@@ -833,7 +800,7 @@ SCENARIOS: Final = (
     Scenario(
         "training-waits",
         "The same gaps, with cores, disk and network of this host at rest: nothing tells what the run waits for.",
-        (must("pretrain-8b", "unknown", N, W, within_s=100.0),),
+        (must("pretrain-8b", "unknown", "NW", within_s=100.0),),
         runs=(SLOW_LOADER,),
         gpus=4,
     ),
@@ -841,8 +808,8 @@ SCENARIOS: Final = (
         "training-low-mfu",
         "Micro-batches of one: the GPUs are busy all the time and reach an eighth of what they could.",
         (
-            must("pretrain-8b", "low_efficiency", N, within_s=200.0, actions=("larger_micro_batch",)),
-            may("pretrain-8b", "healthy", OK, to_s=120.0),
+            must("pretrain-8b", "low_efficiency", "N", within_s=200.0, actions="larger_micro_batch"),
+            may("pretrain-8b", "healthy", "O", to_s=120.0),
         ),
         runs=(msgspec.structs.replace(PRETRAIN, flops_share=0.12),),
         gpus=4,
@@ -852,9 +819,9 @@ SCENARIOS: Final = (
         "host-memory-full",
         "The host's own memory runs out beside a run that goes well: the kernel may soon kill it.",
         (
-            must("host", "memory_full", W, C),
-            may("pretrain-8b", "healthy", OK),
-            may("pretrain-8b", "compute_bound", N),
+            must("host", "memory_full", "WC"),
+            may("pretrain-8b", "healthy", "O"),
+            may("pretrain-8b", "compute_bound", "N"),
         ),
         runs=(PRETRAIN,),
         gpus=4,
@@ -864,9 +831,9 @@ SCENARIOS: Final = (
         "busy-host",
         "Somebody compiles on every core beside a run whose loader keeps up: the GPUs do not notice.",
         (
-            must("pretrain-8b", "healthy", OK, within_s=180.0),
-            may("pretrain-8b", "compute_bound", N),
-            may("host", "host_cpu_saturated", N),
+            must("pretrain-8b", "healthy", "O", within_s=180.0),
+            may("pretrain-8b", "compute_bound", "N"),
+            may("host", "host_cpu_saturated", "N"),
         ),
         runs=(PRETRAIN,),
         gpus=4,
