@@ -15,7 +15,8 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.openmetrics import exposition as openmetrics_exposition
 
 from gpumon import __version__
-from gpumon.readings.exported import METRICS, MOST, Sample, names_of, samples
+from gpumon.outputs.samples import MOST, names_of, samples
+from gpumon.readings.exported import METRICS, Sample
 from gpumon.readings.snapshot import EventKind, Snapshot
 
 LATE: Final = 3.0

@@ -13,9 +13,10 @@ from gpumon.config.load import load
 from gpumon.config.options import Options
 from gpumon.outputs.openmetrics import MetricsPage
 from gpumon.outputs.private import without_processes
+from gpumon.outputs.samples import answers
 from gpumon.readings import exported as table
 from gpumon.readings.engine_snapshot import value_of
-from gpumon.readings.exported import Sample, answers
+from gpumon.readings.exported import Sample
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sources.prometheus.own import rebuilt

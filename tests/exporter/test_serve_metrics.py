@@ -93,7 +93,7 @@ def test_a_hung_driver_has_no_series_and_comes_back(tmp_path: Path, fake_driver:
     fake_driver.write(well)
     with Served(fake_driver.env(**quiet(tmp_path)), "--interval=0.25") as served:
         served.until(lambda page: "gpumon_gpu_busy_ratio" in names(page))
-        fake_driver.write(f"{well}gpu 1 call nvmlDeviceGetUtilizationRates hang\n")
+        fake_driver.write(f"{well}gpu * call nvmlDeviceGetUtilizationRates hang\n")
         hung = served.until(lambda page: ups(page).get(("nvml", "")) == 0.0)
         assert not {name for name in names(hung) if re.match("gpumon_gpu_.*(ratio|bytes|watts|celsius)$", name)}
         states = {one.labels["state"] for one in hung if one.name == "gpumon_gpu_state"}

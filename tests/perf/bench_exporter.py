@@ -20,8 +20,9 @@ from gpumon import session
 from gpumon.config.load import load
 from gpumon.config.options import Options
 from gpumon.outputs.openmetrics import MetricsPage
-from gpumon.readings.exported import rebuilt, samples
+from gpumon.outputs.samples import samples
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
+from gpumon.sources.prometheus.own import rebuilt
 from tests.exporter.served import MODERN, Served, get, modern, quiet, ups
 from tests.records import replace
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpumon.config.schema import Endpoint, Prometheus
 from gpumon.efficiency.deriver import Deriver
-from gpumon.readings.exported import samples
+from gpumon.outputs.samples import samples
 from gpumon.readings.fleet import FleetFrame
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, HostReading
 from gpumon.sources.exposition import Series

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpumon.config.schema import Prometheus
 from gpumon.efficiency.deriver import Deriver
-from gpumon.readings.exported import samples
+from gpumon.outputs.samples import samples
 from gpumon.readings.fleet import FleetFrame
 from gpumon.readings.frame import EndpointState, Frame, GpuReading, GpuState, HostReading
 from gpumon.sources.packaged import gpu_catalogue

@@ -11,9 +11,10 @@ import msgspec
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from gpumon.outputs.samples import MOST, SILENT_GPU, gpu_key, samples
 from gpumon.readings import exported as table
 from gpumon.readings.engine_snapshot import value_of
-from gpumon.readings.exported import METRICS, MOST, NAMES, SILENT_GPU, Sample, gpu_key, samples
+from gpumon.readings.exported import METRICS, NAMES, Sample
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason

@@ -1,0 +1,318 @@
+"""A snapshot as the samples that a Prometheus is given of it: the table of `readings.exported`, read forwards."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from gpumon.readings.dcgm import DCGM
+from gpumon.readings.engine_snapshot import getter, value_of
+from gpumon.readings.exported import (
+    DOUBTS,
+    ENGINE,
+    ENGINE_TEXTS,
+    GPU,
+    GPU_TEXTS,
+    HOST,
+    HOST_TEXTS,
+    MODEL,
+    PREFIX,
+    PRIVATE,
+    RANK,
+    SELF,
+    Field,
+    Sample,
+)
+from gpumon.readings.format import wall_of
+from gpumon.readings.frame import EndpointState, GpuState
+from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.snapshot import Engine, Gpu, Replicas, Snapshot, Verdict
+from gpumon.readings.text import clean
+from gpumon.readings.verdict import Parameters
+
+MOST: Final = {"gpus": 128, "engines": 128, "verdicts": 256, "models": 64, "alerts": 64, "ranks": 64}
+"""Things of a kind that are exported; `gpumon_left_out` counts the others."""
+MOST_PARTS: Final = 8
+"""Evidences or causes of one thing."""
+MOST_LABEL: Final = 128
+"""Characters of a label's value; URLs get `MOST_KEY`."""
+MOST_KEY: Final = 256
+SILENT_GPU: Final = frozenset((GpuState.STALE, GpuState.LOST, GpuState.INITIALISING, GpuState.ERROR))
+"""States in which a GPU gives no figures."""
+_GONE: Final = frozenset((Reason.STALE, Reason.UNREACHABLE))
+REASONED: Final = {
+    "gpu": ("busy_ratio", "sm_active_ratio", "bandwidth_bytes_per_s", "mfu_ratio", "mbu_ratio"),
+    "engine": ("running", "kv_usage_ratio", "prefill_tokens_per_s", "decode_tokens_per_s", "mfu_ratio", "mbu_ratio"),
+}
+"""Fields whose reason is exported where they are missing."""
+_NAME: Final = re.compile(r"(?! )(?:[\w.:=+/-]+ ?){1,3}(?<! )", re.ASCII)
+"""Names of options (`--kv-cache-dtype fp8`), models and causes; what has more words in it stays on the host."""
+MOST_NAME: Final = 64
+
+Labels = dict[str, str]
+T = TypeVar("T")
+
+
+def samples(snapshot: Snapshot) -> Iterator[Sample]:
+    """Every series of a snapshot. What is missing, or of a source that does not answer, has none. No two are equal."""
+    yield _sample("source_up", {"source": "collector", "name": ""}, 1.0)
+    yield _sample("interval_seconds", {}, snapshot.interval_s)
+    yield _sample("snapshot_timestamp_seconds", {}, snapshot.wall_s)
+    yield from _host(snapshot)
+    gpus = list(_first_of(snapshot.gpus, gpu_key))
+    served = list(_first_of(snapshot.engines, lambda one: one.name))
+    engines = names_of(served)
+    verdicts = list(_first_of(snapshot.verdicts, _verdict_key))
+    models = list(_first_of(snapshot.replicas, lambda one: _cut(one.model)))
+    counted: dict[str, Sequence[object]] = {
+        "gpus": gpus,
+        "engines": served,
+        "verdicts": verdicts,
+        "models": models,
+        "alerts": snapshot.alerts,
+    }
+    for what, things in counted.items():
+        yield _sample("left_out", {"what": what}, max(0, len(things) - MOST[what]))
+    for gpu in gpus[: MOST["gpus"]]:
+        yield from _gpu(gpu)
+    for engine in served[: MOST["engines"]]:
+        yield from _engine(engine, engines[engine.name])
+    yield from _sources(snapshot, served[: MOST["engines"]], engines)
+    yield from _mapping(gpus[: MOST["gpus"]], served[: MOST["engines"]], engines)
+    for model in models[: MOST["models"]]:
+        yield from _model(model, engines)
+    for verdict in verdicts[: MOST["verdicts"]]:
+        yield from _verdict(verdict)
+    yield from _alerts(snapshot)
+    yield from _faults(snapshot)
+
+
+def names_of(engines: Sequence[Engine]) -> dict[str, str]:
+    """Name -> label of each engine: cut, and still unlike every other."""
+    labels: dict[str, str] = {}
+    taken: set[str] = set()
+    for engine in engines:
+        if engine.name in labels:
+            continue
+        label, number = _cut(engine.name), 1
+        while label in taken:
+            number += 1
+            label = f"{_cut(engine.name, MOST_LABEL - 6)} ({number})"
+        taken.add(label)
+        labels[engine.name] = label
+    return labels
+
+
+def gpu_key(gpu: Gpu) -> str:
+    """What texts and reasons of a GPU go by."""
+    return _cut(gpu.uuid) or str(gpu.index)
+
+
+def _sample(name: str, labels: Labels, value: float) -> Sample:
+    return Sample(PREFIX + name, labels, float(value))
+
+
+def _cut(text: str, most: int = MOST_LABEL) -> str:
+    return clean(text, most)
+
+
+def _first_of(things: Iterable[T], key: Callable[[T], Any]) -> Iterator[T]:
+    """The things without those whose key came before: a page must not hold a series twice."""
+    seen = set()
+    for thing in things:
+        if (one := key(thing)) not in seen:
+            seen.add(one)
+            yield thing
+
+
+@cache
+def _getters(kind: type[msgspec.Struct], fields: tuple[str, ...]) -> tuple[Callable[[Any], Any], ...]:
+    return tuple(getter(kind, path) for path in fields)
+
+
+def _figures(of: Any, fields: Sequence[Field], paths: tuple[str, ...], labels: Labels) -> Iterator[Sample]:
+    for field, get in zip(fields, _getters(of.__class__, paths), strict=True):
+        value = get(of)
+        if type(value) is Missing or not math.isfinite(value) or (field.whole and value == 0):
+            continue
+        yield Sample(PREFIX + field.sample, {**labels, **field.fixed} if field.fixed else labels, float(value))
+
+
+def _paths(fields: Sequence[Field]) -> tuple[str, ...]:
+    return tuple(field.path for field in fields)
+
+
+_GPU, _ENGINE, _RANK = _paths(GPU), _paths(ENGINE), _paths(RANK)
+_MODEL, _HOST, _SELF = _paths(MODEL), _paths(HOST), _paths(SELF)
+
+
+def _texts(of: Any, fields: Mapping[str, str], most: int = MOST_LABEL) -> Labels:
+    labels = {}
+    for label, name in fields.items():
+        value = value_of(of, name)
+        value = getattr(value, "value", value)
+        labels[label] = ("yes" if value else "") if isinstance(value, bool) else _cut(value, most)
+    return labels
+
+
+def _since(name: str, labels: Labels, since: str) -> Iterator[Sample]:
+    try:
+        yield _sample(name, labels, wall_of(since))
+    except (ValueError, OverflowError, OSError):
+        return
+
+
+def _reasons(of: str, thing: str, source: Any) -> Iterator[Sample]:
+    for name in REASONED[of]:
+        value = value_of(source, name)
+        if isinstance(value, Missing):
+            labels = {"of": of, "thing": thing, "field": name, "reason": value.reason.value}
+            yield _sample("missing_info", labels, 1.0)
+
+
+def _host(snapshot: Snapshot) -> Iterator[Sample]:
+    texts = _texts(snapshot.host, HOST_TEXTS)
+    yield _sample("host_info", {**texts, "simulated": "yes" if snapshot.simulated else ""}, 1.0)
+    yield from _figures(snapshot.host, HOST, _HOST, {})
+    yield from _figures(snapshot.self_cost, SELF, _SELF, {})
+
+
+def answers(engine: Engine) -> bool:
+    """Whether an engine's figures are of now."""
+    gone = isinstance(engine.load.running, Missing) and engine.load.running.reason in _GONE
+    return engine.state is EndpointState.OK and not gone
+
+
+def _sources(snapshot: Snapshot, engines: Sequence[Engine], names: Mapping[str, str]) -> Iterator[Sample]:
+    """Which sources answer. One that is not asked for has no series."""
+    blamed = {fault.source for fault in snapshot.faults}
+    for source, exported in (("nvml", False), (DCGM, True)):
+        gpus = [gpu for gpu in snapshot.gpus if bool(gpu.host) is exported]
+        if gpus or source in blamed:
+            up = any(gpu.state not in SILENT_GPU for gpu in gpus)
+            yield _sample("source_up", {"source": source, "name": ""}, up)
+    for engine in engines:
+        yield _sample("source_up", {"source": "engine", "name": names[engine.name]}, answers(engine))
+
+
+def _gpu(gpu: Gpu) -> Iterator[Sample]:
+    labels = {"gpu": str(gpu.index), "uuid": _cut(gpu.uuid)}
+    yield _sample("gpu_info", {**labels, **_texts(gpu, GPU_TEXTS)}, 1.0)
+    yield _sample("gpu_state", {**labels, "state": gpu.state.value}, 1.0)
+    if math.isfinite(gpu.age_s):
+        yield _sample("gpu_age_seconds", labels, gpu.age_s)
+    for xid in sorted(set(gpu.xid))[:MOST_PARTS]:
+        yield _sample("gpu_xid", {**labels, "xid": str(xid)}, 1.0)
+    if gpu.state in SILENT_GPU:
+        return
+    yield from _figures(gpu, GPU, _GPU, labels)
+    yield from _reasons("gpu", gpu_key(gpu), gpu)
+    for cause in list(_first_of(gpu.throttle, _cut))[: 2 * MOST_PARTS]:
+        yield _sample("gpu_throttled", {**labels, "cause": _cut(cause)}, 1.0)
+    for cause, seconds in list(_first_of(gpu.throttle_s.items(), lambda item: _cut(item[0])))[: 2 * MOST_PARTS]:
+        if math.isfinite(seconds):
+            yield _sample("gpu_throttle_seconds_total", {**labels, "cause": _cut(cause)}, seconds)
+
+
+def _engine(engine: Engine, name: str) -> Iterator[Sample]:
+    labels = {"engine": name}
+    texts = _texts(engine, ENGINE_TEXTS)
+    yield _sample("engine_info", {**labels, **texts, "url": _cut(engine.url, MOST_KEY)}, 1.0)
+    yield _sample("engine_state", {**labels, "state": engine.state.value}, 1.0)
+    yield from _since("engine_state_since_timestamp_seconds", labels, engine.since)
+    if math.isfinite(engine.age_s):
+        yield _sample("engine_age_seconds", labels, engine.age_s)
+    if not answers(engine):
+        return
+    for doubt in DOUBTS:
+        if value_of(engine, doubt):
+            yield _sample("engine_doubt", {**labels, "doubt": doubt}, 1.0)
+    yield from _figures(engine, ENGINE, _ENGINE, labels)
+    yield from _reasons("engine", name, engine)
+    for load in list(_first_of(engine.rank_loads, lambda one: _cut(one.rank)))[: MOST["ranks"]]:
+        yield from _figures(load, RANK, _RANK, {**labels, "rank": _cut(load.rank)})
+
+
+def _mapping(gpus: Sequence[Gpu], engines: Sequence[Engine], names: Mapping[str, str]) -> Iterator[Sample]:
+    """Which engine runs on which GPU: those that GPUs tell, and those that only engines know by number."""
+    told = set()
+    for gpu in gpus:
+        for engine in dict.fromkeys(name for name in gpu.engines if name in names):
+            told.add((engine, gpu.index))
+            labels = {"engine": names[engine], "gpu": str(gpu.index), "uuid": _cut(gpu.uuid)}
+            yield _sample("engine_gpu_info", labels, 1.0)
+    for engine, index in dict.fromkeys(
+        (one.name, index) for one in engines for index in one.hardware.gpus[: MOST["gpus"]]
+    ):
+        if (engine, index) not in told:
+            yield _sample("engine_gpu_info", {"engine": names[engine], "gpu": str(index), "uuid": ""}, 1.0)
+
+
+def _model(model: Replicas, names: Mapping[str, str]) -> Iterator[Sample]:
+    labels = {"model": _cut(model.model)}
+    for engine in dict.fromkeys(name for name in model.engines if name in names):
+        deviating = "yes" if engine in model.deviating else ""
+        yield _sample("model_replica_info", {**labels, "engine": names[engine], "deviating": deviating}, 1.0)
+    yield from _figures(model, MODEL, _MODEL, labels)
+
+
+def _verdict_labels(verdict: Verdict) -> Labels:
+    return {"kind": verdict.kind.value, "thing": _cut(verdict.key, MOST_KEY), "family": verdict.family.value}
+
+
+def _verdict_key(verdict: Verdict) -> str:
+    return " ".join(_verdict_labels(verdict).values())
+
+
+def _verdict(verdict: Verdict) -> Iterator[Sample]:
+    labels = _verdict_labels(verdict)
+    said = {"code": verdict.code.value, "cause": _cut(verdict.cause), "level": verdict.level.value}
+    said["confidence"] = verdict.confidence.value
+    yield _sample("verdict", {**labels, "scope": _cut(verdict.scope), **said}, 1.0)
+    yield from _since("verdict_since_timestamp_seconds", labels, verdict.since)
+    figures = [
+        (one, one.value) for one in verdict.evidence if not isinstance(one.value, Missing) and math.isfinite(one.value)
+    ]
+    for at, (one, value) in enumerate(figures[:MOST_PARTS]):
+        texts = {"at": str(at), "quantity": _cut(one.quantity), "source": _cut(one.source), "chart": _cut(one.chart)}
+        yield _sample("verdict_evidence", {**labels, **texts}, value)
+        limit: Parameters = {} if isinstance(one.limit, Missing) else {"limit": one.limit}
+        yield from _parameters(labels, f"evidence {at}", {**one.parameters, **limit})
+    for at, action in enumerate(verdict.actions[:MOST_PARTS]):
+        yield _sample("verdict_action_info", {**labels, "at": str(at), "code": _cut(action.code)}, 1.0)
+        yield from _parameters(labels, f"action {at}", action.parameters)
+    yield from _parameters(labels, "verdict", verdict.parameters)
+
+
+def _parameters(labels: Labels, of: str, parameters: Parameters) -> Iterator[Sample]:
+    for name, value in parameters.items():
+        of_it = {**labels, "of": of, "name": _cut(name)}
+        if name in PRIVATE:
+            if PRIVATE[name]:
+                yield _sample("verdict_parameter", {**of_it, "text": ""}, 1.0)
+        elif isinstance(value, str):
+            if len(value) <= MOST_NAME and _NAME.fullmatch(value):
+                yield _sample("verdict_parameter", {**of_it, "text": value}, 1.0)
+        elif math.isfinite(value):
+            yield _sample("verdict_parameter", {**of_it, "text": ""}, value)
+
+
+def _alerts(snapshot: Snapshot) -> Iterator[Sample]:
+    alerts = list(_first_of(snapshot.alerts, lambda one: f"{_cut(one.name)} {_cut(one.scope)}"))
+    for alert in alerts[: MOST["alerts"]]:
+        labels = {"alert": _cut(alert.name), "scope": _cut(alert.scope)}
+        yield _sample("alert", labels, 1.0)
+        yield from _since("alert_since_timestamp_seconds", labels, alert.since)
+        if not isinstance(alert.value, Missing) and math.isfinite(alert.value):
+            yield _sample("alert_value", labels, alert.value)
+
+
+def _faults(snapshot: Snapshot) -> Iterator[Sample]:
+    for source, count in Counter(_cut(fault.source) for fault in snapshot.faults).most_common(MOST_PARTS):
+        yield _sample("faults", {"source": source}, count)
