@@ -104,7 +104,7 @@ def _judged(snapshot: Snapshot, tick: int) -> Snapshot:
     if not snapshot.engines:
         return snapshot
     first, *others = snapshot.engines
-    moving = replace(verdicts.bandwidth(first), text=f"reads {60 + tick % 10}% of HBM at batch {20 + tick % 7}")
+    moving = replace(verdicts.bandwidth(first), cause=f"reads {60 + tick % 10}% of HBM at batch {20 + tick % 7}")
     return replace(snapshot, verdicts=(moving, *map(verdicts.healthy, (*others, *snapshot.gpus))))
 
 

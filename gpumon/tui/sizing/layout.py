@@ -71,6 +71,8 @@ def page(scene: Scene) -> Page:
     asked = 0
     if scene.wanted and state.scenario.workload and not state.opened:
         asked = len(state.calculation.columns) + 4 if scene.view == "gpus" else _WANTED
+        if scene.view == "packing":
+            asked = min(_WANTED, 1 + len(_picture(scene, "packing", _WANTED)))
     crowded = asked > 0 and room - least - needed <= _LEAST_WANTED
     asked = 0 if crowded else asked
     usual = len(words) + min(len(notes), _MOST_NOTES)
@@ -95,7 +97,7 @@ def page(scene: Scene) -> Page:
     above = fields_page(scene, left) if state.opened else table(scene, max(least, left - asked))
     lines: Lines = [*above[:room], *((-1, row) for row in below)]
     free = room - len(lines)
-    pictured = bool(state.scenario.workload) and free > (_LEAST_WANTED if asked else _LEAST_PICTURE)
+    pictured = bool(state.scenario.workload) and (free >= asked > 0 or free > _LEAST_PICTURE)
     if pictured:
         lines += [(-1, ()), *((-1, row) for row in _pictures(scene, free - 1))]
     lines += [(-1, ())] * (room - len(lines))
