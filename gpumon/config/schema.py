@@ -272,7 +272,7 @@ class Levels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Celsius; data centre GPUs slow down at about 87."""
     temperature_critical_c: Positive = 90.0
     low_use: Share = 0.1
-    """A GPU that is busy while its MFU and its MBU are both below this is marked `low use`."""
+    """A GPU that is busy while its MFU and its MBU are both below this is marked `low eff.`."""
     low_use_busy: Share = 0.5
     """Busy from this share on, for that mark."""
 

@@ -54,7 +54,7 @@ def report(checks: Sequence[Check], *, colour: bool, width: int) -> str:
         console.print(Text(area, style="bold"))
         console.print(_table([(check.name, check) for check in fine if check.area == area]))
     if wrong := [check for state in _TO_MEND for check in checks if check.state is state]:
-        console.print(Text("to mend", style="bold"))
+        console.print(Text("to fix", style="bold"))
         console.print(_table([(f"{check.area} {check.name}", check) for check in wrong]))
     if any("config" in check.fix for check in checks if check.state is not CheckState.OFF):
         console.print(Text(_AT_START))

@@ -239,9 +239,9 @@ def state(gpu: Gpu, levels: Levels = _LEVELS) -> tuple[str, str]:
         if any(reason.startswith(start) for reason in gpu.throttle):
             return word, tone
     if _wasted(gpu, levels):
-        return "! low use", "warn"
+        return "! low eff.", "warn"
     if held(gpu) and not gpu.mig_profile:
-        return "! held", "warn"
+        return "! VRAM held", "warn"
     return f"  {gpu.mig_profile or ('shared' if gpu.vram_shared else 'idle' if _idle(gpu) else 'ok')}", "muted"
 
 

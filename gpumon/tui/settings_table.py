@@ -199,8 +199,10 @@ _OF_BOTH: Final = (
     _level("kv_critical", "KV cache critical", "Marked as critical from here on."),
     _degrees("temperature_warn_c", "temperature warning", "Data centre GPUs slow down at about 87 °C."),
     _degrees("temperature_critical_c", "temperature critical", "Marked as critical from here on."),
-    _level("low_use", "low use below", "A GPU that is busy while its MFU and MBU are both below this is marked."),
-    _level("low_use_busy", "low use: busy from", "How busy a GPU has to be for that mark."),
+    _level(
+        "low_use", "low efficiency below", "A GPU that is busy while its MFU and MBU are both below this is marked."
+    ),
+    _level("low_use_busy", "low efficiency: busy from", "How busy a GPU has to be for that mark."),
     _latency(
         *("ttft_p95_ms", "first token (p95)"),
         "Promised time to the first token: slower engines are marked. Empty: no goal.",

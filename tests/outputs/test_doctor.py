@@ -20,7 +20,7 @@ def test_what_is_fine_by_area_then_what_is_to_mend_the_worst_first_with_fix_and_
         "    ok  library  /usr/lib/libnvidia-ml.so.1",
         "engine",
         "   off  [red]name[/red]  [bold]text[/bold] :smile:",
-        "to mend",
+        "to fix",
         "  fail  engine vllm:8000           nothing listens on 127.0.0.1:8000",
         "  warn  driver profiling counters  for administrators only",
         "                                   fix: set the module option",

@@ -259,7 +259,7 @@ def test_memory_that_is_held_is_explained() -> None:
     gpu = full_gpu(busy_ratio=0.0, engines=(), processes=(), **none)
     assert "! held: no engine is known here" in flat(page_of(full_snapshot(gpus=(gpu,)), "gpu", gpu.uuid))
     served = full_gpu(busy_ratio=0.0)
-    assert "! held" not in flat(page_of(full_snapshot(gpus=(served,)), "gpu", served.uuid))
+    assert "! VRAM held" not in flat(page_of(full_snapshot(gpus=(served,)), "gpu", served.uuid))
 
 
 def test_the_gap_between_busy_and_sm() -> None:

@@ -90,14 +90,14 @@ HELD: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("change", "word", "tone"),
     [
-        ({"busy_ratio": 0.9, "mfu_ratio": 0.02, "mbu_ratio": 0.05}, "! low use", "warn"),
-        ({"busy_ratio": 0.5, "mfu_ratio": 0.02, "mbu_ratio": 0.05}, "! low use", "warn"),
+        ({"busy_ratio": 0.9, "mfu_ratio": 0.02, "mbu_ratio": 0.05}, "! low eff.", "warn"),
+        ({"busy_ratio": 0.5, "mfu_ratio": 0.02, "mbu_ratio": 0.05}, "! low eff.", "warn"),
         ({"busy_ratio": 0.49, "mfu_ratio": 0.02, "mbu_ratio": 0.05}, "  ok", "muted"),
         ({"busy_ratio": 0.9, "mfu_ratio": 0.02, "mbu_ratio": 0.1}, "  ok", "muted"),
         ({"busy_ratio": 0.9, "mfu_ratio": NONE, "mbu_ratio": NONE}, "  ok", "muted"),
         ({"busy_ratio": 0.9, "mfu_ratio": 0.02, "mbu_ratio": NONE}, "  ok", "muted"),
         ({"busy_ratio": 0.009}, "  idle", "muted"),
-        (HELD, "! held", "warn"),
+        (HELD, "! VRAM held", "warn"),
         (HELD | {"busy_ratio": 0.01}, "  ok", "muted"),
         (HELD | {"vram_used_bytes": 0.05 * 80e9}, "  idle", "muted"),
         (HELD | {"vram_used_bytes": NONE}, "  idle", "muted"),
@@ -111,7 +111,7 @@ HELD: dict[str, Any] = {
         ({"busy_ratio": Missing(Reason.NOT_SUPPORTED)}, "  ok", "muted"),
         ({"busy_ratio": 0.9, "mfu_ratio": 0.0, "mbu_ratio": 0.0, "xid": (79,)}, "! Xid 79", "warn"),
         ({"busy_ratio": 0.9, "mfu_ratio": 0.0, "mbu_ratio": 0.0, "throttle": ("hw_slowdown",)}, "! slowdown", "warn"),
-        ({"busy_ratio": 0.9, "mfu_ratio": 0.0, "mbu_ratio": 0.0, "vram_shared": True}, "! low use", "warn"),
+        ({"busy_ratio": 0.9, "mfu_ratio": 0.0, "mbu_ratio": 0.0, "vram_shared": True}, "! low eff.", "warn"),
     ],
 )
 def test_a_gpu_that_does_little_says_so(change: dict[str, Any], word: str, tone: str) -> None:
@@ -121,8 +121,8 @@ def test_a_gpu_that_does_little_says_so(change: dict[str, Any], word: str, tone:
 def test_low_use_is_what_the_settings_say() -> None:
     gpu = scenes.gpu(0, busy_ratio=0.3, mfu_ratio=0.2, mbu_ratio=0.2)
     assert gpu_table.state(gpu)[0] == "  ok"
-    assert gpu_table.state(gpu, Levels(low_use=0.3, low_use_busy=0.3))[0] == "! low use"
-    assert "! low use" in text(gpu_row(gpu, 80, seen(levels=Levels(low_use=0.3, low_use_busy=0.3))))
+    assert gpu_table.state(gpu, Levels(low_use=0.3, low_use_busy=0.3))[0] == "! low eff."
+    assert "! low eff." in text(gpu_row(gpu, 80, seen(levels=Levels(low_use=0.3, low_use_busy=0.3))))
 
 
 @pytest.mark.parametrize("figure", ["decode_tokens_per_s", "prefill_tokens_per_s", "requests_per_s"])

@@ -136,7 +136,7 @@ async def test_other_levels_are_found_while_paused() -> None:
     async with running("live", 120, 40) as (app, pilot):
         await pilot.press("space")
         found = gpus_of(app)
-        found.wanted = "low use"
+        found.wanted = "low eff."
         found.update()
         assert found.chosen() == []
         assert Levels().low_use < 0.9

@@ -31,7 +31,11 @@ def test_a_figure_that_contradicts_the_gpus_is_marked_in_the_row_and_said_at_the
 
 @pytest.mark.parametrize(
     ("changed", "said"),
-    [({"uneven": ("x",)}, "its ranks are uneven"), ({"deviates": ("x",)}, "apart from its replicas"), ({}, "● ok")],
+    [
+        ({"uneven": ("x",)}, "its ranks are uneven"),
+        ({"deviates": ("x",)}, "apart from its replicas"),
+        ({}, "● answering"),
+    ],
 )
 def test_the_top_of_a_page_says_what_its_row_is_marked_for(changed: dict[str, object], said: str) -> None:
     odd = full_engine(**changed)

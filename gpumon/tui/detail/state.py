@@ -21,7 +21,7 @@ from gpumon.tui.line import Row
 from gpumon.tui.triage_words import mark
 
 _MEANINGS: Final = {
-    "! low use": "it is busy, but its MFU and its MBU are both low: small batches, waits for the host, or work that "
+    "! low eff.": "it is busy, but its MFU and its MBU are both low: small batches, waits for the host, or work that "
     "gpumon does not see",
     "! row remap": "a memory row waits to be remapped: reset this GPU when it is free",
 }

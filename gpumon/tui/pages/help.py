@@ -12,7 +12,7 @@ from gpumon.tui.line import Row
 from gpumon.tui.widgets.pane import Pane
 
 QUESTIONS: Final = (
-    ("GPU wasted?", "{pane.gpus} then {sort}: waste. Low mfu, mbu; more ▒ than █; low use, held."),
+    ("GPU wasted?", "{pane.gpus} then {sort}: waste. Low mfu, mbu; more ▒ than █; low eff., VRAM held."),
     ("engine slow?", "{pane.engines} then {sort}: TTFT, ITL (p95). wait > 0: queues; kv ~100%: full."),
     ("no figure?", "{open} on its row: why; and each figure's formula and source."),
     ("how recent?", "mfu, mbu, memory B/s: means of 10 s; busy, sm: last interval."),
@@ -53,7 +53,7 @@ LEGEND: Final = (
     ("– … n/a", "none; not yet; not live"),
     ("LLM? GPU?", "unknown: gpumon doctor"),
     ("gpu7 -abc", "in a filter: of 7, no abc"),
-    ("held", "VRAM used, but no engine"),
+    ("VRAM held", "but by no engine"),
     ("LOST 14s", "no answer for 14 s"),
 )
 """Figures and marks, in a column each."""
