@@ -162,7 +162,7 @@ def _verdicts(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
     every = tuple(verdicts)
     limits = dict.fromkeys(each.code for each in every if each.level is not Level.OK) or {each.code for each in every}
     names = ((limit.value, LIMITS[limit], NARROW[limit], BRIEF[limit]) for limit in limits)
-    return tuple(name for found in names for name in found)
+    return _lower(name for found in names for name in found)
 
 
 def _lower(names: Iterable[str]) -> tuple[str, ...]:

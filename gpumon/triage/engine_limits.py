@@ -83,6 +83,8 @@ def kv_cache(case: Case) -> Finding | None:
     usage = mean(case, "kv_usage_ratio")
     if usage is None or not (waiting > 0.0 or thrown >= limits.kv_preemptions_per_s):
         return None
+    if thrown < limits.kv_preemptions_per_s and _computes(case, activity(case)):
+        return None  # requests pile up behind the arithmetic: a larger cache would only hold more of them
     full_at = limits.kv_full_ratio - (limits.kv_full_band_ratio if Limit.KV_CACHE_FULL in case.near else 0.0)
     if usage < full_at and not (waiting > 0.0 and _no_room(engine, usage) and not _other_limit(case)):
         return None

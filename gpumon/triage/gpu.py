@@ -332,7 +332,7 @@ def _cooler(case: Case, gpu: Gpu) -> Action | None:
     if not limit or not draw:
         return None
     least, most = (share * limit for share in COOLER)
-    watts = math.floor(min(BELOW_DRAW * draw, most) / 10.0) * 10.0
+    watts = math.floor(min(BELOW_DRAW * draw, most) / 10.0 + 1e-9) * 10.0
     return action("lower_power_limit", index=float(gpu.index), watts=watts, limit_w=limit) if watts >= least else None
 
 

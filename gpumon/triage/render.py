@@ -312,259 +312,123 @@ QUANTITIES: Final[Mapping[str, str]] = {
 }
 """Sentences of evidence, by quantity; `value` and `limit` are its figures, in the unit of the format."""
 
-_T: Final = Team
-ACTIONS: Final[Mapping[str, tuple[str, Team]]] = {
-    # engine
-    "save_stacks_and_restart": (
-        "save its log[ ({log=journal}journalctl _PID={pid}, or where its output goes)| ({log} logs {container})] and the "
-        "stacks[ of {pids}] (py-spy dump[ --pid {pid}]), look for Xid and NCCL errors, then restart it",
-        _T.ENGINE,
+ACTIONS: Final[Mapping[str, str]] = {
+    "save_stacks_and_restart": "save its log[ ({log=journal}journalctl _PID={pid}, or where its output goes)| ({log} logs {container})] and the stacks[ of {pids}] (py-spy dump[ --pid {pid}]), look for Xid and NCCL errors, then restart it",
+    "read_last_log": "read what its log says last before each end (kubectl logs --previous, docker logs, journalctl -u) and look for the OOM killer in dmesg; until that is mended take it out of the load balancer",
+    "mend_gpu_first": "see to {gpus} first: a restart on the same GPUs can not work before",
+    "wait_for_compile": "wait: the first request compiles kernels and graphs for minutes; look at its log",
+    "wait_for_prefill": "wait: it works on a prompt",
+    "send_one_request": "send it one request: a token tells that only its gauges froze",
+    "stop_exporter": "where it has ended, stop its exporter or take it out of the config",
+    "more_instances": "[{instances:count} instances instead of {now:count} for these {requests:requests} requests|more instances]",
+    "more_instances_for_rest": "more instances for the rest",
+    "more_instances_no_kv": "more instances: the KV cache has no room for a higher {flag}",
+    "lower_context": "lower {flag}",
+    "fp8_kv": "{flag} (holds twice as many)",
+    "more_kv_memory": "raise {flag}[ (now {now})]",
+    "raise_slots": "raise {flag}[ from {now:requests} to {wanted:count}][: the KV cache at {usage:percent} has no room for more]",
+    "bigger_steps": "raise {flag}, so that a step takes more prompts in",
+    "bigger_batch": "a bigger batch (send it more requests at once)[: up to {wider:requests}]",
+    "quantise_weights": "{flag} halves the weights",
+    "more_gpus": "more GPUs per instance ({flag}[, now {now:count}])",
+    "prefix_caching": "{flag}",
+    "smaller_chunks": "[{chunked} with ]a smaller {flag}",
+    "split_prefill": "prefill and decode on GPUs of their own",
+    "own_gpus": "GPUs that it does not share with {shared}",
+    "smooth_bursts": "let the client spread its requests, or limit how many it sends at once",
+    "spread_requests": "spread its requests: [{replica} has|{roomy:requests} of its {replicas:requests} other replicas have] room, so look at the load balancer (its policy, weights, health checks, session or prefix affinity)",
+    "compare_replicas": "look at the load balancer (its policy, weights, health checks, session or prefix affinity), and compare its GPU, clocks and options with those of its replicas",
+    "balance_ranks": "route by load (fewest requests, or prefix-aware with a cap) over the ranks",
+    "inspect_gpu": "look at gpu {index:count}: clocks and locks (nvidia-smi -q -d CLOCK,PERFORMANCE -i {index:count}), heat, link, other processes on it",
+    "smaller_tp": "else lower the tensor parallelism of {tp:count}",
+    "halve_tp": "lower {tp_flag} from {tp:count} to {half:count} with twice the instances[{if_it_fits=yes}, if the model fits]",
+    "pipeline_instead": "{pp_flag} {pp:count} with {tp_flag} {tp:count} (stages talk less than ranks)",
+    "data_parallel": "data parallelism instead",
+    "nvlink_gpus": "GPUs that NVLink joins (nvidia-smi topo -m)",
+    "overlap_scheduling": "keep overlap scheduling and CUDA graphs on (no --disable-overlap-schedule, --cuda-graph-max-bs above the batch), give its scheduler a core of its own (numactl, taskset), fewer stop strings and grammars",
+    "profile_process": "py-spy dump --pid {pid}[{parent=yes} (and of its parent)] shows what it does",
+    "more_front_ends": "tokenise in more processes: {flag}",
+    "training_disk": "training data from disk: put it on local NVMe, in larger files (shards), raise num_workers and prefetch_factor, save checkpoints in the background",
+    "training_cpu": "data loading is CPU-bound: prepare (tokenise, decode, augment) ahead of time or on the GPU; num_workers up to the free cores, persistent_workers=True, prefetch_factor=4, pin_memory=True with non_blocking copies",
+    "training_core": "one thread feeds the GPUs: DataLoader(num_workers > 0, prefetch_factor=4, persistent_workers=True, pin_memory=True)",
+    "training_network": "training data over the network: copy it to local NVMe first, or raise num_workers and prefetch_factor",
+    "serving_disk": "something reads or writes a disk: KV offload, model swapping, logs; iotop -o names it; move it to NVMe",
+    "serving_cpu": "give the server cores of its own: move other jobs away, pin it (taskset, numactl), raise its CPU limit",
+    "serving_core": "a single thread holds the requests back",
+    "serving_network": "the network feeds it: check who receives (nethogs)",
+    "send_traffic_or_stop": "send it traffic, or stop it and give its [{frees=gpus}GPUs|memory] to another model",
+    "more_requests": "send it more requests at once",
+    "share_gpu": "let its GPU serve another model, too",
+    "send_earlier": "its requests come in bursts every {period:seconds}, with none in between: let the client send the next ones before the last are done",
+    "see_replica": "see {replica}, which tells on how many GPUs the traffic of its replicas fits",
+    "stop_instances": "stop {stop:count} of {instances:count} instances, and send their requests to the others; {seconds:lasting} were looked at: gpumon report tells of the busy hours",
+    "fewer_gpus": "lower [{pp_flag} from {pp:count} to {pp_to:count} and {tp_flag} to {tp_to:count}|{pp_flag} from {pp:count} to {pp_to:count}|{tp_flag} to {tp_to:count}], and give the other GPUs to another model; {seconds:lasting} were looked at: gpumon report tells of the busy hours",
+    "larger_micro_batch": "a larger micro-batch, fused kernels (torch.compile, FlashAttention), bf16 or FP8 matmuls, less recomputation",
+    "profile_steps": "look at what its steps wait for: data loading, checkpoints, logging, or other ranks",
+    "reset_gpu": "drain it, then nvidia-smi --gpu-reset -i {index:count} (reboot where that is refused)",
+    "reset_when_free": "reset it when it is free: nvidia-smi --gpu-reset -i {index:count}",
+    "reset_span": "drain the jobs that span GPUs, then nvidia-smi --gpu-reset -i {index:count} (reboot where that is refused)",
+    "count_nvlink_errors": "nvidia-smi nvlink -e -i {index:count} counts the errors of each link; if they grow again: reseat or replace GPU, bridge or switch",
+    "update_driver": "update the driver",
+    "replace_if_again": "if more come after that, replace it",
+    "replace_gpu": "drain it and replace this GPU (RMA): it has no spare memory rows left where it needs one",
+    "replace_if_remap_failed": "nvidia-smi -q -d ROW_REMAPPER -i {index:count}: with a failed remapping replace the GPU (RMA)",
+    "diagnose_if_again": "if more come after that: dcgmi diag -r 3, then replace the GPU",
+    "diagnose_when_free": "watch it: dcgmi diag -r 3 when it is free; replace the GPU if uncorrectable ones follow",
+    "count_spare_rows": "nvidia-smi -q -d ROW_REMAPPER -i {index:count} tells how many rows are left",
+    "power_cycle": "drain this server and power-cycle it (a reboot is often not enough)",
+    "reseat_if_again": "if it comes again: reseat the GPU, check its power cables and heat, update firmware, then replace it",
+    "restart_hit_program": "restart the program that was hit (dmesg names its pid)",
+    "ask_recovery": "nvidia-smi -q -i {index:count} | grep -i recovery says which: none, reset, reboot, drain",
+    "look_up_xid": "`dmesg | grep Xid` has its text; look it up in NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors)",
+    "read_program_log": "no hardware action: `dmesg | grep Xid` names the pid; read that program's log, run it under compute-sanitizer; only if it follows the GPU from program to program: dcgmi diag -r 3",
+    "find_killer": "no hardware action: look for the Xid before it, and for who killed the program (dmesg: oom, kill)",
+    "check_cooling": "check fans, airflow, inlet temperature and dust: nvidia-smi -q -d TEMPERATURE,PERFORMANCE -i {index:count}",
+    "lower_power_limit": "until then a lower power limit keeps the clocks steady: sudo nvidia-smi -i {index:count} -pl {watts:count}, and -pl {limit_w:count} takes it back",
+    "check_power_supply": "the server's power supply sheds load: check its PSUs and their redundancy, cables and the rack's budget",
+    "check_cooling_and_power": "nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {index:count}; check cooling and power supply",
+    "restore_power_limit": "[sudo nvidia-smi -i {index:count} -pl {watts:count} sets the default|normal for a card with a small power limit under dense work; where it was lowered: nvidia-smi -q -d POWER -i {index:count} shows the default, sudo nvidia-smi -i {index:count} -pl DEFAULT sets it]",
+    "reset_locked_clocks": "sudo nvidia-smi -rgc -i {index:count} unlocks it; nvidia-smi -q -d CLOCK,PERFORMANCE -i {index:count} shows it",
+    "reset_application_clocks": "sudo nvidia-smi -rac -i {index:count} takes them back",
+    "no_display": "no display belongs on a compute GPU",
+    "inspect_sync_boost": "nvidia-smi -q -d PERFORMANCE -i {index:count}, dcgmi group -l",
+    "map_engine": "add gpus to the [[endpoint]] of {engines}",
+    "add_endpoint": "add the engine's URL with --endpoint",
+    "find_hidden_process": "nvidia-smi on the host (a container hides other processes), or fuser -v /dev/nvidia{index:count}",
+    "end_program": "ask [{owner}|its owner] to end it, or end it; then the GPU is free for {vram_bytes:gib}",
+    "less_vram": "smaller micro-batch with gradient accumulation, activation checkpointing, PYTORCH_ALLOC_CONF=expandable_segments:True; torch.cuda.memory_reserved() tells how much is only cached",
+    "ask_owner": "ask its owner whether it is still needed: it can be ended, or share its GPU with others",
+    "share_gpu_or_batch": "let it share its GPU with others, or give it larger batches",
+    "use_free_gpu": "free for other work",
+    "free_cores": "what feeds the GPUs waits too: move other jobs away, fewer workers than cores, pin the engine (taskset)",
+    "find_reader": "find the reader: iotop -o; put data and weights on local NVMe, in fewer and larger files",
+    "less_host_memory": "fewer data loader workers, smaller --swap-space or CPU offload, no pinned buffers; ps aux --sort=-rss | head",
+    "raise_cgroup_limit": "systemd-cgtop -m shows which is at its limit, its memory.events counts how often; raise it (docker update --memory, resources.limits.memory, MemoryMax=)",
+}
+"""Sentences of actions, by code."""
+_OTHERS: Final = {
+    Team.HARDWARE: (
+        *("mend_gpu_first", "inspect_gpu", "reset_gpu", "reset_when_free", "reset_span"),
+        *("count_nvlink_errors", "replace_if_again", "replace_gpu", "replace_if_remap_failed"),
+        *("diagnose_if_again", "diagnose_when_free", "count_spare_rows", "power_cycle", "reseat_if_again"),
+        *("ask_recovery", "look_up_xid", "check_cooling", "check_power_supply", "check_cooling_and_power"),
     ),
-    "read_last_log": (
-        "read what its log says last before each end (kubectl logs --previous, docker logs, journalctl -u) and look for the "
-        "OOM killer in dmesg; until that is mended take it out of the load balancer",
-        _T.ENGINE,
+    Team.OWNER: (
+        *("stop_exporter", "training_disk", "training_cpu", "training_core", "training_network"),
+        *("larger_micro_batch", "profile_steps", "restart_hit_program", "read_program_log", "find_killer"),
+        *("end_program", "less_vram", "ask_owner", "share_gpu_or_batch"),
     ),
-    "mend_gpu_first": ("see to {gpus} first: a restart on the same GPUs can not work before", _T.HARDWARE),
-    "wait_for_compile": ("wait: the first request compiles kernels and graphs for minutes; look at its log", _T.ENGINE),
-    "wait_for_prefill": ("wait: it works on a prompt", _T.ENGINE),
-    "send_one_request": ("send it one request: a token tells that only its gauges froze", _T.ENGINE),
-    "stop_exporter": ("where it has ended, stop its exporter or take it out of the config", _T.OWNER),
-    "more_instances": (
-        "[{instances:count} instances instead of {now:count} for these {requests:requests} requests|more instances]",
-        _T.ENGINE,
-    ),
-    "more_instances_for_rest": ("more instances for the rest", _T.ENGINE),
-    "more_instances_no_kv": ("more instances: the KV cache has no room for a higher {flag}", _T.ENGINE),
-    "lower_context": ("lower {flag}", _T.ENGINE),
-    "fp8_kv": ("{flag} (holds twice as many)", _T.ENGINE),
-    "more_kv_memory": ("raise {flag}[ (now {now})]", _T.ENGINE),
-    "raise_slots": (
-        "raise {flag}[ from {now:requests} to {wanted:count}][: the KV cache at {usage:percent} has no room for more]",
-        _T.ENGINE,
-    ),
-    "bigger_steps": ("raise {flag}, so that a step takes more prompts in", _T.ENGINE),
-    "bigger_batch": ("a bigger batch (send it more requests at once)[: up to {wider:requests}]", _T.CLIENT),
-    "quantise_weights": ("{flag} halves the weights", _T.ENGINE),
-    "more_gpus": ("more GPUs per instance ({flag}[, now {now:count}])", _T.ENGINE),
-    "prefix_caching": ("{flag}", _T.ENGINE),
-    "smaller_chunks": ("[{chunked} with ]a smaller {flag}", _T.ENGINE),
-    "split_prefill": ("prefill and decode on GPUs of their own", _T.ENGINE),
-    "own_gpus": ("GPUs that it does not share with {shared}", _T.SCHEDULER),
-    "smooth_bursts": ("let the client spread its requests, or limit how many it sends at once", _T.CLIENT),
-    "spread_requests": (
-        "spread its requests: [{replica} has|{roomy:requests} of its {replicas:requests} other replicas have] room, so look "
-        "at the load balancer (its policy, weights, health checks, session or prefix affinity)",
-        _T.SCHEDULER,
-    ),
-    "compare_replicas": (
-        "look at the load balancer (its policy, weights, health checks, session or prefix affinity), and compare its GPU, "
-        "clocks and options with those of its replicas",
-        _T.SCHEDULER,
-    ),
-    "balance_ranks": ("route by load (fewest requests, or prefix-aware with a cap) over the ranks", _T.SCHEDULER),
-    "inspect_gpu": (
-        "look at gpu {index:count}: clocks and locks (nvidia-smi -q -d CLOCK,PERFORMANCE -i {index:count}), heat, link, "
-        "other processes on it",
-        _T.HARDWARE,
-    ),
-    "smaller_tp": ("else lower the tensor parallelism of {tp:count}", _T.ENGINE),
-    "halve_tp": (
-        "lower {tp_flag} from {tp:count} to {half:count} with twice the instances[{if_it_fits=yes}, if the model fits]",
-        _T.ENGINE,
-    ),
-    "pipeline_instead": (
-        "{pp_flag} {pp:count} with {tp_flag} {tp:count} (stages talk less than ranks)",
-        _T.ENGINE,
-    ),
-    "data_parallel": ("data parallelism instead", _T.ENGINE),
-    "nvlink_gpus": ("GPUs that NVLink joins (nvidia-smi topo -m)", _T.SCHEDULER),
-    "overlap_scheduling": (
-        "keep overlap scheduling and CUDA graphs on (no --disable-overlap-schedule, --cuda-graph-max-bs above the batch), "
-        "give its scheduler a core of its own (numactl, taskset), fewer stop strings and grammars",
-        _T.ENGINE,
-    ),
-    "profile_process": ("py-spy dump --pid {pid}[{parent=yes} (and of its parent)] shows what it does", _T.ENGINE),
-    "more_front_ends": ("tokenise in more processes: {flag}", _T.ENGINE),
-    "training_disk": (
-        "training data from disk: put it on local NVMe, in larger files (shards), raise num_workers and prefetch_factor, "
-        "save checkpoints in the background",
-        _T.OWNER,
-    ),
-    "training_cpu": (
-        "data loading is CPU-bound: prepare (tokenise, decode, augment) ahead of time or on the GPU; num_workers up to the "
-        "free cores, persistent_workers=True, prefetch_factor=4, pin_memory=True with non_blocking copies",
-        _T.OWNER,
-    ),
-    "training_core": (
-        "one thread feeds the GPUs: DataLoader(num_workers > 0, prefetch_factor=4, persistent_workers=True, "
-        "pin_memory=True)",
-        _T.OWNER,
-    ),
-    "training_network": (
-        "training data over the network: copy it to local NVMe first, or raise num_workers and prefetch_factor",
-        _T.OWNER,
-    ),
-    "serving_disk": (
-        "something reads or writes a disk: KV offload, model swapping, logs; iotop -o names it; move it to NVMe",
-        _T.HOST,
-    ),
-    "serving_cpu": (
-        "give the server cores of its own: move other jobs away, pin it (taskset, numactl), raise its CPU limit",
-        _T.HOST,
-    ),
-    "serving_core": ("a single thread holds the requests back", _T.ENGINE),
-    "serving_network": ("the network feeds it: check who receives (nethogs)", _T.HOST),
-    "send_traffic_or_stop": (
-        "send it traffic, or stop it and give its [{frees=gpus}GPUs|memory] to another model",
-        _T.ENGINE,
-    ),
-    "more_requests": ("send it more requests at once", _T.CLIENT),
-    "share_gpu": ("let its GPU serve another model, too", _T.ENGINE),
-    "send_earlier": (
-        "its requests come in bursts every {period:seconds}, with none in between: let the client send the next ones "
-        "before the last are done",
-        _T.CLIENT,
-    ),
-    "see_replica": ("see {replica}, which tells on how many GPUs the traffic of its replicas fits", _T.ENGINE),
-    "stop_instances": (
-        "stop {stop:count} of {instances:count} instances, and send their requests to the others; {seconds:lasting} were "
-        "looked at: gpumon report tells of the busy hours",
-        _T.ENGINE,
-    ),
-    "fewer_gpus": (
-        "lower [{pp_flag} from {pp:count} to {pp_to:count} and {tp_flag} to {tp_to:count}|{pp_flag} from {pp:count} to "
-        "{pp_to:count}|{tp_flag} to {tp_to:count}], and give the other GPUs to another model; {seconds:lasting} were looked at: gpumon report tells of the busy hours",
-        _T.ENGINE,
-    ),
-    "larger_micro_batch": (
-        "a larger micro-batch, fused kernels (torch.compile, FlashAttention), bf16 or FP8 matmuls, less recomputation",
-        _T.OWNER,
-    ),
-    "profile_steps": (
-        "look at what its steps wait for: data loading, checkpoints, logging, or other ranks",
-        _T.OWNER,
-    ),
-    # hardware
-    "reset_gpu": ("drain it, then nvidia-smi --gpu-reset -i {index:count} (reboot where that is refused)", _T.HARDWARE),
-    "reset_when_free": ("reset it when it is free: nvidia-smi --gpu-reset -i {index:count}", _T.HARDWARE),
-    "reset_span": (
-        "drain the jobs that span GPUs, then nvidia-smi --gpu-reset -i {index:count} (reboot where that is refused)",
-        _T.HARDWARE,
-    ),
-    "count_nvlink_errors": (
-        "nvidia-smi nvlink -e -i {index:count} counts the errors of each link; if they grow again: reseat or replace GPU, "
-        "bridge or switch",
-        _T.HARDWARE,
-    ),
-    "update_driver": ("update the driver", _T.HOST),
-    "replace_if_again": ("if more come after that, replace it", _T.HARDWARE),
-    "replace_gpu": (
-        "drain it and replace this GPU (RMA): it has no spare memory rows left where it needs one",
-        _T.HARDWARE,
-    ),
-    "replace_if_remap_failed": (
-        "nvidia-smi -q -d ROW_REMAPPER -i {index:count}: with a failed remapping replace the GPU (RMA)",
-        _T.HARDWARE,
-    ),
-    "diagnose_if_again": ("if more come after that: dcgmi diag -r 3, then replace the GPU", _T.HARDWARE),
-    "diagnose_when_free": (
-        "watch it: dcgmi diag -r 3 when it is free; replace the GPU if uncorrectable ones follow",
-        _T.HARDWARE,
-    ),
-    "count_spare_rows": ("nvidia-smi -q -d ROW_REMAPPER -i {index:count} tells how many rows are left", _T.HARDWARE),
-    "power_cycle": ("drain this server and power-cycle it (a reboot is often not enough)", _T.HARDWARE),
-    "reseat_if_again": (
-        "if it comes again: reseat the GPU, check its power cables and heat, update firmware, then replace it",
-        _T.HARDWARE,
-    ),
-    "restart_hit_program": ("restart the program that was hit (dmesg names its pid)", _T.OWNER),
-    "ask_recovery": (
-        "nvidia-smi -q -i {index:count} | grep -i recovery says which: none, reset, reboot, drain",
-        _T.HARDWARE,
-    ),
-    "look_up_xid": (
-        "`dmesg | grep Xid` has its text; look it up in NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors)",
-        _T.HARDWARE,
-    ),
-    "read_program_log": (
-        "no hardware action: `dmesg | grep Xid` names the pid; read that program's log, run it under compute-sanitizer; "
-        "only if it follows the GPU from program to program: dcgmi diag -r 3",
-        _T.OWNER,
-    ),
-    "find_killer": (
-        "no hardware action: look for the Xid before it, and for who killed the program (dmesg: oom, kill)",
-        _T.OWNER,
-    ),
-    "check_cooling": (
-        "check fans, airflow, inlet temperature and dust: nvidia-smi -q -d TEMPERATURE,PERFORMANCE -i {index:count}",
-        _T.HARDWARE,
-    ),
-    "lower_power_limit": (
-        "until then a lower power limit keeps the clocks steady: sudo nvidia-smi -i {index:count} -pl {watts:count}, and "
-        "-pl {limit_w:count} takes it back",
-        _T.HOST,
-    ),
-    "check_power_supply": (
-        "the server's power supply sheds load: check its PSUs and their redundancy, cables and the rack's budget",
-        _T.HARDWARE,
-    ),
-    "check_cooling_and_power": (
-        "nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {index:count}; check cooling and power supply",
-        _T.HARDWARE,
-    ),
-    "restore_power_limit": (
-        "[sudo nvidia-smi -i {index:count} -pl {watts:count} sets the default|normal for a card with a small power limit "
-        "under dense work; where it was lowered: nvidia-smi -q -d POWER -i {index:count} shows the default, sudo nvidia-smi "
-        "-i {index:count} -pl DEFAULT sets it]",
-        _T.HOST,
-    ),
-    "reset_locked_clocks": (
-        "sudo nvidia-smi -rgc -i {index:count} unlocks it; nvidia-smi -q -d CLOCK,PERFORMANCE -i {index:count} shows it",
-        _T.HOST,
-    ),
-    "reset_application_clocks": ("sudo nvidia-smi -rac -i {index:count} takes them back", _T.HOST),
-    "no_display": ("no display belongs on a compute GPU", _T.HOST),
-    "inspect_sync_boost": ("nvidia-smi -q -d PERFORMANCE -i {index:count}, dcgmi group -l", _T.HOST),
-    # use of a GPU
-    "map_engine": ("add gpus to the [[endpoint]] of {engines}", _T.ENGINE),
-    "add_endpoint": ("add the engine's URL with --endpoint", _T.ENGINE),
-    "find_hidden_process": (
-        "nvidia-smi on the host (a container hides other processes), or fuser -v /dev/nvidia{index:count}",
-        _T.HOST,
-    ),
-    "end_program": (
-        "ask [{owner}|its owner] to end it, or end it; then the GPU is free for {vram_bytes:gib}",
-        _T.OWNER,
-    ),
-    "less_vram": (
-        "smaller micro-batch with gradient accumulation, activation checkpointing, PYTORCH_ALLOC_CONF="
-        "expandable_segments:True; torch.cuda.memory_reserved() tells how much is only cached",
-        _T.OWNER,
-    ),
-    "ask_owner": ("ask its owner whether it is still needed: it can be ended, or share its GPU with others", _T.OWNER),
-    "share_gpu_or_batch": ("let it share its GPU with others, or give it larger batches", _T.OWNER),
-    "use_free_gpu": ("free for other work", _T.ENGINE),
-    # host
-    "free_cores": (
-        "what feeds the GPUs waits too: move other jobs away, fewer workers than cores, pin the engine (taskset)",
-        _T.HOST,
-    ),
-    "find_reader": (
-        "find the reader: iotop -o; put data and weights on local NVMe, in fewer and larger files",
-        _T.HOST,
-    ),
-    "less_host_memory": (
-        "fewer data loader workers, smaller --swap-space or CPU offload, no pinned buffers; ps aux --sort=-rss | head",
-        _T.HOST,
-    ),
-    "raise_cgroup_limit": (
-        "systemd-cgtop -m shows which is at its limit, its memory.events counts how often; raise it (docker update "
-        "--memory, resources.limits.memory, MemoryMax=)",
-        _T.HOST,
+    Team.CLIENT: (*("bigger_batch", "smooth_bursts", "more_requests", "send_earlier"),),
+    Team.SCHEDULER: (*("own_gpus", "spread_requests", "compare_replicas", "balance_ranks", "nvlink_gpus"),),
+    Team.HOST: (
+        *("serving_disk", "serving_cpu", "serving_network", "update_driver", "lower_power_limit"),
+        *("restore_power_limit", "reset_locked_clocks", "reset_application_clocks", "no_display"),
+        *("inspect_sync_boost", "find_hidden_process", "free_cores", "find_reader", "less_host_memory"),
+        *("raise_cgroup_limit",),
     ),
 }
-"""Sentences of actions, and who can do them, by code."""
+TEAMS: Final = {code: team for team, codes in _OTHERS.items() for code in codes}
+"""Who can do it, where that is not the one who runs the engine."""
 
 SIGNALS: Final[Mapping[str, str]] = {
     "mfu": "MFU or tensor activity",
@@ -645,12 +509,12 @@ def evidence_text(one: Evidence) -> str:
 
 def action_text(one: Action) -> str:
     """What to try, with option names and figures."""
-    return fill(ACTIONS[one.code][0], one.parameters) if one.code in ACTIONS else clean(one.code, _MOST)
+    return _of(ACTIONS, one.code, one.parameters)
 
 
 def team_of(one: Action) -> Team:
     """Who can do it."""
-    return ACTIONS[one.code][1] if one.code in ACTIONS else Team.ENGINE
+    return TEAMS.get(one.code, Team.ENGINE)
 
 
 def team_note(one: Action) -> str:

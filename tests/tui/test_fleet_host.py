@@ -14,7 +14,8 @@ from gpumon.config.schema import Config
 from gpumon.fleet.rows import Row, by_host
 from gpumon.fleet.snapshot import HostState
 from gpumon.readings.fleet import HostFrame
-from gpumon.readings.snapshot import Confidence, FaultShown, Level, Limit, Verdict
+from gpumon.readings.snapshot import FaultShown, Level, Limit, Verdict
+from gpumon.readings.verdict import Signal
 from gpumon.tui.control import Incident
 from gpumon.tui.fleet import columns
 from gpumon.tui.fleet.app import FleetApp
@@ -196,11 +197,11 @@ def test_the_state_of_a_host_is_a_whole_word_in_whatever_room(state: HostState, 
 
 
 def test_what_can_not_be_told_is_said_once() -> None:
-    unknown = {"level": Level.NOTE, "text": "cannot tell: MBU"}
-    verdict = Verdict("vllm:8000", Limit.UNKNOWN, "", "", confidence=Confidence.LOW, **unknown)
+    verdict = Verdict("vllm:8000", Limit.UNKNOWN, "", "", level=Level.NOTE, unknown=(Signal("mbu"),))
     row = row_in(HostState.OK, verdict)
-    assert columns.sentence(row, WALL_S)[2] == "gpu01: cannot tell: vllm:8000: MBU"
-    assert "".join(piece for piece, _ in columns.said(row, WALL_S, 40)) == " ? unknown   vllm:8000: MBU"
+    assert columns.sentence(row, WALL_S)[2] == "gpu01: unknown: vllm:8000: not known: MBU or DRAM activity"
+    painted = "".join(piece for piece, _ in columns.said(row, WALL_S, 40))
+    assert painted.startswith(" ? unknown   vllm:8000: not known: MBU")
 
 
 async def test_a_host_whose_exporter_is_not_scraped_says_why_it_has_no_gpu() -> None:

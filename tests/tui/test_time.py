@@ -138,7 +138,7 @@ async def test_a_change_names_what_happened_and_the_triage_pane_points_at_it() -
         await until(lambda: abs(ago(app) - 30) < 0.01, pilot)
         assert "08:52:52 vllm:8000: KV cache full is over" in text_of(app)[-1]
         (row,) = (line for line in text_of(app) if line.startswith("▸"))
-        assert row.startswith("▸◆ verdict vllm:8000 08:52:52 kv cache is over")
+        assert row.startswith("▸◆ verdict vllm:8000 08:52:52 KV cache full is over")
         await type_keys(app, pilot, "N")
         await until(lambda: abs(ago(app) - 60) < 0.01, pilot)
         await pilot.pause()
@@ -277,7 +277,7 @@ async def test_collecting_goes_on_and_what_becomes_critical_is_said() -> None:
         await type_keys(app, pilot, "space")
         worse = replace(scenes.snapshot(tick=1), verdicts=(verdict(Level.CRITICAL, "Xid 79", Limit.HARDWARE_FAULT),))
         feed.give(worse)
-        await until(lambda: "! now, live: vllm:8000: Xid 79" in text_of(app)[-1], pilot)
+        await until(lambda: "! now, live: vllm:8000: hardware fault: Xid 79" in text_of(app)[-1], pilot)
         assert " PAUSED at 08:53:22 " in title(app)
         await type_keys(app, pilot, "r")
         feed.give(replace(worse, wall_s=NOW_S + 2))

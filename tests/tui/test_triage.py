@@ -320,7 +320,7 @@ async def test_the_verdicts_page_follows_to_the_next_verdict_of_its_family() -> 
         await pilot.press("t", "enter")
         other = replace(of.verdicts[0], code=Limit.QUEUE_LIMIT, cause="31 wait while KV has room", evidence=())
         feed.give(replace(of, verdicts=(other, *of.verdicts[1:])))
-        await until(lambda: "queue · vllm:8001" in text_of(app)[1], pilot)
+        await until(lambda: "queue limit · vllm:8001" in text_of(app)[1], pilot)
         assert "31 wait while KV has room" in "\n".join(text_of(app))
         feed.give(replace(of, verdicts=of.verdicts[1:]))
         await until(lambda: "nothing speaks for it any more" in "\n".join(text_of(app)), pilot)
@@ -409,7 +409,7 @@ def test_all_verdicts_get_newer_figures_at_one_beat() -> None:
     painted = []
     for tick in range(21):
         shown = [replace(verdicts.bandwidth(engine), cause=f"at {tick}") for engine in of.engines[: 1 + (tick > 3)]]
-        painted.append([one.text for one in steady.of(replace(of, wall_s=NOW_S + tick, verdicts=tuple(shown)))])
+        painted.append([one.cause for one in steady.of(replace(of, wall_s=NOW_S + tick, verdicts=tuple(shown)))])
     assert painted[4:10] == [["at 0", "at 4"]] * 6
     assert painted[10:20] == [["at 10", "at 10"]] * 10
     assert painted[20] == ["at 20", "at 20"]

@@ -112,7 +112,7 @@ def _doubt(engine: Engine) -> tuple[str, str]:
         return "! its figures contradict its GPUs", "warn"
     if engine.uneven:
         return "! its ranks are uneven", "warn"
-    return ("! apart from its replicas", "warn") if engine.deviates else ("● ok", "ok")
+    return ("! apart from its replicas", "warn") if engine.deviates else ("● answering", "ok")
 
 
 def _never_read(thing: Gpu | Engine) -> bool:
