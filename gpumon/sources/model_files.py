@@ -311,7 +311,8 @@ def _walk(path: Path, reader: Reader | None, opened: ExitStack) -> list[int]:
 
 def _permit(reader: Reader | None, status: os.stat_result, wanted: int, path: Path) -> None:
     if reader is not None and not reader.may(status, wanted):
-        raise PermissionError(errno.EACCES, f"{reader.name} may not read it, so gpumon does not", str(path))
+        why = f"{reader.name} may not read it: where it is yours, set model = its path for this endpoint in the config"
+        raise PermissionError(errno.EACCES, why, str(path))
 
 
 def _process_of(path: Path) -> str:

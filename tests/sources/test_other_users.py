@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.config.schema import Endpoint
 from gpumon.readings.frame import EndpointState, EngineReading
 from gpumon.sources.attachment import EngineFacts
 from gpumon.sources.model_files import read_weights
@@ -128,6 +129,18 @@ async def test_whether_a_hidden_file_is_there_is_not_told(url: str, place: Path)
     texts = [(await told(url, each)).info["model_missing"].replace(str(each), "X") for each in (here, absent)]
     assert texts[0] == texts[1]
     assert "may not read it" in texts[0]
+
+
+async def test_a_path_that_the_config_names_is_read_with_gpumons_own_rights(url: str, place: Path) -> None:
+    (place / "private" / "config.json").write_text(json.dumps(LLAMA))
+    path = str(place / "private")
+    facts = EngineFacts({url: Endpoint(url=url, model=path)}, (), None, {"HOME": "/nowhere"})
+    reading = EngineReading("e", url, EndpointState.OK, 1.0, model="served", info={"identity": "known"})
+    end_s = time.monotonic() + 60.0
+    while (llm := facts.attach(reading, ()).llm) is None and time.monotonic() < end_s:
+        await asyncio.sleep(0.01)
+    assert llm is not None
+    assert llm.source == f"{path}/config.json"
 
 
 async def test_a_field_that_is_wrong_is_named_without_its_value(url: str, place: Path) -> None:
