@@ -21,11 +21,10 @@ WARM_UP_S: Final = 180.0
 """So long before a moment frames are derived and judged for it: rates are of 10 s, quantiles of 60 s, and rules look
 back 180 s. What is of longer begins with the warm-up: sums since the start (`Snapshot.counted_since`), the means of 10
 minutes and of an hour. The verdicts are those of the log, where the past has one."""
-RATE_S: Final = 15.0
-WINDOW_S: Final = 70.0
+RECENT_S: Final = 125.0
 SPARSE_S: Final = 6.0
-"""Of the warm-up all frames of the last `RATE_S` are derived (rates are of 10 s), of the last `WINDOW_S` those with
-something new of an engine (quantiles are of 60 s), and before that one in `SPARSE_S`."""
+"""Of the warm-up all frames of the last `RECENT_S` are derived: quantiles are of 60 s, means in evidence of 120 s.
+Before that one every `SPARSE_S`: few rules look back further."""
 CHUNK_S: Final = 60.0
 """Frames are read by the minute."""
 
@@ -86,9 +85,7 @@ def _thinned(frames: Sequence[Frame], wall_s: float) -> Iterator[Frame]:
     """Of the frames before a moment those that its figures depend on; counters say the same over fewer frames."""
     last: Frame | None = None
     for frame in frames:
-        ago_s = wall_s - frame.wall_s
-        is_news = last is None or (ago_s <= WINDOW_S and frame.engines != last.engines)
-        if is_news or ago_s <= RATE_S or (last is not None and frame.wall_s - last.wall_s >= SPARSE_S):
+        if last is None or wall_s - frame.wall_s <= RECENT_S or frame.wall_s - last.wall_s >= SPARSE_S:
             last = frame
             yield frame
 

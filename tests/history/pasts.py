@@ -39,7 +39,7 @@ LONGER = {
     "gpus": ("energy_j", "throttle_s", "busy_mean_ratio"),
     "engines": ("tokens_total", "since"),
     "faults": ("since",),
-    "verdicts": ("evidence", "text", "action", "since"),
+    "verdicts": ("evidence", "parameters", "actions", "since", "until"),
 }
 """What goes back further than the three minutes that are derived before a moment that is opened. Verdicts are in the
 order of their level and age, so they are compared by their thing."""
