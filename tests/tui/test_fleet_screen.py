@@ -587,12 +587,12 @@ async def test_the_foot_is_about_the_row_under_the_cursor() -> None:
 async def test_the_sizing_panel_is_about_the_whole_fleet() -> None:
     async with watching(Scrapes(5, wrong={}), 80, 24) as (app, pilot):
         await pilot.press("s")
-        await until(lambda: any("have  40 GPUs" in line for line in text_of(app)), pilot)
+        await until(lambda: any("have   40 GPUs" in line for line in text_of(app)), pilot)
         await pilot.press("s")
         assert any(line.startswith("─── hosts ") for line in text_of(app))
         await pilot.resize_terminal(160, 50)
         await pilot.press("s")
-        await until(lambda: any("have  40 GPUs" in line for line in text_of(app)), pilot)
+        await until(lambda: any("have   40 GPUs" in line for line in text_of(app)), pilot)
         assert any(line.startswith("─── hosts ") for line in text_of(app))
         await pilot.press("tab")
         assert app.fleet.focused is app.fleet.table
