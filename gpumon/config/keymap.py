@@ -21,8 +21,6 @@ class Command(NamedTuple):
     call: str
     """What the screen runs."""
     does: str
-    anywhere: bool = False
-    """Its keys with ctrl+ work while a text is being typed, too."""
     scope: str = ""
     """Where its keys hold, above those of the whole screen; empty: everywhere. Each scope has keys of its own."""
 
@@ -70,7 +68,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("settings", ("f2", "e"), "page('settings')", "settings"),
     Command("palette", (":", "ctrl+p"), "palette", "all commands by name"),
     Command("save", ("w", "f12"), "save", "write an incident bundle"),
-    Command("suspend", ("ctrl+z",), "suspend", "to the shell; fg comes back", anywhere=True),
+    Command("suspend", ("ctrl+z",), "suspend", "to the shell; fg comes back"),
     Command("fleet.models", ("m",), "models", "rows: hosts, or models", scope="fleet"),
     *(
         Command(f"sizing.{name}", keys, f"size('{name}')", does, scope="sizing")

@@ -11,12 +11,14 @@ import sys
 import time
 from abc import abstractmethod
 from collections.abc import Callable
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from rich.text import Text
 from textual import constants, events
 from textual.app import App
+from textual.binding import Binding
+from textual.dom import DOMNode
 from textual.driver import Driver
 from textual.screen import Screen
 
@@ -26,11 +28,12 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.tui.control import Collecting, Control, Files
 from gpumon.tui.driver import TerminalDriver
+from gpumon.tui.keys import ALWAYS, keymap_of
 from gpumon.tui.messages import SnapshotReady
+from gpumon.tui.output import TerminalOutput
 from gpumon.tui.palette import Palette
 from gpumon.tui.screens.monitor import MonitorScreen
-from gpumon.tui.shift import can_shift
-from gpumon.tui.terminal import depth, drawn_with, terminal_size
+from gpumon.tui.terminal import MOST_CELLS, depth, drawn_with, reports_mouse, terminal_size
 from gpumon.tui.view import View
 
 if TYPE_CHECKING:
@@ -52,6 +55,7 @@ _STOP_S: Final = 2.0
 class TerminalApp(App[int], Generic[_Control], inherit_bindings=False):
     """What a screen of gpumon runs in, whatever it shows."""
 
+    BINDINGS: ClassVar = ALWAYS
     ENABLE_COMMAND_PALETTE = False
     ALLOW_SELECT = False
     TITLE = "gpumon"
@@ -79,9 +83,7 @@ class TerminalApp(App[int], Generic[_Control], inherit_bindings=False):
         self.files = files
         config = config or Config()
         glyphs = drawn_with(config, os.environ)
-        self.palette = Palette(
-            theme, depth(os.environ), ascii=glyphs == "ascii", glyphs=glyphs, shifts=can_shift(os.environ)
-        )
+        self.palette = Palette(theme, depth(os.environ), ascii=glyphs == "ascii", glyphs=glyphs)
         self.view = View(config)
         self._collect_at_s = time.monotonic() + _COLLECT_EVERY_S
         self._collecting: asyncio.Task[None] | None = None
@@ -106,12 +108,16 @@ class TerminalApp(App[int], Generic[_Control], inherit_bindings=False):
 
         return TerminalDriver
 
+    def handle_bindings_clash(self, clashed_bindings: set[Binding], node: DOMNode) -> None:
+        """Textual counts keys that two commands exchange as a clash; the config has been checked for real ones."""
+
     def get_default_screen(self) -> Screen[Any]:
         """It is there from the first paint on."""
         return self.front
 
     def on_mount(self) -> None:
         """Nothing slow stands before the first paint."""
+        self.set_keymap(keymap_of(self.view.keymap))
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
         self.call_after_refresh(self._begin)
 
@@ -144,15 +150,6 @@ class TerminalApp(App[int], Generic[_Control], inherit_bindings=False):
                 return_code=1, message=Text(clean(f"gpumon failed, please report: {type(error).__name__}: {error}"))
             )
 
-    def _fatal_error(self) -> None:
-        """What to report of a bug: where it happened, without the values there, which may be anybody's text."""
-        import traceback
-
-        lines = "".join(traceback.format_exception(self._exception)).splitlines() if self._exception else []
-        said = [*map(clean, lines), "gpumon failed, please report the lines above"]
-        self._exit_renderables.append(Text("\n".join(said)))
-        self._close_messages_no_wait()
-
     async def on_key(self, event: events.Key) -> None:
         """A key that was typed before the drawer stood is for the drawer all the same: `/q` filters, it never quits.
 
@@ -175,7 +172,7 @@ class TerminalApp(App[int], Generic[_Control], inherit_bindings=False):
             await asyncio.wait_for(self.stop(), _STOP_S)
 
 
-class MonitorApp(TerminalApp[Control], inherit_bindings=False):
+class MonitorApp(TerminalApp[Control]):
     """The screen of one machine."""
 
     @cached_property
@@ -206,9 +203,18 @@ async def _run(app: TerminalApp[Any], mouse: bool) -> int:
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
         loop.add_signal_handler(number, app.exit, 128 + number)
+    usual, terminal = sys.__stderr__, sys.__stdout__
+    if constants.DRIVER is None and terminal is not None:
+        # Textual draws on this stream: a log of stderr is not to get the screen.
+        gone = partial(loop.call_soon_threadsafe, app.exit)
+        sys.__stderr__ = TerminalOutput(terminal, gone)  # type: ignore[misc, assignment]
+        for name, cells in zip(("COLUMNS", "LINES"), terminal_size(), strict=True):
+            if cells < MOST_CELLS:
+                os.environ.pop(name, None)  # Textual asks the terminal then, at each change of its size
     try:
-        code = await app.run_async(mouse=mouse)
+        code = await app.run_async(mouse=mouse and reports_mouse(os.environ))
     finally:
+        sys.__stderr__ = usual  # type: ignore[misc]
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
         for number in (signal.SIGTSTP, signal.SIGCONT):

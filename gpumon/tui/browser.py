@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from typing import Final
+from typing import Any, Final
 
-from textual import events
+from textual.app import App
 from textual.drivers.web_driver import WebDriver
-from textual.geometry import Size
+
+from gpumon.tui.driver import NO_MOTION
 
 _AGAIN_S: Final = 0.1
 """Between two looks whether the screen has a size that came while it started."""
@@ -18,29 +19,33 @@ _AGAIN_S: Final = 0.1
 class BrowserDriver(WebDriver):
     """Sends frames down a pipe to the server of the page, and gets keys and sizes up another."""
 
-    _wanted = Size(80, 24)
+    def __init__(
+        self, app: App[Any], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
+    ) -> None:
+        super().__init__(app, debug=debug, mouse=mouse, size=size)
+        self.shown = app
+        self.loop = asyncio.get_running_loop()
+        self.wanted: dict[str, object] = {}
+        """The last size that the page had."""
 
     def start_application_mode(self) -> None:
-        """Textual asks for every motion of the mouse besides, whatever the application wants."""
+        """Buttons and wheel only: every motion would cost a message in and a look at the screen."""
         super().start_application_mode()
-        self.write("\x1b[?1003l")
-        self._enable_mouse_support()
+        self.write(NO_MOTION)
 
     def on_meta(self, packet_type: str, payload: dict[str, object]) -> None:
         """Called from the reader's thread."""
-        loop = self._app._loop
-        if packet_type != "resize" or loop is None:
-            super().on_meta(packet_type, payload)
-            return
-        self._wanted = Size(int(str(payload["width"])), int(str(payload["height"])))
-        loop.call_soon_threadsafe(self._resize)
+        super().on_meta(packet_type, payload)
+        if packet_type == "resize":
+            self.wanted = payload
+            self.loop.call_soon_threadsafe(self.resize_again)
 
-    def _resize(self) -> None:
+    def resize_again(self) -> None:
         """Until the screen has it: a size that comes while it starts is overtaken by the first one."""
-        if self._app.is_running and self._app.size != self._wanted:
-            self._size = self._wanted
-            self._app.post_message(events.Resize(self._wanted, self._wanted))
-            asyncio.get_running_loop().call_later(_AGAIN_S, self._resize)
+        size = (int(str(self.wanted["width"])), int(str(self.wanted["height"])))
+        if self.shown.is_running and tuple(self.shown.size) != size:
+            super().on_meta("resize", self.wanted)
+            self.loop.call_later(_AGAIN_S, self.resize_again)
 
     def write(self, data: str) -> None:
         """A frame. It waits where the browser takes nothing; a server that has gone ends the screen."""
@@ -57,11 +62,6 @@ class BrowserDriver(WebDriver):
         super().run_input_thread()
         self._leave()
 
-    def _enable_mouse_support(self) -> None:
-        """Buttons and wheel only: every motion would cost a message in and a look at the screen."""
-        if self._mouse:
-            self.write("\x1b[?1000h\x1b[?1006h")
-
     def _send(self, packet: bytes) -> None:
         try:
             while packet:
@@ -70,7 +70,5 @@ class BrowserDriver(WebDriver):
             self._leave()
 
     def _leave(self) -> None:
-        loop = self._app._loop
-        if loop is not None:
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._app.exit)
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(self.shown.exit)

@@ -120,11 +120,8 @@ class Palette:
         *,
         ascii: bool = False,  # noqa: A002
         glyphs: Glyphs | None = None,
-        shifts: bool = True,
     ) -> None:
         self.ascii = ascii
-        self.shifts = shifts
-        """Whether the terminal can move cells along a line (`shift.can_shift`)."""
         self.glyphs: Glyphs = glyphs or ("ascii" if ascii else "braille")
         self.depth = depth
         self.use(theme)

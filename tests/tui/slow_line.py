@@ -1,4 +1,4 @@
-"""The demo behind a line of 64 kbit/s: how long keys take, how old the screen is. `python -m tests.tui.slow_line`."""
+"""The demo behind a line of 256 kbit/s: how long keys take, how old the screen is. `python -m tests.tui.slow_line`."""
 
 from __future__ import annotations
 
@@ -13,35 +13,26 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyte
 
 from tests.tui.pty_process import PtyProcess
 
 GPUMON: Final = str(Path(sys.executable).with_name("gpumon"))
-BYTES_PER_S: Final = 8000.0
-"""64 kbit/s."""
+BYTES_PER_S: Final = 32_000.0
+"""256 kbit/s."""
 PIECE_S: Final = 0.01
 """The line carries a small piece this often."""
 
 
 class Glass(pyte.Screen):
-    """A terminal's screen that answers as a terminal does when it is asked whether it is all right."""
-
-    def __init__(self, columns: int, lines: int, answer: Callable[[bytes], object]) -> None:
-        self._answer = answer
-        super().__init__(columns, lines)
+    """A terminal's screen."""
 
     def row(self, y: int) -> str:
         """One line of text (pyte's own `display` joins all of them, which takes longer than a piece of the line)."""
         cells = self.buffer[y]
         return "".join(cells[x].data for x in range(self.columns))
-
-    def report_device_status(self, mode: int = 0, **kwargs: Any) -> None:
-        """DSR 5 only."""
-        if mode == 5 and not kwargs.get("private"):
-            self._answer(b"\x1b[0n")
 
 
 class SlowTerminal:
@@ -49,7 +40,7 @@ class SlowTerminal:
 
     def __init__(self, command: list[str], columns: int, lines: int, bytes_per_s: float, **environ: str) -> None:
         self.process = PtyProcess(command, columns, lines, **environ)
-        self.glass = Glass(columns, lines, self.process.type)
+        self.glass = Glass(columns, lines)
         self.clock_ages_s: list[float] = []
         self.arrived = 0
         self._clock = ""

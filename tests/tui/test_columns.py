@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import fields
 
 from gpumon.config.columns import COLUMNS, NAMES
 from gpumon.config.schema import Goals, Screen
 from gpumon.config.themes import load_theme
+from gpumon.readings.engine_snapshot import flat_fields
 from gpumon.readings.format import cells
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles
 from gpumon.tui import engine_table, gpu_table, process_table
-from gpumon.tui.line import Line, Row, Slot
+from gpumon.tui.line import Line, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.table import Table, unseen
 from gpumon.tui.terminal import Depth
@@ -119,7 +119,7 @@ QUANTILES = st.builds(Quantiles, p50=READINGS, p95=READINGS, p99=READINGS, mean=
 
 
 def number_fields(kind: type[Any]) -> list[str]:
-    return [field.name for field in fields(kind) if field.type == Reading]
+    return [name for name, (_, field) in flat_fields(kind).items() if field.type == Reading]
 
 
 @st.composite
@@ -156,7 +156,7 @@ def check(table: Table[Any], row: Row, head: Row, width: int, view: View, plain:
     assert used <= width
     assert cells(text(row)) >= used
     assert cells(text(head)) >= used
-    line = Line(row, width, PALETTES[plain], Slot())
+    line = Line(row, width, PALETTES[plain])
     assert cells(line.characters) == width
     assert not plain or line.characters.isascii()
     assert text(row)[0] == " "

@@ -91,15 +91,13 @@ async def test_the_help_and_the_commands_by_name_are_the_keys_that_work() -> Non
     assert {command.id for command in OFFERED} == named
     assert named - scoped == IDS - {"zoom"}
     async with watching(Scrapes(3), 120, 40) as (app, pilot):
-        bound = {binding.id for bindings in app.fleet._bindings.key_to_bindings.values() for binding in bindings}
-        assert bound - {"quit.always"} == IDS
-        for id_ in bound - {"quit.always"}:
-            call = next(
-                binding.action
-                for bs in app.fleet._bindings.key_to_bindings.values()
-                for binding in bs
-                if binding.id == id_
-            )
+        bound = {
+            active.binding.id: active.binding.action
+            for active in app.fleet.active_bindings.values()
+            if active.node is app.fleet
+        }
+        assert bound.keys() | {"suspend"} == IDS
+        for call in bound.values():
             assert hasattr(app.fleet, f"action_{call.partition('(')[0]}"), call
         await pilot.press("colon", *"zoom")
         assert not any("zoom" in line for line in text_of(app) if "command:" not in line)

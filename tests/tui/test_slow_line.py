@@ -1,13 +1,12 @@
-"""The real program on a slow line, on one that stalls, and in terminals that answer late, in pieces or never."""
+"""The real program on a slow line, in a terminal that takes nothing, and in one that sends what is no key."""
 
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pyte
 import pytest
@@ -16,17 +15,13 @@ from tests.tui.pty_process import PtyProcess, screen
 from tests.tui.slow_line import BYTES_PER_S, Glass, SlowTerminal, measure, paused
 from tests.tui.test_process import HELP, assert_restored
 
-QUERY, ANSWER = b"\x1b[5n", b"\x1b[0n"
 
-
-def test_on_64_kbit_per_s_keys_are_answered_and_the_screen_is_up_to_date() -> None:
+def test_on_256_kbit_per_s_keys_are_answered_and_the_screen_is_up_to_date() -> None:
     """By the time that the line is in use: how long the machine took for its part depends on what else it does."""
     figures = measure(rounds=4)
-    assert figures["line_within_200_ms_ratio"] >= 0.95, figures
+    assert figures["line_within_200_ms_ratio"] >= 0.9, figures
     assert figures["line_max_s"] <= 0.4, figures
-    assert figures["key_max_s"] <= 20.0, figures
-    assert figures["clock_age_max_s"] <= 20.0, figures
-    assert figures["bytes_per_s"] < BYTES_PER_S
+    assert figures["bytes_per_s"] < BYTES_PER_S / 3
 
 
 def cells(glass: pyte.Screen) -> list[list[tuple[str, str, str, bool]]]:
@@ -51,7 +46,7 @@ def test_what_was_painted_bit_by_bit_is_what_a_fresh_paint_shows() -> None:
         terminal.run(4.0)
         assert paused(terminal.glass)
         before = cells(terminal.glass)
-        fresh = Glass(100, 30, terminal.process.type)
+        fresh = Glass(100, 30)
         terminal.show_on(fresh)
         terminal.process.type(b"r")
         terminal.run(4.0)
@@ -60,154 +55,62 @@ def test_what_was_painted_bit_by_bit_is_what_a_fresh_paint_shows() -> None:
         terminal.process.close()
 
 
-class Answering:
-    """A program in a terminal that takes everything at once, and answers as it is told to."""
-
-    def __init__(self, process: PtyProcess) -> None:
-        self.process = process
-        self.answer: Callable[[int], None] = self.at_once
-        self._answered = 0
-
-    def at_once(self, count: int) -> None:
-        """As terminals do."""
-        self.process.type(ANSWER * count)
-
-    def never(self, count: int) -> None:
-        """As terminals do that hang."""
-
-    def run(self, seconds: float, until: Callable[[bytes], bool] | None = None) -> bytes:
-        """Read, and answer."""
-
-        def done(written: bytes) -> bool:
-            asked = written.count(QUERY)
-            if asked > self._answered:
-                self.answer(asked - self._answered)
-                self._answered = asked
-            return until is not None and until(written)
-
-        return self.process.read(seconds, done)
-
-
 @pytest.fixture
-def answering() -> Iterator[Answering]:
-    """The screen at 80x24, painted, ticking five times a second, in a terminal that answers."""
-    process = screen(80, 24, "busy", "0.2")
-    made = Answering(process)
-    made.run(60.0, lambda written: b" engines " in written and b"vllm:8002" in written)
-    made.run(1.0)
-    yield made
+def painted() -> Iterator[PtyProcess]:
+    """The screen at 200x60, painted, ticking five times a second."""
+    process = screen(200, 60, "busy", "0.2")
+    process.read(60.0, lambda written: b" engines " in written and b"vllm:8002" in written)
+    process.read(1.0)
+    yield process
     process.close()
 
 
-def painted(written: bytes) -> bool:
-    """Whether more than questions was written."""
-    return bool(written.replace(QUERY, b""))
+def backlog(process: PtyProcess) -> int:
+    """Bytes that come until nothing more does for a while."""
+    at = len(process.written)
+    process.read(0.15)
+    return len(process.written) - at
 
 
-def test_a_terminal_that_hangs_is_not_written_to_and_goes_on_when_it_comes_back(answering: Answering) -> None:
-    answering.answer = answering.never
-    answering.run(1.5)
-    at = len(answering.process.written)
-    answering.run(3.5)
-    written = answering.process.written[at:]
-    assert not painted(written)
-    assert 1 <= written.count(QUERY) <= 2, "it is asked again, seldom"
-    at = len(answering.process.written)
-    answering.answer = answering.at_once
-    answering.at_once(8)
-    answering.run(60.0, lambda written: painted(written[at:]))
-    assert painted(answering.process.written[at:])
-    answering.process.type(b"?")
-    answering.run(60.0, lambda written: HELP in written[at:])
-    assert HELP in answering.process.written[at:]
-
-
-def test_a_terminal_that_lost_the_questions_goes_on_after_the_next(answering: Answering) -> None:
-    answering.answer = answering.never
-    answering.run(1.0)
-    answering.answer = answering.at_once
-    at = len(answering.process.written)
-    answering.run(60.0, lambda written: painted(written[at:]))
-    assert painted(answering.process.written[at:])
+def test_a_terminal_that_takes_nothing_gets_no_backlog_and_goes_on_when_it_comes_back(painted: PtyProcess) -> None:
+    at = len(painted.written)
+    painted.read(2.0)
+    per_s = (len(painted.written) - at) / 2.0
+    time.sleep(6.0)
+    assert backlog(painted) < max(6 * per_s, 1 << 16), "what changed meanwhile is painted once"
+    at = len(painted.written)
+    painted.type(b"?")
+    painted.read(60.0, lambda written: HELP in written[at:])
+    assert HELP in painted.written[at:]
 
 
 @pytest.mark.parametrize("how", [b"q", b"\x03", signal.SIGTERM])
-def test_quitting_does_not_wait_for_a_terminal_that_hangs(answering: Answering, how: bytes | signal.Signals) -> None:
-    answering.answer = answering.never
-    answering.run(1.5)
+def test_quitting_does_not_wait_for_a_terminal_that_takes_nothing(
+    painted: PtyProcess, how: bytes | signal.Signals
+) -> None:
+    time.sleep(3.0)
     if isinstance(how, bytes):
-        answering.process.type(how)
+        painted.type(how)
     else:
-        os.kill(answering.process.pid, how)
-    assert answering.process.wait(60.0) == (0 if isinstance(how, bytes) else 128 + how)
-    assert_restored(answering.process)
+        os.kill(painted.pid, how)
+    time.sleep(1.0)
+    painted.read(60.0, lambda written: b"\x1b[?1049l" in written)
+    assert painted.wait(60.0) == (0 if isinstance(how, bytes) else 128 + how)
+    assert_restored(painted)
 
 
-def test_no_answer_is_left_for_the_shell() -> None:
-    """Over a long way the answer to the last question arrives after the key that quits."""
-    process = screen(80, 24, "busy", "0.2")
-    due: list[float] = []
-    asked = came_late = 0
-    quit_at_s = 0.0
-    end_s = time.monotonic() + 60.0
-    while time.monotonic() < end_s and process.pid:
-        process.read(0.01)
-        now_s = time.monotonic()
-        due += [now_s + 0.12] * (process.written.count(QUERY) - asked)
-        asked = process.written.count(QUERY)
-        while due and due[0] < now_s:
-            due.pop(0)
-            came_late += b"\x1b[?1049l" in process.written
-            process.type(ANSWER)
-        if not quit_at_s and b"vllm:8002" in process.written and due and asked > 12:
-            quit_at_s = now_s
-            process.type(b"q")
-        if quit_at_s and now_s > quit_at_s + 0.6:
-            process.wait(60.0)
-    assert quit_at_s
-    assert came_late == 0
-    assert_restored(process)
-    process.close()
-
-
-def test_answers_in_pieces_and_among_keys_are_no_keys(answering: Answering) -> None:
-    process = answering.process
-
-    def in_pieces(count: int) -> None:
-        for _ in range(count):
-            for piece in (b"\x1b", b"[0", b"n"):
-                process.type(piece)
-                time.sleep(0.003)
-
-    answering.answer = in_pieces
-    answering.run(1.0)
-    at = len(process.written)
-    process.type(b"\x1b[0n?\x1b[0n")
-    answering.run(60.0, lambda written: HELP in written[at:])
-    assert HELP in process.written[at:]
-    at = len(process.written)
-    process.type(b"\x1b")
-    answering.run(60.0, lambda written: b" engines " in written[at:])
-    assert b" engines " in process.written[at:], "a lone Escape is still one"
-    process.type(b"q")
-    assert process.wait(60.0) == 0
-    assert_restored(process)
-
-
-def test_a_terminal_that_never_answers_is_not_asked_for_ever() -> None:
-    process = screen(80, 24, "busy", "0.2")
-    process.read(60.0, lambda written: b"vllm:8002" in written)
-    process.read(3.0)
-    at = len(process.written)
-    process.read(2.0)
-    written = process.written[at:]
-    process.close()
-    assert QUERY not in written
-    assert len(set(re.findall(rb"\x1b\[(\d+);\d+H", written))) > 3, "it is painted as ever"
-
-
-def test_a_fast_terminal_is_asked_at_most_twice_a_frame(answering: Answering) -> None:
-    at = len(answering.process.written)
-    answering.run(3.0)
-    written = answering.process.written[at:]
-    assert 5 <= written.count(QUERY) <= 2 * 3 * 5 + 8
+@pytest.mark.parametrize("sent", [(b"\x1b[0n",), (b"\x1b", b"[0", b"n"), (b"\xff\xfe\x80",)])
+def test_what_is_no_key_does_no_harm(painted: PtyProcess, sent: tuple[bytes, ...]) -> None:
+    """Answers to questions that somebody else asked, whole and in pieces, and bytes that are no text."""
+    for piece in sent:
+        painted.type(piece)
+        time.sleep(0.003)
+    at = len(painted.written)
+    painted.read(1.0)
+    painted.type(b"?")
+    painted.read(60.0, lambda written: HELP in written[at:])
+    assert HELP in painted.written[at:]
+    painted.type(b"q")
+    painted.read(60.0, lambda written: b"\x1b[?1049l" in written)
+    assert painted.wait(60.0) == 0
+    assert_restored(painted)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from gpumon.tui.control import Incident
 from gpumon.tui.fleet.keys import IDS, OFFERED
 from gpumon.tui.fleet.travel import FleetTravel
+from gpumon.tui.keys import bindings
 from gpumon.tui.screens.common import CommonActions, Picture
 from gpumon.tui.settings_table import FLEET_SETTINGS
 from gpumon.tui.widgets.pane import Pane
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 class FleetActions(FleetTravel, CommonActions, inherit_bindings=False):
     """Commands of the fleet's screen."""
 
-    IDS: ClassVar = IDS
+    BINDINGS: ClassVar = bindings(IDS)
     OFFERED: ClassVar = OFFERED
     SETTINGS: ClassVar = FLEET_SETTINGS
     if TYPE_CHECKING:

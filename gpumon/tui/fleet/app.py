@@ -15,7 +15,7 @@ from gpumon.tui.screens.fleet import FleetScreen
 from gpumon.tui.screens.host import HostScreen
 
 
-class FleetApp(TerminalApp[FleetControl], inherit_bindings=False):
+class FleetApp(TerminalApp[FleetControl]):
     """The screen of `gpumon --prometheus URL`; `gpumon.tui.app.run` runs it."""
 
     host: HostScreen | None = None

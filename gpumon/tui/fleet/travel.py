@@ -29,7 +29,7 @@ JUMPS_S: Final = {10: 300.0, 60: 3600.0}
 """What the keys that go 10 s and a minute on the screen of one machine go here, where a frame is a scrape."""
 
 
-class FleetTravel(Screen[None], inherit_bindings=False):
+class FleetTravel(Screen[None]):
     """The part of the fleet's screen that is about time."""
 
     paused = False

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpumon.tui.widgets.history_pane import HistoryPane
 
 
-class Actions(TravelActions, CommonActions, inherit_bindings=False):
+class Actions(TravelActions, CommonActions):
     """Commands of the monitor's screen."""
 
     if TYPE_CHECKING:

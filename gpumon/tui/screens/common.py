@@ -12,7 +12,7 @@ from gpumon.config.errors import ConfigError
 from gpumon.config.validate import changed
 from gpumon.readings.text import clean
 from gpumon.tui.control import Incident
-from gpumon.tui.keys import bindings
+from gpumon.tui.keys import keymap_of
 from gpumon.tui.picture import picture
 from gpumon.tui.screens.front import Front
 from gpumon.tui.screens.notices import Notices
@@ -34,7 +34,7 @@ Picture = Callable[[], str]
 """The screen as SVG; takes a moment, in any thread."""
 
 
-class CommonActions(Front, inherit_bindings=False):
+class CommonActions(Front):
     """Commands that every screen has."""
 
     SETTINGS: ClassVar[Sequence[Setting]] = SETTINGS
@@ -208,7 +208,7 @@ class CommonActions(Front, inherit_bindings=False):
         self.view.use(config)
         self.palette.glyphs = drawn_with(config, os.environ)
         self.palette.ascii = self.palette.glyphs == "ascii"
-        self._bindings = bindings(self.view.keymap, self.IDS)
+        self.app.set_keymap(keymap_of(self.view.keymap))
         interval_s = self.SETTINGS[0].value(config)
         if interval_s != self.control.interval_s:
             self.control.set_interval(interval_s)
@@ -223,7 +223,7 @@ class CommonActions(Front, inherit_bindings=False):
         if any(worker.group == _SAVING and not worker.is_finished for worker in self.app.workers):
             self.say("still writing the one before …")
             return
-        strips = self._compositor.render_strips()
+        strips = self.painted()
         screen = "\n".join(strip.text.rstrip() for strip in strips)
         incident = self.incident(screen, partial(picture, strips, self.app.size.width, "gpumon"))
         if incident is None:

@@ -25,7 +25,7 @@ from gpumon.tui.view import View
 from gpumon.tui.widgets.board import Board
 
 
-class FleetScreen(FleetActions, inherit_bindings=False):
+class FleetScreen(FleetActions):
     """Title, summary, the table, the host under the cursor, drawer, keys."""
 
     AUTO_FOCUS = "RowsPane"

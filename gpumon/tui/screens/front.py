@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import ClassVar, Protocol
 
 from textual import events
+from textual.geometry import Size
+from textual.reactive import Reactive
+from textual.strip import Strip
+from textual.widget import Widget
+from textual.worker import WorkType
 
 from gpumon.config.keymap import COMMANDS, Command
 from gpumon.readings.snapshot import Snapshot
@@ -16,13 +21,10 @@ from gpumon.tui.palette import Palette
 from gpumon.tui.screens.notices import Notices
 from gpumon.tui.screens.sizing import SizingActions, sized
 from gpumon.tui.view import View
-from gpumon.tui.widgets.board import Board, OneLayout
+from gpumon.tui.widgets.board import Board
 from gpumon.tui.widgets.drawer import Drawer, Question
 from gpumon.tui.widgets.key_line import KeyLine
 from gpumon.tui.widgets.pane import Pane
-
-if TYPE_CHECKING:
-    from textual.worker import WorkType
 
 
 class Planned(Protocol):
@@ -41,12 +43,14 @@ class Planned(Protocol):
         """Of the drawer."""
 
 
-class Front(SizingActions, Notices, OneLayout, inherit_bindings=False):
+class Front(SizingActions, Notices, inherit_bindings=False):
     """A screen with a title, panes or a page over them, the drawer, and a line of keys."""
 
     ALLOW_SELECT = False
-    IDS: ClassVar[Collection[str]] = ()
-    """Commands that have a binding here; empty: all of the whole screen."""
+    virtual_size = Reactive(Size(0, 0), layout=False, repaint=False)
+    focused: Reactive[Widget | None] = Reactive(None, repaint=False)
+    """Neither a new size nor another focus needs a second paint of the whole screen: boards show their focus."""
+    BINDINGS: ClassVar = bindings()
     OFFERED: ClassVar[Sequence[Command]] = tuple(command for command in COMMANDS if not command.scope)
     """Commands that do something here, apart from the sizing panel's."""
     _before: str
@@ -54,7 +58,6 @@ class Front(SizingActions, Notices, OneLayout, inherit_bindings=False):
 
     def __init__(self, files: Files | None, palette: Palette, view: View, wall: Callable[[], float]) -> None:
         super().__init__()
-        self._bindings = bindings(view.keymap, self.IDS)
         self._wall = wall
         self.files = files
         self.palette = palette
@@ -210,6 +213,17 @@ class Front(SizingActions, Notices, OneLayout, inherit_bindings=False):
             page.show(self.in_panes)
         self.give_keys()
         self.show_keys()
+
+    def painted(self) -> list[Strip]:
+        """The lines of the screen, top to bottom."""
+        width, height = self.app.size
+        rows = [Strip.blank(width) for _ in range(height)]
+        for board in self.query(Board):
+            (x, y), lines = board.region.offset, board.painted if board.display else ()
+            for at, line in enumerate(lines, y):
+                if 0 <= at < height:
+                    rows[at] = Strip.join([rows[at].crop(0, x), line, rows[at].crop(x + line.cell_length)])
+        return rows
 
     def redraw(self) -> None:
         """Paint everything from scratch."""

@@ -20,7 +20,7 @@ LEAD = "fleet > "
 """Before the host's name in the title."""
 
 
-class HostScreen(MonitorScreen, inherit_bindings=False):
+class HostScreen(MonitorScreen):
     """All that the screen of one machine does; `back` at its top leads to the fleet."""
 
     SETTINGS: ClassVar = FLEET_SETTINGS

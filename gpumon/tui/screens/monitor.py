@@ -29,7 +29,7 @@ _ROOMY: Final = 80
 """Columns from which a rule has room for the word `key`."""
 
 
-class MonitorScreen(Actions, inherit_bindings=False):
+class MonitorScreen(Actions):
     """Title, five panes or a page over them, drawer, keys."""
 
     AUTO_FOCUS = "GpuPane"

@@ -15,7 +15,7 @@ _NOTICE_S: Final = 4.0
 """How long a notice stands where the keys are named, unless a key is pressed before."""
 
 
-class Notices(Screen[None], inherit_bindings=False):
+class Notices(Screen[None]):
     """The part of a screen that says something."""
 
     _notice: Timer | None = None

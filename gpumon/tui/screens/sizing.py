@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpumon.tui.widgets.drawer import Drawer
 
 
-class SizingActions(Screen[None], inherit_bindings=False):
+class SizingActions(Screen[None]):
     """The part of the monitor's screen that is about the sizing panel."""
 
     panel: SizingPanel | None = None
@@ -116,7 +116,6 @@ class SizingActions(Screen[None], inherit_bindings=False):
             return
         shown = self.panel_open and (columns > 0 or self.page is None)
         self.panel.beside = columns > 0
-        self.panel.stand_at(whole - columns if columns else 0)
         sized(self.panel, lines if shown else 0, columns or whole)
         self.panel.styles.layer = "beside" if columns else "base"
         self.panel.styles.offset = (whole - columns, 1) if columns else (0, 0)

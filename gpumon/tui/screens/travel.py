@@ -51,7 +51,7 @@ class Ask(NamedTuple):
 _TO_AN_END: Final = (Way.OLDEST, Way.NEWEST)
 
 
-class TravelActions(Screen[None], inherit_bindings=False):
+class TravelActions(Screen[None]):
     """The part of the monitor's screen that is about time."""
 
     LOOKED: ClassVar = "in what is kept"
