@@ -19,6 +19,7 @@ from gpumon.triage.samples import KEPT_S
 from gpumon.triage.signals import (
     FULL_SLOTS,
     NOW_S,
+    PINNED_S,
     PINNED_SHARE,
     TOKENS,
     UNSEEN,
@@ -214,7 +215,7 @@ def bursts(case: Case) -> Finding | None:
     if engine is None or not slow or mute(case):
         return None
     share, counts = _queued_share(engine), [value for _, value in case.recent.values("waiting", KEPT_S)]
-    if share is None or share < case.thresholds.queue_ttft_ratio or not counts or case.recent.seconds < 60.0:
+    if share is None or share < case.thresholds.queue_ttft_ratio or not counts or case.recent.seconds < PINNED_S:
         return None
     most, usual = max(counts), sum(counts) / len(counts)
     if most < case.thresholds.queue_waiting or most < BURST * usual:

@@ -286,6 +286,17 @@ def played(scenario: Scenario, seed: int = 1) -> Score:
     return score(scenario, judged(scenario, frames(scenario, scenario.length_s, seed)))
 
 
+def total(scores: Sequence[Score]) -> str:
+    """The counts, in a line."""
+    return (
+        f"{len(scores)} scenarios. Verdicts times seconds: {sum(each.right for each in scores):,} right, "
+        f"{sum(each.tolerable for each in scores):,} tolerable, "
+        f"{sum(int(span.to_s - span.from_s) + 1 for each in scores for span in each.false):,} false. "
+        f"Of {sum(len(each.named) for each in scores)} that had to be named, "
+        f"{sum(len(each.missed) for each in scores)} were missed."
+    )
+
+
 def table(scores: Sequence[Score]) -> str:
     """Markdown: a row for each scenario, the false verdicts below, and the totals."""
     lines = ["| scenario | what has to be named | first named after | false for |", "|---|---|---|---|"]
@@ -304,14 +315,7 @@ def table(scores: Sequence[Score]) -> str:
         for each in scores
         for span in each.false
     ]
-    total = (
-        f"{len(scores)} scenarios. Verdicts times seconds: {sum(each.right for each in scores):,} right, "
-        f"{sum(each.tolerable for each in scores):,} tolerable, "
-        f"{sum(int(span.to_s - span.from_s) + 1 for each in scores for span in each.false):,} false. "
-        f"Of {sum(len(each.named) for each in scores)} that had to be named, "
-        f"{sum(len(each.missed) for each in scores)} were missed."
-    )
-    return "\n".join([*lines, "", total, *([""] if spans else []), *spans]) + "\n"
+    return "\n".join([*lines, "", total(scores), *([""] if spans else []), *spans]) + "\n"
 
 
 def written(text: str, new: str) -> str:
@@ -340,10 +344,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"         missed: {named.truth.thing} {named.truth.code}: {when}")
         for span in each.false:
             print(f"         false:  {span.from_s:4.0f} to {span.to_s:4.0f} s  {span.said}")
-    text = table(scores)
-    print(text[text.rindex("scenarios. ") - 3 :].split("\n")[0])
+    print(total(scores))
     if chosen.markdown:
-        chosen.markdown.write_text(written(chosen.markdown.read_text(encoding="utf-8"), text), encoding="utf-8")
+        chosen.markdown.write_text(
+            written(chosen.markdown.read_text(encoding="utf-8"), table(scores)), encoding="utf-8"
+        )
     return 1 if any(each.false or each.missed for each in scores) else 0
 
 

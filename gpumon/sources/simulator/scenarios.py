@@ -473,6 +473,7 @@ SCENARIOS: Final = (
         "One prompt of 330,000 tokens: no token for a minute, but its GPU works. That is no hang.",
         (
             must("llama-8b", "compute_bound", "WC", actions=f"wait_for_prefill {COMPUTE}"),
+            may("llama-8b", "compute_bound", "N"),
             may("llama-8b", "kv_cache_full", "W", actions=KV),
             SPARE,
         ),
