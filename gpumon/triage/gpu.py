@@ -275,8 +275,13 @@ def _load(case: Case, gpu: Gpu, clock: _Clock | None, busy: float | None) -> Ite
 
 def _held_down(case: Case, gpu: Gpu) -> Finding | None:
     """Clocks below the highest under load, and no fault: a power limit, a lock, or nobody who says so."""
-    limits, clock = case.thresholds, _clock(case, gpu)
-    near = Limit.THROTTLED in case.near
+    limits, near = case.thresholds, Limit.THROTTLED in case.near
+    newest, most = finite(case.recent.last("sm_clock_hz")), finite(gpu.sm_clock_max_hz)
+    if newest is None or not most:
+        return None
+    if not near and newest >= limits.clock_locked_ratio * most and not case.recent.last(POWER_CAP):
+        return None  # as nearly always: nothing to look back for
+    clock = _clock(case, gpu)
     wide = 1.0 + BAND if near else 1.0
     busy = finite(case.recent.mean("busy_ratio", MINUTE_S))
     if clock is None or busy is None or case.recent.seconds < NOW_S:
