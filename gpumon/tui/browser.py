@@ -35,15 +35,16 @@ class BrowserDriver(WebDriver):
 
     def on_meta(self, packet_type: str, payload: dict[str, object]) -> None:
         """Called from the reader's thread."""
-        super().on_meta(packet_type, payload)
-        if packet_type == "resize":
-            self.wanted = payload
-            self.loop.call_soon_threadsafe(self.resize_again)
+        if packet_type != "resize":
+            super().on_meta(packet_type, payload)
+            return
+        self.wanted = payload
+        self.loop.call_soon_threadsafe(self.resize_again)
 
     def resize_again(self) -> None:
         """Until the screen has it: a size that comes while it starts is overtaken by the first one."""
-        size = (int(str(self.wanted["width"])), int(str(self.wanted["height"])))
-        if self.shown.is_running and tuple(self.shown.size) != size:
+        size = (self.wanted["width"], self.wanted["height"])
+        if self.shown.is_running and tuple(self.shown.screen.size) != size:
             super().on_meta("resize", self.wanted)
             self.loop.call_later(_AGAIN_S, self.resize_again)
 
