@@ -37,7 +37,7 @@ def with_verdicts(*verdicts: tuple[Verdict, ...]) -> FleetSnapshot:
 
 def test_verdicts_are_listed_worst_first_with_what_to_do():
     healthy = said(Limit.HEALTHY, Level.OK, "all is well")
-    unknown = said(Limit.UNKNOWN, Level.NOTE, "cannot tell: no figures")
+    unknown = said(Limit.UNKNOWN, Level.NOTE, "no figures")
     queue = said(Limit.QUEUE_LIMIT, Level.WARN, "34 wait\nwhile 84 run", "add an instance")
     full = said(Limit.KV_CACHE_FULL, Level.CRITICAL, "KV cache at 99 %")
     lines = report(with_verdicts((healthy, queue), (unknown,), (full,)), {}, 80).splitlines()

@@ -257,7 +257,7 @@ def test_long_words_break_before_a_capital_or_behind_a_mark() -> None:
 def test_memory_that_is_held_is_explained() -> None:
     none = dict.fromkeys(("mfu_ratio", "mbu_ratio"), Missing(Reason.NO_ENGINE))
     gpu = full_gpu(busy_ratio=0.0, engines=(), processes=(), **none)
-    assert "! held: no engine is known here" in flat(page_of(full_snapshot(gpus=(gpu,)), "gpu", gpu.uuid))
+    assert "! VRAM held: no engine is known here" in flat(page_of(full_snapshot(gpus=(gpu,)), "gpu", gpu.uuid))
     served = full_gpu(busy_ratio=0.0)
     assert "! VRAM held" not in flat(page_of(full_snapshot(gpus=(served,)), "gpu", served.uuid))
 
