@@ -160,7 +160,7 @@ def _memory(gpu: Gpu, view: View, figures: Figures) -> Section:
     if gpu.vram_shared:
         entries.append(Sentence("this GPU uses the host's memory: the figures are the host's"))
     elif held(gpu):
-        entries.append(Sentence("! VRAM held: no engine is known here and nothing runs, but others can not have it", "warn"))
+        entries.append(Sentence("! VRAM held: no engine is known here and nothing runs, but no other has it", "warn"))
     if not gpu.vram_shared and known(gpu.vram_reserved_bytes):
         entries.append(Sentence("reserved is the driver's own, and not part of used"))
     return Section("VRAM", entries)
