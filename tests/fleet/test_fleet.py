@@ -196,8 +196,8 @@ def test_points_of_a_ready_host_are_its_figures():
 def test_verdicts_come_with_frames_every_15_s():
     """Hysteresis holds a verdict for 30 s: three scrapes."""
     found = [fed(*(fleet_frame(at) for at in range(4, 4 + count))) for count in (1, 7)]
-    assert not any(verdict.limit is Limit.HEALTHY for verdict in found[0].hosts[0].snapshot.verdicts)
-    assert any(verdict.limit is Limit.HEALTHY for verdict in found[1].hosts[0].snapshot.verdicts)
+    assert not any(verdict.code is Limit.HEALTHY for verdict in found[0].hosts[0].snapshot.verdicts)
+    assert any(verdict.code is Limit.HEALTHY for verdict in found[1].hosts[0].snapshot.verdicts)
 
 
 def test_readings_that_break_the_deriver_cost_their_own_host():

@@ -62,7 +62,7 @@ def test_frames_points_and_events_come_back(tmp_path: Path) -> None:
     past = Recording(path)
     assert list(past.frames(0.0, EVER)) == [frame(number) for number in range(130)]
     assert past.span() == (WALL_S, WALL_S + 129)
-    assert [event.text for event in past.events(0.0, EVER)] == ["number 0", "number 50", "number 100"]
+    assert [event.code for event in past.events(0.0, EVER)] == ["number 0", "number 50", "number 100"]
     points = past.points(WALL_S + 5.0, WALL_S + 9.0)
     assert [(point.wall_s, point.seconds, point.values["decode"]) for point in points] == [(WALL_S + 9, 5.0, 7.0)]
     assert (past.facts["host"], past.damaged) == ("box", 0)

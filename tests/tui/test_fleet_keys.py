@@ -158,7 +158,7 @@ async def test_a_bundle_of_what_is_shown_and_no_secret(tmp_path: Path, monkeypat
     written = json.loads(files["snapshot.json"])
     assert [host["name"] for host in written["hosts"]] == ["gpu01", "gpu02", "gpu03", "gpu04", "gpu05"]
     assert written["time"].startswith("2027-01-15T08:02:33")
-    assert "### gpu02 gpu 2: hardware (critical)" in files["verdicts.md"]
+    assert "### gpu02 gpu 2: hardware fault (critical)" in files["verdicts.md"]
     assert "| gpu03 | ok | 8 | 4 |" in files["verdicts.md"]
     assert "gpu01 engine vllm:8000 vllm " in files["versions.txt"]
     assert not any(secret in text for text in files.values() for secret in ("s3cret", "hunter2", "reader"))
