@@ -8,7 +8,7 @@ it is asked for only the cells that differ from the line before, with the cursor
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from rich.console import Console
@@ -39,12 +39,21 @@ _UNSURE: Final = re.compile("[^ -~·°×–…≥≤←-↓─-▟▸◆●‖�
 """Characters that are not known to take one cell: their line is always written whole."""
 
 
+class Slot:
+    """One line's place on the terminal, and what stands there now; None: not known."""
+
+    __slots__ = ("shown",)
+
+    def __init__(self) -> None:
+        self.shown: Line | None = None
+
+
 class Line(Strip):
     """A row of exactly `width` cells; two lines look the same where `characters` and `marks` do."""
 
-    __slots__ = ("before", "characters", "marks", "palette", "wide")
+    __slots__ = ("characters", "marks", "palette", "slot", "wide")
 
-    def __init__(self, row: Row, width: int, palette: Palette) -> None:
+    def __init__(self, row: Row, width: int, palette: Palette, slot: Slot) -> None:
         pieces = _sized(row, width, palette.ascii)
         styles = palette.styles
         super().__init__([Segment(text, styles[tone]) for text, tone in pieces], width)
@@ -52,43 +61,52 @@ class Line(Strip):
         self.marks = "".join([palette.mark(text, tone) for text, tone in pieces])
         self.wide = _UNSURE.search(self.characters) is not None
         self.palette = palette
-        self.before: Line | None = None
-        """What the terminal shows in its place; None where that is not known."""
+        self.slot = slot
 
-    def changes(self, before: Line) -> list[tuple[int, int]]:
-        """Ranges of cells that differ; the whole line where a character may take more than one cell."""
-        if before.characters == self.characters and before.marks == self.marks:
-            return []
-        if self.wide or before.wide or len(self.characters) != len(before.characters):
-            return [(0, self.cell_length)]
+    def changes(self, before: Line | None) -> list[tuple[int, int]]:
+        """Ranges of cells that differ from another line; the whole line where that is not known, or where a character
+        may take more than one cell."""
+        if before is None or self.wide or before.wide or len(self.characters) != len(before.characters):
+            same = before is not None and before.characters == self.characters and before.marks == self.marks
+            return [] if same else [(0, len(self.characters))]
         return _changes(before, self)
 
     def render(self, console: Console) -> str:  # noqa: ARG002 - Strip's signature
-        """The whole line for the terminal."""
+        """The whole line for the terminal; from now on the terminal shows it."""
+        self.slot.shown = self
         return _encode(self, [(0, len(self.characters))])
 
+    def divide(self, cuts: Iterable[int]) -> Sequence[Strip]:
+        """As `Strip.divide`. Parts are written by themselves: what the terminal shows is not known then."""
+        cuts = list(cuts)
+        if cuts != [self.cell_length]:
+            self.slot.shown = None
+        return super().divide(cuts)
+
     def crop(self, start: int, end: int | None = None) -> Strip:
-        """As `Strip.crop`; a part from the first cell on writes only what differs from the line before."""
-        if start or end is None or end >= self.cell_length or self.before is None:
-            return super().crop(start, end)
-        return _Changed(self, self.before, end)
+        """As `Strip.crop`; a part from the first cell on is for the terminal: it writes what is not shown yet."""
+        if start == 0 and end is not None and end < self.cell_length:
+            return _Changed(self, end)
+        if start:
+            self.slot.shown = None
+        return super().crop(start, end)
 
 
 class _Changed(Strip):
-    """The first cells of a line, for a terminal that shows the line before."""
+    """The first cells of a line that comes in the place of another."""
 
-    __slots__ = ("before", "line")
+    __slots__ = ("line",)
 
-    def __init__(self, line: Line, before: Line, end: int) -> None:
+    def __init__(self, line: Line, end: int) -> None:
         super().__init__(Strip(line).crop(0, end), end)
         self.line = line
-        self.before = before
 
     def render(self, console: Console) -> str:  # noqa: ARG002 - Strip's signature
-        """What turns the line before into the new one; the cursor stands at the line's start."""
-        line = self.line
-        ranges = line.changes(self.before)
-        return _encode(line, [(0, len(line.characters))] if line.wide or self.before.wide else ranges)
+        """What turns the shown line into the new one; the cursor stands at the line's start."""
+        line, slot = self.line, self.line.slot
+        ranges = line.changes(slot.shown)
+        slot.shown = line
+        return _encode(line, ranges)
 
 
 def _sized(row: Row, width: int, plain: bool) -> list[Piece]:

@@ -17,7 +17,7 @@ from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles
 from gpumon.tui import engine_table, gpu_table, process_table
-from gpumon.tui.line import Line, Row
+from gpumon.tui.line import Line, Row, Slot
 from gpumon.tui.palette import Palette
 from gpumon.tui.table import Table, unseen
 from gpumon.tui.terminal import Depth
@@ -156,7 +156,7 @@ def check(table: Table[Any], row: Row, head: Row, width: int, view: View, plain:
     assert used <= width
     assert cells(text(row)) >= used
     assert cells(text(head)) >= used
-    line = Line(row, width, PALETTES[plain])
+    line = Line(row, width, PALETTES[plain], Slot())
     assert cells(line.characters) == width
     assert not plain or line.characters.isascii()
     assert text(row)[0] == " "

@@ -18,7 +18,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Snapshot
 from gpumon.tui.charts.curves import CHARTS
 from gpumon.tui.charts.series import SPANS_S
-from gpumon.tui.line import Line, Row
+from gpumon.tui.line import Line, Row, Slot
 from gpumon.tui.palette import Glyphs, Palette
 from gpumon.tui.terminal import Depth
 from gpumon.tui.view import View
@@ -50,7 +50,7 @@ def pane(
 
 
 def painted(of: HistoryPane, width: int, height: int) -> list[str]:
-    return [Line(row, width, of.palette).characters for row in of.rows(width, height)]
+    return [Line(row, width, of.palette, Slot()).characters for row in of.rows(width, height)]
 
 
 def text(row: Row) -> str:
@@ -245,7 +245,7 @@ def test_bytes_to_the_terminal(width: int, height: int, most: int) -> None:
     """With figures that all move each second; the whole screen has 3 kB/s."""
     history = scenes.history(LIVE)
     of = pane(LIVE, history)
-    shown: list[Line | None] = [None] * height
+    slots = [Slot() for _ in range(height)]
     written, rows, console = 0, [()] * height, Console()
     for tick in range(60):
         snapshot = scenes.snapshot(tick=tick)
@@ -253,12 +253,12 @@ def test_bytes_to_the_terminal(width: int, height: int, most: int) -> None:
             history.append(snapshot.wall_s, scenes.points(snapshot))
         of.show(snapshot)
         for y, row in enumerate(of.rows(width, height)):
-            line, before = Line(row, width, of.palette), shown[y]
-            ranges = [(0, width)] if before is None else line.changes(before)
+            line = Line(row, width, of.palette, slots[y])
+            ranges = line.changes(slots[y].shown)
             if row == rows[y] or not ranges:
                 continue
-            rows[y], shown[y], line.before = row, line, before
-            patch = len(line.crop(0, ranges[-1][1]).render(console).encode()) + len("\x1b[10;1H")
+            rows[y] = row
+            patch = len(line.crop(0, min(ranges[-1][1], width - 1)).render(console).encode()) + len("\x1b[10;1H")
             written += patch if tick > 2 else 0
     assert written / 57 < most
 

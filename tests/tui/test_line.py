@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from gpumon.config.themes import load_theme
-from gpumon.tui.line import Line, Row
+from gpumon.tui.line import Line, Row, Slot
 from gpumon.tui.palette import TONES, Palette
 from gpumon.tui.terminal import Depth
 
@@ -51,34 +51,35 @@ def look(screen: pyte.Screen) -> Look:
 
 def fresh(row: Row, palette: Palette) -> Look:
     screen, stream = terminal()
-    stream.feed(Line(row, WIDTH, palette).render(CONSOLE))
+    stream.feed(Line(row, WIDTH, palette, Slot()).render(CONSOLE))
     return look(screen)
 
 
-def after(row: Row, before: Line) -> Line:
-    """The line that comes in the place of another."""
-    line = Line(row, WIDTH, before.palette)
-    line.before = before
-    return line
-
-
 @settings(max_examples=300, deadline=None)
-@given(st.lists(ROWS, min_size=2, max_size=5), st.sampled_from(list(Depth)))
-def test_changes_bring_the_terminal_to_where_a_full_line_would(rows: list[Row], depth: Depth) -> None:
+@given(st.lists(ROWS, min_size=2, max_size=5), st.sampled_from(list(Depth)), st.data())
+def test_changes_bring_the_terminal_to_where_a_full_line_would(
+    rows: list[Row], depth: Depth, data: st.DataObject
+) -> None:
+    """Also where frames are left out, and where a line was written in parts."""
     screen, stream = terminal()
-    line = Line(rows[0], WIDTH, PALETTES[depth])
-    stream.feed(line.render(CONSOLE))
+    slot = Slot()
+    stream.feed(Line(rows[0], WIDTH, PALETTES[depth], slot).render(CONSOLE))
     for row in rows[1:]:
-        line = after(row, line)
-        stream.feed("\r")
-        ranges = line.changes(line.before)
-        stream.feed(line.crop(0, ranges[-1][1] if ranges else 1).render(CONSOLE))
-        assert look(screen) == fresh(row, PALETTES[depth])
+        line = Line(row, WIDTH, PALETTES[depth], slot)
+        how = data.draw(st.sampled_from(["change", "skip", "parts"]))
+        if how == "skip":
+            line.crop(0, 5)
+        elif how == "parts":
+            line.divide([20, WIDTH])
+            stream.feed("\r" + " " * 20)
+        else:
+            stream.feed("\r" + line.crop(0, WIDTH - 1).render(CONSOLE))
+            assert look(screen) == fresh(row, PALETTES[depth])
 
 
 @given(ROWS)
 def test_a_line_is_exactly_as_wide_as_the_widget(row: Row) -> None:
-    line = Line(row, WIDTH, PALETTES[Depth.TRUE])
+    line = Line(row, WIDTH, PALETTES[Depth.TRUE], Slot())
     assert line.cell_length == WIDTH
     assert sum(segment.cell_length for segment in line) == WIDTH
 
@@ -88,17 +89,19 @@ def test_one_digit_costs_few_bytes() -> None:
         [("0 ", "text"), ("█████", "sm"), (f"{'':30}91%", "text")],
         [("0 ", "text"), ("█████", "sm"), (f"{'':30}92%", "text")],
     )
-    line = Line(old, WIDTH, PALETTES[Depth.TRUE])
-    change = after(new, line)
+    slot = Slot()
+    line = Line(old, WIDTH, PALETTES[Depth.TRUE], slot)
+    whole = line.render(CONSOLE)
+    change = Line(new, WIDTH, PALETTES[Depth.TRUE], slot)
     assert change.changes(line) == [(38, 39)]
     patch = change.crop(0, 39).render(CONSOLE)
     assert patch == "\x1b[38C\x1b[48;2;16;20;24;38;2;216;222;230m2\x1b[0m"
-    assert len(patch) < len(line.render(CONSOLE)) / 3
+    assert len(patch) < len(whole) / 3
 
 
 def test_no_colour_means_no_colour_code() -> None:
     palette = PALETTES[Depth.NONE]
-    written = Line([(tone, tone) for tone in TONES], 300, palette).render(CONSOLE)
+    written = Line([(tone, tone) for tone in TONES], 300, palette, Slot()).render(CONSOLE)
     assert "38;" not in written
     assert "48;" not in written
     codes = {code for part in written.split("\x1b[")[1:] for code in part.partition("m")[0].split(";")}
@@ -106,7 +109,7 @@ def test_no_colour_means_no_colour_code() -> None:
 
 
 def test_sixteen_colours_use_the_terminals_own() -> None:
-    written = Line([(tone, tone) for tone in TONES], 300, PALETTES[Depth.ANSI]).render(CONSOLE)
+    written = Line([(tone, tone) for tone in TONES], 300, PALETTES[Depth.ANSI], Slot()).render(CONSOLE)
     assert "38;" not in written
     assert "48;" not in written
 
@@ -114,18 +117,18 @@ def test_sixteen_colours_use_the_terminals_own() -> None:
 @pytest.mark.parametrize("text", ["–…·°≥≤×●‖█▒─│┤▁▂▃▄▅▆▇█↑↓✗✓⣿", "日本語", "é"])
 def test_ascii_replaces_cell_by_cell(text: str) -> None:
     palette = Palette(THEME, Depth.TRUE, ascii=True)
-    line = Line([(text, "text"), ("|", "text")], WIDTH, palette)
+    line = Line([(text, "text"), ("|", "text")], WIDTH, palette, Slot())
     assert line.characters.isascii()
-    plain = Line([(text, "text"), ("|", "text")], WIDTH, PALETTES[Depth.TRUE])
+    plain = Line([(text, "text"), ("|", "text")], WIDTH, PALETTES[Depth.TRUE], Slot())
     assert line.cell_length == plain.cell_length
     assert line.characters.rstrip().endswith("|")
 
 
 def test_what_is_cut_is_marked() -> None:
-    line = Line([("x" * 100, "text")], WIDTH, PALETTES[Depth.TRUE])
+    line = Line([("x" * 100, "text")], WIDTH, PALETTES[Depth.TRUE], Slot())
     assert line.characters == "x" * (WIDTH - 1) + "…"
 
 
 def test_markup_is_text() -> None:
-    line = Line([("[bold red]x[/] [link=a]b", "text")], WIDTH, PALETTES[Depth.TRUE])
+    line = Line([("[bold red]x[/] [link=a]b", "text")], WIDTH, PALETTES[Depth.TRUE], Slot())
     assert line.characters.startswith("[bold red]x[/] [link=a]b")

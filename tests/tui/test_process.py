@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -156,6 +157,18 @@ def test_a_stop_that_no_one_can_catch_is_survived(program: PtyProcess) -> None:
 
 def state_of(process: PtyProcess) -> str:
     return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_nothing_is_left_of_what_stood_there_before_the_first_figures() -> None:
+    width, height = 80, 24
+    process = PtyProcess([sys.executable, "-m", "gpumon", "demo"], width, height)
+    process.read(60.0, lambda written: b"SIMULATED" in written and b"llama" in written)
+    process.read(2.0)
+    process.close()
+    terminal = pyte.Screen(width, height)
+    pyte.ByteStream(terminal).feed(re.sub(rb"\x1b\[[>?][0-9;]*[$]?[pu]", b"", process.written))
+    assert "starting" not in terminal.display[0]
+    assert "SIMULATED" in terminal.display[0]
 
 
 def test_many_patches_leave_what_a_fresh_paint_shows() -> None:

@@ -10,7 +10,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from gpumon.readings.text import clean
-from gpumon.tui.line import Line, Row
+from gpumon.tui.line import Line, Row, Slot
 from gpumon.tui.output import is_busy
 from gpumon.tui.palette import Palette
 
@@ -30,8 +30,7 @@ class Board(Widget, inherit_bindings=False):
         self.palette = palette
         self._rows: list[Row] = []
         self._lines: list[Line] = []
-        self._on_terminal: list[Line | None] = []
-        """What the terminal shows; None: not known."""
+        self._slots: list[Slot] = []
         self._drawn = Size(0, 0)
         self._late = False
 
@@ -61,7 +60,7 @@ class Board(Widget, inherit_bindings=False):
             if row == self._rows[y]:
                 continue
             self._rows[y] = row
-            line = Line(row, width, self.palette)
+            line = Line(row, width, self.palette, self._slots[y])
             if ranges := line.changes(self._lines[y]):
                 self._lines[y] = line
                 regions.append(Region(ranges[0][0], y, ranges[-1][1] - ranges[0][0], 1))
@@ -87,11 +86,11 @@ class Board(Widget, inherit_bindings=False):
         if self._drawn != self.size:
             self._draw()
         lines = self._lines[crop.y : crop.bottom]
-        for y, line in enumerate(lines, crop.y):
-            line.before, self._on_terminal[y] = self._on_terminal[y], line
-        if crop.column_span != (0, self.size.width):
-            return [Strip(line).crop(*crop.column_span) for line in lines]
-        return list(lines)
+        if crop.column_span == (0, self.size.width):
+            return list(lines)
+        for line in lines:
+            line.slot.shown = None
+        return [Strip(line).crop(*crop.column_span) for line in lines]
 
     def render_line(self, y: int) -> Strip:
         """One line, for whoever asks for it alone."""
@@ -100,8 +99,8 @@ class Board(Widget, inherit_bindings=False):
     def _draw(self) -> None:
         width, height = self._drawn = self.size
         self._rows = self._wanted(width, height)
-        self._lines = [Line(row, width, self.palette) for row in self._rows]
-        self._on_terminal = [None] * height
+        self._slots = [Slot() for _ in range(height)]
+        self._lines = [Line(row, width, self.palette, slot) for row, slot in zip(self._rows, self._slots, strict=True)]
 
     def _wanted(self, width: int, height: int) -> list[Row]:
         try:
