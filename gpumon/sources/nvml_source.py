@@ -16,7 +16,7 @@ from typing import IO, Protocol
 import msgspec
 
 import gpumon
-from gpumon.readings.frame import Fault, GpuReading, XidEvent
+from gpumon.readings.frame import Fault, GpuReading, GpuState, XidEvent
 from gpumon.readings.text import clean
 from gpumon.sources.nvml.wire import REQUEST, GarbledError, Inbox, Report, Timings
 from gpumon.sources.source import Contribution
@@ -106,6 +106,11 @@ class Child:
             return
         self.asked_s = now_s
 
+    def silent_s(self, now_s: float) -> float:
+        """For how long it has not answered, or has had no reading of any GPU to answer with."""
+        waited_s = now_s - self.asked_s if self.asked_s is not None else 0.0
+        return max(waited_s, self.report.silent_s if self.report is not None else 0.0)
+
     def last_words(self) -> str:
         """The last line that it, or the driver library in it, printed; safe to show."""
         lines = self._stderr.decode("utf-8", "replace").split("\n")
@@ -178,14 +183,14 @@ class Limits(msgspec.Struct, frozen=True):
     init_s: float = 90.0
     """Eight GPUs without persistence mode take this long to wake."""
     answer_s: float = 10.0
-    """A worker that was asked and did not answer for this long is killed."""
+    """A worker that did not answer for this long, or got no answer of any GPU, is killed."""
     die_s: float = 1.0
     """A killed process that is still there after this long hangs inside the kernel."""
     backoff_s: float = 1.0
     """First pause before a new worker; it doubles up to `backoff_most_s`."""
     backoff_most_s: float = 60.0
     stable_s: float = 60.0
-    """A worker that lived this long ends the doubling."""
+    """A worker that lived and answered this long ends the doubling."""
 
 
 class NvmlSource:
@@ -273,16 +278,17 @@ class NvmlSource:
                 self._lose(child, now_s, ended_by(status))
             elif child.broken:
                 self._lose(child, now_s, child.broken)
-            elif child.asked_s is not None and now_s - child.asked_s > self._patience_s(child):
-                self._lose(child, now_s, f"did not answer for {now_s - child.asked_s:.0f} s")
+            elif (silent_s := child.silent_s(now_s)) > self._patience_s(child):
+                self._lose(child, now_s, f"did not answer for {silent_s:.0f} s")
         if self._dying is not None and self._dying.poll() is not None:
             self._dying = None
         if self._child is None and self._dying is None and now_s >= self._restart_s and not self._closed:
             self._start_child(now_s)
 
     def _patience_s(self, child: Child) -> float:
-        ready = child.report is not None and child.report.ready
-        return self._limits.answer_s if ready else self._limits.init_s
+        report = child.report
+        opening = report is None or not report.ready or any(gpu.state is GpuState.INITIALISING for gpu in report.gpus)
+        return self._limits.init_s if opening else self._limits.answer_s
 
     def _start_child(self, now_s: float) -> None:
         try:
@@ -302,7 +308,7 @@ class NvmlSource:
         said = child.report.error if child.report is not None else ""
         words = child.last_words()
         self._why = said or f"the NVML worker {why}" + (f" ({words})" if words else "")
-        if now_s - child.started_s >= self._limits.stable_s:
+        if now_s - child.started_s - child.silent_s(now_s) >= self._limits.stable_s:
             self._failures = 0
         self._bury(child, now_s)
         self._back_off(now_s)
@@ -326,6 +332,8 @@ class NvmlSource:
         child = self._child
         if child is None or child.report is None or not child.report.ready or child.report is self._newest:
             return
+        if self._why and child.report.silent_s and self._newest is not None:
+            return  # the GPUs hang for this worker, too: the rows of the last one say more
         self._why = ""
         past = self._past_xid
         if past:
@@ -358,12 +366,12 @@ class NvmlSource:
         if report is None or not report.ready:
             text = f"initialising the NVIDIA driver ({now_s - child.started_s:.0f} s)"
             return (self._why, f"{self._why}; now {text}") if self._why else ("initialising", text)
-        waited_s = now_s - child.asked_s if child.asked_s is not None else 0.0
-        if waited_s <= LATE_INTERVALS * self.interval_s:
+        silent_s = child.silent_s(now_s)
+        if silent_s <= LATE_INTERVALS * self.interval_s:
             return "", ""
         return "late", (
-            f"the NVIDIA driver has not answered for {waited_s:.1f} s: the GPUs show old readings; "
-            f"its worker (pid {child.process.pid}) is replaced in {max(0.0, self._limits.answer_s - waited_s):.0f} s"
+            f"the NVIDIA driver has not answered for {silent_s:.1f} s: the GPUs show old readings; "
+            f"its worker (pid {child.process.pid}) is replaced in {max(0.0, self._patience_s(child) - silent_s):.0f} s"
         )
 
     def _no_child(self, now_s: float) -> tuple[str, str]:

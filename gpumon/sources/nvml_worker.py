@@ -103,7 +103,8 @@ class Reporter:
             self._fleet, self._code = None, down.code
             return self._failed()
         driver, cuda = self._versions
-        return Report(self._seq, True, gpus, driver, cuda, "" if gpus else NO_GPU, self._fleet.faults)
+        fleet, error = self._fleet, "" if gpus else NO_GPU
+        return Report(self._seq, True, gpus, driver, cuda, error, fleet.faults, fleet.silent_s)
 
     def _open(self, now_s: float) -> None:
         self._code = open_driver()

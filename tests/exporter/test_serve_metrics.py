@@ -88,7 +88,7 @@ def test_with_nothing_to_monitor_it_goes_on_and_says_so(tmp_path: Path) -> None:
         assert get(f"{served.url}/healthz").status == 200
 
 
-def test_a_hung_driver_has_no_series(tmp_path: Path, fake_driver: FakeDriver) -> None:
+def test_a_hung_driver_has_no_series_and_comes_back(tmp_path: Path, fake_driver: FakeDriver) -> None:
     well = "gpus 2\ngpu * busy 50\n"
     fake_driver.write(well)
     with Served(fake_driver.env(**quiet(tmp_path)), "--interval=0.25") as served:
@@ -98,6 +98,12 @@ def test_a_hung_driver_has_no_series(tmp_path: Path, fake_driver: FakeDriver) ->
         assert not {name for name in names(hung) if re.match("gpumon_gpu_.*(ratio|bytes|watts|celsius)$", name)}
         states = {one.labels["state"] for one in hung if one.name == "gpumon_gpu_state"}
         assert states == {"stale"}
+        served.until(
+            lambda page: any(one.name == "gpumon_faults" and one.labels.get("source") == "nvml" for one in page)
+        )
+        # What hangs goes on hanging: another worker reads the driver that is well again.
+        fake_driver.write(well)
+        served.until(lambda page: ups(page)["nvml", ""] == 1.0 and "gpumon_gpu_busy_ratio" in names(page))
 
 
 def test_a_driver_that_hangs_from_the_start_is_down(tmp_path: Path, fake_driver: FakeDriver) -> None:

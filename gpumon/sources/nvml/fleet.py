@@ -131,7 +131,7 @@ class _Slot:
         """What does not answer, or fails and worked before; each with the moment when that began."""
         found = []
         if self.asked is not None and now_s - self.asked[0] >= (HANGS_S if self.rows else OPENS_S):
-            text = f"GPU {self.index}: {self._trace[0]} does not return: its row is old, the others go on"
+            text = f"GPU {self.index}: {self._trace[0]} does not return: its row is old until it does"
             found.append(Fault(SOURCE, text, self.asked[1]))
         if self.troubles:
             names = ", ".join(sorted(self.troubles)[:MOST_NAMED]) + (" ..." if len(self.troubles) > MOST_NAMED else "")
@@ -211,6 +211,8 @@ class Fleet:
         """GPUs that the driver does not list any more, by uuid."""
         self.faults: tuple[Fault, ...] = ()
         """What is wrong with single GPUs right now."""
+        self.silent_s = 0.0
+        """For how long calls have hung on every GPU that is not down; 0 while one answers."""
 
     def read(self, now_s: float) -> tuple[GpuReading, ...]:
         """All rows in the order of their index. Raises DriverDownError where the driver as a whole is gone."""
@@ -242,6 +244,9 @@ class Fleet:
             self._gone.pop(uuid, None)
         self._listed = listed
         self._xid.watch({slot.gpu.uuid: slot.gpu.handle for slot in self._slots if slot.gpu is not None})
+        asked_s = [slot.asked[0] for slot in self._slots if slot.asked is not None]
+        silent = bool(asked_s) and all(slot.asked is not None or slot.gpu is None for slot in self._slots)
+        self.silent_s = time.monotonic() - max(asked_s) if silent else 0.0
         self.faults = tuple(fault for slot in self._slots for fault in slot.faults(now_s))
         rows += [down.reading(self._xid) for down in self._gone.values()]
         return tuple(sorted(rows, key=lambda row: row.index))

@@ -48,6 +48,8 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     """What is wrong with the driver as a whole, and the fix; empty where nothing is."""
     faults: tuple[Fault, ...] = ()
     """What is wrong with single GPUs."""
+    silent_s: float = 0.0
+    """For how long no GPU has given a reading because calls hang; 0 while one does."""
     leaving: bool = False
     """The worker ends after this report: only a new process can load the driver's new library."""
 
