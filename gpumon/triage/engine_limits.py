@@ -317,7 +317,9 @@ def long_prefill(case: Case) -> Finding | None:
     if not at_work and not (guessed and computes(case, seen, NOW_S, case.thresholds)):
         return None
     slow, waiting = late(case), waiting_mean(case)
-    proof = [evidence(case, "no_token", "decode_tokens_per_s", quiet_s, "decode"), *work(case, seen)]
+    # MFU and MBU show none of a prompt until its end.
+    measured = [one for one in work(case, seen) if one.quantity not in ("mfu", "mbu")]
+    proof = [evidence(case, "no_token", "decode_tokens_per_s", quiet_s, "decode"), *measured]
     if seen.sm is not None:
         proof.append(of_gpus(case, "sm_active", "sm_active_ratio", seen.sm, "sm"))
     prompt = finite(engine.load.prompt_tokens_mean)

@@ -73,7 +73,8 @@ def hung(case: Case) -> Finding | Unsure | None:
     seconds = still_s(case, TOKENS)
     if seconds is None or seconds < limits.stalled_s:
         return None
-    seconds = min(seconds, _loaded_s(case))  # an idle night gives no token either
+    # An idle night gives no token either, nor does a process that is not there.
+    seconds = min(seconds, _loaded_s(case), case.now_s - case.recent.refused_s)
     ttft = max((value for _, value in case.recent.values("ttft_s.mean", KEPT_S)), default=0.0)
     return _stuck(case, engine, "token", seconds, max(limits.stalled_s, min(TTFT_TIMES * ttft, LONGEST_S)))
 

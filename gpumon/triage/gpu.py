@@ -525,7 +525,7 @@ def at_work(case: Case) -> Finding | Unsure | None:
         said = params(processes=who, sm=sm)
         return Finding(Limit.HEALTHY, "gpu_at_work", said, tuple(proof), (), Level.OK, Confidence.MEDIUM)
     engine = _unplaced(case)
-    fix = "map_engine" if engine is not None and engine.listed else "add_endpoint"
+    fix = "map_engine" if engine is not None and engine.listed else "" if case.engines else "add_endpoint"
     names = engine.engines if engine is not None else ""
     return Unsure(
         (Signal("gpu_work", fix=fix, parameters=params(processes=who, busy=busy, engines=names)),), tuple(proof)

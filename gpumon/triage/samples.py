@@ -100,6 +100,8 @@ class Recent:
         self._firsts: dict[float, int] = {}
         self.holders: frozenset[int] = frozenset()
         """Of an engine: the processes on its GPUs (pids) when it answered last."""
+        self.refused_s = -math.inf
+        """Of an engine: when nothing listened at its address last (monotonic): what answers later is a new process."""
         self.found: tuple[Limit, ...] = ()
         """Of an engine: `Case.found` when its use was judged last."""
         self.worked_out: dict[object, Any] = {}

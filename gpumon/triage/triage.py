@@ -212,6 +212,8 @@ class Triage:
             if engine.state is EndpointState.OK:
                 own = [gpus[uuid] for uuid in reading.gpus if uuid in gpus]
                 recent.holders = frozenset(holders(engine, own)) if own else frozenset()
+            elif engine.state is EndpointState.REFUSED:
+                recent.refused_s = now_s
 
     def _recent(self, kind: Kind, key: str) -> Recent:
         recent = self._recents.get(key)

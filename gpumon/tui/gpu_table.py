@@ -245,10 +245,19 @@ def state(gpu: Gpu, levels: Levels = _LEVELS) -> tuple[str, str]:
     return f"  {gpu.mig_profile or ('shared' if gpu.vram_shared else 'idle' if _idle(gpu) else 'ok')}", "muted"
 
 
+_COMPUTES: Final = 0.5
+"""Tensor activity of a GPU that wastes nothing: a long prefill keeps it at 60 % and more."""
+
+
 def _wasted(gpu: Gpu, levels: Levels) -> bool:
-    """Busy, but with little of its arithmetic and of its bandwidth: only where both shares are known."""
+    """Busy, but with little of its arithmetic and of its bandwidth: only where both shares are known.
+
+    A prompt counts in MFU at its end: until then only the tensor cores show the work.
+    """
     busy, mfu, mbu = gpu.busy_ratio, gpu.mfu_ratio, gpu.mbu_ratio
     if isinstance(busy, Missing) or isinstance(mfu, Missing) or isinstance(mbu, Missing):
+        return False
+    if not isinstance(gpu.tensor_active_ratio, Missing) and gpu.tensor_active_ratio >= _COMPUTES:
         return False
     return busy >= levels.low_use_busy and max(mfu, mbu) < levels.low_use
 

@@ -47,9 +47,26 @@ def test_nothing_compiles_for_a_quarter_of_an_hour() -> None:
     assert only(stage.play(20, never_gave(0.0, 0.0, SPINS))).level is Level.CRITICAL
 
 
+def test_a_process_that_has_just_begun_did_not_hang_while_there_was_none() -> None:
+    totals = {"tokens_total": TokensTotal(8200.0, 0.0, 1100.0)}  # gpumon's own count stays while nothing answers
+    stage, hangs = Stage(), scene({**STOPS, **totals, "waiting": 4.0}, IDLE)
+    stage.play(60, scene(totals))
+    stage.play(
+        60, scene({**totals, "running": NOT_SUPPORTED, "waiting": NOT_SUPPORTED}, IDLE, state=EndpointState.REFUSED)
+    )
+    for _ in range(29):
+        assert Limit.HUNG not in limits(stage.tick(*hangs(0)))
+    assert Limit.HUNG in limits(stage.play(5, hangs))
+
+
 @pytest.mark.parametrize("gpus", [BUSY, {**SPINS, "bandwidth_bytes_per_s": 0.1 * PEAK}])
 def test_a_long_prefill_gives_no_token_either_but_its_gpu_works(gpus: dict[str, Any]) -> None:
-    assert Limit.HUNG not in limits(judged(scene(STOPS, gpus, moves=False), 120))
+    found = judged(scene(STOPS, gpus, moves=False), 120)
+    assert Limit.HUNG not in limits(found)
+    quantities = {
+        each.quantity for verdict in found.verdicts if verdict.cause == "long_prefill" for each in verdict.evidence
+    }
+    assert not quantities & {"mfu", "mbu"}  # nothing of the prompt counts before its end
 
 
 def test_an_engine_without_requests_is_not_hung() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.readings.frame import EngineKind, GpuState, Phase
+from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Confidence, Family, Level, Limit
 from gpumon.triage.render import actions_text, evidence_text, verdict_text
@@ -127,3 +127,13 @@ def test_memory_that_is_nearly_full_is_as_sure_as_it_is_measured() -> None:
     full = (gpu(vram_used_bytes=75 * GIB, busy_ratio=0.9, processes=(holder,)),)
     found = said(Stage().play(90, full), Family.USE)
     assert (found.code, found.confidence) == (Limit.MEMORY_FULL, Confidence.HIGH)
+
+
+def test_what_runs_on_a_gpu_of_a_known_engine_is_no_unknown_engine() -> None:
+    """The engine has ended: its new process loads, and the GPU was busy a minute ago."""
+    worker = process(5000, "VLLM::EngineCore")
+    works = {"sm_active_ratio": 0.1, "tensor_active_ratio": 0.0, "processes": (worker,)}
+    down = Stage().play(120, (gpu(busy_ratio=0.5, **works), engine(state=EndpointState.REFUSED)))
+    alone = Stage().play(120, (gpu(busy_ratio=0.5, **works),))
+    assert "--endpoint" not in verdict_text(said(down, Family.USE))
+    assert "--endpoint" in verdict_text(said(alone, Family.USE))

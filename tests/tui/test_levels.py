@@ -96,6 +96,7 @@ HELD: dict[str, Any] = {
         ({"busy_ratio": 0.9, "mfu_ratio": 0.02, "mbu_ratio": 0.1}, "  ok", "muted"),
         ({"busy_ratio": 0.9, "mfu_ratio": NONE, "mbu_ratio": NONE}, "  ok", "muted"),
         ({"busy_ratio": 0.9, "mfu_ratio": 0.02, "mbu_ratio": NONE}, "  ok", "muted"),
+        ({"busy_ratio": 1.0, "mfu_ratio": 0.0, "mbu_ratio": 0.0, "tensor_active_ratio": 0.83}, "  ok", "muted"),
         ({"busy_ratio": 0.009}, "  idle", "muted"),
         (HELD, "! VRAM held", "warn"),
         (HELD | {"busy_ratio": 0.01}, "  ok", "muted"),
