@@ -54,6 +54,8 @@ REASONED: Final = {
 _NAME: Final = re.compile(r"(?! )(?:[\w.:=+/-]+ ?){1,3}(?<! )", re.ASCII)
 """Names of options (`--kv-cache-dtype fp8`), models and causes; what has more words in it stays on the host."""
 MOST_NAME: Final = 64
+_OWN_WORDS: Final = frozenset(("flag", "chunked", "tp_flag", "pp_flag", "gpus", "engines", "replica"))
+"""Parameters that are words of gpumon's own, or names of engines, which other series have, too."""
 
 Labels = dict[str, str]
 T = TypeVar("T")
@@ -297,8 +299,8 @@ def _parameters(labels: Labels, of: str, parameters: Parameters) -> Iterator[Sam
             if PRIVATE[name]:
                 yield _sample("verdict_parameter", {**of_it, "text": ""}, 1.0)
         elif isinstance(value, str):
-            if len(value) <= MOST_NAME and _NAME.fullmatch(value):
-                yield _sample("verdict_parameter", {**of_it, "text": value}, 1.0)
+            if name in _OWN_WORDS or (len(value) <= MOST_NAME and _NAME.fullmatch(value)):
+                yield _sample("verdict_parameter", {**of_it, "text": _cut(value)}, 1.0)
         elif math.isfinite(value):
             yield _sample("verdict_parameter", {**of_it, "text": ""}, value)
 

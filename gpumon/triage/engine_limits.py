@@ -138,7 +138,7 @@ def _more_kv(case: Case, engine: Engine, load: float, fits: float | None) -> tup
     if words.fp8_kv and not kept.startswith(NARROW_BITS):
         done.append(action("fp8_kv", flag=words.fp8_kv))
     share = info.get("gpu_memory_utilization", "")
-    known_share = share.replace(".", "", 1).isdigit() and len(share) < 8
+    known_share = share.isascii() and share.replace(".", "", 1).isdigit() and len(share) < 8
     if words.memory:
         # What costs nothing comes first, where there is much of it to take.
         first = known_share and float(share) < LITTLE_SHARE

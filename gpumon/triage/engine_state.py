@@ -10,7 +10,7 @@ import msgspec
 from gpumon.efficiency.service import FRONTENDS
 from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.frame import Advance, EndpointState, GpuState, Phase
-from gpumon.readings.missing import number
+from gpumon.readings.missing import NOT_EXPOSED, number
 from gpumon.readings.quantities import DECODE_TOKENS, PREFILL_CACHED, PREFILL_COMPUTED, PROMPT_TOKENS
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process
 from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level, Limit, Parameters, Signal
@@ -231,11 +231,16 @@ def unresponsive(case: Case) -> Finding | None:
     if _loads(case, min(seconds, KEPT_S)):
         return None
     holding = [process for pid, process in here.items() if pid in answered]
-    held = finite(sum(number(process.vram_bytes) or 0.0 for process in holding))
+    held = finite(sum(number(process.vram_bytes) or 0.0 for process in holding)) or None
     state = "refuses" if engine.state is EndpointState.REFUSED else "silent"
     proof = (
         Evidence("no_answer", seconds, case.thresholds.silent_s, engine.url),
-        Evidence("vram_held", held or 0.0, source="processes of its GPUs", parameters=params(pids=_pids(holding))),
+        Evidence(
+            "vram_held",
+            NOT_EXPOSED if held is None else held,
+            source="processes of its GPUs",
+            parameters=params(pids=_pids(holding)),
+        ),
     )
     said = params(seconds=seconds, how=state, vram_bytes=held)
     fix = look_and_restart(holding)

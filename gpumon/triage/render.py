@@ -99,6 +99,7 @@ _FAULTS: Final = {
     "remap_failed": "has a memory row that could not be remapped",
     "remap_pending": "has a memory row that waits to be remapped",
     "xid": "has had a hardware error",
+    "xid_program": "has had an error of a program",
     "thermal": "is slowed down by heat",
     "thermal_driver": "is slowed down by heat",
     "power_brake": "is held down by the power brake",
@@ -297,7 +298,7 @@ QUANTITIES: Final[Mapping[str, str]] = {
     "sm_clock": "SM clock {value:ghz} of {limit:ghz} GHz, mean of 60 s[; now {newest:ghz} GHz]",
     "power": "{value:count}[ of {limit:count}] W, mean of 60 s",
     "vram_used": "VRAM {value:gib} of {total:gib}",
-    "vram_held": "its processes hold {value:gib}[: {pids}]",
+    "vram_held": "its processes hold [{value:gib}|their GPU][: {pids}]",
     "process_vram": "{process} holds [{value:mib}|memory]",
     "processes": "on it: {processes}",
     "cpu": "CPU {value:percent} of all cores, mean of 60 s",
@@ -334,7 +335,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "prefix_caching": "{flag}",
     "smaller_chunks": "[{chunked} with ]a smaller {flag}",
     "split_prefill": "prefill and decode on GPUs of their own",
-    "own_gpus": "GPUs that it does not share with {shared}",
+    "own_gpus": "GPUs that it does not share[ with {shared}]",
     "smooth_bursts": "let the client spread its requests, or limit how many it sends at once",
     "spread_requests": "spread its requests: [{replica} has|{roomy:requests} of its {replicas:requests} other replicas have] room, so look at the load balancer (its policy, weights, health checks, session or prefix affinity)",
     "compare_replicas": "look at the load balancer (its policy, weights, health checks, session or prefix affinity), and compare its GPU, clocks and options with those of its replicas",
@@ -484,7 +485,7 @@ _EVENTS: Final[Mapping[str, str]] = {
 def verdict_text(verdict: Verdict) -> str:
     """The verdict in one line, without its scope and its limit's name."""
     if verdict.code is Limit.UNKNOWN:
-        said = f"not known: {', '.join(signal_text(one) for one in verdict.unknown)}"
+        said = ": ".join(("not known", *filter(None, (", ".join(map(signal_text, verdict.unknown)),))))
         if verdict.level in (Level.CRITICAL, Level.WARN) and verdict.evidence:
             said = f"{evidence_text(verdict.evidence[0])}; {said}"
     elif verdict.cause:

@@ -13,15 +13,19 @@ from gpumon.config.load import load
 from gpumon.config.options import Options
 from gpumon.outputs.openmetrics import MetricsPage
 from gpumon.outputs.private import without_processes
-from gpumon.outputs.samples import answers
+from gpumon.outputs.samples import answers, samples
 from gpumon.readings import exported as table
 from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.exported import Sample
+from gpumon.readings.frame import EngineKind
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.verdict import Action, Kind, Limit, Verdict
 from gpumon.sources.prometheus.own import rebuilt
+from gpumon.triage.advice import advice
 from gpumon.triage.render import actions_text, verdict_text
 from tests.exporter.served import MODERN, classic, modern
+from tests.outputs.shots import snapshot
 
 GPU_TEXTS = tuple(table.GPU_TEXTS.values())
 ENGINE_TEXTS = tuple(table.ENGINE_TEXTS.values())
@@ -95,3 +99,34 @@ async def test_what_the_screen_shows_comes_back_exactly(scenario: str, tmp_path:
         page.take(shot)
         assert_comes_back(shot, modern(page.page(MODERN, "").body))
         assert_comes_back(shot, classic(page.page("", "").body))
+
+
+@pytest.mark.parametrize("kind", EngineKind)
+def test_options_of_every_engine_come_back(kind: EngineKind) -> None:
+    words = advice(kind)
+    done = [
+        *(("raise_slots", words.slots), ("fp8_kv", words.fp8_kv), ("more_kv_memory", words.memory)),
+        *(("bigger_steps", words.budget), ("prefix_caching", words.prefix), ("more_gpus", words.tp)),
+    ]
+    actions = (
+        *(Action(code, {"flag": word}) for code, word in done if word),
+        Action("mend_gpu_first", {"gpus": "gpu 1 and gpu 2"}),
+        Action("own_gpus", {"shared": "python (pid 999)"}),
+    )
+    said = Verdict("e", Limit.HUNG, "hung_lost_gpu", "2026-11-23T00:00:00Z", Kind.ENGINE, "e", actions=actions)
+    back = through(said)
+    assert "?" not in actions_text(back)
+    assert "999" not in actions_text(back)
+    assert [one.parameters for one in back.actions[:-1]] == [one.parameters for one in actions[:-1]]
+
+
+def test_what_is_not_known_is_said_without_the_signals_that_stay_on_the_host() -> None:
+    assert verdict_text(through(Verdict("e", Limit.UNKNOWN, "", "", Kind.ENGINE, "e"))) == "not known"
+
+
+def through(verdict: Verdict) -> Verdict:
+    """The verdict as another host sees it."""
+    shot = snapshot(verdicts=(verdict,))
+    back = rebuilt(samples(shot), shot.wall_s, shot.interval_s)
+    assert back is not None
+    return back.verdicts[0]

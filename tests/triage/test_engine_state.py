@@ -167,6 +167,17 @@ def test_an_engine_that_is_silent_is_told_since_it_answered_last() -> None:
     assert wall_of(found.since) == START_S
 
 
+def test_memory_that_nobody_tells_of_is_not_told_as_none() -> None:
+    """In a container NVML names processes, and not what they hold."""
+    card = {**IDLE, "processes": (GpuProcess(1, "python", vram_bytes=NOT_SUPPORTED, engine="vllm:8000"),)}
+    stage = Stage()
+    stage.tick(gpu(**card), engine())
+    found = of_engine(stage.play(100, lambda tick: (gpu(**card), silent(tick))), Family.STATE)
+    assert found is not None
+    assert found.code is Limit.UNRESPONSIVE
+    assert "GiB" not in verdict_text(found) + "".join(map(evidence_text, found.evidence))
+
+
 def test_nothing_is_said_beside_a_hang() -> None:
     queued = {**STOPS, "waiting": 40.0, "queue_s": Quantiles(mean=9.0), "ttft_s": Quantiles(mean=9.1)}
     assert limits(judged(scene(queued, IDLE, moves=False), 120)) == (Limit.HUNG,)
