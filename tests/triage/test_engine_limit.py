@@ -172,6 +172,11 @@ def test_a_short_wait_before_a_long_prefill_is_no_queue() -> None:
     assert limits(judged(scene(waits, slots=24.0))) == (Limit.HEALTHY,)
 
 
+def test_a_share_that_is_no_number_is_not_told() -> None:
+    found = only(judged(scene(FULL, info={"gpu_memory_utilization": "\u00b2"})))
+    assert actions_text(found).endswith("raise --gpu-memory-utilization")
+
+
 def test_a_full_kv_cache_says_what_it_holds_and_how_many_instances() -> None:
     """100,000 / 2,000 = 50 requests; (48 + 12) / 50 / 0.85 = 1.4, so 2 instances."""
     found = only(judged(scene(FULL, info={"gpu_memory_utilization": "0.9", "cache_dtype": "auto"})))

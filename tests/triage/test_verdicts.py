@@ -139,6 +139,13 @@ def test_an_engine_on_a_gpu_with_wrong_data_is_degraded_and_not_healthy() -> Non
     assert "double bit" in render.verdict_text(found[0])
 
 
+def test_an_error_of_a_program_on_its_gpu_is_named_in_words() -> None:
+    found = judged(scene({}, {**BUSY, "xid": (XidEvent(32, START_S),)})).verdicts
+    text = next(render.verdict_text(each) for each in found if each.cause == "gpu_degraded")
+    assert "error of a program" in text
+    assert "_" not in text
+
+
 def test_a_restart_is_named_for_ten_minutes() -> None:
     def at(tick: int) -> tuple[Of, ...]:
         card, one = scene({}, BUSY, slots=48.0)(tick)
