@@ -88,6 +88,7 @@ GPU: Final = (
     Field("mbu_ratio", "gpu_mbu_ratio", "Model bandwidth utilization: bytes that its engines' models need / its peak."),
     Field("power_w", "gpu_power_watts", "Power of the last second."),
     Field("power_limit_w", "gpu_power_limit_watts", "Power limit in force."),
+    Field("power_default_w", "gpu_power_default_watts", "Power limit that the card has from its maker."),
     Field("energy_j", "gpu_energy_joules_total", "Energy since gpumon started."),
     Field("temperature_c", "gpu_temperature_celsius", "Temperature of the GPU.", {"sensor": "gpu"}),
     Field("memory_temperature_c", "gpu_temperature_celsius", "", {"sensor": "memory"}),

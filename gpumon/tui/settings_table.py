@@ -202,7 +202,7 @@ _OF_BOTH: Final = (
     _level(
         "low_use", "low efficiency below", "A GPU that is busy while its MFU and MBU are both below this is marked."
     ),
-    _level("low_use_busy", "low efficiency: busy from", "How busy a GPU has to be for that mark."),
+    _level("low_use_busy", "low eff.: busy from", "How busy a GPU has to be for that mark."),
     _latency(
         *("ttft_p95_ms", "first token (p95)"),
         "Promised time to the first token: slower engines are marked. Empty: no goal.",

@@ -167,7 +167,7 @@ class Window:
 
     def __init__(self, process: PtyProcess, width: int, height: int) -> None:
         self.process = process
-        self.glass = Glass(max(1, width), max(1, height), process.type)
+        self.glass = Glass(max(1, width), max(1, height))
         self._stream = pyte.ByteStream(self.glass)
         self._fed = 0
 

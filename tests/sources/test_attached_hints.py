@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -41,8 +43,16 @@ def facts() -> EngineFacts:
     return EngineFacts({}, (), None, {})
 
 
-async def test_a_llama_cpp_server_with_its_file_on_this_host(facts: EngineFacts, tmp_path: Path) -> None:
-    path = tmp_path / "tiny-llama.gguf"
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder that everybody may read: whose server it is is not known here."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+async def test_a_llama_cpp_server_with_its_file_on_this_host(facts: EngineFacts, public: Path) -> None:
+    path = public / "tiny-llama.gguf"
     path.write_bytes(gzip.decompress(REAL.read_bytes()))
     first = await attached(facts, reading("tiny-llama", params="19335424", weight_bytes="38675456", hidden="256"))
     assert first.llm is None

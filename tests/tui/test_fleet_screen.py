@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from textual.geometry import Region
 
 from gpumon.config.schema import Config, Prometheus
 from gpumon.config.schema import Sizing as Prices
@@ -361,7 +362,7 @@ async def test_the_worst_verdict_of_the_row_is_a_whole_sentence_below_the_table(
     async with watching(Scrapes(hosts), 80, 24) as (app, pilot):
         await pilot.press("g", *["down"] * rows_of(app).index("gpu02"))
         said = text_of(app)[-1 - app.fleet.row_line.size.height : -1]
-        assert said[0].startswith(" ✗ gpu02: hardware: gpu 2: lost")
+        assert said[0].startswith(" ✗ gpu02: hardware fault: gpu 2: lost")
         assert len(said) <= lines
         assert ("…" not in " ".join(said)) is (hosts == 5)
         row = next(line for line in text_of(app) if line[1:].startswith("gpu02 "))
@@ -674,9 +675,9 @@ async def test_a_refresh_that_changes_nothing_paints_nothing_of_the_table() -> N
         await pilot.pause()
         assert app.fleet.table.update() == 0
         await pilot.press("down")
-        painted: list[int] = []
-        repaint = app.fleet.table.repaint
-        app.fleet.table.repaint = lambda lines: (painted.extend(lines), repaint(painted))[1]  # type: ignore[method-assign, func-returns-value]
+        painted: list[Region] = []
+        refresh = app.fleet.table.refresh
+        app.fleet.table.refresh = lambda *lines, **how: (painted.extend(lines), refresh(*lines, **how))[1]  # type: ignore[method-assign]
         await pilot.press("down")
         assert len(painted) == 2, "the line that the cursor left, and the one that it came to"
 

@@ -12,7 +12,7 @@ from gpumon.tui.line import Row
 from gpumon.tui.widgets.pane import Pane
 
 QUESTIONS: Final = (
-    ("GPU wasted?", "{pane.gpus} then {sort}: waste. Low mfu, mbu; more ▒ than █; low eff., VRAM held."),
+    ("GPU wasted?", "{pane.gpus} then {sort}: waste. Low mfu, mbu; more ▒ than █; VRAM held."),
     ("engine slow?", "{pane.engines} then {sort}: TTFT, ITL (p95). wait > 0: queues; kv ~100%: full."),
     ("no figure?", "{open} on its row: why; and each figure's formula and source."),
     ("how recent?", "mfu, mbu, memory B/s: means of 10 s; busy, sm: last interval."),
