@@ -180,7 +180,7 @@ TEXTS: Final[Mapping[str, str]] = {
     "[: this traffic fits on {needed:count} of {gpus:gpus}][, {cost:money} idle][, in bursts every {period:seconds}]"
     + _AFTER,
     "training_low_mfu": "MFU {mfu:percent}[ while its GPUs are {busy:percent} busy]",
-    "asleep": "asleep on purpose: {how}",
+    "asleep": "asleep on purpose[: {how}]",
     "ready": "ready, no request right now" + _AFTER,
     "headroom": "[{nearest} at {share:percent}|{running:requests} of {slots:requests} slots]"
     "[: headroom {headroom:factor}][; TTFT {ttft:latency}, {ttft_before:latency} in the minutes before]" + _AFTER,

@@ -122,6 +122,9 @@ def test_options_of_every_engine_come_back(kind: EngineKind) -> None:
 
 def test_what_is_not_known_is_said_without_the_signals_that_stay_on_the_host() -> None:
     assert verdict_text(through(Verdict("e", Limit.UNKNOWN, "", "", Kind.ENGINE, "e"))) == "not known"
+    how = {"how": "weights in the host's memory (sleep level 1)"}
+    asleep = Verdict("e", Limit.ASLEEP, "asleep", "", Kind.ENGINE, "e", parameters=how)
+    assert "?" not in verdict_text(through(asleep))
 
 
 def through(verdict: Verdict) -> Verdict:
