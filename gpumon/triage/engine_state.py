@@ -113,18 +113,18 @@ def _stuck(case: Case, engine: Engine, unit: str, seconds: float | None, least_s
     said |= rest.parameters
     look = look_and_restart(processes(case, engine))
     if not training and _compiles(case, seconds):
-        fixes = (action("wait_for_compile"), look)
-        finding = Finding(Limit.HUNG, "hung_compiling", said, tuple(proof), fixes, Level.NOTE, Confidence.LOW)
+        wait = action("wait_for_compile")  # after `compile_s` it is a hang, with what to do then
+        finding = Finding(Limit.HUNG, "hung_compiling", said, tuple(proof), (wait,), Level.NOTE, Confidence.LOW)
     elif training and not rest.spins:
-        finding = _ended(case, said, tuple(proof), look)
+        finding = _ended(case, engine, said, tuple(proof))
     else:
         queues = bool(load.get("waiting")) or _load_moves(case, seconds)
         level = Level.CRITICAL if rest.spins or queues else Level.WARN
         sure = Confidence.HIGH if rest.spins else Confidence.MEDIUM
         cause = "hung_spinning" if rest.spins else "hung_idle" if queues else "hung_or_frozen"
         # Engines renew their gauges with their steps: after an abort of all requests there is none (vLLM #22545).
-        first = () if rest.spins or queues else (action("send_one_request"),)
-        finding = Finding(Limit.HUNG, cause, said, tuple(proof), (*first, look), level, sure)
+        fixes = (look,) if rest.spins or queues else (action("send_one_request"), _otherwise(look))
+        finding = Finding(Limit.HUNG, cause, said, tuple(proof), fixes, level, sure)
     return finding._replace(began_s=began_s)
 
 
@@ -137,13 +137,19 @@ def _load_moves(case: Case, seconds: float) -> bool:
     return False
 
 
-def _ended(case: Case, said: Parameters, proof: tuple[Evidence, ...], look: Action) -> Finding:
+def _ended(case: Case, engine: Engine, said: Parameters, proof: tuple[Evidence, ...]) -> Finding:
     """A training run on idle GPUs: one that lives holds memory."""
     used = [(number(gpu.vram_used_bytes), number(gpu.vram_total_bytes)) for gpu in case.gpus]
     limit = case.thresholds.held_ratio
     gone = all(held is not None and total and held <= limit * total for held, total in used)
     cause, level = ("run_ended", Level.NOTE) if gone else ("run_hung_or_ended", Level.WARN)
-    return Finding(Limit.HUNG, cause, said, proof, (action("stop_exporter"), look), level, Confidence.MEDIUM)
+    fixes = (action("stop_exporter"), _otherwise(look_and_restart(processes(case, engine))))
+    return Finding(Limit.HUNG, cause, said, proof, fixes, level, Confidence.MEDIUM)
+
+
+def _otherwise(then: Action) -> Action:
+    """What to do only where the action before it does not help: what may be well is not restarted."""
+    return Action(then.code, then.parameters | params(otherwise="yes"))
 
 
 def _compiles(case: Case, seconds: float) -> bool:

@@ -433,8 +433,9 @@ def memory_idle(case: Case) -> Finding | None:
         fixes = [action("find_hidden_process", index=float(gpu.index))]
     else:
         owners = ", ".join(sorted({clean(process.user, 24) for process in holders if process.user}))
-        fixes = [action("end_program", owner=owners, vram_bytes=total)]
-        fixes = fixes if engine is None else [engine.action(), *fixes]
+        serves = None if engine is None else "yes"  # an engine that answers is not to be ended
+        fixes = [] if serves is None else [action("add_endpoint", if_it_answers=serves)]
+        fixes.append(action("end_program", owner=owners, vram_bytes=total, otherwise=serves))
     began_s = case.now_s - idle_s
     return Finding(Limit.IDLE_VRAM_HELD, "vram_held", said, proof, tuple(fixes), Level.NOTE, began_s=began_s)
 

@@ -314,7 +314,7 @@ QUANTITIES: Final[Mapping[str, str]] = {
 """Sentences of evidence, by quantity; `value` and `limit` are its figures, in the unit of the format."""
 
 ACTIONS: Final[Mapping[str, str]] = {
-    "save_stacks_and_restart": "save its log[ ({log=journal}journalctl _PID={pid}, or where its output goes)| ({log} logs {container})] and the stacks[ of {pids}] (py-spy dump[ --pid {pid}]), look for Xid and NCCL errors, then restart it",
+    "save_stacks_and_restart": "[{otherwise=yes}else ]save its log[ ({log=journal}journalctl _PID={pid}, or where its output goes)| ({log} logs {container})] and the stacks[ of {pids}] (py-spy dump[ --pid {pid}]), look for Xid and NCCL errors, then restart it",
     "read_last_log": "read what its log says last before each end (kubectl logs --previous, docker logs, journalctl -u) and look for the OOM killer in dmesg; until that is mended take it out of the load balancer",
     "mend_gpu_first": "see to {gpus} first: a restart on the same GPUs can not work before",
     "wait_for_compile": "wait: the first request compiles kernels and graphs for minutes; look at its log",
@@ -394,9 +394,9 @@ ACTIONS: Final[Mapping[str, str]] = {
     "no_display": "no display belongs on a compute GPU",
     "inspect_sync_boost": "nvidia-smi -q -d PERFORMANCE -i {index:count}, dcgmi group -l",
     "map_engine": "add gpus to the [[endpoint]] of {engines}",
-    "add_endpoint": "add the engine's URL with --endpoint",
+    "add_endpoint": "add the engine's URL with --endpoint[{if_it_answers=yes} if its server still answers]",
     "find_hidden_process": "nvidia-smi on the host (a container hides other processes), or fuser -v /dev/nvidia{index:count}",
-    "end_program": "ask [{owner}|its owner] to end it, or end it; then the GPU is free for {vram_bytes:gib}",
+    "end_program": "[{otherwise=yes}else ]ask [{owner}|its owner] to end it, or end it; then the GPU is free for {vram_bytes:gib}",
     "less_vram": "smaller micro-batch with gradient accumulation, activation checkpointing, PYTORCH_ALLOC_CONF=expandable_segments:True; torch.cuda.memory_reserved() tells how much is only cached",
     "ask_owner": "ask its owner whether it is still needed: it can be ended, or share its GPU with others",
     "share_gpu_or_batch": "let it share its GPU with others, or give it larger batches",

@@ -51,6 +51,9 @@ def test_a_hang_needs_gpus_that_do_nothing(
     found = only(judged(scene(changes, card, moves=False), 70))
     assert (found.code, found.cause, found.level) == (code, cause, level)
     assert first is None or found.actions[0].code == first
+    restart = next((render.action_text(one) for one in found.actions if one.code == RESTART), "")
+    assert restart.startswith("else ") is (cause == "hung_or_frozen")
+    assert not restart or cause != "hung_compiling"
     assert code is Limit.HUNG or all(one.code != RESTART for one in found.actions)
 
 
@@ -214,6 +217,14 @@ def test_how_a_gpu_without_an_engine_is_used(thing: Of, seconds: int, code: Limi
     found = verdict(Stage().play(seconds, (thing,)), Family.USE)
     assert found is not None
     assert (found.code, found.cause) == (code, cause)
+
+
+def test_a_server_whose_address_is_not_known_is_ended_only_where_it_does_not_answer() -> None:
+    server = process(name="vllm", command="vllm serve m")
+    found = verdict(Stage().play(700, (gpu(0, vram_used_bytes=40 * GIB, processes=(server,)),)), Family.USE)
+    assert found is not None
+    assert [one.code for one in found.actions] == ["add_endpoint", "end_program"]
+    assert "if its server still answers; else ask" in render.actions_text(found)
 
 
 def test_a_lost_gpu_is_told_at_once_with_its_xid() -> None:
