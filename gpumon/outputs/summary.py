@@ -11,7 +11,7 @@ from gpumon.efficiency.tracks import QUANTILE_S, RATE_S, grown
 from gpumon.outputs.units import token
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Level, Snapshot, Verdict
-from gpumon.triage.render import LIMITS, verdict_text
+from gpumon.triage.render import LIMITS, actions_text, verdict_text
 
 MOST_VERDICTS: Final = 5
 """Of the worst, in the summary."""
@@ -35,16 +35,19 @@ _TOO_FEW: Final = frozenset({Reason.FEW, Reason.IDLE})
 
 
 def summary(snapshot: Snapshot) -> Iterator[str]:
-    """GPUs, engines and verdicts in numbers, and the worst verdicts, a line each."""
+    """GPUs, engines and verdicts in numbers, and the worst verdicts, each with what to do."""
     yield "summary"
     yield _counted("gpus", (gpu.state.value for gpu in snapshot.gpus))
     yield _counted("engines", (engine.state.value for engine in snapshot.engines))
     if snapshot.verdicts:
         yield _counted("verdicts", (verdict.level.value for verdict in snapshot.verdicts), tuple(Level))
     else:
-        yield "  verdicts   none yet: they need half a minute of readings, those of use some minutes"
+        yield "  verdicts   none yet: they need half a minute to some minutes of readings (--window S waits)"
     urgent = [v for level in (Level.CRITICAL, Level.WARN) for v in snapshot.verdicts if v.level is level]
-    yield from map(_line, urgent[:MOST_VERDICTS])
+    for verdict in urgent[:MOST_VERDICTS]:
+        yield _line(verdict)
+        if verdict.actions:
+            yield f"  {'':<10}   -> {token(actions_text(verdict), spaces=True)}"
     if len(urgent) > MOST_VERDICTS:
         yield f"  and {len(urgent) - MOST_VERDICTS} more of these: see `verdict` below"
 

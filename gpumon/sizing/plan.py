@@ -216,7 +216,7 @@ def _notes(demand: Demand) -> Iterator[str]:
         names = " and ".join(dict.fromkeys(kind.value for kind in kinds))
         yield f"no latency goal is set: only {names} bound{'s' if len(kinds) == 1 else ''} it"
     if names := " and ".join(name for name, _, tail in goals if not tail):
-        yield f"p95 / mean of the {names} is not known: the goal is held by the mean"
+        yield f"p95 / mean of the {names} is not known: the goal is compared with the mean"
     if names := " and ".join(name for name, known, _ in goals if not known):
         yield f"not held to the {names} goal: its latency is not known"
     if fitted is not None and fitted.anchored:

@@ -513,8 +513,14 @@ def at_work(case: Case) -> Finding | Unsure | None:
         state = params(state=gpu.state.value)
         why = params(why=_why(gpu))
         return Unsure((Signal("busy", parameters=why),), (Evidence("gpu_state", source="NVML", parameters=state),))
-    if case.recent.seconds < MINUTE_S or busy < case.thresholds.busy_low_ratio:
+    low = case.thresholds.busy_low_ratio
+    if case.recent.seconds < MINUTE_S or busy < low:
         return None
+    if refused := [engine for engine in case.engines if engine.state is EndpointState.REFUSED]:
+        # What worked was the engine that has ended; its new process is given a minute.
+        rests = (finite(case.recent.mean("busy_ratio", NOW_S)) or 0.0) < low
+        if rests or any((finite(engine.age_s) or 0.0) < MINUTE_S for engine in refused):
+            return None
     proof = [Evidence("busy", busy, source=_BUSY, chart=of_gpu(gpu, "busy"), parameters=params(window_s=KEPT_S))]
     sm = finite(case.recent.mean("sm_active_ratio", MINUTE_S))
     tensor = finite(case.recent.mean("tensor_active_ratio", MINUTE_S))

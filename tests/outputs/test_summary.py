@@ -13,9 +13,11 @@ from gpumon.outputs.report import report
 from gpumon.outputs.summary import MOST_VERDICTS, too_soon
 from gpumon.readings.missing import WARMING_UP, Missing, Reason
 from gpumon.readings.snapshot import Engine, Level, Quantiles, Verdict
-from gpumon.readings.verdict import Confidence, Limit
+from gpumon.readings.verdict import Action, Confidence, Limit
+from gpumon.triage.render import ACTIONS
 from tests.fakes.engine import FakeEngine
 from tests.outputs import shots
+from tests.records import replace
 
 IDLE = Quantiles(p95=Missing(Reason.IDLE))
 
@@ -34,7 +36,7 @@ def head(text: str) -> list[str]:
 def test_the_summary_stands_first_with_counts_and_the_worst_verdicts() -> None:
     verdicts = [
         verdict("vllm:1", Level.OK),
-        verdict("vllm:2", Level.WARN),
+        replace(verdict("vllm:2", Level.WARN), actions=(Action("wait_for_prefill"),)),
         verdict("gpu 3", Level.CRITICAL, "\x1b[2Jhot"),
     ]
     text = report(shots.snapshot(verdicts=tuple(verdicts)))
@@ -46,6 +48,7 @@ def test_the_summary_stands_first_with_counts_and_the_worst_verdicts() -> None:
         "  verdicts   3: 1 critical, 1 warn, 1 ok",
         "  critical   gpu 3: queue limit: \\x1b[2Jhot",
         "  warn       vllm:2: queue limit: it waits",
+        "               -> " + ACTIONS["wait_for_prefill"],
     ]
 
 

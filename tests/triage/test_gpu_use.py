@@ -130,10 +130,20 @@ def test_memory_that_is_nearly_full_is_as_sure_as_it_is_measured() -> None:
 
 
 def test_what_runs_on_a_gpu_of_a_known_engine_is_no_unknown_engine() -> None:
-    """The engine has ended: its new process loads, and the GPU was busy a minute ago."""
     worker = process(5000, "VLLM::EngineCore")
     works = {"sm_active_ratio": 0.1, "tensor_active_ratio": 0.0, "processes": (worker,)}
-    down = Stage().play(120, (gpu(busy_ratio=0.5, **works), engine(state=EndpointState.REFUSED)))
+    down = Stage().play(120, (gpu(busy_ratio=0.5, **works), engine(state=EndpointState.METRICS_OFF)))
     alone = Stage().play(120, (gpu(busy_ratio=0.5, **works),))
     assert "--endpoint" not in verdict_text(said(down, Family.USE))
     assert "--endpoint" in verdict_text(said(alone, Family.USE))
+
+
+def test_a_gpu_whose_engine_has_ended_is_not_asked_who_worked_there() -> None:
+    works = gpu(busy_ratio=1.0, sm_active_ratio=0.1, tensor_active_ratio=0.0)
+    stage = Stage()
+    stage.play(120, (works, engine()))
+    rests = gpu(sm_active_ratio=0.0, tensor_active_ratio=0.0)
+    for age_s in range(90):
+        refused = engine(state=EndpointState.REFUSED)
+        ended = stage.tick(rests, Of(refused.read, replace(refused.shown, age_s=float(age_s))))
+        assert Limit.UNKNOWN not in {each.code for each in ended.verdicts if each.scope.startswith("gpu")}
