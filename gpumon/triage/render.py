@@ -648,8 +648,8 @@ _NUMBERS: Final[Mapping[str, Callable[[float], str]]] = {
     "xid_head": lambda value: xid_of(int(value)).text.partition(":")[0],
 }
 _NAMES: Final[Mapping[str, Callable[[str, Parameters], str]]] = {
-    "fault": lambda code, _: _FAULTS.get(code, code),
-    "fault_began": lambda code, _: _FAULTS.get(code, code).removeprefix("is "),
+    "fault": lambda code, _: _FAULTS.get(code) or clean(code, _MOST),
+    "fault_began": lambda code, _: (_FAULTS.get(code) or clean(code, _MOST)).removeprefix("is "),
     "host_part": lambda code, of: _HOST_PARTS.get(code, "the host").format(_host_figure(code, of.get("value", 0.0))),
 }
 _TOKEN: Final = re.compile(r"\{(\w+)(?:(:)(\w+)|(=)(\w+))?\}|([\[\]|])")
