@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import termios
@@ -51,20 +52,19 @@ class TerminalOutput:
 
     def abandon(self) -> None:
         """Give up a text that the terminal does not take, so that what restores it comes next."""
+        self._wait()
+        if self.busy:
+            self._abandoned = True
+            with contextlib.suppress(termios.error):
+                termios.tcflush(self._descriptor, termios.TCOFLUSH)
+            self._wait()
+            self._abandoned = False
+
+    def _wait(self) -> None:
+        """Until the terminal has taken the text, or for a moment."""
         end_s = time.monotonic() + _LEAVE_S
         while self.busy and time.monotonic() < end_s:
             time.sleep(0.002)
-        if not self.busy:
-            return
-        self._abandoned = True
-        try:
-            termios.tcflush(self._descriptor, termios.TCOFLUSH)
-        except termios.error:
-            return
-        end_s = time.monotonic() + _LEAVE_S
-        while self.busy and time.monotonic() < end_s:
-            time.sleep(0.002)
-        self._abandoned = False
 
     def flush(self) -> None:
         """Nothing is held back."""
