@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 4
 
-.PHONY: demo fleet-demo run test lint check wheel bench compare pictures rivals accuracy calibration silicon oracle triage prove browser schema man catalogue clean
+.PHONY: demo fleet-demo run test test-noisy lint check wheel installers bench soak compare pictures rivals accuracy calibration silicon oracle triage prove browser schema man catalogue clean
 
 demo: $(VENV)/.run  ## the monitor on a simulated server: no GPU needed
 	@$(BIN)/gpumon demo
@@ -16,7 +16,9 @@ fleet-demo: $(VENV)/.dev  ## a simulated fleet of 12 hosts, a real Prometheus (D
 run: $(VENV)/.run  ## the monitor on this host; more options: .venv/bin/gpumon --help
 	@$(BIN)/gpumon
 
-test: lint check wheel  ## everything that CI runs
+test:  ## everything that CI runs; first installs what is missing of the system (gcc, tmux, prometheus, ...)
+	@PYTHON=$(PYTHON) tests/system_packages.sh
+	@$(MAKE) --no-print-directory lint wheel check
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -27,10 +29,17 @@ lint: $(VENV)/.dev
 check: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu and not perf"
 
+test-noisy: $(VENV)/.dev  ## the same tests at low priority beside eight busy loops
+	@for loop in 1 2 3 4 5 6 7 8; do (while :; do :; done) & loops="$$loops $$!"; done; \
+	trap "kill $$loops" EXIT; nice $(MAKE) --no-print-directory check
+
 wheel: $(VENV)/.dev  ## builds sdist and wheel, and tries the wheel in a venv of its own
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist . >/dev/null
 	PYTHON=$(BIN)/python tests/smoke_wheel.sh dist/*.whl
+
+installers: wheel  ## wheel and sdist by pip, pipx and uv, with every Python that is here
+	tests/smoke_installers.sh dist
 
 bench: $(VENV)/.dev  ## sizing per keystroke; gpumon against other monitors on one fake driver: CPU, memory, first paint, bytes
 	$(BIN)/python -m tests.perf.bench_sizing
@@ -38,6 +47,9 @@ bench: $(VENV)/.dev  ## sizing per keystroke; gpumon against other monitors on o
 	$(BIN)/python -m tests.perf.bench_fleet
 	$(BIN)/python -m tests.perf.bench_prometheus
 	$(BIN)/python -m tests.perf.bench
+
+soak: $(VENV)/.dev  ## a day of keys, time travel, sizing and engines that come and go, in minutes: memory and descriptors stay flat
+	$(BIN)/python -m tests.perf.soak
 
 compare: $(VENV)/.dev  ## the screens of gpumon and of other monitors on one fake driver, as text in build/screens
 	$(BIN)/python -m tests.perf.compare

@@ -46,9 +46,9 @@ async def open_hardware(config: Config, options: Options) -> Source | None:
         return SimulatedServer()
     if not options.nvml:
         return None
-    from gpumon.sources.nvml_source import NvmlSource
+    from gpumon.sources.driver.source import DriverSource, vendor_of
 
-    source = NvmlSource(config.general.interval_s)
+    source = DriverSource(config.general.interval_s, vendor_of())
     await source.start()
     return source
 
@@ -66,12 +66,13 @@ def build(
     """
     from gpumon.collector import Collector
     from gpumon.sources.attachment import EngineFacts
-    from gpumon.sources.endpoint import sources_of
+    from gpumon.sources.endpoint import EndpointSource
     from gpumon.sources.host import HostMeter
 
     endpoints: tuple[Endpoint, ...] = getattr(hardware, "endpoints", config.endpoint)
     pages, files = _feeds(config, hardware)
-    polled = [*sources_of(endpoints, config.general.engine_interval_s), *pages]
+    own = [each for each in endpoints if "*" not in each.url]  # one with a `*` is of a fleet's
+    polled = [*(EndpointSource(each, config.general.engine_interval_s) for each in own), *pages]
     listed = {each.reading.key: each.endpoint for each in polled} | {each.reading.key: each.endpoint for each in files}
     exporters = _exporters(config, options)
     owner = discovery = None
@@ -81,6 +82,7 @@ def build(
 
         owner = Ownership()
         discovery = discover(config, polled, listed, owner, hardware)
+        owner = owner if discovery is not None else None
     (commands, alerts), (deriver, triage) = _alerting(config), maker(config, hardware)()
     return Collector(
         [source for source in (hardware, *exporters, *polled, *files, discovery) if source is not None],
@@ -137,7 +139,7 @@ def _feeds(config: Config, hardware: Source | None) -> tuple[Sequence[EndpointSo
     feeds: tuple[Feed, ...] = getattr(hardware, "feeds", config.feed)
     if not feeds:
         return (), ()
-    from gpumon.sources.feeds.build import feeds_of
+    from gpumon.sources.feeds.page import feeds_of
 
     return feeds_of(msgspec.structs.replace(config, feed=feeds))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import gc
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -31,19 +33,18 @@ settings.load_profile("no clock")
 
 REAL_TIME: Final = (
     (
-        "accuracy/test_replay.py",
         "end_to_end/test_screen.py",
         "tui/test_process.py",
         "rules/test_accuracy.py",
         "end_to_end/test_feeds.py",
-        "test_web.py",
-        "test_record.py",
+        "commands/test_web.py",
+        "commands/test_record.py",
     ),
     (
         "tui/test_slow_line.py",
         "end_to_end/test_terminals.py",
         "end_to_end/test_scenarios.py",
-        "recording/test_kill.py",
+        "history/test_kill.py",
         "end_to_end/test_time_travel.py",
         "end_to_end/test_fleet.py",
         "exporter/test_serve_metrics.py",
@@ -83,6 +84,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """A worker that is done with waiting, or never had to, steps back."""
     if item.path not in _PLACES and os.environ.get("PYTEST_XDIST_WORKER") and os.nice(0) < BEHIND:
         os.nice(BEHIND - os.nice(0))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What each folder took, so that the next slow test is seen where it stands."""
+    spent: collections.Counter[str] = collections.Counter()
+    for report in itertools.chain.from_iterable(terminalreporter.stats.values()):
+        if isinstance(report, pytest.TestReport):
+            spent["/".join(report.nodeid.split("::")[0].split("/")[:2])] += report.duration
+    if len(spent) > 1:
+        terminalreporter.section("seconds of tests and fixtures by folder, all workers together")
+        terminalreporter.write_line("  ".join(f"{folder} {seconds:.0f}" for folder, seconds in spent.most_common()))
 
 
 def pytest_collection_finish() -> None:

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gpumon.readings.engine_snapshot import replaced
+from gpumon.readings.flat import replaced
 
 RecordT = TypeVar("RecordT", bound=msgspec.Struct)
 

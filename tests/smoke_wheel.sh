@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs a wheel into a venv of its own, away from the checkout, and tries the installed command.
-# Usage: [PYTHON=python3] tests/smoke_wheel.sh dist/gpumon-*.whl
+# Usage: [PYTHON=python3] tests/smoke_wheel.sh dist/gpumon_llm-*.whl
 set -euo pipefail
 
 wheel=$(realpath "$1")
@@ -36,6 +36,10 @@ END
 "$gpumon" watch --demo --plain --count 1 | grep -q SIMULATED || fail "watch --plain does not say SIMULATED"
 venv/bin/python -c 'from gpumon.config.themes import known_themes; assert "default" in known_themes(), known_themes()' ||
     fail "the themes are not in the wheel"
+
+for file in man/man1/gpumon.1 bash-completion/completions/gpumon zsh/site-functions/_gpumon fish/vendor_completions.d/gpumon.fish; do
+    [[ $(grep -c doctor "venv/share/$file") -gt 0 ]] || fail "share/$file is not in the wheel"
+done
 
 code=0
 "$gpumon" snapshot --no-nvml 2>errors || code=$?

@@ -4,26 +4,48 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
 from typing import Any, TypeVar
 from unittest import mock
 
 Found = TypeVar("Found")
+GRACE_S = 0.001
+"""How long the kernel is given to carry bytes over loopback before a wait is taken for over."""
 
 
 class Clock(selectors.DefaultSelector):
-    """A monotonic clock that an event loop sets forward instead of waiting."""
+    """A monotonic clock that an event loop sets forward instead of waiting.
+
+    It stands still while a thread works for the loop, so that a slow machine changes nothing.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 1000.0
+        self.offloaded = 0
+        """Calls that are under way in the loop's thread pool."""
+        self._before = set(threading.enumerate())
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """What is ready now; where nothing is, the time is over at once."""
         found = super().select(0)
+        while not found and timeout != 0 and self._working():
+            found = super().select(0.01)
+        if not found and timeout != 0 and len(self.get_map()) > 1:
+            found = super().select(GRACE_S)
         if not found and timeout is not None:
             self.now_s += timeout
         return found
+
+    def _working(self) -> bool:
+        """Whether a thread works: one of the pool, or a daemon that the program has started since."""
+        return self.offloaded > 0 or any(
+            one.daemon
+            for one in threading.enumerate()
+            if one not in self._before and not one.name.startswith("asyncio")
+        )
 
     def time(self) -> float:
         """In seconds."""
@@ -34,9 +56,30 @@ class Clock(selectors.DefaultSelector):
         self.now_s += seconds
 
 
+class Loop(asyncio.SelectorEventLoop):
+    """An event loop on such a clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self._offloaded_by = clock
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Executor | None, func: Callable[..., Found], *args: Any
+    ) -> asyncio.Future[Found]:
+        """As ever, and counted until it is done."""
+
+        def ended(_: asyncio.Future[Found]) -> None:
+            self._offloaded_by.offloaded -= 1
+
+        future = super().run_in_executor(executor, func, *args)
+        self._offloaded_by.offloaded += 1
+        future.add_done_callback(ended)
+        return future
+
+
 def played(main: Coroutine[Any, Any, Found], clock: Clock) -> Found:
     """The result of `main`, in an event loop of its own for which, as for `time.monotonic`, `clock` is the time."""
-    loop = asyncio.SelectorEventLoop(clock)
+    loop = Loop(clock)
     with mock.patch("time.monotonic", clock.time):
         try:
             return loop.run_until_complete(main)

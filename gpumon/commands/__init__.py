@@ -7,22 +7,23 @@ import importlib
 from typing import Final, Protocol, cast
 
 COMMANDS: Final = {
-    "demo": "the screen, on a simulated server with eight GPUs and three engines",
-    "snapshot": "print one snapshot and exit",
-    "watch": "print a snapshot per tick",
-    "record": "keep every reading in a file, to replay and to report on (docs/recording.md)",
-    "replay": "a recording on the screen, from any of its times (docs/recording.md)",
-    "size": "how many instances, GPUs and servers a scenario file takes",
-    "models": "facts of models and where they are from: list, search WORD..., show NAME",
-    "profiles": "load tests to size from: add FILE..., list, show NAME, remove NAME",
-    "report": "sum up a recording: use, tokens, energy, cost, incidents",
-    "export": "the moments of a recording as CSV or JSON lines",
-    "serve-metrics": "everything as OpenMetrics, for a Prometheus to scrape (docs/serve-metrics.md)",
-    "rules": "recording rules, alerts and a dashboard for a Prometheus: MFU and MBU of a whole fleet (docs/rules.md)",
-    "web": "the screen in a browser (docs/web.md)",
-    "doctor": "what works here, what does not, why, and the fix",
+    "demo": "show the screen on a simulated server with eight GPUs and three engines",
+    "snapshot": "print one screen of text: GPUs, engines, verdicts and actions",
+    "status": "print one line for status bars and prompts; exit code 1: a critical verdict",
+    "watch": "print a snapshot every second, as text or JSON",
+    "record": "write every reading to a file, for replay and report (docs/recording.md)",
+    "replay": "show a recording on the screen (docs/recording.md)",
+    "size": "compute how many instances, GPUs and servers a scenario needs",
+    "models": "show model facts and their sources: list, search WORD..., show NAME",
+    "profiles": "import load tests for sizing: add FILE..., list, show NAME, remove NAME",
+    "report": "summarise a recording: utilisation, tokens, energy, cost, incidents",
+    "export": "print a recording as CSV or JSON lines",
+    "serve-metrics": "serve metrics for Prometheus (docs/serve-metrics.md)",
+    "rules": "print recording rules, alerts and a dashboard for Prometheus and Grafana (docs/rules.md)",
+    "web": "serve the screen to a browser (docs/web.md)",
+    "doctor": "check drivers, engines, models and config, and print the fixes",
     "config": "print the settings in effect, or the example file",
-    "completion": "print what completes this command line in bash, zsh or fish",
+    "completion": "print shell completion for bash, zsh or fish, or the man page",
 }
 """Name and summary, in the order of the help."""
 

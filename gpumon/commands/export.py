@@ -24,7 +24,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         type=length,
         default=0.0,
-        help="a moment every S seconds, or 5m, 1h (default 0: all)",
+        help="one moment per S seconds, or 5m, 1h (default 0: all)",
     )
 
 

@@ -1,4 +1,4 @@
-"""A fleet from a Prometheus: `--prometheus` on the screen, and printed."""
+"""A fleet, from a Prometheus (`--prometheus`) or from each host's own gpumon (`--host`): on the screen, and printed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -22,7 +22,6 @@ from gpumon.readings.quantities import E2E
 from gpumon.session import Calibrator, Session
 
 if TYPE_CHECKING:
-    from gpumon.commands.fleet_host import HostOfFleet
     from gpumon.fleet.course import Make
     from gpumon.fleet.fleet import Fleet
     from gpumon.readings.fleet import HostFrame
@@ -31,10 +30,6 @@ if TYPE_CHECKING:
     from gpumon.sizing.scenario import Known
     from gpumon.tui.control import Timeline
 
-KEPT_S: Final = 15 * 86400.0
-"""How far back one may go: what a Prometheus keeps unless it was told otherwise."""
-MOST_OPENED: Final = 4
-"""Hosts whose charts are kept after they were left: 6 MB each at the very most."""
 LEAST_S: Final = 1.0
 """Shortest time between two refreshes."""
 RATES: Final = 2
@@ -54,6 +49,12 @@ class FleetSource(Protocol):
 
     def look_at(self, host: str) -> None:
         """Ask of this host, from the next frame on, for all that there is; "": of none."""
+
+    def first_s(self, newest_s: float) -> float:
+        """Unix time of the oldest moment that can be asked for, where the newest one is of `newest_s`."""
+
+    async def settle(self) -> None:
+        """Wait for what one answer alone can not have."""
 
     async def close(self) -> None:
         """Let go of connections."""
@@ -94,15 +95,8 @@ class Lateness:
         self._grown(wall_s)
 
 
-class _Opened(NamedTuple):
-    """A host that was looked at."""
-
-    session: Session
-    host: HostOfFleet
-
-
 class FleetControl:
-    """A `FleetControl` of the screen (`tui.fleet.control`), and what `watch` prints from."""
+    """A `FleetControl` of the screen (`tui.control`), and what `watch` prints from."""
 
     def __init__(self, config: Config, source: Callable[[], FleetSource] | None = None) -> None:
         """`source` gives what tells of the fleet; else it is the Prometheus of the config."""
@@ -114,7 +108,7 @@ class FleetControl:
         self._make: Make | None = None
         self._fleet: Fleet | None = None
         self._prices: Mapping[str, float] | None = None
-        self._interval_s = config.prometheus.interval_s
+        self._interval_s = max(LEAST_S, config.general.interval_s) if config.host else config.prometheus.interval_s
         self._calibrator = Calibrator(config)
         self._takers: list[Callable[[FleetFrame], None]] = []
         self._asking = 0
@@ -123,12 +117,12 @@ class FleetControl:
         self._task: asyncio.Task[None] | None = None
         self._sink: Callable[[FleetSnapshot], None] = _nobody
         self._late = Lateness(self._grow_late)
-        self._opened: dict[str, _Opened] = {}
-        """Hosts that were looked at last: their charts are there when they are opened again."""
 
     @property
     def place(self) -> str:
-        """Host and port of the Prometheus, without user, password and query."""
+        """Host and port of the Prometheus, without user, password and query; empty without one."""
+        if self._config.host:
+            return ""
         try:
             split = urlsplit(with_scheme(self._config.prometheus.url))
             return f"{split.hostname or ''}{f':{split.port}' if split.port else ''}"
@@ -183,19 +177,16 @@ class FleetControl:
     def follow(self, host: str, take: Callable[[FleetFrame], None]) -> None:
         """Give every answer to `take`, which never blocks; from now on with all that there is of this host."""
         self._takers.append(take)
-        self._look_at(host)
+        if self._source is not None:
+            self._source.look_at(host)
         self.refresh()
 
     def leave(self, take: Callable[[FleetFrame], None]) -> None:
         """Give it no more."""
         with contextlib.suppress(ValueError):
             self._takers.remove(take)
-        if not self._takers:
-            self._look_at("")
-
-    def _look_at(self, host: str) -> None:
-        if self._source is not None:
-            self._source.look_at(host)
+        if not self._takers and self._source is not None:
+            self._source.look_at("")
 
     async def open(self) -> None:
         """Make what asks and what derives, in a thread: catalogues are read. Raises ConfigError."""
@@ -235,7 +226,9 @@ class FleetControl:
 
     def span(self) -> tuple[float, float] | None:
         """Unix times of the first and the last moment that can be asked for."""
-        return None if self.newest is None else (self.newest.wall_s - KEPT_S, self.newest.wall_s)
+        if self.newest is None or self._source is None:
+            return None
+        return self._source.first_s(self.newest.wall_s), self.newest.wall_s
 
     async def at(self, wall_s: float) -> FleetSnapshot:
         """The fleet as it was at a time, with the rates and the verdicts of the scrapes before it."""
@@ -263,34 +256,23 @@ class FleetControl:
 
     def host(self, name: str, seen: Snapshot | None = None) -> Session:
         """One host, for the screen of one machine; `seen`: as it was shown last."""
-        kept = self._opened.get(name)
-        if kept is not None and kept.session.running:
-            return self._fresh(name, seen).session
-        newest_s = self.newest.wall_s if self.newest is not None else 0.0
-        self._opened.pop(name, None)
-        self._opened[name] = kept = (
-            kept if kept is not None and kept.host.reaches(newest_s) else self._fresh(name, seen)
-        )
-        while len(self._opened) > MOST_OPENED:
-            del self._opened[next(iter(self._opened))]
-        return kept.session
-
-    def past(self, name: str) -> Timeline | None:
-        """The past of one host, to look for something in: the charts that are kept of hosts stay as they are."""
-        return (self._opened.get(name) or self._fresh(name)).host.timeline
-
-    def _fresh(self, name: str, seen: Snapshot | None = None) -> _Opened:
         from gpumon.commands.fleet_host import HostOfFleet
 
         assert self._source is not None, "nothing was asked yet"
         assert self._make is not None
-        host = HostOfFleet(name, self, self._source, self._make, seen)
-        return _Opened(Session(self._config, host), host)
+        return Session(self._config, HostOfFleet(name, self, self._source, self._make, seen))
+
+    def past(self, name: str) -> Timeline | None:
+        """The past of one host, to look for something in."""
+        return self.host(name).timeline
 
     async def refreshed(self) -> FleetSnapshot:
         """Ask once; the first answer comes with what was before it, so that there are rates."""
         await self.open()
         first = self.newest is None
+        assert self._source is not None
+        if first:
+            await self._source.settle()
         frame = await self._frame(None)
         if first and frame.hosts:
             await self._take_before(frame)
@@ -392,6 +374,10 @@ async def _take(fleet: Fleet, frame: FleetFrame) -> None:
 
 
 def _source(config: Config) -> FleetSource:
+    if config.host:
+        from gpumon.sources.remote import RemoteHosts
+
+        return RemoteHosts(config.host, config.general.interval_s)
     from gpumon.sources.prometheus.queries import FLEET_BUCKETS
     from gpumon.sources.prometheus.source import FleetSource as Prometheus
 

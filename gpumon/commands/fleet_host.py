@@ -7,14 +7,13 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from gpumon.fleet.blank import without_figures
 from gpumon.fleet.course import HostCourse, Make, Taken
 from gpumon.fleet.fleet import shown_fault
-from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Fault
@@ -25,6 +24,7 @@ from gpumon.sources.prometheus.api import ApiFault
 from gpumon.sources.prometheus.past import together
 
 if TYPE_CHECKING:
+    from gpumon.commands.fleet import FleetControl, FleetSource
     from gpumon.tui.control import Playback, Timeline
 
 GONE: Final = "the Prometheus has nothing of this host any more: are its targets still scraped?"
@@ -53,13 +53,6 @@ MOST_LOOKED: Final = 4
 """Stretches that are looked through for a change before there is said to be none."""
 SLICE_S: Final = 0.01
 """The event loop gets its turn after so long."""
-
-
-class HostSource(Protocol):
-    """What tells of a host's past."""
-
-    async def past(self, host: str, start_s: float, end_s: float, step_s: float) -> tuple[tuple[float, HostFrame], ...]:
-        """The host at each step that it is known of, oldest first, with its time. Raises ApiFault."""
 
 
 class Span(NamedTuple):
@@ -129,24 +122,19 @@ class _Stretch(NamedTuple):
 class HostPast:
     """The `Timeline` of a host: each stretch of it is asked for once, and derived a moment at a time."""
 
-    def __init__(
-        self,
-        name: str,
-        source: HostSource,
-        make: Make,
-        span: Callable[[], tuple[float, float] | None],
-        step_s: Callable[[], float],
-        seen: Snapshot | None = None,
-    ) -> None:
-        """`span` tells what can be asked for, `step_s` how far scrapes are apart. `seen`: a moment that is known."""
+    def __init__(self, name: str, fleet: FleetControl, source: FleetSource, make: Make, seen: Snapshot | None) -> None:
+        """`seen`: a moment that is known."""
         self._name = name
+        self._fleet = fleet
         self._source = source
         self._make = make
-        self.span = span
-        self._step_s = step_s
+        self.span = fleet.span
         self._seen = seen
         self._stretches: deque[_Stretch] = deque(maxlen=MOST_STRETCHES)
         self._one = asyncio.Lock()
+
+    def _step_s(self) -> float:
+        return step_s(self._fleet, self._name)
 
     async def at(self, wall_s: float) -> Moment | None:
         """The last moment at or before a time; the first one of its stretch where there is none."""
@@ -228,50 +216,18 @@ def _differs(before: Taken, now: Taken) -> bool:
     return next(said) != next(said)
 
 
-class Feed(Protocol):
-    """The fleet that a host is one of."""
-
-    snapshot: FleetSnapshot
-    """The newest."""
-    newest: FleetFrame | None
-    """The newest answer with hosts."""
-
-    @property
-    def interval_s(self) -> float:
-        """Seconds between two refreshes."""
-
-    @property
-    def silent_s(self) -> float:
-        """Seconds since the moment of the newest answer."""
-
-    def set_interval(self, seconds: float) -> None:
-        """Change the time between two refreshes."""
-
-    def refresh(self) -> None:
-        """Ask now."""
-
-    def span(self) -> tuple[float, float] | None:
-        """Unix times of the first and the last moment that can be asked for."""
-
-    def follow(self, host: str, take: Callable[[FleetFrame], None]) -> None:
-        """Give every answer to `take`, which never blocks; from now on with all that there is of this host."""
-
-    def leave(self, take: Callable[[FleetFrame], None]) -> None:
-        """Give it no more."""
-
-
 class HostOfFleet:
     """The snapshots of one host (`session.SnapshotSource`). It may be begun again: what it has of the past it keeps."""
 
     playback: Playback | None = None
 
-    def __init__(self, name: str, feed: Feed, source: HostSource, make: Make, seen: Snapshot | None = None) -> None:
+    def __init__(self, name: str, fleet: FleetControl, source: FleetSource, make: Make, seen: Snapshot | None) -> None:
         """`seen`: as it was shown last, for where the newest answer and its past have nothing of it."""
         self.history = History()
-        self.timeline: Timeline | None = HostPast(name, source, make, feed.span, self._step_s, seen)
+        self.timeline: Timeline | None = HostPast(name, fleet, source, make, seen)
         self.filling = False
         self._name = name
-        self._feed = feed
+        self._fleet = fleet
         self._source = source
         self._course = HostCourse(make)
         self._waiting: deque[FleetFrame] = deque(maxlen=MOST_WAITING)
@@ -284,46 +240,36 @@ class HostOfFleet:
         self._fault: Fault | None = None
         """Why the past could not be had."""
 
-    def reaches(self, wall_s: float) -> bool:
-        """Whether what it has is new enough that charts go on from it at a time (Unix)."""
-        return 0.0 <= wall_s - self._taken_s < CHART_S
-
-    def _step_s(self) -> float:
-        """Seconds between two scrapes of it."""
-        newest = self._feed.newest
-        host = _of(newest, self._name) if newest is not None else None
-        return max(1.0, host.interval_s) if host is not None else self._feed.interval_s
-
     @property
     def interval_s(self) -> float:
         """Seconds between two refreshes of the fleet."""
-        return self._feed.interval_s
+        return self._fleet.interval_s
 
     def set_interval(self, seconds: float) -> None:
         """Change that, of the whole fleet."""
-        self._feed.set_interval(seconds)
+        self._fleet.set_interval(seconds)
 
     def refresh(self) -> None:
         """Ask for the whole fleet now."""
-        self._feed.refresh()
+        self._fleet.refresh()
 
     async def begin(self, show: Callable[[Snapshot], None], learn: Callable[[Snapshot], None]) -> None:
         """Show what is known of it at once."""
         self._show, self._learn, self._fault, self.filling = show, learn, None, True
         self._waiting.clear()
-        self._feed.follow(self._name, self._offer)
-        shown = self._feed.snapshot.host(self._name)
+        self._fleet.follow(self._name, self._offer)
+        shown = self._fleet.snapshot.host(self._name)
         if shown is not None:
             self._last = shown.snapshot
             show(self._told(shown.snapshot))
         elif self._seen is not None:
-            self._last = _gone(self._seen, self._feed.snapshot.wall_s, self._seen.wall_s)
+            self._last = _gone(self._seen, self._fleet.snapshot.wall_s, self._seen.wall_s)
             show(self._told(self._last))
 
     async def end(self) -> None:
         """Let go of the host."""
         self._show = _nobody
-        self._feed.leave(self._offer)
+        self._fleet.leave(self._offer)
 
     def _offer(self, frame: FleetFrame) -> None:
         """An answer waits for the past; that there is none is said at once, as the past may hang, too."""
@@ -335,7 +281,7 @@ class HostOfFleet:
 
     async def run(self) -> None:
         """Show it with its past, then as refreshes come."""
-        newest = self._feed.newest
+        newest = self._fleet.newest
         if newest is not None:
             await self._read_past(newest.wall_s)
             self.filling = False
@@ -349,9 +295,9 @@ class HostOfFleet:
                     self._show(self._told(snapshot))
 
     async def _read_past(self, end_s: float) -> None:
-        """Fill the charts, the windows, and what verdicts stand on: from where they end, where this is not new."""
+        """Fill the charts, the windows, and what verdicts stand on."""
         turns = Turns()
-        spans = chart_spans(max(end_s - CHART_S, self._taken_s), end_s, self._step_s())
+        spans = chart_spans(max(end_s - CHART_S, self._taken_s), end_s, step_s(self._fleet, self._name))
         try:
             found = await together(*(self._source.past(self._name, *span) for span in spans))
         except ApiFault as fault:
@@ -368,7 +314,7 @@ class HostOfFleet:
             return None
         host = _of(frame, self._name)
         if host is not None:
-            self._add(host, frame.wall_s, self._feed.interval_s)
+            self._add(host, frame.wall_s, self._fleet.interval_s)
         elif self._last is not None:
             self._last = _gone(self._last, frame.wall_s, self._taken_s if self._taken_s > 0.0 else frame.wall_s)
         return self._last
@@ -388,12 +334,12 @@ class HostOfFleet:
     def _told(self, last: Snapshot) -> Snapshot:
         """A snapshot of it as it may be shown now: without figures once the Prometheus was silent for too long, and
         with what is wrong with that beside its own faults."""
-        fleet = self._feed.snapshot
+        fleet = self._fleet.snapshot
         said = () if fleet.answered else fleet.faults
         own = last.faults
         if self._fault is not None:
             own = (*own, shown_fault(self._fault.source, self._fault.text, self._fault.since_wall_s))
-        shown = without_figures(last, _STALE, self._feed.silent_s) if fleet.late else last
+        shown = without_figures(last, _STALE, self._fleet.silent_s) if fleet.late else last
         return msgspec.structs.replace(named(shown, self._name), faults=(*said, *own))
 
 
@@ -409,6 +355,12 @@ def _gone(last: Snapshot, wall_s: float, since_s: float) -> Snapshot:
         time=rfc3339(wall_s),
         faults=(shown_fault("prometheus", GONE, since_s),),
     )
+
+
+def step_s(fleet: FleetControl, name: str) -> float:
+    """Seconds between two scrapes of a host."""
+    host = _of(fleet.newest, name) if fleet.newest is not None else None
+    return max(1.0, host.interval_s) if host is not None else fleet.interval_s
 
 
 def _of(frame: FleetFrame, name: str) -> HostFrame | None:

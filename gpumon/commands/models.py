@@ -20,10 +20,10 @@ def options(parser: argparse.ArgumentParser) -> None:
     listing = add_action(nested, "list", "all models of the catalogue (the default)", _list)
     searching = add_action(nested, "search", "models whose names have all these parts", _search)
     searching.add_argument("words", metavar="WORD", nargs="+", help="part of a name")
-    showing = add_action(nested, "show", "a model's facts, figures and where they are from", _show)
+    showing = add_action(nested, "show", "facts of one model and their sources", _show)
     showing.add_argument("name", metavar="NAME", help="a model's name, its folder, or its .gguf file")
     showing.add_argument(
-        "--context", metavar="N", type=number(1, 1e8), default=CONTEXT_TOKENS, help="tokens in context of the figures"
+        "--context", metavar="N", type=number(1, 1e8), default=CONTEXT_TOKENS, help="context length for the figures"
     )
     for one in (listing, searching, showing):
         one.add_argument("--json", action="store_true", help="one JSON object (docs/models.md)")

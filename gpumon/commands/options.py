@@ -74,7 +74,7 @@ def program() -> Parser:
 
 def parser_of(name: str) -> Parser:
     """The parser of one command, without the others; "" is the screen."""
-    about = COMMANDS.get(name, "a monitor of GPUs and of the LLM engines on them; without a command: the screen")
+    about = COMMANDS.get(name, "monitor GPUs and the LLM engines on them; without a command it shows the screen")
     parser = Parser(prog=f"gpumon {name}".rstrip(), description=about, allow_abbrev=False, add_help=False)
     _fill(parser, name)
     return parser
@@ -274,28 +274,34 @@ def add_monitor(parser: argparse.ArgumentParser) -> None:
         "--endpoint",
         metavar="URL",
         action="append",
-        help="an engine to poll, by URL or host:port (repeatable); instead of the config's list",
+        help="engine to poll, URL or host:port (repeatable); replaces the config's list",
     )
     parser.add_argument("--interval", metavar="S", help="seconds between two readings (default 1)")
     add_config(parser)
     parser.add_argument(
-        "--dcgm", metavar="URL", help="a dcgm-exporter, by URL or host:port: bandwidth where NVML has none"
+        "--dcgm", metavar="URL", help="dcgm-exporter, URL or host:port: memory bandwidth on Ampere and older"
     )
-    parser.add_argument("--no-nvml", action="store_true", help="leave this host's GPUs alone")
-    parser.add_argument("--no-discovery", action="store_true", help="look for nothing by itself")
+    parser.add_argument("--no-nvml", action="store_true", help="do not read this host's GPUs")
+    parser.add_argument("--no-discovery", action="store_true", help="do not search for engines")
 
 
 def add_fleet(parser: argparse.ArgumentParser) -> None:
     """A fleet in the place of this host."""
     parser.add_argument(
-        "--prometheus", metavar="URL", help="a fleet instead of this host, from a Prometheus (docs/fleet.md)"
+        "--host",
+        metavar="HOST",
+        action="append",
+        help="host of a fleet: ssh name, or URL of its serve-metrics (repeatable)",
+    )
+    parser.add_argument(
+        "--prometheus", metavar="URL", help="show the fleet that this Prometheus scrapes (docs/fleet.md)"
     )
 
 
 def add_screen(parser: argparse.ArgumentParser) -> None:
     """How to draw."""
-    parser.add_argument("--ascii", action="store_true", help="draw with ASCII only")
-    parser.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal")
+    parser.add_argument("--ascii", action="store_true", help="use ASCII characters only")
+    parser.add_argument("--no-mouse", action="store_true", help="do not capture the mouse")
     parser.add_argument("--theme", metavar="NAME", help="colours: a file in themes/, without .toml")
 
 
@@ -311,23 +317,23 @@ def add_scenario(parser: argparse.ArgumentParser) -> None:
         "--scenario",
         metavar="NAME",
         action=_Scenario,
-        help="what happens on the simulated server; `list` names all scenarios",
+        help="fault to simulate; `list` prints all names",
     )
 
 
 def add_recording(parser: argparse.ArgumentParser) -> None:
     """A recording to read."""
     parser.add_argument(
-        "file", metavar="FILE", nargs="?", help="recording, or folder of a bundle (default: this host's own)"
+        "file", metavar="FILE", nargs="?", help="recording, or folder of a bundle (default: this host's recording)"
     )
 
 
 def add_span(parser: argparse.ArgumentParser) -> None:
     """From when to when."""
     parser.add_argument(
-        "--from", metavar="TIME", dest="since", help="03:10, 2026-11-22T03:10Z, or -10m (default: its start)"
+        "--from", metavar="TIME", dest="since", help="03:10, 2026-11-22T03:10Z, or -10m (default: start)"
     )
-    parser.add_argument("--to", metavar="TIME", dest="until", help="likewise (default: its end)")
+    parser.add_argument("--to", metavar="TIME", dest="until", help="same (default: end)")
 
 
 def add_action(nested: SubParsers, name: str, summary: str, run: Callable[..., object]) -> argparse.ArgumentParser:
@@ -351,6 +357,7 @@ SETTINGS: Final = (
     ("interval", "--interval", ("general", "interval_s"), None),
     ("dcgm", "--dcgm", ("dcgm", "url"), None),
     ("prometheus", "--prometheus", ("prometheus", "url"), None),
+    ("host", "--host", ("host",), None),
     ("no_discovery", "--no-discovery", ("discovery", "enabled"), False),
     ("ascii", "--ascii", ("general", "ascii"), True),
     ("no_mouse", "--no-mouse", ("general", "mouse"), False),
@@ -376,6 +383,8 @@ def settings(chosen: argparse.Namespace) -> Settings:
     from gpumon.config.options import Options
 
     overrides = []
+    if getattr(chosen, "host", None) and getattr(chosen, "prometheus", None):
+        raise Usage("--host and --prometheus are two ways to the same screen: give one of them")
     for name, option, path, switched in SETTINGS:
         value = getattr(chosen, name, None)
         if value is not None and value is not False:
@@ -387,6 +396,10 @@ def settings(chosen: argparse.Namespace) -> Settings:
         config = loaded.config
         asked = replace(config.prometheus, interval_s=max(1.0, config.general.interval_s))
         loaded = replace(loaded, config=replace(config, prometheus=asked))
+    if getattr(chosen, "prometheus", None) and loaded.config.host:  # the option goes before [[host]] of the file
+        from msgspec.structs import replace
+
+        loaded = replace(loaded, config=replace(loaded.config, host=()))
     demo, scenario = getattr(chosen, "demo", False), getattr(chosen, "scenario", None)
     if scenario and not demo:
         raise Usage("--scenario is for the simulated server: add --demo")

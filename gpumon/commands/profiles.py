@@ -16,7 +16,6 @@ from gpumon.commands.streams import FAILED, OK, USAGE, complain, width, write
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import named
 from gpumon.config.profile_store import (
-    NotStoredError,
     absent,
     builtin,
     checked_name,
@@ -25,12 +24,13 @@ from gpumon.config.profile_store import (
     store,
     stored_profiles,
 )
+from gpumon.config.save import NotSavedError
 from gpumon.outputs.profiles import added, as_json, encoded, listed, shown
 from gpumon.readings.text import clean
+from gpumon.sizing.imports.files import MOST_BYTES, MOST_FILES, ImportRefused
+from gpumon.sizing.imports.formats import precision
+from gpumon.sizing.imports.profiles import Given, imported
 from gpumon.sizing.profile import Observed
-from gpumon.sizing.sweeps.formats import precision
-from gpumon.sizing.sweeps.read import Given, imported
-from gpumon.sizing.sweeps.record import MOST_BYTES, MOST_FILES, MOST_TOTAL, SweepError
 from gpumon.sources.packaged import gpu_catalogue
 
 
@@ -38,7 +38,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     """What to do, and with which files or profiles."""
     nested = parser.add_subparsers(title="actions", metavar="ACTION")
     listing = add_action(nested, "list", "all profiles (the default)", _list)
-    adding = add_action(nested, "add", "take in what a load test wrote", _add)
+    adding = add_action(nested, "add", "import the results of a load test", _add)
     adding.add_argument(
         "files", metavar="FILE", nargs="+", help=f"at most {MOST_FILES} files of one load test; - reads standard input"
     )
@@ -46,24 +46,24 @@ def options(parser: argparse.ArgumentParser) -> None:
         ("--name", "NAME", "name of the profile (default: the model's)"),
         ("--model", "MODEL", "the model, as its engine or Hugging Face names it"),
         ("--gpu", "GPU", 'type of its GPUs, e.g. "H100 SXM 80GB"'),
-        ("--precision", "P", "of the weights, e.g. bf16, fp8, int4"),
-        ("--kv-precision", "P", "of the KV cache"),
-        ("--concurrency", "N[,N...]", "of the runs that do not tell theirs, in the order of the files"),
+        ("--precision", "P", "precision of the weights, e.g. bf16, fp8, int4"),
+        ("--kv-precision", "P", "precision of the KV cache"),
+        ("--concurrency", "N[,N...]", "concurrency per file, if the files lack it"),
     ):
         adding.add_argument(option, metavar=metavar, help=meaning)
     for option, metavar, kind, meaning in (
         ("--gpus", "N", number(1, 1024, int), "GPUs of the instance"),
         ("--tp", "N", number(1, 1024, int), "tensor parallel size"),
         ("--pp", "N", number(1, 1024, int), "pipeline parallel size"),
-        ("--prompt-tokens", "N", number(1, 1e7), "mean prompt, where the files lack it"),
-        ("--answer-tokens", "N", number(1, 1e7), "mean answer, where the files lack it"),
+        ("--prompt-tokens", "N", number(1, 1e7), "mean prompt, if the files lack it"),
+        ("--answer-tokens", "N", number(1, 1e7), "mean answer, if the files lack it"),
         ("--memory-gb", "GB", number(0.001, 1e6), "GPU memory of the instance, in 1e9 bytes"),
         ("--busy", "SHARE", number(0, 1), "busy share of its GPUs, 0 to 1"),
     ):
         adding.add_argument(option, metavar=metavar, type=kind, help=meaning)
-    adding.add_argument("--replace", action="store_true", help="write over profiles of the same name")
-    showing = add_action(nested, "show", "one profile, drawn", _show)
-    removing = add_action(nested, "remove", "take one profile away", _remove)
+    adding.add_argument("--replace", action="store_true", help="replace profiles of the same name")
+    showing = add_action(nested, "show", "one profile with its points", _show)
+    removing = add_action(nested, "remove", "delete a profile", _remove)
     for one in (showing, removing):
         one.add_argument("name", metavar="NAME", help="the profile's name")
     for one in (listing, adding, showing, removing):
@@ -75,11 +75,11 @@ def run(chosen: argparse.Namespace) -> int:
     settings(chosen)
     try:
         chosen.action(chosen)
-    except SweepError as refused:
+    except ImportRefused as refused:
         for line in (*str(refused).splitlines(), "nothing was imported"):
             complain(line, USAGE)
         return USAGE
-    except NotStoredError as failure:
+    except NotSavedError as failure:
         return complain(str(failure), FAILED)
     return OK
 
@@ -150,7 +150,7 @@ def _files(words: Sequence[str]) -> dict[str, bytes]:
     if len(words) > MOST_FILES:
         raise Usage(f"profiles add takes 1 to {MOST_FILES} files")
     for word in dict.fromkeys(words):
-        if total <= MOST_TOTAL:
+        if total <= MOST_BYTES:
             files["standard input" if word == "-" else word] = content = _content(word)
             total += len(content)
     return files

@@ -23,12 +23,12 @@ DAY_S: Final = 86400.0
 def options(parser: argparse.ArgumentParser) -> None:
     """What to read, and where and how long to keep it."""
     parser.add_argument(
-        "file", metavar="FILE", nargs="?", help="recording to go on with, or to make (default: this host's own)"
+        "file", metavar="FILE", nargs="?", help="recording to continue or create (default: this host's recording)"
     )
     add_monitor(parser)
     add_demo(parser)
-    parser.add_argument("--keep-days", metavar="D", help="days that the file goes back (default 7)")
-    parser.add_argument("--keep-gb", metavar="GB", help="size that the file may reach, in 1e9 bytes (default 2)")
+    parser.add_argument("--keep-days", metavar="D", help="days to keep (default 7)")
+    parser.add_argument("--keep-gb", metavar="GB", help="size limit in 1e9 bytes (default 2)")
 
 
 def run(chosen: argparse.Namespace) -> int:

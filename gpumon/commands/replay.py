@@ -37,12 +37,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     """Of what, from when on, how fast, and how to draw it."""
     add_recording(parser)
     add_config(parser)
-    parser.add_argument(
-        "--at", metavar="TIME", help="begin there: 03:10, 2026-11-22T03:10Z, or -10m (default: its start)"
-    )
-    parser.add_argument(
-        "--speed", metavar="N", type=number(*SPEEDS), default=1.0, help="seconds of it per second (0.1 to 100)"
-    )
+    parser.add_argument("--at", metavar="TIME", help="start at 03:10, 2026-11-22T03:10Z, or -10m (default: start)")
+    parser.add_argument("--speed", metavar="N", type=number(*SPEEDS), default=1.0, help="speed factor (0.1 to 100)")
     add_screen(parser)
 
 

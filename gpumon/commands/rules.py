@@ -7,6 +7,7 @@ import asyncio
 import os
 import re
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
 from gpumon.commands.options import add_config, settings
@@ -20,8 +21,7 @@ from gpumon.config.schema import Config
 from gpumon.efficiency.flops import compute_peak
 from gpumon.efficiency.promql import model_constants, peak_constants, told_constants
 from gpumon.outputs.dashboard import dashboard_json
-from gpumon.outputs.rules import ModelFacts, Prices, Ruled, rules_yaml
-from gpumon.outputs.rules_scope import Scope, number
+from gpumon.outputs.rules import ModelFacts, Prices, Ruled, Scope, number, rules_yaml
 from gpumon.readings.format import counted
 from gpumon.readings.text import clean
 from gpumon.sources.model_facts import look_up
@@ -40,7 +40,7 @@ MOST_MODELS: Final = 500
 MOST_NAMED: Final = 5
 """Models that a warning names."""
 MODELS_GIVEN: Final = "--model NAME, or [[model]] entries in the config"
-ASSUMED: Final = "ASSUMED: nothing tells it (--gpus-per-engine)"
+ASSUMED: Final = "ASSUMED: nothing tells it (--gpus-per-engine, or gpus_per_engine in [prometheus])"
 
 
 class Size(NamedTuple):
@@ -58,31 +58,31 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--prometheus",
         metavar="URL",
-        help="the Prometheus that is to have the rules: what it scrapes is looked up there",
+        help="read models and GPUs from this Prometheus",
     )
-    parser.add_argument("-o", metavar="FILE", dest="output", help="write a new file, whole or not at all")
-    parser.add_argument("--dashboard", action="store_true", help="print a Grafana dashboard over the rules instead")
+    parser.add_argument("-o", metavar="FILE", dest="output", help="write a new file")
+    parser.add_argument("--dashboard", action="store_true", help="print a Grafana dashboard instead")
     for option, metavar, meaning in (
         ("--model", "NAME", "a model, as its engines' label model_name has it (repeatable)"),
         ("--gpu", "[MODEL=]TYPE", 'type of its GPUs, e.g. "H100 SXM 80GB" (repeatable)'),
         (
             "--gpus-per-engine",
             "[MODEL=]N[/RANKS]",
-            "GPUs of one engine (default: as labels tell, else 1), and ranks that its page lacks (repeatable)",
+            "GPUs of one engine (default: from labels, else 1), and data-parallel ranks (repeatable)",
         ),
     ):
         parser.add_argument(option, metavar=metavar, action="append", help=meaning)
-    parser.add_argument("--price", metavar="P", type=number_of(1e-6, 1e9), help="price of one GPU for an hour")
+    parser.add_argument("--price", metavar="P", type=number_of(1e-6, 1e9), help="price of one GPU hour")
     parser.add_argument(
         "--interval",
         metavar="S",
         dest="scrape_s",
         type=number_of(0.25, 3600),
         default=15.0,
-        help="seconds between two scrapes (default 15): windows of rates hold 4 of them",
+        help="scrape interval in seconds (default 15)",
     )
     parser.add_argument(
-        "--context", metavar="N", type=number_of(1, 1e8), help="mean tokens in context where no series tells them"
+        "--context", metavar="N", type=number_of(1, 1e8), help="mean context in tokens, if no series has it"
     )
     parser.add_argument(
         "--join", metavar="LABEL", help="label that an engine and its GPUs share, e.g. pod (default: their host)"
@@ -92,24 +92,25 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(chosen: argparse.Namespace) -> int:
     """Print the rules, or with `--dashboard` the dashboard, or write them into a new file."""
     config = settings(chosen).loaded.config
-    try:
-        return _run(chosen, config)
-    except ApiFault as fault:
-        raise Failed(f"rules: {fault}") from None
-
-
-def _run(chosen: argparse.Namespace, config: Config) -> int:
     join = chosen.join or ""
     if join and not LABEL.fullmatch(join):
         raise ConfigError(f"--join {clean(join, 60)!a}: must be the name of a label, such as pod")
-    has = _seen(config) if config.prometheus.url else Seen()
+    try:
+        has = asyncio.run(seen(config)) if config.prometheus.url else Seen()
+    except ApiFault as fault:
+        raise Failed(f"rules: {fault}") from None
+    except ValueError as malformed:
+        raise ConfigError(f"rules: {clean(str(malformed), 300)}") from None
     warnings: list[str] = []
+    prices = _prices(config, chosen)
     if chosen.dashboard:
         scraped = bool(has.models or has.gpus or not has.served)
-        text = dashboard_json(priced=_priced(config, chosen), scraped=scraped, served=has.served)
+        priced = bool(prices.by_price or prices.any_other)
+        text = dashboard_json(priced=priced, scraped=scraped, served=has.served)
     else:
         scope = Scope(config.prometheus.match, config.prometheus.host_labels, chosen.scrape_s, join)
-        text = rules_yaml(_ruled(chosen, config, os.environ, _Asked(scope, has, warnings)))
+        models, unknown, scraped = _models(chosen, config, has, warnings)
+        text = rules_yaml(Ruled(models, scope, prices, config.triage, unknown, scraped=scraped, served=has.served))
     if chosen.output:
         try:
             save_text(chosen.output, text, replace=False)
@@ -122,41 +123,45 @@ def _run(chosen: argparse.Namespace, config: Config) -> int:
     return OK
 
 
-class _Asked(NamedTuple):
-    """What one call is about."""
-
-    scope: Scope
-    seen: Seen
-    warnings: list[str]
-
-
-def _ruled(chosen: argparse.Namespace, config: Config, environ: Mapping[str, str], asked: _Asked) -> Ruled:
-    """Raises ConfigError."""
-    scope, has, warnings = asked
+def _models(
+    chosen: argparse.Namespace, config: Config, has: Seen, warnings: list[str]
+) -> tuple[tuple[ModelFacts, ...], tuple[tuple[str, str], ...], bool]:
+    """The models, those that nothing is known of with why, and whether anything is scraped. Raises ConfigError."""
     own = [entry.match for entry in config.model if not set(entry.match) & set("*?[")]
-    told = chosen.model or has.models or ([] if has.served else own)
-    names = [_valid(name) for name in dict.fromkeys(told)]
+    names = list(dict.fromkeys(chosen.model or has.models or ([] if has.served else own)))
+    for name in names:
+        if not name.isascii() and name != name.encode("utf-8", "replace").decode():
+            raise ConfigError(f"--model {clean(name, 80)!a}: is not UTF-8, as a label must be")
     if not names and not has.served:
         raise ConfigError(f"rules: {_nothing(config)}")
     gpus = _by_model("--gpu", chosen.gpu or [], names)
     counts = _by_model("--gpus-per-engine", chosen.gpus_per_engine or [], names)
     models, unknown, assumed = [], [], []
     for name in names[:MOST_MODELS]:
-        facts = look_up(name, "", config.model, llm_catalogue(), (view(environ),) if chosen.model else ())
+        facts = look_up(name, "", config.model, llm_catalogue(), (view(os.environ),) if chosen.model else ())
         if facts.spec is None:
             unknown.append((name, facts.why))
             said = clean(facts.why.partition(". Add")[0], 160)
             warnings.append(f"no MFU and MBU of {clean(name, 80)}: {said}; the file has the lines to add")
             continue
+        if name in has.sliced and not counts.get(name, counts.get("", "")):
+            why = "its engines run on MIG slices, and the rules know whole GPUs"
+            unknown.append((name, why))
+            warnings.append(f"no MFU and MBU of {clean(name, 80)}: {why}")
+            continue
         gpu = _gpu(config, gpus.get(name, gpus.get("", "")) or config.sizing.gpu, has.gpus, name)
-        size = _size_of(name, counts, has, warnings)
+        size = _size_of(name, counts, has, warnings, config.prometheus.gpus_per_engine)
         _check_fits(name, facts.spec, gpu, size.gpus)
         assumed += [name] if size.source == ASSUMED else []
         models.append(_model(name, facts.spec, gpu, size, has.pools.get(name, Pool()), chosen.context or 0.0))
     if assumed:
-        warnings.append(_assumed(assumed))
-    prices, scraped = _prices(config, chosen), bool(names or has.gpus)
-    return Ruled(tuple(models), scope, prices, config.triage, tuple(unknown), scraped=scraped, served=has.served)
+        more = f" and {len(assumed) - MOST_NAMED} more" if len(assumed) > MOST_NAMED else ""
+        warnings.append(
+            f"rules: assumed 1 GPU per engine, as no label says how many: "
+            f"{', '.join(clean(name, 80) for name in assumed[:MOST_NAMED])}{more}; where that is wrong MFU and MBU are "
+            f"too high: give --gpus-per-engine '{clean(assumed[0], 80)}=N'"
+        )
+    return tuple(models), tuple(unknown), bool(names or has.gpus)
 
 
 def _nothing(config: Config) -> str:
@@ -170,11 +175,13 @@ def _nothing(config: Config) -> str:
     )
 
 
-def _size_of(name: str, counts: Mapping[str, str], has: Seen, warnings: list[str]) -> Size:
+def _size_of(name: str, counts: Mapping[str, str], has: Seen, warnings: list[str], asked: Mapping[str, int]) -> Size:
     """What was given, else what labels in the Prometheus tell, else 1."""
     given = counts.get(name, counts.get("", ""))
     if given:
         return _size(given)
+    if own := next((size for glob, size in asked.items() if fnmatchcase(name, glob)), 0):
+        return Size(own, source="as [prometheus] gpus_per_engine says")
     sizes = has.sizes.get(name)
     if not sizes:
         return Size(1, source=ASSUMED)
@@ -186,16 +193,6 @@ def _size_of(name: str, counts: Mapping[str, str], has: Seen, warnings: list[str
             f"per model: MFU and MBU are right where it is {most}"
         )
     return Size(most, source="as its labels in the Prometheus say")
-
-
-def _assumed(names: Sequence[str]) -> str:
-    first = clean(names[0], 80)
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    shown = ", ".join(clean(name, 80) for name in names[:MOST_NAMED])
-    return (
-        f"rules: taken as 1 GPU per engine, as nothing tells how many: {shown}{more}; where that is wrong MFU and MBU "
-        f"are too high: give --gpus-per-engine '{first}=N'"
-    )
 
 
 def _model(name: str, llm: LlmSpec, gpu: GpuSpec | None, size: Size, pool: Pool, context: float) -> ModelFacts:
@@ -266,11 +263,6 @@ def _check_fits(name: str, llm: LlmSpec, gpu: GpuSpec | None, count: int) -> Non
         )
 
 
-def _priced(config: Config, chosen: argparse.Namespace) -> bool:
-    prices = _prices(config, chosen)
-    return bool(prices.by_price or prices.any_other)
-
-
 def _prices(config: Config, chosen: argparse.Namespace) -> Prices:
     """Prices by NVML name; `--price` is that of every GPU without one of its own."""
     catalogue = gpu_catalogue(config.gpu)
@@ -288,19 +280,3 @@ def _prices(config: Config, chosen: argparse.Namespace) -> Prices:
     other = prices.get("")
     found = {price: tuple(names) for price, names in by_price.items()}
     return Prices(found, "" if other is None else number(other))
-
-
-def _valid(name: str) -> str:
-    """A label's value is UTF-8."""
-    try:
-        name.encode("utf-8")
-    except UnicodeEncodeError:
-        raise ConfigError(f"--model {clean(name, 80)!a}: is not UTF-8, as a label must be") from None
-    return name
-
-
-def _seen(config: Config) -> Seen:
-    try:
-        return asyncio.run(seen(config.prometheus))
-    except ValueError as malformed:
-        raise ConfigError(f"rules: {clean(str(malformed), 300)}") from None

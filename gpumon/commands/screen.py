@@ -11,7 +11,7 @@ from gpumon.commands.options import Usage, add_fleet, add_monitor, add_screen, s
 
 if TYPE_CHECKING:
     from gpumon.config.load import Loaded
-    from gpumon.tui.control import Control
+    from gpumon.tui.control import Collecting
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -25,14 +25,10 @@ def run(chosen: argparse.Namespace) -> int:
     """Show the screen until it is left."""
     loaded, given = settings(chosen)
     refuse_terminal(demo=given.demo)
-    if loaded.config.prometheus.url and not given.demo:
-        from gpumon.commands.files import Files
+    if (loaded.config.prometheus.url or loaded.config.host) and not given.demo:
         from gpumon.commands.fleet import FleetControl
-        from gpumon.tui.app import run as show_app
-        from gpumon.tui.fleet.app import FleetApp
 
-        files, config = Files(loaded, os.environ), loaded.config
-        return show_app(FleetApp(FleetControl(config), files.first_theme(), config, files), mouse=config.general.mouse)
+        return show(FleetControl(loaded.config), loaded, fleet=True)
     from gpumon.session import Session, ThisHost
 
     return show(Session(loaded.config, ThisHost(loaded.config, given)), loaded)
@@ -47,12 +43,15 @@ def refuse_terminal(*, demo: bool = False, recording: bool = False) -> None:
         raise Usage(refused)
 
 
-def show(control: Control, loaded: Loaded) -> int:
-    """The screen of one machine over what brings its snapshots; returns the exit code. Raises ConfigError."""
+def show(control: Collecting, loaded: Loaded, *, fleet: bool = False) -> int:
+    """The screen of one machine, or of a fleet, over what brings its snapshots; returns the exit code.
+
+    Raises ConfigError.
+    """
     from gpumon.commands.files import Files
     from gpumon.tui.app import MonitorApp
     from gpumon.tui.app import run as show_app
 
     files = Files(loaded, os.environ)
-    app = MonitorApp(control, files.first_theme(), loaded.config, files)
+    app = MonitorApp(control, files.first_theme(), loaded.config, files, fleet=fleet)
     return show_app(app, mouse=loaded.config.general.mouse)

@@ -80,17 +80,17 @@ def run(chosen: argparse.Namespace) -> int:
         shown = f"[{address}]" if ":" in address else address
         server.start()
         write(f"serving metrics at {'https' if tls else 'http'}://{shown}:{port}/metrics; Ctrl+C ends it\n")
-        asyncio.run(_collect(config, given, take))
+        asyncio.run(_collect(config, given, take, page))
     finally:
         server.close()
     return 0
 
 
-async def _collect(config: Config, given: Options, take: Callable[[Snapshot], None]) -> None:
+async def _collect(config: Config, given: Options, take: Callable[[Snapshot], None], page: MetricsPage) -> None:
     """Snapshots until a signal, from the first moment on, even while there is nothing to monitor yet."""
     done = asyncio.Event()
     stop_on_signals(done)
-    collector = build(config, given, await open_hardware(config, given))
+    collector = build(config, given, await open_hardware(config, given), keepers=(page,))
     ended = asyncio.create_task(done.wait())
     try:
         await collector.start(take)

@@ -41,15 +41,15 @@ def options(parser: argparse.ArgumentParser) -> None:
         "--from-recording",
         metavar="FILE",
         dest="recording",
-        help="the p95 of what a recording saw, and how fast it was served",
+        help="size for the p95 load of a recording",
     )
     parser.add_argument(
         "--from-prometheus",
         action="store_true",
         dest="scraped",
-        help="the p95 of all engines that the Prometheus of the settings scrapes, of 7 days or from --from",
+        help="size for the p95 load of a Prometheus, last 7 days or since --from",
     )
-    parser.add_argument("--prometheus", metavar="URL", help="that Prometheus, in place of [prometheus].url")
+    parser.add_argument("--prometheus", metavar="URL", help="Prometheus to ask (default [prometheus].url)")
     add_span(parser)
     add_forms(
         parser,
@@ -69,7 +69,7 @@ def run(chosen: argparse.Namespace) -> int:
     if chosen.scraped and not config.prometheus.url:
         raise Usage("which Prometheus? Give --prometheus URL, or set [prometheus].url")
     from gpumon.config.errors import ConfigError
-    from gpumon.config.lines import line_of
+    from gpumon.config.lines import line_among, places
     from gpumon.config.load import named
     from gpumon.config.profile_store import absent, stored_profiles
     from gpumon.config.scenario_file import base_of, read_scenario, scenario_from_stream
@@ -99,7 +99,7 @@ def run(chosen: argparse.Namespace) -> int:
     answer = plan(scenario, known)
     for at, row in enumerate(answer.workloads if file not in ("", "-") else ()):
         if row.problem and (unknown := unknown_model(row.model, known)):
-            line = line_of(Path(file).read_text(encoding="utf-8-sig"), ("workload", at, "model"))
+            line = line_among(places(Path(file).read_text(encoding="utf-8-sig")), ("workload", at, "model"))
             complain(f"{where}:{line}: workload[{at}].model: {unknown}", OK)
     if chosen.form == "json":
         from gpumon.outputs.sizing_data import encode

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from gpumon.commands.options import add_demo, add_fleet, add_forms, add_monitor, number, settings
-from gpumon.commands.streams import NOTHING, NOTHING_HERE, OK, complain, write
+from gpumon.commands.streams import NOTHING, NOTHING_HERE, OK, complain, width, write
 from gpumon.commands.watch import READY_S, print_fleet
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     """What to read, and in which form to print it."""
     add_monitor(parser)
     add_fleet(parser)
-    add_forms(parser, json="JSON (docs/json.md)")
+    add_forms(parser, json="JSON (docs/json.md)", verbose="every figure with its source, or why it is missing")
     add_demo(parser)
     parser.add_argument(
         "--window",
@@ -38,31 +38,34 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(chosen: argparse.Namespace) -> int:
     """Print it."""
     loaded, given = settings(chosen)
-    if chosen.prometheus:
+    if chosen.prometheus or chosen.host:
         from msgspec.structs import replace
 
         return print_fleet(loaded.config, replace(given, count=1), chosen.form)
     config = loaded.config
-    snapshot = asyncio.run(_taken(config, given))
+    snapshot = asyncio.run(taken(config, given))
     if snapshot is None:
         return complain(NOTHING_HERE, NOTHING)
     if chosen.form == "json":
         from gpumon.outputs.json import encode
 
         write(encode(snapshot) + b"\n")
-    else:
-        from gpumon.outputs.report import report
-        from gpumon.outputs.summary import too_soon
+        return OK
+    from gpumon.outputs.brief import brief, too_soon
 
-        write(report(snapshot))
-        general = config.general
-        slowest_s = max(general.interval_s, general.engine_interval_s, *(feed.interval_s for feed in config.feed))
-        if hint := too_soon(snapshot, given.window_s, slowest_s):
-            complain(hint, OK)
+    write(brief(snapshot, width()))
+    if chosen.form == "verbose":
+        from gpumon.outputs.report import report
+
+        write("\n" + report(snapshot))
+    general = config.general
+    slowest_s = max(general.interval_s, general.engine_interval_s, *(feed.interval_s for feed in config.feed))
+    if hint := too_soon(snapshot, given.window_s, slowest_s):
+        complain(hint, OK)
     return OK
 
 
-async def _taken(config: Config, given: Options) -> Snapshot | None:
+async def taken(config: Config, given: Options) -> Snapshot | None:
     """After two readings `given.window_s` apart; None where there is nothing to monitor."""
     from gpumon.session import build, nothing, open_hardware
 

@@ -9,7 +9,8 @@ from typing import Final
 OK, FAILED, USAGE, NOTHING, INFEASIBLE = 0, 1, 2, 3, 4
 """Exit codes: done; failed at run time; bad usage or config; nothing to monitor; no plan meets what was asked."""
 NOTHING_HERE: Final = (
-    "nothing to monitor: no GPU was found and no endpoint is given (`gpumon doctor` says why; try --demo)"
+    "nothing to monitor: no GPU was found and no endpoint is given (`gpumon doctor` says why; `gpumon demo` shows a "
+    "simulated server)"
 )
 
 

@@ -41,7 +41,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(chosen: argparse.Namespace) -> int:
     """Print until the end that was asked for, or a signal."""
     loaded, given = settings(chosen)
-    if chosen.prometheus:
+    if chosen.prometheus or chosen.host:
         return print_fleet(loaded.config, given, chosen.form)
     if chosen.form == "json":
         from gpumon.outputs.json import encode
@@ -124,7 +124,7 @@ def print_fleet(
 ) -> int:
     """Print the fleet, `json` or else as a table, `options.count` times (0: until a signal); returns the exit code.
 
-    It is 1 where the Prometheus never answered, 3 where it has nothing of any host.
+    It is 1 where the Prometheus, or no host, ever answered, 3 where the Prometheus has nothing of any host.
     """
     code = asyncio.run(_fleet(config, options, form, sink, columns or width()))
     if code == NOTHING:
@@ -160,6 +160,6 @@ async def _fleet(config: Config, options: Options, form: str, sink: Callable[[st
                 await asyncio.wait_for(done.wait(), slot_s - time.monotonic())
     finally:
         await control.stop()
-    if not snapshot.wall_s:
+    if not snapshot.wall_s or (config.host and not any(host.ready for host in snapshot.hosts)):
         return FAILED
     return OK if snapshot.hosts else NOTHING

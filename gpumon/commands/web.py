@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from gpumon.commands import screen
 from gpumon.commands.options import actions, add_demo, parser_of, settings
 from gpumon.commands.streams import write
+from gpumon.config.checks import address_problem
 from gpumon.config.errors import ConfigError
-from gpumon.config.rules import address_problem
 from gpumon.config.urls import without_secrets
 from gpumon.web.admission import Admission
 
@@ -24,9 +24,7 @@ KEY_VARIABLE: Final = "GPUMON_WEB_KEY"
 """Environment variable with the key of the link; one is made up where it is not set."""
 LEAST_KEY: Final = 16
 """Characters of a key that is given."""
-_INSTALL: Final = (
-    "gpumon web needs textual-serve, which is not installed: pipx install 'gpumon[web]', or pip install 'gpumon[web]'"
-)
+_INSTALL: Final = "gpumon web needs textual-serve, which is not installed: pipx install 'gpumon-llm[web]'"
 _WARNING: Final = (
     "warning: {0} is no loopback address, and this is plain HTTP: whoever reads the network can read the link, see the"
     " screen and use its keys, which write files as this user (docs/web.md)\n"
@@ -40,8 +38,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--listen", metavar="ADDRESS", dest="web_listen", help="address:port to serve at (default 127.0.0.1:8484)"
     )
-    parser.add_argument("--allow-remote", action="store_true", help="serve at another address than loopback's, too")
-    parser.add_argument("--public-url", metavar="URL", help="of a reverse proxy in front (docs/web.md)")
+    parser.add_argument("--allow-remote", action="store_true", help="allow an address that is not loopback")
+    parser.add_argument("--public-url", metavar="URL", help="URL of the reverse proxy in front (docs/web.md)")
 
 
 def run(chosen: argparse.Namespace) -> int:

@@ -4,68 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
+_GPUS: Final = """
+    busy sm vram memory mfu mbu power temperature limit tensor nvlink pcie tok_j clock engines mean occupancy
+    memory_temperature link energy name history
+"""
+_ENGINES: Final = """
+    model running waiting kv decode prefill ttft itl mfu mbu e2e queue req_s version cached step_s tok_j context gpus
+    precision full_model power batch preempt_s ttft_p50 ttft_p99 itl_p50 itl_p99 flops traffic mfu_prefill mfu_decode
+    kv_tokens url
+"""
+_PROCESSES: Final = "user gpus vram sm engine cpu rss time container pod type command"
 COLUMNS: Final[dict[str, tuple[str, ...]]] = {
-    "gpus": (
-        "busy",
-        "sm",
-        "vram",
-        "memory",
-        "mfu",
-        "mbu",
-        "power",
-        "temperature",
-        "limit",
-        "tensor",
-        "nvlink",
-        "pcie",
-        "tok_j",
-        "clock",
-        "engines",
-        "mean",
-        "occupancy",
-        "memory_temperature",
-        "link",
-        "energy",
-        "name",
-        "history",
-    ),
-    "engines": (
-        "model",
-        "running",
-        "waiting",
-        "kv",
-        "decode",
-        "prefill",
-        "ttft",
-        "itl",
-        "mfu",
-        "mbu",
-        "e2e",
-        "queue",
-        "req_s",
-        "version",
-        "cached",
-        "step_s",
-        "tok_j",
-        "context",
-        "gpus",
-        "precision",
-        "full_model",
-        "power",
-        "batch",
-        "preempt_s",
-        "ttft_p50",
-        "ttft_p99",
-        "itl_p50",
-        "itl_p99",
-        "flops",
-        "traffic",
-        "mfu_prefill",
-        "mfu_decode",
-        "kv_tokens",
-        "url",
-    ),
-    "processes": ("user", "gpus", "vram", "sm", "engine", "container", "type", "pod", "command"),
+    pane: tuple(names.split()) for pane, names in (("gpus", _GPUS), ("engines", _ENGINES), ("processes", _PROCESSES))
 }
 """In the order in which they stand from left to right. What a row is known by, and a GPU's state, can not be hidden."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import msgspec
@@ -17,37 +18,26 @@ def effective(loaded: Loaded) -> str:
     lines = [f"# config file: {clean(loaded.file, 1000) if loaded.file else 'none'}"]
     for section in msgspec.structs.fields(loaded.config):
         value = getattr(loaded.config, section.name)
-        if isinstance(value, dict):
-            lines += ["", f"[{section.name}]", *_named(loaded, value, section.name)]
-        elif isinstance(value, tuple):
+        if isinstance(value, tuple):
             for entry in value:
-                lines += ["", f"[[{section.name}]]{_origin(loaded, (section.name,))}", *_settings(loaded, entry, ())]
-                lines += _tables_inside(loaded, entry, section.name)
+                head = f"[[{section.name}]]{_origin(loaded, (section.name,))}"
+                lines += _table(loaded, head, msgspec.structs.asdict(entry), (section.name,), told=False)
         else:
-            lines += ["", f"[{section.name}]", *_settings(loaded, value, (section.name,))]
-            lines += _tables_inside(loaded, value, section.name)
+            table = value if isinstance(value, dict) else msgspec.structs.asdict(value)
+            lines += _table(loaded, f"[{section.name}]", table, (section.name,))
     return "\n".join(lines) + "\n"
 
 
-def _settings(loaded: Loaded, table: msgspec.Struct, path: tuple[str, ...]) -> list[str]:
-    values = {field.name: getattr(table, field.name) for field in msgspec.structs.fields(table)}
-    return [
-        f"{name} = {toml(value)}{_origin(loaded, (*path, name)) if path else ''}"
-        for name, value in values.items()
-        if value is not None and not isinstance(value, dict)
-    ]
-
-
-def _tables_inside(loaded: Loaded, table: msgspec.Struct, section: str) -> list[str]:
-    lines = []
-    for field in msgspec.structs.fields(table):
-        if isinstance(named := getattr(table, field.name), dict):
-            lines += ["", f"[{section}.{field.name}]", *_named(loaded, named, section, field.name)]
-    return lines
-
-
-def _named(loaded: Loaded, table: dict[str, Any], *section: str) -> list[str]:
-    return [f"{toml(name)} = {toml(value)}{_origin(loaded, (*section, name))}" for name, value in table.items()]
+def _table(loaded: Loaded, head: str, table: dict[str, Any], path: tuple[str, ...], *, told: bool = True) -> list[str]:
+    """A table and those inside it. `told`: the origin of each setting is known."""
+    lines, inside = ["", head], []
+    for name, value in table.items():
+        if isinstance(value, dict):
+            inside += _table(loaded, f"[{'.'.join((*path, name))}]", value, (*path, name))
+        elif value is not None:
+            key = name if re.fullmatch("[a-z0-9_]+", name) else toml(name)
+            lines.append(f"{key} = {toml(value)}{_origin(loaded, (*path, name)) if told else ''}")
+    return lines + inside
 
 
 def _origin(loaded: Loaded, path: tuple[str, ...]) -> str:

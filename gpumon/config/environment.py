@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -25,13 +25,13 @@ VARIABLES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "GPUMON_INTERVAL": (("general", "interval_s"), "seconds between two readings of the GPUs"),
     "GPUMON_ENGINE_INTERVAL": (("general", "engine_interval_s"), "seconds between two polls of an engine"),
     "GPUMON_THEME": (("general", "theme"), "name of the theme"),
-    "GPUMON_ASCII": (("general", "ascii"), "1: draw with ASCII only"),
-    "GPUMON_MOUSE": (("general", "mouse"), "0: leave the mouse to the terminal"),
+    "GPUMON_ASCII": (("general", "ascii"), "1: use ASCII characters only"),
+    "GPUMON_MOUSE": (("general", "mouse"), "0: do not capture the mouse"),
     "GPUMON_ENDPOINTS": (
         ("endpoint",),
         "URLs (or host:port) of the engines to poll, separated by spaces; replaces the file's",
     ),
-    "GPUMON_DISCOVERY": (("discovery", "enabled"), "0: look for nothing by itself"),
+    "GPUMON_DISCOVERY": (("discovery", "enabled"), "0: do not search for engines"),
     "GPUMON_DCGM": (("dcgm", "url"), "URL (or host:port) of a dcgm-exporter"),
     "GPUMON_PROMETHEUS": (("prometheus", "url"), "URL of a Prometheus: the screen shows its fleet"),
 }
@@ -56,7 +56,7 @@ def from_text(origin: str, path: tuple[str, ...], value: str | bool | list[str])
     Range and form are checked by `load`, which knows all settings.
     """
     kind = _kind(path)
-    if isinstance(value, str) and kind is not str:
+    if isinstance(value, str) and str not in (kind, *get_args(kind)):
         value = _read(origin, value, kind, path)
     return Override(origin=origin, path=path, value=value)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 
 from gpumon.config import urls
 from gpumon.config.schema import Config, Feed
@@ -22,32 +22,17 @@ class Kind(str, Enum):
     HISTOGRAM = "histograms"
 
 
+_COUNTERS: Final = (
+    *(q.DECODE_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED, q.PROMPT_TOKENS, q.STEPS, q.REQUESTS, q.FAILURES),
+    *(q.PREEMPTIONS, q.INFERENCES, q.TRAINED_TOKENS, q.SAMPLES),
+)
+_GAUGES: Final = (
+    *(q.RUNNING, q.WAITING, q.KV_USAGE, q.POOL_TOKENS, q.USED_TOKENS, q.MOST_RUNNING, q.DECODE_RATE, q.PREFILL_RATE),
+    *(q.TRAINED_RATE, q.SAMPLE_RATE),
+)
 _NAMES: Final = {
-    Kind.COUNTER: (
-        q.DECODE_TOKENS,
-        q.PREFILL_COMPUTED,
-        q.PREFILL_CACHED,
-        q.PROMPT_TOKENS,
-        q.STEPS,
-        q.REQUESTS,
-        q.FAILURES,
-        q.PREEMPTIONS,
-        q.INFERENCES,
-        q.TRAINED_TOKENS,
-        q.SAMPLES,
-    ),
-    Kind.GAUGE: (
-        q.RUNNING,
-        q.WAITING,
-        q.KV_USAGE,
-        q.POOL_TOKENS,
-        q.USED_TOKENS,
-        q.MOST_RUNNING,
-        q.DECODE_RATE,
-        q.PREFILL_RATE,
-        q.TRAINED_RATE,
-        q.SAMPLE_RATE,
-    ),
+    Kind.COUNTER: _COUNTERS,
+    Kind.GAUGE: _GAUGES,
     Kind.HISTOGRAM: (q.TTFT, q.ITL, q.E2E, q.QUEUE, q.PROMPT_LENGTH, q.OUTPUT_LENGTH),
 }
 QUANTITIES: Final[Mapping[str, Kind]] = {name: kind for kind, names in _NAMES.items() for name in names}
@@ -89,14 +74,6 @@ def _is_selector(text: str) -> bool:
     return True
 
 
-def _all(feed: Feed, right: Callable[[str], bool]) -> bool:
-    return all(map(right, feed.quantities.values()))
-
-
-def _has(feed: Feed, names: frozenset[str]) -> bool:
-    return not names.isdisjoint(feed.quantities)
-
-
 def server(feed: Feed) -> str:
     """A text that is equal for two feeds of one server or one file."""
     return urls.server(feed.url) if feed.url else f"file:{feed.file}"
@@ -108,70 +85,50 @@ def shared(config: Config) -> frozenset[str]:
     return frozenset(place for place in places if places.count(place) > 1)
 
 
-FEED: Final[tuple[tuple[Callable[[Any], bool], str, str], ...]] = (
-    (lambda f: bool(f.url) == bool(f.file), "url", "give one: url or file"),
-    (
-        lambda f: not f.quantities,
-        "quantities",
-        f"needs at least one quantity, as in [feed.quantities] decode_tokens = 'my_tokens_total' ({ALLOWED})",
-    ),
-    (
-        lambda f: bool(f.url) and not _all(f, _is_selector),
-        "quantities",
-        """of a url are read from metrics, as in my_tokens_total{job="x"}; keys such as metrics.tokens are of a file""",
-    ),
-    (
-        lambda f: bool(f.file) and not _all(f, lambda text: _KEY_PATH.fullmatch(text) is not None),
-        "quantities",
-        "of a file are read from keys, such as tokens or metrics.tokens: only a url has labels to select by",
-    ),
-    (
-        lambda f: bool(f.file) and any(QUANTITIES[name] is Kind.HISTOGRAM for name in f.quantities),
-        "quantities",
-        "of a file are single numbers: a histogram needs a url",
-    ),
-    (
-        lambda f: f.phase == "training" and not _has(f, TRAINING),
-        "quantities",
-        f"of a training run need one of {', '.join(sorted(TRAINING))}",
-    ),
-    (
-        lambda f: f.phase == "training" and _has(f, frozenset(QUANTITIES) - TRAINING),
-        "quantities",
-        f"of a training run are {', '.join(sorted(TRAINING))}: serving is a feed of its own",
-    ),
-    (
-        lambda f: f.phase == "inference" and _has(f, TRAINING),
-        "phase",
-        f'must be "training" for {", ".join(sorted(TRAINING))}',
-    ),
-    (
-        lambda f: f.phase == "inference" and (f.params_b is not None or f.flops_per_token is not None),
-        "phase",
-        'must be "training" for params_b and flops_per_token: serving takes them from model, or a [[model]] entry',
-    ),
-    (
-        lambda f: f.params_b is not None and f.flops_per_token is not None,
-        "flops_per_token",
-        "says what params_b says: give one",
-    ),
-    (
-        lambda f: any(name not in f.quantities or name not in TOKEN_COUNTERS for name in f.at_end),
-        "at_end",
-        f"may name those of {', '.join(sorted(TOKEN_COUNTERS))} that stand in quantities",
-    ),
-    (lambda f: bool(f.time) and not f.file, "time", "is a key of a file: a url is dated by its answer"),
-    (
-        lambda f: bool(f.file) and bool(f.api_key_env or f.api_key_file or f.tls_ca or not f.tls_verify),
-        "file",
-        "needs no key and no TLS: leave api_key_env, api_key_file, tls_ca and tls_verify out",
-    ),
-)
-"""Rules between the settings of one feed: when it is wrong, the key to blame, and the text."""
-CONFIG: Final[tuple[tuple[Callable[[Any], bool], str, str], ...]] = (
-    (
-        lambda c: any(not feed.name and server(feed) in shared(c) for feed in c.feed),
-        "feed",
-        "of a server that another [[feed]] or [[endpoint]] reads too needs a name",
-    ),
-)
+def feed(f: Feed) -> Iterator[tuple[str, str]]:
+    """What is wrong with settings of one feed together: the key to blame, and the text."""
+    mapped_to, training, has_training = f.quantities.values(), ", ".join(sorted(TRAINING)), TRAINING & set(f.quantities)
+    if bool(f.url) == bool(f.file):
+        yield "url", "give one: url or file"
+    if not f.quantities:
+        yield (
+            "quantities",
+            f"needs at least one quantity, as in [feed.quantities] decode_tokens = 'total' ({ALLOWED})",
+        )
+    if f.url and not all(map(_is_selector, mapped_to)):
+        yield (
+            "quantities",
+            'of a url are read from metrics, as in my_total{job="x"}; keys such as a.b are of a file',
+        )
+    if f.file and not all(map(_KEY_PATH.fullmatch, mapped_to)):
+        yield (
+            "quantities",
+            "of a file are read from keys, such as tokens or a.b: only a url has labels",
+        )
+    if f.file and any(QUANTITIES[name] is Kind.HISTOGRAM for name in f.quantities):
+        yield "quantities", "of a file are single numbers: a histogram needs a url"
+    if f.phase == "training" and not has_training:
+        yield "quantities", f"of a training run need one of {training}"
+    if f.phase == "training" and set(f.quantities) - TRAINING:
+        yield "quantities", f"of a training run are {training}: serving is a feed of its own"
+    if f.phase == "inference" and has_training:
+        yield "phase", f'must be "training" for {training}'
+    if f.phase == "inference" and (f.params_b is not None or f.flops_per_token is not None):
+        yield (
+            "phase",
+            'must be "training" for params_b and flops_per_token: serving takes them from model or [[model]]',
+        )
+    if f.params_b is not None and f.flops_per_token is not None:
+        yield "flops_per_token", "says what params_b says: give one"
+    if any(name not in f.quantities or name not in TOKEN_COUNTERS for name in f.at_end):
+        yield "at_end", f"may name those of {', '.join(sorted(TOKEN_COUNTERS))} that stand in quantities"
+    if f.time and not f.file:
+        yield "time", "is a key of a file: a url is dated by its answer"
+    if f.file and (f.api_key_env or f.api_key_file or f.tls_ca or not f.tls_verify):
+        yield "file", "needs no key and no TLS: leave api_key_env, api_key_file, tls_ca and tls_verify out"
+
+
+def config(c: Config) -> Iterator[tuple[str, str]]:
+    """What is wrong with feeds and endpoints together."""
+    if any(not each.name and server(each) in shared(c) for each in c.feed):
+        yield "feed", "of a server that another [[feed]] or [[endpoint]] reads too needs a name"

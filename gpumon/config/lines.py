@@ -2,100 +2,61 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Final
 
 import tomli
 
 from gpumon.config.errors import Path
 
-_MOST_LINES = 80
-"""Lines of one statement: what is longer (a text over many lines) ends the search, which is quadratic in this."""
-_MOST_DEPTH = 6
-
-
-def line_of(text: str, path: Path) -> int:
-    """Line (from 1) of the setting at `path` in a TOML text that parses, of its first entry, or of the nearest
-    table around it; else 0."""
-    return line_among(places(text), path)
+_NAME: Final = r"""(?:[\w-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
+_HEADER: Final = re.compile(rf"\s*(\[\[?)\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*\]\]?\s*(?:#.*)?")
+_KEY: Final = re.compile(rf"\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*=")
 
 
 def places(text: str) -> dict[Path, int]:
-    """The line of every setting and header of a TOML text that parses."""
-    return dict(_places(text))
+    """The line (from 1) of every header and of every setting that begins a line of a TOML text that parses."""
+    known: dict[Path, int] = {}
+    for line, path in _places(text):
+        for length in range(1, len(path) + 1):
+            known.setdefault(path[:length], line)
+    return known
 
 
 def line_among(known: Mapping[Path, int], path: Path) -> int:
-    """What `line_of` tells, of a text whose `places` are known."""
-    if (*path, 0) in known and path not in known:
-        return known[(*path, 0)]
-    for length in range(len(path), 0, -1):
-        if path[:length] in known:
-            return known[path[:length]]
-    return 0
+    """Line of the setting at `path`, of its first entry, or of the nearest table around it; else 0."""
+    return next((known[path[:length]] for length in range(len(path), 0, -1) if path[:length] in known), 0)
 
 
 def end_of(text: str, table: str) -> int:
-    """The last line (from 1) of the last setting that stands under the header `[table]`, or of the header itself where
-    none does; 0 where there is no such header."""
+    """The last line (from 1) under the header `[table]` that is no comment; 0 where there is no such header."""
     inside, end = False, 0
-    for line, statement in _statements(text):
-        if statement.lstrip().startswith("["):
-            parsed = tomli.loads(statement)
-            inside = statement.lstrip()[1] != "[" and _header(parsed, False, {}) == (table,)
-        if inside:
-            end = line + statement.rstrip("\n").count("\n")
+    for number, line in enumerate(text.split("\n"), start=1):
+        if header := _HEADER.fullmatch(line.rstrip("\r")):
+            inside = header[1] == "[" and _names(header[2]) == (table,)
+        if inside and line.strip() and not line.lstrip().startswith("#"):
+            end = number
     return end
 
 
-def _places(text: str) -> Iterator[tuple[Path, int]]:
+def _places(text: str) -> Iterator[tuple[int, Path]]:
     table: Path = ()
     counts: dict[Path, int] = {}
-    for line, statement in _statements(text):
-        parsed = tomli.loads(statement)
-        if not statement.lstrip().startswith("["):
-            for path in _paths(parsed):
-                yield (*table, *path), line
-            continue
-        table = _header(parsed, statement.lstrip().startswith("[["), counts)
-        yield table, line
+    for number, line in enumerate(text.split("\n"), start=1):
+        if header := _HEADER.fullmatch(line.rstrip("\r")):
+            names = _names(header[2])
+            if header[1] == "[[":
+                counts[names] = counts.get(names, -1) + 1
+            table = ()
+            for depth, name in enumerate(names, start=1):  # a name that is an array stands for its newest entry
+                at = counts.get(names[:depth])
+                table = (*table, name) if at is None else (*table, name, at)
+            yield number, table
+        elif key := _KEY.match(line):
+            yield number, (*table, *_names(key[1]))
 
 
-def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Each header or `key = value` with its first line; a statement goes on while it does not parse by itself."""
-    begun, at = "", 0
-    for line, content in enumerate(text.split("\n"), start=1):
-        at = at if begun else line
-        begun += content + "\n"
-        try:
-            tomli.loads(begun)
-        except tomli.TOMLDecodeError:
-            if line - at >= _MOST_LINES:
-                return
-            continue
-        if content.strip() and not content.lstrip().startswith("#"):
-            yield at, begun
-        begun = ""
-
-
-def _paths(parsed: Any, path: Path = ()) -> Iterator[Path]:
-    if len(path) > _MOST_DEPTH:
-        return
-    items = parsed.items() if isinstance(parsed, dict) else enumerate(parsed) if isinstance(parsed, list) else ()
-    if path:
-        yield path
-    for key, value in items:
-        yield from _paths(value, (*path, key))
-
-
-def _header(parsed: dict[str, Any], is_array: bool, counts: dict[Path, int]) -> Path:
-    """The path of `[a.b]` or `[[a.b]]`: a name that is an array stands for its newest entry."""
-    names = [str(part) for part in max(_paths(parsed), key=len) if not isinstance(part, int)]
-    path: Path = ()
-    for depth, name in enumerate(names, start=1):
-        path = (*path, name)
-        if is_array and depth == len(names):
-            counts[path] = counts.get(path, -1) + 1
-        if path in counts:
-            path = (*path, counts[path])
-    return path
+def _names(dotted: str) -> tuple[str, ...]:
+    names = re.findall(_NAME, dotted)
+    return tuple(tomli.loads(f"x = {name}")["x"] if name[0] in "\"'" else name for name in names)

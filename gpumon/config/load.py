@@ -80,7 +80,7 @@ def read(path: Path, must_exist: bool, what: str = "config of gpumon") -> str | 
     try:
         with path.open("rb") as stream:
             content = stream.read(MOST_BYTES + 1)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         if must_exist:
             raise ConfigError(f"{named(path)}: there is no such file") from None
         return None
@@ -162,7 +162,13 @@ def _lay_over(raw: dict[str, Any], override: Override) -> None:
     table = raw
     for name in tables:
         table = table.setdefault(name, {})
-    table[key] = _endpoints(raw, override.value) if override.path == ("endpoint",) else override.value
+    if override.path == ("endpoint",):
+        table[key] = _endpoints(raw, override.value)
+    elif override.path == ("host",):
+        known = {entry.get("address"): entry for entry in raw.get("host", ())}
+        table[key] = [deepcopy(known.get(address, {"address": address})) for address in dict.fromkeys(override.value)]
+    else:
+        table[key] = override.value
 
 
 def _endpoints(raw: Mapping[str, Any], chosen: list[str]) -> list[dict[str, Any]]:

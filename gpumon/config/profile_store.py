@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,8 @@ import msgspec
 
 from gpumon.config.errors import ConfigError, Refused, dotted, error
 from gpumon.config.load import named
-from gpumon.config.save import beside, keep_folder
+from gpumon.config.save import NotSavedError
+from gpumon.config.scenario_file import save_text
 from gpumon.config.scenario_rules import observed
 from gpumon.readings.text import clean
 from gpumon.sizing.design_guide import guide_profiles
@@ -25,10 +25,6 @@ _MOST_FILES: Final = 2000
 _MOST_NAME: Final = 80
 _NAME: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._+-]{{0,{_MOST_NAME - 1}}}")
 _ALLOWED: Final = f"letters, digits, . _ + -, beginning with a letter or digit, at most {_MOST_NAME}"
-
-
-class NotStoredError(Exception):
-    """Nothing was written or removed; `str()` is one line that says why."""
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -113,7 +109,7 @@ def store(
     """Write each profile under its name, all of them or none; returns their files. Blocks.
 
     A name that is taken is refused unless `replace`; one that comes with gpumon always. Raises ConfigError for a
-    name and for a figure that no profile may have, NotStoredError where the disk refuses.
+    name and for a figure that no profile may have, NotSavedError where the disk refuses.
     """
     place = _wanted(environ)
     for each in new:
@@ -122,24 +118,20 @@ def store(
     _free(paths, place, replace=replace)
     written: list[Path] = []
     try:
-        place.mkdir(parents=True, exist_ok=True)
         for each, path in zip(new, paths, strict=True):
-            text = msgspec.json.format(msgspec.json.encode(Profile(SCHEMA, each, tuple(notes))), indent=1) + b"\n"
-            _put(path, text, replace=replace)
+            text = msgspec.json.format(msgspec.json.encode(Profile(SCHEMA, each, tuple(notes))), indent=1)
+            save_text(path, text.decode() + "\n", replace=replace)
             written.append(path)
-    except OSError as failure:
-        if not replace:
-            for path in written:
-                with contextlib.suppress(OSError):
-                    path.unlink()
-        if isinstance(failure, FileExistsError):
-            raise ConfigError(_taken([named(str(failure.filename2 or failure.filename))])) from None
-        raise NotStoredError(f"{named(place)} cannot be written: {failure.strerror}") from None
+    except NotSavedError:
+        for path in () if replace else written:
+            with contextlib.suppress(OSError):
+                path.unlink()
+        raise
     return tuple(paths)
 
 
 def remove(name: str, environ: Mapping[str, str]) -> Path:
-    """Take a profile away; returns its file. Raises ConfigError for a name that is not there, NotStoredError."""
+    """Take a profile away; returns its file. Raises ConfigError for a name that is not there, NotSavedError."""
     if name in builtin():
         raise ConfigError(f"{name} comes with gpumon and can not be removed")
     path = _wanted(environ) / f"{checked_name(name)}.json"
@@ -148,7 +140,7 @@ def remove(name: str, environ: Mapping[str, str]) -> Path:
     except FileNotFoundError:
         raise ConfigError(unknown(name, profiles(environ))) from None
     except OSError as failure:
-        raise NotStoredError(f"{named(path)} cannot be removed: {failure.strerror}") from None
+        raise NotSavedError(f"{named(path)} cannot be removed: {failure.strerror}") from None
     return path
 
 
@@ -204,20 +196,6 @@ def _there(place: Path) -> Mapping[str, str]:
 def _taken(names: Sequence[str]) -> str:
     which = "a profile of this name is there" if len(names) == 1 else "profiles of these names are there"
     return f"{', '.join(names[:8])}: {which}; --replace overwrites, --name NAME keeps both"
-
-
-def _put(path: Path, text: bytes, *, replace: bool) -> None:
-    """Write beside and move into place in one step. Raises OSError, FileExistsError where it must not overwrite."""
-    with beside(path) as (descriptor, written):
-        with open(descriptor, "wb", closefd=False) as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(descriptor)
-        if replace:
-            written.replace(path)
-        else:
-            os.link(written, path)
-    keep_folder(path)
 
 
 def _possible(profile: Observed) -> None:

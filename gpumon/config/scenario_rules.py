@@ -8,7 +8,8 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from gpumon.config.rules import FieldRule, Rulebook, gpu_type_problem
+from gpumon.config.checks import FieldRule, gpu_type_problem
+from gpumon.config.rules import Rulebook, Wrong
 from gpumon.config.validate import validated
 from gpumon.sizing.profile import MOST_POINTS, Observed, Point
 from gpumon.sizing.scenario import (
@@ -86,6 +87,16 @@ def observed(seen: Observed) -> Observed:
     return validated({**raw, "points": list(raw.get("points", ()))}, Observed, book=SCENARIO)
 
 
+def _server(server: Server) -> Wrong:
+    if server.nvlink_gpus > server.gpus:
+        yield "nvlink_gpus", "must be at most gpus"
+
+
+def _observed(seen: Observed) -> Wrong:
+    if 0 < seen.gpus < seen.tp * seen.pp:
+        yield "gpus", "must be at least tp x pp, or 0"
+
+
 SCENARIO: Final = Rulebook(
     root=Scenario,
     fields={
@@ -99,10 +110,7 @@ SCENARIO: Final = Rulebook(
         "Scenario.workload": FieldRule(_most(MOST_WORKLOADS, "workloads")),
         "Observed.points": FieldRule(_most(MOST_POINTS, "points")),
     },
-    tables={
-        "Server": ((lambda server: server.nvlink_gpus > server.gpus, "nvlink_gpus", "must be at most gpus"),),
-        "Observed": ((lambda seen: 0 < seen.gpus < seen.tp * seen.pp, "gpus", "must be at least tp x pp, or 0"),),
-    },
+    tables={Server: (_server,), Observed: (_observed,)},
     unique={},
     open_tables={},
     text=lambda _: "",

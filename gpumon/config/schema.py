@@ -1,4 +1,4 @@
-"""Every setting, its type, default and meaning. `config.example.toml` shows the same; a test compares the two."""
+"""Every setting: type, range, form, default and meaning. A test compares `config.example.toml` with it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from gpumon.config import checks
 from gpumon.triage.thresholds import Thresholds
 
 Interval = Annotated[float, msgspec.Meta(ge=0.25, le=3600.0)]
@@ -13,6 +14,7 @@ Positive = Annotated[float, msgspec.Meta(gt=0.0)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Price = Annotated[float, msgspec.Meta(ge=1e-6, le=1e9)]
+PerEngine = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 
 
@@ -23,17 +25,36 @@ class General(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds between two readings of the GPUs."""
     engine_interval_s: Interval = 2.0
     """Seconds between two polls of an engine: each costs the engine's event loop 5 to 20 ms."""
-    theme: str = "default"
+    theme: checks.ThemeName = "default"
     """A file in themes/ (without .toml)."""
     ascii: bool = False
     """Draw with ASCII only (also chosen where the terminal has no UTF-8)."""
     mouse: bool = True
 
 
-class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Reached(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is asked over HTTP or HTTPS."""
+
+    tls_ca: str = ""
+    """PEM file of the certificate authority to trust."""
+    tls_verify: bool = True
+
+
+class Keyed(Reached, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What may want an API key, or a bearer token."""
+
+    api_key_env: checks.KeyEnv = ""
+    """Environment variable that holds the API key."""
+    api_key_file: checks.KeyFile = ""
+    """Path of the file that holds the API key, with a slash in it: a bare word is taken for the key itself."""
+    api_key_user: str = ""
+    """User of this host whose server the key is for, besides root, gpumon's own user and the owner of the file."""
+
+
+class Endpoint(Keyed, frozen=True, forbid_unknown_fields=True):
     """One serving engine to poll."""
 
-    url: str
+    url: checks.Url
     """Base URL of the server, e.g. http://127.0.0.1:8000; a path such as /metrics may follow. host:port means http://."""
     name: str = ""
     """Shown name; default is kind and port."""
@@ -54,30 +75,21 @@ class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = "auto"
     model: str = ""
     """Name of a [[model]] entry or catalogue row to use instead of what the server reports."""
-    gpus: Literal["auto"] | tuple[Count, ...] = "auto"
+    gpus: checks.Gpus = "auto"
     """Indices of the GPUs that it runs on; auto finds them through the listening process."""
-    gpu_type: str = ""
+    gpu_type: checks.GpuType = ""
     """GPU type of an engine on another host, e.g. "H100 SXM 80GB"; with gpu_count."""
     gpu_count: Count = 0
-    api_key_env: str = ""
-    """Environment variable that holds the API key."""
-    api_key_file: str = ""
-    """Path of the file that holds the API key, with a slash in it: a bare word is taken for the key itself."""
-    api_key_user: str = ""
-    """User of this host whose server the key is for, besides root, gpumon's own user and the owner of the file."""
-    tls_ca: str = ""
-    """PEM file of the certificate authority to trust."""
-    tls_verify: bool = True
     context_tokens: Positive | None = None
     """Mean tokens in context of a running request, used where the engine does not tell."""
 
 
-class Feed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Feed(Keyed, frozen=True, forbid_unknown_fields=True):
     """Metrics of a server or a training run that gpumon has no adapter for: the user says what is what."""
 
-    url: str | None = None
+    url: checks.Url | None = None
     """Metrics page in Prometheus text, e.g. http://127.0.0.1:9100/metrics; without a path, /metrics is asked."""
-    file: str | None = None
+    file: checks.FileName | None = None
     """Instead of a url: a file that a line of JSON is appended to at every step, such as a training loop writes."""
     name: str = ""
     """Shown name; default is kind and port, or the file's name."""
@@ -85,10 +97,10 @@ class Feed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What its tokens are: served, or trained on."""
     model: str = ""
     """Name of a [[model]] entry, a catalogue row, or a Hugging Face id whose files are here."""
-    gpus: Literal["auto"] | tuple[Count, ...] = "auto"
+    gpus: checks.Gpus = "auto"
     """Indices of the GPUs that it runs on; auto finds them through the process that listens at the url, and not those
     of a training run, which are other processes' too."""
-    gpu_type: str = ""
+    gpu_type: checks.GpuType = ""
     """GPU type of what runs on other hosts, e.g. "H100 SXM 80GB"; with gpu_count."""
     gpu_count: Count = 0
     interval_s: Interval = 2.0
@@ -107,15 +119,6 @@ class Feed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Token counters that move only when a request ends: no rate of now is made of them."""
     time: str = ""
     """File: key of the moment of a line, in Unix seconds to nanoseconds or ISO 8601; default when the file changed."""
-    api_key_env: str = ""
-    """Environment variable that holds the API key."""
-    api_key_file: str = ""
-    """Path of the file that holds the API key, with a slash in it: a bare word is taken for the key itself."""
-    api_key_user: str = ""
-    """User of this host whose server the key is for, besides root, gpumon's own user and the owner of the file."""
-    tls_ca: str = ""
-    """PEM file of the certificate authority to trust."""
-    tls_verify: bool = True
     quantities: dict[str, str] = {}
     """Quantity (`config.feed_rules`) -> metric with labels, or key of the file."""
 
@@ -178,70 +181,75 @@ class Discovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Ports of this host to ask as well, though no process on a GPU leads there (a proxy in front of engines)."""
 
 
-class Dcgm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Dcgm(Keyed, frozen=True, forbid_unknown_fields=True):
     """A dcgm-exporter: it measures bandwidth and tensor activity where NVML can not (Ampere and older)."""
 
-    url: str = ""
+    url: checks.UrlOrNone = ""
     """Its URL, e.g. http://127.0.0.1:9400; empty: none is asked."""
     interval_s: Interval = 5.0
-    """Seconds between two polls; the exporter itself measures every 30 s unless it was told another interval."""
-    api_key_env: str = ""
-    """Environment variable that holds the API key, where a proxy in front of it wants one."""
-    api_key_file: str = ""
-    """Path of the file that holds the API key, with a slash in it: a bare word is taken for the key itself."""
-    api_key_user: str = ""
-    """User of this host whose server the key is for, besides root, gpumon's own user and the owner of the file."""
-    tls_ca: str = ""
-    """PEM file of the certificate authority to trust."""
-    tls_verify: bool = True
+    """Seconds between two polls; the exporter itself measures every 30 s unless it is set otherwise."""
 
 
-class Prometheus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Prometheus(Keyed, frozen=True, forbid_unknown_fields=True):
     """A Prometheus, or what answers as one (Thanos, Mimir, VictoriaMetrics): the fleet's screen reads it."""
 
-    url: str = ""
+    url: checks.UrlOrNone = ""
     """Base URL of its API, e.g. http://prometheus:9090 or https://mimir/prometheus; empty: this host alone is shown."""
-    match: str = ""
+    match: checks.Matchers = ""
     """Label matchers that every query gets, e.g. cluster="a",env=~"prod.*"."""
-    host_labels: tuple[str, ...] = ("node", "nodename", "kubernetes_node", "host", "Hostname", "hostname", "instance")
+    host_labels: checks.LabelNames = ("node", "nodename", "kubernetes_node", "host", "Hostname", "hostname", "instance")
     """Labels that name a series' machine, the best first; of `instance` the port is left out."""
+    cluster_labels: checks.LabelNames = (
+        *("cluster", "cluster_name", "k8s_cluster_name", "k8s_cluster", "kubernetes_cluster"),
+    )
+    """Labels that tell clusters apart, the best first: hosts and pods of one name in two of them are two."""
     interval_s: Annotated[float, msgspec.Meta(ge=1.0, le=3600.0)] = 15.0
     """Seconds between two refreshes; more often than the targets are scraped shows nothing new."""
     timeout_s: Annotated[float, msgspec.Meta(ge=1.0, le=300.0)] = 20.0
     """Longest wait for one answer."""
-    api_key_env: str = ""
-    """Environment variable that holds a bearer token."""
-    api_key_file: str = ""
-    """Path of the file that holds the bearer token, with a slash in it: a bare word is taken for the token itself."""
-    api_key_user: str = ""
-    """User of this host whose server the key is for, besides root, gpumon's own user and the owner of the file."""
     user: str = ""
     """Name for basic auth."""
-    password_env: str = ""
+    password_env: checks.KeyEnv = ""
     """Environment variable that holds its password."""
-    password_file: str = ""
+    password_file: checks.KeyFile = ""
     """Path of the file that holds its password, with a slash in it."""
-    tenant: str = ""
+    tenant: checks.Tenant = ""
     """Sent as X-Scope-OrgID (Mimir, Loki's relatives)."""
-    tls_ca: str = ""
-    """PEM file of the certificate authority to trust."""
-    tls_verify: bool = True
+    gpus_per_engine: dict[str, PerEngine] = {}
+    """GPUs of one engine, by a glob of its model's name, where no label tells them."""
+
+
+class Host(Reached, frozen=True, forbid_unknown_fields=True):
+    """A machine of the fleet that is reached without a Prometheus: by ssh, or its `gpumon serve-metrics`."""
+
+    address: checks.HostAddress
+    """A host as ssh takes it (gpu-07, user@gpu-08), or the URL of its serve-metrics (https://gpu-07:9454)."""
+    name: str = ""
+    """Shown name; default is the address without user and scheme."""
+    command: checks.Command = "gpumon"
+    """What runs gpumon there, as its shell takes it; `watch --json` is added. Of a URL it has no use."""
+    user: str = ""
+    """Name for basic auth at a URL."""
+    password_env: checks.KeyEnv = ""
+    """Environment variable that holds its password."""
+    password_file: checks.KeyFile = ""
+    """Path of the file that holds its password, with a slash in it."""
 
 
 class Exporter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What `gpumon serve-metrics` serves, and to whom."""
 
-    listen: str = "127.0.0.1:9454"
+    listen: checks.ListenAddress = "127.0.0.1:9454"
     """Address and port; another address than loopback's shows the figures to whoever reaches it."""
     tls_cert: str = ""
     """PEM file of the server's certificate (with its chain); with `tls_key` it speaks HTTPS."""
     tls_key: str = ""
     """PEM file of the certificate's key."""
-    user: str = ""
+    user: checks.UserName = ""
     """Name for basic auth; empty: everybody may read."""
-    password_env: str = ""
+    password_env: checks.KeyEnv = ""
     """Environment variable that holds its password."""
-    password_file: str = ""
+    password_file: checks.KeyFile = ""
     """Path of the file that holds its password, with a slash in it."""
 
 
@@ -255,7 +263,7 @@ class Screen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What charts are drawn with; auto: braille where the terminal can."""
     span_s: Annotated[float, msgspec.Meta(ge=60.0, le=7200.0)] = 300.0
     """Seconds that the charts go back."""
-    hidden_columns: tuple[str, ...] = ()
+    hidden_columns: checks.Columns = ()
     """Columns not to show: pane.column, such as "gpus.power"."""
 
 
@@ -288,7 +296,7 @@ class Goals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Sizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the sizing panel begins with; the prices are those of `gpumon size`, too."""
 
-    gpu: str = ""
+    gpu: checks.GpuType = ""
     """Type of GPU in a server, e.g. "H100 SXM 80GB"; empty: as seen."""
     gpus: Annotated[int, msgspec.Meta(ge=0, le=576)] = 0
     """GPUs of one server; 0: as seen."""
@@ -323,7 +331,7 @@ class Recorder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Alert(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """When to call somebody; there is none by default."""
 
-    when: str
+    when: checks.When
     """A verdict (`kv_cache_full`, `hardware_fault`, ...), or a figure with a limit: `engines.kv_usage_ratio > 0.95`."""
     name: str = ""
     """How the alert is called; default is `when`."""
@@ -335,7 +343,7 @@ class Alert(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Ring the terminal's bell."""
     title: bool = False
     """Mark the title line."""
-    command: tuple[str, ...] = ()
+    command: checks.Program = ()
     """A program and its arguments: it gets one line of JSON on its standard input when the alert begins and ends."""
 
 
@@ -359,4 +367,5 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     recorder: Recorder = Recorder()
     alert: tuple[Alert, ...] = ()
     prometheus: Prometheus = Prometheus()
+    host: tuple[Host, ...] = ()
     exporter: Exporter = Exporter()

@@ -1,4 +1,4 @@
-"""Which series of a page a quantity is read from: `name{label="value",label!="value"}`, as Prometheus has it."""
+"""Label matchers as Prometheus has them: `name{label="value"}` of a feed, and those of `[prometheus].match`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import Final
 import msgspec
 
 GRAMMAR: Final = 'write name, or name{label="value",label!="value"}'
-_NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
-_LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-_MARK: Final = re.compile(r"!=|=~|!~|=")
-_VALUE: Final = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
-_ESCAPE: Final = re.compile(r"\\(.)")
-_ESCAPED: Final = {"\\": "\\", "n": "\n", '"': '"'}
+_NAME: Final = re.compile(r"[ \t]*([a-zA-Z_:][a-zA-Z0-9_:]*)[ \t]*")
+_CONDITION: Final = re.compile(
+    r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*(!=|=~|!~|=)[ \t]*"((?:[^"\\\n]|\\[\\n"])*)"[ \t]*(?:,|(?=\}))'
+)
+_END: Final = re.compile(r"[ \t]*\}[ \t]*")
+_ESCAPED: Final = {"\\\\": "\\", "\\n": "\n", '\\"': '"'}
+_TEXT: Final = r"""(?:"(?:[^"\\\n]|\\[^\n])*"|'(?:[^'\\\n]|\\[^\n])*'|`[^`\n]*`)"""
+_ONE: Final = re.compile(rf"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(?:=~|!~|!=|=)\s*{_TEXT}\s*(?:,|\Z)")
 
 
 class Matcher(msgspec.Struct, frozen=True):
@@ -39,64 +41,49 @@ class Selector(msgspec.Struct, frozen=True):
 
 def selector(text: str) -> Selector:
     """The selector that a text stands for. Raises ValueError: where it goes wrong and what is allowed there."""
-    at = _spaces(text, 0)
-    name = _NAME.match(text, at)
+    name = _NAME.match(text)
     if name is None:
-        raise ValueError(f"{_place(text, at)} begins no metric name: {GRAMMAR}")
-    at = _spaces(text, name.end())
-    matchers: tuple[Matcher, ...] = ()
-    if text[at : at + 1] == "{":
-        matchers, at = _matchers(text, at + 1)
-        at = _spaces(text, at)
-    if at < len(text):
-        raise ValueError(f"{_place(text, at)} is one too many: {GRAMMAR}")
-    return Selector(name[0], matchers)
-
-
-def _matchers(text: str, at: int) -> tuple[tuple[Matcher, ...], int]:
-    """The conditions from behind the opening brace on, and the place behind the closing one."""
+        raise ValueError(f"begins with no metric name: {GRAMMAR}")
+    at = name.end()
     found: list[Matcher] = []
-    while True:
-        at = _spaces(text, at)
-        if text[at : at + 1] == "}":
-            return tuple(found), at + 1
-        matcher, at = _matcher(text, at)
-        if any(matcher.label == each.label and (matcher.same or each.same) for each in found):
-            raise ValueError(f"label {matcher.label} stands there twice: one series has it once")
-        found.append(matcher)
-        at = _spaces(text, at)
-        if text[at : at + 1] == ",":
-            at += 1
-        elif text[at : at + 1] != "}":
-            raise ValueError(f"{_place(text, at)} stands where a comma or }} belongs")
-
-
-def _matcher(text: str, at: int) -> tuple[Matcher, int]:
-    label = _LABEL.match(text, at)
-    if label is None:
-        raise ValueError(f"{_place(text, at)} begins no label: {GRAMMAR}")
-    at = _spaces(text, label.end())
-    mark = _MARK.match(text, at)
-    if mark is None:
-        raise ValueError(f'{_place(text, at)} stands where = or != belongs, as in {label[0]}="value"')
-    if "~" in mark[0]:
-        raise ValueError(f"{mark[0]} at character {at + 1}: gpumon has no patterns, only = and !=: list values with !=")
-    at = _spaces(text, mark.end())
-    value = _VALUE.match(text, at)
-    if value is None:
-        raise ValueError(f'{_place(text, at)} begins no value in double quotes, as in {label[0]}{mark[0]}"value"')
-    wrong = next((each[0] for each in _ESCAPE.finditer(value[1]) if each[1] not in _ESCAPED), None)
-    if wrong is not None:
-        raise ValueError(f'{wrong} is no escape: \\\\, \\" and \\n are')
-    plain = _ESCAPE.sub(lambda each: _ESCAPED[each[1]], value[1])
-    return Matcher(label[0], plain, same=mark[0] == "="), value.end()
-
-
-def _spaces(text: str, at: int) -> int:
-    while text[at : at + 1] in (" ", "\t"):
+    if text[at : at + 1] == "{":
         at += 1
-    return at
+        while (condition := _CONDITION.match(text, at)) is not None:
+            label, mark, value = condition.groups()
+            if "~" in mark:
+                raise ValueError(f"{mark} of {label}: gpumon has no patterns, only = and !=: list values with !=")
+            plain = re.sub(r"\\.", lambda each: _ESCAPED[each[0]], value)
+            matcher = Matcher(label, plain, same=mark == "=")
+            if any(label == each.label and (matcher.same or each.same) for each in found):
+                raise ValueError(f"label {label} stands there twice: one series has it once")
+            found.append(matcher)
+            at = condition.end()
+        if end := _END.match(text, at):
+            at = end.end()
+        else:
+            raise ValueError(f'no label="value" at character {at + 1}: {GRAMMAR}')
+    if at < len(text):
+        raise ValueError(f"{text[at]!r} at character {at + 1} is one too many: {GRAMMAR}")
+    return Selector(name[1], tuple(found))
 
 
-def _place(text: str, at: int) -> str:
-    return f"{text[at]!r} at character {at + 1}" if at < len(text) else "the end of the text"
+def matched(matchers: str) -> tuple[str, ...]:
+    """The labels of `cluster="a",env=~"prod.*"`, up to what is no matcher."""
+    return tuple(one[1] for one in _read(matchers))
+
+
+def matchers_problem(matchers: str) -> str:
+    """What is wrong with them; empty: nothing, as with an empty text."""
+    found = _read(matchers)
+    if "__name__" in matched(matchers):
+        return "must not match __name__, which every query has already"
+    if matchers[found[-1].end() if found else 0 :].strip():
+        return 'must be label matchers, such as cluster="a",env=~"prod.*", without braces'
+    return ""
+
+
+def _read(text: str) -> list[re.Match[str]]:
+    found: list[re.Match[str]] = []
+    while (one := _ONE.match(text, found[-1].end() if found else 0)) is not None:
+        found.append(one)
+    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -13,39 +12,130 @@ from typing import Any, Final, TypeVar, Union, get_args, get_origin
 import msgspec
 from msgspec import inspect
 
+from gpumon.config.checks import FieldRule
 from gpumon.config.errors import HIDDEN, MOST_REFUSED, Path, Refused, dotted, joined
-from gpumon.config.rules import ANY, CONFIG, SECRET_ADVICE, SECRET_NAMES, FieldRule, OpenTable, Rulebook
+from gpumon.config.rules import CONFIG, SECRET_ADVICE, SECRET_NAMES, OpenTable, Rulebook
 from gpumon.config.schema import Config
 
 T = TypeVar("T", bound=msgspec.Struct)
 _MOST_DEPTH: Final = 4
+_ANY: Final = FieldRule(lambda _: "")
 
 
 def validated(raw: Mapping[str, Any], kind: type[T], path: Path = (), book: Rulebook = CONFIG) -> T:
     """`raw` as the Struct `kind`. Raises Refused for the first key or value that does not fit, in the file's order,
     with the others behind it; what settings say together is looked at once each fits."""
-    types = _types(kind, book)
-    values = {}
-    refusals: list[Refused] = []
-    for key, value in raw.items():
-        if len(refusals) > MOST_REFUSED:
-            break
-        with _added_to(refusals):
-            if key not in types:
-                raise _unknown(key, tuple(types), (*path, key), book.root)
-            values[key] = _value(value, types[key], (*path, key), book, book.rule(kind, key))
-    if types.keys() >= raw.keys():  # else an unknown key may be one that is needed, misspelt
-        needed = kind.__struct_fields__[: len(kind.__struct_fields__) - len(kind.__struct_defaults__)]
-        absent = (name for name in needed if name not in raw)
-        refusals += [Refused(path, f"needs {name}: {described(types[name])}") for name in absent]
-    if refusals:
-        raise joined(refusals)
-    table = kind(**values)
-    for wrong, key, text in book.tables.get(kind.__name__, ()):
-        if wrong(table):
-            said = text if isinstance(text, str) else text(table)
-            raise Refused((*path, key), said, HIDDEN if book.rule(kind, key).hidden else raw.get(key, HIDDEN))
+    reader = _Reader(book)
+    table = reader.table(raw, kind, path)
+    if table is None:
+        raise joined(reader.refused)
     return table
+
+
+class _Reader:
+    """Reads raw values, and goes on behind what does not fit: None stands for it."""
+
+    def __init__(self, book: Rulebook) -> None:
+        self.book = book
+        self.refused: list[Refused] = []
+
+    def refuse(self, path: Path, text: str, value: object = HIDDEN) -> None:
+        """Note what is wrong."""
+        self.refused.append(Refused(path, text, value))
+
+    def table(self, raw: Mapping[str, Any], kind: type[T], path: Path) -> T | None:
+        """The Struct of a table."""
+        before, types, values = len(self.refused), _types(kind, self.book), {}
+        for key, value in raw.items():
+            if len(self.refused) > MOST_REFUSED:
+                break
+            if key in types:
+                values[key] = self.value(value, types[key], (*path, key), _rule(kind, key, self.book))
+            else:
+                self.refused.append(_unknown(key, tuple(types), (*path, key), self.book.root))
+        if types.keys() >= raw.keys():  # else an unknown key may be one that is needed, misspelt
+            needed = kind.__struct_fields__[: len(kind.__struct_fields__) - len(kind.__struct_defaults__)]
+            for name in (name for name in needed if name not in raw):
+                self.refuse(path, f"needs {name}: {described(types[name])}")
+        if len(self.refused) > before:
+            return None
+        table = kind(**values)
+        for rule in self.book.tables.get(kind, ()):
+            for key, text in rule(table):  # the first is enough: the others may follow from it
+                hidden = _rule(kind, key, self.book).hidden
+                self.refuse((*path, key), text, HIDDEN if hidden else raw.get(key, HIDDEN))
+                return None
+        return table
+
+    def value(self, value: Any, kind: Any, path: Path, rule: FieldRule) -> Any:
+        """The value of one key."""
+        if (table := _table_of(kind)) is not None:
+            if isinstance(value, dict):
+                return self.table(value, table, path)
+            return self.refuse(path, f"must be a table: [{path[-1]}]", value)
+        if (entry := entry_of(kind)) is not None:
+            if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+                return self.refuse(path, f"must be tables: [[{path[-1]}]]", value)
+            return self.entries(value, entry, path, rule)
+        if get_origin(kind) is dict:
+            return self.open_table(value, self.book.open_tables[str(path[-1])], path)
+        return self.scalar(value, kind, path, rule)
+
+    def entries(self, items: list[Any], kind: type[T], path: Path, rule: FieldRule) -> Any:
+        """The Structs of an array of tables, unlike each other in what must differ."""
+        before = len(self.refused)
+        found = [self.table(item, kind, (*path, at)) for at, item in enumerate(items)]
+        if len(self.refused) > before:
+            return None
+        for key, compared in self.book.unique.get(str(path[-1]), ()):
+            seen: dict[str, int] = {}
+            for at, entry in enumerate(found):
+                value = getattr(entry, key)
+                first = seen.setdefault(compared(value), at) if value else at
+                if first != at:
+                    return self.refuse((*path, at, key), f"is the same as in {dotted((*path, first))}", value)
+        if text := rule.problem(found):
+            return self.refuse(path, text)
+        return tuple(found)
+
+    def open_table(self, value: Any, table: OpenTable, path: Path) -> Any:
+        """A table whose keys the user chooses."""
+        if not isinstance(value, dict):
+            return self.refuse(path, f"must be a table: [{path[-1]}]", value)
+        places: dict[str, Path] = {}
+        values: dict[str, Any] = {}
+        for place, item in _leaves(value, path):
+            name = ".".join(map(str, place[len(path) :]))
+            if table.names and name not in table.names:
+                self.refused.append(_unknown(name, table.names, place, self.book.root))
+                return None
+            if text := table.named(name) or ("stands here twice" if name in values else ""):
+                return self.refuse(place, text)
+            values[name] = self.scalar(item, table.kind, place, _ANY)
+            places[name] = place
+            if values[name] is None:
+                return None
+            if text := table.problem(name, values[name]):
+                return self.refuse(place, text, values[name])
+        if clash := table.clash(values):
+            return self.refuse(places[clash[0]], clash[1], values[clash[0]])
+        return values
+
+    def scalar(self, value: Any, kind: Any, path: Path, rule: FieldRule) -> Any:
+        """A number, a text, or a list of them."""
+        shown = HIDDEN if rule.hidden else value
+        try:
+            if isinstance(value, float) and not math.isfinite(value):
+                raise msgspec.ValidationError
+            converted = msgspec.convert(value, kind)
+        except msgspec.ValidationError:
+            return self.refuse(path, f"must be {described(kind)}", shown)
+        if isinstance(converted, str) and (text := self.book.text(converted)):
+            return self.refuse(path, text, shown)
+        converted = rule.read(converted)
+        if text := rule.problem(converted):
+            return self.refuse(path, text, shown)
+        return converted
 
 
 def _types(kind: type[msgspec.Struct], book: Rulebook) -> Mapping[str, Any]:
@@ -57,6 +147,22 @@ def _types(kind: type[msgspec.Struct], book: Rulebook) -> Mapping[str, Any]:
 @cache
 def _own_types(kind: type[msgspec.Struct]) -> Mapping[str, Any]:
     return {field.name: field.type for field in msgspec.structs.fields(kind)}
+
+
+def _rule(kind: type[msgspec.Struct], key: str, book: Rulebook) -> FieldRule:
+    """The rule of a field: the book's, else the one that stands beside its type."""
+    return book.fields.get(f"{kind.__name__}.{key}") or _own_rules(kind).get(key, _ANY)
+
+
+@cache
+def _own_rules(kind: type[msgspec.Struct]) -> Mapping[str, FieldRule]:
+    found = {}
+    for name, given in _own_types(kind).items():
+        for each in (given, *get_args(given)):
+            for meta in getattr(each, "__metadata__", ()):
+                if isinstance(meta, msgspec.Meta) and meta.extra:
+                    found[name] = meta.extra["rule"]
+    return found
 
 
 def changed(config: Config, section: str, key: str, value: object) -> Config:
@@ -105,68 +211,6 @@ def _places(root: type[msgspec.Struct]) -> dict[str, tuple[str, str]]:
     return places
 
 
-def _value(value: Any, kind: Any, path: Path, book: Rulebook, rule: FieldRule) -> Any:
-    if (table := _table_of(kind)) is not None:
-        if not isinstance(value, dict):
-            raise Refused(path, f"must be a table: [{path[-1]}]", value)
-        return validated(value, table, path, book)
-    if (entry := entry_of(kind)) is not None:
-        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-            raise Refused(path, f"must be tables: [[{path[-1]}]]", value)
-        entries = _entries(value, entry, path, book)
-        _must_differ(entries, path, book)
-        if text := rule.problem(entries):
-            raise Refused(path, text)
-        return entries
-    if get_origin(kind) is dict:
-        return _open_table(value, book.open_tables[str(path[-1])], path, book)
-    return _scalar(value, kind, path, book, rule)
-
-
-def _entries(items: list[Any], kind: type[T], path: Path, book: Rulebook) -> tuple[T, ...]:
-    entries: list[T] = []
-    refusals: list[Refused] = []
-    for at, item in enumerate(items):
-        if len(refusals) > MOST_REFUSED:
-            break
-        with _added_to(refusals):
-            entries.append(validated(item, kind, (*path, at), book))
-    if refusals:
-        raise joined(refusals)
-    return tuple(entries)
-
-
-@contextlib.contextmanager
-def _added_to(refusals: list[Refused]) -> Iterator[None]:
-    """Go on after a refusal: what comes behind it is looked at, too."""
-    try:
-        yield
-    except Refused as refused:
-        refusals.append(refused)
-
-
-def _open_table(value: Any, table: OpenTable, path: Path, book: Rulebook) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise Refused(path, f"must be a table: [{path[-1]}]", value)
-    places: dict[str, Path] = {}
-    values: dict[str, Any] = {}
-    for place, item in _leaves(value, path):
-        name = ".".join(map(str, place[len(path) :]))
-        if table.names and name not in table.names:
-            raise _unknown(name, table.names, place, book.root)
-        if text := table.named(name):
-            raise Refused(place, text)
-        if name in values:
-            raise Refused(place, "stands here twice")
-        values[name] = _scalar(item, table.kind, place, book, ANY)
-        places[name] = place
-        if text := table.problem(name, values[name]):
-            raise Refused(place, text, values[name])
-    if clash := table.clash(values):
-        raise Refused(places[clash[0]], clash[1], values[clash[0]])
-    return values
-
-
 def _leaves(table: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, Any]]:
     """What stands in a table and in those inside it: TOML makes tables of a name with dots that has no quotes."""
     for key, value in table.items():
@@ -174,32 +218,6 @@ def _leaves(table: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, Any]]:
             yield from _leaves(value, (*path, key))
         else:
             yield (*path, key), value
-
-
-def _must_differ(entries: tuple[msgspec.Struct, ...], path: Path, book: Rulebook) -> None:
-    for key, compared in book.unique.get(str(path[-1]), ()):
-        seen: dict[str, int] = {}
-        for at, entry in enumerate(entries):
-            value = getattr(entry, key)
-            first = seen.setdefault(compared(value), at) if value else at
-            if first != at:
-                raise Refused((*path, at, key), f"is the same as in {dotted((*path, first))}", value)
-
-
-def _scalar(value: Any, kind: Any, path: Path, book: Rulebook, rule: FieldRule) -> Any:
-    shown = HIDDEN if rule.hidden else value
-    try:
-        if isinstance(value, float) and not math.isfinite(value):
-            raise msgspec.ValidationError
-        converted = msgspec.convert(value, kind)
-    except msgspec.ValidationError:
-        raise Refused(path, f"must be {described(kind)}", shown) from None
-    if isinstance(converted, str) and (text := book.text(converted)):
-        raise Refused(path, text, shown)
-    converted = rule.read(converted)
-    if text := rule.problem(converted):
-        raise Refused(path, text, shown)
-    return converted
 
 
 def _table_of(kind: Any) -> type[msgspec.Struct] | None:
@@ -243,6 +261,7 @@ def _union(info: Any) -> str:
 
 
 _DESCRIPTIONS: dict[type, Callable[[Any], str]] = {
+    inspect.Metadata: lambda info: _described(info.type),
     inspect.BoolType: lambda _: "true or false",
     inspect.IntType: lambda info: "a whole number" + _range(info),
     inspect.FloatType: lambda info: "a number" + _range(info),

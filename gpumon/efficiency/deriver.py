@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from gpumon.efficiency.checks import Contradictions, Member
 from gpumon.efficiency.engine import EngineView, Peak, gpu_facts, known_of, without_figures
 from gpumon.efficiency.faults import engine_faults, gpu_faults, is_free, is_unmapped
-from gpumon.efficiency.gpu import GpuTrack, Standing, derive_gpu, mean_power_of, pace_s, standing_of, without_old
+from gpumon.efficiency.gpu import MOST_WINDOW_S, GpuTrack, derive_gpu, without_old
 from gpumon.efficiency.points import Totals, chart_points
 from gpumon.efficiency.ratio import plus
 from gpumon.efficiency.replicas import ReplicaGroups
-from gpumon.efficiency.tracks import GAP, RATE_S, grown
-from gpumon.readings.dcgm import DCGM
+from gpumon.efficiency.tracks import RATE_S, grown
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import (
     EndpointState,
@@ -34,8 +33,6 @@ from gpumon.specs.gpus import GpuCatalogue, bandwidth_peak
 
 SEVERAL_SERVERS = "several servers answer at this URL in turn (a load balancer?): poll each by its own URL"
 MOST_REMOTES = 1024
-MOST_GPU_S = 120.0
-"""Longest window of GPUs that are read more often than their engines: every reading in it is kept."""
 
 
 class Derived(NamedTuple):
@@ -75,7 +72,11 @@ class Deriver:
         self._forget(frame)
         self._wrong = {}
         window_s = _gpu_window_s(frame)
-        here = {reading.uuid: self._here(frame, reading, window_s) for reading in frame.gpus}
+        here = {}
+        for reading in frame.gpus:
+            track = self._gpus.setdefault(reading.uuid, GpuTrack())
+            track.take(reading, frame, window_s)
+            here[reading.uuid] = _Here(track, self._peak(reading))
         members, ticks = self._derive_engines(frame, here)
         replicas, apart = self._groups.of(members, frame.monotonic_s)
         engines = [
@@ -104,16 +105,6 @@ class Deriver:
         view = self._engines.get(key)
         return None if view is None else view.track.long.histogram(quantity)
 
-    def _here(self, frame: Frame, reading: GpuReading, window_s: float) -> _Here:
-        """A GPU with its reading taken in."""
-        track = self._gpus.setdefault(reading.uuid, GpuTrack())
-        pace = pace_s(reading, frame.interval_s)
-        standing = standing_of(reading, track.hear(reading), frame.monotonic_s, pace)
-        if standing.blank is None:
-            # An exporter's counters are dated to a poll only, which over 2 minutes matters little.
-            track.add(reading, (GAP + 1) * pace, max(window_s, MOST_GPU_S) if reading.source == DCGM else window_s)
-        return _Here(reading, track, standing, self._peak(reading))
-
     def _derive_engines(self, frame: Frame, here: Mapping[str, _Here]) -> tuple[list[Member], list[Reading]]:
         """The engines, and their decode rates of this tick."""
         members: list[Member] = []
@@ -122,10 +113,11 @@ class Deriver:
             view = self._engines.get(reading.key) or self._engines.setdefault(reading.key, EngineView())
             view.track.add(reading, frame.wall_s - (frame.monotonic_s - reading.monotonic_s), frame.interval_s)
             gpus = [here[uuid] for uuid in reading.gpus if uuid in here]
-            indices = tuple(sorted({gpu.reading.index for gpu in gpus}))
-            power = [mean_power_of(gpu.track, gpu.standing) for gpu in gpus]
-            power_w = plus(*power) if power else REMOTE_POWER if reading.gpu_type else Missing(Reason.NO_GPU)
-            peaks = [gpu.peak for gpu in gpus] or self._remote(reading)
+            indices = tuple(sorted({gpu.track.reading.index for gpu in gpus}))
+            power = [gpu.track.mean_power_w for gpu in gpus]
+            elsewhere = reading.gpu_count > len(gpus)  # on other hosts, or it is not known which of this one's
+            power_w = REMOTE_POWER if elsewhere else plus(*power) if power else Missing(Reason.NO_GPU)
+            peaks = self._remote(reading) if elsewhere else [gpu.peak for gpu in gpus]
             since = self._state_since(reading, frame.wall_s)
             try:
                 engine, rates = view.at(reading, frame.monotonic_s, peaks, indices, power_w, since)
@@ -143,7 +135,10 @@ class Deriver:
         return members, ticks
 
     def _derive_gpus(self, frame: Frame, here: Mapping[str, _Here], engines: Sequence[Engine]) -> tuple[Gpu, ...]:
-        unmapped = any(map(is_unmapped, frame.engines))
+        unmapped = any(
+            is_unmapped(engine) or (engine.gpu_type and not engine.gpus and not engine.gpus_source.startswith("config"))
+            for engine in frame.engines
+        )
         on: dict[str, list[tuple[EngineReading, Engine]]] = {}
         for raw, engine in zip(frame.engines, engines, strict=True):
             for uuid in raw.gpus:
@@ -190,7 +185,7 @@ class Deriver:
         return since
 
     def _remote(self, reading: EngineReading) -> list[Peak]:
-        """Peaks of an engine on another host: its GPU type and count come from the config."""
+        """Peaks of an engine of which the type and the number of its GPUs are known, and not which these are."""
         if not reading.gpu_type or reading.gpu_count < 1:
             return []
         asked = reading.gpu_type, reading.gpu_count
@@ -240,9 +235,7 @@ class Deriver:
 class _Here(NamedTuple):
     """A GPU of a frame."""
 
-    reading: GpuReading
     track: GpuTrack
-    standing: Standing
     peak: Peak
 
 
@@ -256,9 +249,9 @@ def _traffic(reading: GpuReading, gpu: Gpu) -> Reading:
 
 
 def _gpu_window_s(frame: Frame) -> float:
-    """Window of the GPUs' means: that of the engines' rates, of seldom polled engines at most `MOST_GPU_S`."""
+    """Window of the GPUs' means: that of the engines' rates, of seldom polled engines at most `MOST_WINDOW_S`."""
     engines_s = max((reading.interval_s for reading in frame.engines), default=0.0)
-    return max(grown(RATE_S, frame.interval_s), min(grown(RATE_S, engines_s), MOST_GPU_S))
+    return max(grown(RATE_S, frame.interval_s), min(grown(RATE_S, engines_s), MOST_WINDOW_S))
 
 
 def bare(frame: Frame, *faults: Fault) -> Snapshot:
@@ -280,21 +273,9 @@ def shown_fault(source: str, text: str, since_wall_s: float, code: str = "") -> 
 
 
 def _host(host: HostReading) -> Host:
-    return Host(
-        name=clean(host.name, 64),
-        driver=clean(host.driver, 32),
-        cuda=clean(host.cuda, 32),
-        cpu_ratio=host.cpu_ratio,
-        memory_used_bytes=host.memory_used_bytes,
-        memory_total_bytes=host.memory_total_bytes,
-        busiest_core_ratio=host.busiest_core_ratio,
-        iowait_ratio=host.iowait_ratio,
-        cpu_pressure_ratio=host.cpu_pressure_ratio,
-        io_pressure_ratio=host.io_pressure_ratio,
-        memory_pressure_ratio=host.memory_pressure_ratio,
-        disk_read_bytes_per_s=host.disk_read_bytes_per_s,
-        disk_write_bytes_per_s=host.disk_write_bytes_per_s,
-        disk_busy_ratio=host.disk_busy_ratio,
-        network_rx_bytes_per_s=host.network_rx_bytes_per_s,
-        network_tx_bytes_per_s=host.network_tx_bytes_per_s,
-    )
+    texts: dict[str, Any] = {
+        "name": clean(host.name, 64),
+        "driver": clean(host.driver, 32),
+        "cuda": clean(host.cuda, 32),
+    }
+    return Host(**{field: texts.get(field) or getattr(host, field) for field in Host.__struct_fields__})

@@ -12,14 +12,13 @@ import msgspec
 from gpumon.efficiency import flops, ratio, traffic
 from gpumon.efficiency.checks import rank_loads, uneven
 from gpumon.efficiency.lengths import answer_mean, pool_tokens, prompt_mean
-from gpumon.efficiency.own import own_estimate
 from gpumon.efficiency.provenance import Spans, engine_sources
 from gpumon.efficiency.quantiles import ENOUGH, no_quantiles, quantiles
 from gpumon.efficiency.rates import Layout, Rates, layout, per_step_of, rates_of, tokens_per_gap
 from gpumon.efficiency.ratio import minus, per, plus
 from gpumon.efficiency.service import BY_NATURE, DENOISES, WITHOUT_DECODE, Service, service_of
 from gpumon.efficiency.tracks import GAP, TOTALS, Track
-from gpumon.readings.engine_snapshot import Dimensions, Efficiency, EngineRates, Hardware, Latency, Load
+from gpumon.efficiency.tracks import Window as PollWindow
 from gpumon.readings.frame import (
     DIFFUSION,
     MODEL_AWAITED,
@@ -31,9 +30,13 @@ from gpumon.readings.frame import (
 )
 from gpumon.readings.missing import NOT_EXPOSED, REMOTE_POWER, WARMING_UP, Missing, Reading, Reason, number
 from gpumon.readings.quantities import (
+    DECODE_TOKENS,
     E2E,
     ITL,
     KV_USAGE,
+    OWN_FLOPS,
+    OWN_READ_BYTES,
+    OWN_WRITE_BYTES,
     PREFILL_CACHED,
     PREFILL_COMPUTED,
     PROMPT_TOKENS,
@@ -46,7 +49,19 @@ from gpumon.readings.quantities import (
     WAITING,
     WAITING_DEFERRED,
 )
-from gpumon.readings.snapshot import Engine, OwnEstimate, Quantiles, TokensTotal, Window
+from gpumon.readings.snapshot import (
+    Dimensions,
+    Efficiency,
+    Engine,
+    EngineRates,
+    Hardware,
+    Latency,
+    Load,
+    OwnEstimate,
+    Quantiles,
+    TokensTotal,
+    Window,
+)
 from gpumon.readings.text import MOST_FAULT, clean
 from gpumon.specs.gpu import GpuFacts, GpuSpec
 from gpumon.specs.llm import LlmSpec
@@ -67,6 +82,10 @@ NO_BYTES: Final = {
     Service.OTHER: Missing(Reason.NOT_MODELLED, "it serves no language model"),
     Service.TRAINING: Missing(Reason.NOT_MODELLED, "what a training step reads is not modelled"),
 }
+OWN_OFF: Final = Missing(
+    Reason.OFF, "the counter stays 0 while tokens are generated: start the engine with --enable-mfu-metrics"
+)
+OWN_PER_TOKEN: Final = Missing(Reason.INVALID, "SGLang charges all weights to every token instead of every step")
 _ASSUMED: Final = "assumed, as nothing tells what activations its MXFP4 weights are multiplied with"
 _PRECISIONS: Final = {precision.value: precision for precision in Precision}
 
@@ -137,7 +156,7 @@ class EngineView:
             if why is not None:
                 self._engine = without_figures(self._engine, why)
             else:
-                split = layout(reading, len(self.track.points[-1].ranks), len(indices) or reading.gpu_count)
+                split = layout(reading, len(self.track.points[-1].ranks), max(len(indices), reading.gpu_count))
                 self._rates = rates_of(reading, self.track, split)
                 self._engine = _with_figures(self._engine, reading, self.track, self._rates, split, peaks)
             self._reading, self._made_of = reading, made_of
@@ -173,7 +192,7 @@ def _per_joule(part: Reading, power_w: Reading) -> Reading:
 
 def known_of(reading: EngineReading, track: Track, indices: tuple[int, ...], since: str) -> Engine:
     """What is known of an engine whether it answers or not."""
-    llm, count, unknown = reading.llm, len(indices) or reading.gpu_count, no_model(reading)
+    llm, count, unknown = reading.llm, max(len(indices), reading.gpu_count), no_model(reading)
     prefill, cached, decode, trained, samples = (track.totals.get(name, NOT_EXPOSED) for name in TOTALS)
     return Engine(
         name=clean(reading.name),
@@ -233,7 +252,6 @@ def _with_figures(
 ) -> Engine:
     replace = msgspec.structs.replace
     efficiency = _efficiency(reading, rates, split.tp, peaks)
-    own = own_estimate(reading, track, rates, split, efficiency)
     loads = rank_loads(track)
     # llama.cpp is asked for its sleep once a minute: tokens tell sooner that it is over.
     awake = any(number(rate) for rate in (rates.shown.prefill_tokens_per_s, rates.shown.decode_tokens_per_s))
@@ -249,7 +267,7 @@ def _with_figures(
         load=_load(reading, track, rates),
         rates=rates.shown,
         latency=_latency(reading, track, rates),
-        efficiency=replace(efficiency, own=own) if own is not None else efficiency,
+        efficiency=replace(efficiency, own=_own(reading, track, rates, split, efficiency)),
     )
 
 
@@ -344,39 +362,27 @@ def _quantiles(track: Track, quantity: str) -> Quantiles:
     return no_quantiles(track.not_yet) if window is None and track.has_histogram(quantity) else quantiles(window)
 
 
-class _Work(NamedTuple):
-    """FLOPs and bytes per second that the tokens needed, over all GPUs of the engine; or which input was not there."""
-
-    prefill_flops: Reading
-    decode_flops: Reading
-    flops: Reading
-    """All of them."""
-    flops_per_decode_token: Reading
-    """At the mean context."""
-    weight_bytes: Reading
-    """The part of `bytes` that is weights; the rest is KV cache."""
-    bytes: Reading
-    single_stream_bytes: Reading
-
-
-def _work(reading: EngineReading, rates: Rates, tp: int) -> _Work:
+def _flops(reading: EngineReading, rates: Rates) -> tuple[Reading, Reading, Reading, Reading]:
+    """FLOP/s of prefill, of decode and of both, over all GPUs; and those of one generated token at the mean context."""
     llm, shown, service = reading.llm, rates.shown, rates.service
     if service is not Service.GENERATION:
-        no_decode, no_bytes = WITHOUT_DECODE[service], NO_BYTES[service]
-        prefill: Reading = no_decode
-        total: Reading = no_bytes
+        none = WITHOUT_DECODE[service]
+        prefill: Reading = none
+        total: Reading = NO_BYTES[service]
         if service is Service.TRAINING:
-            total = NO_COST if reading.training is None else shown.trained_tokens_per_s
-            if reading.training is not None and not isinstance(total, Missing):
-                total *= reading.training.flops_per_token
+            run, trained = reading.training, shown.trained_tokens_per_s
+            total = NO_COST if run is None else trained
+            total = trained * run.flops_per_token if run is not None and not isinstance(trained, Missing) else total
         elif service is Service.ENCODING:
-            prefill = total = _encoding_flops(reading, rates)
-        return _Work(prefill, no_decode, total, no_decode, no_bytes, no_bytes, no_bytes)
+            prefill = total = _prefill_flops(llm, rates) if llm is not None else no_model(reading)
+        return prefill, none, total, none
     if llm is None:
-        return _Work(*[no_model(reading)] * 7)
-    decode = shown.decode_tokens_per_s
+        unknown = no_model(reading)
+        return unknown, unknown, unknown, unknown
     prefill = _prefill_flops(llm, rates)
-    per_token = rates.context
+    if DIFFUSION in reading.info:
+        return prefill, DENOISES, plus(prefill, DENOISES), DENOISES
+    decode, per_token = shown.decode_tokens_per_s, rates.context
     if not isinstance(per_token, Missing):
         per_token = flops.decode_flops_per_token(llm, per_token)
     generated = decode
@@ -386,49 +392,44 @@ def _work(reading: EngineReading, rates: Rates, tp: int) -> _Work:
         prompts = number(rates.prompts) or 0.0
         after_first = decode - prompts if prompts <= decode else decode
         generated = Missing(Reason.NO_CONTEXT) if isinstance(per_token, Missing) else after_first * per_token
-    if DIFFUSION in reading.info:
-        return _Work(prefill, DENOISES, plus(prefill, DENOISES), *[DENOISES] * 4)
-    single = decode if isinstance(decode, Missing) else traffic.single_stream_bytes_per_s(llm, decode)
-    weights, moved = _bytes(llm, rates, tp, kv_precision(reading))
-    return _Work(prefill, generated, plus(prefill, generated), per_token, weights, moved, single)
+    return prefill, generated, plus(prefill, generated), per_token
 
 
 def _prefill_flops(llm: LlmSpec, rates: Rates) -> Reading:
+    """An encoder has no LM head; which tokens an encoder's token sees is a trait of its model."""
     computed = rates.shown.prefill_tokens_per_s
     if isinstance(computed, Missing) or computed == 0.0:
         return computed
     if isinstance(rates.prompt_length, Missing):
         return Missing(Reason.NO_CONTEXT)
+    if rates.service is Service.ENCODING:
+        return computed * flops.prefill_flops_per_token(llm, rates.prompt_length)
     cached = number(rates.shown.cached_tokens_per_s) or 0.0
     hit = cached / (cached + computed)
     per_token = flops.prefill_flops_per_token(llm, rates.prompt_length * (1 - hit), rates.prompt_length * hit)
     return computed * per_token + (number(rates.prompts) or 0.0) * flops.head_flops(llm)
 
 
-def _encoding_flops(reading: EngineReading, rates: Rates) -> Reading:
-    """Prefill without an LM head; which tokens an encoder's token sees is a trait of its model."""
-    llm, computed = reading.llm, rates.shown.prefill_tokens_per_s
-    if llm is None or isinstance(computed, Missing) or computed == 0.0:
-        return no_model(reading) if llm is None else computed
-    if isinstance(rates.prompt_length, Missing):
-        return Missing(Reason.NO_CONTEXT)
-    return computed * flops.prefill_flops_per_token(llm, rates.prompt_length)
-
-
-def _bytes(llm: LlmSpec, rates: Rates, tp: int, kv: Precision | None) -> tuple[Reading, Reading]:
-    """Bytes per second of the weights alone, and of weights and KV cache."""
-    decode, steps_per_s = rates.shown.decode_tokens_per_s, rates.shown.steps_per_s
-    if isinstance(decode, Missing) or decode == 0.0:
-        return decode, decode
+def _bytes(reading: EngineReading, rates: Rates, tp: int) -> tuple[Reading, Reading, Reading]:
+    """Bytes per second of the weights alone, of weights and KV cache, and by the textbook's form for one stream."""
+    llm, decode, steps_per_s = reading.llm, rates.shown.decode_tokens_per_s, rates.shown.steps_per_s
+    if rates.service is not Service.GENERATION or llm is None or DIFFUSION in reading.info:
+        none = no_model(reading) if llm is None else DENOISES
+        none = none if rates.service is Service.GENERATION else NO_BYTES[rates.service]
+        return none, none, none
+    if isinstance(decode, Missing):
+        return decode, decode, decode
+    single = traffic.single_stream_bytes_per_s(llm, decode)
+    if decode == 0.0:
+        return decode, decode, single
     if isinstance(steps_per_s, Missing) or steps_per_s <= 0.0:
         none = steps_per_s if isinstance(steps_per_s, Missing) else Missing(Reason.IDLE)
-        return none, none
+        return none, none, single
     weights = traffic.weight_bytes_per_s(llm, steps_per_s, decode, rates.spread)
     if isinstance(rates.context, Missing):
-        return weights, Missing(Reason.NO_CONTEXT)
-    return weights, traffic.step_bytes_per_s(
-        llm, steps_per_s, decode, rates.context, rates.per_step, max(tp, 1), kv, rates.spread
-    )
+        return weights, Missing(Reason.NO_CONTEXT), single
+    made = (steps_per_s, decode, rates.context, rates.per_step, max(tp, 1), kv_precision(reading), rates.spread)
+    return weights, traffic.step_bytes_per_s(llm, *made), single
 
 
 def kv_precision(reading: EngineReading) -> Precision | None:
@@ -445,37 +446,73 @@ def _kv_bytes_per_token(reading: EngineReading, service: Service) -> Reading:
 
 def _efficiency(reading: EngineReading, rates: Rates, tp: int, peaks: Sequence[Peak]) -> Efficiency:
     """FLOPs and bytes, and their shares of the peaks of the engine's GPUs."""
-    done = _work(reading, rates, tp)
+    prefill, decode, total, per_token = _flops(reading, rates)
+    weights, moved, single = _bytes(reading, rates, tp)
     flops_peak, precision = _flops_peak(reading, peaks)
     bandwidth = plus(*(peak.bandwidth_bytes_per_s for peak in peaks)) if peaks else Missing(Reason.NO_GPU)
-    shares = [_share(ratio.mfu, part, flops_peak) for part in (done.prefill_flops, done.decode_flops, done.flops)]
-    if isinstance(shares[2], Missing) and _least_flops(reading.llm, rates) > (number(flops_peak) or math.inf):
-        shares[2] = IMPOSSIBLE
-    moved = [_share(ratio.mbu, part, bandwidth) for part in (done.bytes, done.single_stream_bytes)]
+    mfu = [_share(ratio.mfu, part, flops_peak) for part in (prefill, decode, total)]
+    mbu = [_share(ratio.mbu, part, bandwidth) for part in (moved, single)]
+    made = rates.shown.prefill_tokens_per_s, rates.shown.decode_tokens_per_s
+    if isinstance(mfu[2], Missing) and reading.llm is not None:
+        # What all tokens that are known of need whatever their context: without attention and LM head.
+        params = max(0.0, reading.llm.matmul_params - reading.llm.head_params)
+        least = sum(number(rate) or 0.0 for rate in made) * 2.0 * params
+        mfu[2] = IMPOSSIBLE if least > (number(flops_peak) or math.inf) else mfu[2]
     if not peaks:
         unknown = no_flops(reading)
         why = flops_peak if unknown is None else unknown
-        shares, moved = [why] * 3, [why] * 2
-    decode, steps_per_s = rates.shown.decode_tokens_per_s, rates.shown.steps_per_s
+        mfu, mbu = [why] * 3, [why] * 2
     return Efficiency(
-        mfu_prefill_ratio=shares[0],
-        mfu_decode_ratio=shares[1],
-        mfu_ratio=shares[2],
-        mbu_ratio=moved[0],
-        mbu_single_stream_ratio=moved[1],
-        flops_per_s=done.flops,
-        prefill_flops_per_s=done.prefill_flops,
-        decode_flops_per_s=done.decode_flops,
-        flops_per_decode_token=done.flops_per_decode_token,
+        mfu_prefill_ratio=mfu[0],
+        mfu_decode_ratio=mfu[1],
+        mfu_ratio=mfu[2],
+        mbu_ratio=mbu[0],
+        mbu_single_stream_ratio=mbu[1],
+        flops_per_s=total,
+        prefill_flops_per_s=prefill,
+        decode_flops_per_s=decode,
+        flops_per_decode_token=per_token,
         peak_flops_per_s=flops_peak,
         peak_unverified=any(peak.unverified or assumes(peak, reading) for peak in peaks),
         precision=precision,
-        bytes_per_s=done.bytes,
-        weight_bytes=per_step_of(done.weight_bytes, decode, steps_per_s),
-        weight_bytes_per_s=done.weight_bytes,
-        kv_bytes_per_s=minus(done.bytes, done.weight_bytes),
+        bytes_per_s=moved,
+        weight_bytes=per_step_of(weights, made[1], rates.shown.steps_per_s),
+        weight_bytes_per_s=weights,
+        kv_bytes_per_s=minus(moved, weights),
         peak_bandwidth_bytes_per_s=bandwidth,
         bandwidth_peak_unverified=any(peak.bandwidth_unverified for peak in peaks),
+    )
+
+
+def _own(reading: EngineReading, track: Track, rates: Rates, split: Layout, ours: Efficiency) -> OwnEstimate:
+    """What vLLM and SGLang count themselves, over all GPUs, beside `ours`: docs/accuracy.md says why they differ.
+
+    Both count per GPU of a rank: the mean over the ranks x GPUs is all of them. FLOPs are over the window of the
+    prefill, as gpumon's are.
+    """
+    if not (track.counts(OWN_FLOPS) or track.counts(OWN_READ_BYTES)):
+        return OwnEstimate()
+
+    def over(window: PollWindow, counter: str) -> Reading:
+        counted, rates = track.counted(counter), window.rank_rates(counter)
+        if counted is None:
+            return NOT_EXPOSED
+        if counted == 0.0:
+            return OWN_OFF if track.counted(DECODE_TOKENS) else Missing(Reason.IDLE)
+        if not split.gpus:
+            return Missing(Reason.NO_GPU)
+        return sum(rates) / len(rates) * split.gpus if rates else track.not_yet
+
+    # Wrappers pass the counters on under a prefix of their own.
+    by_sglang = "sglang" in f"{reading.live.get(OWN_FLOPS, '')} {reading.kind.value}"
+    done = over(track.window(max(rates.prefill.length_s, track.short.length_s)), OWN_FLOPS)
+    read = OWN_PER_TOKEN if by_sglang else over(track.short, OWN_READ_BYTES)
+    return OwnEstimate(
+        flops_per_s=done,
+        read_bytes_per_s=read,
+        write_bytes_per_s=over(track.short, OWN_WRITE_BYTES),
+        flops_ratio=per(done, ours.flops_per_s, Missing(Reason.IDLE)),
+        read_bytes_ratio=per(read, ours.bytes_per_s, Missing(Reason.IDLE)),
     )
 
 
@@ -485,13 +522,6 @@ def _share(formula: Callable[[float, float, float], float], part: Reading, whole
     if isinstance(whole, Missing):
         return whole
     return formula(part, 1, whole) if whole > 0 else Missing(Reason.UNKNOWN_GPU)
-
-
-def _least_flops(llm: LlmSpec | None, rates: Rates) -> float:
-    """What all tokens that are known of need whatever their context: without attention and LM head."""
-    made = (rates.shown.prefill_tokens_per_s, rates.shown.decode_tokens_per_s)
-    params = 0.0 if llm is None else max(0.0, llm.matmul_params - llm.head_params)
-    return sum(number(rate) or 0.0 for rate in made) * 2.0 * params
 
 
 def no_model(reading: EngineReading) -> Missing:

@@ -136,7 +136,7 @@ def lacks(reading: EngineReading) -> Iterator[tuple[str, Lack]]:
     track = Track()
     if reading.llm is None or not track.add(reading, 0.0):
         return
-    split = layout(reading, len(track.points[-1].ranks), len(reading.gpus) or reading.gpu_count)
+    split = layout(reading, len(track.points[-1].ranks), max(len(reading.gpus), reading.gpu_count))
     rates = rates_of(reading, track, split)
     if rates.service is not Service.GENERATION:
         return

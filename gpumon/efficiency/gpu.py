@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import islice
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -36,39 +35,14 @@ BLANK: Final = {
 """States in which a GPU has no figures at all."""
 SILENT: Final = (GpuState.LOST, GpuState.ERROR)
 """States whose age counts from the last good answer, however often it was tried again since."""
-GAUGES: Final = (
-    "busy_ratio",
-    "sm_active_ratio",
-    "tensor_active_ratio",
-    "vram_used_bytes",
-    "vram_total_bytes",
-    "power_limit_w",
-    "power_default_w",
-    "temperature_c",
-    "sm_clock_hz",
-    "ecc_uncorrected",
-    "remap_pending",
-    "memory_temperature_c",
-    "sm_occupancy_ratio",
-    "memory_busy_ratio",
-    "sm_clock_max_hz",
-    "memory_clock_hz",
-    "memory_clock_max_hz",
-    "vram_reserved_bytes",
-    "pcie_tx_bytes_per_s",
-    "pcie_rx_bytes_per_s",
-    "nvlink_tx_bytes_per_s",
-    "nvlink_rx_bytes_per_s",
-    "pcie_generation",
-    "pcie_generation_max",
-    "pcie_width",
-    "pcie_width_max",
-    "ecc_corrected",
-    "remap_failed",
+_READINGS: Final = tuple(field.name for field in msgspec.structs.fields(Gpu) if isinstance(field.default, Missing))
+_GAUGES: Final = tuple(
+    name for name in _READINGS if name in GpuReading.__struct_fields__ and name not in ("power_w", "energy_j")
 )
 """Fields of `Gpu` that are shown as they were read."""
-_GAUGES_OF: Final = attrgetter(*GAUGES)
-_READINGS: Final = tuple(field.name for field in msgspec.structs.fields(Gpu) if isinstance(field.default, Missing))
+_GAUGES_OF: Final = attrgetter(*_GAUGES)
+MOST_WINDOW_S: Final = 120.0
+"""Longest window of GPUs that are read more often than their engines: every reading in it is kept."""
 COUNTER_SLACK_S: Final = 10.0
 """A counter of seconds is read every few ticks: it may have grown by that much more than the clock since the last."""
 COMMAND_CHARACTERS: Final = 512
@@ -81,7 +55,17 @@ _UNDER_MIG: Final = Missing(Reason.UNDER_MIG)
 class GpuTrack:
     """What has to be remembered of one GPU between frames."""
 
+    reading: GpuReading
+    """The newest one; `take` sets it."""
+
     def __init__(self) -> None:
+        self.state = GpuState.INITIALISING
+        self.age_s = 0.0
+        """Since it was read; of a GPU that is silent since it answered last."""
+        self.read_s = 0.0
+        """Since it was read."""
+        self.blank: Missing | None = None
+        """Why it has no figures now."""
         self.window_s = RATE_S
         """Length of the means: that of the token rates."""
         self._longest_s = 0.0
@@ -99,18 +83,30 @@ class GpuTrack:
         """The driver's counters as they were read last."""
         self._counted: dict[str, tuple[float, float]] = {}
         """Each counter's newest value, and when it was read."""
-        self._arithmetic: tuple[object, tuple[Reading, str, Reading, bool]] = None, (WARMING_UP, "", WARMING_UP, False)
-        """Of what `arithmetic` was made last, and what it gave: at one tick in two no engine was polled."""
         self._processes: tuple[tuple[GpuProcess, ...], tuple[Process, ...]] = ((), ())
         self._busy: deque[tuple[int, float, float]] = deque()
         self._recent: deque[GpuReading] = deque()
         """Without a gap; the first stands at or before `window_s` ago and only dates the second."""
 
-    def hear(self, reading: GpuReading) -> float:
-        """When the GPU answered last as it should, this reading included."""
+    def take(self, reading: GpuReading, frame: Frame, window_s: float) -> None:
+        """Take in a frame's reading. One older than `GAP` intervals has no figures, whatever state the GPU was in."""
+        interval_s = frame.interval_s
+        if reading.source == DCGM:
+            interval_s = max(interval_s, reading.activity_interval_s)
         if self.answered_s is None or reading.state not in SILENT:
             self.answered_s = reading.monotonic_s
-        return self.answered_s
+        self.reading, self.state, self.blank = reading, reading.state, BLANK.get(reading.state)
+        self.read_s = max(0.0, frame.monotonic_s - reading.monotonic_s)
+        if self.blank is None and self.read_s > GAP * interval_s:
+            self.state = GpuState.STALE if self.state is GpuState.OK else self.state
+            self.blank = Missing(Reason.STALE)
+        self.age_s = self.read_s
+        if self.state in SILENT:
+            self.age_s = max(self.read_s, frame.monotonic_s - self.answered_s)
+        if self.blank is None:
+            # An exporter's counters are dated to a poll only, which over 2 minutes matters little.
+            longest_s = max(window_s, MOST_WINDOW_S) if reading.source == DCGM else window_s
+            self.add(reading, (GAP + 1) * interval_s, longest_s)
 
     def add(self, reading: GpuReading, longest_s: float, window_s: float = RATE_S) -> None:
         """Take in one reading; a pause longer than `longest_s` counts as missing time, not as busy or idle.
@@ -172,6 +168,8 @@ class GpuTrack:
         Tokens per joule are tokens/s over these watts: over those of the last second they would be wrong by as much
         as the load has changed within the window.
         """
+        if self.blank is not None:
+            return self.blank
         if len(self._energies) < 2:
             return self.recent("power_w")
         (first_j, first_s), (last_j, last_s) = self._energies[0], self._energies[-1]
@@ -206,21 +204,6 @@ class GpuTrack:
                 seen_s += length_s
         return total / seen_s if seen_s > 0.0 else newest
 
-    def arithmetic(
-        self, reading: GpuReading, peak: Peak, read: Sequence[EngineReading], alone: Missing
-    ) -> tuple[Reading, str, Reading, bool]:
-        """The FLOP/s peak of what runs on it, its precision, the share that can be had, and whether it is assumed.
-
-        The same until an engine is polled anew.
-        """
-        made_of = (peak, alone, *read)
-        if made_of != self._arithmetic[0]:
-            flops_peak, precision = _flops_peak(reading, peak, read, alone)
-            achievable = _achievable_ratio(peak, flops_peak, precision)
-            assumed = any(assumes(peak, engine) for engine in read)
-            self._arithmetic = made_of, (flops_peak, precision, achievable, assumed)
-        return self._arithmetic[1]
-
     def processes(self, read: tuple[GpuProcess, ...]) -> tuple[Process, ...]:
         """The processes as they are shown; the same objects again while the driver's list stays the same."""
         if read != self._processes[0]:
@@ -232,33 +215,6 @@ class GpuTrack:
         """Mean of busy over the last hour, missing time excluded."""
         seen_s = sum(seen for _, _, seen in self._busy)
         return busy(sum(busy_s for _, busy_s, _ in self._busy), seen_s) if seen_s > 0 else WARMING_UP
-
-
-class Standing(NamedTuple):
-    """How a GPU's reading stands at a moment: state to show, age in seconds, and why it has no figures if so."""
-
-    state: GpuState
-    age_s: float
-    """Since it was read; of a GPU that is silent since it answered last."""
-    blank: Missing | None
-    read_s: float
-    """Seconds since it was read."""
-
-
-def standing_of(reading: GpuReading, answered_s: float, now_s: float, interval_s: float) -> Standing:
-    """A reading older than `GAP` intervals has no figures, whatever state the GPU was in."""
-    read_s = max(0.0, now_s - reading.monotonic_s)
-    state, blank = reading.state, BLANK.get(reading.state)
-    if blank is None and read_s > GAP * interval_s:
-        state = GpuState.STALE if state is GpuState.OK else state
-        blank = Missing(Reason.STALE)
-    age_s = max(read_s, now_s - answered_s) if state in SILENT else read_s
-    return Standing(state, age_s, blank, read_s)
-
-
-def pace_s(reading: GpuReading, interval_s: float) -> float:
-    """Seconds between two readings of a GPU in frames that come every `interval_s`."""
-    return max(interval_s, reading.activity_interval_s) if reading.source == DCGM else interval_s
 
 
 def without_old(frame: Frame) -> Frame:
@@ -280,46 +236,35 @@ def without_old(frame: Frame) -> Frame:
     return msgspec.structs.replace(frame, gpus=tuple(gpus))
 
 
-def mean_power_of(track: GpuTrack, standing: Standing) -> Reading:
-    """Watts over the window of the token rates: those that tokens and FLOPs per joule are worked out with."""
-    return track.mean_power_w if standing.blank is None else standing.blank
-
-
 def derive_gpu(
-    reading: GpuReading,
-    track: GpuTrack,
-    standing: Standing,
-    peak: Peak,
-    engines: Sequence[Engine],
-    read: Sequence[EngineReading],
-    alone: Missing,
+    track: GpuTrack, peak: Peak, engines: Sequence[Engine], read: Sequence[EngineReading], alone: Missing
 ) -> Gpu:
     """The shown GPU; `engines` are those that run on it, `read` their polls; `alone` says why there is none."""
-    blank = standing.blank
+    reading, blank = track.reading, track.blank
     bandwidth, source = _bandwidth(reading, track, peak, engines) if blank is None else (blank, BandwidthSource.NONE)
-    flops_peak, precision, achievable, assumed = track.arithmetic(reading, peak, read, alone)
+    flops_peak, precision = _flops_peak(reading, peak, read, alone)
+    achievable = _achievable_ratio(peak, flops_peak, precision)
     by_energy = _by_energy(reading, track)
-    uuid, name, state_text, parent_uuid, mig_profile, compute_capability, host = _cleaned(_TEXTS_OF(reading))
     spec = peak.spec
     gpu = Gpu(
         index=reading.index,
-        uuid=uuid,
-        name=name,
-        state=standing.state,
-        age_s=standing.age_s,
-        state_text=state_text,
-        parent_uuid=parent_uuid,
-        mig_profile=mig_profile,
-        compute_capability=compute_capability,
-        host=host,
-        **dict(zip(GAUGES, _GAUGES_OF(reading), strict=True)),
+        uuid=clean(reading.uuid),
+        name=clean(reading.name),
+        state=track.state,
+        age_s=track.age_s,
+        state_text=clean(reading.state_text),
+        parent_uuid=clean(reading.parent_uuid),
+        mig_profile=clean(reading.mig_profile),
+        compute_capability=clean(reading.compute_capability),
+        host=clean(reading.host, 64),
+        **dict(zip(_GAUGES, _GAUGES_OF(reading), strict=True)),
         vram_shared=reading.vram_shared,
         bandwidth_bytes_per_s=bandwidth,
         bandwidth_source=source,
         bandwidth_peak_bytes_per_s=peak.bandwidth_bytes_per_s,
         bandwidth_peak_unverified=peak.bandwidth_unverified,
         peak_source=peak.source,
-        peak_unverified=peak.unverified or assumed,
+        peak_unverified=peak.unverified or any(assumes(peak, engine) for engine in read),
         gpu_type=spec.name if spec is not None and spec.listed else "",
         mfu_ratio=_of_engines(reading, [engine.efficiency.mfu_ratio for engine in engines], alone),
         mbu_ratio=_of_engines(reading, [engine.efficiency.mbu_ratio for engine in engines], alone),
@@ -327,7 +272,7 @@ def derive_gpu(
         energy_j=reading.energy_j if isinstance(reading.energy_j, Missing) else track.energy_j,
         nvlink_bytes_per_s=plus(reading.nvlink_rx_bytes_per_s, reading.nvlink_tx_bytes_per_s),
         pcie_bytes_per_s=plus(reading.pcie_rx_bytes_per_s, reading.pcie_tx_bytes_per_s),
-        tokens_per_j=_tokens_per_j(engines, mean_power_of(track, standing)) if engines else alone,
+        tokens_per_j=_tokens_per_j(engines, track.mean_power_w) if engines else alone,
         throttle=reading.throttle,
         throttle_s=track.throttle_s,
         xid=tuple(event.code for event in reading.xid),
@@ -338,13 +283,11 @@ def derive_gpu(
         flops_peak_precision=precision,
         achievable_ratio=achievable,
         activity_source=reading.activity_source,
-        activity_age_s=_activity_age_s(reading, standing.read_s),
+        activity_age_s=_activity_age_s(reading, track.read_s),
         sources=gpu_sources(
             source,
             by_energy,
-            not (
-                isinstance(reading.sm_active_ratio, Missing) and reading.sm_active_ratio.reason is Reason.NOT_SUPPORTED
-            ),
+            reading.sm_active_ratio != NOT_SUPPORTED,
             _memory(reading),
             peak.bandwidth_source,
             spec.source if spec is not None else "",
@@ -367,15 +310,6 @@ def _blanked(gpu: Gpu, why: Missing) -> Gpu:
     """The GPU with one reason for what it would have to be read for."""
     blank = {name: why for name in _READINGS if name not in _KEPT}
     return msgspec.structs.replace(gpu, **blank, throttle=(), processes=())
-
-
-_TEXTS_OF: Final = attrgetter("uuid", "name", "state_text", "parent_uuid", "mig_profile", "compute_capability", "host")
-
-
-@lru_cache(maxsize=256)
-def _cleaned(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Names of a GPU, safe to print: the same at every tick, and cleaning them costs as much as the rest of it."""
-    return (*map(clean, texts[:-1]), clean(texts[-1], 64))
 
 
 def _activity_age_s(reading: GpuReading, age_s: float) -> Reading:
@@ -478,6 +412,11 @@ def _process(read: GpuProcess) -> Process:
         sm_ratio=read.sm_ratio,
         type=read.type,
         pod=clean(read.pod, 64),
+        pod_name=clean(read.pod_name, 128),
+        job=clean(read.job, 32),
+        cpu_ratio=read.cpu_ratio,
+        rss_bytes=read.rss_bytes,
+        started_s=read.started_s,
     )
 
 

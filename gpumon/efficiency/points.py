@@ -27,6 +27,8 @@ HOST: Final = "host"
 MOST_GPUS: Final = 16
 MOST_ENGINES: Final = 12
 """Things of a kind that have all their series: what a history may take is bounded."""
+_IDLE: Final = 0.01
+"""Busy below this share is no work."""
 _MEASURED: Final = (BandwidthSource.GPM, BandwidthSource.DCGM)
 
 
@@ -103,11 +105,17 @@ def chart_points(
     engines = adding_up(engines)
     ticks = [tick_of[engine.key] for engine in engines]
     uuids, keys = [gpu.uuid for gpu in gpus], [engine.key for engine in engines]
+    used = in_use(gpus)
     points = {
-        "busy": _mean([gpu.busy_ratio for gpu in gpus]),
-        "sm": _mean([gpu.sm_active_ratio for gpu in gpus]),
-        "mfu": _mean([gpu.mfu_ratio for gpu in gpus]),
-        "mbu": _mean([gpu.mbu_ratio for gpu in gpus]),
+        "busy": _mean([gpu.busy_ratio for gpu in used]),
+        "sm": _mean([gpu.sm_active_ratio for gpu in used]),
+        "mfu": _mean([gpu.mfu_ratio for gpu in used]),
+        "mbu": _mean([gpu.mbu_ratio for gpu in used]),
+        "vram": _most(per(gpu.vram_used_bytes, gpu.vram_total_bytes) for gpu in gpus),
+        "temp": _most(gpu.temperature_c for gpu in gpus),
+        "kv": _most(engine.load.kv_usage_ratio for engine in all_engines),
+        "ttft": _most(engine.latency.ttft_s.p95 for engine in all_engines),
+        "itl": _most(engine.latency.itl_s.p95 for engine in all_engines),
         "bandwidth": over("bandwidth", traffic, uuids),
         "power": over("power", (gpu.power_w for gpu in gpus), uuids),
         "prefill": over("prefill", (engine.rates.prefill_tokens_per_s for engine in engines), keys),
@@ -193,6 +201,17 @@ def _engine(engine: Engine) -> tuple[Reading, ...]:
         latency.queue_s.mean,
         rates.preemptions_per_s,
     )
+
+
+def in_use(gpus: Sequence[Gpu]) -> Sequence[Gpu]:
+    """The GPUs that a mean is over: idle spares, with no engine, no process and no work, would only dilute it; all of
+    them where there is nothing else."""
+    used = [gpu for gpu in gpus if gpu.engines or gpu.processes or or_nan(gpu.busy_ratio) >= _IDLE]
+    return used or gpus
+
+
+def _most(readings: Iterable[Reading]) -> float:
+    return max((reading for reading in readings if not isinstance(reading, Missing)), default=NAN)
 
 
 def _mean(readings: Sequence[Reading]) -> float:

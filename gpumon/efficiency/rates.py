@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from statistics import fmean
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.lengths import context, prompt_length
@@ -12,7 +11,6 @@ from gpumon.efficiency.ratio import per
 from gpumon.efficiency.service import DENOISES, WITHOUT_DECODE, WITHOUT_PREFILL, Service, service_of
 from gpumon.efficiency.tracks import MOST_KEPT_S, Track, Window
 from gpumon.efficiency.traffic import Spread
-from gpumon.readings.engine_snapshot import EngineRates
 from gpumon.readings.frame import DIFFUSION, TOKENS_OFF, Advance, EngineKind, EngineReading, Phase
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
 from gpumon.readings.quantities import (
@@ -22,7 +20,6 @@ from gpumon.readings.quantities import (
     DECODE_TOKENS,
     DRAFTS,
     FAILURES,
-    FORWARD_SECONDS,
     INFERENCES,
     ITL,
     KV_LOADED_BYTES,
@@ -39,12 +36,12 @@ from gpumon.readings.quantities import (
     RUNNING,
     SAMPLE_RATE,
     SAMPLES,
-    SCHEDULER_IDLE_SECONDS,
     STEPS,
     TRAINED_RATE,
     TRAINED_TOKENS,
     TTFT,
 )
+from gpumon.readings.snapshot import EngineRates
 
 COUNTERS: Final = {
     "requests_per_s": REQUESTS,
@@ -95,12 +92,6 @@ WHOLE_STEPS_S: Final = 30.0
 LEAST_POLLS: Final = 3.0
 OVERDUE: Final = 2.0
 """A step that takes so many times as long as the longest one seen is waited for: from then on the rate falls."""
-
-UNTIMED: Final = Missing(Reason.OFF, "start it with SGLANG_ENABLE_METRICS_DEVICE_TIMER=1")
-IN_STAGES: Final = Missing(Reason.NOT_MODELLED, "a stage of a pipeline waits for the others")
-DISAGGREGATED: Final = Missing(
-    Reason.NOT_MODELLED, "prefill and decode run apart: requests wait for their KV cache, too"
-)
 
 DP_ATTENTION: Final = "dp_attention"
 """Key in `EngineReading.info`: `yes` where data-parallel ranks share the tensor-parallel GPUs (SGLang)."""
@@ -185,16 +176,12 @@ def rates_of(reading: EngineReading, track: Track, split: Layout) -> Rates:
     per_s = by_rank if isinstance(by_rank, Missing) else sum(by_rank)
     flows["steps_per_s"] = Flow(per_s, steps_advance, steps_source)
     tokens, context_source = context(reading, track) if known else (WITHOUT_DECODE[service], "")
-    forward, idle, host = scheduler_time(reading, track, split.pp)
     per_s_of = {field: one.per_s for field, one in flows.items()}
     shown = EngineRates(
         **per_s_of,
         tokens_per_step=per_step if known else WITHOUT_DECODE[service],
         batch=_batch(reading, service, decode, per_s, number(per_step) or 1.0),
         decode_mean_tokens_per_s=_decode_mean(track, service),
-        forward_ratio=forward,
-        scheduler_idle_ratio=idle,
-        host_ratio=host,
     )
     first = prefill.observed(TTFT)
     return Rates(
@@ -349,7 +336,9 @@ def _prefill_window(reading: EngineReading, track: Track) -> tuple[Window, bool]
     if window.length_s < ttft_s:
         window = track.window(window.seconds + track.cadence_s)
     track.keep_s = max(track.long.seconds, window.seconds)
-    return window, window.length_s >= ttft_s
+    # Whoever begins to watch in the middle of a long prefill sees no token of it: that is no rate of 0.
+    begun = any(track.totals.values()) or not any(track.short.samples(RUNNING))
+    return window, window.length_s >= ttft_s and begun
 
 
 def _decode_mean(track: Track, service: Service) -> Reading:
@@ -497,31 +486,6 @@ def tokens_per_gap(reading: EngineReading, tokens_per_step: float) -> float:
 def gaps_are_steps(reading: EngineReading) -> bool:
     """Whether one observation of the ITL is one step, and not one token."""
     return reading.kind in STEP_GAPS or "vllm" in reading.live.get(ITL, "")
-
-
-def scheduler_time(reading: EngineReading, track: Track, pp: int) -> tuple[Reading, Reading, Reading]:
-    """Shares of the window of the rates, each the mean over the ranks: forward passes, idle time, the host alone.
-
-    A forward pass is timed on the GPU from its first to its last kernel, gaps between kernels included; SGLang times
-    none unless it is told to. The host's share is what is left: work was there, and no pass ran. Time that is counted
-    late (idle time each second) never makes it negative.
-    """
-    forward, idle = _share_of_time(track, FORWARD_SECONDS), _share_of_time(track, SCHEDULER_IDLE_SECONDS)
-    if not track.counts(FORWARD_SECONDS) and track.counts(SCHEDULER_IDLE_SECONDS):
-        forward = UNTIMED
-    if pp > 1 or "role" in reading.info:
-        return forward, idle, IN_STAGES if pp > 1 else DISAGGREGATED
-    if isinstance(forward, Missing) or isinstance(idle, Missing):
-        return forward, idle, forward if isinstance(forward, Missing) else idle
-    return forward, idle, max(0.0, 1.0 - idle - forward)
-
-
-def _share_of_time(track: Track, quantity: str) -> Reading:
-    """Seconds per second of wall time."""
-    if not track.counts(quantity):
-        return NOT_EXPOSED
-    shares = track.short.rank_rates(quantity)
-    return min(1.0, fmean(shares)) if shares else track.not_yet
 
 
 def trained(reading: EngineReading, track: Track) -> tuple[Flow, Flow]:

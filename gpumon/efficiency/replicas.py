@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 from gpumon.efficiency.checks import Deviations, Member
 from gpumon.efficiency.quantiles import mean_only, merge_common, no_quantiles, quantiles
@@ -15,61 +15,44 @@ from gpumon.readings.frame import Phase
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.quantities import E2E, ITL, QUEUE, TTFT
 from gpumon.readings.snapshot import Quantiles, Replicas
+from gpumon.readings.verdict import Evidence
 
 _MFU_MBU: Final = attrgetter("mfu_ratio", "mbu_ratio")
 NO_COMMON: Final = Missing(Reason.NOT_SUPPORTED, "the replicas' buckets have too few bounds in common")
 _SILENT: Final = Missing(Reason.UNREACHABLE)
-MANY: Final = 16
-"""Members from which on a group is worked out once in the shortest interval of their polls: each tick has new ones."""
 COMPARED_S: Final = 15.0
 """How often replicas are compared with each other: means of a minute, that have to hold for three, change little."""
 
 
-class _Group(NamedTuple):
-    """The replicas of one model as they were last shown."""
-
-    members: object
-    polls: object
-    slot: float
-    compared: float
-    """Its slot of `COMPARED_S`."""
-    replicas: Replicas
-    apart: dict[str, tuple[str, ...]]
-
-
 class ReplicaGroups:
-    """The groups of a frame; what no new poll has changed is not worked out again."""
+    """The groups of a frame. They are compared on a grid of `COMPARED_S`, so that one who begins later finds the same
+    moments, and at once where another set of engines answers."""
 
     def __init__(self) -> None:
-        self._last: dict[tuple[str, ...], _Group] = {}
         self._deviations: dict[tuple[str, ...], Deviations] = {}
+        self._compared: dict[tuple[str, ...], tuple[object, dict[str, tuple[Evidence, ...]]]] = {}
+        """Model -> who answered and when they were compared, and who stood apart."""
+        self._shown: dict[tuple[str, ...], tuple[object, Replicas]] = {}
+        """Model -> what its sums were made of: merging the histograms of many engines at each tick is dear."""
 
-    def of(self, members: Sequence[Member], now_s: float) -> tuple[tuple[Replicas, ...], dict[str, tuple[str, ...]]]:
-        """One for each model that two or more serve; and by `EngineReading.key` in what one stands apart.
-
-        A group is worked out anew at once where another set of engines answers, else at the next new poll (of many
-        engines once in each interval of their polls), and compared once in `COMPARED_S`: on grids of their own, not
-        from the last time on, so that one who begins later finds the same moments.
-        """
-        found: dict[tuple[str, ...], _Group] = {}
-        for model, group in grouped(members).items():
-            last = self._last.get(model)
-            names = tuple((member.reading.key, member.engine.name, member.answers) for member in group)
-            polls = tuple((one.track.polls, *_MFU_MBU(one.engine.efficiency)) for one in group)
-            every_s = min(member.reading.interval_s for member in group)
-            slot, compared = now_s // every_s if len(group) > MANY else now_s, now_s // COMPARED_S
-            same = last is not None and last.members == names
-            if last is None or not same or (last.polls != polls and last.slot != slot):
-                if last is not None and same and last.compared == compared:
-                    apart = last.apart
-                else:
-                    apart = self._deviations.setdefault(model, Deviations()).of(group)
-                last = _Group(names, polls, slot, compared, replicas_of(group, apart), apart)
-            found[model] = last
-        self._last = found
-        self._deviations = {model: kept for model, kept in self._deviations.items() if model in found}
-        apart = {key: texts for group in found.values() for key, texts in group.apart.items()}
-        return tuple(group.replicas for group in found.values()), apart
+    def of(
+        self, members: Sequence[Member], now_s: float
+    ) -> tuple[tuple[Replicas, ...], dict[str, tuple[Evidence, ...]]]:
+        """One for each model that two or more serve; and by `EngineReading.key` in what one stands apart."""
+        groups = grouped(members)
+        deviations = {model: self._deviations.get(model) or Deviations() for model in groups}
+        compared, shown = {}, {}
+        for model, group in groups.items():
+            moment = (now_s // COMPARED_S, *((one.reading.key, one.engine.name, one.answers) for one in group))
+            last = self._compared.get(model)
+            compared[model] = last if last and last[0] == moment else (moment, deviations[model].of(group))
+            apart = compared[model][1]
+            polls = (moment[1:], apart, *((one.track.polls, *_MFU_MBU(one.engine.efficiency)) for one in group))
+            kept = self._shown.get(model)
+            shown[model] = kept if kept and kept[0] == polls else (polls, replicas_of(group, apart))
+        self._deviations, self._compared, self._shown = deviations, compared, shown
+        stands = {key: found for _, apart in compared.values() for key, found in apart.items()}
+        return tuple(replicas for _, replicas in shown.values()), stands
 
 
 def grouped(members: Sequence[Member]) -> dict[tuple[str, ...], list[Member]]:
@@ -84,7 +67,7 @@ def grouped(members: Sequence[Member]) -> dict[tuple[str, ...], list[Member]]:
     return {model: group for model, group in groups.items() if len(group) > 1}
 
 
-def replicas_of(group: Sequence[Member], apart: Mapping[str, tuple[str, ...]]) -> Replicas:
+def replicas_of(group: Sequence[Member], apart: Mapping[str, tuple[Evidence, ...]]) -> Replicas:
     """The sums and merged latencies of those that answer; MFU and MBU of those whose GPUs are known."""
     members = [member for member in group if member.answers]
     mapped = [member for member in members if not isinstance(member.engine.hardware.gpu_count, Missing)]

@@ -236,6 +236,8 @@ class Track:
         self._counted: dict[str, dict[str, float]] = {}
         """Rank -> counter -> up to where it is in the totals."""
         self._seen_s: dict[str, float] = {}
+        self._before_fall: tuple[float, dict[str, RankReading]] = (float("-inf"), {})
+        """When counters fell, and the ranks before that."""
         self._good_wall_s = float("inf")
         """Unix time of the last good poll; of the first look where there was none."""
         self._started: deque[float] = deque(maxlen=4)
@@ -272,7 +274,12 @@ class Track:
         another = self._is_another(reading)
         newborn = reading.started_wall_s > self._good_wall_s
         fell = any(_fell(self._ranks.get(rank.rank), rank) for rank in reading.ranks)
-        reset = self._is_other_series(reading) or another or fell
+        back = not another and not fell and self._is_back(reading)
+        reset = self._is_other_series(reading) or another or fell or back
+        if fell:
+            self._before_fall = reading.monotonic_s, {} if another else dict(self._ranks)
+        elif back:
+            self._before_fall = float("-inf"), {}
         if another:
             self._ranks.clear()
             self._counted.clear()
@@ -298,6 +305,18 @@ class Track:
         elif not same[-1]:
             self._started.rotate(-1 - same.index(True))
         return bool(same) and not same[-1]
+
+    def _is_back(self, reading: EngineReading) -> bool:
+        """Whether what fell a moment ago is where it was: an answer lacked a part of a sum, which is no growth."""
+        fell_s, before = self._before_fall
+        if reading.monotonic_s - fell_s > max(GAP * self.cadence_s, GONE_S):
+            return False
+        return any(
+            rank.rank in before
+            and rank.rank in self._ranks
+            and _rose_past(self._ranks[rank.rank], before[rank.rank], rank)
+            for rank in reading.ranks
+        )
 
     def _is_other_series(self, reading: EngineReading) -> bool:
         """Whether a counter moves otherwise than before: it is another series then, with a base line of its own."""
@@ -503,6 +522,18 @@ def _fell(old: RankReading | None, new: RankReading) -> bool:
         return True
     pairs = ((old.histograms.get(quantity), histogram) for quantity, histogram in new.histograms.items())
     return any(one is not None and (two.count < one.count or two.sum < one.sum) for one, two in pairs)
+
+
+def _rose_past(last: RankReading, mark: RankReading, new: RankReading) -> bool:
+    """Whether one of a rank's counters or histograms was below a mark in the poll before, and is not any more."""
+    if any(
+        last.counters.get(name, value) < mark.counters.get(name, 0.0) <= value for name, value in new.counters.items()
+    ):
+        return True
+    known = [name for name in new.histograms if name in last.histograms and name in mark.histograms]
+    return any(
+        last.histograms[name].count < mark.histograms[name].count <= new.histograms[name].count for name in known
+    )
 
 
 def _began_anew(old: RankReading | None, new: RankReading) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gpumon.readings.engine_snapshot import flat_fields, replaced
+from gpumon.readings.flat import flat_fields, replaced
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Engine, Gpu, Quantiles, Snapshot

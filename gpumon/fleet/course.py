@@ -74,7 +74,7 @@ class HostCourse:
             self.deriver, self._triage = self._make()
             text = f"gpumon failed on these series, please report: {type(error).__name__}: {error}"
             return Taken(bare(frame, Fault("gpumon", text, wall_s)), {}, HostState.OK)
-        return Taken(snapshot, derived.points, state_of(snapshot))
+        return Taken(snapshot, derived.points, state_of(snapshot, host.exporters_down))
 
     def _ready(self, host: HostFrame, ready: Snapshot, wall_s: float, interval_s: float) -> Taken:
         """What the host's own gpumon worked out; without figures once it is older than 3 of its own scrapes, which
@@ -84,22 +84,23 @@ class HostCourse:
         )
         shown = msgspec.structs.replace(ready, faults=(*ready.faults, *faults)) if faults else ready
         if wall_s - ready.wall_s > GAP * max(ready.interval_s, interval_s):
-            said = FaultShown("gpumon", f"no new figures since {ready.time}: is gpumon serve-metrics up?", ready.time)
+            said = FaultShown("gpumon", f"no new figures since {ready.time}: is its gpumon still running?", ready.time)
             shown = without_figures(msgspec.structs.replace(shown, faults=(*shown.faults, said)), _STALE)
             return Taken(shown, {}, HostState.STALE)
         ticks = [engine.rates.decode_tokens_per_s for engine in shown.engines]
         traffic = [gpu.bandwidth_bytes_per_s for gpu in shown.gpus]
         points = chart_points(shown.gpus, shown.engines, ticks, traffic, shown.host, self._totals, shown.wall_s)
-        state = state_of(shown)
+        state = state_of(shown, host.exporters_down)
         # Its gpumon answers, whatever that can not reach.
         return Taken(shown, points, HostState.OK if state is HostState.UNREACHABLE else state)
 
 
-def state_of(snapshot: Snapshot) -> HostState:
-    """Of a host that is in the frame: one thing that answers makes it `ok`."""
+def state_of(snapshot: Snapshot, exporters_down: int = 0) -> HostState:
+    """Of a host that is in the frame. Engines that do not answer are told by themselves."""
     polled = [engine for engine in snapshot.engines if engine.state is EndpointState.OK]
-    if any(gpu.state is not GpuState.STALE for gpu in snapshot.gpus) or any(map(_fresh, polled)):
-        return HostState.OK
+    gpus = any(gpu.state is not GpuState.STALE for gpu in snapshot.gpus)
+    if gpus or any(map(_fresh, polled)):
+        return HostState.PARTIAL if exporters_down or (snapshot.gpus and not gpus) else HostState.OK
     if snapshot.gpus or polled:
         return HostState.STALE
     return HostState.UNREACHABLE if snapshot.engines or snapshot.faults else HostState.OK

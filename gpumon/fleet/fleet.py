@@ -49,6 +49,9 @@ class Fleet:
         for host in frame.hosts:
             self._take(host, frame.wall_s)
             yield
+        for name in frame.moved:
+            self._shown.pop(name, None)
+            self._courses.pop(name, None)
         self._forget({host.name for host in frame.hosts}, frame.wall_s)
         self.snapshot = FleetSnapshot(
             time=rfc3339(frame.wall_s),
@@ -83,6 +86,7 @@ class Fleet:
             snapshot=taken.snapshot,
             state=taken.state,
             seen_wall_s=wall_s,
+            exporters_down=host.exporters_down,
             ready=host.ready is not None,
             latencies={} if host.ready is not None else _latencies(course, taken.snapshot),
         )
@@ -103,7 +107,7 @@ def _late(host: HostShown) -> HostShown:
     return msgspec.structs.replace(
         host,
         snapshot=without_figures(host.snapshot, _STALE),
-        state=HostState.STALE if host.state is HostState.OK else host.state,
+        state=HostState.STALE if host.state in (HostState.OK, HostState.PARTIAL) else host.state,
         latencies={},
     )
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from gpumon.efficiency.quantiles import merge_common, quantiles
 from gpumon.fleet.snapshot import HostShown, Latencies
-from gpumon.readings.engine_snapshot import value_of
+from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason, number
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import fsum
 from typing import Final, NamedTuple
 
 import msgspec
@@ -33,6 +34,7 @@ from gpumon.fleet.parts import (
     total as total_of,
 )
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
+from gpumon.readings.format import counted
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Level, Limit, Snapshot, Verdict
 from gpumon.triage.render import verdict_text
@@ -67,6 +69,8 @@ class Row(msgspec.Struct, frozen=True, eq=False):
     engines: int
     silent: int
     """Engines that do not answer."""
+    exporters_down: int
+    """Exporters that do not answer."""
     models: tuple[str, ...]
     busy_ratio: Known
     """Mean."""
@@ -99,7 +103,7 @@ class Row(msgspec.Struct, frozen=True, eq=False):
     level: Level | None
     """Of the worst verdict; None where there is none."""
     verdict: str
-    """The worst verdict in one line, with its scope."""
+    """The worst verdict in one line, with its scope; of a host without one why it does not answer."""
     worst: Verdict | None
     """That verdict; its scope says whose it is."""
     state: HostState
@@ -122,13 +126,24 @@ class _Whole(NamedTuple):
 def by_host(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[Row]:
     """A row per host, by name. `prices`: catalogue name of a GPU -> price of one hour; under "" that of all others."""
     rows = []
-    for shown, counted, served in _wholes(snapshot):
+    for shown, known, served in _wholes(snapshot):
         gpus = tuple(
-            Placed(shown.name, gpu, gpu.mfu_ratio, gpu.mbu_ratio) for gpu in counted.gpus if not gpu.parent_uuid
+            Placed(shown.name, _with_slices(gpu, known.gpus), gpu.mfu_ratio, gpu.mbu_ratio)
+            for gpu in known.gpus
+            if not gpu.parent_uuid
         )
         parts = Parts((shown,), gpus, served, prices)
-        rows.append(_row(shown.name, shown.name, parts, counted.verdicts))
+        rows.append(_row(shown.name, shown.name, parts, known.verdicts))
     return rows
+
+
+def _with_slices(gpu: Gpu, gpus: Sequence[Gpu]) -> Gpu:
+    """A GPU that MIG leaves without a busy share: what its slices do of its sevenths."""
+    if not isinstance(gpu.busy_ratio, Missing) or gpu.busy_ratio.reason is not Reason.UNDER_MIG:
+        return gpu
+    slices = [(one.busy_ratio, one.mig_profile.partition("g.")[0]) for one in gpus if one.parent_uuid == gpu.uuid]
+    known = [busy * int(sevenths) / 7.0 for busy, sevenths in slices if isinstance(busy, float) and sevenths.isdigit()]
+    return msgspec.structs.replace(gpu, busy_ratio=fsum(known)) if known else gpu
 
 
 def by_model(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[Row]:
@@ -186,12 +201,12 @@ def total(rows: Sequence[Row]) -> Row:
 
 
 def _wholes(snapshot: FleetSnapshot) -> list[_Whole]:
-    counted = [
+    known = [
         without_figures(host.snapshot, _UNREACHABLE) if host.state is HostState.GONE else host.snapshot
         for host in snapshot.hosts
     ]
     # A frontend may stand on another host than its workers.
-    adding = {id(engine) for engine in adding_up(engine for each in counted for engine in each.engines)}
+    adding = {id(engine) for engine in adding_up(engine for each in known for engine in each.engines)}
     return [
         _Whole(
             host,
@@ -201,7 +216,7 @@ def _wholes(snapshot: FleetSnapshot) -> list[_Whole]:
                 for engine in each.engines
             ),
         )
-        for host, each in zip(snapshot.hosts, counted, strict=True)
+        for host, each in zip(snapshot.hosts, known, strict=True)
     ]
 
 
@@ -256,6 +271,7 @@ def _row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> Row:
         gpu_types=tuple(Counter(placed.gpu.gpu_type or placed.gpu.name for placed in gpus).most_common()),
         engines=len(every),
         silent=sum(not one.answers for one in parts.engines),
+        exporters_down=sum(host.exporters_down for host in parts.hosts if host.state is HostState.PARTIAL),
         models=tuple(dict.fromkeys(engine.model for engine in every if engine.model)),
         busy_ratio=mean(placed.gpu.busy_ratio for placed in gpus),
         vram_used_bytes=total_of(placed.gpu.vram_used_bytes for placed in gpus),
@@ -277,13 +293,19 @@ def _row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> Row:
         idle_gpus=total_of(idle(placed.gpu) for placed in gpus),
         idle_cost_per_h=total_of(product(price_per_h(placed.gpu, prices), idle(placed.gpu)) for placed in gpus),
         level=None if worst is None else worst.level,
-        verdict="" if worst is None else f"{worst.scope}: {verdict_text(worst)}",
+        verdict=f"{worst.scope}: {verdict_text(worst)}" if worst is not None else _first_fault(parts),
         worst=worst,
         state=min((host.state for host in parts.hosts), key=_STATES.__getitem__, default=HostState.OK),
         troubled=sum(host.state is not HostState.OK for host in parts.hosts),
         faults=sum(len(host.snapshot.faults) for host in parts.hosts),
         parts=parts,
     )
+
+
+def _first_fault(parts: Parts) -> str:
+    """Why the only host of a row is not well, where no verdict tells."""
+    told = [fault.text for host in parts.hosts if host.state is not HostState.OK for fault in host.snapshot.faults]
+    return told[0] if told and len(parts.hosts) == 1 else ""
 
 
 def _no_gpus(parts: Parts) -> Missing:
@@ -312,10 +334,26 @@ def _waste(row: Row) -> tuple[Reading, ...]:
 
 
 def _level(row: Row) -> tuple[Reading, ...]:
-    return (Missing(Reason.NOT_SUPPORTED) if row.level is None else -1.0 - _URGENCY[row.level],)
+    """The worst level, then waste. An engine or an exporter that does not answer is a warning."""
+    levels = [level for level in (row.level, Level.WARN if row.silent or row.exporters_down else None) if level]
+    level = -1.0 - min(_URGENCY[level] for level in levels) if levels else Missing(Reason.NOT_SUPPORTED)
+    return (level, *_waste(row))
+
+
+def troubles(rows: Sequence[Row]) -> list[str]:
+    """What is wrong, counted over rows of hosts, the worst first: `2 hosts critical`, `1 exporter down`."""
+    here = [row for row in rows if row.state is not HostState.GONE]
+    told = [
+        (sum(row.level is Level.CRITICAL for row in here), "host", " critical"),
+        (sum(row.level is Level.WARN for row in here), "host", " with warnings"),
+        (sum(row.silent for row in here), "silent engine", ""),
+        (sum(row.exporters_down for row in here), "exporter", " down"),
+    ]
+    return [f"{counted(number, what)}{how}" for number, what, how in told if number]
 
 
 SORTS: Final[dict[str, Callable[[Row], tuple[Reading, ...]]]] = {
+    "level": _level,
     "waste": _waste,
     "name": lambda _: (),
     "busy": lambda row: (row.busy_ratio.value,),
@@ -325,12 +363,14 @@ SORTS: Final[dict[str, Callable[[Row], tuple[Reading, ...]]]] = {
     "power": lambda row: (row.power_w.value,),
     "vram": lambda row: (row.vram_used_bytes.value,),
     "waiting": lambda row: (row.waiting,),
-    "level": _level,
+    "ttft": lambda row: (row.ttft_p95_s.value,),
+    "itl": lambda row: (row.itl_p95_s.value,),
+    "kv": lambda row: (row.kv_usage_ratio,),
 }
 """Name of a sort -> what it goes by, the largest first; a figure that is missing comes last."""
 
 
-def ordered(rows: Iterable[Row], sort: str = "waste") -> list[Row]:
+def ordered(rows: Iterable[Row], sort: str = "level") -> list[Row]:
     """The rows in the order of a sort (`SORTS`); equals by name, numbers in names by their value.
 
     By whatever figure, what nothing is known of comes before all that has figures: somebody has to look there.
@@ -338,7 +378,7 @@ def ordered(rows: Iterable[Row], sort: str = "waste") -> list[Row]:
     figures = SORTS[sort]
 
     def place(row: Row) -> tuple[object, ...]:
-        blank = 0 if sort == "name" else -_STATES[row.state]
+        blank = 0 if sort == "name" or row.state is HostState.PARTIAL else -_STATES[row.state]
         return (blank, *(_last(figure) for figure in figures(row)), by_name(row.name), row.key)
 
     return sorted(rows, key=place)

@@ -15,6 +15,8 @@ class HostState(str, Enum):
     """How fresh what is known of a host is, the best first."""
 
     OK = "ok"
+    PARTIAL = "partial"
+    """Something of it answers, and one of its exporters does not."""
     STALE = "stale"
     """Nothing of it is newer than 3 of its intervals: its figures are missing."""
     UNREACHABLE = "unreachable"
@@ -39,6 +41,8 @@ class HostShown(msgspec.Struct, frozen=True, eq=False):
     state: HostState = HostState.OK
     seen_wall_s: float = 0.0
     """Unix time of the last frame that had it."""
+    exporters_down: int = 0
+    """Exporters of it that do not answer."""
     ready: bool = False
     """Whether its own gpumon worked the snapshot out."""
     latencies: Mapping[str, Latencies] = {}

@@ -8,7 +8,7 @@ from functools import lru_cache
 import msgspec
 
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
-from gpumon.readings.engine_snapshot import replaced
+from gpumon.readings.flat import replaced
 from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import Engine, Gpu, Host, Self, Snapshot
 

@@ -11,8 +11,8 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from gpumon.history import first_edition
-from gpumon.history.frame_store import Cells, Note, Points
+from gpumon.history import version_0_1
+from gpumon.history.frame_store import Note, Points
 from gpumon.readings.frame import EngineReading, Frame
 from gpumon.readings.verdict import Event
 
@@ -133,7 +133,7 @@ def _engine(data: bytes) -> EngineReading:
     try:
         return _ENGINE.decode(data)
     except msgspec.ValidationError:
-        return first_edition.engine_reading(data)
+        return version_0_1.engine_reading(data)
 
 
 def moment(packed: Packed) -> tuple[int, float]:
@@ -235,37 +235,12 @@ def cells(points: Sequence[Points]) -> bytes:
 def points(data: bytes) -> list[Points]:
     """What `cells` made bytes of. Raises ValueError where it is damaged."""
     try:
-        found = _told_cells(data)
+        found = _CELLS.decode(_inflated(data))
+        if not all(math.isfinite(at) and 0.0 <= seconds <= _MOST_SECONDS for at, seconds, _ in found.cells):
+            raise ValueError("damaged: times that can not be")
         return [Points(at, seconds, _values(found.keys, row)) for at, seconds, row in found.cells]
     except _DAMAGE as error:
         raise ValueError(f"damaged: {error}") from None
-
-
-def _told_cells(data: bytes) -> _Cells:
-    found = _CELLS.decode(_inflated(data))
-    if not all(math.isfinite(at) and 0.0 <= seconds <= _MOST_SECONDS for at, seconds, _ in found.cells):
-        raise ValueError("damaged: times that can not be")
-    return found
-
-
-def table(data: bytes) -> Cells:
-    """The same, not taken apart. Raises ValueError where it is damaged."""
-    try:
-        found = _told_cells(data)
-        values = array("f", b"".join([row for _, _, row in found.cells]))
-    except _DAMAGE as error:
-        raise ValueError(f"damaged: {error}") from None
-    if len(values) != len(found.cells) * len(found.keys) or len({*found.keys}) != len(found.keys):
-        raise ValueError("damaged: values are missing, or too many")
-    times, seconds = [at for at, _, _ in found.cells], [seconds for _, seconds, _ in found.cells]
-    return Cells(times, seconds, tuple(found.keys), values)
-
-
-def tabled(points: Sequence[Points]) -> Cells:
-    """Points as `table` gives them."""
-    keys = tuple(dict.fromkeys(key for each in points for key in each.values))
-    values = array("f", [each.values.get(key, math.nan) for each in points for key in keys])
-    return Cells([each.wall_s for each in points], [each.seconds for each in points], keys, values)
 
 
 def _values(keys: Sequence[str], row: bytes) -> dict[str, float]:
@@ -286,7 +261,7 @@ def events(data: bytes) -> list[Event]:
         try:
             return _EVENTS.decode(data)
         except msgspec.ValidationError:
-            return first_edition.events(data)
+            return version_0_1.events(data)
     except _DAMAGE as error:
         raise ValueError(f"damaged: {error}") from None
 

@@ -60,7 +60,7 @@ class Kind(IntEnum):
     EVENTS = 4
     VERDICTS = 6
     """An entry of the log of verdicts."""
-    # 3 and 5 are in files of gpumon 1.0: state of its own that nothing reads.
+    # 3 and 5 are in files of gpumon 0.1: state of its own that nothing reads.
 
 
 def connected(path: Path, mode: str) -> sqlite3.Connection:

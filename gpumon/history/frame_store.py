@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
@@ -36,16 +35,6 @@ class Points(NamedTuple):
     wall_s: float
     seconds: float
     values: Mapping[str, float]
-
-
-class Cells(NamedTuple):
-    """Points that follow each other and have the same series."""
-
-    times: list[float]
-    seconds: list[float]
-    keys: tuple[str, ...]
-    values: array[float]
-    """Of all series at the first time, then at the second, ...; NaN is a gap."""
 
 
 Thing = tuple[Kind, str, Family]
@@ -121,9 +110,6 @@ class FrameStore(Protocol):
 
     def points(self, from_s: float, to_s: float) -> Sequence[Points]:
         """Points for charts, oldest first; none where a past keeps none."""
-
-    def cells(self, from_s: float, to_s: float) -> Sequence[Cells]:
-        """The same as they are kept: a minute is given as a whole."""
 
     def events(self, from_s: float, to_s: float) -> Sequence[Event]:
         """What happened, oldest first."""

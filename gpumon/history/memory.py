@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpumon.history import codec
-from gpumon.history.frame_store import Cell, Cells, Note, Points, Tick, VerdictLog
+from gpumon.history.frame_store import Cell, Note, Points, Tick, VerdictLog
 from gpumon.readings.frame import Frame
 from gpumon.readings.snapshot import Event
 
@@ -190,15 +190,6 @@ class MemoryStore:
             with self._lock:
                 cells, points = chunk.cells, [*chunk.points]
             found += [each for each in (codec.points(cells) if cells else points) if from_s <= each.wall_s <= to_s]
-        return found
-
-    def cells(self, from_s: float, to_s: float) -> Sequence[Cells]:
-        """The same as they are kept: a minute is given as a whole."""
-        found: list[Cells] = []
-        for chunk in self._between(from_s, to_s):
-            with self._lock:
-                cells, points = chunk.cells, [*chunk.points]
-            found.append(codec.table(cells) if cells else codec.tabled(points))
         return found
 
     def events(self, from_s: float, to_s: float) -> Sequence[Event]:

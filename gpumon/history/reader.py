@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from gpumon.history import codec
 from gpumon.history.file import Kind, check, connected, identified, unreadable
-from gpumon.history.frame_store import Cells, Note, Points
+from gpumon.history.frame_store import Note, Points
 from gpumon.readings.frame import Frame
 from gpumon.readings.verdict import Event
 
@@ -135,10 +135,6 @@ class Recording:
                     if at < len(block.times) and block.times[at] <= until_s:
                         return block.times[at]
         return None
-
-    def cells(self, from_s: float, to_s: float) -> Sequence[Cells]:
-        """Points for charts as they are kept, oldest first: a minute is given as a whole."""
-        return self._told(Kind.POINTS, from_s, to_s, lambda data: [codec.table(data)])
 
     def points(self, from_s: float, to_s: float) -> Sequence[Points]:
         """Points for charts, oldest first."""

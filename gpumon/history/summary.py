@@ -75,6 +75,9 @@ class _Means(NamedTuple):
     def mean(self, series: str, otherwise: Missing = NOT_EXPOSED) -> Reading:
         return self.means[series].reading(otherwise) if series in self.means else otherwise
 
+    def known_s(self, series: str) -> float:
+        return min(self.means[series].seconds, self.covered_s) if series in self.means else 0.0
+
 
 class _Counted:
     """Grows a total by a counter that may begin anew."""
@@ -161,6 +164,9 @@ def summed_up(
         mbu_ratio=means.mean("mbu", NOT_SUPPORTED),
         incidents=found,
         incidents_left_out=left_out,
+        busy_known_s=means.known_s("busy"),
+        mfu_known_s=means.known_s("mfu"),
+        mbu_known_s=means.known_s("mbu"),
     )
     cards = {uuid for uuid, gpu in counts.gpus.items() if not gpu.parent_uuid}
     return _with_sums(whole, adding_up(counts.engines.values()), cards)

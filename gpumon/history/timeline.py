@@ -9,16 +9,14 @@ import math
 import threading
 import time
 import weakref
-from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from operator import lt
 from typing import Any, Final, NamedTuple, TypeVar
 
 from gpumon.history.derivation import Derivation, Derived, Make, in_order
-from gpumon.history.frame_store import SEGMENT_S, Cells, FrameStore, Points
+from gpumon.history.frame_store import SEGMENT_S, FrameStore, Points
 from gpumon.readings.frame import Frame
 from gpumon.readings.history import History, Moment
 
@@ -35,25 +33,27 @@ def number_of(wall_s: float) -> int:
 class Segment:
     """The frames of `SEGMENT_S`. What is derived of them stays, so that going to and fro is a look-up."""
 
-    def __init__(self, past: FrameStore, number: int, derivation: Derivation, before: Segment | None) -> None:
-        """`before`: the one before it, where `derivation` goes on from its end."""
+    def __init__(
+        self, past: FrameStore, number: int, derivation: Derivation, *, goes_on: bool, before: Segment | None
+    ) -> None:
+        """`goes_on`: `derivation` has reached the end of the segment before, which is `before` where its charts are
+        drawn from the past: it is held until they are.
+        """
         self.number = number
         self._past = past
-        self._frames: list[Frame] = []
+        self._left: deque[Frame] = deque()
+        """Frames that are not derived yet."""
         self.walls: list[float] = []
+        self.things = 0
+        """GPUs and engines in all its frames: what it takes in memory goes with that."""
         self.taken: list[Derived] = []
         self._before = before
         self._derivation: Derivation | None = derivation
         self._read()
-        fresh = before is None and self.walls
+        fresh = bool(self.walls) and not goes_on
         self._warming: Iterator[None] = derivation.begin(self.walls[0]) if fresh else iter(())
         self._history: History | None = None
         self._charted = 0
-
-    @property
-    def things(self) -> int:
-        """GPUs and engines in all its frames: what it takes in memory goes with that."""
-        return sum(1 + len(frame.gpus) + len(frame.engines) for frame in self._frames)
 
     def read_on(self) -> None:
         """Read frames that have come since: the past may go on."""
@@ -65,26 +65,34 @@ class Segment:
         begin_s, end_s = self.number * SEGMENT_S, (self.number + 1) * SEGMENT_S
         newest_s = self.walls[-1] if self.walls else -1.0
         found = in_order(self._past.frames(max(begin_s, newest_s), end_s))
-        self._frames += (frame for frame in found if newest_s < frame.wall_s < end_s)
-        self.walls = [frame.wall_s for frame in self._frames]
+        for frame in found:
+            if newest_s < frame.wall_s < end_s:
+                self._left.append(frame)
+                self.walls.append(frame.wall_s)
+                self.things += 1 + len(frame.gpus) + len(frame.engines)
 
     @property
     def spent(self) -> bool:
         """Another segment goes on with its derivation: it takes no more frames."""
         return self._derivation is None
 
+    def let_go(self) -> None:
+        """Forget what it would go on with, some 10 MB of readings: whoever asks for more of it begins anew."""
+        self._derivation, self._warming = None, iter(())
+        self._left.clear()
+
     def step(self) -> bool:
         """Derive one frame more; returns whether there was one."""
-        if self._derivation is None or len(self.taken) == len(self._frames):
+        if self._derivation is None or not self._left:
             return False
         if next(self._warming, True) is None:
             return True
-        self.taken.append(self._derivation.take(self._frames[len(self.taken)]))
+        self.taken.append(self._derivation.take(self._left.popleft()))
         return True
 
     def handed_on(self) -> Derivation | None:
         """Its derivation, for one that goes on from its end; None where that is not reached."""
-        if not self.walls or len(self.taken) < len(self._frames):
+        if not self.walls or self._left:
             return None
         derivation, self._derivation = self._derivation, None
         return derivation
@@ -122,39 +130,13 @@ class Segment:
 def filled(past: FrameStore, before_s: float) -> History:
     """A history with the points of the charts and the events before a time."""
     history = History()
-    cells = [_until(each, before_s) for each in past.cells(before_s - CHART_S, before_s)]
-    times = [at_s for each in cells for at_s in each.times]
-    if all(map(lt, times, times[1:])):
-        history.fill(times, [seconds for each in cells for seconds in each.seconds], _columns(cells))
-    else:
-        points = _forward(past.points(before_s - CHART_S, before_s))
-        history.begin([(each.wall_s, each.seconds, each.values) for each in points if each.wall_s < before_s])
+    for each in _forward(past.points(before_s - CHART_S, before_s)):
+        if each.wall_s < before_s:
+            history.append(each.wall_s, each.values, each.seconds)
     for event in past.events(before_s - CHART_S, before_s):
         if event.wall_s < before_s:
             history.mark(event)
     return history
-
-
-def _until(cells: Cells, before_s: float) -> Cells:
-    """Those before a time."""
-    count = bisect_left(cells.times, before_s)
-    if count == len(cells.times):
-        return cells
-    return Cells(cells.times[:count], cells.seconds[:count], cells.keys, cells.values[: count * len(cells.keys)])
-
-
-def _columns(cells: Sequence[Cells]) -> dict[str, array[float]]:
-    """The values of each series at all times; NaN where it was not there."""
-    keys = tuple(dict.fromkeys(key for each in dict.fromkeys(each.keys for each in cells) for key in each))
-    parts = zip(*(_apart(keys, each) for each in cells), strict=True)
-    return {key: array("f", b"".join(part)) for key, part in zip(keys, parts, strict=True)}
-
-
-def _apart(keys: Sequence[str], cells: Cells) -> list[array[float]]:
-    """The values of each of these series."""
-    width, gap = len(cells.keys), array("f", [math.nan]) * len(cells.times)
-    place = {key: at for at, key in enumerate(cells.keys)}
-    return [cells.values[place[key] :: width] if key in place else gap for key in keys]
 
 
 def _forward(points: Sequence[Points]) -> list[Points]:
@@ -253,6 +235,8 @@ def _answer(function: Callable[[], Any], future: Future[Any]) -> None:
 AHEAD: Final = round(MINUTE_S / SEGMENT_S)
 """Segments of a minute."""
 MOST_SEGMENTS: Final = 4 * AHEAD
+MOST_DERIVATIONS: Final = 2
+"""Segments that may be gone on with without a warm-up: those that were looked at last."""
 MOST_THINGS: Final = 8000
 """GPUs and engines in the moments that are kept, all in all: some 4 kB each."""
 
@@ -317,6 +301,8 @@ class DerivedTimeline:
         def derived() -> _Place | None:
             self._turn()
             place = find()
+            if place is not None and place.segment.spent and place.at >= len(place.segment.taken):
+                place = self._find(place.wall_s)  # it was let go of on the way there
             self._span = self._past.span()
             if place is not None:
                 place.segment.at(place.at)
@@ -397,8 +383,15 @@ class DerivedTimeline:
             if before is not None:
                 before.read_on()
             derivation = before.handed_on() if before is not None else None
-            going_on = before if derivation is not None else None
-            found = Segment(self._past, number, derivation or Derivation(self._past, self._make), going_on)
+            for each in [each for each in self._segments.values() if not each.spent][:-MOST_DERIVATIONS]:
+                each.let_go()
+            found = Segment(
+                self._past,
+                number,
+                derivation or Derivation(self._past, self._make),
+                goes_on=derivation is not None,
+                before=before if derivation is not None and self._live is None else None,
+            )
         if not found.walls:
             return None
         self._segments[number] = found

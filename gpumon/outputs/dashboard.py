@@ -1,15 +1,16 @@
-"""A Grafana dashboard as JSON: over the recorded rules, over the series of serve-metrics, or over both."""
+"""A Grafana dashboard as JSON, from `dashboard.toml` beside this file: over the rules, over serve-metrics, or both."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import tomli
 
-from gpumon.outputs.dashboard_board import Board, Panel, Variable
-from gpumon.outputs.dashboard_scraped import scraped as of_scraped
-from gpumon.outputs.dashboard_served import served as of_served
-
+TEMPLATE: Final = Path(__file__).with_name("dashboard.toml")
 SCHEMA: Final = 39
 """Grafana's `schemaVersion`: that of Grafana 11, which later ones read."""
 SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
@@ -20,33 +21,39 @@ BESIDE: Final = 3
 
 
 def dashboard_json(*, priced: bool, scraped: bool = True, served: bool = False) -> str:
-    """The dashboard, to import in Grafana; `priced`: the rules know prices. Ends with a line feed."""
-    made = dashboard(boards(priced=priced, scraped=scraped, served=served))
+    """The dashboard, to import in Grafana. Ends with a line feed."""
+    made = dashboard(priced=priced, scraped=scraped, served=served)
     return msgspec.json.format(msgspec.json.encode(made), indent=2).decode() + "\n"
 
 
-def boards(*, priced: bool, scraped: bool = True, served: bool = False) -> list[Board]:
-    """`scraped`: the Prometheus scrapes engines or dcgm-exporters; `served`: some `gpumon serve-metrics`."""
-    return [*([of_scraped(priced=priced)] if scraped else []), *([of_served()] if served else [])]
+def dashboard(*, priced: bool, scraped: bool = True, served: bool = False) -> dict[str, Any]:
+    """The same as an object: one board below the other.
 
-
-def dashboard(of: list[Board]) -> dict[str, Any]:
-    """The same as an object: one board below the other."""
+    `priced`: the rules know prices; `scraped`: the Prometheus scrapes engines or dcgm-exporters; `served`: some
+    `gpumon serve-metrics`.
+    """
+    boards = _boards(tomli.loads(TEMPLATE.read_text("utf-8")))
+    wanted = {"scraped": scraped, "served": served}
+    without = "Idle GPUs" if priced else "Idle money per hour"
+    of = [board for board in boards if wanted[board["name"]]]
     panels: list[dict[str, Any]] = []
     y = 0
     for board in of:
         if len(of) > 1:
             place = {"x": 0, "y": y, "w": WIDTH, "h": 1}
-            panels.append({"id": len(panels) + 1, "type": "row", "title": board.title, "gridPos": place, "panels": []})
+            panels.append(
+                {"id": len(panels) + 1, "type": "row", "title": board["title"], "gridPos": place, "panels": []}
+            )
             y += 1
         panels.append(_table(board, len(panels) + 1, {"x": 0, "y": y, "w": WIDTH, "h": HEIGHT}))
         y += HEIGHT
-        for at, panel in enumerate(board.panels):
+        charts = [panel for panel in board["panels"] if panel[0] != without]
+        for at, panel in enumerate(charts):
             line, column = divmod(at, BESIDE)
             each = WIDTH // BESIDE
             place = {"x": column * each, "y": y + line * HEIGHT, "w": each, "h": HEIGHT}
             panels.append(_chart(panel, len(panels) + 1, place))
-        y += -(-len(board.panels) // BESIDE) * HEIGHT
+        y += -(-len(charts) // BESIDE) * HEIGHT
     source = {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"}
     return {
         "title": "LLM serving: MFU, MBU and cost (gpumon)",
@@ -59,24 +66,41 @@ def dashboard(of: list[Board]) -> dict[str, Any]:
         "time": {"from": "now-1h", "to": "now"},
         "timezone": "browser",
         "annotations": {"list": []},
-        "templating": {"list": [source, *(_variable(one) for board in of for one in board.variables)]},
+        "templating": {"list": [source, *(_variable(*one) for board in of for one in board["variables"])]},
         "panels": panels,
     }
 
 
-def expressions(made: dict[str, Any]) -> list[str]:
-    """The queries of all panels of a dashboard."""
-    return [target["expr"] for panel in made["panels"] for target in panel.get("targets", ())]
+def _boards(template: dict[str, Any]) -> list[dict[str, Any]]:
+    """The boards with their macros filled in."""
+    filled = _filled(template["board"], template["macros"])
+    return list(filled)
 
 
-def _variable(one: Variable) -> dict[str, Any]:
+def _filled(part: Any, macros: Mapping[str, str]) -> Any:
+    if isinstance(part, dict):
+        return {key: _filled(value, macros) for key, value in part.items()}
+    if isinstance(part, list):
+        return [_filled(value, macros) for value in part]
+
+    def text(found: re.Match[str]) -> str:
+        name, *arguments = found[1].split()
+        macro = macros[name]
+        for at, argument in enumerate(arguments, 1):
+            macro = macro.replace(f"#{at}", argument)
+        return str(_filled(macro, macros))
+
+    return re.sub(r"<([a-z_]+(?: [\w:#]+)*)>", text, part)
+
+
+def _variable(name: str, label: str, asked: str) -> dict[str, Any]:
     return {
-        "name": one.name,
+        "name": name,
         "type": "query",
-        "label": one.label,
+        "label": label,
         "datasource": SOURCE,
-        "definition": one.asked,
-        "query": {"query": one.asked, "refId": one.name},
+        "definition": asked,
+        "query": {"query": asked, "refId": name},
         "refresh": 2,
         "sort": 1,
         "multi": True,
@@ -86,26 +110,27 @@ def _variable(one: Variable) -> dict[str, Any]:
     }
 
 
-def _chart(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
+def _chart(panel: list[Any], number: int, place: dict[str, int]) -> dict[str, Any]:
+    title, unit, meaning, queries = panel
     return {
         "id": number,
         "type": "timeseries",
-        "title": panel.title,
-        "description": panel.meaning,
+        "title": title,
+        "description": meaning,
         "datasource": SOURCE,
         "gridPos": place,
-        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0, "custom": {"spanNulls": False}}, "overrides": []},
+        "fieldConfig": {"defaults": {"unit": unit, "min": 0, "custom": {"spanNulls": False}}, "overrides": []},
         "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
         "targets": [
             {"refId": chr(65 + at), "expr": expr, "legendFormat": legend, "datasource": SOURCE}
-            for at, (expr, legend) in enumerate(panel.queries)
+            for at, (expr, legend) in enumerate(queries)
         ],
     }
 
 
-def _table(board: Board, number: int, place: dict[str, int]) -> dict[str, Any]:
+def _table(board: dict[str, Any], number: int, place: dict[str, int]) -> dict[str, Any]:
     targets, overrides, names = [], [], {}
-    for at, (title, unit, expr) in enumerate(board.columns):
+    for at, (title, unit, expr) in enumerate(board["columns"]):
         ref = chr(65 + at)
         targets.append(
             {
@@ -128,8 +153,8 @@ def _table(board: Board, number: int, place: dict[str, int]) -> dict[str, Any]:
         "options": {"showHeader": True},
         "targets": targets,
         "transformations": [
-            {"id": "joinByField", "options": {"byField": board.model, "mode": "outer"}},
-            {"id": "filterFieldsByName", "options": {"include": {"names": [board.model, *names]}}},
-            {"id": "organize", "options": {"renameByName": {**names, board.model: "model"}}},
+            {"id": "joinByField", "options": {"byField": board["model"], "mode": "outer"}},
+            {"id": "filterFieldsByName", "options": {"include": {"names": [board["model"], *names]}}},
+            {"id": "organize", "options": {"renameByName": {**names, board["model"]: "model"}}},
         ],
     }

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from gpumon.outputs.csv_cell import cell
-from gpumon.readings.engine_snapshot import value_of
+from gpumon.readings.flat import value_of
 from gpumon.readings.snapshot import Kind, Level, Snapshot
 
 _GPU: Final = (

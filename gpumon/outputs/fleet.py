@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from gpumon.fleet.parts import MERGED, ONE, Known, Latency
-from gpumon.fleet.rows import Row, by_host, by_model, by_name, ordered, total
+from gpumon.fleet.rows import Row, by_host, by_model, by_name, ordered, total, troubles
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
 from gpumon.outputs.json import MOST_CHARACTERS, as_object
 from gpumon.outputs.tables import Column, table
@@ -27,7 +27,7 @@ ROW_KEYS: Final = tuple(name for name in Row.__struct_fields__ if name not in _N
 _BEFORE: Final = {BandwidthSource.ENGINE: ">=", BandwidthSource.UPPER_BOUND: "<="}
 _NAME: Final = 48
 _VERDICT: Final = 70
-_MOST_VERDICTS: Final = 20
+_MOST_LINES: Final = 30
 _GPU: Final = re.compile(r"gpu (\d{1,6})")
 _URGENCY: Final = {level: at for at, level in enumerate(Level)}
 _ENCODER: Final = msgspec.json.Encoder()
@@ -91,7 +91,7 @@ def _printed(value: Any) -> Any:
 
 
 def report(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int = 160) -> str:
-    """A table of hosts with their sum, those that waste most first, one of models, and what does not work."""
+    """A table of hosts with their sum, those with the worst verdicts first, one of models, and what does not work."""
     return "\n".join(line.rstrip() for line in _lines(snapshot, prices, width)) + "\n"
 
 
@@ -99,14 +99,17 @@ def _lines(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int) -> 
     rows = by_host(snapshot, prices)
     whole = total(rows)
     yield f"gpumon fleet  {snapshot.time or 'no answer yet'}  {_summary(whole)}"
-    yield f"{snapshot.queries} quer{'y' if snapshot.queries == 1 else 'ies'}, {snapshot.cost_s:.2f} s"
+    if trouble := troubles(rows):
+        yield f"! {', '.join(trouble)}"
+    if snapshot.queries:
+        yield f"{snapshot.queries} quer{'y' if snapshot.queries == 1 else 'ies'}, {snapshot.cost_s:.2f} s"
     if rows:
         hosts = ordered(rows)
         yield ""
         yield from table(_columns("host", [*hosts, whole]), width)
         yield ""
         yield from table(_columns("model", ordered(by_model(snapshot, prices), "tokens")), width)
-    yield from _verdicts(snapshot)
+    yield from _verdicts(snapshot, ordered(rows))
     for fault in snapshot.faults:
         yield ""
         yield f"fault {token(fault.source)}  since {fault.since}"
@@ -145,18 +148,27 @@ def _grouped(found: Iterable[tuple[str, Verdict]]) -> Iterator[tuple[str, Verdic
         yield host, msgspec.structs.replace(first, scope=f"gpu {spans(gpus)}") if others and gpus else first
 
 
-def _verdicts(snapshot: FleetSnapshot) -> Iterator[str]:
-    """What is not well, a line each."""
-    found = list(_grouped(unwell(snapshot)))
-    if found:
-        yield from ("", "verdicts, worst first")
-    for host, verdict in found[:_MOST_VERDICTS]:
+def _verdicts(snapshot: FleetSnapshot, rows: Iterable[Row]) -> Iterator[str]:
+    """What is not well, a line each: who does not answer, and the verdicts."""
+    lines = []
+    for row in rows:
+        if row.state is not HostState.OK:
+            faults = [fault.text for host in row.parts.hosts for fault in host.snapshot.faults]
+            word = "an exporter is down" if row.state is HostState.PARTIAL else row.state.value
+            lines.append(f"{token(row.name)}: {word}{f': {token(faults[-1], spaces=True)}' if faults else ''}")
+        for one in row.parts.engines if row.silent and row.state in (HostState.OK, HostState.PARTIAL) else ():
+            if not one.answers:
+                why = f": {token(one.engine.fault, spaces=True)}" if one.engine.fault else ""
+                lines.append(f"{token(row.name)} {token(one.engine.name)}: does not answer{why}")
+    for host, verdict in _grouped(unwell(snapshot)):
         action = f" - {token(actions_text(verdict), spaces=True)}" if verdict.actions else ""
         scope, limit = token(verdict.scope, spaces=True), LIMITS[verdict.code]
-        said = token(verdict_text(verdict), spaces=True)
-        yield f"  {token(host)} {scope}: {limit}: {said}{action}"
-    if len(found) > _MOST_VERDICTS:
-        yield f"  +{len(found) - _MOST_VERDICTS} more"
+        lines.append(f"{token(host)} {scope}: {limit}: {token(verdict_text(verdict), spaces=True)}{action}")
+    if lines:
+        yield from ("", "trouble, worst first")
+    yield from (f"  {line}" for line in lines[:_MOST_LINES])
+    if len(lines) > _MOST_LINES:
+        yield f"  +{len(lines) - _MOST_LINES} more"
 
 
 def _summary(whole: Row) -> str:
@@ -177,17 +189,17 @@ def _columns(first: str, rows: Sequence[Row]) -> list[Column]:
         ("gpus", lambda row: NONE if isinstance(row.gpus, Missing) else str(row.gpus), 9),
         ("busy", lambda row: _known(row.busy_ratio, "ratio"), 8),
         ("idle", _idle, 8),
-        ("vram GiB", _vram, 4),
-        ("bw", _bandwidth, 3),
         ("mfu", lambda row: _known(row.mfu_ratio, "ratio"), 8),
         ("mbu", lambda row: _known(row.mbu_ratio, "ratio"), 8),
         ("decode/s", lambda row: quantities["number"](row.decode_tokens_per_s), 7),
         ("prefill/s", lambda row: quantities["number"](row.prefill_tokens_per_s), 3),
         ("run", lambda row: quantities["count"](row.running), 5),
         ("wait", lambda row: quantities["count"](row.waiting), 5),
-        ("kv", lambda row: quantities["ratio"](row.kv_usage_ratio), 4),
-        ("ttft", lambda row: _latency(row.ttft_p95_s), 4),
-        ("itl", lambda row: _latency(row.itl_p95_s), 3),
+        ("kv", lambda row: quantities["ratio"](row.kv_usage_ratio), 6),
+        ("ttft", lambda row: _latency(row.ttft_p95_s), 6),
+        ("itl", lambda row: _latency(row.itl_p95_s), 5),
+        ("vram GiB", _vram, 4),
+        ("bw", _bandwidth, 3),
         ("power", lambda row: _known(row.power_w, "w"), 2),
         ("tok/J", lambda row: quantities["number"](row.tokens_per_j), 2),
     )
@@ -205,7 +217,7 @@ def _state(row: Row) -> str:
         return f"{row.state.value}{some}"
     silent = (
         f" {row.engines - row.silent}/{counted(row.engines, 'engine')}"
-        if row.silent and row.state is HostState.OK
+        if row.silent and row.state in (HostState.OK, HostState.PARTIAL)
         else ""
     )
     return f"{row.state.value}{silent}"
@@ -242,6 +254,6 @@ def _latency(latency: Latency) -> str:
 
 
 def _worst(row: Row) -> str:
-    if row.level in (None, Level.OK) or not row.verdict:
+    if row.level is Level.OK or (row.level is None and row.state is HostState.OK):
         return ""
     return clean(row.verdict, _VERDICT)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gpumon.readings.engine_snapshot import flat_fields, getter
+from gpumon.readings.flat import flat_fields, getter
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import SCHEMA, BandwidthSource, Snapshot
 from gpumon.readings.text import clean

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
+from gpumon.outputs.tables import Column
 from gpumon.readings.text import clean
 
 MOST: Final = 400
@@ -24,6 +25,13 @@ def header(titles: str) -> Iterator[str]:
 def row(*texts: str) -> str:
     """One line of a table."""
     return f"| {' | '.join(texts)} |"
+
+
+def table(columns: Sequence[Column]) -> Iterator[str]:
+    """A whole table; text from outside acts as no markup."""
+    yield from header("|".join(column.title + (":" if column.right else "") for column in columns))
+    for texts in zip(*(column.texts for column in columns), strict=True):
+        yield row(*map(safe, texts))
 
 
 def safe(text: str) -> str:

@@ -301,7 +301,7 @@ def _arithmetic(spec: LlmSpec) -> str:
         return ", arithmetic at 16 bit"
     if spec.activations is not None:
         return f", arithmetic in {spec.activations.value} where the GPU has {spec.precision.value}, else at 16 bit"
-    return ", arithmetic at 16 bit assumed (activations not told)" if spec.precision is Precision.MXFP4 else ""
+    return ", arithmetic at 16 bit assumed (activations unknown)" if spec.precision is Precision.MXFP4 else ""
 
 
 def _figures(spec: LlmSpec, context: float) -> dict[str, Any]:

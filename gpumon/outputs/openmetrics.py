@@ -8,15 +8,16 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from prometheus_client import exposition
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.openmetrics import exposition as openmetrics_exposition
 
 from gpumon import __version__
-from gpumon.outputs.samples import MOST, names_of, samples
+from gpumon.outputs.samples import MOST, histograms, names_of, samples
 from gpumon.readings.exported import METRICS, Sample
+from gpumon.readings.frame import EngineReading, Frame
 from gpumon.readings.snapshot import EventKind, Snapshot
 
 LATE: Final = 3.0
@@ -26,7 +27,7 @@ LEAST_LATE_S: Final = 3.0
 MOST_COUNTED: Final = 1024
 """Engines whose restarts are remembered before those that are gone are forgotten."""
 _GZIP_LEVEL: Final = 4
-_BY_SAMPLE: Final = {metric.sample: metric for metric in METRICS}
+_BY_SAMPLE: Final = {name: metric for metric in METRICS for name in metric.samples}
 _CLASSIC: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -36,6 +37,13 @@ class Page(NamedTuple):
     body: bytes
     content_type: str
     encoding: str = ""
+
+
+class _Kept(Protocol):
+    """What the collector gives its keepers."""
+
+    @property
+    def frame(self) -> Frame: ...
 
 
 class _Families(NamedTuple):
@@ -57,12 +65,17 @@ class MetricsPage:
         self._started_s = wall()
         self._lock = threading.Lock()
         self._newest: tuple[Snapshot, float] | None = None
+        self._engines: tuple[EngineReading, ...] = ()
         self._taken = 0
         """Snapshots so far: no two are of one number, while a new one may well have the address of an old one."""
         self._events: Counter[str] = Counter({kind.value: 0 for kind in EventKind})
         self._restarts: Counter[str] = Counter()
         self._pages: dict[tuple[str, str], Page] = {}
         self._shown: tuple[int, bool] = (0, False)
+
+    def keep(self, kept: _Kept) -> None:
+        """The readings that the snapshot after them is made of: their histograms are exported."""
+        self._engines = kept.frame.engines
 
     def take(self, snapshot: Snapshot) -> None:
         """The newest snapshot; returns at once."""
@@ -122,7 +135,9 @@ class MetricsPage:
         plain = self._pages.get((form, ""))
         if plain is None:
             self.renderings += 1
-            families = _Families(tuple(_families((*self._own(), *_page(snapshot, events, restarts)))))
+            found = [*self._own(), *_page(snapshot, events, restarts)]
+            found += histograms(self._engines, snapshot) if snapshot is not None else ()
+            families = _Families(tuple(_families(found)))
             modern = form == "openmetrics"
             written = openmetrics_exposition.generate_latest if modern else exposition.generate_latest
             kind = "application/openmetrics-text; version=1.0.0; charset=utf-8" if modern else _CLASSIC
@@ -158,10 +173,10 @@ def _families(page: Iterable[Sample]) -> Iterator[Family]:
     """The samples by family, in the order of the table, as prometheus-client wants them."""
     grouped: dict[str, list[Sample]] = {}
     for sample in page:
-        grouped.setdefault(sample.name, []).append(sample)
-    for name, found in sorted(grouped.items()):
-        metric = _BY_SAMPLE[name]
+        grouped.setdefault(_BY_SAMPLE[sample.name].name, []).append(sample)
+    for _, found in sorted(grouped.items()):
+        metric = _BY_SAMPLE[found[0].name]
         family = Family(metric.name, metric.help, metric.kind, metric.unit)
-        for _, labels, value in found:
+        for name, labels, value in found:
             family.add_sample(name, labels, value)
         yield family

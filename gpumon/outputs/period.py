@@ -10,7 +10,7 @@ import msgspec
 
 from gpumon.outputs import markdown as md
 from gpumon.outputs.json import as_object
-from gpumon.outputs.sizing_words import money
+from gpumon.outputs.sizing import money
 from gpumon.outputs.tables import Column, labelled, table
 from gpumon.outputs.units import NONE, quantities
 from gpumon.readings import format as human
@@ -20,7 +20,8 @@ from gpumon.readings.text import clean
 
 _ROOM: Final = 11
 _KWH_J: Final = 3.6e6
-_DAY_S: Final = 86400.0
+MOSTLY: Final = 0.98
+"""Share of the recorded time from which on a mean is one over all of it."""
 
 
 def encode(period: Period) -> bytes:
@@ -44,7 +45,7 @@ def markdown(period: Period) -> str:
     lines += [md.row(label, md.safe(text)) for label, text in _facts(period)]
     for columns in (_gpus(period.gpus), _engines(period.engines), _incidents(period.incidents)):
         if columns[0].texts:
-            lines += ["", *_markdown_table(columns)]
+            lines += ["", *md.table(columns)]
     if not period.incidents:
         lines += ["", "No incidents."]
     if period.incidents_left_out:
@@ -54,13 +55,7 @@ def markdown(period: Period) -> str:
 
 def incident_table(incidents: Sequence[Incident]) -> Iterator[str]:
     """The incidents alone, in Markdown."""
-    return _markdown_table(_incidents(incidents))
-
-
-def _markdown_table(columns: Sequence[Column]) -> Iterator[str]:
-    yield from md.header("|".join(column.title + (":" if column.right else "") for column in columns))
-    for texts in zip(*(column.texts for column in columns), strict=True):
-        yield md.row(*map(md.safe, texts))
+    return md.table(_incidents(incidents))
 
 
 def _title(period: Period) -> str:
@@ -99,10 +94,13 @@ def _facts(period: Period) -> Iterator[tuple[str, str]]:
 
 
 def _use(period: Period, field: str) -> str:
-    """A mean over the GPUs, and how many of them had a figure where not all did."""
+    """A mean over GPUs and time, with how many of them and how much of it were known, where that is not all."""
     said, cards = quantities["ratio"](getattr(period, field)), [gpu for gpu in period.gpus if not _is_slice(gpu)]
     known = sum(not isinstance(getattr(gpu, field), Missing) for gpu in cards)
-    return f"{said} ({known} of {len(cards)} GPUs)" if 0 < known < len(cards) and said != NONE else said
+    known_s = getattr(period, field.replace("_ratio", "_known_s"))
+    parts = [f"{known} of {len(cards)} GPUs"] if 0 < known < len(cards) else []
+    parts += [f"known for {_length(known_s)}"] if 0.0 < known_s < MOSTLY * period.covered_s else []
+    return f"{said} ({', '.join(parts)})" if parts and said != NONE else said
 
 
 def _is_slice(gpu: GpuPeriod) -> bool:

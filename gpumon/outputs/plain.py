@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from gpumon.efficiency.gpu import worded
-from gpumon.outputs.units import NONE, milliseconds, quantities, token
-from gpumon.readings.engine_snapshot import value_of
+from gpumon.outputs.units import NONE, latency, quantities, token
+from gpumon.readings.flat import value_of
 from gpumon.readings.format import cells, phrase
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Level, Quantiles, Replicas, Snapshot
-from gpumon.triage.render import actions_text, event_text, verdict_text
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Level, Replicas, Snapshot
+from gpumon.triage.render import actions_text, event_text, evidence_text, verdict_text
 
 _LEAST_NAME_WIDTH = 14
 _MOST_NAME_WIDTH = 40
@@ -50,15 +50,6 @@ def _bandwidth(gpu: Gpu) -> str:
     return shown if shown == NONE else before + shown + after
 
 
-def _latency(of: Quantiles) -> str:
-    """The p95; `~` the mean where there is no quantile, `<` where it fell in the first bucket."""
-    if isinstance(of.p95, Missing):
-        return NONE if isinstance(of.mean, Missing) else f"~{milliseconds(of.mean)}"
-    first = of.first_bound_s
-    below = not isinstance(first, Missing) and of.p95 <= first
-    return f"<{milliseconds(first)}" if below else milliseconds(of.p95)
-
-
 def _column(word: str, width: int, field: str, unit: str) -> _Column:
     def value(of: Any) -> str:
         reading: Reading = value_of(of, field)
@@ -83,8 +74,8 @@ _ENGINE: Final = (
     _column("kv", 5, "kv_usage_ratio", "ratio"),
     _column("decode", 8, "decode_tokens_per_s", "per_s"),
     _column("prefill", 8, "prefill_tokens_per_s", "per_s"),
-    _Column("ttft", 7, lambda engine: _latency(value_of(engine, "ttft_s"))),
-    _Column("itl", 7, lambda engine: _latency(value_of(engine, "itl_s"))),
+    _Column("ttft", 7, lambda engine: latency(value_of(engine, "ttft_s"))),
+    _Column("itl", 7, lambda engine: latency(value_of(engine, "itl_s"))),
     _column("mfu", 5, "mfu_ratio", "ratio"),
     _column("mbu", 5, "mbu_ratio", "ratio"),
 )
@@ -111,7 +102,7 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
         yield f"{_head('gpu', str(gpu.index), width, gpu.state.value)} {_columns(_GPU, gpu)}  {_gpu_end(gpu)}"
     for engine, name in zip(snapshot.engines, names, strict=True):
         wrong = token(engine.fault, spaces=True) if engine.fault else ""
-        doubts = (f"! {token(text, spaces=True)}" for text in engine.contradicts)
+        doubts = (f"! {token(evidence_text(one), spaces=True)}" for one in engine.contradicts)
         end = _joined(token(engine.model), _done(engine), wrong, *doubts, _why(_ENGINE, engine))
         yield f"{_head('engine', name, width, engine.state.value)} {_columns(_ENGINE, engine)}  {end}"
     for replicas in snapshot.replicas:

@@ -1,4 +1,4 @@
-"""A snapshot as readable text, everything in it: what `gpumon snapshot` prints."""
+"""A snapshot as readable text, everything in it: what `gpumon snapshot --verbose` prints below the screen."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import msgspec
 
 from gpumon.efficiency.service import BY_NATURE
 from gpumon.outputs.json import ABSENT
-from gpumon.outputs.summary import summary
 from gpumon.outputs.units import NONE, quantities, token
-from gpumon.readings.engine_snapshot import flat_fields, value_of
+from gpumon.readings.flat import flat_fields, value_of
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import (
     BandwidthSource,
@@ -23,6 +22,7 @@ from gpumon.readings.snapshot import (
     TokensTotal,
     Verdict,
 )
+from gpumon.readings.verdict import Evidence
 from gpumon.triage.render import actions_text, event_text, evidence_text, verdict_text
 
 _UNITS: Final = (
@@ -51,14 +51,13 @@ _HEADS: Final = frozenset({"index", "uuid", "name", "state", "processes", "sourc
 
 
 def report(snapshot: Snapshot) -> str:
-    """A summary; then every value with its unit, and an engine's with its source, or the reason why it is not there."""
+    """Every value with its unit and its source, or the reason why it is not there."""
     return "\n".join(line.rstrip() for line in _lines(snapshot)) + "\n"
 
 
 def _lines(snapshot: Snapshot) -> Iterator[str]:
     simulated = "  SIMULATED" if snapshot.simulated else ""
     yield f"gpumon  {token(snapshot.host.name)}  {snapshot.time}{simulated}"
-    yield from ("", *summary(snapshot))
     yield from ("", "host", *_fields(snapshot.host))
     yield from ("", "gpumon's own cost", *_fields(snapshot.self_cost))
     for gpu in snapshot.gpus:
@@ -170,7 +169,8 @@ def _reading(value: Reading, unit: str) -> str:
 
 def _text(value: Any) -> str:
     if isinstance(value, tuple):
-        return ", ".join(token(str(item), spaces=True) for item in value) or NONE
+        texts = (evidence_text(item) if isinstance(item, Evidence) else str(item) for item in value)
+        return ", ".join(token(text, spaces=True) for text in texts) or NONE
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is BandwidthSource.NONE:

@@ -1,31 +1,46 @@
-"""Recording and alert rules for a Prometheus, as YAML: constants of models, and formulas over engines' rates."""
+"""Recording and alert rules for a Prometheus: `rules.yml` beside this file, filled in for models, labels and prices."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
-from gpumon.efficiency import promql
+import msgspec
+
+from gpumon.config.selector import matched
 from gpumon.efficiency.promql import Constant, bucket_weights
-from gpumon.outputs.rules_alerts import Alert, alerts, seconds
-from gpumon.outputs.rules_engines import LEFT_OUT, bounds_of, families, quantiles
-from gpumon.outputs.rules_gpus import gpu_rules, model_rules, place_rules
-from gpumon.outputs.rules_scope import Rule, Scope, duration, number
-from gpumon.outputs.rules_served import served_alerts
-from gpumon.outputs.rules_targets import BEFORE_S, Targets, engine_targets, gpu_targets, served_targets
 from gpumon.readings.text import clean
+from gpumon.triage.samples import AWAKE
 from gpumon.triage.thresholds import Thresholds
 
-_HEAD: Final = (
-    "Recording and alert rules by `gpumon rules` (docs/rules.md): load with rule_files, check with",
-    "`promtool check rules FILE`. The figures of a model are in the groups gpumon-model-*, one line each:",
-    "change a number there (the GPUs of an engine, a peak), and everything follows. Load one such file only.",
+TEMPLATE: Final = Path(__file__).with_name("rules.yml")
+HEAD: Final = """\
+# Recording and alert rules by `gpumon rules` (docs/rules.md): load with rule_files, check with
+# `promtool check rules FILE`. The figures of a model are in the groups gpumon-model-*, one line each:
+# change a number there (the GPUs of an engine, a peak), and everything follows. Load one such file only.
+"""
+ONE_TWO_FIVE: Final = tuple(digit * 10.0**zeros for zeros in range(7) for digit in (1, 2, 5))
+"""vLLM's bounds of lengths (v1/metrics/loggers.py `build_1_2_5_buckets`), up to the longest model."""
+SGLANG_BOUNDS: Final = (
+    *(100.0, 300.0, 500.0, 700.0, 1000.0, 1500.0, 2000.0, 3000.0, 4000.0, 5000.0, 6000.0, 7000.0, 8000.0, 9000.0),
+    *(10000.0, 12500.0, 15000.0, 17500.0, 20000.0, 22500.0, 25000.0, 27500.0, 30000.0, 35000.0, 40000.0, 60000.0),
+    *(80000.0, 100000.0, 200000.0, 300000.0, 400000.0, 600000.0, 800000.0, 1e6, 1.1e6),
 )
-
-SEEN_BY: Final = ", seen_by: serve-metrics"
+"""SGLang's (observability/metrics_collector.py)."""
 MOST_RULES: Final = 20
 """Of a group: Mimir's default limit."""
+RATE_S, LENGTHS_S, WASTE_S, RARELY_S = 10.0, 60.0, 1800.0, 240.0
+"""Shortest windows of rates and of lengths, how long waste must last, and the longest interval of a group: a series is
+gone after 5 minutes without a sample."""
+_KEPT: Final = ("cluster", "namespace", "pod", "job", "instance")
+"""Labels of a target that its series keep, beside those that name its host."""
+_OF_ENGINES: Final = frozenset(
+    ("__name__", "model_name", "engine", "engine_type", "dp_rank", "tp_rank", "pp_rank", "moe_ep_rank")
+)
+"""Labels that no target has: what is joined over a target does not have them."""
 
 
 class ModelFacts(NamedTuple):
@@ -47,6 +62,18 @@ class Prices(NamedTuple):
     any_other: str = ""
 
 
+class Scope(NamedTuple):
+    """Of one Prometheus."""
+
+    match: str
+    """Matchers that every selector of what is scraped gets."""
+    hosts: tuple[str, ...]
+    """Labels that name a machine, the best first."""
+    scrape_s: float
+    join: str = ""
+    """Label that an engine and its GPUs share; empty: the machine."""
+
+
 class Ruled(NamedTuple):
     """All that the rules are made of."""
 
@@ -64,139 +91,139 @@ class Ruled(NamedTuple):
 
 def rules_yaml(ruled: Ruled) -> str:
     """The rules file. Ends with a line feed."""
-    lines = [f"# {line}" for line in _HEAD]
+    lines = [HEAD]
     for name, why in ruled.unknown:
-        lines += [
-            "#",
-            f"# No figures of {clean(name, 120)}:",
-            *(f"#   {clean(line, 300)}" for line in why.splitlines()),
-        ]
-    lines.append("groups:")
-    lines += [*_of_models(ruled), *_of_scraped(ruled)] if ruled.scraped else []
-    lines += _of_served(ruled) if ruled.served else []
-    return "\n".join(lines) + "\n"
+        lines.append(f"#\n# No figures of {clean(name, 120)}:\n")
+        lines += [f"#   {clean(line, 300)}\n" for line in why.splitlines()]
+    lines.append("groups:\n")
+    values = _values(ruled)
+    if ruled.scraped:
+        for at, model in enumerate(ruled.models, 1):
+            lines += _model(f"gpumon-model-{at}", model, values["rarely"])
+    for group in TEMPLATE.read_text("utf-8").partition("groups:\n")[2].split("\n\n"):
+        if _is_wanted(group, ruled):
+            lines.append(_filled(group.strip("\n"), values) + "\n")
+    return "".join(lines)
 
 
-def _of_models(ruled: Ruled) -> list[str]:
-    lines: list[str] = []
-    for at, model in enumerate(ruled.models, 1):
-        on = f", on {model.gpu}" if model.gpu else ", GPU not known: no MFU, no MBU"
-        constants = _constants(model)
-        what = clean(f"{model.name}: {model.source}{on}; {model.size}", 300)
-        lines += _group(f"gpumon-model-{at}", constants[:MOST_RULES], what)
-        if len(constants) > MOST_RULES:
-            lines += _group(f"gpumon-model-{at}-more", constants[MOST_RULES:], "of the same model")
+def _is_wanted(group: str, ruled: Ruled) -> bool:
+    name = group.partition("- name: ")[2].partition("\n")[0]
+    if name.startswith("gpumon-served"):
+        return ruled.served
+    priced = bool(ruled.prices.by_price or ruled.prices.any_other)
+    return ruled.scraped and (name != "gpumon-prices" or priced)
+
+
+def _model(name: str, model: ModelFacts, every: str) -> list[str]:
+    """The constants of one model."""
+    on = f"on {model.gpu}" if model.gpu else "GPU not known: no MFU, no MBU"
+    lines = [f"  # {clean(f'{model.name}: {model.source}, {on}; {model.size}', 300)}\n"]
+    labels = f"        labels: {{model_name: {quoted(model.name)}}}\n"
+    for at, one in enumerate(model.constants):
+        if at % MOST_RULES == 0:
+            more = f"-{at // MOST_RULES + 1}" if at else ""
+            lines.append(f"  - name: {name}{more}\n    interval: {every}\n    rules:\n")
+        lines += [f"      # {one.meaning}\n", f"      - record: {one.record}\n"]
+        lines += [f"        expr: vector({number(one.value)})\n", labels]
     return lines
 
 
-def _of_scraped(ruled: Ruled) -> list[str]:
-    scope = ruled.scope
-    lines = _group("gpumon-prompt-buckets", _buckets(scope), "what the bounds of prompts' histograms weigh")
-    for family in families(scope):
-        lines += _group(f"gpumon-{family.kind}", family.rules, family.title)
-    lines += [f"  # {line}" for line in LEFT_OUT]
-    lines += _group("gpumon-latency", quantiles(scope), "latencies of each engine and model")
-    lines += _group("gpumon-engines", _derived(scope), "FLOPs, bytes, MFU and MBU of each engine")
-    lines += _group("gpumon-models", model_rules(), "sums per model")
-    gpus = gpu_rules(scope, ruled.prices.by_price, ruled.prices.any_other)
-    lines += _group("gpumon-gpus", gpus, "GPUs, by dcgm-exporter")
-    places = place_rules(scope, priced=bool(ruled.prices.by_price or ruled.prices.any_other))
-    lines += _group("gpumon-places", places, "engines and GPUs that have the label place in common")
-    lines += _targets("gpumon-targets", engine_targets(scope), gpu_targets(scope))
-    return [*lines, *_alerts("gpumon-alerts", alerts(scope, ruled.thresholds))]
+def _values(ruled: Ruled) -> dict[str, str]:
+    """What the names in the template stand for."""
+    scope, limits, scrape_s = ruled.scope, ruled.thresholds, ruled.scope.scrape_s
+    own = (*_KEPT, *scope.hosts, *matched(scope.match), *((scope.join,) if scope.join else ()))
+    target = [name for name in dict.fromkeys(own) if name not in _OF_ENGINES]
+    exporter = ("cluster", "job", "instance", *matched(scope.match))
+    of_workload = (f"exported_{scope.join}",) if scope.join else ()
+    gpu = [name for name in target if name not in ("namespace", "pod") or name == scope.join]
+    before, behind = "", ""
+    for name in reversed((*of_workload, scope.join) if scope.join else scope.hosts):
+        pattern = "(.+?)(?::[0-9]+)?" if name == "instance" else "(.+)"
+        before, behind = f"label_replace({before}", f'{behind}, "place", "$1", "{name}", "{pattern}")'
+    bounds = (("vllm", ONE_TWO_FIVE), ("sglang", SGLANG_BOUNDS))
+    return {
+        **{name: number(value) for name, value in msgspec.structs.asdict(limits).items() if not isinstance(value, str)},
+        "awake": number(AWAKE),
+        "under_used": duration(max(limits.under_used_s, 4.0 * scrape_s)),
+        "gpu_idle": duration(max(limits.gpu_idle_s, WASTE_S)),
+        "match": "".join(map(_escaped, scope.match.strip().strip(","))),
+        "target": ", ".join(target),
+        "engine": ", ".join((*target, "model_name")),
+        "gpu": ", ".join((*gpu, *of_workload, "UUID", "gpu", "modelName")),
+        "exporter": ", ".join(name for name in exporter if name not in _OF_ENGINES),
+        "place ": before,
+        " place": behind,
+        "rate": duration(max(RATE_S, 4.0 * scrape_s)),
+        "lengths": duration(max(LENGTHS_S, 20.0 * scrape_s)),
+        "step": duration(scrape_s),
+        **{
+            name: duration(min(scrapes * scrape_s, RARELY_S))
+            for name, scrapes in (("often", 2.0), ("seldom", 4.0), ("rarely", 8.0))
+        },
+        **{f"{kind} {field}": _weights(of, field) for kind, of in bounds for field in ("first", "second")},
+        "prices": _prices(ruled.prices),
+    }
 
 
-def _of_served(ruled: Ruled) -> list[str]:
-    """MFU and MBU are in its series already."""
-    lines = _targets("gpumon-served-targets", served_targets(ruled.scope))
-    return [*lines, *_alerts("gpumon-served-alerts", served_alerts(ruled.scope, ruled.thresholds), SEEN_BY)]
+def _filled(group: str, values: Mapping[str, str]) -> str:
+    """The group with its names filled in; a value of several lines keeps the indentation of its name."""
+    if not values["match"]:
+        group = group.replace("{<match>}", "").replace(", <match>}", "}")
+    return re.sub(
+        r"(?P<indent>(?<=\n) *)?(?:<(?P<begin>place )|<(?P<name>[a-z_]+(?: first| second)?)>|(?P<end> place)>)",
+        lambda found: (
+            (found["indent"] or "")
+            + values[found["begin"] or found["name"] or found["end"]].replace("\n", "\n" + (found["indent"] or ""))
+        ),
+        group,
+    )
 
 
-def _targets(name: str, *kinds: Targets) -> list[str]:
-    before = [rule for kind in kinds for rule in kind.before]
-    return [
-        *_group(f"{name}-before", before, "seldom, as it looks far back", BEFORE_S),
-        *_group(name, [rule for kind in kinds for rule in kind.now], "what ought to answer"),
-    ]
+def _weights(bounds: Sequence[float], field: str) -> str:
+    """One number per bucket of a histogram of lengths."""
+    return "\nor ".join(
+        f'label_replace(vector({number(getattr(one, field))}), "le", "{one.le}", "", "")'
+        for one in bucket_weights(tuple(bounds))
+    )
+
+
+def _prices(prices: Prices) -> str:
+    """The price of each GPU by its name, and of the others."""
+    busy, parts = "gpumon:gpu_busy:ratio", []
+    for price, names in prices.by_price.items():
+        # In a PromQL string a backslash is written twice: brackets need none.
+        pattern = "|".join(
+            re.sub(r"[^A-Za-z0-9 _\-/]", lambda found: f"[{found[0]}]" if found[0] not in '^\\"]' else ".", name)
+            for name in sorted(names)
+        )
+        parts.append(f'{busy}{{modelName=~"(?i:(nvidia )?({pattern}))"}} * 0 + {price}')
+    return "\nor ".join([*parts, *([f"{busy} * 0 + {prices.any_other}"] if prices.any_other else [])])
 
 
 def recorded(ruled: Ruled) -> frozenset[str]:
     """The names of all series that the rules make."""
-    priced = bool(ruled.prices.by_price or ruled.prices.any_other)
-    rules: list[Rule] = [rule for model in ruled.models for rule in _constants(model)]
-    rules += [rule for family in families(ruled.scope) for rule in family.rules]
-    rules += [*quantiles(ruled.scope), *_buckets(ruled.scope), *_derived(ruled.scope), *model_rules()]
-    rules += gpu_rules(ruled.scope, ruled.prices.by_price, ruled.prices.any_other)
-    rules += place_rules(ruled.scope, priced=priced)
-    return frozenset(rule.record for rule in rules)
-
-
-def _constants(model: ModelFacts) -> list[Rule]:
-    named = (("model_name", model.name),)
-    return [Rule(one.record, f"vector({number(one.value)})", one.meaning, named) for one in model.constants]
-
-
-def _derived(scope: Scope) -> list[Rule]:
-    found = promql.derived(scope.also_by("engine_kind"), scope.rate)
-    return [Rule(record, expr, meaning) for record, expr, meaning in found]
-
-
-def _buckets(scope: Scope) -> list[Rule]:
-    rules = []
-    for family in families(scope):
-        weights = bucket_weights(bounds_of(family.kind)) if bounds_of(family.kind) else ()
-        for field, meaning in (("first", "mean"), ("second", "mean square")) if weights else ():
-            parts = (
-                f'label_replace(vector({number(getattr(one, field))}), "le", "{one.le}", "", "")' for one in weights
-            )
-            name = f"gpumon:prompt_bucket_{field}:const"
-            rules.append(Rule(name, "\nor ".join(parts), f"of the {meaning}", (("engine_kind", family.kind),)))
-    return rules
-
-
-def _group(name: str, rules: Iterable[Rule], what: str, every_s: float = 0.0) -> list[str]:
-    """`every_s`: seconds between two evaluations; 0: as the Prometheus is set."""
-    interval = [f"    interval: {duration(every_s)}"] if every_s else []
-    lines = [f"  # {what}", f"  - name: {name}", *interval, "    rules:"]
-    for rule in rules:
-        lines += [f"      # {rule.meaning}"] if rule.meaning else []
-        lines += [f"      - record: {rule.record}", *_expr(rule.expr)]
-        if rule.labels:
-            lines.append(f"        labels: {{{', '.join(f'{key}: {quoted(value)}' for key, value in rule.labels)}}}")
-    return lines
-
-
-def _alerts(name: str, found: Sequence[Alert], more: str = "") -> list[str]:
-    """`more`: labels that tell them from alerts of the same name."""
-    lines = [f"  - name: {name}", "    rules:"]
-    for one in found:
-        lines += [f"      - alert: {one.name}", *_expr(one.expr)]
-        lines += [f"        for: {seconds(one)}"] if one.for_s else []
-        lines += [
-            f"        labels: {{severity: {one.severity}{more}}}",
-            "        annotations:",
-            f"          summary: {quoted(one.summary)}",
-            f"          description: {quoted(one.fix)}",
-        ]
-    return lines
-
-
-def _expr(expr: str) -> list[str]:
-    """On one line, or as a literal block; what YAML has no plain form for is quoted."""
-    if not expr.isprintable() and not all(line.isprintable() for line in expr.split("\n")):
-        return [f"        expr: {quoted(expr)}"]
-    lines = expr.split("\n")
-    return ["        expr: |-", *(f"          {line.rstrip()}" for line in lines)]
+    return frozenset(re.findall(r"- record: (\S+)", rules_yaml(ruled)))
 
 
 def quoted(text: str) -> str:
     """A YAML string in double quotes: JSON's form, with what YAML does not print as escapes of its own."""
-    return "".join(
-        character if character.isprintable() else _escaped(character)
-        for character in json.dumps(text, ensure_ascii=False)
-    )
+    return "".join(map(_escaped, json.dumps(text, ensure_ascii=False)))
 
 
 def _escaped(character: str) -> str:
+    """As YAML and PromQL both read it between double quotes."""
+    if character.isprintable():
+        return character
     code = ord(character)
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def duration(seconds: float) -> str:
+    """As PromQL writes it, to the millisecond."""
+    whole = round(seconds * 1000)
+    return f"{whole // 1000}s" if whole % 1000 == 0 else f"{whole}ms"
+
+
+def number(value: float) -> str:
+    """As PromQL and YAML read it."""
+    return f"{value:.12g}"

@@ -11,14 +11,15 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from gpumon.efficiency.quantiles import merge_common
 from gpumon.readings.dcgm import DCGM
-from gpumon.readings.engine_snapshot import getter, value_of
 from gpumon.readings.exported import (
     DOUBTS,
     ENGINE,
     ENGINE_TEXTS,
     GPU,
     GPU_TEXTS,
+    HISTOGRAMS,
     HOST,
     HOST_TEXTS,
     MODEL,
@@ -29,8 +30,9 @@ from gpumon.readings.exported import (
     Field,
     Sample,
 )
+from gpumon.readings.flat import getter, value_of
 from gpumon.readings.format import wall_of
-from gpumon.readings.frame import EndpointState, GpuState
+from gpumon.readings.frame import EndpointState, EngineReading, GpuState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Replicas, Snapshot, Verdict
 from gpumon.readings.text import clean
@@ -241,6 +243,24 @@ def _engine(engine: Engine, name: str) -> Iterator[Sample]:
         yield from _figures(load, RANK, _RANK, {**labels, "rank": _cut(load.rank)})
 
 
+def histograms(readings: Iterable[EngineReading], snapshot: Snapshot) -> Iterator[Sample]:
+    """The latencies of each engine that answers as its own histograms, those of its ranks added up.
+
+    They are counters: they begin anew with the engine, and those of several engines may be added and averaged.
+    """
+    names = names_of(list(_first_of(filter(answers, snapshot.engines), lambda one: one.name)))
+    for reading in _first_of(readings, lambda one: one.name):
+        labels = {"engine": names[reading.name]} if reading.name in names else {}
+        for quantity, name in HISTOGRAMS.items() if labels else ():
+            whole = merge_common([rank.histograms[quantity] for rank in reading.ranks if quantity in rank.histograms])
+            if whole is None or whole.bounds[-1] != math.inf:
+                continue
+            for bound, count in zip(whole.bounds, whole.counts, strict=True):
+                yield _sample(f"{name}_bucket", {**labels, "le": repr(bound) if bound < math.inf else "+Inf"}, count)
+            yield _sample(f"{name}_count", labels, whole.count)
+            yield _sample(f"{name}_sum", labels, whole.sum)
+
+
 def _mapping(gpus: Sequence[Gpu], engines: Sequence[Engine], names: Mapping[str, str]) -> Iterator[Sample]:
     """Which engine runs on which GPU: those that GPUs tell, and those that only engines know by number."""
     told = set()
@@ -278,6 +298,12 @@ def _verdict(verdict: Verdict) -> Iterator[Sample]:
     said["confidence"] = verdict.confidence.value
     yield _sample("verdict", {**labels, "scope": _cut(verdict.scope), **said}, 1.0)
     yield from _since("verdict_since_timestamp_seconds", labels, verdict.since)
+    if verdict.until:
+        yield from _since("verdict_until_timestamp_seconds", labels, verdict.until)
+    for at, signal in enumerate(verdict.unknown[:MOST_PARTS]):
+        codes = {"code": _cut(signal.code), "reason": _cut(signal.reason), "fix": _cut(signal.fix)}
+        yield _sample("verdict_unknown_info", {**labels, "at": str(at), **codes}, 1.0)
+        yield from _parameters(labels, f"unknown {at}", signal.parameters)
     figures = [
         (one, one.value) for one in verdict.evidence if not isinstance(one.value, Missing) and math.isfinite(one.value)
     ]

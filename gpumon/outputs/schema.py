@@ -12,7 +12,7 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from gpumon.outputs.json import ABSENT, MOST_CHARACTERS, RENDERED, printed_fields
-from gpumon.readings.engine_snapshot import Part
+from gpumon.readings.flat import Part
 from gpumon.readings.missing import Reading, Reason
 from gpumon.readings.snapshot import SCHEMA, Snapshot
 

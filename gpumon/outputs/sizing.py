@@ -1,223 +1,417 @@
-"""The answer of a sizing as readable text, which `gpumon size` prints, and as Markdown to paste into a ticket."""
+"""The answer of a sizing in words: its parts as data, printed as text or as Markdown for a ticket."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Final, NamedTuple
 
-from gpumon.outputs import sizing_words as words
 from gpumon.outputs.markdown import header, row, safe
-from gpumon.outputs.sizing_words import grouped
+from gpumon.outputs.sizing_data import SameGpus, grouped
 from gpumon.outputs.tables import INDENT, Column, labelled, table, wrapped
 from gpumon.outputs.units import NONE, milliseconds
 from gpumon.readings import format as cells
-from gpumon.readings.missing import Missing
+from gpumon.readings.format import phrase
+from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
-from gpumon.sizing.answer import Answer, Packed, Source, WorkloadPlan
+from gpumon.sizing.answer import Answer, Degraded, Limit, Packed, Source, WorkloadPlan
+from gpumon.sizing.capacity import OPERATING_POINTS
 from gpumon.sizing.scenario import Scenario
 
+_MOST: Final = 400
+"""Characters of one text from a file or an engine."""
 _MOST_NAME: Final = 40
 _MOST_SERVERS: Final = 40
 """Lines of servers that are drawn."""
+_MOST_NAMED: Final = 3
+"""Workloads that the sums leave out and that are named."""
+_TARGETS: Final = {"concurrency": "in flight", "users": "users", "requests_per_s": "req/s"}
+_PACKINGS: Final = {"memory": "by memory alone", "busy": "by memory and busy share"}
+_BYTES: Final = ((1e18, "EB"), (1e15, "PB"), (1e12, "TB"), (1e9, "GB"))
+_WATTS: Final = ((1e9, "GW"), (1e6, "MW"), (1e3, "kW"))
+_MOST_DIGITS: Final = 1e15
+"""From there on a count is told in powers of ten."""
+
+
+# Figures with their units.
+
+
+def number(value: Reading) -> str:
+    """Whole where it is whole or above 100, else three digits: `24`, `1,024`, `0.5`, `85.5`."""
+    if isinstance(value, Missing) or not math.isfinite(value):
+        return NONE
+    whole = value == round(value) or abs(value) >= 99.95
+    return f"{value:,.0f}" if whole and abs(value) < _MOST_DIGITS else f"{value:.3g}"
+
+
+def gigabytes(value: Reading) -> str:
+    """Bytes in GB (1e9), TB, PB or EB: `12.41 GB`, `556.6 GB`, `1.25 TB`."""
+    if isinstance(value, Missing) or not math.isfinite(value):
+        return NONE
+    one, unit = next((step for step in _BYTES if value >= 0.99995 * step[0]), _BYTES[-1])
+    size = value / one
+    return f"{size:,.{2 if size < 99.995 else 1}f} {unit}" if size < _MOST_DIGITS else f"{size:.3g} {unit}"
+
+
+def money(value: Reading) -> str:
+    """A sum in the user's currency: `19.92`, `0.0042`."""
+    if isinstance(value, Missing) or not math.isfinite(value):
+        return NONE
+    return f"{value:,.2f}" if value == 0 or 0.1 <= value < _MOST_DIGITS else f"{value:.2g}"
+
+
+def watts(value: Reading) -> str:
+    """`2,800 W`, `12.3 kW`, `1.5 MW`."""
+    if isinstance(value, Missing) or not math.isfinite(value):
+        return NONE
+    if value < 9999.5:
+        return f"{value:,.0f} W"
+    one, unit = next((step for step in _WATTS if value >= 0.99995 * step[0]), _WATTS[-1])
+    return f"{value / one:,.1f} {unit}" if value < _MOST_DIGITS else f"{value / one:.3g} {unit}"
+
+
+def _with(form: Callable[[Reading], str], before: str = "", behind: str = "") -> Callable[[Reading], str]:
+    """A figure with words around it; NONE alone where there is none."""
+    return lambda value: NONE if form(value) == NONE else f"{before}{form(value)}{behind}"
+
+
+def _counted(value: Reading, word: str) -> str:
+    return f"{number(value)} {word}{'' if value == 1.0 else 's'}"
+
+
+def _joined(parts: Sequence[str], between: str = ", ") -> str:
+    """What is known of them."""
+    return between.join(part for part in parts if part not in ("", NONE))
+
+
+# The parts of the answer.
+
+
+class Line(NamedTuple):
+    """One fact: what it is, and the text."""
+
+    label: str
+    text: str
+
+
+class Section(NamedTuple):
+    """Lines under a title; without labels a list."""
+
+    title: str
+    lines: list[Line]
+
+
+class Report(NamedTuple):
+    """All of it: facts about the whole, tables, where everything stands, and what is known of each workload."""
+
+    title: str
+    note: str
+    facts: list[Line]
+    tables: list[list[Column]]
+    servers: list[Section]
+    workloads: list[Section]
+
+
+def _report(answer: Answer, scenario: Scenario) -> Report:
+    plans = (answer.plans.memory_only, answer.plans.busy_aware)
+    packed = not all(isinstance(each.instances, Missing) for each in plans)
+    return Report(
+        title=_name(answer.name),
+        note=clean(scenario.note, _MOST),
+        facts=[line for line in _facts(answer) if line.text],
+        tables=[_workloads(answer.workloads), *([_plans(answer)] if packed else [])],
+        servers=list(_servers(answer, scenario)),
+        workloads=[
+            Section(_name(plan.name), [line for line in _detail(plan, scenario) if line.text])
+            for plan in answer.workloads
+        ],
+    )
 
 
 def report(answer: Answer, scenario: Scenario, width: int = 100) -> str:
-    """What is needed, the workloads, both plans, where everything stands, and what to know.
-
-    In at most `width` cells (60 at least): long lines are wrapped, a table leaves columns out that the lines below it
-    repeat, and only what is one long word is cut.
-    """
+    """As text in at most `width` cells (60 at least): long lines are wrapped, a table leaves columns out that the lines
+    below it repeat, and only what is one long word is cut."""
     width = max(width, 60)
-    return "\n".join(cells.cut(line.rstrip(), width) for line in _lines(answer, scenario, width)) + "\n"
+    return "\n".join(cells.cut(line.rstrip(), width) for line in _text(_report(answer, scenario), width)) + "\n"
 
 
-def _lines(answer: Answer, scenario: Scenario, width: int) -> Iterator[str]:
-    yield from wrapped(f"sizing: {words.name(answer.name)}" if answer.name else "sizing", width, "")
-    if scenario.note:
-        yield from wrapped(clean(scenario.note, words.MOST), width, "")
+def _text(whole: Report, width: int) -> Iterator[str]:
+    yield from wrapped(f"sizing: {whole.title}" if whole.title else "sizing", width, "")
+    yield from wrapped(whole.note, width, "")
     yield ""
-    yield from _need(answer, width)
-    yield ""
-    yield from table(_workloads(answer.workloads), width)
-    if not all(isinstance(each.instances, Missing) for each in (answer.plans.memory_only, answer.plans.busy_aware)):
-        yield ""
-        yield from table(_plans(answer), width)
-    yield from _servers(answer, scenario, width)
-    for plan in answer.workloads:
-        yield from ("", *wrapped(words.name(plan.name), width, ""), *_detail(plan, scenario, width))
-
-
-def _need(answer: Answer, width: int) -> Iterator[str]:
-    """What is needed with its warnings, or why nothing is said."""
-    if answer.problem:
-        yield from labelled("no answer", clean(answer.problem, words.MOST), width, "")
-    sums, without = words.sums(answer), words.without(answer)
-    known = not isinstance(sums.instances, Missing)
-    packed = f"{words.counts(sums)}, packed {words.PACKINGS[answer.packing]}"
-    said = (f"{without}: {packed}" if without else packed, words.other(answer)) if known else ()
-    yield from labelled("need", "; ".join(filter(None, said)), width, "")
-    for warning in answer.warnings:
-        yield from labelled("warning", clean(warning, words.MOST), width, "")
-    if not known:
-        return
-    for what, text in words.totals(answer):
-        yield from labelled(what, text, width, "")
-    if missing := words.unknown(sums):
-        yield from labelled("not known", missing, width, "")
-
-
-def _workloads(plans: Sequence[WorkloadPlan]) -> tuple[Column, ...]:
-    return (
-        Column("workload", [cells.cut(words.name(plan.name), _MOST_NAME) for plan in plans]),
-        Column("target", [words.target(plan) for plan in plans], right=True),
-        Column("per instance", [words.number(plan.capacity_per_instance) for plan in plans], right=True),
-        Column("instances", [words.number(plan.instances) for plan in plans], right=True),
-        Column("GPUs", [words.number(plan.gpus) for plan in plans], right=True),
-        Column("servers", [words.servers(plan) for plan in plans], right=True, keep=5),
-        Column("limit", [plan.limit or NONE for plan in plans], keep=4),
-        Column("then", [plan.next_limit or NONE for plan in plans], keep=1),
-        Column("memory each", [words.gigabytes(plan.memory_bytes) for plan in plans], right=True, keep=2),
-        Column("source", [words.source(plan) for plan in plans], keep=3),
-    )
-
-
-def _plans(answer: Answer) -> tuple[Column, ...]:
-    plans = {"memory": answer.plans.memory_only, "busy": answer.plans.busy_aware}
-    packed = list(plans.values())
-    asked = [" <- needed" if packing == answer.packing else "" for packing in plans]
-    titles = [f"{words.PACKINGS[packing]}{mark}" for packing, mark in zip(plans, asked, strict=True)]
-    return (
-        Column("plan", titles),
-        Column("instances", [words.number(each.instances) for each in packed], right=True),
-        Column("GPUs", [words.number(each.gpus) for each in packed], right=True),
-        Column("servers", [words.number(each.servers) for each in packed], right=True),
-        Column("memory", [words.gigabytes(each.memory_bytes) for each in packed], right=True, keep=2),
-        Column("price/h", [words.money(each.price_per_hour) for each in packed], right=True, keep=1),
-    )
-
-
-def _servers(answer: Answer, scenario: Scenario, width: int) -> Iterator[str]:
-    """What stands where, of the plan that is needed, then of the other where that differs."""
-    packed = {"memory": answer.plans.memory_only, "busy": answer.plans.busy_aware}
-    needed, other = sorted(packed, key=lambda packing: packing != answer.packing)
-    drawn = [list(_drawn(packed[packing], answer, scenario, width)) for packing in (needed, other)]
-    if drawn[0] == drawn[1]:
-        title = "; ".join(filter(None, ("both packings are the same", words.optimal(packed[needed]))))
-        yield from ("", *wrapped(f"servers ({title})", width, ""), *drawn[0]) if drawn[0] else ()
-        return
-    for packing, lines in zip((needed, other), drawn, strict=True):
-        optimal = words.optimal(packed[packing])
-        title = f"servers, {words.PACKINGS[packing]}"
-        yield from ("", *wrapped(f"{title} ({optimal})" if optimal else title, width, ""), *lines)
-
-
-def _drawn(packed: Packed, answer: Answer, scenario: Scenario, width: int) -> Iterator[str]:
-    if packed.problem:
-        yield from wrapped(clean(packed.problem, words.MOST), width, INDENT)
-    groups = grouped(packed.layout, answer.workloads)
-    for servers in groups[:_MOST_SERVERS]:
-        filled = "  ".join(words.filled(same, answer.workloads) for same in servers.filled)
-        yield from wrapped(f"{words.shape(servers, scenario)}: {filled}", width, INDENT, INDENT * 2)
-    if len(groups) > _MOST_SERVERS:
-        more = sum(servers.times for servers in groups[_MOST_SERVERS:])
-        yield f"{INDENT}and {more:,} more servers (--json has them all)"
-    if spare := words.spare(packed, scenario):
-        yield f"{INDENT}{spare}"
-
-
-def _detail(plan: WorkloadPlan, scenario: Scenario, width: int) -> Iterator[str]:
-    if plan.problem:
-        yield from labelled("no answer", clean(plan.problem, words.MOST), width)
-    if plan.model != plan.name:
-        yield from labelled("model", clean(plan.model, words.MOST), width)
-    if plan.source is not Source.NONE:
-        planned = words.planned(plan, scenario.planning_factor)
-        yield from labelled("capacity", "; ".join(filter(None, (planned, words.origin(plan)))), width)
-    for at, limit in enumerate(plan.limits):
-        yield from labelled("" if at else "limits", words.bound(limit), width)
-    yield from labelled("each instance", words.instance(plan), width)
-    yield from labelled("at the target", words.at_target(plan), width)
-    for case in plan.degraded:
-        yield from labelled(f"one {clean(case.lost, 20)} lost", words.lost(case), width)
-    for note in plan.notes:
-        yield from labelled("note", clean(note, words.MOST), width)
+    for line in whole.facts:
+        yield from labelled(*line, width, "")
+    for columns in whole.tables:
+        yield from ("", *table(columns, width))
+    for title, lines in whole.servers:
+        yield from ("", *wrapped(title, width, ""))
+        for line in lines:
+            yield from wrapped(line.text, width, INDENT, INDENT * 2)
+    for title, lines in whole.workloads:
+        yield from ("", *wrapped(title, width, ""))
+        for line in lines:
+            yield from labelled(*line, width)
 
 
 def markdown(answer: Answer, scenario: Scenario) -> str:
-    """A headline, tables of the workloads and of both plans, where everything stands, and what to know.
-
-    Names from outside stand there as they are: none of them becomes markup, a mention or a link to an issue.
-    """
-    return "\n".join(_md_lines(answer, scenario)) + "\n"
+    """The same for a ticket. Names from outside stand there as they are: none becomes markup, a mention or a link."""
+    return "\n".join(_markdown(_report(answer, scenario))) + "\n"
 
 
-def _md_lines(answer: Answer, scenario: Scenario) -> Iterator[str]:
-    yield f"## Sizing: {safe(answer.name)}" if answer.name else "## Sizing"
-    if scenario.note:
-        yield from ("", safe(scenario.note))
+def _markdown(whole: Report) -> Iterator[str]:
+    yield f"## Sizing: {safe(whole.title)}" if whole.title else "## Sizing"
+    yield from ("", safe(whole.note)) if whole.note else ()
+    yield ""
+    yield from (f"- **{label}:** {safe(text)}" for label, text in whole.facts)
+    for columns in whole.tables:
+        yield ""
+        yield from header("|".join(f"{column.title}{':' if column.right else ''}" for column in columns))
+        yield from (row(*map(safe, texts)) for texts in zip(*(column.texts for column in columns), strict=True))
+    for title, lines in (*whole.servers, *whole.workloads):
+        yield from ("", f"**{safe(title)}**", "")
+        yield from (f"- {f'{line.label}: ' if line.label else ''}{safe(line.text)}" for line in lines)
+
+
+def _facts(answer: Answer) -> Iterator[Line]:
+    """What is needed with its warnings, or why nothing is said."""
     if answer.problem:
-        yield from ("", f"**No answer:** {safe(answer.problem)}")
-    sums, without = words.sums(answer), words.without(answer)
-    if not isinstance(sums.instances, Missing):
-        need = f"**Need {safe(without)}:** {words.counts(sums)}" if without else f"**Need {words.counts(sums)}**"
-        said = f"{need}, packed {words.PACKINGS[answer.packing]}"
-        yield from ("", f"{'; '.join(filter(None, (said, words.other(answer))))}.")
-    for warning in answer.warnings:
-        yield from ("", f"**Warning:** {safe(warning)}")
-    yield ""
-    yield from _md_workloads(answer.workloads)
-    yield from ("", *_md_totals(answer), "", *_md_plans(answer), "")
-    yield from _md_servers(answer, scenario)
-    yield from _md_remarks(answer)
+        yield Line("no answer", clean(answer.problem, _MOST))
+    sums = answer.totals_without if answer.without else answer.totals
+    counts = ((sums.instances, "instance"), (sums.gpus, "GPU"), (sums.servers, "server"))
+    known = not isinstance(sums.instances, Missing)
+    if known:
+        need = f"{_joined([_counted(*each) for each in counts])}, packed {_PACKINGS[answer.packing]}"
+        if answer.without:
+            more = len(answer.without) - _MOST_NAMED
+            names = ", ".join(map(_name, answer.without[:_MOST_NAMED])) + (f" and {more:,} more" if more > 0 else "")
+            yield Line("need", f"without {names}: {need}")
+        else:
+            yield Line("need", _joined((need, _other(answer)), "; "))
+    yield from (Line("warning", clean(warning, _MOST)) for warning in answer.warnings)
+    if known:
+        yield from (Line(what, text) for what, text in totals(answer).items())
+        missing = ((what, getattr(sums, field)) for field, what, _ in _TOTALS)
+        words = [f"{what} ({phrase(each)})" for what, each in missing if isinstance(each, Missing)]
+        yield Line("not known", ", ".join(words))
 
 
-def _md_workloads(plans: Sequence[WorkloadPlan]) -> Iterator[str]:
-    yield from header(
-        "workload|target:|in flight per instance:|instances:|GPUs:|servers:|limit|memory each:|ITL:|TTFT:|capacity"
+_TOTALS: Final[tuple[tuple[str, str, Callable[[Reading], str]], ...]] = (
+    ("memory_bytes", "memory", gigabytes),
+    ("price_per_hour", "price", _with(money, behind=" per hour")),
+    ("price_per_mtok", "price of tokens", _with(money, behind=" per 1e6 output tokens")),
+    ("power_w", "power", watts),
+    ("tokens_per_s", "output", _with(number, behind=" tok/s")),
+    ("tokens_per_j", "energy", _with(number, behind=" tok/J")),
+)
+"""Field of the totals, its name, and its form."""
+
+
+def totals(answer: Answer) -> dict[str, str]:
+    """Name and text of the totals that are known; a price says what it is of where servers have free GPUs, watts where
+    they are from, and sums that workloads are missing from say so."""
+    sums = answer.totals_without if answer.without else answer.totals
+    sources, needed = answer.power_sources, _packed(answer)[0]
+    part = "" if sources == {"limit"} else "in part "
+    basis = f" ({part}the boards' limit)" if "limit" in sources else " (as seen)" if "seen" in sources else ""
+    behind = {"power_w": basis}
+    if not isinstance(needed.servers, Missing) and not isinstance(needed.gpus, Missing) and needed.layout:
+        sizes = [len(server.gpus) for server in needed.layout]
+        if needed.gpus < sum(sizes) + (needed.servers - len(sizes)) * max(sizes):
+            behind["price_per_hour"] = f" for {_counted(needed.servers, 'whole server')}"
+    partial = f" (without {len(answer.without)} of {len(answer.workloads)} workloads)" if answer.without else ""
+    texts = ((field, what, form(getattr(sums, field))) for field, what, form in _TOTALS)
+    return {what: text + behind.get(field, "") + partial for field, what, text in texts if text != NONE}
+
+
+def _packed(answer: Answer) -> tuple[Packed, Packed]:
+    """The packing that was asked for, and the other one."""
+    plans = (answer.plans.memory_only, answer.plans.busy_aware)
+    return plans if answer.packing == "memory" else (plans[1], plans[0])
+
+
+def _other(answer: Answer) -> str:
+    """What the other packing takes of the same workloads, where that differs: `by busy share 24 GPUs, 6 servers`."""
+    mine, theirs = _packed(answer)
+    if (theirs.gpus, theirs.servers) == (mine.gpus, mine.servers):
+        return ""
+    name = "by busy share" if answer.packing == "memory" else "by memory alone"
+    if isinstance(theirs.gpus, Missing):
+        return f"{name} there is no room"
+    return f"{name} {_counted(theirs.gpus, 'GPU')}, {_counted(theirs.servers, 'server')}"
+
+
+def _workloads(plans: Sequence[WorkloadPlan]) -> list[Column]:
+    def source(plan: WorkloadPlan) -> str:
+        return " ".join(part for part in (plan.source.value, plan.band.short, "!" * plan.extrapolated) if part)
+
+    def servers(plan: WorkloadPlan) -> str:
+        count, shared = plan.servers, plan.servers_shared
+        if isinstance(count, Missing) or isinstance(shared, Missing) or not shared:
+            return number(count)
+        return f"{number(count)} (shared)" if shared == count else f"{number(count)} ({number(shared)} shared)"
+
+    columns: tuple[tuple[str, Callable[[WorkloadPlan], str], bool, int], ...] = (
+        ("workload", lambda plan: cells.cut(_name(plan.name), _MOST_NAME), False, 9),
+        ("target", lambda plan: f"{number(plan.target)} {_TARGETS.get(plan.target_kind, plan.target_kind)}", True, 9),
+        ("per instance", lambda plan: number(plan.capacity_per_instance), True, 9),
+        ("instances", lambda plan: number(plan.instances), True, 9),
+        ("GPUs", lambda plan: number(plan.gpus), True, 9),
+        ("servers", servers, True, 5),
+        ("limit", lambda plan: plan.limit or NONE, False, 4),
+        ("then", lambda plan: plan.next_limit or NONE, False, 1),
+        ("memory each", lambda plan: gigabytes(plan.memory_bytes), True, 2),
+        ("source", source, False, 3),
     )
-    for plan in plans:
-        limit = " then ".join(each for each in (plan.limit, plan.next_limit) if each) or NONE
-        latencies = (milliseconds(plan.itl_s), milliseconds(plan.ttft_s))
-        yield row(
-            *(safe(words.name(plan.name)), words.target(plan), words.number(plan.capacity_per_instance)),
-            *(words.number(plan.instances), words.number(plan.gpus), words.servers(plan), safe(limit)),
-            *(words.gigabytes(plan.memory_bytes), *latencies, safe(words.origin(plan))),
-        )
+    return [Column(title, [text(plan) for plan in plans], right, keep) for title, text, right, keep in columns]
 
 
-def _md_totals(answer: Answer) -> Iterator[str]:
-    yield from header("total|")
-    for what, text in words.totals(answer):
-        yield row(what, text)
-    if missing := words.unknown(words.sums(answer)):
-        yield row("not known", missing)
+def _plans(answer: Answer) -> list[Column]:
+    plans = {"memory": answer.plans.memory_only, "busy": answer.plans.busy_aware}
+    names = [f"{_PACKINGS[each]}{' <- needed' if each == answer.packing else ''}" for each in plans]
+    columns: tuple[tuple[str, Callable[[Packed], str], int], ...] = (
+        ("instances", lambda packed: number(packed.instances), 9),
+        ("GPUs", lambda packed: number(packed.gpus), 9),
+        ("servers", lambda packed: number(packed.servers), 9),
+        ("memory", lambda packed: gigabytes(packed.memory_bytes), 2),
+        ("price/h", lambda packed: money(packed.price_per_hour), 1),
+    )
+    figures = [Column(title, [text(each) for each in plans.values()], True, keep) for title, text, keep in columns]
+    return [Column("plan", names), *figures]
 
 
-def _md_plans(answer: Answer) -> Iterator[str]:
-    yield from header("plan|instances:|GPUs:|servers:|memory:|price/h:")
-    for packing, packed in (("memory", answer.plans.memory_only), ("busy", answer.plans.busy_aware)):
-        title = words.PACKINGS[packing] + (" **(needed)**" if packing == answer.packing else "")
-        counts = (words.number(value) for value in (packed.instances, packed.gpus, packed.servers))
-        yield row(title, *counts, words.gigabytes(packed.memory_bytes), words.money(packed.price_per_hour))
+def _servers(answer: Answer, scenario: Scenario) -> Iterator[Section]:
+    """What stands where, of the plan that is needed, then of the other where that differs."""
+
+    def proof(packed: Packed) -> str:
+        if isinstance(packed.servers, Missing) or isinstance(packed.servers_least, Missing):
+            return ""
+        least = packed.servers_least
+        proven = packed.servers <= least
+        return "proven: no placement needs fewer" if proven else f"no placement needs fewer than {number(least)}"
+
+    needed, other = _packed(answer)
+    drawn = [[Line("", text) for text in _drawn(each, answer, scenario)] for each in (needed, other)]
+    if drawn[0] == drawn[1]:
+        title = _joined(("both packings are the same", proof(needed)), "; ")
+        yield from [Section(f"servers ({title})", drawn[0])] if drawn[0] else []
+        return
+    names = (answer.packing, "busy" if answer.packing == "memory" else "memory")
+    for name, packed, lines in zip(names, (needed, other), drawn, strict=True):
+        title = f"servers, {_PACKINGS[name]}"
+        yield Section(f"{title} ({proof(packed)})" if proof(packed) else title, lines)
 
 
-def _md_servers(answer: Answer, scenario: Scenario) -> Iterator[str]:
-    packed = answer.plans.memory_only if answer.packing == "memory" else answer.plans.busy_aware
-    yield f"Servers, packed {words.PACKINGS[answer.packing]}:"
-    yield ""
-    for servers in grouped(packed.layout, answer.workloads):
-        filled = "  ".join(words.filled(same, answer.workloads) for same in servers.filled)
-        yield f"- {safe(words.shape(servers, scenario))}: {safe(filled)}"
-    if spare := words.spare(packed, scenario):
-        yield f"- {spare}"
+def _drawn(packed: Packed, answer: Answer, scenario: Scenario) -> Iterator[str]:
+    """`2 x server of 8 x H100 PCIe 80GB: [70B on 4 GPUs] x2`, alike servers once."""
+
+    def shape(at: int, gpus: int) -> str:
+        return f"{gpus} x {_name(scenario.server[at].gpu)}" if at < len(scenario.server) else f"{gpus} GPUs"
+
+    if packed.problem:
+        yield clean(packed.problem, _MOST)
+    groups = grouped(packed.layout, answer.workloads)
+    for servers in groups[:_MOST_SERVERS]:
+        filled = "  ".join(_filled(same, answer.workloads) for same in servers.filled)
+        yield f"{servers.times:,} x server of {shape(servers.shape, servers.gpus)}: {filled}"
+    if len(groups) > _MOST_SERVERS:
+        more = sum(servers.times for servers in groups[_MOST_SERVERS:])
+        yield f"and {more:,} more servers (--json has them all)"
+    if packed.spare_servers and packed.spare_shape < len(scenario.server):
+        gpus = scenario.server[packed.spare_shape].gpus
+        yield f"{packed.spare_servers:,} x spare server of {shape(packed.spare_shape, gpus)}"
 
 
-def _md_remarks(answer: Answer) -> Iterator[str]:
-    remarks = []
-    for plan in answer.workloads:
-        said = [plan.problem] if plan.problem else []
-        said += [words.bound(limit) for limit in plan.limits]
-        said += [f"one {case.lost} lost: {words.lost(case)}" for case in plan.degraded]
-        remarks += [f"- {safe(words.name(plan.name))}: {safe(each)}" for each in (*said, *plan.notes)]
-    if remarks:
-        yield from ("", "Notes:", "", *remarks)
+def _filled(same: SameGpus, plans: Sequence[WorkloadPlan]) -> str:
+    """`[20B, 5B, 5B] x4`, `[70B on 4 GPUs] x2`, `[free] x3`; from three equal ones on they are counted: `[5B x6]`."""
+    words: list[str] = []
+    for at, run in groupby(same.workloads):
+        shown = _name(plans[at].name) if at < len(plans) else str(at)
+        times = len(list(run))
+        words += [f"{shown} x{times}"] if times > 2 else [shown] * times
+    span = f" on {same.gpus} GPUs" if same.gpus > 1 else ""
+    return f"[{', '.join(words) or 'free'}{span}]{f' x{same.times}' if same.times > 1 else ''}"
+
+
+_OF_EACH: Final[tuple[tuple[str, Callable[[Reading], str]], ...]] = (
+    ("running", _with(number, behind=" running each")),
+    ("itl_s", _with(milliseconds, "ITL ")),
+    ("itl_p95_s", _with(milliseconds, "p95 ")),
+    ("ttft_s", _with(milliseconds, "TTFT ")),
+    ("ttft_p95_s", _with(milliseconds, "p95 ")),
+    ("e2e_s", _with(milliseconds, "E2E ")),
+)
+"""Field of a workload's plan, and its form."""
+_OF_ALL: Final[tuple[tuple[str, Callable[[Reading], str]], ...]] = (
+    ("tokens_per_s", _with(number, behind=" tok/s")),
+    ("requests_per_s", _with(number, behind=" req/s")),
+    ("power_w", watts),
+)
+"""The same of what is a sum over its instances."""
+
+
+def _detail(plan: WorkloadPlan, scenario: Scenario) -> Iterator[Line]:
+    if plan.problem:
+        yield Line("no answer", clean(plan.problem, _MOST))
+    if plan.model != plan.name:
+        yield Line("model", clean(plan.model, _MOST))
+    if plan.source is not Source.NONE:
+        yield Line("capacity", _joined((_planned(plan, scenario.planning_factor), _origin(plan)), "; "))
+    for at, limit in enumerate(plan.limits):
+        yield Line("" if at else "limits", _bound(limit))
+    yield Line("each instance", _instance(plan))
+    asked = _with(number, behind=" in flight")(plan.concurrency) if plan.target_kind != "concurrency" else NONE
+    each, together = (_joined([form(getattr(plan, field)) for field, form in forms]) for forms in (_OF_EACH, _OF_ALL))
+    basis = {"limit": " (the boards' limit)", "seen": " (as seen)"}.get(plan.power_source, "")
+    basis = "" if isinstance(plan.power_w, Missing) else basis
+    yield Line("at the target", _joined((asked, each, f"all together {together}{basis}" if together else ""), "; "))
+    for case in plan.degraded:
+        yield Line(f"one {clean(case.lost, 20)} lost", _lost(case))
+    for note in plan.notes:
+        yield Line("note", clean(note, _MOST))
+
+
+def _planned(plan: WorkloadPlan, factor: float) -> str:
+    """`117 in flight each, 80 % of the first limit (planning_factor)`; empty where it is not known."""
+    each = _with(number, behind=" in flight each")(plan.capacity_per_instance)
+    as_is = plan.source is Source.TYPED or not plan.limits or plan.limits[0].kind in OPERATING_POINTS or factor == 1.0
+    return each if as_is or each == NONE else f"{each}, {factor * 100:.3g} % of the first limit (planning_factor)"
+
+
+def _origin(plan: WorkloadPlan) -> str:
+    """Where the capacity comes from, as a sentence's end."""
+    parts = [f"{plan.source.value} {plan.band.text}".rstrip()]
+    if plan.seen_name:
+        parts.append(f"from {_name(plan.seen_name)}" + (f" at {clean(plan.seen_time, 40)}" if plan.seen_time else ""))
+    if plan.extrapolated:
+        parts.append("beyond the largest load that was measured")
+    return ", ".join(parts)
+
+
+def _instance(plan: WorkloadPlan) -> str:
+    """What one instance takes."""
+    gpus = _counted(float(plan.gpus_per_instance), "GPU") if plan.gpus_per_instance else ""
+    parallel = f"TP {plan.tp}" + (f" x PP {plan.pp}" if plan.pp > 1 else "") if plan.gpus_per_instance > 1 else ""
+    memory = _with(gigabytes, behind=f" ({plan.memory_source})" if plan.memory_source else "")(plan.memory_bytes)
+    busy = "" if isinstance(plan.busy_ratio, Missing) else f"busy {plan.busy_ratio * 100:.3g} %"
+    return _joined((gpus, parallel, memory, busy, f"{plan.spares} spare" if plan.spares else ""))
+
+
+def _bound(limit: Limit) -> str:
+    """`61.1 in flight, KV: the KV cache holds 441,347 tokens, 6,500 a request`."""
+    kind, at = limit.kind.value, f"{number(limit.concurrency)} in flight"
+    text = clean(limit.text, _MOST).removeprefix(f"{kind}: ")
+    return f"{at}: {text}" if text.startswith(f"{kind} ") else f"{at}, {kind}: {text}"
+
+
+def _lost(case: Degraded) -> str:
+    """What is left when an instance or a server is gone."""
+    figures = [form(getattr(case, field)) for field, form in _OF_EACH[1:-1]]
+    running = "" if case.text else _OF_EACH[0][1](case.running)
+    text = f": {clean(case.text, _MOST)}" if case.text else ""
+    return _joined((f"{case.instances:,} left", running, *figures)) + text
+
+
+def _name(text: str) -> str:
+    """A name from a file or an engine, safe to print."""
+    return clean(text, 80)

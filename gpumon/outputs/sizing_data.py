@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -12,12 +13,67 @@ import msgspec
 from gpumon.outputs.csv_cell import cell
 from gpumon.outputs.json import as_object
 from gpumon.outputs.schema import definition, document
-from gpumon.outputs.sizing_words import SameServers, grouped
-from gpumon.sizing.answer import Answer
+from gpumon.readings.missing import Missing
+from gpumon.sizing.answer import Answer, GpuSlot, PlacedServer, WorkloadPlan
 
 SCHEMA: Final = 2
 """Version of this contract; it changes when a field changes its meaning or goes away."""
 _LAYOUT: Final = "Equal servers and equal GPUs are told once, with how many there are."
+
+
+class SameGpus(msgspec.Struct, frozen=True):
+    """GPUs of one server on which the same instances stand."""
+
+    times: int
+    """How many such GPUs, or groups of GPUs, the server has."""
+    gpus: int
+    """GPUs of one group: more than 1 where an instance stands on several."""
+    workloads: tuple[int, ...]
+    """Indices in `workloads`, one for each instance, the largest first; none: the GPU is free."""
+    memory_bytes: float
+    """Taken on each GPU."""
+    busy_ratio: float
+    """Sum of the busy shares that are known, on each GPU."""
+
+
+class SameServers(msgspec.Struct, frozen=True):
+    """Servers that are filled alike."""
+
+    times: int
+    """How many there are."""
+    shape: int
+    """Index of the [[server]] of the scenario."""
+    gpus: int
+    """GPUs of one such server."""
+    filled: tuple[SameGpus, ...]
+
+
+def grouped(layout: Sequence[PlacedServer], workloads: Sequence[WorkloadPlan]) -> tuple[SameServers, ...]:
+    """The servers of a layout, alike ones once, in the order of the layout."""
+    sizes = (0.0 if isinstance(each.memory_bytes, Missing) else each.memory_bytes for each in workloads)
+    order = {at: (-size, at) for at, size in enumerate(sizes)}
+    groups: dict[tuple[int, tuple[tuple[int, tuple[int, ...], int], ...]], SameServers] = {}
+    for server in layout:
+        filled = tuple(_filled(server.gpus, order))
+        key = server.shape, tuple((same.gpus, same.workloads, same.times) for same in filled)
+        before = groups.get(key)
+        times = 1 if before is None else before.times + 1
+        groups[key] = SameServers(times, server.shape, len(server.gpus), filled)
+    return tuple(groups.values())
+
+
+def _filled(slots: Sequence[GpuSlot], order: dict[int, tuple[float, int]]) -> Iterator[SameGpus]:
+    """GPUs, or groups of GPUs that hold one instance together, that hold the same."""
+    groups: dict[object, list[GpuSlot]] = {}
+    for at, slot in enumerate(slots):
+        groups.setdefault(("gpu", at) if slot.group < 0 else ("group", slot.group, slot.workloads), []).append(slot)
+    same: dict[tuple[int, tuple[int, ...]], SameGpus] = {}
+    for members in groups.values():
+        first = members[0]
+        key = len(members), tuple(sorted(first.workloads, key=lambda at: order.get(at, (0.0, at))))
+        times = same[key].times + 1 if key in same else 1
+        same[key] = SameGpus(times, *key, first.memory_bytes, first.busy_ratio)
+    yield from sorted(same.values(), key=lambda each: (not each.workloads, -each.gpus))
 
 
 def encode(answer: Answer) -> bytes:
@@ -42,22 +98,10 @@ def schema() -> dict[str, Any]:
 
 COLUMNS: Final = (
     *("row", "name", "model", "target", "target_kind", "concurrency", "capacity_per_instance", "instances", "gpus"),
-    *("servers", "gpus_per_instance", "tp", "pp", "spares", "limit", "next_limit", "source"),
-    *("band_below", "band_above", "band_rows"),
-    *("extrapolated", "memory_bytes", "memory_source", "busy_ratio", "running", "itl_s", "ttft_s", "e2e_s"),
-    *(
-        "tokens_per_s",
-        "requests_per_s",
-        "power_w",
-        "power_source",
-        "price_per_hour",
-        "price_per_mtok",
-        "tokens_per_j",
-        "problem",
-        "itl_p95_s",
-        "ttft_p95_s",
-        "servers_shared",
-    ),
+    *("servers", "gpus_per_instance", "tp", "pp", "spares", "limit", "next_limit", "source", "band_below"),
+    *("band_above", "band_rows", "extrapolated", "memory_bytes", "memory_source", "busy_ratio", "running", "itl_s"),
+    *("ttft_s", "e2e_s", "tokens_per_s", "requests_per_s", "power_w", "power_source", "price_per_hour"),
+    *("price_per_mtok", "tokens_per_j", "problem", "itl_p95_s", "ttft_p95_s", "servers_shared"),
 )
 """Fields of a workload's plan and of the totals, in order. `row` is workload, total or total_without: the sums over the
 workloads that have an answer, where others have none."""
@@ -70,32 +114,22 @@ def table(answer: Answer) -> str:
     formula gets an apostrophe in front. Where only some workloads have an answer the line of totals has none, and one
     more has the sums over the others; its `problem` names those that are missing.
     """
+    rows: list[dict[str, Any]] = [{"row": "workload", **_fields(plan)} for plan in answer.workloads]
+    rows.append({"row": "total", "name": answer.name, **_fields(answer.totals), "problem": answer.problem})
+    if answer.without:
+        fields = {**_fields(answer.totals_without), "problem": f"without {', '.join(answer.without)}"}
+        rows.append({"row": "total_without", "name": answer.name, **fields})
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\r\n")
     writer.writerow(COLUMNS)
-    for plan in answer.workloads:
-        writer.writerow(_cells({"row": "workload", **_fields(plan)}))
-    writer.writerow(
-        _cells({"row": "total", "name": answer.name, **_fields(answer.totals), "problem": answer.problem}),
-    )
-    if answer.without:
-        without = f"without {', '.join(answer.without)}"
-        writer.writerow(
-            _cells({"row": "total_without", "name": answer.name, **_fields(answer.totals_without), "problem": without})
-        )
+    writer.writerows([cell(row.get(name, "")) for name in COLUMNS] for row in rows)
     return stream.getvalue()
 
 
 def _fields(of: msgspec.Struct) -> dict[str, Any]:
     fields = {name: getattr(of, name) for name in of.__struct_fields__}
     band = fields.get("band")
-    if not band:
-        return fields
-    return fields | {"band_below": -band.low, "band_above": band.high, "band_rows": band.rows}
-
-
-def _cells(fields: dict[str, Any]) -> list[str]:
-    return [cell(fields.get(name, "")) for name in COLUMNS]
+    return fields if not band else fields | {"band_below": -band.low, "band_above": band.high, "band_rows": band.rows}
 
 
 if __name__ == "__main__":

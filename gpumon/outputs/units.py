@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Final
 
 from gpumon.readings import format as human
 from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.snapshot import Quantiles
 from gpumon.readings.text import clean
 
 NONE: Final = "-"
 """Stands for a value that is not there: one word, so that columns can be counted."""
-
-
-def milliseconds(value: Reading) -> str:
-    """A latency: `24ms`, `1.2s`; below a millisecond `0.4ms`."""
-    if isinstance(value, Missing) or not 0.0 <= value < math.inf:
-        return NONE
-    if value < 0.9995:
-        return f"{value * 1e3:.{1 if 0 < value < 0.00995 else 0}f}ms"
-    return f"{value:.{1 if value < 9.95 else 0}f}s"
 
 
 def _with(unit: str, formatted: Callable[[Reading], str]) -> Callable[[Reading], str]:
@@ -31,6 +22,12 @@ def _with(unit: str, formatted: Callable[[Reading], str]) -> Callable[[Reading],
     return text
 
 
+def latency(of: Quantiles) -> str:
+    """The p95; `~` the mean where there is no quantile, `<` where it fell in the first bucket."""
+    shown = human.quantile(of)
+    return NONE if (isinstance(of.p95, Missing) and not shown.startswith("~")) or shown == human.DASH else shown
+
+
 def _binary(value: Reading) -> str:
     if not isinstance(value, Missing) and 0.0 <= value < human.GIB:
         return f"{value / (1 << 20):.0f} MiB" if value >= 1 << 20 or not value else f"{value / 1024:.0f} KiB"
@@ -38,6 +35,8 @@ def _binary(value: Reading) -> str:
     return size if size == human.DASH else f"{size} GiB"
 
 
+milliseconds: Final = _with("", human.seconds)
+"""A latency: `24ms`, `1.2s`; below a millisecond `0.4ms`."""
 quantities: Final[dict[str, Callable[[Reading], str]]] = {
     "ratio": _with("", human.ratio),
     "count": _with("", human.whole),

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
-from typing import Final
 
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown
+from gpumon.outputs.brief import engine_columns, gpu_columns
 from gpumon.outputs.fleet import unwell
-from gpumon.outputs.markdown import header, row, safe
+from gpumon.outputs.markdown import header, row, safe, table
 from gpumon.outputs.period import incident_table
-from gpumon.outputs.units import quantities
-from gpumon.readings.engine_snapshot import value_of
+from gpumon.outputs.tables import Column
 from gpumon.readings.period import Incident
-from gpumon.readings.snapshot import Engine, FaultShown, Gpu, Kind, Snapshot
+from gpumon.readings.snapshot import FaultShown, Kind, Snapshot
 from gpumon.readings.verdict import Event, Limit, Verdict
 from gpumon.triage.render import (
     LIMITS,
@@ -24,16 +23,6 @@ from gpumon.triage.render import (
     team_note,
     verdict_text,
 )
-
-_OF_GPU: Final = {"busy_ratio": "ratio", "vram_used_bytes": "bytes", "power_w": "w", "temperature_c": "c"}
-_OF_ENGINE: Final = {
-    "running": "number",
-    "waiting": "number",
-    "kv_usage_ratio": "ratio",
-    "decode_tokens_per_s": "tokens_per_s",
-}
-_SHARES: Final = {"mfu_ratio": "ratio", "mbu_ratio": "ratio"}
-"""Fields of a table, and their units."""
 
 
 def markdown(
@@ -89,8 +78,10 @@ def _lines(
             "",
         )
     yield f"Recorded: {_time(span[0])} to {_time(span[1])}." if span is not None else "Recorded: nothing."
-    yield from ("", "## Engines", "", *_engines(snapshot.engines))
-    yield from ("", "## GPUs", "", *_gpus(snapshot.gpus))
+    yield from ("", "## Engines", "", *(table(engine_columns(snapshot)) if snapshot.engines else ("None.",)))
+    # An index is another card's after a GPU is gone and the server was restarted: a ticket needs the UUID.
+    uuids = Column("UUID", [gpu.uuid for gpu in snapshot.gpus])
+    yield from ("", "## GPUs", "", *(table((*gpu_columns(snapshot), uuids)) if snapshot.gpus else ("None.",)))
     yield from ("", "## Verdicts")
     for verdict in snapshot.verdicts:
         yield from _verdict(verdict)
@@ -100,34 +91,6 @@ def _lines(
         yield from ("", "## Incidents", "", *incident_table(incidents))
     yield from ("", "## What happened", "", *_events(events))
     yield from ("", "## Faults", "", *_faults(snapshot.faults))
-
-
-def _gpus(gpus: Sequence[Gpu]) -> Iterator[str]:
-    """An index is another card's after a GPU is gone and the server was restarted: a ticket needs the UUID."""
-    if not gpus:
-        yield "None."
-        return
-    yield from header("GPU:|UUID|name|state|busy:|VRAM:|power:|temp:|engines")
-    for gpu in gpus:
-        state = f"{gpu.state.value}: {gpu.state_text}" if gpu.state_text else gpu.state.value
-        engines = ", ".join(gpu.engines)
-        named = (str(gpu.index), safe(gpu.uuid), safe(gpu.name) or "-", safe(state))
-        yield row(*named, *_figures(gpu, _OF_GPU), safe(engines) or "-")
-
-
-def _engines(engines: Sequence[Engine]) -> Iterator[str]:
-    if not engines:
-        yield "None."
-        return
-    yield from header("engine|model|state|running:|waiting:|KV:|out:|TTFT p95:|ITL p95:|MFU:|MBU:")
-    for engine in engines:
-        latencies = (quantities["s"](engine.latency.ttft_s.p95), quantities["s"](engine.latency.itl_s.p95))
-        named = (safe(engine.name), safe(engine.model) or "-", engine.state.value)
-        yield row(*named, *_figures(engine, _OF_ENGINE), *latencies, *_figures(engine, _SHARES))
-
-
-def _figures(of: Gpu | Engine, fields: Mapping[str, str]) -> Iterator[str]:
-    return (quantities[unit](value_of(of, field)) for field, unit in fields.items())
 
 
 def _verdict(verdict: Verdict, before: str = "") -> Iterator[str]:

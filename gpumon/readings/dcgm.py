@@ -39,126 +39,63 @@ FREE_BYTES: Final = "vram_free_bytes"
 XID: Final = "xid"
 """The last Xid error's number; 0: none."""
 
+
+def _metric(field: str, most: float, flags: str, *names: tuple[str, float]) -> Metric:
+    """`flags`: `p` profiled, `w` of the whole GPU, `+` above 0."""
+    named = tuple((f"DCGM_FI_{name}", factor) for name, factor in names)
+    return Metric(field, named, most, 0.0 if "+" in flags else -1.0, "p" in flags, "w" in flags)
+
+
 METRICS: Final = (
-    Metric(
-        "busy_ratio",
-        (("DCGM_FI_DEV_GPU_UTIL", PERCENT), ("DCGM_FI_DEV_GPU_UTIL_RATIO", 1.0)),
-        1.0,
-        whole_gpu=True,
-    ),
-    Metric(
-        "memory_busy_ratio",
-        (("DCGM_FI_DEV_MEM_COPY_UTIL", PERCENT), ("DCGM_FI_DEV_MEMORY_UTIL_RATIO", 1.0)),
-        1.0,
-        whole_gpu=True,
-    ),
-    Metric(
-        ENGINE_ACTIVE,
-        (("DCGM_FI_PROF_GR_ENGINE_ACTIVE", 1.0), ("DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO", 1.0)),
-        1.1,
-        profiled=True,
-    ),
-    Metric(
-        "sm_active_ratio",
-        (("DCGM_FI_PROF_SM_ACTIVE", 1.0), ("DCGM_FI_PROF_SM_UTIL_RATIO", 1.0)),
-        1.1,
-        profiled=True,
-    ),
-    Metric(
-        "sm_occupancy_ratio",
-        (("DCGM_FI_PROF_SM_OCCUPANCY", 1.0), ("DCGM_FI_PROF_SM_OCCUPANCY_RATIO", 1.0)),
-        1.1,
-        profiled=True,
-    ),
-    Metric(
-        "tensor_active_ratio",
-        (("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", 1.0), ("DCGM_FI_PROF_TENSOR_UTIL_RATIO", 1.0)),
-        1.1,
-        profiled=True,
-    ),
-    Metric(
-        "dram_active_ratio",
-        (("DCGM_FI_PROF_DRAM_ACTIVE", 1.0), ("DCGM_FI_PROF_DRAM_UTIL_RATIO", 1.0)),
-        1.1,
-        profiled=True,
-    ),
-    Metric("pcie_tx_bytes_per_s", (("DCGM_FI_PROF_PCIE_TX_BYTES", 1.0),), 1e13, profiled=True, whole_gpu=True),
-    Metric("pcie_rx_bytes_per_s", (("DCGM_FI_PROF_PCIE_RX_BYTES", 1.0),), 1e13, profiled=True, whole_gpu=True),
-    Metric("nvlink_tx_bytes_per_s", (("DCGM_FI_PROF_NVLINK_TX_BYTES", 1.0),), 1e14, profiled=True, whole_gpu=True),
-    Metric("nvlink_rx_bytes_per_s", (("DCGM_FI_PROF_NVLINK_RX_BYTES", 1.0),), 1e14, profiled=True, whole_gpu=True),
-    Metric("vram_used_bytes", (("DCGM_FI_DEV_FB_USED", MIB), ("DCGM_FI_DEV_FB_USED_BYTES", 1.0)), 1e14),
-    Metric(FREE_BYTES, (("DCGM_FI_DEV_FB_FREE", MIB), ("DCGM_FI_DEV_FB_FREE_BYTES", 1.0)), 1e14),
-    Metric("vram_reserved_bytes", (("DCGM_FI_DEV_FB_RESERVED", MIB), ("DCGM_FI_DEV_FB_RESERVED_BYTES", 1.0)), 1e14),
-    Metric("vram_total_bytes", (("DCGM_FI_DEV_FB_TOTAL", MIB), ("DCGM_FI_DEV_FB_CAPACITY_BYTES", 1.0)), 1e14, 0.0),
-    Metric(
-        "power_w",
-        (("DCGM_FI_DEV_POWER_USAGE", 1.0), ("DCGM_FI_DEV_BOARD_POWER_WATTS", 1.0)),
-        1e5,
-        whole_gpu=True,
-    ),
-    Metric(
+    _metric("busy_ratio", 1.0, "w", ("DEV_GPU_UTIL", PERCENT), ("DEV_GPU_UTIL_RATIO", 1.0)),
+    _metric("memory_busy_ratio", 1.0, "w", ("DEV_MEM_COPY_UTIL", PERCENT), ("DEV_MEMORY_UTIL_RATIO", 1.0)),
+    _metric(ENGINE_ACTIVE, 1.1, "p", ("PROF_GR_ENGINE_ACTIVE", 1.0), ("PROF_GR_ENGINE_UTIL_RATIO", 1.0)),
+    _metric("sm_active_ratio", 1.1, "p", ("PROF_SM_ACTIVE", 1.0), ("PROF_SM_UTIL_RATIO", 1.0)),
+    _metric("sm_occupancy_ratio", 1.1, "p", ("PROF_SM_OCCUPANCY", 1.0), ("PROF_SM_OCCUPANCY_RATIO", 1.0)),
+    _metric("tensor_active_ratio", 1.1, "p", ("PROF_PIPE_TENSOR_ACTIVE", 1.0), ("PROF_TENSOR_UTIL_RATIO", 1.0)),
+    _metric("dram_active_ratio", 1.1, "p", ("PROF_DRAM_ACTIVE", 1.0), ("PROF_DRAM_UTIL_RATIO", 1.0)),
+    _metric("pcie_tx_bytes_per_s", 10000000000000.0, "pw", ("PROF_PCIE_TX_BYTES", 1.0)),
+    _metric("pcie_rx_bytes_per_s", 10000000000000.0, "pw", ("PROF_PCIE_RX_BYTES", 1.0)),
+    _metric("nvlink_tx_bytes_per_s", 100000000000000.0, "pw", ("PROF_NVLINK_TX_BYTES", 1.0)),
+    _metric("nvlink_rx_bytes_per_s", 100000000000000.0, "pw", ("PROF_NVLINK_RX_BYTES", 1.0)),
+    _metric("vram_used_bytes", 100000000000000.0, "", ("DEV_FB_USED", MIB), ("DEV_FB_USED_BYTES", 1.0)),
+    _metric(FREE_BYTES, 100000000000000.0, "", ("DEV_FB_FREE", MIB), ("DEV_FB_FREE_BYTES", 1.0)),
+    _metric("vram_reserved_bytes", 100000000000000.0, "", ("DEV_FB_RESERVED", MIB), ("DEV_FB_RESERVED_BYTES", 1.0)),
+    _metric("vram_total_bytes", 100000000000000.0, "+", ("DEV_FB_TOTAL", MIB), ("DEV_FB_CAPACITY_BYTES", 1.0)),
+    _metric("power_w", 100000.0, "w", ("DEV_POWER_USAGE", 1.0), ("DEV_BOARD_POWER_WATTS", 1.0)),
+    _metric(
         "power_limit_w",
-        (
-            ("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", 1.0),
-            ("DCGM_FI_DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS", 1.0),
-            ("DCGM_FI_DEV_POWER_MGMT_LIMIT", 1.0),
-            ("DCGM_FI_DEV_BOARD_POWER_LIMIT_REQUESTED_WATTS", 1.0),
-        ),
-        1e5,
-        0.0,
-        whole_gpu=True,
+        100000.0,
+        "w+",
+        ("DEV_ENFORCED_POWER_LIMIT", 1.0),
+        ("DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS", 1.0),
+        ("DEV_POWER_MGMT_LIMIT", 1.0),
+        ("DEV_BOARD_POWER_LIMIT_REQUESTED_WATTS", 1.0),
     ),
-    Metric(
+    _metric(
         "energy_j",
-        (("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", 1e-3), ("DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL", 1.0)),
-        1e15,
-        whole_gpu=True,
+        1000000000000000.0,
+        "w",
+        ("DEV_TOTAL_ENERGY_CONSUMPTION", 0.001),
+        ("DEV_GPU_ENERGY_JOULES_TOTAL", 1.0),
     ),
-    Metric(
-        "temperature_c", (("DCGM_FI_DEV_GPU_TEMP", 1.0), ("DCGM_FI_DEV_GPU_TEMP_CELSIUS", 1.0)), 200, 0, whole_gpu=True
+    _metric("temperature_c", 200, "w+", ("DEV_GPU_TEMP", 1.0), ("DEV_GPU_TEMP_CELSIUS", 1.0)),
+    _metric("memory_temperature_c", 200, "w+", ("DEV_MEMORY_TEMP", 1.0), ("DEV_MEMORY_TEMP_CELSIUS", 1.0)),
+    _metric("sm_clock_hz", 100000000000.0, "w", ("DEV_SM_CLOCK", MHZ), ("DEV_SM_CLOCK_HERTZ", 1.0)),
+    _metric("sm_clock_max_hz", 100000000000.0, "w+", ("DEV_MAX_SM_CLOCK", MHZ), ("DEV_SM_MAX_CLOCK_HERTZ", 1.0)),
+    _metric("memory_clock_hz", 100000000000.0, "w", ("DEV_MEM_CLOCK", MHZ), ("DEV_MEMORY_CLOCK_HERTZ", 1.0)),
+    _metric(
+        "memory_clock_max_hz", 100000000000.0, "w+", ("DEV_MAX_MEM_CLOCK", MHZ), ("DEV_MEMORY_MAX_CLOCK_HERTZ", 1.0)
     ),
-    Metric(
-        "memory_temperature_c",
-        (("DCGM_FI_DEV_MEMORY_TEMP", 1.0), ("DCGM_FI_DEV_MEMORY_TEMP_CELSIUS", 1.0)),
-        200,
-        0,
-        whole_gpu=True,
-    ),
-    Metric("sm_clock_hz", (("DCGM_FI_DEV_SM_CLOCK", MHZ), ("DCGM_FI_DEV_SM_CLOCK_HERTZ", 1.0)), 1e11, whole_gpu=True),
-    Metric(
-        "sm_clock_max_hz",
-        (("DCGM_FI_DEV_MAX_SM_CLOCK", MHZ), ("DCGM_FI_DEV_SM_MAX_CLOCK_HERTZ", 1.0)),
-        1e11,
-        0.0,
-        whole_gpu=True,
-    ),
-    Metric(
-        "memory_clock_hz",
-        (("DCGM_FI_DEV_MEM_CLOCK", MHZ), ("DCGM_FI_DEV_MEMORY_CLOCK_HERTZ", 1.0)),
-        1e11,
-        whole_gpu=True,
-    ),
-    Metric(
-        "memory_clock_max_hz",
-        (("DCGM_FI_DEV_MAX_MEM_CLOCK", MHZ), ("DCGM_FI_DEV_MEMORY_MAX_CLOCK_HERTZ", 1.0)),
-        1e11,
-        0.0,
-        whole_gpu=True,
-    ),
-    Metric("ecc_uncorrected", (("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", 1.0),), 1e12, whole_gpu=True),
-    Metric("ecc_corrected", (("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", 1.0),), 1e12, whole_gpu=True),
-    Metric("remap_pending", (("DCGM_FI_DEV_ROW_REMAP_PENDING", 1.0),), 1e6, whole_gpu=True),
-    Metric(
-        "remap_failed",
-        (("DCGM_FI_DEV_ROW_REMAP_FAILURE", 1.0), ("DCGM_FI_DEV_ROW_REMAP_FAILED", 1.0)),
-        1e6,
-        whole_gpu=True,
-    ),
-    Metric("pcie_generation", (("DCGM_FI_DEV_PCIE_LINK_GEN", 1.0),), 100, 0, whole_gpu=True),
-    Metric("pcie_generation_max", (("DCGM_FI_DEV_PCIE_MAX_LINK_GEN", 1.0),), 100, 0, whole_gpu=True),
-    Metric("pcie_width", (("DCGM_FI_DEV_PCIE_LINK_WIDTH", 1.0),), 64, 0, whole_gpu=True),
-    Metric("pcie_width_max", (("DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH", 1.0),), 64, 0, whole_gpu=True),
-    Metric(XID, (("DCGM_FI_DEV_XID_ERRORS", 1.0), ("DCGM_FI_DEV_XID_ERROR", 1.0)), 1e4, whole_gpu=True),
+    _metric("ecc_uncorrected", 1000000000000.0, "w", ("DEV_ECC_DBE_VOL_TOTAL", 1.0)),
+    _metric("ecc_corrected", 1000000000000.0, "w", ("DEV_ECC_SBE_VOL_TOTAL", 1.0)),
+    _metric("remap_pending", 1000000.0, "w", ("DEV_ROW_REMAP_PENDING", 1.0)),
+    _metric("remap_failed", 1000000.0, "w", ("DEV_ROW_REMAP_FAILURE", 1.0), ("DEV_ROW_REMAP_FAILED", 1.0)),
+    _metric("pcie_generation", 100, "w+", ("DEV_PCIE_LINK_GEN", 1.0)),
+    _metric("pcie_generation_max", 100, "w+", ("DEV_PCIE_MAX_LINK_GEN", 1.0)),
+    _metric("pcie_width", 64, "w+", ("DEV_PCIE_LINK_WIDTH", 1.0)),
+    _metric("pcie_width_max", 64, "w+", ("DEV_PCIE_MAX_LINK_WIDTH", 1.0)),
+    _metric(XID, 10000.0, "w", ("DEV_XID_ERRORS", 1.0), ("DEV_XID_ERROR", 1.0)),
 )
 """Per GPU; ratios 0 to 1.
 

@@ -39,7 +39,7 @@ class Metric(msgspec.Struct, frozen=True):
     name: str
     """Without `_total` and `_info`."""
     kind: str
-    """gauge, counter, info, or summary (of its quantiles alone)."""
+    """gauge, counter, info, histogram, or summary (of its quantiles alone)."""
     unit: str
     help: str
     labels: tuple[str, ...] = ()
@@ -48,6 +48,12 @@ class Metric(msgspec.Struct, frozen=True):
     def sample(self) -> str:
         """The name on the wire."""
         return self.name + {"counter": "_total", "info": "_info"}.get(self.kind, "")
+
+    @property
+    def samples(self) -> tuple[str, ...]:
+        """All names on the wire: a histogram has three."""
+        ends = ("_bucket", "_count", "_sum") if self.kind == "histogram" else ()
+        return tuple(self.name + end for end in ends) or (self.sample,)
 
 
 class Field(NamedTuple):
@@ -179,9 +185,6 @@ ENGINE: Final = (
     Field("kv_transferred_bytes_per_s", "engine_kv_transferred_bytes_per_second", "KV cache of another engine's."),
     Field("kv_transfer_failures_per_s", "engine_kv_transfer_failures_per_second", "Transfers of KV that failed."),
     Field("aborts_per_s", "engine_aborts_per_second", "Requests that their client gave up, or somebody cancelled."),
-    Field("forward_ratio", "engine_forward_pass_ratio", "Share of the time in which a forward pass ran, over 10 s."),
-    Field("scheduler_idle_ratio", "engine_scheduler_idle_ratio", "Share of the time without any work, over 10 s."),
-    Field("host_ratio", "engine_host_ratio", "Share of the time with work and without a forward pass, over 10 s."),
     Field("inferences_per_s", "engine_inferences_per_second", "Items of a server of models that are no LLMs."),
     Field("steps_per_s", "engine_steps_per_second", "Forward passes."),
     Field("preemptions_per_s", "engine_preemptions_per_second", "Requests thrown out of the KV cache."),
@@ -295,7 +298,13 @@ DOUBTS: Final = ("uneven", "deviates", "contradicts")
 """Fields of an engine that hold findings: it is exported that there are some."""
 _DOUBT_LABELS: Final = (*ENGINE_LABELS, "doubt")
 VERDICT_LABELS: Final = ("kind", "thing", "family")
+HISTOGRAMS: Final = {attribute: f"engine_{word}_distribution_seconds" for attribute, word, _ in _LATENCIES}
+"""Quantity (`readings.quantities`) -> family of its buckets, those of all ranks added up."""
 _OTHERS: Final = (
+    *(
+        (HISTOGRAMS[attribute], "histogram", f"{text}, of all requests since the engine began.", (*ENGINE_LABELS, "le"))
+        for attribute, _, text in _LATENCIES
+    ),
     ("source_up", "gauge", "1: the source answers; 0: it does not, and its series are absent.", ("source", "name")),
     ("host", "info", "The machine.", (*HOST_TEXTS, "simulated")),
     ("gpu", "info", "What a GPU is.", (*GPU_LABELS, *GPU_TEXTS)),
@@ -314,6 +323,8 @@ _OTHERS: Final = (
     ("model_replica", "info", "Which engines serve a model.", ("model", "engine", "deviating")),
     ("verdict", "gauge", "1 for each verdict.", (*VERDICT_LABELS, "scope", "code", "cause", "level", "confidence")),
     ("verdict_since_timestamp_seconds", "gauge", "Since when a verdict holds.", VERDICT_LABELS),
+    ("verdict_until_timestamp_seconds", "gauge", "When it was last so, of one on its way out.", VERDICT_LABELS),
+    ("verdict_unknown", "info", "A signal that a verdict lacks.", (*VERDICT_LABELS, "at", "code", "reason", "fix")),
     (
         *("verdict_evidence", "gauge", "A verdict's figures, in base units."),
         (*VERDICT_LABELS, "at", "quantity", "source", "chart"),
@@ -360,8 +371,8 @@ def _metrics() -> tuple[Metric, ...]:
 
 METRICS: Final = _metrics()
 """Every family, by name."""
-NAMES: Final = frozenset(metric.sample for metric in METRICS)
-"""Every name on the wire."""
+NAMES: Final = frozenset(metric.sample for metric in METRICS if metric.kind != "histogram")
+"""Every name on the wire but those of histograms, which no snapshot is made of."""
 
 SOMEBODY: Final = "a process"
 PRIVATE: Final[Mapping[str, str]] = {"process": SOMEBODY, "processes": SOMEBODY, "pid": "PID", "pids": "", "owner": ""}

@@ -22,6 +22,8 @@ class HostFrame(msgspec.Struct, frozen=True):
     interval_s: float = 15.0
     """Seconds between two scrapes of it."""
     faults: tuple[Fault, ...] = ()
+    exporters_down: int = 0
+    """Exporters of it (its own gpumon is one) that do not answer."""
 
 
 class FleetFrame(msgspec.Struct, frozen=True):
@@ -39,3 +41,5 @@ class FleetFrame(msgspec.Struct, frozen=True):
     """Seconds from the first request to the last answer."""
     answered: bool = True
     """False where the Prometheus gave no usable answer: the hosts may be as they were; `faults` say why."""
+    moved: tuple[str, ...] = ()
+    """Hosts of the frame before whose targets are now known to be of others: they were never machines of their own."""

@@ -129,6 +129,15 @@ class GpuProcess(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Command line; empty where the kernel hides it. Text from outside, too."""
     pod: str = ""
     """Uid of the Kubernetes pod, where the cgroup path names one."""
+    pod_name: str = ""
+    """`namespace/name` of the pod, as far as its files and its environment may be read. Text from outside, too."""
+    job: str = ""
+    """Slurm job, by its cgroup or its environment."""
+    cpu_ratio: Reading = NOT_EXPOSED
+    """Time on the host's cores since the reading before: 1 is one core."""
+    rss_bytes: Reading = NOT_EXPOSED
+    started_s: float = 0.0
+    """Unix time; 0 where it is not known."""
 
 
 class XidEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -204,7 +213,7 @@ class GpuReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     activity_monotonic_s: float = 0.0
     """When a dcgm-exporter last changed them; 0 where they are as old as the rest."""
     source: str = "nvml"
-    """Who reports this GPU: `nvml`, `dcgm` (dcgm-exporter alone) or `simulator`."""
+    """Who reports this GPU: `nvml`, `amdsmi`, `dcgm` (dcgm-exporter alone) or `simulator`."""
     from_dcgm: tuple[str, ...] = ()
     """Fields that a dcgm-exporter measured: they are as old as `activity_monotonic_s` says."""
     activity_interval_s: float = 0.0
@@ -217,6 +226,8 @@ class GpuReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """NVML_DEVICE_ARCH_*: 9 Hopper, 10 Blackwell, 13 Rubin; 0: not told."""
     power_default_w: Reading = NOT_SUPPORTED
     """Power limit that the card has by itself."""
+    idle_since_wall_s: float = 0.0
+    """Unix time since when it did nothing, as a Prometheus tells of the day before it was first seen; 0: not told."""
 
 
 class HistogramReading(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -8,9 +8,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import repeat
-from operator import lt
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from gpumon.readings.snapshot import Snapshot
@@ -104,44 +102,6 @@ class History:
             if value == value:
                 values.sums[cell] += value
                 values.counts[cell] += 1
-
-    def begin(self, cells: Sequence[tuple[float, float, Mapping[str, float]]]) -> None:
-        """Fill an empty history with means: time, seconds up to it, values; oldest first, at most one to a cell.
-
-        As `append` of each, but much faster.
-        """
-        cells = cells[-min(len(self._times), len(self._numbers)) :]
-        keys = tuple(dict.fromkeys(key for _, _, values in cells for key in values))
-        columns = dict(zip(keys, (array("f", found) for found in _columns(keys, cells)), strict=True)) if keys else {}
-        self.fill([wall_s for wall_s, _, _ in cells], [seconds for _, seconds, _ in cells], columns)
-
-    def fill(self, times: Sequence[float], seconds: Sequence[float], columns: Mapping[str, array[float]]) -> None:
-        """As `begin`, the values of each series apart ("f", NaN is a gap): a past is opened while somebody waits."""
-        most = min(len(self._times), len(self._numbers))
-        times, seconds = times[-most:], seconds[-most:]
-        numbers = [math.floor(wall_s / CELL_S) for wall_s in times]
-        if not numbers or not all(map(lt, numbers, numbers[1:])) or numbers[-1] - numbers[0] >= len(self._numbers):
-            for at, wall_s in enumerate(times, -len(times)):
-                points = {key: column[at] for key, column in columns.items() if column[at] == column[at]}
-                self.append(wall_s, points, seconds[at])
-            return
-        self._admit(dict.fromkeys(columns, math.nan))
-        count, places = len(times), [*_places(numbers, len(self._numbers))]
-        self._times[:count], self._intervals[:count] = array("d", times), array("f", seconds)
-        self._next, self._size, self._last_s = count % len(self._times), count, times[-1]
-        for there, here in places:
-            self._numbers[there] = array("q", numbers[here])
-            self._cell_firsts[there] = self._cell_lasts[there] = array("d", times[here])
-            self._cell_intervals[there] = array("f", seconds[here])
-        ones = array("I", [1]) * count
-        for key, series in self._series.items():
-            counts, sums = ones, columns[key][-count:]
-            series.ticks[:count] = sums
-            if math.isnan(sum(sums)):
-                counts = array("I", [value == value for value in sums])
-                sums = array("f", [value if value == value else 0.0 for value in sums])
-            for there, here in places:
-                series.counts[there], series.sums[there] = counts[here], sums[here]
 
     def become(self, other: History) -> None:
         """Hold what another one holds: who draws from this one sees all of it at once."""
@@ -285,24 +245,6 @@ def _hold(later: _Read, earlier_s: float, sums: list[float], counts: list[int], 
     for at in range(max(0, min(start, own)), min(end, len(counts))):
         if not counts[at]:
             sums[at], counts[at] = mean, 1
-
-
-def _places(numbers: Sequence[int], size: int) -> Iterator[tuple[slice, slice]]:
-    """Where runs of cells go in a ring of `size`, and where they are in `numbers`, which only grow."""
-    begin = 0
-    for end in range(1, len(numbers) + 1):
-        if end == len(numbers) or numbers[end] != numbers[end - 1] + 1 or numbers[end] % size == 0:
-            first = numbers[begin] % size
-            yield slice(first, first + end - begin), slice(begin, end)
-            begin = end
-
-
-def _columns(
-    keys: tuple[str, ...], cells: Sequence[tuple[float, float, Mapping[str, float]]]
-) -> Iterator[tuple[float, ...]]:
-    """The values of each key in all cells, NaN where there is none."""
-    rows = (map(values.get, keys, repeat(math.nan)) for _, _, values in cells)
-    return zip(*rows, strict=True)
 
 
 class Moment(NamedTuple):

@@ -102,3 +102,7 @@ class Period(msgspec.Struct, frozen=True):
     incidents: tuple[Incident, ...] = ()
     """The longest of the most urgent ones first, at most 200."""
     incidents_left_out: int = 0
+    busy_known_s: float = 0.0
+    """Time over which `busy_ratio` is a mean: that in which it was known. So the next two."""
+    mfu_known_s: float = 0.0
+    mbu_known_s: float = 0.0

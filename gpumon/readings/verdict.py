@@ -56,6 +56,8 @@ class Limit(str, Enum):
     """Nothing runs on it, and next to no memory is held."""
     ASLEEP = "asleep"
     """An engine in its own sleep mode."""
+    EVALUATING = "evaluating"
+    """It does little so far, and was not seen for long enough to tell that its efficiency is low."""
     HEALTHY = "healthy"
     UNKNOWN = "unknown"
     """Signals are missing, or fit no rule: `Verdict.unknown` names them."""
@@ -199,7 +201,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     since_s: float = 0.0
     """Of a verdict that began: since when it has held, which is before `wall_s`; 0 of all else."""
     verdict: Verdict | None = None
-    """Of `kind` verdict: the one that began, changed its level, or is over."""
+    """Of `kind` verdict: the one that began, changed its level or cause, or is over."""
 
 
 class RaisedAlert(msgspec.Struct, frozen=True, gc=False):

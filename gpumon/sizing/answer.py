@@ -43,8 +43,6 @@ class LimitKind(str, Enum):
     TYPED = "typed"
     KNEE = "knee"
     """Where a sweep's throughput stopped following."""
-    QUEUE = "queue"
-    """So that few enough requests wait, with all instances behind one router."""
     RANGE = "range"
     """The end of what a sweep measured."""
 
@@ -216,7 +214,6 @@ class Have(msgspec.Struct, frozen=True):
     """Type, empty where there are several or none."""
     short_gpus: Reading
     """Needed but not here; negative: to spare."""
-    price_per_hour: Reading
     saving_per_hour: Reading
     """Money that the same traffic would not need."""
     text: str

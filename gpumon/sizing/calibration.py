@@ -19,42 +19,40 @@ from gpumon.sizing.profile import MOST_POINTS, Observed, Origin, Point, level, m
 
 MOST_WINDOWS: Final = 8
 """Of one bucket; the oldest goes first."""
-MOST_TAILS: Final = 16
-KEPT_S: Final = 4 * 3600.0
+_MOST_TAILS: Final = 16
+_KEPT_S: Final = 4 * 3600.0
 """Windows this much older than the newest one of their mix are dropped: drivers, clocks and neighbours change."""
-SAME_FACTOR: Final = 1.5
+_SAME_FACTOR: Final = 1.5
 """Mean lengths within this factor are one mix."""
-COARSEST: Final = 2.0
+_COARSEST: Final = 2.0
 """Upper over lower bound of a histogram's bucket above which a quantile in it says too little."""
 _STEADY_AFTER: Final = 20
 """Windows after which a mix's mean lengths move by no more than a twentieth of the difference."""
 _ROUNDING_TOKENS: Final = 16.0
-MOST_MIXES: Final = 3
-POOL_TOLERANCE: Final = 0.1
+_MOST_MIXES: Final = 3
+_POOL_TOLERANCE: Final = 0.1
 """KV pools of replicas differ by what else lay in memory when each started; by more than this it is another setting."""
-MOST_PER_STEP: Final = 64.0
+_MOST_PER_STEP: Final = 64.0
 """Tokens per step and sequence beyond which nothing that an engine says is believed."""
 _MOST_SEQUENCES: Final = re.compile(r"--max[-_]num[-_]seqs[= ](\d{1,6})\b")
-LEAST_S: Final = 9.0
+_LEAST_S: Final = 9.0
 """Shortest window that is a point: gpumon's rates are of 10 s, of less just after a start or a gap."""
-SLACK_S: Final = 0.2
+_SLACK_S: Final = 0.2
 """Polls do not come to the millisecond: two windows may overlap by this much."""
-STEADY_SPREAD: Final = 2.0
-STEADY_RATIO: Final = 0.5
+_STEADY_SPREAD: Final = 2.0
+_STEADY_RATIO: Final = 0.5
 """A window is steady where the running requests stay within 2, or within half of their mean: most of a line's error
 from averaging is spread^2 / (12 x mean), so 2 % of the slope's part at most, 6 % across one step of that size."""
-QUANTILES_S: Final = 60.0
-SAME_LOAD: Final = 0.25
+_QUANTILES_S: Final = 60.0
+_SAME_LOAD: Final = 0.25
 """Share by which the requests that ran in the minute of the quantiles may differ from those of its last window."""
-FREE_KV: Final = 0.8
+_FREE_KV: Final = 0.8
 """KV usage up to which a queue is not the pool's doing."""
 MOST_REPLICAS: Final = 64
 """Models or settings remembered, as those of a fleet; the one not seen for longest goes first."""
-RECENT_S: Final = 60.0
+_RECENT_S: Final = 60.0
 """What was seen so short a time before the newest runs now: not all engines are scraped at one moment."""
-MOST_ENGINES: Final = 256
-_HIT: Final = 2
-"""Where the hit ratio stands among the lengths: it is a share."""
+_MOST_ENGINES: Final = 256
 
 
 class Traffic(NamedTuple):
@@ -70,14 +68,11 @@ class Traffic(NamedTuple):
 
     def moved(self, to: Traffic, share: float) -> Traffic:
         """This one moved by a share of the way to another."""
-        hit = to.hit_ratio
-        if hit is not None and self.hit_ratio is not None:
-            hit = self.hit_ratio + share * (hit - self.hit_ratio)
-        return Traffic(
-            self.prompt_tokens + share * (to.prompt_tokens - self.prompt_tokens),
-            self.answer_tokens + share * (to.answer_tokens - self.answer_tokens),
-            self.hit_ratio if hit is None else hit,
+        pairs = zip(self, to, strict=True)
+        prompt, answer, hit = (
+            then if now is None else now if then is None else now + share * (then - now) for now, then in pairs
         )
+        return Traffic(prompt or 0.0, answer or 0.0, hit)
 
     def _costs(self) -> tuple[float, float, float]:
         computed = self.prompt_tokens * (1.0 - (self.hit_ratio or 0.0))
@@ -89,27 +84,32 @@ class MixPoints:
 
     def __init__(self, traffic: Traffic) -> None:
         self.traffic = traffic
-        self.windows = 0
-        """Taken in, dropped ones included."""
         self.last_s = -math.inf
-        self._buckets: dict[int, deque[tuple[float, Point]]] = {}
-        self.itl_tails: deque[float] = deque(maxlen=MOST_TAILS)
+        self.itl_tails: deque[float] = deque(maxlen=_MOST_TAILS)
         """p95 / mean of the last windows, where it can be told."""
-        self.ttft_tails: deque[float] = deque(maxlen=MOST_TAILS)
+        self.ttft_tails: deque[float] = deque(maxlen=_MOST_TAILS)
         """The same of the TTFT of requests that did not queue."""
+        self._windows = 0
+        self._buckets: dict[int, deque[tuple[float, Point]]] = {}
         self._points: tuple[Point, ...] | None = ()
 
     def holds(self, traffic: Traffic, requests: float) -> bool:
         """Whether `traffic`, the mean of so many requests, is this mix: a mean of few is itself uncertain."""
-        return self.traffic.distance(traffic) <= math.log(SAME_FACTOR) + 1.0 / math.sqrt(max(requests, 1.0))
+        return self.traffic.distance(traffic) <= math.log(_SAME_FACTOR) + 1.0 / math.sqrt(max(requests, 1.0))
 
     def add(self, time_s: float, point: Point, traffic: Traffic) -> None:
-        """Take one window in; the mix's lengths follow."""
-        self.windows += 1
-        self.traffic = self.traffic.moved(traffic, 1.0 / min(self.windows, _STEADY_AFTER))
+        """Take one window in; the mix's lengths follow. Too old windows go, and buckets not met for longest."""
+        self._windows += 1
+        self.traffic = self.traffic.moved(traffic, 1.0 / min(self._windows, _STEADY_AFTER))
         self.last_s = max(self.last_s, time_s)
         self._buckets.setdefault(level(point.running), deque(maxlen=MOST_WINDOWS)).append((time_s, point))
-        self._forget()
+        for key, seen in list(self._buckets.items()):
+            while seen and seen[0][0] < self.last_s - _KEPT_S:
+                seen.popleft()
+            if not seen:
+                del self._buckets[key]
+        while len(self._buckets) > MOST_POINTS:
+            del self._buckets[min(self._buckets, key=lambda key: self._buckets[key][-1][0])]
         self._points = None
 
     def points(self) -> tuple[Point, ...]:
@@ -118,23 +118,13 @@ class MixPoints:
             self._points = tuple(merged([point for _, point in seen]) for _, seen in sorted(self._buckets.items()))
         return self._points
 
-    def _forget(self) -> None:
-        """Drop what is too old, and the buckets not met for longest where there are too many."""
-        for key, seen in list(self._buckets.items()):
-            while seen and seen[0][0] < self.last_s - KEPT_S:
-                seen.popleft()
-            if not seen:
-                del self._buckets[key]
-        while len(self._buckets) > MOST_POINTS:
-            del self._buckets[min(self._buckets, key=lambda key: self._buckets[key][-1][0])]
-
 
 def tail_ratio(latency: Quantiles) -> float | None:
     """p95 / mean, at least 1; None with few observations or where p95 fell in an open, first or too wide bucket."""
-    p95, mean, low, high = latency.p95, latency.mean, latency.p95_low, latency.p95_high
-    if not (isinstance(p95, float) and isinstance(mean, float) and isinstance(low, float) and isinstance(high, float)):
+    p95, mean, low, high = (number(each) for each in (latency.p95, latency.mean, latency.p95_low, latency.p95_high))
+    if p95 is None or mean is None or low is None or high is None:
         return None
-    if not 0.0 < mean < math.inf or not math.isfinite(p95) or low <= 0.0 or high > COARSEST * low:
+    if not 0.0 < mean < math.inf or not math.isfinite(p95) or low <= 0.0 or high > _COARSEST * low:
         return None
     return max(1.0, p95 / mean)
 
@@ -155,12 +145,27 @@ class Setting(msgspec.Struct, frozen=True):
     pool_tokens: float
     """KV pool of one instance."""
 
+    @classmethod
+    def of(cls, engine: Engine, here: list[Gpu]) -> Setting:
+        """As an engine shows it."""
+        types = {gpu.gpu_type for gpu in here}
+        count, pool = credible(engine.hardware.gpu_count), credible(engine.load.kv_pool_tokens)
+        return cls(
+            model=engine.model,
+            gpu=next(iter(types)) if len(types) == 1 else ("" if types else engine.hardware.gpu_type),
+            gpus=round(count / engine.hardware.ranks) if count is not None else 0,
+            tp=engine.hardware.tp,
+            weight_precision=engine.dimensions.weight_precision,
+            kv_precision=engine.dimensions.kv_precision,
+            tool=" ".join(part for part in (engine.kind.value, engine.version) if part),
+            pool_tokens=pool / engine.hardware.ranks if pool is not None else 0.0,
+        )
+
     def agrees(self, other: Setting) -> bool:
         """Whether nothing that both know differs."""
-        if self.pool_tokens and other.pool_tokens:
-            ratio = self.pool_tokens / other.pool_tokens
-            if not 1.0 / (1.0 + POOL_TOLERANCE) <= ratio <= 1.0 + POOL_TOLERANCE:
-                return False
+        pools = sorted((self.pool_tokens, other.pool_tokens))
+        if pools[0] and pools[1] > pools[0] * (1.0 + _POOL_TOLERANCE):
+            return False
         tools = f"{self.tool} ".startswith(f"{other.tool} ") or f"{other.tool} ".startswith(f"{self.tool} ")
         names = ("model", "gpu", "gpus", "tp", "weight_precision", "kv_precision")
         pairs = ((getattr(self, name), getattr(other, name)) for name in names)
@@ -199,12 +204,11 @@ class Replicas:
         if found is not None:
             self._memory_bytes = found / engine.hardware.ranks
         per_step = number(engine.rates.tokens_per_step)
-        if per_step is not None and 1.0 <= per_step <= MOST_PER_STEP:
+        if per_step is not None and 1.0 <= per_step <= _MOST_PER_STEP:
             self._tokens_per_step = per_step
-        for gpu in here:
-            for process in gpu.processes:
-                if process.engine == engine.name and (told := _MOST_SEQUENCES.search(process.command)):
-                    self._told = int(told[1])
+        for process in (process for gpu in here for process in gpu.processes):
+            if process.engine == engine.name and (told := _MOST_SEQUENCES.search(process.command)):
+                self._told = int(told[1])
 
     def mix(self, traffic: Traffic, requests: float) -> MixPoints:
         """The mix that `traffic`, a mean of so many requests, belongs to; it becomes the current one.
@@ -216,7 +220,7 @@ class Replicas:
         if found is None:
             found = MixPoints(traffic)
             self._mixes.append(found)
-            if len(self._mixes) > MOST_MIXES:
+            if len(self._mixes) > _MOST_MIXES:
                 self._mixes.remove(min(self._mixes[:-1], key=lambda mix: mix.last_s))
         self._current = found
         return found
@@ -230,17 +234,11 @@ class Replicas:
         elif self._plateau is not None and most > self._plateau:
             self._plateau = None
 
-    @property
-    def max_num_seqs(self) -> int | None:
-        """The engine's limit: from its command line, else where it was seen to stop."""
-        if self._told is not None:
-            return self._told
-        return round(self._plateau) if self._plateau else None
-
     def observed(self) -> Observed:
         """All of it, with the points of the current mix."""
         mix, setting = self._current, self.setting
         traffic = mix.traffic if mix is not None else self.lengths
+        prompt, answer, hits = traffic if traffic is not None else (None, None, None)
         points = mix.points() if mix is not None else ()
         names = sorted(self.names.values())
         return Observed(
@@ -255,13 +253,14 @@ class Replicas:
             tp=setting.tp,
             weight_precision=setting.weight_precision,
             kv_precision=setting.kv_precision,
-            prompt_tokens=traffic.prompt_tokens if traffic is not None else None,
-            answer_tokens=traffic.answer_tokens if traffic is not None else None,
-            prefix_hit_ratio=traffic.hit_ratio if traffic is not None else None,
+            prompt_tokens=prompt,
+            answer_tokens=answer,
+            prefix_hit_ratio=hits,
             itl_tail_ratio=median(mix.itl_tails) if mix is not None and mix.itl_tails else None,
             ttft_tail_ratio=median(mix.ttft_tails) if mix is not None and mix.ttft_tails else None,
             kv_pool_tokens=setting.pool_tokens or None,
-            max_num_seqs=self.max_num_seqs,
+            # From its command line, else where it was seen to stop.
+            max_num_seqs=self._told if self._told is not None else round(self._plateau) if self._plateau else None,
             memory_bytes=self._memory_bytes,
             busy_ratio=points[-1].busy_ratio if points else None,
             power_w=points[-1].power_w if points else None,
@@ -302,16 +301,23 @@ class _Look:
         self.ticks: deque[_Tick] = deque(maxlen=64)
         self.setting: Setting | None = None
         self.replicas: Replicas | None = None
-        self.lengths: list[float | None] = [None, None, None]
+        self.lengths: tuple[float | None, ...] = (None, None, None)
         """Last known mean prompt, answer and hit ratio: no request may end for a while."""
-
-    def pause(self) -> None:
-        """It does not answer, or is idle after a reset: what was going on is no window."""
-        self.ticks.clear()
 
     def since(self, start_s: float) -> list[_Tick]:
         """The ticks from `start_s` on."""
         return [tick for tick in self.ticks if tick.time_s >= start_s]
+
+    def learn_lengths(self, engine: Engine, replicas: Replicas) -> Traffic | None:
+        """Mean lengths as last known, without a steady window, too; None while no request has ended."""
+        load = engine.load
+        told = (credible(each) for each in (load.prompt_tokens_mean, load.answer_tokens_mean, load.cached_ratio))
+        prompt, answer, hit = (old if new is None else new for old, new in zip(self.lengths, told, strict=True))
+        hit = self.lengths[2] if hit is not None and hit > 1.0 else hit
+        self.lengths = prompt, answer, hit
+        if prompt is not None and answer is not None:
+            replicas.lengths = Traffic(prompt, answer, hit)
+        return replicas.lengths if prompt is not None and answer is not None else None
 
 
 class Calibration:
@@ -339,13 +345,12 @@ class Calibration:
             if look is None:
                 look = self._looks[engine.key] = _Look()
             if not _serving(engine):
-                look.pause()
+                look.ticks.clear()
                 continue
             if gpus is None:
                 gpus = {gpu.index: gpu for gpu in snapshot.gpus if not gpu.parent_uuid}
-            here = [gpus[index] for index in engine.hardware.gpus if index in gpus]
-            self._look(look, engine, here, snapshot)
-        if len(self._looks) > max(MOST_ENGINES, 2 * len(snapshot.engines)):
+            self._look(look, engine, [gpus[index] for index in engine.hardware.gpus if index in gpus], snapshot)
+        if len(self._looks) > max(_MOST_ENGINES, 2 * len(snapshot.engines)):
             keys = {engine.key for engine in snapshot.engines}
             self._looks = {key: look for key, look in self._looks.items() if key in keys}
 
@@ -360,7 +365,7 @@ class Calibration:
 
         def place(each: Replicas) -> tuple[float, bool, int]:
             age_s, count = newest_s - each.last_s, engines[id(each)]
-            return 0.0 if count and age_s <= RECENT_S else RECENT_S + age_s, not each.setting.gpus, -count
+            return 0.0 if count and age_s <= _RECENT_S else _RECENT_S + age_s, not each.setting.gpus, -count
 
         return tuple(each.observed() for each in sorted(self._all, key=place))
 
@@ -377,24 +382,23 @@ class Calibration:
         replicas = self._replicas(look, engine, here)
         replicas.last_s, replicas.time = max(replicas.last_s, at_s), snapshot.time
         replicas.names[engine.key] = engine.name
-        if at_s - look.noticed_s >= LEAST_S:
+        if at_s - look.noticed_s >= _LEAST_S:
             look.noticed_s = at_s
             replicas.notice(engine, here)
-            _learn_lengths(look, engine, replicas)
+            look.learn_lengths(engine, replicas)
         window = engine.load.window
-        if window is None or window.seconds < LEAST_S:
+        if window is None or window.seconds < _LEAST_S or at_s - window.seconds < look.end_s - _SLACK_S:
             return
-        start_s = at_s - window.seconds
-        if start_s >= look.end_s - SLACK_S and (running := _steady(engine, window)) is not None:
-            self._add(look, engine, window, running, at_s)
+        running, itl_s = _steady(engine, window), credible(engine.latency.itl_mean_s)
+        # The mix is known once a request has ended.
+        traffic = look.learn_lengths(engine, replicas) if running is not None and itl_s else None
+        if running is not None and itl_s and traffic is not None:
+            self._add(look, engine, window, replicas, traffic, running, itl_s, at_s)
 
-    def _add(self, look: _Look, engine: Engine, window: Window, running: float, at_s: float) -> None:
-        itl_s, replicas = credible(engine.latency.itl_mean_s), look.replicas
-        if not itl_s or replicas is None:
-            return
-        traffic = _learn_lengths(look, engine, replicas)
-        if traffic is None:
-            return  # the mix is known once a request has ended
+    def _add(
+        self, look: _Look, engine: Engine, window: Window, replicas: Replicas, traffic: Traffic, running: float,
+        itl_s: float, at_s: float,
+    ) -> None:  # fmt: skip
         ticks, ranks = look.since(at_s - window.seconds), engine.hardware.ranks
         # That of the TTFT is not told where requests queued.
         itl_tail = tail_ratio(engine.latency.itl_s)
@@ -402,8 +406,8 @@ class Calibration:
         ttft_s = None if window.first_token_s is None else credible(window.first_token_s)
         # Quantiles are of a minute: of another load than its last window had they tell nothing of this one.
         now = credible(engine.load.running_mean) or running
-        minute = _mean([tick.running for tick in look.since(at_s - QUANTILES_S)])
-        alike = minute is not None and abs(minute - now) <= max(STEADY_SPREAD / 2, SAME_LOAD * now)
+        minute = _mean([tick.running for tick in look.since(at_s - _QUANTILES_S)])
+        alike = minute is not None and abs(minute - now) <= max(_STEADY_SPREAD / 2, _SAME_LOAD * now)
         mix = replicas.mix(traffic, 60.0 * (credible(engine.rates.requests_per_s) or 0.0))
         point = Point(
             running=running / ranks,
@@ -420,45 +424,29 @@ class Calibration:
         mix.itl_tails.extend([itl_tail] if itl_tail else [])
         mix.ttft_tails.extend([ttft_tail] if ttft_tail else [])
         # Requests waited all the time, the KV pool had room, and not one more was let in: the engine's own limit.
-        waited = bool(ticks) and all(tick.waiting and (tick.kv_ratio or 0.0) < FREE_KV for tick in ticks)
+        waited = bool(ticks) and all(tick.waiting and (tick.kv_ratio or 0.0) < _FREE_KV for tick in ticks)
         replicas.ran(window.running_most / ranks, limited=waited and window.running_least == window.running_most)
         look.end_s = at_s
 
     def _replicas(self, look: _Look, engine: Engine, here: list[Gpu]) -> Replicas:
         """Where its points belong: they start anew where model, hardware, precision, version or KV pool changed."""
-        setting = _setting(engine, here)
-        if look.replicas is not None and setting == look.setting:
-            return look.replicas
-        found = next(
-            (each for each in (look.replicas, *self._all) if each is not None and each.setting.agrees(setting)), None
-        )
+        setting, before = Setting.of(engine, here), look.replicas
+        if before is not None and setting == look.setting:
+            return before
+        known = (*([before] if before is not None else []), *self._all)
+        found = next((each for each in known if each.setting.agrees(setting)), None)
         if found is None:
             found = Replicas(setting)
             self._all.append(found)
             if len(self._all) > MOST_REPLICAS:
                 self._all.remove(min(self._all[:-1], key=lambda each: each.last_s))
-        if look.replicas is not None and look.replicas is not found:
-            if len(look.replicas.names) > 1:  # the name of the last one stays with what it showed
-                look.replicas.names.pop(engine.key, None)
-            look.lengths = [None, None, None]
+        if before is not None and before is not found:
+            if len(before.names) > 1:  # the name of the last one stays with what it showed
+                before.names.pop(engine.key, None)
+            look.lengths = (None, None, None)
         found.setting = found.setting.filled(setting)
         look.setting, look.replicas = setting, found
         return found
-
-
-def _learn_lengths(look: _Look, engine: Engine, replicas: Replicas) -> Traffic | None:
-    """Mean lengths as last known, without a steady window, too; None while no request has ended."""
-    for at, length in enumerate(
-        (engine.load.prompt_tokens_mean, engine.load.answer_tokens_mean, engine.load.cached_ratio)
-    ):
-        found = credible(length)
-        if found is not None and (at < _HIT or found <= 1.0):
-            look.lengths[at] = found
-    prompt, answer, hit = look.lengths
-    if prompt is None or answer is None:
-        return None
-    replicas.lengths = Traffic(prompt, answer, hit)
-    return replicas.lengths
 
 
 def _serving(engine: Engine) -> bool:
@@ -480,43 +468,20 @@ def _steady(engine: Engine, window: Window) -> float | None:
     Time between tokens / window where the engine has a histogram of it, else the mean of the gauge: that one is read at
     five or six moments only, and counts requests in their prefill, too.
     """
-    least, most, mean = (
-        credible(window.running_least),
-        credible(window.running_most),
-        credible(engine.load.running_mean),
-    )
+    least, most = credible(window.running_least), credible(window.running_most)
+    mean = credible(engine.load.running_mean)
     if mean is None or least is None or most is None or least < max(1, engine.hardware.ranks):
         return None
-    if most - least > max(STEADY_SPREAD, STEADY_RATIO * mean):
+    if most - least > max(_STEADY_SPREAD, _STEADY_RATIO * mean):
         return None
-    decoding = credible(window.decoding_mean) if window.decoding_mean is not None else None
-    return decoding if decoding else mean
-
-
-def _setting(engine: Engine, here: list[Gpu]) -> Setting:
-    types = {gpu.gpu_type for gpu in here}
-    count, pool = credible(engine.hardware.gpu_count), credible(engine.load.kv_pool_tokens)
-    return Setting(
-        model=engine.model,
-        gpu=next(iter(types)) if len(types) == 1 else ("" if types else engine.hardware.gpu_type),
-        gpus=round(count / engine.hardware.ranks) if count is not None else 0,
-        tp=engine.hardware.tp,
-        weight_precision=engine.dimensions.weight_precision,
-        kv_precision=engine.dimensions.kv_precision,
-        tool=" ".join(part for part in (engine.kind.value, engine.version) if part),
-        pool_tokens=pool / engine.hardware.ranks if pool is not None else 0.0,
-    )
+    return (credible(window.decoding_mean) if window.decoding_mean is not None else None) or mean
 
 
 def _busy(engine: Engine, here: list[Gpu]) -> float | None:
     """Mean busy share of its GPUs; None where it shares one with another engine: whose work it is, is not known."""
-    total = 0.0
-    for gpu in here:
-        busy = credible(gpu.busy_ratio)
-        if busy is None or busy > 1.0 or len(gpu.engines) > 1:
-            return None
-        total += busy
-    return total / len(here) if here and len(here) == len(engine.hardware.gpus) else None
+    shares = [credible(gpu.busy_ratio) for gpu in here if len(gpu.engines) < 2]
+    known = [share for share in shares if share is not None and share <= 1.0]
+    return sum(known) / len(known) if known and len(known) == len(here) == len(engine.hardware.gpus) else None
 
 
 def _share(reading: Reading, ranks: int) -> float | None:

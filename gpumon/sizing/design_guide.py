@@ -39,7 +39,27 @@ def guide_profiles() -> tuple[Observed, ...]:
     Table 10 is of one H100 PCIe in an R760xa each. The guide counts inferences, not tokens, and states no lengths: its
     concurrency and memory can be planned with, its latency holds for its own prompts alone.
     """
-    return (*(_swept(*row) for row in _TABLE_10), *(_loaded(*row) for row in _TABLE_9))
+    swept = [
+        Observed(
+            origin=Origin.TABLE, name=f"guide-{label}", model=model, gpu=_GPU, gpus=1, tp=1, weight_precision="bf16",
+            memory_bytes=gb * 1e9, busy_ratio=busy, concurrency=offered,
+            tool="Dell H19686, July 2023, table 10, Triton Model Analyzer",
+            # What is in service, by Little's law: the guide's concurrency counts those that queue too.
+            points=(Point(rate * (mean_ms - queue_ms) / 1e3, offered=offered, e2e_s=mean_ms / 1e3,
+                          e2e_p95_s=p95_ms / 1e3, requests_per_s=rate, busy_ratio=busy),),
+        )
+        for label, model, offered, p95_ms, mean_ms, queue_ms, rate, gb, busy in _TABLE_10
+    ]  # fmt: skip
+    loaded = [
+        Observed(
+            origin=Origin.TABLE, name=f"guide-memory-{label}", model=model, gpu=gpu, gpus=1 if gpu else 0,
+            weight_precision=precision, memory_bytes=gb * 1e9,
+            tool=("Dell design guide, web edition, table 13" if label in _WEB else "Dell H19686, July 2023, table 9")
+            + ", GPU memory with one request",
+        )
+        for label, model, gb, precision, gpu in _TABLE_9
+    ]  # fmt: skip
+    return (*swept, *loaded)
 
 
 def queue_ratio(point: Point) -> float | None:
@@ -67,46 +87,3 @@ def queue_warning(observed: Observed) -> str:
                 "latency"
             )
     return ""
-
-
-def _swept(
-    label: str, model: str, offered: float, p95_ms: float, mean_ms: float, queue_ms: float, rate: float, gb: float,
-    busy: float,
-) -> Observed:  # fmt: skip
-    point = Point(
-        # What is in service, by Little's law: the guide's concurrency counts those that queue too.
-        running=rate * (mean_ms - queue_ms) / 1e3,
-        offered=offered,
-        e2e_s=mean_ms / 1e3,
-        e2e_p95_s=p95_ms / 1e3,
-        requests_per_s=rate,
-        busy_ratio=busy,
-    )
-    return Observed(
-        origin=Origin.TABLE,
-        name=f"guide-{label}",
-        model=model,
-        points=(point,),
-        tool="Dell H19686, July 2023, table 10, Triton Model Analyzer",
-        gpu=_GPU,
-        gpus=1,
-        tp=1,
-        weight_precision="bf16",
-        memory_bytes=gb * 1e9,
-        busy_ratio=busy,
-        concurrency=offered,
-    )
-
-
-def _loaded(label: str, model: str, gb: float, precision: str, gpu: str) -> Observed:
-    table = "Dell design guide, web edition, table 13" if label in _WEB else "Dell H19686, July 2023, table 9"
-    return Observed(
-        origin=Origin.TABLE,
-        name=f"guide-memory-{label}",
-        model=model,
-        tool=f"{table}, GPU memory with one request",
-        gpu=gpu,
-        gpus=1 if gpu else 0,
-        weight_precision=precision,
-        memory_bytes=gb * 1e9,
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from statistics import median
 from typing import Final, NamedTuple, TypeVar
@@ -14,17 +14,15 @@ from gpumon.sizing import memory
 from gpumon.sizing.accuracy import NO_BAND, Band, band_of
 from gpumon.sizing.answer import Source
 from gpumon.sizing.fit import Fitted, Sample, below_knee, calibrated, fit, tail_of
-from gpumon.sizing.latency import Curve, Mix, Tail, TtftLine, mean_at_goal, response_s
-from gpumon.sizing.profile import Observed, Origin, Point
+from gpumon.sizing.latency import MOST, Curve, Mix, Tail, TtftLine, largest_within, response_s
+from gpumon.sizing.profile import Observed, Origin
 from gpumon.sizing.roofline import (
     Setting,
     layers_s,
     line_of,
-    prefill_slope_s,
     prefill_tokens_per_s,
     rescale,
     roofline,
-    speculative,
     ttft_line,
     weight_read_s,
 )
@@ -41,8 +39,7 @@ _FLOOR: Final = 0.5
 _DIMENSIONS: Final = (
     "params", "matmul_params", "vocab", "hidden", "layers", "attention", "states", "experts", "experts_per_token",
 )  # fmt: skip
-_SPECULATES: Final = 1.05
-"""Tokens per step from which an engine that was seen is taken to draft."""
+"""What two models that cost the same but for their precisions agree in, whatever they are called."""
 _LEAST_BUCKETS: Final = {Origin.LIVE: 5, Origin.SWEEP: 3, Origin.TABLE: 3}
 
 
@@ -99,9 +96,12 @@ class Instance(NamedTuple):
     @property
     def goal_itl_s(self) -> float | None:
         """Goal as a mean: that of the load at which p95 comes to it."""
-        goal = self.workload.itl_p95_ms
-        mean_s = self.curve.itl_s if self.curve is not None else None
-        return None if goal is None else mean_at_goal(goal / 1e3, mean_s, self.itl_tail)
+        if self.workload.itl_p95_ms is None:
+            return None
+        goal_s, tail = self.workload.itl_p95_ms / 1e3, self.itl_tail
+        if tail.mean_s is None or self.curve is None:
+            return goal_s / tail.at(1.0)
+        return goal_s / tail.at(max(1.0, min(largest_within(goal_s, self.curve.itl_s, tail), MOST)))
 
     @property
     def itl_tail_ratio(self) -> float:
@@ -132,8 +132,92 @@ class Instance(NamedTuple):
         itl_s = self.itl_s(running)
         if itl_s is not None and self.answer_tokens is not None:
             return response_s(self.ttft_s(running) or 0.0, itl_s, self.answer_tokens)
-        own = self.seen is not None and self.alike and self.same_mix
-        return _e2e_between(self.seen.points if self.seen is not None and own else (), running)
+        own = self.seen.points if self.seen is not None and self.alike and self.same_mix else ()
+        return between([(point.running, point.e2e_s) for point in own], running)
+
+    def gpu_power_w(self, running: float) -> tuple[float | None, str]:
+        """Watts of one of its GPUs with so many in flight, and where they come from: typed, as seen at such a load,
+        else the board's limit."""
+        if self.server is not None and self.server.gpu_power_w is not None:
+            return self.server.gpu_power_w, "typed"
+        if self.alike and self.seen is not None:
+            points = [(point.running, point.power_w) for point in self.seen.points]
+            power_w = between(points, running) or self.seen.power_w
+            if power_w is not None:
+                return power_w / self.gpus, "seen"
+        return (self.gpu.tdp_w, "limit") if self.gpu is not None and self.gpu.tdp_w else (None, "")
+
+
+class Was(NamedTuple):
+    """What was seen, by the catalogues of here."""
+
+    seen: Observed
+    llm: LlmSpec | None = None
+    """Its model at its precisions; None where they are not known."""
+    setting: Setting | None = None
+    """Where its points come from; None where something of it is not known."""
+
+    @classmethod
+    def of(cls, seen: Observed, known: Known) -> Was:
+        """Looked up."""
+        base = known.llm(seen.model)
+        try:
+            llm = base and memory.variant(known.llms, seen.model, base, seen.weight_precision, seen.kv_precision)
+        except ValueError:
+            return cls(seen)
+        if llm is None or not seen.gpu or seen.prompt_tokens is None or seen.answer_tokens is None:
+            return cls(seen, llm)
+        tp, pp = seen.parallel
+        try:
+            mix = Mix(seen.prompt_tokens, seen.answer_tokens, seen.prefix_hit_ratio or 0.0)
+            return cls(seen, llm, Setting(llm, known.gpus.find(seen.gpu), max(tp * pp, seen.gpus), tp, mix))
+        except ValueError:
+            return cls(seen, llm)
+
+    def same_model(self, workload: Workload, llm: LlmSpec | None) -> bool:
+        """Whether dimensions and precisions are these; of a model not known, its name and what was typed."""
+        was = self.llm
+        if llm is not None and was is not None:
+            return _same_size(llm, was) and (llm.precision, llm.kv_precision) == (was.precision, was.kv_precision)
+        return (
+            (self.seen.model == workload.model or bool(workload.profile))
+            and workload.weight_precision in ("", self.seen.weight_precision)
+            and workload.kv_precision in ("", self.seen.kv_precision)
+        )
+
+    def same_mix(self, prompt: float | None, answer: float | None, hit_ratio: float) -> bool:
+        """Whether the lengths are these; what is not known does not differ."""
+        pairs = (
+            (prompt, self.seen.prompt_tokens),
+            (answer, self.seen.answer_tokens),
+            (1.0 - hit_ratio, 1.0 - (self.seen.prefix_hit_ratio or 0.0)),
+        )
+        return all(now is None or was is None or abs(now - was) <= ALIKE * max(was, 0.01) for now, was in pairs)
+
+    def pool_shift_ratio(self, llm: LlmSpec | None, scenario: Scenario, known: Known) -> float | None:
+        """Share of a GPU's memory by which its KV pool differs from the formula; None where it was not seen."""
+        seen, tokens = self.seen, self.seen.kv_pool_tokens
+        if llm is None or self.llm is None or not tokens or not seen.gpu or not (seen.tp or seen.gpus):
+            return None
+        tp, pp = seen.parallel
+        try:
+            size, usable = known.gpus.find(seen.gpu).memory_bytes, scenario.usable_memory_ratio
+            shift = memory.pool_shift_ratio(self.llm, tokens, size, tp * pp, tp, usable)
+        except ValueError:
+            return None
+        return shift if _same_size(llm, self.llm) else None
+
+
+def between(points: Sequence[tuple[float, float | None]], at: float) -> float | None:
+    """The value at `at`, linear between points by rising load, flat beyond them; None without any."""
+    known = [(x, y) for x, y in points if y is not None]
+    if not known:
+        return None
+    before = max((pair for pair in known if pair[0] <= at), default=known[0])
+    after = min((pair for pair in known if pair[0] >= at), default=known[-1])
+    if after[0] <= before[0]:
+        return before[1]
+    return before[1] + (after[1] - before[1]) * (at - before[0]) / (after[0] - before[0])
 
 
 def resolve(workload: Workload, scenario: Scenario, known: Known, shape: int = 0) -> Instance:
@@ -144,65 +228,12 @@ def resolve(workload: Workload, scenario: Scenario, known: Known, shape: int = 0
     goals = {name: getattr(scenario, name) for name in GOALS if getattr(workload, name) is None}
     workload = msgspec.structs.replace(workload, **goals) if any(goals.values()) else workload
     try:
-        bare = _bare(workload, scenario, known, shape)
+        check_scenario(scenario)
+        seen = _seen(workload, known)
+        was = None if seen is None else Was.of(seen, known)
+        return _with_latency(_bare(workload, scenario, known, shape, was), was)
     except ValueError as why:
         return Instance(workload, problem=str(why))
-    was = _seen_setting(bare.seen, known) if bare.seen is not None else None
-    return _with_latency(bare, was)
-
-
-def same_dimensions(one: LlmSpec, other: LlmSpec) -> bool:
-    """Whether two models cost the same but for their precisions, whatever they are called."""
-    return all(getattr(one, name) == getattr(other, name) for name in _DIMENSIONS)
-
-
-def _bare(workload: Workload, scenario: Scenario, known: Known, shape: int) -> Instance:
-    """All but its latencies. ValueError says why there can be none."""
-    check_scenario(scenario)
-    seen = _seen(workload, known)
-    server = scenario.server[shape] if shape < len(scenario.server) else None
-    if server is None:
-        if seen is None or not seen.gpu:
-            raise ValueError("no server is given: choose a GPU type and how many a server has ([[server]] gpu, gpus)")
-        server = Server(seen.gpu)
-    gpu = known.gpus.find(server.gpu)
-    if gpu.memory_bytes <= 0.0:
-        raise ValueError(f"the memory of {gpu.name} is not known: memory_gb in a [[gpu]] table of the config tells it")
-    llm = _model(workload, seen, known)
-    prompt = _either(workload.prompt_tokens, seen, "prompt_tokens")
-    answer = _either(workload.answer_tokens, seen, "answer_tokens")
-    asked = (workload.prompt_tokens or 0.0) + (workload.answer_tokens or 0.0)
-    if llm is not None and 0 < llm.max_context < asked:
-        raise ValueError(
-            f"a request of {asked:,.0f} tokens (prompt and answer) is longer than the model's context of "
-            f"{llm.max_context:,}: engines refuse it"
-        )
-    check(workload)
-    tp, pp, tps = _parallel(workload, seen, llm, gpu, server, scenario, (prompt or 0.0) + (answer or 0.0))
-    bare = Instance(
-        workload=workload,
-        server=server,
-        gpu=gpu,
-        llm=llm,
-        seen=seen,
-        gpus=tp * pp,
-        tp=tp,
-        pp=pp,
-        tps=tps,
-        prompt_tokens=prompt,
-        answer_tokens=answer,
-        hit_ratio=_either(workload.prefix_hit_ratio, seen, "prefix_hit_ratio") or 0.0,
-        source=Source.TYPED if workload.capacity_per_instance else Source.NONE,
-    )
-    if seen is None:
-        return bare
-    # What was not recorded does not differ.
-    here = seen.gpu in ("", gpu.name) and seen.gpus in (0, bare.gpus) and seen.tp in (0, tp)
-    return bare._replace(
-        alike=here and _same_model(seen, workload, llm, known),
-        pool_shift_ratio=_pool_shift_ratio(seen, llm, scenario, known),
-        same_mix=_same_mix(bare, seen),
-    )
 
 
 def _seen(workload: Workload, known: Known) -> Observed | None:
@@ -221,6 +252,55 @@ def _seen(workload: Workload, known: Known) -> Observed | None:
     return seen if name == seen.gpu else msgspec.structs.replace(seen, gpu=name)
 
 
+def _bare(workload: Workload, scenario: Scenario, known: Known, shape: int, was: Was | None) -> Instance:
+    """All but its latencies. ValueError says why there can be none."""
+    seen = was.seen if was is not None else None
+    server = scenario.server[shape] if shape < len(scenario.server) else None
+    if server is None:
+        if seen is None or not seen.gpu:
+            raise ValueError("no server is given: choose a GPU type and how many a server has ([[server]] gpu, gpus)")
+        server = Server(seen.gpu)
+    gpu = known.gpus.find(server.gpu)
+    if gpu.memory_bytes <= 0.0:
+        raise ValueError(f"the memory of {gpu.name} is not known: memory_gb in a [[gpu]] table of the config tells it")
+    llm = _model(workload, seen, known)
+
+    def either(name: str) -> float | None:
+        typed: float | None = getattr(workload, name)
+        seen_value: float | None = getattr(seen, name, None)
+        return seen_value if typed is None else typed
+
+    prompt, answer, hits = (either(name) for name in ("prompt_tokens", "answer_tokens", "prefix_hit_ratio"))
+    asked = (workload.prompt_tokens or 0.0) + (workload.answer_tokens or 0.0)
+    if llm is not None and 0 < llm.max_context < asked:
+        raise ValueError(
+            f"a request of {asked:,.0f} tokens (prompt and answer) is longer than the model's context of "
+            f"{llm.max_context:,}: engines refuse it"
+        )
+    check(workload)
+    tp, pp, tps = _parallel(workload, seen, llm, gpu, server, scenario, (prompt or 0.0) + (answer or 0.0))
+    # What was not recorded does not differ.
+    here = seen is not None and seen.gpu in ("", gpu.name) and seen.gpus in (0, tp * pp) and seen.tp in (0, tp)
+    return Instance(
+        workload=workload,
+        server=server,
+        gpu=gpu,
+        llm=llm,
+        seen=seen,
+        gpus=tp * pp,
+        tp=tp,
+        pp=pp,
+        tps=tps,
+        prompt_tokens=prompt,
+        answer_tokens=answer,
+        hit_ratio=hits or 0.0,
+        source=Source.TYPED if workload.capacity_per_instance else Source.NONE,
+        alike=was is not None and here and was.same_model(workload, llm),
+        pool_shift_ratio=None if was is None else was.pool_shift_ratio(llm, scenario, known),
+        same_mix=was is not None and was.same_mix(prompt, answer, hits or 0.0),
+    )
+
+
 def _model(workload: Workload, seen: Observed | None, known: Known) -> LlmSpec | None:
     """Dimensions of the model at the wanted precisions; typed, else as seen. ValueError on an unknown precision."""
     base = known.llm(workload.model)
@@ -233,14 +313,9 @@ def _model(workload: Workload, seen: Observed | None, known: Known) -> LlmSpec |
 
 
 def _parallel(
-    workload: Workload,
-    seen: Observed | None,
-    llm: LlmSpec | None,
-    gpu: GpuSpec,
-    server: Server,
-    scenario: Scenario,
+    workload: Workload, seen: Observed | None, llm: LlmSpec | None, gpu: GpuSpec, server: Server, scenario: Scenario,
     context: float,
-) -> tuple[int, int, tuple[int, ...]]:
+) -> tuple[int, int, tuple[int, ...]]:  # fmt: skip
     """TP and PP, and the TPs that would do: typed, as seen, else the smallest TP that holds the model (the plan
     searches the others). ValueError where none does, or where engines refuse the typed one.
 
@@ -249,18 +324,14 @@ def _parallel(
     """
     pp = workload.pp or (seen.parallel[1] if seen is not None else 1)
     was = (seen.tp or max(1, seen.gpus // pp)) if seen is not None and (seen.tp or seen.gpus) else 0
-    here = bool(was) and seen is not None and seen.gpu in ("", gpu.name)
-    typed = workload.tp or 0
-    if llm is None or workload.memory_gb is not None or workload.capacity_per_instance is not None:
-        fitting: tuple[int, ...] | str = ()
-    else:
-        domain = min(server.nvlink_gpus or server.gpus, server.gpus)
-        usable = scenario.usable_memory_ratio
-        fitting = memory.tensor_parallels(llm, gpu.memory_bytes, domain, usable, context / KV_SHARE, pp)
-        pool = seen.kv_pool_tokens or 0.0 if seen is not None and not was else 0.0
-        larger = memory.tensor_parallels(llm, gpu.memory_bytes, domain, usable, pool, pp) if pool else ()
-        if larger and not isinstance(larger, str):
-            fitting = larger
+    typed, here = workload.tp or 0, bool(was) and seen is not None and seen.gpu in ("", gpu.name)
+    fitting: tuple[int, ...] | str = ()
+    if llm is not None and workload.memory_gb is None and workload.capacity_per_instance is None:
+        room = gpu.memory_bytes, min(server.nvlink_gpus or server.gpus, server.gpus), scenario.usable_memory_ratio
+        fitting = memory.tensor_parallels(llm, *room, context / KV_SHARE, pp)
+        pool = seen.kv_pool_tokens if seen is not None and not was else None
+        larger = memory.tensor_parallels(llm, *room, pool, pp) if pool else ()
+        fitting = larger if larger and not isinstance(larger, str) else fitting
         if typed and typed != was and (refused := memory.uneven(llm, typed)):
             raise ValueError(refused)
     choices = () if isinstance(fitting, str) else fitting
@@ -271,82 +342,8 @@ def _parallel(
     return max(was, choices[0]) if choices else was or 1, pp, choices
 
 
-def _seen_llm(seen: Observed, known: Known) -> LlmSpec | None:
-    """The model that was seen at its precisions; None where they are not known."""
-    base = known.llm(seen.model)
-    try:
-        return base and memory.variant(known.llms, seen.model, base, seen.weight_precision, seen.kv_precision)
-    except ValueError:
-        return None
-
-
-def _same_model(seen: Observed, workload: Workload, llm: LlmSpec | None, known: Known) -> bool:
-    """Whether dimensions and precisions are those that were seen; of a model not known, its name and what was typed."""
-    was = _seen_llm(seen, known)
-    if llm is not None and was is not None:
-        return same_dimensions(llm, was) and (llm.precision, llm.kv_precision) == (was.precision, was.kv_precision)
-    return (
-        (seen.model == workload.model or bool(workload.profile))
-        and workload.weight_precision in ("", seen.weight_precision)
-        and workload.kv_precision in ("", seen.kv_precision)
-    )
-
-
-def _same_mix(bare: Instance, seen: Observed) -> bool:
-    """Whether the lengths are those that were seen; what is not known does not differ."""
-    pairs = (
-        (bare.prompt_tokens, seen.prompt_tokens),
-        (bare.answer_tokens, seen.answer_tokens),
-        (1.0 - bare.hit_ratio, 1.0 - (seen.prefix_hit_ratio or 0.0)),
-    )
-    return all(now is None or was is None or abs(now - was) <= ALIKE * max(was, 0.01) for now, was in pairs)
-
-
-def _pool_shift_ratio(seen: Observed, llm: LlmSpec | None, scenario: Scenario, known: Known) -> float | None:
-    was, tokens = _seen_llm(seen, known), seen.kv_pool_tokens
-    if llm is None or was is None or not tokens or not seen.gpu or not (seen.tp or seen.gpus):
-        return None
-    if not same_dimensions(llm, was):
-        return None
-    tp, pp = seen.parallel
-    try:
-        size = known.gpus.find(seen.gpu).memory_bytes
-        return memory.pool_shift_ratio(was, tokens, size, tp * pp, tp, scenario.usable_memory_ratio)
-    except ValueError:
-        return None
-
-
-def _seen_setting(seen: Observed, known: Known) -> Setting | None:
-    """Where the points come from; None where something of it is not known."""
-    llm = _seen_llm(seen, known)
-    if llm is None or not seen.gpu or seen.prompt_tokens is None or seen.answer_tokens is None:
-        return None
-    try:
-        gpu = known.gpus.find(seen.gpu)
-        mix = Mix(seen.prompt_tokens, seen.answer_tokens, seen.prefix_hit_ratio or 0.0)
-        tp, pp = seen.parallel
-        return Setting(llm, gpu, max(tp * pp, seen.gpus), tp, mix)
-    except ValueError:
-        return None
-
-
-def _either(typed: float | None, seen: Observed | None, name: str) -> float | None:
-    if typed is not None or seen is None:
-        return typed
-    found: float | None = getattr(seen, name)
-    return found
-
-
-def _e2e_between(points: tuple[Point, ...], running: float) -> float | None:
-    """E2E at `running`, linear between the measured points, flat beyond them."""
-    known = [(point.running, point.e2e_s) for point in points if point.e2e_s is not None]
-    if not known:
-        return None
-    before = max((pair for pair in known if pair[0] <= running), default=known[0])
-    after = min((pair for pair in known if pair[0] >= running), default=known[-1])
-    if after[0] <= before[0]:
-        return before[1]
-    return before[1] + (after[1] - before[1]) * (running - before[0]) / (after[0] - before[0])
+def _same_size(one: LlmSpec, other: LlmSpec) -> bool:
+    return all(getattr(one, name) == getattr(other, name) for name in _DIMENSIONS)
 
 
 class _Learnt(NamedTuple):
@@ -371,9 +368,9 @@ def _learnt(seen: Observed, roof: Curve | None, floor_s: float, formula: TtftLin
     return _Learnt(itl, ttft, tail_of(samples, mean, seen.itl_tail_ratio), tail_of(firsts, ttft, seen.ttft_tail_ratio))
 
 
-def _with_latency(bare: Instance, was: Setting | None) -> Instance:
-    """The ladder of the latency: fitted here, re-scaled, roofline; then what speculative decoding makes of it."""
-    workload, setting = bare.workload, bare.setting
+def _with_latency(bare: Instance, was_seen: Was | None) -> Instance:
+    """The ladder of the latency: fitted here, re-scaled, roofline."""
+    workload, setting, was = bare.workload, bare.setting, was_seen.setting if was_seen is not None else None
     learnt, formula, found = None, _formula(bare.seen, was), bare
     if bare.seen is not None:
         floor_s = _FLOOR * (_or_none(weight_read_s, was) or 0.0)
@@ -381,17 +378,16 @@ def _with_latency(bare: Instance, was: Setting | None) -> Instance:
     if learnt is not None and bare.seen is not None and bare.seen.points:
         found = _measured(bare, bare.seen, learnt.itl, was)
     if found.curve is None and setting is not None:
-        found = _from_roofline(found, setting)
-    if found.curve is not None and workload.tokens_per_step is not None and workload.tokens_per_step > 1.0:
-        found = _speculating(found, found.curve, workload.tokens_per_step)
+        try:
+            band = band_of("itl", setting.tp, bool(setting.llm.experts))
+            found = found._replace(curve=roofline(setting), source=Source.ROOFLINE, band=band)
+        except ValueError as wrong:
+            found = found._replace(notes=(*found.notes, f"no roofline: {wrong}"))
     if workload.capacity_per_instance:
         found = found._replace(source=Source.TYPED, band=NO_BAND)
     typed = workload.itl_tail_ratio
-    if typed is not None or learnt is None:
-        found = found._replace(itl_tail=Tail(typed or 1.0, typed is not None))
-    else:
-        found = found._replace(itl_tail=learnt.itl_tail)
     return found._replace(
+        itl_tail=learnt.itl_tail if typed is None and learnt is not None else Tail(typed or 1.0, typed is not None),
         ttft=_ttft(bare, learnt.ttft if learnt is not None else None, formula),
         ttft_tail=learnt.ttft_tail if learnt is not None else Tail(),
         prefill_tokens_per_s=workload.prefill_tokens_per_s or _or_none(prefill_tokens_per_s, setting),
@@ -410,7 +406,7 @@ def _measured(bare: Instance, seen: Observed, found: Fitted | str, was: Setting 
         if was is not None and wanted is not None and was != wanted:
             curve = _or_none(lambda to: rescale(found.curve, was, to, found.high), wanted) or curve
         gpu = bare.gpu.name if bare.gpu is not None else "what is planned with"
-        notes = () if seen.gpu else (f"the GPU it was seen on is not known: taken to be {gpu}",)
+        notes = () if seen.gpu else (f"the GPU that it ran on is not known: assumed to be {gpu}",)
         source = Source.MEASURED if seen.origin is Origin.LIVE else Source.SWEEP
         return bare._replace(curve=curve, fitted=found, source=source, band=found.band, notes=notes)
     if was is None or wanted is None:
@@ -422,7 +418,7 @@ def _measured(bare: Instance, seen: Observed, found: Fitted | str, was: Setting 
         return bare._replace(notes=(f"not re-scaled: {wrong}",))
     precisions = ((each.llm.precision, each.llm.kv_precision) for each in (was, wanted))
     differs = {
-        "itl": not same_dimensions(was.llm, wanted.llm),
+        "itl": not _same_size(was.llm, wanted.llm),
         "gpu": was.gpu.name != wanted.gpu.name,
         "precision": len(set(precisions)) > 1,
         "tp": was.tp != wanted.tp,
@@ -436,33 +432,8 @@ def _measured(bare: Instance, seen: Observed, found: Fitted | str, was: Setting 
         fitted=found if bare.alike else None,
         source=Source.RESCALED,
         band=band,
-        notes=(f"re-scaled from {of}: as far from the roofline as it was there",),
+        notes=(f"re-scaled from {of}: the same ratio to the roofline as measured there",),
     )
-
-
-def _from_roofline(bare: Instance, setting: Setting) -> Instance:
-    try:
-        curve = roofline(setting)
-    except ValueError as wrong:
-        return bare._replace(notes=(*bare.notes, f"no roofline: {wrong}"))
-    band = band_of("itl", setting.tp, bool(setting.llm.experts))
-    return bare._replace(curve=curve, source=Source.ROOFLINE, band=band)
-
-
-def _speculating(bare: Instance, curve: Curve, typed: float) -> Instance:
-    """With the speculative decoding that was typed; what was seen with it has it already."""
-    seen = bare.seen if bare.source is not Source.ROOFLINE else None
-    had = (seen.tokens_per_step or 1.0) if seen is not None else 1.0
-    prompts_s = _or_none(prefill_slope_s, bare.setting) or 0.0
-    if had < _SPECULATES:
-        curve = speculative(curve, typed, bare.workload.draft_ratio or 0.0, prefill_slope_s=prompts_s)
-        note = f"speculative decoding as typed: {typed:g} tokens a step"
-    elif typed <= had:
-        note = f"speculative decoding is in what was seen: {had:.2g} tokens a step, typed {typed:g}"
-    else:
-        curve = speculative(curve, typed / had, 0.0, prefill_slope_s=prompts_s)
-        note = f"speculative decoding as typed: {typed:g} tokens a step, of which {had:.2g} are in what was seen"
-    return bare._replace(curve=curve, notes=(*bare.notes, note))
 
 
 def _ttft(bare: Instance, learnt: TtftLine | None, formula: TtftLine | None) -> TtftLine | None:

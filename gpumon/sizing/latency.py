@@ -166,13 +166,6 @@ def largest_within(goal_s: float, mean_s: Callable[[float], float], tail: Tail) 
     return largest(lambda running: mean_s(running) * tail.at(running) <= goal_s)
 
 
-def mean_at_goal(goal_s: float, mean_s: Callable[[float], float] | None, tail: Tail) -> float:
-    """The mean at which p95 comes to the goal: goal / ratio, with the ratio at the load where that happens."""
-    if tail.mean_s is None or mean_s is None:
-        return goal_s / tail.at(1.0)
-    return goal_s / tail.at(max(1.0, min(largest_within(goal_s, mean_s, tail), MOST)))
-
-
 def queued_ttft_s(offered: float, requests_per_s: float, answer_tokens: float, itl_s: float) -> float:
     """Mean TTFT where `offered` requests in flight are more than are let run: C/X - (OSL - 1)*ITL, seconds.
 

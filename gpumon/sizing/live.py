@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import NamedTuple
 
 import msgspec
 
@@ -29,15 +27,6 @@ HELD_RATIO = 0.05
 """Share of a GPU's memory in use above which something holds it: an idle driver takes less."""
 
 
-class Held(NamedTuple):
-    """GPUs that something else than an engine holds: there is no room on them."""
-
-    by_server: Mapping[str, tuple[int, ...]] = MappingProxyType({})
-    """Catalogue name of a GPU -> how many of it are held on each server that has such, the fewest first."""
-    reasons: tuple[str, ...] = ()
-    """`GPU 3: held by python, 20.0 GB`; what is the same on several GPUs once."""
-
-
 def from_live(
     snapshot: Snapshot,
     observed: Sequence[Observed],
@@ -53,18 +42,12 @@ def from_live(
     """
     base = base if base is not None else Scenario()
     models, odd = _models(snapshot)
-    notes = _few(odd, "engines")
     peaks = {model: found for model, found in (in_flight or {}).items() if model in models}
-    notes += _peaks_note(peaks)
-    workloads = tuple(_workload(model, engines, observed, peaks.get(model), notes) for model, engines in models.items())
+    notes = [*_few(odd, "engines"), *_peaks_note(peaks)]
+    workload = tuple(_workload(model, engines, observed, peaks.get(model), notes) for model, engines in models.items())
     server = base.server or _servers(snapshot, notes)
-    return msgspec.structs.replace(
-        base,
-        name=base.name or "live",
-        note="; ".join(part for part in (base.note, *notes) if part),
-        server=server,
-        workload=workloads,
-    )
+    note = "; ".join(part for part in (base.note, *notes) if part)
+    return msgspec.structs.replace(base, name=base.name or "live", note=note, server=server, workload=workload)
 
 
 def targets(snapshot: Snapshot, in_flight: Mapping[str, PeakLoad]) -> dict[str, float]:
@@ -79,41 +62,32 @@ def have(snapshot: Snapshot) -> tuple[tuple[str, int], ...]:
     A GPU that something else holds is not there to be planned with.
     The type is the catalogue's name; a GPU that is not in the catalogue goes by the name that its driver gives it.
     """
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     placed = _placed(snapshot)
-    for gpu in snapshot.gpus:
-        if _usable(gpu) and not _holder(gpu, placed):
-            name = gpu.gpu_type or f"{gpu.name} (not in the catalogue)"
-            counts[name] = counts.get(name, 0) + 1
-    for engine in snapshot.engines:
-        count = credible(engine.hardware.gpu_count)
-        if not engine.hardware.gpus and engine.hardware.gpu_type and count:
-            counts[engine.hardware.gpu_type] = counts.get(engine.hardware.gpu_type, 0) + round(count)
+    for gpu in _whole(snapshot):
+        if not _why_not(gpu) and not _holder(gpu, placed):
+            counts[gpu.gpu_type or f"{gpu.name} (not in the catalogue)"] += 1
+    for hardware in (engine.hardware for engine in snapshot.engines):
+        if not hardware.gpus and hardware.gpu_type and (count := credible(hardware.gpu_count)):
+            counts[hardware.gpu_type] += round(count)
     return tuple(counts.items())
 
 
-def held(snapshot: Snapshot) -> Held:
-    """What `have` leaves out because something else holds it."""
-    counts: Counter[tuple[str, str]] = Counter()
-    reasons: Counter[str] = Counter()
+def held(snapshot: Snapshot) -> tuple[str, ...]:
+    """What `have` leaves out because something else holds it: `GPU 3: in use by python, 20.0 GB`, the same of several
+    GPUs once."""
     placed = _placed(snapshot)
-    for gpu in filter(_usable, snapshot.gpus):
-        holder = _holder(gpu, placed)
-        counts[gpu.gpu_type, gpu.host] += bool(holder)
-        reasons[_held_by(gpu, holder)] += bool(holder)
-    by_server: dict[str, tuple[int, ...]] = {}
-    for (name, _), number in sorted(counts.items(), key=lambda item: item[1]):
-        by_server[name] = (*by_server.get(name, ()), number)
-    return Held(by_server, tuple(_few(_times(+reasons), "GPUs or hosts")))
+    holders = (_holder(gpu, placed) for gpu in _whole(snapshot) if not _why_not(gpu))
+    return tuple(_few(_times(Counter(filter(None, holders))), "GPUs or hosts"))
 
 
 def instances_here(snapshot: Snapshot) -> dict[str, int]:
     """Served model name -> instances that answer: data-parallel ranks count one by one."""
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for engine in snapshot.engines:
         if engine.state is EndpointState.OK and engine.model and engine.kind not in FRONTENDS:
-            counts[engine.model] = counts.get(engine.model, 0) + max(engine.hardware.ranks, 1)
-    return counts
+            counts[engine.model] += max(engine.hardware.ranks, 1)
+    return dict(counts)
 
 
 def kv_ratios(snapshot: Snapshot) -> dict[str, float]:
@@ -128,11 +102,8 @@ def kv_ratios(snapshot: Snapshot) -> dict[str, float]:
 
 def own_models(snapshot: Snapshot) -> dict[str, LlmSpec]:
     """Served model name -> dimensions, of the engines whose model is known."""
-    return {
-        engine.model: engine.dimensions.llm
-        for engine in snapshot.engines
-        if engine.dimensions.llm is not None and engine.model
-    }
+    known = ((engine.model, engine.dimensions.llm) for engine in snapshot.engines if engine.model)
+    return {model: llm for model, llm in known if llm is not None}
 
 
 def _models(snapshot: Snapshot) -> tuple[dict[str, list[Engine]], list[str]]:
@@ -140,9 +111,11 @@ def _models(snapshot: Snapshot) -> tuple[dict[str, list[Engine]], list[str]]:
     odd: list[str] = []
     models: dict[str, list[Engine]] = {}
     for engine in adding_up(snapshot.engines):
+        decode = engine.tokens_total.decode
         if engine.phase is not Phase.INFERENCE:
             continue
-        if not _generates(engine):
+        # No LLM's, but an encoder's or another model; known of one that does not answer now, too.
+        if isinstance(decode, Missing) and decode.reason is Reason.NOT_SUPPORTED:
             odd.append(f"{engine.name}: left out (it generates no tokens)")
         elif engine.model:
             models.setdefault(engine.model, []).append(engine)
@@ -162,12 +135,6 @@ def _in_flight(engines: Sequence[Engine], peak: PeakLoad | None) -> float | None
     answering = _answering(engines)
     counts = ((credible(engine.load.running) or 0.0) + (credible(engine.load.waiting) or 0.0) for engine in answering)
     return sum(counts) if answering else None
-
-
-def _generates(engine: Engine) -> bool:
-    """Whether it is an LLM's, and no encoder or another model; known of one that does not answer now, too."""
-    decode = engine.tokens_total.decode
-    return not isinstance(decode, Missing) or decode.reason is not Reason.NOT_SUPPORTED
 
 
 def _workload(
@@ -202,61 +169,28 @@ def _peaks_note(peaks: Mapping[str, PeakLoad]) -> list[str]:
     return [f"targets: the {next(iter(peaks.values())).what} of the last {span or f'{seconds:.0f} s'}, {each}"]
 
 
-def _placed(snapshot: Snapshot) -> bool:
-    """Whether the GPUs of all engines are known: else one of those engines may be what holds memory."""
-    return all(engine.hardware.gpus or engine.hardware.gpu_type for engine in snapshot.engines)
-
-
-def _holder(gpu: Gpu, placed: bool) -> str:
-    """What holds memory of a GPU that no engine is on; empty where nothing does, or where that can not be told."""
-    used, total = credible(gpu.vram_used_bytes), credible(gpu.vram_total_bytes)
-    own = gpu.engines or any(process.engine for process in gpu.processes)
-    if own or not used or not total or used <= HELD_RATIO * total:
-        return ""
-    processes = sorted(gpu.processes, key=lambda process: -(credible(process.vram_bytes) or 0.0))
-    if processes:
-        more = f" and {len(processes) - 1} more" if len(processes) > 1 else ""
-        return f"{clean(processes[0].name) or 'a process'}{more}"
-    # Processes are hidden: an engine whose GPUs are not known may be the one.
-    return "a process that can not be seen" if placed else ""
-
-
 def _servers(snapshot: Snapshot, notes: list[str]) -> tuple[Server, ...]:
-    """The shapes of servers here: GPUs of one type on one host, those that serve most in front; else, for each type of
-    remote engines, one of eight GPUs."""
-    counts: dict[tuple[str, str], int] = {}
-    serving: dict[tuple[str, str], int] = {}
+    """The shapes of servers here, one for GPUs of one type on one host, those that serve most in front: what is
+    measured on one type and planned on another is only re-scaled. Else one of eight GPUs for each type of remote ones.
+    """
+    counts: Counter[tuple[str, str]] = Counter()
+    serving: Counter[tuple[str, str]] = Counter()
     left_out: Counter[str] = Counter()
     placed = _placed(snapshot)
-    for gpu in snapshot.gpus:
-        if gpu.parent_uuid:
+    for gpu in _whole(snapshot):
+        why = _why_not(gpu) or ("" if gpu.gpu_type else f"{gpu.name} is not in the catalogue")
+        if why:
+            left_out[f"{_at(gpu)}: left out ({why})"] += 1
             continue
-        if not _usable(gpu):
-            left_out[f"{_at(gpu)}: left out ({_why_not(gpu)})"] += 1
-        elif not gpu.gpu_type:
-            left_out[f"{_at(gpu)}: left out ({gpu.name} is not in the catalogue)"] += 1
-        else:
-            if holder := _holder(gpu, placed):
-                left_out[_held_by(gpu, holder)] += 1
-            at = gpu.host, gpu.gpu_type
-            counts[at] = counts.get(at, 0) + 1
-            serving[at] = serving.get(at, 0) + bool(gpu.engines)
+        if holder := _holder(gpu, placed):
+            left_out[holder] += 1
+        counts[gpu.host, gpu.gpu_type] += 1
+        serving[gpu.host, gpu.gpu_type] += bool(gpu.engines)
     notes += _few(_times(left_out), "GPUs or hosts")
-    if counts:
-        return _shapes(counts, serving, notes)
-    remote = dict.fromkeys(engine.hardware.gpu_type for engine in snapshot.engines if engine.hardware.gpu_type)
-    if remote:
-        notes.append(f"servers of remote engines: taken to have {REMOTE_GPUS} GPUs each")
-    return tuple(Server(gpu=name, gpus=REMOTE_GPUS) for name in remote)
-
-
-def _shapes(
-    counts: Mapping[tuple[str, str], int], serving: Mapping[tuple[str, str], int], notes: list[str]
-) -> tuple[Server, ...]:
-    """One server for each shape: what is measured on one type and planned on another is only re-scaled.
-
-    `counts` and `serving` are GPUs by host and type; where there are several hosts, the note says how many of each.
-    """
+    if not counts:
+        remote = dict.fromkeys(engine.hardware.gpu_type for engine in snapshot.engines if engine.hardware.gpu_type)
+        notes += [f"servers of remote engines: assumed to have {REMOTE_GPUS} GPUs each"] if remote else []
+        return tuple(Server(gpu=name, gpus=REMOTE_GPUS) for name in remote)
     hosts = Counter((name, number) for (_, name), number in counts.items())
     busy: Counter[tuple[str, int]] = Counter()
     for (host, name), number in counts.items():
@@ -268,13 +202,40 @@ def _shapes(
     return tuple(Server(gpu=name, gpus=number) for name, number in shapes[:MOST_SHAPES])
 
 
-def _held_by(gpu: Gpu, holder: str) -> str:
-    return f"{_at(gpu)}: held by {holder}, {(credible(gpu.vram_used_bytes) or 0.0) / 1e9:.1f} GB"
+def _whole(snapshot: Snapshot) -> list[Gpu]:
+    """The GPUs without the slices of any."""
+    return [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]
 
 
-def _times(texts: Counter[str]) -> list[str]:
-    """Each text once, with its number where that is more than one."""
-    return [f"{text} x {count}" if count > 1 else text for text, count in texts.items()]
+def _why_not(gpu: Gpu) -> str:
+    """Why nothing can be planned on a GPU; empty where it can."""
+    if gpu.state in (GpuState.LOST, GpuState.RESET_REQUIRED):
+        return str(gpu.state.value).replace("_", " ")
+    peak = gpu.bandwidth_peak_bytes_per_s
+    under_mig = isinstance(peak, Missing) and peak.reason is Reason.UNDER_MIG
+    return "MIG: its slices are not whole GPUs" if under_mig else ""
+
+
+def _placed(snapshot: Snapshot) -> bool:
+    """Whether the GPUs of all engines are known: else one of those engines may be what holds memory."""
+    return all(engine.hardware.gpus or engine.hardware.gpu_type for engine in snapshot.engines)
+
+
+def _holder(gpu: Gpu, placed: bool) -> str:
+    """What holds memory of a GPU that no engine is on: `GPU 3: in use by python, 20.0 GB`; empty where nothing does, or
+    where that can not be told."""
+    used, total = credible(gpu.vram_used_bytes), credible(gpu.vram_total_bytes)
+    own = gpu.engines or any(process.engine for process in gpu.processes)
+    if own or not used or not total or used <= HELD_RATIO * total:
+        return ""
+    processes = sorted(gpu.processes, key=lambda process: -(credible(process.vram_bytes) or 0.0))
+    if processes:
+        more = f" and {len(processes) - 1} more" if len(processes) > 1 else ""
+        holder = f"{clean(processes[0].name) or 'a process'}{more}"
+    else:
+        # Processes are hidden: an engine whose GPUs are not known may be the one.
+        holder = "a process that can not be seen" if placed else ""
+    return f"{_at(gpu)}: in use by {holder}, {used / 1e9:.1f} GB" if holder else ""
 
 
 def _at(gpu: Gpu) -> str:
@@ -282,19 +243,12 @@ def _at(gpu: Gpu) -> str:
     return f"a GPU of {clean(gpu.host, 64)}" if gpu.host else f"GPU {gpu.index}"
 
 
+def _times(texts: Counter[str]) -> list[str]:
+    """Each text once, with its number where that is more than one."""
+    return [f"{text} x {count}" if count > 1 else text for text, count in texts.items()]
+
+
 def _few(texts: Sequence[str], of: str) -> list[str]:
     """The first of many texts, and how many more there are."""
     more = len(texts) - MOST_NOTED
     return [*texts[:MOST_NOTED], f"and {more} more {of}"] if more > 0 else [*texts]
-
-
-def _usable(gpu: Gpu) -> bool:
-    return not gpu.parent_uuid and not _why_not(gpu)
-
-
-def _why_not(gpu: Gpu) -> str:
-    if gpu.state in (GpuState.LOST, GpuState.RESET_REQUIRED):
-        return str(gpu.state.value).replace("_", " ")
-    peak = gpu.bandwidth_peak_bytes_per_s
-    under_mig = isinstance(peak, Missing) and peak.reason is Reason.UNDER_MIG
-    return "MIG: its slices are not whole GPUs" if under_mig else ""

@@ -13,7 +13,7 @@ from gpumon.specs.layers import EXPERTS, MLP
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llms import LlmCatalogue, LlmRow
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
-from gpumon.specs.weight_format import LlmParts, WeightFormat, narrow, plain, with_weights
+from gpumon.specs.weight_format import LlmParts, narrow, plain, with_weights
 
 _GIB: Final = 2.0**30
 _ACTIVATION_BYTES: Final = 5.2 * _GIB
@@ -83,6 +83,15 @@ def pool_bytes(llm: LlmSpec, gpu_memory_bytes: float, gpus: int, usable_ratio: f
     return max(0.0, _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio))
 
 
+def _left_bytes(llm: LlmSpec, gpu_memory_bytes: float, gpus: int, usable_ratio: float) -> float:
+    """What weights and overhead leave of all GPUs; negative where they do not fit."""
+    checked("gpus", gpus, least=1)
+    if positive("usable_ratio", usable_ratio) > 1.0:
+        raise ValueError(f"usable_ratio {usable_ratio!r} is above 1")
+    usable = positive("gpu_memory_bytes", gpu_memory_bytes) * usable_ratio
+    return gpus * (usable - overhead_bytes(llm, gpus, gpu_memory_bytes)) - loaded_bytes(llm)
+
+
 def pool_shift_ratio(
     llm: LlmSpec, tokens: float, gpu_memory_bytes: float, gpus: int, tp: int, usable_ratio: float
 ) -> float:
@@ -92,7 +101,7 @@ def pool_shift_ratio(
     change, so that a what-if moves the pool that was seen instead of replacing it. ValueError where weights and pool
     are more than the GPUs have: the figures do not belong together.
     """
-    held = checked("tokens", tokens) * _token_bytes(llm, tp)
+    held = checked("tokens", tokens) * kv_bytes_per_token(llm, tp=int(checked("tp", tp, least=1)))
     if held + weight_bytes(llm) > checked("gpus", gpus, least=1) * gpu_memory_bytes:
         raise ValueError(f"a KV cache of {tokens:,.0f} tokens does not fit beside the weights")
     return (held - _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio)) / (gpus * gpu_memory_bytes)
@@ -104,23 +113,14 @@ def pool_tokens(
     """Tokens that the KV cache of one instance holds; 0 where its weights leave nothing.
 
     `gpus` is all of them (TP x PP); KV heads divide over `tp`, the latent of MLA and what has fewer heads than ranks
-    is held by each. math.inf of a model without attention layers: divide `pool_bytes` by `kv_request_bytes` there.
+    is held by each. math.inf of a model without attention layers: divide `pool_bytes` by `kv_stored_bytes` there.
     Of hybrid models a request takes `request_tokens` of these. `shift_ratio` as it was seen (`pool_shift_ratio`).
     """
-    per_token = _token_bytes(llm, tp)
+    per_token = kv_bytes_per_token(llm, tp=int(checked("tp", tp, least=1)))
     pool = max(0.0, _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio) + gpus * gpu_memory_bytes * shift_ratio)
     if per_token <= 0.0:
         return math.inf if pool > 0.0 else 0.0
     return pool / per_token
-
-
-def kv_request_bytes(llm: LlmSpec, context_tokens: float, tp: int = 1) -> float:
-    """KV cache that one request with `context_tokens` holds, over all GPUs, the state of linear layers with it.
-
-    As engines with a hybrid KV cache manager reserve it (vLLM since 0.11, SGLang): layers with a window hold no more
-    than that, whatever the context. ValueError on a negative context or a tensor-parallel size below 1.
-    """
-    return kv_stored_bytes(llm, context_tokens, tp)
 
 
 def request_tokens(llm: LlmSpec, context_tokens: float, tp: int = 1) -> float:
@@ -128,8 +128,8 @@ def request_tokens(llm: LlmSpec, context_tokens: float, tp: int = 1) -> float:
 
     math.inf where the model has no attention layers: it holds no tokens at all.
     """
-    per_token = _token_bytes(llm, tp)
-    return kv_request_bytes(llm, context_tokens, tp) / per_token if per_token > 0.0 else math.inf
+    per_token = kv_bytes_per_token(llm, tp=int(checked("tp", tp, least=1)))
+    return kv_stored_bytes(llm, context_tokens, tp) / per_token if per_token > 0.0 else math.inf
 
 
 def instance_bytes(
@@ -141,7 +141,7 @@ def instance_bytes(
     `gpu_memory_bytes` of one GPU, where known, for `overhead_bytes`. ValueError on a negative count.
     """
     checked("gpus", gpus, least=1)
-    held = checked("running", running) * kv_request_bytes(llm, context_tokens, tp)
+    held = checked("running", running) * kv_stored_bytes(llm, context_tokens, tp)
     return loaded_bytes(llm) + gpus * overhead_bytes(llm, gpus, gpu_memory_bytes) + held
 
 
@@ -167,7 +167,7 @@ def tensor_parallels(
     fitting = tuple(
         tp
         for tp in sizes
-        if pool_bytes(llm, gpu_memory_bytes, tp * pp, usable_ratio) >= max(kv_request_bytes(llm, context_tokens, tp), 1)
+        if pool_bytes(llm, gpu_memory_bytes, tp * pp, usable_ratio) >= max(kv_stored_bytes(llm, context_tokens, tp), 1)
     )
     if fitting:
         return fitting
@@ -207,20 +207,20 @@ def variant(llms: LlmCatalogue, model: str, llm: LlmSpec, weight_precision: str,
     wanted = Precision.INT8 if both else _precision("weight_precision", weight_precision or llm.precision.value)
     if not weight_precision or (wanted is llm.precision and not (both and llm.weight_only)):
         return llm
-    stored = with_weights(llm, _parts(llms.row(model), llm), _stored_as(wanted, llm, both))
-    return msgspec.structs.replace(
-        llm,
-        source=f"{llm.source}, as {weight_precision}",
-        precision=stored.precision,
-        weight_only=stored.weight_only,
-        activations=stored.activations,
-        read_bytes=stored.read_bytes,
-        expert_read_bytes=stored.expert_read_bytes,
-    )
+    if wanted in _WIDE:
+        weights = plain(wanted)
+    else:
+        weights = narrow(wanted, weight_only=wanted in _WEIGHT_ONLY and not both)
+        weights = weights.only((EXPERTS,)) if wanted is Precision.MXFP4 and llm.experts else weights
+    stored = with_weights(llm, _parts(llms.row(model), llm), weights)
+    changed = ("precision", "weight_only", "activations", "read_bytes", "expert_read_bytes")
+    source = f"{llm.source}, as {weight_precision}"
+    return msgspec.structs.replace(llm, source=source, **{name: getattr(stored, name) for name in changed})
 
 
 def _parts(row: LlmRow | None, llm: LlmSpec) -> LlmParts:
-    if row is not None and not row.unusable and _same_dimensions(row.spec, llm):
+    sizes = ("vocab", "hidden", "layers", "experts")
+    if row is not None and not row.unusable and all(getattr(row.spec, name) == getattr(llm, name) for name in sizes):
         return row.parts
     head = llm.head_params
     rest = llm.matmul_params - llm.experts_per_token * llm.expert_params - head
@@ -232,19 +232,6 @@ def _parts(row: LlmRow | None, llm: LlmSpec) -> LlmParts:
         experts=llm.experts,
         experts_per_token=llm.experts_per_token,
     )
-
-
-def _same_dimensions(row: LlmSpec, llm: LlmSpec) -> bool:
-    return (row.vocab, row.hidden, row.layers, row.experts) == (llm.vocab, llm.hidden, llm.layers, llm.experts)
-
-
-def _stored_as(wanted: Precision, llm: LlmSpec, activations: bool) -> WeightFormat:
-    if wanted in _WIDE:
-        return plain(wanted)
-    weights = narrow(wanted, weight_only=wanted in _WEIGHT_ONLY and not activations)
-    if wanted is Precision.MXFP4 and llm.experts:
-        return weights.only((EXPERTS,))
-    return weights
 
 
 def _precision(field: str, text: str) -> Precision:
@@ -259,21 +246,3 @@ def _embedding(llm: LlmSpec) -> float:
     """Parameters of the look-up table where the LM head is another: what no token is multiplied with."""
     spare = llm.params - llm.matmul_params - (llm.experts - llm.experts_per_token) * llm.expert_params
     return min(max(0.0, spare), float(llm.vocab * llm.hidden))
-
-
-def _left_bytes(llm: LlmSpec, gpu_memory_bytes: float, gpus: int, usable_ratio: float) -> float:
-    """What weights and overhead leave of all GPUs; negative where they do not fit."""
-    checked("gpus", gpus, least=1)
-    usable = positive("gpu_memory_bytes", gpu_memory_bytes) * _ratio(usable_ratio)
-    return gpus * (usable - overhead_bytes(llm, gpus, gpu_memory_bytes)) - loaded_bytes(llm)
-
-
-def _token_bytes(llm: LlmSpec, tp: int) -> float:
-    checked("tp", tp, least=1)
-    return kv_bytes_per_token(llm, tp=tp)
-
-
-def _ratio(usable_ratio: float) -> float:
-    if positive("usable_ratio", usable_ratio) > 1.0:
-        raise ValueError(f"usable_ratio {usable_ratio!r} is above 1")
-    return usable_ratio

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import adding_up
@@ -23,6 +22,12 @@ MOST_MODELS: Final = 64
 MINUTE_S: Final = 60.0
 _MOST: Final = 1e12
 """Beyond it nothing that an engine says is believed."""
+
+
+def credible(reading: Reading) -> float | None:
+    """A figure that can be; engines are strangers, and what they say may be infinite, negative or no number."""
+    value = number(reading)
+    return value if value is not None and 0.0 <= value <= _MOST else None
 
 
 def in_flight(snapshot: Snapshot) -> dict[str, float]:
@@ -45,12 +50,6 @@ def _summed(snapshot: Snapshot, figures: Callable[[Engine], tuple[Reading, ...]]
     return sums
 
 
-def credible(reading: Reading) -> float | None:
-    """A figure that can be; engines are strangers, and what they say may be infinite, negative or no number."""
-    value = number(reading)
-    return value if value is not None and 0.0 <= value <= _MOST else None
-
-
 class PeakLoad(NamedTuple):
     """Requests in flight of one model, all its engines."""
 
@@ -65,16 +64,24 @@ class PeakLoad(NamedTuple):
 
 
 class _Step:
-    __slots__ = ("at", "count", "total")
+    """Sum and number of the values of one step."""
 
-    def __init__(self, at: int) -> None:
-        self.at = at
-        self.total = 0.0
-        self.count = 0
+    __slots__ = ("count", "total")
+
+    def __init__(self) -> None:
+        self.total, self.count = 0.0, 0
+
+    def add(self, total: float, count: int = 1) -> None:
+        self.total += total
+        self.count += count
 
     @property
     def mean(self) -> float:
         return self.total / self.count
+
+
+_Steps = dict[str, dict[int, _Step]]
+"""Model -> number of the step -> what was seen in it."""
 
 
 class RecentLoads:
@@ -82,28 +89,25 @@ class RecentLoads:
 
     def __init__(self) -> None:
         self._now = -1
-        self._steps: dict[str, deque[_Step]] = {}
+        self._steps: _Steps = {}
 
     def take(self, time_s: float, counts: Mapping[str, float]) -> None:
         """Take one tick in: served model name -> requests in flight. All starts anew where the clock was set back."""
         if not math.isfinite(time_s):
             return
-        now = int(time_s // STEP_S)
-        if now < self._now:
+        now, before = int(time_s // STEP_S), self._now
+        if now < before:
             self._steps.clear()
-        if now != self._now:
+        if now != before:
             self._now = now
-            self._forget()
+            kept = {
+                model: {at: step for at, step in steps.items() if at >= now - KEPT_STEPS}
+                for model, steps in self._steps.items()
+            }
+            self._steps = {model: steps for model, steps in kept.items() if steps}
         for model, count in counts.items():
-            steps = self._steps.get(model)
-            if steps is None:
-                if len(self._steps) >= MOST_MODELS:
-                    continue
-                steps = self._steps[model] = deque(maxlen=KEPT_STEPS + 1)
-            if not steps or steps[-1].at != now:
-                steps.append(_Step(now))
-            steps[-1].total += count
-            steps[-1].count += 1
+            if model in self._steps or len(self._steps) < MOST_MODELS:
+                self._steps.setdefault(model, {}).setdefault(now, _Step()).add(count)
 
     def found(self) -> dict[str, PeakLoad]:
         """Of every model that was seen for one whole step at least; the step under way is not looked at.
@@ -112,32 +116,19 @@ class RecentLoads:
         """
         found = {}
         for model, steps in self._steps.items():
-            whole = next(filter(None, (self._whole(steps, width) for width in WIDTHS)), None)
-            if whole is not None:
-                width, means = whole
-                total, count = sum(step.total for step in means), sum(step.count for step in means)
-                # A step that was hardly looked at is an instant again.
-                ticks = max(step.count for step in means)
-                most = max(step.mean for step in means if 2 * step.count >= ticks)
-                found[model] = PeakLoad(most, total / count, STEP_S * width * len(means))
+            for width in WIDTHS:
+                wide: dict[int, _Step] = {}
+                for at, step in steps.items():
+                    wide.setdefault(at // width, _Step()).add(step.total, step.count)
+                whole = [one for at, one in wide.items() if at != self._now // width and one.count >= LEAST_TICKS]
+                if whole := whole[-(KEPT_STEPS // width) :]:
+                    # A step that was hardly looked at is an instant again.
+                    ticks = max(step.count for step in whole)
+                    peak = max(step.mean for step in whole if 2 * step.count >= ticks)
+                    mean = sum(step.total for step in whole) / sum(step.count for step in whole)
+                    found[model] = PeakLoad(peak, mean, STEP_S * width * len(whole))
+                    break
         return found
-
-    def _whole(self, steps: Iterable[_Step], width: int) -> tuple[int, list[_Step]] | None:
-        """So many steps as one, where that is whole and was looked at often enough; None where none was."""
-        wide: dict[int, _Step] = {}
-        for step in steps:
-            one = wide.setdefault(step.at // width, _Step(step.at // width))
-            one.total += step.total
-            one.count += step.count
-        whole = [one for one in wide.values() if one.at != self._now // width and one.count >= LEAST_TICKS]
-        return (width, whole[-(KEPT_STEPS // width) :]) if whole else None
-
-    def _forget(self) -> None:
-        for model, steps in list(self._steps.items()):
-            while steps and steps[0].at < self._now - KEPT_STEPS:
-                steps.popleft()
-            if not steps:
-                del self._steps[model]
 
 
 class PastLoads:
@@ -146,22 +137,19 @@ class PastLoads:
     def __init__(self, step_s: float = MINUTE_S) -> None:
         """`step_s`: at least as long as its moments are apart."""
         self._step_s = step_s
-        self._running: dict[str, dict[int, _Step]] = {}
-        self._rates: dict[str, dict[int, _Step]] = {}
+        self._running: _Steps = {}
+        self._rates: _Steps = {}
 
     def take(self, time_s: float, running: Mapping[str, float], rates: Mapping[str, float]) -> None:
         """Take one moment in: served model name -> requests in flight, and requests per second."""
-        at = int(time_s // self._step_s)
         for steps, values in ((self._running, running), (self._rates, rates)):
             for model, value in values.items():
-                step = steps.setdefault(model, {}).setdefault(at, _Step(at))
-                step.total += value
-                step.count += 1
+                steps.setdefault(model, {}).setdefault(int(time_s // self._step_s), _Step()).add(value)
 
     def found(self, *machines: PastLoads) -> dict[str, PeakLoad]:
         """Of every model that was seen: the p95 of the steps' means, the same step of other `machines` added to it."""
         every = (self, *machines)
-        running, rates = _summed_means(each._running for each in every), _summed_means(each._rates for each in every)
+        running, rates = _means([each._running for each in every]), _means([each._rates for each in every])
         return {
             model: PeakLoad(
                 _p95(means), sum(means) / len(means), self._step_s * len(means), "p95",
@@ -171,7 +159,7 @@ class PastLoads:
         }  # fmt: skip
 
 
-def _summed_means(machines: Iterable[Mapping[str, Mapping[int, _Step]]]) -> dict[str, list[float]]:
+def _means(machines: list[_Steps]) -> dict[str, list[float]]:
     """Model -> means of its steps, each the sum over the machines that have it."""
     sums: dict[str, dict[int, float]] = {}
     for models in machines:
@@ -182,6 +170,6 @@ def _summed_means(machines: Iterable[Mapping[str, Mapping[int, _Step]]]) -> dict
     return {model: list(own.values()) for model, own in sums.items()}
 
 
-def _p95(means: Sequence[float]) -> float:
+def _p95(means: list[float]) -> float:
     """The smallest that 19 of 20 are no larger than."""
     return sorted(means)[math.ceil(0.95 * len(means)) - 1]

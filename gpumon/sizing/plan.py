@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from gpumon.efficiency.ratio import per
 from gpumon.readings.missing import Missing, Reading
 from gpumon.sizing.accuracy import Band, band_of
 from gpumon.sizing.answer import (
@@ -16,28 +16,23 @@ from gpumon.sizing.answer import (
     NOT_GIVEN,
     Answer,
     Degraded,
-    Have,
     LimitKind,
     Packed,
     Plans,
     Totals,
     WorkloadPlan,
 )
-from gpumon.sizing.capacity import INFEASIBLE, OPERATING_POINTS, Demand, first_demand_of
+from gpumon.sizing.capacity import OPERATING_POINTS
 from gpumon.sizing.design_guide import queue_warning
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.latency import queued_ttft_s
 from gpumon.sizing.profile import Origin
 from gpumon.sizing.scenario import Known, Scenario, Server
-from gpumon.sizing.servers import NO_PRICE, Filled, Part, Placed, gpu_price, server_price, total
+from gpumon.sizing.search import INFEASIBLE, Demand, first_demand_of
+from gpumon.sizing.servers import Filled, Part, Placed, have_of, total
 
 _ROOM: Final = (LimitKind.KV, LimitKind.MAX_NUM_SEQS, LimitKind.PREFILL, LimitKind.KNEE)
 """Limits beyond which requests wait."""
-_SPARE: Final = {
-    None: "",
-    True: "until the spare server has loaded them: ",
-    False: "the spare server can not hold them: ",
-}
 NO_WORKLOAD: Final = "no workload: add a model and a target"
 _SHARED: Final = 1.0 + 1e-6
 """Sum of busy shares above which instances on one GPU slow each other down."""
@@ -166,8 +161,8 @@ def _workload(demand: Demand, placed: Placed) -> WorkloadPlan:
         gpus=INFEASIBLE if problem else float(placed.gpus),
         servers=INFEASIBLE if problem else float(placed.servers),
         servers_shared=INFEASIBLE if problem else float(placed.servers_shared),
-        limit="queue" if demand.queue else kinds[first] if kinds else "",
-        next_limit=kinds[first] if demand.queue else others[0] if others else "",
+        limit=kinds[first] if kinds else "",
+        next_limit=others[0] if others else "",
         limits=demand.limits,
         source=demand.source,
         band=_band(demand),
@@ -179,12 +174,12 @@ def _workload(demand: Demand, placed: Placed) -> WorkloadPlan:
         memory_bytes=demand.memory_bytes,
         memory_source=demand.memory_source,
         busy_ratio=demand.busy_ratio,
-        degraded=() if problem else degraded_of(parts, placed.spare_holds),
+        degraded=() if problem else degraded_of(parts),
         notes=(*instance.notes, *_notes(demand), *placed.notes),
         problem=problem,
         seen_name=instance.seen.name if instance.seen is not None else "",
         seen_time=instance.seen.time if instance.seen is not None else "",
-        power_source=gpu_power_w(demand)[1],
+        power_source=instance.gpu_power_w(demand.planned)[1],
         **{**_NOTHING, **figures},
     )
 
@@ -214,19 +209,19 @@ def _notes(demand: Demand) -> Iterator[str]:
     ]
     if kinds and not goals and not OPERATING_POINTS.intersection(kinds):
         names = " and ".join(dict.fromkeys(kind.value for kind in kinds))
-        yield f"no latency goal is set: only {names} bound{'s' if len(kinds) == 1 else ''} it"
+        yield f"no latency goal: only {names} limit{'s' if len(set(kinds)) == 1 else ''} it"
     if names := " and ".join(name for name, _, tail in goals if not tail):
         yield f"p95 / mean of the {names} is not known: the goal is compared with the mean"
     if names := " and ".join(name for name, known, _ in goals if not known):
-        yield f"not held to the {names} goal: its latency is not known"
+        yield f"the {names} goal is not checked: its latency is not known"
     if fitted is not None and fitted.anchored:
-        yield f"{fitted.text}: too few loads for a line of its own"
+        yield f"{fitted.text}: too few load levels for a fit"
     typed = demand.workload.capacity_per_instance
     for limit in demand.limits if typed is not None else ():
         if limit.concurrency < (typed or 0.0):
             yield f"typed capacity is above what {limit.kind.value} allows: {limit.text}"
     if seen is not None and seen.origin is Origin.TABLE and not instance.alike and seen.gpu and instance.gpu:
-        yield f"the table of {seen.name} is for {seen.gpu}: it says nothing of {instance.gpu.name}"
+        yield f"the table of {seen.name} was measured on {seen.gpu}, not on {instance.gpu.name}"
     if seen is not None and (warning := queue_warning(seen)):
         yield warning
 
@@ -236,13 +231,13 @@ def _warnings(
 ) -> Iterator[str]:
     if scenario.server and not asked.server:
         shape = scenario.server[0]
-        yield f"no server is given: taken to have {shape.gpus} x {shape.gpu}, which was seen"
+        yield f"no server is given: assumed {shape.gpus} x {shape.gpu}, as measured"
     if memory_only.busiest > _SHARED:
         gpus = busy_aware.packed.gpus
         more = "there is no room" if isinstance(gpus, Missing) else f"it takes {gpus:,.0f} GPUs"
         yield (
-            f"packed by memory alone, instances that keep a GPU {memory_only.busiest * 100:.0f} % busy in sum share "
-            f"one: each gets about 1/{memory_only.busiest:.1f} of its speed; by busy share {more}"
+            f"packed by memory alone, instances on one GPU need {memory_only.busiest * 100:.0f} % of it in sum: each "
+            f"runs at about 1/{memory_only.busiest:.1f} of its speed; by busy share {more}"
         )
     if beyond := ", ".join(each.workload.label for each in demands if each.extrapolated):
         yield f"planned beyond the load that was measured (extrapolated): {beyond}"
@@ -261,8 +256,8 @@ def _totals(workloads: Sequence[WorkloadPlan], packed: Packed) -> Totals:
         price_per_hour=price,
         power_w=power,
         tokens_per_s=tokens,
-        price_per_mtok=_per(price, tokens, 1e6 / 3600.0),
-        tokens_per_j=_per(tokens, power, 1.0),
+        price_per_mtok=price if isinstance(price, Missing) else per(price / 3600.0 * 1e6, tokens, NOT_GIVEN),
+        tokens_per_j=per(tokens, power, NOT_GIVEN),
     )
 
 
@@ -286,14 +281,6 @@ def _power(workloads: Sequence[WorkloadPlan], packed: Packed) -> Reading:
     return packed.gpus * max(each, default=0.0)
 
 
-def _per(part: Reading, whole: Reading, factor: float) -> Reading:
-    if isinstance(part, Missing):
-        return part
-    if isinstance(whole, Missing):
-        return whole
-    return part / whole * factor if whole > 0 else NOT_GIVEN
-
-
 def _others(demands: Sequence[Demand], workloads: Sequence[WorkloadPlan], scenario: Scenario, known: Known) -> Totals:
     """Totals of the workloads that have an answer, packed without the rest; nothing where all or none have."""
     sound = [demand for demand, each in zip(demands, workloads, strict=True) if not each.problem]
@@ -302,17 +289,6 @@ def _others(demands: Sequence[Demand], workloads: Sequence[WorkloadPlan], scenar
     filled = Filled(sound, scenario, known, scenario.packing)
     plans = tuple(map(_workload, sound, filled.workloads))
     return NONE_LEFT_OUT if any(each.problem for each in plans) else _totals(plans, filled.packed)
-
-
-def gpu_power_w(demand: Demand) -> tuple[Reading, str]:
-    """Watts of one GPU under this load: typed, as seen, else the board's limit; and which of them."""
-    instance = demand.instance
-    if instance.server is not None and instance.server.gpu_power_w is not None:
-        return instance.server.gpu_power_w, "typed"
-    if instance.alike and instance.seen is not None and instance.seen.power_w is not None:
-        return instance.seen.power_w / instance.gpus, "seen"
-    limit_w = instance.gpu.tdp_w if instance.gpu is not None else 0.0
-    return (limit_w, "limit") if limit_w else (NOT_GIVEN, "")
 
 
 def at_target(parts: Sequence[Part], gpus: int) -> dict[str, Reading]:
@@ -333,7 +309,9 @@ def at_target(parts: Sequence[Part], gpus: int) -> dict[str, Reading]:
     def summed(figure: Callable[[Instance, float], float | None]) -> Reading:
         return total((_given(figure(instance, running)), number) for instance, number, running in loads)
 
-    watts = total((gpu_power_w(part.demand)[0], part.demand.instance.gpus * part.number) for part in parts)
+    watts = total(
+        (_given(instance.gpu_power_w(running)[0]), instance.gpus * number) for instance, number, running in loads
+    )
     held = sum(instance.gpus * number for instance, number, _ in loads)
     in_flight = sum(number * running for _, number, running in loads)
     return {
@@ -351,17 +329,13 @@ def at_target(parts: Sequence[Part], gpus: int) -> dict[str, Reading]:
     }
 
 
-def degraded_of(parts: Sequence[Part], spare_holds: bool | None) -> tuple[Degraded, ...]:
-    """Without one instance, and without the server that carries most of the load: the worst that one fault does.
-
-    `spare_holds`: whether the spare servers can take in what is lost; None: there are none.
-    """
+def degraded_of(parts: Sequence[Part]) -> tuple[Degraded, ...]:
+    """Without one instance, and without the server that carries most of the load: the worst that one fault does, until
+    a spare server has loaded what was on it."""
     found = [_without(parts, "instance", _largest(parts, [1 for _ in parts]))]
     on_a_server = [part.on_a_server for part in parts]
     if max(on_a_server) > 1:
-        lost = _without(parts, "server", _largest(parts, on_a_server))
-        until = _SPARE[spare_holds]
-        found.append(msgspec.structs.replace(lost, text=until + lost.text))
+        found.append(_without(parts, "server", _largest(parts, on_a_server)))
     return tuple(found)
 
 
@@ -463,72 +437,6 @@ def _tokens_per_s(instance: Instance, running: float) -> float | None:
         return running * answer / response_s
     itl_s = instance.itl_s(running)
     return running / itl_s if itl_s else None
-
-
-def have_of(have: Mapping[str, int], scenario: Scenario, filled: Filled, known: Known) -> Have:
-    """GPUs seen against GPUs needed, of the types that are planned with; the saving is the price of whole servers.
-
-    A type that is short is not made up for by another that is to spare.
-    """
-    here, packed, needed = _by_name(have, known), filled.packed, filled.gpus_by_type
-    kinds = [name for name, number in here.items() if number]
-    wanted = {server.gpu: server for server in reversed(scenario.server) if server.gpu in needed}
-    wanted = wanted or {server.gpu: server for server in scenario.server[:1]}
-    alike = sum(here.get(name, 0) for name in wanted)
-    spare = {name: here.get(name, 0) - needed.get(name, 0) for name in wanted}
-    missing = -sum(number for number in spare.values() if number < 0)
-    short: Reading = float(missing or -sum(spare.values()))
-    short = packed.gpus if isinstance(packed.gpus, Missing) else short
-    now = (
-        total((gpu_price(server, known), here.get(name, 0)) for name, server in wanted.items()) if wanted else NO_PRICE
-    )
-    freed = {} if missing or isinstance(short, Missing) else _freed(wanted, here, filled, scenario)
-    bill = total((server_price(wanted[name], known), number) for name, number in freed.items())
-    saving = short if isinstance(short, Missing) else bill
-    return Have(
-        gpus=alike or sum(here.values()),
-        gpu=kinds[0] if len(kinds) == 1 else "",
-        short_gpus=short,
-        price_per_hour=now if wanted else NO_PRICE,
-        saving_per_hour=saving,
-        text=_text(here, frozenset(wanted), alike, short, sum(freed.values()), saving),
-    )
-
-
-def _by_name(have: Mapping[str, int], known: Known) -> dict[str, int]:
-    """By the catalogue's names: what is here may go by another name of the same GPU."""
-    found: Counter[str] = Counter()
-    for given, number in have.items():
-        found[known.gpu_name(given)] += number
-    return dict(found)
-
-
-def _freed(wanted: Mapping[str, Server], here: Mapping[str, int], filled: Filled, scenario: Scenario) -> dict[str, int]:
-    """Whole servers that the plan does without, by their GPU. Of a GPU in servers of several shapes nobody can tell
-    which are here."""
-    freed = {}
-    for name, server in wanted.items():
-        shapes = {(each.gpus, each.price_per_hour) for each in scenario.server if each.gpu == name}
-        spare = here.get(name, 0) // server.gpus - filled.servers_by_type.get(name, 0)
-        freed[name] = max(0, spare) if len(shapes) == 1 else 0
-    return freed
-
-
-def _text(
-    here: Mapping[str, int], wanted: frozenset[str], alike: int, short: Reading, servers: int, saving: Reading
-) -> str:
-    """`servers`: whole ones that are freed."""
-    if isinstance(short, Missing):
-        return ""
-    others = ", ".join(f"{number}x {name}" for name, number in here.items() if name not in wanted and number)
-    if not alike:
-        return f"none of these GPUs is here ({others})" if others else "no GPU is here"
-    if short > 0:
-        return f"short {short:,.0f} GPU{'s' if short > 1 else ''}"
-    frees = f": frees {-short:,.0f} GPU{'s' if short < -1 else ''}" if short < 0 else ""
-    saves = f", saves {servers:,} server{'s' if servers > 1 else ''}" if servers else ""
-    money = f", {saving:,.2f} per hour" if servers and not isinstance(saving, Missing) else ""
-    return f"fits on {alike + short:,.0f} of {alike:,} GPUs{frees}{saves}{money}"
 
 
 def _on(scenario: Scenario, own: Server | None, gpu: str, known: Known) -> Scenario:

@@ -33,7 +33,8 @@ class Setting(msgspec.Struct, frozen=True):
     tp: int
     mix: Mix
     expert_gpus: int = 0
-    """GPUs over which the experts are spread; 0: those of a tensor-parallel group."""
+    """GPUs over which the experts are spread, as measured servers with data-parallel ranks do; 0: those of a
+    tensor-parallel group."""
 
     def __post_init__(self) -> None:
         checked("tp", self.tp, least=1)
@@ -163,36 +164,6 @@ def rescale(curve: Curve, seen: Setting, wanted: Setting, most: float, reached: 
         scale = many_s / now.itl_s(many)
         base_s, slope_s, shape = now.base_s * scale, now.slope_s * scale, now
     return msgspec.structs.replace(shape, base_s=base_s, slope_s=slope_s)
-
-
-def speculative(
-    curve: Curve,
-    tokens_per_step: float,
-    draft_ratio: float,
-    prefill_slope_s: float = 0.0,
-) -> Curve:
-    """The curve per output token with speculative decoding that yields `tokens_per_step` per step and sequence.
-
-    Step time*(1 + draft_ratio)/tokens_per_step, `draft_ratio` being what drafting adds to a step as a share of it.
-    A MoE's step reads the experts of all tokens that it verifies, here those that are accepted, the least it can be.
-    `prefill_slope_s` of the slope is left alone: prompts cost what they cost.
-    Not modelled: arithmetic of the verified tokens (decode stays bound by memory up to about 300 tokens a step on an
-    H100), memory of the draft model, acceptance that changes with the load. ValueError on tokens_per_step below 1.
-    """
-    checked("tokens_per_step", tokens_per_step, least=1.0)
-    checked("draft_ratio", draft_ratio)
-    gain = (1.0 + draft_ratio) / tokens_per_step
-    prompts_s = min(checked("prefill_slope_s", prefill_slope_s), curve.slope_s)
-    routed: float = curve.experts_per_token
-    if curve.experts:
-        routed = curve.experts * (1.0 - (1.0 - routed / curve.experts) ** tokens_per_step)
-    return Curve(
-        base_s=curve.base_s * gain,
-        slope_s=(curve.slope_s - prompts_s) * gain + prompts_s,
-        resident_ratio=curve.resident_ratio,
-        experts=curve.experts,
-        experts_per_token=routed,
-    )
 
 
 def _exchange_s(setting: Setting) -> float:

@@ -70,10 +70,6 @@ class Workload(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     max_num_seqs: int | None = None
     prefill_tokens_per_s: float | None = None
     """Of one instance."""
-    tokens_per_step: float | None = None
-    """Speculative decoding: tokens per step and sequence; 1 is none."""
-    draft_ratio: float | None = None
-    """What the draft adds to a step, as a share of it."""
     spare_instances: int | None = None
     """Default: that of the scenario."""
     profile: str = ""
@@ -98,8 +94,6 @@ class Scenario(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     """Share of a worked-out capacity that is planned with."""
     usable_memory_ratio: float = 0.92
     """Share of a GPU's memory that engines may take (vLLM's gpu_memory_utilization)."""
-    queue_wait_ratio: float | None = None
-    """Highest share of requests that may wait for a slot (Erlang C); None: not asked."""
     spare_instances: int = 0
     """Of each workload."""
     spare_servers: int = 0
@@ -180,15 +174,12 @@ RANGES: Final[dict[str, Range]] = {
     "kv_pool_tokens": Range(1.0, 1e12, "tokens of the KV cache"),
     "max_num_seqs": Range(1, 1e6, "most requests of the engine"),
     "prefill_tokens_per_s": Range(1e-3, 1e9, "prompt tokens per second"),
-    "tokens_per_step": Range(1.0, 64.0, "tokens per step"),
-    "draft_ratio": Range(0.0, 10.0, "share of the draft"),
     "spare_instances": _SPARES,
 }
 """Of a workload."""
 SCENARIO_RANGES: Final = {
     "planning_factor": Range(1e-3, 1.0, "planning factor"),
     "usable_memory_ratio": Range(1e-3, 1.0, "usable share of the memory"),
-    "queue_wait_ratio": Range(1e-9, 1.0, "share that may wait"),
     "spare_instances": _SPARES,
     "spare_servers": Range(0, 1e6, "spare servers"),
 }

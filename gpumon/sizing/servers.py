@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
 import msgspec
 
+from gpumon.readings.format import counted
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.sizing.answer import Packed, PlacedServer
-from gpumon.sizing.capacity import INFEASIBLE, Demand, demand_of
+from gpumon.sizing.answer import Have, Packed, PlacedServer
 from gpumon.sizing.placement import Placement, Shape, place
 from gpumon.sizing.scenario import Known, Packing, Scenario, Server
+from gpumon.sizing.search import INFEASIBLE, Demand, demand_of
 
 NO_PRICE: Final = Missing(Reason.NO_PRICE)
 _NONE_LEFT: Final = 1e-12
@@ -33,12 +34,11 @@ class Part(NamedTuple):
 class Placed(msgspec.Struct):
     """How much of a packing belongs to one workload."""
 
-    parts: list[Part]
-    """Where its instances stand: one part per kind of GPU."""
-    notes: list[str]
     left: float
     """Share of it that has no place yet."""
-    instances: int = 0
+    parts: list[Part] = []
+    """Where its instances stand: one part per kind of GPU."""
+    notes: list[str] = []
     gpus: int = 0
     """That hold an instance of it."""
     servers: int = 0
@@ -46,8 +46,11 @@ class Placed(msgspec.Struct):
     """Of these, those that hold another workload, too."""
     problem: str = ""
     """Why instances of it have no place."""
-    spare_holds: bool | None = None
-    """Whether the spare servers can take in what the loss of a server costs it; None: there are none."""
+
+    @property
+    def instances(self) -> int:
+        """That have a place."""
+        return sum(part.number for part in self.parts)
 
 
 class Filled:
@@ -57,7 +60,7 @@ class Filled:
         """Place what the demands ask for. A kind of GPU whose servers are counted is filled before the next one is
         begun; what is left over is asked for anew there, as an instance on another GPU carries more or less."""
         self._scenario, self._known = scenario, known
-        self.workloads = [Placed([], [], 1.0 if demand.instances else 0.0) for demand in demands]
+        self.workloads = [Placed(1.0 if demand.instances else 0.0) for demand in demands]
         self.gpus_by_type: Counter[str] = Counter()
         """Kind of GPU -> how many of it are in use."""
         self.servers_by_type: Counter[str] = Counter()
@@ -72,40 +75,35 @@ class Filled:
         """Highest sum of busy shares on one GPU."""
         self.packed = self._packed(all(demand.instances for demand in demands) and bool(demands))
 
+    def _on(self, demand: Demand, shape: int) -> Demand:
+        same = self._scenario.server[shape].gpu == self._scenario.server[demand.shape].gpu
+        return demand if same else demand_of(demand.workload, self._scenario, self._known, shape)
+
     def _add(self, demands: Sequence[Demand], shapes: Sequence[int], packing: Packing) -> None:
         """Place what is left on servers with one kind of GPU."""
-        first, servers = shapes[0], [self._scenario.server[at] for at in shapes]
-        here = [
-            demand if first == demand.shape else demand_of(demand.workload, self._scenario, self._known, first)
-            for demand in demands
-        ]
-        usable = _usable_bytes(here, self._scenario)
+        servers = [self._scenario.server[at] for at in shapes]
+        here = [self._on(demand, shapes[0]) for demand in demands]
+        usable, gpu = _usable_bytes(here, self._scenario), servers[0].gpu
         wanted = [_count(demand, each.left) for demand, each in zip(here, self.workloads, strict=True)]
         blocks = [here[at].block(at, usable, count) for at, count in enumerate(wanted) if count]
-        found = place(blocks, [_shape(server, usable, self._known) for server in servers], packing)
-        for at, count in enumerate(wanted):
-            self._book(at, here[at], count, found, servers[0].gpu)
-        for at, number in zip(shapes, found.servers_by_shape, strict=True):
-            self._by_shape[at] = number
+        found = place(blocks, [_shape(server, usable) for server in servers], packing)
+        for at, (demand, count, each) in enumerate(zip(here, wanted, self.workloads, strict=True)):
+            if count:
+                self._book(each, found, at, demand, count, gpu)
+            elif each.left > _NONE_LEFT:
+                each.notes.append(f"not on {gpu}: {demand.problem}")
+        self._by_shape.update(dict(zip(shapes, found.servers_by_shape, strict=True)))
         self._layout += [msgspec.structs.replace(each, shape=shapes[each.shape]) for each in found.servers]
         self._least += found.least_servers
-        if found.gpus:
-            self.gpus_by_type[servers[0].gpu] += found.gpus
-            self.servers_by_type[servers[0].gpu] += found.servers_used
+        self.gpus_by_type += Counter({gpu: found.gpus})
+        self.servers_by_type += Counter({gpu: found.servers_used})
 
-    def _book(self, at: int, demand: Demand, count: int, found: Placement, gpu: str) -> None:
-        each = self.workloads[at]
-        if not count:
-            if each.left > _NONE_LEFT:
-                each.notes.append(f"not on {gpu}: {demand.problem}")
-            return
+    def _book(self, each: Placed, found: Placement, at: int, demand: Demand, count: int, gpu: str) -> None:
         stands = found.workloads[at]
-        number = count - stands.unplaced
-        if number:
+        if number := count - stands.unplaced:
             each.parts.append(Part(demand, number, stands.most_on_a_server))
             if len(self._scenario.server) > 1:
                 each.notes.append(f"{number} on {gpu}, at most {demand.planned:g} requests each")
-        each.instances += number
         each.gpus += stands.gpus
         each.servers += stands.servers
         each.servers_shared += stands.shared_servers
@@ -116,7 +114,9 @@ class Filled:
         """Figures are missing where a workload has no answer (not `whole`) or a part no place."""
         servers = self._scenario.server
         spare = self._scenario.spare_servers if self._by_shape.total() else 0
-        shape = self._spare_shape(spare) if spare else 0
+        # The first shape that there are more of.
+        more = [at for at, each in enumerate(servers) if not each.count or each.count >= self._by_shape[at] + spare]
+        shape = min(more, key=lambda at: (servers[at].count > 0, at), default=0) if spare else 0
         if spare:
             self._by_shape[shape] += spare
             self.servers_by_type[servers[shape].gpu] += spare
@@ -134,39 +134,11 @@ class Filled:
         figures = figures if whole and not problem else dict.fromkeys(figures, INFEASIBLE)
         return Packed(**figures, layout=tuple(self._layout), problem=problem, spare_servers=spare, spare_shape=shape)
 
-    def _spare_shape(self, number: int) -> int:
-        """The shape of the spare servers: of those that there are more of, the first that holds what the loss of a
-        server costs of most workloads."""
-        servers = self._scenario.server
-        free = [at for at, server in enumerate(servers) if not server.count]
-        free += [at for at, each in enumerate(servers) if each.count >= self._by_shape[at] + number]
-        holds = {
-            at: [all(self._holds(at, number, part) for part in each.parts) for each in self.workloads]
-            for at in free or [0]
-        }
-        best = max(holds, key=lambda at: sum(holds[at]))
-        for each, held in zip(self.workloads, holds[best], strict=True):
-            each.spare_holds = held
-        return best
-
-    def _holds(self, shape: int, number: int, part: Part) -> bool:
-        """Whether so many empty servers carry what the instances carried that the loss of one server costs."""
-        server, was = self._scenario.server[shape], part.demand
-        same = server.gpu == self._scenario.server[was.shape].gpu
-        demand = was if same else demand_of(was.workload, self._scenario, self._known, shape)
-        if demand.problem or not part.on_a_server:
-            return not demand.problem
-        usable = _usable_bytes([demand], self._scenario)
-        count = math.ceil(part.on_a_server * was.planned / demand.planned - _ROUNDING)
-        empty = _shape(msgspec.structs.replace(server, count=number), usable, self._known)
-        return not place([demand.block(0, usable, count)], [empty], self._scenario.packing).workloads[0].unplaced
-
 
 def gpu_price(server: Server, known: Known) -> Reading:
     """Price of one GPU for an hour: typed, else by its type."""
-    if server.price_per_gpu_hour is not None:
-        return server.price_per_gpu_hour
-    return known.prices.get(server.gpu, NO_PRICE)
+    typed = server.price_per_gpu_hour
+    return known.prices.get(server.gpu, NO_PRICE) if typed is None else typed
 
 
 def server_price(server: Server, known: Known) -> Reading:
@@ -184,6 +156,42 @@ def total(terms: Iterable[tuple[Reading, float]]) -> Reading:
                 return value
             summed += value * number
     return summed
+
+
+def have_of(have: Mapping[str, int], scenario: Scenario, filled: Filled, known: Known) -> Have:
+    """GPUs seen (by any of their names) against GPUs needed, of the types that are planned with; the saving is the
+    price of whole servers. A type that is short is not made up for by another that is to spare."""
+    here: Counter[str] = Counter()
+    for given, number in have.items():
+        here[known.gpu_name(given)] += number
+    needed = filled.gpus_by_type
+    wanted = {server.gpu: server for server in reversed(scenario.server) if needed[server.gpu]}
+    wanted = wanted or {server.gpu: server for server in scenario.server[:1]}
+    kinds = [name for name, number in here.items() if number]
+    alike, gpu = sum(here[name] for name in wanted), kinds[0] if len(kinds) == 1 else ""
+    if isinstance(filled.packed.gpus, Missing):
+        return Have(alike or here.total(), gpu, filled.packed.gpus, filled.packed.gpus, "")
+    spare = [here[name] - needed[name] for name in wanted]
+    short = -sum(number for number in spare if number < 0) or -sum(spare)
+    freed: dict[str, int] = {}
+    for name, server in wanted.items() if short <= 0 else ():
+        # Of a GPU in servers of several shapes nobody can tell which are here.
+        shapes = {(each.gpus, each.price_per_hour) for each in scenario.server if each.gpu == name}
+        freed[name] = max(0, here[name] // server.gpus - filled.servers_by_type[name]) if len(shapes) == 1 else 0
+    saving = total((server_price(wanted[name], known), number) for name, number in freed.items())
+    others = ", ".join(f"{here[name]}x {name}" for name in kinds if name not in wanted)
+    if not alike:
+        text = f"no GPU of this type here ({others})" if others else "no GPU is here"
+    elif short > 0:
+        text = f"short {counted(short, 'GPU')}"
+    else:
+        text = f"fits on {alike + short:,.0f} of {alike:,} GPUs" + (
+            f": frees {counted(-short, 'GPU')}" if short else ""
+        )
+        if servers := sum(freed.values()):
+            text += f", saves {counted(servers, 'server')}"
+            text += "" if isinstance(saving, Missing) else f", {saving:,.2f} per hour"
+    return Have(alike or here.total(), gpu, float(short), saving, text)
 
 
 def _count(demand: Demand, share: float) -> int:
@@ -206,12 +214,5 @@ def _usable_bytes(here: Sequence[Demand], scenario: Scenario) -> float:
     return max(gpu.memory_bytes * scenario.usable_memory_ratio, *taken, 0.0)
 
 
-def _shape(server: Server, usable_bytes: float, known: Known) -> Shape:
-    price = server_price(server, known)
-    return Shape(
-        gpus=server.gpus,
-        domain=server.nvlink_gpus or server.gpus,
-        memory_bytes=usable_bytes,
-        count=server.count,
-        price_per_hour=None if isinstance(price, Missing) else price,
-    )
+def _shape(server: Server, usable_bytes: float) -> Shape:
+    return Shape(server.gpus, server.nvlink_gpus or server.gpus, usable_bytes, server.count)

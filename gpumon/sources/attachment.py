@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -17,9 +17,10 @@ from gpumon.readings.quantities import DRAFTS
 from gpumon.readings.text import clean
 from gpumon.sources.feeds.described import FILE, costed
 from gpumon.sources.identity import IDENTITY
-from gpumon.sources.model_facts import resolve
+from gpumon.sources.model_facts import look_up
 from gpumon.sources.model_files import has_ended, views_of
 from gpumon.sources.offload import daemon_thread
+from gpumon.sources.ownership import Ownership
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.specs.hints import SPEC_HINTS, STORAGE_HINTS, hints_of
 from gpumon.specs.left_out import DRAFTS as DRAFTED
@@ -43,23 +44,15 @@ NO_GPU_YET: Final = f"no GPU of this host is known yet: if the engine runs elsew
 NOT_READ: Final = f"GPUs are not read (--no-nvml): {_REMOTE}"
 NAMELESS: Final = "the server does not tell its model's name: set model for this endpoint in the config"
 NAMELESS_FEED: Final = "the feed does not say which model it is: set model in its [[feed]]"
-NOT_LOOKED: Final = "processes are not looked at (discovery is off): set gpus = [..] for this endpoint in the config"
+NOT_LOOKED: Final = (
+    "processes are not looked at (discovery is off, or NVML): set gpus = [..] for this endpoint in the config"
+)
 
 NO_PROCESS: Final = "a file does not tell who writes it: set gpus = [..], or gpu_type and gpu_count, for this feed"
 OF_ALL_RANKS: Final = (
     "a training run counts for all its processes, of which one listens: set gpus = [..], or gpu_type and gpu_count, "
     "for this feed"
 )
-
-
-class Owner(Protocol):
-    """Finds the GPUs of the process that listens at a URL."""
-
-    def gpus_of(self, url: str, gpus: tuple[GpuReading, ...]) -> tuple[tuple[str, ...], str]:
-        """UUIDs and where they come from, or the reason why there are none; returns at once."""
-
-    def pids_of(self, url: str) -> frozenset[int]:
-        """The GPU processes of the server at a URL, as far as they are known; returns at once."""
 
 
 class EngineFacts:
@@ -69,7 +62,7 @@ class EngineFacts:
         self,
         endpoints: Mapping[str, Endpoint],
         models: Sequence[Model],
-        owner: Owner | None,
+        owner: Ownership | None,
         env: Mapping[str, str] | None = None,
         *,
         nvml: bool = True,
@@ -81,7 +74,8 @@ class EngineFacts:
         self._env = os.environ if env is None else env
         self._no_gpu = NO_GPU_YET if nvml else NOT_READ
         self._known: dict[_Asked, Found] = {}
-        self._looks: dict[_Asked, _Look] = {}
+        self._looks: dict[_Asked, tuple[Future[Found], float]] = {}
+        """Models that a thread of their own looks up, and since when."""
         self._processes: dict[str, int] = {}
         """By URL: a process of its server, whose rights and view of files count."""
         self._attached: dict[str, _Attached] = {}
@@ -148,7 +142,9 @@ class EngineFacts:
 
     def _model(self, endpoint: Endpoint, reading: EngineReading) -> Found:
         """What is known of its model by now; the text is empty while it is looked for."""
-        model, root = _names(endpoint, reading)
+        # A name from the config is the user's word against the server's root, which it may still tell.
+        known_root = not endpoint.model and IDENTITY in reading.info
+        model, root = (reading.model, reading.model_root) if known_root else (endpoint.model, "")
         hints = _hints(endpoint, reading)
         process = self._process(reading.url)
         key = (model, root, tuple(sorted(hints.items())), reading.url, process)
@@ -161,26 +157,27 @@ class EngineFacts:
         look = self._looks.get(key)
         if look is None:
             if len(self._looks) >= MOST_MODELS:
-                self._looks = {each: look for each, look in self._looks.items() if not look.future.done()}
+                self._looks = {each: look for each, look in self._looks.items() if not look[0].done()}
             if len(self._looks) >= MOST_MODELS:
                 return None, "the files of too many models do not answer: is that a mount that hangs?"
-            look = self._looks[key] = _Look(
-                daemon_thread(self._resolve, model, root, hints, reading.url, process, bool(endpoint.model))
-            )
-        if look.future.done():
+            future = daemon_thread(self._resolve, model, root, hints, reading.url, process, bool(endpoint.model))
+            look = self._looks[key] = (future, time.monotonic())
+        future, since_s = look
+        if future.done():
             del self._looks[key]
-            error = look.future.exception()
+            error = future.exception()
             if len(self._known) >= MOST_MODELS:
                 del self._known[next(iter(self._known))]
-            self._known[key] = (None, f"{type(error).__name__}: {error}") if error else look.future.result()
+            self._known[key] = (None, f"{type(error).__name__}: {error}") if error else future.result()
             return self._known[key]
-        if time.monotonic() - look.since_s > SILENT_S:
+        if time.monotonic() - since_s > SILENT_S:
             return None, f"its files do not answer ({clean(root or model, 80)}): is that a mount that hangs?"
         return self._known.get((*key[:-1], 0), NOTHING_YET)
 
     def _resolve(self, model: str, root: str, hints: Mapping[str, str], url: str, pid: int, own_word: bool) -> Found:
         seen = views_of(self._env, pid, url, own_word=own_word)
-        return resolve(model, root, self._models, llm_catalogue(), seen, hints)
+        facts = look_up(model, root, self._models, llm_catalogue(), seen, hints)
+        return facts.spec, facts.why
 
     def _process(self, url: str) -> int:
         """A process of the engine; 0 where none is known.
@@ -217,24 +214,6 @@ class _Attached(NamedTuple):
     def same(self, reading: EngineReading, endpoint: Endpoint, llm: LlmSpec | None, found: object) -> bool:
         """Whether it would come out the same."""
         return reading is self.reading and llm is self.llm and found == self.found and endpoint == self.endpoint
-
-
-class _Look:
-    """A model that a thread of its own looks up."""
-
-    def __init__(self, future: Future[Found]) -> None:
-        self.future = future
-        self.since_s = time.monotonic()
-
-
-def _names(endpoint: Endpoint, reading: EngineReading) -> tuple[str, str]:
-    """Name and root to look the model up by; no name while the server may still tell its root.
-
-    A name from the config is the user's word against the server's root.
-    """
-    if endpoint.model:
-        return endpoint.model, ""
-    return (reading.model, reading.model_root) if IDENTITY in reading.info else ("", "")
 
 
 def _hints(endpoint: Endpoint, reading: EngineReading) -> dict[str, str]:

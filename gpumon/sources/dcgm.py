@@ -19,7 +19,7 @@ from gpumon.sources.endpoint import BACK_OFF, LIMITS, SCANNED_IN_LOOP_BYTES, Bac
 from gpumon.sources.endpoint_url import EndpointUrl, parse_url
 from gpumon.sources.exposition import Scanner
 from gpumon.sources.fetch import Answer, Fetcher, FetchError, Limits
-from gpumon.sources.probe import api_key
+from gpumon.sources.probe import get_keyed
 from gpumon.sources.source import Contribution
 
 NO_GPU: Final = (
@@ -27,7 +27,6 @@ NO_GPU: Final = (
     "nothing to tell for up to 30 s"
 )
 CUT: Final = "the page of the dcgm-exporter has more GPUs or series than gpumon reads: some are not shown"
-KEY_REFUSED: Final = "the dcgm-exporter refuses the configured API key"
 NO_PAGE: Final = "the dcgm-exporter does not give its page: check URL and its log"
 BY_STATUS: Final = {
     401: "401: the page wants a login: set api_key_env or api_key_file in [dcgm] (sent as bearer token)",
@@ -146,17 +145,15 @@ class DcgmSource:
 
     async def _get(self) -> Answer:
         """The page; the API key goes out only where it is asked for."""
-        answer = await self._fetcher.get(self.url.metrics, self._key)
-        if answer.status in (401, 403):
-            key, wrong = await api_key(self._key_place)
-            if wrong:
-                raise FetchError(EndpointState.UNAUTHORIZED, wrong)
-            if key and key != self._key:
-                answer = await self._fetcher.get(self.url.metrics, key)
-            self._key = key if answer.status == 200 else ""
-            if key and not self._key:
-                raise FetchError(EndpointState.UNAUTHORIZED, f"{answer.status}: {KEY_REFUSED}")
-        return answer
+        if self._key:
+            answer = await self._fetcher.get(self.url.metrics, self._key)
+            if answer.status not in (401, 403):
+                return answer
+        keyed = await get_keyed(self._fetcher, self.url.metrics, self._key_place)
+        self._key = keyed.key
+        if keyed.wrong:
+            raise FetchError(EndpointState.UNAUTHORIZED, f"{keyed.answer.status}: {keyed.wrong}")
+        return keyed.answer
 
     async def _take(self, answer: Answer) -> str:
         """Read an answer into readings; what is wrong with it, if it is no page of a dcgm-exporter."""

@@ -19,11 +19,11 @@ from gpumon.sources.attachment import EngineFacts
 from gpumon.sources.dcgm import DcgmSource
 from gpumon.sources.dcgm_checks import dcgm_checks
 from gpumon.sources.discovery.source import Discovery, discover
+from gpumon.sources.driver.source import DriverSource, vendor_of
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.engine_checks import engine_checks
-from gpumon.sources.feeds.build import feeds_of
+from gpumon.sources.feeds.page import feeds_of
 from gpumon.sources.gpu_checks import ACTIVITY, driver_checks, gpu_checks
-from gpumon.sources.nvml_source import NvmlSource
 from gpumon.sources.ownership import Ownership
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.source import Contribution, Source
@@ -41,7 +41,8 @@ NVML_OFF: Final = Check("driver", "NVML", CheckState.OFF, "not looked at (--no-n
 
 async def diagnose(config: Config, options: Options) -> list[Check]:
     """The doctor's checks, in the order in which they are read: config, terminal, driver, GPUs, engines."""
-    nvml = NvmlSource(config.general.interval_s) if options.nvml else None
+    vendor = vendor_of()
+    nvml = DriverSource(config.general.interval_s, vendor) if options.nvml else None
     dcgm = DcgmSource(config.dcgm) if config.dcgm.url else None
     engines = [EndpointSource(endpoint, config.general.engine_interval_s) for endpoint in config.endpoint]
     pages, files = feeds_of(config)
@@ -50,6 +51,7 @@ async def diagnose(config: Config, options: Options) -> list[Check]:
     listed |= {file.reading.key: file.endpoint for file in files}
     owner = Ownership() if config.discovery.enabled else None
     discovery = discover(config, engines, listed, owner, nvml) if owner is not None else None
+    owner = owner if discovery is not None else None
     sources: list[Source] = [source for source in (nvml, dcgm, *engines, *files, discovery) if source is not None]
     try:
         await asyncio.gather(*(source.start() for source in sources))
@@ -57,7 +59,7 @@ async def diagnose(config: Config, options: Options) -> list[Check]:
         facts = EngineFacts(listed, config.model, owner, nvml=bool(nvml or dcgm))
         found = await _settled(nvml, dcgm, [*engines, *files], discovery, facts)
         checks = [_config(options), *terminal_checks(os.environ)]
-        checks += await driver_checks(found.driver) if nvml else [NVML_OFF]
+        checks += await driver_checks(found.driver, vendor) if nvml else [NVML_OFF]
         checks += dcgm_checks(dcgm.url.base, found.exporter) if dcgm else []
         checks += gpu_checks(found.gpus, gpu_catalogue(config.gpu))
         checks += discovery.checks(found.readings) if discovery is not None else []
@@ -83,7 +85,7 @@ class _Found(NamedTuple):
 
 
 async def _settled(
-    nvml: NvmlSource | None,
+    nvml: DriverSource | None,
     dcgm: DcgmSource | None,
     engines: Sequence[Source],
     discovery: Discovery | None,

@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import math
 import time
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -57,15 +56,6 @@ ANOTHER: Final = frozenset(
 )
 """After these the next server there may be another one, or want another key: it is looked for anew."""
 
-MANY: Final = 16
-"""Endpoints beyond which their polls are spread."""
-SPREAD_AFTER: Final = (2, 3, 4)
-"""After these polls the next one comes a little earlier, each endpoint's by another share of the interval: many that
-were started together would go on to be polled, and worked out, all at once. Two polls are never closer than 0.6 of the
-interval, and the first two never other than it."""
-MOMENTS: Final = 10
-"""Of an interval, at which many are polled: the program wakes up once for several of them."""
-
 NO_SCAN: Final = Scan({}, 0, 0, cut=False)
 
 
@@ -87,9 +77,8 @@ class EndpointSource:
         back_off: BackOff = BACK_OFF,
         wall: Callable[[], float] = time.time,
         found_by: str = "config",
-        spread: bool = False,
     ) -> None:
-        """`spread`: it takes a place of its own in the interval. Raises ValueError where its URL is malformed."""
+        """Raises ValueError where its URL is malformed."""
         self.endpoint = endpoint
         self.interval_s = interval_s
         self.url: EndpointUrl = parse_url(endpoint.url)
@@ -104,12 +93,10 @@ class EndpointSource:
             clock=clock,
             secret=endpoint,
         )
-        self._look_for = Probe(self._fetcher, self.url, endpoint)
+        self._probe: Callable[[], Awaitable[tuple[Server, Answer] | Refusal]] = Probe(self._fetcher, self.url, endpoint)
+        """Finds the server with its first page, or why there is none. Raises FetchError."""
         self.joined: Callable[[EngineReading], EngineReading] | None = None
         """Adds what its process tells beside its pages, where discovery knows that it is one of this host."""
-        self._place = zlib.crc32(self.url.metrics.encode()) / 2**32 if spread else 0.0
-        """Its place in the interval, as a share."""
-        self._step_s = interval_s / MOMENTS if spread else 0.0
         self._failures = 0
         self._notices: dict[str, float] = {}
         self._task: asyncio.Task[None] | None = None
@@ -173,61 +160,44 @@ class EndpointSource:
         await self._fetcher.close()
 
     async def _run(self) -> None:
-        anchor_s, polls = self._clock(), 0
+        anchor_s = self._clock()
         while True:
             await self._scrape()
             self._answered.set()
-            polls += 1
-            if polls in SPREAD_AFTER:
-                anchor_s -= self._place * self.interval_s / len(SPREAD_AFTER)
-                if polls == SPREAD_AFTER[-1]:
-                    anchor_s = self._together(anchor_s - self._step_s)
             now_s = self._clock()
             due_s = anchor_s + (math.floor((now_s - anchor_s) / self.interval_s) + 1) * self.interval_s
             if (pause_s := self._back_off.pause_s(self._failures)) > due_s - now_s:
-                anchor_s = due_s = self._together(now_s + pause_s)
+                anchor_s = due_s = now_s + pause_s
             await asyncio.sleep(due_s - now_s)
 
-    def _together(self, at_s: float) -> float:
-        """The first moment from then on at which others are polled, too."""
-        return at_s + -at_s % self._step_s if self._step_s else at_s
-
     async def _scrape(self) -> None:
-        """One poll. Nothing that the server sends ends the polling."""
+        """One poll: read the server's page into `readings`, finding out first what it is.
+
+        Nothing that the server sends ends the polling.
+        """
         try:
-            refusal = await self._look()
+            if self._server is None:
+                found = await self._probe()
+                if isinstance(found, Refusal):
+                    return self._fail(found)
+                server, answer = found
+                self._fresh(server)
+            else:
+                server = self._server
+                answer = await self._fetcher.get(server.url, server.key)
+            wrong = key_refused(self.endpoint) if server.key else ""
+            refusal = by_status(answer.status, answer.location, server.row.kind, wrong)
+            refusal = refusal or await self._take(server, answer)
         except FetchError as fault:
             refusal = Refusal(fault.state, fault.text)
         except Exception as error:  # a fault of gpumon's own costs this row only
             refusal = Refusal(
                 EndpointState.ERROR, f"gpumon failed on this answer ({type(error).__name__}): please report"
             )
-        if refusal is not None:
-            self._fail(refusal)
-
-    async def _look(self) -> Refusal | None:
-        """Read the server's page into `readings`, finding out first what it is; a refusal where it is no engine's."""
-        if self._server is None:
-            found = await self._probe()
-            if isinstance(found, Refusal):
-                return found
-            server, answer = found
-            self._take_on(server)
-        else:
-            server = self._server
-            answer = await self._fetcher.get(server.url, server.key)
-        wrong = key_refused(self.endpoint) if server.key else ""
-        refusal = by_status(answer.status, answer.location, server.row.kind, wrong)
-        return refusal or await self._take(server, answer)
-
-    async def _probe(self) -> tuple[Server, Answer] | Refusal:
-        """The server with its first page; or why there is none. Raises FetchError."""
-        return await self._look_for()
+        return None if refusal is None else self._fail(refusal)
 
     def _unread(self, server: Server, answer: Answer) -> Refusal:
         """What an answer is that the adapter found nothing in."""
-        if self._adapter is not None and self._adapter.unsupported:
-            return Refusal(EndpointState.WRONG_ENGINE, self._adapter.unsupported)
         return by_content(answer.body, answer.content_type, server.row.kind)
 
     def _fail(self, refusal: Refusal) -> None:
@@ -239,20 +209,16 @@ class EndpointSource:
         changes = {"state": refusal.state, "fault": refusal.text, "interval_s": self.interval_s}
         self.readings = tuple(msgspec.structs.replace(reading, **changes) for reading in self.readings)
 
-    def _fresh(self) -> None:
-        """Forget what was known of the server's process: the next one may be another."""
-        self._server: Server | None = None
-        self._adapter: Adapter | None = None
+    def _fresh(self, server: Server | None = None) -> None:
+        """Forget what was known of the server's process: another one, or none that is known."""
+        self._server = server
+        self._adapter: Adapter | None = server.row.adapter() if server is not None else None
+        if self._adapter is not None:
+            self._scanner = Scanner(self._adapter.wanted)
         self._known: Identity | None = None
         self._ask_again_s = 0.0
         self._bodies: dict[str, bytes] = {}
         self._asked_s: dict[str, float] = {}
-
-    def _take_on(self, server: Server) -> None:
-        self._fresh()
-        self._server = server
-        self._adapter = server.row.adapter()
-        self._scanner = Scanner(self._adapter.wanted)
 
     async def _take(self, server: Server, answer: Answer) -> Refusal | None:
         """Read a page into `readings`; a refusal where it is not one of this engine."""
@@ -264,7 +230,7 @@ class EndpointSource:
         if restarted(self.readings, pages):
             # Another object, so that what the process before still answers is not taken for this one's.
             server = server._replace()
-            self._take_on(server)
+            self._fresh(server)
             found, pages = await self._parsed(server, bodies)
         self._failures = 0
         known = self._known or UNASKED
@@ -274,58 +240,53 @@ class EndpointSource:
         return None
 
     async def _parsed(self, server: Server, bodies: Bodies) -> tuple[Scan, tuple[EngineReading, ...]]:
-        warm = self._scanner.warm or server.path in server.row.json_paths
-        if warm and sum(map(len, bodies.values())) <= SCANNED_IN_LOOP_BYTES:
-            return self._parse(server, bodies)
-        return await asyncio.to_thread(self._parse, server, bodies)
+        """The scan and the models of a server, which keep one order, whatever order it names them in."""
+        adapter, scanner = self._adapter, self._scanner
+        assert adapter is not None, "no server was found yet"
+        is_json = server.path in server.row.json_paths
 
-    def _parse(self, server: Server, bodies: Bodies) -> tuple[Scan, tuple[EngineReading, ...]]:
-        """The models of a server keep one order, whatever order it names them in."""
-        assert self._adapter is not None, "no server was found yet"
-        found = NO_SCAN if server.path in server.row.json_paths else self._scanner.scan(bodies[server.path])
-        pages = self._adapter.read_all(found, bodies)
-        return found, tuple(sorted(pages, key=lambda page: page.part))
+        def parse() -> tuple[Scan, tuple[EngineReading, ...]]:
+            found = NO_SCAN if is_json else scanner.scan(bodies[server.path])
+            return found, tuple(sorted(adapter.read_all(found, bodies), key=lambda page: page.part))
+
+        small = sum(map(len, bodies.values())) <= SCANNED_IN_LOOP_BYTES
+        return parse() if small and (scanner.warm or is_json) else await asyncio.to_thread(parse)
 
     async def _companions(self, server: Server) -> Bodies:
         """What the server's other pages say: asked with each poll, or at a pace of their own. None is needed."""
         assert self._adapter is not None, "no server was found yet"
         now_s = self._clock()
+        answer: Answer | None
         for companion in self._adapter.companions:
             if now_s - self._asked_s.get(companion.path, -math.inf) < companion.every_s - self.interval_s / 2:
                 continue
             self._asked_s[companion.path] = now_s
-            body = await self._companion(server, companion.path)
-            if body is not None:
-                self._bodies[companion.path] = body
+            url = f"{self.url.base}{companion.path}"
+            try:
+                answer = await self._fetcher.get(url, server.key)
+                if answer.status in (401, 403) and not server.key:  # the metrics were open, this page is not
+                    answer = (await get_keyed(self._fetcher, url, self.endpoint)).answer
+            except FetchError:
+                answer = None
+            if answer is not None and answer.status == 200:
+                self._bodies[companion.path] = answer.body
             elif not companion.every_s:
                 self._bodies.pop(companion.path, None)
         return self._bodies
 
-    async def _companion(self, server: Server, path: str) -> bytes | None:
-        url = f"{self.url.base}{path}"
-        try:
-            answer = await self._fetcher.get(url, server.key)
-            if answer.status in (401, 403) and not server.key:  # the metrics were open, this page is not
-                answer = (await get_keyed(self._fetcher, url, self.endpoint)).answer
-        except FetchError:
-            return None
-        return answer.body if answer.status == 200 else None
-
     def _reading(self, answer: Answer, found: Scan, page: EngineReading, known: Identity) -> EngineReading:
         """What the adapter read, with what the endpoint knows beside its page."""
-        return msgspec.structs.replace(
+        page = msgspec.structs.replace(
             page,
             name=self._name(page.kind, page.part),
             url=self.url.base,
             monotonic_s=(answer.sent_s + answer.ended_s) / 2,
             interval_s=self.interval_s,
             latency_s=answer.ended_s - answer.sent_s,
-            version=known.version or page.version,
-            model=page.model if page.part else known.model or page.model,
-            model_root=page.model_root or ("" if page.part else known.root),
-            info={**page.info, **_flags(found), **_facts(page.part, known)},
+            info={**page.info, **_flags(found)},
             found_by=self._blank.found_by,
         )
+        return _identified(page, known)
 
     def _name(self, kind: EngineKind, part: str = "") -> str:
         word = "engine" if kind is EngineKind.UNKNOWN else kind.value
@@ -362,33 +323,26 @@ class EndpointSource:
         if server is not self._server:
             return
         self._known = known
-        self.readings = tuple(
-            msgspec.structs.replace(
-                reading,
-                version=known.version or reading.version,
-                model=reading.model if reading.part else known.model or reading.model,
-                model_root=reading.model_root or ("" if reading.part else known.root),
-                info={**reading.info, **_facts(reading.part, known)},
-            )
-            for reading in self.readings
-        )
+        self.readings = tuple(_identified(reading, known) for reading in self.readings)
         if known.notice:
             self._notices.setdefault(known.notice, self._wall())
 
 
-def _facts(part: str, known: Identity) -> dict[str, str]:
-    """What the server says of its model; where it has several, that is not said of each of them."""
-    return {key: value for key, value in known.info.items() if not part or key == IDENTITY}
+def _identified(reading: EngineReading, known: Identity) -> EngineReading:
+    """The reading with what the server says of its model; where it has several, that is not said of each of them."""
+    one = not reading.part
+    return msgspec.structs.replace(
+        reading,
+        version=known.version or reading.version,
+        model=(known.model if one else "") or reading.model,
+        model_root=reading.model_root or (known.root if one else ""),
+        info={**reading.info, **{key: value for key, value in known.info.items() if one or key == IDENTITY}},
+    )
 
 
 def _flags(scan: Scan) -> dict[str, str]:
     flags = {"skipped_lines": scan.skipped, "duplicate_series": scan.duplicates}
     return {name: str(count) for name, count in flags.items() if count}
-
-
-def sources_of(endpoints: Sequence[Endpoint], interval_s: float) -> list[EndpointSource]:
-    """A source for each; many are spread over the interval."""
-    return [EndpointSource(endpoint, interval_s, spread=len(endpoints) > MANY) for endpoint in endpoints]
 
 
 def restarted(old: tuple[EngineReading, ...], pages: tuple[EngineReading, ...]) -> bool:

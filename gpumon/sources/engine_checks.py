@@ -11,7 +11,7 @@ from gpumon.readings import quantities as q
 from gpumon.readings.check import Check, CheckState
 from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading, Fault, GpuReading, Phase
 from gpumon.sources.attachment import NAMELESS, NAMELESS_FEED
-from gpumon.sources.discovery.notices import SOURCE as DISCOVERED
+from gpumon.sources.discovery.chain import SOURCE as DISCOVERED
 from gpumon.specs.llm import LlmSpec
 
 EXPECTED: Final = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from enum import Enum
 from itertools import compress
 from operator import ne
 from typing import Final, NamedTuple
@@ -57,13 +56,6 @@ class _Sample(NamedTuple):
     value: float
     head: bytes
     """The line up to its value, with the space before it; empty where the line is not in that plain form."""
-
-
-class _Line(Enum):
-    """A line without a wanted sample."""
-
-    UNWANTED = "another series, a comment, or blank"
-    GARBAGE = "nothing that the format knows"
 
 
 _UNSEEN: Final = Series("", {})
@@ -134,12 +126,14 @@ class Scanner:
                 else:
                     taken += 1
                     continue
-            found = self._first_seen(line)
-            if isinstance(found, tuple):
+            try:
+                found = self._first_seen(line)
+            except ValueError:
+                skipped += 1
+                continue
+            if found is not None:
                 values[found[0]] = found[1]
                 taken += 1
-            elif found is _Line.GARBAGE:
-                skipped += 1
             if taken >= MOST_SAMPLES:
                 cut = True
                 break
@@ -191,23 +185,27 @@ class Scanner:
         if series is _UNSEEN:
             return False
         self._known[head] = series  # under the new object: the old one need not be kept beside it
-        if series is not None and _number(_text(line[begin:])) is None:
-            return False
+        if series is not None:
+            try:
+                _number(_text(line[begin:]))
+            except ValueError:
+                return False
         self._heads[at], self._wanted[at] = head, series
         return True
 
-    def _first_seen(self, line: bytes) -> tuple[Series, float] | _Line:
-        parsed = _parse(line, self._names)
-        if isinstance(parsed, _Sample):
-            series = self._one(parsed)
-            if parsed.head:
-                self._remember(parsed.head, series)
-            return series, parsed.value
+    def _first_seen(self, line: bytes) -> tuple[Series, float] | None:
+        """The wanted sample of a line; None where it has none. ValueError where it is nothing that the format knows."""
+        sample = _parse(line, self._names)
+        if sample is not None:
+            series = self._one(sample)
+            if sample.head:
+                self._remember(sample.head, series)
+            return series, sample.value
         head = line[: line.rfind(b" ") + 1]
         # Only a head with the whole name in it: else a wanted series could begin the same.
-        if parsed is _Line.UNWANTED and _NAME.match(_text(head)):
+        if _NAME.match(_text(head)):
             self._remember(head, None)
-        return parsed
+        return None
 
     def _one(self, sample: _Sample) -> Series:
         key = f"{sample.name} {sorted(sample.labels.items())!r}"
@@ -258,33 +256,29 @@ def _apart(old: bytes, new: bytes) -> tuple[int, int]:
     return begin, len(new) - at if at >= 0 else 0
 
 
-def _parse(line: bytes, names: frozenset[str]) -> _Sample | _Line:
-    """One line: its sample if it is a wanted one."""
+def _parse(line: bytes, names: frozenset[str]) -> _Sample | None:
+    """One line: its sample if it is a wanted one. ValueError where it is nothing that the format knows."""
     if len(line) > MOST_LINE_BYTES:
-        return _Line.GARBAGE
+        raise ValueError("too long")
     text = _text(line).strip()
     if not text or text[0] == "#":
-        return _Line.UNWANTED
+        return None
     match = _NAME.match(text)
-    if match is not None:
-        if match[0] not in names:
-            return _Line.UNWANTED
-        name, rest = match[0], text[match.end() :].lstrip()
-    elif text[0] == "{":
-        name, rest = "", text
-    else:
-        return _Line.GARBAGE
+    name = match[0] if match is not None else ""
+    if match is not None and name not in names:
+        return None
+    rest = text[match.end() :].lstrip() if match is not None else text
     labels: dict[str, str] = {}
     if rest.startswith("{"):
-        braces = _labels(rest)
-        if braces is None or bool(name) is bool(braces[0]):
-            return _Line.GARBAGE
-        name, labels, rest = name or braces[0], braces[1], braces[2]
+        inside, labels, rest = _labels(rest)
+        if bool(name) is bool(inside):
+            raise ValueError("no name, or two")
+        name = name or inside
         if name not in names:
-            return _Line.UNWANTED
+            return None
+    elif not name:
+        raise ValueError("no name")
     value = _value(rest)
-    if value is None:
-        return _Line.GARBAGE
     begin = line.rfind(b" ") + 1
     plain = begin > 0 and len(rest.split()) == 1 and _text(line[begin:]).strip() == rest.strip()
     return _Sample(name, labels, value, line[:begin] if plain else b"")
@@ -294,8 +288,8 @@ def _text(line: bytes) -> str:
     return line.decode("utf-8", "replace")
 
 
-def _labels(text: str) -> tuple[str, dict[str, str], str] | None:
-    """The metric name inside the braces (or empty), the labels, and the text after the braces; None if malformed."""
+def _labels(text: str) -> tuple[str, dict[str, str], str]:
+    """The metric name inside the braces (or empty), the labels, and the text after the braces. Raises ValueError."""
     labels: dict[str, str] = {}
     name, at = "", 1
     while at < len(text):
@@ -304,42 +298,40 @@ def _labels(text: str) -> tuple[str, dict[str, str], str] | None:
             return name, labels, text[stripped + 1 :]
         term = _TERM.match(text, at)
         if term is None or len(labels) >= MOST_LABELS:
-            return None
+            break
         key = term[1] if term[1] is not None else _unescaped(term[2])
-        if term[3] is not None:
-            if key in labels:
-                return None
+        if term[3] is not None and key not in labels:
             labels[key] = _unescaped(term[3])[:MOST_LABEL_CHARS]
-        elif term[1] is None and not name:
+        elif term[3] is None and term[1] is None and not name:
             name = key
         else:
-            return None
+            break
         at = term.end()
-    return None
+    raise ValueError("malformed labels")
 
 
 def _unescaped(text: str) -> str:
     return _ESCAPE.sub(lambda match: _ESCAPED[match[1]], text) if "\\" in text else text
 
 
-def _value(rest: str) -> float | None:
-    """The value of `value [timestamp] [# exemplar]`; None if malformed."""
-    tokens = rest.split(None, 3)
-    if not tokens or (value := _number(tokens[0])) is None:
-        return None
-    after = tokens[1:]
+def _value(rest: str) -> float:
+    """The value of `value [timestamp] [# exemplar]`. Raises ValueError."""
+    first, *after = rest.split(None, 3) or [""]
+    value = _number(first)
     if after and not after[0].startswith("#"):
-        if _number(after[0]) is None:
-            return None
-        after = after[1:]
-    return value if not after or after[0].startswith("#") else None
+        _number(after.pop(0))
+    if after and not after[0].startswith("#"):
+        raise ValueError("more than a value and a time")
+    return value
 
 
-def _number(token: str) -> float | None:
-    """A number as exporters spell it: `1.0`, `1e+06`, `+Inf`, `NaN`, and C's `-nan(ind)`."""
+def _number(token: str) -> float:
+    """A number as exporters spell it: `1.0`, `1e+06`, `+Inf`, `NaN`, and C's `-nan(ind)`. Raises ValueError."""
     if "_" in token:
-        return None
+        raise ValueError("no number")
     try:
         return float(token)
     except ValueError:
-        return math.nan if token.lower().lstrip("+-").startswith("nan") else None
+        if token.lower().lstrip("+-").startswith("nan"):
+            return math.nan
+        raise

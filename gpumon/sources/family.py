@@ -15,6 +15,7 @@ HOST_INITS: Final = frozenset({"systemd", "init"})
 """What the first process of a host is called: everybody's ancestor, which holds other processes' sockets. That of a
 container is often the very server."""
 MOST_ARGUMENTS_BYTES: Final = 64 * 1024
+MOST_VARIABLES_BYTES: Final = 256 * 1024
 _WORKER_MARKS: Final = ("multiprocessing.spawn", "multiprocessing.forkserver", "::")
 """In the command line of a process that a server started as a part of itself (`VLLM::EngineCore` and the like)."""
 
@@ -171,3 +172,14 @@ def program(pid: int) -> str:
         return str(Path(f"/proc/{pid}/exe").readlink())
     except OSError:
         return ""
+
+
+def variables_of(pid: int, wanted: Collection[str]) -> dict[str, str] | None:
+    """Those of the wanted ones that are set and not empty; None where Linux hides them from this user."""
+    try:
+        with Path(f"/proc/{pid}/environ").open("rb") as file:
+            text = file.read(MOST_VARIABLES_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return None
+    pairs = (entry.partition("=") for entry in text.split("\0"))
+    return {name: value for name, _, value in pairs if name in wanted and value}

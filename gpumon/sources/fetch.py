@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     import httpx
 
 ACCEPT: Final = "text/plain;version=0.0.4"
+PLAIN: Final = ("", "identity")
+GZIP_OR_ZLIB: Final = 47
+"""zlib's wbits: it tells the two by their header."""
 KEEP_ALIVE_S: Final = 20.0
 """Longer than between two polls: a connection for each costs a seventh of the whole. Not longer than that: what stands
 between may forget a quiet connection without a word. Where the server closes it before
 (uvicorn after 5 s), a new one is made; a request that meets the closing is sent once more (`_attempts`)."""
-PLAIN: Final = ("", "identity")
-GZIP_OR_ZLIB: Final = 47
-"""zlib's wbits: it tells the two by their header."""
 
 CAUSES: Final = (
     (
@@ -142,7 +142,7 @@ class Fetcher:
                 raise FetchError(EndpointState.UNAUTHORIZED, wrong)
         try:
             await self._resolve()
-            return await asyncio.wait_for(self._attempts(transport, request, most), self._limits.total_s)
+            return await asyncio.wait_for(self._once(transport, request, most), self._limits.total_s)
         except asyncio.TimeoutError:
             self._resolved = False
             raise timed_out(self._limits.total_s) from None
@@ -224,14 +224,9 @@ class Fetcher:
         self._last = made_of, request
         return request
 
-    async def _attempts(self, transport: httpx.AsyncHTTPTransport, request: httpx.Request, most: int) -> Answer:
-        try:
-            return await self._once(transport, request, most)
-        except DroppedError:
-            # The server may have closed the kept connection just then: that says nothing about it.
-            return await self._once(transport, request, most)
-
-    async def _once(self, transport: httpx.AsyncHTTPTransport, request: httpx.Request, most: int) -> Answer:
+    async def _once(
+        self, transport: httpx.AsyncHTTPTransport, request: httpx.Request, most: int, *, again: bool = True
+    ) -> Answer:
         import httpx
 
         sent_s, begun = self._clock(), False
@@ -240,10 +235,14 @@ class Fetcher:
             begun = True
             async with contextlib.aclosing(response):
                 body = await _body(response, most)
-            kind, location = (response.headers.get(name, "")[:500] for name in ("content-type", "location"))
-            return Answer(response.status_code, kind, location, body, sent_s, self._clock())
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            raise fault(error, self._url, *self._limits[:2], begun=begun) from None
+            failure = fault(error, self._url, *self._limits[:2], begun=begun)
+            if again and isinstance(failure, DroppedError):
+                # The server may have closed the kept connection just then: that says nothing about it.
+                return await self._once(transport, request, most, again=False)
+            raise failure from None
+        kind, location = (response.headers.get(name, "")[:500] for name in ("content-type", "location"))
+        return Answer(response.status_code, kind, location, body, sent_s, self._clock())
 
 
 def _prepare(tls: tuple[str, bool] | None) -> ssl.SSLContext:
@@ -270,7 +269,7 @@ def _no_tls() -> ssl.SSLContext:
 
 
 async def _body(response: httpx.Response, most: int) -> bytes:
-    """The body, unpacked if it is packed although that was not asked for. Raises FetchError beyond `most` bytes."""
+    """The body, unpacked if it is packed (a Prometheus is asked for that). Raises FetchError beyond `most` bytes."""
     encoding = response.headers.get("content-encoding", "").strip().lower()
     if encoding not in (*PLAIN, "gzip", "x-gzip", "deflate"):
         raise FetchError(

@@ -16,6 +16,7 @@ from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.text import clean
+from gpumon.sources.driver.source import AMD, NVIDIA, Vendor
 from gpumon.sources.offload import in_daemon_thread
 from gpumon.sources.source import Contribution
 from gpumon.specs.gpus import GpuCatalogue, bandwidth_peak
@@ -59,20 +60,17 @@ _HEALTH: Final = {
 }
 
 
-async def driver_checks(found: Contribution, proc: Path = PROC) -> list[Check]:
-    """Library, driver, permission. `found` is what the NVML source gave at the end of its deadline."""
-    checks = [
-        Check("driver", "NVML", CheckState.FAIL, fault.text)
-        if not found.gpus
-        else Check("driver", "NVML", CheckState.WARN, fault.text)
-        for fault in found.faults
-    ]
+async def driver_checks(found: Contribution, vendor: Vendor = NVIDIA, proc: Path = PROC) -> list[Check]:
+    """Library, driver, permission. `found` is what the driver's source gave at the end of its deadline."""
+    state, name = CheckState.WARN if found.gpus else CheckState.FAIL, "NVML" if vendor is NVIDIA else "AMD SMI"
+    checks = [Check("driver", name, state, fault.text) for fault in found.faults]
     checks += await _library(found.pids, proc)
     if found.driver:
         cuda = f", CUDA up to {found.cuda}" if found.cuda else ""
-        checks.append(Check("driver", "version", CheckState.OK, f"{found.driver}{cuda}"))
+        tried = CheckState.OK if vendor is NVIDIA else CheckState.WARN
+        checks.append(Check("driver", "version", tried, f"{found.driver}{cuda}"))
         checks += _module(found.driver, proc)
-    if found.gpus:
+    if found.gpus and vendor is NVIDIA:
         checks += _profiling(proc)
     return checks
 
@@ -94,7 +92,7 @@ def _loaded(pids: Iterable[int], proc: Path) -> str:
         except OSError:
             continue
         for line in maps.splitlines():
-            if "libnvidia-ml.so" in line:
+            if "libnvidia-ml.so" in line or "libamd_smi.so" in line:
                 return line[line.index("/") :]
     return ""
 
@@ -211,6 +209,9 @@ def _activity(gpu: GpuReading) -> Check | None:
         return Check("gpu", "activity (GPM)", CheckState.OK, "SM, tensor and DRAM activity are measured")
     if gpu.source == DCGM:
         return Check("gpu", "activity (DCGM)", _worst(gone), f"not there: {_listed(gone)}", "see dcgm profiling above")
+    if gpu.source == AMD.source:
+        text = "not read from AMD GPUs: bandwidth is modelled from the engines"
+        return Check("gpu", "activity", CheckState.OFF, text)
     reasons = {missing.reason for missing in gone}
     fix = GPM_RIGHT_FIX if Reason.NO_PERMISSION in reasons else GPM_OFF_FIX
     return Check("gpu", "activity (GPM)", _worst(gone), f"not there: {_listed(gone)}", fix)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from gpumon.config.schema import Endpoint
 from gpumon.sources.endpoint_url import EndpointUrl
-from gpumon.sources.engines.registry import Row
+from gpumon.sources.engines.adapter import Row
+from gpumon.sources.engines.json_body import count, decoded, items, mapping, text
 from gpumon.sources.fetch import Fetcher, FetchError
 from gpumon.sources.probe import api_key, get_keyed
 from gpumon.specs.hints import LORA
@@ -23,7 +22,6 @@ META: Final = {
     "n_ctx_train": "context_len",
 }
 """llama.cpp's facts of the model file -> key in `info`."""
-MOST_CHARS: Final = 1024
 IDENTITY: Final = "identity"
 """Stands in `info` once the server was asked: `known` where it told what its model was loaded from, else `none`."""
 
@@ -46,66 +44,34 @@ UNASKED: Final = Identity(info={}, complete=False)
 """What is known of a server before it was asked."""
 
 
-class _Card(msgspec.Struct):
-    id: str = ""
-    root: str | None = None
-    parent: str | None = None
-    """The base model of a LoRA adapter."""
-    max_model_len: int | None = None
-    meta: dict[str, Any] | None = None
-    """llama.cpp's facts of the model file."""
-
-
-class _Cards(msgspec.Struct):
-    data: list[_Card]
-
-
-class _Version(msgspec.Struct):
-    version: str
-
-
 async def ask(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, served: str, row: Row) -> Identity:
     """Ask where this kind of engine tells it; what fails stays empty. `served` is the model name in the metrics,
     which picks among several cards."""
     key, notice = await api_key(endpoint)
-    status, cards = await _asked(fetcher, url, endpoint, row.models_path, _Cards)
+    status, cards = await _asked(fetcher, url, endpoint, row.models_path)
     if status in (401, 403) and key:
         notice = f"{row.models_path} refuses the configured API key ({status}): the model's path is not known"
-    version_status, version = await _asked(fetcher, url, endpoint, row.version_path, _Version)
-    card = _of(cards.data, served) if isinstance(cards, _Cards) else _Card()
-    info = {IDENTITY: "known" if card.root else "none"}
-    if card.max_model_len:
-        info["max_model_len"] = str(card.max_model_len)
-    adapters = sum(bool(each.parent) for each in cards.data) if isinstance(cards, _Cards) else 0
-    if adapters:
+    version_status, version = await _asked(fetcher, url, endpoint, row.version_path)
+    found = [card for card in map(mapping, items(mapping(cards).get("data"))) if isinstance(card.get("id", ""), str)]
+    # The served base model: the metrics' name, else the first that is no LoRA adapter (those have a parent).
+    card = min(found, key=lambda card: (card.get("id") != served, bool(card.get("parent"))), default={})
+    root, longest, meta = text(card.get("root")), count(card.get("max_model_len")), mapping(card.get("meta"))
+    info = {IDENTITY: "known" if root else "none"}
+    if longest:
+        info["max_model_len"] = str(longest)
+    if adapters := sum(bool(each.get("parent")) for each in found):
         info[LORA] = str(adapters)
-    info |= {name: str(value) for key, name in META.items() if isinstance(value := (card.meta or {}).get(key), int)}
-    number = version.version if isinstance(version, _Version) else ""
+    info |= {name: str(value) for key, name in META.items() if isinstance(value := meta.get(key), int)}
     complete = all(0 < code < 500 for code in (status, version_status))
-    return Identity(_cut(card.id), _cut(card.root or ""), _cut(number), info, notice, complete)
+    return Identity(text(card.get("id")), root, text(mapping(version).get("version")), info, notice, complete)
 
 
-async def _asked(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, path: str, kind: type[Any]) -> tuple[int, Any]:
-    """Status (0 for no answer), and the answer as `kind` or None; an engine without such a path has nothing to tell."""
+async def _asked(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, path: str) -> tuple[int, Any]:
+    """Status (0 for no answer), and the JSON or None; an engine without such a path has nothing to tell."""
     if not path:
         return 404, None
     try:
         answer = (await get_keyed(fetcher, f"{url.base}{path}", endpoint, MOST_BYTES)).answer
     except FetchError:
         return 0, None
-    if answer.status != 200:
-        return answer.status, None
-    try:
-        return 200, msgspec.json.decode(answer.body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return 200, None
-
-
-def _of(cards: list[_Card], served: str) -> _Card:
-    """The card of the served base model: the metrics' name, else the first that is no LoRA adapter."""
-    ordered = sorted(cards, key=lambda card: (card.id != served, bool(card.parent)))
-    return ordered[0] if ordered else _Card()
-
-
-def _cut(text: str) -> str:
-    return text[:MOST_CHARS]
+    return answer.status, decoded(answer.body) if answer.status == 200 else None

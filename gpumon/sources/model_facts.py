@@ -55,19 +55,6 @@ class Facts(NamedTuple):
     """The places, in their order, up to the one that gave the spec."""
 
 
-def resolve(
-    model_id: str,
-    root: str,
-    config_models: Sequence[Model],
-    llms: LlmCatalogue,
-    seen: Sequence[View],
-    hints: Mapping[str, str] = NO_HINTS,
-) -> tuple[LlmSpec | None, str]:
-    """The model's spec and where it comes from; or None, and why with the `[[model]]` lines that would tell it."""
-    facts = look_up(model_id, root, config_models, llms, seen, hints)
-    return facts.spec, facts.why
-
-
 def look_up(
     model_id: str,
     root: str,
@@ -98,20 +85,20 @@ def look_up(
             # The catalogue may have a row of this name, but these files are what the engine runs.
             said = str(error) if str(error).startswith("config.json") else f"config.json: {error}"
             looked.append(Looked("files", said[:_SHOWN]))
-            return _unknown(model_id, looked, [said[:_SHOWN]])
+            return _not_known(model_id, looked, [said[:_SHOWN]])
     problems = [each.found for each in looked[1:] if each.place == "files" and not each.found.startswith(NO_FILES)]
     if spec is None and hints:
         spec, against = from_hints(hints, model_id, names, llms)
         looked.append(Looked("engine", spec.source if spec else "; ".join(against) or "says nothing of its dimensions"))
         if against and spec is None:
             # What the engine says speaks against the row of this name, or leaves its format open.
-            return _unknown(model_id, looked, [*problems, *against])
+            return _not_known(model_id, looked, [*problems, *against])
     if spec is None:
         spec = _from_catalogue(names, llms, looked)
     if spec is None and problems:
         return _unreadable(looked, problems)
     if spec is None:
-        return _unknown(model_id, looked, [each.found for each in looked[-1:] if each.found != NO_ROW])
+        return _not_known(model_id, looked, [each.found for each in looked[-1:] if each.found != NO_ROW])
     return Facts(with_kv_dtype(spec, hints), spec.source, tuple(looked))
 
 
@@ -119,10 +106,6 @@ def _unreadable(looked: Sequence[Looked], problems: Sequence[str]) -> Facts:
     """What is wrong is the file (no JSON, cut off, not to be read): figures in the config would only hide it."""
     what = "; ".join(problems[:_MOST_PROBLEMS])
     return Facts(None, f"unknown model ({what}). Mend that file, then start gpumon again", tuple(looked))
-
-
-def _unknown(model_id: str, looked: Sequence[Looked], problems: Sequence[str]) -> Facts:
-    return Facts(None, _what_to_add(model_id, problems), tuple(looked))
 
 
 def _from_catalogue(names: Sequence[str], llms: LlmCatalogue, looked: list[Looked]) -> LlmSpec | None:
@@ -333,28 +316,28 @@ POINTER: Final = "# `gpumon models show NAME` says where it was looked for, and 
 """Last of the lines to add: where more is said."""
 
 
-def _what_to_add(model_id: str, problems: Sequence[str]) -> str:
+def _not_known(model_id: str, looked: Sequence[Looked], problems: Sequence[str]) -> Facts:
+    """No spec, with the lines to add to the config."""
     known = (
         "; ".join(problems[:_MOST_PROBLEMS])
         or "no config entry, no local config.json or .gguf, no catalogue row of this name"
     )
-    lines = (
-        f"unknown model ({known}). Add to the config, with the figures of its config.json, then start gpumon again:",
-        "[[model]]",
-        f"match = {json.dumps(model_id[:_SHOWN], ensure_ascii=False)}",
-        "params_b = 0.0    # all parameters, in 1e9",
-        "layers = 0        # num_hidden_layers",
-        "hidden = 0        # hidden_size",
-        "heads = 0         # num_attention_heads",
-        "kv_heads = 0      # num_key_value_heads",
-        "head_dim = 0      # head_dim",
-        "vocab = 0         # vocab_size",
-        "tied_embeddings = false    # tie_word_embeddings",
-        'weight_precision = "bf16"',
-        "# mixture of experts also: active_params_b, experts, experts_per_token",
-        POINTER,
-    )
-    return "\n".join(lines)
+    why = f"""\
+unknown model ({known}). Add to the config, with the figures of its config.json, then start gpumon again:
+[[model]]
+match = {json.dumps(model_id[:_SHOWN], ensure_ascii=False)}
+params_b = 0.0    # all parameters, in 1e9
+layers = 0        # num_hidden_layers
+hidden = 0        # hidden_size
+heads = 0         # num_attention_heads
+kv_heads = 0      # num_key_value_heads
+head_dim = 0      # head_dim
+vocab = 0         # vocab_size
+tied_embeddings = false    # tie_word_embeddings
+weight_precision = "bf16"
+# mixture of experts also: active_params_b, experts, experts_per_token
+{POINTER}"""
+    return Facts(None, why, tuple(looked))
 
 
 class OwnModels(Mapping[str, LlmSpec]):

@@ -21,13 +21,14 @@ from typing import Any, BinaryIO, Final, NamedTuple, TypeVar, cast
 
 import msgspec
 
-from gpumon.sources.environment import variables_of
-from gpumon.sources.family import ancestry
+from gpumon.sources.family import ancestry, variables_of
 from gpumon.sources.sockets import Place, listening, locate, reached
 
 MOST_CONFIG_BYTES: Final = 4 * 1024 * 1024
-MOST_INDEX_BYTES: Final = 32 * 1024 * 1024
-"""The index of DeepSeek-R1 (163 files, 90,000 tensors) has about 9 MB; it is read in pieces."""
+MOST_INDEX_BYTES: Final = 20 * 1024 * 1024
+"""The index of DeepSeek-R1 (163 files, 90,000 tensors) has about 9 MB."""
+MOST_HEADER_BYTES: Final = 4 * 1024 * 1024
+"""Of a single file: some 30,000 tensors."""
 MOST_MEMORY_BYTES: Final = 16 * 1024 * 1024
 """That what is read of one model may take."""
 MOST_LINKS: Final = 40
@@ -50,6 +51,7 @@ _KERNELS: Final = (
     "binfmt_misc fusectl nsfs selinuxfs"
 )
 """File systems in which reading a file may change something."""
+_MOST_TYPES: Final = 64
 _VALUE_BYTES: Final = 64
 """Memory that a JSON value takes, about."""
 
@@ -519,8 +521,14 @@ def read_json(path: Path, most: int, kind: type[_T], reader: Reader | None = Non
         raise ValueError(f"{path.name}: {problem}") from None
 
 
-class _Metadata(msgspec.Struct):
+class _Total(msgspec.Struct):
     total_size: float = 0.0
+
+
+class _Index(msgspec.Struct):
+    """The rest, a file's name for each tensor, is passed over: it takes no memory."""
+
+    metadata: _Total = msgspec.field(default_factory=_Total)
 
 
 class _Tensor(msgspec.Struct):
@@ -532,83 +540,32 @@ class _Tensor(msgspec.Struct):
 def read_weights(folder: Path, reader: Reader | None = None) -> dict[str, float]:
     """Bytes of the weights by safetensors type; `{"": total}` from an index, {} where the folder holds none.
 
-    Reads the index or the header of a single file, never the weights, and keeps no more than a tensor's entry of it.
+    Reads the index or the header of a single file, never the weights.
     """
     within, index, single = model_root(folder), folder / "model.safetensors.index.json", folder / "model.safetensors"
     if is_file(index, reader):
         with open_file(index, reader, within) as file:
-            found = (text for key, text in _members(file, MOST_INDEX_BYTES, index.name) if key == "metadata")
-            total = msgspec.json.decode(next(found, b"") or b"{}", type=_Metadata).total_size
+            body = file.read(MOST_INDEX_BYTES + 1)
+        if len(body) > MOST_INDEX_BYTES:
+            raise ValueError(f"{index.name} is larger than {MOST_INDEX_BYTES} bytes")
+        total = msgspec.json.decode(body, type=_Index).metadata.total_size
         return {"": total} if 0 < total < 1e15 else {}
     if not is_file(single, reader):
         return {}
-    sizes: dict[str, float] = {}
     with open_file(single, reader, within) as file:
         (length,) = struct.unpack("<Q", file.read(8).ljust(8, b"\0"))
-        if not 2 <= length <= MOST_INDEX_BYTES:
+        if not 2 <= length <= MOST_HEADER_BYTES:
             raise ValueError(f"{single.name}: header of {length} bytes")
-        for name, text in _members(file, length, single.name):
-            if name == "__metadata__":
-                continue
-            tensor = msgspec.json.decode(text, type=_Tensor)
-            if len(tensor.shape) == 4 and tensor.shape[:2] == (1, 1):
-                continue  # a causal mask of tokens x tokens (GPT-2, GPT-NeoX)
-            start, end = tensor.data_offsets
-            sizes[tensor.dtype] = sizes.get(tensor.dtype, 0.0) + max(0, end - start)
-            if len(sizes) > _MOST_TYPES:
-                raise ValueError(f"{single.name}: has more types of tensors than there are")
+        header = msgspec.json.decode(file.read(length), type=dict[str, msgspec.Raw])
+    sizes: dict[str, float] = {}
+    for name, text in header.items():
+        if name == "__metadata__":
+            continue
+        tensor = msgspec.json.decode(text, type=_Tensor)
+        if len(tensor.shape) == 4 and tensor.shape[:2] == (1, 1):
+            continue  # a causal mask of tokens x tokens (GPT-2, GPT-NeoX)
+        start, end = tensor.data_offsets
+        sizes[tensor.dtype] = sizes.get(tensor.dtype, 0.0) + max(0, end - start)
+        if len(sizes) > _MOST_TYPES:
+            raise ValueError(f"{single.name}: has more types of tensors than there are")
     return sizes
-
-
-_PIECE: Final = 256 * 1024
-_MOST_STRING: Final = 64 * 1024
-_MOST_TOKENS: Final = 2_000_000
-"""Of one header: some 200,000 tensors."""
-_MOST_TYPES: Final = 64
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
-
-
-def _members(file: BinaryIO, length: int, name: str) -> Iterator[tuple[str, bytes]]:
-    """The members of the JSON object in the next `length` bytes of a file whose values are objects, in turn.
-
-    The text of a value that is longer than a piece is empty. ValueError where it is no such object.
-    """
-    depth, tokens, key, begin = 0, 0, "", -1
-    rest, left, kept = b"", length, b""
-    while left > 0 and (piece := file.read(min(_PIECE, left))):
-        left -= len(piece)
-        text, rest = rest + piece, b""
-        begin = 0 if depth > 1 else -1
-        for token in _TOKEN.finditer(text):
-            tokens += 1
-            word = token[0]
-            if word[:1] == b'"':
-                if len(word) < 2 or word[-1:] != b'"' or _escaped(word):
-                    if len(word) > _MOST_STRING:
-                        raise ValueError(f"{name}: has a text of more than {_MOST_STRING} bytes")
-                    if left > 0:
-                        rest = word
-                elif depth == 1:
-                    key = word[1:-1].decode("utf-8", "replace")
-            elif word in b"{[":
-                depth += 1
-                begin, kept = (token.start(), b"") if depth == 2 else (begin, kept)
-            else:
-                depth -= 1
-                if depth == 1:
-                    value = kept + text[begin : token.end()]
-                    yield key, value if len(value) <= _PIECE else b""
-                    begin, kept = -1, b""
-                elif depth == 0:
-                    return
-        if tokens > _MOST_TOKENS or depth > 64 or depth < 0:
-            raise ValueError(f"{name}: has more values than any model needs")
-        if depth > 1:
-            kept += text[begin : len(text) - len(rest)]
-            kept = kept[: _PIECE + 1]
-    raise ValueError(f"{name}: ends before it is complete: a download that was cut off?")
-
-
-def _escaped(word: bytes) -> bool:
-    """Whether the quote at the end of a string's begin belongs to the string."""
-    return (len(word) - 1 - len(word[:-1].rstrip(b"\\"))) % 2 == 1

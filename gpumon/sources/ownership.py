@@ -5,21 +5,17 @@ from __future__ import annotations
 import os
 import pwd
 import time
-from collections.abc import Mapping
-from concurrent.futures import Future
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.text import clean
 from gpumon.sources.family import Family, all_pids
-from gpumon.sources.offload import daemon_thread
 from gpumon.sources.sockets import Listener, Locator, Place, holders, listening, reached
 
 AGAIN_S = 10.0
-"""Between two looks at sockets and processes."""
-SOONEST_S = 2.0
-"""The same, where GPU processes or endpoints appeared or went away."""
+"""Before the holder of a socket that nobody was seen to hold is looked for again."""
 SET_GPUS = "set gpus = [..] for this endpoint in the config"
 OWNED = "process"
 
@@ -32,15 +28,9 @@ class _Verdict(NamedTuple):
 
 
 class Ownership:
-    """Answers from what a thread of its own found last: sockets and /proc can be slow, and can hang."""
+    """Answers from what was found last: `look` belongs into a thread, as sockets and /proc can be slow or hang."""
 
-    def __init__(self, again_s: float = AGAIN_S, soonest_s: float = SOONEST_S) -> None:
-        self._again_s = again_s
-        self._soonest_s = min(soonest_s, again_s)
-        self._urls: frozenset[str] = frozenset()
-        self._seen: tuple[frozenset[str], frozenset[int]] | None = None
-        self._looked_s = float("-inf")
-        self._task: Future[None] | None = None
+    def __init__(self) -> None:
         self._verdicts: dict[str, _Verdict] = {}
         self._told: dict[str, _Verdict] = {}
         self._locate = Locator()
@@ -56,7 +46,6 @@ class Ownership:
 
     def forget(self, url: str) -> None:
         """Nobody asks for the server at `url` any more."""
-        self._urls -= {url}
         for memory in (self._told, self._held, self._verdicts):
             memory.pop(url, None)
 
@@ -65,12 +54,7 @@ class Ownership:
 
         The reason is empty until the first look is done.
         """
-        verdict = self._told.get(url)
-        if verdict is None:
-            if url not in self._urls:
-                self._urls |= {url}
-            self._look_again(gpus)
-            verdict = self._verdicts.get(url)
+        verdict = self._told.get(url) or self._verdicts.get(url)
         if verdict is None:
             return (), ""
         before = self._held.get(url, {})
@@ -85,18 +69,8 @@ class Ownership:
         verdict = self._told.get(url) or self._verdicts.get(url)
         return verdict.pids if verdict is not None else frozenset()
 
-    def _look_again(self, gpus: tuple[GpuReading, ...]) -> None:
-        """Start a look in a daemon thread, unless one runs: it may hang in /proc, and must not hold up the exit."""
-        now_s = time.monotonic()
-        if now_s - self._looked_s < self._soonest_s or (self._task is not None and not self._task.done()):
-            return
-        wanted = (self._urls, frozenset(process.pid for gpu in gpus for process in gpu.processes))
-        if wanted == self._seen and now_s - self._looked_s < self._again_s:
-            return
-        self._looked_s, self._seen = now_s, wanted
-        self._task = daemon_thread(self._look, *wanted)
-
-    def _look(self, urls: frozenset[str], gpu_pids: frozenset[int]) -> None:
+    def look(self, urls: Iterable[str], gpu_pids: frozenset[int]) -> None:
+        """Find the GPU processes of the servers at these URLs."""
         family, table = Family(gpu_pids), listening()
         on_port: dict[int, list[Listener]] = {}
         for listener in table:

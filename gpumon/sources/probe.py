@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, NamedTuple
-
-import msgspec
+from typing import Final, NamedTuple
 
 from gpumon.config.schema import Endpoint
 from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.sources.api_key import key_refused, read_key
 from gpumon.sources.endpoint_url import EndpointUrl
-from gpumon.sources.engines.adapter import Page
+from gpumon.sources.engines.adapter import METRICS, Page, Row
 from gpumon.sources.engines.detect import Refusal, by_content, by_status, is_json, sample_names
-from gpumon.sources.engines.registry import BY_KIND, METRICS, ROWS, Row, claimed
+from gpumon.sources.engines.json_body import decoded, items, mapping
+from gpumon.sources.engines.registry import BY_KIND, ROWS, claimed
 from gpumon.sources.fetch import Answer, Fetcher, FetchError
 from gpumon.sources.offload import in_daemon_thread
 
-DRAINS: Final = EngineKind.TENSORRT_LLM
-"""Its JSON /metrics gives every record once: asking a server that may be one would take them from somebody."""
-SAFE: Final = BY_KIND[DRAINS].paths[0]
+DRAINS: Final = BY_KIND[EngineKind.TENSORRT_LLM]
+"""Asking a server that may be one for its JSON /metrics would take records from somebody."""
+SAFE: Final = DRAINS.paths[0]
 """Its other page, which takes nothing from anybody, and which no other engine has."""
 PATHS: Final = tuple(dict.fromkeys((SAFE, METRICS, *(path for row in ROWS for path in row.paths))))
 """Where the metrics of a server that nothing is known of may stand."""
-ALL_EVERY: Final = 10
-"""So many tries in vain, and all paths are asked again: a page may have come to stand at another one."""
 OWNED_BY: Final = "tensorrt_llm"
 """How TensorRT-LLM signs its models (tensorrt_llm/serve/openai_protocol.py, ModelCard)."""
 KEY_S: Final = 5.0
@@ -57,31 +54,11 @@ class Keyed(NamedTuple):
     """Why the configured key did not open the page, in one line."""
 
 
-class _Vain(NamedTuple):
-    """A look everywhere that found nothing."""
-
-    path: str
-    """What is asked from now on."""
-    state: EndpointState
-    """What its answer was."""
-    signed: bool
-    told: Refusal | None
-    """What the user is told where that is not what this answer says."""
-
-
-class _Card(msgspec.Struct):
-    owned_by: str = ""
-
-
-class _Cards(msgspec.Struct):
-    data: list[_Card]
-
-
 class Probe:
-    """Looks for a server's metrics, and remembers where in vain: one that is no engine is not asked everything again.
+    """Looks for a server's metrics: at one page where the config says the kind, else wherever an engine has them.
 
-    Two GETs a try then (one where the config says the kind), until an answer differs; every `ALL_EVERY`th try looks
-    everywhere, except at what must not be asked again.
+    TensorRT-LLM's JSON /metrics gives every record once. A server that may be one is asked for its other page first,
+    and then for its model list, which it signs; an unsigned /metrics that answers JSON is not asked again.
     """
 
     def __init__(self, fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint) -> None:
@@ -92,64 +69,39 @@ class Probe:
         self._rows = ROWS if self._kind is EngineKind.UNKNOWN else (BY_KIND[self._kind],)
         self._named = url.metrics.removeprefix(url.base)
         self._paths = self._order()
-        self._careful = METRICS in self._paths[1:] and self._paths[0] == SAFE
-        """Whether it may be the server whose /metrics must not be asked."""
-        self._vain: _Vain | None = None
-        self._tries = 0
-
-    async def __call__(self) -> tuple[Server, Answer] | Refusal:
-        """The server with its first metrics page; or why there is none. Raises FetchError."""
-        vain, self._vain = self._vain, None
-        self._tries = 0 if vain is None else self._tries + 1
-        again = vain is not None and (vain.told is not None or self._tries % ALL_EVERY)
-        if vain is not None and again and await self._as_before(vain):
-            answer, found = await self._ask(vain.path)
-            if isinstance(found, Server):
-                return found, answer
-            if found.state is vain.state:
-                self._vain = vain
-                return vain.told or found
-        return await self._everywhere()
+        self._drained: Refusal | None = None
+        """What was said of a JSON /metrics whose records may have been somebody else's."""
 
     def _order(self) -> tuple[str, ...]:
         """Where to look, in order."""
-        row = BY_KIND[DRAINS]
-        may_drain = row in self._rows and row.drains(self._named)
-        if self._url.named_page and not may_drain:
+        if self._url.named_page and not (DRAINS in self._rows and self._named in DRAINS.drain_paths):
             return ("",)
         if len(self._rows) > 1:
             return PATHS
-        row = self._rows[0]
-        return tuple(path for path in row.paths if not row.drains(path))
+        return tuple(path for path in self._rows[0].paths if path not in self._rows[0].drain_paths)
 
-    async def _as_before(self, vain: _Vain) -> bool:
-        return not self._careful or await self._signed() is vain.signed
-
-    async def _everywhere(self) -> tuple[Server, Answer] | Refusal:
-        refusals: list[tuple[tuple[bool, bool], str, Refusal]] = []
-        signed = drained = False
+    async def __call__(self) -> tuple[Server, Answer] | Refusal:
+        """The server with its first metrics page; or why there is none. Raises FetchError."""
+        refusals: list[tuple[tuple[bool, bool], Refusal]] = []
         for path in self._paths:
-            if path == METRICS and self._careful and (signed := await self._signed()):
-                break
+            careful = path == METRICS and self._paths[0] == SAFE
+            if careful and self._drained is not None:
+                refusals.append(((False, False), self._drained))
+                continue
+            if careful and await self._signed():
+                off = f"{DRAINS.title} without Prometheus metrics: {DRAINS.switch}"
+                (_, asked) = refusals[0]
+                return Refusal(asked.state, off) if asked.state is EndpointState.METRICS_OFF else asked
             answer, found = await self._ask(path)
             if isinstance(found, Server):
                 return found, answer
             if answer.status in IN_TROUBLE:
                 return found
-            json = answer.status == 200 and is_json(answer.body, answer.content_type, ())
-            drained |= json and BY_KIND[DRAINS].drains(path)
+            if careful and answer.status == 200 and is_json(answer.body, answer.content_type, ()):
+                self._drained = found
             aside = path != METRICS and (len(self._rows) > 1 or path in self._rows[0].json_paths)
-            last = (aside, found.state is EndpointState.METRICS_OFF)
-            refusals.append((last, path, found))
-        _, path, refusal = min(refusals, key=lambda each: each[0])
-        state, told = refusal.state, None
-        if signed and state is EndpointState.METRICS_OFF:
-            row = BY_KIND[DRAINS]
-            told = Refusal(state, f"{row.title} without Prometheus metrics: {row.switch}")
-        elif drained and self._careful:  # its answer may have been records that somebody else waits for
-            told, (_, path, (state, _)) = refusal, refusals[0]
-        self._vain = _Vain(path, state, signed, told)
-        return told or refusal
+            refusals.append(((aside, found.state is EndpointState.METRICS_OFF), found))
+        return min(refusals, key=lambda each: each[0])[1]
 
     async def _ask(self, path: str) -> tuple[Answer, Server | Refusal]:
         """The answer of a path, and what it says. Raises FetchError."""
@@ -170,14 +122,12 @@ class Probe:
         try:
             at = f"{self._url.base}/v1/models"
             answer = (await get_keyed(self._fetcher, at, self._endpoint, MOST_MODELS_BYTES)).answer
-            cards: Any = msgspec.json.decode(answer.body, type=_Cards) if answer.status == 200 else None
         except FetchError as fault:
             if fault.state is EndpointState.TIMEOUT:
                 raise
             return False
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return False
-        return cards is not None and any(card.owned_by == OWNED_BY for card in cards.data)
+        cards = items(mapping(decoded(answer.body)).get("data")) if answer.status == 200 else []
+        return any(mapping(card).get("owned_by") == OWNED_BY for card in cards)
 
 
 async def described(

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from gpumon.readings.engine_snapshot import flat_fields, value_of
+from gpumon.readings.flat import flat_fields, value_of
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Frame
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
@@ -37,6 +37,7 @@ _SIGNS: Final[dict[str, Callable[[float, float], bool]]] = {
 _LISTS: Final[dict[str, type[msgspec.Struct]]] = {"gpus": Gpu, "engines": Engine, "replicas": Replicas, "host": Host}
 _LEVELS: Final = {level.value: at for at, level in enumerate(Level)}
 _MOST_NAMED: Final = 8
+_FINE: Final = frozenset({Limit.HEALTHY.value, Limit.EVALUATING.value})
 _LIMITS: Final = frozenset(limit.value for limit in Limit)
 
 
@@ -74,9 +75,9 @@ def parse(text: str) -> Condition:
     name, glob = word["word"], word["glob"] or "*"
     if name in _LEVELS and name != Level.OK.value:
         return Condition(text, lambda snapshot: _verdicts(snapshot, glob, lambda one: _at_least(one, name)))
-    if name in _LIMITS and name != Limit.HEALTHY.value:
+    if name in _LIMITS and name not in _FINE:
         return Condition(text, lambda snapshot: _verdicts(snapshot, glob, lambda one: one.code.value == name))
-    known = sorted({*_LIMITS, *_LEVELS} - {Limit.HEALTHY.value, Level.OK.value})
+    known = sorted({*_LIMITS, *_LEVELS} - {*_FINE, Level.OK.value})
     raise ValueError(f"no verdict has this word; known: {', '.join(known)}; or write {FORMS.partition(', or ')[2]}")
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from gpumon.efficiency.lengths import KV_SHARE
-from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Signal
@@ -129,7 +128,7 @@ def _more_kv(case: Case, engine: Engine, load: float, fits: float | None) -> tup
     words = advice(engine.kind)
     instances = max(1, engine.hardware.ranks)
     wanted = math.ceil(min(load / fits * instances / KV_ROOM, 1e6)) if fits else 0
-    info = case.reading.info if case.reading is not None else {}
+    info = case.info
     known = params(instances=float(wanted), now=float(instances), requests=load) if wanted > instances else {}
     done = [Action("more_instances", known)]
     if (each := request_tokens(engine)) and each >= LONG * _longest(info):
@@ -366,8 +365,8 @@ def compute(case: Case) -> Finding | None:
 
 
 def _less_work(case: Case, engine: Engine, *, of_prompts: bool) -> tuple[Action, ...]:
-    words, info = advice(engine.kind), {} if case.reading is None else case.reading.info
-    done = fewer_prompt_tokens(engine, info) if of_prompts else []
+    words = advice(engine.kind)
+    done = fewer_prompt_tokens(engine, case.info) if of_prompts else []
     done += quantise(engine)
     done.append(action("split_prefill") if of_prompts else action("more_gpus", flag=words.tp))
     return (*done, action("more_instances"))
@@ -421,26 +420,21 @@ def _more_batch(case: Case) -> Evidence | None:
     engine, goal = case.engine, case.goals.itl_s
     if engine is None or engine.dimensions.llm is None or engine.dimensions.llm.experts:
         return None
-    batch, itl, weights = (
-        finite(engine.rates.batch),
-        finite(engine.latency.itl_mean_s),
-        finite(engine.efficiency.weight_bytes),
-    )
-    per_token, context = finite(engine.dimensions.kv_bytes_per_token), finite(engine.load.context_tokens)
-    prefill = mean(case, "mfu_prefill_ratio")
-    if not (batch and itl and weights and per_token and context) or prefill is None or prefill > MOST_PREFILL:
+    batch, itl = finite(engine.rates.batch), finite(engine.latency.itl_mean_s)
+    weights, context = finite(engine.efficiency.weight_bytes), finite(engine.load.context_tokens)
+    each, prefill = finite(engine.dimensions.kv_bytes_per_token), mean(case, "mfu_prefill_ratio")
+    if not (batch and itl and weights and each and context) or prefill is None or prefill > MOST_PREFILL:
         return None
-    room = _room(case, engine)
+    room, kv = _room(case, engine), each * context
     most = MOST_BATCH * batch if room is None else min(MOST_BATCH * batch, room)
     if goal:
         p95, middle = finite(engine.latency.itl_s.p95), finite(engine.latency.itl_s.mean)
         tail = min(2.0, max(1.0, p95 / middle)) if p95 is not None and middle else 1.0  # buckets are coarse
-        allowed = (goal / tail / itl * (weights + batch * per_token * context) - weights) / (per_token * context)
-        most = min(most, allowed)
+        most = min(most, (goal / tail / itl * (weights + batch * kv) - weights) / kv)
     if not math.isfinite(most) or most < LEAST_BATCH * batch or most - batch < 1.0:
         return None
     wanted = float(math.floor(most))
-    then_s = itl * (weights + wanted * per_token * context) / (weights + batch * per_token * context)
+    then_s = itl * (weights + wanted * kv) / (weights + batch * kv)
     said = params(goal_s=goal) if goal else params(then_s=then_s)
     source = "ITL x (weights + batch x KV) / (weights + batch now x KV)"
     return Evidence("wider_batch", wanted, NOT_EXPOSED, source, f"itl@{case.key}", said)
@@ -459,11 +453,11 @@ def unexplained(case: Case) -> Unsure | None:
     engine, slow = served(case), late(case)
     if engine is None or not slow or case.found or _computed(case):
         return None
-    seen = activity(case)
-    lacking = [no_compute(engine, seen), no_bandwidth(engine, seen)]
-    for name in ("running", "waiting", "kv_usage", "preemptions"):
-        field = {"kv_usage": "kv_usage_ratio", "preemptions": "preemptions_per_s"}.get(name, name)
-        lacking.append(missing(name, value_of(engine, field)))
-    lacking.append(missing("queue_time", engine.latency.queue_s.mean))
-    known = tuple(one for one in lacking if one)
-    return Unsure(known or (Signal("why_late"),), slow, Level.WARN)
+    seen, load = activity(case), engine.load
+    lacking = (
+        *(no_compute(engine, seen), no_bandwidth(engine, seen)),
+        *(missing("running", load.running), missing("waiting", load.waiting)),
+        *(missing("kv_usage", load.kv_usage_ratio), missing("preemptions", engine.rates.preemptions_per_s)),
+        missing("queue_time", engine.latency.queue_s.mean),
+    )
+    return Unsure(tuple(one for one in lacking if one) or (Signal("why_late"),), slow, Level.WARN)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from gpumon.efficiency.service import FRONTENDS
-from gpumon.readings.engine_snapshot import value_of
+from gpumon.readings.flat import value_of
 from gpumon.readings.frame import Advance, EndpointState, GpuState, Phase
 from gpumon.readings.missing import NOT_EXPOSED, number
 from gpumon.readings.quantities import DECODE_TOKENS, PREFILL_CACHED, PREFILL_COMPUTED, PROMPT_TOKENS
@@ -101,7 +101,7 @@ def _stuck(case: Case, engine: Engine, unit: str, seconds: float | None, least_s
     said = params(seconds=seconds, unit=unit, **load)
     if down := [gpu for gpu in case.gpus if gpu.state in _DOWN]:
         lost = " and ".join(f"gpu {gpu.index}" for gpu in down)
-        fix = action("mend_gpu_first", gpus=lost)
+        fix = action("fix_gpu_first", gpus=lost)
         said |= {"gpus": lost}
         return Finding(Limit.HUNG, "hung_lost_gpu", said, tuple(proof), (fix,), Level.CRITICAL, began_s=began_s)
     rest = _resting(case, min(seconds, least_s))
@@ -109,21 +109,22 @@ def _stuck(case: Case, engine: Engine, unit: str, seconds: float | None, least_s
         return rest._replace(evidence=tuple(proof), began_s=began_s)
     if rest is None:
         return None
-    proof.append(rest.proof)
-    said |= rest.parameters
+    shown, spins, figures = rest
+    proof.append(shown)
+    said |= figures
     look = look_and_restart(processes(case, engine))
     if not training and _compiles(case, seconds):
         wait = action("wait_for_compile")  # after `compile_s` it is a hang, with what to do then
         finding = Finding(Limit.HUNG, "hung_compiling", said, tuple(proof), (wait,), Level.NOTE, Confidence.LOW)
-    elif training and not rest.spins:
+    elif training and not spins:
         finding = _ended(case, engine, said, tuple(proof))
     else:
         queues = bool(load.get("waiting")) or _load_moves(case, seconds)
-        level = Level.CRITICAL if rest.spins or queues else Level.WARN
-        sure = Confidence.HIGH if rest.spins else Confidence.MEDIUM
-        cause = "hung_spinning" if rest.spins else "hung_idle" if queues else "hung_or_frozen"
+        level = Level.CRITICAL if spins or queues else Level.WARN
+        sure = Confidence.HIGH if spins else Confidence.MEDIUM
+        cause = "hung_spinning" if spins else "hung_idle" if queues else "hung_or_frozen"
         # Engines renew their gauges with their steps: after an abort of all requests there is none (vLLM #22545).
-        fixes = (look,) if rest.spins or queues else (action("send_one_request"), _otherwise(look))
+        fixes = (look,) if spins or queues else (action("send_one_request"), _otherwise(look))
         finding = Finding(Limit.HUNG, cause, said, tuple(proof), fixes, level, sure)
     return finding._replace(began_s=began_s)
 
@@ -164,15 +165,6 @@ def _compiles(case: Case, seconds: float) -> bool:
     return not any(known) and min(seconds, steady) < case.thresholds.compile_s
 
 
-class _Rest(NamedTuple):
-    """Its GPUs do no work."""
-
-    proof: Evidence
-    spins: bool
-    """They are busy all the same: kernels wait for each other."""
-    parameters: Parameters
-
-
 def computes(case: Case, seen: Activity, seconds: float, limits: Thresholds) -> bool | None:
     """Whether its GPUs do arithmetic: by tensor activity, else SM activity or power; None: nothing tells."""
     if seen.tensor is not None:
@@ -184,45 +176,42 @@ def computes(case: Case, seen: Activity, seconds: float, limits: Thresholds) -> 
     return any(known) if known else None
 
 
-def _resting(case: Case, seconds: float) -> _Rest | Unsure | None:
-    """The figures that say that its GPUs do nothing: memory traffic and arithmetic; None where one works."""
+def _resting(case: Case, seconds: float) -> tuple[Evidence, bool, Parameters] | Unsure | None:
+    """The figure that says that its GPUs do nothing, neither memory traffic nor arithmetic; whether they are busy all
+    the same, as kernels that wait for each other; and its parameters. None where one works."""
     limits = case.thresholds
     if Limit.HUNG in case.near:  # it goes at once, and must not come and go at an edge
         busy, dram = BAND * limits.stalled_busy_ratio, BAND * limits.stalled_dram_ratio
         limits = msgspec.structs.replace(limits, stalled_busy_ratio=busy, stalled_dram_ratio=dram)
-    seen = activity(case, seconds)
+    seen, least = activity(case, seconds), limits.stalled_busy_ratio
     if not case.gpus or (seen.busy is None and seen.sm is None and seen.dram is None):
         return Unsure((unmeasured(case),))
     if computes(case, seen, seconds, limits):
         return None
-    active = seen.sm if seen.busy is None else seen.busy
-    spins = active is not None and active > limits.stalled_busy_ratio
-    if seen.dram is not None:
-        most = max(dram_of(case, gpu, seconds) or 0.0 for gpu in case.gpus)
-        if most > limits.stalled_dram_ratio:
-            return None
-        proof = of_gpus(case, "dram_active", "bandwidth_bytes_per_s", most, "dram", limits.stalled_dram_ratio)
-        return _Rest(proof, spins, params(dram=most, busy=seen.busy, tensor=seen.tensor))
-    for name, field, value in (("sm", "sm_active_ratio", seen.sm), ("busy", "busy_ratio", seen.busy)):
-        if value is not None and value <= limits.stalled_busy_ratio:
-            proof = of_gpus(case, f"{name}_share", field, value, name, limits.stalled_busy_ratio)
-            return _Rest(proof, False, params(**{name: value}))
-    bound = [share for gpu in case.gpus if (share := _upper_bound(case, gpu, seconds)) is not None]
-    if len(bound) < len(case.gpus):
+    measured = seen.dram is not None
+    if not measured:
+        for name, field, value in (("sm", "sm_active_ratio", seen.sm), ("busy", "busy_ratio", seen.busy)):
+            if value is not None and value <= least:
+                return of_gpus(case, f"{name}_share", field, value, name, least), False, params(**{name: value})
+    shares = [(dram_of if measured else _upper_bound)(case, gpu, seconds) for gpu in case.gpus]
+    known = [share for share in shares if share is not None]
+    if not measured and len(known) < len(shares):
         return Unsure((Signal("dram", fix="needs_hopper"),))
-    most = max(bound)
+    most = max(known, default=0.0)
     if most > limits.stalled_dram_ratio:
         return None
-    proof = of_gpus(case, "dram_at_most", "bandwidth_bytes_per_s", most, "dram", limits.stalled_dram_ratio)
-    return _Rest(proof, True, params(dram=most, busy=seen.busy))
+    quantity = "dram_active" if measured else "dram_at_most"
+    proof = of_gpus(case, quantity, "bandwidth_bytes_per_s", most, "dram", limits.stalled_dram_ratio)
+    active = seen.sm if seen.busy is None else seen.busy
+    spins = not measured or (active is not None and active > least)
+    return proof, spins, params(dram=most, busy=seen.busy, tensor=seen.tensor)
 
 
 def _upper_bound(case: Case, gpu: Gpu, seconds: float) -> float | None:
     """Share of time in which a GPU read memory: next to none of it is next to no traffic."""
     peak, moved = finite(gpu.bandwidth_peak_bytes_per_s), gpu_mean(case, gpu, "bandwidth_bytes_per_s", seconds)
-    if gpu.bandwidth_source is not BandwidthSource.UPPER_BOUND or not peak or moved is None:
-        return None
-    return moved / peak
+    bounded = gpu.bandwidth_source is BandwidthSource.UPPER_BOUND and peak and moved is not None
+    return moved / peak if bounded and peak and moved is not None else None
 
 
 def unresponsive(case: Case) -> Finding | None:
@@ -239,19 +228,14 @@ def unresponsive(case: Case) -> Finding | None:
     holding = [process for pid, process in here.items() if pid in answered]
     held = finite(sum(number(process.vram_bytes) or 0.0 for process in holding)) or None
     state = "refuses" if engine.state is EndpointState.REFUSED else "silent"
+    memory, pids = NOT_EXPOSED if held is None else held, params(pids=_pids(holding))
     proof = (
         Evidence("no_answer", seconds, case.thresholds.silent_s, engine.url),
-        Evidence(
-            "vram_held",
-            NOT_EXPOSED if held is None else held,
-            source="processes of its GPUs",
-            parameters=params(pids=_pids(holding)),
-        ),
+        Evidence("vram_held", memory, source="processes of its GPUs", parameters=pids),
     )
-    said = params(seconds=seconds, how=state, vram_bytes=held)
-    fix = look_and_restart(holding)
-    level, sure, began_s = Level.CRITICAL, Confidence.MEDIUM, case.now_s - seconds
-    return Finding(Limit.UNRESPONSIVE, "unresponsive", said, proof, (fix,), level, sure, began_s)
+    said, fixes = params(seconds=seconds, how=state, vram_bytes=held), (look_and_restart(holding),)
+    sure, began_s = Confidence.MEDIUM, case.now_s - seconds
+    return Finding(Limit.UNRESPONSIVE, "unresponsive", said, proof, fixes, Level.CRITICAL, sure, began_s)
 
 
 def _loads(case: Case, seconds: float) -> bool:

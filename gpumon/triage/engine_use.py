@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import FRONTENDS, NO_TOKENS
-from gpumon.readings.engine_snapshot import value_of
+from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, GpuState, Phase
-from gpumon.readings.missing import NOT_EXPOSED, Missing
+from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters, Signal
 from gpumon.triage.advice import advice
 from gpumon.triage.gpu import slowed_lately
 from gpumon.triage.host import rhythm_of
-from gpumon.triage.replicas import Instance, alike, apart, replicas
+from gpumon.triage.replicas import alike, apart, replicas
 from gpumon.triage.samples import KEPT_S, REASONS
 from gpumon.triage.signals import (
     NOW_S,
@@ -58,21 +58,9 @@ OVERHEAD_BYTES: Final = 7.5e9
 """Of one GPU, beside weights and KV cache: activations and buffers (vLLM: 5 to 7 GiB)."""
 RESERVED: Final = 0.9
 """Part of the memory that an engine takes."""
-MOST_MFU: Final = 0.6
-MOST_MBU: Final = 0.6
-"""What the GPUs that are left may come to, on average: tuned stacks reach 50 % to 70 % of either."""
+MOST_SHARE: Final = 0.6
+"""MFU or MBU that the GPUs which are left may come to, on average: tuned stacks reach 50 % to 70 % of either."""
 _THERE: Final = frozenset({EndpointState.OK, EndpointState.STARTING, EndpointState.TIMEOUT})
-
-
-class Little(NamedTuple):
-    """What an engine does that does little; means over the time in which use is judged."""
-
-    room: tuple[float, str]
-    """`capacity`."""
-    running: float
-    seen: Activity
-    arithmetic: float
-    reads: float
 
 
 def idle_s(case: Case) -> float | None:
@@ -88,12 +76,6 @@ def idle_s(case: Case) -> float | None:
     return quiet_s if quiet_s >= NOW_S else None
 
 
-def is_idle(case: Case) -> bool:
-    """Whether it has had no request for so long that it counts as idle."""
-    quiet_s = idle_s(case)
-    return quiet_s is not None and quiet_s >= case.thresholds.idle_s
-
-
 def _judged_s(case: Case) -> float:
     return min(case.thresholds.under_used_s, KEPT_S)
 
@@ -103,12 +85,17 @@ def _left_s(case: Case) -> float:
     return FULL * _judged_s(case) - case.recent.seconds
 
 
-def _few(case: Case) -> Little | None:
-    """What an engine does that runs few requests; None where its use is not judged, or it is not that."""
-    engine = served(case)
-    if engine is None or case.found or is_idle(case) or _left_s(case) > 0.0:
-        return None
-    return _little(case, engine)
+class Little(NamedTuple):
+    """What an engine does that does little; means over the time in which use is judged."""
+
+    room: float
+    """Requests that it can run at once."""
+    bound: str
+    """What bounds them: its slots, or its KV pool."""
+    running: float
+    seen: Activity
+    arithmetic: float
+    reads: float
 
 
 def _little(case: Case, engine: Engine) -> Little | None:
@@ -117,46 +104,49 @@ def _little(case: Case, engine: Engine) -> Little | None:
     running = mean(case, "running", seconds)
     if not running or engine.contradicts:
         return None
-    room = _capacity(case, engine, running)
-    if room is None or running > limits.under_used_slots_ratio * room[0]:
+    bounds = [] if (known := slots(case)) is None else [known]
+    if (fits_kv := kv_requests(engine)) is not None:
+        bounds.append((fits_kv, "KV pool / tokens of a running request"))
+    elif (usage := mean(case, "kv_usage_ratio", seconds) or 0.0) >= LEAST_USAGE:
+        bounds.append((running / usage, "requests running / KV cache use"))
+    room, bound = min(bounds, default=(0.0, ""))
+    if room < 1.0 or running > limits.under_used_slots_ratio * room:
         return None
     seen = activity(case, seconds)
     mfu, mbu = mean(case, "mfu_ratio", seconds), mean(case, "mbu_ratio", seconds)
     arithmetic, reads = seen.tensor if mfu is None else mfu, seen.dram if mbu is None else mbu
-    if arithmetic is None or reads is None:
+    if arithmetic is None or arithmetic > limits.under_used_mfu_ratio:
         return None
-    if arithmetic > limits.under_used_mfu_ratio or reads > limits.under_used_mbu_ratio:
-        return None
-    return Little(room, running, seen, arithmetic, reads)
+    return (
+        None
+        if reads is None or reads > limits.under_used_mbu_ratio
+        else Little(room, bound, running, seen, arithmetic, reads)
+    )
 
 
-def _capacity(case: Case, engine: Engine, running: float) -> tuple[float, str] | None:
-    """Requests that an engine can run at once, and what bounds them: its slots, or its KV pool."""
-    found = [] if (known := slots(case)) is None else [known]
-    if (fits_kv := kv_requests(engine)) is not None:
-        found.append((fits_kv, "KV pool / tokens of a running request"))
-    elif (usage := mean(case, "kv_usage_ratio", _judged_s(case)) or 0.0) >= LEAST_USAGE:
-        found.append((running / usage, "requests running / KV cache use"))
-    return min(found) if found and min(found)[0] >= 1.0 else None
+def _few(case: Case) -> Little | None:
+    """What an engine does that runs few requests; None where its use is not judged, or it is not that."""
+    engine, quiet_s = served(case), idle_s(case)
+    idle = quiet_s is not None and quiet_s >= case.thresholds.idle_s
+    return None if engine is None or case.found or idle or _left_s(case) > 0.0 else _little(case, engine)
 
 
 def under_used(case: Case) -> Finding | None:
     """Far fewer requests than fit, at little arithmetic and bandwidth; or none at all."""
-    engine = served(case)
+    engine, quiet_s = served(case), idle_s(case)
     if engine is None or case.found or engine.asleep:
         return None
-    quiet_s = idle_s(case)
-    if quiet_s is not None and is_idle(case):
+    if quiet_s is not None and quiet_s >= case.thresholds.idle_s:
         return apart(case, _idle(case, engine, quiet_s))
-    found = _few(case)
-    return None if found is None else apart(case, _low(case, engine, found))
+    little = _few(case)
+    return None if little is None else apart(case, _low(case, engine, little))
 
 
 def _idle(case: Case, engine: Engine, quiet_s: float) -> Finding:
-    count, price = _freed(case, engine), _price_per_hour(case, engine)
-    proof = [evidence(case, "no_request", "running", quiet_s, "running", case.thresholds.idle_s)]
-    cost = price * count if price is not None and count else None
-    if cost is not None:
+    count = _freed(case, engine)
+    proof, cost = [evidence(case, "no_request", "running", quiet_s, "running", case.thresholds.idle_s)], None
+    if count and (price := _price_per_hour(case, engine)) is not None:
+        cost = price * count
         proof.append(Evidence("cost_per_hour", cost, source="config", parameters=params(gpus=float(count))))
     said = params(seconds=quiet_s, gpus=float(count) or None, cost=cost, restarted=min(case.restarts_s, default=None))
     fixes = (action("send_traffic_or_stop", frees="gpus" if count else "memory"),)
@@ -167,40 +157,41 @@ def _idle(case: Case, engine: Engine, quiet_s: float) -> Finding:
 
 def _low(case: Case, engine: Engine, little: Little) -> Finding:
     """`15 % MFU at 6 of 48 slots: this traffic fits on 2 of 8 GPUs, 14.9 $/h idle`."""
-    room, running, seen, arithmetic, reads = little
-    seconds, limits = _judged_s(case), case.thresholds
+    room, bound, running, seen, arithmetic, reads = little
+    limits, by_slots = case.thresholds, slots(case) == (room, bound)
     proof = [
-        evidence(case, "running", "running", running, "running", room[0], window_s=seconds),
-        Evidence("capacity", room[0], source=room[1]),
+        evidence(case, "running", "running", running, "running", room, window_s=_judged_s(case)),
+        Evidence("capacity", room, source=bound),
         _share(case, engine, "mfu", arithmetic, seen.tensor, limits.under_used_mfu_ratio),
         _share(case, engine, "mbu", reads, seen.dram, limits.under_used_mbu_ratio),
     ]
-    found, price = _fewer(case, engine, room[0], running), _price_per_hour(case, engine)
-    own = found if found is not None and not found.named_by else None
-    saved = None if own is None or price is None else price * (own.here - own.needed) or None
+    modelled = not isinstance(engine.efficiency.mfu_ratio, Missing)
     said = params(
-        mfu=None if isinstance(engine.efficiency.mfu_ratio, Missing) else arithmetic,
-        tensor=arithmetic if isinstance(engine.efficiency.mfu_ratio, Missing) else None,
+        mfu=arithmetic if modelled else None,
+        tensor=None if modelled else arithmetic,
         running=running,
-        slots=room[0] if slots(case) == room else None,
-        kv_requests=None if slots(case) == room else room[0],
-        needed=None if own is None else float(own.needed),
-        gpus=None if own is None else float(own.here),
-        cost=saved,
+        slots=room if by_slots else None,
+        kv_requests=None if by_slots else room,
         restarted=min(case.restarts_s, default=None),
     )
-    if own is not None:
-        source = "requests running / (capacity x planning share)" if own.instances else "weights, KV cache and use"
-        proof.append(Evidence("gpus_needed", float(own.needed), float(own.here), source))
-    if saved:
-        proof.append(Evidence("cost_per_hour", saved, source="config", parameters=params(gpus=said["gpus"])))
-    bursts = rhythm_of(case) if found is None else None
-    if bursts is not None:
+    fewer = _fewer(case, engine, running)
+    if fewer is not None:
+        fixes: tuple[Action, ...] = (fewer.action,)
+        if fewer.needed:
+            said |= params(needed=float(fewer.needed), gpus=float(fewer.here))
+            proof.append(
+                Evidence("gpus_needed", float(fewer.needed), float(fewer.here), "capacity, weights, KV and use")
+            )
+            price = _price_per_hour(case, engine)
+            if price and (saved := price * (fewer.here - fewer.needed)):
+                said |= params(cost=saved)
+                proof.append(Evidence("cost_per_hour", saved, source="config", parameters=params(gpus=said["gpus"])))
+    elif (bursts := rhythm_of(case)) is not None:
         said |= params(period=bursts.period_s)
         proof.append(bursts.evidence(of_gpus(case, "busy_drops", "busy_ratio", bursts.lower, "busy")))
-        fixes: tuple[Action, ...] = (action("send_earlier", period=bursts.period_s), action("share_gpu"))
+        fixes = (action("send_earlier", period=bursts.period_s), action("share_gpu"))
     else:
-        fixes = _consolidate(case, engine, found)
+        fixes = (action("more_requests"), action("share_gpu"))
     level, sure = Level.NOTE, Confidence.MEDIUM
     return Finding(Limit.LOW_EFFICIENCY, "few_requests", said, tuple(proof), fixes, level, sure)
 
@@ -216,54 +207,11 @@ def _share(
 
 
 class _Fewer(NamedTuple):
-    """What the traffic needs."""
+    """On how many GPUs, of those that have the model now, the traffic fits; 0: the action names who tells it."""
 
     needed: int
     here: int
-    """GPUs, of those that have the model now."""
-    instances: int
-    """Instances that are needed; 0: it is one instance on fewer GPUs."""
-    of: int
-    """Instances that are here."""
-    named_by: str = ""
-    """The replica whose verdict names it, where that is another."""
-
-
-def _consolidate(case: Case, engine: Engine, found: _Fewer | None) -> tuple[Action, ...]:
-    seconds, words = _judged_s(case), advice(engine.kind)
-    if found is None:
-        return (action("more_requests"), action("share_gpu"))
-    if found.named_by:
-        return (action("see_replica", replica=found.named_by),)
-    if found.instances:
-        stop = float(found.of - found.instances)
-        return (action("stop_instances", stop=stop, instances=float(found.of), seconds=seconds),)
-    # Fewer stages first, as they only add to the latency.
-    stages, tp = found.here // engine.hardware.tp if engine.hardware.tp else 1, min(engine.hardware.tp, found.needed)
-    split = params(tp_flag=words.tp, tp_to=float(found.needed))
-    if stages >= 2:
-        split = params(pp_flag=words.pp, pp=float(stages), pp_to=float(max(1, found.needed // tp)))
-        split |= params(tp_flag=words.tp, tp_to=float(tp)) if tp < engine.hardware.tp else {}
-    return (Action("fewer_gpus", split | params(seconds=seconds)),)
-
-
-def _fewer(case: Case, engine: Engine, room: float, running: float) -> _Fewer | None:
-    """Fewer instances of the model where it has several, else fewer GPUs for its one; None where it needs all."""
-    siblings = replicas(case, engine)
-    ranks = max(1, engine.hardware.ranks)
-    if not _taken(case, {one.key for one, _ in siblings}).isdisjoint(_gpus(siblings)):
-        return None
-    if len(siblings) > 1:
-        return _of_instances(case, engine, siblings)
-    gpus = finite(engine.hardware.gpu_count)
-    if ranks > 1 and gpus:
-        k = _instances(case, [engine], running, room / ranks, ranks)
-        return _Fewer(math.ceil(k * gpus / ranks), round(gpus), k, ranks) if k < ranks else None
-    return _of_gpus(case, engine, running)
-
-
-def _gpus(instances: Sequence[Instance]) -> set[str]:
-    return {uuid for _, reading in instances for uuid in reading.gpus}
+    action: Action
 
 
 def _taken(case: Case, keys: set[str]) -> set[str]:
@@ -276,96 +224,90 @@ def _freed(case: Case, engine: Engine) -> int:
     """GPUs that an idle engine keeps from others: those whole ones that nothing else is at work on."""
     if not case.gpus:
         return round(min(finite(engine.hardware.gpu_count) or 0.0, 1e6))
+
+    def works(gpu: Gpu) -> bool:
+        recent = case.others.get(gpu.uuid)
+        return recent is not None and (recent.mean("awake", KEPT_S) or 0.0) >= 0.5
+
     taken = _taken(case, {engine.key})
-    return sum(not (gpu.parent_uuid or gpu.uuid in taken or _is_awake(case, gpu)) for gpu in case.gpus)
+    return sum(not (gpu.parent_uuid or gpu.uuid in taken or works(gpu)) for gpu in case.gpus)
 
 
-def _is_awake(case: Case, gpu: Gpu) -> bool:
-    recent = case.others.get(gpu.uuid)
-    return recent is not None and (recent.mean("awake", KEPT_S) or 0.0) >= 0.5
-
-
-def _of_instances(case: Case, engine: Engine, siblings: list[Instance]) -> _Fewer | None:
-    """The replicas together, each as large as the smallest that does little, and on such GPUs.
-
-    The first that does little names it: all of them find the same one.
-    """
-    sizes = {len(reading.gpus) or finite(one.hardware.gpu_count) for one, reading in siblings}
-    if len(sizes) > 1 or len(_kinds(case, siblings)) > 1 or not (size := sizes.pop()):
+def _fewer(case: Case, engine: Engine, running: float) -> _Fewer | None:
+    """Fewer instances of the model where it has several, else fewer GPUs for its one; None where it needs all."""
+    siblings = replicas(case, engine)
+    gpus = {uuid for _, reading in siblings for uuid in reading.gpus}
+    if not _taken(case, {one.key for one, _ in siblings}).isdisjoint(gpus) or engine.hardware.ranks > 1:
         return None
+    if len(siblings) == 1:
+        return _smaller(case, engine, running)
+    sizes = {len(reading.gpus) or finite(one.hardware.gpu_count) for one, reading in siblings}
+    kinds = {gpu.gpu_type for gpu in case.snapshot.gpus if gpu.uuid in gpus}
+    kinds |= {one.hardware.gpu_type for one, reading in siblings if not reading.gpus}
     loads = [
         None if (recent := case.others.get(one.key)) is None else finite(recent.mean("running", _judged_s(case)))
         for one, _ in siblings
     ]
     known = [load for load in loads if load is not None]
-    if len(known) < len(loads):
+    if len(sizes) > 1 or len(kinds) > 1 or len(known) < len(loads) or not (size := sizes.pop()):
         return None
     kept, of = case.others[""].worked_out, ("replicas that do little", *(one.key for one, _ in siblings))
     if of not in kept:  # once in a sample of the host, as many of them may ask
         kept[of] = [(one, work) for one in alike(case, engine) if (work := _few(one)) is not None]
     low: list[tuple[Case, Little]] = kept[of]
-    gpus = size * sum(not reading.gpus for _, reading in siblings) + len(_gpus(siblings))
-    room = min(work.room[0] for _, work in low)
-    k = _instances(case, [one for one, _ in siblings], sum(known), room, len(siblings))
-    needed = math.ceil(k * gpus / len(siblings))
-    if needed >= gpus:
+    wanted = _instances(case, [one for one, _ in siblings], sum(known), min(work.room for _, work in low))
+    here = round(size * sum(not reading.gpus for _, reading in siblings) + len(gpus))
+    needed = math.ceil(wanted * here / len(siblings))
+    if needed >= here:
         return None
-    first, _ = low[0]
-    return _Fewer(needed, round(gpus), k, len(siblings), "" if first.key == engine.key else first.name)
+    if low[0][0].key != engine.key:  # all of them find the same: the first names it
+        return _Fewer(0, here, action("see_replica", replica=low[0][0].name))
+    stop, of_all = float(len(siblings) - wanted), float(len(siblings))
+    return _Fewer(needed, here, action("stop_instances", stop=stop, instances=of_all, seconds=_judged_s(case)))
 
 
-def _kinds(case: Case, siblings: list[Instance]) -> set[str]:
-    """Types of their GPUs: what fits on one says nothing of another, nor which is to stop."""
-    types = {gpu.uuid: gpu.gpu_type for gpu in case.snapshot.gpus}
-    mapped = {types[uuid] for uuid in _gpus(siblings) if uuid in types}
-    return mapped | {one.hardware.gpu_type for one, reading in siblings if not reading.gpus}
-
-
-def _instances(case: Case, engines: list[Engine], running: float, each: float, here: int) -> int:
+def _instances(case: Case, engines: list[Engine], running: float, each: float) -> int:
     """ceil(running / (slots of an instance x planning share)), and no more than its chips can do.
 
     Arithmetic and KV reads go with the traffic; weights are read once for all sequences of a batch.
     """
     wanted = running / (each * max(case.thresholds.planning_ratio, 0.01))
-    mfu = [min(finite(one.efficiency.mfu_ratio) or 0.0, 1.0) for one in engines]
-    for shares, most in ((mfu, MOST_MFU), ([_kv_mbu(one) for one in engines], MOST_MBU)):
-        wanted = max(wanted, here * sum(shares) / len(shares) / most)
-    return max(1, math.ceil(min(wanted, 1e6) - 1e-9))
+    mfu = kv_mbu = 0.0
+    for one in engines:
+        done, read, kv = one.efficiency, finite(one.efficiency.bytes_per_s), finite(one.efficiency.kv_bytes_per_s)
+        mfu += min(finite(done.mfu_ratio) or 0.0, 1.0)
+        kv_mbu += min((finite(done.mbu_ratio) or 0.0) * kv / read, 1.0) if read and kv else 0.0
+    return max(1, math.ceil(min(max(wanted, mfu / MOST_SHARE, kv_mbu / MOST_SHARE), 1e6) - 1e-9))
 
 
-def _kv_mbu(engine: Engine) -> float:
-    """The part of MBU that KV reads are; 0 where it is not known."""
-    mbu, read, kv = (
-        finite(engine.efficiency.mbu_ratio),
-        finite(engine.efficiency.bytes_per_s),
-        finite(engine.efficiency.kv_bytes_per_s),
-    )
-    return min(mbu * kv / read, 1.0) if mbu and read and kv else 0.0
-
-
-def _of_gpus(case: Case, engine: Engine, running: float) -> _Fewer | None:
+def _smaller(case: Case, engine: Engine, running: float) -> _Fewer | None:
     """One instance of fewer GPUs: half as many again and again, as long as memory and the chips allow."""
-    here, mfu, mbu = len(case.gpus), mean(case, "mfu_ratio"), mean(case, "mbu_ratio")
-    if mfu is None or mbu is None:
+    here, shares = len(case.gpus), (mean(case, "mfu_ratio"), mean(case, "mbu_ratio"))
+    most = max((share for share in shares if share is not None), default=0.0)
+    if None in shares:
         return None
     needed = here
     while needed and needed % 2 == 0:
-        half = needed // 2
-        if not fits(case, engine, half, running) or mfu * here / half > MOST_MFU or mbu * here / half > MOST_MBU:
+        if not fits(case, engine, needed // 2, running) or most * here / (needed // 2) > MOST_SHARE:
             break
-        needed = half
-    return _Fewer(needed, here, 0, 1) if needed < here else None
+        needed //= 2
+    if needed >= here:
+        return None
+    # Fewer stages first, as they only add to the latency.
+    words, tp = advice(engine.kind), min(engine.hardware.tp, needed)
+    stages = here // engine.hardware.tp if engine.hardware.tp else 1
+    split = params(tp_flag=words.tp, tp_to=float(needed))
+    if stages >= 2:
+        split = params(pp_flag=words.pp, pp=float(stages), pp_to=float(max(1, needed // tp)))
+        split |= params(tp_flag=words.tp, tp_to=float(tp)) if tp < engine.hardware.tp else {}
+    return _Fewer(needed, here, Action("fewer_gpus", split | params(seconds=_judged_s(case))))
 
 
 def fits(case: Case, engine: Engine, gpus: int, running: float) -> bool | None:
     """Whether the weights and the KV cache of these requests fit on so many GPUs of its kind; None: not known."""
-    sizes = [total for gpu in case.gpus if (total := finite(gpu.vram_total_bytes))]
-    weights = (
-        None
-        if engine.dimensions.llm is None
-        else finite(engine.dimensions.llm.stored_bytes or engine.dimensions.llm.read_bytes)
-    )
-    if not weights or not sizes or len(sizes) < len(case.gpus):
+    sizes, llm = [finite(gpu.vram_total_bytes) or 0.0 for gpu in case.gpus], engine.dimensions.llm
+    weights = None if llm is None else finite(llm.stored_bytes or llm.read_bytes)
+    if not weights or not sizes or not min(sizes):
         return None
     room = gpus * (RESERVED * min(sizes) - OVERHEAD_BYTES) - weights
     kv, context = finite(engine.dimensions.kv_bytes_per_token), finite(engine.load.context_tokens)
@@ -407,70 +349,83 @@ def healthy(case: Case) -> Finding | Unsure | None:
         return Finding(Limit.ASLEEP, "asleep", how, (Evidence("asleep", parameters=how),), (), Level.OK)
     again = params(restarted=min(case.restarts_s, default=None))
     level = Level.NOTE if again else Level.OK
-    quiet_s = idle_s(case)
-    if quiet_s is not None:
+    if idle_s(case) is not None:
         none = evidence(case, "running", "running", 0.0, "running")
-        ready = Finding(Limit.HEALTHY, "ready", again, (none,), (), level)
-        later = quiet_s >= case.recent.seconds
-        return apart(case, _open(case, ready, case.thresholds.idle_s - quiet_s if later else None))
+        return apart(case, Finding(Limit.HEALTHY, "ready", again, (none,), (), level))
     if engine.rates.decode_tokens_per_s == NO_TOKENS:  # such models have neither requests nor MFU
         return None
-    seen = activity(case)
+    seen, load = activity(case), engine.load
     unknown = [no_compute(engine, seen), no_bandwidth(engine, seen)]
-    unknown += [missing("running", engine.load.running), missing("waiting", engine.load.waiting)]
+    unknown += [missing("running", load.running), missing("waiting", load.waiting)]
     if any(unknown):  # what else would tell of a limit: named where the verdict is open anyway
         unknown += [
-            missing("kv_usage", engine.load.kv_usage_ratio),
+            missing("kv_usage", load.kv_usage_ratio),
             missing("preemptions", engine.rates.preemptions_per_s),
+            missing("queue_time", engine.latency.queue_s.mean),
         ]
-        unknown.append(missing("queue_time", engine.latency.queue_s.mean))
         return Unsure(tuple(one for one in unknown if one))
     quiet = still_s(case, TOKENS)
     if quiet is not None and quiet >= case.thresholds.stalled_s / 2 and seen.tensor is None:
         # What a long prefill hides: its tokens count at its end, and MFU shows none of it until then.
         return Unsure((Signal("arithmetic", fix="needs_hopper", parameters=params(seconds=quiet)),))
     if engine.contradicts:
-        proof = tuple(Evidence("contradicts", NOT_EXPOSED, parameters=params(what=what)) for what in engine.contradicts)
-        return Unsure((Signal("believable", fix="doctor", parameters=params(what=engine.contradicts[0])),), proof)
-    if isinstance(engine.load.running, Missing) and engine.load.running.reason in PASSING:
+        return Unsure((Signal("believable", fix="doctor"),), engine.contradicts)
+    if isinstance(load.running, Missing) and load.running.reason in PASSING:
         return None
-    room = _headroom(case, engine, seen)
-    if not room:
+    if _left_s(case) > 0.0 and (little := _little(case, engine)) is not None:
+        return apart(case, _evaluating(case, params(mfu=little.arithmetic, running=little.running) | again))
+    found = _headroom(case, engine, seen)
+    if found is None:
         return None
-    nearest = min(room, key=lambda one: one.factor)
-    said = params(nearest=nearest.name, share=nearest.share, running=nearest.running, slots=nearest.slots) | again
     sound = not any(slowed_lately(case.others[gpu.uuid], case.thresholds) for gpu in case.gpus)
-    said |= params(headroom=nearest.factor) if nearest.factor < SHOWN and sound else {}
+    said = {name: value for name, value in found.parameters.items() if name != "headroom" or sound} | again
     if (before := grown(case)) is not None:
         said |= params(ttft=before[0], ttft_before=before[1])
-    proof = tuple(one.proof for one in sorted(room, key=lambda one: one.factor))
-    found = Finding(Limit.HEALTHY, "headroom", said, proof, (), level, Confidence.MEDIUM)
-    later = _left_s(case) > 0.0 and _little(case, engine) is not None
-    return apart(case, _open(case, found, _left_s(case) if later else None))
+    return apart(case, found._replace(parameters=said, level=level))
 
 
-def _open(case: Case, finding: Finding, left_s: float | None) -> Finding:
-    """With the time until its use can be judged, where it does little so far: that it is healthy then says little."""
-    if left_s is None:
-        return finding
-    minutes = float(max(1, math.ceil((left_s + case.thresholds.hold_s) / 60.0)))
-    proof = (*finding.evidence, Evidence("evaluating", minutes * 60.0))
-    return finding._replace(parameters=finding.parameters | params(evaluating=minutes), evidence=proof)
+def _evaluating(case: Case, said: Parameters) -> Finding:
+    """It does little so far: with the time until that is judged."""
+    minutes = float(max(1, math.ceil((_left_s(case) + case.thresholds.hold_s) / 60.0)))
+    proof = (Evidence("evaluating", minutes * 60.0),)
+    return Finding(Limit.EVALUATING, "evaluating", said | params(evaluating=minutes), proof, (), Level.OK)
 
 
-class _Headroom(NamedTuple):
-    name: str
-    factor: float
-    """Times the traffic of now."""
-    proof: Evidence
-    share: float | None = None
-    running: float | None = None
-    slots: float | None = None
+def _headroom(case: Case, engine: Engine, seen: Activity) -> Finding | None:
+    """How much more traffic until each limit that is known, the nearest first."""
+    limits = case.thresholds
+    found: list[tuple[float, Parameters, Evidence]] = []
 
+    def add(name: str, value: float | None, most: float, proof: Callable[[float], Evidence]) -> None:
+        """At least once the traffic of now: a verdict that nothing holds it back does not tell it to slow down."""
+        if value:
+            said = params(nearest=name, share=value) if name else params(running=value, slots=most)
+            found.append((min(max(most / value, 1.0), FACTOR), said, proof(value)))
 
-def _times(factor: float) -> float:
-    """At least once: a verdict that nothing holds it back does not tell it to slow down."""
-    return min(max(factor, 1.0), FACTOR)
+    add("KV", mean(case, "kv_usage_ratio"), 1.0, lambda v: evidence(case, "kv_usage", "kv_usage_ratio", v, "kv", 1.0))
+    if (known := slots(case)) is not None:
+        of = known[0]
+        add("", mean(case, "running"), of, lambda v: evidence(case, "running", "running", v, "running", of))
+    mfu, most = mean(case, "mfu_ratio"), limits.bandwidth_mbu_ratio
+    if seen.dram is not None:  # measured: outweighs what is modelled, as it does where it is a limit
+        most, field = limits.bandwidth_dram_ratio, "bandwidth_bytes_per_s"
+        add("DRAM", seen.dram, most, lambda v: of_gpus(case, "dram_active", field, v, "dram", most))
+    else:
+        add("MBU", mean(case, "mbu_ratio"), most, lambda v: _share(case, engine, "mbu", v, None, most))
+    if mfu is not None:
+        clock = _clock(case)
+        slow = clock if clock < HELD else None
+        room = limits.compute_mfu_ratio * (slow or 1.0)
+        add("MFU", mfu, room, lambda v: evidence(case, "mfu", "mfu_ratio", v, "mfu", room, clock=slow))
+    else:
+        full = limits.compute_tensor_ratio
+        add("tensor cores", seen.tensor, full, lambda v: _share(case, engine, "mfu", v, v, full))
+    if not found:
+        return None
+    found.sort(key=lambda one: one[0])
+    factor, said, _ = found[0]
+    said = said | params(headroom=factor if factor < SHOWN else None)
+    return Finding(Limit.HEALTHY, "headroom", said, tuple(one[2] for one in found), (), Level.OK, Confidence.MEDIUM)
 
 
 def _clock(case: Case) -> float:
@@ -482,37 +437,6 @@ def _clock(case: Case) -> float:
         if clock and most and (held or (busy or 0.0) >= case.thresholds.loaded_ratio):
             shares.append(clock / most)
     return min(shares)
-
-
-def _headroom(case: Case, engine: Engine, seen: Activity) -> list[_Headroom]:
-    limits, found = case.thresholds, []
-
-    def add(name: str, value: float, most: float, proof: Evidence) -> None:
-        if value > 0.0:
-            found.append(_Headroom(name, _times(most / value), proof, value))
-
-    usage = mean(case, "kv_usage_ratio")
-    if usage is not None:
-        add("KV", usage, 1.0, evidence(case, "kv_usage", "kv_usage_ratio", usage, "kv", 1.0))
-    known, running = slots(case), mean(case, "running")
-    if known is not None and running:
-        proof = evidence(case, "running", "running", running, "running", known[0])
-        found.append(_Headroom("slots", _times(known[0] / running), proof, running=running, slots=known[0]))
-    mfu, mbu = mean(case, "mfu_ratio"), mean(case, "mbu_ratio")
-    if seen.dram is not None:  # measured: outweighs what is modelled, as it does where it is a limit
-        most = limits.bandwidth_dram_ratio
-        add("DRAM", seen.dram, most, of_gpus(case, "dram_active", "bandwidth_bytes_per_s", seen.dram, "dram", most))
-    elif mbu is not None:
-        add("MBU", mbu, limits.bandwidth_mbu_ratio, _share(case, engine, "mbu", mbu, None, limits.bandwidth_mbu_ratio))
-    if mfu is not None:
-        clock = _clock(case)
-        most = limits.compute_mfu_ratio * (clock if clock < HELD else 1.0)
-        slow = clock if clock < HELD else None
-        add("MFU", mfu, most, evidence(case, "mfu", "mfu_ratio", mfu, "mfu", most, clock=slow))
-    elif seen.tensor is not None:
-        most = limits.compute_tensor_ratio
-        add("tensor cores", seen.tensor, most, _share(case, engine, "mfu", seen.tensor, seen.tensor, most))
-    return found
 
 
 def training_low(case: Case) -> Finding | Unsure | None:
@@ -544,15 +468,14 @@ def training_well(case: Case) -> Finding | Unsure | None:
         return None
     if (lacking := missing("mfu", engine.efficiency.mfu_ratio)) is not None:
         return Unsure((lacking,))
-    mfu = mean(case, "mfu_ratio")
+    mfu, limit = mean(case, "mfu_ratio"), case.thresholds.under_used_training_mfu_ratio
     if mfu is None:
         return None
-    limit = case.thresholds.under_used_training_mfu_ratio
     said: Parameters = params(mfu=mfu, rate=finite(engine.rates.trained_tokens_per_s) or None)
+    if _left_s(case) > 0.0 and (mean(case, "mfu_ratio", _judged_s(case)) or 1.0) < limit:
+        return _evaluating(case, said)
     proof = tuple(_training_proof(case, engine, mfu, limit))
-    found = Finding(Limit.HEALTHY, "training", said, proof, (), Level.OK, Confidence.MEDIUM)
-    low = (mean(case, "mfu_ratio", _judged_s(case)) or 1.0) < limit
-    return _open(case, found, _left_s(case) if low and _left_s(case) > 0.0 else None)
+    return Finding(Limit.HEALTHY, "training", said, proof, (), Level.OK, Confidence.MEDIUM)
 
 
 def _training(case: Case) -> Engine | None:

@@ -9,12 +9,13 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.faults import is_free, is_unmapped
+from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase, XidEvent
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.process_words import named, program
 from gpumon.readings.snapshot import Engine, Gpu, Process
 from gpumon.readings.text import clean
-from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters, Signal
+from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Signal
 from gpumon.triage.host import is_called
 from gpumon.triage.samples import AWAKE, KEPT_S, Recent
 from gpumon.triage.signals import (
@@ -33,6 +34,8 @@ from gpumon.triage.signals import (
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.xid import RESET, xid_of
 
+STANDS_S: Final = 86400.0
+"""A critical Xid that a dcgm-exporter still tells is told for a day."""
 _URGENCY: Final = {level: at for at, level in enumerate(Level)}
 OFF_THE_BUS: Final = 79
 ECC_SOURCE: Final = "nvmlDeviceGetTotalEccErrors"
@@ -42,93 +45,87 @@ _BUSY: Final = "nvmlDeviceGetUtilizationRates"
 _MEMORY: Final = "nvmlDeviceGetMemoryInfo"
 
 
-class _Sign(NamedTuple):
-    """One thing that is wrong."""
-
-    level: Level
-    cause: str
-    parameters: Parameters
-    actions: tuple[str, ...]
-    evidence: Evidence
-    confidence: Confidence = Confidence.HIGH
+def _gpu(case: Case) -> Gpu:
+    """The GPU that a rule on GPUs is asked about."""
+    assert case.gpu is not None, "not a GPU"
+    return case.gpu
 
 
 def broken(case: Case) -> Finding | None:
     """The worst that is wrong with a GPU's hardware, and all else that is."""
-    return _worst(case, [*_state(case), *_xids(case, is_application=False), *_memory(case)])
+    return _worst([*_state(case), *_xids(case, is_application=False), *_memory(case)])
 
 
 def program_fault(case: Case) -> Finding | None:
     """Xids that a program caused: the hardware is fine."""
-    return _worst(case, list(_xids(case, is_application=True)))
+    return _worst([*_xids(case, is_application=True)])
 
 
-def _worst(case: Case, signs: list[_Sign]) -> Finding | None:
-    if not signs or case.gpu is None:
+def _worst(found: list[Finding]) -> Finding | None:
+    if not found:
         return None
-    signs.sort(key=lambda sign: _URGENCY[sign.level])
-    worst, index = signs[0], float(case.gpu.index)
-    proof = tuple(sign.evidence for sign in signs)
-    fixes = tuple(action(code, index=index) for code in worst.actions)
-    said, sure = worst.parameters, worst.confidence
-    return Finding(Limit.HARDWARE_FAULT, worst.cause, said, proof, fixes, worst.level, sure)
+    found.sort(key=lambda one: _URGENCY[one.level])
+    return found[0]._replace(evidence=tuple(evidence for one in found for evidence in one.evidence))
 
 
-def _state(case: Case) -> Iterator[_Sign]:
-    gpu = case.gpu
-    if gpu is None or gpu.state not in (GpuState.LOST, GpuState.RESET_REQUIRED):
+def _fault(
+    case: Case, level: Level, cause: str, shown: Evidence, actions: tuple[str, ...], **said: float | str | None
+) -> Finding:
+    fixes = tuple(action(code, index=float(_gpu(case).index)) for code in actions)
+    return Finding(Limit.HARDWARE_FAULT, cause, params(**said), (shown,), fixes, level)
+
+
+def _state(case: Case) -> Iterator[Finding]:
+    gpu = _gpu(case)
+    if gpu.state not in (GpuState.LOST, GpuState.RESET_REQUIRED):
         return
-    shown = Evidence(
-        "gpu_state", source="NVML", parameters=params(state=gpu.state.value, what=clean(gpu.state_text, 120))
-    )
+    what = params(state=gpu.state.value, what=clean(gpu.state_text, 120))
+    shown = Evidence("gpu_state", source="NVML", parameters=what)
     if gpu.state is GpuState.RESET_REQUIRED:
-        yield _Sign(Level.CRITICAL, "reset_required", {}, RESET, shown)
+        yield _fault(case, Level.CRITICAL, "reset_required", shown, RESET)
         return
     codes = [event.code for event in case.gpu_reading.xid] if case.gpu_reading is not None else []
     worst = next((code for code in reversed(codes) if xid_of(code).level is Level.CRITICAL), None)
     code = OFF_THE_BUS if OFF_THE_BUS in codes else worst
-    said = params(xid=None if code is None else float(code), seconds=gpu.age_s if gpu.age_s >= 1.0 else None)
-    yield _Sign(Level.CRITICAL, "lost", said, xid_of(OFF_THE_BUS).actions, shown)
+    xid, seconds = None if code is None else float(code), gpu.age_s if gpu.age_s >= 1.0 else None
+    yield _fault(case, Level.CRITICAL, "lost", shown, xid_of(OFF_THE_BUS).actions, xid=xid, seconds=seconds)
 
 
-def _xids(case: Case, *, is_application: bool) -> Iterator[_Sign]:
-    """One sign for each code that came lately, with how often and when last."""
+def _xids(case: Case, *, is_application: bool) -> Iterator[Finding]:
+    """One for each code that came lately, with how often and when last."""
     newest: dict[int, list[XidEvent]] = {}
     for event in case.gpu_reading.xid if case.gpu_reading is not None else ():
         newest.setdefault(event.code, []).append(event)
-    limits = case.thresholds
     for code, events in newest.items():
         kind, ago_s = xid_of(code), case.frame.wall_s - events[-1].wall_s
-        kept_s = limits.xid_application_s if kind.is_application else limits.xid_s
+        kept_s = case.thresholds.xid_application_s if is_application else case.thresholds.xid_s
+        gauge = case.gpu_reading is not None and case.gpu_reading.source == DCGM
+        if gauge and kind.level is Level.CRITICAL:
+            kept_s = max(kept_s, STANDS_S)  # the exporter's gauge stands until the GPU is reset
         if kind.is_application is not is_application or ago_s > kept_s:
             continue
-        many = float(len(events)) if len(events) > 1 else None
-        shown = Evidence(
-            "xid", float(code), source="NVML Xid event", parameters=params(times=many, ago=max(0.0, ago_s))
-        )
-        who = named(case.gpu.processes) if is_application and case.gpu is not None and case.gpu.processes else ""
-        said = params(xid=float(code), processes=who)
-        yield _Sign(kind.level, "xid_program" if is_application else "xid", said, kind.actions, shown, kind.confidence)
+        many = params(times=float(len(events)) if len(events) > 1 else None, ago=max(0.0, ago_s))
+        shown = Evidence("xid", float(code), source="NVML Xid event", parameters=many)
+        who = named(_gpu(case).processes) if is_application else ""
+        cause = "xid_program" if is_application else "xid"
+        found = _fault(case, kind.level, cause, shown, kind.actions, xid=float(code), processes=who)
+        yield found._replace(confidence=kind.confidence)
 
 
-def _memory(case: Case) -> Iterator[_Sign]:
-    gpu = case.gpu
-    if gpu is None:
-        return
+def _memory(case: Case) -> Iterator[Finding]:
+    gpu = _gpu(case)
     if finite(gpu.remap_failed):
         shown = Evidence("remap_failed", gpu.remap_failed, source=ROWS_SOURCE)
-        yield _Sign(Level.CRITICAL, "remap_failed", {}, ("replace_gpu",), shown)
+        yield _fault(case, Level.CRITICAL, "remap_failed", shown, ("replace_gpu",))
     if count := finite(gpu.ecc_uncorrected):
-        risen = ecc_risen(case.recent)
-        shown = Evidence("ecc_uncorrected", count, source=ECC_SOURCE, parameters=params(risen=risen or None))
-        if risen > 0.0:
-            fixes = ("reset_gpu", "diagnose_if_again")
-            yield _Sign(Level.CRITICAL, "ecc_rising", params(count=count, risen=risen), fixes, shown)
-        else:
-            yield _Sign(Level.WARN, "ecc", params(count=count), ("reset_when_free", "replace_if_again"), shown)
+        risen = ecc_risen(case.recent) or None
+        shown = Evidence("ecc_uncorrected", count, source=ECC_SOURCE, parameters=params(risen=risen))
+        level, cause = (Level.CRITICAL, "ecc_rising") if risen else (Level.WARN, "ecc")
+        fixes = ("reset_gpu", "diagnose_if_again") if risen else ("reset_when_free", "replace_if_again")
+        yield _fault(case, level, cause, shown, fixes, count=count, risen=risen)
     if finite(gpu.remap_pending):
         shown = Evidence("remap_pending", gpu.remap_pending, source=ROWS_SOURCE)
-        yield _Sign(Level.WARN, "remap_pending", {}, RESET, shown)
+        yield _fault(case, Level.WARN, "remap_pending", shown, RESET)
 
 
 def ecc_risen(recent: Recent) -> float:
@@ -146,8 +143,6 @@ SLOWDOWNS: Final[Mapping[str, str]] = {
 """Clock event reasons that are faults -> cause, the most telling first: `hw_slowdown` comes with the two above."""
 _SET: Final = {
     "applications_clocks_setting": "application_clocks",
-    "display_clock_setting": "display_clocks",
-    "sync_boost": "sync_boost",
 }
 """Reasons that somebody chose -> cause."""
 _FIXES: Final = {
@@ -156,8 +151,6 @@ _FIXES: Final = {
     "power_brake": "check_power_supply",
     "hardware_slowdown": "check_cooling_and_power",
     "application_clocks": "reset_application_clocks",
-    "display_clocks": "no_display",
-    "sync_boost": "inspect_sync_boost",
 }
 POWER_CAP: Final = "sw_power_cap"
 FAR_BELOW: Final = 0.7
@@ -180,8 +173,8 @@ BELOW_DRAW: Final = 0.9
 
 def throttled(case: Case) -> Finding | None:
     """Clocks held down by a fault, by a lowered power limit, or by a lock; else far below the highest under load."""
-    gpu = case.gpu
-    if gpu is None or gpu.mig_profile:
+    gpu = _gpu(case)
+    if gpu.mig_profile:
         return None
     band = 1.0 - (5.0 * BAND if Limit.THROTTLED in case.near else 0.0)
     shares = {reason: _share(case.recent, reason) for reason in SLOWDOWNS}
@@ -361,34 +354,24 @@ _SERVER: Final = re.compile(
 """How the processes of engines are called: by their program, or by the title that they give themselves."""
 
 
-class _Unplaced(NamedTuple):
-    """An engine that probably runs on a GPU, and that nobody knows to run there."""
-
-    listed: bool
-    """It is one of those that are shown; else only its process is seen."""
-    engines: str
-
-    def action(self) -> Action:
-        """What would make it known."""
-        return action("map_engine", engines=self.engines) if self.listed else action("add_endpoint")
-
-
-def _unplaced(case: Case) -> _Unplaced | None:
-    """Of a GPU without an engine: one that it may have."""
-    gpu, reading = case.gpu, case.gpu_reading
-    if gpu is None or reading is None or case.engines:
+def _unplaced(case: Case) -> str | None:
+    """Names of listed engines that a GPU without one may have; empty where only a process is seen; None: nothing."""
+    gpu, reading = _gpu(case), case.gpu_reading
+    if reading is None or case.engines:
         return None
     named_so = any(is_called(_SERVER, process) for process in gpu.processes)
     unknown = any(not process.command for process in gpu.processes) or not (gpu.processes or is_free(reading))
     found = islice(filter(is_unmapped, case.frame.engines), 3) if named_so or unknown else ()
-    if names := [clean(engine.name, 40) for engine in found]:
-        return _Unplaced(True, " or ".join(names))
-    return _Unplaced(False, "") if named_so else None
+    names = " or ".join(clean(engine.name, 40) for engine in found)
+    return names if names or named_so else None
 
 
 def _asleep_s(case: Case) -> float:
     """For how long a GPU has done nothing; 0 where it works, or where nobody knows."""
-    return case.recent.steady_s("awake") if case.recent.last("awake") == 0.0 else 0.0
+    if case.recent.last("awake") != 0.0:
+        return 0.0
+    since_s = case.gpu_reading.idle_since_wall_s if case.gpu_reading is not None else 0.0
+    return max(case.recent.steady_s("awake"), case.frame.wall_s - since_s if since_s else 0.0)
 
 
 def _vram(gpu: Gpu) -> tuple[float, float] | None:
@@ -410,11 +393,11 @@ def _idle_cost(case: Case, gpu: Gpu) -> float | None:
 
 def memory_idle(case: Case) -> Finding | None:
     """Memory held on a GPU without an engine that has done nothing for long."""
-    gpu, idle_s, limits = case.gpu, _asleep_s(case), case.thresholds
-    if gpu is None or _is_told(case) or idle_s < limits.gpu_idle_s or (room := _vram(gpu)) is None:
+    gpu, idle_s, limits = _gpu(case), _asleep_s(case), case.thresholds
+    if _is_told(case) or idle_s < limits.gpu_idle_s or (room := _vram(gpu)) is None:
         return None
     engine, (used, total) = _unplaced(case), room
-    if (engine is not None and engine.listed) or used < limits.held_ratio * total:
+    if engine or used < limits.held_ratio * total:
         return None
     holders = [process for process in gpu.processes if (finite(process.vram_bytes) or 0.0) > 0.0]
     proof = (
@@ -430,7 +413,7 @@ def memory_idle(case: Case) -> Finding | None:
         cost=_idle_cost(case, gpu),
     )
     if not holders:
-        fixes = [action("find_hidden_process", index=float(gpu.index))]
+        fixes = [action("find_hidden_process")]
     else:
         owners = ", ".join(sorted({clean(process.user, 24) for process in holders if process.user}))
         serves = None if engine is None else "yes"  # an engine that answers is not to be ended
@@ -448,9 +431,9 @@ def _holds(process: Process) -> Evidence:
 
 def memory_full(case: Case) -> Finding | None:
     """VRAM nearly full under programs that allocate as they go: out of memory is near."""
-    gpu, limits = case.gpu, case.thresholds
-    room = _vram(gpu) if gpu is not None else None
-    if gpu is None or room is None or gpu.mig_profile or any(engine.kind in POOLED for engine in case.engines):
+    gpu, limits = _gpu(case), case.thresholds
+    room = _vram(gpu)
+    if room is None or gpu.mig_profile or any(engine.kind in POOLED for engine in case.engines):
         return None
     used, total = room
     if used < limits.vram_note_ratio * total or _asleep_s(case) > 0.0 or _unplaced(case) is not None:
@@ -463,18 +446,17 @@ def memory_full(case: Case) -> Finding | None:
     )
     who = named(gpu.processes) if gpu.processes else "training" if trains else "programs that are not visible here"
     said = params(share=used / total, left=total - used, processes=who)
-    return Finding(Limit.MEMORY_FULL, "vram_full", said, proof, (action("less_vram"),), level)
+    return Finding(Limit.MEMORY_FULL, "vram_full", said, proof, (action("less_vram"),) if trains else (), level)
 
 
 def under_used(case: Case) -> Finding | None:
     """A GPU without an engine that does little or nothing."""
-    gpu, limits = case.gpu, case.thresholds
-    if gpu is None or _is_told(case) or _is_parent(case) or case.recent.seconds < KEPT_S - 30.0:
+    gpu, limits, idle_s = _gpu(case), case.thresholds, _asleep_s(case)
+    if _is_told(case) or _is_parent(case) or max(case.recent.seconds, idle_s) < KEPT_S - 30.0:
         return None
     busy = _mean_busy(case)
     if busy is None or busy >= limits.busy_low_ratio:
         return None
-    idle_s = _asleep_s(case)
     rests = idle_s > MINUTE_S
     if rests:
         proof = [Evidence("idle_time", idle_s, limits.gpu_idle_s, _BUSY, of_gpu(gpu, "busy"))]
@@ -491,7 +473,8 @@ def under_used(case: Case) -> Finding | None:
         cost=_idle_cost(case, gpu) if rests else None,
     )
     if engine is not None:
-        fixes: tuple[Action, ...] = (engine.action(),)
+        listed = action("map_engine", engines=engine) if engine else action("add_endpoint")
+        fixes: tuple[Action, ...] = (listed,)
     elif gpu.processes:
         fixes = (action("ask_owner"),) if rests else (action("share_gpu_or_batch"),)
     else:
@@ -505,8 +488,8 @@ def under_used(case: Case) -> Finding | None:
 
 def at_work(case: Case) -> Finding | Unsure | None:
     """A GPU without an engine that works: healthy where its own activity shows that, else nobody can tell."""
-    gpu = case.gpu
-    if gpu is None or _is_told(case) or _is_parent(case) or gpu.state in _SILENT:
+    gpu = _gpu(case)
+    if _is_told(case) or _is_parent(case) or gpu.state in _SILENT:
         return None
     busy = _mean_busy(case)
     if busy is None:
@@ -532,10 +515,9 @@ def at_work(case: Case) -> Finding | Unsure | None:
         said = params(processes=who, sm=sm)
         return Finding(Limit.HEALTHY, "gpu_at_work", said, tuple(proof), (), Level.OK, Confidence.MEDIUM)
     engine = _unplaced(case)
-    fix = "map_engine" if engine is not None and engine.listed else "" if case.engines else "add_endpoint"
-    names = engine.engines if engine is not None else ""
+    fix = "map_engine" if engine else "" if case.engines else "add_endpoint"
     return Unsure(
-        (Signal("gpu_work", fix=fix, parameters=params(processes=who, busy=busy, engines=names)),), tuple(proof)
+        (Signal("gpu_work", fix=fix, parameters=params(processes=who, busy=busy, engines=engine)),), tuple(proof)
     )
 
 
@@ -546,8 +528,11 @@ def _mean_busy(case: Case) -> float | None:
 
 
 def _is_told(case: Case) -> bool:
-    """Whether an engine on it has figures, or a verdict for having none."""
-    return any(engine.state in _TELLING for engine in case.engines)
+    """Whether an engine on it has figures, or a verdict for having none; or one lost another of its GPUs."""
+    if any(engine.state in _TELLING for engine in case.engines):
+        return True
+    lost = {gpu.uuid for gpu in case.snapshot.gpus if gpu.state in (GpuState.LOST, GpuState.RESET_REQUIRED)}
+    return any(case.key in one.gpus and not lost.isdisjoint(one.gpus) for one in case.frame.engines)
 
 
 def _is_parent(case: Case) -> bool:

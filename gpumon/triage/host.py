@@ -28,10 +28,8 @@ from gpumon.triage.signals import (
     evidence,
     finite,
     late,
-    mean,
     of_gpu,
     params,
-    served,
     suffers,
 )
 from gpumon.triage.thresholds import Thresholds
@@ -46,8 +44,6 @@ FULL_LEFT_BYTES: Final = float(1 << 30)
 """Bytes left at which a host of any size is full."""
 SPINNER: Final = re.compile(r"\bsglang\b", re.IGNORECASE)
 """Processes of an engine whose scheduler keeps a core at 100 % while it is idle (sglang#9863)."""
-_CLOCKS: Final = ("host_ratio", "scheduler_idle_ratio", "forward_ratio")
-"""What an engine says of its scheduler's time."""
 FIGURES: Final = (
     ("cpu", "cpu_ratio", "cpu_high_ratio", "/proc/stat", "cpu@host"),
     ("busiest_core", "busiest_core_ratio", "core_high_ratio", "/proc/stat", "core@host"),
@@ -125,33 +121,6 @@ def rhythm_of(case: Case) -> Rhythm | None:
     recents = (case.others[gpu.uuid] for gpu in case.gpus)
     known = next((recent for recent in recents if recent.last("busy_ratio") is not None), None)
     return rhythm(known.values("busy_ratio", WINDOW_S), case.thresholds) if known is not None else None
-
-
-def host_bound(case: Case) -> Finding | None:
-    """The engine's own clocks say it: requests are there, its scheduler does not idle, and no forward pass runs."""
-    engine, limits = served(case), case.thresholds
-    host, idle, forward = (mean(case, field, MINUTE_S) for field in _CLOCKS)
-    running, waiting = mean(case, "running", MINUTE_S), mean(case, "waiting", MINUTE_S)
-    if engine is None or host is None or idle is None or forward is None or not (running or waiting):
-        return None
-    if 1.0 - idle < limits.host_bound_least_ratio or host < limits.host_bound_ratio * (1.0 - idle):
-        return None
-    proof = [
-        evidence(case, "no_pass", "host_ratio", host, limit=limits.host_bound_ratio),
-        evidence(case, "forward", "forward_ratio", forward),
-        evidence(case, "scheduler_idle", "scheduler_idle_ratio", idle),
-    ]
-    for field, value in (("running", running), ("waiting", waiting)):
-        if value is not None:
-            proof.append(evidence(case, field, field, value, field))
-    beside = case.others.get("")
-    if beside is not None and not any(gpu.host for gpu in case.gpus):
-        proof += _figures(beside, limits)
-    fixes = (action("overlap_scheduling"), _profile(case))
-    level = Level.WARN
-    said = params(share=host / (1.0 - idle))
-    found = Finding(Limit.HOST_CPU, "scheduler_host_bound", said, (*proof, *late(case)), fixes, level)
-    return apart(case, found)
 
 
 def even_drops(case: Case) -> Finding | None:
@@ -265,11 +234,8 @@ def _pending(case: Case) -> Evidence | None:
     running = [value for _, value in recent.values("running", MINUTE_S) if finite(value) is not None]
     if not recent.last("running") or not running or min(running) <= 0.0:
         return None
-    rates = [
-        finite(recent.mean(field, MINUTE_S))
-        for field in ("decode_tokens_per_s", "prefill_tokens_per_s", "inferences_per_s")
-    ]
-    known = [rate for rate in rates if rate is not None]
+    fields = ("decode_tokens_per_s", "prefill_tokens_per_s", "inferences_per_s")
+    known = [rate for field in fields if (rate := finite(recent.mean(field, MINUTE_S))) is not None]
     if known and sum(known) <= 0.0:  # an engine that shows no token may do other work
         return None
     return evidence(case, "running_always", "running", min(running), "running", most=max(running))

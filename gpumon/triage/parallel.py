@@ -6,15 +6,12 @@ from collections.abc import Sequence
 from statistics import median_low
 from typing import Final
 
-from gpumon.readings.missing import NOT_EXPOSED, Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu
-from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Signal
+from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit
 from gpumon.triage.advice import advice, quantise
 from gpumon.triage.engine_use import fits
 from gpumon.triage.replicas import apart
 from gpumon.triage.signals import (
-    MEASURED,
-    Activity,
     Case,
     Finding,
     Unsure,
@@ -57,10 +54,11 @@ def straggler(case: Case) -> Finding | None:
     if engine is None or Limit.THROTTLED in case.found:
         return None
     if engine.uneven:
-        proof = tuple(Evidence("uneven_ranks", NOT_EXPOSED, parameters=params(what=text)) for text in engine.uneven)
         fixes = (action("balance_ranks"),)
         return _told(
-            case, busy, Finding(Limit.STRAGGLER, "uneven_ranks", {}, proof, fixes, Level.NOTE, Confidence.MEDIUM)
+            case,
+            busy,
+            Finding(Limit.STRAGGLER, "uneven_ranks", {}, engine.uneven, fixes, Level.NOTE, Confidence.MEDIUM),
         )
     # Pipeline stages and data-parallel ranks may differ by their share of the traffic: only one group of TP is alike.
     if engine.hardware.tp < 2 or engine.hardware.tp != len(case.gpus):
@@ -145,18 +143,9 @@ def interconnect(case: Case) -> Finding | Unsure | None:
         return None
     found = _links(case, engine)
     if found is None:
-        unseen = _unseen(case, seen)
-        return Unsure(unseen) if unseen else None
+        return None
     said = found.parameters | params(busy=busy, arithmetic=arithmetic, reads=reads)
     return _told(case, busy, found._replace(parameters=said))
-
-
-def _unseen(case: Case, seen: Activity) -> tuple[Signal, ...]:
-    """What would show whether busy GPUs wait for each other, and is not there."""
-    lacking = [Signal("each_gpu_activity", fix="needs_hopper")] if seen.sm is None and seen.dram is None else []
-    if _nvlink(case) is None and (_pcie(case) is None or any(_joined(gpu) for gpu in case.gpus)):
-        lacking.append(Signal("link_bytes"))
-    return tuple(lacking)
 
 
 def _links(case: Case, engine: Engine) -> Finding | None:
@@ -168,18 +157,12 @@ def _links(case: Case, engine: Engine) -> Finding | None:
         proof = (of_gpus(case, "nvlink_rate", "nvlink_bytes_per_s", nvlink[0], limit=nvlink[0] / nvlink[1]),)
         said = params(link="NVLink", rate=nvlink[0], link_share=nvlink[1])
         return Finding(code, "link_full", said, proof, (*smaller, action("data_parallel")))
-    without = _without_nvlink(case)
-    own = without or not any(_joined(gpu) for gpu in case.gpus)
-    if pcie is not None and pcie[1] >= limit and nvlink is None and own:
-        bridged = not without and any(_nvlink_peak(gpu) for gpu in case.gpus)
+    # Where NVLink is part of the board, PCIe carries no all-reduce: offloaded KV cache, or weights that load.
+    joined = any(_nvlink_peak(gpu) and "PCIe" not in gpu.gpu_type for gpu in case.gpus)
+    if pcie is not None and pcie[1] >= limit and nvlink is None and not joined:
         proof = (of_gpus(case, "pcie_rate", "pcie_bytes_per_s", pcie[0], limit=pcie[0] / pcie[1]),)
         said = params(link="PCIe", rate=pcie[0], link_share=pcie[1], tp=tp)
-        sure = Confidence.MEDIUM if bridged else Confidence.HIGH
-        return Finding(code, "link_full", said, proof, (*smaller, action("nvlink_gpus")), confidence=sure)
-    if without:
-        proof = (Evidence("tp_without_nvlink", tp, source="the GPUs count no NVLink bytes"),)
-        fixes = (*smaller, action("nvlink_gpus"))
-        return Finding(code, "tp_without_nvlink", params(tp=tp), proof, fixes, confidence=Confidence.MEDIUM)
+        return Finding(code, "link_full", said, proof, (*smaller, action("nvlink_gpus")))
     return None
 
 
@@ -211,11 +194,6 @@ def _nvlink_peak(gpu: Gpu) -> float:
     return next((peak for words, peak in NVLINK_BYTES_PER_S if gpu.gpu_type.startswith(words)), 0.0)
 
 
-def _joined(gpu: Gpu) -> bool:
-    """NVLink is part of its board, so that PCIe carries no all-reduce: offloaded KV cache, or weights that load."""
-    return bool(_nvlink_peak(gpu)) and "PCIe" not in gpu.gpu_type
-
-
 def _pcie(case: Case) -> tuple[float, float] | None:
     """Bytes/s of a GPU over PCIe in its busier direction, and their share of its link."""
     found = []
@@ -234,15 +212,3 @@ def _mean(found: list[tuple[float, float]]) -> tuple[float, float] | None:
         return None
     rate, share = (sum(part) / len(found) for part in zip(*found, strict=True))
     return rate, share
-
-
-def _without_nvlink(case: Case) -> bool:
-    """Its GPUs measure what they do (so they would count NVLink's bytes, too), and say that there are none."""
-    return bool(case.gpus) and all(
-        isinstance(gpu.nvlink_bytes_per_s, Missing)
-        and gpu.nvlink_bytes_per_s.reason is Reason.NOT_SUPPORTED
-        and gpu.bandwidth_source in MEASURED
-        and gpu.activity_source == "gpm"
-        and not gpu.parent_uuid
-        for gpu in case.gpus
-    )

@@ -39,6 +39,7 @@ LIMITS: Final[Mapping[Limit, str]] = {
     Limit.LOW_EFFICIENCY: "low efficiency",
     Limit.IDLE: "idle",
     Limit.ASLEEP: "asleep",
+    Limit.EVALUATING: "evaluating",
     Limit.HEALTHY: "healthy",
     Limit.UNKNOWN: "unknown",
 }
@@ -64,6 +65,7 @@ BRIEF: Final[Mapping[Limit, str]] = {
     Limit.COMPUTE_BOUND: "compute",
     Limit.HOST_NETWORK: "host net",
     Limit.MEMORY_FULL: "mem full",
+    Limit.EVALUATING: "eval.",
     Limit.LOW_EFFICIENCY: "low eff.",
 }
 """The same in at most 9 cells, for a column of states."""
@@ -77,12 +79,9 @@ LEVELS: Final[Mapping[Level, str]] = {
 _SPARE: Final = (
     "[, while {replica} has room ([KV cache {spare_kv:percent}, ][{spare_running:requests} running, ]none waiting)"
     "|, while {roomy:requests} of its {replicas:requests} other replicas have room "
-    "([KV cache {spare_kv:percent}, ][{spare_running:requests} running, ]none waiting)][; unlike its replicas: {deviates}]"
+    "([KV cache {spare_kv:percent}, ][{spare_running:requests} running, ]none waiting)]"
 )
-_AFTER: Final = (
-    "[; restarted {restarted:lasted} ago][; unlike its replicas: {deviates}]"
-    "[; evaluating use: {evaluating:count} min more]"
-)
+_AFTER: Final = "[; restarted {restarted:lasted} ago]"
 _SHARED: Final = "[, shared with {shared}]"
 _CLOCK: Final = "{clock_hz:ghz} of {clock_max_hz:ghz} GHz"
 _LOAD: Final = "[, {running:requests} running][, {waiting:requests} waiting]"
@@ -108,8 +107,6 @@ _FAULTS: Final = {
     "locked_clock": "has its clock locked",
     "application_clocks": "has its application clocks set low",
     "low_clock": "runs at a low clock",
-    "sync_boost": "waits for its sync boost group",
-    "display_clocks": "is held down by display clocks",
 }
 """What is wrong with a GPU, behind its name."""
 _HOST_PARTS: Final = {
@@ -157,8 +154,6 @@ TEXTS: Final[Mapping[str, str]] = {
     "[{waits=for_it}they wait for it|the ranks wait for each other]" + _SPARE,
     "link_full": "GPUs {busy:percent} busy, arithmetic {arithmetic:percent}, memory {reads:percent}: {link} carries "
     "{rate:bytes}/s, {link_share:percent} of its peak[: tensor parallelism of {tp:count} over PCIe]" + _SPARE,
-    "tp_without_nvlink": "GPUs {busy:percent} busy, arithmetic {arithmetic:percent}, memory {reads:percent}: tensor "
-    "parallelism of {tp:count} without NVLink" + _SPARE,
     "long_prefill": "long prefill: no token for {seconds:lasted} while its GPUs compute ([tensor cores {tensor:percent} "
     "active|SM {sm:percent} active|by their power])[: {waiting:requests} wait]",
     "compute_full": "[tensor cores {tensor:percent} active|MFU {mfu:percent}]"
@@ -169,10 +164,8 @@ TEXTS: Final[Mapping[str, str]] = {
     + _SHARED
     + "[ at batch {batch:requests}][: batch {wider:requests} "
     "still [meets {goal_s:latency}|fits, about {then_s:latency} a token]]" + _SPARE,
-    "scheduler_host_bound": "its GPUs wait for the host {share:percent} of the time with requests pending: the scheduler "
-    "runs no forward pass then[; unlike its replicas: {deviates}]",
     "waits_for_host": "[busy drops every {period:seconds} from {upper:percent} to {lower:percent}|busy {busy:percent}] "
-    "with {pending} pending: waits for {part:host_part}[; unlike its replicas: {deviates}]",
+    "with {pending} pending: waits for {part:host_part}",
     # use of an engine
     "engine_idle": "no request for {seconds:lasted}[: {gpus:gpus} idle][, {cost:money}]" + _AFTER,
     "few_requests": "[{mfu:percent} MFU|{tensor:percent} tensor activity] at {running:requests} of "
@@ -181,6 +174,8 @@ TEXTS: Final[Mapping[str, str]] = {
     + _AFTER,
     "training_low_mfu": "MFU {mfu:percent}[ while its GPUs are {busy:percent} busy]",
     "asleep": "asleep on purpose[: {how}]",
+    "evaluating": "does little so far ([{mfu:percent} MFU][, {running:requests} running]): its use is judged in {evaluating:count} min"
+    "[; restarted {restarted:lasted} ago]",
     "ready": "ready, no request right now" + _AFTER,
     "headroom": "[{nearest} at {share:percent}|{running:requests} of {slots:requests} slots]"
     "[: headroom {headroom:factor}][; TTFT {ttft:latency}, {ttft_before:latency} in the minutes before]" + _AFTER,
@@ -211,8 +206,6 @@ TEXTS: Final[Mapping[str, str]] = {
     "locked_clock": "clock locked at " + _CLOCK + " under load",
     "low_clock": "clock at " + _CLOCK + " under load, for no reason that the driver names",
     "application_clocks": "application clocks hold it at " + _CLOCK + " under load",
-    "display_clocks": "display clocks hold it at " + _CLOCK + " under load",
-    "sync_boost": "waits for the slowest of its sync boost group: " + _CLOCK + " under load",
     # use of a GPU
     "vram_held": "[{processes} {several=yes}hold|{processes} holds|no process that is visible from here holds] "
     "{vram_bytes:gib} and nothing computes for {seconds:lasted}" + _WHO_IDLE,
@@ -231,6 +224,7 @@ TEXTS: Final[Mapping[str, str]] = {
 }
 """Sentences of verdicts, by cause. Those of `unknown` are made of its signals."""
 
+_PEERS: Final = "[median of the {others:count} others|{other} has]"
 _OVER_GPUS: Final = "[, mean of {gpus:count} GPUs]"
 _WINDOW: Final = "[, mean of {window_s:lasting}]"
 QUANTITIES: Final[Mapping[str, str]] = {
@@ -272,17 +266,28 @@ QUANTITIES: Final[Mapping[str, str]] = {
     "dram_beside_peers": "gpu {index:count}: DRAM {value:percent} active, its peers {limit:percent}",
     "sm_beside_peers": "gpu {index:count}: SM {value:percent} active, its peers {limit:percent}",
     "clock_beside_peers": "gpu {index:count}: SM clock {value:ghz} GHz, its peers {limit:ghz} GHz",
-    "uneven_ranks": "{what}",
-    "deviates": "{what}",
-    "contradicts": "{what}",
+    "mbu_beside_measured": "MBU {value:percent}, and its GPUs measure {limit:percent} of their bandwidth: the model, its "
+    "precision or its GPUs are not what they are taken for",
+    "rank_decode": "decode: rank {rank} gives {value:amount} tok/s, the mean of the ranks is {limit:amount}",
+    "rank_queue": "queue: rank {rank} has {value:requests} waiting and runs {running:requests}, rank {other} runs "
+    "{other_running:requests} and has none waiting",
+    "rank_kv": "KV cache: rank {rank} uses {value:percent}, rank {other} {limit:percent}",
+    "replica_gpu_decode": "decode {value:amount} tok/s per GPU, " + _PEERS + " {limit:amount}",
+    "replica_decode": "decode {value:amount} tok/s, " + _PEERS + " {limit:amount}",
+    "replica_queue": "{value:requests} waiting, " + _PEERS + " {limit:requests}",
+    "replica_kv": "KV cache {value:percent}, " + _PEERS + " {limit:percent}",
+    "replica_itl": "ITL {value:latency}, " + _PEERS + " {limit:latency}",
+    "replica_ttft": "TTFT {value:latency}, " + _PEERS + " {limit:latency}",
+    "replica_requests": "gets {share:percent} of the requests of the others ({value:rate}/s, they {limit:rate}/s each): "
+    "look at the load balancer",
+    "replica_running": "gets {share:percent} of the requests of the others ({value:requests} running, they "
+    "{limit:requests} each): look at the load balancer",
+    "replicas_down": "{value:count} without figures",
+    "own_gpumon": "gpumon on that host says more (`gpumon`, /snapshot.json)",
     "replicas_with_room": "[{replica}|{value:requests} of {replicas:requests} other replicas]: [KV cache "
     "{spare_kv:percent}, ][{spare_running:requests} running, ]none waiting",
     "nvlink_rate": "NVLink {value:bytes}/s of {limit:bytes}/s" + _OVER_GPUS,
     "pcie_rate": "PCIe {value:bytes}/s of {limit:bytes}/s" + _OVER_GPUS,
-    "tp_without_nvlink": "tensor parallelism of {value:count} without NVLink",
-    "no_pass": "no pass ran {value:percent} of the time, with requests pending",
-    "forward": "forward passes {value:percent}",
-    "scheduler_idle": "scheduler idle {value:percent}",
     "cost_per_hour": "{value:money}[ for {gpus:gpus}]",
     "gpus_needed": "needs {value:count} of {limit:gpus}",
     "evaluating": "its use is judged in {value:lasting}",
@@ -313,10 +318,11 @@ QUANTITIES: Final[Mapping[str, str]] = {
 }
 """Sentences of evidence, by quantity; `value` and `limit` are its figures, in the unit of the format."""
 
+_APART: Final = frozenset(quantity for quantity in QUANTITIES if quantity.startswith("replica_"))
 ACTIONS: Final[Mapping[str, str]] = {
     "save_stacks_and_restart": "[{otherwise=yes}else ]save its log[ ({log=journal}journalctl _PID={pid}, or where its output goes)| ({log} logs {container})] and the stacks[ of {pids}] (py-spy dump[ --pid {pid}]), look for Xid and NCCL errors, then restart it",
-    "read_last_log": "read what its log says last before each end (kubectl logs --previous, docker logs, journalctl -u) and look for the OOM killer in dmesg; until that is mended take it out of the load balancer",
-    "mend_gpu_first": "see to {gpus} first: a restart on the same GPUs can not work before",
+    "read_last_log": "read what its log says last before each end (kubectl logs --previous, docker logs, journalctl -u) and look for the OOM killer in dmesg; until that is fixed take it out of the load balancer",
+    "fix_gpu_first": "fix {gpus} first: a restart on the same GPUs cannot work before",
     "wait_for_compile": "wait: the first request compiles kernels and graphs for minutes; look at its log",
     "wait_for_prefill": "wait: it works on a prompt",
     "send_one_request": "send it one request: a token tells that only its gauges froze",
@@ -346,7 +352,6 @@ ACTIONS: Final[Mapping[str, str]] = {
     "pipeline_instead": "{pp_flag} {pp:count} with {tp_flag} {tp:count} (stages talk less than ranks)",
     "data_parallel": "data parallelism instead",
     "nvlink_gpus": "GPUs that NVLink joins (nvidia-smi topo -m)",
-    "overlap_scheduling": "keep overlap scheduling and CUDA graphs on (no --disable-overlap-schedule, --cuda-graph-max-bs above the batch), give its scheduler a core of its own (numactl, taskset), fewer stop strings and grammars",
     "profile_process": "py-spy dump --pid {pid}[{parent=yes} (and of its parent)] shows what it does",
     "more_front_ends": "tokenise in more processes: {flag}",
     "training_disk": "training data from disk: put it on local NVMe, in larger files (shards), raise num_workers and prefetch_factor, save checkpoints in the background",
@@ -391,11 +396,9 @@ ACTIONS: Final[Mapping[str, str]] = {
     "restore_power_limit": "[sudo nvidia-smi -i {index:count} -pl {watts:count} sets the default|normal for a card with a small power limit under dense work; where it was lowered: nvidia-smi -q -d POWER -i {index:count} shows the default, sudo nvidia-smi -i {index:count} -pl DEFAULT sets it]",
     "reset_locked_clocks": "sudo nvidia-smi -rgc -i {index:count} unlocks it; nvidia-smi -q -d CLOCK,PERFORMANCE -i {index:count} shows it",
     "reset_application_clocks": "sudo nvidia-smi -rac -i {index:count} takes them back",
-    "no_display": "no display belongs on a compute GPU",
-    "inspect_sync_boost": "nvidia-smi -q -d PERFORMANCE -i {index:count}, dcgmi group -l",
     "map_engine": "add gpus to the [[endpoint]] of {engines}",
     "add_endpoint": "add the engine's URL with --endpoint[{if_it_answers=yes} if its server still answers]",
-    "find_hidden_process": "nvidia-smi on the host (a container hides other processes), or fuser -v /dev/nvidia{index:count}",
+    "find_hidden_process": "start gpumon with --pid=host (Kubernetes: hostPID: true) to see it, or look with nvidia-smi on the host",
     "end_program": "[{otherwise=yes}else ]ask [{owner}|its owner] to end it, or end it; then the GPU is free for {vram_bytes:gib}",
     "less_vram": "smaller micro-batch with gradient accumulation, activation checkpointing, PYTORCH_ALLOC_CONF=expandable_segments:True; torch.cuda.memory_reserved() tells how much is only cached",
     "ask_owner": "ask its owner whether it is still needed: it can be ended, or share its GPU with others",
@@ -409,7 +412,7 @@ ACTIONS: Final[Mapping[str, str]] = {
 """Sentences of actions, by code."""
 _OTHERS: Final = {
     Team.HARDWARE: (
-        *("mend_gpu_first", "inspect_gpu", "reset_gpu", "reset_when_free", "reset_span"),
+        *("fix_gpu_first", "inspect_gpu", "reset_gpu", "reset_when_free", "reset_span"),
         *("count_nvlink_errors", "replace_if_again", "replace_gpu", "replace_if_remap_failed"),
         *("diagnose_if_again", "diagnose_when_free", "count_spare_rows", "power_cycle", "reseat_if_again"),
         *("ask_recovery", "look_up_xid", "check_cooling", "check_power_supply", "check_cooling_and_power"),
@@ -423,8 +426,8 @@ _OTHERS: Final = {
     Team.SCHEDULER: (*("own_gpus", "spread_requests", "compare_replicas", "balance_ranks", "nvlink_gpus"),),
     Team.HOST: (
         *("serving_disk", "serving_cpu", "serving_network", "update_driver", "lower_power_limit"),
-        *("restore_power_limit", "reset_locked_clocks", "reset_application_clocks", "no_display"),
-        *("inspect_sync_boost", "find_hidden_process", "free_cores", "find_reader", "less_host_memory"),
+        *("restore_power_limit", "reset_locked_clocks", "reset_application_clocks"),
+        *("find_hidden_process", "free_cores", "find_reader", "less_host_memory"),
         *("raise_cgroup_limit",),
     ),
 }
@@ -441,10 +444,8 @@ SIGNALS: Final[Mapping[str, str]] = {
     "preemptions": "preemptions",
     "queue_time": "time in the queue",
     "gpu_activity": "what its GPUs do",
-    "each_gpu_activity": "what each of its busy GPUs does",
-    "link_bytes": "bytes over NVLink and PCIe between its GPUs",
     "arithmetic": "its arithmetic (no token was counted for {seconds:lasted})",
-    "believable": "what its figures are worth ({what})",
+    "believable": "what its figures are worth",
     "why_late": "why: no figure is near its limit",
     "host_load": "CPU, disk and network of [{host}|this host]: what the GPUs wait for",
     "input_wait": "what the GPUs wait for: no [{spins=yes}disk or network|core, disk or network] here is at its limit (a "
@@ -492,6 +493,8 @@ def verdict_text(verdict: Verdict) -> str:
         said = _of(TEXTS, verdict.cause, verdict.parameters)
     else:  # of another host's exporter, which tells codes and figures
         said = ", ".join(evidence_text(one) for one in verdict.evidence[:2])
+    apart = next((one for one in verdict.evidence if one.quantity in _APART), None)
+    said += "" if apart is None else f"; unlike its replicas: {evidence_text(apart)}"
     return f"until {clock_utc(wall_of(verdict.until))}: {said}" if verdict.until else said
 
 
@@ -560,6 +563,8 @@ def event_text(event: Event) -> str:
     if event.code == "verdict_over":
         return f"{name} is over"
     said = verdict_text(event.verdict)
+    if event.code == "verdict_cause":
+        return f"{name}: {said}"
     if event.code == "verdict_level":
         return f"{name}: now {LEVELS[event.level]}: {said}"
     before = event.parameters.get("before", "")
@@ -636,6 +641,7 @@ _NUMBERS: Final[Mapping[str, Callable[[float], str]]] = {
     "amount": amount,
     "clock": clock_utc,
     "count": lambda value: f"{value:.0f}",
+    "rate": lambda value: f"{value:,.2f}",
     "factor": lambda value: f"{value:.1f}x",
     "seconds": lambda value: f"{value:.1f} s",
     "ghz": lambda value: f"{value / 1e9:.2f}",

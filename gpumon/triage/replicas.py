@@ -6,7 +6,6 @@ from typing import Final, NamedTuple
 
 from gpumon.efficiency.checks import EMPTY, ROLES
 from gpumon.readings.frame import EndpointState, EngineReading, GpuState
-from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Evidence, Level
 from gpumon.triage.signals import TOKENS, Case, Finding, action, mean, params, served, slots, still_s
@@ -70,8 +69,7 @@ def _loads(case: Case, engine: Engine) -> list[_Load]:
 
 def _load(case: Case) -> _Load:
     waiting, running, usage = (mean(case, field, SEEN_S) for field in ("waiting", "running", "kv_usage_ratio"))
-    info = {} if case.reading is None else case.reading.info
-    role = next((value for key in ROLES if (value := info.get(key, ""))), "")
+    role = next((value for key in ROLES if (value := case.info.get(key, ""))), "")
     known = slots(case)
     share = None if running is None or known is None else running / known[0]
     quiet_s = still_s(case, TOKENS)
@@ -125,10 +123,8 @@ def apart(case: Case, finding: Finding) -> Finding:
     engine = case.engine
     if engine is None or not engine.deviates:
         return finding
-    proof = tuple(Evidence("deviates", NOT_EXPOSED, parameters=params(what=text)) for text in engine.deviates)
     return finding._replace(
-        parameters=finding.parameters | params(deviates=engine.deviates[0]),
-        evidence=(*finding.evidence, *proof),
+        evidence=(*finding.evidence, *engine.deviates),
         level=Level.NOTE if finding.level is Level.OK else finding.level,
         actions=finding.actions or (action("compare_replicas"),),
     )

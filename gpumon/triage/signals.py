@@ -129,6 +129,11 @@ class Case(NamedTuple):
     near: frozenset[Limit] = frozenset()
     """What stands here as a verdict, or is about to."""
 
+    @property
+    def info(self) -> Mapping[str, str]:
+        """Settings that the engine exports."""
+        return {} if self.reading is None else self.reading.info
+
 
 def cases(
     frame: Frame,
@@ -137,9 +142,8 @@ def cases(
     thresholds: Thresholds,
     prices: Mapping[str, float],
     goals: Goals = Goals(),  # noqa: B008 - immutable
-    known: Mapping[str, object] = MappingProxyType({}),
 ) -> Iterator[Case]:
-    """Every thing of a snapshot: GPUs, engines but those of which something is `known`, the host."""
+    """Every thing of a snapshot: GPUs, engines, the host."""
     now_s = frame.monotonic_s
     by_uuid = {gpu.uuid: gpu for gpu in snapshot.gpus}
     on: dict[str, list[Engine]] = {uuid: [] for uuid in by_uuid}
@@ -158,10 +162,9 @@ def cases(
         head = (Kind.GPU, gpu.uuid, name, *around, recents[gpu.uuid], thresholds, prices, goals)
         yield Case(*head, gpu=gpu, gpu_reading=raw, gpus=(gpu,), engines=tuple(on[gpu.uuid]), others=recents)
     for reading, engine in pairs:
-        if known.get(key := engine.key) is None:
-            gpus = tuple([by_uuid[uuid] for uuid in reading.gpus if uuid in by_uuid])
-            head = (Kind.ENGINE, key, engine.name, *around, recents[key], thresholds, prices, goals)
-            yield Case(*head, engine=engine, reading=reading, gpus=gpus, others=recents)
+        gpus = tuple([by_uuid[uuid] for uuid in reading.gpus if uuid in by_uuid])
+        head = (Kind.ENGINE, engine.key, engine.name, *around, recents[engine.key], thresholds, prices, goals)
+        yield Case(*head, engine=engine, reading=reading, gpus=gpus, others=recents)
     yield Case(
         *(Kind.HOST, "", "host", *around, recents[""], thresholds, prices, goals),
         gpus=snapshot.gpus,

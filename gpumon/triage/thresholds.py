@@ -22,7 +22,7 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kv_full_ratio: Share = 0.9
     """KV cache use that counts as full: admission keeps blocks for the next tokens of those that run."""
     kv_full_band_ratio: Share = 0.05
-    """How far it may fall below that while it is told as full: it breathes as requests end and others are let in."""
+    """How far it may fall below that while it is shown as full: it breathes as requests end and others are let in."""
     kv_preemptions_per_s: Positive = 0.05
     """Requests thrown out of a full KV cache, one in 20 s: each computes its prompt anew."""
     late_ttft_s: Positive = 2.0
@@ -84,20 +84,20 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     planning_ratio: Share = 0.8
     """Share of its slots that an instance is planned with, when traffic is put on fewer."""
     xid_s: Positive = 3600.0
-    """A hardware Xid is told for an hour: the driver says no more of it, and the one on duty comes back to it."""
+    """A hardware Xid is reported for an hour: the driver says no more of it, and the one on duty comes back to it."""
     xid_application_s: Positive = 300.0
-    """An Xid that a program caused is told for 5 minutes: the GPU is fine, its program has ended or goes on."""
+    """An Xid that a program caused is reported for 5 minutes: the GPU is fine, its program has ended or goes on."""
     throttled_ratio: Share = 0.1
-    """A clock slowdown is told once it took this much of the last minute: a spike of heat of 2 s costs nothing."""
+    """A clock slowdown is reported once it took this much of the last minute: a spike of heat of 2 s costs nothing."""
     clock_low_ratio: Share = 0.5
-    """SM clock under load, of the highest, below which it is told: at its power limit an H100 runs at 0.7 and more."""
+    """SM clock under load, of the highest, below which it is reported: at its power limit an H100 runs at 0.7."""
     clock_locked_ratio: Share = 0.8
     """SM clock under load, of the highest, below which one that stands still at no power cap counts as locked: default
     application clocks of data-centre cards are 0.85 and more of it."""
     loaded_ratio: Share = 0.8
     """Busy share from which on a GPU's clock is held against the highest: an idle one clocks down by itself."""
     gpu_idle_s: Positive = 600.0
-    """A GPU that holds memory and does nothing for 10 minutes is told: a pause to think is shorter."""
+    """A GPU that holds memory and does nothing for 10 minutes is reported: a pause to think is shorter."""
     held_ratio: Share = 0.05
     """Share of the VRAM that a process must hold to be told as a left-over: a bare CUDA context takes 1 % or less."""
     vram_note_ratio: Share = 0.8
@@ -107,18 +107,13 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     busy_low_ratio: Share = 0.2
     """Mean busy share of 3 minutes below which a GPU without an engine counts as under-used."""
     starved_busy_ratio: Share = 0.6
-    """Mean busy share with work at hand below which a GPU waits for something, also where it shows no rhythm."""
+    """Mean busy share with requests pending below which a GPU waits for something, also where it shows no rhythm."""
     starved_upper_ratio: Share = 0.3
     """Busy share that a GPU must reach between its drops: below it there is no work to be starved of."""
     starved_regular_ratio: Share = 0.35
     """Most that the gaps between drops may vary (deviation / mean): 1 s of sampling is 0.25 of a period of 4 s."""
     starved_drops: Positive = 4.0
     """Drops in 2 minutes that make a rhythm."""
-    host_bound_ratio: Share = 0.3
-    """Part of the time with work in which no forward pass ran, from which on the host holds an engine back: with
-    overlap scheduling the next pass stands ready when one ends, so that little is left."""
-    host_bound_least_ratio: Share = 0.2
-    """Share of the time in which there must be work: idle time is counted by the second."""
     cpu_high_ratio: Share = 0.85
     """All cores together: above it threads wait for each other."""
     core_high_ratio: Share = 0.9

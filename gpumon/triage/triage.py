@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.readings.format import rfc3339
-from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuState
+from gpumon.readings.frame import EndpointState, EngineReading, Frame
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Confidence, EventKind, Family, Kind, Level, Limit, Verdict
 from gpumon.triage import engine_limits, engine_state, engine_use, gpu, host, parallel
@@ -35,7 +35,6 @@ RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
         engine_state.degraded,
     ),
     (Kind.ENGINE, Family.LIMIT): (
-        host.host_bound,
         host.even_drops,
         engine_limits.kv_cache,
         engine_limits.bursts,
@@ -59,6 +58,8 @@ RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
     (Kind.HOST, Family.USE): (host.memory_full,),
 }
 """The table of rules: of each family of a thing the first that finds something gives the verdict."""
+_FINE: Final = (Limit.HEALTHY, Limit.EVALUATING)
+"""They do not stand beside a state that is a warning, not even while they fade."""
 _URGENCY: Final = {level: at for at, level in enumerate(Level)}
 _FAMILIES: Final = {family: at for at, family in enumerate(Family)}
 _LIMITS: Final = {limit: at for at, limit in enumerate(Limit)}
@@ -77,37 +78,24 @@ def _leave_s(case: Case, family: Family, stands: Limit | None) -> float:
     return 0.0 if at_once else case.thresholds.hold_s
 
 
-MANY: Final = 16
-"""Engines up to which each is judged at every tick."""
 REST_S: Final = 2.0
-"""Of more, one is judged when it was polled anew, when the state of a GPU of it changed, and after so long or its
-interval, as its GPUs and the host go on."""
-
-
-MOST_RESTARTS: Final = 8
+"""An engine is judged when it was polled anew, when a GPU of it comes, goes or gets another verdict, and after so long
+or its interval, as its GPUs and the host go on: between two polls hardly anything changes, and rules are dear."""
+USED_S: Final = 4.0
+"""For so long what the use of an engine or a GPU was found to be counts: it is a mean of minutes."""
 FADES_S: Final = 5.0
 """A verdict that was not found for so long tells that its figures are of then."""
-USED_S: Final = 4.0
-"""For so long an engine's use counts as it was found."""
-
+MOST_RESTARTS: Final = 8
 
 _since: Final = lru_cache(maxsize=1024)(rfc3339)
 """What stands has done so since the same time at every tick."""
 
 
-class _Used(NamedTuple):
-    at_s: float
-    found: tuple[Limit, ...]
-    """What stood before it."""
-    answer: Finding | Unsure | None
-
-
 class _Judged(NamedTuple):
-    """The verdicts on an engine, on which of its polls they stand, and when (monotonic) they were given."""
+    """The verdicts on an engine, on what they stand, and when (monotonic) they were given."""
 
     reading: EngineReading
-    gpus: tuple[GpuState, ...]
-    """How its GPUs were then."""
+    around: object
     at_s: float
     verdicts: tuple[Verdict, ...]
 
@@ -133,7 +121,8 @@ class Triage:
         self._events = Events()
         self._last: dict[tuple[str, Family], Verdict] = {}
         self._judged: dict[str, _Judged] = {}
-        self._used: dict[str, _Used] = {}
+        self._used: dict[str, tuple[float, tuple[Limit, ...], Finding | Unsure | None]] = {}
+        """When the use of a thing was judged (monotonic), what was found before it, and the answer."""
         self._restarts: dict[str, tuple[float, ...]] = {}
         """When engines' processes were seen to begin anew (monotonic), the last ones."""
 
@@ -150,52 +139,32 @@ class Triage:
         return msgspec.structs.replace(judged, events=events)
 
     def _found(self, frame: Frame, snapshot: Snapshot) -> list[Verdict]:
-        """All verdicts that stand: of GPUs, of engines in their order, of the host."""
-        known = self._stood(frame, snapshot)
-        now_s = frame.monotonic_s
+        """All verdicts that stand: of engines in their order, of GPUs, of the host."""
         standing: dict[str, tuple[Verdict, ...]] = {}
-        engines: dict[str, tuple[Verdict, ...]] = {}
-        other: list[Verdict] = []
-        around = (self._recents, self._thresholds, self._prices, self._goals)
-        for case in cases(frame, snapshot, *around, known):
-            if case.kind is Kind.ENGINE:
-                ago = [now_s - at_s for at_s in self._restarts.get(case.key, ())]
-                lately = tuple(ago_s for ago_s in ago if 0.0 <= ago_s < self._thresholds.restart_s)
-                case = case._replace(standing=standing, restarts_s=lately)
-            verdicts = tuple(self._verdicts(case))
+        engines: list[Verdict] = []
+        host: list[Verdict] = []
+        for case in cases(frame, snapshot, self._recents, self._thresholds, self._prices, self._goals):
             if case.kind is Kind.GPU:
-                standing[case.key] = verdicts
+                standing[case.key] = tuple(self._verdicts(case))
             elif case.reading is not None:
-                engines[case.key] = verdicts
-                if len(frame.engines) > MANY:
-                    states = tuple([one.state for one in case.gpus])
-                    self._judged[case.key] = _Judged(case.reading, states, now_s, verdicts)
+                engines += self._of_engine(case._replace(standing=standing), case.reading)
             else:
-                other += verdicts
-        stood = [engines.get(engine.key) or known.get(engine.key) or () for engine in snapshot.engines]
-        found = [one for verdicts in (*stood, *standing.values()) for one in verdicts] + other
+                host += self._verdicts(case)
+        found = [*engines, *(one for verdicts in standing.values() for one in verdicts), *host]
         self._last = {(verdict.key, verdict.family): verdict for verdict in found}
         return found
 
-    def _stood(self, frame: Frame, snapshot: Snapshot) -> dict[str, tuple[Verdict, ...] | None]:
-        """By key of an engine what was said of it just before; None where it is judged now.
-
-        That is each one of few; of many those that were polled anew since, whose GPUs came or went, or that were
-        judged long ago.
-        """
-        if len(frame.engines) <= MANY:
-            return dict.fromkeys(engine.key for engine in snapshot.engines)
-        now_s, given = frame.monotonic_s, dict[str, tuple[Verdict, ...] | None]()
-        states = {gpu.uuid: gpu.state for gpu in snapshot.gpus}
-        for reading, engine in zip(frame.engines, snapshot.engines, strict=True):
-            last = self._judged.get(key := engine.key)
-            gpus = tuple([states[uuid] for uuid in reading.gpus if uuid in states])
-            same = last is not None and last.reading is reading and last.gpus == gpus
-            if last is not None and same and now_s - last.at_s < max(REST_S, reading.interval_s):
-                given[key] = last.verdicts
-            else:
-                given[key] = None
-        return given
+    def _of_engine(self, case: Case, reading: EngineReading) -> tuple[Verdict, ...]:
+        around = [(gpu.state, [one.cause for one in case.standing.get(gpu.uuid, ())]) for gpu in case.gpus]
+        last = self._judged.get(case.key)
+        rest_s = max(REST_S, reading.interval_s)
+        if last is not None and last.reading is reading and last.around == around and case.now_s - last.at_s < rest_s:
+            return last.verdicts
+        ago = [case.now_s - at_s for at_s in self._restarts.get(case.key, ())]
+        lately = tuple(ago_s for ago_s in ago if 0.0 <= ago_s < self._thresholds.restart_s)
+        verdicts = tuple(self._verdicts(case._replace(restarts_s=lately)))
+        self._judged[case.key] = _Judged(reading, around, case.now_s, verdicts)
+        return verdicts
 
     def _sample(self, frame: Frame, snapshot: Snapshot) -> None:
         now_s, gpus = frame.monotonic_s, {gpu.uuid: gpu for gpu in snapshot.gpus}
@@ -232,14 +201,16 @@ class Triage:
 
     def _verdicts(self, case: Case) -> Iterator[Verdict]:
         """Those that stand for it, none beside a critical one or a hang; a family is told what was found before."""
-        alone = False
+        alone = degraded = False
         if near := self._holds.near(case.key):
             case = case._replace(near=near)
         for family in Family:
             answer = self._answer(case, family)
             found = None if answer is None else answer.code if isinstance(answer, Finding) else Limit.UNKNOWN
             verdict = self._standing(case, family, answer, found)
-            if verdict is not None and not alone:
+            fine = verdict is not None and verdict.code in _FINE
+            if verdict is not None and not alone and not (degraded and fine):
+                degraded = degraded or (family is Family.STATE and verdict.level is Level.WARN)
                 alone = verdict.level is Level.CRITICAL or verdict.code in (Limit.HUNG, Limit.UNRESPONSIVE)
                 yield verdict
             if found is not None:
@@ -256,14 +227,18 @@ class Triage:
             else _hold_s(case, family, found)
         )
         stands, since_s = self._holds.take(case.key, family, found, hold_s, now_s, wall_s)
-        if stands is None or (stands is Limit.HEALTHY and stands_still(case)):
+        last = self._last.get((case.key, family))
+        if stands is None or (stands in _FINE and stands_still(case)):
             return None
         if stands is found and answer is not None:
             if answer.began_s < math.inf:
                 since_s = self._holds.onset_s(case.key, family, answer.began_s, wall_s - now_s)
             level = self._holds.level(case.key, family, answer.level, usual_s, now_s)
-            return _verdict(case, family, answer, level, _since(since_s))
-        return self._last.get((case.key, family))
+            verdict = _verdict(case, family, answer, level, _since(since_s))
+            if level is answer.level or verdict.actions or last is None:
+                return verdict
+            return msgspec.structs.replace(verdict, actions=last.actions)  # those of the level that still stands
+        return last
 
     def _dated(self, verdict: Verdict, frame: Frame) -> Verdict:
         """One that is not found any more says when it was: its figures are of then."""
@@ -273,14 +248,15 @@ class Triage:
         return msgspec.structs.replace(verdict, until=rfc3339(frame.wall_s - gone_s))
 
     def _answer(self, case: Case, family: Family) -> Finding | Unsure | None:
-        """What the rules say; an engine's use is a mean of minutes, so it is not worked out at every tick."""
-        if family is not Family.USE or case.kind is not Kind.ENGINE:
+        """What the rules say."""
+        if family is not Family.USE or case.kind is Kind.HOST:
             return self._first(case, family)
         case.recent.found = case.found
-        last = self._used.get(case.key)
-        if last is None or last.found != case.found or not 0.0 <= case.now_s - last.at_s < USED_S:
-            last = self._used[case.key] = _Used(case.now_s, case.found, self._first(case, family))
-        return last.answer
+        at_s, found, answer = self._used.get(case.key, (-math.inf, (), None))
+        if found != case.found or not 0.0 <= case.now_s - at_s < USED_S:
+            answer = self._first(case, family)
+            self._used[case.key] = case.now_s, case.found, answer
+        return answer
 
     def _first(self, case: Case, family: Family) -> Finding | Unsure | None:
         unsure: Unsure | None = None

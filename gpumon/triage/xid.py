@@ -70,9 +70,7 @@ XIDS: Final[Mapping[int, Xid]] = {
         ("power_cycle", "reseat_if_again"),
     ),
     92: Xid(
-        "many single bit ECC errors: corrected, but more than there should be",
-        Level.WARN,
-        ("diagnose_when_free",),
+        "many single bit ECC errors: corrected, but more than there should be", Level.WARN, ("diagnose_when_free",)
     ),
     94: Xid(
         "contained ECC error: one program lost its data, the others are safe",
@@ -84,21 +82,13 @@ XIDS: Final[Mapping[int, Xid]] = {
     110: Xid("security fault", Level.CRITICAL, ("power_cycle",)),
     119: Xid("GSP did not answer in time", Level.CRITICAL, _GSP),
     120: Xid("GSP failed", Level.CRITICAL, _GSP),
-    121: Xid(
-        "corrected error of the link to the CPU (C2C)",
-        Level.WARN,
-        ("reset_when_free",),
-    ),
+    121: Xid("corrected error of the link to the CPU (C2C)", Level.WARN, ("reset_when_free",)),
     136: Xid("an NVLink could not be trained", Level.CRITICAL, _NVLINK),
     137: _app("NVLink: a program's illegal access to the memory of another GPU"),
     140: Xid("unrecovered ECC error", Level.CRITICAL, _ECC_RESET),
     143: Xid("the GPU could not be initialised", Level.CRITICAL, RESET),
     **{code: Xid("NVLink 5 error", Level.CRITICAL, _NVLINK) for code in range(144, 151)},
-    154: Xid(
-        "the driver changed the recovery that it advises",
-        Level.WARN,
-        ("ask_recovery",),
-    ),
+    154: Xid("the driver changed the recovery that it advises", Level.WARN, ("ask_recovery",)),
 }
 """Xid -> what it is. 31, 43 and 45 are left out by NVIDIA's own device plugin for Kubernetes, as a program's faults."""
 

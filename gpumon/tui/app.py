@@ -9,10 +9,9 @@ import os
 import signal
 import sys
 import time
-from abc import abstractmethod
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from rich.text import Text
 from textual import constants, events
@@ -21,25 +20,25 @@ from textual.binding import Binding
 from textual.dom import DOMNode
 from textual.driver import Driver
 from textual.screen import Screen
+from textual.widgets import Input
 
 from gpumon.config.schema import Config
 from gpumon.config.themes import Theme
-from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
-from gpumon.tui.control import Collecting, Control, Files
+from gpumon.tui.control import Control, Files
 from gpumon.tui.driver import TerminalDriver
 from gpumon.tui.keys import ALWAYS, keymap_of
-from gpumon.tui.messages import SnapshotReady
 from gpumon.tui.output import TerminalOutput
 from gpumon.tui.palette import Palette
-from gpumon.tui.screens.monitor import MonitorScreen
+from gpumon.tui.screens.host import HostBody
+from gpumon.tui.screens.monitor import Context, MonitorScreen, SnapshotReady
+from gpumon.tui.screens.parts import wear
 from gpumon.tui.terminal import MOST_CELLS, depth, drawn_with, reports_mouse, terminal_size
 from gpumon.tui.view import View
 
 if TYPE_CHECKING:
-    from gpumon.tui.screens.common import CommonActions
+    from gpumon.fleet.snapshot import FleetSnapshot
 
-_Control = TypeVar("_Control", bound=Collecting)
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 _GC_THRESHOLDS: Final = (20_000, 10, 10)
 """Frames and snapshots are in no cycle: they go without the garbage collector, which is to look at them seldom."""
@@ -52,27 +51,32 @@ _STOP_S: Final = 2.0
 """The collector promises a fraction of a second; a broken promise must not keep the shell waiting."""
 
 
-class TerminalApp(App[int], Generic[_Control], inherit_bindings=False):
-    """What a screen of gpumon runs in, whatever it shows."""
+class MonitorApp(App[int], inherit_bindings=False):
+    """The screen of one machine or recording; or of a fleet, and over that the screen of one of its hosts."""
 
     BINDINGS: ClassVar = ALWAYS
     ENABLE_COMMAND_PALETTE = False
     ALLOW_SELECT = False
     TITLE = "gpumon"
     CSS = (
-        "Screen { layout: vertical; layers: base beside; overflow: hidden hidden; }"
+        "Screen { layout: vertical; layers: base beside above; overflow: hidden hidden; }"
         "Board { width: 100%; height: 1; layer: base; } SizingPanel { layer: beside; }"
+        "Toast { padding: 0 1; max-width: 80%; margin-top: 0; border: none; }"
+        "CommandPalette SearchIcon { display: none; } CommandPalette Vertical * { border: none; }"
+        "CommandPalette CommandList { scrollbar-size-vertical: 0; }"
     )
 
     def __init__(
         self,
-        control: _Control,
+        control: Any,
         theme: Theme,
         config: Config | None = None,
         files: Files | None = None,
         *,
+        fleet: bool = False,
         wall: Callable[[], float] = time.time,
     ) -> None:
+        """`control`: a `Control`, or with `fleet` a `FleetControl`."""
         if not os.environ.get("TEXTUAL_DRIVER") and sys.stdout.isatty():
             # Textual lays the first screen out by these, whatever size they or the terminal say.
             os.environ["COLUMNS"], os.environ["LINES"] = map(str, terminal_size())
@@ -84,22 +88,83 @@ class TerminalApp(App[int], Generic[_Control], inherit_bindings=False):
         config = config or Config()
         glyphs = drawn_with(config, os.environ)
         self.palette = Palette(theme, depth(os.environ), ascii=glyphs == "ascii", glyphs=glyphs)
+        wear(self, self.palette)
         self.view = View(config)
+        self._fleet = fleet
+        self.host: MonitorScreen | None = None
+        """The host of a fleet that is looked at."""
+        self._due: FleetSnapshot | None = None
+        """What a refresh of a fleet brought that is not worked out yet."""
         self._collect_at_s = time.monotonic() + _COLLECT_EVERY_S
         self._collecting: asyncio.Task[None] | None = None
 
-    @property
-    @abstractmethod
-    def front(self) -> CommonActions:
-        """The screen that has the keys."""
+    @cached_property
+    def monitor(self) -> MonitorScreen:
+        """The screen of the machine, or of the fleet."""
+        context = self._works_with(self.control)
+        if not self._fleet:
+            return MonitorScreen(context, HostBody(context))
+        from gpumon.tui.screens.fleet import FleetBody
 
-    @abstractmethod
+        return MonitorScreen(context, FleetBody(context, self.open_host))
+
+    def _works_with(self, control: Any) -> Context:
+        return Context(control, self.files, self.palette, self.view, self.wall)
+
+    @property
+    def front(self) -> MonitorScreen:
+        """The screen that has the keys: the host's while there is one."""
+        return self.host or self.monitor
+
     def sink(self, snapshot: Any) -> None:
         """Take what was collected; never blocks."""
+        (self if self._fleet else self.monitor).post_message(SnapshotReady(snapshot))
 
-    async def stop(self) -> None:
-        """Stop collecting."""
-        await self.control.stop()
+    def on_snapshot_ready(self, message: SnapshotReady) -> None:
+        """A fleet is worked out first, also beneath a host's screen; a newer one takes the place of one that waits."""
+        working, self._due = self._due is not None, message.snapshot
+        if not working:
+            self.run_worker(self._work_out(), group="refresh")
+
+    async def _work_out(self) -> None:
+        """In a thread, so that keys are answered meanwhile."""
+        from gpumon.tui.fleet.shown import worked_out
+
+        done = None
+        while self._due is not None and done is not self._due:
+            done = self._due
+            shown = await asyncio.to_thread(worked_out, done, self.control.prices)
+            self.monitor.show(shown)
+            self.keep()
+        self._due = None
+
+    def open_host(self, name: str, at_s: float | None) -> None:
+        """Show one host of the fleet; `at_s`: the Unix time to begin at, None: live."""
+        if self.host is None:
+            shown = self.monitor.shown.fleet.host(name) if self.monitor.shown is not None else None
+            control = self.control.host(name, shown.snapshot if shown is not None else None)
+            context = self._works_with(control)
+            body = HostBody(context, lambda: control.filling)
+            self.host = MonitorScreen(context, body, self.leave_host, at_s)
+            self.push_screen(self.host)
+            self.host.call_later(self.host.run_worker, self._follow(self.host), group="collect")
+
+    async def _follow(self, host: MonitorScreen) -> None:
+        """What ends the host's snapshots ends its screen, not the fleet's."""
+        try:
+            await host.control.start(lambda snapshot: host.post_message(SnapshotReady(snapshot)))
+            await host.control.ended()
+        except Exception as error:  # whatever it was, the user has to see it
+            self.leave_host(f"this host can not be shown: {clean(f'{type(error).__name__}: {error}', 200)}")
+
+    def leave_host(self, said: str) -> None:
+        """Back to the fleet, and say there what is to be said."""
+        host, self.host = self.host, None
+        if host is not None:
+            self.pop_screen()
+            self.run_worker(_stopped(host.control), group="leaving")
+            if said:
+                self.monitor.say(said)
 
     def get_driver_class(self) -> type[Driver]:
         """Our own terminal driver, unless the environment names one (a browser)."""
@@ -151,16 +216,27 @@ class TerminalApp(App[int], Generic[_Control], inherit_bindings=False):
             )
 
     async def on_key(self, event: events.Key) -> None:
-        """A key that was typed before the drawer stood is for the drawer all the same: `/q` filters, it never quits.
+        """Keys are run here, in the order in which they were typed, and not where they were typed.
 
-        Keys are run here, in the order in which they were typed, and not where they were typed.
+        What was typed before a question stood is for the question all the same: `/q` filters, it never quits.
         """
-        front = self.front
-        current = front.current
-        if front.drawer.open:
-            await front.drawer.on_key(event)
+        if not self.screen_stack:
+            return  # it is being left
+        opening, self.front.opening = self.front.opening, None
+        if opening is not None:
+            await opening
+        if self.front.asking is not None:
+            await self.front.asking.take(event)
             return
-        front.unsay()
+        if self.screen is not self.front:
+            fields = self.screen.query(Input)
+            if event.is_printable and event.character is not None and fields:
+                field = fields.first()
+                field.replace(event.character, *sorted(field.selection))
+                event.prevent_default()
+            return
+        self.clear_notifications()
+        current = self.front.current
         if current is not None and current.take(event.key, event.character):
             event.prevent_default()
 
@@ -168,38 +244,23 @@ class TerminalApp(App[int], Generic[_Control], inherit_bindings=False):
         """Stop collecting; the terminal is restored by now."""
         if self._collecting is not None:
             self._collecting.cancel()
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self.stop(), _STOP_S)
+        for control in (self.host.control, self.control) if self.host is not None else (self.control,):
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(control.stop(), _STOP_S)
 
 
-class MonitorApp(TerminalApp[Control]):
-    """The screen of one machine."""
-
-    @cached_property
-    def monitor(self) -> MonitorScreen:
-        """The only screen."""
-        return MonitorScreen(self.control, self.files, self.palette, self.view, self.wall)
-
-    @property
-    def front(self) -> MonitorScreen:
-        """The monitor: there is no other screen."""
-        return self.monitor
-
-    def sink(self, snapshot: Snapshot) -> None:
-        """Have it shown."""
-        self.post_message(SnapshotReady(snapshot))
-
-    def on_snapshot_ready(self, message: SnapshotReady) -> None:
-        """Show the newest snapshot."""
-        self.monitor.show(message.snapshot)
+async def _stopped(control: Control) -> None:
+    """Let go of a host; it was told to stop, and nobody waits for what that may raise."""
+    with contextlib.suppress(Exception):
+        await control.stop()
 
 
-def run(app: TerminalApp[Any], mouse: bool = True) -> int:
+def run(app: MonitorApp, mouse: bool = True) -> int:
     """Run the screen until it is left; returns the exit code: 128 + n after signal n, as a shell expects."""
     return asyncio.run(_run(app, mouse))
 
 
-async def _run(app: TerminalApp[Any], mouse: bool) -> int:
+async def _run(app: MonitorApp, mouse: bool) -> int:
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
         loop.add_signal_handler(number, app.exit, 128 + number)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import select
 import signal
 import sys
+import threading
+import time
 from types import FrameType
 from typing import Any, Final
 
@@ -17,6 +21,41 @@ from gpumon.tui.output import TerminalOutput
 NO_MOTION: Final = "\x1b[?1003l"
 _NO_PIXELS: Final = "\x1b[?1016l"
 """Textual turns reports in pixels on where a terminal has them, and leaves them on."""
+_AWAKE_S: Final = 0.5
+"""After a key Textual asks for itself for so long: an escape that stands alone is a key after a tenth of a second."""
+_MOST_WAKES: Final = 64
+
+
+class _ExitEvent(threading.Event):
+    """Textual's input thread asks ten times a second whether it is set: here it waits until there is something to read.
+
+    That was a sixteenth of what the whole screen takes. What is half read (an escape) still has its tenths of a second.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self._wakes, self._wake = os.pipe()
+        self._awake_s = 0.0
+        self.waiter = 0
+        """The thread that waits."""
+
+    def is_set(self) -> bool:
+        """Whether it is set; in the thread that waits, once that is so or a key was pressed."""
+        if threading.get_ident() == self.waiter and time.monotonic() > self._awake_s and not super().is_set():
+            select.select((self._descriptor, self._wakes), (), ())
+            self._awake_s = time.monotonic() + _AWAKE_S
+        return super().is_set()
+
+    def set(self) -> None:
+        """Wake the thread that waits."""
+        super().set()
+        os.write(self._wake, b"\n")
+
+    def clear(self) -> None:
+        """It may wait again."""
+        os.read(self._wakes, _MOST_WAKES)
+        super().clear()
 
 
 class TerminalDriver(LinuxDriver):
@@ -30,6 +69,7 @@ class TerminalDriver(LinuxDriver):
         self.leave = app.exit
         self.redraw = app.refresh
         self.stopped = False
+        self.exit_event = self._input = _ExitEvent(self.fileno)
         signal.signal(signal.SIGCONT, self._continued)
 
     def start_application_mode(self) -> None:
@@ -59,6 +99,7 @@ class TerminalDriver(LinuxDriver):
 
     def run_input_thread(self) -> None:
         """Keys until the end; bytes that are no text are dropped, and a hang-up ends the screen."""
+        self._input.waiter = threading.get_ident()
         while not self.exit_event.is_set() and self._keys_until_garbage():
             pass
 

@@ -25,7 +25,8 @@ from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Quantiles, Verdict
 from gpumon.triage.render import LIMITS
-from gpumon.tui.line import Piece, Row
+from gpumon.tui.levels import CALM, is_high, tone_of
+from gpumon.tui.line import Row
 from gpumon.tui.replica_rows import is_sums
 from gpumon.tui.rows import Order
 from gpumon.tui.services import other_rate
@@ -38,7 +39,6 @@ from gpumon.tui.table import (
     efficiency,
     figures,
     flagged,
-    level,
     moment,
     share,
     spans,
@@ -100,28 +100,25 @@ def _prefill(engine: Engine, view: View, tone: str) -> Row:
     return ((" " + left(other.of, _PREFILL - 1), "muted"),)
 
 
-def _waiting(engine: Engine, _: View, tone: str) -> Row:
+def _leveled(name: str, value: Reading, view: View, text: str, width: int, tone: str) -> Row:
+    """A figure by its level, with its mark where that is high."""
+    if tone not in ("text", "strong"):
+        return ((right(text, width), tone),)
+    tone = tone_of(name, value, view, tone)
+    return ((right(flagged(text.strip(), width - 1) if is_high(tone) else text, width), tone),)
+
+
+def _waiting(engine: Engine, view: View, tone: str) -> Row:
     waiting = engine.load.waiting
-    if isinstance(waiting, Missing) or not waiting > 0.0:
-        return ((" " + right(whole(waiting), 4), tone),)
-    text = whole(waiting) if waiting < 999.5 else f"{waiting / 1e3:.0f}k" if waiting < 99_500.0 else ">9k"
-    return ((" " + right(flagged(text, 4), 4), "warn"),)
+    text = whole(waiting)
+    if not isinstance(waiting, Missing) and waiting >= 999.5:
+        text = f"{waiting / 1e3:.0f}k" if waiting < 99_500.0 else ">9k"
+    return _leveled("waiting", waiting, view, text, 5, tone)
 
 
 def _kv(engine: Engine, view: View, tone: str) -> Row:
-    high = level(engine.load.kv_usage_ratio, view.levels.kv_warn, view.levels.kv_critical)
-    text, tone = share(engine.load.kv_usage_ratio, 4, tone)
-    if high:
-        text, tone = right(flagged(text.strip(), 4), 4), high
-    return ((" " + text, tone),)
-
-
-def _is_late(of: Quantiles, goal_ms: float | None) -> bool:
-    """Whether a p95 is above its goal; in the first bucket it may be anything down to nothing."""
-    if goal_ms is None or isinstance(of.p95, Missing):
-        return False
-    first = not isinstance(of.first_bound_s, Missing) and of.p95 <= of.first_bound_s
-    return of.p95 * 1e3 > goal_ms and not first
+    used = engine.load.kv_usage_ratio
+    return _leveled("kv", used, view, share(used, 4, tone)[0], 5, tone)
 
 
 def _other(of: Quantiles, value: Reading) -> str:
@@ -129,12 +126,16 @@ def _other(of: Quantiles, value: Reading) -> str:
     return quantile(Quantiles(p95=value, first_bound_s=of.first_bound_s))
 
 
-def _latency(of: Quantiles, goal_ms: float | None, tone: str) -> Piece:
-    """A p95 in 4 cells and its mark in the fifth; up to 5 cells where there is no mark."""
-    if _is_late(of, goal_ms):
-        return f"{right(seconds(of.p95, 4), 4)}!", "warn"
+def _latency(name: str, of: Quantiles, engine: Engine, view: View, tone: str) -> Row:
+    """A p95 in 4 cells and its mark in the fifth; up to 5 cells where there is no mark. In the first bucket it may be
+    anything down to nothing."""
+    tone = "muted" if _past(engine) else tone
+    first = not isinstance(of.first_bound_s, Missing) and not isinstance(of.p95, Missing) and of.p95 <= of.first_bound_s
+    level = CALM if first else tone_of(name, of.p95, view, tone)
+    if is_high(level):
+        return ((f" {right(seconds(of.p95, 4), 4)}!", level),)
     text = quantile(of)
-    return (right(text, 5) if len(text) > 4 else f"{right(text, 4)} "), tone
+    return ((" " + (right(text, 5) if len(text) > 4 else f"{right(text, 4)} "), level if tone == "text" else tone),)
 
 
 def _past(engine: Engine) -> bool:
@@ -143,18 +144,15 @@ def _past(engine: Engine) -> bool:
 
 
 def _ttft(engine: Engine, view: View, tone: str) -> Row:
-    text, tone = _latency(engine.latency.ttft_s, view.goals.ttft_p95_ms, "muted" if _past(engine) else tone)
-    return ((" " + text, tone),)
+    return _latency("ttft", engine.latency.ttft_s, engine, view, tone)
 
 
 def _itl(engine: Engine, view: View, tone: str) -> Row:
-    text, tone = _latency(engine.latency.itl_s, view.goals.itl_p95_ms, "muted" if _past(engine) else tone)
-    return ((" " + text, tone),)
+    return _latency("itl", engine.latency.itl_s, engine, view, tone)
 
 
 def _e2e(engine: Engine, view: View, tone: str) -> Row:
-    text, tone = _latency(engine.latency.e2e_s, view.goals.e2e_p95_ms, "muted" if _past(engine) else tone)
-    return ((" " + text, tone),)
+    return _latency("e2e", engine.latency.e2e_s, engine, view, tone)
 
 
 def _marked(name: str, title: str, width: int, cell: Cell[Engine]) -> Column[Engine]:
@@ -228,19 +226,14 @@ _NAMES: Final = frozenset(("engine", "model"))
 """Columns that an engine without figures has, too."""
 
 
-def head(width: int, view: View) -> Row:
-    """The header."""
-    return TABLE.head(width, view)
-
-
-def row(engine: Engine, width: int, view: View, now_s: float, verdict: Verdict | None = None) -> Row:
+def row(engine: Engine, width: int, view: View, now_s: float, verdict: Verdict | None = None, shift: int = 0) -> Row:
     """One engine at a Unix time; one that gives no figures shows since when, and the fix, in their place.
 
     `verdict`: its worst urgent one.
     """
     asleep = bool(engine.asleep) and engine.state is EndpointState.OK
     if engine.state is EndpointState.OK and not asleep and not _is_stale(engine):
-        cells = tuple(TABLE.row(engine, width, view, "strong" if is_sums(engine) else "text"))
+        cells = tuple(TABLE.row(engine, width, view, "strong" if is_sums(engine) else "text", shift=shift))
         if verdict is not None:
             return _marked_with(cells, *mark(verdict)[:2])
         return _marked_with(cells, "!", "warn") if _is_marked(engine) else cells

@@ -1,4 +1,4 @@
-"""Long texts over several lines."""
+"""Long texts over several lines: broken at blanks, but not within a command, nor between a number and its unit."""
 
 from __future__ import annotations
 
@@ -6,34 +6,59 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from gpumon.readings.format import cells
+from gpumon.readings.format import cells, cut
 
 _GLUE: Final = "\0"
-_GLUED: Final = re.compile(
+_PAIR: Final = re.compile(
     r"(?<=\d) (?=(?:%|/s|billion|bytes|[kMGTPmun]?(?:FLOP|B|W|J|s|tok)\b))|(?<=\b(?:GPU|gpu|pid)) (?=\d)"
 )
-"""A number and its unit stay on one line, and so does a number and what it is the number of."""
+"""Between a number and its unit, and between what is numbered and its number."""
+_COMMAND: Final = re.compile(
+    r"(?:sudo )?\b(?:nvidia-smi|dcgmi|py-spy|journalctl|systemctl|kubectl|docker|podman|fuser|dmesg|gpumon)"
+    r"(?: (?:-[^\s;,)]+|\d[^\s;)]*|/[^\s;,)]+|[A-Z_]+(?:,[A-Z_]+)+|_?[A-Z_]{3,}(?:=\d+|\b)|\||grep|dump|logs|nvlink"
+    r"|topo|diag|group|recovery|Xid|report|doctor)(?=[\s;:,)`]|$))*"
+    r"|--[a-z][\w-]+ \d[\w.]*"
+)
+"""A command with its arguments, or an option with its number: what is typed as it stands is read in one piece."""
 _BREAKS: Final = "_{/.:,=-"
 """A long name may be broken behind these."""
 
 
 @lru_cache(maxsize=2048)
-def folded(text: str, width: int) -> tuple[str, ...]:
-    """A text in lines of at most `width` cells, broken at blanks, and within a word that is longer; at least one."""
+def folded(text: str, width: int, first: int | None = None) -> tuple[str, ...]:
+    """A text in lines of at most `width` cells (the first one of `first`), broken at blanks, and within a word that is
+    longer; at least one."""
+    room = width if first is None else first
     lines = [""]
-    for word in _GLUED.sub(_GLUE, " ".join(text.split())).split(" "):
-        word = word.replace(_GLUE, " ")
+    for word in _words(" ".join(text.split()), width):
         joined = f"{lines[-1]} {word}" if lines[-1] else word
-        if cells(joined) <= width:
+        if cells(joined) <= room:
             lines[-1] = joined
             continue
-        if lines[-1]:
+        if lines[-1] or (room < width and cells(word) <= width):
             lines.append("")
-        if cells(word) <= width:
+            room = width
+        if cells(word) <= room:
             lines[-1] = word
             continue
-        lines[-1:] = _broken(word, width)
+        lines[-1:] = _broken(word, room)
+        room = width
     return tuple(lines)
+
+
+def fitted(text: str, width: int, most: int, first: int | None = None) -> tuple[str, ...]:
+    """The same in at most `most` lines, the last one cut where that is needed."""
+    lines = folded(text, width, first)
+    if len(lines) <= most:
+        return lines
+    room = width if most > 1 or first is None else first
+    return (*lines[: most - 1], cut(" ".join(lines[most - 1 :]), room))
+
+
+def _words(text: str, width: int) -> list[str]:
+    """What may be parted: a command is one word where it fits into a line."""
+    glued = _COMMAND.sub(lambda found: found[0].replace(" ", _GLUE) if cells(found[0]) <= width else found[0], text)
+    return [word.replace(_GLUE, " ") for word in _PAIR.sub(_GLUE, glued).split(" ")]
 
 
 def _broken(word: str, width: int) -> list[str]:

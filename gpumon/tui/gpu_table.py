@@ -24,9 +24,10 @@ from gpumon.readings.format import (
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Gpu, Verdict
+from gpumon.tui.levels import is_high, tone_of
 from gpumon.tui.line import Row
 from gpumon.tui.rows import Order
-from gpumon.tui.table import UNSURE, Column, Table, efficiency, figures, level, share, words
+from gpumon.tui.table import UNSURE, Column, Table, efficiency, figures, share, words
 from gpumon.tui.triage_words import badge
 from gpumon.tui.view import View
 
@@ -36,6 +37,8 @@ _HISTORY: Final = 62
 """Cells that columns of a very wide screen leave to the history behind them."""
 IDLE: Final = 0.01
 """Busy below this share is idle."""
+_OLD_S: Final = 5.0
+"""Age of a figure from which it is dim beside those of this second."""
 _HELD: Final = 0.05
 """VRAM in use above this share is held by someone."""
 
@@ -50,7 +53,7 @@ _MARKS: Final = {
 
 _STATES: Final = {
     GpuState.STALE: ("! STALE", "warn", True),
-    GpuState.LOST: ("✗ LOST", "critical", True),
+    GpuState.LOST: ("✗ LOST", "alarm", True),
     GpuState.RESET_REQUIRED: ("✗ RESET", "critical", False),
     GpuState.NO_PERMISSION: ("! NO ACCESS", "warn", False),
     GpuState.ERROR: ("✗ ERROR", "critical", True),
@@ -93,8 +96,14 @@ def _filled(value: Reading, size: int) -> int:
     return max(1, min(size if value >= 0.995 else size - 1, int(min(value, 1.0) * size + 0.5)))
 
 
+def _slower(gpu: Gpu, tone: str) -> str:
+    """The tone of what is measured less often than the rest of its row, as by a dcgm-exporter: dim once it is old."""
+    old = not isinstance(gpu.activity_age_s, Missing) and gpu.activity_age_s >= _OLD_S
+    return "muted" if old and tone == "text" else tone
+
+
 def _sm(gpu: Gpu, _: View, tone: str) -> Row:
-    text, tone = share(gpu.sm_active_ratio, 4, tone)
+    text, tone = share(gpu.sm_active_ratio, 4, _slower(gpu, tone))
     return ((" " + text, tone),)
 
 
@@ -103,14 +112,15 @@ def _vram(gpu: Gpu, view: View, tone: str) -> Row:
     if isinstance(total, Missing):
         return ((f" {right(short(total, 9), 9)} ", tone),)
     full = NOT_SUPPORTED if isinstance(used, Missing) or total <= 0.0 else used / total
-    high = level(full, view.levels.vram_warn, view.levels.vram_critical)
+    tone = _leveled("vram", full, view, tone)
     text = f"{memory(used, view.memory_bytes)}/{memory(total, view.memory_bytes)}"
-    return ((f" {right(text, 9)}{'!' if high else ' '}", high or tone),)
+    return ((f" {right(text, 9)}{'!' if is_high(tone) else ' '}", tone),)
 
 
 def _memory(gpu: Gpu, _: View, tone: str) -> Row:
     """Where the share of the peak follows, two digits of the amount are enough."""
     before, after = _MARKS[gpu.bandwidth_source]
+    tone = _slower(gpu, tone) if gpu.bandwidth_source is BandwidthSource.DCGM else tone
     used, peak = gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s
     if isinstance(used, Missing):
         return ((f"{right(short(used), 6)} {right(DASH, 4)}{after}", tone),)
@@ -122,8 +132,21 @@ def _memory(gpu: Gpu, _: View, tone: str) -> Row:
 
 
 def _heat(gpu: Gpu, view: View, tone: str) -> Row:
-    high = level(gpu.temperature_c, view.levels.temperature_warn_c, view.levels.temperature_critical_c)
-    return ((f" {right(_degrees(gpu.temperature_c, view), 3)}{'!' if high else ' '}", high or tone),)
+    tone = _leveled("temperature", gpu.temperature_c, view, tone)
+    return ((f" {right(_degrees(gpu.temperature_c, view), 3)}{'!' if is_high(tone) else ' '}", tone),)
+
+
+def _power(gpu: Gpu, view: View, tone: str) -> Row:
+    used, limit = gpu.power_w, gpu.power_limit_w
+    known = not isinstance(used, Missing) and not isinstance(limit, Missing) and limit > 0.0
+    tone = _leveled("power", used / limit, view, tone) if known else tone  # type: ignore[operator]
+    text = watts(used)
+    return ((f"{right(text, 5)}{'!' if is_high(tone) else ' '}" if len(text) < 5 else right(text, 6), tone),)
+
+
+def _leveled(name: str, value: Reading, view: View, tone: str) -> str:
+    """The tone of a figure by its level; in a dim row it is as dim as the others."""
+    return tone_of(name, value, view, tone) if tone == "text" else tone
 
 
 def _memory_heat(gpu: Gpu, view: View, tone: str) -> Row:
@@ -168,7 +191,7 @@ BASE: Final[tuple[Column[Gpu], ...]] = (
     Column("vram", "vram", 11, lambda view: ((f" {right(f'vram {view.memory_unit}', 9)} ", "muted"),), _vram),
     Column("memory", "memory B/s", 12, ((" memory B/s ", "muted"),), _memory),
     *_EFFICIENCY,
-    figures("power", "power", 5, lambda gpu: watts(gpu.power_w)),
+    Column("power", "power", 6, ((" power", "muted"),), _power),
     Column("temperature", "°C", 5, lambda view: ((f"{right(_unit(view), 4)} ", "muted"),), _heat),
     Column("state", "state", 12, ((" " + left("  state", _STATE), "muted"),), _health, fixed=True),
 )
@@ -201,24 +224,19 @@ EXTRA: Final[tuple[Column[Gpu], ...]] = (
 TABLE: Final = Table("gpus", BASE, EXTRA, drops=("temperature", "power", "vram"))
 
 
-def head(width: int, view: View) -> Row:
-    """The header; the two tones of the bar stand beside the figures they belong to."""
-    return TABLE.head(width, view)
-
-
-def row(gpu: Gpu, width: int, view: View, verdict: Verdict | None = None) -> Row:
+def row(gpu: Gpu, width: int, view: View, verdict: Verdict | None = None, shift: int = 0) -> Row:
     """One GPU. A GPU that does not answer is dim, but for its state. `verdict`: its worst urgent one."""
     tone = "text" if gpu.state is GpuState.OK else "muted"
     if verdict is None:
-        return tuple(TABLE.row(gpu, width, view, tone))
+        return tuple(TABLE.row(gpu, width, view, tone, shift=shift))
     word, other = judged(gpu, view.levels, verdict)
-    return tuple(TABLE.row(gpu, width, view, tone, {"state": ((" " + left(word, _STATE), other),)}))
+    return tuple(TABLE.row(gpu, width, view, tone, {"state": ((" " + left(word, _STATE), other),)}, shift))
 
 
 def judged(gpu: Gpu, levels: Levels, verdict: Verdict | None) -> tuple[str, str]:
     """Its state; where that is nothing to speak of, its worst verdict, unless that is none of the urgent ones."""
     word, tone = state(gpu, levels)
-    return badge(verdict) if verdict is not None and tone == "muted" else (word, tone)
+    return badge(verdict) if verdict is not None and tone in ("muted", "accent") else (word, tone)
 
 
 _LEVELS: Final = Levels()
@@ -239,9 +257,9 @@ def state(gpu: Gpu, levels: Levels = _LEVELS) -> tuple[str, str]:
         if any(reason.startswith(start) for reason in gpu.throttle):
             return word, tone
     if _wasted(gpu, levels):
-        return "! low eff.", "warn"
+        return "  low eff.", "muted"
     if held(gpu) and not gpu.mig_profile:
-        return "! VRAM held", "warn"
+        return "+ VRAM held", "accent"
     return f"  {gpu.mig_profile or ('shared' if gpu.vram_shared else 'idle' if _idle(gpu) else 'ok')}", "muted"
 
 

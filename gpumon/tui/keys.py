@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Final
 
 from textual.binding import Binding, BindingType
 
-from gpumon.config.keymap import COMMANDS, Command, Keymap
+from gpumon.config.keymap import COMMANDS, Keymap
 
 ALWAYS: Final[list[BindingType]] = [
     Binding("ctrl+c", "quit", "quit", id="quit.always", priority=True),
-    Binding("ctrl+z", "screen.suspend", "to the shell", id="suspend.always", priority=True),
+    Binding("ctrl+z", "suspend_process", "to the shell", id="suspend.always", priority=True),
 ]
 """What holds whatever is being typed, and can not be mapped away."""
 _NO_KEY = "unbound"
@@ -24,10 +23,14 @@ def named(key: str) -> str:
     return before + next(iter(Binding.make_bindings([Binding(last, "")]))).key
 
 
-def bindings(ids: Collection[str] = ()) -> list[BindingType]:
-    """Every command of the whole screen with its usual keys, or only those with these ids."""
-    wanted = [command for command in COMMANDS if (command.id in ids if ids else not command.scope)]
-    return [_binding(command, key) for command in wanted for key in command.keys]
+def bindings() -> list[BindingType]:
+    """Every command of the whole screen with its usual keys."""
+    return [
+        Binding(named(key), f"do('{command.id}')", command.does, id=command.id)
+        for command in COMMANDS
+        if not command.scope
+        for key in command.keys
+    ]
 
 
 def keymap_of(keymap: Keymap) -> dict[str, str]:
@@ -37,11 +40,5 @@ def keymap_of(keymap: Keymap) -> dict[str, str]:
 
 
 def scoped(keymap: Keymap, scope: str) -> dict[str, str]:
-    """Keys of one scope, as Textual names them, to what they call."""
-    return {
-        named(key): command.call for command in COMMANDS if command.scope == scope for key in keymap.keys[command.id]
-    }
-
-
-def _binding(command: Command, key: str) -> Binding:
-    return Binding(named(key), command.call, command.does, id=command.id)
+    """Keys of one scope, as Textual names them, to the ids of their commands."""
+    return {named(key): command.id for command in COMMANDS if command.scope == scope for key in keymap.keys[command.id]}

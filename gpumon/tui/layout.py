@@ -16,19 +16,32 @@ _PANELS: Final = ((200, 80), (170, 72), (160, 68), (BESIDE_WIDTH, 56))
 PANES: Final = ("gpus", "engines", "history", "processes", "triage")
 """In the order of their keys, and from top to bottom."""
 
-_LEAST_BODY: Final = LEAST_HEIGHT - 2
-"""Lines in which all tables have a place; where the drawer leaves less, the pane it is about has them alone."""
-_LEAST_ALONE: Final = 3
-"""Lines that the drawer leaves to whatever it is about."""
 _FIRST_GPUS: Final = 8
 _FIRST_ENGINES: Final = 4
 """Rows that come before the strip of charts: as many as 80x24 holds."""
 _STRIP: Final = 2
-_FULL_CHARTS: Final = 20
+"""Lines of charts that come before tables of more rows."""
+_SOME_CHARTS: Final = 9
 """Lines that the charts get before the processes get any."""
+_FIRST_CHARTS: Final = 13
+"""Lines that the charts get before there are more verdicts."""
+_FIRST_PROCESSES: Final = 6
+"""Rows of processes that come before more of anything else: those of the first screen."""
+_FULL_CHARTS: Final = 20
+"""Lines that the charts get before the processes get all of theirs."""
 _TALL_CHARTS: Final = 40
 """Lines from which the charts let an empty table of processes say that it is empty."""
-_FIRST_VERDICTS: Final = 4
+_SOME_VERDICTS: Final = 5
+_FIRST_VERDICTS: Final = 9
+_FOOT_HEIGHT: Final = 30
+"""Lines of a fleet's screen from which the host under the cursor has a place at the foot."""
+_FIRST_HOSTS: Final = 8
+"""Rows of the table that come before the foot."""
+_LEAST_FOOT: Final = 4
+_LEAST_TABLE: Final = 6
+"""Lines of table below which the sentence of a row has none."""
+_ONE_LINE: Final = 150
+"""Columns from which a fleet's sums need one line only."""
 _EMPTY_LINES: Final = 2
 """Lines of a table that has nothing to show but why."""
 
@@ -39,17 +52,12 @@ class Counts(NamedTuple):
     gpus: int = 0
     engines: int = 0
     processes: int = 0
-    triage: int = 0
+    triage: int = 1
     """Lines of faults and verdicts."""
     evidence: int = 0
     """Lines of what they stand on, and of what happened."""
-    urgent: int = 0
-    """Of the lines of faults and verdicts those under which somebody suffers."""
-
-    @property
-    def calm(self) -> Counts:
-        """If nothing but what is urgent had verdicts."""
-        return self._replace(triage=self.urgent, evidence=0)
+    first: int = 1
+    """Of the lines of faults and verdicts those that come before the charts: the worst one's."""
 
 
 class Plan(NamedTuple):
@@ -62,7 +70,6 @@ class Plan(NamedTuple):
     triage: int = 0
     page: int = 0
     """Lines of the page that covers the panes."""
-    drawer: int = 0
 
     @property
     def panes(self) -> tuple[int, ...]:
@@ -93,31 +100,25 @@ def plan(
     *,
     zoomed: str = "",
     page: bool = False,
-    drawer: int = 0,
-    about: str = PANES[0],
 ) -> Plan:
     """The lines of each pane on a screen of `width` x `height` cells.
 
-    `zoomed`: the pane that takes all of them. `page`: a page covers the panes. `drawer`: lines that it wants at the
-    foot; `about`: the pane that it is about.
+    `zoomed`: the pane that takes all of them. `page`: a page covers the panes.
     """
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
         return Plan()
-    drawer = min(drawer, height - 2 - _LEAST_ALONE)
-    body = height - 2 - drawer
+    body = height - 2
     if page:
-        return Plan(page=body, drawer=drawer)
-    if not zoomed and body < _LEAST_BODY:
-        zoomed = about
+        return Plan(page=body)
     if zoomed:
-        return Plan(drawer=drawer)._replace(**{zoomed: body})
+        return Plan()._replace(**{zoomed: body})
     lines = dict.fromkeys(PANES, 0)
     for name, wanted in _stages(counts):
         more = min(max(0, wanted - lines[name]), body)
         lines[name] += more
         body -= more
     lines["history"] += body
-    return Plan(**lines, drawer=drawer)
+    return Plan(**lines)
 
 
 def _stages(counts: Counts) -> Iterator[tuple[str, int]]:
@@ -128,9 +129,15 @@ def _stages(counts: Counts) -> Iterator[tuple[str, int]]:
     gpus, engines = 2 + (counts.gpus or _EMPTY_LINES - 1), 2 + (counts.engines or _EMPTY_LINES - 1)
     yield from (("gpus", 3), ("engines", 3), ("triage", 2))
     yield from _rows(min(gpus, 2 + _FIRST_GPUS), min(engines, 2 + _FIRST_ENGINES))
+    yield "triage", 1 + max(1, counts.first)
     yield "history", _STRIP
     yield from _rows(gpus, engines)
-    yield "triage", 1 + min(counts.triage, _FIRST_VERDICTS)
+    yield "triage", 1 + min(max(1, counts.triage), _SOME_VERDICTS)
+    yield "history", _SOME_CHARTS
+    if counts.processes:
+        yield "processes", 2 + min(counts.processes, _FIRST_PROCESSES)
+    yield "triage", 1 + min(max(1, counts.triage), _FIRST_VERDICTS)
+    yield "history", _FIRST_CHARTS
     yield "history", _FULL_CHARTS
     if counts.processes:
         yield "processes", 2 + counts.processes
@@ -145,3 +152,59 @@ def _rows(gpus: int, engines: int) -> Iterator[tuple[str, int]]:
         yield "gpus", min(gpus, 3 + 2 * pair)
         yield "engines", min(engines, 3 + pair)
     yield from (("gpus", gpus), ("engines", engines))
+
+
+class FleetPlan(NamedTuple):
+    """Lines of each part; 0 is hidden. All 0 is the summary alone."""
+
+    faults: int = 0
+    summary: int = 0
+    table: int = 0
+    foot: int = 0
+    said: int = 0
+    """Lines of what is wrong with the row under the cursor."""
+    page: int = 0
+    """Lines of what covers the table: the help, or the sizing panel."""
+
+    @property
+    def panes(self) -> tuple[int, ...]:
+        """Lines of all between title and keys, top to bottom."""
+        return tuple(self[:5])
+
+    @property
+    def tiny(self) -> bool:
+        """Whether there is room for a summary only."""
+        return not any(self)
+
+
+def fleet_plan(
+    width: int,
+    height: int,
+    *,
+    rows: int,
+    foot: int,
+    faults: int,
+    said: int,
+    covered: bool,
+) -> FleetPlan:
+    """The lines of each part on a screen of `width` x `height` cells.
+
+    `rows`: lines of the table's body; `foot`: lines that the foot could use; `faults`: lines of the faults;
+    `said`: lines of what is wrong with the row under the cursor. Faults and that sentence have a line each, and more
+    where rows leave some. `covered`: the help or the sizing panel stands over the table.
+    """
+    if width < LEAST_WIDTH or height < LEAST_HEIGHT:
+        return FleetPlan()
+    body = height - 2
+    if covered:
+        return FleetPlan(page=body)
+    summary = 1 if width >= _ONE_LINE else 2
+    free = max(0, body - summary - 2 - rows - min(1, faults))
+    faults = min(faults, 1 + free)
+    body -= faults + summary
+    lines = 0
+    if height >= _FOOT_HEIGHT:
+        most = body - 2 - min(rows, max(_FIRST_HOSTS, (body - 2) // 2))
+        lines = min(foot, most) if min(foot, most) >= _LEAST_FOOT else 0
+    said = 0 if lines or not rows or body < _LEAST_TABLE else min(said, max(1, body - 2 - rows))
+    return FleetPlan(faults, summary, body - lines - said, lines, said)

@@ -31,9 +31,11 @@ class Tone(NamedTuple):
     """With the terminal's own colours, and where its row has no ground of its own; None: as elsewhere."""
     plain: Attributes | None = None
     """Without colours; None: as elsewhere."""
+    share: float = 1.0
+    """How much of the colour there is, the rest is ground; of the terminal's own colours it is dim below a half."""
 
 
-_BASE: Final[dict[str, Tone]] = {
+_FULL: Final[dict[str, Tone]] = {
     "text": Tone("foreground"),
     "muted": Tone("muted"),
     "border": Tone("border", own=("dim",), plain=("dim",)),
@@ -43,6 +45,7 @@ _BASE: Final[dict[str, Tone]] = {
     "ok": Tone("ok"),
     "warn": Tone("warn", own=("bold",), plain=("bold",)),
     "critical": Tone("critical", bold=True, plain=("reverse",)),
+    "alarm": Tone("background", "critical", bold=True, own=("reverse",), plain=("underline", "reverse")),
     "busy": Tone("busy", own=("dim",), plain=("dim",)),
     "sm": Tone("sm"),
     "mfu": Tone("mfu"),
@@ -56,6 +59,11 @@ _BASE: Final[dict[str, Tone]] = {
     "badge": Tone("background", "warn", bold=True, own=("reverse",), plain=("reverse",)),
     "badge_paused": Tone("background", "accent", bold=True, own=("reverse",), plain=("reverse",)),
 }
+_CURVES: Final = ("accent", "warn", "busy", "sm", "mfu", "mbu", "tokens")
+_HINT: Final = Tone("muted", share=0.8)
+"""What is quieter than all else: what stands on rules."""
+_BASE: Final = {**_FULL, "hint": _HINT, **{f"{name}-": _FULL[name]._replace(share=0.65) for name in _CURVES}}
+"""With darker ones of those of curves, for the lower half of an area; neither is ever under the cursor."""
 _STAND_OUT: Final[dict[str, Attributes]] = {"warn": ("bold",), "critical": ("bold", "underline")}
 """Tones that a reversed row leaves as they are, so that they keep their colour; and how they look without any."""
 
@@ -69,8 +77,8 @@ def _selected(name: str, tone: Tone) -> Tone:
     return tone._replace(ground="selected", own=("reverse",), plain=("reverse",))
 
 
-TONES: Final[dict[str, Tone]] = {**_BASE, **{f"{name}@": _selected(name, tone) for name, tone in _BASE.items()}}
-"""Every tone, and as `tone@` every tone in the row under the cursor."""
+TONES: Final[dict[str, Tone]] = {**_BASE, **{f"{name}@": _selected(name, tone) for name, tone in _FULL.items()}}
+"""Every tone, and as `tone@` those of text in the row under the cursor."""
 NEUTRAL: Final = " "
 """Mark of a blank on the plain background: it looks the same in every tone on that ground."""
 MARKS: Final[dict[str, str]] = {tone: chr(ord("!") + at) for at, tone in enumerate(TONES)}
@@ -134,6 +142,7 @@ class Palette:
         """
         if self.depth is Depth.ANSI and not theme.named:
             theme = load_theme("ansi")
+        self.theme = theme
         looks = {name: look(tone, theme, self.depth) for name, tone in TONES.items()}
         self.styles = {name: _style(of) for name, of in looks.items()}
         codes = {MARKS[name]: _code(of, self.depth) for name, of in looks.items()}
@@ -152,6 +161,11 @@ def look(tone: Tone, theme: Theme, depth: Depth) -> Look:
     if depth is Depth.NONE or theme.colourless:
         return Look(None, attributes if tone.plain is None else tone.plain)
     colour, ground = getattr(theme, tone.colour), getattr(theme, tone.ground)
+    if tone.share < 1.0:
+        if not theme.named:
+            colour = _mixed(colour, ground, tone.share)
+        elif tone.share < 0.5:
+            attributes = ("dim",)
     in_row = tone.ground == "selected"
     has_ground = in_row and _ground(theme.selected, depth) != _ground(theme.background, depth)
     if tone.own is not None and not has_ground and (theme.named or in_row):
@@ -159,6 +173,12 @@ def look(tone: Tone, theme: Theme, depth: Depth) -> Look:
     if "reverse" in attributes:
         colour, ground = theme.foreground if in_row else ground, theme.background
     return Look((colour, ground), attributes)
+
+
+def _mixed(colour: str, ground: str, share: float) -> str:
+    """`share` of one `#rrggbb` and the rest of another."""
+    one, other = (bytes.fromhex(text[1:]) for text in (colour, ground))
+    return "#" + bytes(round(share * a + (1.0 - share) * b) for a, b in zip(one, other, strict=True)).hex()
 
 
 def _style(of: Look) -> Style:

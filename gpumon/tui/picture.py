@@ -7,7 +7,10 @@ from collections.abc import Sequence
 
 from rich.console import Console
 from rich.segment import Segment, Segments
+from textual.screen import Screen
 from textual.strip import Strip
+
+from gpumon.tui.widgets.board import Board
 
 
 def picture(strips: Sequence[Strip], width: int, title: str) -> str:
@@ -24,3 +27,15 @@ def picture(strips: Sequence[Strip], width: int, title: str) -> str:
     segments = [segment for strip in strips for segment in (*strip, Segment.line())]
     console.print(Segments(segments), end="")
     return console.export_svg(title=title)
+
+
+def painted(screen: Screen[None]) -> list[Strip]:
+    """The lines of a screen's boards, top to bottom."""
+    width, height = screen.app.size
+    rows = [Strip.blank(width) for _ in range(height)]
+    for board in screen.query(Board):
+        (x, y), lines = board.region.offset, board.painted if board.display else ()
+        for at, line in enumerate(lines, y):
+            if 0 <= at < height:
+                rows[at] = Strip.join([rows[at].crop(0, x), line, rows[at].crop(x + line.cell_length)])
+    return rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from gpumon.readings.format import memory, ratio, right
+from gpumon.readings.format import DASH, age, memory, ratio, right, short
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Gpu, Process
 from gpumon.tui.line import Row
@@ -15,7 +15,7 @@ from gpumon.tui.view import View
 
 _LEAST_COMMAND: Final = 20
 """Cells of the command, however narrow the screen: where there are fewer, the user goes first."""
-_COMMAND: Final = 48
+_COMMAND: Final = 32
 """Cells that the command keeps before there is a column more."""
 
 
@@ -35,15 +35,17 @@ class Running(NamedTuple):
     """Not known on all of its GPUs: `vram_bytes` is the least that it can be."""
     sm_ratio: Reading
     """Mean over those of its GPUs that tell: 1 is all of all its GPUs."""
+    lasted_s: float
+    """How long it has run; below 0 where that is not known."""
 
 
-def merged(gpus: Iterable[Gpu]) -> list[Running]:
-    """The processes on the GPUs, each once, the one with the most VRAM first; those that do not tell come last."""
+def merged(gpus: Iterable[Gpu], now_s: float = 0.0) -> list[Running]:
+    """The processes on the GPUs at a Unix time, each once: the most VRAM first, what does not tell last."""
     found: dict[int, list[tuple[int, Process]]] = {}
     for gpu in gpus:
         for process in gpu.processes:
             found.setdefault(process.pid, []).append((gpu.index, process))
-    return sorted((_together(places) for places in found.values()), key=_by_vram)
+    return sorted((_together(places, now_s) for places in found.values()), key=_by_vram)
 
 
 def _by_vram(running: Running) -> tuple[float, int]:
@@ -51,7 +53,7 @@ def _by_vram(running: Running) -> tuple[float, int]:
     return (1.0 if isinstance(vram, Missing) else -vram), running.process.pid
 
 
-def _together(places: list[tuple[int, Process]]) -> Running:
+def _together(places: list[tuple[int, Process]], now_s: float) -> Running:
     vram = [process.vram_bytes for _, process in places]
     sm = [process.sm_ratio for _, process in places]
     held = [value for value in vram if not isinstance(value, Missing)]
@@ -62,6 +64,7 @@ def _together(places: list[tuple[int, Process]]) -> Running:
         vram_bytes=sum(held) if held else vram[0],
         vram_partial=0 < len(held) < len(vram),
         sm_ratio=sum(used) / len(used) if used else sm[0],
+        lasted_s=now_s - places[0][1].started_s if places[0][1].started_s else -1.0,
     )
 
 
@@ -83,6 +86,19 @@ def _vram(running: Running, view: View, tone: str) -> Row:
     return ((f" {right(least + memory(running.vram_bytes, view.memory_bytes), 5)}", tone),)
 
 
+def _rss(running: Running, view: View, tone: str) -> Row:
+    return ((right(memory(running.process.rss_bytes, view.memory_bytes), 8), tone),)
+
+
+def _lasts(running: Running) -> str:
+    return age(running.lasted_s) if running.lasted_s >= 0.0 else DASH
+
+
+def _cpu(value: Reading) -> str:
+    """In percent of one core, as top has it."""
+    return short(value) if isinstance(value, Missing) else f"{min(value, 99.99) * 100.0:.0f}%"
+
+
 BASE: Final[tuple[Column[Running], ...]] = (
     figures("pid", "pid", 7, lambda running: str(running.process.pid), fixed=True),
     words("user", "user", 9, lambda running: running.process.user),
@@ -94,13 +110,21 @@ BASE: Final[tuple[Column[Running], ...]] = (
 """What every screen shows; the command has the rest of the line."""
 
 EXTRA: Final[tuple[Column[Running], ...]] = (
+    figures("cpu", "cpu", 5, lambda running: _cpu(running.process.cpu_ratio), keep=_COMMAND),
+    Column("rss", "rss", 8, lambda view: ((right(f"rss {view.memory_unit}", 8), "muted"),), _rss, keep=_COMMAND),
+    figures("time", "time", 5, _lasts, keep=_COMMAND),
     words("container", "container", 12, lambda running: _place(running.process), keep=_COMMAND),
+    words("pod", "pod or job", 24, lambda running: _pod(running.process), keep=_COMMAND),
     words("type", "type", 8, lambda running: running.process.type, keep=_COMMAND),
-    words("pod", "pod", 36, lambda running: running.process.pod, keep=_COMMAND),
 )
 """What a wider screen adds, in this order, before the command."""
 
 TABLE: Final = Table("processes", BASE, EXTRA, drops=("user", "gpus"), least=_LEAST_COMMAND)
+
+
+def _pod(process: Process) -> str:
+    """The pod by its name, else its uid; the Slurm job."""
+    return f"job {process.job}" if process.job else process.pod_name or process.pod
 
 
 def _place(process: Process) -> str:
@@ -108,22 +132,23 @@ def _place(process: Process) -> str:
     return process.container or (f"pod {process.pod[:8]}" if process.pod else "")
 
 
-def head(width: int, view: View) -> Row:
+def head(width: int, view: View, shift: int = 0) -> Row:
     """The header."""
     command = "" if "processes.command" in view.hidden else " command"
-    return (*TABLE.head(width, view), (command, "muted"))
+    return (*TABLE.head(width, view, shift), (command, "muted"))
 
 
-def row(running: Running, width: int, view: View) -> Row:
+def row(running: Running, width: int, view: View, shift: int = 0) -> Row:
     """One process."""
     text = "" if "processes.command" in view.hidden else f" {command(running.process)}"
-    return (*TABLE.row(running, width, view, "text"), (text, "text"))
+    return (*TABLE.row(running, width, view, "text", shift=shift), (text, "text"))
 
 
 ORDERS: Final[tuple[Order[Running], ...]] = (
     Order("VRAM", lambda running: running.vram_bytes),
     Order("SM", lambda running: running.sm_ratio, means="mean of its GPUs"),
     Order("GPU", lambda running: tuple(map(float, running.gpus)), descending=False, means="the first that it is on"),
+    Order("CPU", lambda running: running.process.cpu_ratio, means="of the host"),
     Order("pid", lambda running: float(running.process.pid), descending=False),
     Order("user", lambda running: running.process.user.casefold(), descending=False),
 )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpumon.readings.engine_snapshot import Efficiency, Hardware, flat_fields, replaced
+from gpumon.readings.flat import flat_fields, replaced
 from gpumon.readings.frame import EndpointState, EngineKind, Phase
-from gpumon.readings.snapshot import Engine, Replicas, Snapshot
+from gpumon.readings.snapshot import Efficiency, Engine, Hardware, Replicas, Snapshot
+from gpumon.readings.verdict import Evidence
 
 SUMS: Final = "replicas:"
 """The URL of a row of sums begins so; the model follows."""
@@ -58,7 +59,7 @@ def as_engine(replicas: Replicas, gpus: tuple[int, ...] = ()) -> Engine:
         state=EndpointState.OK,
         age_s=0.0,
         model=replicas.model,
-        deviates=(f"{down} without figures",) if down else (),
+        deviates=(Evidence("replicas_down", float(down)),) if down else (),
         hardware=Hardware(gpus=gpus),
         efficiency=Efficiency(peak_unverified=partial, bandwidth_peak_unverified=partial),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import ENCODERS, NO_DECODE, NO_TOKENS, Service
-from gpumon.readings.engine_snapshot import value_of
+from gpumon.readings.flat import value_of
 from gpumon.readings.frame import Phase
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine

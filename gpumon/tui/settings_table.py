@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
+
+from msgspec.structs import fields
 
 from gpumon.config.schema import Config
 from gpumon.readings.format import period
 from gpumon.tui.charts.series import SPANS_S
 from gpumon.tui.control import INTERVALS_S
+
+_TTFT_MS: Final = (100.0, 200.0, 300.0, 500.0, 750.0, 1000.0, 1500.0, 2000.0, 3000.0, 5000.0, 10_000.0)
+_ITL_MS: Final = (10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 75.0, 100.0, 150.0, 200.0)
+_E2E_MS: Final = (1000.0, 2000.0, 5000.0, 10_000.0, 20_000.0, 30_000.0, 60_000.0, 120_000.0)
+"""Steps of what is promised."""
 
 
 class Setting(NamedTuple):
@@ -69,19 +77,11 @@ def number(text: str, units: Mapping[str, float]) -> float:
     return float(found[1].replace(",", ".")) * units[found[2].lower()]
 
 
-def _seconds(text: str) -> float:
-    return number(text, {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0})
-
-
 def _share(text: str) -> float:
     """Below 1, and as `1.0`, it is the share itself, as the config has it; `1` is in percent, as all with the sign."""
     value = number(text, {"": 1.0, "%": 1.0})
     itself = value < 1.0 or (value == 1.0 and not text.strip().isdigit())
     return value if itself and "%" not in text else round(value / 100.0, 6)
-
-
-def _degree(text: str) -> float:
-    return number(text, {"": 1.0, "c": 1.0, "°c": 1.0, "°": 1.0})
 
 
 def _goal(text: str) -> float | None:
@@ -90,133 +90,129 @@ def _goal(text: str) -> float | None:
     return number(text, {"": 1.0, "ms": 1.0, "s": 1000.0})
 
 
-def _percent(value: float) -> str:
-    return f"{value * 100:g}%"
+def _setting(
+    section: str,
+    key: str,
+    group: str,
+    name: str,
+    means: str,
+    *,
+    steps: Sequence[float] = (),
+    later: bool = False,
+    pane: str = "",
+) -> Setting:
+    """How a field of the schema is shown, stepped and typed, by its type and the unit that its name ends with."""
+    kind = _FIELDS[section][key]
+    show: Callable[[Any], str] = str
+    choices: tuple[Any, ...] = tuple(steps)
+    read: Callable[[str], float | None] | None = None
+    if get_origin(kind) is Literal:
+        choices = get_args(kind)
+        show = (lambda value: f"°{value}") if key == "temperature_unit" else str
+    elif kind is bool:
+        choices, show = (False, True), lambda value: "yes" if value else "no"
+    elif pane:
+        show = lambda value: f"{len(value)} hidden" if value else "all shown"  # noqa: E731
+    elif key.endswith("_s"):
+        show, read = period, partial(number, units={"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0})
+    elif key.endswith("_c"):
+        show, read = (lambda value: f"{value:g}°C"), partial(number, units={"": 1.0, "c": 1.0, "°c": 1.0, "°": 1.0})
+        choices = tuple(float(degrees) for degrees in range(30, 121))
+    elif key.endswith("_ms"):
+        show, read = (lambda value: "none" if value is None else f"{value:g} ms"), _goal
+        choices = (None, *steps)
+    elif key != "theme":
+        show, read = (lambda value: f"{value * 100:g}%"), _share
+        choices = tuple(percent / 100.0 for percent in range(1, 101))
+    return Setting(section, key, group, name, means, show, choices, read, later, pane)
 
 
-def _celsius(value: float) -> str:
-    return f"{value:g}°C"
-
-
-def _milliseconds(value: float | None) -> str:
-    return "none" if value is None else f"{value:g} ms"
-
-
-def _switch(value: bool) -> str:
-    return "yes" if value else "no"
-
-
-def _hidden(value: tuple[str, ...]) -> str:
-    return f"{len(value)} hidden" if value else "all shown"
-
-
-_SHARES: Final = tuple(percent / 100.0 for percent in range(1, 101))
-_DEGREES: Final = tuple(float(degrees) for degrees in range(30, 121))
-
-
-def _level(key: str, name: str, means: str) -> Setting:
-    return Setting("levels", key, "levels", name, means, _percent, _SHARES, _share)
-
-
-def _degrees(key: str, name: str, means: str) -> Setting:
-    return Setting("levels", key, "levels", name, means, _celsius, _DEGREES, _degree)
-
-
-def _latency(key: str, name: str, means: str, steps: Sequence[float]) -> Setting:
-    return Setting("goals", key, "goals", name, means, _milliseconds, (None, *steps), _goal)
-
-
-def _columns(pane: str) -> Setting:
-    return Setting(
-        *("screen", "hidden_columns", "screen", f"columns of {pane}"),
-        f"Which columns pane {pane} shows where there is room for them.",
-        *(_hidden,),
-        pane=pane,
-    )
-
-
+_FIELDS: Final = {
+    table.name: {field.name: field.type for field in fields(table.type)}
+    for table in fields(Config)
+    if table.name in ("general", "prometheus", "screen", "levels", "goals")
+}
+_CRITICAL: Final = "Marked as critical from here on."
+_SLOWER: Final = "slower engines are marked. Empty: no goal."
 _OF_A_MACHINE: Final = (
-    Setting(
+    _setting(
         *("general", "interval_s", "readings", "GPUs every"),
         "Time between two readings of the GPUs, 0.25 s to 1 h. Shorter costs gpumon more CPU.",
-        *(period, INTERVALS_S, _seconds),
+        steps=INTERVALS_S,
     ),
-    Setting(
+    _setting(
         *("general", "engine_interval_s", "readings", "engines every"),
         "Time between two polls of an engine, 0.25 s to 1 h: each costs the engine's event loop 5 to 20 ms.",
-        *(period, INTERVALS_S, _seconds),
+        steps=INTERVALS_S,
         later=True,
     ),
 )
 _OF_A_FLEET: Final = (
-    Setting(
+    _setting(
         *("prometheus", "interval_s", "readings", "asked every"),
         "Time between two refreshes, 1 s to 1 h; more often than the targets are scraped shows nothing new.",
-        *(period, tuple(seconds for seconds in INTERVALS_S if seconds >= 1.0), _seconds),
+        steps=[seconds for seconds in INTERVALS_S if seconds >= 1.0],
     ),
 )
 _OF_BOTH: Final = (
-    Setting(
-        "general", "theme", "screen", "theme", "Colours of the screen. Your own go into themes/ beside the config.", str
+    _setting(
+        *("general", "theme", "screen", "theme"),
+        "Colours of the screen. Your own go into themes/ beside the config.",
     ),
-    Setting(
+    _setting(
         *("screen", "glyphs", "screen", "charts drawn with"),
         "Characters of the charts; auto is braille where the terminal can show it.",
-        *(str, ("auto", "braille", "blocks", "ascii")),
     ),
-    Setting(
+    _setting(
         *("general", "ascii", "screen", "ASCII only"),
         "Draw everything with ASCII characters; always so where the terminal has no UTF-8.",
-        *(_switch, (False, True)),
     ),
-    Setting(
+    _setting(
         *("general", "mouse", "screen", "mouse"),
         "Take clicks and the wheel; `no` leaves them to the terminal, for selecting text.",
-        *(_switch, (False, True)),
         later=True,
     ),
-    Setting(
+    _setting(
         *("screen", "memory_unit", "screen", "memory in"),
         "GiB are 2^30 bytes, as GPU tools show memory; GB are 10^9 bytes, as data sheets do.",
-        *(str, ("GiB", "GB")),
     ),
-    Setting(
+    _setting(
         *("screen", "temperature_unit", "screen", "temperatures in"),
         "Celsius or Fahrenheit. Levels are always set in Celsius.",
-        *(lambda unit: f"°{unit}", ("C", "F")),
     ),
-    Setting(
+    _setting(
         *("screen", "span_s", "screen", "charts go back"),
         "How much time the charts show, 1 minute to 2 hours, typed in seconds.",
-        *(period, SPANS_S, _seconds),
+        steps=SPANS_S,
     ),
-    _columns("gpus"),
-    _columns("engines"),
-    _columns("processes"),
-    _level("vram_warn", "VRAM warning", "Marked from here on. Engines fill their pool on purpose, so this is high."),
-    _level("vram_critical", "VRAM critical", "Marked as critical from here on: the next allocation may fail."),
-    _level("kv_warn", "KV cache warning", "Above this, requests wait or are preempted soon."),
-    _level("kv_critical", "KV cache critical", "Marked as critical from here on."),
-    _degrees("temperature_warn_c", "temperature warning", "Data centre GPUs slow down at about 87 °C."),
-    _degrees("temperature_critical_c", "temperature critical", "Marked as critical from here on."),
-    _level(
-        "low_use", "low efficiency below", "A GPU that is busy while its MFU and MBU are both below this is marked."
+    *(
+        _setting(
+            *("screen", "hidden_columns", "screen", f"columns of {pane}"),
+            f"Which columns pane {pane} shows where there is room for them.",
+            pane=pane,
+        )
+        for pane in ("gpus", "engines", "processes")
     ),
-    _level("low_use_busy", "low eff.: busy from", "How busy a GPU has to be for that mark."),
-    _latency(
-        *("ttft_p95_ms", "first token (p95)"),
-        "Promised time to the first token: slower engines are marked. Empty: no goal.",
-        (100.0, 200.0, 300.0, 500.0, 750.0, 1000.0, 1500.0, 2000.0, 3000.0, 5000.0, 10_000.0),
+    *(
+        _setting("levels", key, "levels", name, means)
+        for key, name, means in (
+            ("vram_warn", "VRAM warning", "Marked from here on. Engines fill their pool on purpose, so this is high."),
+            ("vram_critical", "VRAM critical", f"{_CRITICAL[:-1]}: the next allocation may fail."),
+            ("kv_warn", "KV cache warning", "Above this, requests wait or are preempted soon."),
+            ("kv_critical", "KV cache critical", _CRITICAL),
+            ("temperature_warn_c", "temperature warning", "Data centre GPUs slow down at about 87 °C."),
+            ("temperature_critical_c", "temperature critical", _CRITICAL),
+            ("low_use", "low efficiency below", "A GPU that is busy with MFU and MBU both below this is marked."),
+            ("low_use_busy", "low eff.: busy from", "How busy a GPU has to be for that mark."),
+        )
     ),
-    _latency(
-        *("itl_p95_ms", "next token (p95)"),
-        "Promised time between two tokens: slower engines are marked. Empty: no goal.",
-        (10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 75.0, 100.0, 150.0, 200.0),
-    ),
-    _latency(
-        *("e2e_p95_ms", "whole answer (p95)"),
-        "Promised time for a whole answer: slower engines are marked. Empty: no goal.",
-        (1000.0, 2000.0, 5000.0, 10_000.0, 20_000.0, 30_000.0, 60_000.0, 120_000.0),
+    *(
+        _setting("goals", key, "goals", name, f"Promised time {what}: {_SLOWER}", steps=steps)
+        for key, name, what, steps in (
+            ("ttft_p95_ms", "first token (p95)", "to the first token", _TTFT_MS),
+            ("itl_p95_ms", "next token (p95)", "between two tokens", _ITL_MS),
+            ("e2e_p95_ms", "whole answer (p95)", "for a whole answer", _E2E_MS),
+        )
     ),
 )
 SETTINGS: Final[tuple[Setting, ...]] = (*_OF_A_MACHINE, *_OF_BOTH)

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import Final
 
 from gpumon.efficiency.service import adding_up
-from gpumon.readings.engine_snapshot import value_of
+from gpumon.readings.flat import value_of
 from gpumon.readings.format import cells, count, counted, ratio, watts
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading

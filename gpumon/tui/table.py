@@ -49,7 +49,8 @@ class Column(Generic[T]):
 
 
 class Table(Generic[T]):
-    """The columns of one pane: those that every screen of 80 cells shows, and what wider ones add, in that order."""
+    """The columns of one pane: those that every screen of 80 cells shows, and what wider ones add, in that order. They
+    scroll sideways, but for the fixed ones."""
 
     def __init__(
         self,
@@ -59,29 +60,56 @@ class Table(Generic[T]):
         *,
         drops: Sequence[str] = (),
         least: int = 0,
+        behind: int = 0,
     ) -> None:
         """`drops`: columns that a narrower screen does without, first to last. `least`: cells that stay free for what
-        the pane adds behind the columns."""
+        the pane adds behind the columns; `behind`: the same while they are scrolled."""
         self.pane = pane
         self.all = (*base, *more)
         self._base = len(base)
         self._drops = drops
-        self._least = least
+        self._least, self._behind = least, behind
         self._fitted: dict[object, tuple[Column[T], ...]] = {}
         self._heads: dict[object, Row] = {}
-        self._out: dict[object, tuple[str, ...]] = {}
 
     def hides(self, column: Column[T], hidden: frozenset[str]) -> bool:
         """Whether the user does not want a column."""
         return not column.fixed and f"{self.pane}.{column.name}" in hidden
 
-    def columns(self, width: int, hidden: frozenset[str]) -> tuple[Column[T], ...]:
-        """The columns on a screen of `width` cells."""
-        key = (width, hidden)
+    def columns(self, width: int, hidden: frozenset[str], shift: int = 0) -> tuple[Column[T], ...]:
+        """The columns on a screen of `width` cells; `shift`: so many are scrolled out on the left."""
+        key = (width, hidden, shift)
         found = self._fitted.get(key)
         if found is None:
-            found = _keep(self._fitted, key, tuple(self._fit(width, hidden)))
+            fitting = self._shifted(width, hidden, shift) if shift else self._fit(width, hidden)
+            found = _keep(self._fitted, key, tuple(fitting))
         return found
+
+    def most_shift(self, width: int, hidden: frozenset[str]) -> int:
+        """How far the columns can be scrolled: until the last one is in view; 0 where all are."""
+        wanted = [column for column in self.all if not self.hides(column, hidden)]
+        if len(self.columns(width, hidden)) == len(wanted):
+            return 0
+        movable = self._movable(width, hidden)
+        shifts = range(1, len(movable))
+        return next((shift for shift in shifts if movable[-1] in self._shifted(width, hidden, shift)), len(movable) - 1)
+
+    def _movable(self, width: int, hidden: frozenset[str]) -> list[Column[T]]:
+        """The columns that scroll, in their order; those that a narrow screen does without come last."""
+        shown = self.columns(width, hidden)
+        movable = [column for column in self.all if not column.fixed and not self.hides(column, hidden)]
+        return sorted(movable, key=lambda column: column.name in self._drops and column not in shown)
+
+    def _shifted(self, width: int, hidden: frozenset[str], shift: int) -> list[Column[T]]:
+        """What a row is known by, and of the others those from number `shift` on that fit."""
+        shown = [column for column in self.all if column.fixed]
+        room = width - self._behind - sum(column.width for column in shown)
+        for column in self._movable(width, hidden)[shift:]:
+            room -= column.width
+            if room < 0:
+                break
+            shown.append(column)
+        return sorted(shown, key=self.all.index)
 
     def _fit(self, width: int, hidden: frozenset[str]) -> list[Column[T]]:
         wanted = [not self.hides(column, hidden) for column in self.all]
@@ -106,51 +134,33 @@ class Table(Generic[T]):
                 shown.append(column)
         return shown
 
-    def used(self, width: int, view: View) -> int:
+    def used(self, width: int, view: View, shift: int = 0) -> int:
         """Cells that the columns take."""
-        return sum(column.width for column in self.columns(width, view.hidden))
+        return sum(column.width for column in self.columns(width, view.hidden, shift))
 
-    def left_out(self, width: int, view: View) -> tuple[str, ...]:
-        """Titles of the columns that a wider screen would show, those that every screen should first."""
-        key = (width, view.hidden)
-        found = self._out.get(key)
-        if found is None:
-            shown = self.columns(width, view.hidden)
-            out = [column for column in self.all if column not in shown and not self.hides(column, view.hidden)]
-            out.sort(key=lambda column: column.name not in self._drops)
-            found = _keep(self._out, key, tuple(column.title for column in out))
-        return found
-
-    def hidden(self, view: View) -> int:
-        """How many columns the user does not want."""
-        return sum(name.startswith(f"{self.pane}.") for name in view.hidden)
-
-    def note(self, width: int, view: View, room: int) -> str:
-        """What is not shown and how to see it, in about `room` cells."""
-        said = unseen(self.left_out(width, view), room)
-        hidden = self.hidden(view)
-        chosen = f"{hidden} hidden: {view.keymap.first('settings')}" if hidden else ""
-        if not said or not chosen:
-            return said or (chosen if cells(chosen) <= room else "")
-        more = unseen(self.left_out(width, view), room - cells(chosen) - 3)
-        return f"{chosen} · {more}" if more else said
-
-    def head(self, width: int, view: View) -> Row:
+    def head(self, width: int, view: View, shift: int = 0) -> Row:
         """The header."""
-        key = (width, view.hidden, view.fahrenheit, view.memory_unit)
+        key = (width, view.hidden, view.fahrenheit, view.memory_unit, shift)
         found = self._heads.get(key)
         if found is None:
-            shown = self.columns(width, view.hidden)
-            found = _keep(self._heads, key, tuple(piece for column in shown for piece in _head(column, view)))
+            shown = self.columns(width, view.hidden, shift)
+            heads = (column.head(view) if callable(column.head) else column.head for column in shown)
+            found = _keep(self._heads, key, tuple(piece for head in heads for piece in head))
         return found
 
     def row(
-        self, item: T, width: int, view: View, tone: str, instead: Mapping[str, Row] = MappingProxyType({})
+        self,
+        item: T,
+        width: int,
+        view: View,
+        tone: str,
+        instead: Mapping[str, Row] = MappingProxyType({}),
+        shift: int = 0,
     ) -> list[Piece]:
         """One row; `instead`: by name of a column, what stands in the place of its cell."""
         return [
             piece
-            for column in self.columns(width, view.hidden)
+            for column in self.columns(width, view.hidden, shift)
             for piece in instead.get(column.name) or column.cell(item, view, tone)
         ]
 
@@ -184,17 +194,6 @@ def words(
         return ((blank + left(text(of), width), row),)
 
     return Column(name, title, gap + width, ((blank + left(title, width), "muted"),), cell, keep, fixed)
-
-
-def _head(column: Column[T], view: View) -> Row:
-    return column.head(view) if callable(column.head) else column.head
-
-
-def level(value: Reading, warn: float, critical: float) -> str:
-    """Tone of a figure that is at or above a threshold; empty below, and where it is missing."""
-    if isinstance(value, Missing) or value < warn:
-        return ""
-    return "critical" if value >= critical else "warn"
 
 
 def flagged(text: str, width: int) -> str:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.faults import is_told
-from gpumon.readings.format import cells, cut, left
+from gpumon.readings.format import cells, cut, left, memory
 from gpumon.readings.frame import EndpointState, GpuState
-from gpumon.readings.snapshot import Event, FaultShown, Level, Limit, Snapshot, Verdict
+from gpumon.readings.missing import Missing
+from gpumon.readings.snapshot import Event, FaultShown, Kind, Level, Limit, Snapshot, Verdict
 from gpumon.readings.text import clean
-from gpumon.triage.render import NARROW, actions_text, event_text, evidence_text, verdict_text
-from gpumon.tui.fold import folded
+from gpumon.triage.render import LIMITS, NARROW, action_text, event_text, evidence_text, team_note, verdict_text
+from gpumon.tui.fold import fitted, folded
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.table import clock, moment, spans
@@ -31,10 +33,18 @@ _LEAST_SCOPE: Final = 12
 """Cells of the column of scopes: as many as the longest needs, but no more than a quarter of the pane."""
 _DATED: Final = 100
 """Cells of a pane from which verdicts have the time since which they stand, too."""
+_INDENT: Final = 3
+"""Cells before the second line of a row."""
 _GPU: Final = re.compile(r"gpu (\d{1,6})")
-_MONEY: Final = re.compile(r"\d[\d,.]{0,12} \$/h(?: idle)?")
-_LEAST_ACTION: Final = 24
-"""Cells from which an action behind a text says something."""
+LINES: Final[dict[Level, int]] = {Level.CRITICAL: 5, Level.WARN: 3, Level.NOTE: 2, Level.OK: 1}
+"""Lines that a row of this level asks for: enough to read what to do to its end, of what is critical."""
+_SHORT_OF_MEMORY: Final = frozenset(("host_memory_full", "host_memory_waits", "cgroup_full"))
+"""Causes of verdicts on the host's memory."""
+_MOST_PROCESSES: Final = 3
+CHANGED_S: Final = 600.0
+"""So far back goes the line that tells what changed."""
+_MOST_CHANGE: Final = 44
+"""Cells of one change in it."""
 
 
 _COMING: Final = frozenset((EndpointState.OK, EndpointState.STARTING, GpuState.OK, GpuState.INITIALISING))
@@ -54,15 +64,15 @@ class Item(NamedTuple):
     since: str
     """RFC 3339; empty: it has no time."""
     text: str
-    below: tuple[Piece, ...] = ()
-    """Evidence and action."""
-    action: str = ""
-    """The action alone, for the line of its text."""
+    actions: tuple[str, ...] = ()
+    """What to do, the best first."""
+    evidence: tuple[str, ...] = ()
     about: str = ""
     """Of a fault its source, of an event the key of its thing."""
     judged: bool = False
     """It is a verdict, which has a page of its own."""
-    trouble: bool = False
+    level: Level = Level.OK
+    """Of a verdict or a fault; `ok` of all else."""
     quiet: bool = False
     """It can wait until there is room: what is healthy, and what cannot be told."""
     past: bool = False
@@ -70,6 +80,11 @@ class Item(NamedTuple):
     at_s: float = 0.0
     """When it happened (Unix time)."""
     tone: str = "text"
+
+    @property
+    def trouble(self) -> bool:
+        """Whether somebody suffers."""
+        return self.level in URGENT
 
 
 def verdict_key(verdict: Verdict) -> str:
@@ -127,17 +142,35 @@ def items(
     takes at least.
     """
     healthy = [verdict for verdict in verdicts if verdict.level is Level.OK]
-    urgent = [_of_verdict(verdict) for verdict in verdicts if verdict.level in URGENT]
-    others = [_of_verdict(verdict) for verdict in verdicts if verdict.level is Level.NOTE]
+    urgent = [_of_verdict(verdict, snapshot) for verdict in verdicts if verdict.level in URGENT]
+    others = [_of_verdict(verdict, snapshot) for verdict in verdicts if verdict.level is Level.NOTE]
     found = [*urgent, *map(_of_fault, _untold(snapshot, verdicts)), *others]
     if not found:
         found.append(_nothing(healthy, coming, hold_s, named=not unfolded))
         healthy = healthy if unfolded else []
     if unfolded or len(healthy) == 1:
-        found += [_of_verdict(verdict) for verdict in healthy]
+        found += [_of_verdict(verdict, snapshot) for verdict in healthy]
     elif healthy:
         found.append(Item(HEALTHY, (" ● ", "ok"), "", "", "", _names(healthy), quiet=True, tone="muted"))
-    return found + _of_events(events, glyphs)
+    return [*grouped(found), *_of_events(events, glyphs)]
+
+
+def grouped(found: Sequence[Item]) -> list[Item]:
+    """Rows of GPUs that say the same, with the same thing to do, as one: `gpu 0-7`; what opens is the first one's."""
+    same: dict[object, list[Item]] = {}
+    for item in found:
+        alike = _GPU.fullmatch(item.scope) and item.actions
+        same.setdefault((item.what, item.level, item.actions) if alike else item.key, []).append(item)
+    return [_together(items) for items in same.values()]
+
+
+def _together(items: Sequence[Item]) -> Item:
+    first = items[0]
+    gpus = [int(gpu[1]) for item in items if (gpu := _GPU.fullmatch(item.scope))]
+    if len(set(gpus)) < 2:
+        return first
+    alike = all(item.text == first.text for item in items)
+    return first._replace(scope=f"gpu {spans(gpus)}", text=first.text if alike else f"{first.scope}: {first.text}")
 
 
 def _untold(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> Iterator[FaultShown]:
@@ -191,11 +224,10 @@ def _joined(scopes: Sequence[str]) -> str:
     return ", ".join([*named, *([f"gpu {spans(gpus)}"] if gpus else [])])
 
 
-def _of_verdict(verdict: Verdict) -> Item:
+def _of_verdict(verdict: Verdict, snapshot: Snapshot) -> Item:
     glyph, tone, _ = mark(verdict)
-    below = [(f"· {evidence_text(one)}{f' ({one.source})' if one.source else ''}", "muted") for one in verdict.evidence]
-    action = f"→ {clean(actions_text(verdict), _TEXT)}" if verdict.actions else ""
-    below += [(action, "accent")] if action else []
+    evidence = list(_heaviest(verdict, snapshot)) if verdict.kind is Kind.HOST else []
+    evidence += [f"· {evidence_text(one)}{f' ({one.source})' if one.source else ''}" for one in verdict.evidence]
     return Item(
         key=verdict_key(verdict),
         mark=(f" {glyph} ", tone),
@@ -203,18 +235,37 @@ def _of_verdict(verdict: Verdict) -> Item:
         scope=clean(verdict.scope),
         since=verdict.since,
         text=clean(verdict_text(verdict), _TEXT),
-        below=tuple((clean(text, _TEXT), tone) for text, tone in below),
-        action=action,
+        actions=_actions(verdict),
+        evidence=tuple(clean(text, _TEXT) for text in evidence),
         judged=True,
-        trouble=verdict.level in URGENT,
+        level=verdict.level,
         quiet=verdict.level is Level.OK or verdict.code is Limit.UNKNOWN,
     )
 
 
+def _heaviest(verdict: Verdict, snapshot: Snapshot) -> Iterator[str]:
+    """Of the processes on the GPUs those that take the most of the host: of its memory, where that is short."""
+    field = "rss_bytes" if verdict.cause in _SHORT_OF_MEMORY else "cpu_ratio"
+    every = {process.pid: process for gpu in snapshot.gpus for process in gpu.processes}
+    known = [each for each in every.values() if not isinstance(getattr(each, field), Missing)]
+    for process in sorted(known, key=lambda each: -float(getattr(each, field)))[:_MOST_PROCESSES]:
+        figures = [] if isinstance(process.cpu_ratio, Missing) else [f"CPU {process.cpu_ratio * 100.0:.0f} %"]
+        figures += [] if isinstance(process.rss_bytes, Missing) else [f"{memory(process.rss_bytes)} GiB of memory"]
+        yield f"· pid {process.pid} {process.name} ({process.user}): {', '.join(figures)}"
+
+
+def _actions(verdict: Verdict) -> tuple[str, ...]:
+    """Each thing to do; the first one of another team's names it."""
+    notes = ["", *map(team_note, verdict.actions)]
+    pairs = zip(verdict.actions, notes[1:], notes, strict=False)
+    return tuple(clean(f"{'' if note == before else note}{action_text(one)}", _TEXT) for one, note, before in pairs)
+
+
 def _of_fault(fault: FaultShown) -> Item:
     key = f"fault/{fault.source}/{fault.text}"
-    named = ("fault", fault.source, fault.since, fault.text)
-    return Item(key, (" ! ", "warn"), *named, about=fault.source, trouble=True)
+    return Item(
+        key, (" ! ", "warn"), "fault", fault.source, fault.since, fault.text, about=fault.source, level=Level.WARN
+    )
 
 
 def _of_events(events: Sequence[Event], glyphs: Glyphs) -> list[Item]:
@@ -271,6 +322,46 @@ def page_of(item: Item, snapshot: Snapshot) -> tuple[str, str] | None:
     return None
 
 
+def changed(events: Sequence[Event], now_s: float, width: int, glyphs: Glyphs) -> Row:
+    """What happened in the last minutes in one line, the newest first; how many more there were at its end."""
+    newest: dict[str, Event] = {}
+    for event in reversed(events):
+        if now_s - CHANGED_S <= event.wall_s <= now_s:
+            newest.setdefault(_brief(event), event)
+    row: list[Piece] = [("   last 10 min: ", "hint")]
+    if not newest:
+        return (*row, ("nothing changed", "hint"))
+    room = width - cells(row[0][0])
+    for at, (text, event) in enumerate(newest.items()):
+        left_over = len(newest) - at
+        glyph, tone = event_mark(event, glyphs)
+        pieces = [(f"{clock(event.wall_s)[:5]} ", "muted"), (glyph, tone), (f" {cut(text, _MOST_CHANGE)}  ", "text")]
+        size = sum(cells(piece) for piece, _ in pieces)
+        if at and size + (4 if left_over > 1 else 0) > room:
+            return (*row, (f"+{left_over}", "muted"))
+        room -= size
+        row += pieces
+    return tuple(row)
+
+
+def _brief(event: Event) -> str:
+    """A change in a few words: of a verdict its name alone."""
+    if event.verdict is None:
+        return clean(f"{event.scope} {event_text(event)}", _TEXT)
+    over = " over" if event.code == "verdict_over" else ""
+    return clean(f"{event.scope} {LIMITS[event.verdict.code]}{over}", _TEXT)
+
+
+def numbers(spans_: str) -> list[int]:
+    """`0-2,5` as numbers."""
+    found: list[int] = []
+    for span in spans_.replace(" ", ",").split(","):
+        first, _, last = span.partition("-")
+        if first.isdecimal() and (last or first).isdecimal():
+            found += range(int(first), int(last or first) + 1)
+    return found
+
+
 class Columns(NamedTuple):
     """Cells of what stands before a text."""
 
@@ -280,12 +371,13 @@ class Columns(NamedTuple):
     """Whether verdicts have a time, too."""
     width: int
 
-    def before(self, item: Item, since: str) -> list[Piece]:
+    def before(self, item: Item) -> list[Piece]:
         """Mark, limit, scope, and when."""
         pieces: list[Piece] = [item.mark]
         if item.what:
             tone = "muted" if item.past else item.mark[1] if item.trouble else "text"
             pieces += [(left(item.what, self.what) + " ", tone), (left(item.scope, self.scope) + " ", "text")]
+        since = clock_of(item)
         if since and (self.dated or item.past or item.what == "fault"):
             pieces.append((f"{since} ", "muted"))
         elif self.dated and item.what:
@@ -301,57 +393,44 @@ def columns(shown: Sequence[Item], width: int) -> Columns:
     return Columns(what, min(most, max((cells(item.scope) for item in named), default=0)), width >= _DATED, width)
 
 
-def lines(item: Item, of: Columns, most: int) -> tuple[list[Row], bool]:
-    """A row and what stands below it in at most `most` lines, and whether its text was cut for that.
+@lru_cache(maxsize=512)
+def lines(item: Item, of: Columns, most: int, *, whole: bool = False) -> tuple[Sequence[Row], bool]:
+    """A row in at most `most` lines, and whether its text was cut for that; `whole`: with its evidence.
 
-    Of what is urgent the action has its part of the last line: what to do is read before all of the reasons.
+    Of what is urgent the action comes first, and as many whole actions as leave a line for the cause.
     """
-    before = of.before(item, clock_of(item))
-    indent = sum(cells(text) for text, _ in before)
-    room = max(_LEAST_TEXT, of.width - indent)
-    texts = folded(item.text, room)
-    shares = item.trouble and item.action and room >= 2 * _LEAST_ACTION
-    shared = room - min(cells(item.action) + 1, _LEAST_ACTION) if shares else room
-    is_cut = len(texts) > most or (len(texts) == most and cells(texts[-1]) > shared)
-    if is_cut:
-        texts = (*texts[: most - 1], _cut(" ".join(texts[most - 1 :]), shared))
-    rows: list[Row] = [(*before, (texts[0], item.tone))]
-    rows += [((" " * indent + line, item.tone),) for line in texts[1:]]
-    for text, tone in item.below:
-        start = 3 + (of.what + 1 if item.what else 0)
-        folds = folded(text, max(_LEAST_TEXT, of.width - start - 2))
-        rows += [((" " * (start + (2 if at else 0)) + line, tone),) for at, line in enumerate(folds)]
-    if len(rows) > most:
-        last, is_cut = rows[most - 1], True
-        bare = item.action and most == len(texts) and sum(cells(text) for text, _ in last) + _LEAST_ACTION <= of.width
-        rows[most - 1] = _acted(last, item.action, of.width) if bare else _unfinished(last, of.width)
-        if item.trouble and item.action and most > len(texts):
-            start = 3 + (of.what + 1 if item.what else 0)
-            rows[most - 1] = ((" " * start + cut(item.action, of.width - start), "accent"),)
-    return rows[:most], is_cut
+    before = of.before(item)
+    first = max(_LEAST_TEXT, of.width - sum(cells(text) for text, _ in before))
+    width = max(_LEAST_TEXT, of.width - _INDENT)
+    if most < 2 or not (item.trouble and item.actions):
+        texts = list(fitted(item.text, width, most, first))
+        is_cut = len(folded(item.text, width, first)) > most
+        actions = _acts(item.actions, width, width, most - len(texts)) if not is_cut else ()
+        tones = [item.tone] * len(texts) + ["accent"] * len(actions)
+        texts += actions
+    else:
+        actions = _acts(item.actions, width, first, most - 1)
+        cause = fitted(item.text, width, most - len(actions))
+        is_cut = len(folded(item.text, width)) > most - len(actions)
+        texts, tones = [*actions, *cause], ["accent"] * len(actions) + [item.tone] * len(cause)
+    if whole:
+        for one in item.evidence:
+            folds = folded(one, width - 2)
+            texts += [folds[0], *(f"  {line}" for line in folds[1:])]
+            tones += ["muted"] * len(folds)
+        is_cut, texts = is_cut or len(texts) > most, texts[:most]
+    rows: list[Row] = [(*before, (texts[0], tones[0]))]
+    rows += [((" " * _INDENT + text, tone),) for text, tone in zip(texts[1:], tones[1:], strict=False)]
+    return rows, is_cut
 
 
-def _cut(text: str, room: int) -> str:
-    """Cut at its end, or before what it costs."""
-    found = list(_MONEY.finditer(text))
-    if cells(text) <= room or not found or cells(text[: found[-1].end()]) < room:
-        return cut(text, room)
-    cost = f" {found[-1][0]}"
-    return cut(text[: found[-1].start()], room - cells(cost)) + cost if cells(cost) < room // 2 else cut(text, room)
-
-
-def _acted(row: Row, action: str, width: int) -> Row:
-    """A text that leaves room, with what to do behind it."""
-    room = width - sum(cells(piece) for piece, _ in row) - 1
-    return (*row, (" " + cut(action, room), "accent"))
-
-
-def _unfinished(row: Row, width: int) -> Row:
-    """The last line of a text that goes on."""
-    *before, (text, tone) = row
-    room = width - sum(cells(piece) for piece, _ in before)
-    more = f"{text} …" if cells(text) + 2 <= room else cut(f"{text}  ", room)
-    return (*before, (text if text.endswith("…") else more, tone))
+def _acts(actions: Sequence[str], width: int, first: int, most: int) -> tuple[str, ...]:
+    """As many whole actions as fit; of the first one, where even that does not, what fits."""
+    for number in range(len(actions), 0, -1):
+        texts = folded(f"→ {'; '.join(actions[:number])}", width, first)
+        if len(texts) <= most:
+            return texts
+    return fitted(f"→ {actions[0]}", width, most, first) if actions and most > 0 else ()
 
 
 def clock_of(item: Item) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gpumon.readings import quantities as q
-from gpumon.readings.engine_snapshot import value_of
+from gpumon.readings.flat import value_of
 from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading
 from gpumon.readings.missing import Missing, Reason, number
 from gpumon.readings.snapshot import Engine

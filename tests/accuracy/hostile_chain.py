@@ -19,7 +19,7 @@ from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.sources.attachment import left_out_by
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.fetch import Answer, FetchError
-from gpumon.sources.model_facts import resolve
+from gpumon.sources.model_facts import look_up
 from gpumon.sources.model_files import view
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.sources.source import Contribution
@@ -187,7 +187,7 @@ def _model(rig: Rig, reading: EngineReading) -> LlmSpec | None:
 
 @lru_cache(maxsize=4096)
 def _told(model: str, root: str, hints: tuple[tuple[str, str], ...]) -> LlmSpec | None:
-    return resolve(model, root, (), llm_catalogue(), (view(NOWHERE),), dict(hints))[0]
+    return look_up(model, root, (), llm_catalogue(), (view(NOWHERE),), dict(hints)).spec
 
 
 def _gpu(index: int, now_s: float, rig: Rig) -> GpuReading:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from gpumon.readings import quantities as q
-from gpumon.readings.engine_snapshot import flat_fields, value_of
+from gpumon.readings.flat import flat_fields, value_of
 from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.readings.snapshot import Engine, Gpu
 from tests.accuracy.hostile import Poll

@@ -1,9 +1,10 @@
-"""gpumon against the client's own account of every token: replays of real engines over real HTTP at recorded speed.
+"""gpumon against the client's own account of every token: replays of real engines over real HTTP.
 
     python -m tests.accuracy.replay [CAPTURE ...] [--markdown FILE]
 
 Each capture is served as it was recorded, refusals and hangs included, and polled by the real endpoint source every
-2 s; the real deriver makes the figures. Truth is what the client saw arrive, over the very span that the polls covered.
+2 s of a clock that passes over what is waited for; the real deriver makes the figures. Truth is what the client saw
+arrive, over the very span that the polls covered.
 With --markdown the tables go between the markers of that document.
 """
 
@@ -21,13 +22,16 @@ from gpumon.efficiency.deriver import Deriver
 from gpumon.readings.frame import Frame, HostReading
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.packaged import gpu_catalogue
-from tests.accuracy.judged import POLL_S, Replay, Result, Tick, judge
+from tests.accuracy.judged import POLL_S, Replay, Tick, judge
 from tests.accuracy.tables import table, write
-from tests.fakes.engine import Capture, FakeEngine
+from tests.fakes.engine import LoopEngine, Recorded
 from tests.fakes.http_server import Reply
+from tests.virtual_time import Clock, played
 
 STARTS = {"vllm-lifecycle": 95.0, "prometheus-api": 10.0}
 """Seconds of a capture to begin at, where it begins with a long wait."""
+BEGAN_UNIX_S = 1.9e9
+"""Later than any recording: an engine that began after the watching is counted from its first token on."""
 PHASE_S = 0.5
 """Polls fall half-way between the recorded scrapes, which are 1 s apart."""
 NEW_IN_057 = (b"sglang:realtime_tokens_total", b"sglang:prefill_effective_tokens_total", b"sglang:decode_sum_seq_lens")
@@ -59,28 +63,38 @@ VARIANTS: Mapping[str, Variant] = {
 }
 
 
+def wall() -> float:
+    """Unix time, on the same clock."""
+    return BEGAN_UNIX_S + time.monotonic()
+
+
 async def replay(name: str, seconds: float | None = None) -> Replay:
     """Watch one capture, or a variant of one, from its start (or `STARTS`) to its end."""
     variant = VARIANTS.get(name)
-    capture = Capture(variant.capture if variant else name)
+    recorded = Recorded(variant.capture if variant else name, change=variant.change if variant else None)
     start_s = STARTS.get(name, 0.0)
-    with FakeEngine(capture.folder, start_s=start_s, change=variant.change if variant else None) as fake:
+    async with LoopEngine(recorded, start_s) as engine:
         await asyncio.sleep(PHASE_S)
-        source = EndpointSource(Endpoint(url=fake.url), POLL_S)
+        source = EndpointSource(Endpoint(url=engine.url), POLL_S, time.monotonic, wall=wall)
         deriver = Deriver(gpu_catalogue())
-        offset_s = fake.t - time.monotonic()
+        offset_s = engine.t - time.monotonic()
         ticks: list[Tick] = []
         await source.start()
-        end_s = min(capture.scrapes[-1].t + POLL_S, start_s + (seconds or 1e9))
-        while fake.t < end_s:
+        end_s = min(recorded.capture.scrapes[-1].t + POLL_S, start_s + (seconds or 1e9))
+        while engine.t < end_s:
             await asyncio.sleep(1.0)
             now_s = time.monotonic()
             readings = (await source.poll(now_s)).engines
-            frame = Frame(len(ticks), time.time(), now_s, 1.0, HostReading(), (), readings)
+            frame = Frame(len(ticks), wall(), now_s, 1.0, HostReading(), (), readings)
             derived = deriver.derive(frame)
             ticks.append(Tick(now_s + offset_s, readings, derived.snapshot.engines, derived.points["decode"]))
         await source.close()
-    return Replay(name, capture, start_s, offset_s, ticks)
+    return Replay(name, recorded.capture, start_s, offset_s, ticks)
+
+
+def replays(names: Sequence[str]) -> list[Replay]:
+    """Each capture from its start to its end, one after the other."""
+    return [played(replay(name), Clock()) for name in names]
 
 
 CAPTURES = (
@@ -108,18 +122,13 @@ WITHOUT_TOKENS = ("triton-basic", "triton-two-models")
 """Servers of models that are no LLMs: requests and inferences are compared."""
 
 
-async def results(names: Sequence[str]) -> list[Result]:
-    """All captures side by side, each at recorded speed."""
-    return [judge(done) for done in await asyncio.gather(*(replay(name) for name in names))]
-
-
 def main() -> None:
     """Print the tables, and write them where asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("capture", nargs="*", default=(*CAPTURES, *VARIANTS, *WITHOUT_TOKENS))
     parser.add_argument("--markdown", type=Path)
     arguments = parser.parse_args()
-    text = table(asyncio.run(results(arguments.capture)))
+    text = table([judge(done) for done in replays(arguments.capture)])
     print(text)
     if arguments.markdown:
         write(arguments.markdown, text)

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from gpumon.sources.simulator.engine_model import EngineModel
 from gpumon.sources.simulator.scenario import Actor
-from gpumon.sources.simulator.scenarios import CAST
+from gpumon.sources.simulator.scenarios import DEMO
 from gpumon.sources.simulator.traffic import Lengths, Request
 from gpumon.sources.simulator.vllm_page import MetricsPage
 from tests.accuracy.pages import WALL_S, Page
 from tests.records import replace
 
-ACTORS = {actor.name: actor for actor in CAST}
+ACTORS = {actor.name: actor for actor in DEMO.cast}
 PROMPT, ANSWER = Lengths(900.0, 0.5, 32, 8000), Lengths(250.0, 0.5, 16, 1500)
 
 

@@ -5,14 +5,13 @@ One variant is an engine's own gauge: its bound says how far that may be off.
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.missing import Missing
-from tests.accuracy.replay import CAPTURES, VARIANTS, WITHOUT_TOKENS, Replay, judge, replay
+from tests.accuracy.replay import CAPTURES, VARIANTS, WITHOUT_TOKENS, Replay, judge, replays
 from tests.accuracy.tables import BEGIN, END, HEAD, NOT_LIVE, row, table, write
 
 STARVED = "vllm-starved-host"
@@ -24,12 +23,9 @@ NOT_LIVE_HERE = frozenset({"llamacpp-two-scrapers", "llamacpp-lifecycle"})
 ALL = (*CAPTURES, *VARIANTS, *WITHOUT_TOKENS)
 
 
-@pytest.fixture(scope="module")
-def replays() -> dict[str, Replay]:
-    async def everything() -> list[Replay]:
-        return list(await asyncio.gather(*(replay(name) for name in ALL)))
-
-    return dict(zip(ALL, asyncio.run(everything()), strict=True))
+@pytest.fixture(scope="module", name="replays")
+def played_once() -> dict[str, Replay]:
+    return dict(zip(ALL, replays(ALL), strict=True))
 
 
 @pytest.mark.parametrize("name", CAPTURES)

@@ -257,7 +257,9 @@ def score(scenario: Scenario, timed: Iterable[tuple[float, Snapshot]]) -> Score:
                     stood[at].append(at_s)
             if due:
                 right += 1
-            elif now or any(0.0 <= at_s - scenario.truth[at].to_s <= FADES_S for at in fits):
+            elif (
+                one.code == "evaluating" or now or any(0.0 <= at_s - scenario.truth[at].to_s <= FADES_S for at in fits)
+            ):
                 tolerable += 1
             else:
                 mine = spans.setdefault(one, [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,7 +31,7 @@ def loaded_after(statement: str) -> set[str]:
         ("import gpumon.outputs.json", {"textual", "httpx", "pynvml", "psutil", "gpumon.sources", "rich"}),
         ("import gpumon.outputs.plain", {"textual", "httpx", "pynvml", "psutil", "gpumon.sources"}),
         ("import gpumon.session", {"textual", "httpx", "pynvml", "prometheus_client"}),
-        ("import gpumon.sources.nvml_worker", {"textual", "httpx", "asyncio", "rich"}),
+        ("import gpumon.sources.driver.worker", {"textual", "httpx", "asyncio", "rich"}),
     ],
 )
 def test_a_module_loads_only_what_its_layer_may(statement: str, absent: set[str]):
@@ -60,3 +61,10 @@ def test_the_import_contracts_hold():
         check=False,
     )
     assert done.returncode == 0, done.stdout
+
+
+def test_every_file_that_the_docs_name_is_there():
+    text = (PACKAGE.parent / "docs" / "architecture.md").read_text()
+    named = set(re.findall(r"`((?:tests/)?[a-z_]+/[a-z_/]*\.(?:py|csv))`", text))
+    assert len(named) > 40
+    assert not [name for name in named if not (PACKAGE.parent / name).exists() and not (PACKAGE / name).exists()]

@@ -302,7 +302,7 @@ def test_a_snapshot_of_one_reading_has_gauges_and_no_rates(env: dict[str, str]) 
 def test_a_snapshot_as_text_says_simulated(env: dict[str, str]) -> None:
     done = run("snapshot", "--demo", "--window", "0", env=env)
     assert done.returncode == 0
-    assert done.stdout.count("SIMULATED") == 1 + 8 + 3
+    assert "SIMULATED" in done.stdout.splitlines()[0]
 
 
 def test_watch_json_is_an_object_per_line_and_ends_by_count(env: dict[str, str]) -> None:
@@ -364,6 +364,7 @@ sys.exit(code)
         (["config"], {"textual", "rich", "httpx", "pynvml", "psutil", "asyncio"}),
         ([], {"textual", "rich", "httpx", "pynvml", "psutil", "asyncio"}),
         (["snapshot", "--demo", "--json", "--window", "0"], {"textual", "pynvml"}),
+        (["status", "--demo"], {"textual", "pynvml"}),
         (["snapshot", "--json", "--no-nvml"], {"textual", "rich", "httpx", "pynvml"}),
         (["watch", "--demo", "--count", "1"], {"textual", "pynvml"}),
     ],

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpumon import cli
-from tests.sizing.sweeps.samples import FOLDER
+from tests.sizing.imports.samples import FOLDER
 
 VLLM = str(FOLDER / "vllm-bench.jsonl")
 
@@ -97,9 +97,8 @@ def test_standard_input_is_a_file_named_dash(
 
 
 def test_what_was_added_says_how_to_use_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        '`gpumon profiles show x` draws it; `profile = "x"` in a scenario' in run(capsys, "add", VLLM, "--name", "x")[1]
-    )
+    said = run(capsys, "add", VLLM, "--name", "x")[1]
+    assert '`gpumon profiles show x` lists its points; `profile = "x"` in a scenario' in said
 
 
 def test_a_name_that_is_taken_needs_replace(capsys: pytest.CaptureFixture[str]) -> None:

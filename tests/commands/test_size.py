@@ -66,7 +66,7 @@ def test_the_design_guide(env: dict[str, str]) -> None:
     assert [
         (each["times"], each["filled"][0]["times"], each["filled"][0]["workloads"]) for each in memory["layout"]
     ] == [(2, 4, [1, 0, 0])]
-    assert any("292 % busy" in warning and "24 GPUs" in warning for warning in found["warnings"])
+    assert any("292 % of it" in warning and "24 GPUs" in warning for warning in found["warnings"])
     assert found["problem"] == ""
 
 
@@ -95,7 +95,7 @@ def test_every_example_has_an_answer_in_every_form(path: Path, env: dict[str, st
     assert float(rows[-1]["gpus"]) == found["totals"]["gpus"]
     markdown = size(str(path), "--markdown", env=env).stdout
     assert markdown.startswith("## Sizing: ")
-    assert f"**Need {found['totals']['instances']:.0f} instances" in markdown
+    assert f"- **need:** {found['totals']['instances']:.0f} instances" in markdown
 
 
 def test_standard_input_is_a_file_named_dash(env: dict[str, str]) -> None:
@@ -144,7 +144,7 @@ ttft_p95_ms = 0.001
     ("form", "said"),
     [
         ("", "need                without never: 1 instance, 1 GPU, 1 server, packed"),
-        ("--markdown", "**Need without never:** 1 instance, 1 GPU, 1 server, packed"),
+        ("--markdown", "- **need:** without never: 1 instance, 1 GPU, 1 server, packed"),
         ("--csv", "total_without,"),
     ],
 )

@@ -24,6 +24,7 @@ from gpumon.config.schema import (
     General,
     Goals,
     Gpu,
+    Host,
     Levels,
     Model,
     Prometheus,
@@ -51,9 +52,10 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "recorder": Recorder,
     "alert": Alert,
     "prometheus": Prometheus,
+    "host": Host,
     "exporter": Exporter,
 }
-TABLES_INSIDE = {"sizing.prices", "feed.quantities"}
+TABLES_INSIDE = {"sizing.prices", "prometheus.gpus_per_engine", "feed.quantities"}
 """Tables of a table, whose keys the user chooses."""
 EXCLUDED = {"file", "params_b", "flops_per_token"}
 """Settings of a [[feed]] that go without others: a url, or serving."""

@@ -71,5 +71,5 @@ def test_the_settings_in_effect_show_them_and_can_be_read_again(tmp_path: Path):
     path.write_text(TWO, encoding="utf-8")
     loaded = load(str(path), {})
     shown = effective(loaded)
-    assert '"decode_tokens" = "my:tokens{a=\\"b\\"}"' in shown
+    assert 'decode_tokens = "my:tokens{a=\\"b\\"}"' in shown
     assert read(shown, tmp_path).feed == loaded.config.feed

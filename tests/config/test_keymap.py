@@ -89,7 +89,7 @@ def test_own_keys_take_the_place_of_the_defaults() -> None:
     assert keymap.shown("zoom") == "ctrl+f5 ,"
     assert keymap.first("zoom") == "ctrl+f5"
     assert (keymap.shown("faster"), keymap.first("faster")) == ("", "")
-    assert keymap.shown("help") == "? F1"
+    assert keymap.shown("help") == "? F1 h"
     assert shown("f12") == "F12"
 
 

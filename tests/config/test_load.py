@@ -21,7 +21,7 @@ SECRET = "hunter2"
 
 SECTIONS = (
     "general, screen, levels, goals, keys, endpoint, feed, model, gpu, discovery, dcgm, sizing, triage, recorder, "
-    "alert, prometheus, exporter"
+    "alert, prometheus, host, exporter"
 )
 
 MESSAGES = {

@@ -10,7 +10,6 @@ import pytest
 
 from gpumon.config.errors import ConfigError
 from gpumon.config.profile_store import (
-    NotStoredError,
     absent,
     builtin,
     checked_name,
@@ -21,6 +20,7 @@ from gpumon.config.profile_store import (
     store,
     stored_profiles,
 )
+from gpumon.config.save import NotSavedError
 from gpumon.sizing.profile import Observed, Origin, Point
 from tests.records import replace
 
@@ -90,7 +90,7 @@ def test_a_taken_name_is_refused_without_replace(environ: dict[str, str]) -> Non
 
 def test_a_folder_that_can_not_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(NotStoredError, match="file/profiles cannot be written: Not a directory"):
+    with pytest.raises(NotSavedError, match=r"profiles/mine\.json cannot be written: Not a directory"):
         store([SWEPT], {"GPUMON_PROFILES": str(tmp_path / "file" / "profiles")})
 
 
@@ -98,7 +98,7 @@ def test_a_folder_that_can_not_be_made_is_named(tmp_path: Path) -> None:
 def test_a_folder_that_is_read_only_is_named(environ: dict[str, str]) -> None:
     place(environ).mkdir()
     place(environ).chmod(0o500)
-    with pytest.raises(NotStoredError, match="cannot be written: Permission denied"):
+    with pytest.raises(NotSavedError, match="cannot be written: Permission denied"):
         store([SWEPT], environ)
 
 

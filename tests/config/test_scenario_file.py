@@ -32,7 +32,7 @@ from gpumon.specs.precision import Precision
 BAD = Path(__file__).parent / "bad_scenarios"
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 KEYS = (
-    "name, note, packing, planning_factor, usable_memory_ratio, queue_wait_ratio, spare_instances, spare_servers, "
+    "name, note, packing, planning_factor, usable_memory_ratio, spare_instances, spare_servers, "
     "itl_p95_ms, ttft_p95_ms, e2e_p95_ms, server, workload"
 )
 

@@ -21,23 +21,24 @@ RIGHT = {
     'm{a=""}': Selector("m", (Matcher("a", ""),)),
 }
 WRONG = {
-    "": f"the end of the text begins no metric name: {GRAMMAR}",
-    "7m": f"'7' at character 1 begins no metric name: {GRAMMAR}",
-    "my tokens": f"'t' at character 4 is one too many: {GRAMMAR}",
-    "rate(m[5m])": f"'(' at character 5 is one too many: {GRAMMAR}",
-    "m{": f"the end of the text begins no label: {GRAMMAR}",
-    "m{a": 'the end of the text stands where = or != belongs, as in a="value"',
-    "m{a=": 'the end of the text begins no value in double quotes, as in a="value"',
-    "m{a=1}": "'1' at character 5 begins no value in double quotes, as in a=\"value\"",
-    "m{a='1'}": '"\'" at character 5 begins no value in double quotes, as in a="value"',
-    'm{a="1}': '\'"\' at character 5 begins no value in double quotes, as in a="value"',
-    'm{a="1" b="2"}': "'b' at character 9 stands where a comma or } belongs",
-    'm{a="1"}}': f"'}}' at character 9 is one too many: {GRAMMAR}",
-    'm{a=~"x.*"}': "=~ at character 4: gpumon has no patterns, only = and !=: list values with !=",
-    'm{a!~"x"}': "!~ at character 4: gpumon has no patterns, only = and !=: list values with !=",
+    "": "begins with no metric name",
+    "7m": "begins with no metric name",
+    "my tokens": "'t' at character 4 is one too many",
+    "rate(m[5m])": "'(' at character 5 is one too many",
+    "m{": 'no label="value" at character 3',
+    "m{a": 'no label="value" at character 3',
+    "m{a=": 'no label="value" at character 3',
+    "m{a=1}": 'no label="value" at character 3',
+    "m{a='1'}": 'no label="value" at character 3',
+    'm{a="1}': 'no label="value" at character 3',
+    'm{a="1" b="2"}': 'no label="value" at character 3',
+    'm{a="1",b}': 'no label="value" at character 9',
+    'm{a="1"}}': "'}' at character 9 is one too many",
+    'm{a=~"x.*"}': "=~ of a: gpumon has no patterns, only = and !=: list values with !=",
+    'm{a!~"x"}': "!~ of a: gpumon has no patterns, only = and !=: list values with !=",
     'm{a="1",a="2"}': "label a stands there twice: one series has it once",
-    r'm{a="\x"}': r"\x is no escape: \\, \" and \n are",
-    '{a="1"}': f"'{{' at character 1 begins no metric name: {GRAMMAR}",
+    r'm{a="\x"}': 'no label="value" at character 3',
+    '{a="1"}': "begins with no metric name",
 }
 
 
@@ -50,7 +51,7 @@ def test_what_it_says(text: str):
 def test_where_it_goes_wrong(text: str):
     with pytest.raises(ValueError) as wrong:  # noqa: PT011 - the whole text is compared
         selector(text)
-    assert str(wrong.value) == WRONG[text]
+    assert str(wrong.value).removesuffix(f": {GRAMMAR}") == WRONG[text]
 
 
 def test_a_series_without_the_label_has_it_empty():

@@ -11,13 +11,14 @@ from gpumon.efficiency.deriver import Deriver
 from gpumon.readings import quantities as q
 from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import EngineReading
+from gpumon.readings.verdict import Evidence
 from gpumon.sources.packaged import gpu_catalogue
 from tests.efficiency.polls import renamed
 from tests.efficiency.small_llm import SMALL
 from tests.efficiency.test_deriver import engine, frame, gpu
 
 Active = Callable[[int], float]
-SAID = ("MBU 45%, and its GPUs measure 30% of their bandwidth: ", "the model, its precision or its GPUs are not")
+SHARES = pytest.approx((0.48, 0.3), abs=0.04)
 """100 steps/s of one sequence: 16 GB each of 3,350 GB/s."""
 
 
@@ -28,7 +29,7 @@ def serving(at: int, steps_per_s: float = 100.0, **facts: Any) -> EngineReading:
 
 def said(
     active: Active, seconds: int = 60, extra: tuple[EngineReading, ...] = (), **facts: Any
-) -> list[tuple[str, ...]]:
+) -> list[tuple[Evidence, ...]]:
     """What is said of the first engine at each second, its GPUs this active."""
     deriver = Deriver(gpu_catalogue())
     found = []
@@ -42,9 +43,8 @@ def said(
 def test_more_than_its_gpus_move_cannot_be():
     found = said(lambda _: 0.3)
     assert found[:30] == [()] * 30, "it holds for three windows first"
-    (text,) = found[-1]
-    assert text.startswith(SAID[0])
-    assert SAID[1] in text
+    (one,) = found[-1]
+    assert (one.value, one.limit) == SHARES
 
 
 @pytest.mark.parametrize("active", [0.9, 0.46, 0.38], ids=["more", "the same", "within the slack"])
@@ -88,8 +88,8 @@ def test_a_load_that_goes_up_and_down_is_no_contradiction():
 
 def test_only_gpus_that_measure_it_say_anything():
     two = {"gpus": ("GPU-0", "GPU-1")}
-    (text,) = said(lambda _: 0.1, **two)[-1]
-    assert text.startswith("MBU 23%, and its GPUs measure 10%")
+    (one,) = said(lambda _: 0.1, **two)[-1]
+    assert (one.value, one.limit) == pytest.approx((0.23, 0.1), abs=0.01)
     deriver = Deriver(gpu_catalogue())
     for at in range(60):
         cards = (gpu(0, float(at), dram_active_ratio=0.1), gpu(1, float(at), memory_busy_ratio=0.1))

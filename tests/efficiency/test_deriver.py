@@ -177,7 +177,13 @@ def test_a_gpu_with_two_engines_sums_them_and_one_missing_is_not_a_zero(catalogu
 
 
 def test_an_idle_engine_has_true_zeros(catalogue: GpuCatalogue):
-    shown = single_stream(Deriver(catalogue), rate=0.0).engines[0]
+    deriver, idle = (
+        Deriver(catalogue),
+        RankReading("0", {DECODE_TOKENS: 9.0, STEPS: 9.0, PREFILL_COMPUTED: 9.0}, {}, {}),
+    )
+    for at in range(0, 20, 2):
+        polled = replace(engine(float(at), {}), ranks=(idle,))
+        shown = deriver.derive(frame(at, (gpu(at_s=float(at)),), (polled,))).snapshot.engines[0]
     assert shown.rates.decode_tokens_per_s == 0.0
     assert shown.efficiency.mfu_ratio == 0.0
     assert shown.efficiency.mbu_ratio == 0.0

@@ -11,7 +11,7 @@ import pytest
 from gpumon.config import schema
 from gpumon.efficiency.deriver import Derived, Deriver
 from gpumon.readings import quantities as q
-from gpumon.readings.engine_snapshot import flat_fields, value_of
+from gpumon.readings.flat import flat_fields, value_of
 from gpumon.readings.frame import EndpointState, GpuProcess, GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu
@@ -370,7 +370,7 @@ def test_every_figure_of_an_engine_names_its_source(deriver: Deriver) -> None:
     names = (q.RUNNING, q.WAITING, q.KV_USAGE, q.POOL_TOKENS, q.DECODE_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED)
     others = (q.ITL, q.PROMPT_LENGTH, q.OUTPUT_LENGTH, q.REQUESTS, q.PREEMPTIONS, q.FAILURES, q.INFERENCES, q.STEPS)
     more = (q.REJECTIONS, q.WAITING_DEFERRED, q.ROUTER_QUEUE, q.KV_STORED_BYTES, q.KV_LOADED_BYTES)
-    between = (q.KV_TRANSFERRED_BYTES, q.KV_TRANSFER_FAILURES, q.ABORTS, q.FORWARD_SECONDS, q.SCHEDULER_IDLE_SECONDS)
+    between = (q.KV_TRANSFERRED_BYTES, q.KV_TRANSFER_FAILURES, q.ABORTS)
     live = dict.fromkeys((*names, *others, *more, *between), "vllm:metric")
     shown = Batch().after(deriver, live=live).snapshot.engines[0]
     told_elsewhere = {"params", "layers", "gpu_count"}

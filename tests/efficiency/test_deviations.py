@@ -6,14 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from gpumon.efficiency.checks import Deviations, Minute, _Sum
+from gpumon.efficiency.checks import Deviations, Minute
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineReading
 from gpumon.readings.snapshot import Snapshot
-from tests.efficiency.polls import after, tracked
+from gpumon.readings.verdict import Evidence
+from tests.efficiency.polls import after, there, tracked
 from tests.efficiency.test_replicas import BOUNDS, down, group, replica
 from tests.records import replace
 
@@ -22,13 +21,21 @@ MINUTE = Minute("a", "a", "", 1.0, 60.0, 60.0, 8.0, 0.0, 0.4, 1000.0, 0.04, 0.2)
 HOLD_S = 180.0
 
 
-def named(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
-    found = {engine.name: engine.deviates for engine in snapshot.engines if engine.deviates}
+Figures = tuple[str, Any, Any]
+"""Quantity, value, and the median or mean of the others."""
+
+
+def figures(found: tuple[Evidence, ...]) -> tuple[Figures, ...]:
+    return tuple((one.quantity, round(there(one.value), 3), round(there(one.limit), 3)) for one in found)
+
+
+def named(snapshot: Snapshot) -> dict[str, tuple[Figures, ...]]:
+    found = {engine.name: figures(engine.deviates) for engine in snapshot.engines if engine.deviates}
     assert tuple(found) == group(snapshot).deviating
     return found
 
 
-def apart(*engines: Engine, seconds: int = 260) -> dict[str, tuple[str, ...]]:
+def apart(*engines: Engine, seconds: int = 260) -> dict[str, tuple[Figures, ...]]:
     """What is said once the window is full and that has held for three windows."""
     return named(after(*(seldom(each) for each in engines), seconds=seconds, step=10))
 
@@ -44,24 +51,11 @@ def minutes(**others: dict[str, Any]) -> list[Minute]:
     return [MINUTE, MINUTE._replace(key="b", name="b"), *more]
 
 
-def said(*each: Minute) -> dict[str, tuple[str, ...]]:
+def said(*each: Minute) -> dict[str, tuple[Figures, ...]]:
     """Of minutes that stay as they are."""
     deviations = Deviations()
     assert deviations.at(0.0, each, HOLD_S) == {}
-    return deviations.at(HOLD_S, each, HOLD_S)
-
-
-# What is usual.
-
-
-@given(st.lists(st.none() | st.floats(0.0, 1e6), min_size=1, max_size=12))
-def test_what_is_usual_is_the_mean_of_the_others_that_tell_it(requests: list[float | None]) -> None:
-    each = [MINUTE._replace(key=str(at), requests=amount) for at, amount in enumerate(requests)]
-    of_all = _Sum.of(lambda of: of.requests, each)
-    for one in each:
-        others = [other.requests for other in each if other is not one and other.requests is not None]
-        expected = sum(others) / len(others) if others else None
-        assert of_all.usual(one.key) == (None if expected is None else pytest.approx(expected, abs=1e-6))
+    return {key: figures(found) for key, found in deviations.at(HOLD_S, each, HOLD_S).items()}
 
 
 # Who is named.
@@ -73,7 +67,7 @@ def test_equal_replicas_do_not_stand_apart():
 
 def test_the_slowest_is_named_and_the_fastest_is_not():
     found = apart(replica("a"), replica("b", 110.0), replica("slow", 40.0), replica("fast", 400.0))
-    assert found == {"slow": ("decode 40 tok/s per GPU, median of the 3 others 110 tok/s per GPU",)}
+    assert found == {"slow": (("replica_gpu_decode", 40.0, 110.0),)}
 
 
 def test_tokens_are_compared_per_gpu():
@@ -90,28 +84,28 @@ def test_one_whose_gpus_are_not_known_is_not_compared_by_tokens():
 def test_less_output_is_no_fault_of_one_that_has_less_to_do():
     assert apart(replica("a"), replica("b"), replica("c", 60.0, gauges={q.RUNNING: 3.0})) == {}
     queued = said(*minutes(c={"decode": 500.0, "running": 5.0, "waiting": 3.0}))
-    assert queued == {"c": ("decode 500 tok/s per GPU, median of the 2 others 1,000 tok/s per GPU",)}
+    assert queued == {"c": (("replica_gpu_decode", 500.0, 1000.0),)}
     assert said(*minutes(c={"decode": 500.0, "running": 5.0, "waiting": 0.0})) == {}
 
 
 @pytest.mark.parametrize(
-    ("facts", "words"),
+    ("facts", "told"),
     [
-        ({"gauges": {q.WAITING: 12.0}}, "queue 12.0 waiting, median of the 2 others 0.0 waiting"),
-        ({"gauges": {q.WAITING: 3.0}}, ""),
-        ({"gauges": {q.KV_USAGE: 0.95}}, "KV cache 95%, median of the 2 others 40%"),
-        ({"gauges": {q.KV_USAGE: 0.65}}, ""),
-        ({"gauges": {q.KV_USAGE: 0.05}}, ""),
-        ({"seen": {q.ITL: (100.0, 0.17)}}, "ITL 170 ms, median of the 2 others 100 ms"),
-        ({"seen": {q.ITL: (100.0, 0.11)}}, ""),
-        ({"seen": {q.ITL: (100.0, 0.002)}}, ""),
-        ({"seen": {q.TTFT: (2.0, 0.8)}}, "TTFT 800 ms, median of the 2 others 150 ms"),
-        ({"seen": {q.TTFT: (2.0, 0.2)}}, ""),
-        ({"seen": {q.TTFT: (0.25, 0.8)}}, ""),
+        ({"gauges": {q.WAITING: 12.0}}, ("replica_queue", 12.0, 0.0)),
+        ({"gauges": {q.WAITING: 3.0}}, None),
+        ({"gauges": {q.KV_USAGE: 0.95}}, ("replica_kv", 0.95, 0.4)),
+        ({"gauges": {q.KV_USAGE: 0.65}}, None),
+        ({"gauges": {q.KV_USAGE: 0.05}}, None),
+        ({"seen": {q.ITL: (100.0, 0.17)}}, ("replica_itl", 0.17, 0.1)),
+        ({"seen": {q.ITL: (100.0, 0.11)}}, None),
+        ({"seen": {q.ITL: (100.0, 0.002)}}, None),
+        ({"seen": {q.TTFT: (2.0, 0.8)}}, ("replica_ttft", 0.8, 0.15)),
+        ({"seen": {q.TTFT: (2.0, 0.2)}}, None),
+        ({"seen": {q.TTFT: (0.25, 0.8)}}, None),
     ],
 )
-def test_what_is_worse_is_said_with_figures(facts: dict[str, Any], words: str):
-    assert apart(replica("a"), replica("b"), replica("c", **facts)) == ({"c": (words,)} if words else {})
+def test_what_is_worse_is_said_with_figures(facts: dict[str, Any], told: Figures | None):
+    assert apart(replica("a"), replica("b"), replica("c", **facts)) == ({"c": (told,)} if told else {})
 
 
 def test_means_in_the_first_bucket_are_alike():
@@ -122,7 +116,7 @@ def test_means_in_the_first_bucket_are_alike():
 
 def test_of_two_the_worse_one_is_named():
     assert apart(replica("a"), replica("b", 40.0)) == {
-        "b": ("decode 40 tok/s per GPU, a has 100 tok/s per GPU",),
+        "b": (("replica_gpu_decode", 40.0, 100.0),),
     }
 
 
@@ -143,21 +137,18 @@ def test_workers_of_prefill_and_of_decode_are_not_compared():
 
 def test_one_that_gets_less_is_told_so_first_and_measures_nobody():
     starved = {"requests": 5.0, "running": 0.4, "kv_usage": 0.01, "decode": 80.0, "itl_s": 0.01, "ttft_s": 0.05}
-    assert said(*minutes(c=starved)) == {
-        "c": ("gets 8% of the requests of the others (0.08/s, they 1.00/s each): look at the load balancer",)
-    }
+    assert said(*minutes(c=starved)) == {"c": (("replica_requests", 0.083, 1.0),)}
     assert said(MINUTE, MINUTE._replace(key="c", **starved)).keys() == {"c"}
 
 
 def test_one_that_gets_nothing_is_told_so():
-    (text,) = said(*minutes(c={"requests": 0.0, "running": 0.0}))["c"]
-    assert text.startswith("gets 0% of the requests of the others (0.00/s, they 1.00/s each)")
+    assert said(*minutes(c={"requests": 0.0, "running": 0.0}))["c"] == (("replica_requests", 0.0, 1.0),)
 
 
 def test_most_of_the_replicas_may_be_out_of_work():
     idle = {"requests": 0.0, "running": 0.0, "decode": 0.0, "kv_usage": 0.0}
     found = said(MINUTE, *(MINUTE._replace(key=key, **idle) for key in "bcd"))
-    assert {key: text[:8] for key, (text,) in found.items()} == dict.fromkeys("bcd", "gets 0% ")
+    assert {key: one[0] for key, (one,) in found.items()} == dict.fromkeys("bcd", "replica_requests")
 
 
 @pytest.mark.parametrize(
@@ -171,7 +162,7 @@ def test_most_of_the_replicas_may_be_out_of_work():
     ids=["a little less", "it hangs", "it queues", "an eighth of the GPUs"],
 )
 def test_who_has_enough_to_do_is_not_told_to_get_less(facts: dict[str, Any]):
-    assert not any("balancer" in text for text in said(*minutes(c=facts)).get("c", ()))
+    assert not any(one[0] in ("replica_requests", "replica_running") for one in said(*minutes(c=facts)).get("c", ()))
 
 
 def test_requests_that_come_by_chance_are_few():
@@ -183,15 +174,9 @@ def test_requests_that_come_by_chance_are_few():
 
 def test_long_requests_are_counted_while_they_run():
     long = [one._replace(requests=2.0, running=20.0) for one in minutes()]
-    (text,) = said(*long, MINUTE._replace(key="c", requests=0.0, running=1.0))["c"]
-    assert text.startswith("gets 0% of the requests")
-    (text,) = said(
-        *(one._replace(requests=None) for one in long), MINUTE._replace(key="c", requests=None, running=1.0)
-    )["c"]
-    assert (
-        text
-        == "gets 5% of the requests of the others (1.00 running, they 20.00 running each): look at the load balancer"
-    )
+    assert said(*long, MINUTE._replace(key="c", requests=0.0, running=1.0))["c"][0][0] == "replica_requests"
+    untold = (*(one._replace(requests=None) for one in long), MINUTE._replace(key="c", requests=None, running=1.0))
+    assert said(*untold)["c"] == (("replica_running", 1.0, 20.0),)
 
 
 # How long.
@@ -218,9 +203,9 @@ def test_what_was_said_stays_with_the_figures_of_now_until_it_is_long_over():
     deviations = Deviations()
     for at in range(0, 182, 2):
         deviations.at(float(at), minutes(c={"ttft_s": 0.9}), HOLD_S)
-    texts = [deviations.at(float(at), minutes(c={"ttft_s": 0.3}), HOLD_S) for at in range(182, 400, 2)]
-    assert texts[0] == texts[89] == {"c": ("TTFT 300 ms, median of the 2 others 200 ms",)}
-    assert texts[90] == texts[-1] == {}
+    later = [deviations.at(float(at), minutes(c={"ttft_s": 0.3}), HOLD_S) for at in range(182, 400, 2)]
+    assert figures(later[0]["c"]) == figures(later[89]["c"]) == (("replica_ttft", 0.3, 0.2),)
+    assert later[90] == later[-1] == {}
 
 
 def test_one_that_stops_to_answer_is_forgotten_at_once():

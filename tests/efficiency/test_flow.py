@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings import quantities as q
-from gpumon.readings.engine_snapshot import flat_fields, value_of
+from gpumon.readings.flat import flat_fields, value_of
 from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine
@@ -220,3 +220,13 @@ def test_no_engine_gives_a_negative_or_infinite_figure(
         if advance.get(q.DECODE_TOKENS) is Advance.END and q.DECODE_RATE not in gauges:
             assert isinstance(shown.rates.decode_tokens_per_s, Missing)
             assert isinstance(shown.efficiency.mbu_ratio, Missing)
+
+
+def test_the_prefill_that_was_under_way_when_gpumon_began_is_not_known_yet():
+    def engine(running: float) -> Engine:
+        still = rank({q.PREFILL_COMPUTED: 900.0, q.DECODE_TOKENS: 50.0, q.STEPS: 9.0}, {q.RUNNING: running})
+        return only(after(lambda at_s: poll(at_s, still, advance=moving(Advance.PROMPT, q.PREFILL_COMPUTED))))
+
+    under_way = engine(1.0)
+    assert why(under_way.rates.prefill_tokens_per_s) is why(under_way.efficiency.mfu_ratio) is Reason.WARMING_UP
+    assert there(engine(0.0).rates.prefill_tokens_per_s) == 0.0

@@ -9,7 +9,7 @@ import pytest
 
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings import quantities as q
-from gpumon.readings.engine_snapshot import value_of
+from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EngineKind, EngineReading, Phase, Training
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.sources.packaged import gpu_catalogue

@@ -83,6 +83,23 @@ def test_a_counter_that_fell_adds_only_its_own_value():
     assert found.totals[DECODE_TOKENS] == 15
 
 
+@pytest.mark.parametrize("started", [0.0, 1e9 - 50])
+@pytest.mark.parametrize("answers", [1, 3])
+def test_a_part_of_a_sum_that_answers_lack_is_no_spike_when_it_is_back(started: float, answers: int):
+    """A counter is the sum of several series, and one of them is missing for a while."""
+    polls = [
+        poll(float(at), 2e6 + 100 * at - (1e6 if 4 <= at < 4 + answers else 0), started=started) for at in range(12)
+    ]
+    found, rates = Track(), []
+    for one in polls:
+        found.add(one, 1e9 + one.monotonic_s)
+        rates += [found.window(seconds).rate(DECODE_TOKENS) for seconds in (10.0, 60.0)]
+    known = [rate for rate in rates if not isinstance(rate, Missing)]
+    assert known == pytest.approx([100.0] * len(known))
+    assert len(known) >= 2 * (12 - 3 - answers)
+    assert found.totals[DECODE_TOKENS] == pytest.approx(1100, abs=100 * answers)
+
+
 def test_two_servers_behind_one_url_are_named_and_add_nothing_impossible():
     one, two = 1e9 - 100, 1e9 - 900
     found = track(*(poll(float(at), 5e6 if at % 2 else 10.0, started=one if at % 2 else two) for at in range(20)))

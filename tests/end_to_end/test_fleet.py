@@ -364,7 +364,7 @@ def test_the_screen_over_a_farm(tmp_path: Path, farm: Prometheus, size: str):
 
 def clock(text: str) -> int:
     """Second of the day of the moment that the title names."""
-    found = re.search(r"(\d\d):(\d\d):(\d\d)Z", text)
+    found = re.search(r"(?:PAUSED at|AGO) (\d\d):(\d\d):(\d\d)", text)
     assert found, text
     hours, minutes, seconds = map(int, found.groups())
     return hours * 3600 + minutes * 60 + seconds

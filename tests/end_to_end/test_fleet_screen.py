@@ -12,7 +12,7 @@ import pytest
 from gpumon.commands.fleet import FleetControl
 from gpumon.config.schema import Config, Prometheus
 from gpumon.config.themes import load_theme
-from gpumon.tui.fleet.app import FleetApp
+from gpumon.tui.app import MonitorApp
 from tests.fakes.http_server import LoopbackServer, Reply, Request
 from tests.fakes.prometheus import Prometheus as RealPrometheus
 from tests.perf.farm_pages import DcgmPages, Gpu
@@ -49,13 +49,13 @@ def prometheus(tmp_path: Path) -> Iterator[RealPrometheus]:
 
 async def test_hosts_are_shown_opened_and_gone_back_in(prometheus: RealPrometheus) -> None:
     config = Config(prometheus=Prometheus(url=prometheus.url, interval_s=1.0))
-    app = FleetApp(FleetControl(config), load_theme("default"), config)
+    app = MonitorApp(FleetControl(config), load_theme("default"), config, fleet=True)
     async with app.run_test(size=(120, 40)) as pilot:
-        await until(lambda: app.fleet.table.count == 2, pilot, WAIT_S)
+        await until(lambda: app.monitor.body.table.count == 2, pilot, WAIT_S)
         assert f"127.0.0.1:{prometheus.port} · 2 hosts · 4 GPUs" in text_of(app)[0]
         # What lies idle comes first.
-        assert [row.name for row in app.fleet.table.chosen()] == ["beta", "alpha"]
-        shown = app.fleet.shown
+        assert [row.name for row in app.monitor.body.table.chosen()] == ["beta", "alpha"]
+        shown = app.monitor.shown
         assert shown is not None
         assert {row.name: row.busy_ratio.value for row in shown.hosts} == pytest.approx(HOSTS, abs=0.11)
         await pilot.press("enter")
@@ -67,11 +67,11 @@ async def test_hosts_are_shown_opened_and_gone_back_in(prometheus: RealPrometheu
         await pilot.press("escape", "space")
         before_s = shown.fleet.wall_s
         await pilot.press("left", "left")
-        await until(lambda: app.fleet.back and app.fleet.seeking_s is None, pilot, WAIT_S)
+        await until(lambda: app.monitor.gone_back and not app.monitor.travel.seeking, pilot, WAIT_S)
         assert "AGO" in text_of(app)[0]
-        assert app.fleet.shown is not None
-        assert app.fleet.shown.fleet.wall_s >= before_s - 3.0
+        assert app.monitor.shown is not None
+        assert app.monitor.shown.fleet.wall_s >= before_s - 3.0
         await pilot.press("end")
         prometheus.__exit__()
         await until(lambda: any("✗ NOT LIVE" in line for line in text_of(app)), pilot, WAIT_S)
-        assert app.fleet.table.count == 2
+        assert app.monitor.body.table.count == 2

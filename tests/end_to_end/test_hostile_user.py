@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from gpumon.history.reader import Recording
 from tests.sources.discovery.servers import free_port
 from tests.tui.pty_process import PtyProcess
 
@@ -26,6 +27,24 @@ VALUE = SECRET if ROOT else "x"
 """Without root's rights the forged engines are of gpumon's own user, whose files may be quoted."""
 OTHER = 54321
 EVIL = "\x1b]0;owned\x07\x1b[31m\u202e"
+WATCH = """
+import os, sys
+
+def watch(event, words):
+    if event == "socket.connect" and not isinstance(words[1], (str, bytes)):
+        text = "connect " + str(words[1][0])
+    elif event == "socket.getaddrinfo":
+        text = "look up " + str(words[0])
+    else:
+        return
+    descriptor = os.open(LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    os.write(descriptor, (str(os.geteuid()) + " " + text + "\\n").encode())
+    os.close(descriptor)
+
+LOG = os.environ["WATCH_LOG"]
+sys.addaudithook(watch)
+"""
+"""Every connection and look-up of a name of any process of gpumon, with the user that it was done as."""
 SERVER = r"""
 import encodings.idna, http.server, json, os, sys, threading
 if os.geteuid() == 0:
@@ -124,7 +143,13 @@ def config() -> Iterator[Path]:
 
 def test_nothing_of_a_private_file_gets_out_and_the_screen_stays_quick(config: Path) -> None:
     with tempfile.TemporaryDirectory() as home:
-        environ = {"HOME": home, "XDG_DATA_HOME": home}
+        (Path(home) / "sitecustomize.py").write_text(WATCH)
+        log = Path(home) / "watched"
+        log.touch()
+        log.chmod(0o666)
+        Path(home).chmod(0o755)
+        watched = {"PYTHONPATH": home, "WATCH_LOG": str(log)}
+        environ = {"HOME": home, "XDG_DATA_HOME": home, **watched}
         words = [GPUMON, "--config", str(config), "--no-nvml"]
         screen = PtyProcess(words, 160, 50, **environ)
         try:
@@ -147,11 +172,22 @@ def test_nothing_of_a_private_file_gets_out_and_the_screen_stays_quick(config: P
             subprocess.run([*words, *command], capture_output=True, env=environ, timeout=120)
             for command in (["snapshot", "--json"], ["doctor"])
         )
-    texts = (screen.written, done.stdout, done.stderr, doctor.stdout, doctor.stderr)
+        recording = Path(home) / "kept.gpumon"
+        subprocess.run(["timeout", "-s", "INT", "8", *words, "record", str(recording)], env=environ, timeout=60)
+        opened = Recording(recording)
+        span = opened.span()
+        assert span is not None
+        frames = repr(opened.frames(*span)).encode()
+        opened.close()
+        kept = [frames, *(path.read_bytes() for path in Path(home).rglob("*") if path.is_file())]
+        seen = {tuple(line.split(" ", 1)) for line in log.read_text().splitlines()}
+    texts = (screen.written, done.stdout, done.stderr, doctor.stdout, doctor.stderr, *kept)
     print(f"memory {most / 1e6:.0f} MB, peak {peak / 1e6:.0f} MB; keys up to {1e3 * max(waits):.0f} ms")
     assert not [text for text in texts if SECRET.encode() in text]
     assert not [text for text in texts if b"\x1b]0;owned" in text or "\u202e".encode() in text]
     assert b"TypeError" not in doctor.stdout
     assert len(json.loads(done.stdout)["engines"]) == len(FORGED)
+    assert {what for _, what in seen} <= {"connect 127.0.0.1", "look up 127.0.0.1"}
+    assert ("0" if ROOT else str(os.geteuid()), "connect 127.0.0.1") in seen
     assert peak < 150e6
     assert sorted(waits)[len(waits) // 2] < 1.0

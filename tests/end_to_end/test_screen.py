@@ -58,7 +58,7 @@ def gpu_rows(text: str) -> list[str]:
 
 
 def worker_of(terminal: Terminal) -> psutil.Process:
-    return next(process for process in terminal.tree() if "gpumon.sources.nvml_worker" in process.cmdline())
+    return next(process for process in terminal.tree() if "gpumon.sources.driver.worker" in process.cmdline())
 
 
 def ended(terminal: Terminal, seconds: float = 60.0) -> None:

@@ -6,8 +6,10 @@ import gzip
 
 import pytest
 
+from gpumon.history.frame_store import Tick
 from gpumon.outputs.openmetrics import MetricsPage
 from gpumon.readings.exported import Sample
+from gpumon.readings.frame import EndpointState, EngineReading, Frame, HistogramReading, HostReading, RankReading
 from gpumon.readings.snapshot import Event, EventKind
 from tests.exporter.served import MODERN, classic, modern, ups
 from tests.outputs import shots
@@ -119,3 +121,27 @@ def test_hostile_text_stays_in_its_label_in_both_forms(page: MetricsPage) -> Non
     assert new == old
     assert all(text.isprintable() and len(text) <= 1024 for one in new for text in one.labels.values())
     assert len({one.labels["engine"] for one in new if one.name == "gpumon_engine_info"}) == 2
+
+
+def test_latencies_are_histograms_of_all_ranks_that_may_be_averaged(page: MetricsPage) -> None:
+    inf = float("inf")
+    rank = RankReading("0", {}, {}, {"ttft_s": HistogramReading((0.1, 0.5, inf), (2.0, 5.0, 6.0), 3.0, 6.0)})
+    other = RankReading("1", {}, {}, {"ttft_s": HistogramReading((0.1, 0.5, inf), (1.0, 1.0, 1.0), 0.1, 1.0)})
+    engine = shots.engine()
+    reading = EngineReading(engine.name, engine.url, EndpointState.OK, 1.0, ranks=(rank, other))
+    page.keep(Tick(Frame(0, 1.0, 1.0, 1.0, HostReading(), (), (reading,)), {}, ()))
+    page.take(shots.snapshot(engines=(engine,)))
+    found = {
+        (one.name.rpartition("_")[2], one.labels.get("le", "")): one.value
+        for one in read(page)
+        if "ttft_distribution" in one.name
+    }
+    assert found == {
+        ("bucket", "0.1"): 3.0,
+        ("bucket", "0.5"): 6.0,
+        ("bucket", "+Inf"): 7.0,
+        ("count", ""): 7.0,
+        ("sum", ""): 3.1,
+    }
+    page.take(shots.snapshot(engines=(shots.engine(state=EndpointState.REFUSED),)))
+    assert not [one for one in read(page) if "distribution" in one.name], "an engine that does not answer has none"

@@ -15,8 +15,8 @@ from gpumon.outputs.openmetrics import MetricsPage
 from gpumon.outputs.private import without_processes
 from gpumon.outputs.samples import answers, samples
 from gpumon.readings import exported as table
-from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.exported import Sample
+from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Snapshot
@@ -110,7 +110,7 @@ def test_options_of_every_engine_come_back(kind: EngineKind) -> None:
     ]
     actions = (
         *(Action(code, {"flag": word}) for code, word in done if word),
-        Action("mend_gpu_first", {"gpus": "gpu 1 and gpu 2"}),
+        Action("fix_gpu_first", {"gpus": "gpu 1 and gpu 2"}),
         Action("own_gpus", {"shared": "python (pid 999)"}),
     )
     said = Verdict("e", Limit.HUNG, "hung_lost_gpu", "2026-11-23T00:00:00Z", Kind.ENGINE, "e", actions=actions)

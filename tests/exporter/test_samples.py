@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from gpumon.outputs.samples import MOST, SILENT_GPU, gpu_key, samples
 from gpumon.readings import exported as table
-from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.exported import METRICS, NAMES, Sample
+from gpumon.readings.flat import value_of
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
@@ -22,7 +22,6 @@ from gpumon.readings.snapshot import (
     BandwidthSource,
     Confidence,
     Engine,
-    Evidence,
     Family,
     FaultShown,
     Gpu,
@@ -38,7 +37,7 @@ from gpumon.readings.snapshot import (
     Verdict,
 )
 from gpumon.readings.text import clean
-from gpumon.readings.verdict import Action
+from gpumon.readings.verdict import Action, Evidence
 from gpumon.sources.prometheus.own import rebuilt
 from gpumon.triage.render import actions_text, verdict_text
 from tests.outputs import shots
@@ -74,7 +73,8 @@ def built(kind: type[msgspec.Struct], fixed: dict[str, Any]) -> st.SearchStrateg
 
 
 NOTE_LISTS = {
-    name: st.lists(TEXTS.filter(bool), max_size=3).map(tuple) for name in ("uneven", "deviates", "contradicts")
+    name: st.lists(st.just(Evidence("own_gpumon")), max_size=3).map(tuple)
+    for name in ("uneven", "deviates", "contradicts")
 }
 GPUS = built(
     Gpu,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import bisect
 import gzip
 import json
@@ -15,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.fakes.http_server import LoopbackServer, Reply, Request
+from tests.fakes.http_server import LoopbackServer, Reply, Request, bound
 
 CAPTURES = Path(__file__).parent.parent / "data" / "captures"
 MOVING = ("/metrics", "/slots", "/load", "/v1/loads")
@@ -107,12 +108,50 @@ class Capture:
             return [json.loads(line) for line in lines]
 
 
+class Recorded:
+    """What the recorded server answers at a moment of its capture.
+
+    `root` replaces the model path that /v1/models names; `change` makes of a path's answer what another version of
+    the server would have answered.
+    """
+
+    def __init__(
+        self, capture: str | Path, root: str = "", change: Callable[[str, Reply], Reply] | None = None
+    ) -> None:
+        self.capture = Capture(capture)
+        self._pages = other_pages(self.capture.engine, root)
+        self._change = change
+
+    def refused(self, t: float) -> bool:
+        """Whether it takes no connections at that second."""
+        return self.capture.at(t).refused
+
+    def answer(self, request: Request, t: float) -> Reply | None:
+        """Its answer at that second; None while it hangs."""
+        now = self.capture.at(t)
+        if now.status == 0:
+            return None
+        reply = self._recorded(request, now, t)
+        return reply if self._change is None else self._change(request.path, reply)
+
+    def _recorded(self, request: Request, now: Scrape, t: float) -> Reply:
+        if request.path in ("/metrics", "/metrics/"):
+            return Reply(now.status, now.body, now.content_type)
+        key = self.capture.api_key
+        if key and request.path.startswith("/v1/") and request.headers.get("authorization") != f"Bearer {key}":
+            return Reply(401, b'{"error":"Unauthorized"}', "application/json")
+        if (name := self.capture.others.get(request.path)) is not None:
+            other = self.capture.answer(name, t)
+            return Reply(other.status or 503, other.body, other.content_type)
+        page = self._pages.get(request.path)
+        return Reply(404, b'{"detail":"Not Found"}', "application/json") if page is None else page
+
+
 class FakeEngine:
     """Serves a capture from the moment of `start` on, `speed` times as fast as recorded, from its second `start_s` on.
 
     It refuses connections while the recorded server did, and leaves requests unanswered while that hung.
-    `root` replaces the model path that /v1/models names; `change` makes of a path's answer what another version of
-    the server would have answered.
+    `root` and `change`: see `Recorded`.
     """
 
     def __init__(
@@ -125,12 +164,11 @@ class FakeEngine:
         root: str = "",
         change: Callable[[str, Reply], Reply] | None = None,
     ) -> None:
-        self.capture = Capture(capture)
+        self._recorded = Recorded(capture, root, change)
+        self.capture = self._recorded.capture
         self._speed = speed
         self._start_s = start_s
         self._began_s = time.monotonic()
-        self._pages = other_pages(self.capture.engine, root)
-        self._change = change
         self.server = LoopbackServer(self._answer, port)
 
     @property
@@ -166,30 +204,86 @@ class FakeEngine:
             self._follow()
 
     def _follow(self) -> None:
-        refused = self.capture.at(self.t).refused
+        refused = self._recorded.refused(self.t)
         if refused and self.server.listening:
             self.server.refuse()
         elif not refused and not self.server.listening and not self.server.closed.is_set():
             self.server.listen()
 
     def _answer(self, request: Request) -> Reply:
-        reply = self._recorded(request)
-        return reply if self._change is None or reply.raw is not None else self._change(request.path, reply)
-
-    def _recorded(self, request: Request) -> Reply:
-        while (now := self.capture.at(self.t)).status == 0:
+        while (reply := self._recorded.answer(request, self.t)) is None:
             if self.server.closed.wait(0.01):
                 return Reply(raw=b"")
-        if request.path in ("/metrics", "/metrics/"):
-            return Reply(now.status, now.body, now.content_type)
-        key = self.capture.api_key
-        if key and request.path.startswith("/v1/") and request.headers.get("authorization") != f"Bearer {key}":
-            return Reply(401, b'{"error":"Unauthorized"}', "application/json")
-        if (name := self.capture.others.get(request.path)) is not None:
-            other = self.capture.answer(name, self.t)
-            return Reply(other.status or 503, other.body, other.content_type)
-        page = self._pages.get(request.path)
-        return Reply(404, b'{"detail":"Not Found"}', "application/json") if page is None else page
+        return reply
+
+
+class LoopEngine:
+    """The same in the running event loop, for time that the loop itself sets forward (`tests.virtual_time`)."""
+
+    FOLLOWED_S = 0.25
+
+    def __init__(self, recorded: Recorded, start_s: float) -> None:
+        self.recorded = recorded
+        self._start_s = start_s
+        self._place = bound(0)
+        self.url = f"http://127.0.0.1:{self._place.getsockname()[1]}"
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.StreamWriter] = set()
+
+    @property
+    def t(self) -> float:
+        """Seconds on the capture's clock."""
+        return time.monotonic() - self._began_s + self._start_s
+
+    async def __aenter__(self) -> LoopEngine:
+        _ = self.recorded.capture.scrapes
+        self._began_s = time.monotonic()
+        await self._follow()
+        self._following = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._following.cancel()
+        self._refuse()
+        self._place.close()
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self.FOLLOWED_S)
+            await self._follow()
+
+    async def _follow(self) -> None:
+        refused = self.recorded.refused(self.t)
+        if refused:
+            self._refuse()
+        elif self._server is None:
+            self._server = await asyncio.start_server(self._serve, sock=bound(self._place.getsockname()[1]))
+
+    def _refuse(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+            for writer in self._open:
+                writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
+        try:
+            while True:
+                request, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")[:-2]
+                method, path, _ = request.split()
+                headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+                while (reply := self.recorded.answer(Request(method, path, headers), self.t)) is None:
+                    await asyncio.sleep(self.FOLLOWED_S)
+                assert isinstance(reply.body, bytes)
+                head = f"HTTP/1.1 {reply.status} -\r\nContent-Type: {reply.content_type}\r\n"
+                writer.write(f"{head}Content-Length: {len(reply.body)}\r\n\r\n".encode("latin-1") + reply.body)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, OSError):
+            pass
+        finally:
+            self._open.discard(writer)
+            writer.close()
 
 
 def other_pages(engine: str, root: str = "") -> dict[str, Reply]:

@@ -45,7 +45,7 @@ class LoopbackServer:
         if tls is not None:
             self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             self._context.load_cert_chain(*tls)
-        self._place = _bound(port)
+        self._place = bound(port)
         self.port: int = self._place.getsockname()[1]
         self._listener: socket.socket | None = None
         self._open: set[socket.socket] = set()
@@ -74,7 +74,7 @@ class LoopbackServer:
     def listen(self) -> None:
         """Accept connections."""
         if self._listener is None:
-            self._listener = _bound(self.port)
+            self._listener = bound(self.port)
             self._listener.listen(128)
             threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
@@ -165,7 +165,8 @@ def wait_until(true: Callable[[], object], timeout_s: float = 60.0) -> bool:
     return True
 
 
-def _bound(port: int) -> socket.socket:
+def bound(port: int) -> socket.socket:
+    """A socket on that port of loopback, or on a free one, that does not listen yet."""
     one = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     one.bind(("127.0.0.1", port))

@@ -11,7 +11,7 @@ from gpumon.fleet.fleet import GONE_S, Fleet
 from gpumon.fleet.rows import by_host, total
 from gpumon.fleet.snapshot import HostShown, HostState
 from gpumon.readings.fleet import FleetFrame, HostFrame
-from gpumon.readings.frame import EndpointState, Fault
+from gpumon.readings.frame import EndpointState, Fault, XidEvent
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Limit, Snapshot
 from tests.fleet.fleets import EVERY_S, fed, fleet_frame, make
@@ -220,3 +220,19 @@ def test_engines_of_one_name_are_told_apart():
     host = replace(frame.hosts[0], engines=same)
     names = [engine.name for engine in fed(replace(frame, hosts=(host,))).hosts[0].snapshot.engines]
     assert len(set(names)) == 4
+
+
+def test_a_gpu_that_was_idle_for_a_day_and_an_xid_that_stands_are_told_at_once():
+    frames = []
+    for at in range(4):
+        frame = fleet_frame(at)
+        first, second, *_ = frame.hosts[0].gpus
+        quiet = {"vram_used_bytes": 0.0, "processes": (), "sm_active_ratio": 0.0, "busy_ratio": 0.0, "source": "dcgm"}
+        gpus = (
+            replace(first, **quiet, idle_since_wall_s=frame.wall_s - 86400.0),
+            replace(second, source="dcgm", xid=(XidEvent(79, frame.wall_s - 80000.0),)),
+        )
+        frames.append(replace(frame, hosts=(replace(frame.hosts[0], gpus=gpus, engines=()),)))
+    found = {verdict.scope: verdict.code for verdict in fed(*frames).hosts[0].snapshot.verdicts}
+    assert found["gpu 0"] is Limit.IDLE
+    assert found["gpu 1"] is Limit.HARDWARE_FAULT

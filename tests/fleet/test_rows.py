@@ -9,9 +9,9 @@ import pytest
 
 from gpumon.efficiency.quantiles import quantile
 from gpumon.fleet.parts import MERGED, WORST, Known, weighted
-from gpumon.fleet.rows import NO_ENGINE, NOT_PLACED, SORTS, Row, by_host, by_model, ordered, total
+from gpumon.fleet.rows import NO_ENGINE, NOT_PLACED, SORTS, Row, by_host, by_model, ordered, total, troubles
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
-from gpumon.readings.engine_snapshot import value_of
+from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, HistogramReading
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Level
@@ -178,11 +178,42 @@ def test_what_nothing_is_known_of_comes_first_the_worst_of_it_before_all(fleet: 
     assert [row.name for row in ordered(reversed(rows), "name")] == ["a", "b", "c", "d", "e"]
 
 
+def test_trouble_comes_first_and_is_counted(fleet: FleetSnapshot):
+    quiet = replace(fleet.hosts[0], snapshot=replace(fleet.hosts[0].snapshot, verdicts=()))
+    verdict = fleet.hosts[2].snapshot.verdicts[0]
+    refused = replace(quiet.snapshot.engines[0], state=EndpointState.REFUSED)
+    changes = {
+        "well": {},
+        "down": {"state": HostState.PARTIAL, "exporters_down": 1},
+        "silent": {"snapshot": replace(quiet.snapshot, engines=(refused, *quiet.snapshot.engines[1:]))},
+        "full": {"snapshot": replace(quiet.snapshot, verdicts=(replace(verdict, level=Level.CRITICAL),))},
+        "noted": {"snapshot": replace(quiet.snapshot, verdicts=(replace(verdict, level=Level.NOTE),))},
+        "gone": {"state": HostState.GONE},
+    }
+    hosts = tuple(replace(quiet, name=name, **change) for name, change in changes.items())
+    rows = ordered(by_host(replace(fleet, hosts=hosts), PRICES))
+    names = [row.name for row in rows]
+    assert (names[:2], {*names[2:4]}, names[4:]) == (["gone", "full"], {"down", "silent"}, ["noted", "well"])
+    assert troubles(rows) == ["1 host critical", "1 silent engine", "1 exporter down"]
+
+
+def test_a_gpu_under_mig_is_as_busy_as_its_slices(fleet: FleetSnapshot):
+    shown = fleet.hosts[0].snapshot
+    parent = replace(shown.gpus[0], busy_ratio=Missing(Reason.UNDER_MIG))
+    slices = tuple(
+        replace(parent, uuid=f"MIG-{at}", parent_uuid=parent.uuid, mig_profile=profile, busy_ratio=busy)
+        for at, (profile, busy) in enumerate((("3g.40gb", 0.7), ("2g.20gb", 0.35), ("1g.10gb", 0.0)))
+    )
+    snapshot = replace(shown, gpus=(parent, *slices), engines=())
+    busy = by_host(changed(fleet, 0, snapshot=snapshot), PRICES)[0].busy_ratio
+    assert busy == (pytest.approx(0.4), 1, 1)
+
+
 def test_the_most_waste_comes_first(fleet: FleetSnapshot):
-    rows = ordered(by_host(fleet, PRICES))
+    rows = ordered(by_host(fleet, PRICES), "waste")
     costs = [row.idle_cost_per_h.value for row in rows]
     assert costs == sorted(costs, reverse=True)
-    idle = [row.idle_gpus.value for row in ordered(by_host(fleet, {}))]
+    idle = [row.idle_gpus.value for row in ordered(by_host(fleet, {}), "waste")]
     assert idle == sorted(idle, reverse=True)
 
 

@@ -17,7 +17,7 @@ from gpumon.efficiency.deriver import Deriver
 from gpumon.readings.frame import Frame, HostReading
 from gpumon.readings.missing import number
 from gpumon.readings.snapshot import Gpu
-from gpumon.sources.nvml_source import NvmlSource
+from gpumon.sources.driver.source import DriverSource
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.specs.precision import Precision
 
@@ -53,7 +53,7 @@ def watch(seconds: float) -> list[Gpu]:
     """GPU 0 once a second through the real worker."""
 
     async def collect() -> list[Gpu]:
-        source, deriver, shown = NvmlSource(1.0), Deriver(gpu_catalogue()), []
+        source, deriver, shown = DriverSource(1.0), Deriver(gpu_catalogue()), []
         await source.start()
         await source.ready(90.0)
         end_s = time.monotonic() + seconds

@@ -10,18 +10,18 @@ from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scanner
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.sources.simulator.scenario import Actor
-from gpumon.sources.simulator.scenarios import CAST, DEMO
+from gpumon.sources.simulator.scenarios import DEMO
 from gpumon.sources.simulator.serving import SimulatedEngine
 from gpumon.sources.simulator.source import SimulatedServer
 from tests.fakes.engine import Capture
 from tests.records import replace
 
 WALL_S = 1.8e9
-FOURTH = replace(CAST[1], name="qwen-agent", ranks=((7,),))
+FOURTH = replace(DEMO.cast[1], name="qwen-agent", ranks=((7,),))
 """A fourth engine beside the three of the demo, on a GPU of its own."""
 
 
-def served(seconds: int, *, seed: int = 1, cast: tuple[Actor, ...] = (*CAST, FOURTH)) -> Iterator[Frame]:
+def served(seconds: int, *, seed: int = 1, cast: tuple[Actor, ...] = (*DEMO.cast, FOURTH)) -> Iterator[Frame]:
     """A frame a second: eight simulated GPUs, their engines' pages read by the real adapter every other second.
 
     The physics is the simulator's. Laid on it: jitter of every clock, of the activity counters (real ones differ

@@ -140,15 +140,5 @@ def test_points_keep_gaps_and_single_precision() -> None:
     assert math.isclose(read[0].values["busy"], 0.1, rel_tol=1e-7)
     with pytest.raises(ValueError, match="damaged"):
         codec.points(codec.cells(given)[:-3])
-
-
-def test_a_table_has_what_the_points_have() -> None:
-    points = [Points(5.0, 4.0, {"a": 1.0, "b": 2.0}), Points(10.0, 5.0, {"b": 3.0})]
-    data = codec.cells(points)
-    for found in (codec.table(data), codec.tabled(points)):
-        assert (found.times, found.seconds, found.keys) == ([5.0, 10.0], [4.0, 5.0], ("a", "b"))
-        assert [*found.values[:2], found.values[3]] == [1.0, 2.0, 3.0]
-        assert found.values[2] != found.values[2]
-    for broken in (b"", data[:-3], zlib.compress(msgspec.msgpack.encode((["a"], [(1.0, 1.0, bytes(8))])))):
-        with pytest.raises(ValueError, match="damaged"):
-            codec.table(broken)
+    with pytest.raises(ValueError, match="zip"):
+        codec.points(zlib.compress(msgspec.msgpack.encode((["a"], [(1.0, 1.0, bytes(8))]))))

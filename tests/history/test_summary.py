@@ -19,7 +19,7 @@ from gpumon.readings.period import Period
 from gpumon.readings.quantities import DECODE_TOKENS
 from gpumon.readings.snapshot import Event, EventKind, Level
 from gpumon.sources.packaged import gpu_catalogue
-from gpumon.sources.simulator.scenarios import CAST
+from gpumon.sources.simulator.scenarios import DEMO
 from tests.history.frames import WALL_S, served
 from tests.records import replace
 
@@ -142,7 +142,7 @@ def test_the_last_seconds_of_a_recording_that_goes_on_are_recorded_too(tmp_path:
 
 
 def frames_of(seconds: int) -> list[Frame]:
-    return list(served(seconds, cast=CAST[1:2]))
+    return list(served(seconds, cast=DEMO.cast[1:2]))
 
 
 def test_what_was_counted_in_a_gap_counts_to_nothing_and_costs_nothing(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_wherever_it_is_opened_the_verdicts_that_stood_stand(
 def test_without_a_log_the_verdicts_are_those_of_the_warm_up(
     stores: tuple[dict[str, FrameStore], dict[float, Snapshot]], tmp_path: Path
 ) -> None:
-    """As of files of the first edition."""
+    """As of files of the version 0.1."""
     write_recording(tmp_path / "old", stores[0]["memory"], FACTS)
     with connected(tmp_path / "old", "rw") as connection:
         connection.execute("DELETE FROM pieces WHERE kind = 6")

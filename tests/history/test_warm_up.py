@@ -110,7 +110,7 @@ def test_a_process_that_began_anew_takes_nothing_from_the_one_before(frames: lis
             assert same(live[frame.wall_s], found)
 
 
-def test_a_recording_of_the_first_edition_is_opened_at_its_last_moment() -> None:
+def test_a_recording_of_the_version_0_1_is_opened_at_its_last_moment() -> None:
     recording = Recording(FIRST_EDITION)
     *_, last = recording.frames(0.0, 4e9)
     found = begun_in(recording, last).engines

@@ -41,7 +41,7 @@ def test_verdicts_are_listed_worst_first_with_what_to_do():
     queue = said(Limit.QUEUE_LIMIT, Level.WARN, "34 wait\nwhile 84 run", "add an instance")
     full = said(Limit.KV_CACHE_FULL, Level.CRITICAL, "KV cache at 99 %")
     lines = report(with_verdicts((healthy, queue), (unknown,), (full,)), {}, 80).splitlines()
-    at = lines.index("verdicts, worst first")
+    at = lines.index("trouble, worst first")
     assert lines[at + 1] == "  gpu03 vllm:8000: KV cache full: KV cache at 99 %"
     assert lines[at + 2].startswith("  gpu01 vllm:8000: queue limit: 34 wait")
     assert lines[at + 2].endswith("while 84 run - add an instance")
@@ -55,7 +55,7 @@ def test_what_the_gpus_of_a_host_have_alike_is_one_line():
     )
     other = replace(gpus[0], scope="gpu 4", cause="VRAM 97 %")
     lines = report(with_verdicts((*gpus, other), gpus[:1], ()), {}).splitlines()
-    at = lines.index("verdicts, worst first")
+    at = lines.index("trouble, worst first")
     assert lines[at + 1 :] == [
         "  gpu01 gpu 0-2 7: memory full: VRAM 89 % - less",
         "  gpu01 gpu 4: memory full: VRAM 97 % - less",
@@ -74,18 +74,22 @@ def test_the_state_says_what_it_counts():
         third,
     )
     lines = report(replace(fleet, hosts=hosts), {}).splitlines()
-    states = {line.split()[0]: line for line in lines[4:8]}
+    states = {line.split()[0]: line for line in lines[5:9]}
     assert " unreachable " in states["gpu01"]
     assert " ok 3/4 engines " in states["gpu02"]
     assert " ok " in states["gpu03"]
     assert " ok 2/3 hosts " in states["total"]
+    assert lines[1] == "! 1 silent engine"
+    at = lines.index("trouble, worst first")
+    assert lines[at + 1] == "  gpu01: unreachable"
+    assert lines[at + 2].startswith(f"  gpu02 {silent.name}: does not answer")
 
 
-def test_of_many_verdicts_twenty_are_listed_and_the_others_counted():
-    many = tuple(said(Limit.QUEUE_LIMIT, Level.WARN, f"{number} wait") for number in range(25))
+def test_of_many_verdicts_thirty_are_listed_and_the_others_counted():
+    many = tuple(said(Limit.QUEUE_LIMIT, Level.WARN, f"{number} wait") for number in range(35))
     lines = report(with_verdicts(many, (), ()), {}).splitlines()
-    at = lines.index("verdicts, worst first")
-    assert len(lines[at + 1 : -1]) == 20
+    at = lines.index("trouble, worst first")
+    assert len(lines[at + 1 : -1]) == 30
     assert lines[-1] == "  +5 more"
 
 

@@ -35,7 +35,6 @@ def test_ranks_and_the_engines_own_count_have_reasons_of_their_own():
     assert first["missing"] == {"waiting": "not_exposed"}
     assert engine["own"]["flops_per_s"] is None
     assert engine["own"]["missing"]["flops_per_s"] == engine["own"]["missing"]["flops_ratio"] == "off"
-    assert engine["own"]["notes"] == []
     assert "own" not in engine["missing"]
 
 

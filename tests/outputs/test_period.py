@@ -154,3 +154,11 @@ def test_rows_of_an_export_have_the_columns_of_the_header_and_empty_cells_for_wh
     assert first["name"] == "gpu 0"
     assert first["running"] == ""
     assert first["time"] == SHOT.time
+
+
+def test_a_mean_over_part_of_the_time_says_so() -> None:
+    text = report(replace(HOUR, mfu_known_s=1800.0, mbu_known_s=3580.0), 120)
+    (line,) = [line for line in text.splitlines() if line.startswith("use")]
+    assert "MFU 22% (known for 30 min)" in line
+    assert "MBU 41%" in line
+    assert "MBU 41% (" not in line

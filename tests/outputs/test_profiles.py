@@ -1,4 +1,4 @@
-"""Profiles as text: facts, points, plots; nothing from outside acts on the terminal."""
+"""Profiles as text: facts and points; nothing from outside acts on the terminal."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 from gpumon.config.profile_store import builtin
 from gpumon.outputs.profiles import added, as_json, encoded, listed, shown
 from gpumon.readings.format import cells
-from gpumon.sizing.profile import Observed, Origin, Point
+from gpumon.sizing.profile import Observed, Origin
 from tests.records import replace
-from tests.sizing.sweeps.samples import one
+from tests.sizing.imports.samples import one
 
 SWEEP = one("vllm-bench.jsonl")
 
@@ -28,41 +28,18 @@ def test_a_sweep_is_shown_with_its_knee_plateau_and_points() -> None:
     assert "59.73ms" in knee_row
 
 
-def test_both_plots_mark_the_knee_once_and_every_other_point() -> None:
-    lines = shown(SWEEP, ()).splitlines()
-    titles = [number for number, line in enumerate(lines) if "K: knee" in line]
-    assert len(titles) == 2
-    for number in titles:
-        body = [line.partition("|")[2] for line in lines[number + 1 : number + 8]]
-        drawn = "".join(body)
-        assert drawn.count("K") == 1
-        assert 4 <= drawn.count("*") <= 5
-        assert all(len(line) <= 56 for line in body)
-    throughput = lines[titles[0] + 1 : titles[0] + 8]
-    assert throughput[0].strip().startswith("920 |")
-    assert throughput[-1].strip().startswith("0 |")
-
-
 def test_text_is_ascii_and_narrow() -> None:
     text = shown(replace(SWEEP, model="x" * 300, tool="\x1b[31m"), ())
     assert text.replace("…", "").isascii()
     assert "\x1b" not in text
 
 
-def test_a_profile_without_points_or_with_one_has_no_plot() -> None:
+def test_a_profile_without_points_has_its_facts() -> None:
     guide = builtin()
-    assert "K: knee" not in shown(guide["guide-nemo-5b"], (), built=True)
     assert "(comes with gpumon)" in shown(guide["guide-nemo-5b"], (), built=True)
     assert "memory        12.41 GB" in shown(guide["guide-nemo-5b"], (), built=True)
     bare = Observed(origin=Origin.SWEEP, name="bare", model="m")
     assert shown(bare, ()) == "bare\n  model         m\n"
-
-
-def test_points_of_equal_load_or_zero_height_do_not_break_a_plot() -> None:
-    flat = [Point(running=2.0, offered=2.0, tokens_per_s=0.0), Point(running=2.0, offered=2.0, tokens_per_s=0.0)]
-    assert "K: knee" not in shown(replace(SWEEP, points=tuple(flat)), ())
-    zero = (Point(running=0.0, offered=0.0, tokens_per_s=1.0), Point(running=2.0, offered=2.0, tokens_per_s=2.0))
-    assert "K: knee" in shown(replace(SWEEP, points=zero), ())
 
 
 def test_the_list_has_the_users_own_first_and_names_broken_files() -> None:

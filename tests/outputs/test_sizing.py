@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpumon.outputs.sizing import markdown, report
-from gpumon.outputs.sizing_words import SameGpus, gigabytes, grouped, money, number, watts
+from gpumon.outputs.sizing import gigabytes, markdown, money, number, report, watts
+from gpumon.outputs.sizing_data import SameGpus, grouped
 from gpumon.readings.format import cells
 from gpumon.sizing.answer import Answer, GpuSlot, Limit, LimitKind, PlacedServer, Plans, Source
 from tests.outputs import answers
@@ -88,8 +88,8 @@ def test_where_one_workload_has_no_answer_it_says_what_the_others_take() -> None
     assert "power               1,400 W (the boards' limit) (without 1 of 2 workloads)" in text
     assert "not known           price (no price), price of tokens (no price)" in text
     page = markdown(answers.partly(), answers.SCENARIO)
-    assert f"**Need without large:** {said}." in page
-    assert "| output | 1,234 tok/s (without 1 of 2 workloads) |" in page
+    assert f"- **need:** without large: {said}\n" in page
+    assert "- **output:** 1,234 tok/s (without 1 of 2 workloads)\n" in page
 
 
 def test_many_workloads_without_an_answer_are_counted() -> None:
@@ -162,16 +162,18 @@ def test_alike_gpus_and_servers_are_told_once_the_largest_instance_first() -> No
     assert found[0].filled == (SameGpus(2, 1, (0, 1), 5.0, 0.5), SameGpus(1, 1, (), 0.0, 0.0))
 
 
-def test_markdown_has_a_table_of_workloads_one_of_totals_and_one_of_plans() -> None:
+def test_markdown_has_the_parts_of_the_text() -> None:
     text = markdown(answers.full(), answers.SCENARIO)
-    assert text.startswith("## Sizing: chat\n\nfor 2027\n\n**Need 9 instances, 22 GPUs, 4 servers**, packed by memory")
-    row = "| large | 500 users | 16 | 5 | 20 | 3 (1 shared) | ITL then KV | 143.3 GB | 31ms | 210ms | "
-    assert f"{row}measured -10 % to +10 % on 955 reference rows, from vllm:8000" in text
-    assert "; by memory alone 21 GPUs, 3 servers.\n" in text
-    assert "| price | 79.68 per hour for 4 whole servers |" in text
-    assert "| by memory and busy share **(needed)** | 9 | 22 | 4 | 796.5 GB | 79.68 |" in text
+    assert text.startswith(
+        "## Sizing: chat\n\nfor 2027\n\n- **need:** 9 instances, 22 GPUs, 4 servers, packed by memory"
+    )
+    row = "| large | 500 users | 16 | 5 | 20 | 3 (1 shared) | ITL | KV | 143.3 GB | measured -10..+10% ! |"
+    assert row in text
+    assert "; by memory alone 21 GPUs, 3 servers\n" in text
+    assert "- **price:** 79.68 per hour for 4 whole servers\n" in text
+    assert "| by memory and busy share &lt;- needed | 9 | 22 | 4 | 796.5 GB | 79.68 |" in text
     assert "- 1 x spare server of 8 x H100 SXM 80GB" in text
-    assert "\n\n**Warning:** planning factor 1: no headroom for bursts\n" in text
+    assert "\n- **warning:** planning factor 1: no headroom for bursts\n" in text
 
 
 def tables(text: str) -> list[list[str]]:
@@ -182,7 +184,7 @@ def tables(text: str) -> list[list[str]]:
 @pytest.mark.parametrize("name", answers.ALL)
 def test_every_row_of_a_markdown_table_has_the_columns_of_its_header(name: str) -> None:
     found = tables(markdown(answers.ALL[name](), answers.SCENARIO))
-    assert len(found) == 3
+    assert 1 <= len(found) <= 2
     for table in found:
         assert len({row.replace("\\|", "").count("|") for row in table}) == 1
 
@@ -198,7 +200,7 @@ def test_nothing_from_outside_becomes_markup() -> None:
 
 @pytest.mark.parametrize("answer", [answers.full(), answers.infeasible()])
 def test_a_problem_is_the_first_thing_that_markdown_says(answer: Answer) -> None:
-    assert ("**No answer:** large: not even one" in markdown(answer, answers.SCENARIO)) == bool(answer.problem)
+    assert ("- **no answer:** large: not even one" in markdown(answer, answers.SCENARIO)) == bool(answer.problem)
 
 
 @pytest.mark.parametrize(

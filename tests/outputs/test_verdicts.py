@@ -57,15 +57,15 @@ Recorded: 2025-10-09 08:23:22+00:00 to 2025-10-09 08:53:22+00:00.
 
 ## Engines
 
-| engine | model | state | running | waiting | KV | out | TTFT p95 | ITL p95 | MFU | MBU |
-| --- | --- | --- | --: | --: | --: | --: | --: | --: | --: | --: |
-| vllm:8000 | meta-llama/Llama-3.3-70B | ok | 24 | 0 | 41% | 1.1k tok/s | 210ms | 24ms | 31% | 62% |
+| engine | model | GPUs | run | wait | KV | in tok/s | out tok/s | TTFT p95 | ITL p95 | MFU | MBU | state |
+| --- | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --- |
+| vllm:8000 | meta-llama/Llama-3.3-70B | 0-3 | 24 | 0 | 41% | 8.2k | 1.1k | 210ms | 24ms | 31% | 62% | evaluating |
 
 ## GPUs
 
-| GPU | UUID | name | state | busy | VRAM | power | temp | engines |
-| --: | --- | --- | --- | --: | --: | --: | --: | --- |
-| 3 | GPU-00000003 | NVIDIA H100 80GB HBM3 | lost: off the bus | 93% | 71.4 GiB | 615W | 64C | vllm:8000 |
+| GPU | name | busy | SM | VRAM GiB | DRAM | MFU | MBU | power | °C | engines | state | UUID |
+| --: | --- | --: | --: | --: | --: | --: | --: | --: | --: | --- | --- | --- |
+| 3 | H100 | 93% | 63% | 71.4/79.6 | 2.33TB/s | 33% | 64% | 615W/700W | 64C | vllm:8000 | lost: off bus | GPU-00000003 |
 
 ## Verdicts
 
@@ -123,7 +123,7 @@ def test_it_says_all_there_is() -> None:
     )
     found, _ = incidents(events, scenes.WALL_S)
     faults = (FaultShown("gpu 5", "no answer", "2025-10-09T08:50:00Z"),)
-    gpu = scenes.gpu(3, state=GpuState.LOST, state_text="off the bus", engines=("vllm:8000",))
+    gpu = scenes.gpu(3, name="NVIDIA H100", state=GpuState.LOST, state_text="off bus", engines=("vllm:8000",))
     engines = scenes.snapshot().engines[:1]
     shot = replace(scenes.snapshot(), simulated=True, gpus=(gpu,), engines=engines, verdicts=VERDICTS, faults=faults)
     assert markdown(shot, events, (scenes.WALL_S - 1800.0, scenes.WALL_S), found) == SAID

@@ -262,22 +262,3 @@ def test_memory_is_less_than_two_hours_of_ticks() -> None:
     values = history._series["busy"]
     size = sum(array.itemsize * len(array) for array in (values.ticks, values.sums, values.counts))
     assert size <= 40_000 < 7200 * 16
-
-
-@pytest.mark.parametrize("begin_s", [0.0, 1536 * 5.0 - 50.0])
-@pytest.mark.parametrize("missing", [False, True])
-def test_a_history_that_begins_with_means_is_as_if_they_had_been_appended(begin_s: float, missing: bool):
-    cells = [(begin_s + at * 5.0 + 4.5, 5.0, {"a": float(at), **({"b": 1.0} if at % 7 else {})}) for at in range(300)]
-    cells = [cell for at, cell in enumerate(cells) if not missing or at not in (40, 41)]
-    begun, appended = History(), History()
-    begun.begin(cells)
-    for wall_s, seconds, values in cells:
-        appended.append(wall_s, values, seconds)
-    for history in (begun, appended):
-        history.append(begin_s + 1501.0, {"a": 7.0, "c": 2.0})
-    newest = int((begin_s + 1501.0) // 5.0)
-    for key in ("a", "b", "c"):
-        for count, width_s in ((60, 5.0), (300, 1.0), (20, 60.0)):
-            at = int(newest * 5.0 // width_s)
-            assert repr(begun.buckets(key, at, count, width_s)) == repr(appended.buckets(key, at, count, width_s))
-    assert begun.keys() == appended.keys()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from gpumon.efficiency.promql import model_constants, peak_constants, told_constants
-from gpumon.outputs.rules import ModelFacts, Ruled, quoted, rules_yaml
-from gpumon.outputs.rules_scope import Scope
+from gpumon.outputs.rules import ModelFacts, Ruled, Scope, quoted, rules_yaml
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.specs.llm import LlmSpec
 from tests.fakes.prometheus import promtool
@@ -58,3 +58,8 @@ def check(
     (folder / "test.yml").write_text("\n".join(lines) + "\n")
     result = promtool("test", "rules", str(folder / "test.yml"))
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def expressions(dashboard: dict[str, Any]) -> list[str]:
+    """The queries of all panels of a dashboard."""
+    return [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gpumon.efficiency import flops, ratio, traffic
 from gpumon.efficiency.quantiles import size_biased_mean
-from gpumon.outputs.rules_engines import ONE_TWO_FIVE, SGLANG_BOUNDS
+from gpumon.outputs.rules import ONE_TWO_FIVE, SGLANG_BOUNDS
 from gpumon.readings.frame import HistogramReading
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.precision import Precision

@@ -17,8 +17,8 @@ import pytest
 
 from gpumon.config.schema import Endpoint, Model
 from gpumon.efficiency.deriver import Deriver
-from gpumon.outputs.dashboard import boards, dashboard
-from gpumon.readings.engine_snapshot import value_of
+from gpumon.outputs.dashboard import dashboard
+from gpumon.readings.flat import value_of
 from gpumon.readings.frame import Frame, HostReading
 from gpumon.readings.missing import Missing
 from gpumon.sources.attachment import EngineFacts
@@ -99,7 +99,7 @@ def empty_panels(server: Prometheus) -> set[str]:
     """Titles of the panels with a query that has no result, all variables at All."""
     return {
         panel["title"]
-        for panel in dashboard(boards(priced=True))["panels"]
+        for panel in dashboard(priced=True)["panels"]
         for target in panel["targets"]
         if not server.query(re.sub(r"[$]\w+", ".*", target["expr"]))
     }
@@ -130,7 +130,7 @@ def load_rules(folder: Path, server: Prometheus) -> None:
         server.until(name)
     config = folder / "gpumon.toml"
     config.write_text(CONFIG)
-    words = ["--config", config, "--prometheus", server.url, "--gpu", GPU, "--interval", "1", "--context", "300"]
+    words = ["--config", config, "--prometheus", server.url, "--gpu", GPU, "--interval", "0.5", "--context", "300"]
     printed = subprocess.run(
         [sys.executable, "-m", "gpumon", "rules", *map(str, words)], capture_output=True, check=True, timeout=60
     )

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from gpumon.outputs.rules import Ruled
-from gpumon.outputs.rules_targets import ENGINES_KNOWN, GPUS_KNOWN
 from gpumon.triage.thresholds import Thresholds
 from tests.rules.checked import NAN, SCOPE, check, facts, spec
 from tests.rules.loads import Load, dcgm, gauge, vllm
@@ -53,8 +52,8 @@ def raised(folder: Path, ruled: Ruled, series: list[str], names: dict[str, bool]
 
 ALERTS = (
     "GpumonKvCacheFull",
-    "GpumonLowUse",
-    "GpumonGpuHeldIdle",
+    "GpumonLowEfficiency",
+    "GpumonGpuIdleVramHeld",
     "GpumonXid",
     "GpumonThrottled",
     "GpumonEngineDown",
@@ -66,12 +65,12 @@ ALERTS = (
 def test_an_alert_is_raised_by_what_it_names_and_by_nothing_else(tmp_path: Path, wrong: str):
     llm = spec(DENSE)
     load = Load(decode=12000.0, steps=(250.0,), computed=20000.0, usage=0.95 if wrong == "GpumonKvCacheFull" else 0.25)
-    if wrong == "GpumonLowUse":
+    if wrong == "GpumonLowEfficiency":
         load = load._replace(**FEW)
     target = 'job="vllm", instance="gpu01:8000"'
     up = "1x280 0x120" if wrong == "GpumonEngineDown" else "1x60"
     exporter_up = "1x280 0x120" if wrong == "GpumonGpusSilent" else "1x60"
-    busy = 0.01 if wrong == "GpumonGpuHeldIdle" else 0.9
+    busy = 0.01 if wrong == "GpumonGpuIdleVramHeld" else 0.9
     card = 'job="dcgm", instance="gpu01:9400", Hostname="gpu01", gpu="0"'
     xid = "0x280 79x120" if wrong == "GpumonXid" else "43x60"
     series = [
@@ -109,7 +108,7 @@ def test_low_use_is_what_triage_calls_under_used(tmp_path: Path, case: str):
     more, there = LOW_USE[case]
     load = Load(**{**FEW, **more})
     series = [line.replace("x60", "x200") for line in vllm(load, "m")]
-    raised(tmp_path, Ruled((facts(llm, "m", load),), SCOPE), series, {"GpumonLowUse": there}, "45m")
+    raised(tmp_path, Ruled((facts(llm, "m", load),), SCOPE), series, {"GpumonLowEfficiency": there}, "45m")
 
 
 def test_the_limits_of_low_use_are_those_of_triage(tmp_path: Path):
@@ -117,19 +116,19 @@ def test_the_limits_of_low_use_are_those_of_triage(tmp_path: Path):
     series = [line.replace("x60", "x200") for line in vllm(load, "m")]
     limits = Thresholds(under_used_slots_ratio=0.05)
     ruled = Ruled((facts(llm, "m", load),), SCOPE, thresholds=limits)
-    raised(tmp_path, ruled, series, {"GpumonLowUse": False}, "45m")
+    raised(tmp_path, ruled, series, {"GpumonLowEfficiency": False}, "45m")
 
 
 TARGETS = {
     "GpumonEngineDown": (
         'job="vllm", instance="gpu01:8000"',
         'vllm:num_requests_running{{{}, model_name="m", engine="0"}}',
-        ENGINES_KNOWN,
+        "gpumon:engine_target:known",
     ),
     "GpumonGpusSilent": (
         'job="dcgm", instance="gpu01:9400"',
         'DCGM_FI_DEV_GPU_UTIL{{{}, Hostname="gpu01", gpu="0", UUID="GPU-1", pod="a"}}',
-        GPUS_KNOWN,
+        "gpumon:gpu_target:known",
     ),
 }
 """Alert -> labels of a target, the series that it gave, and the one that remembers it."""

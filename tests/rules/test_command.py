@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from gpumon import cli
-from gpumon.outputs.dashboard import boards, dashboard, expressions
-from gpumon.outputs.rules import Prices, Ruled, quoted, recorded
-from gpumon.outputs.rules_scope import Scope
+from gpumon.outputs.dashboard import dashboard
+from gpumon.outputs.rules import Prices, Ruled, Scope, quoted, recorded
 from tests.fakes.engine import FakeEngine
 from tests.fakes.http_server import LoopbackServer, Reply
 from tests.fakes.prometheus import Prometheus, promtool
+from tests.rules.checked import expressions
 
 GPU = ("--gpu", "H100 SXM 80GB", "--gpus-per-engine", "16")
 CONFIG = """
@@ -53,7 +53,7 @@ def _own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def printed(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
     assert cli.main(["rules", *words]) == code
     out, err = capsys.readouterr()
-    warned = ("gpumon: no MFU and MBU of ", "gpumon: rules: taken as 1 GPU per engine")
+    warned = ("gpumon: no MFU and MBU of ", "gpumon: rules: assumed 1 GPU per engine")
     told = [line for line in err.splitlines() if code or not line.startswith(warned)]
     assert (code != 0) == bool(told)
     assert ("# No figures of " in out) == (not code and "no MFU and MBU of" in err)
@@ -72,7 +72,7 @@ def test_models_of_the_catalogue(tmp_path: Path, capsys: pytest.CaptureFixture[s
     names = ("Llama-3.1-70B", "Qwen3-235B-A22B", "DeepSeek-V3", "Qwen3-Next-80B-A3B", "gpt-oss-120b", "Gemma-3-27B")
     text = printed(capsys, *(word for name in names for word in ("--model", name)), *GPU, "--price", "2.5")
     assert checked(tmp_path, text) > 100
-    assert text.count("gpumon:model_gpu_peak_flops:const\n") == len(names) + 1, "one stands in its formula"
+    assert text.count("record: gpumon:model_gpu_peak_flops:const\n") == len(names)
     assert "No figures of" not in text
 
 
@@ -138,7 +138,7 @@ def test_gpus_and_ranks_of_an_engine_are_told(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "gpumon.toml").write_text(CONFIG.format(match="acme/x"))
     text = printed(capsys, "--gpu", "H100 SXM 80GB", "--gpus-per-engine", given)
     assert checked(tmp_path, text) > 50
-    expr = "        expr: |-\n          vector({})\n".format
+    expr = "        expr: vector({})\n".format
     assert f"record: gpumon:model_engine_gpus:const\n{expr(16)}" in text
     assert f"record: gpumon:model_engine_ranks:const\n{expr(8)}" in text
     assert "record: gpumon:model_engine_ranks:const" not in printed(capsys, "--gpu", "H100 SXM 80GB")
@@ -176,7 +176,7 @@ def test_an_unknown_model_is_a_comment_with_the_lines_to_add(tmp_path: Path, cap
     text = printed(capsys, "--model", "acme/secret-9b\ngroups: []", *GPU)
     assert checked(tmp_path, text) > 50
     assert "#   [[model]]" in text
-    assert "gpumon:model_weight_bytes:const\n" not in text
+    assert "record: gpumon:model_weight_bytes:const\n" not in text
 
 
 class TestDashboard:
@@ -191,21 +191,19 @@ class TestDashboard:
     @pytest.mark.parametrize("priced", [False, True])
     def test_every_series_is_one_that_the_rules_make(self, priced: bool):
         made = recorded(Ruled((), Scope("", (), 15.0), Prices({}, "2" if priced else "")))
-        for expr in expressions(dashboard(boards(priced=priced))):
+        for expr in expressions(dashboard(priced=priced)):
             names = {word for word in expr.replace("(", " ").replace("{", " ").replace(")", " ").split() if ":" in word}
             assert names
             assert names <= made, expr
 
 
-ENGINE = 'vllm:num_requests_running{model_name="tiny-llama",engine="0"} 1\n'
-
-
-def engine(model: str, pod: str) -> str:
-    return f'vllm:num_requests_running{{model_name="{model}",engine="0",namespace="llm",pod="{pod}"}} 1\n'
+def engine(model: str = "tiny-llama") -> str:
+    own = f'{{model_name="{model}",engine="0"}}'
+    return f"vllm:num_requests_running{own} 1\nvllm:generation_tokens_total{own} 7\n"
 
 
 def cards(count: int, labels: str = "", name: str = "NVIDIA H100 80GB HBM3") -> str:
-    uuid = re.sub("[^a-z0-9]", "", labels)
+    uuid = re.sub("[^a-z0-9]", "", labels + name.lower())
     lines = (
         f'DCGM_FI_DEV_GPU_UTIL{{gpu="{at}",UUID="GPU-{uuid}{at}",modelName="{name}"{labels}}} 5\n'
         for at in range(count)
@@ -214,49 +212,43 @@ def cards(count: int, labels: str = "", name: str = "NVIDIA H100 80GB HBM3") -> 
 
 
 IN_POD = ',namespace="llm",pod="{}"'.format
-PAGES = {
-    "one": cards(1) + ENGINE,
-    "two": cards(1) + cards(1, name="NVIDIA L40S") + ENGINE,
-    "strange": cards(1, name="Matrox") + ENGINE,
-    "pods": engine("tiny-llama", "a-0")
-    + cards(4, IN_POD("a-0"))
-    + engine("big-llama", "b-0")
-    + cards(2, IN_POD("b-0")),
-    "exported": engine("tiny-llama", "a-0") + cards(4, ',pod="dcgm-x",exported_namespace="llm",exported_pod="a-0"'),
-    "uneven": engine("tiny-llama", "a-0") + cards(4, IN_POD("a-0")),
-    "uneven too": engine("tiny-llama", "a-1") + cards(2, IN_POD("a-1")) + engine("tiny-llama", "a-2"),
-    "slices": engine("tiny-llama", "a-0") + cards(2, IN_POD("a-0") + ',GPU_I_ID="1"'),
-    "schedulers": cards(1)
-    + "".join(f'sglang:num_running_reqs{{model_name="tiny-llama",tp_rank="{rank}"}} 1\n' for rank in range(8)),
-    "ranks": cards(1)
-    + "".join(f'sglang:num_running_reqs{{model_name="tiny-llama",tp_rank="0",dp_rank="{at}"}} 1\n' for at in range(2)),
-    "both": cards(1)
-    + ENGINE
-    + 'gpumon_build_info 1\ngpumon_engine_gpus{engine="vllm:8000"} 2\n'
-    + 'gpumon_engine_info{engine="vllm:8000",model="tiny-llama"} 1\n',
-    "watched": "gpumon_build_info 1\n",
-}
-"""Cluster -> what a target of it says."""
+OWN = (
+    'gpumon_build_info 1\ngpumon_source_up{source="collector"} 1\ngpumon_engine_gpus{engine="vllm:8000"} 2\n'
+    'gpumon_engine_info{engine="vllm:8000",model="tiny-llama"} 1\n'
+)
+TARGETS = [
+    *(("one", "", engine()), ("one", "", cards(1))),
+    *(("two", "", engine()), ("two", "", cards(1)), ("two", "", cards(1, name="NVIDIA L40S"))),
+    *(("strange", "", engine()), ("strange", "", cards(1, name="Matrox"))),
+    *(("pods", "a-0", engine()), ("pods", "", cards(4, IN_POD("a-0")))),
+    *(("pods", "b-0", engine("big-llama")), ("pods", "", cards(2, IN_POD("b-0")))),
+    ("exported", "a-0", engine()),
+    ("exported", "dcgm-x", cards(4, IN_POD("a-0"))),
+    *(("uneven", "a-0", engine()), ("uneven", "", cards(4, IN_POD("a-0")))),
+    *(("uneven", "a-1", engine()), ("uneven", "", cards(2, IN_POD("a-1"))), ("uneven", "a-2", engine())),
+    *(("slices", "a-0", engine()), ("slices", "", cards(2, IN_POD("a-0") + ',GPU_I_ID="1",GPU_I_PROFILE="3g.40gb"'))),
+    *(("both", "", engine()), ("both", "", cards(1)), ("both", "", OWN)),
+    ("watched", "", "gpumon_build_info 1\n"),
+]
+"""Cluster, pod and page of each target."""
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory):
-    """A Prometheus that scrapes an engine of cluster a, and the clusters of `PAGES`."""
+    """A Prometheus that scrapes an engine of cluster a, and `TARGETS`."""
     with contextlib.ExitStack() as stack:
-        ports = {"a": stack.enter_context(FakeEngine("vllm-basic", start_s=30.0)).server.port}
-        for cluster, text in PAGES.items():
+        real = stack.enter_context(FakeEngine("vllm-basic", start_s=30.0)).server.port
+        targets = [f"{{targets: ['127.0.0.1:{real}'], labels: {{cluster: a}}}}"]
+        for cluster, pod, text in TARGETS:
             reply = Reply(200, text.encode(), "text/plain; version=0.0.4")
             target = LoopbackServer(lambda _, reply=reply: reply)
             stack.callback(target.close)
             target.listen()
-            ports[cluster] = target.port
-        targets = ", ".join(
-            f"{{targets: ['127.0.0.1:{port}'], labels: {{cluster: {cluster.split()[0]}}}}}"
-            for cluster, port in ports.items()
-        )
-        scrape = f"  - {{job_name: all, static_configs: [{targets}]}}"
+            labels = f"cluster: {cluster}, node: node-{len(targets)}" + (f", namespace: llm, pod: {pod}" if pod else "")
+            targets.append(f"{{targets: ['127.0.0.1:{target.port}'], labels: {{{labels}}}}}")
+        scrape = f"  - {{job_name: all, static_configs: [{', '.join(targets)}]}}"
         server = stack.enter_context(Prometheus(tmp_path_factory.mktemp("prometheus"), [scrape]))
-        server.until("up == 1", results=len(ports))
+        server.until("up == 1", results=len(targets))
         server.until('vllm:num_requests_running{cluster="a"}')
         yield server
 
@@ -310,11 +302,8 @@ def test_the_type_of_the_gpus_is_dcgms(
         ("pods", 4),
         ("exported", 4),
         ("uneven", 4),
-        ("schedulers", 8),
         ("both", 2),
         ("one", 0),
-        ("slices", 0),
-        ("ranks", 0),
     ],
 )
 def test_gpus_of_an_engine_are_those_of_its_pod_or_what_it_says(
@@ -325,13 +314,21 @@ def test_gpus_of_an_engine_are_those_of_its_pod_or_what_it_says(
     words = ["rules", "--prometheus", served.url, "--gpu", "H100 SXM 80GB"]
     assert cli.main(words) == 0
     text, said = capsys.readouterr()
-    assert f"record: gpumon:model_engine_gpus:const\n        expr: |-\n          vector({gpus or 1})\n" in text
+    assert f"record: gpumon:model_engine_gpus:const\n        expr: vector({gpus or 1})\n" in text
     assert ("--gpus-per-engine 'tiny-llama=N'" in said) == (gpus == 0)
     assert ("tiny-llama have different numbers of GPUs (1 on 2, 1 on 4)" in said) == (cluster == "uneven")
     assert cli.main([*words, "--gpus-per-engine", "tiny-llama=3"]) == 0
     text, said = capsys.readouterr()
     assert "vector(3)" in text
     assert "GPU" not in said.replace("no MFU and MBU", "")
+
+
+def test_a_model_on_slices_has_no_rules(tmp_path: Path, capsys: pytest.CaptureFixture[str], served: Prometheus):
+    of_cluster(tmp_path, "slices")
+    assert cli.main(["rules", "--prometheus", served.url, "--gpu", "H100 SXM 80GB"]) == 0
+    text, said = capsys.readouterr()
+    assert "its engines run on MIG slices" in said
+    assert "# No figures of tiny-llama:\n#   its engines run on MIG slices" in text
 
 
 @pytest.mark.parametrize(

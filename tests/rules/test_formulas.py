@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.outputs.rules import Prices, Ruled
-from gpumon.outputs.rules_engines import ONE_TWO_FIVE, SGLANG_BOUNDS
-from gpumon.outputs.rules_scope import Scope
+from gpumon.outputs.rules import ONE_TWO_FIVE, SGLANG_BOUNDS, Prices, Ruled, Scope, rules_yaml
 from gpumon.sources.engines.sglang import QUEUES
 from tests.rules.checked import NAN, SCOPE, check, facts, spec
 from tests.rules.loads import PEAK, Expected, Load, counter, dcgm, expected, gauge, llamacpp, sglang, vllm
@@ -316,11 +314,21 @@ def test_pods_share_a_label_with_their_gpus(tmp_path: Path):
     check(tmp_path, ruled, series, {'gpumon:model_tokens_per_joule:ratio{model_name="m"}': 4.0})
 
 
-@pytest.mark.parametrize("window", [1.0, 15.0, 60.0, 0.3])
-def test_windows_hold_four_scrapes(window: float):
-    scope = Scope("", (), window)
-    seconds = float(scope.rate.removesuffix("ms")) / 1000 if scope.rate.endswith("ms") else float(scope.rate[:-1])
-    assert seconds >= 4 * window
+@pytest.mark.parametrize(
+    ("scrape_s", "window"), [(1.0, "10s"), (15.0, "60s"), (60.0, "240s"), (0.3, "10s"), (7.7, "30800ms")]
+)
+def test_windows_hold_four_scrapes(scrape_s: float, window: str):
+    text = rules_yaml(Ruled((), Scope("", ("instance",), scrape_s)))
+    assert f'rate(vllm:generation_tokens_total{{model_name!=""}}[{window}])' in text
+
+
+def test_no_group_has_more_rules_than_mimir_takes_and_no_series_dies_between_two_evaluations():
+    """A series is gone after 5 minutes without a sample."""
+    text = rules_yaml(Ruled((), Scope("", ("instance",), 3600.0), Prices({}, "1"), served=True))
+    groups = text.split("  - name: ")[1:]
+    assert max(group.count("- record:") for group in groups) <= 20
+    assert all(float(found) <= 240.0 for found in re.findall("interval: ([0-9.]+)s", text))
+    assert all("    interval: " in group for group in groups)
 
 
 @pytest.mark.parametrize(("cluster", "there"), [("z", False), ("a{1}", True)])

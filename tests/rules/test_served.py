@@ -9,20 +9,22 @@ from pathlib import Path
 import pytest
 
 from gpumon import cli
-from gpumon.outputs.dashboard import boards, dashboard, expressions
+from gpumon.outputs.dashboard import dashboard
 from gpumon.outputs.openmetrics import MetricsPage
-from gpumon.outputs.rules import Ruled, quoted
-from gpumon.outputs.rules_served import served_alerts
-from gpumon.readings.exported import NAMES
+from gpumon.outputs.rules import Ruled, quoted, rules_yaml
+from gpumon.readings.exported import METRICS
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.snapshot import Confidence, Family, Kind, Limit, Snapshot, Verdict
-from gpumon.triage.thresholds import Thresholds
 from tests.exporter.served import MODERN, Served, modern, quiet
 from tests.fakes.prometheus import Prometheus, promtool
 from tests.outputs import shots
-from tests.rules.checked import NAN, SCOPE, check
+from tests.rules.checked import NAN, SCOPE, check, expressions
 
-ALERTS = {one.name: one.expr for one in served_alerts(SCOPE, Thresholds())}
+SERVED = rules_yaml(Ruled((), SCOPE, scraped=False, served=True))
+ALERTS = {
+    name: re.sub(r"\n\s*", " ", expr.strip())
+    for name, expr in re.findall(r"- alert: (\w+)\n\s*expr: \|-\n((?: {10}.*\n)+)", SERVED)
+}
 FULL = ("GpumonKvCacheFull", "GpumonPreemptions")
 """Of the simulated server."""
 
@@ -80,16 +82,16 @@ def test_every_panel_shows_something(capsys: pytest.CaptureFixture[str], prometh
 
 
 def test_a_choice_cuts_every_panel_down(prometheus: Prometheus):
-    for expr in expressions(dashboard(boards(priced=False, scraped=False, served=True))):
+    for expr in expressions(dashboard(priced=False, scraped=False, served=True)):
         asked = expr.replace("$served_host", "other").replace("$served_model", ".*").replace("$served_cluster", ".*")
         assert not prometheus.query(asked), asked
 
 
 def test_every_series_is_one_that_is_exported():
-    asked = [*ALERTS.values(), *expressions(dashboard(boards(priced=False, scraped=False, served=True)))]
+    asked = [*ALERTS.values(), *expressions(dashboard(priced=False, scraped=False, served=True))]
     names = set(re.findall(r"gpumon_\w+", " ".join(asked)))
     assert len(names) > 20
-    assert names <= NAMES
+    assert names <= {name for metric in METRICS for name in metric.samples}
 
 
 def verdict(limit: Limit, kind: Kind, family: Family = Family.USE) -> Snapshot:
@@ -111,11 +113,11 @@ CASES = {
     "GpumonXid": shots.snapshot(gpus=(shots.gpu(xid=(79,)),)),
     "GpumonKvCacheFull": of_engine(kv_usage_ratio=0.97, waiting=5.0),
     "GpumonPreemptions": of_engine(preemptions_per_s=0.5),
-    "GpumonLowUse": verdict(Limit.LOW_EFFICIENCY, Kind.ENGINE),
-    "GpumonGpuHeldIdle": verdict(Limit.IDLE_VRAM_HELD, Kind.GPU),
+    "GpumonLowEfficiency": verdict(Limit.LOW_EFFICIENCY, Kind.ENGINE),
+    "GpumonGpuIdleVramHeld": verdict(Limit.IDLE_VRAM_HELD, Kind.GPU),
     "GpumonThrottled": verdict(Limit.THROTTLED, Kind.GPU, Family.STATE),
     "GpumonVramFull": verdict(Limit.MEMORY_FULL, Kind.GPU),
-    "GpumonEngineStalled": verdict(Limit.HUNG, Kind.ENGINE, Family.STATE),
+    "GpumonEngineHung": verdict(Limit.HUNG, Kind.ENGINE, Family.STATE),
     "GpumonHardware": verdict(Limit.HARDWARE_FAULT, Kind.GPU, Family.STATE),
 }
 """Alert -> what raises it and no other."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpumon.readings.engine_snapshot import nested
+from gpumon.readings.flat import nested
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Host, Process, Quantiles, Self, Snapshot, Window

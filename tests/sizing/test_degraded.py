@@ -8,10 +8,10 @@ import pytest
 
 from gpumon.readings.missing import Missing
 from gpumon.sizing.answer import Degraded
-from gpumon.sizing.capacity import demand_of
 from gpumon.sizing.plan import degraded_of, plan
 from gpumon.sizing.profile import Origin
 from gpumon.sizing.scenario import Scenario
+from gpumon.sizing.search import demand_of
 from gpumon.sizing.servers import Part
 from tests.records import replace
 from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed
@@ -20,7 +20,7 @@ from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed
 def alone(scenario: Scenario = SEVENTY, **fields: Any) -> Degraded:
     """One of two instances, after the other one went."""
     scenario = changed(scenario, **fields)
-    [lost] = degraded_of([Part(demand_of(scenario.workload[0], scenario, KNOWN), 2)], None)
+    [lost] = degraded_of([Part(demand_of(scenario.workload[0], scenario, KNOWN), 2)])
     return lost
 
 

@@ -78,7 +78,7 @@ def test_a_remote_engine_brings_its_gpus():
     assert have(shot) == (("H200 SXM 141GB", 2),)
     scenario = from_live(shot, ())
     assert scenario.server == (Server("H200 SXM 141GB", 8),)
-    assert "taken to have 8 GPUs each" in scenario.note
+    assert "assumed to have 8 GPUs each" in scenario.note
 
 
 def test_nothing_here_is_an_empty_question():

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.efficiency.traffic import kv_bytes_per_token
+from gpumon.efficiency.traffic import kv_bytes_per_token, kv_stored_bytes
 from gpumon.sizing import design_guide, memory
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.specs.llm import LlmSpec, Reach, State, grouped_attention, latent_attention
@@ -86,9 +86,9 @@ def test_kv_pool_within_0_6_gib_of_what_vllm_logged(row: dict[str, str]) -> None
 
 def test_pool_in_tokens_matches_vllm_where_its_bytes_are_given() -> None:
     mistral = llm(MULTIMODAL)
-    assert memory.kv_request_bytes(mistral, 1.0) == 163_840
+    assert kv_stored_bytes(mistral, 1.0) == 163_840
     # vLLM printed 28.20 GiB and 184,832 tokens; hf-mem #60: 5.38 GiB and 78,384 tokens, all 36 layers of gpt-oss-120b.
-    assert round(memory.kv_request_bytes(mistral, 184_832) / GIB, 2) == 28.20
+    assert round(kv_stored_bytes(mistral, 184_832) / GIB, 2) == 28.20
     assert round(kv_bytes_per_token(llm("gpt-oss-120b")) * 78_384 / GIB, 2) == 5.38
 
 
@@ -169,7 +169,7 @@ def test_the_fact_sheets_own_predictions(
     """94 and about 127 come from TensorRT-LLM's rule: 0.9 of what is free of 80 GiB after weights and 3.5 GiB a GPU."""
     free = 0.9 * (2 * (80.0 - 3.5) * GIB - params_bytes)
     spec = memory.variant(llm_catalogue(), model, llm(model), "", kv)
-    assert round(free / memory.kv_request_bytes(spec, tokens, tp=2)) == predicted
+    assert round(free / kv_stored_bytes(spec, tokens, tp=2)) == predicted
 
 
 def test_small_gpus_step_with_fewer_tokens() -> None:
@@ -190,11 +190,11 @@ def test_the_pool_by_hand() -> None:
 
 
 def test_what_can_not_be_divided_is_copied() -> None:
-    assert memory.kv_request_bytes(SMALL, 1.0, tp=2) == memory.kv_request_bytes(SMALL, 1.0)
-    assert memory.kv_request_bytes(SMALL, 1.0, tp=8) == 4 * memory.kv_request_bytes(SMALL, 1.0)
-    assert memory.kv_request_bytes(MLA, 1.0, tp=4) == 4 * memory.kv_request_bytes(MLA, 1.0)
+    assert kv_stored_bytes(SMALL, 1.0, tp=2) == kv_stored_bytes(SMALL, 1.0)
+    assert kv_stored_bytes(SMALL, 1.0, tp=8) == 4 * kv_stored_bytes(SMALL, 1.0)
+    assert kv_stored_bytes(MLA, 1.0, tp=4) == 4 * kv_stored_bytes(MLA, 1.0)
     # One token of DeepSeek-V3, BF16: 70,272 B, on each of eight ranks.
-    assert memory.kv_request_bytes(llm("DeepSeek-V3"), 1.0, tp=8) == 8 * 70_272
+    assert kv_stored_bytes(llm("DeepSeek-V3"), 1.0, tp=8) == 8 * 70_272
 
 
 def test_attention_by_data_parallel_ranks_holds_the_latent_once() -> None:
@@ -205,14 +205,14 @@ def test_attention_by_data_parallel_ranks_holds_the_latent_once() -> None:
 
 def test_a_linear_layers_state_is_taken_per_request() -> None:
     per_token = 3 * 2 * 2 * 8 * 2.0
-    assert memory.kv_request_bytes(HYBRID, 100.0) == 100 * per_token + 6000.0
+    assert kv_stored_bytes(HYBRID, 100.0) == 100 * per_token + 6000.0
     assert memory.request_tokens(HYBRID, 100.0) == pytest.approx(100 + 6000.0 / per_token)
     assert memory.request_tokens(replace(SMALL, attention=(FULL,)), 100.0) == 100.0
 
 
 def test_a_window_holds_no_more_than_itself() -> None:
     """2 x 2 heads x 8 x 2 B a token: three layers hold 1,000 of them, two no more than 100."""
-    assert memory.kv_request_bytes(SMALL, 1000.0) == 64.0 * (3 * 1000 + 2 * 100)
+    assert kv_stored_bytes(SMALL, 1000.0) == 64.0 * (3 * 1000 + 2 * 100)
     assert memory.request_tokens(SMALL, 1000.0) == pytest.approx(64.0 * 3200 / 320.0)
 
 
@@ -234,14 +234,14 @@ def test_posted_kv_pools(row: dict[str, str]) -> None:
 
 def test_olmo_3_as_the_hybrid_manager_reserves_it() -> None:
     """5.14 GiB per request of 34,048 tokens; counted in full it would be 16.6."""
-    assert memory.kv_request_bytes(llm("Olmo-3-7B"), 34_048.0) / GIB == pytest.approx(5.14, rel=0.15)
+    assert kv_stored_bytes(llm("Olmo-3-7B"), 34_048.0) / GIB == pytest.approx(5.14, rel=0.15)
 
 
 def test_without_attention_layers_only_requests_count() -> None:
     state_only = replace(HYBRID, attention=())
     assert memory.pool_tokens(state_only, H100, 1, 1, 0.9) == math.inf
     assert memory.request_tokens(state_only, 100.0) == math.inf
-    assert memory.kv_request_bytes(state_only, 100.0) == 6000.0
+    assert kv_stored_bytes(state_only, 100.0) == 6000.0
 
 
 def test_the_rule_against_the_guides_own_rows() -> None:
@@ -329,7 +329,7 @@ def test_dimensions_of_its_own_are_not_overruled_by_the_catalogue() -> None:
 def test_kv_precision_alone_halves_the_cache_and_leaves_the_weights() -> None:
     base = llm("Llama-3.1-8B")
     other = memory.variant(llm_catalogue(), base.name, base, "", "fp8")
-    assert memory.kv_request_bytes(other, 10) == memory.kv_request_bytes(base, 10) / 2
+    assert kv_stored_bytes(other, 10) == kv_stored_bytes(base, 10) / 2
     assert memory.weight_bytes(other) == memory.weight_bytes(base)
     assert memory.variant(llm_catalogue(), base.name, base, "bf16", "") is base
 
@@ -349,7 +349,7 @@ def test_an_unknown_precision_names_those_there_are(weights: str, cache: str, fi
         (lambda: memory.pool_tokens(SMALL, 1e9, 1, 1, 1.01), "usable_ratio"),
         (lambda: memory.pool_tokens(SMALL, 1e9, 1, 1, 0.0), "usable_ratio"),
         (lambda: memory.instance_bytes(SMALL, 1, 1, -1, 10), "running"),
-        (lambda: memory.kv_request_bytes(SMALL, math.nan), "context_tokens"),
+        (lambda: kv_stored_bytes(SMALL, math.nan), "context_tokens"),
         (lambda: least_tp(SMALL, 1e9, 0, 0.9, 10), "domain"),
         (lambda: memory.rule_bytes(-1.0), "params"),
     ],
@@ -374,11 +374,11 @@ def test_least_tp_fits_and_is_least(spec: LlmSpec, memory_gb: float, domain: int
         return
     assert found <= domain
     assert spec.heads % found == 0
-    assert memory.pool_bytes(spec, memory_gb * 1e9, found, ratio) >= memory.kv_request_bytes(spec, context, found)
+    assert memory.pool_bytes(spec, memory_gb * 1e9, found, ratio) >= kv_stored_bytes(spec, context, found)
     half = found // 2
     if half:
         small = memory.pool_bytes(spec, memory_gb * 1e9, half, ratio)
-        assert small < max(1.0, memory.kv_request_bytes(spec, context, half)) or spec.kv_heads % half
+        assert small < max(1.0, kv_stored_bytes(spec, context, half)) or spec.kv_heads % half
 
 
 @given(spec=st.sampled_from(CATALOGUE), memory_gb=st.floats(8.0, 300.0), ratio=st.floats(0.1, 0.99))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from itertools import pairwise
 
 import pytest
@@ -200,18 +201,33 @@ def test_limited_shapes_are_filled_first() -> None:
     assert [(server.shape, server.gpus[0].workloads) for server in placed.servers] == [(0, (1,)), (1, (0,))]
 
 
-def test_unlimited_shapes_by_price() -> None:
-    """The cheapest for the whole, if all have prices; else the first that fits."""
-    eight, four = Shape(8, 8, 80 * GB, price_per_hour=20), Shape(4, 4, 80 * GB, price_per_hour=11)
-    assert place([one(8, 60)], [four, eight], "memory").servers_by_shape == (0, 1)
-    assert place([one(4, 60)], [eight, four], "memory").servers_by_shape == (0, 1)
-    assert place([one(4, 60)], [Shape(8, 8, 80 * GB), four], "memory").servers_by_shape == (1, 0)
-    big = Shape(8, 8, 180 * GB, price_per_hour=60)
+def test_unlimited_shapes_take_what_fits_them_in_the_order_given() -> None:
+    eight, four = Shape(8, 8, 80 * GB), Shape(4, 4, 80 * GB)
+    assert place([one(4, 60)], [eight, four], "memory").servers_by_shape == (1, 0)
+    assert place([one(4, 60)], [four, eight], "memory").servers_by_shape == (1, 0)
     blocks = [one(8, 60), one(8, 150, workload=1)]
-    assert place(blocks, [big, eight], "memory").servers_by_shape == (1, 1)
-    assert place(blocks, [Shape(8, 8, 80 * GB), Shape(8, 8, 180 * GB)], "memory").servers_by_shape == (1, 1)
-    shapes = [Shape(gpus, gpus, 80 * GB, price_per_hour=gpus * (9 - gpus)) for gpus in (1, 2, 4, 8)]
-    assert place([one(16, 60)], shapes, "memory").servers_by_shape == (0, 0, 0, 2)
+    assert place(blocks, [eight, Shape(8, 8, 180 * GB)], "memory").servers_by_shape == (1, 1)
+
+
+@pytest.mark.parametrize("packing", ["busy", "memory"])
+def test_many_small_instances_take_two_gpus_more_than_the_best_at_most(packing: str) -> None:
+    """40 mixes that were cut out of full GPUs, so that as many GPUs hold them."""
+    chance = random.Random(11)
+    for _ in range(40):
+        kinds = [(chance.uniform(2, 25), chance.uniform(0.02, 0.6)) for _ in range(chance.randint(3, 10))]
+        counts, gpus = Counter[int](), 0
+        for _ in range(chance.randint(2, 12)):
+            memory, busy, times = 73.6, 1.0, chance.randint(1, 40)
+            gpus += times
+            for at in chance.sample(range(len(kinds)), len(kinds)):
+                size, share = kinds[at]
+                most = int(min(memory / size, busy / share if packing == "busy" else 99))
+                number = chance.randint(most // 2, most)
+                memory, busy = memory - number * size, busy - number * share
+                counts[at] += number * times
+        blocks = [one(count, *kinds[at], workload=at) for at, count in sorted(counts.items()) if count]
+        placed = place(blocks, [EIGHT], "busy" if packing == "busy" else "memory")
+        assert placed.gpus <= gpus + 2
 
 
 @pytest.mark.parametrize("packing", ["busy", "memory"])

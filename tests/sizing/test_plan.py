@@ -237,16 +237,6 @@ class TestTargets:
         row = ask(capacity_per_instance=5000.0).workloads[0]
         assert any("above what ITL allows" in note for note in row.notes)
 
-    def test_fewer_may_wait_with_more_instances(self):
-        scenario = Scenario(
-            itl_p95_ms=40, server=(Server("H100 SXM5 80GB"),), planning_factor=1.0, queue_wait_ratio=0.01,
-            workload=(replace(EIGHT_B, max_num_seqs=16, target=64),),
-        )  # fmt: skip
-        row = plan(scenario, KNOWN).workloads[0]
-        assert row.limit == "queue"
-        assert row.instances > 4
-        assert plan(replace(scenario, queue_wait_ratio=None), KNOWN).workloads[0].instances == 4
-
     def test_what_is_here_is_filled_before_what_is_bought(self):
         shapes = (Server("A100 SXM4 80GB", gpus=4, count=1), Server("H200 SXM 141GB"))
         scenario = Scenario(itl_p95_ms=40, server=shapes, workload=(replace(EIGHT_B, target=8000, tp=1),))
@@ -327,7 +317,7 @@ class TestNoAnswer:
 
     def test_without_a_goal_it_says_what_alone_bounds_it(self):
         free = Scenario(server=(Server("H100 SXM5 80GB"),), workload=(EIGHT_B,))
-        said = "no latency goal is set: only KV bounds it"
+        said = "no latency goal: only KV limits it"
         assert said in plan(free, KNOWN).workloads[0].notes
         assert said not in ask().workloads[0].notes
         assert not any("latency goal" in note for note in plan(GUIDE, KNOWN).workloads[0].notes)
@@ -352,8 +342,7 @@ NUMBERS = st.one_of(
     fields=st.dictionaries(
         st.sampled_from(
             ["capacity_per_instance", "memory_gb", "busy_ratio", "prompt_tokens", "answer_tokens", "prefix_hit_ratio",
-             "itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms", "itl_tail_ratio", "kv_pool_tokens", "prefill_tokens_per_s",
-             "tokens_per_step", "draft_ratio"]
+             "itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms", "itl_tail_ratio", "kv_pool_tokens", "prefill_tokens_per_s"]
         ),
         NUMBERS,
     ),

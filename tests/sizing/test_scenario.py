@@ -30,7 +30,7 @@ def named(fields: dict[str, Any]) -> str:
     [
         {"planning_factor": 0.0}, {"planning_factor": 2.0}, {"planning_factor": math.nan},
         {"usable_memory_ratio": 0.0}, {"usable_memory_ratio": 64.0}, {"usable_memory_ratio": math.inf},
-        {"queue_wait_ratio": 0.0}, {"queue_wait_ratio": 3.0}, {"spare_instances": -20}, {"spare_servers": -1},
+        {"spare_instances": -20}, {"spare_servers": -1},
     ],
     ids=str,
 )  # fmt: skip

@@ -28,6 +28,10 @@ def test_qwen3_32b_for_100_users_within_a_tp_step_of_aiconfigurators_6_gpus() ->
     row = planned(QWEN, H100, 100, 40.0)
     assert (row.tp, row.problem) == (2, "")
     assert 4 <= row.gpus <= 8
+    # The difference is the headroom of the planning factor.
+    workload = Workload(QWEN, 100, prompt_tokens=4000.0, answer_tokens=500.0)
+    full = Scenario(itl_p95_ms=40.0, planning_factor=1.0, server=(Server(H100),), workload=(workload,))
+    assert plan(full, KNOWN).totals.gpus == 6
 
 
 def test_an_8_bit_70b_for_50_users_without_a_goal_stands_on_two_a100() -> None:
@@ -94,7 +98,7 @@ def test_a_guide_profile_on_another_gpu_says_which_its_table_is_for() -> None:
         Scenario(server=(Server("L40S"),), workload=(Workload("NeMo-GPT-20B", 8, profile="guide-nemo-20b"),)),
         KNOWN._replace(profiles={each.name: each for each in guide_profiles()}),
     ).workloads
-    assert "the table of guide-nemo-20b is for H100 PCIe 80GB" in row.problem
+    assert "the table of guide-nemo-20b was measured on H100 PCIe 80GB" in row.problem
 
 
 @pytest.mark.parametrize(("loads", "scaled"), [((40.0,), True), ((1.0, 4.0, 8.0, 16.0, 40.0), False)])
@@ -102,6 +106,6 @@ def test_one_measured_load_is_no_line_and_the_row_says_so(loads: tuple[float, ..
     points = tuple(Point(b, 0.012 + 0.0004 * b) for b in loads)
     seen = replace(SWEEP, origin=Origin.LIVE, points=points, concurrency=None)
     row = planned(QWEN, H100, 100, 40.0, seen=seen)
-    said = f"roofline scaled to 1 point at {loads[0]:.0f} running: too few loads for a line of its own"
+    said = f"roofline scaled to 1 point at {loads[0]:.0f} running: too few load levels for a fit"
     assert (said in row.notes) == scaled
     assert row.band.text.endswith(" reference rows")

@@ -8,7 +8,7 @@ from gpumon.readings.missing import Missing
 from gpumon.sizing.answer import LimitKind, WorkloadPlan
 from gpumon.sizing.fit import Sample, tail_of
 from gpumon.sizing.instance import resolve
-from gpumon.sizing.latency import Curve, mean_at_goal
+from gpumon.sizing.latency import Curve
 from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Observed, Point
 from gpumon.sizing.scenario import Scenario, Server
@@ -82,11 +82,6 @@ def test_fewer_or_closer_levels_give_one_ratio(levels: tuple[float, ...]) -> Non
 def test_without_levels_the_ratio_of_all_else_the_mean() -> None:
     assert tail_of([], MEAN, 1.5)[:2] == (1.5, True)
     assert tail_of([], MEAN, None)[:2] == (1.0, False)
-
-
-def test_the_goal_as_a_mean_is_that_at_the_limit() -> None:
-    tail = tail_of([Sample(b, mean(b), 0.03 + 0.001 * b) for b in (4.0, 8.0, 16.0)], MEAN, None)
-    assert mean_at_goal(0.04, mean, tail) == pytest.approx(mean(10.0))
 
 
 def test_a_goal_is_held_by_the_p95_of_its_load() -> None:

@@ -77,7 +77,6 @@ WHAT_IFS: list[tuple[dict[str, Any], dict[LimitKind, int]]] = [
     ({"kv_precision": "fp8"}, {LimitKind.KV: MORE, LimitKind.ITL: MORE, LimitKind.TTFT: SAME}),
     ({"tp": 16}, {LimitKind.KV: MORE, LimitKind.ITL: MORE}),
     ({"pp": 2}, {LimitKind.KV: MORE, LimitKind.ITL: MORE, LimitKind.TTFT: SAME}),
-    ({"tokens_per_step": 2.0}, {LimitKind.KV: SAME, LimitKind.ITL: MORE, LimitKind.TTFT: SAME}),
     ({"itl_p95_ms": 80.0}, {LimitKind.KV: SAME, LimitKind.ITL: MORE, LimitKind.TTFT: SAME}),
     ({"itl_p95_ms": 40.0}, {LimitKind.KV: SAME, LimitKind.ITL: LESS, LimitKind.TTFT: SAME}),
     ({"itl_tail_ratio": 1.5}, {LimitKind.KV: SAME, LimitKind.ITL: LESS, LimitKind.TTFT: SAME}),

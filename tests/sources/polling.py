@@ -48,11 +48,10 @@ async def polling(
     interval_s: float = 0.05,
     limits: Limits = PATIENT,
     back_off: BackOff = HURRIED,
-    spread: bool = False,
     **settings: Any,
 ) -> AsyncIterator[EndpointSource]:
     """A started source that has had its first answer or failure."""
-    source = EndpointSource(Endpoint(url=url, **settings), interval_s, limits=limits, back_off=back_off, spread=spread)
+    source = EndpointSource(Endpoint(url=url, **settings), interval_s, limits=limits, back_off=back_off)
     await source.start()
     try:
         await source.ready(60.0)

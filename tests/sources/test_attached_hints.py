@@ -10,13 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.config.schema import Endpoint
 from gpumon.readings.check import CheckState
 from gpumon.readings.frame import EndpointState, EngineReading, RankReading
 from gpumon.sources.attachment import EngineFacts
 from gpumon.sources.engine_checks import engine_checks
-from gpumon.specs.precision import Precision
-from tests.records import replace
 
 URL = "http://127.0.0.1:8080"
 REAL = Path(__file__).parents[1] / "data" / "gguf" / "tiny-llama.header.gz"
@@ -88,21 +85,3 @@ async def test_what_runs_beside_the_forward_pass_is_marked_and_not_looked_up_aga
     assert again.llm is not None
     assert again.llm.not_modelled == ("speculative drafts",)
     assert facts.attach(reading("Qwen/Qwen3-8B"), ()).llm is plain.llm
-
-
-async def test_of_a_model_that_the_config_names_only_the_storage_is_asked_of_the_engine() -> None:
-    endpoint = Endpoint(url=URL, model="Qwen/Qwen3-8B")
-    facts = EngineFacts({URL: endpoint}, (), None, {})
-    done = await attached(
-        facts, reading("alias", layers="99", model_path="/none", quantization="fp8", kv_dtype="fp8_e5m2")
-    )
-    assert done.llm is not None
-    assert done.llm.source == "catalogue row Qwen3-8B, fp8 as the engine says"
-    assert (done.llm.precision, done.llm.kv_precision) == (Precision.FP8, Precision.FP8)
-
-
-async def test_hostile_words_are_no_spec_and_no_crash(facts: EngineFacts) -> None:
-    info = dict.fromkeys(("layers", "params", "weight_bytes", "quantization", "model_path"), "\x1b]0;x\x07" * 50)
-    done = await attached(facts, replace(reading("x" * 5000), info={**ASKED, **info}))
-    assert done.llm is None
-    assert len(done.info["model_missing"]) < 3000

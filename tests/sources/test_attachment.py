@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.config.schema import Endpoint
-from gpumon.readings.frame import MODEL_AWAITED, EndpointState, EngineReading, GpuProcess, GpuReading, GpuState
-from gpumon.sources import attachment
+from gpumon.readings.frame import EndpointState, EngineReading, GpuProcess, GpuReading, GpuState
 from gpumon.sources.attachment import EngineFacts
 from gpumon.sources.endpoint import EndpointSource
 from tests.fakes.http_server import LoopbackServer, Reply, Request
@@ -108,16 +107,6 @@ async def test_the_label_is_not_believed_while_the_root_is_still_to_come(folder:
     assert await params(Reply(200, cards, "application/json", delay_s=0.3)) == [8.03]
 
 
-@pytest.mark.parametrize("status", [401, 404, 500])
-async def test_the_label_serves_where_the_server_does_not_tell_its_root(status: int) -> None:
-    assert await params(Reply(status)) == [70.55]
-
-
-async def test_the_users_model_wins_over_the_servers_root(folder: Path) -> None:
-    cards = CARDS.replace(b"/models/m", bytes(folder))
-    assert await params(Reply(200, cards, "application/json"), model="Qwen/Qwen3-32B") == [32.76]
-
-
 class Told:
     """An owner that is told the processes, and knows no GPU."""
 
@@ -152,44 +141,6 @@ async def test_a_model_stays_known_while_the_processes_of_its_server_are_found(f
         await asyncio.sleep(0.002)
 
 
-async def test_a_model_stays_the_one_that_its_engine_sees_when_its_gpu_fails(tmp_path: Path) -> None:
-    def cache(name: str, layers: int) -> dict[str, str]:
-        folder = tmp_path / name / "models--acme--one" / "snapshots" / "main"
-        folder.mkdir(parents=True)
-        (folder / "config.json").write_text(json.dumps({**CONFIGS["Llama-3.1-8B"], "num_hidden_layers": layers}))
-        return {"HF_HUB_CACHE": str(tmp_path / name)}
-
-    owner = Told()
-    facts = EngineFacts({}, (), owner, cache("host", 40))
-
-    def layers() -> int:
-        told = {"model": "acme/one", "info": {"identity": "known"}}
-        llm = facts.attach(EngineReading("e", listening, EndpointState.OK, 0.0, **told), ()).llm
-        return 0 if llm is None else llm.layers
-
-    first, again = cache("first", 20), cache("again", 30)
-    workers = [subprocess.Popen(["sleep", "600"], env={**os.environ, **env}) for env in (first, first, again)]
-    try:
-        lower, asked, later = (worker.pid for worker in workers)
-        owner.pids = frozenset([asked])
-        assert await until(lambda: layers() == 20)
-        for pids in ([], [lower, asked], [lower]):
-            owner.pids = frozenset(pids)
-            assert [layers() for _ in range(3)] == [20, 20, 20], pids
-            await asyncio.sleep(0.1)
-            assert layers() == 20, pids
-        workers[1].kill()
-        workers[1].wait()
-        owner.pids = frozenset()
-        assert layers() == 20
-        owner.pids = frozenset([later])
-        assert await until(lambda: layers() == 30)
-    finally:
-        for worker in workers:
-            worker.kill()
-            worker.wait()
-
-
 def why_no_gpu(*gpus: GpuReading, nvml: bool = True, **settings: object) -> str:
     endpoint = Endpoint(url="http://127.0.0.1:1", **settings)  # type: ignore[arg-type]
     reading = EngineReading("e", endpoint.url, EndpointState.OK, 0.0)
@@ -206,41 +157,6 @@ def test_why_there_is_no_gpu() -> None:
     assert why_no_gpu(nvml=False, gpu_type="H100 SXM 80GB") == "config (another host)"
     assert "discovery is off" in why_no_gpu(gpu)
     assert why_no_gpu(gpu, gpus=(3,)) == "the config names GPU 3, this host has [0]"
-
-
-async def test_a_model_is_awaited_until_its_look_up_has_ended(tmp_path: Path) -> None:
-    facts = EngineFacts({}, (), None, {"HF_HUB_CACHE": str(tmp_path)})
-    asked = EngineReading("e", "http://x:1", EndpointState.OK, 0.0, model="nobody/knows", info={"identity": "none"})
-    unasked = EngineReading("e", "http://x:2", EndpointState.OK, 0.0, model="nobody/knows")
-    assert facts.attach(unasked, ()).info == {MODEL_AWAITED: ""}
-    first = facts.attach(asked, ()).info
-    assert (MODEL_AWAITED in first) is ("model_missing" not in first)
-    assert await until(lambda: MODEL_AWAITED not in facts.attach(asked, ()).info)
-    assert facts.attach(asked, ()).info["model_missing"].startswith("unknown model")
-
-
-@pytest.mark.parametrize("state", [EndpointState.OK, EndpointState.REFUSED])
-def test_no_model_is_awaited_where_none_will_come(state: EndpointState) -> None:
-    nameless = EngineReading("e", "http://x:1", EndpointState.OK, 0.0, info={"identity": "none"})
-    silent = EngineReading("e", "http://x:2", EndpointState.REFUSED, 0.0)
-    info = EngineFacts({}, (), None).attach(nameless if state is EndpointState.OK else silent, ()).info
-    assert MODEL_AWAITED not in info
-    assert ("does not tell its model's name" in info.get("model_missing", "")) is (state is EndpointState.OK)
-
-
-async def test_a_server_that_calls_its_model_otherwise_each_time_takes_no_room_from_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(attachment, "MOST_MODELS", 4)
-    facts = EngineFacts({}, (), None, {"HF_HUB_CACHE": str(tmp_path)})
-
-    def reading(model: str) -> EngineReading:
-        return EngineReading("e", "http://x:1", EndpointState.OK, 0.0, model=model, info={"identity": "none"})
-
-    for number in range(20):
-        hostile = reading(f"nobody/{number}")
-        assert await until(lambda hostile=hostile: "model_missing" in facts.attach(hostile, ()).info)
-        assert await until(lambda: facts.attach(reading("Qwen/Qwen3-8B"), ()).llm is not None)
 
 
 def test_a_process_of_a_server_of_several_models_bears_the_servers_name() -> None:
@@ -268,20 +184,3 @@ def test_a_process_of_a_server_of_several_models_bears_the_servers_name() -> Non
         8: "triton:8002",
         9: "ollama:11434/m",
     }
-
-
-async def test_a_poll_stays_one_object_until_something_about_it_changes(folder: Path, listening: str) -> None:
-    endpoint = Endpoint(url=listening, gpus=[0])
-    facts = EngineFacts({endpoint.url: endpoint}, (), None)
-    info = {"identity": "known"}
-    reading = EngineReading("e", endpoint.url, EndpointState.OK, 1.0, model="m", model_root=str(folder), info=info)
-    gpus = tuple(GpuReading(index, f"GPU-{index}", "H100", GpuState.OK, 1.0) for index in range(2))
-    assert await until(lambda: facts.attach(reading, gpus).llm is not None)
-    first = facts.attach(reading, gpus)
-    assert facts.attach(reading, gpus) is first
-    assert first.gpus == ("GPU-0",)
-    assert facts.attach(reading, ()).gpus == ()
-    later = EngineReading("e", endpoint.url, EndpointState.OK, 3.0, model="m", model_root=str(folder), info=info)
-    assert facts.attach(later, gpus).monotonic_s == 3.0
-    failed = EngineReading("e", endpoint.url, EndpointState.REFUSED, 3.0, fault="down")
-    assert facts.attach(failed, gpus).fault == "down"

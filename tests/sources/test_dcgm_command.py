@@ -164,7 +164,7 @@ def test_watch_and_text_take_it_from_the_environment(env: dict[str, str], export
     host = {**env, "GPUMON_DCGM": f"{exporter.url}/a100-all"}
     lines = gpumon("watch", "--json", "--no-nvml", "--count", "2", "--interval", "0.25", env=host).splitlines()
     assert [len(json.loads(line)["gpus"]) for line in lines] == [2, 2]
-    text = gpumon("snapshot", "--no-nvml", "--window", "0", env=host)
+    text = gpumon("snapshot", "--verbose", "--no-nvml", "--window", "0", env=host)
     assert "DCGM_FI_PROF_DRAM_ACTIVE" in text
     assert "nvml" not in text
 

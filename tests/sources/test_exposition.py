@@ -172,13 +172,6 @@ GARBAGE = [
 ]
 
 
-@pytest.mark.parametrize("line", GARBAGE)
-def test_a_garbage_line_is_skipped_and_counted(line: str) -> None:
-    scan = Scanner({"x", "y"}).scan(f'y 1\n{line}\nx{{a="ok"}} 2\n'.encode())
-    assert {(series.name, value) for series, value in scan.values.items()} == {("y", 1.0), ("x", 2.0)}
-    assert scan.skipped == 1
-
-
 def test_comments_blanks_and_families_without_samples_are_no_garbage() -> None:
     body = (
         b"# HELP x what\\nit is\n# TYPE x gauge\n#\n\n   \n# free words\nx 1\n# TYPE y histogram\n\t# indented\n# EOF"
@@ -194,24 +187,6 @@ def test_of_a_series_that_stands_twice_the_last_value_holds_and_it_is_flagged() 
         scan = scanner.scan(b'x{a="1",b="2"} 1\nx{a="3"} 7\nx{b="2", a="1"} 5\n')
         assert sorted(scan.values.values()) == [5.0, 7.0]
         assert scan.duplicates == 1
-
-
-def test_invalid_utf8_is_replaced_not_fatal() -> None:
-    scan = Scanner({"x"}).scan(b'x{a="\xff\xfe"} 1\n')
-    assert [series.labels for series in scan.values] == [{"a": "��"}]
-
-
-def test_a_page_that_changes_order_and_series_is_read_anew() -> None:
-    scanner = Scanner({"x"})
-    first = scanned(scanner, b'x{e="0"} 1\nx{e="1"} 2\nz 3\n')
-    second = scanned(scanner, b'z 3\nx{e="1"} 20\nx{e="2"} 30\nx{e="0"} 10\n')
-    assert {dict(key[1])["e"]: value for key, value in first.items()} == {"0": 1.0, "1": 2.0}
-    assert {dict(key[1])["e"]: value for key, value in second.items()} == {"0": 10.0, "1": 20.0, "2": 30.0}
-
-
-def test_the_same_series_is_the_same_object_from_page_to_page() -> None:
-    scanner = Scanner({"x"})
-    assert list(scanner.scan(b'x{e="0"} 1\n').values) == list(scanner.scan(b'x{e="0"} 2 1700000000000\n').values)
 
 
 names = st.sampled_from(["x", "y_total", "vllm:z_bucket", "unwanted"])
@@ -340,16 +315,6 @@ CHANGES = (
 )
 
 
-@pytest.mark.parametrize("page", CHANGES)
-def test_a_page_of_as_many_lines_is_read_as_it_stands(page: str) -> None:
-    scanner = Scanner({"x", "y"})
-    for body in ("x 1\ny 1\nz 1", page, "x 1\ny 1\nz 1", page):
-        found, fresh = scanner.scan(body.encode()), Scanner({"x", "y"}).scan(body.encode())
-        told, anew = ([(one.name, one.labels, value) for one, value in scan.values.items()] for scan in (found, fresh))
-        assert str(told) == str(anew)
-        assert found[1:] == fresh[1:]
-
-
 def counted(page: int) -> bytes:
     """A page whose lines stay and whose values grow."""
     return b"".join(b'a_total{n="%d"} %d\n' % (line, page + line) for line in range(50))
@@ -392,38 +357,3 @@ def test_pages_that_differ_here_and_there_are_read_as_they_stand(
         told, anew = ([(one.name, one.labels, value) for one, value in scan.values.items()] for scan in (found, fresh))
         assert str(told) == str(anew)
         assert found[1:] == fresh[1:]
-
-
-@pytest.mark.parametrize("line", [0, 1, 25, 48, 49])
-def test_one_value_that_grows_longer_is_read_wherever_it_stands(line: int) -> None:
-    scanner = Scanner(["a_total"])
-    for _ in range(3):
-        scanner.scan(counted(0))
-    longer = counted(0).replace(b'n="%d"} %d\n' % (line, line), b'n="%d"} 1234567\n' % line)
-    expected = [float(number) for number in range(50)]
-    expected[line] = 1234567.0
-    assert list(scanner.scan(longer).values.values()) == expected
-    assert list(scanner.scan(counted(0)).values.values()) == [float(number) for number in range(50)]
-
-
-@pytest.mark.parametrize("before", [b'x {a="b"}\t8\n', b'x{a="b"} 8 \n', b"x\t8\n"])
-def test_a_series_that_left_the_page_in_an_odd_line_is_gone(before: bytes) -> None:
-    """What stands before the last space of both lines is the same, and still they are two series."""
-    scanner = Scanner(["x"])
-    scanner.scan(b"x 40\n")
-    scanner.scan(before)
-    assert [(dict(series.labels), value) for series, value in scanner.scan(b"x 41\n").values.items()] == [({}, 41.0)]
-
-
-def test_a_huge_page_is_not_kept() -> None:
-    comments = b"# just words\n" * 190_000
-    tracemalloc.start()
-    try:
-        scanner = Scanner(["a_total"])
-        scanner.scan(counted(1) + comments)
-        held, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert len(comments) > 2e6
-    assert held < 1e6
-    assert list(scanner.scan(counted(2)).values.values()) == [float(2 + line) for line in range(50)]

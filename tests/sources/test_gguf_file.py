@@ -6,8 +6,6 @@ import gzip
 import json
 import os
 import struct
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from gpumon.sources.gguf_file import MOST_HEADER_BYTES, MOST_KEPT_BYTES, read_gguf
+from gpumon.sources.gguf_file import MOST_HEADER_BYTES, read_gguf
 from gpumon.sources.model_files import is_gguf
 from gpumon.specs.gguf import GgufHeader, Tensor
 from gpumon.specs.llm_gguf import llm_from_gguf
@@ -167,44 +165,8 @@ def test_a_header_that_would_take_much_memory_is_refused(tmp_path: Path, item: b
         read_gguf(tmp_path / "x.gguf")
 
 
-def test_the_memory_of_a_header_is_bounded(tmp_path: Path) -> None:
-    """25 million small numbers in 48 MB: a list of them would take a gigabyte."""
-    path = put(tmp_path / "x.gguf", hostile(struct.pack("<H", 1000), 2, 4096))
-    code = (
-        "import resource, sys; from pathlib import Path; from gpumon.sources.gguf_file import read_gguf\n"
-        "most = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "before = most()\n"
-        "try: read_gguf(Path(sys.argv[1]))\n"
-        "except ValueError: print(most() - before)"
-    )
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
-    assert int(done.stdout) * 1024 < 2 * MOST_KEPT_BYTES
-
-
-def test_the_parts_of_a_model_share_one_allowance(tmp_path: Path) -> None:
-    body = b"GGUF" + struct.pack("<IQQ", 3, 25_000, 0) + TENSOR * 25_000
-    paths = [put(tmp_path / f"x-0000{part}-of-00002.gguf", body) for part in (1, 2)]
-    with pytest.raises(ValueError, match=r"x-00002-of-00002.gguf: GGUF header has more than"):
-        read_gguf(paths[0])
-
-
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "x.gguf")
-    with pytest.raises(OSError, match="no regular file"):
-        read_gguf(tmp_path / "x.gguf")
-    assert not is_gguf(tmp_path / "x.gguf")
-    assert not is_gguf(tmp_path / "absent.gguf")
-
-
 BODY = head(SMALL.metadata, SMALL.tensors)
 LOOSE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
-
-
-@LOOSE
-@given(st.integers(0, len(BODY) - 1))
-def test_a_header_that_is_cut_off_anywhere_is_told(tmp_path: Path, length: int) -> None:
-    with pytest.raises(ValueError, match="ends before it is complete"):
-        read_gguf(put(tmp_path / "x.gguf", BODY[:length]))
 
 
 @LOOSE

@@ -74,12 +74,6 @@ def test_a_worker_that_is_gone_is_no_zero_and_a_new_one_starts_afresh() -> None:
     assert fresh.self_pss_bytes == pytest.approx(psutil.Process(os.getpid()).memory_full_info().pss, rel=0.1)
 
 
-def test_the_window_of_the_own_cost_begins_anew_with_another_worker() -> None:
-    meter = HostMeter()
-    meter.read(())
-    assert meter.read((os.getppid(),)).self_cpu_ratio == WARMING_UP
-
-
 def test_a_worker_that_holds_its_memory_lock_does_not_hold_up_the_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,24 +173,6 @@ def test_one_thread_at_its_limit_a_wait_for_the_disk_and_a_disk_that_is_never_fr
     assert [figures[field] for field in PRESSURES] == [0.125] * 3
 
 
-def test_an_interface_that_comes_back_is_looked_at_anew(tmp_path: Path) -> None:
-    """A host of containers sees thousands of names of virtual interfaces come and go: none is kept."""
-    load = HostLoad(tmp_path, tmp_path, 0.0)
-
-    def look(**received: int) -> dict[str, Reading]:
-        rows = "".join(f"  {name}: {count} 0 0 0 0 0 0 0 {1000 * count} 0\n" for name, count in received.items())
-        kernel(tmp_path, network=f"Inter-|\n face |\n{rows}")
-        return load.figures()
-
-    (tmp_path / "class" / "net" / "eth0" / "device").mkdir(parents=True)
-    look(eth0=0, veth1=0)
-    look(eth0=0)
-    (tmp_path / "class" / "net" / "veth1" / "device").mkdir(parents=True)
-    look(eth0=0, veth1=0)
-    figures = look(eth0=0, veth1=5)
-    assert ratio(figures, "network_tx_bytes_per_s", "network_rx_bytes_per_s") == pytest.approx(1000.0)
-
-
 def ratio(figures: dict[str, Reading], above: str, below: str) -> float:
     """One figure over another: what a look of unknown length says for certain."""
     over, under = figures[above], figures[below]
@@ -214,18 +190,3 @@ def test_in_a_container_what_is_not_there_says_why_and_is_no_zero(tmp_path: Path
         assert isinstance(value, Missing)
         assert value.reason is Reason.NOT_SUPPORTED
         assert value.detail
-
-
-def test_a_counter_that_fell_is_no_rate(tmp_path: Path) -> None:
-    (tmp_path / "block" / "sda").mkdir(parents=True)
-    load = HostLoad(kernel(tmp_path, disks=disk("sda", 500, 0, 9)), tmp_path, 0.0)
-    load.figures()
-    kernel(tmp_path, disks=disk("sda", 100, 0, 0))
-    assert load.figures()["disk_read_bytes_per_s"] == WARMING_UP
-
-
-def test_between_two_looks_the_figures_stand(tmp_path: Path) -> None:
-    load = HostLoad(kernel(tmp_path, pressure="some avg10=10.00\n"), tmp_path, look_s=3600.0)
-    before = load.figures()["cpu_pressure_ratio"]
-    kernel(tmp_path, pressure="some avg10=90.00\n")
-    assert load.figures()["cpu_pressure_ratio"] == before == 0.1

@@ -47,13 +47,6 @@ async def test_the_key_goes_to_v1_only_and_is_in_no_text(
     assert notices.faults == ()
 
 
-async def test_the_key_from_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "key"
-    file.write_text(f"{KEY}\n")
-    source = await first(guarded, api_key_file=str(file))
-    assert source.reading.model_root == "/models/m"
-
-
 async def test_a_redirect_does_not_carry_the_key_to_another_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUMON_TEST_KEY", KEY)
     with LoopbackServer(vllm) as thief:
@@ -77,13 +70,6 @@ async def test_without_a_key_the_model_is_the_one_that_the_metrics_name() -> Non
     assert notices == ()
 
 
-async def test_the_recorded_key_opens_the_recorded_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    with FakeEngine("vllm-apikey") as engine:
-        monkeypatch.setenv("GPUMON_TEST_KEY", engine.capture.api_key)
-        async with polling(engine.url, api_key_env="GPUMON_TEST_KEY") as source:
-            assert source.reading.model_root == "./tiny-llama"
-
-
 @pytest.mark.parametrize(
     ("key", "words"),
     [(None, "is not set"), ("wrong-key-99", "refuses"), ("two words", "not one word"), ("ключ", "not one word")],
@@ -100,12 +86,6 @@ async def test_a_key_that_does_not_work_is_a_notice_beside_a_working_engine(
     assert words in notice.text
     assert (notice.source, "\n" in notice.text) == (source.reading.name, False)
     assert key is None or key not in text_of(source, notice)
-
-
-async def test_a_key_file_that_cannot_be_read_is_a_notice(tmp_path: Path) -> None:
-    source = await first(guarded, api_key_file=str(tmp_path / "none"))
-    (notice,) = (await source.poll(0.0)).faults
-    assert notice.text == f"api_key_file: no such file: {tmp_path}/none"
 
 
 @pytest.mark.parametrize("kind", ["~no-such-user/key", "nul", "pipe", "folder"])
@@ -126,15 +106,6 @@ async def test_a_key_file_that_can_be_none_is_one_notice_and_no_storm(
     assert source.reading.state is EndpointState.OK
     gc.collect()
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
-
-
-@pytest.mark.parametrize(
-    "body", [b"", b"[]", b'{"data":5}', b'{"data":[{"id":7}]}', b"<html>", b"\xff\xfe", b"[" * 100_000]
-)
-async def test_a_senseless_model_list_costs_the_model_path_only(body: bytes) -> None:
-    source = await first(lambda request: Reply(200, body) if request.path == "/v1/models" else vllm(request))
-    assert source.reading.state is EndpointState.OK
-    assert (source.reading.model, source.reading.model_root, source.reading.version) == ("m", "", "0.32.0")
 
 
 async def test_the_base_model_is_told_from_its_adapters() -> None:

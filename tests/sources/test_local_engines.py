@@ -29,11 +29,6 @@ SGLANG_PAGES = {
     "/metrics": Reply(200, Capture("sglang-basic").at(30.0).body),
     "/server_info": Reply(200, (PAGES / "sglang" / "server_info.json").read_bytes(), "application/json"),
 }
-ROUTER_PAGES = {
-    "/metrics": Reply(400, Capture("llamacpp-router").at(30.0).body, "application/json"),
-    "/models": Reply(200, Capture("llamacpp-router").answer("models", 30.0).body, "application/json"),
-    "/props": Reply(200, Capture("llamacpp-router").answer("props", 30.0).body, "application/json"),
-}
 NOT_SUPPORTED = Reply(501, b'{"error":{"code":501,"message":"Start it with `--metrics`"}}', "application/json")
 
 
@@ -87,34 +82,6 @@ async def test_sglangs_settings_are_guarded_where_its_metrics_are_not(key_file: 
     assert without.ranks[0].counters == reading.ranks[0].counters
 
 
-async def test_latencies_of_sglangs_first_requests_are_there_at_once() -> None:
-    """Its histograms appear with the first request: a window that reaches back to before is all of them."""
-    pages = {**SGLANG_PAGES, "/metrics": Reply(200, (PAGES / "sglang" / "fresh.prom").read_bytes())}
-    deriver, frames = Deriver(gpu_catalogue()), []
-    with LoopbackServer(lambda request: serving(pages)(request)) as server:
-        async with polling(server.url) as source:
-            frames += [source.reading]
-            pages["/metrics"] = SGLANG_PAGES["/metrics"]
-            assert await until(lambda: source.reading.ranks[0].counters[q.DECODE_TOKENS] > 0.0)
-            frames += [source.reading]
-    for number, reading in enumerate(frames):
-        frame = Frame(number, number, reading.monotonic_s, 1.0, HostReading(), (), (reading,))
-        (engine,) = deriver.derive(frame).snapshot.engines
-    seen = frames[-1].ranks[0].histograms[q.TTFT]
-    assert engine.latency.ttft_s.mean == pytest.approx(seen.sum / seen.count)
-    assert not isinstance(engine.latency.itl_s.p95, Missing)
-    assert not isinstance(engine.latency.e2e_s.mean, Missing)
-    assert isinstance(engine.latency.queue_s.mean, float)
-
-
-async def test_no_key_goes_to_a_server_that_wants_none(key_file: str) -> None:
-    with LoopbackServer(serving(SGLANG_PAGES)) as server:
-        async with polling(server.url, api_key_file=key_file):
-            assert await until(lambda: len(server.requests) > 8)
-        pages = [request for request in server.requests if request.path != "/v1/models"]
-    assert not [request for request in pages if "authorization" in request.headers]
-
-
 async def test_llama_cpp_without_metrics_tells_what_runs_and_no_tokens() -> None:
     with LoopbackServer(serving({**LLAMA_PAGES, "/metrics": NOT_SUPPORTED})) as server:
         async with polling(server.url) as source:
@@ -152,26 +119,6 @@ async def test_a_server_that_loads_its_model_is_starting() -> None:
     loading = Reply(503, b'{"error":{"message":"Loading model","type":"unavailable_error","code":503}}')
     source = await first(lambda _: loading, engine="llamacpp")
     assert source.reading.state is EndpointState.STARTING
-
-
-async def test_a_router_is_never_asked_for_a_models_figures() -> None:
-    with LoopbackServer(serving(ROUTER_PAGES)) as server:
-        async with polling(server.url) as source:
-            assert await until(lambda: [request.path for request in server.requests].count("/models") > 5)
-            (reading,) = source.readings
-        asked = [request.path for request in server.requests]
-    assert (reading.state, reading.part, reading.model) == (EndpointState.OK, "tiny-llama", "tiny-llama")
-    assert "keeps it loaded" in reading.info["figures"]
-    assert reading.ranks[0].counters == {}
-    assert not [path for path in asked if "model=" in path]
-    assert asked.count("/metrics") == asked.count("/props") == 1
-
-
-async def test_a_router_without_a_loaded_model_answers() -> None:
-    pages = {**ROUTER_PAGES, "/models": Reply(200, Capture("llamacpp-router").answer("models", 1.0).body)}
-    (reading,) = (await first(serving(pages))).readings
-    assert (reading.state, reading.model) == (EndpointState.OK, "")
-    assert reading.info["models"] == "none is loaded"
 
 
 async def test_ollama_tells_its_loaded_models_by_get_alone() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 from pathlib import Path
@@ -10,8 +9,6 @@ from typing import Any
 
 import pytest
 import tomli
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gpumon.config.schema import Model
 from gpumon.efficiency.traffic import kv_bytes_per_token
@@ -19,7 +16,6 @@ from gpumon.sources.model_facts import Facts, look_up
 from gpumon.sources.model_files import gguf_paths, view
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.specs.gguf import GgufHeader
-from gpumon.specs.hints import HINTS
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.precision import Precision
 from tests.sources.gguf_writer import write
@@ -66,15 +62,6 @@ def ollama(store: Path, name: str, tag: str, header_: GgufHeader, where: str = "
     return blob
 
 
-def test_the_file_that_llama_cpp_names(tmp_path: Path) -> None:
-    path = tmp_path / "tiny-llama.gguf"
-    path.write_bytes(gzip.decompress((DATA / "gguf" / "tiny-llama.header.gz").read_bytes()))
-    spec = found("tiny-llama", model_path=str(path), params="19335424", weight_bytes="38675456")
-    assert spec.source == f"{path} (mostly F16, 16.00 bits per weight)"
-    assert (spec.name, spec.params, spec.stored_bytes) == ("tiny-llama", 19_335_424, 38_675_456)
-    assert ask("tiny-llama", model_path="tiny-llama.gguf").spec is None  # whose folder is not known
-
-
 def test_a_config_entry_comes_before_the_file_and_the_file_before_the_name(tmp_path: Path) -> None:
     path = write(tmp_path / "Qwen3-8B.gguf", Q4)
     assert found("mine", str(path), models=(ENTRY,)).source == "config [[model]] 'mine'"
@@ -117,50 +104,6 @@ def test_ollamas_store_by_name_and_tag(tmp_path: Path) -> None:
     assert found("chat", str(blob)).params == spec.params  # as `llama-server --model` names it
 
 
-@pytest.mark.parametrize("name", ["hf.co/acme/llama-GGUF:Q4_K_M", "acme/llama-GGUF:Q4_K_M"])
-def test_ollamas_store_of_other_registries(tmp_path: Path, name: str) -> None:
-    host, owner = ("hf.co", "acme") if name.startswith("hf.co") else ("registry.ollama.ai", "acme")
-    blob = ollama(tmp_path, "llama-GGUF", "Q4_K_M", Q4, f"{host}/{owner}")
-    assert list(gguf_paths(name, view({"OLLAMA_MODELS": str(tmp_path)}))) == [blob]
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        "",
-        "[]",
-        "{",
-        '{"layers": [3]}',
-        '{"layers": [{"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:../x"}]}',
-    ],
-)
-def test_a_broken_manifest_gives_nothing(tmp_path: Path, body: str) -> None:
-    manifest = tmp_path / "manifests" / "registry.ollama.ai" / "library" / "m" / "t"
-    manifest.parent.mkdir(parents=True)
-    manifest.write_text(body)
-    assert list(gguf_paths("m:t", view({"OLLAMA_MODELS": str(tmp_path)}))) == []
-
-
-@pytest.mark.parametrize(
-    "name", ["", "..", "/etc/../x.gguf", "a/../b:t", "/proc/self/exe", "m:t\0", "m:", ":t", "a/b/c/d:t", "x" * 9000]
-)
-def test_absurd_names_open_nothing(tmp_path: Path, name: str) -> None:
-    assert list(gguf_paths(name, view({"OLLAMA_MODELS": str(tmp_path), "HF_HUB_CACHE": str(tmp_path)}))) == []
-
-
-def test_a_broken_file_is_told_and_the_name_still_helps(tmp_path: Path) -> None:
-    path = tmp_path / "Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf"
-    path.write_bytes(write(tmp_path / "whole", Q4).read_bytes()[:5000])
-    facts = ask("chat", str(path))
-    assert facts.spec is not None
-    assert facts.spec.source == "catalogue row Llama-3.1-8B, q4_k_m by its name"
-    assert [each.place for each in facts.looked] == ["config", "files", "catalogue"]
-    assert "a download that was cut off?" in facts.looked[1].found
-    unknown = ask("chat", str(path.rename(tmp_path / "odd.gguf")))
-    assert unknown.spec is None
-    assert "a download that was cut off?" in unknown.why
-
-
 def test_weights_that_the_engine_narrows_at_load(tmp_path: Path) -> None:
     """`--quantization fp8` on a BF16 checkpoint: half of the bytes of its files are read."""
     path = folder(tmp_path / "m", LLAMA)
@@ -176,14 +119,6 @@ def test_a_checkpoint_that_says_how_it_is_stored_is_believed(tmp_path: Path) -> 
     config = {**LLAMA, "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}}
     spec = found("m", str(folder(tmp_path / "m", config)), quantization="fp8")
     assert (spec.precision, spec.source) == (Precision.INT4, f"{tmp_path}/m/config.json")
-
-
-def test_the_caches_format_applies_wherever_the_spec_is_from(tmp_path: Path) -> None:
-    path = folder(tmp_path / "m", LLAMA)
-    for name, root in (("m", str(path)), ("Qwen/Qwen3-8B", ""), ("mine", "")):
-        half = found(name, root, models=(ENTRY,), kv_dtype="fp8_e4m3")
-        assert half.kv_precision is Precision.FP8
-        assert kv_bytes_per_token(half) == kv_bytes_per_token(found(name, root, models=(ENTRY,))) / 2
 
 
 def test_files_come_before_the_engines_words_and_those_before_the_name(tmp_path: Path) -> None:
@@ -216,13 +151,3 @@ def test_where_it_was_looked(tmp_path: Path) -> None:
         ("engine", "says nothing of its dimensions"),
         ("catalogue", "no row of this name"),
     ]
-
-
-@given(
-    st.text(max_size=60), st.text(max_size=60), st.dictionaries(st.sampled_from(sorted(HINTS)), st.text(max_size=20))
-)
-def test_any_text_from_a_server_gives_an_answer(name: str, root: str, hints: dict[str, str]) -> None:
-    facts = ask(name, root, **hints)
-    assert facts.why
-    assert facts.looked
-    assert facts.spec is None or facts.spec.matmul_params > 0

@@ -15,8 +15,8 @@ from typing import IO
 import psutil
 import pytest
 
-from gpumon.sources.nvml.wire import Timings
-from gpumon.sources.nvml_source import Limits, NvmlSource
+from gpumon.sources.driver.source import DriverSource, Limits
+from gpumon.sources.driver.wire import Timings
 from tests.fakes.nvml.driver import FakeDriver
 from tests.sources.nvml.rig import INTERVAL_S, LIMITS, TIMINGS, Rig, faults, library_with, running
 
@@ -42,7 +42,7 @@ async def ended(pid: int, within_s: float = 60.0) -> bool:
 
 async def test_start_and_poll_return_at_once_whatever_the_driver_does(fake_driver: FakeDriver) -> None:
     fake_driver.write("init hang\n")
-    source = NvmlSource(1.0, env=fake_driver.env(), limits=Limits(init_s=60.0, answer_s=60.0, die_s=60.0))
+    source = DriverSource(1.0, env=fake_driver.env(), limits=Limits(init_s=60.0, answer_s=60.0, die_s=60.0))
     before_s = time.monotonic()
     await source.start()
     for _ in range(3):
@@ -136,7 +136,7 @@ def python_that(tmp_path: Path, script: str) -> str:
 async def test_a_worker_that_talks_nonsense_is_replaced(
     fake_driver: FakeDriver, tmp_path: Path, script: str, text: str
 ) -> None:
-    source = NvmlSource(INTERVAL_S, python=python_that(tmp_path, script), env=fake_driver.env(), limits=LIMITS)
+    source = DriverSource(INTERVAL_S, python=python_that(tmp_path, script), env=fake_driver.env(), limits=LIMITS)
     rig = Rig(source)
     await source.start()
     try:
@@ -152,7 +152,7 @@ async def test_a_worker_that_talks_nonsense_is_replaced(
 async def test_a_worker_that_floods_stderr_harms_nobody(fake_driver: FakeDriver, tmp_path: Path) -> None:
     flood = python_that(tmp_path, f'yes flood | head -c 4000000 >&2; exec {sys.executable} "$@"')
     fake_driver.write(TWO)
-    source = NvmlSource(INTERVAL_S, python=flood, env=fake_driver.env(), timings=TIMINGS)
+    source = DriverSource(INTERVAL_S, python=flood, env=fake_driver.env(), timings=TIMINGS)
     rig = Rig(source)
     await source.start()
     try:
@@ -198,10 +198,10 @@ async def test_the_worker_is_out_of_reach_of_the_terminal(fake_driver: FakeDrive
 
 PARENT = """
 import asyncio, sys, time
-from gpumon.sources.nvml_source import NvmlSource
+from gpumon.sources.driver.source import DriverSource
 
 async def main():
-    source = NvmlSource(0.2)
+    source = DriverSource(0.2)
     await source.start()
     for _ in range(5):
         found = await source.poll(time.monotonic())
@@ -261,7 +261,7 @@ async def test_there_is_never_more_than_one_unkillable_worker() -> None:
         made.append(Stuck())
         return made[-1]
 
-    source = NvmlSource(INTERVAL_S, limits=Limits(init_s=0.5, die_s=0.3, backoff_s=0.1), spawn=spawn)
+    source = DriverSource(INTERVAL_S, limits=Limits(init_s=0.5, die_s=0.3, backoff_s=0.1), spawn=spawn)
     rig = Rig(source)
     await source.start()
     stuck = await rig.until(lambda found: "can not be killed" in faults(found))
@@ -291,6 +291,6 @@ async def test_faults_are_dated_by_their_cause(fake_driver: FakeDriver) -> None:
 
 
 def test_the_monitor_does_not_load_the_driver_itself() -> None:
-    code = "import sys, gpumon.sources.nvml_source; print('pynvml' in sys.modules, 'psutil' in sys.modules)"
+    code = "import sys, gpumon.sources.driver.source; print('pynvml' in sys.modules, 'psutil' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]

@@ -216,8 +216,8 @@ def test_a_huge_header_takes_little_memory(place: Path, header: bytes) -> None:
 def test_a_header_with_many_tensors_counts_them_all(place: Path) -> None:
     tensors = {
         f'layers.{n}.w"': {"dtype": ("F32", "BF16")[n % 2], "shape": [4], "data_offsets": [n, n + 8]}
-        for n in range(100_000)
+        for n in range(20_000)
     }
     header = json.dumps({"__metadata__": {"format": "pt", "x": "{[\\"}, **tensors}, indent=1).encode() + b"   "
     (place / "m" / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
-    assert read_weights(place / "m") == {"F32": 400_000.0, "BF16": 400_000.0}
+    assert read_weights(place / "m") == {"F32": 80_000.0, "BF16": 80_000.0}

@@ -16,7 +16,7 @@ import pytest
 
 from gpumon.readings.frame import GpuProcess, GpuReading, GpuState
 from gpumon.sources.ownership import OWNED, Ownership
-from gpumon.sources.sockets import UNRESOLVED_S, Locator, Place, listening, locate, reached
+from gpumon.sources.sockets import Place, locate
 from tests.fakes.nvml.driver import FakeDriver
 from tests.records import replace
 from tests.sources.nvml.rig import running
@@ -106,16 +106,10 @@ def gpus(*pids_of: tuple[int, ...]) -> tuple[GpuReading, ...]:
     )
 
 
-def settled(
-    ownership: Ownership, url: str, readings: tuple[GpuReading, ...], within_s: float = 60.0
-) -> tuple[tuple[str, ...], str]:
-    """The first answer that is more than "not looked yet"."""
-    end_s = time.monotonic() + within_s
-    while True:
-        uuids, text = ownership.gpus_of(url, readings)
-        if text or time.monotonic() > end_s:
-            return uuids, text
-        time.sleep(0.02)
+def settled(ownership: Ownership, url: str, readings: tuple[GpuReading, ...]) -> tuple[tuple[str, ...], str]:
+    """What a look finds."""
+    ownership.look([url], frozenset(each.pid for gpu in readings for each in gpu.processes))
+    return ownership.gpus_of(url, readings)
 
 
 async def test_a_server_owns_the_gpu_of_its_grandchild(
@@ -133,49 +127,6 @@ def test_api_workers_own_the_gpu_of_their_sibling(server: Callable[..., dict[str
     pids = server("api_workers")
     answer = settled(Ownership(), f"http://localhost:{pids['port']}", gpus((), (pids["core"],)))
     assert answer == (("GPU-1",), OWNED)
-
-
-def test_two_servers_of_one_parent_are_kept_apart(server: Callable[..., dict[str, int]]) -> None:
-    one, two = server(), server()
-    readings = gpus((one["grandchild"],), (two["grandchild"],), (two["child"],))
-    ownership = Ownership(soonest_s=0.05)
-    ownership.gpus_of(f"http://127.0.0.1:{two['port']}", readings)
-    assert settled(ownership, f"http://127.0.0.1:{one['port']}", readings) == (("GPU-0",), OWNED)
-    assert settled(ownership, f"http://127.0.0.1:{two['port']}", readings) == (("GPU-1", "GPU-2"), OWNED)
-
-
-@pytest.mark.parametrize(
-    ("family", "address", "host"),
-    [
-        ("AF_INET", "0.0.0.0", "127.0.0.1"),
-        ("AF_INET", "0.0.0.0", "localhost"),
-        ("AF_INET6", "::", "127.0.0.1"),
-        ("AF_INET6", "::1", "[::1]"),
-        ("AF_INET", "0.0.0.0", "127.8.8.8"),
-    ],
-)
-def test_the_address_may_be_a_wildcard_or_v6(
-    server: Callable[..., dict[str, int]], family: str, address: str, host: str
-) -> None:
-    pids = server("family", family, address)
-    answer = settled(Ownership(), f"http://{host}:{pids['port']}", gpus((pids["child"],)))
-    assert answer == (("GPU-0",), OWNED)
-
-
-def test_a_specific_address_wins_over_a_wildcard() -> None:
-    with socket.socket() as wildcard, socket.socket() as exact:
-        for listener in (wildcard, exact):
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        wildcard.bind(("0.0.0.0", 0))
-        port = wildcard.getsockname()[1]
-        exact.bind(("127.0.0.77", port))
-        wildcard.listen()
-        exact.listen()
-        table = listening()
-    (found,) = reached(_place("127.0.0.77", port), table)
-    (other,) = reached(_place("127.0.0.1", port), table)
-    assert (str(found.address), found.uid) == ("127.0.0.77", os.getuid())
-    assert other.address.is_unspecified
 
 
 def _place(host: str, port: int) -> Place:
@@ -220,78 +171,37 @@ def test_another_users_server_is_hidden_and_said_to_be(server: Callable[..., dic
         "import os, psutil, time\nfrom gpumon.sources.ownership import Ownership\n"
         "from gpumon.sources.sockets import locate\n"
         f"locate({url!r}); os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)\n"
-        f"o = Ownership()\nwhile not (answer := o.gpus_of({url!r}, ()))[1]: time.sleep(0.02)\nprint(answer)"
+        f"o = Ownership()\no.look([{url!r}], frozenset())\nprint(o.gpus_of({url!r}, ()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert "belongs to user root" in done.stdout, done.stderr
     assert "set gpus = [..]" in done.stdout
 
 
-def test_a_new_gpu_process_and_a_restarted_server_are_noticed(server: Callable[..., dict[str, int]]) -> None:
-    ownership = Ownership(again_s=0.2, soonest_s=0.05)
-    first = server()
+def test_a_new_gpu_process_and_a_server_that_ended_are_noticed(server: Callable[..., dict[str, int]]) -> None:
+    ownership, first = Ownership(), server()
     url = f"http://127.0.0.1:{first['port']}"
     assert settled(ownership, url, gpus(()))[0] == ()
     readings = gpus((first["grandchild"],))
-    end_s = time.monotonic() + 60.0
-    while ownership.gpus_of(url, readings) != (("GPU-0",), OWNED):
-        assert time.monotonic() < end_s
-        time.sleep(0.05)
+    assert settled(ownership, url, readings) == (("GPU-0",), OWNED)
     os.kill(first["server"], 9)
-    while "no process" not in ownership.gpus_of(url, readings)[1]:
+    end_s = time.monotonic() + 60.0
+    while "no process" not in settled(ownership, url, readings)[1]:
         assert time.monotonic() < end_s
         time.sleep(0.05)
 
 
-def test_a_gpu_that_is_lost_stays_its_engines_as_long_as_the_process_lives(
+def test_a_gpu_that_is_lost_stays_its_engines(
     server: Callable[..., dict[str, int]],
 ) -> None:
-    pids, ownership = server(), Ownership(again_s=0.1, soonest_s=0.05)
+    pids, ownership = server(), Ownership()
     url = f"http://127.0.0.1:{pids['port']}"
     both = gpus((pids["child"],), (pids["grandchild"],))
     assert settled(ownership, url, both) == (("GPU-0", "GPU-1"), OWNED)
     assert ownership.pids_of(url) == {pids["child"], pids["grandchild"]}
     assert ownership.pids_of("http://127.0.0.1:1") == frozenset()
     one_lost = (both[0], replace(both[1], state=GpuState.LOST, processes=()))
-    end_s = time.monotonic() + 0.5
-    while time.monotonic() < end_s:
-        assert ownership.gpus_of(url, one_lost) == (("GPU-0", "GPU-1"), OWNED)
-        time.sleep(0.02)
+    for _ in range(3):
+        assert settled(ownership, url, one_lost) == (("GPU-0", "GPU-1"), OWNED)
     idle = (both[0], replace(both[1], processes=()))
     assert ownership.gpus_of(url, idle) == (("GPU-0",), OWNED)
-    settled(ownership, url, both)
-    ownership.gpus_of(url, one_lost)
-    os.kill(pids["grandchild"], 9)
-    end_s = time.monotonic() + 60.0
-    while ownership.gpus_of(url, one_lost)[0] != ("GPU-0",):
-        assert time.monotonic() < end_s
-        time.sleep(0.02)
-
-
-def test_asking_again_is_cheap_and_waits_for_nothing(server: Callable[..., dict[str, int]]) -> None:
-    pids = server()
-    ownership, readings = Ownership(), gpus((pids["grandchild"],), ())
-    url = f"http://127.0.0.1:{pids['port']}"
-    settled(ownership, url, readings)
-    spent_s = time.thread_time()
-    for _ in range(1000):
-        assert ownership.gpus_of(url, readings) == (("GPU-0",), OWNED)
-    assert time.thread_time() - spent_s < 0.5
-
-
-def test_a_name_that_does_not_resolve_is_not_asked_for_at_every_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def silent(host: str, *_: object, **__: object) -> None:
-        asked.append(host)
-        raise OSError
-
-    monkeypatch.setattr(socket, "getaddrinfo", silent)
-    now_s = 0.0
-    place_of = Locator(lambda: now_s)
-    for _ in range(3):
-        assert "can not be resolved" in str(place_of("http://gone:8000"))
-    assert asked == ["gone"]
-    now_s = UNRESOLVED_S
-    place_of("http://gone:8000")
-    assert asked == ["gone"] * 2

@@ -11,6 +11,7 @@ from gpumon.readings.frame import EndpointState, EngineKind, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import BandwidthSource, Kind, Limit, Quantiles, TokensTotal
 from gpumon.readings.text import clean
+from gpumon.readings.verdict import Evidence
 from gpumon.specs.llm import LlmSpec
 from gpumon.triage.render import actions_text, evidence_text, signal_text, verdict_text
 from gpumon.triage.signals import Goals
@@ -43,7 +44,7 @@ ENGINES = st.fixed_dictionaries(
         "tokens_total": st.builds(TokensTotal, READINGS, READINGS, READINGS, READINGS),
         "llm": st.sampled_from([None, LLM]),
         "kv_precision": st.sampled_from(["", "bf16", "fp8"]),
-        "uneven": st.sampled_from([(), ("rank 1 has more",)]),
+        "uneven": st.sampled_from([(), (Evidence("rank_decode", 100.0, 400.0),)]),
     },
 )
 CARDS = st.fixed_dictionaries(

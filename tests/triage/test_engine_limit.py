@@ -9,6 +9,7 @@ import pytest
 from gpumon.readings.frame import GpuProcess
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reason
 from gpumon.readings.snapshot import BandwidthSource, Confidence, Family, Kind, Level, Limit, Quantiles, TokensTotal
+from gpumon.readings.verdict import Evidence
 from gpumon.specs.llm import LlmSpec
 from gpumon.triage.render import actions_text, evidence_text, signal_text, verdict_text
 from tests.triage.engines import BUSY, PEAK, WORKS, EngineKind, Goals, judged, limits, of_engine, only, scene
@@ -265,10 +266,10 @@ def test_replicas_of_one_engine_on_their_own_gpus_are_not_compared() -> None:
 
 
 def test_ranks_with_unequal_shares_are_told_in_the_engines_words() -> None:
-    said = "decode: rank 1 gives 100 tok/s, the mean of the ranks is 400"
+    said = Evidence("rank_decode", 100.0, 400.0, parameters={"rank": "1"})
     found = only(judged(scene({"tp": 1, "ranks": 2, "uneven": (said,)}, (BUSY, BUSY))))
     assert found.code is Limit.STRAGGLER
-    assert evidence_text(found.evidence[0]) == said
+    assert found.evidence[0] == said
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from gpumon.readings.frame import EndpointState, RankReading
 from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.readings.quantities import MOST_RUNNING
 from gpumon.readings.snapshot import Kind, Level, Limit, Quantiles, TokensTotal, Verdict
+from gpumon.readings.verdict import Evidence
 from gpumon.triage.render import actions_text, verdict_text
 from gpumon.triage.thresholds import Thresholds
 from tests.records import replace
@@ -21,7 +22,8 @@ QUEUED = {"queue_s": Quantiles(mean=0.9), "ttft_s": Quantiles(mean=1.0), "waitin
 SIZE = {"kv_pool_tokens": 80_000.0, "context_tokens": 2000.0}
 FULL: Mapping[str, Any] = {**WORKS, **QUEUED, **SIZE, "running": 40.0, "kv_usage_ratio": 0.97}
 ROOMY: Mapping[str, Any] = {**WORKS, **SIZE, "running": 12.0, "kv_usage_ratio": 0.3}
-SLOW: Mapping[str, Any] = {**WORKS, "deviates": ("ITL 150 ms, median of the 2 others 24 ms", "TTFT 900 ms, ... 200 ms")}
+APART = (Evidence("replica_itl", 0.15, 0.024), Evidence("replica_ttft", 0.9, 0.2))
+SLOW: Mapping[str, Any] = {**WORKS, "deviates": APART}
 COMPUTES = {**BUSY, "tensor_active_ratio": 0.78}
 READS = {**BUSY, "bandwidth_bytes_per_s": 0.81 * PEAK}
 

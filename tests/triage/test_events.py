@@ -6,10 +6,11 @@ from itertools import pairwise
 
 import pytest
 
-from gpumon.readings.frame import EndpointState, GpuState, XidEvent
+from gpumon.readings.frame import EndpointState, GpuState, RankReading, XidEvent
 from gpumon.readings.snapshot import Event, EventKind, Level
 from gpumon.triage.events import MOST_GONE
 from gpumon.triage.render import event_text
+from tests.records import replace
 from tests.triage.stage import START_S, Of, Stage, engine, gpu
 
 
@@ -62,6 +63,21 @@ def test_counters_that_all_fell_are_a_restart_and_one_that_fell_is_none() -> Non
     stage.play(5, (up(counters={"decode_tokens": 800.0, "requests": 9.0}, read_s=2.0),))
     assert told(stage) == []
     stage.play(5, (up(counters={"decode_tokens": 30.0, "requests": 1.0}, read_s=3.0),))
+    assert told(stage) == [(EventKind.RESTART, "vllm:8000", "restarted")]
+
+
+def test_an_answer_that_lacks_a_rank_is_no_restart() -> None:
+    def of(read_s: float, **ranks: float) -> Of:
+        one = up(read_s=read_s)
+        each = tuple(RankReading(name, {"decode_tokens": tokens}, {}, {}) for name, tokens in ranks.items())
+        return one._replace(read=replace(one.read, ranks=each))
+
+    stage = Stage()
+    stage.play(5, (of(1.0, r0=900.0, r1=900.0),))
+    stage.play(5, (of(2.0, r0=950.0),))
+    stage.play(5, (of(3.0, r0=990.0, r1=990.0),))
+    assert told(stage) == []
+    stage.play(5, (of(4.0, r0=9.0, r1=9.0),))
     assert told(stage) == [(EventKind.RESTART, "vllm:8000", "restarted")]
 
 
@@ -160,6 +176,15 @@ def test_what_flaps_is_told_at_most_once_in_10_s(beat: int) -> None:
     for events in by_text.values():
         times = [event.wall_s for event in events]
         assert all(after - before >= 10.0 for before, after in pairwise(times))
+
+
+def test_another_cause_of_a_verdict_is_an_event_once_it_lasts() -> None:
+    stage, causes = Stage(), {"hot": ("hw_thermal_slowdown",), "brake": ("hw_power_brake_slowdown",)}
+    stage.play(60, (gpu(throttle=causes["hot"], busy_ratio=0.9),))
+    stage.play(100, (gpu(throttle=causes["brake"], busy_ratio=0.9),))
+    told = [(event.code, event.parameters.get("cause")) for event in stage.events if event.kind is EventKind.VERDICT]
+    assert told[0] == ("verdict_began", None)
+    assert ("verdict_cause", "power_brake") in told
 
 
 def test_the_same_frames_give_the_same_events() -> None:

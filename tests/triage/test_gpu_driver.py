@@ -11,7 +11,7 @@ from gpumon.collector import Collector
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings.frame import EngineReading, GpuReading, HostReading
 from gpumon.readings.snapshot import Event, EventKind, Level, Limit, Snapshot, Verdict
-from gpumon.sources.nvml_source import NvmlSource
+from gpumon.sources.driver.source import DriverSource
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.triage.render import actions_text, event_text, evidence_text, verdict_text
 from gpumon.triage.thresholds import Thresholds
@@ -68,7 +68,7 @@ class Chain:
 @asynccontextmanager
 async def chain(driver: FakeDriver, script: str = CALM) -> AsyncIterator[Chain]:
     driver.write(script)
-    source = NvmlSource(INTERVAL_S, env=driver.env(), timings=TIMINGS, limits=LIMITS)
+    source = DriverSource(INTERVAL_S, env=driver.env(), timings=TIMINGS, limits=LIMITS)
     triage = Triage(Thresholds(hold_s=0.5))
     collector = Collector([source], Deriver(gpu_catalogue()), Meter(), Nothing(), interval_s=INTERVAL_S, triage=triage)
     await collector.open()

@@ -18,7 +18,7 @@ def test_memory_that_no_visible_process_holds_says_where_to_look() -> None:
     found = said(Stage(gpu_idle_s=60).play(200, (gpu(vram_used_bytes=76 * GIB),)), Family.USE)
     assert found.code is Limit.IDLE_VRAM_HELD
     assert "no process that is visible" in verdict_text(found)
-    assert "container" in actions_text(found)
+    assert "--pid=host" in actions_text(found)
 
 
 def test_a_kernel_now_and_then_is_no_left_over() -> None:

@@ -79,24 +79,6 @@ def test_a_low_share_without_a_rhythm_counts_too_with_requests_at_hand() -> None
     assert (found.code, found.confidence) == (Limit.HOST_CPU, Confidence.LOW)
 
 
-def clocks(host: float, idle: float, running: float = 6.0) -> Callable[[int], tuple[Of, ...]]:
-    """An SGLang with device timers: what is neither idle nor the host's are forward passes."""
-
-    def scene(at: int) -> tuple[Of, ...]:
-        shares = {"host_ratio": host, "scheduler_idle_ratio": idle, "forward_ratio": 1.0 - idle - host}
-        rates = {"running": running, "waiting": 0.0, "decode_tokens_per_s": 300.0 * running}
-        return gpu(busy_ratio=0.97), engine(kind=EngineKind.SGLANG, **shares, **rates)
-
-    return scene
-
-
-@pytest.mark.parametrize(
-    ("host", "idle", "running"), [(0.2, 0.1, 6.0), (0.1, 0.85, 6.0), (0.0, 0.0, 6.0), (0.5, 0.1, 0.0)]
-)
-def test_an_engine_whose_gpu_runs_or_that_has_nothing_to_do_does_not(host: float, idle: float, running: float) -> None:
-    assert not starved(Stage().play(150, clocks(host, idle, running), **CALM))
-
-
 def test_bursts_of_traffic_are_not_starved() -> None:
     """Busy falls because nobody asks: there is nothing at hand."""
     bursts = serving(lambda at: square(at, 10, 5), running=lambda at: 0.0 if at % 10 < 5 else 8.0)

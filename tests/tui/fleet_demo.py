@@ -10,8 +10,7 @@ import time
 
 from gpumon.commands.fleet import FleetControl
 from gpumon.config.themes import load_theme
-from gpumon.tui.app import run
-from gpumon.tui.fleet.app import FleetApp
+from gpumon.tui.app import MonitorApp, run
 from tests.tui.fleet_feed import CONFIG, NEWEST_S, Scrapes
 
 
@@ -33,7 +32,7 @@ def main() -> int:
     started_s = time.time()
     control = FleetControl(CONFIG, lambda: source)
     wall = lambda: NEWEST_S + time.time() - started_s  # noqa: E731
-    return run(FleetApp(control, load_theme("default"), CONFIG, wall=wall))
+    return run(MonitorApp(control, load_theme("default"), CONFIG, fleet=True, wall=wall))
 
 
 if __name__ == "__main__":

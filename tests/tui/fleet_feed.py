@@ -15,8 +15,8 @@ from gpumon.config.themes import load_theme
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.frame import EndpointState, Fault, GpuState
 from gpumon.sources.prometheus.api import ApiFault
-from gpumon.tui.fleet.app import FleetApp
-from gpumon.tui.screens.host import HostScreen
+from gpumon.tui.app import MonitorApp
+from gpumon.tui.screens.monitor import MonitorScreen
 from tests.fleet.fleets import EVERY_S, fleet_frame, host, scraped
 from tests.history.frames import WALL_S
 from tests.records import replace
@@ -130,6 +130,13 @@ class Scrapes:
     def look_at(self, host: str) -> None:
         """There is all of every host anyway."""
 
+    def first_s(self, newest_s: float) -> float:
+        """As far back as a Prometheus keeps what it has."""
+        return newest_s - 15 * 86400.0
+
+    async def settle(self) -> None:
+        """Nothing to wait for."""
+
     async def close(self) -> None:
         """Nothing to let go of."""
 
@@ -149,25 +156,29 @@ async def watching(
     config: Config = CONFIG,
     ascii: bool = False,  # noqa: A002
     answered: bool = True,
-) -> AsyncIterator[tuple[FleetApp, Pilot[int]]]:
+) -> AsyncIterator[tuple[MonitorApp, Pilot[int]]]:
     """The application with its first rates painted, 12 s after the newest scrape."""
     config = replace(config, general=General(ascii=ascii))
-    app = FleetApp(FleetControl(config, lambda: source), load_theme("default"), config, wall=lambda: NEWEST_S + 12.0)
-    async with app.run_test(size=(width, height)) as pilot:
+    app = MonitorApp(
+        FleetControl(config, lambda: source), load_theme("default"), config, fleet=True, wall=lambda: NEWEST_S + 12.0
+    )
+    async with app.run_test(size=(width, height), notifications=True) as pilot:
         if answered:
             await until(lambda: has_rates(app), pilot, 30.0)
         yield app, pilot
 
 
-async def opened(app: FleetApp, pilot: Pilot[int]) -> HostScreen:
+async def opened(app: MonitorApp, pilot: Pilot[int]) -> MonitorScreen:
     """The screen of the host under the cursor, once the past of its charts was read."""
     await pilot.press("enter")
-    await until(lambda: app.host is not None and app.host.shown is not None and not app.host.host.filling, pilot, 20.0)
+    await until(
+        lambda: app.host is not None and app.host.shown is not None and not app.host.control.filling, pilot, 20.0
+    )
     assert app.host is not None
     return app.host
 
 
-def has_rates(app: FleetApp) -> bool:
+def has_rates(app: MonitorApp) -> bool:
     """Whether what is shown stands on more than one scrape, and no more is to come by itself."""
-    shown = app.fleet.shown
+    shown = app.monitor.shown
     return shown is not None and isinstance(shown.total.decode_tokens_per_s, float) and not app.control.asking

@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from textual.command import CommandPalette
 from textual.pilot import Pilot
+from textual.widgets import OptionList
 
 from gpumon.config.schema import Config, General
 from gpumon.config.themes import load_theme
@@ -32,7 +34,7 @@ async def running(
         feed = Still(snapshot, scenes.history(snapshot))
     config = config or Config(general=General(ascii=ascii))
     app = MonitorApp(feed, load_theme("default"), config, files, wall=lambda: scenes.WALL_S)
-    async with app.run_test(size=(width, height)) as pilot:
+    async with app.run_test(size=(width, height), notifications=True) as pilot:
         await until(lambda: app.monitor.shown is not None, pilot)
         yield app, pilot
 
@@ -51,3 +53,33 @@ async def until(condition: Callable[[], bool], pilot: Pilot[int], seconds: float
 def text_of(app: MonitorApp) -> list[str]:
     """The screen's lines as the compositor has them, without trailing blanks."""
     return [strip.text.rstrip() for strip in app.screen._compositor.render_strips()]
+
+
+def foot(app: MonitorApp) -> str:
+    """The line of keys, and the notices that stand over it."""
+    return " ".join([text_of(app)[-1], *(notice.message for notice in app._notifications)])
+
+
+def question_of(app: MonitorApp) -> list[str]:
+    """The lines of what is asked."""
+    lines = app.front.asking.size.height if app.front.asking is not None else 0
+    return text_of(app)[-1 - lines : -1]
+
+
+def names_of(app: MonitorApp) -> list[str]:
+    """What there is to choose from."""
+    return [choice.name for choice in app.front.asking.choices] if app.front.asking is not None else []
+
+
+def commands_of(app: MonitorApp) -> list[str]:
+    """Names of the commands that the palette lists."""
+    options = app.screen.query(OptionList).first().options
+    return [str(option.prompt).splitlines()[0] for option in options if option.prompt]
+
+
+async def run_named(app: MonitorApp, pilot: Pilot[int], text: str) -> None:
+    """Run a command by its name."""
+    await pilot.press("colon", *text)
+    await until(lambda: any(text in name for name in commands_of(app)) and len(commands_of(app)) < 9, pilot)
+    await pilot.press("enter")
+    await until(lambda: not isinstance(app.screen, CommandPalette), pilot)

@@ -9,10 +9,10 @@ from msgspec.structs import fields
 
 from gpumon.efficiency.provenance import MEMORY_V2, Spans, engine_sources, gpu_sources
 from gpumon.efficiency.service import Service
-from gpumon.readings.engine_snapshot import flat_fields, nested
+from gpumon.readings.flat import flat_fields, nested
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.history import History
-from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reason
+from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reason, or_nan
 from gpumon.readings.snapshot import (
     BandwidthSource,
     Engine,
@@ -223,6 +223,10 @@ def points(of: Snapshot) -> Points:
         "running": total([each.load.running for each in up]),
         "waiting": total([each.load.waiting for each in up]),
         "replicas": float(len(up)) if of.engines else math.nan,
+        "temp": max((each.temperature_c for each in live if isinstance(each.temperature_c, float)), default=math.nan),
+        "kv": max((or_nan(each.load.kv_usage_ratio) for each in up), default=math.nan),
+        "ttft": max((or_nan(each.latency.ttft_s.p95) for each in up), default=math.nan),
+        "itl": max((or_nan(each.latency.itl_s.p95) for each in up), default=math.nan),
     }
     made |= {f"busy:{each.index}": each.busy_ratio for each in live if isinstance(each.busy_ratio, float)}
     for each in up:

@@ -83,7 +83,7 @@ def watched() -> Still:
 
 
 def panel_of(app: MonitorApp) -> SizingPanel:
-    panel = app.monitor.panel
+    panel = app.monitor.dock.panel
     assert panel is not None
     return panel
 

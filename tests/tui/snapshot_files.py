@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from textual.pilot import Pilot
 
 from gpumon.readings.format import cells
-from gpumon.tui.app import TerminalApp
+from gpumon.tui.app import MonitorApp
 from tests.tui.running import text_of
 
 UPDATE = bool(os.environ.get("GPUMON_UPDATE_SNAPSHOTS"))
@@ -22,7 +21,7 @@ def file_of(name: str, size: Size) -> str:
     return f"{name}-{size[0]}x{size[1]}.txt"
 
 
-async def settled(app: TerminalApp[Any], pilot: Pilot[int]) -> list[str]:
+async def settled(app: MonitorApp, pilot: Pilot[int]) -> list[str]:
     """The screen once it stands still."""
     lines = text_of(app)
     while True:
@@ -32,7 +31,7 @@ async def settled(app: TerminalApp[Any], pilot: Pilot[int]) -> list[str]:
             return lines
 
 
-async def compare(app: TerminalApp[Any], pilot: Pilot[int], folder: Path, name: str, sizes: Iterable[Size]) -> None:
+async def compare(app: MonitorApp, pilot: Pilot[int], folder: Path, name: str, sizes: Iterable[Size]) -> None:
     """The screen is at each size what its file says."""
     wrong = []
     for size in sizes:

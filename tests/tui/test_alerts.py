@@ -10,7 +10,7 @@ import pytest
 
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import RaisedAlert
-from gpumon.tui.screens.monitor import rung
+from gpumon.tui.screens.host import rung
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still

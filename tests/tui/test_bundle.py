@@ -15,7 +15,7 @@ from gpumon.config.schema import Config
 from gpumon.tui.control import Incident
 from tests.tui import scenes
 from tests.tui.past import Kept, Player, recorded
-from tests.tui.running import running, text_of, until
+from tests.tui.running import foot, running, text_of, until
 from tests.tui.test_keys import disk_at, type_keys
 
 
@@ -36,9 +36,9 @@ async def test_what_is_shown_is_what_is_written(key: str, tmp_path: Path, monkey
         await until(lambda: "10s AGO" in text_of(app)[0], pilot)
         shown = text_of(app)
         await type_keys(app, pilot, key)
-        await until(lambda: "wrote gpumon-" in text_of(app)[-1], pilot)
+        await until(lambda: "wrote gpumon-" in foot(app), pilot)
         (folder,) = bundles(tmp_path)
-        assert f" wrote {folder.name}/ in {tmp_path}"[:118] == text_of(app)[-1][:118]
+        assert f" wrote {folder.name}/ in {tmp_path}" in foot(app)
         assert folder.name == "gpumon-gpu-07-20251009-085312"
         assert (folder / "screen.txt").read_text().splitlines()[:-1] == shown[:-1]
         assert json.loads((folder / "snapshot.json").read_bytes())["host"]["name"] == "gpu-07"
@@ -58,12 +58,12 @@ async def test_a_slow_recording_holds_nothing_up_and_is_written_once(
     feed.timeline.delay_s = 0.5
     async with running(feed, files=disk_at(tmp_path)) as (app, pilot):
         await type_keys(app, pilot, "w")
-        assert "writing an incident bundle" in text_of(app)[-1]
+        assert "writing an incident bundle" in foot(app)
         await type_keys(app, pilot, "w")
-        assert "still writing" in text_of(app)[-1]
+        assert "still writing" in foot(app)
         await type_keys(app, pilot, "2")
         assert app.monitor.panes["engines"].has_focus
-        await until(lambda: "wrote gpumon-" in text_of(app)[-1], pilot)
+        await until(lambda: "wrote gpumon-" in foot(app), pilot)
         assert len(bundles(tmp_path)) == 1
         feed.timeline = None
         await type_keys(app, pilot, "w")
@@ -85,7 +85,7 @@ async def test_a_past_that_can_not_be_read_costs_the_recording_only(
     feed.timeline = Unreadable([scenes.snapshot()])
     async with running(feed, 160, 40, files=disk_at(tmp_path)) as (app, pilot):
         await type_keys(app, pilot, "w")
-        await until(lambda: "WITHOUT recording.gpumon (r.sqlite: is damaged" in text_of(app)[-1], pilot)
+        await until(lambda: "WITHOUT recording.gpumon (r.sqlite: is damaged" in foot(app), pilot)
         (folder,) = bundles(tmp_path)
         assert not list(folder.glob(f"{RECORDING}*"))
         assert (folder / "snapshot.json").exists()
@@ -105,7 +105,7 @@ async def test_whatever_goes_wrong_is_said_and_the_screen_goes_on(
     async with running(recorded(), 120, 40, files=Unwilling(Loaded(Config(), "", {}), {})) as (app, pilot):
         for _ in range(2):
             await type_keys(app, pilot, "w")
-            await until(lambda: text in text_of(app)[-1], pilot)
+            await until(lambda: text in foot(app), pilot)
 
 
 async def test_a_replay_has_a_bundle_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ async def test_a_replay_has_a_bundle_too(tmp_path: Path, monkeypatch: pytest.Mon
     feed = Player([scenes.snapshot(tick=tick) for tick in range(60)])
     async with running(feed, 120, 40, files=disk_at(tmp_path)) as (app, pilot):
         await type_keys(app, pilot, "w")
-        await until(lambda: "wrote gpumon-" in text_of(app)[-1], pilot)
+        await until(lambda: "wrote gpumon-" in foot(app), pilot)
         (folder,) = bundles(tmp_path)
         assert (folder / RECORDING).read_text() == "60 frames"
         assert "REPLAY 2025-10-09 08:53:22" in (folder / "screen.txt").read_text()

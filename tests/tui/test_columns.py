@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gpumon.config.columns import COLUMNS, NAMES
 from gpumon.config.schema import Goals, Screen
 from gpumon.config.themes import load_theme
-from gpumon.readings.engine_snapshot import flat_fields
+from gpumon.readings.flat import flat_fields
 from gpumon.readings.format import cells
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
@@ -19,12 +19,13 @@ from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles
 from gpumon.tui import engine_table, gpu_table, process_table
 from gpumon.tui.line import Line, Row, Slot
 from gpumon.tui.palette import Palette
-from gpumon.tui.table import Table, unseen
+from gpumon.tui.table import Table
 from gpumon.tui.terminal import Depth
 from gpumon.tui.view import View
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.painted import PLAIN, TABLES, engine_row, gpu_row, process, seen, text
+from tests.tui.running import running, text_of
 
 GPUS = [gpu for scene in scenes.SCENES.values() for gpu in scene().gpus]
 ENGINES = [engine for scene in scenes.SCENES.values() for engine in scene().engines]
@@ -46,19 +47,19 @@ def test_a_wider_screen_adds_columns_and_moves_none(width: int) -> None:
         assert cells(narrow) == 80
         assert wide.startswith(narrow)
         assert cells(wide) <= width
-    assert text(gpu_table.head(width, PLAIN)).startswith(text(gpu_table.head(80, PLAIN)))
-    assert text(engine_table.head(width, PLAIN)).startswith(text(engine_table.head(80, PLAIN)))
+    assert text(gpu_table.TABLE.head(width, PLAIN)).startswith(text(gpu_table.TABLE.head(80, PLAIN)))
+    assert text(engine_table.TABLE.head(width, PLAIN)).startswith(text(engine_table.TABLE.head(80, PLAIN)))
 
 
 @pytest.mark.parametrize("width", [60, 66, 70, 76, 79])
-def test_a_narrow_screen_leaves_out_whole_columns_and_names_them(width: int) -> None:
+def test_a_narrow_screen_leaves_out_whole_columns(width: int) -> None:
     for gpu in GPUS:
         assert cells(text(gpu_row(gpu, width))) <= width
     for engine in UP:
         assert cells(text(engine_row(engine, width))) <= width
-    assert cells(text(gpu_table.head(width, PLAIN))) == cells(text(gpu_row(GPUS[0], width)))
-    assert "°C" in gpu_table.TABLE.left_out(width, PLAIN)
-    assert "model" in engine_table.TABLE.left_out(width, PLAIN)
+    assert cells(text(gpu_table.TABLE.head(width, PLAIN))) == cells(text(gpu_row(GPUS[0], width)))
+    assert "°C" not in text(gpu_table.TABLE.head(width, PLAIN))
+    assert "model" not in text(engine_table.TABLE.head(width, PLAIN))
 
 
 def test_the_fixed_order_of_what_a_wider_screen_adds() -> None:
@@ -73,18 +74,36 @@ def test_the_fixed_order_of_what_a_wider_screen_adds() -> None:
     ]
 
 
-def test_columns_left_out_are_named_as_far_as_they_fit() -> None:
-    names = tuple(column.title for column in gpu_table.EXTRA)
-    assert gpu_table.TABLE.left_out(80, PLAIN) == names
-    names = names[:7]
-    assert unseen(names, 40) == "wider window: limit, tensor, nvlink +4"
-    assert unseen(names, 20) == "wider window: +7"
-    assert unseen(names, 10) == "+7 columns"
-    assert unseen(names, 9) == ""
-    assert unseen(names, 90) == "wider window: limit, tensor, nvlink, pcie, tok/J, clock, engines"
-    assert unseen((), 90) == ""
-    assert gpu_table.TABLE.left_out(60, PLAIN)[:3] == ("vram", "power", "°C")
-    assert gpu_table.TABLE.left_out(300, PLAIN) == ()
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("width", [60, 80, 120, 200, 300])
+def test_columns_scroll_sideways_until_the_last_one_is_in_view(table: Table[Any], width: int) -> None:
+    hidden: frozenset[str] = frozenset()
+    most = table.most_shift(width, hidden)
+    assert (most == 0) == (table.columns(width, hidden) == table.all)
+    fixed = {column for column in table.all if column.fixed}
+    seen_: set[object] = set()
+    for shift in range(most + 1):
+        shown = table.columns(width, hidden, shift)
+        assert fixed <= set(shown)
+        assert table.used(width, PLAIN, shift) <= width
+        assert cells(text(table.head(width, PLAIN, shift))) == table.used(width, PLAIN, shift)
+        seen_ |= set(shown)
+    assert seen_ == set(table.all), "each can be seen"
+
+
+async def test_keys_scroll_the_columns_of_the_pane_that_has_them() -> None:
+    async with running("live", 80, 24) as (app, pilot):
+        before = text_of(app)
+        await pilot.press("2", "right", "right")
+        head = next(line for line in text_of(app) if line.startswith(" engine"))
+        assert "wait" in head
+        assert "model" not in head
+        assert "Left 2 columns" in next(line for line in text_of(app) if line.startswith("─2─"))
+        await pilot.press(*["right"] * 50)
+        assert next(line for line in text_of(app) if line.startswith(" engine")).rstrip().endswith("url")
+        assert text_of(app)[2] == before[2], "the others stay"
+        await pilot.press(*["left"] * 60, "1")
+        assert text_of(app)[1:12] == before[1:12]
 
 
 def test_the_columns_that_can_be_hidden_are_those_of_the_tables() -> None:
@@ -168,8 +187,8 @@ WIDTHS = st.integers(60, 300)
 @given(gpus(), WIDTHS, VIEWS, st.booleans())
 def test_every_row_of_a_gpu_has_its_width(gpu: Gpu, width: int, view: View, plain: bool) -> None:
     row = gpu_row(gpu, width, view)
-    check(gpu_table.TABLE, row, gpu_table.head(width, view), width, view, plain)
-    assert cells(text(row)) == cells(text(gpu_table.head(width, view))) == gpu_table.TABLE.used(width, view)
+    check(gpu_table.TABLE, row, gpu_table.TABLE.head(width, view), width, view, plain)
+    assert cells(text(row)) == cells(text(gpu_table.TABLE.head(width, view))) == gpu_table.TABLE.used(width, view)
 
 
 @given(engines(), WIDTHS, VIEWS, st.booleans())
@@ -178,8 +197,8 @@ def test_every_row_of_an_engine_has_its_width(engine: Engine, width: int, view: 
     if "STALE" in text(row):
         assert isinstance(engine.load.running, Missing)
         return
-    check(engine_table.TABLE, row, engine_table.head(width, view), width, view, plain)
-    assert cells(text(row)) == cells(text(engine_table.head(width, view))) == engine_table.TABLE.used(width, view)
+    check(engine_table.TABLE, row, engine_table.TABLE.head(width, view), width, view, plain)
+    assert cells(text(row)) == cells(text(engine_table.TABLE.head(width, view))) == engine_table.TABLE.used(width, view)
 
 
 @given(runnings(), WIDTHS, VIEWS, st.booleans())
@@ -201,24 +220,15 @@ def test_a_hidden_column_makes_room_and_moves_none_out_of_order(
     assert not hidden & {f"{table.pane}.{name}" for name in shown}
     before = [column.name for column in table.columns(width, frozenset()) if not table.hides(column, hidden)]
     assert set(before) <= set(shown)
-    view = seen(screen=Screen(hidden_columns=tuple(hidden)))
-    out = table.left_out(width, view)
-    assert len(out) == len([column for column in table.all if not table.hides(column, hidden)]) - len(shown)
 
 
-def test_hiding_a_column_shows_the_next_one_and_says_so_where_there_is_room() -> None:
+def test_hiding_a_column_shows_the_next_one() -> None:
     view = seen(screen=Screen(hidden_columns=("gpus.power", "gpus.sm")))
-    head = text(gpu_table.head(80, view))
+    head = text(gpu_table.TABLE.head(80, view))
     assert "power" not in head
     assert "█sm" not in head
     assert head.rstrip().endswith("limit")
     assert "62%" not in text(gpu_row(scenes.gpu(0, sm_active_ratio=0.62, mbu_ratio=0.5), 80, view))
-    assert "power" not in gpu_table.TABLE.left_out(80, view)
-    assert gpu_table.TABLE.note(80, view, 60) == "2 hidden: F2 · wider window: tensor, nvlink, pcie, tok/J +8"
-    assert gpu_table.TABLE.note(80, view, 24) == "wider window: tensor +11"
-    assert gpu_table.TABLE.note(300, view, 24) == "2 hidden: F2"
-    assert gpu_table.TABLE.note(300, view, 4) == ""
-    assert engine_table.TABLE.note(300, view, 60) == "wider window: url"
 
 
 def test_mfu_and_mbu_alone_say_in_short_why_they_are_missing() -> None:
@@ -234,13 +244,13 @@ def test_mfu_and_mbu_alone_say_in_short_why_they_are_missing() -> None:
 def test_units_are_those_of_the_settings_and_the_header_says_which() -> None:
     gpu = scenes.gpu(0, vram_used_bytes=64e9, vram_total_bytes=80e9, temperature_c=60.0, memory_temperature_c=70.0)
     assert "59.6/74.5" in text(gpu_row(gpu))
-    assert "vram GiB" in text(gpu_table.head(80, PLAIN))
+    assert "vram GiB" in text(gpu_table.TABLE.head(80, PLAIN))
     view = seen(screen=Screen(memory_unit="GB", temperature_unit="F"))
     assert "64.0/80.0" in text(gpu_row(gpu, 80, view))
     assert " 140  " in text(gpu_row(gpu, 80, view))
     assert " 158 " in text(gpu_row(gpu, 300, view))
     for word in ("vram GB", "°F"):
-        assert word in text(gpu_table.head(80, view))
+        assert word in text(gpu_table.TABLE.head(80, view))
     (running,) = process_table.merged([scenes.gpu(0, processes=(process(vram_bytes=64e9),))])
     assert " 64.0 " in text(process_table.row(running, 80, view))
     assert "   GB " in text(process_table.head(80, view))

@@ -185,7 +185,7 @@ async def test_going_round_makes_the_way_back_no_longer() -> None:
         await pilot.press("escape")
         assert " gpu 0 " in text_of(app)[1]
         await pilot.press("escape")
-        assert app.monitor.page is None
+        assert app.monitor.pages.shown is None
 
 
 async def test_a_tick_changes_few_lines_and_a_closed_page_is_left_alone() -> None:
@@ -194,7 +194,7 @@ async def test_a_tick_changes_few_lines_and_a_closed_page_is_left_alone() -> Non
     async with running(feed, 120, 40) as (app, pilot):
         await pilot.press("1", "enter")
         await pilot.pause()
-        page = app.monitor.pages["detail"]
+        page = app.monitor.pages.made["detail"]
         assert isinstance(page, DetailPage)
         page.snapshot = full_snapshot(gpus=(full_gpu(busy_ratio=0.94), *first.gpus[1:]))
         page._follow(page.snapshot)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpumon.config.schema import Config, Goals
-from gpumon.readings.engine_snapshot import flat_fields, value_of
+from gpumon.readings.flat import flat_fields, value_of
 from gpumon.readings.format import cells
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reason
@@ -31,7 +32,7 @@ LARGE = TokensTotal(31_000_000.0, 123_456_789.0, 9_999_999.0)
 WRITERS: dict[str, Callable[[float], tuple[str, str]]] = {
     name: write
     for name, write in vars(values).items()
-    if getattr(write, "__annotations__", {}) == {"value": "float", "return": "Written"}
+    if isinstance(write, partial) or getattr(write, "__annotations__", {}) == {"value": "float", "return": "Written"}
 }
 WRITERS["memory"] = values.memory(VIEW)
 

@@ -9,11 +9,12 @@ import time
 import pytest
 from msgspec.structs import fields
 
-from gpumon.readings.engine_snapshot import flat_fields, value_of
+from gpumon.readings.flat import flat_fields, value_of
 from gpumon.readings.format import DASH, cells
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process, Quantiles, TokensTotal
+from gpumon.readings.verdict import Evidence
 from gpumon.tui.detail import engine as engine_page
 from gpumon.tui.detail import gpu as gpu_page
 from gpumon.tui.detail import values
@@ -308,7 +309,9 @@ def test_mbu_is_held_against_what_the_gpus_measure() -> None:
     text = flat(page_of(wrong, "engine", url))
     assert "MBU 120.00 %!, and its GPUs measure 70.43 % of their bandwidth: caches may explain that" in text
     assert "! MBU 120.00 %!, and its GPUs" not in text
-    lasting = full_snapshot(engines=(full_engine(mbu_ratio=1.2, contradicts=("it contradicts",)),))
+    lasting = full_snapshot(
+        engines=(full_engine(mbu_ratio=1.2, contradicts=(Evidence("mbu_beside_measured", 1.2, 0.6),)),)
+    )
     assert "! MBU 120.00 %!, and its GPUs measure 70.43 %" in flat(page_of(lasting, "engine", url))
     assert "! above 100 %: steps, the bytes of the model or the peak are wrong" in text
     modelled = tuple(full_gpu(index, bandwidth_source=BandwidthSource.ENGINE) for index in range(4))

@@ -16,9 +16,9 @@ from gpumon.fleet.snapshot import HostState
 from gpumon.readings.fleet import HostFrame
 from gpumon.readings.snapshot import FaultShown, Level, Limit, Verdict
 from gpumon.readings.verdict import Signal
+from gpumon.tui.app import MonitorApp
 from gpumon.tui.control import Incident
 from gpumon.tui.fleet import columns
-from gpumon.tui.fleet.app import FleetApp
 from gpumon.tui.fleet.host_pane import _lines
 from gpumon.tui.table import clock
 from gpumon.tui.widgets.process_pane import AFAR
@@ -28,12 +28,12 @@ from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still
 from tests.tui.fleet_feed import NEWEST_S, Scrapes, opened, watching
-from tests.tui.running import running, text_of, until
+from tests.tui.running import foot, running, text_of, until
 
-LOADING, READING = "loading the past", "reading this host's past"
+LOADING, ASKING = "loading the past", "ASKING FOR"
 
 
-def drawn(app: FleetApp) -> int:
+def drawn(app: MonitorApp) -> int:
     """Cells of charts that are drawn."""
     return sum("\u2800" < character <= "\u28ff" for line in text_of(app) for character in line)
 
@@ -56,10 +56,10 @@ async def test_a_way_back_that_is_awaited_says_so() -> None:
         host = await opened(app, pilot)
         source.free.clear()
         await pilot.press("left_square_bracket")
-        await until(lambda: READING in text_of(app)[-1], pilot)
+        await until(lambda: ASKING in text_of(app)[0], pilot)
         source.free.set()
-        await until(lambda: host.moment is not None, pilot, 20.0)
-        assert READING not in text_of(app)[-1]
+        await until(lambda: host.gone_back, pilot, 20.0)
+        assert ASKING not in text_of(app)[0]
         assert "AGO" in text_of(app)[0]
 
 
@@ -69,22 +69,10 @@ async def test_a_past_that_fails_or_is_empty_says_why_nothing_moves() -> None:
         await opened(app, pilot)
         source.fault = "it is being restarted"
         await pilot.press("left_square_bracket")
-        await until(lambda: "it is being restarted" in text_of(app)[-1], pilot, 20.0)
+        await until(lambda: "it is being restarted" in foot(app), pilot, 20.0)
         source.fault, source.left = "", {"gpu01", "gpu02", "gpu03"}
-        await pilot.press("left_square_bracket")
-        await until(lambda: "the Prometheus has nothing of this host at that time" in text_of(app)[-1], pilot, 20.0)
-
-
-async def test_looking_for_what_happened_elsewhere_leaves_the_charts_of_a_host() -> None:
-    async with watching(Scrapes(7), 120, 40) as (app, pilot):
-        before = (await opened(app, pilot)).host
-        await pilot.press("escape")
-        for _ in range(6):
-            await pilot.press("down", "N")
-            await until(lambda: app.fleet._changes == 0 and app.fleet.seeking_s is None, pilot, 20.0)
-        await pilot.press("space", "g")
-        await until(lambda: not app.fleet.paused, pilot, 20.0)
-        assert (await opened(app, pilot)).host is before
+        await pilot.press("left_curly_bracket")
+        await until(lambda: "nothing is kept of that time" in foot(app), pilot, 20.0)
 
 
 async def test_a_bundle_of_a_host_that_is_left_meanwhile_is_told_of_on_the_fleets_screen(tmp_path: Path) -> None:
@@ -98,13 +86,13 @@ async def test_a_bundle_of_a_host_that_is_left_meanwhile_is_told_of_on_the_fleet
     free = asyncio.Event()
     async with watching(Scrapes(3), 120, 40) as (app, pilot):
         host = await opened(app, pilot)
-        host.files = app.fleet.files = Slow(Loaded(Config(), "", {}), {"HOME": str(tmp_path)})
+        host.files = app.monitor.files = Slow(Loaded(Config(), "", {}), {"HOME": str(tmp_path)})
         await pilot.press("w", "escape")
-        await until(lambda: app.host is None and app.screen is app.fleet, pilot)
+        await until(lambda: app.host is None and app.screen is app.monitor, pilot)
         await pilot.press("w")
-        assert "still writing" in text_of(app)[-1]
+        assert "still writing" in foot(app)
         free.set()
-        await until(lambda: "wrote a bundle of gpu0" in text_of(app)[-1], pilot)
+        await until(lambda: "wrote a bundle of gpu0" in foot(app), pilot)
 
 
 def exported(host: HostFrame) -> HostFrame:
@@ -124,14 +112,14 @@ async def test_where_there_can_be_no_process_it_says_so() -> None:
 async def test_the_sizing_panel_stays_with_the_newest_and_names_its_time() -> None:
     async with watching(Scrapes(3, wrong={}), 160, 50) as (app, pilot):
         await pilot.press("left", "space", "left", "left")
-        await until(lambda: app.fleet.back and app.fleet.seeking_s is None, pilot, 20.0)
+        await until(lambda: app.monitor.gone_back and not app.monitor.travel.seeking, pilot, 20.0)
         await pilot.press("s")
-        panel, newest = app.fleet.panel, app.fleet.newest
+        panel, newest = app.monitor.dock.panel, app.monitor.latest
         assert panel is not None
         assert newest is not None
         assert panel.snapshot is newest.whole
         await pilot.press("left_square_bracket")
-        await until(lambda: app.fleet.seeking_s is None, pilot, 20.0)
+        await until(lambda: not app.monitor.travel.seeking, pilot, 20.0)
         assert panel.snapshot is newest.whole, "another moment of the table is none of the panel"
         rule = next(line for line in text_of(app) if f"sizing as of {clock(NEWEST_S)}" in line)
         assert "space: live again" in rule
@@ -148,7 +136,7 @@ def nameless(host: HostFrame) -> HostFrame:
 async def test_enter_on_engines_without_a_model_opens_their_host() -> None:
     async with watching(Scrapes(3, wrong={"gpu02": nameless}), 120, 40) as (app, pilot):
         await pilot.press("m", "g")
-        names = [row.name for row in app.fleet.table.chosen()]
+        names = [row.name for row in app.monitor.body.table.chosen()]
         await pilot.press(*["down"] * names.index("model not known"))
         await opened(app, pilot)
         assert text_of(app)[0].startswith(" gpumon  fleet > gpu02")

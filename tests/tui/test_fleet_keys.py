@@ -9,16 +9,17 @@ import pytest
 import tomli
 
 from gpumon.commands.fleet import FleetControl
+from gpumon.config.keymap import COMMANDS
 from gpumon.config.schema import Config, Prometheus
 from gpumon.config.themes import load_theme
 from gpumon.readings.fleet import FleetFrame
-from gpumon.tui.fleet.app import FleetApp
-from gpumon.tui.fleet.keys import IDS, MEANINGS, OFFERED
+from gpumon.tui.app import MonitorApp
+from gpumon.tui.screens.commands import does_here
 from gpumon.tui.settings_table import FLEET_SETTINGS
 from tests.fleet.fleets import EVERY_S
 from tests.history.frames import WALL_S
 from tests.tui.fleet_feed import CONFIG, NEWEST_S, Scrapes, has_rates, lost, watching
-from tests.tui.running import text_of, until
+from tests.tui.running import foot, text_of, until
 from tests.tui.test_keys import disk_at
 
 LOST_S = WALL_S + 6 * EVERY_S
@@ -34,7 +35,7 @@ class Losing(Scrapes):
         return await super().frame(at_s)
 
 
-def screen_of(app: FleetApp) -> str:
+def screen_of(app: MonitorApp) -> str:
     return "\n".join(text_of(app))
 
 
@@ -50,9 +51,9 @@ async def test_only_settings_that_change_something_here_are_offered() -> None:
         await pilot.press("enter", *"7", "enter")
         assert app.control.interval_s == 7.0
         await pilot.press("enter", *"0.2", "enter")
-        assert "asked every: must be" in text_of(app)[-1]
+        assert "asked every: must be" in foot(app)
         assert app.control.interval_s == 7.0
-        await pilot.press("escape", "minus")
+        await pilot.press("escape", "plus")
         assert app.control.interval_s == 10.0
         await pilot.press("e")
         assert any("asked every            10s " in line for line in text_of(app))
@@ -60,10 +61,10 @@ async def test_only_settings_that_change_something_here_are_offered() -> None:
 
 async def test_a_setting_holds_at_once_on_both_screens() -> None:
     async with watching(Scrapes(3), 120, 40) as (app, pilot):
-        assert " GiB " in text_of(app)[1]
+        assert " GiB " in text_of(app)[2]
         await pilot.press("f2", "slash", *"memory", "enter", "right", "escape", "escape")
-        assert app.fleet.page is None
-        assert " GB " in text_of(app)[1]
+        assert app.monitor.pages.shown is None
+        assert " GB " in text_of(app)[2]
         await pilot.press("enter")
         await until(lambda: app.host is not None and app.host.shown is not None, pilot)
         assert any("vram GB" in line for line in text_of(app))
@@ -75,54 +76,48 @@ async def test_a_setting_holds_at_once_on_both_screens() -> None:
 async def test_settings_are_saved_into_the_file(tmp_path: Path) -> None:
     disk = disk_at(tmp_path)
     (tmp_path / "config.toml").write_text('[prometheus]\nurl = "http://a:1"  # ours\n')
-    app = FleetApp(FleetControl(CONFIG, lambda: Scrapes(3)), load_theme("default"), CONFIG, disk, wall=lambda: NEWEST_S)
-    async with app.run_test(size=(120, 40)) as pilot:
+    app = MonitorApp(
+        FleetControl(CONFIG, lambda: Scrapes(3)), load_theme("default"), CONFIG, disk, fleet=True, wall=lambda: NEWEST_S
+    )
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await until(lambda: has_rates(app), pilot)
         await pilot.press("f2", "right", "w")
-        await until(lambda: "saved to" in text_of(app)[-1], pilot)
+        await until(lambda: "saved to" in foot(app), pilot)
     text = (tmp_path / "config.toml").read_text()
     assert tomli.loads(text) == {"prometheus": {"url": "http://a:1", "interval_s": 30.0}}
     assert "# ours" in text
 
 
-async def test_the_help_and_the_commands_by_name_are_the_keys_that_work() -> None:
-    scoped = {"fleet.models"}
-    named = {name for names, _ in MEANINGS for name in names}
-    assert {command.id for command in OFFERED} == named
-    assert named - scoped == IDS - {"zoom"}
-    async with watching(Scrapes(3), 120, 40) as (app, pilot):
-        bound = {
-            active.binding.id: active.binding.action
-            for active in app.fleet.active_bindings.values()
-            if active.node is app.fleet
-        }
-        assert bound.keys() | {"suspend"} == IDS
-        for call in bound.values():
-            assert hasattr(app.fleet, f"action_{call.partition('(')[0]}"), call
-        await pilot.press("colon", *"zoom")
-        assert not any("zoom" in line for line in text_of(app) if "command:" not in line)
+async def test_commands_that_do_nothing_here_are_not_offered() -> None:
+    async with watching(Scrapes(3), 120, 40) as (app, _):
+        for command in COMMANDS:
+            assert does_here(app.monitor, command) is (command.fleet is not None and command.scope != "sizing"), (
+                command.id
+            )
 
 
 async def test_commands_by_their_name() -> None:
     async with watching(Scrapes(3), 120, 40) as (app, pilot):
         await pilot.press("colon", *"models", "enter")
-        await until(lambda: app.fleet.table.models, pilot)
+        await until(lambda: app.monitor.body.table.models, pilot)
         await pilot.press("colon", *"models by busy", "enter")
-        assert app.fleet.table.order is not None
-        assert app.fleet.table.order.name == "busy"
+        assert app.monitor.body.table.order is not None
+        assert app.monitor.body.table.order.name == "busy"
         await pilot.press("question_mark", "ctrl+p", *"settings", "enter")
-        await until(lambda: app.fleet.page is app.fleet.pages["settings"], pilot)
+        await until(lambda: app.monitor.pages.shown is app.monitor.pages.made["settings"], pilot)
         await pilot.press("escape")
-        assert app.fleet.page is app.fleet.pages["help"]
+        assert app.monitor.pages.shown is app.monitor.pages.made["help"]
         await pilot.press("colon", *"by mfu", "enter")
-        assert app.fleet.page is None
-        assert app.fleet.focused is app.fleet.table
+        assert app.monitor.pages.shown is None
+        assert app.monitor.focused is app.monitor.body.table
 
 
 async def test_themes_by_their_name(tmp_path: Path) -> None:
     disk = disk_at(tmp_path)
-    app = FleetApp(FleetControl(CONFIG, lambda: Scrapes(3)), load_theme("default"), CONFIG, disk, wall=lambda: NEWEST_S)
-    async with app.run_test(size=(120, 40)) as pilot:
+    app = MonitorApp(
+        FleetControl(CONFIG, lambda: Scrapes(3)), load_theme("default"), CONFIG, disk, fleet=True, wall=lambda: NEWEST_S
+    )
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await until(lambda: has_rates(app), pilot)
         before = app.palette.codes
         await pilot.press("colon", *"theme: light")
@@ -141,16 +136,16 @@ async def test_a_bundle_of_what_is_shown_and_no_secret(tmp_path: Path, monkeypat
         )
     )
     control = FleetControl(config, lambda: Scrapes(5))
-    app = FleetApp(control, load_theme("default"), config, disk_at(tmp_path), wall=lambda: NEWEST_S)
-    async with app.run_test(size=(120, 40)) as pilot:
+    app = MonitorApp(control, load_theme("default"), config, disk_at(tmp_path), fleet=True, wall=lambda: NEWEST_S)
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await until(lambda: has_rates(app), pilot)
         await pilot.press("space", "left")
-        await until(lambda: app.fleet.back and app.fleet.seeking_s is None, pilot)
+        await until(lambda: app.monitor.gone_back and not app.monitor.travel.seeking, pilot)
         shown = text_of(app)
         await pilot.press("w")
-        await until(lambda: "wrote gpumon-fleet-" in text_of(app)[-1], pilot)
+        await until(lambda: "wrote gpumon-fleet-" in foot(app), pilot)
         (folder,) = tmp_path.glob("gpumon-fleet-*")
-        assert f" wrote {folder.name}/ in {tmp_path}"[:118] == text_of(app)[-1][:118]
+        assert f" wrote {folder.name}/ in {tmp_path}" in foot(app)
     files = {path.name: path.read_text("utf-8") for path in folder.iterdir()}
     assert sorted(files) == ["screen.svg", "screen.txt", "snapshot.json", "verdicts.md", "versions.txt"]
     assert files["screen.txt"].splitlines()[:-1] == shown[:-1]
@@ -168,66 +163,66 @@ async def test_there_is_no_bundle_before_the_first_answer(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     source = Scrapes(3)
     source.fault = "http://a:1 refuses the connection"
-    app = FleetApp(FleetControl(CONFIG, lambda: source), load_theme("default"), CONFIG, disk_at(tmp_path))
-    async with app.run_test(size=(120, 40)) as pilot:
+    app = MonitorApp(FleetControl(CONFIG, lambda: source), load_theme("default"), CONFIG, disk_at(tmp_path), fleet=True)
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await until(lambda: "refuses the connection" in screen_of(app), pilot)
         await pilot.press("w")
-        assert "the Prometheus has not answered yet" in text_of(app)[-1]
+        assert "no answer yet" in foot(app)
     assert not list(tmp_path.glob("gpumon-*"))
 
 
 async def test_what_happened_on_the_host_under_the_cursor() -> None:
     async with watching(Losing(3), 120, 40) as (app, pilot):
-        names = [row.name for row in app.fleet.table.chosen()]
+        names = [row.name for row in app.monitor.body.table.chosen()]
         await pilot.press("g", *["down"] * names.index("gpu02"), "n")
-        assert "this is live" in text_of(app)[-1]
+        assert "this is live" in foot(app)
         await pilot.press("N")
-        await until(lambda: app.fleet.back and app.fleet.seeking_s is None, pilot)
-        assert app.fleet.shown is not None
-        there_s = app.fleet.shown.fleet.wall_s
+        await until(lambda: app.monitor.gone_back and not app.monitor.travel.seeking, pilot)
+        assert app.monitor.shown is not None
+        there_s = app.monitor.shown.fleet.wall_s
         assert LOST_S <= there_s < LOST_S + 3 * EVERY_S
-        assert text_of(app)[-1].startswith(" gpu02: ")
+        assert " gpu02: " in foot(app)
         moments = {there_s}
         for _ in range(3):
             await pilot.press("N")
-            await until(lambda: app.fleet._changes == 0 and app.fleet.seeking_s is None, pilot)
-            moments.add(app.fleet.shown.fleet.wall_s)
-        await until(lambda: "nothing happened before this on gpu02" in text_of(app)[-1], pilot)
+            await until(lambda: not app.monitor.travel.seeking, pilot)
+            moments.add(app.monitor.shown.fleet.wall_s)
+        await until(lambda: "nothing happened before this on gpu02" in foot(app), pilot)
         assert min(moments) <= there_s
         for _ in range(len(moments) - 1):
             await pilot.press("n")
-            await until(lambda: app.fleet._changes == 0 and app.fleet.seeking_s is None, pilot)
-        assert app.fleet.shown.fleet.wall_s == there_s
+            await until(lambda: not app.monitor.travel.seeking, pilot)
+        assert app.monitor.shown.fleet.wall_s == there_s
         await pilot.press("end", "m", "N")
-        assert "the host under the cursor: m shows the hosts" in text_of(app)[-1]
+        assert "the host under the cursor: m shows the hosts" in foot(app)
 
 
 async def test_where_nothing_happened_the_screen_stays_live() -> None:
     source = Scrapes(3)
     async with watching(source, 120, 40) as (app, pilot):
-        source.left = {row.name for row in app.fleet.table.chosen()}
+        source.left = {row.name for row in app.monitor.body.table.chosen()}
         await pilot.press("N")
-        await until(lambda: "nothing happened before this on" in text_of(app)[-1], pilot)
-        assert not app.fleet.paused
+        await until(lambda: "nothing happened before this on" in foot(app), pilot)
+        assert not app.monitor.travel.paused
 
 
 async def test_a_search_that_is_dropped_at_once_does_not_hinder_the_next_one() -> None:
     async with watching(Losing(3), 120, 40) as (app, pilot):
-        names = [row.name for row in app.fleet.table.chosen()]
+        names = [row.name for row in app.monitor.body.table.chosen()]
         await pilot.press("g", *["down"] * names.index("gpu02"), "space")
-        app.fleet.action_change(-1)
-        app.fleet.action_pause()  # the two keys came in one read: the search has not begun
-        assert not app.fleet.paused
+        app.monitor.action_do("time.previous")
+        app.monitor.action_do("pause")  # the two keys came in one read: the search has not begun
+        assert not app.monitor.travel.paused
         await pilot.press("N")
-        await until(lambda: app.fleet.back and app.fleet.seeking_s is None, pilot)
+        await until(lambda: app.monitor.gone_back and not app.monitor.travel.seeking, pilot)
 
 
 async def test_what_is_looked_for_on_another_host_is_a_search_of_its_own() -> None:
     async with watching(Losing(3), 120, 40) as (app, pilot):
-        names = [row.name for row in app.fleet.table.chosen()]
+        names = [row.name for row in app.monitor.body.table.chosen()]
         await pilot.press("g", *["down"] * names.index("gpu01"))
-        app.fleet.action_change(-1)
-        app.fleet.action_move(names.index("gpu02") - names.index("gpu01"))
-        app.fleet.action_change(-1)
-        await until(lambda: app.fleet.back and app.fleet.seeking_s is None, pilot)
-        assert text_of(app)[-1].startswith(" gpu02: ")
+        app.monitor.action_do("time.previous")
+        app.monitor.current.move(names.index("gpu02") - names.index("gpu01"))
+        app.monitor.action_do("time.previous")
+        await until(lambda: app.monitor.gone_back and not app.monitor.travel.seeking, pilot)
+        assert " gpu02: " in foot(app)

@@ -22,21 +22,18 @@ class State(NamedTuple):
     keys: tuple[str, ...] = ()
     ascii: bool = False
     lacking: str = ""
+    sizes: tuple[tuple[int, int], ...] = ((80, 24),)
 
 
 STATES = {
-    "hosts": State(keys=("down",)),
+    "hosts": State(keys=("down",), sizes=SIZES),
     "models": State(keys=("m",)),
     "filter": State(keys=("slash", *"host=gpu0*")),
-    "refused": State(keys=("slash", *'"open')),
-    "sort": State(keys=("o",)),
-    "paused": State(keys=("space",)),
-    "help": State(keys=("question_mark",)),
-    "settings": State(keys=("f2",)),
-    "palette": State(keys=("colon",)),
-    "ascii": State(ascii=True),
-    "gone": State(lacking="gpu03"),
-    "one": State(hosts=1),
+    "paused": State(keys=("space",), sizes=((80, 24), (40, 10))),
+    "help": State(keys=("question_mark",), sizes=((120, 40),)),
+    "settings": State(keys=("f2",), sizes=((120, 40),)),
+    "ascii": State(ascii=True, sizes=((120, 40),)),
+    "gone": State(lacking="gpu03", sizes=((120, 40), (80, 24))),
 }
 
 
@@ -44,15 +41,15 @@ STATES = {
 async def test_a_state(name: str) -> None:
     state = STATES[name]
     source = Scrapes(state.hosts, wrong=MIXED)
-    async with watching(source, *SIZES[0], ascii=state.ascii) as (app, pilot):
+    async with watching(source, *state.sizes[0], ascii=state.ascii) as (app, pilot):
         if state.lacking:
             source.lacking = {state.lacking}
             await pilot.press("r")
             await until(lambda: any("GONE" in line for line in text_of(app)), pilot, 20.0)
         await pilot.press(*state.keys)
-        await compare(app, pilot, FOLDER, name, SIZES)
+        await compare(app, pilot, FOLDER, name, state.sizes)
 
 
 def test_no_file_is_left_over() -> None:
-    named = {file_of(name, size) for name in STATES for size in SIZES}
+    named = {file_of(name, size) for name, state in STATES.items() for size in state.sizes}
     assert {path.name for path in FOLDER.iterdir()} == named

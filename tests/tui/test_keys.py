@@ -26,7 +26,7 @@ from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still
 from tests.tui.past import Kept
-from tests.tui.running import running, text_of, until
+from tests.tui.running import foot, running, text_of, until
 
 BY_ID = {command.id: command for command in COMMANDS}
 LEAVES = ("quit", "suspend")
@@ -103,7 +103,7 @@ async def test_every_key_does_something_that_can_be_seen(
     feed.timeline = Kept([scenes.snapshot(tick=tick) for tick in range(-99, 1)])
     async with running(feed, files=disk_at(tmp_path)) as (app, pilot):
         for key in command.keys:
-            if app.monitor.paused:
+            if app.monitor.travel.paused:
                 await type_keys(app, pilot, "p")
             await type_keys(app, pilot, "escape", "escape", "1", "g", *CONTEXT.get(command.id, ()))
             before, read = text_of(app), feed.refreshed
@@ -150,7 +150,8 @@ async def test_a_character_that_suspends_is_text_while_typing(tmp_path: Path, mo
         monkeypatch.setattr(app, "action_suspend_process", lambda: asked.append(True))
         await type_keys(app, pilot, "/", *"axb", "ctrl+z")
         assert len(asked) == 1
-        assert app.monitor.drawer._field.text == "axb"
+        assert app.monitor.asking is not None
+        assert app.monitor.asking.input.value == "axb"
         await type_keys(app, pilot, "escape", "x")
         assert len(asked) == 2
 
@@ -185,12 +186,11 @@ EVERY_KEY = [
 def place_of(app: MonitorApp) -> tuple[object, ...]:
     monitor = app.monitor
     return (
-        monitor.page,
-        monitor.drawer.open,
+        monitor.pages.shown,
+        app.screen,
         monitor.focused,
-        monitor.zoomed,
-        monitor.paused,
-        monitor.drawer._question,
+        monitor.body.zoomed,
+        monitor.travel.paused,
     )
 
 
@@ -219,13 +219,13 @@ async def test_no_key_does_harm_anywhere(
             assert "failed" not in shown, (key, shown)
             if place_of(app) != there:
                 left += 1
-                pause = ("p",) if app.monitor.paused and not app.monitor.drawer.open else ()
+                pause = ("p",) if app.monitor.travel.paused and app.monitor.asking is None else ()
                 await type_fast(app, *back, *pause, *PLACES[place])
                 there = place_of(app)
         await type_keys(app, pilot, *back)
         assert not app._exit
-        assert app.monitor.page is None
-        assert not app.monitor.drawer.open
+        assert app.monitor.pages.shown is None
+        assert app.monitor.asking is None
         assert left >= 1
     assert signalled == []
 
@@ -236,7 +236,7 @@ async def test_escape_never_quits_and_leads_back_from_everywhere() -> None:
         for keys in PLACES.values():
             await type_keys(app, pilot, *keys)
             await type_keys(app, pilot, *["escape"] * 4)
-            if app.monitor.paused:
+            if app.monitor.travel.paused:
                 await type_keys(app, pilot, "p")
             assert not app._exit
         await type_keys(app, pilot, "1", "g")
@@ -278,9 +278,9 @@ async def test_two_keys_exchanged_and_one_taken_away(tmp_path: Path) -> None:
     disk = disk_at(tmp_path, '[keys]\nzoom = "o"\nsort = "z"\npane.engines = ""\n')
     async with running("live", config=disk.settings) as (app, pilot):
         await type_keys(app, pilot, "o")
-        assert app.monitor.zoomed == "gpus"
+        assert app.monitor.body.zoomed == "gpus"
         await type_keys(app, pilot, "o", "z")
-        assert app.monitor.zoomed == ""
+        assert app.monitor.body.zoomed == ""
         assert "sort gpus by" in "\n".join(text_of(app))
         await type_keys(app, pilot, "escape", "2")
         assert focused(app) == "gpus"
@@ -289,7 +289,7 @@ async def test_two_keys_exchanged_and_one_taken_away(tmp_path: Path) -> None:
 async def test_help_palette_and_key_line_show_the_keys_in_effect(tmp_path: Path) -> None:
     disk = disk_at(tmp_path, '[keys]\nhelp = "F4"\nquit = "Q"\nfilter = "ctrl+f"\n')
     async with running("live", 120, 40, config=disk.settings) as (app, pilot):
-        line = text_of(app)[-1]
+        line = foot(app)
         assert line.startswith(" F4 help")
         assert line.endswith("Q quit")
         assert "ctrl+f filter" in line
@@ -375,34 +375,34 @@ async def test_pause_before_the_first_snapshot_does_nothing() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await type_keys(app, pilot, "space", "w", ":", "escape", "f2", "escape", "enter")
         assert "starting" in text_of(app)[0]
-        assert not app.monitor.paused
+        assert not app.monitor.travel.paused
 
 
 async def test_the_refresh_rate_goes_through_its_steps() -> None:
     feed = feed_of("live")
     async with running(feed) as (app, pilot):
-        assert "every 1s" in text_of(app)[-1]
-        await type_keys(app, pilot, "+")
-        assert feed.interval_s == 0.5
-        await until(lambda: "every 0.5s" in text_of(app)[-1], pilot)
-        await type_keys(app, pilot, "+", "=", "+")
-        assert feed.interval_s == min(INTERVALS_S)
+        assert "every 1s" in foot(app)
         await type_keys(app, pilot, "-")
         assert feed.interval_s == 0.5
-        feed.interval_s = 30.0
+        await until(lambda: "every 0.5s" in foot(app), pilot)
         await type_keys(app, pilot, "-", "-")
+        assert feed.interval_s == min(INTERVALS_S)
+        await type_keys(app, pilot, "+")
+        assert feed.interval_s == 0.5
+        feed.interval_s = 30.0
+        await type_keys(app, pilot, "+", "+")
         assert feed.interval_s == max(INTERVALS_S)
-        await until(lambda: "every 60s" in text_of(app)[-1], pilot)
+        await until(lambda: "every 60s" in foot(app), pilot)
 
 
 async def test_a_rate_between_the_steps_goes_to_the_next_one() -> None:
     feed = feed_of("live")
     feed.interval_s = 3.0
     async with running(feed) as (app, pilot):
-        await type_keys(app, pilot, "-")
+        await type_keys(app, pilot, "+")
         assert feed.interval_s == 5.0
         feed.interval_s = 3.0
-        await type_keys(app, pilot, "+")
+        await type_keys(app, pilot, "-")
         assert feed.interval_s == 2.0
 
 
@@ -476,7 +476,7 @@ async def test_a_pane_without_a_place_gets_the_screen_by_its_key() -> None:
 async def test_keys_typed_at_once_act_on_the_pane_last_asked_for(keys: str, zoomed: str) -> None:
     async with running("one_lost") as (app, pilot):
         await type_keys(app, pilot, *keys)
-        await until(lambda: app.monitor.zoomed == zoomed, pilot)
+        await until(lambda: app.monitor.body.zoomed == zoomed, pilot)
 
 
 async def test_a_tab_pressed_twice_at_once_goes_two_panes_on() -> None:
@@ -489,7 +489,7 @@ async def test_nothing_zooms_where_there_is_no_pane_to_see() -> None:
     async with running("live", 40, 5) as (app, pilot):
         await type_keys(app, pilot, "4", "z")
         await pilot.resize_terminal(80, 24)
-        assert app.monitor.zoomed == ""
+        assert app.monitor.body.zoomed == ""
         await until(lambda: "─2─ engines" in "\n".join(text_of(app)), pilot)
 
 
@@ -552,7 +552,7 @@ async def test_a_late_collector_is_named() -> None:
     feed = feed_of("live")
     async with running(feed) as (app, pilot):
         app.monitor._arrived_s -= 12.0
-        app.monitor._carried_s = 0.0
+        app.monitor._painted_s = 0.0
         await until(lambda: "no reading for 1" in text_of(app)[0], pilot)
         feed.give(scenes.snapshot(tick=1))
         await until(lambda: "no reading" not in text_of(app)[0], pilot)

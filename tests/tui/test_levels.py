@@ -10,21 +10,27 @@ import pytest
 from gpumon.config.schema import Goals, Levels
 from gpumon.readings.format import cells
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import Quantiles
+from gpumon.readings.snapshot import BandwidthSource, Quantiles
 from gpumon.tui import gpu_table
+from gpumon.tui.host_line import host_line
+from gpumon.tui.levels import LEVELS
+from tests.records import replace
 from tests.tui import scenes
-from tests.tui.painted import engine_row, gpu_row, process, seen, text, tone_of
+from tests.tui.painted import PLAIN, engine_row, gpu_row, process, seen, text, tone_of
 
 
 @pytest.mark.parametrize(
     ("change", "cell", "tone"),
     [
-        ({"temperature_c": 82.9}, "  83  ", "text"),
+        ({"temperature_c": 82.9}, "  83  ", "ok"),
         ({"temperature_c": 83.0}, "  83! ", "warn"),
         ({"temperature_c": 90.0}, "  90! ", "critical"),
-        ({"vram_used_bytes": 0.94 * 80 * scenes.GIB}, " 75.2/80.0 ", "text"),
+        ({"vram_used_bytes": 0.94 * 80 * scenes.GIB}, " 75.2/80.0 ", "ok"),
         ({"vram_used_bytes": 0.95 * 80 * scenes.GIB}, " 76.0/80.0!", "warn"),
         ({"vram_used_bytes": 0.995 * 80 * scenes.GIB}, " 79.6/80.0!", "critical"),
+        ({"power_w": 600.0, "power_limit_w": 700.0}, " 600W  ", "ok"),
+        ({"power_w": 699.0, "power_limit_w": 700.0}, " 699W! ", "warn"),
+        ({"power_w": 699.0, "power_limit_w": Missing(Reason.NOT_SUPPORTED)}, " 699W  ", "text"),
     ],
 )
 def test_a_figure_of_a_gpu_above_its_level_has_a_mark_and_a_tone(
@@ -41,19 +47,20 @@ def test_a_figure_of_a_gpu_above_its_level_has_a_mark_and_a_tone(
 @pytest.mark.parametrize(
     ("change", "cell", "tone"),
     [
-        ({"kv_usage_ratio": 0.89}, "  89%", "text"),
+        ({"kv_usage_ratio": 0.89}, "  89%", "ok"),
         ({"kv_usage_ratio": 0.93}, " 93%!", "warn"),
         ({"kv_usage_ratio": 1.0}, " 100!", "critical"),
-        ({"waiting": 0.0}, "    0", "text"),
+        ({"waiting": 0.0}, "    0", "ok"),
         ({"waiting": 2.0}, "   2!", "warn"),
         ({"waiting": 999.0}, " 999!", "warn"),
         ({"waiting": 1240.0}, "  1k!", "warn"),
         ({"waiting": 240_000.0}, " >9k!", "warn"),
-        ({"ttft_s": Quantiles(p95=0.999)}, " 999ms ", "text"),
+        ({"ttft_s": Quantiles(p95=0.999)}, " 999ms ", "ok"),
         ({"ttft_s": Quantiles(p95=1.2)}, " 1.2s!", "warn"),
+        ({"ttft_s": Quantiles(p95=2.1)}, " 2.1s!", "critical"),
         ({"itl_s": Quantiles(p95=0.041)}, " 41ms!", "warn"),
-        ({"itl_s": Quantiles(p95=0.141)}, " .14s!", "warn"),
-        ({"itl_s": Quantiles(p95=0.05, first_bound_s=0.06)}, " <60ms ", "text"),
+        ({"itl_s": Quantiles(p95=0.141)}, " .14s!", "critical"),
+        ({"itl_s": Quantiles(p95=0.05, first_bound_s=0.06)}, " <60ms ", "ok"),
         ({"itl_s": Quantiles(p95=Missing(Reason.FEW), mean=0.05)}, " ~50ms ", "text"),
     ],
 )
@@ -63,15 +70,51 @@ def test_a_figure_of_an_engine_above_its_level_or_goal_has_a_mark_and_a_tone(
     view = seen(goals=Goals(ttft_p95_ms=1000.0, itl_p95_ms=40.0))
     row = engine_row(scenes.engine(0, **({"waiting": 0.0} | change)), 80, view)
     assert cell in text(row)
-    assert (cell, tone) in row or tone == "text"
+    assert any(piece == cell and shown == tone for piece, shown in row) or tone in ("text", "ok")
     assert cells(text(row)) == 80
 
 
-def test_without_goals_no_latency_is_marked() -> None:
-    slow = Quantiles(p95=30.0)
-    assert "30s!" not in text(engine_row(scenes.engine(0, ttft_s=slow, itl_s=slow, e2e_s=slow), 200))
+def test_without_goals_latencies_are_held_against_where_users_wait() -> None:
+    slow, fast = Quantiles(p95=3.0), Quantiles(p95=0.19)
+    row = engine_row(scenes.engine(0, ttft_s=slow, itl_s=fast, e2e_s=Quantiles(p95=30.0)), 200)
+    assert (" 3.0s!", "warn") in row
+    assert any(piece.strip() == "190ms" and tone == "ok" for piece, tone in row)
+    assert "30s!" not in text(row), "how long an answer takes is its own matter"
     late = seen(goals=Goals(e2e_p95_ms=20_000.0))
-    assert "30s!" in text(engine_row(scenes.engine(0, e2e_s=slow), 200, late))
+    assert "30s!" in text(engine_row(scenes.engine(0, e2e_s=Quantiles(p95=30.0)), 200, late))
+
+
+def test_what_is_measured_less_often_than_its_row_is_dim() -> None:
+    for age_s, source, tones in (
+        (2.0, BandwidthSource.DCGM, ("text", "text")),
+        (9.0, BandwidthSource.DCGM, ("muted", "muted")),
+        (9.0, BandwidthSource.ENGINE, ("muted", "text")),
+    ):
+        row = gpu_row(scenes.gpu(0, activity_age_s=age_s, bandwidth_source=source, sm_active_ratio=0.61))
+        assert (tone_of(row, "61%"), tone_of(row, "2.3T")) == tones
+        assert tone_of(row, "93%") == "text"
+
+
+def test_every_level_is_warm_before_it_is_hot() -> None:
+    for of in LEVELS.values():
+        found = of(PLAIN)
+        assert 0.0 < found.warm < found.hot
+
+
+def test_the_host_stands_in_a_line_as_far_as_it_has_room() -> None:
+    host = replace(
+        scenes.snapshot().host, cpu_ratio=0.41, busiest_core_ratio=1.0, memory_used_bytes=500e9,
+        memory_total_bytes=512e9, iowait_ratio=0.12, disk_busy_ratio=0.05,
+        network_rx_bytes_per_s=1e6, network_tx_bytes_per_s=2e6,
+    )  # fmt: skip
+    pieces = host_line(host, PLAIN, 100)
+    assert text(pieces) == "host cpu 41%  core 100%!  ram 466/477 GiB!  iowait 12%!  disk 5%  net 3.00M/s"
+    assert {piece: tone for piece, tone in pieces if "!" in piece} == {
+        "100%!": "warn", "466/477 GiB!": "critical", "12%!": "warn",
+    }  # fmt: skip
+    assert text(host_line(host, PLAIN, 30)) == "host cpu 41%  core 100%!"
+    unread = replace(host, **dict.fromkeys(("cpu_ratio", "busiest_core_ratio", "iowait_ratio"), Missing(Reason.LOST)))
+    assert text(host_line(unread, PLAIN, 30)) == "host ram 466/477 GiB!  disk 5%"
 
 
 NONE = Missing(Reason.NO_ENGINE)
@@ -90,15 +133,15 @@ HELD: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("change", "word", "tone"),
     [
-        ({"busy_ratio": 0.9, "mfu_ratio": 0.02, "mbu_ratio": 0.05}, "! low eff.", "warn"),
-        ({"busy_ratio": 0.5, "mfu_ratio": 0.02, "mbu_ratio": 0.05}, "! low eff.", "warn"),
+        ({"busy_ratio": 0.9, "mfu_ratio": 0.02, "mbu_ratio": 0.05}, "  low eff.", "muted"),
+        ({"busy_ratio": 0.5, "mfu_ratio": 0.02, "mbu_ratio": 0.05}, "  low eff.", "muted"),
         ({"busy_ratio": 0.49, "mfu_ratio": 0.02, "mbu_ratio": 0.05}, "  ok", "muted"),
         ({"busy_ratio": 0.9, "mfu_ratio": 0.02, "mbu_ratio": 0.1}, "  ok", "muted"),
         ({"busy_ratio": 0.9, "mfu_ratio": NONE, "mbu_ratio": NONE}, "  ok", "muted"),
         ({"busy_ratio": 0.9, "mfu_ratio": 0.02, "mbu_ratio": NONE}, "  ok", "muted"),
         ({"busy_ratio": 1.0, "mfu_ratio": 0.0, "mbu_ratio": 0.0, "tensor_active_ratio": 0.83}, "  ok", "muted"),
         ({"busy_ratio": 0.009}, "  idle", "muted"),
-        (HELD, "! VRAM held", "warn"),
+        (HELD, "+ VRAM held", "accent"),
         (HELD | {"busy_ratio": 0.01}, "  ok", "muted"),
         (HELD | {"vram_used_bytes": 0.05 * 80e9}, "  idle", "muted"),
         (HELD | {"vram_used_bytes": NONE}, "  idle", "muted"),
@@ -112,7 +155,7 @@ HELD: dict[str, Any] = {
         ({"busy_ratio": Missing(Reason.NOT_SUPPORTED)}, "  ok", "muted"),
         ({"busy_ratio": 0.9, "mfu_ratio": 0.0, "mbu_ratio": 0.0, "xid": (79,)}, "! Xid 79", "warn"),
         ({"busy_ratio": 0.9, "mfu_ratio": 0.0, "mbu_ratio": 0.0, "throttle": ("hw_slowdown",)}, "! slowdown", "warn"),
-        ({"busy_ratio": 0.9, "mfu_ratio": 0.0, "mbu_ratio": 0.0, "vram_shared": True}, "! low eff.", "warn"),
+        ({"busy_ratio": 0.9, "mfu_ratio": 0.0, "mbu_ratio": 0.0, "vram_shared": True}, "  low eff.", "muted"),
     ],
 )
 def test_a_gpu_that_does_little_says_so(change: dict[str, Any], word: str, tone: str) -> None:
@@ -122,8 +165,8 @@ def test_a_gpu_that_does_little_says_so(change: dict[str, Any], word: str, tone:
 def test_low_use_is_what_the_settings_say() -> None:
     gpu = scenes.gpu(0, busy_ratio=0.3, mfu_ratio=0.2, mbu_ratio=0.2)
     assert gpu_table.state(gpu)[0] == "  ok"
-    assert gpu_table.state(gpu, Levels(low_use=0.3, low_use_busy=0.3))[0] == "! low eff."
-    assert "! low eff." in text(gpu_row(gpu, 80, seen(levels=Levels(low_use=0.3, low_use_busy=0.3))))
+    assert gpu_table.state(gpu, Levels(low_use=0.3, low_use_busy=0.3))[0] == "  low eff."
+    assert "  low eff." in text(gpu_row(gpu, 80, seen(levels=Levels(low_use=0.3, low_use_busy=0.3))))
 
 
 @pytest.mark.parametrize("figure", ["decode_tokens_per_s", "prefill_tokens_per_s", "requests_per_s"])

@@ -97,7 +97,7 @@ async def test_a_click_on_the_rule_or_the_header_chooses_nothing(y: int) -> None
 async def test_a_click_below_the_settings_chooses_nothing() -> None:
     async with running("live", 80, 24) as (app, pilot):
         await pilot.press("f2")
-        page = app.monitor.pages["settings"]
+        page = app.monitor.pages.made["settings"]
         assert isinstance(page, ListPane)
         await pilot.click(offset=(10, page.region.bottom - 1))
         await pilot.pause()
@@ -140,7 +140,7 @@ async def test_other_levels_are_found_while_paused() -> None:
         found.update()
         assert found.chosen() == []
         assert Levels().low_use < 0.9
-        app.monitor.apply(changed(app.view.config, "levels", "low_use", 0.9))
+        app.monitor.looks.apply(changed(app.view.config, "levels", "low_use", 0.9))
         await pilot.pause()
         assert len(found.chosen()) == 8
         assert "8 of 8" in text_of(app)[1]

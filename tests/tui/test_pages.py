@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,10 @@ from gpumon.config.schema import Config
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.layout import PANES
 from gpumon.tui.pages.detail import DetailPage
-from gpumon.tui.screens import notices
+from gpumon.tui.screens.questions import everything
 from gpumon.tui.widgets.list_pane import ListPane
 from tests.tui import scenes
 from tests.tui.running import running, text_of, until
-from tests.tui.test_drawer import names_of
 from tests.tui.test_keys import EVERY_KEY, disk_at, feed_of, focused, type_keys
 
 
@@ -28,7 +26,7 @@ def pane(app: MonitorApp, name: str) -> ListPane[Any]:
 
 
 def page_of(app: MonitorApp) -> str:
-    return next((name for name, page in app.monitor.pages.items() if page is app.monitor.page), "")
+    return next((name for name, page in app.monitor.pages.made.items() if page is app.monitor.pages.shown), "")
 
 
 async def resized(app: MonitorApp, pilot: Pilot[int], width: int, height: int) -> None:
@@ -56,18 +54,18 @@ async def test_keys_change_nothing_that_is_too_small_to_be_seen(
     feed = feed_of("live")
     async with running(feed, 80, 24, files=disk_at(tmp_path)) as (app, pilot):
         await type_keys(app, pilot, *opened)
-        there = (page_of(app), focused(app), app.monitor.zoomed)
+        there = (page_of(app), focused(app), app.monitor.body.zoomed)
         await resized(app, pilot, 40, 5)
         await type_keys(app, pilot, *(key for key in EVERY_KEY if key not in ("space", "p", "+", "=", "-")))
         assert app.view.config == Config()
         assert feed.interval_s == 1.0
         await type_keys(app, pilot, "space")
-        assert app.monitor.paused
+        assert app.monitor.travel.paused
         await type_keys(app, pilot, "space")
         await resized(app, pilot, 80, 24)
-        assert (page_of(app), focused(app), app.monitor.zoomed) == there
-        assert app.monitor.history.span_s == 300.0
-        assert not app.monitor.history.opened
+        assert (page_of(app), focused(app), app.monitor.body.zoomed) == there
+        assert app.monitor.body.history.span_s == 300.0
+        assert not app.monitor.body.history.opened
 
 
 @pytest.mark.parametrize("keys", [("4", "enter"), ("4", "/")])
@@ -88,10 +86,10 @@ async def test_tab_goes_through_all_panes_while_one_is_zoomed() -> None:
         await type_keys(app, pilot, "1", "z")
         for name in [*PANES[1:], PANES[0]]:
             await type_keys(app, pilot, "tab")
-            assert (app.monitor.zoomed, focused(app)) == (name, name)
+            assert (app.monitor.body.zoomed, focused(app)) == (name, name)
         for name in PANES[::-1]:
             await type_keys(app, pilot, "shift+tab")
-            assert (app.monitor.zoomed, focused(app)) == (name, name)
+            assert (app.monitor.body.zoomed, focused(app)) == (name, name)
             assert text_of(app)[1].startswith(f"─{PANES.index(name) + 1}─ {name}")
 
 
@@ -122,7 +120,7 @@ async def test_a_page_that_was_covered_shows_the_newest_figures() -> None:
         feed.give(later)
         await until(lambda: app.monitor.shown is later, pilot)
         await type_keys(app, pilot, "escape")
-        page = app.monitor.page
+        page = app.monitor.pages.shown
         assert isinstance(page, DetailPage)
         assert page._shown.figures is later.gpus[0]
 
@@ -140,7 +138,7 @@ async def test_from_a_detail_to_the_next_one_as_the_list_has_them_and_back_to_it
     async with running("live", 120, 40) as (app, pilot):
         keys = await sorted_backwards(app, pilot)
         await type_keys(app, pilot, "g", "enter")
-        page = app.monitor.page
+        page = app.monitor.pages.shown
         assert isinstance(page, DetailPage)
         seen = [page.thing[1]]
         for _ in keys:
@@ -160,7 +158,7 @@ async def test_a_thing_that_its_list_leaves_out_is_among_all_of_its_kind() -> No
     async with running("live", 120, 40) as (app, pilot):
         keys = await sorted_backwards(app, pilot)
         await type_keys(app, pilot, "g", "2", "g", "enter", "enter")
-        page = app.monitor.page
+        page = app.monitor.pages.shown
         assert isinstance(page, DetailPage)
         assert page.thing == ("gpu", "GPU-00000000")
         assert "1/8" in text_of(app)[1]
@@ -169,37 +167,30 @@ async def test_a_thing_that_its_list_leaves_out_is_among_all_of_its_kind() -> No
         assert gpus.key_of(gpus.selected) == keys[0]
 
 
-async def test_the_palette_names_what_its_commands_do_here(tmp_path: Path) -> None:
+async def test_only_commands_that_do_something_here_are_offered(tmp_path: Path) -> None:
     async with running("live", 120, 40, files=disk_at(tmp_path)) as (app, pilot):
-        elsewhere = {"read more often", "read less often", "write an incident bundle"}
-        sideways = {"next: thing, value, frame", "back: thing, value, frame"}
-        await type_keys(app, pilot, ":")
-        assert elsewhere <= set(names_of(app))
-        assert not sideways & set(names_of(app))
-        await type_keys(app, pilot, "escape", "enter", ":")
-        assert elsewhere | sideways <= set(names_of(app))
-        await type_keys(app, pilot, "escape", "f2", ":")
-        assert not elsewhere & set(names_of(app))
-        assert sideways <= set(names_of(app))
 
+        def names() -> set[str]:
+            return {name for name, _, _ in everything(app.monitor)}
 
-async def test_a_notice_said_again_is_not_taken_away_with_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notices, "_NOTICE_S", 3.0)
-    async with running("live") as (app, pilot):
-        app.monitor.say("one")
-        await asyncio.sleep(2.0)
-        app.monitor.say("one")
-        await asyncio.sleep(1.1)
-        await pilot.pause()
-        assert text_of(app)[-1] == " one"
-        await until(lambda: "q quit" in text_of(app)[-1], pilot)
+        elsewhere = {"read more often, as in btop", "read less often, as in btop", "write an incident bundle"}
+        sideways = {"next: thing, value, frame, columns", "back: thing, value, frame, columns"}
+        assert elsewhere <= names()
+        await type_keys(app, pilot, "enter")
+        assert elsewhere | sideways <= names()
+        await type_keys(app, pilot, "escape", "f2")
+        assert not elsewhere & names()
+        assert sideways <= names()
+        assert "zoom the pane, and back" not in names()
+        await type_keys(app, pilot, "escape", "3")
+        assert not any(name in names() for name in ("filter rows; search a page", "sort the rows"))
 
 
 async def test_paused_names_the_moment_that_is_shown() -> None:
     feed = feed_of("live")
     async with running(feed) as (app, pilot):
         late = scenes.snapshot(tick=30)
-        app.monitor._wall = lambda: late.wall_s + 50.0
+        app.monitor.wall = lambda: late.wall_s + 50.0
         feed.give(late)
         await until(lambda: app.monitor.shown is late, pilot)
         await type_keys(app, pilot, "space")

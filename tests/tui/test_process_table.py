@@ -49,19 +49,22 @@ def test_a_process_without_a_sample_is_idle_as_on_its_page() -> None:
     assert " idle SM " in flat(page_of(of, "gpu", of.gpus[0].uuid))
 
 
-def test_a_wider_screen_adds_container_type_and_pod_before_the_command() -> None:
+def test_a_wider_screen_adds_what_it_takes_of_the_host_and_where_it_runs_before_the_command() -> None:
     pod = "51b1a7ed-0000-4000-8000-00000000d1ce"
-    (running,) = process_table.merged([scenes.gpu(0, processes=(process(pod=pod),))])
-    assert "51b1a7ed" not in text(process_table.row(running, 80, PLAIN))
-    assert "vllm:8000    51b1a7ed0c0d python3 -m" in text(process_table.row(running, 116, PLAIN))
-    assert "51b1a7ed0c0d compute  python3 -m" in text(process_table.row(running, 120, PLAIN))
-    assert f"51b1a7ed0c0d compute  {pod} python3 -m" in text(process_table.row(running, 200, PLAIN))
-    assert process_table.TABLE.left_out(80, PLAIN) == ("container", "type", "pod")
-    (running,) = process_table.merged([scenes.gpu(0, processes=(replace(process(pod=pod), container=""),))])
-    assert " pod 51b1a7ed " in text(process_table.row(running, 120, PLAIN))
-    narrow = text(process_table.row(running, 60, PLAIN))
-    assert "llm " not in narrow.replace("vllm", "")
-    assert "python3" in narrow
+    known = process(pod=pod, cpu_ratio=1.5, rss_bytes=12.0 * scenes.GIB, started_s=scenes.WALL_S - 7200.0)
+
+    def shown(width: int, **changes: object) -> str:
+        (running,) = process_table.merged([scenes.gpu(0, processes=(replace(known, **changes),))], scenes.WALL_S)
+        return text(process_table.row(running, width, PLAIN))
+
+    assert "51b1a7ed" not in shown(80)
+    assert " vllm:8000     150%    12.0    2h 51b1a7ed0c0d python3 -m" in shown(120)
+    assert f" 51b1a7ed0c0d {pod[:23]}… compute  python3 -m" in shown(200)
+    assert " ml/llama-0 " in shown(200, pod_name="ml/llama-0")
+    assert " job 4711 " in shown(200, job="4711", pod_name="ml/llama-0")
+    assert " pod 51b1a7ed " in shown(120, container="")
+    assert "llm " not in shown(60).replace("vllm", "")
+    assert "python3" in shown(60)
 
 
 def test_a_process_of_the_host_says_why_it_has_no_command() -> None:

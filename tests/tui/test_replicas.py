@@ -7,6 +7,8 @@ import pytest
 from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, OwnEstimate, Quantiles, RankLoad, Replicas, Snapshot
+from gpumon.readings.verdict import Evidence
+from gpumon.triage.render import evidence_text
 from gpumon.tui.replica_rows import grouped, is_sums
 from tests.records import replace
 from tests.tui import scenes
@@ -17,7 +19,7 @@ from tests.tui.running import running, text_of
 from tests.tui.test_lists import below, pane
 
 MODEL = scenes.engine(0).model
-APART = "decode 310 tok/s, the others 1.1k: 0.28 of theirs"
+APART = Evidence("replica_decode", 310.0, 1100.0, parameters={"others": 3.0})
 
 
 def server() -> Snapshot:
@@ -75,11 +77,11 @@ async def test_enter_on_the_sums_opens_the_replicas_and_leads_to_the_one_apart()
         shown = "\n".join(text_of(app))
         assert f"3 replicas · {MODEL}" in shown
         assert "all answer" in shown
-        assert APART in shown
+        assert evidence_text(APART) in shown
         await pilot.press("enter")
         shown = "\n".join(text_of(app))
         assert "engine vllm:8003" in shown
-        assert f"beside its replicas: {APART}" in " ".join(shown.split())
+        assert f"beside its replicas: {evidence_text(APART)}" in " ".join(shown.split())
         await pilot.press("escape", "escape")
         assert "3 replicas" in "\n".join(below(text_of(app), "engines"))
 
@@ -156,13 +158,13 @@ def test_what_is_not_live_is_not_a_number_in_the_row_and_has_its_mean_on_the_pag
         assert words in page
 
 
-def test_an_engines_own_estimate_stands_beside_gpumons_with_the_reason() -> None:
-    own = OwnEstimate(2.44e15, 9e12, 1e11, 2.0, 1.08, ("FLOPs 2.00 x gpumon's: no causal halving inside a chunk",))
+def test_an_engines_own_estimate_stands_beside_gpumons() -> None:
+    own = OwnEstimate(2.44e15, 9e12, 1e11, 2.0, 1.08)
     of = replace(scenes.snapshot(), engines=(replace(scenes.engine(0), own=own),))
     page = flat(page_of(of, "engine", scenes.engine(0).key))
     assert "2.440 PFLOP/s" in page
     assert "2.00 x gpumon's" in page
-    assert "no causal halving" in page
+    assert "docs/accuracy.md" in page
     off = OwnEstimate(Missing(Reason.OFF), Missing(Reason.OFF), Missing(Reason.OFF))
     of = replace(scenes.snapshot(), engines=(replace(scenes.engine(0), own=off),))
     page = flat(page_of(of, "engine", scenes.engine(0).key))
@@ -172,11 +174,13 @@ def test_an_engines_own_estimate_stands_beside_gpumons_with_the_reason() -> None
 
 def test_uneven_ranks_are_marked_and_shown() -> None:
     loads = tuple(RankLoad(str(rank), 500.0 / (rank + 1), 8.0, 0.0, 0.4) for rank in range(2))
-    uneven = replace(scenes.engine(0), rank_loads=loads, uneven=("decode: rank 1 makes 0.67 of the mean",))
+    uneven = replace(
+        scenes.engine(0), rank_loads=loads, uneven=(Evidence("rank_decode", 200.0, 300.0, parameters={"rank": "1"}),)
+    )
     assert text(engine_row(uneven, 80)).startswith("!vllm:8000")
     page = flat(page_of(replace(scenes.snapshot(), engines=(uneven,)), "engine", uneven.key))
     assert "rank 1" in page
-    assert "uneven ranks: decode: rank 1 makes 0.67 of the mean" in page
+    assert "uneven ranks: decode: rank 1 gives 200 tok/s, the mean of the ranks is 300" in page
 
 
 def test_two_models_of_one_server_are_two_rows_with_pages_of_their_own() -> None:

@@ -101,7 +101,7 @@ def test_the_ways_to_sort() -> None:
     assert {order.name for order in engine_table.ORDERS} == {
         *("name", "running", "waiting", "KV", "decode", "prefill", "TTFT p95", "ITL p95", "MFU", "MBU")
     }
-    assert [order.name for order in process_table.ORDERS] == ["VRAM", "SM", "GPU", "pid", "user"]
+    assert [order.name for order in process_table.ORDERS] == ["VRAM", "SM", "GPU", "CPU", "pid", "user"]
 
 
 @pytest.mark.parametrize("table", [gpu_table, engine_table, process_table])

@@ -124,7 +124,7 @@ def test_a_rate_is_not_shown_without_its_word(hidden: str) -> None:
     row = text(engine_row(only(TOKENS), 80, view))
     assert "10.0k" not in row
     assert "trained" not in row
-    assert len(row) == len(text(engine_table.head(80, view)))
+    assert len(row) == len(text(engine_table.TABLE.head(80, view)))
 
 
 def test_a_named_model_stands_in_the_row_of_a_run() -> None:

@@ -16,8 +16,7 @@ from gpumon.tui.app import MonitorApp
 from gpumon.tui.palette import Palette
 from gpumon.tui.settings_table import SETTINGS, Setting
 from gpumon.tui.terminal import Depth
-from tests.tui.running import running, text_of, until
-from tests.tui.test_drawer import drawer_of, names_of
+from tests.tui.running import commands_of, foot, names_of, question_of, run_named, running, text_of, until
 from tests.tui.test_keys import disk_at, feed_of, type_keys
 
 BY_KEY = {setting.id: setting for setting in SETTINGS}
@@ -126,29 +125,29 @@ async def test_an_interval_that_is_changed_holds_at_once() -> None:
         await type_keys(app, pilot, "enter", *"7.5", "enter")
         assert feed.interval_s == 7.5
         await type_keys(app, pilot, "escape")
-        assert "1 change holds until gpumon ends" in text_of(app)[-1]
-        assert not app.monitor.paused
+        assert "1 change holds until gpumon ends" in foot(app)
+        assert not app.monitor.travel.paused
 
 
 @pytest.mark.parametrize("key", ["space", "p"])
 async def test_the_display_is_paused_here_as_everywhere(key: str) -> None:
     async with running("live", 80, 24) as (app, pilot):
         await type_keys(app, pilot, "f2", key)
-        assert app.monitor.paused
-        assert "resume" in text_of(app)[-1]
+        assert app.monitor.travel.paused
+        assert "resume" in foot(app)
         assert app.view.config == Config()
         await type_keys(app, pilot, key)
-        assert not app.monitor.paused
+        assert not app.monitor.travel.paused
 
 
 async def test_the_first_key_typed_replaces_the_number_and_a_cursor_key_keeps_it() -> None:
     async with running("live", 80, 24) as (app, pilot):
         await type_keys(app, pilot, "f2", *keys_to("levels.temperature_warn_c"), "enter", "8")
-        assert "temperature warning: 8 " in drawer_of(app)[0]
+        assert "temperature warning: 8 " in question_of(app)[0]
         await type_keys(app, pilot, "0", "enter")
         assert app.view.config.levels.temperature_warn_c == 80.0
         await type_keys(app, pilot, "enter")
-        assert "temperature warning: 80°C " in drawer_of(app)[0]
+        assert "temperature warning: 80°C " in question_of(app)[0]
         await type_keys(app, pilot, "home", "delete", "7", "enter")
         assert app.view.config.levels.temperature_warn_c == 70.0
 
@@ -172,7 +171,7 @@ async def test_what_is_said_of_a_change_fits_the_width(width: int, name: str, sa
 async def test_a_rate_changed_by_its_key_is_seen_on_the_page_and_no_other_change_undoes_it() -> None:
     feed = feed_of("live")
     async with running(feed, 120, 40) as (app, pilot):
-        await type_keys(app, pilot, "-", ">", "f2")
+        await type_keys(app, pilot, "+", ">", "f2")
         assert "changed, not saved" in line_of(app, "GPUs every")
         assert "changed, not saved" in line_of(app, "charts go back")
         await type_keys(app, pilot, *keys_to("levels.kv_warn"), "left")
@@ -191,7 +190,7 @@ async def test_a_rate_changed_by_its_key_is_seen_on_the_page_and_no_other_change
 async def test_what_is_not_allowed_is_said_and_changes_nothing(name: str, typed: str, said: str) -> None:
     async with running("live", 120, 40) as (app, pilot):
         await type_keys(app, pilot, "f2", *keys_to(name), "enter", "ctrl+u", *typed, "enter")
-        assert said in text_of(app)[-1]
+        assert said in foot(app)
         assert app.view.config == Config()
 
 
@@ -203,7 +202,7 @@ async def test_units_and_columns_change_the_panes() -> None:
         await type_keys(app, pilot, "f2", *keys_to("screen.memory_unit"), "right", "escape")
         assert "GiB" not in text_of(app)[2]
         await type_keys(app, pilot, "f2", *keys_to("screen.hidden_columnsgpus"), "enter")
-        names = [choice.name for choice in app.monitor.drawer._choices]
+        names = [choice.name for choice in (app.monitor.asking.choices if app.monitor.asking is not None else ())]
         await type_keys(app, pilot, *["j"] * names.index("power"), "space", "escape", "escape")
         assert "power" not in text_of(app)[2]
         assert app.view.config.screen.hidden_columns == ("gpus.power",)
@@ -213,8 +212,8 @@ async def test_a_theme_is_shown_while_it_is_chosen_and_escape_brings_the_old_one
     codes = {name: Palette(load_theme(name), Depth.TRUE).codes for name in ("default", "light")}
     async with running("live", 80, 24, files=disk_at(tmp_path)) as (app, pilot):
         await type_keys(app, pilot, "f2", *keys_to("general.theme"), "enter")
-        await until(lambda: len(app.monitor.drawer._choices) > 1, pilot)
-        names = [choice.name for choice in app.monitor.drawer._choices]
+        await until(lambda: len(app.monitor.asking.choices if app.monitor.asking is not None else ()) > 1, pilot)
+        names = [choice.name for choice in (app.monitor.asking.choices if app.monitor.asking is not None else ())]
         await type_keys(app, pilot, *["j"] * names.index("light"))
         await until(lambda: app.palette.codes == codes["light"], pilot)
         await type_keys(app, pilot, "escape")
@@ -235,17 +234,18 @@ async def test_a_theme_that_can_not_be_read_never_becomes_the_setting(tmp_path: 
     disk = disk_at(tmp_path)
     async with running("live", 200, 40, files=disk) as (app, pilot):
         await type_keys(app, pilot, "f2", *keys_to("general.theme"))
-        await until(lambda: "aaa" in app.monitor.themes, pilot)
+        await until(lambda: "aaa" in app.monitor.looks.themes, pilot)
         await type_keys(app, pilot, "right")
-        await until(lambda: "aaa.toml:1" in text_of(app)[-1], pilot)
+        await until(lambda: "aaa.toml:1" in foot(app), pilot)
         assert app.view.config == Config()
         await type_keys(app, pilot, "w")
-        assert "nothing is changed" in text_of(app)[-1]
+        assert "nothing is changed" in foot(app)
         await type_keys(app, pilot, "right")
-        await until(lambda: app.view.config.general.theme == app.monitor.themes[2], pilot)
-        await type_keys(app, pilot, "escape", ":", *"theme: aaa", "enter")
-        await until(lambda: "aaa.toml:1" in text_of(app)[-1], pilot)
-        assert app.view.config.general.theme == app.monitor.themes[2]
+        await until(lambda: app.view.config.general.theme == app.monitor.looks.themes[2], pilot)
+        await type_keys(app, pilot, "escape")
+        await run_named(app, pilot, "theme: aaa")
+        await until(lambda: "aaa.toml:1" in foot(app), pilot)
+        assert app.view.config.general.theme == app.monitor.looks.themes[2]
     assert (tmp_path / "config.toml").read_text() == ""
 
 
@@ -253,44 +253,22 @@ async def test_what_is_wrong_with_a_theme_is_said_each_time_that_it_is_asked_for
     own_theme(tmp_path, "aaa", "accent = 7\n")
     async with running("live", 200, 40, files=disk_at(tmp_path)) as (app, pilot):
         for _ in range(2):
-            await type_keys(app, pilot, ":")
-            await until(lambda: "theme: aaa" in names_of(app), pilot)
-            await type_keys(app, pilot, *"theme: aaa", "enter")
-            await until(lambda: "aaa.toml:1" in text_of(app)[-1], pilot)
+            await run_named(app, pilot, "theme: aaa")
+            await until(lambda: "aaa.toml:1" in foot(app), pilot)
             await type_keys(app, pilot, "j")
-            assert "aaa.toml:1" not in text_of(app)[-1]
+            assert "aaa.toml:1" not in foot(app)
         await type_keys(app, pilot, "f2", *keys_to("general.theme"))
         for _ in range(2):
             await type_keys(app, pilot, "enter", "j", "enter")
-            await until(lambda: "aaa.toml:1" in text_of(app)[-1], pilot)
-
-
-async def test_what_is_wrong_with_a_theme_waits_until_the_drawer_is_closed(tmp_path: Path) -> None:
-    own_theme(tmp_path, "aaa", "accent = 7\n")
-    light = Palette(load_theme("light"), Depth.TRUE).codes
-    async with running("live", 200, 40, files=disk_at(tmp_path)) as (app, pilot):
-        await type_keys(app, pilot, "f2", *keys_to("general.theme"), "enter")
-        await until(lambda: "aaa" in names_of(app), pilot)
-        await type_keys(app, pilot, "j")
-        await until(lambda: "aaa.toml:1" in app.monitor._unsaid, pilot)
-        assert "Enter take it" in text_of(app)[-1]
-        await type_keys(app, pilot, "escape")
-        assert "aaa.toml:1" in text_of(app)[-1]
-        await type_keys(app, pilot, "enter", "j")
-        await until(lambda: "aaa.toml:1" in app.monitor._unsaid, pilot)
-        await type_keys(app, pilot, *["j"] * (names_of(app).index("light") - 1))
-        await until(lambda: app.palette.codes == light, pilot)
-        await type_keys(app, pilot, "enter")
-        await until(lambda: app.view.config.general.theme == "light", pilot)
-        assert "aaa.toml" not in text_of(app)[-1]
+            await until(lambda: "aaa.toml:1" in foot(app), pilot)
 
 
 async def test_a_theme_stepped_to_and_left_at_once_is_not_the_setting_afterwards(tmp_path: Path) -> None:
     async with running("live", 80, 24, files=disk_at(tmp_path)) as (app, pilot):
         await type_keys(app, pilot, "f2", *keys_to("general.theme"))
-        await until(lambda: len(app.monitor.themes) > 3, pilot)
+        await until(lambda: len(app.monitor.looks.themes) > 3, pilot)
         await type_keys(app, pilot, "right", "right", "right")
-        await until(lambda: app.view.config.general.theme == app.monitor.themes[3], pilot)
+        await until(lambda: app.view.config.general.theme == app.monitor.looks.themes[3], pilot)
         await type_keys(app, pilot, "delete")
         await until(lambda: app.view.config == Config(), pilot)
         await type_keys(app, pilot, "enter", "j", "escape")
@@ -302,13 +280,15 @@ async def test_a_theme_stepped_to_and_left_at_once_is_not_the_setting_afterwards
 async def test_a_theme_made_meanwhile_is_there_at_the_next_opening(tmp_path: Path) -> None:
     async with running("live", 80, 24, files=disk_at(tmp_path)) as (app, pilot):
         await type_keys(app, pilot, "f2")
-        await until(lambda: app.monitor.themes != (), pilot)
-        await type_keys(app, pilot, "escape", ":", "escape")
+        await until(lambda: app.monitor.looks.themes != (), pilot)
+        await type_keys(app, pilot, "escape")
         own_theme(tmp_path, "mine", 'base = "default"\n')
         await type_keys(app, pilot, ":", *"theme")
-        await until(lambda: any(name.endswith(" mine") for name in names_of(app)), pilot)
+        await until(lambda: any(name.endswith(" mine") for name in commands_of(app)), pilot)
         own_theme(tmp_path, "other", 'base = "default"\n')
-        await type_keys(app, pilot, "escape", "f2", *keys_to("general.theme"), "enter")
+        await type_keys(app, pilot, "escape")
+        await until(lambda: app.screen is app.monitor, pilot)
+        await type_keys(app, pilot, "f2", *keys_to("general.theme"), "enter")
         await until(lambda: {"mine", "other"} <= set(names_of(app)), pilot)
 
 
@@ -328,13 +308,13 @@ async def test_changes_are_saved_with_one_key_and_comments_stay(tmp_path: Path) 
         await type_keys(app, pilot, "right", *keys_to("goals.itl_p95_ms"), "right")
         assert "save 2" in text_of(app)[-2]
         await type_keys(app, pilot, "w")
-        await until(lambda: "saved to" in text_of(app)[-1], pilot)
+        await until(lambda: "saved to" in foot(app), pilot)
         assert line_of(app, "next token (p95)").endswith("file")
         assert "not saved" not in "\n".join(text_of(app))
         await type_keys(app, pilot, "w")
-        assert "nothing is changed" in text_of(app)[-1]
+        assert "nothing is changed" in foot(app)
         await type_keys(app, pilot, "escape")
-        assert "until gpumon ends" not in text_of(app)[-1]
+        assert "until gpumon ends" not in foot(app)
     text = (tmp_path / "config.toml").read_text()
     assert text == "# mine\n[general]\ninterval_s = 5.0  # slow\n\n[goals]\nitl_p95_ms = 10.0\n"
 
@@ -347,7 +327,7 @@ async def test_an_option_that_stands_above_the_file_is_named(tmp_path: Path) -> 
         await type_keys(app, pilot, "f2")
         assert line_of(app, "GPUs every").endswith("GPUMON_INTERVAL")
         await type_keys(app, pilot, "right", "w")
-        await until(lambda: "GPUMON_INTERVAL stands above it" in text_of(app)[-1], pilot)
+        await until(lambda: "GPUMON_INTERVAL stands above it" in foot(app), pilot)
     assert path.read_text() == "[general]\ninterval_s = 5.0\n"
 
 
@@ -398,10 +378,12 @@ async def test_both_levels_raised_are_saved(tmp_path: Path) -> None:
     disk = disk_at(tmp_path)
     async with running("live", 100, 30, files=disk) as (app, pilot):
         for name, typed in (("levels.kv_critical", "99.5"), ("levels.kv_warn", "99")):
-            await type_keys(app, pilot, *(() if app.monitor.page else ("f2",)), *keys_to(name), "enter", "ctrl+u")
+            await type_keys(
+                app, pilot, *(() if app.monitor.pages.shown else ("f2",)), *keys_to(name), "enter", "ctrl+u"
+            )
             await type_keys(app, pilot, *typed, "enter")
         await type_keys(app, pilot, "w")
-        await until(lambda: "saved to" in text_of(app)[-1], pilot)
+        await until(lambda: "saved to" in foot(app), pilot)
         assert "not saved" not in text_of(app)[1]
     assert (tmp_path / "config.toml").read_text() == "[levels]\nkv_warn = 0.99\nkv_critical = 0.995\n"
 
@@ -417,7 +399,7 @@ async def test_the_page_can_be_filtered_and_says_what_a_setting_means() -> None:
         await type_keys(app, pilot, "/", *"zzz", "enter", "right", "enter", "delete", "space", "down")
         assert 'matches "zzz"' in "\n".join(text_of(app))
         assert app.view.config == Config()
-        assert app.monitor.page is not None
+        assert app.monitor.pages.shown is not None
 
 
 @pytest.mark.parametrize(("width", "height"), [(60, 15), (80, 24), (300, 80)])
@@ -430,7 +412,7 @@ async def test_it_fits_and_scrolls(width: int, height: int) -> None:
         assert "whole answer (p95)" in "\n".join(text_of(app))
         assert "Promised time" in "\n".join(text_of(app))
         await type_keys(app, pilot, "enter")
-        assert drawer_of(app)[0].startswith(" whole answer (p95):")
+        assert question_of(app)[0].startswith(" whole answer (p95):")
         assert "▸           whole answer (p95)" in "\n".join(text_of(app))
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.config.keymap import Keymap
-from gpumon.outputs.sizing_words import totals
+from gpumon.outputs.sizing import totals
 from gpumon.sizing.scenario import Known, Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.tui.sizing import fields as numbers
@@ -162,7 +162,7 @@ def test_an_open_value_is_none_and_a_needed_one_is_asked_for() -> None:
         field("workload", "target").read("")
 
 
-@pytest.mark.parametrize(("tp", "end"), [(2, "W"), (4, "W at most")])
+@pytest.mark.parametrize(("tp", "end"), [(2, "W as seen"), (4, "W at most, the boards' limit")])
 def test_watts_that_were_not_seen_are_marked(tp: int, end: str) -> None:
     """The engine was seen with TP 2; of TP 4 only the boards' limit is known."""
     seen = msgspec.structs.replace(NIM_70B, power_w=900.0)
@@ -172,4 +172,4 @@ def test_watts_that_were_not_seen_are_marked(tp: int, end: str) -> None:
     parts = "".join(text for text, _ in row).split("  ")
     assert any(re.fullmatch(rf"[\d.]+k?{end}", part) for part in parts), parts
     assert state.calculation.answer is not None
-    assert dict(totals(state.calculation.answer))["power"].endswith("(the boards' limit)") == (tp == 4)
+    assert totals(state.calculation.answer)["power"].endswith("(the boards' limit)") == (tp == 4)

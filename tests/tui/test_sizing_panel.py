@@ -16,15 +16,15 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.tui.app import MonitorApp
+from gpumon.tui.screens.questions import everything
 from gpumon.tui.sizing.fields import Place, field, labelled, with_value
 from tests.fakes.prometheus import free_port
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still
 from tests.tui.past import Kept
-from tests.tui.running import running, text_of, until
+from tests.tui.running import foot, names_of, question_of, run_named, running, text_of, until
 from tests.tui.sizing_scenes import H100, desk_of, disk_at, gone, panel_of, snapshot, watched
-from tests.tui.test_drawer import drawer_of, names_of
 from tests.tui.test_keys import focused, type_keys
 
 
@@ -51,7 +51,7 @@ def said(app: MonitorApp) -> str:
 async def test_it_opens_with_what_runs_and_closes_again() -> None:
     async with running(watched(), 140, 40) as (app, pilot):
         before = text_of(app)
-        assert app.monitor.panel is None
+        assert app.monitor.dock.panel is None
         await type_keys(app, pilot, "s")
         page = shown(app)
         assert "s─ sizing" in page
@@ -102,7 +102,7 @@ async def test_every_digit_is_answered_at_once_and_escape_takes_it_back(size: tu
         assert seen[-1][1] == 20.0 != first
         assert "need   20 GPUs" in shown(app)
         assert "[512" in shown(app)
-        assert "Enter take it" in text_of(app)[-1]
+        assert "Enter take it" in foot(app)
         await type_keys(app, pilot, "escape")
         assert (target(app), needed(app)) == (24.0, first)
         assert app.monitor.focused is panel_of(app)
@@ -125,7 +125,7 @@ async def test_half_a_number_keeps_the_last_answer_and_says_why() -> None:
         assert "no number yet: such as 512 or 1.5k" in shown(app)
         await type_keys(app, pilot, "enter", "down")
         assert desk_of(app).edit is not None
-        assert "as it was" in text_of(app)[-1]
+        assert "as it was" in foot(app)
         await type_keys(app, pilot, "3")
         assert target(app) == 1000.0
         await type_keys(app, pilot, "backspace", "backspace", "backspace")
@@ -170,11 +170,11 @@ async def test_plus_and_minus_step_the_value_and_not_the_interval() -> None:
         await type_keys(app, pilot, "u")
         assert target(app) == 24.0
         await type_keys(app, pilot, *"99", "+")
-        assert "+ is no part of a number" in text_of(app)[-1]
+        assert "+ is no part of a number" in foot(app)
         await type_keys(app, pilot, "enter", "+")
         assert target(app) == 100.0
         await type_keys(app, pilot, "tab", "+")
-        assert (target(app), feed.interval_s) == (100.0, 0.5)
+        assert (target(app), feed.interval_s) == (100.0, 2.0)
 
 
 async def test_twice_the_traffic_is_one_key_and_one_step_back() -> None:
@@ -198,7 +198,7 @@ async def test_twice_is_for_the_row_under_the_cursor() -> None:
         await type_keys(app, pilot, "u")
         assert [target(app, at) for at in range(3)] == [24.0, 27.0, 30.0]
         await type_keys(app, pilot, "up", "up", "d")
-        assert "d doubles the model under the cursor; all: D" in text_of(app)[-1]
+        assert "d doubles the model under the cursor; all: D" in foot(app)
         assert [target(app, at) for at in range(3)] == [24.0, 27.0, 30.0]
 
 
@@ -259,7 +259,7 @@ async def test_the_fields_of_a_workload_say_where_their_values_come_from() -> No
         assert not desk_of(app).opened
         assert "users" not in text_of(app)[3]
         await type_keys(app, pilot, "escape")
-        assert not app.monitor.panel_open
+        assert not app.monitor.dock.open
 
 
 async def test_choices_cycle_and_open_a_list() -> None:
@@ -282,10 +282,10 @@ async def test_choices_cycle_and_open_a_list() -> None:
 async def test_g_chooses_the_gpu_type_and_the_answer_follows() -> None:
     async with running(watched(), 140, 40) as (app, pilot):
         await type_keys(app, pilot, "s", "g")
-        assert drawer_of(app)[0].startswith(" GPU type:")
+        assert question_of(app)[0].startswith(" GPU type:")
         await type_keys(app, pilot, *"h200 nvl", "enter")
         assert desk_of(app).scenario.server[0].gpu.startswith("H200")
-        assert "none of these GPUs is here" in said(app)
+        assert "no GPU of this type here" in said(app)
         assert app.monitor.focused is panel_of(app)
         await type_keys(app, pilot, "u")
         assert desk_of(app).scenario.server[0].gpu == H100
@@ -326,11 +326,11 @@ async def test_a_profile_can_be_added() -> None:
 async def test_a_scenario_is_saved_and_loaded_and_nothing_is_overwritten(tmp_path: Path) -> None:
     async with running(watched(), 140, 40, files=disk_at(tmp_path)) as (app, pilot):
         await type_keys(app, pilot, "s", *"321", "enter", "w", "ctrl+u", *"mine", "enter")
-        await until(lambda: "saved to" in text_of(app)[-1], pilot)
+        await until(lambda: "saved to" in foot(app), pilot)
         path = tmp_path / "scenarios" / "mine.toml"
         assert read_scenario(path) == desk_of(app).present
         await type_keys(app, pilot, "d", "w", "ctrl+u", *"mine", "enter")
-        await until(lambda: "is there already" in text_of(app)[-1], pilot)
+        await until(lambda: "is there already" in foot(app), pilot)
         assert read_scenario(path).workload[0].target == 321.0
         await type_keys(app, pilot, "l")
         await until(lambda: names_of(app) == ["mine"], pilot)
@@ -346,15 +346,15 @@ async def test_a_file_by_its_path_and_one_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("[[workload]]\nmodel = 5\n")
     async with running(watched(), 200, 40, files=disk_at(tmp_path)) as (app, pilot):
         await type_keys(app, pilot, "s", "l")
-        await until(lambda: app.monitor.drawer.open, pilot)
+        await until(lambda: app.monitor.asking is not None, pilot)
         await type_keys(app, pilot, *str(tmp_path / "a.toml"), "enter")
         await until(lambda: target(app) == 77.0, pilot)
         assert desk_of(app).present == scenario
         for name, said in (("bad.toml", "workload[0].model"), ("none.toml", "none.toml")):
             await type_keys(app, pilot, "l")
-            await until(lambda: app.monitor.drawer.open, pilot)
+            await until(lambda: app.monitor.asking is not None, pilot)
             await type_keys(app, pilot, *str(tmp_path / name), "enter")
-            await until(lambda said=said: said in text_of(app)[-1], pilot)  # type: ignore[misc]
+            await until(lambda said=said: said in foot(app), pilot)  # type: ignore[misc]
         assert desk_of(app).present == scenario
 
 
@@ -362,10 +362,10 @@ async def test_v_goes_through_pictures_and_the_comparison_of_gpus() -> None:
     async with running(watched(), 80, 24) as (app, pilot):
         await type_keys(app, pilot, "s")
         seen = []
-        for _ in range(6):
+        for _ in range(4):
             await type_keys(app, pilot, "v")
             seen.append(shown(app))
-        assert len(set(seen)) == 6
+        assert len(set(seen)) == 4
         assert "ITL in ms over requests in flight" in seen[0]
         assert "L40S" in seen[1]
         assert "optimal" in seen[2]
@@ -397,7 +397,7 @@ async def test_a_target_that_nobody_typed_follows_what_runs() -> None:
         assert target(app) == 40.0
         assert "1 changed" in shown(app)
         await type_keys(app, pilot, "enter")
-        assert "target [40] as it runs" in said(app)
+        assert "target [40] live" in said(app)
         await type_keys(app, pilot, "escape", "R")
         assert [target(app, at) for at in range(3)] == [40.0, 43.0, 46.0]
 
@@ -409,7 +409,7 @@ async def test_a_loaded_file_never_follows_and_undo_brings_back_what_does(tmp_pa
         mine = replace(desk_of(app).present, name="mine")
         save_scenario(tmp_path / "a.toml", mine, replace=False)
         await type_keys(app, pilot, "l")
-        await until(lambda: app.monitor.drawer.open, pilot)
+        await until(lambda: app.monitor.asking is not None, pilot)
         await type_keys(app, pilot, *str(tmp_path / "a.toml"), "enter")
         await until(lambda: desk_of(app).present.name == "mine", pilot)
         assert "live ●" not in shown(app)
@@ -431,15 +431,15 @@ async def test_a_letter_is_no_part_of_a_number_and_says_so() -> None:
         await type_keys(app, pilot, "s", *"51")
         for key in ("u", "U", "R", "w", "x", "d", "g", "ctrl+r", "s", "p", "q", "-"):
             await type_keys(app, pilot, key)
-            assert f"target: {key} is no part of a number; Enter: take it; Esc: as it was" in text_of(app)[-1]
+            assert f"target: {key} is no part of a number; Enter: take it; Esc: as it was" in foot(app)
             assert target(app) == 51.0
-            assert not app.monitor.drawer.open
+            assert app.monitor.asking is None
         await type_keys(app, pilot, *"2k", "enter")
         assert target(app) == 512_000.0
         await type_keys(app, pilot, *"5", "enter", "u")
         assert target(app) == 512_000.0
         await type_keys(app, pilot, *"5")
-        assert text_of(app)[-1].endswith("ctrl+c quit")
+        assert foot(app).endswith("ctrl+c quit")
         await type_keys(app, pilot, "ctrl+c")
         await until(lambda: app.return_code is not None, pilot)
 
@@ -452,13 +452,13 @@ async def test_letters_on_a_number_field_are_no_commands(width: int) -> None:
         before = desk_of(app).present
         for key in "fasttuRqjkdDwlgvipe":
             await type_keys(app, pilot, key)
-            assert f"ITL p95: {key} is no number; type one such as 40, in ms" in text_of(app)[-1]
+            assert f"ITL p95: {key} is no number; type one such as 40, in ms" in foot(app)
             assert (desk_of(app).present, desk_of(app).cell) == (before, 0)
-            assert not app.monitor.drawer.open
-            assert app.monitor.panel_open
+            assert app.monitor.asking is None
+            assert app.monitor.dock.open
         await type_keys(app, pilot, *"40", "enter")
         assert desk_of(app).present.itl_p95_ms == 40.0
-        assert "Enter type" in text_of(app)[-1]
+        assert "Enter type" in foot(app)
         await type_keys(app, pilot, "delete")
         assert desk_of(app).present.itl_p95_ms is None
         await type_keys(app, pilot, "escape", "f")
@@ -468,10 +468,10 @@ async def test_letters_on_a_number_field_are_no_commands(width: int) -> None:
 async def test_over_the_panes_tab_says_that_sizing_is_open_and_keeps_it() -> None:
     async with running(watched(), 120, 40) as (app, pilot):
         await type_keys(app, pilot, "s")
-        assert "Tab panes" not in text_of(app)[-1]
+        assert "Tab panes" not in foot(app)
         for key in ("tab", "shift+tab"):
             await type_keys(app, pilot, "down", key)
-            assert "sizing has the whole screen: s closes it" in text_of(app)[-1]
+            assert "sizing has the whole screen: s closes it" in foot(app)
             assert app.monitor.focused is panel_of(app)
         await pilot.resize_terminal(140, 40)
         await until(lambda: panel_of(app).size.width == 56, pilot)
@@ -487,9 +487,7 @@ async def test_a_gpu_that_something_else_holds_is_drawn_and_counted_as_taken() -
         await type_keys(app, pilot, "s", "v", "v", "v")
         page = said(app)
         assert "have 7 GPUs H100 SXM5 80GB fits on 6 of 7 GPUs: frees 1 GPU" in page
-        assert "in use GPU 7: held by python3, 76.9 GB" in page
-        assert "A─A─A─A│B─B│×│·│" in page
-        assert "× 1 in use" in page
+        assert "GPU 7: in use by python3, 76.9 GB" in page
         await type_keys(app, pilot, *"140", "enter")
         assert "short 3 GPUs" in said(app)
 
@@ -514,7 +512,7 @@ async def test_tab_leaves_it_and_s_comes_back() -> None:
     async with running(watched(), 160, 50) as (app, pilot):
         await type_keys(app, pilot, "s", "tab")
         assert focused(app) == "gpus"
-        assert app.monitor.panel_open
+        assert app.monitor.dock.open
         await type_keys(app, pilot, "2", "j")
         assert focused(app) == "engines"
         await type_keys(app, pilot, "s")
@@ -548,8 +546,8 @@ async def test_without_an_engine_it_says_how_to_begin() -> None:
         await type_keys(app, pilot, "s")
         assert "no workload: a adds one, l loads a file" in shown(app)
         for key in ("d", "x", "+", "enter", "escape", "5", "escape", "v", "u", "R", "down", "up", "right"):
-            await type_keys(app, pilot, *(() if app.monitor.panel_open else ("s",)), key)
-            await type_keys(app, pilot, *(("escape",) if app.monitor.drawer.open else ()))
+            await type_keys(app, pilot, *(() if app.monitor.dock.open else ("s",)), key)
+            await type_keys(app, pilot, *(("escape",) if app.monitor.asking is not None else ()))
         assert "failed" not in shown(app)
         await type_keys(app, pilot, "g", *"h100 sxm", "enter", "a", *"gpt-oss-20b", "enter", *"64", "enter")
         assert "known" in shown(app)
@@ -573,11 +571,12 @@ async def test_the_settings_are_where_it_begins() -> None:
 
 async def test_the_palette_has_its_commands_while_it_is_open() -> None:
     async with running(watched(), 140, 40) as (app, pilot):
-        await type_keys(app, pilot, ":", *"double")
-        assert names_of(app) == []
-        await type_keys(app, pilot, "escape", "s", ":", *"double")
-        assert names_of(app)[:2] == ["double this target", "double all targets"]
-        await type_keys(app, pilot, "enter")
+        names = [name for name, _, _ in everything(app.monitor)]
+        assert "double this target" not in names
+        await type_keys(app, pilot, "s")
+        names = [name for name, _, _ in everything(app.monitor)]
+        assert "double this target" in names
+        await run_named(app, pilot, "double this target")
         await until(lambda: target(app) == 48.0, pilot)
 
 
@@ -648,8 +647,8 @@ async def test_arrows_take_what_is_typed_and_digits_have_no_place_on_a_choice() 
         assert desk_of(app).present.itl_p95_ms == 40.0
         assert desk_of(app).scenario.ttft_p95_ms == 1.0
         await type_keys(app, pilot, "escape", "down", "right", "1", "e", "9")
-        assert app.monitor.page is None
-        assert "digits belong to a number field" in text_of(app)[-1]
+        assert app.monitor.pages.shown is None
+        assert "digits belong to a number field" in foot(app)
         assert "[H100 SXM5 80GB]" in shown(app)
 
 
@@ -683,7 +682,7 @@ async def test_all_types_of_gpu_fit_and_escape_brings_the_words_back() -> None:
         assert "ITL mean" in shown(app)
         assert "lines of notes: Esc" in shown(app)
         await type_keys(app, pilot, "escape")
-        assert app.monitor.panel_open
+        assert app.monitor.dock.open
         assert "all instances" in shown(app)
 
 
@@ -695,7 +694,7 @@ async def test_reset_clears_the_count_and_what_ran_is_not_typed() -> None:
         assert "changed" not in shown(app)
         await type_keys(app, pilot, "enter")
         assert "field 1 of" in shown(app)
-        assert "target [24] as it runs" in said(app)
+        assert "target [24] live" in said(app)
         await type_keys(app, pilot, "9", "enter")
         assert "target [9] typed" in said(app)
 
@@ -706,7 +705,7 @@ async def test_workloads_without_a_place_are_counted() -> None:
         for _ in range(3):
             await type_keys(app, pilot, "a", *"gpt-oss", "enter")
         assert "more: ↑ ↓" in shown(app)
-        assert "s close" in text_of(app)[-1]
+        assert "s close" in foot(app)
 
 
 def test_messages_name_fields_as_the_panel_does() -> None:
@@ -787,7 +786,7 @@ async def test_a_prometheus_that_does_not_answer_leaves_the_targets(tmp_path: Pa
         await type_keys(app, pilot, "s", "P")
         assert names_of(app) == ["what runs now", "p95 in the Prometheus"]
         await type_keys(app, pilot, "enter")
-        await until(lambda: text_of(app)[-1].startswith(" prometheus:"), pilot)
+        await until(lambda: " prometheus:" in foot(app), pilot)
         assert target(app) == 24.0
 
 

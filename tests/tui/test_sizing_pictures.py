@@ -29,7 +29,7 @@ from gpumon.tui.line import Row
 from gpumon.tui.palette import TONES, Glyphs
 from gpumon.tui.sizing.layout import page
 from gpumon.tui.sizing.placement import letter, placement
-from gpumon.tui.sizing.plot import MARKS, NO_POINTS, Canvas, Key, flowed, instances, latency
+from gpumon.tui.sizing.plot import MARKS, NO_POINTS, Canvas, Key, flowed, latency
 from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.table import Scene
 from tests.tui.picture_scenes import (
@@ -58,8 +58,6 @@ PLAN = TP.workloads[0]
 Drawn = Callable[[int, int, Glyphs], list[Row]]
 DRAWN: dict[str, Drawn] = {
     "itl": lambda width, height, glyphs: latency(width, height, INSTANCE, PLAN, glyphs),
-    "throughput": lambda width, height, glyphs: latency(width, height, INSTANCE, PLAN, glyphs, tokens=True),
-    "instances": lambda width, height, glyphs: instances(width, height, PLAN, 2, glyphs),
     "packing": lambda width, height, glyphs: placement(width, height, TP, SPARE, glyphs),
     "guide_memory": lambda width, height, glyphs: placement(width, height, GUIDE, GUIDE_SCENARIO, glyphs),
 }
@@ -138,24 +136,6 @@ def test_without_a_curve_points_are_drawn_and_the_reason_is_named() -> None:
     assert "needs prompt (ISL)" in itl_of(two._replace(seen=None, problem="needs prompt_tokens"))
 
 
-def test_points_with_tokens_but_no_itl_are_in_the_throughput() -> None:
-    seen = measured(Point(4.0, tokens_per_s=200.0), Point(8.0, itl_s=0.02))
-    both = INSTANCE._replace(seen=seen, curve=None, fitted=None)
-    assert "2 measured" in text(latency(80, 12, both, PLAN, "braille", tokens=True))
-    assert "1 measured" in itl_of(both)
-
-
-def test_the_staircase_has_target_need_and_what_is_here() -> None:
-    drawn = text(instances(60, 12, PLAN, 2, "braille"))
-    assert "target 512: 8 needed" in drawn
-    assert "2 here now, carry 136" in drawn
-    assert "68 per instance" in drawn
-    assert "above the steps: a rate or queue bound" in text(instances(60, 12, plan_of("A", 12.0), 2, "braille"))
-    none = Missing(Reason.NOT_EXPOSED)
-    failed = replace(plan_of("A", none, each=none), problem="needs prompt_tokens")
-    assert "needs prompt (ISL)" in text(instances(60, 12, failed, 2, "braille"))
-
-
 def test_the_guide_is_packed_as_its_authors_did() -> None:
     drawn = placed(GUIDE, 46, 8, GUIDE_SCENARIO)
     assert "GPUs shared by memory alone: 4x H100 SXM 80GB" in drawn
@@ -200,28 +180,10 @@ def test_two_shapes_of_server_are_named() -> None:
     assert "│A│A│A│A│ L40S 48GB" in drawn
 
 
-def test_gpus_that_something_else_uses_are_crossed_out_where_most_is_free() -> None:
-    layout = (single(*[(0,)] * 8), single(*[(0,)] * 5, (), (), ()))
-    answer = answer_of((plan_of("A"),), packed_of(layout))
-
-    def crossed(*numbers: int) -> str:
-        in_use = {SCENARIO.server[0].gpu: numbers, "B200 SXM 180GB": (3,)}
-        return text(placement(60, 12, answer, SCENARIO, "braille", in_use))
-
-    assert "│A│A│A│A│A│×│×│·│" in crossed(2)
-    assert "│A│A│A│A│A│A│A│A│" in crossed(2)
-    assert "× 2 in use by others" in crossed(2)
-    assert "· 1 free" in crossed(2)
-    assert "× 4 in use by others, the plan needs 1" in crossed(1, 3, 4)
-    assert crossed(0, 0) == placed(answer)
-
-
 def test_what_is_on_no_gpu_is_named() -> None:
     packed = packed_of((single((0,)),), problem="no place for 3 instances of NeMo 20B: 2 servers at most")
-    huge = replace(plan_of("Huge", Missing(Reason.NOT_EXPOSED)), problem="no GPU holds 900 GB")
-    drawn = placed(answer_of((plan_of("A"), huge), packed))
+    drawn = placed(answer_of((plan_of("A"),), packed))
     assert "not placed: no place for 3 instances of NeMo 20B" in drawn
-    assert "Huge: no GPU holds 900 GB" in drawn
     assert "optimal" not in drawn
 
 
@@ -235,7 +197,7 @@ def test_a_tall_panel_has_as_many_pictures_as_fit() -> None:
     known = Known(gpu_catalogue(), llm_catalogue())
     workload = Workload("meta-llama/Llama-3.1-8B-Instruct", 512.0, prompt_tokens=1000.0, answer_tokens=500.0)
     state = PanelState(known, Scenario(itl_p95_ms=40.0, server=(Server("H100 SXM5 80GB"),), workload=(workload,)))
-    titles = ("ITL in ms", "optimal", "instances over", "tokens/s over")
+    titles = ("ITL in ms", "optimal")
     counts = []
     for height in (24, 32, 40, 48, 80):
         lines = page(Scene(state, True, {}, "itl", False, "braille", Keymap(), 60, height)).lines
@@ -244,7 +206,7 @@ def test_a_tall_panel_has_as_many_pictures_as_fit() -> None:
         assert there == sorted(there, reverse=True), height
         counts.append(sum(there))
     assert counts == sorted(counts)
-    assert (counts[0], counts[-1]) == (0, 4)
+    assert (counts[0], counts[-1]) == (0, 2)
     assert "roofline -15..+38%, not measured" in drawn
     assert "goal 40 ms" in drawn
     assert "│A│A" in drawn
@@ -312,16 +274,14 @@ ANSWERS = st.builds(
 
 @settings(max_examples=120, deadline=None)
 @given(
-    INSTANCES, PLANS, ANSWERS, st.none() | st.integers(0, 10**9), st.integers(0, 84), st.integers(0, 22),
+    INSTANCES, PLANS, ANSWERS, st.integers(0, 84), st.integers(0, 22),
     st.sampled_from(ALL_GLYPHS),
 )  # fmt: skip
 def test_every_row_is_exact_whatever_is_asked(
-    instance: Instance, plan: WorkloadPlan, answer: Answer, here: int | None, width: int, height: int, glyphs: Glyphs
+    instance: Instance, plan: WorkloadPlan, answer: Answer, width: int, height: int, glyphs: Glyphs
 ) -> None:
     for rows in (
         latency(width, height, instance, plan, glyphs),
-        latency(width, height, instance, plan, glyphs, tokens=True),
-        instances(width, height, plan, here, glyphs),
         placement(width, height, answer, SCENARIO, glyphs),
     ):
         assert len(rows) <= height
@@ -333,24 +293,15 @@ def test_every_row_is_exact_whatever_is_asked(
 @settings(max_examples=150, deadline=None)
 @given(
     INSTANCES.filter(lambda instance: instance.curve is not None), PLANS, st.floats(0.0, 1e9),
-    st.integers(34, 80), st.integers(4, 20), st.booleans(), st.sampled_from(ALL_GLYPHS),
+    st.integers(34, 80), st.integers(4, 20), st.sampled_from(ALL_GLYPHS),
 )  # fmt: skip
 def test_the_planned_point_is_in_the_frame(
-    instance: Instance, plan: WorkloadPlan, planned: float, width: int, height: int, tokens: bool,
-    glyphs: Glyphs,
+    instance: Instance, plan: WorkloadPlan, planned: float, width: int, height: int, glyphs: Glyphs,
 ) -> None:  # fmt: skip
-    rows = latency(width, height, instance, replace(plan, name="A", running=planned), glyphs, tokens=tokens)
+    rows = latency(width, height, instance, replace(plan, name="A", running=planned), glyphs)
     side = {MARKS[glyphs].side, MARKS[glyphs].tick}
     framed = [row for row in rows[1:] if row[0][1] == "muted" and row[0][0][-1] in side]
     assert sum(tone == "focus" and piece == MARKS[glyphs].plan for row in framed for piece, tone in row) == 1
-
-
-def test_words_stand_on_no_mark() -> None:
-    canvas = Canvas(12, 1, 12.0, 1.0, "ascii")
-    canvas.down(7.0, ":", "critical")
-    canvas.mark(8.0, 0.0, "o", "tokens")
-    canvas.beside(9.0, "KV", "critical")
-    assert text(list(canvas.rows())) == "       :o KV\n"
 
 
 def test_a_curve_keeps_its_height() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -10,9 +9,8 @@ from msgspec.structs import replace
 from gpumon.sizing.peaks import PeakLoad
 from gpumon.sizing.scenario import Scenario, Workload
 from gpumon.tui.sizing.fields import Place, field
-from gpumon.tui.sizing.state import MOST_STEPS, Calculation, Newest, PanelState, UndoList, Version, plan_for
-from gpumon.tui.sizing.values import Effect, effect
-from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed
+from gpumon.tui.sizing.state import MOST_STEPS, Newest, PanelState, UndoList, Version, plan_for
+from tests.sizing.questions import KNOWN
 
 TARGET = Place("workload", 0, field("workload", "target"))
 
@@ -100,20 +98,3 @@ def test_a_recorded_load_is_a_target_in_flight_or_a_second_and_stays() -> None:
     state.renew(Newest((), {"m": 12.0}))
     assert targets(state.undo.present) == [40.0, 0.5, 9.0]
     assert not plan_for(state, {"other": PeakLoad(1.0, 1.0, 60.0)}, "p95 recorded")
-
-
-@pytest.mark.parametrize(("per_step", "points", "value", "origin"), [
-    (None, NIM_70B.points, 1.0, "no speculation"),
-    (1.0, NIM_70B.points, 1.0, "no speculation"),
-    (2.5, NIM_70B.points, 2.5, "measured"),
-    (2.5, (), 1.0, "no speculation"),
-])  # fmt: skip
-def test_what_an_engine_was_seen_to_draft_is_in_effect(
-    per_step: float | None, points: tuple[object, ...], value: float, origin: str
-) -> None:
-    """Without points the latency is that of the roofline, which has no speculation in it."""
-    scenario = changed(SEVENTY, seen=replace(NIM_70B, tokens_per_step=per_step, points=points))
-    calculation = Calculation(KNOWN)
-    calculation.ask(scenario)
-    place = Place("workload", 0, field("workload", "tokens_per_step"))
-    assert effect(place, Version.of(scenario, runs=False), calculation) == Effect(value, origin)

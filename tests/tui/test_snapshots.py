@@ -8,18 +8,20 @@ from typing import NamedTuple
 import pytest
 
 from gpumon.config.themes import load_theme
+from gpumon.readings.format import cells
 from gpumon.readings.snapshot import FaultShown
 from gpumon.tui.app import MonitorApp
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still
 from tests.tui.running import running, text_of
-from tests.tui.snapshot_files import compare, file_of
+from tests.tui.snapshot_files import compare, file_of, settled
 
 FOLDER = Path(__file__).parent / "snapshots"
-ALL = ((300, 80), (200, 60), (160, 50), (120, 40), (100, 30), (80, 24), (60, 15), (40, 5))
+ALL = ((200, 60), (120, 40), (80, 24), (60, 15), (40, 5))
 """The least one is the last: it closes what it can not show."""
-SOME = ((200, 60), (120, 40), (80, 24), (60, 15))
+SOME = ((120, 40), (80, 24))
+SMALL = ((80, 24),)
 
 
 class State(NamedTuple):
@@ -27,58 +29,45 @@ class State(NamedTuple):
 
     scene: str
     keys: tuple[str, ...] = ()
-    sizes: tuple[tuple[int, int], ...] = SOME
+    sizes: tuple[tuple[int, int], ...] = SMALL
     ascii: bool = False
 
 
 STATES = {
     "live": State("live", sizes=ALL),
-    "empty": State("empty", sizes=ALL),
-    "one_lost": State("one_lost", sizes=ALL),
-    "stale": State("stale", sizes=ALL),
-    "engines_down": State("engines_down", sizes=ALL),
-    "unauthorised": State("unauthorised", sizes=ALL),
-    "paused": State("live", ("space",), ALL),
-    "help": State("live", ("question_mark",), ALL),
-    "detail_gpu": State("live", ("down", "enter"), ALL),
-    "detail_engine": State("live", ("2", "enter"), ALL),
-    "detail_process": State("live", ("4", "enter"), ALL),
-    "settings": State("live", ("f2",), ALL),
-    "filter": State("live", ("slash", *"8001"), ALL),
-    "crowded": State("crowded", sizes=ALL),
+    "triage": State("triage", ("t",), ALL),
+    "crowded": State("crowded", sizes=SOME),
+    "empty": State("empty"),
+    "one_lost": State("one_lost"),
+    "stale": State("stale"),
+    "engines_down": State("engines_down"),
+    "unauthorised": State("unauthorised"),
+    "paused": State("live", ("space",)),
+    "help": State("live", ("question_mark",), SOME),
+    "detail_gpu": State("live", ("down", "enter"), SOME),
+    "detail_engine": State("live", ("2", "enter"), SOME),
+    "detail_process": State("live", ("4", "enter")),
+    "settings": State("live", ("f2",)),
     "engines_only": State("engines_only"),
-    "one_gpu": State("one_gpu"),
     "wasted": State("wasted"),
-    "sixteen_gpus": State("sixteen_gpus"),
-    "twelve_engines": State("twelve_engines"),
     "over_100": State("over_100"),
     "other_kinds": State("other_kinds"),
     "hostile": State("hostile"),
-    "simulated": State("simulated"),
-    "ascii": State("other_kinds", ascii=True),
+    "ascii": State("other_kinds", sizes=SOME, ascii=True),
     "ascii_help": State("live", ("question_mark",), ascii=True),
     "filtered": State("live", ("slash", *"8001", "enter")),
-    "nothing_matches": State("live", ("2", "slash", *"llama-4", "enter")),
     "sort": State("wasted", ("o",)),
-    "sorted_by_waste": State("wasted", ("o", "end", "enter")),
-    "sort_engines": State("wasted", ("2", "o")),
     "palette": State("live", ("colon",)),
     "detail_lost": State("one_lost", ("5", "1", *["down"] * 5, "enter")),
     "detail_missing": State("wasted", ("2", "G", "enter")),
     "detail_down": State("engines_down", ("2", "enter")),
     "zoomed_gpus": State("crowded", ("1", "z")),
-    "zoomed_engines": State("crowded", ("2", "z")),
-    "zoomed_history": State("live", ("3", "z")),
+    "zoomed_history": State("live", ("3", "z"), SOME),
     "zoomed_processes": State("crowded", ("4", "z", "G")),
-    "zoomed_triage": State("triage", ("5", "z")),
-    "triage": State("triage", ("t",)),
-    "triage_events": State("triage", ("t", "z", "G")),
-    "triage_healthy": State("engines_only", ("t", "z")),
+    "zoomed_triage": State("triage", ("5", "z"), SOME),
     "detail_verdict": State("live", ("t", "enter")),
-    "detail_critical": State("triage", ("t", "enter")),
-    "detail_unknown": State("triage", ("t", *["down"] * 4, "enter")),
-    "detail_judged": State("triage", ("2", "down", "enter")),
-    "history_events": State("live", ("3", "enter")),
+    "detail_critical": State("triage", ("t", "enter"), SOME),
+    "one_chart": State("live", ("3", "enter"), SOME),
     "ascii_triage": State("triage", ("t", "z"), ascii=True),
 }
 
@@ -92,15 +81,28 @@ async def test_a_state(name: str) -> None:
         assert not state.ascii or all(line.isascii() for line in text_of(app))
 
 
+@pytest.mark.parametrize("name", STATES)
+async def test_a_state_fits_into_every_size(name: str) -> None:
+    state = STATES[name]
+    async with running(state.scene, *ALL[0], ascii=state.ascii) as (app, pilot):
+        await pilot.press(*state.keys)
+        for width, height in ALL:
+            await pilot.resize_terminal(width, height)
+            lines = await settled(app, pilot)
+            assert len(lines) == height
+            assert all(cells(line) <= width for line in lines)
+            assert "this pane failed" not in "\n".join(lines)
+
+
 async def test_starting() -> None:
     app = MonitorApp(Still(None), load_theme("default"), wall=lambda: scenes.WALL_S)
     async with app.run_test(size=(80, 24)) as pilot:
-        await compare(app, pilot, FOLDER, "starting", SOME)
+        await compare(app, pilot, FOLDER, "starting", SMALL)
 
 
 def test_no_file_is_left_over() -> None:
     named = {file_of(name, size) for name, state in STATES.items() for size in state.sizes}
-    named |= {file_of("starting", size) for size in SOME}
+    named |= {file_of("starting", size) for size in SMALL}
     assert {path.name for path in FOLDER.iterdir()} == named
 
 
@@ -111,7 +113,6 @@ async def test_a_painting_bug_costs_one_pane() -> None:
         lines = text_of(app)
     assert sum(line.startswith(" this pane failed: ") for line in lines) == 1
     assert any(line.startswith("▸ 0 ███") for line in lines)
-    assert any("decode" in line for line in lines)
 
 
 async def test_why_there_is_no_gpu_is_not_taken_from_an_engine() -> None:

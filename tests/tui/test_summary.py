@@ -17,7 +17,7 @@ from gpumon.tui.widgets.key_line import Place, hints
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still
-from tests.tui.running import running, text_of, until
+from tests.tui.running import foot, running, text_of, until
 
 
 def text(rows: list[Row]) -> list[str]:
@@ -148,7 +148,7 @@ async def test_the_key_line_fits_and_ends_with_how_to_quit(keys: tuple[str, ...]
     async with running("sixteen_gpus", width, 24) as (app, pilot):
         await pilot.press(*keys)
         await pilot.pause()
-        line = text_of(app)[-1]
+        line = foot(app)
         assert line.startswith(" ? help")
         assert line.endswith("q quit")
         assert cells(line) == width - 1
@@ -156,7 +156,7 @@ async def test_the_key_line_fits_and_ends_with_how_to_quit(keys: tuple[str, ...]
 
 
 def test_hints_come_from_the_users_own_keys() -> None:
-    keys = Keymap({"help": "h", "quit": "", "sort": "S, o", "pane.next": "n", "faster": ""})
+    keys = Keymap({"help": "h", "quit": "", "sort": "S, o", "pane.next": "n", "slower": ""})
     said = hints(keys, Place("gpus"))
     assert said[0] == ("h", "help")
     assert said[-1] == ("ctrl+c", "quit")
@@ -190,7 +190,7 @@ def test_only_keys_that_do_something_here_are_named(place: Place, word: str, the
 
 
 def test_every_command_is_in_the_help_once() -> None:
-    grouped = [name for names, _ in GROUPS for name in names]
+    grouped = [name for names, _, _ in GROUPS for name in names]
     assert len(grouped) == len(set(grouped))
     assert set(grouped) <= {command.id for command in COMMANDS}
 
@@ -205,7 +205,7 @@ async def test_the_help_shows_every_key(width: int) -> None:
             if command.scope == "fleet" or (command.scope and "sizing panel" not in page):
                 continue
             assert keymap.shown(command.id) in page
-            assert command.does in page or any(command.id in names for names, _ in GROUPS)
+            assert command.does in page or any(command.id in names for names, _, _ in GROUPS)
         assert "…" not in page.replace("– … n/a", "")
 
 

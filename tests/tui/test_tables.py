@@ -55,7 +55,7 @@ def test_bandwidth_says_where_it_comes_from(source: BandwidthSource, shown: str)
     ("change", "word", "tone"),
     [
         ({}, "  ok", "muted"),
-        ({"state": GpuState.LOST, "age_s": 14.2}, "✗ LOST 14s", "critical"),
+        ({"state": GpuState.LOST, "age_s": 14.2}, "✗ LOST 14s", "alarm"),
         ({"state": GpuState.STALE, "age_s": 4.0}, "! STALE 4s", "warn"),
         ({"state": GpuState.STALE, "age_s": 3000.0}, "! STALE 50m", "warn"),
         ({"state": GpuState.INITIALISING}, "  starting", "muted"),
@@ -152,7 +152,7 @@ def test_a_model_is_called_the_same_whether_its_gpus_are_known_or_not() -> None:
 
 
 def test_latencies_of_an_engine_without_a_token_are_of_the_past() -> None:
-    for rate, tone in ((0.0, "muted"), (3.0, "text")):
+    for rate, tone in ((0.0, "muted"), (3.0, "ok")):
         engine = scenes.engine(0, decode_tokens_per_s=rate, prefill_tokens_per_s=0.0)
         assert tone_of(engine_row(engine, 80), "210ms") == tone
         assert tone_of(engine_row(engine, 80), "24ms") == tone

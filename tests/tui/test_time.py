@@ -13,11 +13,11 @@ from gpumon.tui.control import SPEEDS
 from gpumon.tui.pages.detail import DetailPage
 from gpumon.tui.palette import Palette
 from gpumon.tui.terminal import depth
-from gpumon.tui.widgets.title_bar import Playing, Standing, TitleBar
+from gpumon.tui.widgets.title_bar import Playing, Standing, TitleBar, of_machine
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.past import Kept, Player, recorded
-from tests.tui.running import running, text_of, until
+from tests.tui.running import foot, running, text_of, until
 from tests.tui.test_keys import type_fast, type_keys
 
 NOW_S = scenes.WALL_S  # 2025-10-09 08:53:22 UTC
@@ -76,12 +76,12 @@ async def test_the_keys_lead_to_the_moments_that_they_say() -> None:
         await press("N", "N", seconds=60)
         await press("]", seconds=50)
         await press("home", seconds=119)
-        assert "the oldest moment kept: 08:51:23; [recorder] minutes" in text_of(app)[-1]
+        assert "the oldest moment kept: 08:51:23; [recorder] minutes" in foot(app)
         await press("}", seconds=59)
         assert "AGO" in await press("}", seconds=0)
-        assert "the newest moment; End: live again" in text_of(app)[-1]
+        assert "the newest moment; End: live again" in foot(app)
         await type_keys(app, pilot, "end")
-        assert not app.monitor.paused
+        assert not app.monitor.travel.paused
         assert "AGO" not in title(app)
         assert "PAUSED" not in title(app)
 
@@ -91,15 +91,15 @@ async def test_what_happened_just_now_is_one_key_away(key: str, seconds: int) ->
     async with running(recorded(120, marked)) as (app, pilot):
         await type_keys(app, pilot, key)
         await until(lambda: abs(ago(app) - seconds) < 0.01, pilot)
-        assert app.monitor.paused
+        assert app.monitor.travel.paused
 
 
 @pytest.mark.parametrize("key", ["]", "}", "n", "."])
 async def test_there_is_nothing_after_now(key: str) -> None:
     async with running(recorded()) as (app, pilot):
         await type_keys(app, pilot, key)
-        assert "this is live: [ goes back" in text_of(app)[-1]
-        assert not app.monitor.paused
+        assert "this is live: [ goes back" in foot(app)
+        assert not app.monitor.travel.paused
 
 
 async def test_not_paused_the_keys_of_the_lists_keep_their_meaning() -> None:
@@ -108,13 +108,13 @@ async def test_not_paused_the_keys_of_the_lists_keep_their_meaning() -> None:
         assert app.monitor.panes["gpus"].selected.index == 7  # type: ignore[attr-defined]
         await type_keys(app, pilot, "home", "left", "right")
         assert app.monitor.panes["gpus"].selected.index == 0  # type: ignore[attr-defined]
-        assert not app.monitor.paused
+        assert not app.monitor.travel.paused
 
 
 async def test_paused_the_pages_keep_the_keys_that_they_need() -> None:
     async with running(recorded(), 120, 40) as (app, pilot):
         await type_keys(app, pilot, "space", "enter", "right")
-        page = app.monitor.page
+        page = app.monitor.pages.shown
         assert isinstance(page, DetailPage)
         assert page.thing == ("gpu", "GPU-00000001")
         await type_keys(app, pilot, "comma")
@@ -136,29 +136,29 @@ async def test_a_change_names_what_happened_and_the_triage_pane_points_at_it() -
     async with running(feed) as (app, pilot):
         await type_keys(app, pilot, "t", "G", "space", "N")
         await until(lambda: abs(ago(app) - 30) < 0.01, pilot)
-        assert "08:52:52 vllm:8000: KV cache full is over" in text_of(app)[-1]
+        assert "08:52:52 vllm:8000: KV cache full is over" in foot(app)
         (row,) = (line for line in text_of(app) if line.startswith("▸"))
         assert row.startswith("▸◆ verdict vllm:8000 08:52:52 KV cache full is over")
         await type_keys(app, pilot, "N")
         await until(lambda: abs(ago(app) - 60) < 0.01, pilot)
         await pilot.pause()
-        assert "08:52:22 vllm:8000: since 08:52:00: KV cache full: KV cache is full" in text_of(app)[-1]
+        assert "08:52:22 vllm:8000: since 08:52:00: KV cache full: KV cache is full" in foot(app)
         assert next(line for line in text_of(app) if line.startswith("▸")).startswith("▸! KV cache full vllm:8000")
 
 
 async def test_a_verdict_that_never_changed_has_no_next_one() -> None:
     async with running(recorded(20)) as (app, pilot):
         await type_keys(app, pilot, "N")
-        await until(lambda: "nothing happened before this in what is kept" in text_of(app)[-1], pilot)
+        await until(lambda: "nothing happened before this in what is kept" in foot(app), pilot)
 
 
 async def test_without_a_past_a_notice_says_so() -> None:
     async with running("live") as (app, pilot):
         await type_keys(app, pilot, "[")
-        assert "no past is kept: [recorder] minutes is 0" in text_of(app)[-1]
-        assert not app.monitor.paused
+        assert "no past is kept: [recorder] minutes is 0" in foot(app)
+        assert not app.monitor.travel.paused
         await type_keys(app, pilot, "space", "end")
-        assert app.monitor.paused
+        assert app.monitor.travel.paused
 
 
 async def test_an_empty_past_and_one_that_can_not_be_read_are_notices() -> None:
@@ -166,7 +166,7 @@ async def test_an_empty_past_and_one_that_can_not_be_read_are_notices() -> None:
     async with running(feed) as (app, pilot):
         feed.timeline = Kept(())
         await type_keys(app, pilot, "[")
-        await until(lambda: "nothing is kept yet" in text_of(app)[-1], pilot)
+        await until(lambda: "nothing is kept yet" in foot(app), pilot)
 
         class Torn(Kept):
             async def at(self, wall_s: float) -> None:  # type: ignore[override]
@@ -174,7 +174,7 @@ async def test_an_empty_past_and_one_that_can_not_be_read_are_notices() -> None:
 
         feed.timeline = Torn([scenes.snapshot()])
         await type_keys(app, pilot, "[")
-        await until(lambda: "can not be read: OSError: [Errno 5] Input/output error" in text_of(app)[-1], pilot)
+        await until(lambda: "can not be read: OSError: [Errno 5] Input/output error" in foot(app), pilot)
         feed.timeline = Kept([scenes.snapshot(tick=-5), scenes.snapshot()])
         await type_keys(app, pilot, "comma")
         await until(lambda: "AGO" in title(app), pilot)
@@ -199,7 +199,7 @@ async def test_live_again_wins_over_what_was_still_looked_up() -> None:
     feed.timeline.delay_s = 0.2
     async with running(feed) as (app, pilot):
         await type_fast(app, "[", "end")
-        assert not app.monitor.paused
+        assert not app.monitor.travel.paused
         await pilot.pause(0.4)
         assert ago(app) == 0
         assert "●" in title(app)
@@ -215,7 +215,7 @@ async def test_jumps_there_and_back_lead_to_the_same_frame() -> None:
         there = app.monitor.shown
         for _ in range(5):
             await type_keys(app, pilot, "]", "]", "[", "[")
-        await until(lambda: not app.monitor._seeking, pilot)
+        await until(lambda: not app.monitor.travel.seeking, pilot)
         assert app.monitor.shown is there
 
 
@@ -227,14 +227,14 @@ async def test_the_charts_show_the_moment_and_then_now_again() -> None:
         await until(lambda: abs(ago(app) - 119) < 0.01, pilot)
         await pilot.pause()
         past = text_of(app)
-        assert app.monitor.history._history is not feed.history
+        assert app.monitor.body.history._history is not feed.history
         chart = next(at for at, line in enumerate(past) if line.startswith("─3─"))
         assert past[chart + 1 : chart + 8] != live[chart + 1 : chart + 8]
         assert any(line.endswith("─now") for line in live)
         assert any(line.endswith("─08:51:23") for line in past)
         assert not any(line.endswith("─now") for line in past)
         await type_keys(app, pilot, "end")
-        assert app.monitor.history._history is feed.history
+        assert app.monitor.body.history._history is feed.history
         await until(lambda: text_of(app)[chart + 1 : chart + 8] == live[chart + 1 : chart + 8], pilot)
 
 
@@ -277,24 +277,24 @@ async def test_collecting_goes_on_and_what_becomes_critical_is_said() -> None:
         await type_keys(app, pilot, "space")
         worse = replace(scenes.snapshot(tick=1), verdicts=(verdict(Level.CRITICAL, "Xid 79", Limit.HARDWARE_FAULT),))
         feed.give(worse)
-        await until(lambda: "! now, live: vllm:8000: hardware fault: Xid 79" in text_of(app)[-1], pilot)
+        await until(lambda: "! now, live: vllm:8000: hardware fault: Xid 79" in foot(app), pilot)
         assert " PAUSED at 08:53:22 " in title(app)
         await type_keys(app, pilot, "r")
         feed.give(replace(worse, wall_s=NOW_S + 2))
         await until(lambda: app.monitor.latest is not worse, pilot)
         await pilot.pause()
-        assert "now, live" not in text_of(app)[-1]
+        assert "now, live" not in foot(app)
 
 
 async def test_the_key_line_names_the_keys_of_time() -> None:
     async with running(recorded(), 120, 40) as (app, pilot):
-        assert "changes" not in text_of(app)[-1]
+        assert "changes" not in foot(app)
         await type_keys(app, pilot, "space")
-        assert "resume  ← → frame  [ ] 10 s  n N events  End live" in text_of(app)[-1]
+        assert "resume  ← → frame  [ ] 10 s  n N events  End live" in foot(app)
         await type_keys(app, pilot, "enter")
-        assert ", . frame  [ ] 10 s" in text_of(app)[-1]
+        assert ", . frame  [ ] 10 s" in foot(app)
         await type_keys(app, pilot, "escape", "f2")
-        assert "frame" not in text_of(app)[-1]
+        assert "frame" not in foot(app)
 
 
 async def test_another_day_has_its_date_and_the_age_grows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,7 +303,7 @@ async def test_another_day_has_its_date_and_the_age_grows(monkeypatch: pytest.Mo
     async with running(feed) as (app, pilot):
         await type_keys(app, pilot, "comma")
         await until(lambda: " 1d 02h AGO 2025-10-08 06:53:22 " in title(app), pilot)
-        monkeypatch.setattr(app.monitor, "_wall", lambda: NOW_S + 3600.0)
+        monkeypatch.setattr(app.monitor, "wall", lambda: NOW_S + 3600.0)
         await until(lambda: " 1d 03h AGO " in title(app), pilot)
 
 
@@ -316,7 +316,7 @@ async def test_a_screen_too_small_for_tables_says_when_it_was() -> None:
 async def test_a_replay_plays_and_says_so() -> None:
     feed = Player([scenes.snapshot(tick=tick) for tick in range(60)])
     async with running(feed, 120, 40) as (app, pilot):
-        assert title(app).startswith(" gpumon  night.gpumon · gpu-07 · 8x H100")
+        assert title(app).startswith(" gpumon  gpu-07 · night.gpumon · 8x H100")
         assert " REPLAY 2025-10-09 08:53:22 ×1 " in title(app)
         app.monitor._arrived_s -= 500.0
         feed.give(scenes.snapshot(tick=5))
@@ -327,8 +327,8 @@ async def test_a_replay_plays_and_says_so() -> None:
         await type_keys(app, pilot, "space")
         assert feed.held
         assert " REPLAY 2025-10-09 08:53:27 PAUSED " in title(app)
-        assert "space play" in text_of(app)[-1]
-        assert "Home End first, last" in text_of(app)[-1]
+        assert "space play" in foot(app)
+        assert "Home End first, last" in foot(app)
         await type_keys(app, pilot, "right", "right")
         await until(lambda: "08:53:29 PAUSED" in title(app), pilot)
         await type_keys(app, pilot, "space")
@@ -338,10 +338,10 @@ async def test_a_replay_plays_and_says_so() -> None:
         await type_keys(app, pilot, "end")
         await until(lambda: " REPLAY 2025-10-09 08:54:21 END " in title(app), pilot)
         assert feed.held
-        assert "the recording ends: 08:54:21" in text_of(app)[-1]
+        assert "the recording ends: 08:54:21" in foot(app)
         await type_keys(app, pilot, "home")
         await until(lambda: "08:53:22 PAUSED" in title(app), pilot)
-        assert "the recording begins: 08:53:22" in text_of(app)[-1]
+        assert "the recording begins: 08:53:22" in foot(app)
 
 
 async def test_the_keys_of_the_interval_are_those_of_the_speed() -> None:
@@ -351,7 +351,7 @@ async def test_the_keys_of_the_interval_are_those_of_the_speed() -> None:
             await type_keys(app, pilot, "+")
             assert feed.speed == speed
             await until(lambda speed=speed: f" ×{speed:g} " in title(app), pilot)  # type: ignore[misc]
-            assert f"+ - ×{speed:g}" in text_of(app)[-1]
+            assert f"+ - ×{speed:g}" in foot(app)
         await type_keys(app, pilot, "+")
         assert feed.speed == SPEEDS[-1]
         await type_keys(app, pilot, *["-"] * 20)
@@ -362,7 +362,7 @@ async def test_the_keys_of_the_interval_are_those_of_the_speed() -> None:
 async def test_a_replay_in_ascii() -> None:
     async with running(Player([scenes.snapshot(tick=tick) for tick in range(9)]), ascii=True) as (app, _):
         assert " 2025-10-09 08:53:22 x1 " in title(app)
-        assert text_of(app)[-1].isascii()
+        assert foot(app).isascii()
 
 
 async def test_a_simulated_recording_stays_simulated() -> None:
@@ -386,17 +386,18 @@ LINES = {
     "late": " gpumon  gpu-07 · 8x H100 80GB HBM3    self 1.1%  ! no reading for 12s 08:55:35",
     "paused": " gpumon  gpu-07 · 8x H100 80GB HBM3 · 580.95.05  self 1.1%   PAUSED at 08:53:22",
     "back": " gpumon  gpu-07 · 8x H100 80GB HBM3             self 1.1%   2m 13s AGO 08:53:22",
-    "playing": " gpumon  night.gpumon · gpu-07       self 1.1%   REPLAY 2025-10-09 08:53:22 ×10",
-    "slow": " gpumon  night.gpumon · gpu-07      self 1.1%   REPLAY 2025-10-09 08:53:22 ×0.2",
-    "held": " gpumon  night.gpumon · gpu-07    self 1.1%   REPLAY 2025-10-09 08:53:22 PAUSED",
-    "ended": " gpumon  night.gpumon · gpu-07       self 1.1%   REPLAY 2025-10-09 08:53:22 END",
+    "playing": " gpumon  gpu-07 · night.gpumon       self 1.1%   REPLAY 2025-10-09 08:53:22 ×10",
+    "slow": " gpumon  gpu-07 · night.gpumon      self 1.1%   REPLAY 2025-10-09 08:53:22 ×0.2",
+    "held": " gpumon  gpu-07 · night.gpumon    self 1.1%   REPLAY 2025-10-09 08:53:22 PAUSED",
+    "ended": " gpumon  gpu-07 · night.gpumon       self 1.1%   REPLAY 2025-10-09 08:53:22 END",
 }
 
 
 @pytest.mark.parametrize("name", TITLES)
 def test_the_title_of_each_state(name: str) -> None:
     bar = TitleBar(Palette(load_theme("default"), depth({"TERM": "xterm-256color"})))
-    bar.show(scenes.snapshot(), NOW_S + 133.0, TITLES[name])
+    snapshot, standing = scenes.snapshot(), TITLES[name]._replace(shown_s=NOW_S, every_s=1.0)
+    bar.show(of_machine(snapshot, "", standing.playing), NOW_S + 133.0, standing)
     (row,) = bar.rows(80, 1)
     line = "".join(text for text, _ in row)
     assert cells(line) == 80

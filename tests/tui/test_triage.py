@@ -22,10 +22,7 @@ from gpumon.readings.snapshot import (
 )
 from gpumon.readings.verdict import Action
 from gpumon.triage.render import BRIEF, NARROW
-from gpumon.tui.charts.areas import Areas
-from gpumon.tui.charts.lane import Lane
-from gpumon.tui.charts.of_things import chart_of
-from gpumon.tui.charts.series import Grid
+from gpumon.tui.charts.curves import chart_of
 from gpumon.tui.fold import folded
 from gpumon.tui.palette import Palette
 from gpumon.tui.terminal import Depth
@@ -36,7 +33,7 @@ from tests.records import replace
 from tests.tui import scenes, verdicts
 from tests.tui.detail_scenes import flat, page_of
 from tests.tui.feed import Still
-from tests.tui.painted import PLAIN, text
+from tests.tui.painted import PLAIN, process, text
 from tests.tui.running import running, text_of, until
 
 FIX = "the fix: nvidia-smi -pm 1"
@@ -97,13 +94,82 @@ def test_spare_lines_are_used_for_whole_texts_first_and_then_for_what_they_stand
     assert len(body(faulty(said, "short"), 60, 2)) == 2
     of = scenes.snapshot()
     judged = replace(of, verdicts=(verdicts.bandwidth(of.engines[0]), verdicts.hot(of.gpus[0])))
-    assert all("… → " in line for line in body(judged, 80, 2)), (
-        "of what is urgent what to do comes before the whole text"
+    for height, evidence in ((5, 0), (7, 2), (12, 4)):
+        shown = body(judged, 200, height)
+        assert sum("→ " in line for line in shown) == 2, "what to do comes before the evidence"
+        assert sum("· " in line for line in shown) == evidence
+
+
+LOST = Action("drain this server and power-cycle it (a reboot is often not enough)")
+COOL = Action("check_cooling", {"index": 3.0})
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_critical_verdict_is_read_whole_what_to_do_first_and_the_command_in_one_piece(width: int) -> None:
+    of = scenes.snapshot()
+    cause = "slowed down by heat (the hardware's own protection), 1.37 of 1.98 GHz, 91 °C, for over a minute by now"
+    hot = verdicts.of_gpu(of.gpus[3], Limit.THROTTLED, cause, level=Level.CRITICAL, actions=(COOL, LOST))
+    lines = body(replace(of, verdicts=(hot,)), width, 6)
+    assert lines[0].startswith(" ✗ throttled gpu 3 ")
+    assert " → hardware: check fans" in lines[0]
+    assert any("nvidia-smi -q -d TEMPERATURE,PERFORMANCE -i 3" in line for line in lines)
+    whole = " ".join(line.strip() for line in lines[:5])
+    assert LOST.code in whole
+    assert whole.rstrip().endswith(cause)
+    assert "…" not in whole
+    assert lines[-1].startswith("   last 10 min: ")
+    short = body(replace(of, verdicts=(hot,)), width, 3)
+    assert "nvidia-smi -q -d TEMPERATURE,PERFORMANCE -i 3" in " ".join(short), "the first thing to do before the cause"
+
+
+def test_equal_verdicts_of_gpus_are_one_row() -> None:
+    of = scenes.snapshot()
+    action = (Action("start with --pid=host or hostPID"),)
+    held = [
+        verdicts.of_gpu(gpu, Limit.IDLE_VRAM_HELD, "no visible process holds 72 GiB", actions=action) for gpu in of.gpus
+    ]
+    lines = body(replace(of, verdicts=tuple(held)), 80, 4)
+    assert lines[0].startswith(" ! VRAM held gpu 0-7 → start with --pid=host or hostPID")
+    assert [line.strip() for line in lines[1:]] == [
+        "no visible process holds 72 GiB",
+        "",
+        "last 10 min: nothing changed",
+    ]
+    other = replace(held[7], actions=(LOST,))
+    lines = body(replace(of, verdicts=(*held[:7], other)), 80, 6)
+    assert lines[0].startswith(" ! VRAM held gpu 0-6")
+    assert lines[2].startswith(" ! VRAM held gpu 7 ")
+    pane = pane_of(replace(of, verdicts=tuple(held)))
+    assert pane.gpus_of(pane.chosen()[0]) == list(range(8))
+
+
+def test_a_verdict_on_the_host_names_the_processes_that_take_the_most_of_it() -> None:
+    of = scenes.snapshot()
+    busy = [
+        process(pid, name=f"worker-{pid}", user="ann", cpu_ratio=pid / 10.0, rss_bytes=(50.0 - pid) * scenes.GIB)
+        for pid in range(10, 15)
+    ]
+    of = replace(of, gpus=(replace(of.gpus[0], processes=tuple(busy)), *of.gpus[1:]))
+    for cause, first in (("cpu_full", "pid 14 worker-14 (ann): CPU 140 %, 36.0 GiB"), ("host_memory_full", "pid 10 ")):
+        verdict = Verdict("host", Limit.HOST_CPU, cause, "", kind=Kind.HOST, level=Level.WARN)
+        lines = [line.strip() for line in body(replace(of, verdicts=(verdict,)), 120, 9) if "· pid" in line]
+        assert len(lines) == 3
+        assert first in lines[0]
+
+
+def test_what_changed_of_late_stands_in_one_line() -> None:
+    restart = Event(NOW_S - 100.0, EventKind.RESTART, "vllm:8000", "restarted", level=Level.WARN)
+    old = Event(NOW_S - 700.0, EventKind.RESTART, "vllm:8001", "restarted", level=Level.WARN)
+    began = Event(
+        NOW_S - 4.0, EventKind.VERDICT, "gpu 3", "verdict_began", key="3",
+        verdict=verdicts.hot(scenes.snapshot().gpus[3]),
+    )  # fmt: skip
+    snapshot = replace(scenes.snapshot(), verdicts=())
+    assert body(snapshot, 80, 2, happened(old, restart, began))[1] == (
+        "   last 10 min: 08:53 ◆ gpu 3 throttled  08:51 ● vllm:8000 restarted  "
     )
-    few = body(judged, 200, 5)
-    assert sum("· " in line for line in few) == 2
-    assert sum("→ " in line for line in few) == 2, "what to do comes before the last of the evidence"
-    assert sum("→ " in line for line in body(judged, 200, 9)) == 2
+    assert body(snapshot, 50, 2, happened(old, restart, began))[1].endswith("gpu 3 throttled  +1")
+    assert body(snapshot, 80, 2)[1] == "   last 10 min: nothing changed"
 
 
 @pytest.mark.parametrize(
@@ -119,7 +185,7 @@ def test_spare_lines_are_used_for_whole_texts_first_and_then_for_what_they_stand
 )
 def test_the_column_of_scopes_is_as_wide_as_the_longest(sources: tuple[str, ...], width: int, column: int) -> None:
     faults = tuple(FaultShown(source, "text", "2025-10-09T08:53:22Z") for source in sources)
-    lines = body(replace(scenes.snapshot(), faults=faults), width, 10)
+    lines = body(replace(scenes.snapshot(), faults=faults, verdicts=()), width, 10)[: len(faults)]
     assert {cells(line[: line.index("08:53:22")]) for line in lines} == {3 + 6 + column + 1}
     assert all(line.endswith("08:53:22 text") for line in lines)
     assert all(line.startswith(" ! fault ") for line in lines)
@@ -139,8 +205,8 @@ async def test_every_screen_has_the_worst_verdict(width: int, height: int) -> No
         first = shown_below(text_of(app), " triage ")[0]
         assert first.startswith(" ✗ KV cache full ")
         assert "vllm:8001" in first
-        assert "KV cache 97 % full with 31 w" in first
-        assert width > 80 or "… → shorten --max-model" in first
+        assert "→ shorten --max-model-len" in " ".join(shown_below(text_of(app), " triage "))
+        assert "KV cache 97 % full with 31 w" in " ".join(shown_below(text_of(app), " triage "))
 
 
 def test_a_verdict_that_held_before_it_was_given_says_since_when() -> None:
@@ -201,7 +267,7 @@ def test_engines_that_are_down_come_before_older_faults() -> None:
     down = tuple(replace(engine, state=EndpointState.REFUSED) for engine in of.engines[:2])
     told = ("discovery", down[0].name, "nvml", down[1].name)
     faults = tuple(FaultShown(source, "text", f"2025-10-09T08:5{at}:22Z") for at, source in enumerate(told))
-    found = body(replace(of, engines=(*down, *of.engines[2:]), faults=faults, verdicts=()), 120, 4)
+    found = body(replace(of, engines=(*down, *of.engines[2:]), faults=faults, verdicts=()), 120, 5)[:4]
     assert [line.split()[2] for line in found] == [down[0].name, down[1].name, "discovery", "nvml"]
 
 
@@ -222,39 +288,12 @@ def test_a_fault_that_a_verdict_on_the_same_gpu_tells_has_no_row() -> None:
     gone = verdicts.of_gpu(of.gpus[5], Limit.HARDWARE_FAULT, "lost for 2 min", level=Level.CRITICAL)
     judged = replace(of, faults=faults, verdicts=(gone, verdicts.hot(of.gpus[3])))
     starts = [" ✗ hardware  gpu", " ! throttled gpu", " ! fault     gpu"]
-    assert [line[:16] for line in body(judged, 120, 3)] == starts
-    assert " gpu 4 " in body(judged, 120, 3)[2]
+    shown = [line for line in body(judged, 120, 8) if line[:2] in (" ✗", " !")]
+    assert [line[:16] for line in shown] == starts
+    assert " gpu 4 " in shown[2]
     other = replace(judged, verdicts=(verdicts.of_gpu(of.gpus[3], Limit.HARDWARE_FAULT, "x", level=Level.CRITICAL),))
     assert sum(" fault " in line for line in body(other, 120, 8)) == 4
     assert sum(" fault " in line for line in body(replace(judged, verdicts=()), 120, 8)) == 4
-
-
-def test_a_short_text_has_what_to_do_on_its_line() -> None:
-    of = scenes.snapshot()
-    action = "drain this server and power-cycle it (a reboot is often not enough); then reseat the GPU"
-    lost = verdicts.of_gpu(
-        of.gpus[2], Limit.HARDWARE_FAULT, "lost for 2 min", level=Level.CRITICAL, actions=(Action(action),)
-    )
-    (line,) = body(replace(of, verdicts=(lost,)), 80, 1)
-    assert line.startswith(" ✗ hardware gpu 2 lost for 2 min → drain this server and power-cycle it")
-    assert line.endswith("…")
-    assert cells(line) <= 80
-    assert body(replace(of, verdicts=(replace(lost, actions=(Action("free"),)),)), 80, 1)[0].endswith("min → free")
-    tight = replace(lost, cause="lost for 2 min, and a word or two more of it here")
-    shown = body(replace(of, verdicts=(tight,)), 80, 1)[0]
-    assert "lost for 2 min, and a" in shown, "what to do has its part of the line"
-    assert "… → drain this server a" in shown
-    note = replace(tight, level=Level.NOTE)
-    assert body(replace(of, verdicts=(note,)), 80, 1)[0].endswith("of it here …")
-
-
-def test_a_cut_text_keeps_its_money() -> None:
-    of = scenes.snapshot()
-    text = "15 % MFU at 6 of 48 slots: this traffic fits on 2 of 8 GPUs, 14.9 $/h idle"
-    shown = body(replace(of, verdicts=(verdicts.of_engine(of.engines[0], Limit.LOW_EFFICIENCY, text),)), 80, 1)[0]
-    assert "15 % MFU at 6 of 48 slots" in shown
-    assert shown.endswith("… 14.9 $/h idle")
-    assert cells(shown) == 80
 
 
 def test_the_same_event_again_and_again_is_one_row() -> None:
@@ -265,24 +304,27 @@ def test_the_same_event_again_and_again_is_one_row() -> None:
     past = happened(*sorted([*events, other], key=lambda event: event.wall_s))
     for height in (3, 12):
         lines = body(replace(scenes.snapshot(), verdicts=()), 100, height, past)
-        assert lines[1:] == [
+        assert lines[1:3] == [
             " ↓ throttle gpu 3     08:53:09 x25, first 08:49:57: heat",
             " ● restart  vllm:8000 08:51:42 restarted",
         ]
 
 
-async def test_quiet_rows_and_events_do_not_turn_the_charts_into_sparks() -> None:
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_quiet_rows_and_events_do_not_move_the_panes(size: tuple[int, int]) -> None:
     of = replace(scenes.snapshot(8, 3), verdicts=())
     feed = Still(of, scenes.history(of))
-    notes = tuple(replace(verdicts.bandwidth(engine), level=Level.NOTE) for engine in of.engines)
-    async with running(feed, 100, 30) as (app, pilot):
-        await until(lambda: isinstance(app.monitor.history._charts, Areas), pilot)
-        lines = app.monitor._plan.history
+    bad = verdicts.of_engine(of.engines[0], Limit.HUNG, "no token", level=Level.CRITICAL, actions=(LOST,))
+    async with running(feed, *size) as (app, pilot):
+        seen = []
         for tick in range(1, 150):
-            feed.give(replace(of, wall_s=NOW_S + tick, verdicts=notes if tick % 40 >= 35 else ()))
-            await pilot.pause()
-            assert isinstance(app.monitor.history._charts, Areas)
-            assert app.monitor._plan.history == (lines if tick < 35 else lines - 2), tick
+            feed.give(replace(of, wall_s=NOW_S + tick, verdicts=(bad,) if 20 <= tick < 60 and tick % 20 >= 5 else ()))
+            await until(lambda tick=tick: app.monitor.shown.wall_s == NOW_S + tick, pilot)  # type: ignore[misc]
+            if not seen or app.monitor.planned != seen[-1]:
+                seen.append(app.monitor.planned)
+        assert len(seen) == 3, "a verdict comes and goes: once more lines, and a minute after its end fewer"
+        assert seen[0] == seen[2]
+        assert seen[1].triage > seen[0].triage
 
 
 async def test_the_filter_finds_what_is_folded() -> None:
@@ -302,8 +344,7 @@ async def test_a_verdict_opens_its_page_and_that_the_engine() -> None:
         for said in ("critical", "since 08:50:12", "confidence medium", "vllm:kv_cache_usage_perc", "→ shorten"):
             assert said in page
         assert "⣿ KV cache" in page
-        assert "events" in page
-        assert page.index("⣿ waiting") < page.index("0└")
+        assert page.index("⣿ waiting") < page.index("──now")
         await pilot.press("right")
         await until(lambda: "throttled · gpu 3" in text_of(app)[1], pilot)
         await pilot.press("enter")
@@ -337,7 +378,7 @@ async def test_a_fault_leads_to_its_engine_and_what_is_about_nothing_to_nothing(
     past = happened(Event(NOW_S - 5.0, EventKind.REPLICAS, "Llama-3.3-70B", "2 -> 3", key=""))
     async with running(Still(of, past), 120, 40) as (app, pilot):
         await pilot.press("t", "down", "enter")
-        assert app.monitor.page is None
+        assert app.monitor.pages.shown is None
         await pilot.press("up", "enter")
         await until(lambda: text_of(app)[1].startswith("─── engine vllm:8001"), pilot)
 
@@ -441,50 +482,6 @@ def happened(*events: Event) -> History:
 
 def event(ago_s: float, kind: EventKind, level: Level = Level.NOTE) -> Event:
     return Event(NOW_S - ago_s, kind, "vllm:8000", "text", level=level)
-
-
-def test_the_lane_has_a_glyph_in_the_column_of_its_time_and_the_most_urgent_of_several() -> None:
-    past = happened(
-        event(125.0, EventKind.MODEL),
-        event(61.0, EventKind.RESTART, Level.WARN),
-        event(60.5, EventKind.XID, Level.CRITICAL),
-        event(60.0, EventKind.VERDICT),
-        event(0.0, EventKind.GPU, Level.CRITICAL),
-    )
-    columns = Grid(12, 10.0)
-    lane = Lane(past, columns, "blocks")
-    first = int(NOW_S // 10.0) - 11
-    shown = "".join(piece for piece, _ in lane.pieces(NOW_S))
-    wanted = [" "] * 12
-    for at_s, glyph in ((60.5, "X"), (0.0, "×")):
-        wanted[int((NOW_S - at_s) // 10.0) - first] = glyph
-    assert shown == "".join(wanted)
-    assert dict(lane.pieces(NOW_S))["X"] == "critical"
-    assert "".join(piece for piece, _ in Lane(past, columns, "ascii").pieces(NOW_S)) == shown.replace("×", "G")
-
-
-def test_the_lane_changes_only_where_the_charts_shift() -> None:
-    past = happened(event(33.0, EventKind.RESTART))
-    lane = Lane(past, Grid(20, 4.0), "braille")
-    edge_s = (NOW_S // 4.0) * 4.0
-    within = {tuple(lane.pieces(edge_s + part)) for part in (0.0, 1.0, 2.0, 3.9)}
-    assert len(within) == 1
-    (before,), after = within, tuple(lane.pieces(edge_s + 4.0))
-    assert "".join(piece for piece, _ in after) == "".join(piece for piece, _ in before)[1:] + " "
-
-
-@pytest.mark.parametrize(("width", "height"), [(120, 40), (200, 60)])
-async def test_the_lane_stands_over_the_axis_and_its_legend_on_the_rule(width: int, height: int) -> None:
-    async with running("live", width, height) as (app, pilot):
-        lines = text_of(app)
-        at = next(at for at, line in enumerate(lines) if "0└" in line)
-        assert lines[at - 1].strip().startswith("events")
-        assert {"X", "◆", "↓"} <= set(lines[at - 1])
-        rule = next(line for line in lines if line.startswith("─3─"))
-        assert "X Xid ● restart ↓ throttle ◆ verdict" in rule
-        await pilot.press("3", "z")
-        rule = next(line for line in text_of(app) if line.startswith("─3─"))
-        assert "X Xid ● restart ↓ throttle ◆ verdict" in rule
 
 
 async def test_without_events_the_charts_have_the_line() -> None:

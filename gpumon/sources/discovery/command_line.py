@@ -8,17 +8,50 @@ from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EngineKind
-from gpumon.sources.discovery.forms import FORMS, SEVERAL, SHOWN, UNIX_SOCKET, Form, Names
+from gpumon.sources.engines.form import UNIX_SOCKET, Form, Names
+from gpumon.sources.engines.registry import FORMS
 
 MOST_CHARACTERS: Final = 1024
 """Of a host or a model's name."""
 MOST_RANKS: Final = 65536
 MOST_PORT: Final = 65535
-VARIABLES: Final = frozenset(name for form in FORMS for names in form.variables.values() for name in names)
+VARIABLES: Final = frozenset(name for form in FORMS for names in form.variables.values() for name in names.split())
 """Variables of the environment that tell something; no other is ever looked at."""
-SECRETS: Final = frozenset(name for form in FORMS for name in form.variables.get("key", ()))
+SECRETS: Final = frozenset(name for form in FORMS for name in form.variables.get("key", "").split())
 """Those of which only the presence counts."""
 
+SEVERAL: Final = frozenset(
+    {
+        "--served-model-name",
+        "--lora-modules",
+        "--lora-paths",
+        "--api-key",
+        "--api-keys",
+        "--allowed-origins",
+        "--middleware",
+        "--cudagraph-capture-sizes",
+        "--cuda-graph-bs",
+    }
+)
+"""Options that take any number of words."""
+
+_TUNING: Final = """
+--attention-backend --batch-size --block-size --chunked-prefill-size --cache-reuse --cache-type-v -ctv --context-length
+--ctx-size -c --cuda-graph-max-bs --cuda-memory-fraction --data-parallel-size-local --decode-context-parallel-size -dcp
+--device --disable-cuda-graph --disable-radix-cache --dtype --enable-chunked-prefill --enable-expert-parallel
+--enable-prefix-caching --enforce-eager --expert-parallel-size --ep-size --ep --flash-attn -fa --gpu-memory-utilization
+--kv-cache-free-gpu-memory-fraction --load-format --log-level --max-batch-prefill-tokens --max-batch-size
+--max-batch-tokens --max-batch-total-tokens --max-client-batch-size --max-concurrent-requests --max-input-length
+--max-input-tokens --max-model-len --max-num-batched-tokens --max-num-seqs --max-num-tokens --max-prefill-tokens
+--max-running-requests --max-seq-len --max-total-tokens --max-waiting-tokens --mem-fraction-static --moe-a2a-backend
+--n-gpu-layers -ngl --nnodes --node-rank --num-gpus --page-size --parallel -np --pooling --runner --runtime
+--schedule-policy --seed --session-len --speculative-algorithm --speculative-num-draft-tokens --speculative-num-steps
+--split-mode --swap-space --task --threads -t --tokenizer-mode --trust-remote-code --ubatch-size -ub
+"""
+SHOWN: Final = frozenset(_TUNING.split()) | {
+    name for form in FORMS for names in form.options.values() for name in names.split()
+}
+"""Options of engines that are shown with their values; of all others the names."""
 _PYTHON: Final = re.compile(r"(?:python|pypy)[0-9.]*[td]?")
 _SHELLS: Final = frozenset({"bash", "sh", "dash"})
 _PYTHON_OPTION: Final = re.compile(r"-(?!-)[^cmWX]*(?P<letter>[cmWX]?)(?P<value>.*)", re.DOTALL)
@@ -206,8 +239,10 @@ def _started(form: Form, command: str, arguments: Sequence[str], variables: Mapp
 
     def said(what: str) -> list[str]:
         """The option's values; those of the variable where it is not there; nothing where neither is."""
-        given = [found[name] or [""] for name in form.options.get(what, ()) if name in found]
-        named = [[(variables or {})[name]] for name in form.variables.get(what, ()) if name in (variables or {})]
+        given = [found[name] or [""] for name in form.options.get(what, "").split() if name in found]
+        named = [
+            [(variables or {})[name]] for name in form.variables.get(what, "").split() if name in (variables or {})
+        ]
         return (given or named or [[]])[0]
 
     host, port = _address(said("address")) if "address" in form.variables else (_first(said("host")), 0)

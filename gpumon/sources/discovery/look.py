@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, wait
 from pathlib import Path
@@ -13,16 +15,17 @@ from gpumon.sources.discovery.chain import Chain
 from gpumon.sources.discovery.command_line import SECRETS, VARIABLES, Launch, launch
 from gpumon.sources.discovery.namespaces import Published, published
 from gpumon.sources.discovery.places import Places, Spot
-from gpumon.sources.discovery.ray_driver import Drivers
 from gpumon.sources.endpoint_url import parse_url
-from gpumon.sources.environment import variables_of
-from gpumon.sources.family import FIRST, Descent, Family, Process, process, program
+from gpumon.sources.family import FIRST, Descent, Family, Process, all_pids, process, program, variables_of
 from gpumon.sources.model_files import allowed, container_of, is_blob, ollama_name, reader_of, root_of
 from gpumon.sources.offload import daemon_thread
-from gpumon.sources.sockets import Locator, Place, reached
+from gpumon.sources.sockets import Locator, Place, connected, reached, sockets_of
 
 ASKED: Final = Launch(EngineKind.UNKNOWN, "a port of [discovery]", command="[discovery] ports")
 
+GCS: Final = re.compile(r"--gcs[-_]address=(\S{1,256}):(\d{1,5})(?!\d)")
+"""Where a Ray cluster's control service listens; its drivers keep a connection open to it. A raylet has it as an
+option, or in the command of its workers (ray/_private/services.py)."""
 SERVE_REPLICA: Final = "ray::ServeReplica"
 THROUGH_RAY: Final = "its engine was started through Ray by another server: add that server's URL as [[endpoint]]"
 
@@ -52,10 +55,11 @@ class Look:
         self._met = {pid for pid in gpu_pids if chains[pid] or pid in self._met}
         absent = tuple(sorted(gpu_pids - self._met))
         groups: dict[int, tuple[Found | None, list[Process]]] = {}
-        drivers = Drivers(Descent())
+        descent = Descent()
+        behind: dict[int, Found] = {}
         for _, chain in sorted(chains.items()):
             if chain:
-                found = server_in(chain, drivers)
+                found = server_in(chain, descent, behind)
                 groups.setdefault(found[0].pid if found else -chain[0].pid, (found, []))[1].append(chain[0])
         servers = [found[0] for found, _ in groups.values() if found is not None]
         self._places.begin(servers)
@@ -149,13 +153,15 @@ class Look:
         return found
 
 
-def server_in(chain: Sequence[Process], drivers: Drivers | None = None) -> Found | None:
+def server_in(
+    chain: Sequence[Process], descent: Descent | None = None, behind: dict[int, Found] | None = None
+) -> Found | None:
     """The server that a process on a GPU works for, from its ancestors, itself first; None: no engine known.
 
     The outermost one that was started as a server; a wrapper only where there is no other. Where titles alone tell
-    the engine, it runs inside another program: the parent of its outermost process.
+    the engine, it runs inside another program: the parent of its outermost process. `behind` keeps what was found
+    behind a raylet, which has many workers.
     """
-    drivers = drivers or Drivers(Descent())
     told = [(one, found) for one in chain if (found := launch(one.argv)) is not None]
     servers = [each for each in told if not each[1].part and not each[1].wrapper]
     parts = [each for each in told if each[1].part]
@@ -163,29 +169,46 @@ def server_in(chain: Sequence[Process], drivers: Drivers | None = None) -> Found
         chosen = servers[0] if servers[0][1].kind in servers[-1][1].apart else servers[-1]
         return chosen[0], _with_variables(*chosen)
     for one, found in told:
-        if found.wrapper and (found.kind is not EngineKind.RAY or any(part.kind is found.kind for _, part in parts)):
-            if found.kind is not EngineKind.RAY or _runs_serve(one, drivers.descent):
-                return one, _with_variables(one, found)
-            outside = drivers.of(one)
-            return (outside[0], _with_variables(*outside)) if outside else (one, found._replace(nowhere=THROUGH_RAY))
+        if found.wrapper and found.kind is not EngineKind.RAY:
+            return one, _with_variables(one, found)
+        if found.wrapper and any(part.kind is found.kind for _, part in parts):
+            known = {} if behind is None else behind
+            return known.get(one.pid) or known.setdefault(one.pid, _behind_ray(one, found, descent or Descent()))
     if not parts:
-        return _started_by(chain[0], drivers.descent) if chain else None
+        return None
     worker, part = parts[-1]
     after = chain.index(worker) + 1
     return (chain[after] if after < len(chain) and _embeds(chain[after]) else worker), part
 
 
-def _started_by(worker: Process, descent: Descent) -> Found | None:
-    """A Triton server below the process on the GPU: PyTriton runs the models in the program that starts the server."""
-    below = (one for pid in sorted(descent.of(worker.pid)) if (one := process(pid)) is not None)
-    told = ((one, found) for one in below if (found := launch(one.argv)) is not None)
-    return next(((one, found) for one, found in told if found.kind is EngineKind.TRITON), None)
+def _behind_ray(raylet: Process, found: Launch, descent: Descent) -> Found:
+    """The raylet where Ray Serve runs on this node (a server outside Ray may also have its workers there); else the
+    only server on this host that is connected to the raylet's cluster.
 
-
-def _runs_serve(raylet: Process, descent: Descent) -> bool:
-    """Whether Ray Serve runs on this node: a server outside Ray may also have its workers there."""
+    A server counts with all that came of it: vLLM's engine core is the one that talks to Ray. Other users' sockets are
+    hidden without root. Looks at every process of the host.
+    """
     titles = (one.argv[0] for pid in descent.of(raylet.pid) if (one := process(pid)) is not None and one.argv)
-    return any(title.startswith(SERVE_REPLICA) for title in titles)
+    if any(title.startswith(SERVE_REPLICA) for title in titles):
+        return raylet, _with_variables(raylet, found)
+    control = GCS.search(" ".join(raylet.argv))
+    try:
+        address = ipaddress.ip_address(control[1].strip("[]")) if control else None
+    except ValueError:
+        address = None
+    links = connected(address, int(control[2]), raylet.pid) if control and address else frozenset()
+    seen = map(process, all_pids()) if links else ()
+    told = {one.pid: (one, what) for one in seen if one is not None and (what := launch(one.argv)) is not None}
+    servers = {pid: each for pid, each in told.items() if not each[1].part and not each[1].wrapper}
+    drivers = [
+        each
+        for each in servers.values()
+        if each[0].parent not in servers
+        and any(links & (sockets_of(pid) or frozenset()) for pid in (each[0].pid, *descent.of(each[0].pid)))
+    ]
+    if len(drivers) == 1:
+        return drivers[0][0], _with_variables(*drivers[0])
+    return raylet, found._replace(nowhere=THROUGH_RAY)
 
 
 def _embeds(parent: Process) -> bool:

@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import Iterable, MutableMapping, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -15,13 +15,13 @@ from gpumon.config.schema import Config, Endpoint
 from gpumon.readings.check import Check, CheckState
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Fault, GpuReading
 from gpumon.readings.text import clean
-from gpumon.sources.discovery.chain import Chain, chain_checks, not_open, words
+from gpumon.sources.discovery.chain import SOURCE, Chain, Notices, chain_checks, indices_of, not_open, words
 from gpumon.sources.discovery.look import Look
-from gpumon.sources.discovery.notices import SOURCE, Notices, indices_of
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.family import lives
 from gpumon.sources.identity import IDENTITY
 from gpumon.sources.offload import in_daemon_thread
+from gpumon.sources.ownership import Ownership
 from gpumon.sources.source import Contribution, Source
 
 MOST: Final = 64
@@ -38,19 +38,6 @@ HANGS_S: Final = 10.0
 SLOW: Final = "looking at the processes of this host hangs: engines that start now are not found"
 TWIN_S: Final = 0.005
 """Two pages whose process started in the same hundredth of a second are of one process."""
-
-
-class Owner(Protocol):
-    """Knows the GPU processes of the server at a URL, and is told those that discovery found."""
-
-    def tell(self, url: str, pids: frozenset[int]) -> None:
-        """The GPU processes of the server at `url`; none: it is to find them itself."""
-
-    def pids_of(self, url: str) -> frozenset[int]:
-        """Those that are known."""
-
-    def forget(self, url: str) -> None:
-        """There is no server at `url` any more."""
 
 
 class _Engine:
@@ -75,7 +62,7 @@ class Discovery:
         *,
         configured: Sequence[EndpointSource] = (),
         endpoints: MutableMapping[str, Endpoint] | None = None,
-        owner: Owner | None = None,
+        owner: Ownership | None = None,
         hardware: Source | None = None,
         ports: Sequence[int] = (),
         again_s: float = AGAIN_S,
@@ -182,7 +169,7 @@ class Discovery:
             self._news.clear()
             self._asked_s = time.monotonic()
             try:
-                chains = await in_daemon_thread(self._look, self._pids or frozenset())
+                chains = await in_daemon_thread(self._chains, self._pids or frozenset())
                 await self._adopt(chains)
                 self._trouble = ""
             except Exception as error:  # a fault of gpumon's own costs discovery only
@@ -193,6 +180,15 @@ class Discovery:
             if not self._unsettled():
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._news.wait(), self._again_s - self._soonest_s)
+
+    def _chains(self, pids: frozenset[int]) -> tuple[Chain, ...]:
+        """A look at the processes; servers of the config that no chain leads to are found by their sockets."""
+        chains = self._look(pids)
+        known = {chain.configured for chain in chains}
+        rest = [source.url.base for source in self._configured if source.url.base not in known]
+        if self._owner is not None and rest:
+            self._owner.look(rest, pids)
+        return chains
 
     def _unsettled(self) -> bool:
         """Whether a server is starting, or gone."""
@@ -341,7 +337,7 @@ def discover(
     config: Config,
     polled: Sequence[EndpointSource],
     endpoints: MutableMapping[str, Endpoint],
-    owner: Owner,
+    owner: Ownership,
     hardware: Source | None,
 ) -> Discovery | None:
     """The discovery that the config asks for; None without GPUs to begin at. `endpoints` takes what is found."""
@@ -378,18 +374,19 @@ def _elsewhere(chain: Chain) -> str:
     return chain.configured or chain.unreached
 
 
-def _out_of_reach(chain: Chain, interval_s: float, monotonic_s: float) -> EngineReading:
-    """The reading of a server that listens where nothing leads to from here."""
+def _row(chain: Chain, url: str, state: EndpointState, text: str, interval_s: float, now_s: float) -> EngineReading:
+    """The reading of a server that is not polled."""
     kind = chain.launch.kind if chain.launch is not None else EngineKind.UNKNOWN
-    name = f"{kind.value}:{chain.port}"
-    blank = EngineReading(name, chain.unreached, EndpointState.REFUSED, monotonic_s, kind)
-    text = f"{words(chain)} {chain.broken}"
-    return msgspec.structs.replace(blank, fault=text, interval_s=interval_s, found_by=SOURCE)
+    blank = EngineReading(f"{kind.value}:{chain.port}", url, state, now_s, kind)
+    return msgspec.structs.replace(blank, fault=f"{words(chain)}{text}", interval_s=interval_s, found_by=SOURCE)
 
 
-def _starting(chain: Chain, interval_s: float, monotonic_s: float) -> EngineReading:
-    """The reading of a server whose port is not open yet."""
-    kind = chain.launch.kind if chain.launch is not None else EngineKind.UNKNOWN
-    text = f"{words(chain)}, port {chain.port}: {not_open(chain)}"
-    blank = EngineReading(f"{kind.value}:{chain.port}", chain.url, EndpointState.STARTING, monotonic_s, kind)
-    return msgspec.structs.replace(blank, fault=text, interval_s=interval_s, found_by=SOURCE)
+def _out_of_reach(chain: Chain, interval_s: float, now_s: float) -> EngineReading:
+    """A server that listens where nothing leads to from here."""
+    return _row(chain, chain.unreached, EndpointState.REFUSED, f" {chain.broken}", interval_s, now_s)
+
+
+def _starting(chain: Chain, interval_s: float, now_s: float) -> EngineReading:
+    """A server whose port is not open yet."""
+    text = f", port {chain.port}: {not_open(chain)}"
+    return _row(chain, chain.url, EndpointState.STARTING, text, interval_s, now_s)

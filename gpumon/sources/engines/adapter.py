@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
@@ -16,24 +15,22 @@ from typing import ClassVar, Final, NamedTuple
 
 import msgspec
 
+from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading, HistogramReading, RankReading
+from gpumon.sources.engines.form import Form
 from gpumon.sources.exposition import Scan, Series
 
+METRICS: Final = "/metrics"
 MOST_RANKS: Final = 256
 """Data-parallel ranks read from one page."""
-MOST_WIDTHS: Final = 64 * MOST_RANKS
 MOST_PARTS: Final = 32
 """Models read from the page of one server that has several."""
+MOST_REMEMBERED: Final = 64 * MOST_RANKS
+"""Entries of a memory by rank before it is emptied."""
 MOST_BUCKETS: Final = 2048
-MOST_DIGITS: Final = 15
-"""Of a count that a label holds."""
 MOST_VALUE: Final = 1e30
 """No engine counts as far: the FLOPs of a hundred thousand GPUs in a year are 3e27."""
 LEAST_VALUE: Final = 1e-30
-_ONE: Final = (1, 0)
-"""The width of a figure that is and was one series."""
-PATIENT: Final = 5
-"""Polls in a row after which a series that was a part of a figure is taken to be gone for good."""
 START_TIME: Final = "process_start_time_seconds"
 """Written by every single-process exporter of the Prometheus client libraries; absent in multi-process mode."""
 
@@ -63,6 +60,15 @@ class Rule(NamedTuple):
     metrics: tuple[Metric, ...]
     added: bool = False
     """A gauge whose series are parts of a whole (queues by reason): they are added up."""
+    also: tuple[str, ...] = ()
+    """Other gauges of which the same holds, taken together with the first of `metrics`."""
+
+
+def rule(
+    quantity: str, *names: str, prefix: str = "", advance: Advance = Advance.LIVE, label: str = "", value: str = ""
+) -> Rule:
+    """A rule of metrics that differ in name only."""
+    return Rule(quantity, tuple(Metric(prefix + name, label, value, advance) for name in names))
 
 
 class Companion(NamedTuple):
@@ -70,7 +76,7 @@ class Companion(NamedTuple):
 
     path: str
     every_s: float = 0.0
-    """Seconds between two looks; 0: with every poll."""
+    """Seconds between two requests; 0: with every poll."""
 
 
 class Tables(NamedTuple):
@@ -82,15 +88,17 @@ class Tables(NamedTuple):
 
     rank_label: str
     """The label that tells data-parallel ranks apart; a series without it belongs to rank 0."""
-    counters: tuple[Rule, ...]
-    gauges: tuple[Rule, ...]
-    histograms: tuple[Rule, ...]
+    counters: tuple[Rule, ...] = ()
+    gauges: tuple[Rule, ...] = ()
+    histograms: tuple[Rule, ...] = ()
     extra: tuple[str, ...] = ()
     """Other sample names that the adapter looks at itself."""
     repeated: tuple[str, ...] = ()
     """Labels of processes that all report the same figures (tensor-parallel ranks): the lowest of each counts."""
     part_label: str = ""
     """The label that tells several models on one page apart: each is an engine of its own."""
+    model: tuple[str, ...] = ()
+    """Label that names the model, and the samples that have it; any where none is named."""
 
 
 class Page(NamedTuple):
@@ -114,16 +122,54 @@ class Rank:
         self.histograms: dict[str, HistogramReading] = {}
 
 
-class Figures(NamedTuple):
+class Figures:
     """One model's page while it is put together: `ranks` by name, and the rest as in `EngineReading`."""
 
-    ranks: dict[str, Rank]
-    live: dict[str, str]
-    advance: dict[str, Advance]
-    info: dict[str, str]
+    def __init__(self, ranks: dict[str, Rank], live: dict[str, str], advance: dict[str, Advance]) -> None:
+        self.ranks, self.live, self.advance = ranks, live, advance
+        self.info: dict[str, str] = {}
+        self.model = self.model_root = self.version = ""
+        self.started_wall_s = 0.0
+        self.exact_steps = False
+        self.tp = self.pp = self.dp = 0
+        self.found: Mapping[str, Found] = {}
+        """The samples of the page, by name."""
+        self.bodies: Bodies = NO_BODIES
+        self.open_metrics = False
+
+    def picked(self, metric: Metric) -> Found:
+        """The usable series of a metric."""
+        return picked(self.found, metric)
+
+    def labels(self, name: str) -> Mapping[str, str]:
+        """Labels of the first series of a name, such as the settings in an `_info` metric; empty without one."""
+        return next((series.labels for series, _ in self.found.get(name, ())), {})
+
+    def first_label(self, label: str, names: Iterable[str]) -> str:
+        """The first value that a label has in the series of these names; empty where it has none."""
+        series = (one for name in names for one, _ in self.found.get(name, ()))
+        return next((text for one in series if (text := one.labels.get(label, ""))), "")
+
+    def put(
+        self, values: dict[str, float], quantity: str, value: float, source: str, advance: Advance = Advance.LIVE
+    ) -> None:
+        """A figure that was worked out, into the counters or gauges of a rank."""
+        values[quantity] = value
+        self.live[quantity] = source
+        self.advance.pop(quantity, None)
+        if advance is not Advance.LIVE:
+            self.advance[quantity] = advance
+
+    def leave_out(self, quantity: str) -> None:
+        """Take a figure back."""
+        self.live.pop(quantity, None)
+        self.advance.pop(quantity, None)
+        for rank in self.ranks.values():
+            rank.counters.pop(quantity, None)
+            rank.gauges.pop(quantity, None)
 
 
-class Part(NamedTuple):
+class _Part(NamedTuple):
     """A series that is all of a counter or gauge of a rank, or a part of it."""
 
     put: Callable[[Rank, str, float], None]
@@ -132,7 +178,7 @@ class Part(NamedTuple):
     series: Series
 
 
-class Histogram:
+class _Histogram:
     """One histogram of one rank. Whoever reads it twice while nothing was observed gets the same object twice."""
 
     __slots__ = ("_bounds", "_last", "_more", "_row", "_series", "quantity", "rank")
@@ -150,44 +196,37 @@ class Histogram:
         row = tuple(map(values.__getitem__, self._series))
         if row != self._row:
             self._row = row
-            self._last = self._read(row)
+            first = len(row) - len(self._more)
+            # Added to 0, as in any sum: a zero has no sign then.
+            sums = [*map((0.0).__add__, row[:first])]
+            for at, value in zip(self._more, row[first:], strict=True):
+                sums[at] += value
+            *counts, total, count = sums
+            rising = counts[0] >= 0.0 and all(map(le, counts, counts[1:]))
+            sane = rising and usable(total) and usable(count) and usable(counts[-1])
+            self._last = HistogramReading(self._bounds, tuple(counts), total, count) if sane else None
         return self._last
 
-    def _read(self, row: tuple[float, ...]) -> HistogramReading | None:
-        first = len(row) - len(self._more)
-        # Added to 0, as in any sum: a zero has no sign then.
-        sums = [*map((0.0).__add__, row[:first])]
-        for at, value in zip(self._more, row[first:], strict=True):
-            sums[at] += value
-        *counts, total, count = sums
-        rising = counts[0] >= 0.0 and all(map(le, counts, counts[1:]))
-        sane = rising and usable(total) and usable(count) and usable(counts[-1])
-        return HistogramReading(self._bounds, tuple(counts), total, count) if sane else None
 
-
-class Plan:
+class _Plan:
     """Where each figure of a page comes from.
 
-    It holds for the next page with the same series as long as it is `steady` and all of its values are usable: then
-    the labels alone made it.
+    It holds for the next page with the same series as long as all of its values are usable: then the labels alone made
+    it.
     """
-
-    __slots__ = ("advance", "cut", "histograms", "live", "parts", "ranks", "steady")
 
     def __init__(self) -> None:
         self.ranks: dict[str, None] = {}
         """Names, in the order in which the page has them."""
-        self.parts: list[Part] = []
-        self.histograms: list[Histogram] = []
+        self.parts: list[_Part] = []
+        self.histograms: list[_Histogram] = []
         self.live: dict[str, str] = {}
         self.advance: dict[str, Advance] = {}
         self.cut = False
         """Ranks beyond the bound were left out."""
-        self.steady = True
-        """Nothing was left out for its value, or for what other pages had: the next page may be read by it."""
 
     def collected(self, values: Mapping[Series, float]) -> Figures | None:
-        """The figures of a page; None where one is not usable, which the plan did not reckon with."""
+        """The figures of a page; None where one is not usable, which the plan did not expect."""
         row = [values[part.series] for part in self.parts]
         if not all(map(usable, row)):
             return None
@@ -197,7 +236,16 @@ class Plan:
         for histogram in self.histograms:
             if (reading := histogram.reading(values)) is not None:
                 ranks[histogram.rank].histograms[histogram.quantity] = reading
-        return Figures(ranks, self.live.copy(), self.advance.copy(), {})
+        return Figures(ranks, self.live.copy(), self.advance.copy())
+
+    def rank(self, name: str) -> str | None:
+        """The rank, if there is room for it."""
+        if name not in self.ranks:
+            if len(self.ranks) >= MOST_RANKS:
+                self.cut = True
+                return None
+            self.ranks[name] = None
+        return name
 
 
 def usable(value: float) -> bool:
@@ -205,18 +253,15 @@ def usable(value: float) -> bool:
     return value == 0.0 or LEAST_VALUE < value < MOST_VALUE
 
 
-def add_counter(rank: Rank, quantity: str, value: float) -> None:
-    """A counter is the sum of its series."""
+def _add_counter(rank: Rank, quantity: str, value: float) -> None:
     rank.counters[quantity] = rank.counters.get(quantity, 0.0) + value
 
 
-def raise_gauge(rank: Rank, quantity: str, value: float) -> None:
-    """Of a gauge's series the highest holds."""
+def _raise_gauge(rank: Rank, quantity: str, value: float) -> None:
     rank.gauges[quantity] = max(value, rank.gauges.get(quantity, 0.0))
 
 
-def add_gauge(rank: Rank, quantity: str, value: float) -> None:
-    """A gauge whose series are parts of a whole is their sum."""
+def _add_gauge(rank: Rank, quantity: str, value: float) -> None:
     rank.gauges[quantity] = rank.gauges.get(quantity, 0.0) + value
 
 
@@ -227,7 +272,7 @@ class Adapter:
     """
 
     kind: EngineKind = EngineKind.UNKNOWN
-    tables: Tables
+    tables: Tables = Tables("")
     prefixes: ClassVar[tuple[str, ...]] = ()
     """Sample names begin so on a page of this engine."""
     companions: tuple[Companion, ...] = ()
@@ -239,62 +284,80 @@ class Adapter:
         self._chosen: dict[str, int] = {}
         self.cut = False
         """The last page has more than `MOST_RANKS` ranks, or `MOST_PARTS` models: the others were left out."""
-        self.unsupported = ""
-        """Why the last page is one that this adapter does not read, in one line with the fix."""
         self._parts: dict[str, Adapter] = {}
-        self._widths: dict[tuple[str, str], tuple[int, int]] = {}
-        """(Rank, quantity) -> series that it is made of, and for how many polls there were fewer."""
         self._layout: tuple[list[Series], list[str], list[int]] | None = None
         """The series of the last page, its names, and how many series each has."""
-        self._plan = Plan()
+        self._plan = _Plan()
         """How a page of that layout is read."""
         self._bounds: dict[str, tuple[float, ...]] = {}
         """Quantity -> the bounds that its histogram had last."""
+        self._remainders: dict[str, tuple[float, float]] = {}
 
     @classmethod
     def claims(cls, page: Page) -> bool:
         """Whether this is a page of this engine."""
         return any(name.startswith(cls.prefixes) for name in page.names)
 
-    @classmethod
-    def of(cls, page: Page) -> type[Adapter]:  # noqa: ARG003
-        """The adapter that reads this page and those like it; another where its names are the server's own choice."""
-        return cls
-
     @property
     def wanted(self) -> frozenset[str]:
         """Names of all samples that `read` uses."""
         names = {*self.tables.extra, START_TIME}
-        for rule in (*self.tables.counters, *self.tables.gauges):
-            names.update(metric.name for metric in rule.metrics)
-        for rule in self.tables.histograms:
-            names.update(metric.name + end for metric in rule.metrics for end in ("_bucket", "_sum", "_count"))
+        for one in (*self.tables.counters, *self.tables.gauges):
+            names.update((*(metric.name for metric in one.metrics), *one.also))
+        for one in self.tables.histograms:
+            names.update(metric.name + end for metric in one.metrics for end in ("_bucket", "_sum", "_count"))
         return frozenset(names)
 
     @cached_property
     def _deciding(self) -> frozenset[str]:
         """Names of the samples that are left out of a plan where they are not usable."""
         rules = (*self.tables.counters, *self.tables.gauges)
-        return frozenset(metric.name for rule in rules for metric in rule.metrics)
+        return frozenset(name for one in rules for name in (*(metric.name for metric in one.metrics), *one.also))
+
+    def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:
+        """A reading for each model of the server, those without ranks left out."""
+        if not self.tables.part_label:
+            readings = [self.read(scan, bodies)]
+        else:
+            scans: dict[str, dict[Series, float]] = {}
+            started = 0.0
+            for series, value in scan.values.items():
+                if part := self.part_of(series):
+                    scans.setdefault(part, {})[series] = value
+                elif series.name == START_TIME and usable(value):
+                    started = value
+            names = sorted(scans)[:MOST_PARTS]
+            self._parts = {name: self._parts.get(name) or type(self)() for name in names}
+            readings = [
+                msgspec.structs.replace(
+                    self._parts[name].read(scan._replace(values=scans[name]), bodies), part=name, started_wall_s=started
+                )
+                for name in names
+            ]
+            self.cut = len(scans) > MOST_PARTS or any(part.cut for part in self._parts.values())
+        return tuple(reading for reading in readings if reading.ranks)
+
+    def part_of(self, series: Series) -> str:
+        """The model that a series is of; empty for the server's own."""
+        return series.labels.get(self.tables.part_label, "")
 
     def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EngineReading:
         """The page as a reading, which has neither name, url nor moment yet; without ranks where it has no series of
         this engine."""
-        raise NotImplementedError
+        found = by_name(scan)
+        figures = self.collect(found)
+        figures.found, figures.bodies, figures.open_metrics = found, bodies, scan.open_metrics
+        figures.started_wall_s = next((value for _, value in found.get(START_TIME, ()) if usable(value)), 0.0)
+        if self.tables.model:
+            label, *names = self.tables.model
+            figures.model = figures.first_label(label, names or found)
+        self.refine(figures)
+        return self.reading(figures)
 
-    def reading(
-        self,
-        figures: Figures,
-        *,
-        model: str = "",
-        model_root: str = "",
-        version: str = "",
-        started_wall_s: float = 0.0,
-        exact_steps: bool = False,
-        tp: int = 0,
-        pp: int = 0,
-        dp: int = 0,
-    ) -> EngineReading:
+    def refine(self, figures: Figures) -> None:
+        """What the tables cannot say: an engine's own module adds it to the figures."""
+
+    def reading(self, figures: Figures) -> EngineReading:
         """The figures as a reading; those that are too large for a number are left out."""
         ordered = sorted(figures.ranks.values(), key=lambda rank: (len(rank.name), rank.name))
         return EngineReading(
@@ -303,11 +366,11 @@ class Adapter:
             state=EndpointState.OK,
             monotonic_s=0.0,
             kind=self.kind,
-            version=version,
-            model=model,
-            model_root=model_root,
-            started_wall_s=started_wall_s,
-            exact_steps=exact_steps,
+            version=figures.version,
+            model=figures.model,
+            model_root=figures.model_root,
+            started_wall_s=figures.started_wall_s,
+            exact_steps=figures.exact_steps,
             live=figures.live,
             info=figures.info,
             ranks=tuple(
@@ -316,28 +379,10 @@ class Adapter:
             ),
             advance=figures.advance,
             from_documentation=self.from_documentation,
-            tp=tp,
-            pp=pp,
-            dp=dp,
+            tp=figures.tp,
+            pp=figures.pp,
+            dp=figures.dp,
         )
-
-    def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:
-        """A reading for each model of the server, those without ranks left out."""
-        label = self.tables.part_label
-        if not label:
-            readings = [self.read(scan, bodies)]
-        else:
-            scans: dict[str, dict[Series, float]] = {}
-            for series, value in scan.values.items():
-                scans.setdefault(series.labels.get(label, ""), {})[series] = value
-            names = sorted(scans)[:MOST_PARTS]
-            self._parts = {name: self._parts.get(name) or type(self)() for name in names}
-            readings = [
-                msgspec.structs.replace(self._parts[name].read(scan._replace(values=scans[name]), bodies), part=name)
-                for name in names
-            ]
-            self.cut = len(scans) > MOST_PARTS or any(part.cut for part in self._parts.values())
-        return tuple(reading for reading in readings if reading.ranks)
 
     def collect(self, found: Mapping[str, Found]) -> Figures:
         """What the tables give of a page."""
@@ -347,96 +392,97 @@ class Adapter:
         if taken is None:
             self._plan = self._planned(found)
             deciding = (value for one, value in values.items() if one.name in self._deciding)
-            self._layout = layout if self._plan.steady and all(map(usable, deciding)) else None
+            self._layout = layout if all(map(usable, deciding)) else None
             taken = self._plan.collected(values)
             assert taken is not None, "a plan has usable values only"
         self.cut = self._plan.cut
         return taken
 
-    def _planned(self, found: Mapping[str, Found]) -> Plan:
-        plan = Plan()
+    def work_out_prefill(self, figures: Figures, *, cache_off: bool = False) -> None:
+        """Computed prefill = prompt - cached, where the engine does not count it, but its cached tokens (`cache_off`:
+        there are none)."""
+        live, cached_by = figures.live, figures.live.get(q.PREFILL_CACHED, "")
+        if q.PREFILL_COMPUTED in self._chosen or q.PROMPT_TOKENS not in live or not (cached_by or cache_off):
+            return
+        hits = 0.0
+        for rank in figures.ranks.values():
+            prompt = rank.counters.get(q.PROMPT_TOKENS)
+            cached = rank.counters.get(q.PREFILL_CACHED) if cached_by else 0.0
+            if prompt is not None and cached is not None:
+                rank.counters[q.PREFILL_COMPUTED] = self.remainder(rank.name, prompt, cached)
+                hits += cached
+        live[q.PREFILL_COMPUTED] = f"{live[q.PROMPT_TOKENS]} - {cached_by or '0 (prefix caching is off)'}"
+        # Once anything was cached that is told at the end of a request only, it is right in the long run alone.
+        late = hits and figures.advance.get(q.PREFILL_CACHED) is Advance.END
+        if advance := Advance.END if late else figures.advance.get(q.PROMPT_TOKENS):
+            figures.advance[q.PREFILL_COMPUTED] = advance
+
+    def remainder(self, rank: str, whole: float, part: float) -> float:
+        """whole - part of a rank. The two are counted at different moments, so the difference may fall for a while: it
+        stands still instead, until the whole itself falls (a restart)."""
+        last_whole, last = self._remainders.pop(rank, (0.0, 0.0))
+        left = max(0.0, whole - part, last if whole >= last_whole else 0.0)
+        self._remainders[rank] = (whole, left)
+        while len(self._remainders) > 2 * MOST_RANKS:
+            del self._remainders[next(iter(self._remainders))]
+        return left
+
+    def _planned(self, found: Mapping[str, Found]) -> _Plan:
+        plan = _Plan()
         for rules, gauges in ((self.tables.counters, False), (self.tables.gauges, True)):
-            for rule in rules:
-                metric, series = self._first(rule, lambda metric: picked(found, metric))
-                put = raise_gauge if gauges and not rule.added else add_gauge if gauges else add_counter
-                alone = self._unrepeated(series)
-                for one, _ in (whole := self._whole(rule.quantity, alone)):
-                    if (rank := self._rank(plan, one)) is not None:
-                        plan.parts.append(Part(put, rank, rule.quantity, one))
-                if len(whole) < len(alone):
-                    plan.steady = False
-                if metric is not None and whole:
-                    plan.live[rule.quantity] = str(metric)
+            for one in rules:
+                metric, series = self._first(one, lambda metric: picked(found, metric))
+                if metric is not None and one.also:
+                    series += [each for name in one.also for each in picked(found, Metric(name))]
+                put = _raise_gauge if gauges and not one.added else _add_gauge if gauges else _add_counter
+                for each, _ in self._unrepeated(series):
+                    if (rank := plan.rank(self._rank_of(each))) is not None:
+                        plan.parts.append(_Part(put, rank, one.quantity, each))
+                if metric is not None:
+                    others = sum(name in found for name in one.also)
+                    plan.live[one.quantity] = f"{metric} + {others} others" if others else str(metric)
                     if metric.advance is not Advance.LIVE:
-                        plan.advance[rule.quantity] = metric.advance
-        for rule in self.tables.histograms:
-            metric, _ = self._first(rule, lambda metric: found.get(metric.name + "_bucket", []))
+                        plan.advance[one.quantity] = metric.advance
+        for one in self.tables.histograms:
+            metric, _ = self._first(one, lambda metric: found.get(metric.name + "_bucket", []))
             if metric is not None:
-                plan.live[rule.quantity] = str(metric)
-                plan.histograms += self._histograms(plan, found, rule.quantity, metric.name)
+                plan.live[one.quantity] = str(metric)
+                plan.histograms += self._histograms(plan, found, one.quantity, metric.name)
         return plan
 
-    def _whole(self, quantity: str, series: Found) -> Found:
-        """The series of the ranks of which none is missing that was there lately: the rest of a sum is no figure."""
-        if (
-            len(series) == 1
-            and self._widths.get((series[0][0].labels.get(self.tables.rank_label, "0"), quantity)) == _ONE
-        ):
-            return series
-        ranks = Counter(one.labels.get(self.tables.rank_label, "0") for one, _ in series)
-        if len(self._widths) > MOST_WIDTHS:
-            self._widths.clear()
-        short = set()
-        for rank, count in ranks.items():
-            width, polls = self._widths.get((rank, quantity), (0, 0))
-            if count < width and polls < PATIENT:
-                short.add(rank)
-                self._widths[rank, quantity] = (width, polls + 1)
-            else:
-                self._widths[rank, quantity] = (count, 0)
-        if not short:
-            return series
-        return [(one, value) for one, value in series if one.labels.get(self.tables.rank_label, "0") not in short]
+    def _rank_of(self, series: Series) -> str:
+        return series.labels.get(self.tables.rank_label, "0")
 
     def _unrepeated(self, series: Found) -> Found:
         """Of series that differ in nothing but who reports them, the one of the lowest reporter."""
         repeated = self.tables.repeated
         if not repeated or len(series) < 2:
             return series
-        best: dict[tuple[tuple[str, str], ...], tuple[tuple[float, ...], Series, float]] = {}
+        best: dict[tuple[object, ...], tuple[tuple[float, ...], Series, float]] = {}
         for one, value in series:
-            same = tuple(sorted((name, text) for name, text in one.labels.items() if name not in repeated))
+            same = (one.name, *sorted((name, text) for name, text in one.labels.items() if name not in repeated))
             order = tuple(_order(one.labels.get(name, "")) for name in repeated)
             if same not in best or order < best[same][0]:
                 best[same] = (order, one, value)
         return [(one, value) for _, one, value in best.values()]
 
-    def _first(self, rule: Rule, series_of: Callable[[Metric], Found]) -> tuple[Metric | None, Found]:
+    def _first(self, one: Rule, series_of: Callable[[Metric], Found]) -> tuple[Metric | None, Found]:
         """The best metric that the page has. One that was seen before and is absent now is not replaced by a worse."""
-        last = self._chosen.get(rule.quantity, len(rule.metrics) - 1)
-        for at, metric in enumerate(rule.metrics[: last + 1]):
+        last = self._chosen.get(one.quantity, len(one.metrics) - 1)
+        for at, metric in enumerate(one.metrics[: last + 1]):
             if series := series_of(metric):
-                self._chosen[rule.quantity] = at
+                self._chosen[one.quantity] = at
                 return metric, series
         return None, []
 
-    def _rank(self, plan: Plan, series: Series) -> str | None:
-        name = series.labels.get(self.tables.rank_label, "0")
-        if name not in plan.ranks:
-            if len(plan.ranks) >= MOST_RANKS:
-                plan.cut = True
-                return None
-            plan.ranks[name] = None
-        return name
-
-    def _histograms(self, plan: Plan, found: Mapping[str, Found], quantity: str, name: str) -> Iterator[Histogram]:
+    def _histograms(self, plan: _Plan, found: Mapping[str, Found], quantity: str, name: str) -> Iterator[_Histogram]:
         """The histogram of each rank that has all parts of one."""
         of_rank: dict[str, dict[float, list[Series]]] = {}
         sums: dict[str, list[Series]] = {}
         counts: dict[str, list[Series]] = {}
         for end, totals in (("_bucket", None), ("_sum", sums), ("_count", counts)):
             for series, _ in self._unrepeated(found.get(name + end, [])):
-                if (rank := self._rank(plan, series)) is None:
+                if (rank := plan.rank(self._rank_of(series))) is None:
                     continue
                 if totals is not None:
                     totals.setdefault(rank, []).append(series)
@@ -450,7 +496,68 @@ class Adapter:
                     # Many polls are kept, and all share one.
                     bounds = self._bounds[quantity]
                 self._bounds[quantity] = bounds
-                yield Histogram(rank, quantity, bounds, [*map(buckets.__getitem__, bounds), sums[rank], counts[rank]])
+                yield _Histogram(rank, quantity, bounds, [*map(buckets.__getitem__, bounds), sums[rank], counts[rank]])
+
+
+class Row(NamedTuple):
+    """One kind of engine: its adapter, where its metrics stand, how they are switched on, and how it is started."""
+
+    title: str
+    """As its makers write it."""
+    adapter: type[Adapter]
+    port: int
+    """Where it listens by default; never a sign of what it is."""
+    paths: tuple[str, ...] = (METRICS,)
+    """Where its metrics may stand below the base URL, the best first."""
+    switch: str = ""
+    """What switches its metrics on; empty where they are on unless switched off."""
+    models_path: str = "/v1/models"
+    """Where it tells which model it serves; empty where nowhere."""
+    json_paths: tuple[str, ...] = ()
+    """Those of `paths` that answer JSON: the adapter reads it from the bodies."""
+    drain_paths: tuple[str, ...] = ()
+    """Those of `paths` that may give what they have only once: never asked where that is known."""
+    version_path: str = ""
+    """Where it tells its version as JSON `{"version": ...}`; empty where nowhere, or where the adapter finds it."""
+    forms: tuple[Form, ...] = ()
+    """How it is started, for discovery."""
+
+    @property
+    def kind(self) -> EngineKind:
+        """The kind that the adapter reads."""
+        return self.adapter.kind
+
+
+class Failures(NamedTuple):
+    """The counter of failed requests, where an engine counts them by cause and apart from those that it served."""
+
+    name: str
+    cause: str
+    """Its label that says why."""
+    client: str = ""
+    """The cause that is the client's wish: a request that ended, and no failure."""
+    besides: bool = True
+    """They are not among the requests that the engine counts otherwise."""
+
+    def put(self, figures: Figures) -> None:
+        """Put them into each rank, with what tells of them; the causes stand in `info`."""
+        causes: dict[str, float] = {}
+        for series, value in figures.picked(Metric(self.name)):
+            cause = series.labels.get(self.cause, "")
+            causes[cause] = causes.get(cause, 0.0) + value
+        for rank in figures.ranks.values() if causes else ():
+            failed = sum(value for cause, value in causes.items() if not cause or cause != self.client)
+            figures.put(rank.counters, q.FAILURES, failed, self.name)
+            if self.besides and q.REQUESTS in rank.counters:
+                rank.counters[q.REQUESTS] += sum(causes.values())
+                figures.live[q.REQUESTS] += f" + {self.name}"
+            tell_causes(figures, causes)
+
+
+def tell_causes(figures: Figures, causes: Mapping[str, float]) -> None:
+    """What requests failed of, as `BACKEND 256, REJECTED 3` since the engine started; text from outside."""
+    if text := ", ".join(f"{cause} {value:.0f}" for cause, value in sorted(causes.items()) if cause and value):
+        figures.info["failures_by_cause"] = text
 
 
 def by_name(scan: Scan) -> dict[str, Found]:
@@ -470,24 +577,9 @@ def picked(found: Mapping[str, Found], metric: Metric) -> Found:
     ]
 
 
-def started_wall_s(found: Mapping[str, Found]) -> float:
-    """Unix time at which the exporter's process started; 0 where the page does not say."""
-    return next((value for _, value in found.get(START_TIME, ()) if usable(value)), 0.0)
-
-
-def labels_of(found: Mapping[str, Found], name: str) -> Mapping[str, str]:
-    """Labels of the first series of a name, such as the settings in an `_info` metric; empty where there is none."""
-    return next((series.labels for series, _ in found.get(name, ())), {})
-
-
-def first_label(found: Mapping[str, Found], label: str, names: Iterable[str]) -> str:
-    """The first value that a label has in the series of these names, such as the model; empty where it has none."""
-    return next((text for name in names for one, _ in found.get(name, ()) if (text := one.labels.get(label, ""))), "")
-
-
 def whole_number(text: str) -> int:
     """A label's whole number; 0 where it is none (`None`, empty, negative, absurdly long)."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS else 0
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 15 else 0
 
 
 def only_mean(total: float, count: float) -> HistogramReading | None:

@@ -10,7 +10,6 @@ from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.readings.text import clean
 from gpumon.sources.engines.registry import BY_KIND, ROWS
 from gpumon.sources.engines.vllm import ROUTER
-from gpumon.sources.exposition import Scanner
 
 LOOKED_AT: Final = 4096
 """Bytes of an answer that decide whether it is text, HTML or JSON."""
@@ -83,41 +82,31 @@ def by_status(status: int, location: str, kind: EngineKind = EngineKind.UNKNOWN,
 
     `wrong_key` is why the configured API key did not open the page; empty where none is configured.
     """
+    row = BY_KIND.get(kind)
     if status == 200:
         return None
-    if status in (401, 403) and wrong_key:
-        return Refusal(EndpointState.UNAUTHORIZED, f"{status}: {wrong_key}")
-    if (refusal := _by_status(status, kind)) is not None:
-        return refusal
-    if 300 <= status < 400:
-        to = clean(location.split("?")[0].split("#")[0].rpartition("@")[2], 80) or "another place"
-        return Refusal(
-            EndpointState.HTTP_ERROR, f"{status}: redirected to {to}, which gpumon does not follow: give the final URL"
-        )
-    text = "the server failed on it: see its log" if status >= 500 else "the server refuses it: check port and path"
-    return Refusal(EndpointState.HTTP_ERROR, f"{status}: {text}")
-
-
-def _by_status(status: int, kind: EngineKind) -> Refusal | None:
-    row = BY_KIND.get(kind)
-    off = row is not None and bool(row.switch)
     if status in (401, 403):
         word = "wants a login" if status == 401 else "is forbidden from here"
-        fix = (
-            "set api_key_env or api_key_file for this endpoint (llama.cpp guards it with --api-key), "
-            "or let gpumon's host through in the proxy that guards it"
+        text = wrong_key or (
+            f"the metrics page {word}: set api_key_env or api_key_file for this endpoint (llama.cpp guards it with "
+            "--api-key), or let gpumon's host through in the proxy that guards it"
         )
-        return Refusal(EndpointState.UNAUTHORIZED, f"{status}: the metrics page {word}: {fix}")
-    if status in (404, 501) and row is not None and off:
-        return Refusal(EndpointState.METRICS_OFF, f"{status}: {row.title}'s metrics are off: {row.switch}")
-    if status == 501:
-        return Refusal(EndpointState.METRICS_OFF, f"501: metrics are switched off: start it with them ({SWITCHES})")
-    if status == 404:
-        text = f"404: no metrics page here: check port and path, or switch it on ({SWITCHES})"
-        return Refusal(EndpointState.METRICS_OFF, text)
+        return Refusal(EndpointState.UNAUTHORIZED, f"{status}: {text}")
+    if status in (404, 501):
+        text = f"no metrics page here: check port and path, or switch it on ({SWITCHES})"
+        if row is not None and row.switch:
+            text = f"{row.title}'s metrics are off: {row.switch}"
+        elif status == 501:
+            text = f"metrics are switched off: start it with them ({SWITCHES})"
+        return Refusal(EndpointState.METRICS_OFF, f"{status}: {text}")
     if status == 503:
         return Refusal(EndpointState.STARTING, "503: the server is up but not ready: still loading the model?")
-    return None
+    if 300 <= status < 400:
+        to = clean(location.split("?")[0].split("#")[0].rpartition("@")[2], 80) or "another place"
+        text = f"redirected to {to}, which gpumon does not follow: give the final URL"
+    else:
+        text = "the server failed on it: see its log" if status >= 500 else "the server refuses it: check port and path"
+    return Refusal(EndpointState.HTTP_ERROR, f"{status}: {text}")
 
 
 def is_json(body: bytes, content_type: str, names: Collection[str]) -> bool:
@@ -142,11 +131,7 @@ def by_content(body: bytes, content_type: str, kind: EngineKind = EngineKind.UNK
             EndpointState.NOT_METRICS,
             "the answer is JSON, not metrics: check port and path (TensorRT-LLM: use /prometheus/metrics)",
         )
-    refusal = _by_names(names, kind)
-    if refusal.state is EndpointState.STARTING and (line := _broken_line(body)):
-        who = refusal.text.partition(" answers")[0]
-        return Refusal(EndpointState.NOT_METRICS, f"{who} answers, but its page can not be read: {line}: see its log")
-    return refusal
+    return _by_names(names, kind)
 
 
 def _empty(kind: EngineKind) -> Refusal:
@@ -162,19 +147,6 @@ def sample_names(body: bytes) -> list[str]:
     """Metric names of the first samples of a page."""
     lines = (line for line in body.split(b"\n", MOST_LINES)[:MOST_LINES] if len(line) <= MOST_LINE_BYTES)
     return [name[1].decode("ascii") for line in lines if (name := _NAME.match(line)) and _ends_in_number(line)]
-
-
-def _broken_line(body: bytes) -> str:
-    """The first line that the metrics format does not know, with its number; empty where there is none."""
-    lines = body.split(b"\n", MOST_LINES)[:MOST_LINES]
-    names = {name[1].decode("ascii") for line in lines if (name := _NAME.match(line))}
-    if not Scanner(names).scan(body).skipped:
-        return ""
-    for number, line in enumerate(lines, start=1):
-        if Scanner(names).scan(line).skipped:
-            text = clean(line[:LOOKED_AT].decode("utf-8", "replace").strip(), 60)
-            return f"line {number} is no metrics text ({text})"
-    return ""
 
 
 def _ends_in_number(line: bytes) -> bool:

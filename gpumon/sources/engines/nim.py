@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
 import msgspec
 
@@ -10,78 +10,78 @@ from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind, EngineReading
 from gpumon.sources.engines import json_body
 from gpumon.sources.engines.adapter import (
+    METRICS,
     NO_BODIES,
     Adapter,
     Bodies,
     Companion,
+    Figures,
     Metric,
     Page,
-    Rule,
+    Row,
     Tables,
     by_name,
-    first_label,
     picked,
-    started_wall_s,
+    rule,
 )
+from gpumon.sources.engines.form import Form
 from gpumon.sources.engines.sglang import SglangAdapter
-from gpumon.sources.engines.vllm import VllmAdapter
+from gpumon.sources.engines.vllm import OPTIONS, VllmAdapter
 from gpumon.sources.exposition import Scan
 
 PATH: Final = "/v1/metrics"
-VERSION: Final = "/v1/version"
-VERSION_EVERY_S: Final = 3600.0
+VERSION: Final = Companion("/v1/version", 3600.0)
 MOST: Final = "num_request_max"
 KV_USAGE: Final = "gpu_cache_usage_perc"
-TOKENS: Final = ("generation_tokens_total", "prompt_tokens_total")
+TOKENS: Final = frozenset(("generation_tokens_total", "prompt_tokens_total"))
 """Names that any exporter may use: they are NIM's only beside `MOST` or `KV_USAGE`."""
 REUSE: Final = " (includes cached tokens where NIM_ENABLE_KV_CACHE_REUSE is on; it is off by default)"
-
-TABLES: Final = Tables(
-    rank_label="engine",
-    counters=(
-        Rule(q.PROMPT_TOKENS, (Metric("prompt_tokens_total", advance=Advance.PROMPT),)),
-        Rule(q.PREFILL_COMPUTED, (Metric("prompt_tokens_total", advance=Advance.PROMPT),)),
-        Rule(q.DECODE_TOKENS, (Metric("generation_tokens_total"),)),
-        # The first has all reasons, the second until 1.0 too, and later only those of success.
-        Rule(q.REQUESTS, (Metric("request_finish_total"), Metric("request_success_total"))),
-        # Whatever is neither `stop` nor `length`: aborted requests are in it.
-        Rule(q.FAILURES, (Metric("request_failure_total"),)),
-    ),
-    gauges=(
-        Rule(q.RUNNING, (Metric("num_requests_running"),)),
-        Rule(q.WAITING, (Metric("num_requests_waiting"),)),
-        Rule(q.KV_USAGE, (Metric(KV_USAGE),)),
-        Rule(q.MOST_RUNNING, (Metric(MOST),)),
-    ),
-    histograms=(
-        Rule(q.TTFT, (Metric("time_to_first_token_seconds"),)),
-        Rule(q.ITL, (Metric("time_per_output_token_seconds"),)),
-        Rule(q.E2E, (Metric("e2e_request_latency_seconds"),)),
-        Rule(q.PROMPT_LENGTH, (Metric("request_prompt_tokens"),)),
-        Rule(q.OUTPUT_LENGTH, (Metric("request_generation_tokens"),)),
-    ),
-)
+WRAPPED: Final = (VllmAdapter, SglangAdapter)
 
 
 class NimAdapter(Adapter):
     """One NIM container. What it wraps is read by the adapter of that engine where it writes that engine's names."""
 
     kind = EngineKind.NIM
-    tables = TABLES
-    companions = (Companion(VERSION, VERSION_EVERY_S),)
+    companions = (VERSION,)
     from_documentation = True
-    wrapped: ClassVar[tuple[type[Adapter], ...]] = (VllmAdapter, SglangAdapter)
+    tables = Tables(
+        rank_label="engine",
+        model=("model_name",),
+        counters=(
+            rule(q.PROMPT_TOKENS, "prompt_tokens_total", advance=Advance.PROMPT),
+            rule(q.PREFILL_COMPUTED, "prompt_tokens_total", advance=Advance.PROMPT),
+            rule(q.DECODE_TOKENS, "generation_tokens_total"),
+            # The first has all reasons, the second until 1.0 too, and later only those of success.
+            rule(q.REQUESTS, "request_finish_total", "request_success_total"),
+            # Whatever is neither `stop` nor `length`: aborted requests are in it.
+            rule(q.FAILURES, "request_failure_total"),
+        ),
+        gauges=(
+            rule(q.RUNNING, "num_requests_running"),
+            rule(q.WAITING, "num_requests_waiting"),
+            rule(q.KV_USAGE, KV_USAGE),
+            rule(q.MOST_RUNNING, MOST),
+        ),
+        histograms=(
+            rule(q.TTFT, "time_to_first_token_seconds"),
+            rule(q.ITL, "time_per_output_token_seconds"),
+            rule(q.E2E, "e2e_request_latency_seconds"),
+            rule(q.PROMPT_LENGTH, "request_prompt_tokens"),
+            rule(q.OUTPUT_LENGTH, "request_generation_tokens"),
+        ),
+    )
 
     def __init__(self) -> None:
         super().__init__()
-        self._inside = tuple(adapter() for adapter in self.wrapped)
+        self._inside = tuple(adapter() for adapter in WRAPPED)
 
     @classmethod
     def claims(cls, page: Page) -> bool:
         """Its path tells, or figures that none of the engines inside has under these names."""
-        if MOST in page.names or (KV_USAGE in page.names and any(name in page.names for name in TOKENS)):
+        if MOST in page.names or (KV_USAGE in page.names and TOKENS & page.names):
             return True
-        return page.path == PATH and any(adapter.claims(page) for adapter in cls.wrapped)
+        return page.path == PATH and any(adapter.claims(page) for adapter in WRAPPED)
 
     @property
     def wanted(self) -> frozenset[str]:
@@ -89,35 +89,64 @@ class NimAdapter(Adapter):
         return super().wanted.union(*(adapter.wanted for adapter in self._inside))
 
     def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:
-        """A page for each model, as the engine inside has them."""
-        version = json_body.text(json_body.mapping(json_body.decoded(bodies.get(VERSION, b""))).get("release"))
-        for adapter in self._inside:
-            readings = adapter.read_all(scan, bodies)
-            self.cut, self.unsupported = adapter.cut, adapter.unsupported
-            if readings or self.unsupported:
-                return tuple(self._as_own(reading, scan, version) for reading in readings)
-        reading = self.read(scan, bodies)
-        return (msgspec.structs.replace(reading, version=version),) if reading.ranks else ()
-
-    def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EngineReading:  # noqa: ARG002
-        """The page of a 1.x container."""
+        """The page as the engine inside has it, with the most requests that NIM says it may run; else its own."""
         found = by_name(scan)
-        signed = any(picked(found, Metric(name)) for name in (MOST, KV_USAGE))
-        figures = self.collect(found if signed else {})
+        told = json_body.mapping(json_body.decoded(bodies.get(VERSION.path, b"")))
+        most = picked(found, Metric(MOST))
+        own = {
+            "kind": self.kind,
+            "from_documentation": self.from_documentation,
+            "version": json_body.text(told.get("release")),
+        }
+        for adapter in self._inside:
+            reading = adapter.read(scan, bodies)
+            self.cut = adapter.cut
+            if reading.ranks:
+                if most and len(reading.ranks) == 1 and q.MOST_RUNNING not in reading.live:
+                    (rank,) = reading.ranks
+                    rank = msgspec.structs.replace(rank, gauges={**rank.gauges, q.MOST_RUNNING: most[0][1]})
+                    own |= {"ranks": (rank,), "live": {**reading.live, q.MOST_RUNNING: MOST}}
+                return (msgspec.structs.replace(reading, **own),)
+        if not (most or picked(found, Metric(KV_USAGE))):
+            return ()
+        reading = self.read(scan, bodies)
+        return (msgspec.structs.replace(reading, **own),) if reading.ranks else ()
+
+    def refine(self, figures: Figures) -> None:
+        """Of a 1.x container: what its prefill includes."""
         if q.PREFILL_COMPUTED in figures.live:
             figures.live[q.PREFILL_COMPUTED] += REUSE
-        return self.reading(
-            figures, model=first_label(found, "model_name", found), started_wall_s=started_wall_s(found)
-        )
 
-    def _as_own(self, inside: EngineReading, scan: Scan, version: str) -> EngineReading:
-        """What the engine inside reads, with the most requests that NIM says it may run."""
-        own = msgspec.structs.replace(
-            inside, kind=self.kind, from_documentation=self.from_documentation, version=version
-        )
-        most = picked(by_name(scan), Metric(MOST))
-        if not most or len(own.ranks) != 1 or q.MOST_RUNNING in own.live:
-            return own
-        rank = own.ranks[0]
-        with_most = msgspec.structs.replace(rank, gauges={**rank.gauges, q.MOST_RUNNING: most[0][1]})
-        return msgspec.structs.replace(own, ranks=(with_most,), live={**own.live, q.MOST_RUNNING: MOST})
+
+_VARIABLES: Final = {
+    "port": "NIM_SERVER_PORT NIM_HTTP_API_PORT",
+    "model": "NIM_MODEL_NAME",
+    "served_name": "NIM_SERVED_MODEL_NAME",
+}
+ENGINE: Final = Row(
+    "NIM",
+    NimAdapter,
+    8000,
+    paths=(PATH, METRICS),
+    forms=(
+        Form(
+            EngineKind.NIM,
+            "NIM",
+            (
+                "nim_llm_sdk.entrypoints.launch",
+                "nim_llm_sdk.entrypoints.openai.api_server",
+                "vllm_nvext.entrypoints.openai.api_server",
+            ),
+            OPTIONS,
+            _VARIABLES,
+        ),
+        Form(
+            EngineKind.NIM,
+            "NIM",
+            ("/opt/nim/start_server.sh", "/opt/nim/start-server.sh"),
+            {"port": "--port"},
+            _VARIABLES,
+            wrapper=True,
+        ),
+    ),
+)

@@ -1,7 +1,7 @@
 """Ollama: the models that it has loaded, from /api/ps. It counts nothing that can be asked for (api/types.go, 0.33).
 
-/api/show, with the layers of a model, answers POST only and gpumon sends none. What a model does right now is told by
-the llama-server process that Ollama starts for it: discovery finds that one, and reads its /slots.
+What a model does right now is told by the llama-server process that Ollama starts for it: discovery finds that one, and
+reads its /slots.
 """
 
 from __future__ import annotations
@@ -12,23 +12,14 @@ from typing import Any, Final
 import msgspec
 
 from gpumon.readings.frame import EngineKind, EngineReading
-from gpumon.sources.engines.adapter import (
-    MOST_PARTS,
-    NO_BODIES,
-    Adapter,
-    Bodies,
-    Figures,
-    Page,
-    Rank,
-    Tables,
-)
+from gpumon.sources.engines.adapter import MOST_PARTS, NO_BODIES, Adapter, Bodies, Figures, Page, Rank, Row
+from gpumon.sources.engines.form import Form
 from gpumon.sources.engines.json_body import decoded, items, mapping, number, text
 from gpumon.sources.exposition import Scan
 from gpumon.specs import hints
 
 LOADED: Final = "/api/ps"
 """Neither loads a model nor keeps one loaded."""
-VERSION: Final = "/api/version"
 WHY_NOTHING: Final = (
     "Ollama tells its loaded models, and no rates: its llama-server does, which discovery finds on its host"
 )
@@ -38,7 +29,6 @@ class OllamaAdapter(Adapter):
     """One Ollama server: a part without figures for each loaded model."""
 
     kind = EngineKind.OLLAMA
-    tables = Tables("", (), (), ())
     from_documentation = True
 
     @classmethod
@@ -52,31 +42,51 @@ class OllamaAdapter(Adapter):
         if not isinstance(models, list):
             return ()
         self.cut = len(models) > MOST_PARTS
-        found = [reading for model in items(models, MOST_PARTS) if (reading := self._model(mapping(model))) is not None]
+        found = [reading for one in items(models, MOST_PARTS) if (reading := self._model(mapping(one))) is not None]
         readings = {reading.part: reading for reading in found}
-        return tuple(readings.values()) or (self._bare("", {"models": "none is loaded", "figures": WHY_NOTHING}),)
+        return tuple(readings.values()) or (self._bare("", {"models": "none is loaded"}),)
 
-    def _model(self, said: Mapping[str, Any]) -> EngineReading | None:
-        name = text(said.get("model")) or text(said.get("name"))
+    def _model(self, told: Mapping[str, Any]) -> EngineReading | None:
+        name = text(told.get("model")) or text(told.get("name"))
         if not name:
             return None
-        details = mapping(said.get("details"))
-        size, on_gpu = number(said.get("size")), number(said.get("size_vram"))
+        details = mapping(told.get("details"))
+        size, on_gpu = number(told.get("size")), number(told.get("size_vram"))
         info = {
             hints.PARAMETER_SIZE: text(details.get("parameter_size")),
             hints.WEIGHT_PRECISION: text(details.get("quantization_level")),
             hints.ARCHITECTURE: text(details.get("family")),
-            hints.CONTEXT_LEN: text(said.get("context_length")),
+            hints.CONTEXT_LEN: text(told.get("context_length")),
             "loaded_bytes": f"{size:.0f}" if size else "",
             "vram_bytes": "" if on_gpu is None else f"{on_gpu:.0f}",
             "on_gpu_ratio": f"{min(1.0, on_gpu / size):.3f}" if size and on_gpu is not None else "",
-            "expires_at": text(said.get("expires_at")),
-            "digest": text(said.get("digest")),
-            "figures": WHY_NOTHING,
+            "expires_at": text(told.get("expires_at")),
         }
         return self._bare(name, {key: value for key, value in info.items() if value})
 
     def _bare(self, model: str, info: dict[str, str]) -> EngineReading:
         """A model without figures."""
-        reading = self.reading(Figures({"0": Rank("0")}, {}, {}, info), model=model)
-        return msgspec.structs.replace(reading, part=model)
+        figures = Figures({"0": Rank("0")}, {}, {})
+        figures.model, figures.info = model, {**info, "figures": WHY_NOTHING}
+        return msgspec.structs.replace(self.reading(figures), part=model)
+
+
+ENGINE: Final = Row(
+    "Ollama",
+    OllamaAdapter,
+    11434,
+    paths=(LOADED,),
+    json_paths=(LOADED,),
+    models_path="",
+    version_path="/api/version",
+    forms=(
+        Form(
+            EngineKind.OLLAMA,
+            "Ollama",
+            ("ollama serve", "ollama start"),
+            variables={"address": "OLLAMA_HOST"},
+            apart=(EngineKind.LLAMA_CPP,),
+        ),
+        Form(EngineKind.OLLAMA, "Ollama", ("ollama runner", "ollama_llama_server"), part=True),
+    ),
+)

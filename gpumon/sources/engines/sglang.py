@@ -6,39 +6,34 @@ metrics_reporter.py of 0.5.23, and what came before them (srt/metrics/collector.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import Advance, EngineKind, EngineReading, HistogramReading
+from gpumon.readings.frame import Advance, EngineKind
 from gpumon.sources.engines.adapter import (
-    MOST_RANKS,
-    NO_BODIES,
+    MOST_REMEMBERED,
     Adapter,
-    Bodies,
     Companion,
     Figures,
-    Found,
     Metric,
     Rank,
+    Row,
     Rule,
     Tables,
-    by_name,
-    first_label,
-    picked,
+    rule,
+    tell_causes,
 )
-from gpumon.sources.engines.derived import BY_CAUSE, Remainder
+from gpumon.sources.engines.form import HOST_PORT, NODE, Catch, Form
 from gpumon.sources.engines.json_body import count, decoded, items, mapping, text
-from gpumon.sources.exposition import Scan
 from gpumon.specs import hints
 
-PREFIX: Final = "sglang:"
 REALTIME: Final = "sglang:realtime_tokens_total"
 EFFECTIVE: Final = "sglang:prefill_effective_tokens_total"
-FIRST_TOKENS: Final = "sglang:time_to_first_token_seconds"
+FIRST_TOKENS: Final = "sglang:time_to_first_token_seconds_count"
 SIGN_OF_LIVE: Final = "sglang:decode_sum_seq_lens"
 """Came with `realtime_tokens_total`, and is there before the first token."""
 LIVE_SINCE: Final = (0, 5, 7)
@@ -48,13 +43,13 @@ LIVE: Final = {
     q.DECODE_TOKENS: Metric(REALTIME, "mode", "decode"),
 }
 """A mode's series is there from its first token on."""
-LIVE_NAMES: Final = {quantity: str(metric) for quantity, metric in LIVE.items()}
 LATE: Final = {
-    q.REQUESTS: "sglang:num_requests_total",
+    **{quantity: str(metric) for quantity, metric in LIVE.items()},
     q.PREEMPTIONS: "sglang:num_retracted_requests_total",
+    q.REQUESTS: "sglang:num_requests_total",
     q.ABORTS: "sglang:num_aborted_requests_total (not there yet: none was aborted)",
 }
-"""Counters that every version with live tokens has, each there from its first count on."""
+"""Counters that every version with live tokens has, each there from its first count on; the last two of the server."""
 NONE_CACHED: Final = "sglang:cached_tokens_total (not there yet: nothing was cached)"
 """It came together with the count of requests (0.4.6), and is there from the first hit on."""
 ANSWERS: Final = "sglang:http_responses_total"
@@ -65,19 +60,14 @@ LOST: Final = {
 }
 """Requests that failed on their way from prefill to decode; every rank of a group counts them."""
 ENDED: Final = "sglang:generation_tokens_total"
-"""Moves with the count of requests."""
-TOKENS_OF_ENDED: Final = (ENDED, "sglang:prompt_tokens_total")
 QUEUES: Final = (
     "sglang:num_grammar_queue_reqs",
     "sglang:num_prefill_bootstrap_queue_reqs",
     "sglang:num_prefill_inflight_queue_reqs",
-    "sglang:num_prefill_infight_queue_reqs",
     "sglang:num_decode_prealloc_queue_reqs",
     "sglang:num_decode_transfer_queue_reqs",
 )
-"""Requests that wait elsewhere than in `num_queue_reqs` (`infight` is how 0.4.10 spells it)."""
-POOLS: Final = ("sglang:swa_token_usage", "sglang:mamba_usage")
-"""Use of the other pools of a model with layers of several kinds: the fullest one limits."""
+"""Requests that wait elsewhere than in `num_queue_reqs`."""
 OF_THE_OTHER: Final = {
     "prefill": (q.DECODE_TOKENS, q.USED_TOKENS),
     "decode": (q.PROMPT_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED),
@@ -87,10 +77,6 @@ OF_THE_OTHER: Final = {
 Both count a request's prompt when it ends, and both its first token.
 """
 SERVER_INFO: Final = Companion("/server_info", 10.0)
-OLD_SERVER_INFO: Final = Companion("/get_server_info", 10.0)
-"""Its name before `/server_info`, and now a deprecated one: asked only where the other is not answered."""
-MOST_SEEN: Final = 16 * MOST_RANKS
-
 SETTINGS: Final = {
     "model_path": hints.MODEL_PATH,
     "dtype": hints.WEIGHT_PRECISION,
@@ -103,66 +89,55 @@ SETTINGS: Final = {
     "disaggregation_mode": "disaggregation_mode",
 }
 """Server argument -> key in `info`."""
-NOT_SET: Final = ("", "null", "None", "none")
-CACHE_DTYPE: Final = "cache_dtype"
-"""Key of the KV cache's format, as vLLM has it."""
-
-
-REMEMBERED_RANKS: Final = 2 * MOST_RANKS
 UNMOVED: Final = 2
 """Polls in a row with new tokens and no new pass, after which the passes are no step counter."""
 
-
-def _rule(quantity: str, *names: str, advance: Advance = Advance.LIVE) -> Rule:
-    return Rule(quantity, tuple(Metric(PREFIX + name, advance=advance) for name in names))
-
-
-def _ended(name: str, label: str = "", value: str = "") -> Metric:
-    return Metric(PREFIX + name, label, value, Advance.END)
-
+_rule = partial(rule, prefix="sglang:")
+_ended = partial(Metric, advance=Advance.END)
 
 TABLES: Final = Tables(
     rank_label="dp_rank",
+    model=("model_name", "sglang:num_running_reqs", REALTIME, ENDED, "sglang:prompt_tokens_total"),
     # Every rank of a tensor- or expert-parallel group, and every pipeline stage, may report the same figures: which
     # of them do differs from version to version, so the lowest of each counts.
     repeated=("tp_rank", "pp_rank", "moe_ep_rank"),
     counters=(
         # From 0.5.18 on, without what is computed a second time after a retraction; before, it is worked out below.
-        Rule(q.PROMPT_TOKENS, (Metric(EFFECTIVE), _ended("prompt_tokens_total"))),
+        Rule(q.PROMPT_TOKENS, (Metric(EFFECTIVE), _ended("sglang:prompt_tokens_total"))),
         Rule(q.PREFILL_COMPUTED, (LIVE[q.PREFILL_COMPUTED],)),
         # `total` is the sum of the other sources; older versions do not tell them apart.
         Rule(
             q.PREFILL_CACHED,
             (
                 LIVE[q.PREFILL_CACHED],
-                _ended("cached_tokens_total", "cache_source", "total"),
-                _ended("cached_tokens_total"),
+                _ended("sglang:cached_tokens_total", "cache_source", "total"),
+                _ended("sglang:cached_tokens_total"),
             ),
         ),
-        Rule(q.DECODE_TOKENS, (LIVE[q.DECODE_TOKENS], Metric(ENDED, advance=Advance.END))),
+        Rule(q.DECODE_TOKENS, (LIVE[q.DECODE_TOKENS], _ended(ENDED))),
         # Counted once for each forward pass, whether it is a CUDA graph or not: decode passes, and prefill passes
         # where the version counts them.
         _rule(q.STEPS, "cuda_graph_passes_total"),
         _rule(q.REQUESTS, "num_requests_total"),
         _rule(q.PREEMPTIONS, "num_retracted_requests_total"),
-        # Of the whole server; 0.4.10 to 0.5.2 wrote it without its ending.
-        _rule(q.ABORTS, "num_aborted_requests_total", "num_aborted_requests"),
-        # One per kind of pass; only with SGLANG_ENABLE_METRICS_DEVICE_TIMER=1. Its name until 0.5.10 is the second.
-        _rule(q.FORWARD_SECONDS, "forward_execution_seconds_total", "gpu_execution_seconds_total"),
-        _rule(q.SCHEDULER_IDLE_SECONDS, "scheduler_idle_seconds_total"),  # from 0.5.20 on
+        _rule(q.ABORTS, "num_aborted_requests_total"),
         _rule(q.OWN_FLOPS, "estimated_flops_per_gpu_total"),
         _rule(q.OWN_READ_BYTES, "estimated_read_bytes_per_gpu_total"),
         _rule(q.OWN_WRITE_BYTES, "estimated_write_bytes_per_gpu_total"),
     ),
     gauges=(
         _rule(q.RUNNING, "num_running_reqs"),
-        _rule(q.WAITING, "num_queue_reqs"),
-        # The first is exact and of one pool; the second is rounded to 0.01 and of the fullest.
-        _rule(q.KV_USAGE, "full_token_usage", "token_usage"),
+        Rule(q.WAITING, (Metric("sglang:num_queue_reqs"),), added=True, also=QUEUES),
+        # Exact, and of the fullest pool of a model with layers of several kinds; else rounded to 0.01.
+        Rule(
+            q.KV_USAGE,
+            (Metric("sglang:full_token_usage"), Metric("sglang:token_usage")),
+            also=("sglang:swa_token_usage", "sglang:mamba_usage"),
+        ),
         _rule(q.POOL_TOKENS, "max_total_num_tokens"),
         # What the decode steps read: the lengths of all running sequences. `num_used_tokens` counts a shared prefix
         # once although each sequence reads it, and in a hybrid model it is one pool's.
-        _rule(q.USED_TOKENS, "decode_sum_seq_lens", "num_used_tokens"),
+        rule(q.USED_TOKENS, SIGN_OF_LIVE, "sglang:num_used_tokens"),
         _rule(q.DECODE_RATE, "gen_throughput", advance=Advance.SAMPLED),
         _rule(q.MEAN_ACCEPTED, "spec_accept_length", advance=Advance.SAMPLED),
     ),
@@ -170,22 +145,18 @@ TABLES: Final = Tables(
         _rule(q.TTFT, "time_to_first_token_seconds"),
         _rule(q.ITL, "inter_token_latency_seconds", "time_per_output_token_seconds"),
         _rule(q.E2E, "e2e_request_latency_seconds"),
-        _rule(q.QUEUE, "queue_time_seconds", "queue_time_s"),
+        _rule(q.QUEUE, "queue_time_seconds"),
         _rule(q.PROMPT_LENGTH, "prompt_tokens_histogram"),
         _rule(q.OUTPUT_LENGTH, "generation_tokens_histogram"),
     ),
-    extra=(SIGN_OF_LIVE, *QUEUES, *POOLS, ANSWERS, *LOST.values()),
+    extra=(ANSWERS, *LOST.values()),
 )
-OF_SERVER: Final = tuple(rule for rule in TABLES.histograms if rule.quantity != q.QUEUE)
-"""What the tokeniser observes."""
-NO_OBSERVATION: Final = HistogramReading((math.inf,), (0.0,), 0.0, 0.0)
 
 
 class Server(NamedTuple):
     """The settings of one server. 0 and empty: it does not say."""
 
     info: Mapping[str, str] = MappingProxyType({})
-    model_path: str = ""
     version: str = ""
     tp: int = 0
     """So that tp x pp x dp is the number of GPUs."""
@@ -199,92 +170,33 @@ class Server(NamedTuple):
 
 def server_of(body: bytes) -> Server:
     """The answer of /server_info; empty where it is none. Raises nothing."""
-    said = mapping(decoded(body))
-    info = {key: value for name, key in SETTINGS.items() if (value := text(said.get(name))) not in NOT_SET}
+    told = mapping(decoded(body))
+    unset = ("", "null", "None", "none")
+    info = {key: value for name, key in SETTINGS.items() if (value := text(told.get(name))) not in unset}
     if hints.KV_DTYPE in info:
-        info[CACHE_DTYPE] = info[hints.KV_DTYPE]
-    if said.get("disable_radix_cache") in (True, False):
-        info["enable_prefix_caching"] = str(not said["disable_radix_cache"])
-    tp, dp = count(said.get("tp_size")), count(said.get("dp_size"))
+        info["cache_dtype"] = info[hints.KV_DTYPE]
+    if told.get("disable_radix_cache") in (True, False):
+        info["enable_prefix_caching"] = str(not told["disable_radix_cache"])
+    tp, dp = count(told.get("tp_size")), count(told.get("dp_size"))
     # The ranks of data-parallel attention share the GPUs of the tensor-parallel group.
-    if said.get("enable_dp_attention") is True and dp:
+    if told.get("enable_dp_attention") is True and dp:
         info["dp_attention"], tp = "yes", max(1, tp // dp)
-    states = [mapping(state) for state in items(said.get("internal_states"))]
+    states = [mapping(state) for state in items(told.get("internal_states"))]
+
+    def first(parts: list[dict[str, Any]], name: str) -> int:
+        return next((value for part in parts if (value := count(part.get(name)))), 0)
+
     return Server(
         info=info,
-        model_path=info.get(hints.MODEL_PATH, ""),
-        version=text(said.get("version")),
+        version=text(told.get("version")),
         tp=tp,
-        pp=count(said.get("pp_size")),
+        pp=count(told.get("pp_size")),
         dp=dp,
-        most_running=_first(states, "effective_max_running_requests_per_dp")
-        or count(said.get("max_running_requests")) // max(1, dp),
-        pool_tokens=_first([mapping(state.get("memory_usage")) for state in states], "token_capacity")
-        or count(said.get("max_total_num_tokens")),
+        most_running=first(states, "effective_max_running_requests_per_dp")
+        or count(told.get("max_running_requests")) // max(1, dp),
+        pool_tokens=first([mapping(state.get("memory_usage")) for state in states], "token_capacity")
+        or count(told.get("max_total_num_tokens")),
     )
-
-
-def _first(states: list[dict[str, Any]], name: str) -> int:
-    return next((value for state in states if (value := count(state.get(name)))), 0)
-
-
-class FirstTokens:
-    """The first token of each request, which `realtime_tokens_total` leaves out: shared among the ranks.
-
-    They are counted for the whole server. Each new one goes to the ranks in proportion to their new tokens.
-    """
-
-    def __init__(self) -> None:
-        self._count = 0.0
-        self._untold = False
-        """Tokens were there before it was known how many of them are first ones: those are never added."""
-        self._decoded: dict[str, float] = {}
-        self._shares: dict[str, float] = {}
-
-    def add(self, ranks: Mapping[str, Rank], count: float | None) -> None:
-        """Add to each rank's decode tokens what is its own of `count` first tokens; None: the page does not say."""
-        if len(self._shares) > REMEMBERED_RANKS:
-            self._shares.clear()
-            self._decoded.clear()
-            self._count = 0.0
-        counted = {name: rank for name, rank in ranks.items() if q.DECODE_TOKENS in rank.counters}
-        if count is None:
-            self._untold = self._untold or any(rank.counters[q.DECODE_TOKENS] for rank in counted.values())
-            count = self._count
-        elif self._untold and not self._count:
-            self._count = count
-        new = {
-            name: max(0.0, rank.counters[q.DECODE_TOKENS] - self._decoded.get(name, 0.0))
-            for name, rank in counted.items()
-        }
-        total, firsts = sum(new.values()), max(0.0, count - self._count)
-        for name, rank in counted.items():
-            part = new[name] / total if total else 1.0 / len(counted)
-            self._shares[name] = self._shares.get(name, 0.0) + firsts * part
-            self._decoded[name] = rank.counters[q.DECODE_TOKENS]
-            rank.counters[q.DECODE_TOKENS] += self._shares[name]
-        if counted:
-            self._count = max(count, self._count)
-
-
-class Passes:
-    """Whether the counted forward passes are all steps: not where tokens come without them."""
-
-    def __init__(self) -> None:
-        self._last = (0.0, 0.0)
-        self._unmoved = 0
-
-    def are_steps(self, ranks: Mapping[str, Rank]) -> bool:
-        """Judge one more page."""
-        counted = [rank.counters for rank in ranks.values() if q.STEPS in rank.counters]
-        others = [rank.counters for rank in ranks.values() if q.STEPS not in rank.counters]
-        steps, tokens = (sum(each.get(name, 0.0) for each in counted) for name in (q.STEPS, q.DECODE_TOKENS))
-        last_tokens, last_steps = self._last
-        self._last = (tokens, steps)
-        if self._unmoved < UNMOVED:
-            self._unmoved = self._unmoved + 1 if last_tokens < tokens and last_steps == steps else 0
-        missing = any(each.get(q.DECODE_TOKENS) for each in others)
-        return bool(counted) and not missing and self._unmoved < UNMOVED
 
 
 class SglangAdapter(Adapter):
@@ -295,7 +207,7 @@ class SglangAdapter(Adapter):
 
     kind = EngineKind.SGLANG
     tables = TABLES
-    prefixes = (PREFIX,)
+    prefixes = ("sglang:",)
     companions = (SERVER_INFO,)
 
     def __init__(self) -> None:
@@ -303,198 +215,177 @@ class SglangAdapter(Adapter):
         self._server_body = b""
         self._server = Server()
         self._seen: set[tuple[str, str]] = set()
-        self._queues: set[str] = set()
-        self._first_tokens = FirstTokens()
-        self._computed = Remainder()
-        self._passes = Passes()
+        self._firsts = 0.0
+        self._most_ranks = 1
+        self._moved = (0.0, 0.0)
+        self._unmoved = 0
 
-    def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EngineReading:
-        """The page in canonical quantities; no rank where it has no SGLang series."""
-        found = by_name(scan)
-        server = self._asked(bodies)
-        figures = self.collect(found)
+    def refine(self, figures: Figures) -> None:
+        """Live tokens or those of ended requests, what a half of a server counts, and its settings."""
+        body = figures.bodies.get(SERVER_INFO.path, b"")
+        if body and body is not self._server_body:
+            self._server_body, self._server = body, server_of(body)
+        server = self._server
         figures.info.update(server.info)
-        if self._counts_live(found, figures, server):
-            self._take_live(figures, found)
-            if ENDED not in found:
-                self._begin_histograms(figures)
+        figures.model_root, figures.version = server.info.get(hints.MODEL_PATH, ""), server.version
+        figures.tp, figures.pp, figures.dp = server.tp, server.pp, server.dp
+        if self._counts_live(figures):
+            self._take_live(figures)
         else:
             self._take_ended(figures)
-        if self._queues - found.keys():
-            # The rest of them is not all that wait.
-            _leave_out(figures, q.WAITING)
-        self._queues.update(name for name in QUEUES if name in found)
-        _add_gauges(figures, found, server)
-        role = first_label(found, "engine_type", ("sglang:num_running_reqs", REALTIME, "sglang:max_total_num_tokens"))
+        _add_gauges(figures, server)
+        role = figures.first_label("engine_type", ("sglang:num_running_reqs", REALTIME, "sglang:max_total_num_tokens"))
         if role in OF_THE_OTHER:
             figures.info["role"] = role
-        self._add_failures(figures, found, apart=role in OF_THE_OTHER)
+        self._add_failures(figures, apart=role in OF_THE_OTHER)
         for quantity in OF_THE_OTHER.get(role, ()):
-            _leave_out(figures, quantity)
-        return self.reading(
-            figures,
-            model=first_label(found, "model_name", ("sglang:num_running_reqs", REALTIME, *TOKENS_OF_ENDED)),
-            exact_steps=self._passes.are_steps(figures.ranks),
-            model_root=server.model_path,
-            version=server.version,
-            tp=server.tp,
-            pp=server.pp,
-            dp=server.dp,
-        )
+            figures.leave_out(quantity)
+        figures.exact_steps = self._passes_are_steps(figures)
 
-    def _asked(self, bodies: Bodies) -> Server:
-        body = bodies.get(SERVER_INFO.path) or bodies.get(OLD_SERVER_INFO.path) or b""
-        if not body:
-            asked = self.companions == (SERVER_INFO,)
-            self.companions = (OLD_SERVER_INFO if asked else SERVER_INFO,)
-        elif body is not self._server_body:
-            self._server_body, self._server = body, server_of(body)
-        return self._server
-
-    def _counts_live(self, found: Mapping[str, Found], figures: Figures, server: Server) -> bool:
+    def _counts_live(self, figures: Figures) -> bool:
         """Whether this version has live token counters, though no token may have been counted yet."""
-        if found.get(REALTIME):
+        if figures.found.get(REALTIME):
             return True
         ended = sum(rank.counters.get(q.DECODE_TOKENS, 0.0) for rank in figures.ranks.values())
-        return not ended and bool(figures.ranks) and (SIGN_OF_LIVE in found or _version(server.version) >= LIVE_SINCE)
+        version = tuple(int(part) for part in re.findall(r"\d{1,6}", self._server.version)[:3])
+        return not ended and bool(figures.ranks) and (SIGN_OF_LIVE in figures.found or version >= LIVE_SINCE)
 
     def _take_ended(self, figures: Figures) -> None:
         """Tokens of ended requests: the computed ones are those that were not cached."""
-        ranks, live, advance, _ = figures
-        if live.keys() >= {q.PROMPT_TOKENS, q.REQUESTS, q.RUNNING}:
-            live.setdefault(q.PREFILL_CACHED, NONE_CACHED)
-            advance[q.PREFILL_CACHED] = Advance.END
-            for rank in ranks.values():
+        if figures.live.keys() >= {q.PROMPT_TOKENS, q.REQUESTS, q.RUNNING}:
+            figures.live.setdefault(q.PREFILL_CACHED, NONE_CACHED)
+            figures.advance[q.PREFILL_CACHED] = Advance.END
+            for rank in figures.ranks.values():
                 if q.PROMPT_TOKENS in rank.counters:
                     self._start_at_zero(rank, q.PREFILL_CACHED)
-        for rank in ranks.values():
-            prompt, cached = (rank.counters.get(name) for name in (q.PROMPT_TOKENS, q.PREFILL_CACHED))
-            if prompt is not None and cached is not None:
-                rank.counters[q.PREFILL_COMPUTED] = self._computed.of(rank.name, prompt, cached)
-                live[q.PREFILL_COMPUTED] = f"{live[q.PROMPT_TOKENS]} - {live[q.PREFILL_CACHED]}"
-                advance[q.PREFILL_COMPUTED] = Advance.END
+        self.work_out_prefill(figures)
+        for rank in figures.ranks.values():
             # The engine's own rate stands still for up to 30 s after the last request.
             if rank.gauges.get(q.RUNNING) == 0.0 and q.DECODE_RATE in rank.gauges:
                 rank.gauges[q.DECODE_RATE] = 0.0
 
-    def _take_live(self, figures: Figures, found: Mapping[str, Found]) -> None:
-        """Tokens as they are computed, where the tables gave those of ended requests or none."""
-        ranks, live, _, _ = figures
+    def _take_live(self, figures: Figures) -> None:
+        """Tokens as they are computed, where the tables gave those of ended requests or none.
+
+        `realtime_tokens_total` leaves out the first token of each request. Those are counted for the whole server: each
+        rank gets an equal share.
+        """
+        ranks, live = figures.ranks, figures.live
         for quantity, metric in LIVE.items():
             if live.get(quantity) != str(metric):
-                _leave_out(figures, quantity)
-        for quantity, name in (*LIVE_NAMES.items(), *LATE.items()):
-            if quantity != q.REQUESTS or (quantity not in live and ENDED not in found):
+                figures.leave_out(quantity)
+        for quantity, name in LATE.items():
+            if quantity != q.REQUESTS or (quantity not in live and ENDED not in figures.found):
                 live.setdefault(quantity, name)
-                # Requests are counted for the whole server, with the first rank.
                 for rank in list(ranks.values())[: 1 if quantity in (q.REQUESTS, q.ABORTS) else None]:
                     self._start_at_zero(rank, quantity)
         if live.get(q.PROMPT_TOKENS) != EFFECTIVE:
-            _leave_out(figures, q.PROMPT_TOKENS)
+            figures.leave_out(q.PROMPT_TOKENS)
             live[q.PROMPT_TOKENS] = f"{REALTIME} prefill_compute + prefill_cache"
             for rank in ranks.values():
                 parts = [rank.counters.get(quantity) for quantity in (q.PREFILL_COMPUTED, q.PREFILL_CACHED)]
                 if None not in parts:
-                    rank.counters[q.PROMPT_TOKENS] = sum((part for part in parts if part), 0.0)
-        _leave_out(figures, q.DECODE_RATE)
-        counts = [value for _, value in picked(found, Metric(FIRST_TOKENS + "_count"))]
-        self._first_tokens.add(ranks, sum(counts) if counts else None)
-        live[q.DECODE_TOKENS] += f" + {FIRST_TOKENS}_count"
+                    rank.counters[q.PROMPT_TOKENS] = sum(part for part in parts if part)
+        figures.leave_out(q.DECODE_RATE)
+        self._firsts = max(self._firsts, sum(value for _, value in figures.picked(Metric(FIRST_TOKENS))))
+        self._most_ranks = max(self._most_ranks, len(ranks))
+        for rank in ranks.values():
+            if q.DECODE_TOKENS in rank.counters:
+                rank.counters[q.DECODE_TOKENS] += self._firsts / self._most_ranks
+        if self._firsts:
+            live[q.DECODE_TOKENS] += f" + {FIRST_TOKENS}"
 
-    def _add_failures(self, figures: Figures, found: Mapping[str, Found], *, apart: bool) -> None:
+    def _add_failures(self, figures: Figures, *, apart: bool) -> None:
         """Requests that were answered with a server's error, or, where prefill and decode run `apart`, lost between the
-        halves: one may be both. The causes stand in `info`."""
+        halves: one may be both."""
         answers: dict[str, float] = {}
-        for series, value in picked(found, Metric(ANSWERS, "method", "POST")):
+        for series, value in figures.picked(Metric(ANSWERS, "method", "POST")):
             if (status := series.labels.get("status_code", "")).startswith("5"):
                 answers[f"HTTP {status}"] = answers.get(f"HTTP {status}", 0.0) + value
         lost = {
-            cause: sum(value for _, value in self._unrepeated(picked(found, Metric(name))))
+            cause: sum(value for _, value in self._unrepeated(figures.picked(Metric(name))))
             for cause, name in LOST.items()
-            if name in found
+            if name in figures.found
         }
-        failed, told = (lost, True) if apart else (answers, ANSWERS in found)
+        failed, told = (lost, True) if apart else (answers, ANSWERS in figures.found)
         for rank in list(figures.ranks.values())[: 1 if told else 0]:
             if failed or not self._was_there(rank, q.FAILURES, there=False):
                 self._was_there(rank, q.FAILURES, there=bool(failed))
-                rank.counters[q.FAILURES] = sum(failed.values(), 0.0)
-                figures.live[q.FAILURES] = " + ".join(LOST.values()) if apart else f'{ANSWERS}{{status_code="5.."}}'
-        if causes := ", ".join(f"{cause} {value:.0f}" for cause, value in sorted((answers | lost).items()) if value):
-            figures.info[BY_CAUSE] = causes
+                source = " + ".join(LOST.values()) if apart else f'{ANSWERS}{{status_code="5.."}}'
+                figures.put(rank.counters, q.FAILURES, sum(failed.values()), source)
+        tell_causes(figures, answers | lost)
+
+    def _passes_are_steps(self, figures: Figures) -> bool:
+        """Whether the counted forward passes are all steps: not where tokens come without them."""
+        ranks = [rank.counters for rank in figures.ranks.values()]
+        counted = [counters for counters in ranks if q.STEPS in counters]
+        steps, tokens = (sum(counters.get(name, 0.0) for counters in counted) for name in (q.STEPS, q.DECODE_TOKENS))
+        last_steps, last_tokens = self._moved
+        self._moved = (steps, tokens)
+        if self._unmoved < UNMOVED:
+            self._unmoved = self._unmoved + 1 if last_tokens < tokens and last_steps == steps else 0
+        missing = any(counters.get(q.DECODE_TOKENS) for counters in ranks if q.STEPS not in counters)
+        return bool(counted) and not missing and self._unmoved < UNMOVED
 
     def _start_at_zero(self, rank: Rank, quantity: str) -> None:
         """A series that never was there has counted nothing yet; one that was and is missing now is missing."""
         if not self._was_there(rank, quantity, there=quantity in rank.counters):
             rank.counters[quantity] = 0.0
 
-    def _begin_histograms(self, figures: Figures) -> None:
-        """Before a request has ended, a histogram that never was there has no observation yet.
-
-        They are of the whole server and stand with its first rank; what waits is of each.
-        """
-        for rank in list(figures.ranks.values())[:1]:
-            if rank.counters.get(q.DECODE_TOKENS) and q.TTFT not in rank.histograms:
-                continue
-            for rule in TABLES.histograms if len(figures.ranks) == 1 else OF_SERVER:
-                if not self._was_there(rank, rule.quantity, there=rule.quantity in rank.histograms):
-                    rank.histograms[rule.quantity] = NO_OBSERVATION
-                    figures.live[rule.quantity] = str(rule.metrics[0])
-
     def _was_there(self, rank: Rank, quantity: str, *, there: bool) -> bool:
         """Whether a page of this process had it, this one included."""
-        if len(self._seen) > MOST_SEEN:
+        if len(self._seen) > MOST_REMEMBERED:
             self._seen.clear()
         if there:
             self._seen.add((rank.name, quantity))
         return (rank.name, quantity) in self._seen
 
 
-def _leave_out(figures: Figures, quantity: str) -> None:
-    figures.live.pop(quantity, None)
-    figures.advance.pop(quantity, None)
-    for rank in figures.ranks.values():
-        rank.counters.pop(quantity, None)
-        rank.gauges.pop(quantity, None)
-
-
-def _add_gauges(figures: Figures, found: Mapping[str, Found], server: Server) -> None:
-    ranks, live, _, _ = figures
-    queues = [name for name in QUEUES if name in found]
-    if queues and q.WAITING in live:
-        live[q.WAITING] += f" + {len(queues)} other queues"
-    for name in queues:
-        for rank, value in _of_ranks(ranks, found, name):
-            if q.WAITING in rank.gauges:
-                rank.gauges[q.WAITING] += value
-    for name in POOLS if live.get(q.KV_USAGE) == "sglang:full_token_usage" else ():
-        for rank, value in _of_ranks(ranks, found, name):
-            rank.gauges[q.KV_USAGE] = max(rank.gauges.get(q.KV_USAGE, 0.0), value)
+def _add_gauges(figures: Figures, server: Server) -> None:
+    # 0 where nothing is speculated.
+    if not any(rank.gauges.get(q.MEAN_ACCEPTED) for rank in figures.ranks.values()):
+        figures.leave_out(q.MEAN_ACCEPTED)
     told = {
         q.MOST_RUNNING: (server.most_running, "max_running_requests"),
-        q.POOL_TOKENS: (0 if q.POOL_TOKENS in live else server.pool_tokens, "token_capacity"),
+        q.POOL_TOKENS: (0 if q.POOL_TOKENS in figures.live else server.pool_tokens, "token_capacity"),
     }
-    # 0 where nothing is speculated.
-    if not any(rank.gauges.get(q.MEAN_ACCEPTED) for rank in ranks.values()):
-        _leave_out(figures, q.MEAN_ACCEPTED)
-    for rank in ranks.values():
-        gauges = rank.gauges
+    for rank in figures.ranks.values():
         # It keeps the last batch's lengths when that has ended.
-        if gauges.get(q.RUNNING) == 0.0 and live.get(q.USED_TOKENS) == SIGN_OF_LIVE:
-            gauges.pop(q.USED_TOKENS, None)
+        if rank.gauges.get(q.RUNNING) == 0.0 and figures.live.get(q.USED_TOKENS) == SIGN_OF_LIVE:
+            rank.gauges.pop(q.USED_TOKENS, None)
         for quantity, (value, name) in told.items():
-            if value and q.RUNNING in gauges:
-                gauges[quantity] = float(value)
-                live[quantity] = f"{SERVER_INFO.path} {name}"
+            if value and q.RUNNING in rank.gauges:
+                figures.put(rank.gauges, quantity, float(value), f"{SERVER_INFO.path} {name}")
 
 
-def _of_ranks(ranks: Mapping[str, Rank], found: Mapping[str, Found], name: str) -> list[tuple[Rank, float]]:
-    """The highest value of a gauge for each rank that there is."""
-    highest: dict[str, float] = {}
-    for series, value in picked(found, Metric(name)):
-        rank = series.labels.get(TABLES.rank_label, "0")
-        highest[rank] = max(value, highest.get(rank, 0.0))
-    return [(ranks[rank], value) for rank, value in highest.items() if rank in ranks]
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d{1,6}", text)[:3])
+ENGINE: Final = Row(
+    "SGLang",
+    SglangAdapter,
+    30000,
+    switch="start it with --enable-metrics",
+    forms=(
+        Form(
+            EngineKind.SGLANG,
+            "SGLang",
+            ("sglang.launch_server", "sglang serve"),
+            {
+                **HOST_PORT,
+                "model": "--model-path --model",
+                "served_name": "--served-model-name",
+                "tp": "--tensor-parallel-size --tp-size --tp",
+                "pp": "--pipeline-parallel-size --pp-size --pp",
+                "dp": "--data-parallel-size --dp-size --dp",
+                "on": "--enable-metrics",
+                "key": "--api-key",
+                "tls": "--ssl-keyfile --ssl-certfile",
+                "quantization": "--quantization",
+                "kv_dtype": "--kv-cache-dtype",
+                "file": "--config",
+            },
+            catches=(
+                Catch("--node-rank", NODE, ("0",)),
+                Catch("--grpc-mode", "it serves gRPC: add the URL of its HTTP port"),
+            ),
+        ),
+    ),
+)

@@ -9,19 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import Advance, EngineKind, EngineReading
-from gpumon.sources.engines.adapter import (
-    NO_BODIES,
-    Adapter,
-    Bodies,
-    Metric,
-    Rule,
-    Tables,
-    by_name,
-)
-from gpumon.sources.engines.derived import Failures
+from gpumon.readings.frame import Advance, EngineKind
+from gpumon.sources.engines.adapter import Adapter, Failures, Figures, Row, Tables, rule
+from gpumon.sources.engines.form import Form
 from gpumon.sources.engines.tgi import INFO, add_info
-from gpumon.sources.exposition import Scan
 from gpumon.specs import hints
 
 FAILURES: Final = Failures("te_request_failure", "err", client="dropped", besides=False)
@@ -36,43 +27,60 @@ KEPT: Final = {
 }
 """Field of /info -> key in `info`."""
 
-TABLES: Final = Tables(
-    rank_label="",
-    counters=(
-        # Each text as it is tokenised: before it waits, and whether it will be computed or not.
-        Rule(q.PROMPT_TOKENS, (Metric("te_request_input_length_sum", advance=Advance.PROMPT),)),
-        # Each batch as it goes to the GPU, without padding.
-        Rule(q.PREFILL_COMPUTED, (Metric("te_batch_next_tokens_sum"),)),
-        # As they come in, failed ones included.
-        Rule(q.REQUESTS, (Metric("te_request_count"),)),
-        # Texts; a classifier's or reranker's are predictions.
-        Rule(q.INFERENCES, (Metric("te_embed_success"), Metric("te_predict_success"))),
-    ),
-    # In texts.
-    gauges=(Rule(q.WAITING, (Metric("te_queue_size"),)),),
-    histograms=(
-        Rule(q.E2E, (Metric("te_request_duration"),)),
-        Rule(q.QUEUE, (Metric("te_request_queue_duration"),)),
-        Rule(q.PROMPT_LENGTH, (Metric("te_request_input_length"),)),
-    ),
-    extra=(FAILURES.name,),
-)
-
 
 class TeiAdapter(Adapter):
     """One TEI server."""
 
     kind = EngineKind.TEI
-    tables = TABLES
     prefixes = ("te_request_", "te_embed_", "te_predict_", "te_batch_", "te_queue_size")
     companions = (INFO,)
     from_documentation = True
+    tables = Tables(
+        rank_label="",
+        counters=(
+            # Each text as it is tokenised: before it waits, and whether it will be computed or not.
+            rule(q.PROMPT_TOKENS, "te_request_input_length_sum", advance=Advance.PROMPT),
+            # Each batch as it goes to the GPU, without padding.
+            rule(q.PREFILL_COMPUTED, "te_batch_next_tokens_sum"),
+            # As they come in, failed ones included.
+            rule(q.REQUESTS, "te_request_count"),
+            # Texts; a classifier's or reranker's are predictions.
+            rule(q.INFERENCES, "te_embed_success", "te_predict_success"),
+        ),
+        # In texts.
+        gauges=(rule(q.WAITING, "te_queue_size"),),
+        histograms=(
+            rule(q.E2E, "te_request_duration"),
+            rule(q.QUEUE, "te_request_queue_duration"),
+            rule(q.PROMPT_LENGTH, "te_request_input_length"),
+        ),
+        extra=(FAILURES.name,),
+    )
 
-    def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EngineReading:
-        """The page in canonical quantities."""
-        found = by_name(scan)
-        figures = self.collect(found)
-        model, version = add_info(figures, bodies, KEPT)
-        for rank in figures.ranks.values():
-            FAILURES.put(rank, figures, found)
-        return self.reading(figures, model=model, model_root=model, version=version)
+    def refine(self, figures: Figures) -> None:
+        """Model and version, and failures."""
+        add_info(figures, KEPT)
+        FAILURES.put(figures)
+
+
+ENGINE: Final = Row(
+    "TEI",
+    TeiAdapter,
+    3000,
+    models_path="",
+    forms=(
+        Form(
+            EngineKind.TEI,
+            "Text Embeddings Inference",
+            ("text-embeddings-router",),
+            {
+                "host": "--hostname",
+                "port": "--port -p",
+                "model": "--model-id",
+                "served_name": "--served-model-name",
+                "key": "--api-key",
+            },
+            {"port": "PORT", "model": "MODEL_ID", "key": "API_KEY"},
+        ),
+    ),
+)

@@ -12,9 +12,9 @@ import os
 import stat
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
@@ -34,19 +34,20 @@ from gpumon.sources.offload import in_daemon_thread
 from gpumon.sources.source import Contribution
 
 SILENT_S: Final = 5.0
-"""A look at the file that takes longer is said to hang."""
+"""A read of the file that takes longer is said to hang."""
 GAPS: Final = 8
 """Gaps between lines that the usual one is the median of."""
 LATE: Final = 3.0
 """So many usual gaps without a line, and the figures are stale (as those of an endpoint after its intervals)."""
 FIRST_GAP_S: Final = 100.0
 """The usual gap while there was only one line."""
-CLOSE: Final = 0.95
-"""Lines that are so much of an interval apart are as far apart as looks are."""
-BACKLOG: Final = 5
-"""Lines that are there at the start and tell their moment: rates need not wait for new ones. So many at least."""
-BACKLOG_S: Final = 60.0
-"""Of a loop that writes often, so many seconds of lines."""
+BACKLOG, BACKLOG_S = 5, 60.0
+"""Lines that are there at the start and tell their moment: rates need not wait for new ones. So many, or of so long."""
+WINDOW_BYTES: Final = 64 * 1024
+"""Read from the end of the file; a longer line is no step of a training loop."""
+MOST_LINES: Final = 256
+FINER_FROM: Final = 1e11
+"""A moment in Unix seconds is below this until the year 5138; above it are thousandths, millionths, billionths."""
 FAULTS: Final = {
     FileNotFoundError: (
         EndpointState.STARTING,
@@ -57,25 +58,10 @@ FAULTS: Final = {
         "it may not be read: give gpumon's user the right to (chmod, groups)",
     ),
 }
-WINDOW_BYTES: Final = 64 * 1024
-"""Read from the end of the file; a longer line is no step of a training loop."""
-MOST_LINES: Final = 256
-FINER_FROM: Final = 1e11
-"""A moment in Unix seconds is below this until the year 5138; above it are thousandths, millionths, billionths."""
-UNITS: Final = (1.0, 1e3, 1e6, 1e9)
 
 
 class TooLongError(ValueError):
     """The last line is longer than the window."""
-
-
-class Lines(NamedTuple):
-    """What a look at the file gave."""
-
-    lines: tuple[bytes, ...]
-    """The last complete lines that are not blank, the oldest first; empty for an empty file."""
-    changed_wall_s: float
-    """When the file last changed, by its file system (Unix time)."""
 
 
 class Tail:
@@ -85,75 +71,47 @@ class Tail:
         self._path = Path(path)
         self._seen: tuple[int, ...] = ()
 
-    def look(self) -> Lines | None:
-        """Its last lines; None where nothing changed since the last look that gave some. Blocks as files do.
-
-        Raises OSError where it cannot be read or is no regular file, TooLongError.
-        """
+    def read(self) -> tuple[tuple[bytes, ...], float] | None:
+        """Its last complete lines that are not blank, the oldest first, and when it changed (Unix time); None where it
+        did not since the last read that gave some. Blocks as files do. Raises OSError, TooLongError."""
         found = self._path.stat()
         if not stat.S_ISREG(found.st_mode):
             raise OSError(f"{self._path.name} is no regular file")
-        if _sign(found) == self._seen:
+        sign = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+        if sign == self._seen:
             return None
         with open_regular(self._path) as file:
-            now = os.fstat(file.fileno())
-            begin = max(0, now.st_size - WINDOW_BYTES)
+            begin = max(0, os.fstat(file.fileno()).st_size - WINDOW_BYTES)
             file.seek(begin)
             window = file.read(WINDOW_BYTES)
-        complete = window[: window.rfind(b"\n") + 1]
-        lines = complete.splitlines()
+        lines = window[: window.rfind(b"\n") + 1].splitlines()
         if begin:
-            # The first one has lost its beginning.
-            lines = lines[1:]
+            lines = lines[1:]  # the first one has lost its beginning
             if not lines:
                 raise TooLongError(f"its last line is longer than {WINDOW_BYTES // 1024} KiB")
-        self._seen = _sign(now)
-        return Lines(tuple(line for line in lines if line.strip())[-MOST_LINES:], now.st_mtime)
-
-
-def _sign(found: os.stat_result) -> tuple[int, ...]:
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+        self._seen = sign
+        return tuple(line for line in lines if line.strip())[-MOST_LINES:], found.st_mtime
 
 
 class Step(NamedTuple):
-    """What one line says."""
+    """What one line says: values by quantity, and its Unix time, None where it does not tell that."""
 
-    counters: dict[str, float]
-    gauges: dict[str, float]
+    values: dict[str, float]
     wall_s: float | None
-    """Unix time; None where the line does not tell it."""
 
 
 def step(line: bytes, feed: Feed) -> Step | None:
     """The step that a line tells of; None where it is no JSON object, or has none of the feed's keys."""
-    told = _told(line)
-    found = {name: number for name, key in feed.quantities.items() if (number := _number(_at(told, key))) is not None}
-    if not found:
-        return None
-    kinds: Mapping[Kind, dict[str, float]] = {Kind.COUNTER: {}, Kind.GAUGE: {}, Kind.HISTOGRAM: {}}
-    for name, number in found.items():
-        kinds[QUANTITIES[name]][name] = number
-    return Step(kinds[Kind.COUNTER], kinds[Kind.GAUGE], moment(_at(told, feed.time)) if feed.time else None)
-
-
-def keys_of(line: bytes) -> tuple[str, ...]:
-    """The keys of a line, those inside of keys with dots; none where it is no JSON object."""
-    told = _told(line)
-    inner = ((f"{key}.{each}" for each in value) if isinstance(value, dict) else (key,) for key, value in told.items())
-    return tuple(chain.from_iterable(inner))
-
-
-def text_at(line: bytes, key: str) -> str:
-    """What stands under a key, as JSON has it; empty where nothing does."""
-    value = _at(_told(line), key)
-    return "" if value is None else json.dumps(value)
+    told = told_by(line)
+    values = {name: value for name, key in feed.quantities.items() if (value := _number(_at(told, key))) is not None}
+    return Step(values, moment(_at(told, feed.time)) if feed.time else None) if values else None
 
 
 def moment(value: Any) -> float | None:
     """Unix seconds of a moment in seconds to nanoseconds, or ISO 8601 (local time where it names no zone)."""
     number = _number(value)
     if number is not None:
-        return next((found for unit in UNITS if (found := number / unit) < FINER_FROM), None)
+        return next((found for unit in (1.0, 1e3, 1e6, 1e9) if (found := number / unit) < FINER_FROM), None)
     if not isinstance(value, str):
         return None
     try:
@@ -162,7 +120,8 @@ def moment(value: Any) -> float | None:
         return None
 
 
-def _told(line: bytes) -> dict[str, Any]:
+def told_by(line: bytes) -> dict[str, Any]:
+    """The object of a line; empty where it is none."""
     try:
         # Not msgspec: a loss of NaN, which no JSON has and every training loop writes, must not cost the line.
         told: Any = json.loads(line)
@@ -213,13 +172,12 @@ class FileFeed:
         self._blank = msgspec.structs.replace(
             as_feed(blank, feed, part), interval_s=feed.interval_s, info={IDENTITY: "none"}
         )
-        self.reading = self._blank
-        self._good = self._blank
-        self._content: Refusal | None = None
+        self.reading = self._good = self._blank
+        self._refusal: Refusal | None = None
         """What was wrong with the lines when the file last changed."""
         self._moments: deque[float] = deque(maxlen=GAPS + 1)
         self._notices: dict[str, float] = {}
-        self._busy: asyncio.Task[Lines | None] | None = None
+        self._busy: asyncio.Task[tuple[tuple[bytes, ...], float] | None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._answered = asyncio.Event()
 
@@ -229,12 +187,12 @@ class FileFeed:
         return (self.reading,)
 
     async def start(self) -> None:
-        """Begin looking in the running event loop."""
+        """Begin reading in the running event loop."""
         if self._task is None:
             self._task = asyncio.create_task(self._run())
 
     async def ready(self, timeout_s: float) -> None:
-        """Wait until the first look came to something."""
+        """Wait until the first read came to something."""
         if self._task is not None:
             waiting = asyncio.ensure_future(self._answered.wait())
             await asyncio.wait({waiting}, timeout=timeout_s)
@@ -242,17 +200,25 @@ class FileFeed:
 
     async def poll(self, monotonic_s: float) -> Contribution:
         """The newest reading, at once; after the start, with those of the lines before it."""
-        reading = self.reading
-        texts = [*self._said(), *self._late(monotonic_s)]
+        texts, ok = [], self.reading.state is EndpointState.OK
+        absent = [f"{name} = {key}" for name, key in self.feed.quantities.items() if name not in self.reading.live]
+        if ok and absent:
+            texts.append(clean(f"no number in the newest line for {', '.join(absent)}", 200))
+        usual_s = self._usual_s
+        longest_s = LATE * max(usual_s, self.feed.interval_s)
+        if ok and usual_s and monotonic_s - self._moments[-1] > longest_s:
+            texts.append(
+                f"no new line for more than {longest_s:.0f} s, where one came each {usual_s:.0f} s: has the run ended?"
+            )
         self._notices = {text: self._notices.get(text, self._wall()) for text in texts}
-        faults = tuple(Fault(reading.name, text, since) for text, since in self._notices.items())
-        return Contribution(engines=(reading,), faults=faults)
+        faults = tuple(Fault(self.reading.name, text, since) for text, since in self._notices.items())
+        return Contribution(engines=(self.reading,), faults=faults)
 
     def set_interval(self, seconds: float) -> None:
         """A feed has a cadence of its own."""
 
     async def close(self) -> None:
-        """Stop looking; a thread that hangs is left behind."""
+        """Stop reading; a thread that hangs is left behind."""
         tasks = [task for task in (self._task, self._busy) if task is not None]
         for task in tasks:
             task.cancel()
@@ -269,16 +235,15 @@ class FileFeed:
             await asyncio.sleep(self.feed.interval_s)
 
     async def _look(self) -> Refusal | None:
-        """One look at the file, never two at once; nothing that it holds ends the looking."""
-        self._busy = self._busy or asyncio.create_task(in_daemon_thread(self._tail.look))
+        """Read the file, never twice at once; nothing that it holds ends the reading."""
+        self._busy = self._busy or asyncio.create_task(in_daemon_thread(self._tail.read))
         done, _ = await asyncio.wait({self._busy}, timeout=SILENT_S)
         if not done:
             return Refusal(EndpointState.TIMEOUT, "its file system does not answer: is that a mount that hangs?")
-        look, self._busy = self._busy, None
+        read, self._busy = self._busy, None
         try:
-            lines = look.result()
-            if lines is not None:
-                self._content = self._take(lines)
+            if (changed := read.result()) is not None:
+                self._refusal = self._take(*changed)
         except TooLongError as wrong:
             return Refusal(EndpointState.TOO_LARGE, f"{wrong}: is this a file of one JSON object a line?")
         except OSError as error:
@@ -286,34 +251,29 @@ class FileFeed:
             return Refusal(state, clean(text, 120))
         except Exception as error:  # a fault of gpumon's own costs this row only
             return Refusal(EndpointState.ERROR, f"gpumon failed on this file ({type(error).__name__}): please report")
-        if self._content is None:
+        if self._refusal is None:
             self.reading = self._good
-        return self._content
+        return self._refusal
 
-    def _take(self, lines: Lines) -> Refusal | None:
-        """The newest step of changed lines into the good reading; a refusal where there is none."""
-        if not lines.lines:
-            return Refusal(EndpointState.STARTING, "it is empty: has the run written its first line?")
-        steps = [found for line in lines.lines if (found := step(line, self.feed)) is not None]
+    def _take(self, lines: tuple[bytes, ...], changed_wall_s: float) -> Refusal | None:
+        """The newest step of changed lines into the good reading; a refusal where there is none.
+
+        At the start, those before it that tell their moment come with it, as far apart as the file is read.
+        """
+        steps = [found for line in lines if (found := step(line, self.feed)) is not None]
         if not steps:
             return self._unread(lines)
-        told = steps[-1:] if self._moments else self._apart(steps)
-        dated = [(self._moment(each, lines.changed_wall_s), each) for each in told]
-        *before, newest = (self._at(moment_s, each) for moment_s, each in dated)
+        told = steps[-1:]
+        for each in reversed(steps[:-1] if not self._moments else []):
+            after_s = told[0].wall_s
+            if after_s is None or (len(told) > BACKLOG and (steps[-1].wall_s or 0.0) - after_s >= BACKLOG_S):
+                break
+            if each.wall_s is not None and after_s - each.wall_s >= 0.95 * self.feed.interval_s:
+                told.insert(0, each)
+        dated = [(self._moment(each, changed_wall_s), each) for each in told]
+        *before, newest = (self._reading(moment_s, each) for moment_s, each in dated)
         self._good = msgspec.structs.replace(newest, earlier=tuple(before))
         return None
-
-    def _apart(self, steps: list[Step]) -> list[Step]:
-        """The newest step, and those before it that tell their moment, as far apart as looks at the file are."""
-        newest_s, kept = steps[-1].wall_s, steps[-1:]
-        after_s = newest_s
-        for each in reversed(steps[:-1]):
-            if newest_s is None or after_s is None or (len(kept) > BACKLOG and newest_s - after_s >= BACKLOG_S):
-                break
-            if each.wall_s is not None and after_s - each.wall_s >= CLOSE * self.feed.interval_s:
-                kept.append(each)
-                after_s = each.wall_s
-        return kept[::-1]
 
     def _moment(self, told: Step, changed_wall_s: float) -> float:
         """The monotonic time of a step: as it says, else when the file changed; now, where that is not after the last
@@ -331,41 +291,35 @@ class FileFeed:
         """Usual seconds between two lines; 0 before there were two."""
         return median(after - before for before, after in pairwise(self._moments)) if len(self._moments) > 1 else 0.0
 
-    def _at(self, moment_s: float, told: Step) -> EngineReading:
-        found = {**told.counters, **told.gauges}
-        advance = {name: advance_of(name, self.feed) for name in found}
+    def _reading(self, moment_s: float, told: Step) -> EngineReading:
+        counters = {name: value for name, value in told.values.items() if QUANTITIES[name] is Kind.COUNTER}
+        gauges = {name: value for name, value in told.values.items() if name not in counters}
+        advance = {name: advance_of(name, self.feed) for name in told.values}
         return msgspec.structs.replace(
             self._blank,
             state=EndpointState.OK,
             monotonic_s=moment_s,
             interval_s=max(self.feed.interval_s, self._usual_s or FIRST_GAP_S),
-            exact_steps=STEPS in told.counters,
-            live={name: self.feed.quantities[name] for name in found},
+            exact_steps=STEPS in counters,
+            live={name: self.feed.quantities[name] for name in told.values},
             advance={name: when for name, when in advance.items() if when is not Advance.LIVE},
-            ranks=(RankReading("0", told.counters, told.gauges, {}),),
+            ranks=(RankReading("0", counters, gauges, {}),),
         )
 
-    def _unread(self, lines: Lines) -> Refusal:
+    def _unread(self, lines: tuple[bytes, ...]) -> Refusal:
+        """Why no line is a step."""
+        if not lines:
+            return Refusal(EndpointState.STARTING, "it is empty: has the run written its first line?")
+        newest = next((told for line in reversed(lines) if (told := told_by(line))), {})
         wanted = dict.fromkeys(self.feed.quantities.values())
-        newest = next((line for line in reversed(lines.lines) if keys_of(line)), b"")
-        if there := [f"{key} = {text}" for key in wanted if (text := text_at(newest, key))]:
+        if there := [f"{key} = {json.dumps(value)}" for key in wanted if (value := _at(newest, key)) is not None]:
             text = f"no number from 0 on in its newest line: {', '.join(there)}"
-            return Refusal(EndpointState.NOT_METRICS, clean(text, 200))
-        if newest:
-            text = f"none of the keys {', '.join(wanted)} is in its lines; the newest has {', '.join(keys_of(newest))}"
-            return Refusal(EndpointState.NOT_METRICS, clean(text, 200))
-        return Refusal(EndpointState.NOT_METRICS, "its last lines are no JSON objects: one object a line is read")
-
-    def _said(self) -> list[str]:
-        """What the newest line lacks of the feed."""
-        if self.reading.state is not EndpointState.OK:
-            return []
-        absent = [f"{name} = {key}" for name, key in self.feed.quantities.items() if name not in self.reading.live]
-        return [clean(f"no number in the newest line for {', '.join(absent)}", 200)] if absent else []
-
-    def _late(self, now_s: float) -> list[str]:
-        usual_s = self._usual_s
-        longest_s = LATE * max(usual_s, self.feed.interval_s)
-        if not usual_s or self.reading.state is not EndpointState.OK or now_s - self._moments[-1] <= longest_s:
-            return []
-        return [f"no new line for more than {longest_s:.0f} s, where one came each {usual_s:.0f} s: has the run ended?"]
+        elif newest:
+            keys = ", ".join(
+                ", ".join(f"{key}.{each}" for each in value) if isinstance(value, dict) else key
+                for key, value in newest.items()
+            )
+            text = f"none of the keys {', '.join(wanted)} is in its lines; the newest has {keys}"
+        else:
+            text = "its last lines are no JSON objects: one object a line is read"
+        return Refusal(EndpointState.NOT_METRICS, clean(text, 200))

@@ -8,33 +8,33 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
-from gpumon.config.feed_rules import HIGHEST, QUANTITIES, Kind
-from gpumon.config.schema import Feed
+from gpumon.config.feed_rules import HIGHEST, QUANTITIES, Kind, server, shared
+from gpumon.config.schema import Config, Feed
 from gpumon.config.selector import Selector, selector
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading
 from gpumon.readings.text import clean
 from gpumon.sources.endpoint import BACK_OFF, LIMITS, BackOff, EndpointSource
 from gpumon.sources.engines.adapter import (
-    NO_BODIES,
+    METRICS,
     START_TIME,
     Adapter,
-    Bodies,
+    Figures,
     Found,
     Metric,
     Page,
+    Row,
     Rule,
     Tables,
-    by_name,
-    started_wall_s,
 )
 from gpumon.sources.engines.detect import Refusal, by_content, sample_names
-from gpumon.sources.engines.registry import METRICS, Row
 from gpumon.sources.exposition import Scan
 from gpumon.sources.feeds.described import advance_of, as_feed, endpoint_of
+from gpumon.sources.feeds.file import FileFeed
 from gpumon.sources.fetch import Answer, Limits
 from gpumon.sources.probe import Server, described
 
@@ -86,18 +86,18 @@ class GenericAdapter(Adapter):
             names.update(chosen.name + end for end in ends)
         return frozenset(names)
 
-    def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EngineReading:  # noqa: ARG002
-        """The page in canonical quantities; no rank where no selector takes a series of it."""
-        page = by_name(scan)
-        figures = self.collect(self._chosen_series(page))
+    def collect(self, found: Mapping[str, Found]) -> Figures:
+        """What the selectors take of a page: they stand under the quantity's name with the ends of a histogram."""
+        figures = super().collect(self._chosen_series(found))
         figures.live.update((quantity, self.feed.quantities[quantity]) for quantity in figures.live)
-        reading = self.reading(
-            figures, model=self.feed.model, started_wall_s=started_wall_s(page), exact_steps=q.STEPS in figures.live
-        )
-        return as_feed(reading, self.feed, self.part)
+        figures.exact_steps = q.STEPS in figures.live
+        return figures
+
+    def reading(self, figures: Figures) -> EngineReading:
+        """The page in canonical quantities; no rank where no selector takes a series of it."""
+        return as_feed(super().reading(figures), self.feed, self.part)
 
     def _chosen_series(self, page: Mapping[str, Found]) -> dict[str, Found]:
-        """The series that each selector takes, under the quantity's name with the ends of a histogram."""
         found: dict[str, Found] = {}
         for quantity, chosen in self.selectors.items():
             for end in ENDS if QUANTITIES[quantity] is Kind.HISTOGRAM else ("",):
@@ -130,22 +130,20 @@ class PageFeed(EndpointSource):
         self.feed = feed
         endpoint = endpoint_of(feed)
         super().__init__(endpoint, feed.interval_s, clock, limits=limits, back_off=back_off, wall=wall)
-        self._row = row_of(feed, part, named_page=bool(urlsplit(endpoint.url).path.strip("/")))
+        row = row_of(feed, part, named_page=bool(urlsplit(endpoint.url).path.strip("/")))
+        self._probe = partial(described, self._fetcher, self.url, self.endpoint, row)
         self._blank = as_feed(self._blank, feed, part)
         self.readings = (self._blank,)
         self._body = b""
 
-    def _fresh(self) -> None:
-        super()._fresh()
+    def _fresh(self, server: Server | None = None) -> None:
+        super()._fresh(server)
         self._nearest: dict[str, str] = {}
         """By quantity without a series: what this process's page has instead, as it was found once."""
 
     async def _take(self, server: Server, answer: Answer) -> Refusal | None:
         self._body = answer.body
         return await super()._take(server, answer)
-
-    async def _probe(self) -> tuple[Server, Answer] | Refusal:
-        return await described(self._fetcher, self.url, self.endpoint, self._row)
 
     def _fail(self, refusal: Refusal) -> None:
         off = refusal.state is EndpointState.METRICS_OFF
@@ -185,3 +183,17 @@ def _nearest(name: str, names: Iterable[str]) -> str:
         return f"{clean(name, 80)} is there, with other labels"
     found = get_close_matches(name, known, n=1, cutoff=ALIKE)
     return f"did you mean {clean(found[0], 80)}?" if found else ""
+
+
+def feeds_of(config: Config) -> tuple[list[PageFeed], list[FileFeed]]:
+    """The feeds of the config with a url, and those with a file; not started."""
+    several = shared(config)
+    pages: list[PageFeed] = []
+    files: list[FileFeed] = []
+    for feed in config.feed:
+        part = feed.name if server(feed) in several else ""
+        if feed.url:
+            pages.append(PageFeed(feed, part))
+        else:
+            files.append(FileFeed(feed, part))
+    return pages, files

@@ -1,1 +1,1 @@
-"""Parts of the NVML worker, and the two sides of the pipe between it and the monitor."""
+"""NVIDIA's driver library, by its own binding pynvml."""

@@ -1,95 +1,18 @@
-"""Tables of a GPU's figures: which driver calls and fields give which figure, at which scale, and what can be true."""
+"""Tables of a GPU's figures: which driver calls and fields give which figure, at which scale."""
 
 from __future__ import annotations
 
 import re
 from typing import Any, NamedTuple
 
-import msgspec
 import pynvml
 
-from gpumon.readings.frame import GpuReading, GpuState
+from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, Reason
-from gpumon.sources.nvml.calls import RULES, Calls
+from gpumon.sources.driver.calls import NOT_ANY_MORE, Calls
 
-FIGURES = tuple(field.name for field in msgspec.structs.fields(GpuReading) if field.default is NOT_SUPPORTED)
-"""Names of all fields of a GpuReading that are a Reading."""
 UNIFIED = re.compile(r"\b(GB10|Thor|Orin|Spark)\b", re.IGNORECASE)
 """Names of parts whose GPU uses the host's memory; the driver answers NOT_SUPPORTED or a total of 0 there."""
-
-
-class Bound(NamedTuple):
-    """The largest number that can be true, in the field's unit; with `of`, also `times` that other field."""
-
-    most: float
-    of: str = ""
-    times: float = 1.0
-
-
-BOUNDS: dict[str, Bound] = {
-    "busy_ratio": Bound(1.0),
-    "memory_busy_ratio": Bound(1.0),
-    "sm_active_ratio": Bound(1.1),
-    "sm_occupancy_ratio": Bound(1.1),
-    "tensor_active_ratio": Bound(1.1),
-    "dram_active_ratio": Bound(1.1),
-    "pcie_tx_bytes_per_s": Bound(1e13),
-    "pcie_rx_bytes_per_s": Bound(1e13),
-    "nvlink_tx_bytes_per_s": Bound(1e14),
-    "nvlink_rx_bytes_per_s": Bound(1e14),
-    "vram_total_bytes": Bound(2.0**43),
-    "vram_used_bytes": Bound(2.0**43, "vram_total_bytes"),
-    "vram_reserved_bytes": Bound(2.0**43, "vram_total_bytes"),
-    "power_limit_w": Bound(2e4),
-    "power_default_w": Bound(2e4),
-    "power_w": Bound(2e4, "power_limit_w", 2.0),
-    "energy_j": Bound(1e13),
-    "temperature_c": Bound(150.0),
-    "memory_temperature_c": Bound(150.0),
-    "sm_clock_max_hz": Bound(1e10),
-    "sm_clock_hz": Bound(1e10, "sm_clock_max_hz", 1.25),
-    "memory_clock_max_hz": Bound(5e10),
-    "memory_clock_hz": Bound(5e10, "memory_clock_max_hz", 1.25),
-    "memory_bus_bits": Bound(65536.0),
-    "sm_count": Bound(4096.0),
-    "pcie_generation": Bound(16.0),
-    "pcie_generation_max": Bound(16.0),
-    "pcie_width": Bound(64.0),
-    "pcie_width_max": Bound(64.0),
-    "ecc_uncorrected": Bound(1e12),
-    "ecc_corrected": Bound(1e12),
-    "remap_pending": Bound(1.0),
-    "remap_failed": Bound(1.0),
-}
-"""Nothing is below 0. The margins are for means over other moments than that of the limit."""
-ENERGY_TIMES = 2.0
-"""The energy counter grows by no more than this x the power limit x the time, plus a second for its steps."""
-
-
-def implausible(field: str, values: dict[str, Any]) -> Missing | None:
-    """Why the number of this field can not be true, with the number itself; None where it can, or there is none."""
-    value, bound = values[field], BOUNDS[field]
-    if value.__class__ is Missing:
-        return None
-    if not 0.0 <= value <= bound.most:
-        return invalid(value, f"0 to {bound.most:g} is possible")
-    most: Reading = values.get(bound.of, NOT_SUPPORTED)
-    if not isinstance(most, Missing) and value > most * bound.times:
-        times = "" if bound.times == 1.0 else f"{bound.times:g} x "
-        return invalid(value, f"more than {times}its {bound.of.rpartition('_')[0].replace('_', ' ')} of {most:.10g}")
-    return None
-
-
-def drop_implausible(values: dict[str, Any]) -> None:
-    """Put a reason in the place of every number that can not be true."""
-    for field in BOUNDS:
-        if (why := implausible(field, values)) is not None:
-            values[field] = why
-
-
-def invalid(value: float, why: str) -> Missing:
-    """Stands for a number of the driver that can not be true, and quotes it."""
-    return Missing(Reason.INVALID, f"the driver says {value:.10g}: {why}")
 
 
 class Gauge(NamedTuple):
@@ -189,7 +112,6 @@ _MEMORY_CALLS: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
 )
 
 
-_ADDRESSING = "nvmlDeviceGetAddressingMode"
 _ATS = 2
 """NVML_DEVICE_ADDRESSING_MODE_ATS: the GPU walks the host's page tables."""
 
@@ -211,7 +133,7 @@ def read_memory(calls: Calls, handle: Any, name: str) -> Memory:
         return Memory(float(record.used), float(record.total), NOT_SUPPORTED if reserved is None else float(reserved))
     if isinstance(record, Missing) and record.reason is not Reason.NOT_SUPPORTED:
         return Memory(record, record, record)
-    mode = _ATS if UNIFIED.search(name) else calls.read(_ADDRESSING, _ADDRESSING, handle)
+    mode = _ATS if UNIFIED.search(name) else calls.read("nvmlDeviceGetAddressingMode", handle)
     if isinstance(mode, Missing) or mode != _ATS:
         return Memory(NOT_SUPPORTED, NOT_SUPPORTED, NOT_SUPPORTED)
     import psutil
@@ -283,15 +205,15 @@ class Batch:
     def read(self, calls: Calls, handle: Any) -> dict[int, Stamped]:
         """Each field's value and time stamp."""
         found = dict(self._unsupported)
-        answers = calls.read(self._key, "nvmlDeviceGetFieldValues", handle, self._asked) if self._asked else ()
+        answers = calls.read("nvmlDeviceGetFieldValues", handle, self._asked, key=self._key) if self._asked else ()
         if isinstance(answers, Missing):
             return {**found, **{field: (answers, 0) for field, _ in self._asked}}
         for (field, _), answer in zip(self._asked, answers, strict=True):
-            value = _value(answer)
+            value = _value(calls, answer)
             if not isinstance(value, Missing):
                 self._worked.add(field)
             elif _lacks(value) and field in self._worked:
-                value = Missing(Reason.ERROR, "the driver says that this is not supported, and it worked before")
+                value = NOT_ANY_MORE
             found[field] = (value, int(answer.timestamp))
         lacking = {field for field, (value, _) in found.items() if _lacks(value)}
         if len(lacking) > len(self._unsupported):
@@ -314,10 +236,9 @@ def throttle_s(found: dict[int, Stamped]) -> dict[str, float]:
     return {cause: value * 1e-9 for cause, value in counted if not isinstance(value, Missing) and 0.0 <= value < 1e19}
 
 
-def _value(answer: Any) -> Reading:
+def _value(calls: Calls, answer: Any) -> Reading:
     if answer.nvmlReturn != pynvml.NVML_SUCCESS:
-        rule = RULES.get(answer.nvmlReturn)
-        return Missing(rule.reason if rule else Reason.ERROR, rule.detail if rule else "")
+        return calls.meaning(answer.nvmlReturn)
     member = _MEMBERS.get(answer.valueType)
     return float(getattr(answer.value, member)) if member else Missing(Reason.INVALID)
 

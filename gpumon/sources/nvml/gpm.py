@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pynvml
 
 from gpumon.readings.missing import WARMING_UP, Missing, Reading, Reason
-from gpumon.sources.nvml.calls import RULES, Calls
+from gpumon.sources.driver.calls import Calls
 
 CLOSEST_S = 0.15
 """Samples less than 100 ms apart give zeros that look like idle; the guard keeps clear of that."""
@@ -110,15 +110,15 @@ class Gpm:
     def free(self) -> None:
         """Give the sample records back to the driver; the object is of no use afterwards."""
         for sample in self._samples:
-            self._calls.read("nvmlGpmSampleFree", "nvmlGpmSampleFree", sample)
+            self._calls.read("nvmlGpmSampleFree", sample)
         self._samples = []
 
     def _probe(self) -> Missing | None:
         """Why GPM can not work here, by the order in which drivers are known to tell the truth."""
-        mode = self._calls.read("nvmlDeviceGetVirtualizationMode", "nvmlDeviceGetVirtualizationMode", self._handle)
+        mode = self._calls.read("nvmlDeviceGetVirtualizationMode", self._handle)
         if mode == VGPU:
             return _NO_VGPU
-        support = self._calls.read("nvmlGpmQueryDeviceSupport", "nvmlGpmQueryDeviceSupport", self._handle)
+        support = self._calls.read("nvmlGpmQueryDeviceSupport", self._handle)
         if isinstance(support, Missing):
             return _explain(support) if support.reason is Reason.NOT_SUPPORTED else None
         return None if support.isSupportedDevice else _NO_GPM
@@ -136,19 +136,19 @@ class Gpm:
         return _all(WARMING_UP) if first else self._difference(newer, older)
 
     def _allocate(self) -> bool:
-        samples = [self._calls.read("nvmlGpmSampleAlloc", "nvmlGpmSampleAlloc") for _ in range(2)]
+        samples = [self._calls.read("nvmlGpmSampleAlloc") for _ in range(2)]
         self._samples = samples if not any(isinstance(sample, Missing) for sample in samples) else []
         return bool(self._samples)
 
     def _sample(self, into: Any) -> Any:
         if self._slice_of is None:
-            return self._calls.read("nvmlGpmSampleGet", "nvmlGpmSampleGet", self._handle, into)
-        return self._calls.read("nvmlGpmMigSampleGet", "nvmlGpmMigSampleGet", *self._slice_of, into)
+            return self._calls.read("nvmlGpmSampleGet", self._handle, into)
+        return self._calls.read("nvmlGpmMigSampleGet", *self._slice_of, into)
 
     def _difference(self, before: Any, after: Any) -> dict[str, Reading]:
         record = self._request.record
         record.sample1, record.sample2 = before, after
-        answer = self._calls.read("nvmlGpmMetricsGet", "nvmlGpmMetricsGet", record)
+        answer = self._calls.read("nvmlGpmMetricsGet", record)
         if isinstance(answer, Missing):
             return _all(_explain(answer))
         values: dict[str, Reading] = {}
@@ -156,8 +156,7 @@ class Gpm:
             if metric.whole_gpu and self._slice_of is not None:
                 values[metric.field] = WHOLE_GPU
             elif code:
-                rule = RULES.get(code)
-                values[metric.field] = Missing(rule.reason if rule else Reason.ERROR)
+                values[metric.field] = Missing(self._calls.meaning(code).reason)
             else:
                 values[metric.field] = number * metric.scale
         return values

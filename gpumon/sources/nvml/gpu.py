@@ -1,4 +1,4 @@
-"""One GPU as the worker reads it, tier by tier, with its MIG slices."""
+"""One GPU as the worker reads it, tier by tier, with its MIG slices and the processes on each."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import re
 import time
 from typing import Any, NamedTuple
 
-from gpumon.readings.frame import GpuReading, GpuState, XidEvent
-from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.readings.frame import GpuProcess, GpuReading, GpuState, XidEvent
+from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
+from gpumon.sources.driver.bounds import Energy, drop_implausible, implausible
+from gpumon.sources.driver.calls import Api, Calls, DriverDownError, GpuDownError, HandleStaleError
+from gpumon.sources.driver.fleet import FIGURES
+from gpumon.sources.driver.names import Names
+from gpumon.sources.driver.wire import Timings
 from gpumon.sources.nvml import figures
-from gpumon.sources.nvml.calls import Calls, DriverDownError, GpuDownError, HandleStaleError
 from gpumon.sources.nvml.gpm import METRICS, WHOLE_GPU, Gpm, Request
-from gpumon.sources.nvml.processes import Names, Processes, avoid_wrong_records
-from gpumon.sources.nvml.wire import Timings
 
 STAGGER = 4
 """The slow tiers of neighbouring GPUs fall on this many different ticks."""
@@ -23,11 +25,23 @@ _LINK = ("pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max
 _NVLINK = {"nvlink_tx_bytes_per_s": figures.NVLINK_TX_KIB, "nvlink_rx_bytes_per_s": figures.NVLINK_RX_KIB}
 _PROFILE = re.compile(r"\bMIG (\S+)")
 _REFUSED = "its MIG slices are not open to you: in a container, pass the /dev/nvidia-caps device nodes"
+MOST_PROCESSES = 256
+"""Processes kept of one GPU."""
+KEPT_S = 60.0
+"""How long a list stands in for calls that fail: as long as the longest pause between them."""
+_KINDS = ("Compute", "Graphics", "MPSCompute")
+_TYPES = {"Compute": "compute", "Graphics": "graphics", "MPSCompute": "mps"}
+_LISTS = {
+    kind: tuple((name, name, ()) for name in (f"nvmlDeviceGet{kind}RunningProcesses{v}" for v in ("_v3", "_v2")))
+    for kind in _KINDS
+}
+_NO_SAMPLE = Missing(Reason.IDLE, "no sample of this process in the last seconds")
 
 
 class Session(NamedTuple):
     """What a GPU and its slices have in common."""
 
+    api: Api
     timings: Timings
     request: Request
     """The GPM request record: one for each GPU, as a call that hangs keeps it."""
@@ -36,7 +50,7 @@ class Session(NamedTuple):
     """One element: the driver call that runs now, or ran last."""
 
 
-class Gpu:
+class NvmlGpu:
     """One physical GPU. Its reads raise GpuDownError, HandleStaleError or DriverDownError where nothing can be read."""
 
     def __init__(self, index: int, handle: Any, uuid: str, session: Session) -> None:
@@ -46,8 +60,7 @@ class Gpu:
         self.read_s = 0.0
         """When its energy counter was last read, on the monotonic clock."""
         self._session = session
-        self._calls = Calls(session.timings, session.trace)
-        avoid_wrong_records(self._calls)
+        self._calls = Calls(session.api, session.timings, session.trace)
         self._gpm = Gpm(self._calls, handle, session.request)
         self._slices = Slices(self._calls, handle, session)
         self._processes = Processes(self._calls, handle, session.names, session.timings.slow_s)
@@ -57,8 +70,7 @@ class Gpu:
         self._rates = {field: figures.CounterRate() for field in _NVLINK}
         self._nvlink: dict[str, Reading] = {}
         self._advice = (GpuState.OK, "")
-        self._energy: tuple[float, float] | None = None
-        """The counter and when it was read."""
+        self._energy = Energy()
         self._slow_due_s = 0.0
         self._minute_due_s = 0.0
 
@@ -132,7 +144,7 @@ class Gpu:
         busy: Reading = _PER_SLICE
         memory_busy: Reading = _PER_SLICE
         if not self._slices.enabled:
-            rates = self._calls.read("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetUtilizationRates", self.handle)
+            rates = self._calls.read("nvmlDeviceGetUtilizationRates", self.handle)
             if isinstance(rates, Missing):
                 busy = memory_busy = rates
             else:
@@ -142,19 +154,10 @@ class Gpu:
     def _drop_implausible(self) -> None:
         """Put a reason in the place of numbers that no GPU has. A limit that was raised is read again first."""
         values = self._values
-        if figures.implausible("power_w", values) is not None:
+        if implausible("power_w", values) is not None:
             figures.read_gauges(self._calls, self.handle, (figures.POWER_LIMIT,), values)
-        figures.drop_implausible(values)
-        energy_j, before = values["energy_j"], self._energy
-        if isinstance(energy_j, Missing):
-            return
-        self._energy = (energy_j, self.read_s)
-        limit_w = values["power_limit_w"]
-        most_w = figures.BOUNDS["power_limit_w"].most if isinstance(limit_w, Missing) else limit_w
-        if before is not None:
-            most_j = figures.ENERGY_TIMES * most_w * (self.read_s - before[1] + 1.0)
-            if energy_j - before[0] > most_j:
-                values["energy_j"] = figures.invalid(energy_j, f"{energy_j - before[0]:.6g} J more than the last time")
+        drop_implausible(values)
+        self._energy.check(values, self.read_s)
 
     def _drop_what_unified_memory_lacks(self) -> None:
         """GB10 and its kin report a memory utilisation stuck at 0 and a PCIe link that is none."""
@@ -180,23 +183,22 @@ class Gpu:
         self._calls.forget()
         self._slow_fields.forget()
         self._minute_fields.forget()
-        avoid_wrong_records(self._calls)
         self._gpm.free()
         self._gpm = Gpm(self._calls, self.handle, self._session.request)
 
     def _read_minute(self) -> None:
         calls, handle, values = self._calls, self.handle, self._values
-        name = calls.read("nvmlDeviceGetName", "nvmlDeviceGetName", handle)
+        name = calls.read("nvmlDeviceGetName", handle)
         values["name"] = values["name"] if isinstance(name, Missing) else name
-        capability = calls.read("nvmlDeviceGetCudaComputeCapability", "nvmlDeviceGetCudaComputeCapability", handle)
+        capability = calls.read("nvmlDeviceGetCudaComputeCapability", handle)
         known = None if isinstance(capability, Missing) else (capability[0], capability[1])
         values["compute_capability"] = f"{known[0]}.{known[1]}" if known else ""
-        architecture = calls.read("nvmlDeviceGetArchitecture", "nvmlDeviceGetArchitecture", handle)
+        architecture = calls.read("nvmlDeviceGetArchitecture", handle)
         values["architecture"] = 0 if isinstance(architecture, Missing) else int(architecture)
-        cores = calls.read("nvmlDeviceGetNumGpuCores", "nvmlDeviceGetNumGpuCores", handle)
+        cores = calls.read("nvmlDeviceGetNumGpuCores", handle)
         values["sm_count"] = figures.cores_to_sms(cores, known)
         figures.read_gauges(calls, handle, figures.MINUTE, values)
-        rows = calls.read("nvmlDeviceGetRemappedRows", "nvmlDeviceGetRemappedRows", handle)
+        rows = calls.read("nvmlDeviceGetRemappedRows", handle)
         pending, failed = (rows, rows) if isinstance(rows, Missing) else (float(rows[2]), float(rows[3]))
         values["remap_pending"], values["remap_failed"] = pending, failed
         action = self._minute_fields.read(calls, handle)[figures.RECOVERY_ACTION][0]
@@ -211,11 +213,10 @@ class Slice:
         self.uuid = uuid
         self.gone = False
         """Its handle went stale: look for slices again."""
-        self._calls = Calls(session.timings, session.trace)
-        avoid_wrong_records(self._calls)
+        self._calls = Calls(session.api, session.timings, session.trace)
         self._processes = Processes(self._calls, handle, session.names, session.timings.slow_s)
-        self._values: dict[str, Any] = dict.fromkeys(figures.FIGURES, WHOLE_GPU)
-        instance = self._calls.read("nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetGpuInstanceId", handle)
+        self._values: dict[str, Any] = dict.fromkeys(FIGURES, WHOLE_GPU)
+        instance = self._calls.read("nvmlDeviceGetGpuInstanceId", handle)
         place = None if isinstance(instance, Missing) else (parent, instance)
         self._instance = "" if isinstance(instance, Missing) else str(instance)
         self._gpm = Gpm(self._calls, handle, session.request, place) if place else None
@@ -225,11 +226,11 @@ class Slice:
         calls, values = self._calls, self._values
         calls.begin(now_s)
         with contextlib.suppress(HandleStaleError):
-            name = calls.read("nvmlDeviceGetName", "nvmlDeviceGetName", self.handle)
+            name = calls.read("nvmlDeviceGetName", self.handle)
             values["name"] = "" if isinstance(name, Missing) else name
             found = _PROFILE.search(values["name"])
             values["mig_profile"] = found.group(1) if found else ""
-            size = calls.read("nvmlDeviceGetAttributes_v2", "nvmlDeviceGetAttributes_v2", self.handle)
+            size = calls.read("nvmlDeviceGetAttributes_v2", self.handle)
             values["sm_count"] = size if isinstance(size, Missing) else float(size.multiprocessorCount)
             values["processes"] = self._processes.read()
 
@@ -248,7 +249,7 @@ class Slice:
         values.update(vram_used_bytes=memory.used, vram_total_bytes=memory.total, vram_reserved_bytes=memory.reserved)
         if self._gpm is not None:
             values.update(self._gpm.read(now_s))
-        figures.drop_implausible(values)
+        drop_implausible(values)
         state, text = self._calls.badge()
         return GpuReading(
             index=index,
@@ -283,7 +284,7 @@ class Slices:
 
     def refresh(self, now_s: float) -> None:
         """Look for slices again, and read what changes slowly of each."""
-        mode = self._calls.read("nvmlDeviceGetMigMode", "nvmlDeviceGetMigMode", self._handle)
+        mode = self._calls.read("nvmlDeviceGetMigMode", self._handle)
         if not isinstance(mode, Missing):
             self.enabled = bool(mode[0])
         elif mode.reason is Reason.NOT_SUPPORTED:
@@ -298,12 +299,12 @@ class Slices:
 
     def _find(self) -> dict[str, Slice]:
         read = self._calls.read
-        most = read("nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMaxMigDeviceCount", self._handle)
+        most = read("nvmlDeviceGetMaxMigDeviceCount", self._handle)
         found = {}
         for i in range(0 if isinstance(most, Missing) else most):
             key = f"MIG slice {i}"
-            handle = read(key, "nvmlDeviceGetMigDeviceHandleByIndex", self._handle, i)
-            uuid = handle if isinstance(handle, Missing) else read(f"{key} UUID", "nvmlDeviceGetUUID", handle)
+            handle = read("nvmlDeviceGetMigDeviceHandleByIndex", self._handle, i, key=key)
+            uuid = handle if isinstance(handle, Missing) else read("nvmlDeviceGetUUID", handle, key=f"{key} UUID")
             if isinstance(uuid, Missing):
                 self.text = _REFUSED if uuid.reason is Reason.NO_PERMISSION else self.text
                 continue
@@ -321,3 +322,56 @@ class Slices:
         """Give the driver's records back."""
         for part in self._slices.values():
             part.close()
+
+
+class Processes:
+    """The processes on one device."""
+
+    def __init__(self, calls: Calls, handle: Any, names: Names, window_s: float) -> None:
+        self._calls = calls
+        self._handle = handle
+        self._names = names
+        self._window_s = window_s
+        self._lists: dict[str, tuple[float, Any]] = {}
+
+    def read(self) -> tuple[GpuProcess, ...]:
+        """All of them, biggest first; the SM share is the newest sample of the last `window_s`."""
+        found: dict[int, tuple[str, Reading]] = {}
+        for kind in _KINDS:
+            for record in self._records(kind):
+                vram: Reading = NOT_SUPPORTED if record.usedGpuMemory is None else float(record.usedGpuMemory)
+                if record.pid not in found or isinstance(found[record.pid][1], Missing):
+                    found[record.pid] = (found[record.pid][0] if record.pid in found else _TYPES[kind], vram)
+        if not found:
+            return ()
+        shares = _sm_shares(self._calls, self._handle, self._window_s)
+        rows = []
+        for pid, (kind, vram) in list(found.items())[:MOST_PROCESSES]:
+            look = self._names.of(pid, self._calls.now_s)
+            share = shares if isinstance(shares, Missing) else shares.get(pid, _NO_SAMPLE)
+            rows.append(GpuProcess(pid, vram_bytes=vram, sm_ratio=share, type=kind, **look._asdict()))
+        rows.sort(key=lambda row: (0.0 if isinstance(row.vram_bytes, Missing) else -row.vram_bytes, row.pid))
+        return tuple(rows)
+
+    def _records(self, kind: str) -> Any:
+        """The driver's list. A call that fails says nothing about the processes: the last list stands for a while."""
+        records = self._calls.first(self._handle, _LISTS[kind])
+        now_s = self._calls.now_s
+        if not isinstance(records, Missing):
+            self._lists[kind] = (now_s, records)
+            return records
+        since_s, kept = self._lists.get(kind, (0.0, ()))
+        return kept if records.reason is Reason.ERROR and now_s - since_s <= KEPT_S else ()
+
+
+def _sm_shares(calls: Calls, handle: Any, window_s: float) -> dict[int, float] | Missing:
+    """SM share by pid. The driver's list also holds processes that are gone and values above 100 %: both are noise."""
+    since_us = int((time.time() - window_s) * 1e6)
+    samples = calls.read("nvmlDeviceGetProcessUtilization", handle, since_us)
+    if isinstance(samples, Missing):
+        return {} if samples.reason is Reason.ERROR else samples
+    newest: dict[int, tuple[int, float]] = {}
+    for sample in samples:
+        if sample.smUtil <= 100 and sample.timeStamp > max(since_us, newest.get(sample.pid, (0, 0.0))[0]):
+            newest[sample.pid] = (sample.timeStamp, sample.smUtil / 100.0)
+    return {pid: share for pid, (_, share) in newest.items()}

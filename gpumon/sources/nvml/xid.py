@@ -11,7 +11,6 @@ from typing import Any
 import pynvml
 
 from gpumon.readings.frame import XidEvent
-from gpumon.sources.nvml.calls import DRIVER_DOWN
 
 MOST = 16
 """Events kept per GPU, newest last."""
@@ -25,7 +24,9 @@ class XidWatch:
     Only its own thread calls the driver, where any call may hang.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ends: frozenset[int]) -> None:
+        """`ends`: the driver's codes after which there is nothing to wait for."""
+        self._ends = ends
         self._handles: dict[str, Any] = {}
         self._events: dict[str, tuple[XidEvent, ...]] = {}
         self._thread: threading.Thread | None = None
@@ -57,7 +58,7 @@ class XidWatch:
                 if error.value == pynvml.NVML_ERROR_TIMEOUT:
                     failures = 0
                     continue
-                if error.value in DRIVER_DOWN:
+                if error.value in self._ends:
                     return
                 failures += 1
                 time.sleep(min(LONGEST_RETRY_S, failures))

@@ -25,6 +25,7 @@ ITEM: Final = b'{"metric":{'
 """No text in JSON holds it: a quotation mark in one has a backslash before it."""
 PIECE_BYTES: Final = 512 * 1024
 """Decoded at once: the decoder lets no other thread in."""
+PARTIAL: Final = "its answer is partial (isPartial): some of its storage nodes do not answer, so figures may be missing"
 SHOWN: Final = 200
 """Characters of a server's own text that are shown."""
 
@@ -70,6 +71,7 @@ class _Body(msgspec.Struct):
     errorType: str = ""  # noqa: N815 (Prometheus spells it so)
     error: str = ""
     warnings: list[str] | None = None
+    isPartial: bool = False  # noqa: N815 (VictoriaMetrics spells it so)
 
 
 class _Item(msgspec.Struct):
@@ -106,7 +108,9 @@ def opened(body: bytes) -> Result | None:
     wrong = ""
     if found.status != "success":
         wrong = clean(found.error or found.errorType or "it gives no reason", SHOWN)
-    warnings = tuple(clean(text, SHOWN) for text in (found.warnings or ())[:8])
+    warnings = tuple(clean(text, SHOWN) for text in (found.warnings or ())[:8]) + (
+        (PARTIAL,) if found.isPartial else ()
+    )
     return Result(result.resultType, items[:MOST_SERIES], warnings, wrong, len(items) > MOST_SERIES)
 
 

@@ -25,10 +25,13 @@ CONNECT_S: Final = 5.0
 MOST_BYTES: Final = 256 * 1024 * 1024
 """Of one answer."""
 CONNECTIONS: Final = 8
+LATENCY_OFFSET: Final = "1s"
+"""VictoriaMetrics answers as of 30 s ago unless it is told this; a Prometheus does not know the parameter."""
 MOST_POINTS: Final = 11_000
 """Per series: Prometheus refuses a range query with more."""
 FORM: Final = "application/x-www-form-urlencoded"
-NO_POST: Final = frozenset({405, 501})
+NO_POST: Final = frozenset({403, 405, 501})
+"""Of a POST: a proxy may forbid it (403) and let a GET through."""
 WITH_REASON: Final = frozenset({400, 422, 500, 503})
 """Answers that carry Prometheus' own words."""
 PREFIX: Final = (
@@ -51,9 +54,11 @@ TOO_LARGE: Final = f"an answer is larger than {MOST_BYTES >> 20} MiB: narrow [pr
 class ApiFault(Exception):  # noqa: N818 (no fault of the program)
     """A query without a usable answer: one line with the fix, safe to show, without any secret."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, refused: bool = False) -> None:
+        """`refused`: the server is well and does not want this very query."""
         super().__init__(text)
         self.text = text
+        self.refused = refused
 
 
 class PrometheusApi:
@@ -123,18 +128,20 @@ class PrometheusApi:
         self, path: str, form: Mapping[str, str], types: tuple[str, ...], decode: Callable[[Result], list[T]]
     ) -> list[T]:
         """The decoded answer. In a thread, however small: another one may hold the reader for long."""
-        answer = await self._asked(f"{self.base}/api/v1/{path}", urlencode(form).encode("ascii"))
+        words = urlencode({**form, "latency_offset": LATENCY_OFFSET})
+        answer = await self._asked(f"{self.base}/api/v1/{path}", words.encode("ascii"))
         result = self._judged(answer, await asyncio.to_thread(opened, answer.body), types)
         return await asyncio.to_thread(decode, result)
 
     def _judged(self, answer: Answer, result: Result | None, types: tuple[str, ...]) -> Result:
         """The result if it is one of these types. Raises ApiFault."""
         if answer.status != 200:
-            raise ApiFault(self._refusal(answer, result))
+            refused = answer.status in (400, 422) and result is not None and bool(result.error)
+            raise ApiFault(self._refusal(answer, result), refused=refused)
         if result is None:
             raise ApiFault(self._no_api(answer))
         if result.error:
-            raise ApiFault(f"{self._at} refuses the query: {result.error}")
+            raise ApiFault(f"{self._at} refuses the query: {result.error}", refused=True)
         if result.type not in types:
             kind = clean(result.type, 20) or "nothing"
             raise ApiFault(f"{self._at} answered a query with a {kind}, not with a {types[0]}: is it a Prometheus?")
@@ -176,7 +183,9 @@ class PrometheusApi:
             answer = await self._sent(url, form)
             if answer.status in NO_POST and not self._get:
                 self._get = True
-                answer = await self._sent(url, form)
+                again = await self._sent(url, form)
+                self._get = answer.status != 403 or again.status == 200
+                answer = again if self._get else answer
             if answer.status in (401, 403) and not fresh:
                 self._login = None
                 answer = await self._sent(url, form)

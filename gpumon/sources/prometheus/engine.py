@@ -10,9 +10,9 @@ import msgspec
 from gpumon.config.schema import Endpoint
 from gpumon.readings.frame import EndpointState, EngineReading, part_of_name
 from gpumon.sources.endpoint import NO_SCAN, restarted
-from gpumon.sources.engines.adapter import Adapter, Page
+from gpumon.sources.engines.adapter import METRICS, Adapter, Page, Row
 from gpumon.sources.engines.detect import Refusal
-from gpumon.sources.engines.registry import METRICS, Row, claimed
+from gpumon.sources.engines.registry import claimed
 from gpumon.sources.exposition import MOST_SAMPLES, Scan, Series
 from gpumon.sources.identity import IDENTITY
 from gpumon.sources.prometheus.hosts import named_port, port_of
@@ -67,10 +67,6 @@ class Engine:
         values = dict(list(scrape.values.items())[:MOST_SAMPLES]) if self.cut else scrape.values
         scan = NO_SCAN._replace(values=self._with_buckets(values), cut=self.cut)
         pages = self._read(scan)
-        if self._adapter.unsupported:
-            wrong = Refusal(EndpointState.WRONG_ENGINE, self._adapter.unsupported)
-            self.fail(scrape.target, scrape.scraped_s, scrape.interval_s, wrong)
-            return True
         if not pages:
             return False
         if restarted(self.readings, pages):

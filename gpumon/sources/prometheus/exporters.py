@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -11,9 +10,8 @@ from gpumon.readings.frame import GpuReading
 from gpumon.sources.dcgm_gpus import Gpus
 from gpumon.sources.dcgm_page import read
 from gpumon.sources.endpoint import NO_SCAN
-from gpumon.sources.exposition import Series
 from gpumon.sources.prometheus.engine import Scrape
-from gpumon.sources.prometheus.hosts import CLUSTER, User, host_of, user_of
+from gpumon.sources.prometheus.hosts import Labels, User, host_of, user_of
 
 DOWN: Final = "the Prometheus can not scrape this host's dcgm-exporter (up is 0): see its page /targets for the reason"
 
@@ -38,7 +36,7 @@ class Exporter:
         self._followed.miss()
         self._scraped_s = 0.0
 
-    def take(self, scrape: Scrape, ladder: Sequence[str]) -> None:
+    def take(self, scrape: Scrape, names: Labels) -> None:
         """Read a scrape into `gpus`, unless it is the last one."""
         if scrape.scraped_s == self._scraped_s:
             return
@@ -48,14 +46,14 @@ class Exporter:
             return
         self._scraped_s = scrape.scraped_s
         self._followed.follow(page, scrape.scraped_s, scrape.scraped_s)
-        self._place(scrape, ladder)
+        self._place(scrape, names)
         # Empty in a reading of this machine, and within a host of the fleet every GPU is of that machine.
         readings = (msgspec.structs.replace(one, host="") for one in self._followed.readings)
         self.gpus = tuple((self._hosts.get(one.uuid, ""), one) for one in readings)
 
-    def _place(self, scrape: Scrape, ladder: Sequence[str]) -> None:
+    def _place(self, scrape: Scrape, names: Labels) -> None:
         """Host and users of each GPU and slice, by the labels of its series."""
-        cluster = scrape.target.labels.get(CLUSTER, "")
+        cluster = names.cluster(scrape.target.labels)
         users: dict[str, dict[User, None]] = {}
         for series in scrape.values:
             uuid = series.labels.get("UUID") or series.labels.get("uuid")
@@ -64,13 +62,9 @@ class Exporter:
             instance = series.labels.get("GPU_I_ID", "")
             name = f"MIG-{uuid}/{instance}" if instance else uuid
             if name not in users:
-                self._hosts[name] = self._hosts[uuid] = host_of(scrape.target.labels, series.labels, ladder)
+                self._hosts[name] = self._hosts[uuid] = host_of(scrape.target.labels, series.labels, names.hosts)
                 users[name] = {}
-            if (user := _user(series, cluster)) is not None:
+            if (user := user_of(series.labels, names.cluster(series.labels) or cluster)) is not None:
                 users[name][user] = None
         self.here = frozenset(users)
         self.users = {name: tuple(each) for name, each in users.items() if each}
-
-
-def _user(series: Series, cluster: str) -> User | None:
-    return user_of(series.labels, series.labels.get(CLUSTER, cluster))

@@ -1,27 +1,16 @@
-"""Which machine a series is of, and which of its GPUs an engine runs on, as far as labels say so."""
+"""Which machine a series is of, as far as labels say so."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gpumon.readings.frame import EngineReading, GpuReading
 from gpumon.readings.text import clean
 
 INSTANCE: Final = "instance"
-CLUSTER: Final = "cluster"
 PODS: Final = (("namespace", "pod", "container"), ("pod_namespace", "pod_name", "container_name"))
 """How engines' targets and dcgm-exporters of today and of old (before 2.0) call a pod."""
 NAMELESS: Final = "(no host label)"
-
-FROM_POD: Final = "pod (as the dcgm-exporter says)"
-FROM_COUNT: Final = "the only engine of its host, and it says that it takes all GPUs"
-NO_POD: Final = (
-    "no label says on which GPUs it runs: let the dcgm-exporter name pods (DCGM_EXPORTER_KUBERNETES), or give this "
-    "engine's address as [[endpoint]] with gpus = [..]"
-)
-NO_GPU: Final = "no GPU of its host is in this Prometheus: scrape its dcgm-exporter, or give gpu_type and gpu_count"
-SHARED_POD: Final = "several engines run in its pod, and no label says which GPUs are whose"
 
 
 class Pod(NamedTuple):
@@ -37,6 +26,17 @@ class User(NamedTuple):
 
     pod: Pod
     container: str
+
+
+class Labels(NamedTuple):
+    """Names of the labels that tell machines, and clusters, apart; each the best first."""
+
+    hosts: Sequence[str]
+    clusters: Sequence[str] = ("cluster",)
+
+    def cluster(self, labels: Mapping[str, str]) -> str:
+        """The cluster that these labels name; empty where they name none."""
+        return next((value for name in self.clusters if (value := labels.get(name, ""))), "")
 
 
 def host_of(target: Mapping[str, str], own: Mapping[str, str], ladder: Sequence[str]) -> str:
@@ -89,50 +89,6 @@ def same_pod(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
     users = user_of(one, ""), user_of(other, "")
     pairs = zip(*(user.pod for user in users if user is not None), strict=True) if None not in users else ()
     return all(a == b or not a or not b for a, b in pairs)
-
-
-class Seats:
-    """Which GPUs each pod uses, by the labels of a dcgm-exporter."""
-
-    def __init__(self) -> None:
-        self._hosts: dict[Pod, dict[str, None]] = {}
-        self._gpus: dict[User, dict[str, None]] = {}
-        self._containers: dict[Pod, set[str]] = {}
-
-    def take(self, user: User, host: str, uuid: str) -> None:
-        """A GPU that a pod uses."""
-        self._hosts.setdefault(user.pod, {})[host] = None
-        self._gpus.setdefault(user, {})[uuid] = None
-        self._containers.setdefault(user.pod, set()).add(user.container)
-
-    def host(self, user: User) -> str:
-        """Host of a pod's GPUs; empty where it has none, or GPUs of several."""
-        hosts = self._hosts.get(user.pod, {})
-        return next(iter(hosts)) if len(hosts) == 1 else ""
-
-    def gpus(self, user: User, engines: int) -> tuple[tuple[str, ...], str]:
-        """GPUs of an engine in this pod, one of `engines` there; or none, and why."""
-        containers = self._containers.get(user.pod, set())
-        if not containers:
-            return (), NO_POD
-        if user.container in containers and (user.container or engines == 1):
-            return tuple(self._gpus[user]), FROM_POD
-        if engines > 1:
-            return (), SHARED_POD
-        return tuple(
-            dict.fromkeys(uuid for each in sorted(containers) for uuid in self._gpus[User(user.pod, each)])
-        ), FROM_POD
-
-
-def by_count(engine: EngineReading, engines: int, gpus: Sequence[GpuReading]) -> tuple[tuple[str, ...], str]:
-    """GPUs of an engine that no label gives any: those of its host, where it is alone and takes as many."""
-    whole = tuple(gpu.uuid for gpu in gpus if not gpu.parent_uuid)
-    if not whole:
-        return (), NO_GPU
-    size = engine.tp * (engine.pp or 1) * (engine.dp or 1)
-    if engines == 1 and size == len(whole):
-        return whole, FROM_COUNT
-    return (), NO_POD
 
 
 def shown(name: str, cluster: str, clusters: int) -> str:

@@ -1,42 +1,24 @@
-"""What a Prometheus has that rules are made for: models, GPU types, KV pools, and GPUs of an engine."""
+"""What a Prometheus has that rules are made for: models, GPU types, KV pools, and GPUs of an engine, as the fleet's
+screen has them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gpumon.config.schema import Prometheus
+from gpumon.config.schema import Config
+from gpumon.readings.missing import Missing
 from gpumon.sources.engines.vllm import CONFIG, MAMBA_SETTINGS
 from gpumon.sources.exposition import Series
-from gpumon.sources.prometheus.api import PrometheusApi
-from gpumon.sources.prometheus.hosts import CLUSTER, PODS, Seats, User, user_of
-from gpumon.sources.prometheus.targets import EXPORTED
+from gpumon.sources.prometheus.api import ApiFault
+from gpumon.sources.prometheus.queries import CLOCK
+from gpumon.sources.prometheus.source import FleetSource
 
-ENGINES: Final = '{{__name__=~"vllm:num_requests_running|sglang:num_running_reqs|llamacpp:requests_processing"{more}}}'
-_OF_PODS: Final = ", ".join(prefix + label for names in PODS for label in names for prefix in ("", EXPORTED))
-_ENGINE: Final = "cluster, job, instance, engine"
-_TARGET: Final = "cluster, job, instance, model_name"
-_SCHEDULERS: Final = 'sglang:num_running_reqs{{tp_rank!=""{more}}}'
-"""One process each, with a GPU of its own; by default the first one alone tells its figures."""
-QUESTIONS: Final = {
-    "engines": f"group by (cluster, job, instance, model_name, {_OF_PODS}) ({ENGINES})",
-    "gpus": (
-        f"group by (cluster, Hostname, modelName, UUID, GPU_I_ID, {_OF_PODS}) "
-        "(DCGM_FI_DEV_GPU_UTIL{{{only}}} or DCGM_FI_DEV_FB_USED{{{only}}})"
-    ),
-    "pools": f"{CONFIG}{{{{{{only}}}}}}",
-    "served": "gpumon_build_info{{{only}}}",
-    "told": (
-        f"max by ({_ENGINE}) (gpumon_engine_gpus{{{{{{only}}}}}}) * on ({_ENGINE}) group_right () "
-        f"max by ({_ENGINE}, model) (gpumon_engine_info{{{{{{only}}}}}})"
-    ),
-    "schedulers": (
-        f"count by ({_TARGET}) (group by ({_TARGET}, dp_rank, tp_rank, pp_rank, moe_ep_rank) ({_SCHEDULERS}))"
-        f" and count by ({_TARGET}) (group by ({_TARGET}, tp_rank) ({_SCHEDULERS})) > 1"
-    ),
-}
-"""Name -> PromQL; `more` and `only` are the matchers of the config, after others and alone."""
+SERVED: Final = (
+    'group by (job, instance, model_name) ({__name__=~"vllm:num_requests_running|sglang:num_running_reqs|'
+    'llamacpp:requests_processing"%s})'
+)
 
 
 class Pool(NamedTuple):
@@ -58,71 +40,46 @@ class Seen(NamedTuple):
     served: bool = False
     """Some `gpumon serve-metrics` is scraped."""
     sizes: Mapping[str, Mapping[int, int]] = {}
-    """Model -> GPUs of an engine -> how many of its engines have so many, as far as labels tell."""
+    """Model -> GPUs of an engine -> how many of its engines have so many, as far as that is known."""
+    sliced: frozenset[str] = frozenset()
+    """Models of which engines run on MIG slices."""
 
 
-async def seen(settings: Prometheus) -> Seen:
+async def seen(config: Config) -> Seen:
     """Ask it. Raises ApiFault; ValueError where the URL is malformed."""
-    match = settings.match.strip().strip(",")
-    words = {"more": f", {match}" if match else "", "only": match}
-    api = PrometheusApi(settings)
+    match = config.prometheus.match.strip().strip(",")
+    source = FleetSource(config.prometheus, config.model, config.endpoint)
     try:
-        found = {name: await api.query(asked.format(**words)) for name, asked in QUESTIONS.items()}
+        now = await source.api.query(CLOCK)
+        frame = await source.frame(now[0].value if now else None)
+        if not frame.answered:
+            raise ApiFault(frame.faults[0].text)
+        engines = [one.series for one in await source.api.query(SERVED % (f", {match}" if match else ""))]
+        served = await source.api.query(f"gpumon_build_info{{{match}}}")
+        pools = [one.series for one in await source.api.query(f"{CONFIG}{{{match}}}")]
     finally:
-        await api.close()
-    series = {name: [one.series for one in vectors] for name, vectors in found.items()}
-    told = [(one.series.labels.get("model", ""), one.value) for one in found["told"]]
-    schedulers = [(one.series.labels.get("model_name", ""), one.value) for one in found["schedulers"]]
+        await source.close()
+    sizes: dict[str, Counter[int]] = {}
+    sliced: set[str] = set()
+    for host in frame.hosts:
+        for reading in host.engines:
+            size = max(len(reading.gpus), reading.gpu_count) or reading.tp * (reading.pp or 1) * (reading.dp or 1)
+            if any(uuid.startswith("MIG-") for uuid in reading.gpus):
+                sliced.add(reading.model)
+            elif size and reading.model:
+                sizes.setdefault(reading.model, Counter())[size] += 1
+        for engine in host.ready.engines if host.ready is not None else ():
+            count = engine.hardware.gpu_count
+            if engine.model and not isinstance(count, Missing):
+                sizes.setdefault(engine.model, Counter())[round(count)] += 1
     return Seen(
-        _values("model_name", series["engines"]),
-        _values("modelName", series["gpus"]),
-        _pools(series["pools"], series["engines"]),
-        bool(series["served"]),
-        _first(_by_pods(series["engines"], series["gpus"]), _counted(schedulers), _counted(told)),
+        tuple(sorted({name for one in engines if (name := one.labels.get("model_name", ""))})),
+        tuple(sorted({gpu.name for host in frame.hosts for gpu in host.gpus if gpu.name})),
+        _pools(pools, engines),
+        bool(served),
+        sizes,
+        frozenset(sliced),
     )
-
-
-def _values(label: str, found: Iterable[Series]) -> tuple[str, ...]:
-    return tuple(sorted({value for one in found if (value := one.labels.get(label, ""))}))
-
-
-Sizes = dict[str, Counter[int]]
-
-
-def _first(*sources: Sizes) -> Sizes:
-    """Of each model what the first source says that knows it."""
-    return {model: sizes for source in reversed(sources) for model, sizes in source.items()}
-
-
-def _by_pods(engines: Sequence[Series], gpus: Sequence[Series]) -> Sizes:
-    """GPUs that a dcgm-exporter says the pod of an engine uses; of slices of a GPU nothing is said."""
-    seats = Seats()
-    for one in gpus:
-        if (user := _user(one.labels)) is not None and not one.labels.get("GPU_I_ID"):
-            seats.take(user, one.labels.get("Hostname", ""), one.labels.get("UUID", ""))
-    placed = {(user, one.labels.get("instance", "")): one for one in engines if (user := _user(one.labels)) is not None}
-    together = Counter(user.pod for user, _ in placed)
-    sizes: Sizes = {}
-    for (user, _), one in placed.items():
-        uuids, _ = seats.gpus(user, together[user.pod])
-        if uuids and (model := one.labels.get("model_name", "")):
-            sizes.setdefault(model, Counter())[len(uuids)] += 1
-    return sizes
-
-
-def _user(labels: Mapping[str, str]) -> User | None:
-    """The pod of a series: where the target has a label of that name itself, the other one is the workload's."""
-    cluster = labels.get(CLUSTER, "")
-    theirs = {name.removeprefix(EXPORTED): value for name, value in labels.items() if name.startswith(EXPORTED)}
-    return user_of(theirs, cluster) or user_of(labels, cluster)
-
-
-def _counted(told: Iterable[tuple[str, float]]) -> Sizes:
-    sizes: Sizes = {}
-    for model, count in told:
-        if model and count >= 1.0:
-            sizes.setdefault(model, Counter())[round(count)] += 1
-    return sizes
 
 
 def _pools(configs: Sequence[Series], engines: Sequence[Series]) -> dict[str, Pool]:

@@ -9,12 +9,14 @@ from itertools import pairwise
 from statistics import median
 from typing import Final, NamedTuple
 
+from gpumon.readings.frame import XidEvent
 from gpumon.readings.snapshot import Snapshot
-from gpumon.sources.engines.registry import Row
+from gpumon.sources.engines.adapter import Row
 from gpumon.sources.exposition import Series
 from gpumon.sources.prometheus.answers import Matrix, Vector
 from gpumon.sources.prometheus.engine import Engine
 from gpumon.sources.prometheus.exporters import Exporter
+from gpumon.sources.prometheus.hosts import Pod
 from gpumon.sources.prometheus.targets import Choice, Placer, Target
 
 USUAL_S: Final = (1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
@@ -166,6 +168,12 @@ class Memory:
         self.clusters: set[str] = set()
         """That there ever were: one more must not rename a host twice."""
         self.since: dict[str, float] = {}
+        self.idle_since_s: dict[str, float] = {}
+        """UUID -> Unix time since when that GPU has done nothing."""
+        self.xids: dict[str, XidEvent] = {}
+        """UUID -> the Xid that its exporter has told since before it was first looked at."""
+        self.pods: dict[Pod, str] = {}
+        """Pod -> the name of its host, as a dcgm-exporter told it last."""
 
     def series_of(self, targets: Sequence[Target]) -> int:
         """How many series these targets have, as far as that is known."""
@@ -183,4 +191,5 @@ class Memory:
         other.intervals, other.jobs, other.clusters = self.intervals.copy(), dict(self.jobs), set(self.clusters)
         other.exporter_jobs, other.own_jobs = set(self.exporter_jobs), set(self.own_jobs)
         other.machines, other.undated = self.machines.copy(), self.undated
+        other.pods = dict(self.pods)
         return other

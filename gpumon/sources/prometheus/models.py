@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from gpumon.config.schema import Endpoint, Model
+from gpumon.config.urls import with_scheme
 from gpumon.readings.frame import EngineReading
 from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.sources.attachment import NAMELESS, marked
 from gpumon.sources.endpoint_url import parse_url
-from gpumon.sources.model_facts import resolve
+from gpumon.sources.model_facts import look_up
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.specs.hints import SPEC_HINTS, STORAGE_HINTS, hints_of
 from gpumon.specs.llm import LlmSpec
@@ -27,12 +29,23 @@ class Models:
 
     def __init__(self, models: Sequence[Model], endpoints: Sequence[Endpoint]) -> None:
         self._models = tuple(models)
-        self._endpoints = {_address(endpoint.url): endpoint for endpoint in endpoints}
+        self._endpoints = {_address(endpoint.url): endpoint for endpoint in endpoints if "*" not in endpoint.url}
+        self._globs = [(_glob(endpoint.url), endpoint) for endpoint in endpoints if "*" in endpoint.url]
+        self._unused = {endpoint.url: None for endpoint in endpoints}
         self._known: dict[tuple[str, str, tuple[tuple[str, str], ...]], tuple[LlmSpec | None, str]] = {}
 
     def endpoint(self, instance: str) -> Endpoint:
-        """What the config says of the engine at this address, as a Prometheus names it."""
-        return self._endpoints.get(instance) or NOTHING
+        """What the config says of the engine at this address, as a Prometheus names it: by that, else by a glob."""
+        found = self._endpoints.get(instance)
+        if found is None:
+            found = next((endpoint for matches, endpoint in self._globs if matches(instance)), NOTHING)
+        self._unused.pop(found.url, None)
+        return found
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """URLs of the config that no engine was found at so far."""
+        return tuple(self._unused)
 
     def attach(self, reading: EngineReading, endpoint: Endpoint) -> EngineReading:
         """The reading with its model, as far as that is known."""
@@ -57,8 +70,15 @@ class Models:
         if key not in self._known:
             if len(self._known) >= MOST_MODELS:
                 self._known.clear()
-            self._known[key] = resolve(model, root, self._models, llm_catalogue(), (), hints)
+            facts = look_up(model, root, self._models, llm_catalogue(), (), hints)
+            self._known[key] = (facts.spec, facts.why)
         return self._known[key]
+
+
+def _glob(url: str) -> Callable[[str], object]:
+    """`http://gpu-*:8000` as a pattern of addresses; a `*` stands for anything."""
+    address = with_scheme(url).partition("://")[2].partition("/")[0]
+    return re.compile(".*".join(map(re.escape, address.split("*")))).fullmatch
 
 
 def _address(url: str) -> str:

@@ -13,21 +13,20 @@ import msgspec
 from gpumon.readings.exported import Sample
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.frame import EndpointState, EngineReading, Fault, GpuReading, part_of_name
+from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
+from gpumon.sources.engines.adapter import Row
 from gpumon.sources.engines.detect import Refusal
-from gpumon.sources.engines.registry import Row
 from gpumon.sources.exposition import Series
 from gpumon.sources.prometheus import exporters
 from gpumon.sources.prometheus.answers import Vector
 from gpumon.sources.prometheus.engine import CUT, Engine, Scrape, kind_of, url_of
+from gpumon.sources.prometheus.engine_gpus import EngineGpus, Placing, Seated, Seats
 from gpumon.sources.prometheus.exporters import Exporter
 from gpumon.sources.prometheus.hosts import (
-    CLUSTER,
-    Pod,
-    Seats,
+    Labels,
     User,
-    by_count,
     host_of,
     named_apart,
     port_of,
@@ -49,17 +48,19 @@ NOTHING: Final = (
     "no engine, no GPU and no gpumon is among its series: does it scrape engines, dcgm-exporters or gpumon "
     "serve-metrics, and does [prometheus].match fit?"
 )
-DOWN: Final = (
-    "nothing that is told here answers: {} targets are down (up is 0), such as {}; see the Prometheus' page /targets "
-    "for the reason"
-)
-NO_UP: Final = "{} targets have no series `up`, so nothing tells whether they answer: does [prometheus].match fit `up`?"
+DOWN: Final = "none of its targets answers: {} targets are down (up is 0), such as {}; its page /targets has the reason"
+NO_UP: Final = "{} targets have no series `up`, so it is unknown whether they answer: does [prometheus].match fit `up`?"
 TWICE: Final = "{} targets come from several Prometheus (a replica label): each counts once; ask for deduplication"
 TWO_JOBS: Final = "{} engines are scraped by two jobs: each counts once"
-TWO_EXPORTERS: Final = "{} GPUs are told by two exporters: each counts once"
+TWO_EXPORTERS: Final = "{} GPUs come from two exporters: each counts once"
 TWO_NAMES: Final = (
     "{} hosts have two names, such as {} and {}: each counts once; give all its targets one label of "
     "[prometheus].host_labels"
+)
+UNUSED: Final = "{} [[endpoint]] of the config match no engine here: {}; compare them with the label `instance`"
+ONE_NAME: Final = (
+    "{} machines are called {}: their GPUs have the same indices, so each is a host of its own; give them different "
+    "labels of [prometheus].host_labels or cluster_labels"
 )
 CUT_GPUS: Final = "the dcgm-exporter has more GPUs than gpumon reads"
 OWN_DOWN: Final = "the Prometheus can not scrape this host's gpumon serve-metrics (up is 0): see its page /targets"
@@ -84,16 +85,22 @@ class _Host:
         self.targets: list[Target] = []
         self.ready: Snapshot | None = None
         self.faults: dict[str, None] = {}
+        self.down: set[Key] = set()
+        """Exporters that do not answer."""
 
 
 class Moment:
     """One use: `frame` takes in the answers and leaves in the memory what the next moment needs."""
 
-    def __init__(self, answers: Answers, memory: Memory, models: Models, ladder: Sequence[str]) -> None:
+    def __init__(
+        self, answers: Answers, memory: Memory, models: Models, names: Labels, sizes: Mapping[str, int] = {}
+    ) -> None:
+        """`sizes`: GPUs of one engine by a glob of its model's name, from the config."""
         self._answers = answers
         self._memory = memory
         self._models = models
-        self._ladder = ladder
+        self._labels = names
+        self._sizes = sizes
         self._hosts: dict[Place, _Host] = {}
         self._texts: dict[str, None] = {}
         self._lasting: dict[str, float] = {}
@@ -101,10 +108,13 @@ class Moment:
         self._twice = Counter[str]()
         self._gpus: set[str] = set()
         self._addresses: dict[str, set[str]] = {}
+        self._apart: dict[tuple[Place, Key], str] = {}
+        """Name that several machines have, and the exporter of one of them -> a name of its own."""
 
     def frame(self) -> FleetFrame:
         """All hosts, by name."""
         here, owns, found = self._take()
+        self._tell_apart()
         self._join(owns, found)
         self._seat_gpus()
         self._seat_own(owns)
@@ -129,7 +139,7 @@ class Moment:
         here = [target for target in pages if target in self._chosen]
         memory.undated = not here or any(not target.known for target in here)
         memory.sizes = {target.key: len(pages[target]) for target in here}
-        memory.clusters |= {cluster for target in here if (cluster := target.labels.get(CLUSTER, ""))}
+        memory.clusters |= {cluster for target in here if (cluster := self._labels.cluster(target.labels))}
         self._down = [target for target in self._chosen if self._is_down(target)]
         self._answering = Counter(job_of(target) for target, up in self._up.items() if up and target in self._chosen)
         self._take_exporters(gpus)
@@ -164,7 +174,7 @@ class Moment:
             if self._is_down(target):
                 exporter.miss()
             elif not (target in self._moving and exporter.gpus):
-                exporter.take(self._scrape(target, pages[target]), self._ladder)
+                exporter.take(self._scrape(target, pages[target]), self._labels)
         memory.exporters = kept
         self._exporters = [(target, kept[target.key]) for target in order]
         answering = (target for target, one in self._exporters if one.gpus and not self._is_down(target))
@@ -260,14 +270,22 @@ class Moment:
         return found
 
     def _own_host(self, target: Target, seen: Snapshot | None) -> str:
-        return host_of(target.labels, {"Hostname": seen.host.name} if seen is not None else {}, self._ladder)
+        return host_of(target.labels, {"Hostname": seen.host.name} if seen is not None else {}, self._labels.hosts)
 
     def _place(self, target: Target, name: str) -> Place:
-        return Place(self._cluster(target), name)
+        """A machine; of several of one name the one whose exporter has most labels in common with the target."""
+        place = Place(self._cluster(target), name)
+        names = {key: found for (where, key), found in self._apart.items() if where == place}
+        if names:
+            own = set(target.key)
+            place = place._replace(
+                name=names[max(names, key=lambda key: (key == target.key, len(own & set(key)), key))]
+            )
+        return place
 
     def _cluster(self, target: Target) -> str:
         """Where there are several; one that some targets do not name tells nothing apart."""
-        return target.labels.get(CLUSTER, "") if len(self._memory.clusters) > 1 else ""
+        return self._labels.cluster(target.labels) if len(self._memory.clusters) > 1 else ""
 
     def _host(self, target: Target, name: str) -> _Host:
         place = self._memory.machines.of(self._place(target, name))
@@ -275,6 +293,21 @@ class Moment:
         if not host.targets or host.targets[-1] is not target:
             host.targets.append(target)
         return host
+
+    def _tell_apart(self) -> None:
+        """Exporters under one name that tell other GPUs of one index are of several machines, each with a name."""
+        indices: dict[Place, dict[int, dict[str, Target]]] = {}
+        for target, exporter in self._exporters:
+            for name, reading in exporter.gpus:
+                if reading.uuid in exporter.here and not reading.parent_uuid and not self._is_down(target):
+                    here = indices.setdefault(self._place(target, name), {}).setdefault(reading.index, {})
+                    here[reading.uuid] = target
+        for place, by_index in indices.items():
+            clashing = {id(one): one for uuids in by_index.values() if len(uuids) > 1 for one in uuids.values()}
+            if len(clashing) > 1:
+                for one in clashing.values():
+                    self._apart[place, one.key] = f"{place.name}@{_apart_by(one, [*clashing.values()])}"
+                self._texts[ONE_NAME.format(len(clashing), clean(place.name, 60))] = None
 
     def _join(self, owns: Sequence[Own], found: Sequence[tuple[Target, Engine]]) -> None:
         """Find out which names are of one machine, before anything is put on a host."""
@@ -320,16 +353,29 @@ class Moment:
                 host = self._host(target, name)
                 counts = self._counts(host, target, reading)
                 if counts:
-                    host.gpus[reading.uuid] = reading
+                    host.gpus[reading.uuid] = self._with_past(reading)
                     self._gpus.add(reading.uuid)
                 if down and (counts or not host.gpus):
                     host.faults[exporters.DOWN] = None
+                    host.down.add(target.key)
                 if exporter.cut:
                     host.faults[CUT_GPUS] = None
         for target in self._down:
             if job_of(target) in self._memory.exporter_jobs and target.key not in self._memory.exporters:
                 host = self._host(target, self._name(target))
                 host.faults |= {} if host.gpus else {exporters.DOWN: None}
+                host.down.add(target.key)
+
+    def _with_past(self, reading: GpuReading) -> GpuReading:
+        """The GPU with what the day before tells of it."""
+        memory, busy = self._memory, reading.busy_ratio
+        if not isinstance(busy, Missing) and busy > 0.0:
+            memory.idle_since_s.pop(reading.uuid, None)
+        idle_s, xid = memory.idle_since_s.get(reading.uuid, 0.0), memory.xids.get(reading.uuid)
+        if not idle_s and (xid is None or reading.xid):
+            return reading
+        xids = reading.xid or ((xid,) if xid is not None else ())
+        return msgspec.structs.replace(reading, idle_since_wall_s=idle_s, xid=xids)
 
     def _counts(self, host: _Host, target: Target, reading: GpuReading) -> bool:
         """Whether this account of a GPU is the one that is shown: what is up comes first, then what is not behind."""
@@ -343,7 +389,12 @@ class Moment:
     def _name(self, target: Target) -> str:
         """Host of an engine: that of its pod's GPUs, else by its labels; by its address where that is another's."""
         user = user_of(target.labels, self._cluster(target))
-        name = (self._seats.host(user) if user is not None else "") or host_of(target.labels, {}, self._ladder)
+        seated = self._seats.host(user) if user is not None else ""
+        if user is not None and seated:
+            self._memory.pods[user.pod] = seated
+        elif user is not None:  # its exporter pauses: a pod stays where it runs
+            seated = self._memory.pods.get(user.pod, "")
+        name = seated or host_of(target.labels, {}, self._labels.hosts)
         near = self._addresses.get(name, set()) if name == without_port(target.instance) else set()
         return next(iter(near)) if len(near) == 1 else name
 
@@ -378,6 +429,7 @@ class Moment:
                 host.ready = ready
             else:
                 host.faults[OWN_DOWN] = None
+                host.down.add(target.key)
 
     def _say(self, here: Sequence[Target]) -> None:
         without = sum(not target.known for target in here)
@@ -398,10 +450,15 @@ class Moment:
         return TWO_NAMES.format(len(self._renamed), *(clean(place.name, 60) for place in first)) if first else ""
 
     def _whole(self, here: Sequence[Target]) -> FleetFrame:
-        hosts = [self._one(cluster, name, host) for (cluster, name), host in self._hosts.items()]
+        placed = self._placed()
+        hosts = [self._one(place, host, placed) for place, host in self._hosts.items()]
+        before, here_now = self._memory.hosts, {one.key for host in self._hosts.values() for one in host.targets}
         self._memory.hosts = {
             one.name: tuple(host.targets) for one, host in zip(hosts, self._hosts.values(), strict=True)
         }
+        if self._models.unused and any(host.engines for host in self._hosts.values()):
+            unused = self._models.unused
+            self._texts[UNUSED.format(len(unused), clean(", ".join(unused[:3]), 200))] = None
         faults = tuple(Fault(SOURCE, text, self._since(text)) for text in self._texts)
         self._memory.since = self._lasting
         return FleetFrame(
@@ -409,71 +466,92 @@ class Moment:
             interval_s=self._memory.intervals.most(here),
             hosts=tuple(sorted(hosts, key=lambda host: host.name)),
             faults=faults,
+            moved=tuple(
+                name
+                for name, targets in before.items()
+                if name not in self._memory.hosts and any(one.key in here_now for one in targets)
+            ),
         )
+
+    def _placed(self) -> dict[int, Placing]:
+        """On which GPUs each reading (by its id) runs: of all hosts, as engines of one model tell of each other."""
+        engines: dict[Place, list[Seated]] = {
+            place: [
+                Seated(reading, self._models.endpoint(target.instance), user_of(target.labels, self._cluster(target)))
+                for target, engine in host.engines
+                for reading in engine.readings
+            ]
+            for place, host in self._hosts.items()
+            if host.ready is None
+        }
+        pods = Counter(
+            user.pod
+            for host in self._hosts.values()
+            for target, _ in host.engines
+            if (user := user_of(target.labels, self._cluster(target))) is not None
+        )
+        known = {uuid: gpu for host in self._hosts.values() for uuid, gpu in host.gpus.items()}
+        answer = EngineGpus(self._seats, self._sizes, pods)
+        first = {
+            place: [answer.by_labels(one, tuple(self._hosts[place].gpus.values()), known) for one in several]
+            for place, several in engines.items()
+        }
+        placed: dict[int, Placing] = {}
+        for place, several in engines.items():
+            found = answer.by_number(several, first[place], _in_order(self._hosts[place]))
+            placed |= {id(one.reading): placing for one, placing in zip(several, found, strict=True)}
+        return placed
 
     def _since(self, what: str) -> float:
         """Since when something holds that holds now."""
         self._lasting[what] = self._memory.since.get(what, self._answers.at_s)
         return self._lasting[what]
 
-    def _one(self, cluster: str, name: str, host: _Host) -> HostFrame:
-        gpus = tuple(
-            sorted(host.gpus.values(), key=lambda one: (one.index, one.parent_uuid or one.uuid, one.mig_instance))
-        )
+    def _one(self, place: Place, host: _Host, placed: Mapping[int, Placing]) -> HostFrame:
         return HostFrame(
-            name=shown(name, cluster, len(self._memory.clusters)),
-            gpus=() if host.ready is not None else gpus,
-            engines=() if host.ready is not None else tuple(self._engines(host, gpus)),
+            name=shown(place.name, place.cluster, len(self._memory.clusters)),
+            gpus=() if host.ready is not None else _in_order(host),
+            engines=() if host.ready is not None else tuple(self._engines(host, placed)),
             ready=host.ready,
             labels=_shared(host.targets),
             interval_s=self._memory.intervals.most(host.targets),
-            faults=tuple(Fault(SOURCE, text, self._since(f"{cluster}/{name} {text}")) for text in host.faults),
+            faults=tuple(
+                Fault(SOURCE, text, self._since(f"{place.cluster}/{place.name} {text}")) for text in host.faults
+            ),
+            exporters_down=len(host.down),
         )
 
-    def _engines(self, host: _Host, gpus: tuple[GpuReading, ...]) -> Iterable[EngineReading]:
-        """The engines of a host with names of their own, and their GPUs as far as labels tell them."""
+    def _engines(self, host: _Host, placed: Mapping[int, Placing]) -> Iterable[EngineReading]:
+        """The engines of a host with names of their own, and their GPUs."""
         names = named_apart((engine.readings[0].server_name, target.labels) for target, engine in host.engines)
-        pods = Counter(
-            user.pod for target, _ in host.engines if (user := user_of(target.labels, self._cluster(target)))
-        )
         urls = Counter(engine.readings[0].url for _, engine in host.engines)
         for name, (target, engine) in zip(names, host.engines, strict=True):
             for reading in engine.readings:
-                uuids, source = self._gpus_of(target, reading, gpus, (len(host.engines), pods))
+                placing = placed[id(reading)]
                 pod = f" {target.labels.get('pod', '')}" if urls[reading.url] > 1 else ""
                 yield msgspec.structs.replace(
                     reading,
                     name=name + part_of_name(reading.part),
                     url=reading.url + pod.rstrip(),
-                    gpus=uuids,
-                    gpus_source=source,
+                    gpus=placing.uuids,
+                    gpus_source=placing.source,
+                    gpu_type=placing.gpu_type,
+                    gpu_count=placing.number,
                 )
 
-    def _gpus_of(
-        self,
-        target: Target,
-        reading: EngineReading,
-        gpus: tuple[GpuReading, ...],
-        among: tuple[int, Mapping[Pod, int]],
-    ) -> tuple[tuple[str, ...], str]:
-        endpoint = self._models.endpoint(target.instance)
-        if endpoint.gpus != "auto":
-            by_index = {gpu.index: gpu.uuid for gpu in gpus if not gpu.parent_uuid}
-            missing = [index for index in endpoint.gpus if index not in by_index]
-            if missing:
-                return (), f"the config names GPU {missing[0]}, its host has {sorted(by_index)}"
-            return tuple(by_index[index] for index in endpoint.gpus), "config"
-        if endpoint.gpu_type:
-            return (), "config"
-        user = user_of(target.labels, self._cluster(target))
-        if user is not None:
-            uuids, source = self._seats.gpus(user, among[1][user.pod])
-            here = {gpu.uuid for gpu in gpus}
-            if uuids and here.issuperset(uuids):
-                return uuids, source
-            if not uuids and self._seats.host(user):
-                return (), source
-        return by_count(reading, among[0], gpus)
+
+def _in_order(host: _Host) -> tuple[GpuReading, ...]:
+    return tuple(sorted(host.gpus.values(), key=lambda one: (one.index, one.parent_uuid or one.uuid, one.mig_instance)))
+
+
+def _apart_by(one: Target, others: Sequence[Target]) -> str:
+    """What tells a machine's exporter from others: a label that differs for each, else its address."""
+    for label, value in one.labels.items():
+        if label not in ("job", "instance", "pod") and len({other.labels.get(label) for other in others}) == len(
+            others
+        ):
+            return value
+    return one.instance
 
 
 def _same(one: Target, other: Target) -> bool:

@@ -14,13 +14,37 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from gpumon.readings import exported
-from gpumon.readings.engine_snapshot import Engine, OwnEstimate, Quantiles, RankLoad, Replicas, TokensTotal, nested
 from gpumon.readings.exported import PREFIX, Field, Sample
+from gpumon.readings.flat import nested
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
-from gpumon.readings.snapshot import BandwidthSource, FaultShown, Gpu, Host, Self, Snapshot
-from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Kind, Level, Limit, RaisedAlert, Verdict
+from gpumon.readings.snapshot import (
+    BandwidthSource,
+    Engine,
+    FaultShown,
+    Gpu,
+    Host,
+    OwnEstimate,
+    Quantiles,
+    RankLoad,
+    Replicas,
+    Self,
+    Snapshot,
+    TokensTotal,
+)
+from gpumon.readings.verdict import (
+    Action,
+    Confidence,
+    Evidence,
+    Family,
+    Kind,
+    Level,
+    Limit,
+    RaisedAlert,
+    Signal,
+    Verdict,
+)
 
 Series = tuple[dict[str, str], float]
 E = TypeVar("E", bound=Enum)
@@ -238,7 +262,7 @@ def _engines(page: Scrape) -> Iterator[Engine]:
             "age_s": page.value("engine_age_seconds", labels) or 0.0,
             "gpus": tuple(sorted(set(map(_whole, page.told("engine_gpu_info", labels, "gpu"))))),
             "rank_loads": tuple(_ranks(page, name)),
-            **{doubt: (ITS_OWN,) if doubt in doubts else () for doubt in exported.DOUBTS},
+            **{doubt: (Evidence("own_gpumon"),) if doubt in doubts else () for doubt in exported.DOUBTS},
         }
         yield nested(Engine, {**known, **texts, **figures})
 
@@ -295,6 +319,8 @@ def _verdicts(page: Scrape) -> Iterator[Verdict]:
             parameters=_parameters(page, labels, "verdict"),
             evidence=tuple(_evidence(page, labels)),
             actions=tuple(_actions(page, labels)),
+            unknown=tuple(_unknown(page, labels)),
+            until=page.since("verdict_until_timestamp_seconds", labels),
         )
 
 
@@ -317,6 +343,13 @@ def _actions(page: Scrape, labels: Mapping[str, str]) -> Iterator[Action]:
     found = page.having("verdict_action_info", labels)
     for has, _ in sorted(found, key=lambda each: _whole(each[0].get("at", ""))):
         yield Action(has.get("code", ""), _parameters(page, labels, f"action {has.get('at', '')}"))
+
+
+def _unknown(page: Scrape, labels: Mapping[str, str]) -> Iterator[Signal]:
+    found = page.having("verdict_unknown_info", labels)
+    for has, _ in sorted(found, key=lambda each: _whole(each[0].get("at", ""))):
+        parameters = _parameters(page, labels, f"unknown {has.get('at', '')}")
+        yield Signal(has.get("code", ""), has.get("reason", ""), has.get("fix", ""), parameters)
 
 
 def _parameters(page: Scrape, labels: Mapping[str, str], of: str) -> dict[str, float | str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Coroutine, Iterator, Sequence
+from collections.abc import Collection, Coroutine, Iterator, Mapping
 from typing import Final, TypeVar
 
 from gpumon.readings.fleet import HostFrame
 from gpumon.sources.prometheus.answers import Matrix, Vector
 from gpumon.sources.prometheus.api import PrometheusApi
+from gpumon.sources.prometheus.hosts import Labels
 from gpumon.sources.prometheus.memory import Answers, Memory
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.moment import Moment
@@ -77,14 +78,14 @@ class Past:
         return int((self._end_s - self._start_s) / self.step_s + 1e-6) + 1
 
     def frames(
-        self, memory: Memory, models: Models, ladder: Sequence[str], host: str
+        self, memory: Memory, models: Models, names: Labels, sizes: Mapping[str, int], host: str
     ) -> tuple[tuple[float, HostFrame], ...]:
         """The host at each moment at which there is something of it."""
         found: list[tuple[float, HostFrame]] = []
         for answers in self._moments():
             if not any((answers.engines, answers.gpus, answers.own)):
                 continue
-            frame = Moment(answers, memory, models, ladder).frame()
+            frame = Moment(answers, memory, models, names, sizes).frame()
             found += [(answers.at_s, one) for one in frame.hosts if one.name == host]
             time.sleep(0)  # the event loop and its screen go on in between
         return tuple(found)

@@ -214,6 +214,30 @@ def _newest(labels: Iterable[str], names: Iterable[str], match: str) -> str:
     return f"max by ({', '.join(labels)}) ({times})"
 
 
+class Before(NamedTuple):
+    """What is asked of the day before now; one series per GPU each."""
+
+    busy: str
+    """When it was last busy (Unix time, to 5 minutes); a GPU that never was has none."""
+    first: str
+    """When it was first seen in that day, to half an hour."""
+    xid: str
+    """Its last Xid, where the exporter still tells one."""
+    xid_changed: str
+    """When that last changed, to 5 minutes."""
+
+
+def before(match: str) -> Before:
+    """The queries of the last day."""
+    busy, xid = _metric("DCGM_FI_DEV_GPU_UTIL", match), _metric("DCGM_FI_DEV_XID_ERRORS", match)
+    return Before(
+        f"max_over_time(timestamp(max_over_time({busy}[5m]) > 0)[1d:5m])",
+        f"min_over_time(timestamp({busy})[1d:30m])",
+        f"{xid} > 0",
+        f"max_over_time(timestamp(changes({xid}[5m]) > 0)[1d:5m])",
+    )
+
+
 def targets_of_range(match: str, seconds: float) -> str:
     """The targets that there were, by their `up`; to be asked for the end of the time."""
     return f"last_over_time(up{{{joined(match)}}}[{_range(seconds)}])"

@@ -14,9 +14,10 @@ import msgspec
 from gpumon.config.schema import Endpoint, Model, Prometheus
 from gpumon.readings.exported import NAMES
 from gpumon.readings.fleet import FleetFrame, HostFrame
-from gpumon.readings.frame import Fault
+from gpumon.readings.frame import Fault, XidEvent
 from gpumon.sources.prometheus.answers import Vector
 from gpumon.sources.prometheus.api import ApiFault, PrometheusApi
+from gpumon.sources.prometheus.hosts import Labels
 from gpumon.sources.prometheus.memory import Answers, Memory
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.moment import SOURCE, Moment
@@ -26,6 +27,7 @@ from gpumon.sources.prometheus.queries import (
     FLEET_BUCKETS,
     Queries,
     addresses,
+    before,
     dated,
     exporters_of_range,
     left_out,
@@ -47,7 +49,12 @@ LACKING_S: Final = 5.0
 """And so often where it is not known of a job, as nothing was scraped twice."""
 CLOCK_AGAIN_S: Final = 300.0
 """The server's clock is looked at so often."""
+BEFORE_AGAIN_S: Final = 600.0
+"""The last day is looked at so often."""
+DAY_S: Final = 86400.0
 MOST_SKEW_S: Final = 5.0
+KEPT_S: Final = 15 * 86400.0
+"""How far back one may go: what a Prometheus keeps unless it was told otherwise."""
 SKEWED: Final = (
     "this machine's clock is {:.0f} s {} the Prometheus': its clock is taken, so ages may look wrong; set both by NTP"
 )
@@ -74,13 +81,14 @@ class FleetSource:
         self.api = PrometheusApi(config, clock)
         self._config = config
         self._models = Models(models, endpoints)
+        self._labels = Labels(config.host_labels, config.cluster_labels)
         self._wall = wall
         self._clock = clock
         self._queries: Queries = queries(config.match, own_names(NAMES), buckets)
         self._left_out = left_out(buckets)
         self._looked_at = ""
         self._memory = Memory(config.interval_s)
-        self._learn_again_s = self._clock_again_s = -math.inf
+        self._learn_again_s = self._clock_again_s = self._before_again_s = -math.inf
         self._ahead_s = 0.0
         self._sent = 0
         self._since: dict[str, float] = {}
@@ -106,6 +114,8 @@ class FleetSource:
                 asked_s = self._wall() + self._ahead_s - min(LAG_S, LAG_SHARE * self._config.interval_s)
             answers = await self._ask(asked_s)
             await self._learn(answers)
+            if now and self._newest is not None and self._clock() >= self._before_again_s:
+                await self._look_back(answers.at_s)  # the first rows do not wait for it
             frame = await self._built(answers, self._memory if now else self._memory.beside())
         except ApiFault as fault:
             return self._failed(fault.text, asked_s, now)
@@ -139,7 +149,9 @@ class FleetSource:
         past = Past(self.api, asked, start_s, end_s, step_s, self._memory.series_of(targets), own=own)
         await past.ask()
         memory = self._memory.beside()
-        return await asyncio.to_thread(past.frames, memory, self._models, self._config.host_labels, host)
+        return await asyncio.to_thread(
+            past.frames, memory, self._models, self._labels, self._config.gpus_per_engine, host
+        )
 
     async def _were(self, host: str, start_s: float, end_s: float) -> frozenset[str]:
         """Addresses that this host's targets had from then to then. Raises ApiFault."""
@@ -154,6 +166,14 @@ class FleetSource:
         """Ask of this host, from the next frame on, for all distributions; "": of none."""
         self._looked_at = host
 
+    def first_s(self, newest_s: float) -> float:
+        """Unix time of the oldest moment that can be asked for."""
+        return newest_s - KEPT_S
+
+    async def settle(self) -> None:
+        """Ask for the day before."""
+        await self._look_back(self._wall())
+
     async def close(self) -> None:
         """Hang up."""
         await self.api.close()
@@ -165,7 +185,22 @@ class FleetSource:
             first = dated(first, self._config.match)
         others += self._more()
         scraped = await self._query(first, at_s)
-        up, engines, started, gpus, own, *more = await together(*(self._query(each, at_s) for each in others))
+        refused: list[ApiFault] = []
+
+        async def tolerant(promql: str) -> list[Vector]:
+            """A query that the server does not want costs what it asks for, and leaves the rest standing."""
+            try:
+                return await self._query(promql, at_s)
+            except ApiFault as fault:
+                if not fault.refused:
+                    raise
+                refused.append(fault)
+                return []
+
+        up, engines, started, gpus, own, *more = await together(*map(tolerant, others))
+        if refused and not (engines or gpus or own):
+            raise refused[0]
+        self.api.warnings |= {f"a part is missing: {fault.text}": None for fault in refused}
         again = await self._query(first, at_s)
         return Answers(at_s, scraped, up, [*engines, *chain(*more)], started, gpus, own, again)
 
@@ -209,6 +244,26 @@ class FleetSource:
             again_s = LACKING_S if self._memory.intervals.lacks(places) else LEARN_AGAIN_S
             self._learn_again_s = self._clock() + again_s
 
+    async def _look_back(self, at_s: float) -> None:
+        """What the day before tells of GPUs: since when they are idle, and the Xid that stands. It may fail."""
+        self._before_again_s = self._clock() + BEFORE_AGAIN_S
+        try:
+            busy, first, xid, changed = await together(
+                *(self._query(each, at_s) for each in before(self._config.match))
+            )
+        except ApiFault:
+            return
+        last_busy, first_seen, xid_changed = (
+            {_uuid(one): one.value for one in each} for each in (busy, first, changed)
+        )
+        memory = self._memory
+        memory.idle_since_s = first_seen | last_busy
+        memory.xids = {
+            uuid: XidEvent(int(one.value), xid_changed.get(uuid, at_s - DAY_S))
+            for one in xid
+            if (uuid := _uuid(one)) and 0.0 < one.value < 1e4
+        }
+
     def _failed(self, text: str, at_s: float, now: bool) -> FleetFrame:
         return FleetFrame(at_s, self._config.interval_s, faults=self._faults([text], at_s, now), answered=False)
 
@@ -219,8 +274,12 @@ class FleetSource:
         return tuple(Fault(SOURCE, text, since_s) for text, since_s in since.items())
 
     async def _built(self, answers: Answers, memory: Memory) -> FleetFrame:
-        moment = Moment(answers, memory, self._models, self._config.host_labels)
+        moment = Moment(answers, memory, self._models, self._labels, self._config.gpus_per_engine)
         return await asyncio.to_thread(moment.frame)
+
+
+def _uuid(one: Vector) -> str:
+    return one.series.labels.get("UUID") or one.series.labels.get("uuid", "")
 
 
 def _places(answers: Answers) -> dict[str, str]:

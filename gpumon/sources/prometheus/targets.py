@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from gpumon.config.schema import Prometheus
 from gpumon.sources.exposition import Series
 from gpumon.sources.prometheus.answers import Vector
 
@@ -16,7 +17,7 @@ REPLICA: Final = "replica"
 """Usual name of such a label, too; it is one where every target has it."""
 EXPORTED: Final = "exported_"
 """Prometheus writes so what a page says under the name of a label that it adds itself."""
-UNKNOWN: Final[tuple[str, ...]] = ("job", "instance", "cluster", "namespace", "pod", *REPLICAS)
+UNKNOWN: Final[tuple[str, ...]] = ("job", "instance", *Prometheus().cluster_labels, "namespace", "pod", *REPLICAS)
 """Labels taken for those of the target where there is no `up` of it."""
 OF_WORKLOADS: Final = frozenset({"namespace", "pod"})
 """A dcgm-exporter writes them of the pods that use a GPU."""

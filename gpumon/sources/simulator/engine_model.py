@@ -115,7 +115,8 @@ class Counters:
         self.preemptions = 0
         self.cache_queries = 0
         self.cache_hits = 0
-        self.finished = {"stop": 0, "length": 0, "abort": 0, "error": 0, "repetition": 0}
+        self.stopped = self.cut = 0
+        """Requests that ended by themselves, and at their longest answer."""
         self.request_prompt_tokens = Histogram(tokens)
         self.request_generation_tokens = Histogram(tokens)
         self.iteration_tokens = Histogram(_ITERATION)
@@ -132,6 +133,11 @@ class Counters:
         self.decode = Histogram(_REQUEST)
         self.request_preemptions = Histogram(_PREEMPTIONS)
         self.request_computed_tokens = Histogram(tokens)
+
+    @property
+    def computed_tokens(self) -> int:
+        """Prompt tokens that were not in the prefix cache."""
+        return self.prompt_tokens - self.cached_tokens
 
     def step_output(self, sequences: int, tokens: float, steps: int = 1) -> None:
         """`steps` steps gave `tokens` tokens each to `sequences` sequences.
@@ -264,6 +270,11 @@ class EngineModel:
         """Chunks of the step in progress; None between steps."""
         self._most_steps = MOST_STEPS
         """1 after a preemption: the next step may take the queue up again."""
+
+    @property
+    def awake(self) -> bool:
+        """Its weights are on its GPUs."""
+        return not self.asleep
 
     @property
     def running(self) -> int:
@@ -411,13 +422,13 @@ class EngineModel:
         cost = self.instance.cost(step)
         if self._now_s + cost.seconds > to_s:
             return False
-        decoding, prompts_before = self._decoding, self.counters.prompt_tokens - self.counters.cached_tokens
+        decoding, computed_before = self._decoding, self.counters.computed_tokens
         self._commit(cost, step, 1, cost.seconds)
         ended = [sequence for sequence, tokens in chunks if self._computed(sequence, tokens)]
         for sequence in ended:
             self._token_after_prefill(sequence)
         if decoding or ended:
-            computed = self.counters.prompt_tokens - self.counters.cached_tokens - prompts_before
+            computed = self.counters.computed_tokens - computed_before
             self.counters.step_output(decoding + len(ended), decoding + len(ended) + computed)
         self._finish_ended()
         return True
@@ -493,7 +504,10 @@ class EngineModel:
 
     def _count_finished(self, sequence: Sequence) -> None:
         request, counters, now_s = sequence.request, self.counters, self._now_s
-        counters.finished[request.finish] += 1
+        if request.finish == "stop":
+            counters.stopped += 1
+        else:
+            counters.cut += 1
         counters.request_prompt_tokens.observe(request.prompt_tokens)
         counters.request_generation_tokens.observe(request.output_tokens)
         counters.request_max_tokens.observe(request.output_tokens)

@@ -1,4 +1,4 @@
-"""One simulated vLLM server: its ranks, what its HTTP paths answer, and the truth about its work."""
+"""One simulated vLLM server: its ranks, and what its HTTP paths answer."""
 
 from __future__ import annotations
 
@@ -15,26 +15,6 @@ from gpumon.sources.simulator.vllm_page import MetricsPage
 
 ASLEEP_VRAM = 0.03
 """Share of its memory that a vLLM worker keeps while it sleeps: context, CUDA graphs, NCCL buffers."""
-
-
-class EngineTruth(msgspec.Struct, frozen=True):
-    """What an engine has done since the simulation began, all ranks together; the difference of two gives rates."""
-
-    at_s: float
-    flops: float
-    model_bytes: float
-    """Read from HBM: weights once per step, and the KV of every sequence."""
-    dram_bytes: float
-    """All HBM traffic, activations included."""
-    prefill_tokens: int
-    """Computed, booked at the first token of the request."""
-    cached_tokens: int
-    decode_tokens: int
-    steps: float
-    busy_s: float
-    """Of all ranks, added up."""
-    peak_flops_per_s: float
-    peak_bytes_per_s: float
 
 
 class SimulatedEngine:
@@ -169,23 +149,3 @@ class SimulatedEngine:
             "parent": None,
             "max_model_len": self.actor.max_model_len,
         }
-
-    def truth(self) -> EngineTruth:
-        """What it has really done until the last `advance`."""
-        meters = self.meters()
-        counters = [rank.counters for rank in self.ranks]
-        instance = self.actor.instance
-        count = len(self.ranks)
-        return EngineTruth(
-            at_s=self._at_s,
-            flops=sum(meter.flops for meter in meters),
-            model_bytes=sum(meter.weight_bytes + meter.kv_bytes for meter in meters),
-            dram_bytes=sum(meter.dram_bytes for meter in meters),
-            prefill_tokens=sum(each.prompt_tokens - each.cached_tokens for each in counters),
-            cached_tokens=sum(each.cached_tokens for each in counters),
-            decode_tokens=sum(each.generation_tokens for each in counters),
-            steps=sum(meter.steps for meter in meters),
-            busy_s=sum(meter.busy_s for meter in meters),
-            peak_flops_per_s=instance.peak_flops_per_s * count,
-            peak_bytes_per_s=instance.chip.bytes_per_s * instance.gpus * count,
-        )

@@ -17,7 +17,7 @@ from gpumon.sources.simulator.physics import GIB
 from gpumon.sources.simulator.scenario import GpuEffect, HostEffect, Scenario, lasting
 from gpumon.sources.simulator.scenarios import DEMO, QUIET_HOST
 from gpumon.sources.simulator.server import SILENCE, Answer, LoopbackServer
-from gpumon.sources.simulator.serving import EngineTruth, SimulatedEngine
+from gpumon.sources.simulator.serving import SimulatedEngine
 from gpumon.sources.simulator.training import SimulatedRun
 from gpumon.sources.source import Contribution
 from gpumon.triage.thresholds import Thresholds
@@ -40,23 +40,6 @@ _OWN: Final = frozenset({"name", "driver", "cuda", "self_cpu_ratio", "self_pss_b
 """Of a host's reading what is always the real one's: gpumon runs there."""
 
 
-class GpuTruth(msgspec.Struct, frozen=True):
-    """What a GPU has done since the simulation began: FLOPs, HBM bytes, and joules since its driver was loaded."""
-
-    index: int
-    flops: float
-    dram_bytes: float
-    energy_j: float
-
-
-class Truth(msgspec.Struct, frozen=True):
-    """What really happened until `at_s` of simulated time, to hold derived figures against."""
-
-    at_s: float
-    engines: dict[str, EngineTruth]
-    gpus: tuple[GpuTruth, ...]
-
-
 class SimulatedServer:
     """A `Source` for the GPUs; its engines are polled at `endpoints` like any other.
 
@@ -76,7 +59,8 @@ class SimulatedServer:
         """Unix time of the simulated time zero: events keep their dates. Set again when the warm-up ends."""
         self._wall_clock = wall_clock
         self._read_s = clock()
-        start_s = self._at_s = self._reached_s = -scenario.warm_s
+        start_s = self.at_s = self._reached_s = -scenario.warm_s
+        """Simulated time."""
         started_wall_s = self._zero_wall_s + start_s
         self.engines = tuple(
             SimulatedEngine(actor, seed + at, start_s, started_wall_s, scenario.engine_effects)
@@ -108,7 +92,7 @@ class SimulatedServer:
 
     def host_meter(self, real: HostMeter) -> HostMeter:
         """The host of the scenario: what this machine does has no part in the play."""
-        return SimulatedHost(real, self._scenario.host_effects, lambda: self._at_s)
+        return SimulatedHost(real, self._scenario.host_effects, lambda: self.at_s)
 
     def thresholds(self, usual: Thresholds) -> Thresholds:
         """Those of the config; a scenario of idleness is not waited for as long as in earnest."""
@@ -143,7 +127,7 @@ class SimulatedServer:
 
     def _reading(self, reading: GpuReading) -> GpuReading:
         """A GPU's reading with the effects on it."""
-        at_s = self._at_s
+        at_s = self.at_s
         mine = [effect for effect in self._scenario.gpu_effects if reading.index in effect.gpus]
         fields: dict[str, object] = dict.fromkeys(self._scenario.unmeasured, NOT_SUPPORTED)
         if fields.keys() >= _ACTIVITY:
@@ -179,22 +163,16 @@ class SimulatedServer:
 
     def advance(self, to_s: float) -> None:
         """Let engines and GPUs work until `to_s` of simulated time (zero is the end of the warm-up)."""
-        self._at_s = max(self._at_s, to_s)
+        self.at_s = max(self.at_s, to_s)
         for act in self.acts:
-            act.advance(self._at_s)
-        seconds = self._at_s - self._reached_s
+            act.advance(self.at_s)
+        seconds = self.at_s - self._reached_s
         if seconds >= SHORTEST_S:
-            self._reached_s = self._at_s
+            self._reached_s = self.at_s
             self._work_gpus(seconds)
 
-    def truth(self) -> Truth:
-        """What really happened so far."""
-        engines = {engine.actor.name: engine.truth() for engine in self.engines}
-        gpus = tuple(GpuTruth(index, gpu.flops, gpu.dram_bytes, gpu.energy_j) for index, gpu in enumerate(self.gpus))
-        return Truth(self._at_s, engines, gpus)
-
     def _work_gpus(self, seconds: float) -> None:
-        now = lasting(self._scenario.gpu_effects, self._at_s)
+        now = lasting(self._scenario.gpu_effects, self.at_s)
 
         def pace(gpu: int) -> Pace:
             return Pace(self.gpus[gpu].clock_share, self._strays.get(gpu, _NO_WORK).busy_ratio)
@@ -213,19 +191,19 @@ class SimulatedServer:
         """Simulated time now; a long gap between two looks at the clock counts as a pause of the server too."""
         now_s = self._clock()
         gap_s, self._read_s = now_s - self._read_s, now_s
-        return self._at_s + min(max(gap_s, 0.0), LONGEST_GAP_S)
+        return self.at_s + min(max(gap_s, 0.0), LONGEST_GAP_S)
 
     def _answers(self, act: SimulatedEngine | SimulatedRun) -> Callable[[str], Answer | None]:
         def answer(path: str) -> Answer | None:
-            self._at_s = self._simulated_s()
-            act.advance(self._at_s)
+            self.at_s = self._simulated_s()
+            act.advance(self.at_s)
             return SILENCE if act.mute else act.answer(path) if act.up else None
 
         return answer
 
     async def _warm_up(self) -> None:
-        while self._at_s < 0.0:
-            self.advance(min(0.0, self._at_s + SLICE_S))
+        while self.at_s < 0.0:
+            self.advance(min(0.0, self.at_s + SLICE_S))
             await asyncio.sleep(0)
         self._read_s, self._zero_wall_s = self._clock(), self._wall_clock()
         for server in self._servers:
@@ -302,14 +280,14 @@ class SimulatedHost:
     """The host of a scenario: its load is simulated, gpumon's own cost is the real one's."""
 
     def __init__(self, real: HostMeter, effects: tuple[HostEffect, ...], at_s: Callable[[], float]) -> None:
-        self._real, self._at_s = real, at_s
+        self._real, self.at_s = real, at_s
         self._effects = (QUIET_HOST, *effects)
 
     def read(self, pids: tuple[int, ...]) -> HostReading:
         """The figures of this moment; of two effects that give one the later counts."""
         real = self._real.read(pids)
         fields = {field: getattr(real, field) for field in _OWN}
-        for effect in lasting(self._effects, self._at_s()):
+        for effect in lasting(self._effects, self.at_s()):
             for field in HostReading.__struct_fields__:
                 value = getattr(effect.reading, field)
                 if field not in _OWN and not isinstance(value, Missing):

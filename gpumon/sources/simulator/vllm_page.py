@@ -1,10 +1,15 @@
-"""The /metrics page of a simulated vLLM 0.32 server, in the text format and order of the real one."""
+"""The /metrics page of a simulated vLLM 0.32 server, in the text format and order of the real one.
+
+`vllm_page.txt` has its metrics: each with the attributes of an `EngineModel` that it shows.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from importlib.resources import files
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
 from gpumon.sources.simulator.engine_model import EngineModel
 from gpumon.sources.simulator.scenario import Actor
@@ -13,162 +18,10 @@ Labels = tuple[tuple[str, str], ...]
 Values = Callable[[], Iterable[float]]
 Block = tuple[str, tuple[str, ...], Values]
 """Header lines, the series' names with their labels, and what reads their values."""
-
-
-class Family(NamedTuple):
-    """One metric of each rank."""
-
-    name: str
-    """Without `_total`."""
-    text: str
-    """Its help."""
-    read: Callable[[EngineModel], Sequence[float]] = lambda _: (0.0,)
-    """The value of each series."""
-    label: str = ""
-    """What tells its series apart; empty where it has one."""
-    values: tuple[str, ...] = ("",)
-    """Of that label, in the page's order."""
-
-
-def _computed(rank: EngineModel) -> Sequence[float]:
-    counters = rank.counters
-    return (counters.prompt_tokens - counters.cached_tokens, counters.cached_tokens, 0.0)
-
-
-GAUGES: Final = (
-    Family("vllm:num_requests_running", "Number of requests in model execution batches.", lambda rank: (rank.running,)),
-    Family("vllm:num_requests_waiting", "Number of requests waiting to be processed.", lambda rank: (rank.waiting,)),
-    Family(
-        "vllm:num_requests_waiting_by_reason",
-        "Number of waiting requests by reason. Reason labels: 'capacity' = waiting for scheduling capacity; "
-        "'deferred' = deferred by transient constraints (LoRA budget, KV transfer, blocked status). "
-        "Sum of all reasons equals vllm:num_requests_waiting.",
-        lambda rank: (rank.waiting, 0.0),
-        "reason",
-        ("capacity", "deferred"),
-    ),
-    Family(
-        "vllm:engine_sleep_state",
-        "Engine sleep state; awake = 0 means engine is sleeping; awake = 1 means engine is awake; "
-        "weights_offloaded = 1 means sleep level 1; discard_all = 1 means sleep level 2.",
-        lambda rank: (float(not rank.asleep), float(rank.asleep), 0.0),
-        "sleep_state",
-        ("awake", "weights_offloaded", "discard_all"),
-    ),
-    Family(
-        "vllm:kv_cache_usage_perc",
-        "KV-cache usage. 1 means 100 percent usage.",
-        lambda rank: (rank.blocks.usage_ratio,),
-    ),
-)
-
-_FLOPS: Final = "(for Model Flops Utilization calculations)."
-ESTIMATES: Final = (
-    Family("vllm:estimated_flops_per_gpu", f"Estimated number of floating point operations per GPU {_FLOPS}"),
-    Family("vllm:estimated_read_bytes_per_gpu", f"Estimated number of bytes read from memory per GPU {_FLOPS}"),
-    Family("vllm:estimated_write_bytes_per_gpu", f"Estimated number of bytes written to memory per GPU {_FLOPS}"),
-)
-"""Zero, as on a server without --enable-mfu-metrics."""
-
-COUNTERS: Final = (
-    Family(
-        "vllm:prefix_cache_queries",
-        "Prefix cache queries, in terms of number of queried tokens.",
-        lambda rank: (rank.counters.cache_queries,),
-    ),
-    Family(
-        "vllm:prefix_cache_hits",
-        "Prefix cache hits, in terms of number of cached tokens.",
-        lambda rank: (rank.counters.cache_hits,),
-    ),
-    Family(
-        "vllm:external_prefix_cache_queries",
-        "External prefix cache queries from KV connector cross-instance cache sharing, "
-        "in terms of number of queried tokens.",
-    ),
-    Family(
-        "vllm:external_prefix_cache_hits",
-        "External prefix cache hits from KV connector cross-instance cache sharing, "
-        "in terms of number of cached tokens.",
-    ),
-    Family("vllm:mm_cache_queries", "Multi-modal cache queries, in terms of number of queried items."),
-    Family("vllm:mm_cache_hits", "Multi-modal cache hits, in terms of number of cached items."),
-    Family(
-        "vllm:num_preemptions",
-        "Cumulative number of preemption from the engine.",
-        lambda rank: (rank.counters.preemptions,),
-    ),
-    Family("vllm:prompt_tokens", "Number of prefill tokens processed.", lambda rank: (rank.counters.prompt_tokens,)),
-    Family(
-        "vllm:prompt_tokens_by_source",
-        "Number of prompt tokens by source.",
-        _computed,
-        "source",
-        ("local_compute", "local_cache_hit", "external_kv_transfer"),
-    ),
-    Family(
-        "vllm:prompt_tokens_cached",
-        "Number of cached prompt tokens (local + external).",
-        lambda rank: (rank.counters.cached_tokens,),
-    ),
-    Family(
-        "vllm:prompt_tokens_cached_by_source",
-        "Prefix-cache hit tokens by the cache tier that supplied them: device (local HBM), host (offloaded to DRAM), "
-        "disk, p2p (transferred from another vLLM instance) or external_unspecified. Counted at admission; "
-        "sums to vllm:prefix_cache_hits + vllm:external_prefix_cache_hits.",
-        lambda rank: (rank.counters.cache_hits, 0.0, 0.0, 0.0, 0.0),
-        "source",
-        ("device", "host", "p2p", "disk", "external_unspecified"),
-    ),
-    Family(
-        "vllm:generation_tokens",
-        "Number of generation tokens processed.",
-        lambda rank: (rank.counters.generation_tokens,),
-    ),
-    Family(
-        "vllm:request_success",
-        "Count of successfully processed requests.",
-        lambda rank: tuple(rank.counters.finished.values()),
-        "finished_reason",
-        ("stop", "length", "abort", "error", "repetition"),
-    ),
-)
-
+STARTING_S: Final = 75.0
+"""A process starts that long before it answers: weights, compilation, CUDA graphs."""
 REJECTIONS: Final = ("max_num_queued_reqs", "max_num_queued_tokens")
 """Reasons of vllm:admission_rejections, the one vLLM counter without an `engine` label."""
-
-HISTOGRAMS: Final = (
-    ("request_prompt_tokens", "Number of prefill tokens processed.", "request_prompt_tokens"),
-    ("request_generation_tokens", "Number of generation tokens processed.", "request_generation_tokens"),
-    ("iteration_tokens_total", "Histogram of number of tokens per engine_step.", "iteration_tokens"),
-    (
-        "request_max_num_generation_tokens",
-        "Histogram of maximum number of requested generation tokens.",
-        "request_max_tokens",
-    ),
-    ("request_params_n", "Histogram of the n request parameter.", "request_n"),
-    ("request_params_max_tokens", "Histogram of the max_tokens request parameter.", "request_max_tokens_param"),
-    ("time_to_first_token_seconds", "Histogram of time to first token in seconds.", "ttft"),
-    ("inter_token_latency_seconds", "Histogram of inter-token latency in seconds.", "itl"),
-    (
-        "request_time_per_output_token_seconds",
-        "Histogram of time_per_output_token_seconds per request.",
-        "time_per_token",
-    ),
-    ("e2e_request_latency_seconds", "Histogram of e2e request latency in seconds.", "e2e"),
-    ("request_queue_time_seconds", "Histogram of time spent in WAITING phase for request.", "queue"),
-    ("request_inference_time_seconds", "Histogram of time spent in RUNNING phase for request.", "inference"),
-    ("request_prefill_time_seconds", "Histogram of time spent in PREFILL phase for request.", "prefill"),
-    ("request_decode_time_seconds", "Histogram of time spent in DECODE phase for request.", "decode"),
-    ("request_num_preemptions", "Histogram of the number of times a request was preempted.", "request_preemptions"),
-    (
-        "request_prefill_kv_computed_tokens",
-        "Histogram of new KV tokens computed during prefill (excluding cached tokens).",
-        "request_computed_tokens",
-    ),
-)
-"""Name without `vllm:`, help, and the histogram of `Counters` that it shows."""
-
 CACHE_CONFIG: Final = dict(
     re.findall(
         r"(\S+)=(\S+)",
@@ -187,6 +40,27 @@ CACHE_CONFIG: Final = dict(
 """Labels of vllm:cache_config_info that do not depend on the server."""
 
 
+class Family(NamedTuple):
+    """One metric of each rank."""
+
+    kind: str
+    """counter, gauge, histogram; or estimate, a counter that stays 0 without --enable-mfu-metrics."""
+    name: str
+    label: str
+    """`LABEL=VALUE,VALUE`: what tells its series apart; empty where it has one."""
+    attributes: str
+    """Of a rank, for each series; 0: nothing counts it."""
+    text: str
+
+    def readers(self) -> list[Callable[[EngineModel], Any]]:
+        """What reads the value of each series."""
+        return [attrgetter(name) if name != "0" else lambda _: 0.0 for name in self.attributes.split()]
+
+
+_LINES: Final = files(__package__).joinpath("vllm_page.txt").read_text(encoding="utf-8").splitlines()
+FAMILIES: Final = [Family(*map(str.strip, line.split("|", 4))) for line in _LINES if not line.startswith("#")]
+
+
 def go_number(value: float) -> str:
     """A number as Prometheus prints it: like Go, so that a million is 1e+06."""
     text = repr(float(value))
@@ -197,13 +71,13 @@ def go_number(value: float) -> str:
     return f"{mantissa}e+{len(whole) - 1:02d}"
 
 
+def _block(name: str, text: str, kind: str, labels: Iterable[Labels], values: Values) -> Block:
+    return f"# HELP {name} {text}\n# TYPE {name} {kind}", tuple(_series(name, each) for each in labels), values
+
+
 def _series(name: str, labels: Labels) -> str:
     text = ",".join(f'{key}="{value}"' for key, value in sorted(labels))
     return f"{name}{{{text}}} " if labels else f"{name} "
-
-
-def _header(name: str, text: str, kind: str) -> str:
-    return f"# HELP {name} {text}\n# TYPE {name} {kind}"
 
 
 class MetricsPage:
@@ -218,20 +92,17 @@ class MetricsPage:
         self._ranks = tuple(ranks)
         self._started_wall_s = started_wall_s
         self._alone = len(self._ranks) == 1
-        counters = [block for family in COUNTERS for block in self._scalars(family, "counter")]
-        estimates = [block for family in ESTIMATES for block in self._scalars(family, "counter")]
-        gauges = [block for family in GAUGES for block in self._scalars(family, "gauge")]
-        histograms = [block for row in HISTOGRAMS for block in self._histogram(*row)]
+        of: dict[str, list[Block]] = {"estimate": [], "gauge": [], "counter": [], "histogram": []}
+        for family in FAMILIES:
+            of[family.kind] += self._histogram(family) if family.kind == "histogram" else self._scalars(family)
         config, (rejections, requests) = self._cache_config(), self._without_engine()
         blocks = (
-            (*self._process(), *estimates, *gauges, *counters, *rejections, *histograms, config, *requests)
+            (*self._process(), *of["estimate"], *of["gauge"], *of["counter"], *rejections, *of["histogram"], config)
             if self._alone
-            else (*gauges, config, *histograms, *estimates, *counters, *rejections, *requests)
+            else (*of["gauge"], config, *of["histogram"], *of["estimate"], *of["counter"], *rejections)
         )
-        self._blocks: tuple[Block, ...] = tuple(
-            (head, names, values)
-            for head, names, values in blocks
-            if not any(hidden in names[0] for hidden in actor.hidden)
+        self._blocks = tuple(
+            block for block in (*blocks, *requests) if not any(hidden in block[1][0] for hidden in actor.hidden)
         )
 
     def text(self) -> str:
@@ -248,76 +119,69 @@ class MetricsPage:
 
     def _process(self) -> Iterable[Block]:
         version: Labels = (("implementation", "CPython"), ("major", "3"), ("minor", "12"), ("version", "3.12.11"))
-        head = _header("python_info", "Python platform information", "gauge")
-        yield head, (_series("python_info", version),), lambda: (1.0,)
-        name = "process_start_time_seconds"
-        head = _header(name, "Start time of the process since unix epoch in seconds.", "gauge")
-        yield head, (f"{name} ",), lambda: (self._started_wall_s - STARTING_S,)
+        yield _block("python_info", "Python platform information", "gauge", (version,), lambda: (1.0,))
+        text = "Start time of the process since unix epoch in seconds."
+        started_s = self._started_wall_s - STARTING_S
+        yield _block("process_start_time_seconds", text, "gauge", ((),), lambda: (started_s,))
 
-    def _scalars(self, family: Family, kind: str) -> Iterable[Block]:
-        ranks = self._ranks
+    def _scalars(self, family: Family) -> Iterable[Block]:
+        ranks, (label, _, values) = self._ranks, family.label.partition("=")
+        extras = [((label, value),) if label else () for value in values.split(",")]
         # The real exporter lists a label value for all engines before the next one.
-        order = [(rank, at) for at in range(len(family.values)) for rank in range(len(ranks))]
-        extras = [((family.label, value),) if family.label else () for value in family.values]
-        labels = [self._labels(rank, *extras[at]) for rank, at in order]
+        labels = [self._labels(rank, *extra) for extra in extras for rank in range(len(ranks))]
+        readers = family.readers()
 
-        def values() -> Iterable[float]:
-            read_of = [family.read(rank) for rank in ranks]
-            return [read_of[rank][at] for rank, at in order]
+        def read() -> Iterable[float]:
+            return [reader(rank) for reader in readers for rank in ranks]
 
-        if kind == "counter":
-            yield from self._counter(family.name, family.text, labels, values)
-        else:
-            series = tuple(_series(family.name, each) for each in labels)
-            yield _header(family.name, family.text, kind), series, values
+        name = f"vllm:{family.name}"
+        if family.kind == "gauge":
+            return (_block(name, family.text, "gauge", labels, read),)
+        return self._counter(name, family.text, labels, read)
 
     def _counter(self, name: str, text: str, labels: Sequence[Labels], values: Values) -> Iterable[Block]:
-        yield (
-            _header(f"{name}_total", text, "counter"),
-            tuple(_series(f"{name}_total", each) for each in labels),
-            values,
-        )
+        yield _block(f"{name}_total", text, "counter", labels, values)
         yield from self._created(name, text, labels)
 
     def _created(self, name: str, text: str, labels: Sequence[Labels]) -> Iterable[Block]:
         if self._alone:
-            series = tuple(_series(f"{name}_created", each) for each in labels)
-            values = (self._started_wall_s,) * len(series)
-            yield _header(f"{name}_created", text, "gauge"), series, lambda: values
+            values = (self._started_wall_s,) * len(labels)
+            yield _block(f"{name}_created", text, "gauge", labels, lambda: values)
 
-    def _histogram(self, short: str, text: str, field: str) -> Iterable[Block]:
-        name, histograms = f"vllm:{short}", [getattr(rank.counters, field) for rank in self._ranks]
+    def _histogram(self, family: Family) -> Iterable[Block]:
+        name, alone, (reader,) = f"vllm:{family.name}", self._alone, family.readers()
+        histograms = [reader(rank) for rank in self._ranks]
         series: list[str] = []
         for rank, histogram in enumerate(histograms):
             labels = self._labels(rank)
             bounds = (*(repr(bound) for bound in histogram.bounds), "+Inf")
             buckets = [_series(f"{name}_bucket", (*labels, ("le", bound))) for bound in bounds]
             total, count = _series(f"{name}_sum", labels), _series(f"{name}_count", labels)
-            series += [*buckets, count, total] if self._alone else [total, *buckets, count]
+            series += [*buckets, count, total] if alone else [total, *buckets, count]
 
         def values() -> Iterable[float]:
             for histogram in histograms:
-                head, tail = ((), (histogram.total,)) if self._alone else ((histogram.total,), ())
+                head, tail = ((), (histogram.total,)) if alone else ((histogram.total,), ())
                 yield from (*head, *histogram.cumulative(), float(histogram.count), *tail)
 
-        yield _header(name, text, "histogram"), tuple(series), values
-        yield from self._created(name, text, [self._labels(rank) for rank in range(len(histograms))])
+        header, _, read = _block(name, family.text, "histogram", (), values)
+        yield header, tuple(series), read
+        yield from self._created(name, family.text, [self._labels(rank) for rank in range(len(histograms))])
 
     def _cache_config(self) -> Block:
-        limits = self._ranks[0].limits
+        limits, ranks = self._ranks[0].limits, range(len(self._ranks))
         tokens = (limits.kv_pool_blocks - 1) * 16
         config = CACHE_CONFIG | {
             "gpu_memory_utilization": str(self._actor.gpu_memory_utilization),
             # As seen on a real server with two ranks: each rank shows the blocks of both, but its own tokens.
-            "num_gpu_blocks": str(limits.kv_pool_blocks * len(self._ranks)),
+            "num_gpu_blocks": str(limits.kv_pool_blocks * len(ranks)),
             "kv_cache_size_tokens": str(tokens),
             "kv_cache_max_concurrency": str(round(tokens / limits.max_model_len, 2)),
             "kv_cache_memory_bytes": str(int(self._actor.kv_pool_bytes)),
         }
-        name = "vllm:cache_config_info"
-        series = tuple(_series(name, (("engine", str(rank)), *config.items())) for rank in range(len(self._ranks)))
-        ones = (1.0,) * len(series)
-        return _header(name, "Information of the LLMEngine CacheConfig", "gauge"), series, lambda: ones
+        labels = [(("engine", str(rank)), *config.items()) for rank in ranks]
+        text = "Information of the LLMEngine CacheConfig"
+        return _block("vllm:cache_config_info", text, "gauge", labels, lambda: (1.0,) * len(ranks))
 
     def _without_engine(self) -> tuple[Iterable[Block], Iterable[Block]]:
         """Rejected requests, of which the simulated engines have the first reason only; and answers by HTTP status."""
@@ -335,7 +199,3 @@ class MetricsPage:
             lambda: (sum(rank.counters.e2e.count for rank in ranks),),
         )
         return rejections, answers
-
-
-STARTING_S: Final = 75.0
-"""A process starts that long before it answers: weights, compilation, CUDA graphs."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from datetime import datetime, timezone
 from typing import Final
@@ -42,18 +41,6 @@ def dated(row: Row, clock: str) -> Row:
         else:
             pieces.append(piece)
     return tuple(pieces)
-
-
-def clock(grid: Grid, now_s: float) -> list[Piece]:
-    """Labels where the local clock stood at a round time."""
-    tick_s = _tick(grid)
-    shift = datetime.fromtimestamp(now_s, timezone.utc).astimezone().utcoffset()
-    shift_s = shift.total_seconds() if shift is not None else 0.0
-    edge_s = (math.floor(now_s / grid.column_s) + 1) * grid.column_s
-    newest_s = math.floor((now_s + shift_s) / tick_s) * tick_s - shift_s
-    times = [newest_s - ticks * tick_s for ticks in range(int(grid.span_s / tick_s) + 1, -1, -1)]
-    labels = [(grid.columns - round((edge_s - at_s) / grid.column_s), o_clock(at_s, tick_s)) for at_s in times]
-    return _line(labels, grid.columns, " ")
 
 
 def _tick(grid: Grid) -> float:

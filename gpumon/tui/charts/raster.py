@@ -46,8 +46,9 @@ def spark(values: Values) -> str:
 
 
 def level(value: float, most: int) -> int:
-    """Height of a share in steps of 1/`most`: 0 only for a gap, so that a zero and nothing differ."""
-    return 0 if value != value else max(1, round(max(0.0, min(value, 1.0)) * most))
+    """Height of a share in steps of 1/`most`: 0 only for a gap and 1 only for a zero, so that nothing, zero and little
+    differ."""
+    return 0 if value != value else 1 if value <= 0.0 else max(2, round(min(value, 1.0) * most))
 
 
 def area(layers: Sequence[Layer], height: int, glyphs: Glyphs = "braille") -> list[list[Piece]]:

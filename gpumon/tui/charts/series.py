@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final, NamedTuple
 
 from gpumon.readings.history import History
@@ -30,17 +31,12 @@ class Grid(NamedTuple):
 
 
 def grid(room: int, span_s: float) -> Grid:
-    """The finest columns that show exactly `span_s` in at most `room` cells.
-
-    A span that no columns divide is rounded to the nearest that the finest ones do, by at most half a column.
-    """
-    fitting = [
-        Grid(columns, column_s)
-        for column_s in WIDTHS_S
-        if 0 < (columns := round(span_s / column_s)) <= room and (span_s < _LONG_S or column_s % 10.0 == 0.0)
-    ]
-    exact = (found for found in fitting if abs(found.span_s - span_s) < 1e-6)
-    return next(exact, fitting[0] if fitting else Grid(1, span_s))
+    """At most `room` columns, the finest that go back `span_s` at least: all of the room, which may go back a little
+    further, but for long spans, beyond which the history has nothing."""
+    long = span_s >= _LONG_S
+    fitting = (width for width in WIDTHS_S if width * room >= span_s and not (long and width % 10.0))
+    column_s = next(fitting, span_s / room)
+    return Grid(math.ceil(span_s / column_s - 1e-9) if long else room, column_s)
 
 
 class Series:

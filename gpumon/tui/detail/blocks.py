@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Final, NamedTuple, TypeGuard
 
+import msgspec
+
+from gpumon.readings.flat import value_of
 from gpumon.readings.format import DASH, cells, cut, left, phrase, right
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.text import clean
@@ -106,21 +109,28 @@ Explain = Callable[[Missing, str], Why]
 class Figures:
     """Makes the figures of one thing: knows their sources, and why they may be missing."""
 
-    def __init__(self, sources: Mapping[str, str], explain: Explain) -> None:
+    def __init__(self, thing: msgspec.Struct, sources: Mapping[str, str], explain: Explain) -> None:
+        self._thing = thing
         self._sources = sources
         self.explain = explain
 
     def __call__(
+        self, name: str, field: str, write: Write, basis: str = MEASURED, formula: str = "", tone: str = "text"
+    ) -> Figure:
+        """The figure of a field, by its flat name; `formula` is what follows `=`, with the numbers put in."""
+        return self.of(value_of(self._thing, field), name, field, write, basis, formula, tone)
+
+    def of(
         self,
-        name: str,
         reading: Reading,
-        write: Write,
+        name: str,
         field: str,
+        write: Write,
         basis: str = MEASURED,
         formula: str = "",
         tone: str = "text",
     ) -> Figure:
-        """A figure; `field` is its name in the snapshot, `formula` what follows `=`, with the numbers put in."""
+        """A reading that is no field of the thing, with source and reasons of one."""
         source = clean(self._sources.get(field, ""), _TEXT).removeprefix(f"{basis}: ")
         if not isinstance(reading, Missing) and not math.isfinite(reading):
             reading = Missing(Reason.INVALID)
@@ -129,6 +139,10 @@ class Figures:
         number, unit = write(reading)
         formula, tone = clean(formula, _TEXT), "warn" if unit.endswith("!") else tone
         return Figure(clean(name), number, unit, basis, source, formula, tone, None, field)
+
+    def table(self, rows: Iterable[tuple[str, str, Write]], basis: str = MEASURED) -> list[Entry]:
+        """One figure for each (name, field, unit)."""
+        return [self(name, field, write, basis) for name, field, write in rows]
 
 
 def laid_out(

@@ -1,15 +1,17 @@
-"""An engine's page: what it is, its load and rates, and what it did since gpumon started."""
+"""An engine's page, and that of replicas: load, rates, MFU and MBU as formulas with the numbers put in."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from gpumon.efficiency.service import Service
-from gpumon.readings.engine_snapshot import value_of
+from gpumon.readings.flat import value_of
 from gpumon.readings.format import clock_utc, wall_of
 from gpumon.readings.frame import Phase
-from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.readings.snapshot import Engine, Snapshot
+from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Replicas, Snapshot
+from gpumon.triage.render import evidence_text
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import (
     CATALOGUE,
@@ -23,17 +25,16 @@ from gpumon.tui.detail.blocks import (
     Sentence,
     applying,
 )
-from gpumon.tui.detail.checks import checks, own_estimate
-from gpumon.tui.detail.efficiency import power, utilisation
 from gpumon.tui.detail.latencies import latencies
-from gpumon.tui.detail.standing import ranks, standing
 from gpumon.tui.detail.things import is_blank
-from gpumon.tui.detail.values import known, said
+from gpumon.tui.detail.values import above_one, formula, known, said
 from gpumon.tui.detail.why import Subject, explain
+from gpumon.tui.replica_rows import as_engine, mapped_of
 from gpumon.tui.services import WITHOUT, service_of
 from gpumon.tui.table import spans
 from gpumon.tui.view import View
 
+_NOT_THERE: Final = frozenset({Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED})
 _SOMETIMES: Final = (
     ("decode, mean", "decode_mean_tokens_per_s", values.token_rate),
     ("trained", "trained_tokens_per_s", values.token_rate),
@@ -41,9 +42,6 @@ _SOMETIMES: Final = (
     ("inferences", "inferences_per_s", values.rate),
     ("failures", "failures_per_s", values.rate),
     ("aborts", "aborts_per_s", values.rate),
-    ("forward passes", "forward_ratio", values.percent),
-    ("scheduler idle", "scheduler_idle_ratio", values.percent),
-    ("host alone", "host_ratio", values.percent),
     ("tokens per step", "tokens_per_step", values.mean_tokens),
     ("turned away", "rejections_per_s", values.rate),
     ("KV stored", "kv_stored_bytes_per_s", values.traffic),
@@ -51,180 +49,479 @@ _SOMETIMES: Final = (
     ("KV transferred", "kv_transferred_bytes_per_s", values.traffic),
     ("KV transfers failed", "kv_transfer_failures_per_s", values.rate),
 )
-"""Figures that only some have: those of a training run, of models that are no LLMs, of a KV cache beyond the GPUs, the
-shares of a scheduler's time."""
-_NOT_THERE: Final = frozenset({Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED})
+"""Rates that only some engines have: no row where they are not exported."""
+_ADVANCES: Final = {
+    "prompt": "a whole prompt at once, at its first token",
+    "end": "only when a request ends: no rate of now",
+    "sampled": "the engine's own figure of a moment",
+    "derived": "derived from other counters",
+}
+"""What `Engine.advances` says, in words; what is live needs none."""
+_NAMES: Final = {
+    **{field: name for name, field, _ in _SOMETIMES},
+    "decode_tokens_per_s": "decode",
+    "prefill_tokens_per_s": "prefill computed",
+    "cached_tokens_per_s": "prefill cached",
+    "requests_per_s": "requests",
+    "steps_per_s": "steps",
+    "preemptions_per_s": "preemptions",
+    "mfu_ratio": "MFU",
+    "mfu_prefill_ratio": "MFU of prefill",
+    "mfu_decode_ratio": "MFU of decode",
+    "flops_per_s": "FLOP/s",
+    "mbu_ratio": "MBU",
+    "bytes_per_s": "all B/s",
+}
+_MOST_RANKS: Final = 16
+_COUNTED: Final = {Service.GENERATION: "decode tokens only; ", Service.TRAINING: "trained tokens; "}
+_SAME: Final = 0.01
+"""Relative difference up to which a product counts as the figure that it stands under."""
+_SINGLE: Final = 1.05
+"""Sequences per step up to which there is one stream."""
+_SPARSE: Final = 0.9
+"""Of all weights: a step that reads less leaves experts out."""
+_SLACK: Final = 1.25
+"""A modelled share may be that much above the measured one: the load changes, and an engine is polled less often."""
+_AGREES: Final = 2.0
+"""A measured share may be that many times the modelled one, which leaves out writes, activations and prefill."""
+_MEASURED: Final = (BandwidthSource.GPM, BandwidthSource.DCGM)
 
 
 def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
     """All sections, in the order of a narrow screen."""
     service = service_of(engine)
     subject = Subject(is_blank(engine), url=engine.url, gpus_source=engine.hardware.gpus_source, kind=engine.kind)
-    subject = subject._replace(trains=service is Service.TRAINING)
-    figures = Figures(engine.sources, explain(subject))
+    figures = Figures(engine, engine.sources, explain(subject._replace(trains=service is Service.TRAINING)))
     every = [
         _identity(engine, service, figures),
         _load(engine, view, service, figures),
         _rates(engine, figures),
         *latencies(engine, view, figures.explain, WITHOUT[service]),
-        *utilisation(engine, service, figures),
-        power(engine, service, figures),
-        *checks(engine, snapshot),
-        *own_estimate(engine, figures),
-        *ranks(engine),
+    ]
+    if service is Service.OTHER:
+        shares = (("MFU", "mfu_ratio", values.percent), ("MBU", "mbu_ratio", values.percent))
+        every.append(Section("MFU, MBU", figures.table(shares), side=1))
+    else:
+        every += [_mfu(engine, figures), _mbu(engine, service, figures)]
+    every += [
+        _energy(engine, service, figures),
+        *_checks(engine, snapshot),
+        *_own_estimate(engine, figures),
+        *_ranks(engine),
         *_totals(engine, service, figures, snapshot.counted_since),
-        *standing(engine),
+        *_advances(engine),
     ]
     return applying(every, WITHOUT[service])
 
 
-def _identity(engine: Engine, service: Service, figures: Figures) -> Section:
-    generates = service is Service.GENERATION
-    version = f" {engine.version}" if engine.version else ", version not told"
-    entries: list[Entry] = [
-        Fact("server", f"{engine.kind.value}{version} at {engine.url}"),
-        *([Fact("asleep", engine.asleep)] if engine.asleep else []),
-        *(
-            [Fact("adapter", "from documentation: never held against a recording of a real one", tone="warn")]
-            if engine.from_documentation
-            else []
-        ),
+def replicas_sections(replicas: Replicas, snapshot: Snapshot, view: View) -> list[Section]:
+    """The sums of the engines that serve one model, and each of them."""
+    figures = Figures(replicas, {}, explain(Subject()))
+    partly = mapped_of(replicas)
+    whose = f"{partly}, as the GPUs of the others are not known" if partly else "of all their GPUs together"
+    sums = (
+        ("running", "running", values.whole),
+        ("waiting", "waiting", values.whole),
+        ("decode", "decode_tokens_per_s", values.token_rate),
+        ("prefill computed", "prefill_tokens_per_s", values.token_rate),
+        ("requests", "requests_per_s", values.rate),
+    )
+    shares = (
+        ("KV cache in use", "kv_usage_ratio", values.percent),
+        (f"MFU {partly}".rstrip(), "mfu_ratio", values.percent),
+        (f"MBU {partly}".rstrip(), "mbu_ratio", values.percent),
+    )
+    note = Sentence(f"sums of the replicas that answer; KV cache: their mean; MFU and MBU: {whose}")
+    own = [engine for engine in snapshot.engines if engine.name in replicas.engines]
+    return [
+        Section("all replicas", [*figures.table(sums), *figures.table(shares, DERIVED), note]),
+        *latencies(as_engine(replicas), view, figures.explain),
+        Section("each replica", [entry for engine in own for entry in _replica(engine)], side=1),
     ]
-    source = engine.dimensions.model_source or ("" if "params" in WITHOUT[service] else engine.sources.get("model", ""))
+
+
+def _replica(engine: Engine) -> list[Entry]:
+    load = engine.load
+    if isinstance(load.running, Missing) and load.running.reason in (Reason.UNREACHABLE, Reason.STALE):
+        return [Fact(engine.name, engine.fault or engine.state.value, tone="warn")]
+    gpus = f"GPU {spans(engine.hardware.gpus)}" if engine.hardware.gpus else ""
+    text = _in_brief("decode ", engine.rates.decode_tokens_per_s, load.running, load.waiting, load.kv_usage_ratio, gpus)
+    apart: list[Entry] = [Sentence(f"! {evidence_text(one)}", "warn", indent=4) for one in engine.deviates]
+    return [Fact(engine.name, text), *apart]
+
+
+def _in_brief(before: str, decode: Reading, running: Reading, waiting: Reading, kv: Reading, more: str = "") -> str:
+    parts = (
+        formula(before + "{}", (decode, values.token_rate)),
+        formula("running {}", (running, values.whole)),
+        formula("waiting {}", (waiting, values.whole)),
+        formula("KV {}", (kv, values.percent)),
+        more,
+    )
+    return " · ".join(part for part in parts if part) or "no figures yet"
+
+
+def _identity(engine: Engine, service: Service, figures: Figures) -> Section:
+    hardware, dimensions, generates = engine.hardware, engine.dimensions, service is Service.GENERATION
+    version = f" {engine.version}" if engine.version else ", version not told"
+    entries: list[Entry] = [Fact("server", f"{engine.kind.value}{version} at {engine.url}")]
+    if engine.asleep:
+        entries.append(Fact("asleep", engine.asleep))
+    if engine.from_documentation:
+        text = "from documentation: never checked against a recording of a real one"
+        entries.append(Fact("adapter", text, tone="warn"))
+    source = dimensions.model_source or ("" if "params" in WITHOUT[service] else engine.sources.get("model", ""))
     if engine.model or service is not Service.TRAINING:
         entries.append(Fact("model", engine.model or "not told", source))
     if engine.phase is not Phase.INFERENCE:
         entries.append(Fact("phase", engine.phase.value))
-    if engine.hardware.gpus:
-        entries.append(
-            Fact(
-                "GPUs",
-                f"{spans(engine.hardware.gpus)} ({len(engine.hardware.gpus)} in all)",
-                f"found by: {engine.hardware.gpus_source or 'not told'}",
-            )
-        )
-    elif engine.hardware.gpu_type:
-        count = "" if isinstance(engine.hardware.gpu_count, Missing) else f"{engine.hardware.gpu_count:.0f} x "
-        entries.append(
-            Fact("GPUs", f"{count}{engine.hardware.gpu_type}", f"found by: {engine.hardware.gpus_source or 'config'}")
-        )
-    if isinstance(engine.hardware.gpu_count, Missing):
-        entries.append(figures("number of GPUs", engine.hardware.gpu_count, values.whole, "gpu_count"))
-    if engine.hardware.tp and generates:
-        stages = f" x {engine.hardware.pp} pipeline stages" if engine.hardware.pp > 1 else ""
-        entries.append(Fact("GPUs per rank", f"{engine.hardware.tp} tensor parallel{stages}"))
+    if hardware.gpus:
+        found_by = f"found by: {hardware.gpus_source or 'not told'}"
+        entries.append(Fact("GPUs", f"{spans(hardware.gpus)} ({len(hardware.gpus)} in all)", found_by))
+    elif hardware.gpu_type:
+        count = formula("{} x ", (hardware.gpu_count, values.whole))
+        entries.append(Fact("GPUs", f"{count}{hardware.gpu_type}", f"found by: {hardware.gpus_source or 'config'}"))
+    if isinstance(hardware.gpu_count, Missing):
+        entries.append(figures("number of GPUs", "gpu_count", values.whole))
+    if hardware.tp and generates:
+        stages = f" x {hardware.pp} pipeline stages" if hardware.pp > 1 else ""
+        entries.append(Fact("GPUs per rank", f"{hardware.tp} tensor parallel{stages}"))
     if engine.found_by:
         entries.append(Fact("polled because of", engine.found_by))
-    table = CATALOGUE if engine.dimensions.model_source.startswith("catalogue") else DERIVED
-    entries += [
-        figures("parameters", engine.dimensions.params, values.parameters, "params", table),
-        figures("used per token", engine.dimensions.active_params, values.parameters, "active_params", table),
-        figures("layers", engine.dimensions.layers, values.whole, "layers", table),
-    ]
-    formats = [
-        ("weights in", engine.dimensions.weight_precision),
-        ("KV cache in", engine.dimensions.kv_precision if generates else ""),
-    ]
-    formats.append(("arithmetic in", engine.efficiency.precision))
+    sizes = (
+        ("parameters", "params", values.parameters),
+        ("used per token", "active_params", values.parameters),
+        ("layers", "layers", values.whole),
+    )
+    entries += figures.table(sizes, CATALOGUE if dimensions.model_source.startswith("catalogue") else DERIVED)
+    formats = (
+        ("weights in", dimensions.weight_precision),
+        ("KV cache in", dimensions.kv_precision if generates else ""),
+        ("arithmetic in", engine.efficiency.precision),
+    )
     entries += [Fact(name, text) for name, text in formats if text]
     return Section("engine", entries)
 
 
 def _load(engine: Engine, view: View, service: Service, figures: Figures) -> Section:
-    used = ""
-    if pair := known(engine.load.kv_usage_ratio, engine.load.kv_pool_tokens):
+    load, used, tone = engine.load, "", "text"
+    if pair := known(load.kv_usage_ratio, load.kv_pool_tokens):
         used = f"{pair[0] * pair[1]:,.0f} of {pair[1]:,.0f} tokens"
-    source = engine.sources.get("context_tokens", "")
+    if not isinstance(load.kv_usage_ratio, Missing) and load.kv_usage_ratio >= view.levels.kv_warn:
+        tone = "critical" if load.kv_usage_ratio >= view.levels.kv_critical else "warn"
+    from_kv = engine.sources.get("context_tokens", "").startswith("KV")
+    queues = (("of them deferred", "waiting_deferred"), ("held by its router", "router_queue"))
     entries: list[Entry] = [
-        figures("running", engine.load.running, values.whole, "running"),
-        figures("waiting", engine.load.waiting, values.whole, "waiting"),
-        *(
-            figures(name, reading, values.whole, field)
-            for name, field in (("of them deferred", "waiting_deferred"), ("held by its router", "router_queue"))
-            if not isinstance(reading := value_of(engine, field), Missing)
-        ),
-        figures(
-            "KV cache in use",
-            engine.load.kv_usage_ratio,
-            values.percent,
-            "kv_usage_ratio",
-            formula=used,
-            tone=_kv_tone(engine.load.kv_usage_ratio, view),
-        ),
-        figures("KV cache holds", engine.load.kv_pool_tokens, values.tokens, "kv_pool_tokens"),
-        figures(
-            "context",
-            engine.load.context_tokens,
-            values.tokens,
-            "context_tokens",
-            DERIVED if source.startswith("KV") else ESTIMATED,
-        ),
-        figures("batch", engine.rates.batch, values.sequences, "batch", DERIVED, _batch(engine)),
+        figures("running", "running", values.whole),
+        figures("waiting", "waiting", values.whole),
+        *(figures(*one, values.whole) for one in queues if not isinstance(value_of(engine, one[1]), Missing)),
+        figures("KV cache in use", "kv_usage_ratio", values.percent, formula=used, tone=tone),
+        figures("KV cache holds", "kv_pool_tokens", values.tokens),
+        figures("context", "context_tokens", values.tokens, DERIVED if from_kv else ESTIMATED),
+        figures("batch", "batch", values.sequences, DERIVED, _batch(engine)),
     ]
     if service is Service.GENERATION:
         entries.append(Sentence("context: mean tokens of a running sequence; batch: sequences per step of one rank"))
     return Section("load", entries)
 
 
-def _kv_tone(usage: Reading, view: View) -> str:
-    if isinstance(usage, Missing) or usage < view.levels.kv_warn:
-        return "text"
-    return "critical" if usage >= view.levels.kv_critical else "warn"
-
-
 def _batch(engine: Engine) -> str:
-    numbers = known(engine.rates.decode_tokens_per_s, engine.rates.steps_per_s, engine.rates.batch)
+    rates = engine.rates
+    numbers = known(rates.decode_tokens_per_s, rates.steps_per_s, rates.batch)
     if numbers is None or numbers[1] <= 0.0 or numbers[2] <= 0.0:
         return ""
-    decode, steps, batch = numbers
-    each = decode / steps / batch
-    formula = f"{said(values.token_rate(decode))} / {said(values.rate(steps))}"
-    return formula if abs(each - 1.0) < 0.005 else f"{formula} / {each:.2f} tokens per step and sequence"
+    each = numbers[0] / numbers[1] / numbers[2]
+    text = formula("{} / {}", (rates.decode_tokens_per_s, values.token_rate), (rates.steps_per_s, values.rate))
+    return text if abs(each - 1.0) < 0.005 else f"{text} / {each:.2f} tokens per step and sequence"
+
+
+def _steps_basis(engine: Engine, exact: str) -> str:
+    return ESTIMATED if engine.sources.get("steps_per_s", "").startswith("estimated") else exact
 
 
 def _rates(engine: Engine, figures: Figures) -> Section:
-    steps = ESTIMATED if engine.sources.get("steps_per_s", "").startswith("estimated") else MEASURED
+    rates = engine.rates
+    always = (
+        ("decode", "decode_tokens_per_s", values.token_rate),
+        ("prefill computed", "prefill_tokens_per_s", values.token_rate),
+        ("prefill cached", "cached_tokens_per_s", values.token_rate),
+        ("requests", "requests_per_s", values.rate),
+    )
     entries: list[Entry] = [
-        figures("decode", engine.rates.decode_tokens_per_s, values.token_rate, "decode_tokens_per_s"),
-        figures("prefill computed", engine.rates.prefill_tokens_per_s, values.token_rate, "prefill_tokens_per_s"),
-        figures("prefill cached", engine.rates.cached_tokens_per_s, values.token_rate, "cached_tokens_per_s"),
-        figures("requests", engine.rates.requests_per_s, values.rate, "requests_per_s"),
-        figures("steps", engine.rates.steps_per_s, values.rate, "steps_per_s", steps),
-        figures("preemptions", engine.rates.preemptions_per_s, values.rate, "preemptions_per_s"),
+        *figures.table(always),
+        figures("steps", "steps_per_s", values.rate, _steps_basis(engine, MEASURED)),
+        figures("preemptions", "preemptions_per_s", values.rate),
     ]
     entries += [
-        figures(name, reading, write, field)
+        figures(name, field, write)
         for name, field, write in _SOMETIMES
         if not isinstance(reading := value_of(engine, field), Missing) or reading.reason not in _NOT_THERE
     ]
-    if (pair := known(engine.rates.prefill_tokens_per_s, engine.rates.cached_tokens_per_s)) and sum(pair) > 0.0:
+    if (pair := known(rates.prefill_tokens_per_s, rates.cached_tokens_per_s)) and sum(pair) > 0.0:
         share = said(values.percent(pair[1] / sum(pair)))
         entries.append(Sentence(f"the prefix cache saved {share} of the prompt tokens"))
-    if (pair := known(engine.rates.preemptions_per_s)) and pair[0] > 0.0:
-        entries.append(Sentence("! requests lose their KV cache and are computed anew: it is too small", "warn"))
+    if (pair := known(rates.preemptions_per_s)) and pair[0] > 0.0:
+        entries.append(Sentence("! requests lose their KV cache and are computed again: it is too small", "warn"))
     return Section("rates", entries)
+
+
+def _mfu(engine: Engine, figures: Figures) -> Section:
+    """Model FLOPs utilisation: what the tokens needed, of what the GPUs can do."""
+    of, rates, flops = engine.efficiency, engine.rates, values.flops
+    peak = _of_gpus(engine, of.peak_flops_per_s, flops, f" {of.precision} dense" if of.precision else "")
+    whole = ""
+    if peak:
+        done = formula("{}", (of.flops_per_s, flops))
+        parts = formula("(prefill {} + decode {})", (of.prefill_flops_per_s, flops), (of.decode_flops_per_s, flops))
+        whole = f"{parts or done} / ({peak})" if done else ""
+    attention = known(of.flops_per_decode_token, engine.dimensions.active_params, engine.load.context_tokens)
+    token = ""
+    if attention is not None:
+        all_, active, context = attention
+        rest = said(values.flop(max(0.0, all_ - 2.0 * active)))
+        token = f"2 x {said(values.parameters(active))} + {rest} attention over {context:,.0f} tokens"
+    decode = (rates.decode_tokens_per_s, values.token_rate), (of.flops_per_decode_token, values.flop)
+    trained = _per_token(rates.trained_tokens_per_s, of.flops_per_s, "per token")
+    prefill = _per_token(rates.prefill_tokens_per_s, of.prefill_flops_per_s, "per token on average")
+    entries: list[Entry] = [
+        figures("MFU", "mfu_ratio", values.percent, DERIVED, whole, "mfu"),
+        figures("MFU of prefill", "mfu_prefill_ratio", values.percent, DERIVED),
+        figures("MFU of decode", "mfu_decode_ratio", values.percent, DERIVED),
+        figures("FLOP/s", "flops_per_s", flops, DERIVED, trained),
+        figures("prefill FLOP/s", "prefill_flops_per_s", flops, DERIVED, prefill),
+        figures("decode FLOP/s", "decode_flops_per_s", flops, DERIVED, formula("{} x {}", *decode)),
+        figures("FLOPs per token", "flops_per_decode_token", values.flop, DERIVED, token),
+        figures("peak FLOP/s", "peak_flops_per_s", flops, ESTIMATED, peak),
+    ]
+    if above_one(of.mfu_ratio):
+        text = "! above 100 %: the dimensions of the model or the peak are wrong, or it runs on more GPUs than these"
+        entries.append(Sentence(text, "warn"))
+    if of.peak_unverified:
+        entries.append(Sentence("? the peak is derived, assumed, or rests on one source only"))
+    return Section("MFU: arithmetic", entries, side=1)
+
+
+def _per_token(tokens_per_s: Reading, flops_per_s: Reading, words: str) -> str:
+    parts = known(tokens_per_s, flops_per_s)
+    if parts is None or parts[0] <= 0.0:
+        return ""
+    return f"{said(values.token_rate(parts[0]))} x {said(values.flop(parts[1] / parts[0]))} {words}"
+
+
+def _of_gpus(engine: Engine, peak: Reading, write: values.Write, after: str = "") -> str:
+    """A peak as number of GPUs x peak of one; the sum itself where the number is not known."""
+    if (sum_ := known(peak)) is None:
+        return ""
+    count = known(engine.hardware.gpu_count)
+    if count is None or count[0] <= 0.0:
+        return f"{said(write(sum_[0]))}{after}"
+    return f"{count[0]:.0f} x {said(write(sum_[0] / count[0]))}{after}"
+
+
+def _mbu(engine: Engine, service: Service, figures: Figures) -> Section:
+    """Memory bandwidth utilisation: what the steps must read, of what the memory can deliver."""
+    of, traffic, steps = engine.efficiency, values.traffic, _steps_basis(engine, DERIVED)
+    peak = _of_gpus(engine, of.peak_bandwidth_bytes_per_s, traffic)
+    whole = formula("(weights {} + KV {})", (of.weight_bytes_per_s, traffic), (of.kv_bytes_per_s, traffic))
+    share = figures("MBU", "mbu_ratio", values.percent, steps, f"{whole} / ({peak})" if whole and peak else "", "mbu")
+    if service is not Service.GENERATION:
+        return Section("MBU: memory bandwidth", [share], side=1)
+    weights = formula("{} x {}", (engine.rates.steps_per_s, values.rate), (of.weight_bytes, values.size))
+    # Where the peaks come from, without what the driver's clock is compared with.
+    source = engine.sources.get("peak_bandwidth_bytes_per_s", "").partition(" from ")[0]
+    basis = ESTIMATED if "catalogue" in source or "config" in source else DERIVED
+    entries: list[Entry] = [
+        share,
+        figures("all B/s", "bytes_per_s", traffic, steps),
+        figures("weights B/s", "weight_bytes_per_s", traffic, steps, weights),
+        figures("KV cache B/s", "kv_bytes_per_s", traffic, steps, _kv(engine)),
+        figures("weights of a step", "weight_bytes", values.size, DERIVED),
+        figures("KV of a token", "kv_bytes_per_token", values.size, DERIVED),
+        figures("peak B/s", "peak_bandwidth_bytes_per_s", traffic, basis, peak),
+    ]
+    if above_one(of.mbu_ratio):
+        text = "! above 100 %: steps, the bytes of the model or the peak are wrong, or it runs on more GPUs than these"
+        entries.append(Sentence(text, "warn"))
+    if of.bandwidth_peak_unverified:
+        entries.append(Sentence("? the peak is derived, or rests on one source only"))
+    return Section("MBU: memory bandwidth", [*entries, *_single_stream(engine, figures)], side=1)
+
+
+def _kv(engine: Engine) -> str:
+    """Sequences x steps x context x bytes of a token; with the factor by which that is not the whole story."""
+    rates = engine.rates
+    context, token = engine.load.context_tokens, engine.dimensions.kv_bytes_per_token
+    numbers = known(engine.efficiency.kv_bytes_per_s, rates.batch, rates.steps_per_s, context, token)
+    if numbers is None:
+        return ""
+    whole, batch, steps, tokens, each = numbers
+    text = f"{batch:,.1f} sequences x {said(values.rate(steps))} x {tokens:,.0f} tokens x {said(values.size(each))}"
+    product = batch * steps * tokens * each
+    if product <= 0.0 or abs(whole / product - 1.0) <= _SAME:
+        return text
+    factor = whole / product
+    why = "copies on the ranks, or the state of linear layers" if factor > 1.0 else "layers with a window read less"
+    return f"{text} x {factor:.3f} ({why})"
+
+
+def _single_stream(engine: Engine, figures: Figures) -> list[Entry]:
+    """The textbook form beside MBU while it holds: sequences of one step share a read of the weights."""
+    of, batch = engine.efficiency, known(engine.rates.batch)
+    if batch is not None and batch[0] > _SINGLE:
+        return []
+    text, all_bytes, single = "", 0.0, of.mbu_single_stream_ratio
+    peak = of.peak_bandwidth_bytes_per_s
+    numbers = known(single, engine.dimensions.params, engine.rates.decode_tokens_per_s, peak)
+    if numbers is not None and numbers[1] > 0.0 and numbers[2] > 0.0:
+        ratio, params, decode, most = numbers
+        all_bytes = ratio * most / decode
+        each = f"{said(values.parameters(params))} x {all_bytes / params:.3f} bytes"
+        text = f"{each} x {said(values.token_rate(decode))} / ({_of_gpus(engine, peak, values.traffic)})"
+    row = figures("single-stream form", "mbu_single_stream_ratio", values.percent, ESTIMATED, text)
+    entries: list[Entry] = [row._replace(unit=row.unit.rstrip("!"), tone="muted")]
+    factor = known(single, of.mbu_ratio)
+    if factor is not None and factor[1] > 0.0:
+        entries.append(Sentence(_beside_mbu(engine, factor[0] / factor[1], all_bytes)))
+    holds = "exact for one stream of a dense model, without speculation and with a short context"
+    entries.append(Sentence(f"the single-stream form is {holds}; MBU by steps holds at any batch"))
+    return entries
+
+
+def _beside_mbu(engine: Engine, factor: float, all_bytes: float) -> str:
+    """How the textbook form differs from MBU, and why: experts that are not read make it more, the KV cache less."""
+    text, of = f"{factor:.2f} times MBU", engine.efficiency
+    if factor < 1.0:
+        parts = known(of.kv_bytes_per_s, of.bytes_per_s)
+        if parts is None or parts[1] <= 0.0 or parts[0] <= 0.0:
+            return text
+        share = said(values.percent(parts[0] / parts[1]))
+        return f"{text}: the textbook form leaves out the KV cache, here {share} of all that is read"
+    weights = known(engine.rates.batch, of.weight_bytes)
+    sparse = weights is not None and weights[1] < _SPARSE * all_bytes
+    return f"{text}, as a step reads only the experts that it needs" if sparse else text
+
+
+def _energy(engine: Engine, service: Service, figures: Figures) -> Section:
+    """What a joule of its GPUs gives."""
+    watts = (engine.hardware.power_w, values.watts)
+    rates = engine.rates
+    tokens = rates.trained_tokens_per_s if service is Service.TRAINING else rates.decode_tokens_per_s
+    per_token = formula("{} / {}", (tokens, values.token_rate), watts)
+    per_flop = formula("{} / {}", (engine.efficiency.flops_per_s, values.flops), watts)
+    entries: list[Entry] = [
+        figures("power", "power_w", values.watts),
+        figures("tokens per joule", "tokens_per_j", values.tokens_per_joule, DERIVED, per_token),
+        figures("FLOPs per joule", "flops_per_j", values.flops_per_joule, DERIVED, per_flop),
+        Sentence(f"{_COUNTED.get(service, '')}power of its GPUs only: CPU, fans and power supplies come on top"),
+    ]
+    return Section("energy", entries, side=1)
+
+
+def _checks(engine: Engine, snapshot: Snapshot) -> list[Section]:
+    """What MBU and MFU must not exceed; no section where its GPUs measure nothing."""
+    own = [gpu for gpu in snapshot.gpus if gpu.index in engine.hardware.gpus and not gpu.parent_uuid]
+    entries: list[Entry] = []
+    if engine.hardware.gpus and len(own) == len(engine.hardware.gpus):
+        entries += _bandwidth_check(engine, own)
+        measured = _mean([gpu.tensor_active_ratio for gpu in own])
+        if not isinstance(engine.efficiency.mfu_ratio, Missing) and measured is not None:
+            mfu, now = said(values.percent(engine.efficiency.mfu_ratio)), said(values.percent(measured))
+            text = f"MFU {mfu} over its window; tensor pipes active {now} now"
+            entries.append(Sentence(f"{text}: over a longer time MFU must not be above it"))
+    return [Section("cross-check", entries, side=1)] if entries else []
+
+
+def _bandwidth_check(engine: Engine, own: Sequence[Gpu]) -> list[Entry]:
+    measured = _mean([_measured_share(gpu) for gpu in own])
+    together = _mean([gpu.mbu_ratio for gpu in own]) if any(len(gpu.engines) > 1 for gpu in own) else None
+    modelled = engine.efficiency.mbu_ratio if together is None else together
+    if isinstance(modelled, Missing) or measured is None:
+        return []
+    whose = "" if together is None else " of all engines on its GPUs"
+    shares = said(values.percent(modelled)), said(values.percent(measured))
+    text = f"MBU{whose} {shares[0]}, and its GPUs measure {shares[1]} of their bandwidth"
+    if modelled * _AGREES < measured:
+        return [Sentence(f"{text}: only an upper bound, as what else uses them is in it: MBU may be right, or too low")]
+    if modelled <= measured:
+        return [Sentence(f"✓ {text}: not less, as it must be (MBU counts weights and KV only)")]
+    if modelled <= measured * _SLACK:
+        return [Sentence(f"{text}: about the same (their 10 s are not quite the same)")]
+    if together is None and not engine.contradicts:
+        return [Sentence(f"{text}: caches may explain that, or a load that changes; if nothing does, the top says so")]
+    text += ", which cannot be less: the model's dimensions, its precision or its GPUs are wrong"
+    return [Sentence(f"! {text}", "warn")]
+
+
+def _measured_share(gpu: Gpu) -> Reading:
+    used, peak = gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s
+    if isinstance(used, Missing) or isinstance(peak, Missing) or gpu.bandwidth_source not in _MEASURED or peak <= 0.0:
+        return NOT_SUPPORTED
+    return used / peak
+
+
+def _mean(readings: Sequence[Reading]) -> float | None:
+    numbers = known(*readings)
+    return sum(numbers) / len(numbers) if numbers else None
+
+
+def _own_estimate(engine: Engine, figures: Figures) -> list[Section]:
+    """What the engine counts of its own FLOPs and bytes, beside gpumon's; no section where it counts none."""
+    own = engine.efficiency.own
+    rows = (
+        (own.flops_per_s, "its FLOP/s", "own_flops", values.flops, own.flops_ratio),
+        (own.read_bytes_per_s, "its bytes read", "own_read_bytes", values.traffic, own.read_bytes_ratio),
+        (own.write_bytes_per_s, "its bytes written", "own_write_bytes", values.traffic, NOT_SUPPORTED),
+    )
+    if all(isinstance(row[0], Missing) and row[0].reason is Reason.NOT_EXPOSED for row in rows):
+        return []
+    entries: list[Entry] = []
+    for reading, name, field, write, ratio in rows:
+        beside = "" if isinstance(ratio, Missing) else f"{ratio:.2f} x gpumon's"
+        entries.append(figures.of(reading, name, field, write, ESTIMATED, beside))
+    text = "a second opinion that MFU and MBU above do not use; docs/accuracy.md has the known differences"
+    return [Section("the engine's own count", [*entries, Sentence(text)], side=1)]
+
+
+def _ranks(engine: Engine) -> list[Section]:
+    """Each data-parallel rank; no section with one rank."""
+    if len(engine.rank_loads) < 2:
+        return []
+    entries: list[Entry] = [
+        Fact(f"rank {one.rank}", _in_brief("", one.decode_tokens_per_s, one.running, one.waiting, one.kv_usage_ratio))
+        for one in engine.rank_loads[:_MOST_RANKS]
+    ]
+    if len(engine.rank_loads) > _MOST_RANKS:
+        entries.append(Sentence(f"and {len(engine.rank_loads) - _MOST_RANKS} more"))
+    return [Section("data-parallel ranks", entries, side=1)]
 
 
 def _totals(engine: Engine, service: Service, figures: Figures, counted_since: str) -> list[Section]:
     """Tokens, where it makes some; of a training run what it trained, as far as it counts that."""
     of, trains = engine.tokens_total, service is Service.TRAINING
     served = (
-        ("decode", of.decode, values.tokens, "decode_tokens_per_s"),
-        ("prefill computed", of.prefill_computed, values.tokens, "prefill_tokens_per_s"),
-        ("prefill cached", of.prefill_cached, values.tokens, "cached_tokens_per_s"),
+        (of.decode, "decode", "decode_tokens_per_s", values.tokens),
+        (of.prefill_computed, "prefill computed", "prefill_tokens_per_s", values.tokens),
+        (of.prefill_cached, "prefill cached", "cached_tokens_per_s", values.tokens),
     )
     trained = (
-        ("tokens", of.trained, values.tokens, "trained_tokens_per_s"),
-        ("samples", of.samples, values.whole, "samples_per_s"),
+        (of.trained, "tokens", "trained_tokens_per_s", values.tokens),
+        (of.samples, "samples", "samples_per_s", values.whole),
     )
-    entries: list[Entry] = [
-        figures(name, total, write, field)._replace(source="")
-        for name, total, write, field in (trained if trains else served)
-        if not (trains and isinstance(total, Missing))
-    ]
-    if not entries:
+    rows = [row for row in trained if not isinstance(row[0], Missing)] if trains else served
+    if not rows:
         return []
     who = "run" if trains else "engine"
     since = clock_utc(wall_of(counted_since)) if counted_since else "gpumon started"
+    entries: list[Entry] = [figures.of(*row)._replace(source="") for row in rows]
     entries.append(Sentence(f"counted by the {who} since {since}; restarts of it are handled"))
     return [Section(f"{'trained' if trains else 'tokens'} since {since}", entries, side=1)]
+
+
+def _advances(engine: Engine) -> list[Section]:
+    """Which figures are not live; no section where all are."""
+    entries: list[Entry] = []
+    for how, meaning in _ADVANCES.items():
+        names = [_NAMES.get(name, name) for name, moves in engine.advances.items() if moves == how]
+        if names:
+            entries.append(Sentence(f"{', '.join(names)}: {meaning}"))
+    return [Section("how its figures move", entries, side=1)] if entries else []

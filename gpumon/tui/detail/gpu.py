@@ -1,22 +1,21 @@
-"""A GPU's page: how busy, how efficient, its memory, and what runs on it."""
+"""A GPU's page: how busy, how efficient, its memory, what runs on it, and its health."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import BY_NATURE
-from gpumon.readings.engine_snapshot import value_of
-from gpumon.readings.format import counted, left, right, short
+from gpumon.readings.flat import value_of
+from gpumon.readings.format import clock_utc, counted, left, right, short, wall_of
 from gpumon.readings.frame import Phase
-from gpumon.readings.missing import Missing
+from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process, Snapshot
 from gpumon.readings.text import clean
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import DERIVED, ESTIMATED, MEASURED, Entry, Fact, Figures, Line, Section, Sentence
-from gpumon.tui.detail.gpu_health import Watch, health
 from gpumon.tui.detail.things import is_blank
-from gpumon.tui.detail.values import known, said
+from gpumon.tui.detail.values import above_one, formula, known, lasting, moment_of, said
 from gpumon.tui.detail.why import Subject, explain
 from gpumon.tui.gpu_table import IDLE, held, is_free
 from gpumon.tui.process_table import command, sm_share
@@ -42,30 +41,132 @@ _BANDWIDTH: Final = {
 """Basis of the bandwidth, and what it means."""
 
 
+_CAUSES: Final = {
+    "hw_thermal_slowdown": "heat (hardware): check cooling and airflow",
+    "sw_thermal_slowdown": "heat (driver): check cooling and airflow",
+    "hw_power_brake_slowdown": "power brake: check the server's power supply",
+    "hw_slowdown": "slowed by the hardware: check cooling and power",
+    "sw_power_cap": "power limit: normal under full load",
+    "sync_boost": "clocks tied to other GPUs (sync boost)",
+    "applications_clocks_setting": "application clocks are set",
+    "display_clock_setting": "display clocks",
+    "board_limit": "limit of the board",
+    "reliability": "voltage limit for reliability",
+}
+"""What slows the clocks, by the driver's name."""
+_SHORTEST_S: Final = 1.0
+"""Time below which no share is told."""
+_HOT: Final = frozenset({"hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown", "hw_slowdown"})
+
+_XIDS: Final = {
+    13: "fault in a kernel: mostly the application's",
+    31: "memory page fault: mostly the application's",
+    43: "a channel was stopped: mostly the application's",
+    45: "work was cleaned up after an error or a kill",
+    48: "uncorrectable memory error (ECC)",
+    63: "a memory row was remapped or a page retired",
+    64: "a memory row could not be remapped: replace the GPU",
+    74: "NVLink error: check links and switches",
+    79: "the GPU has fallen off the bus",
+    92: "many corrected memory errors",
+    94: "contained memory error: the application was ended",
+    95: "uncontained memory error: reset the GPU",
+    119: "the GPU's system processor timed out",
+    120: "the GPU's system processor failed",
+    149: "NVLink error: check links and switches",
+}
+"""Xid codes as NVIDIA's list of Xid errors explains them."""
+
+
+_ACTIVITY: Final = (
+    ("SM active", "sm_active_ratio", values.percent),
+    ("SM occupancy", "sm_occupancy_ratio", values.percent),
+    ("tensor active", "tensor_active_ratio", values.percent),
+    ("memory busy", "memory_busy_ratio", values.percent),
+)
+_CLOCKS: Final = (
+    ("SM clock", "sm_clock_hz", values.megahertz),
+    ("SM clock max", "sm_clock_max_hz", values.megahertz),
+    ("memory clock", "memory_clock_hz", values.megahertz),
+    ("memory clock max", "memory_clock_max_hz", values.megahertz),
+)
+_LINKS: Final = (
+    ("PCIe lanes max", "pcie_width_max", values.whole),
+    ("PCIe sent", "pcie_tx_bytes_per_s", values.traffic),
+    ("PCIe received", "pcie_rx_bytes_per_s", values.traffic),
+    ("NVLink sent", "nvlink_tx_bytes_per_s", values.traffic),
+    ("NVLink received", "nvlink_rx_bytes_per_s", values.traffic),
+)
+_ERRORS: Final = {
+    "ecc_uncorrected": ("ECC uncorrected", "warn"),
+    "ecc_corrected": ("ECC corrected", "text"),
+    "remap_pending": ("remap pending", "warn"),
+    "remap_failed": ("remap failed", "warn"),
+}
+"""Counter -> its name, and its tone where it is not 0."""
+
+
+class Watch(NamedTuple):
+    """How long a GPU was throttled at two moments, to tell its share of the time between.
+
+    The driver's counters are read less often than the page is drawn, so only where they change is it known when they
+    were read: the first change after the page was opened is the one moment, the last one the other.
+    """
+
+    throttle_s: dict[str, float]
+    wall_s: float = 0.0
+    """When they changed to that (Unix time)."""
+    first: tuple[float, dict[str, float]] | None = None
+    """The first change: when, and to what."""
+
+    def follow(self, throttle_s: dict[str, float], wall_s: float) -> Watch:
+        """With figures read at `wall_s` (Unix time)."""
+        if not throttle_s or throttle_s == self.throttle_s:
+            return self
+        if not self.throttle_s:
+            return Watch(throttle_s)
+        return Watch(throttle_s, wall_s, self.first or (wall_s, throttle_s))
+
+    def share(self, cause: str) -> str:
+        """How much of the time that was; empty before the second change."""
+        if self.first is None:
+            return ""
+        first_wall_s, before_s = self.first
+        lasted_s = self.wall_s - first_wall_s
+        if lasted_s < _SHORTEST_S or cause not in before_s or cause not in self.throttle_s:
+            return ""
+        slowed_s = min(lasted_s, max(0.0, self.throttle_s[cause] - before_s[cause]))
+        share = said(values.percent(slowed_s / lasted_s))
+        start, end = (moment_of(at, self.wall_s).clock for at in (first_wall_s, self.wall_s))
+        slowed = said(values.plain_seconds(slowed_s))
+        return f"of it {slowed} in the {lasting(lasted_s)} from {start} to {end}: {share} of the time"
+
+
 def sections(gpu: Gpu, snapshot: Snapshot, view: View, watch: Watch | None) -> list[Section]:
     """All sections, in the order of a narrow screen; `watch`: how its throttling was when the page was opened."""
     runs = next((f"{clean(command(each), 60)} (pid {each.pid})" for each in gpu.processes if not each.engine), "")
     subject = Subject(is_blank(gpu), gpu=gpu.index, runs=runs, free=is_free(gpu))
-    figures = Figures(gpu.sources, explain(subject))
+    figures = Figures(gpu, gpu.sources, explain(subject))
     return [
         _activity(gpu, figures),
         _bandwidth(gpu, figures),
         _efficiency(gpu, snapshot, figures),
         _memory(gpu, view, figures),
         _tenants(gpu, snapshot, view),
-        *health(gpu, snapshot.counted_since, view, figures, watch),
+        _power(gpu, view, figures),
+        Section("clocks", figures.table(_CLOCKS), side=1),
+        _throttling(gpu, snapshot.counted_since, figures, watch),
+        _errors(gpu, figures),
+        _links(gpu, figures),
         _identity(gpu),
     ]
 
 
 def _activity(gpu: Gpu, figures: Figures) -> Section:
     entries: list[Entry] = [
-        figures("busy", gpu.busy_ratio, values.percent, "busy_ratio"),
-        figures("busy mean", gpu.busy_mean_ratio, values.percent, "busy_mean_ratio", DERIVED),
-        figures("SM active", gpu.sm_active_ratio, values.percent, "sm_active_ratio"),
-        figures("SM occupancy", gpu.sm_occupancy_ratio, values.percent, "sm_occupancy_ratio"),
-        figures("tensor active", gpu.tensor_active_ratio, values.percent, "tensor_active_ratio"),
-        figures("memory busy", gpu.memory_busy_ratio, values.percent, "memory_busy_ratio"),
+        figures("busy", "busy_ratio", values.percent),
+        figures("busy mean", "busy_mean_ratio", values.percent, DERIVED),
+        *figures.table(_ACTIVITY),
     ]
     pair = known(gpu.busy_ratio, gpu.sm_active_ratio)
     if pair and pair[0] < IDLE:
@@ -86,77 +187,57 @@ def _activity(gpu: Gpu, figures: Figures) -> Section:
 
 def _bandwidth(gpu: Gpu, figures: Figures) -> Section:
     basis, meaning = _BANDWIDTH[gpu.bandwidth_source]
-    used, peak = gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s
-    formula = ""
-    if (pair := known(used, peak)) and pair[1] > 0.0:
-        share = said(values.percent(pair[0] / pair[1]))
-        formula = f"{share} of {said(values.traffic(pair[1]))}{' ?' if gpu.bandwidth_peak_unverified else ''}"
-    most = figures("bandwidth peak", peak, values.traffic, "bandwidth_peak_bytes_per_s", _basis_of_peak(gpu))
+    used = _share(gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s, values.traffic)
+    used += " ?" if used and gpu.bandwidth_peak_unverified else ""
+    of_peak = DERIVED if "clock" in gpu.peak_source else ESTIMATED
+    peak = figures("bandwidth peak", "bandwidth_peak_bytes_per_s", values.traffic, of_peak)
     entries: list[Entry] = [
-        figures("bandwidth used", used, values.traffic, "bandwidth_bytes_per_s", basis, formula),
-        most._replace(source=clean(gpu.peak_source.rpartition("bandwidth: ")[2])),
+        figures("bandwidth used", "bandwidth_bytes_per_s", values.traffic, basis, used),
+        peak._replace(source=clean(gpu.peak_source.rpartition("bandwidth: ")[2])),
     ]
     if meaning:
         entries.append(Sentence(meaning))
     if gpu.bandwidth_peak_unverified:
-        entries.append(Sentence("? the peak is derived, or stands on one source only"))
+        entries.append(Sentence("? the peak is derived, or rests on one source only"))
     return Section("memory bandwidth", entries)
 
 
-def _basis_of_peak(gpu: Gpu) -> str:
-    return DERIVED if "clock" in gpu.peak_source else ESTIMATED
+def _share(part: Reading, whole: Reading, write: values.Write) -> str:
+    """`31.24 % of 3.352 TB/s`."""
+    pair = known(part, whole)
+    return f"{said(values.percent(pair[0] / pair[1]))} of {said(write(pair[1]))}" if pair and pair[1] > 0.0 else ""
 
 
 def _efficiency(gpu: Gpu, snapshot: Snapshot, figures: Figures) -> Section:
     here = [engine for engine in snapshot.engines if engine.name in gpu.engines and gpu.index in engine.hardware.gpus]
     entries: list[Entry] = [
-        figures("MFU", gpu.mfu_ratio, values.percent, "mfu_ratio", DERIVED, _sum(here, "mfu_ratio")),
-        figures("MBU", gpu.mbu_ratio, values.percent, "mbu_ratio", DERIVED, _sum(here, "mbu_ratio")),
-        figures(
-            f"{gpu.flops_peak_precision or 'FLOP/s'} peak".strip(),
-            gpu.flops_peak_per_s,
-            values.flops,
-            "flops_peak_per_s",
-            ESTIMATED,
-        ),
+        figures("MFU", "mfu_ratio", values.percent, DERIVED, _sum(here, "mfu_ratio")),
+        figures("MBU", "mbu_ratio", values.percent, DERIVED, _sum(here, "mbu_ratio")),
+        figures(f"{gpu.flops_peak_precision or 'FLOP/s'} peak", "flops_peak_per_s", values.flops, ESTIMATED),
     ]
     if known(gpu.achievable_ratio):
-        entries.append(figures("achievable", gpu.achievable_ratio, values.percent, "achievable_ratio", ESTIMATED))
+        entries.append(figures("achievable", "achievable_ratio", values.percent, ESTIMATED))
     if gpu.tokens_per_j not in BY_NATURE:
-        entries.append(figures("decode tok/J", gpu.tokens_per_j, values.tokens_per_joule, "tokens_per_j", DERIVED))
-    if over := [name for name, ratio in (("MFU", gpu.mfu_ratio), ("MBU", gpu.mbu_ratio)) if _above(ratio)]:
+        entries.append(figures("decode tok/J", "tokens_per_j", values.tokens_per_joule, DERIVED))
+    if over := [name for name, ratio in (("MFU", gpu.mfu_ratio), ("MBU", gpu.mbu_ratio)) if above_one(ratio)]:
         entries.append(Sentence(f"! {' and '.join(over)} above 100 %: see the cross-check of the engine", "warn"))
     if gpu.peak_unverified:
-        entries.append(Sentence("? the FLOP/s peak is derived, assumed, or stands on one source only"))
-    entries.append(
-        Sentence("FLOPs and bytes that the tokens needed, as shares of the peaks; the engine's page has all")
-    )
-    return Section("efficiency", entries)
-
-
-def _above(ratio: float | Missing) -> bool:
-    return not isinstance(ratio, Missing) and ratio > 1.0
+        entries.append(Sentence("? the FLOP/s peak is derived, assumed, or rests on one source only"))
+    text = "FLOPs and bytes that the tokens needed, as shares of the peaks; the engine's page has all"
+    return Section("efficiency", [*entries, Sentence(text)])
 
 
 def _sum(engines: Sequence[Engine], field: str) -> str:
     """The shares of the engines on it, as a sum with the numbers put in."""
-    parts = [(engine.name, value_of(engine, field)) for engine in engines]
-    if not parts or any(isinstance(part, Missing) for _, part in parts):
-        return ""
-    return " + ".join(f"{name} {said(values.percent(part))}" for name, part in parts)
+    template = " + ".join(f"{engine.name.replace('{', '{{').replace('}', '}}')} {{}}" for engine in engines)
+    return formula(template, *((value_of(engine, field), values.percent) for engine in engines))
 
 
 def _memory(gpu: Gpu, view: View, figures: Figures) -> Section:
     write = values.memory(view)
-    used, total = gpu.vram_used_bytes, gpu.vram_total_bytes
-    formula = ""
-    if (pair := known(used, total)) and pair[1] > 0.0:
-        formula = f"{said(values.percent(pair[0] / pair[1]))} of {said(write(pair[1]))}"
-    entries: list[Entry] = [
-        figures("used", used, write, "vram_used_bytes", MEASURED, formula),
-        figures("total", total, write, "vram_total_bytes"),
-        figures("reserved", gpu.vram_reserved_bytes, write, "vram_reserved_bytes"),
-    ]
+    used = _share(gpu.vram_used_bytes, gpu.vram_total_bytes, write)
+    rows = (("total", "vram_total_bytes", write), ("reserved", "vram_reserved_bytes", write))
+    entries: list[Entry] = [figures("used", "vram_used_bytes", write, formula=used), *figures.table(rows)]
     if gpu.vram_shared:
         entries.append(Sentence("this GPU uses the host's memory: the figures are the host's"))
     elif held(gpu):
@@ -168,8 +249,7 @@ def _memory(gpu: Gpu, view: View, figures: Figures) -> Section:
 
 def _tenants(gpu: Gpu, snapshot: Snapshot, view: View) -> Section:
     write = values.memory(view)
-    entries: list[Entry] = []
-    entries += [
+    entries: list[Entry] = [
         Fact(
             engine.name,
             f"{_WORK[engine.phase]} on GPUs {spans(engine.hardware.gpus)}{engine.model and f': {engine.model}'}",
@@ -198,6 +278,85 @@ def _who(process: Process) -> str:
     """Its name, and whose it is; of one that is no engine what it runs."""
     name = process.name if process.engine else command(process)
     return f"{name}  {process.engine or process.user}"
+
+
+def _power(gpu: Gpu, view: View, figures: Figures) -> Section:
+    degrees, heat = values.temperature(view), "text"
+    of_limit = _share(gpu.power_w, gpu.power_limit_w, values.watts).replace("%!", "%")
+    if not isinstance(gpu.temperature_c, Missing) and gpu.temperature_c >= view.levels.temperature_warn_c:
+        heat = "critical" if gpu.temperature_c >= view.levels.temperature_critical_c else "warn"
+    entries: list[Entry] = [
+        figures(
+            "power",
+            "power_w",
+            values.watts,
+            formula=f"{of_limit.partition(' of ')[0]} of the limit" if of_limit else "",
+        ),
+        figures("power limit", "power_limit_w", values.watts),
+        figures("energy", "energy_j", values.joules),
+        figures("temperature", "temperature_c", degrees, tone=heat),
+        figures("memory temp.", "memory_temperature_c", degrees),
+    ]
+    return Section("power and heat", entries, side=1)
+
+
+def _throttling(gpu: Gpu, counted_since: str, figures: Figures, watch: Watch | None) -> Section:
+    entries: list[Entry] = [
+        Fact("now", _CAUSES.get(name, clean(name)), tone="warn" if name in _HOT else "text") for name in gpu.throttle
+    ]
+    if not gpu.throttle and not is_blank(gpu):
+        entries.append(Fact("now", "nothing slows the clocks"))
+    slowed = {name: seconds for name, seconds in sorted(gpu.throttle_s.items()) if seconds > 0.0}
+    for name, seconds in slowed.items():
+        of_watch = "" if watch is None else watch.share(name)
+        row = figures.of(seconds, name.replace("_", " ")[:18], "", values.plain_seconds, formula=of_watch)
+        entries.append(row._replace(source=_CAUSES.get(name, "")))
+    free = [name.replace("_", " ") for name in gpu.throttle_s if name not in slowed]
+    if free:
+        entries.append(Sentence(f"0 s since gpumon started: {', '.join(sorted(free))}"))
+    if gpu.throttle_s:
+        entries.append(Sentence(gpu.sources.get("throttle_s", "seconds since gpumon started, counted by the driver")))
+    else:
+        entries.append(Sentence("the driver keeps no counters of throttled time for this GPU"))
+    if counted_since:
+        entries.append(
+            Sentence(f"here energy and throttled time are counted since {clock_utc(wall_of(counted_since))}")
+        )
+    return Section("throttling", entries, side=1)
+
+
+def _errors(gpu: Gpu, figures: Figures) -> Section:
+    entries: list[Entry] = []
+    for field, (name, tone) in _ERRORS.items():
+        count = known(value_of(gpu, field))
+        entries.append(figures(name, field, values.whole, tone=tone if count and count[0] > 0.0 else "text"))
+    for code in dict.fromkeys(gpu.xid):
+        times = f", {gpu.xid.count(code)} times" if gpu.xid.count(code) > 1 else ""
+        meaning = _XIDS.get(code, "see NVIDIA's list of Xid errors, and dmesg")
+        entries.append(Fact(f"Xid {code}", f"{meaning}{times}", tone="warn"))
+    if not gpu.xid:
+        entries.append(Fact("Xid events", "none since gpumon started"))
+    return Section("errors", entries, side=1)
+
+
+def _links(gpu: Gpu, figures: Figures) -> Section:
+    lanes = known(gpu.pcie_width, gpu.pcie_width_max)
+    narrow = lanes is not None and lanes[0] < lanes[1]
+    entries: list[Entry] = [
+        figures("PCIe generation", "pcie_generation", values.whole),
+        figures("PCIe gen. max", "pcie_generation_max", values.whole),
+        figures("PCIe lanes", "pcie_width", values.whole, tone="warn" if narrow else "text"),
+        *figures.table(_LINKS),
+    ]
+    if lanes is not None and narrow:
+        text = (
+            f"! x{lanes[0]:.0f} of x{lanes[1]:.0f} lanes: a riser, a slot or a dirty contact, if it stays so under load"
+        )
+        entries.append(Sentence(text, "warn"))
+    if (steps := known(gpu.pcie_generation, gpu.pcie_generation_max)) and steps[0] < steps[1]:
+        text = f"generation {steps[0]:.0f} of {steps[1]:.0f}: an idle GPU trains its link down; under load it goes up"
+        entries.append(Sentence(text))
+    return Section("links", entries, side=1)
 
 
 def _identity(gpu: Gpu) -> Section:

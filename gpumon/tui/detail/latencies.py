@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpumon.readings.engine_snapshot import value_of
+from gpumon.readings.flat import value_of
 from gpumon.readings.format import left, right, short
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Quantiles

@@ -50,10 +50,10 @@ def _is_hosts(process: Process) -> bool:
 def _on_gpus(seen: ProcessSeen, view: View) -> Section:
     entries: list[Entry] = []
     for gpu, process in seen.on:
-        figures = Figures(_SOURCES, explain(Subject(gpu=gpu.index)))
+        figures = Figures(process, _SOURCES, explain(Subject(gpu=gpu.index)))
         name = f"GPU {gpu.index} {gpu.mig_profile}".strip()
-        entries.append(figures(f"{name} VRAM", process.vram_bytes, values.memory(view), "vram_bytes"))
-        entries.append(figures(f"{name} SM share", process.sm_ratio, values.percent, "sm_ratio"))
+        entries.append(figures(f"{name} VRAM", "vram_bytes", values.memory(view)))
+        entries.append(figures(f"{name} SM share", "sm_ratio", values.percent))
     sums = values.known(*(process.vram_bytes for _, process in seen.on))
     if len(seen.on) > 1 and sums:
         entries.append(Sentence(f"{values.said(values.memory(view)(sum(sums)))} on {len(sums)} GPUs together"))

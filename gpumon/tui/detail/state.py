@@ -164,9 +164,9 @@ def troubles(shown: Shown, snapshot: Snapshot, levels: Levels) -> list[Section]:
     if own and own not in said and not any(own in text for text in said):
         found.insert(0, Fact("! now", clean(own, 1000), tone="warn"))
     if isinstance(thing, Engine):
-        found += [Sentence(f"! {text}", "warn") for text in thing.contradicts]
-        found += [Sentence(f"! uneven ranks: {text}", "warn") for text in thing.uneven]
-        found += [Sentence(f"! beside its replicas: {text}", "warn") for text in thing.deviates]
+        named = (("", thing.contradicts), ("uneven ranks: ", thing.uneven), ("beside its replicas: ", thing.deviates))
+        for before, doubts in named:
+            found += [Sentence(f"! {before}{evidence_text(one)}", "warn") for one in doubts]
     if not found and thing is shown.now and (missing := blank_reason(thing)) is not None:
         why = explain(Subject())(missing, "")
         found.append(Sentence(f"? no figures now: {why.sentence}", "text"))

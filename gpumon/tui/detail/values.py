@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Final, NamedTuple
 
 from gpumon.readings.missing import Missing, Reading
@@ -69,89 +70,31 @@ def percent(value: float) -> Written:
     return plain(value * 100.0, 2, "%!" if value > 1.0 else "%", prefixes=False)
 
 
-def flops(value: float) -> Written:
-    """FLOP/s."""
-    return prefixed(value, "FLOP/s")
-
-
-def flop(value: float) -> Written:
-    """An amount of arithmetic."""
-    return prefixed(value, "FLOP")
-
-
-def traffic(value: float) -> Written:
-    """Bytes per second, decimal as data sheets have them."""
-    return prefixed(value, "B/s")
-
-
-def size(value: float) -> Written:
-    """Bytes, decimal as data sheets have them."""
-    return prefixed(value, "B")
-
-
 def seconds(value: float) -> Written:
     """A time: `24.12`, `ms`."""
     return ("0.000", "s") if value <= 0.0 else prefixed(value, "s") if value < 999.95 else plain(value, 0, "s")
 
 
-def joules(value: float) -> Written:
-    """An energy."""
-    return prefixed(value, "J")
-
-
-def flops_per_joule(value: float) -> Written:
-    """Arithmetic per energy."""
-    return prefixed(value, "FLOP/J")
-
-
-def tokens_per_joule(value: float) -> Written:
-    """Tokens per energy."""
-    return plain(value, 3, "tok/J")
-
-
-def token_rate(value: float) -> Written:
-    """Tokens per second."""
-    return plain(value, 1, "tok/s")
-
-
-def plain_seconds(value: float) -> Written:
-    """A time that is added up: always in seconds."""
-    return plain(value, 1, "s")
-
-
-def rate(value: float) -> Written:
-    """Anything else per second."""
-    return plain(value, 2, "/s")
-
-
-def tokens(value: float) -> Written:
-    """A number of tokens."""
-    return plain(value, 0, "tok")
-
-
-def mean_tokens(value: float) -> Written:
-    """A mean number of tokens."""
-    return plain(value, 2, "tok")
+flops: Final = partial(prefixed, unit="FLOP/s")
+flop: Final = partial(prefixed, unit="FLOP")
+traffic: Final = partial(prefixed, unit="B/s")
+size: Final = partial(prefixed, unit="B")
+joules: Final = partial(prefixed, unit="J")
+flops_per_joule: Final = partial(prefixed, unit="FLOP/J")
+tokens_per_joule: Final = partial(plain, decimals=3, unit="tok/J")
+token_rate: Final = partial(plain, decimals=1, unit="tok/s")
+plain_seconds: Final = partial(plain, decimals=1, unit="s")
+rate: Final = partial(plain, decimals=2, unit="/s")
+tokens: Final = partial(plain, decimals=0, unit="tok")
+mean_tokens: Final = partial(plain, decimals=2, unit="tok")
+whole: Final = partial(plain, decimals=0, unit="")
+sequences: Final = partial(plain, decimals=1, unit="seq")
+watts: Final = partial(plain, decimals=1, unit="W")
 
 
 def parameters(value: float) -> Written:
     """A number of parameters, in 1e9."""
     return plain(value / 1e9, 3, "billion", prefixes=False)
-
-
-def whole(value: float) -> Written:
-    """A number of things."""
-    return plain(value, 0, "")
-
-
-def sequences(value: float) -> Written:
-    """A mean number of sequences."""
-    return plain(value, 1, "seq")
-
-
-def watts(value: float) -> Written:
-    """Power."""
-    return plain(value, 1, "W")
 
 
 def megahertz(value: float) -> Written:
@@ -165,15 +108,9 @@ def memory(view: View) -> Write:
 
 
 def temperature(view: View) -> Write:
-    """Degrees in the unit that the user wants."""
-    if view.fahrenheit:
-        return lambda value: _degrees(value * 1.8 + 32.0, "°F")
-    return lambda value: _degrees(value, "°C")
-
-
-def _degrees(value: float, unit: str) -> Written:
-    """Whole degrees: near 0 they are no small amount."""
-    return plain(float(round(value)), 0, unit, prefixes=False)
+    """Whole degrees in the unit that the user wants: near 0 they are no small amount."""
+    factor, offset, unit = (1.8, 32.0, "°F") if view.fahrenheit else (1.0, 0.0, "°C")
+    return lambda value: plain(float(round(value * factor + offset)), 0, unit, prefixes=False)
 
 
 def said(written: Written) -> str:
@@ -185,6 +122,19 @@ def known(*readings: Reading) -> tuple[float, ...] | None:
     """All numbers of a formula; None where one is missing or none."""
     values = tuple(value for value in readings if not isinstance(value, Missing) and math.isfinite(value))
     return values if len(values) == len(readings) else None
+
+
+def above_one(ratio: Reading) -> bool:
+    """Whether a share is known and above 100 %."""
+    return not isinstance(ratio, Missing) and ratio > 1.0
+
+
+def formula(template: str, *parts: tuple[Reading, Write]) -> str:
+    """`{} x {}` with the numbers put in; empty where one is missing."""
+    numbers = known(*(reading for reading, _ in parts))
+    if numbers is None:
+        return ""
+    return template.format(*(said(write(number)) for number, (_, write) in zip(numbers, parts, strict=True)))
 
 
 class Moment(NamedTuple):

@@ -9,8 +9,8 @@ from gpumon.efficiency.points import MOST_ENGINES, MOST_GPUS
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Confidence, Family, Verdict
 from gpumon.triage.render import action_text, evidence_text, signal_text, team_note, verdict_text
-from gpumon.tui.charts.evidence import LEAST, MOST, Evidence
-from gpumon.tui.charts.of_things import chart_of
+from gpumon.tui.charts.curves import Figures, chart_of
+from gpumon.tui.charts.grid import Charts
 from gpumon.tui.detail.blocks import Entry, Fact, Section, Sentence
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs
@@ -25,6 +25,9 @@ _CONFIDENCE: Final = {
     Confidence.LOW: "not sure: its signals would fit something else, too",
 }
 _MOST_CHARTS: Final = 6
+_LEAST: Final = 3
+_MOST: Final = 7
+"""Lines of one chart."""
 
 
 def sections(verdict: Verdict, history: History | None) -> list[Section]:
@@ -73,7 +76,7 @@ class EvidenceCharts:
 
     def __init__(self) -> None:
         self._made: _Made | None = None
-        self._charts: Evidence | None = None
+        self._charts: Charts | None = None
 
     def rows(
         self, verdict: Verdict, history: History, now_s: float, width: int, room: int, span_s: float, glyphs: Glyphs
@@ -84,8 +87,10 @@ class EvidenceCharts:
         charts = [chart for key in named if (chart := chart_of(key)) is not None][:_MOST_CHARTS]
         if not charts:
             return ()
-        each = max(LEAST, min(MOST, (room - 3) // len(charts)))
+        each = max(_LEAST, min(_MOST, (room - 2) // len(charts)))
         made = _Made(tuple(named), width, each, span_s, glyphs, history)
         if self._charts is None or made != self._made:
-            self._made, self._charts = made, Evidence(history, charts, width, each, span_s, glyphs)
-        return [(), *self._charts.rows(now_s)]
+            height = each * len(charts) + 1
+            self._made = made
+            self._charts = Charts(history, charts, width, height, span_s, glyphs, least=each, across=1)
+        return [(), *self._charts.rows(now_s, Figures(history))]

@@ -32,13 +32,19 @@ from gpumon.readings.snapshot import Level
 from gpumon.readings.text import clean
 from gpumon.triage.render import BRIEF, LIMITS, actions_text
 from gpumon.tui import line
-from gpumon.tui.fleet.title import STATES
 from gpumon.tui.gpu_table import bar
+from gpumon.tui.levels import is_high, tone_of
 from gpumon.tui.rows import Order
-from gpumon.tui.table import UNSURE, Column, Table, efficiency, figures, share, words
+from gpumon.tui.table import UNSURE, Column, Table, efficiency, figures, flagged, share, words
 from gpumon.tui.triage_words import URGENT, mark
 from gpumon.tui.view import View
 
+STATES: Final[dict[HostState, tuple[str, str]]] = {
+    HostState.STALE: ("! STALE", "warn"),
+    HostState.UNREACHABLE: ("✗ UNREACHABLE", "critical"),
+    HostState.GONE: ("✗ GONE", "critical"),
+}
+"""Word and tone of a host that is not well known."""
 _NAME: Final = 18
 _WIDE_NAME: Final = 34
 _WIDE: Final = 160
@@ -97,10 +103,6 @@ def _busy(row: Row, _: View, tone: str) -> line.Row:
     return ((" ", tone), *bar(row.busy_ratio.value, sm, _BAR), (" " + text, tone))
 
 
-def _vram(row: Row, _: View, tone: str) -> line.Row:
-    return ((right(ratio(vram_ratio(row), 4), 5), tone),)
-
-
 def _idle(money: bool) -> Column[Row]:
     """What lies idle: its price per hour where prices are known, else how many GPUs' worth."""
 
@@ -116,10 +118,18 @@ def idle_of(row: Row, money: bool) -> Known:
     return row.idle_cost_per_h if money else row.idle_gpus
 
 
-def _waiting(row: Row, _: View, tone: str) -> line.Row:
-    waiting = row.waiting
-    some = not isinstance(waiting, Missing) and waiting > 0.0
-    return ((right(whole(waiting), 6), "warn" if some else tone),)
+def _leveled(
+    name: str, title: str, width: int, value: Callable[[Row], Reading], text: Callable[[Reading], str], keep: int
+) -> Column[Row]:
+    """A column of figures by their level."""
+
+    def cell(row: Row, view: View, tone: str) -> line.Row:
+        reading = value(row)
+        tone = tone_of(name, reading, view, tone) if tone == "text" else tone
+        said = text(reading)
+        return ((right(flagged(said, width - 1) if is_high(tone) else said, width), tone),)
+
+    return Column(name, title, width, ((right(title, width), "muted"),), cell, keep)
 
 
 def _bandwidth(row: Row, _: View, tone: str) -> line.Row:
@@ -176,22 +186,22 @@ def _base(name: Column[Row], money: bool) -> tuple[Column[Row], ...]:
         name,
         Column("gpus", "gpus", 6, (("  gpus", "muted"),), _gpus),
         Column("busy", "busy", _BAR + 6, _BUSY_HEAD, _busy),
-        Column("vram", "vram", 5, ((" vram", "muted"),), _vram),
+        figures("vram", "vram", 5, lambda row: ratio(vram_ratio(row), 4), gap=0),
         *_EFFICIENCY,
         figures("tokens", "tok/s", 6, lambda row: count(row.decode_tokens_per_s), gap=0),
         _idle(money),
     )
 
 
-_WAITING: Final[Column[Row]] = Column("waiting", "waiting", 6, (("  wait", "muted"),), _waiting, _ROOM)
 _MORE: Final[tuple[Column[Row], ...]] = (
+    _leveled("waiting", "wait", 6, lambda row: row.waiting, whole, _ROOM),
+    _leveled("ttft", "ttft", 7, lambda row: row.ttft_p95_s.value, seconds, _ROOM),
+    _leveled("itl", "itl", 6, lambda row: row.itl_p95_s.value, seconds, _ROOM),
+    _leveled("kv", "kv", 5, lambda row: row.kv_usage_ratio, lambda value: ratio(value, 4), _ROOM),
     figures("power", "power", 6, lambda row: watts(row.power_w.value), gap=0, keep=_ROOM),
     Column("bandwidth", "memory bandwidth", 6, (("   mem", "muted"),), _bandwidth, _ROOM),
     figures("tok_j", "tok/J", 6, lambda row: figure(row.tokens_per_j), gap=0, keep=_ROOM),
-    figures("kv", "KV", 5, lambda row: ratio(row.kv_usage_ratio, 4), gap=0, keep=_ROOM),
     figures("engines", "engines", 7, _engines, keep=_MOST_ROOM),
-    figures("ttft", "TTFT p95", 8, lambda row: seconds(row.ttft_p95_s.value), keep=_MOST_ROOM),
-    figures("itl", "ITL p95", 7, lambda row: seconds(row.itl_p95_s.value), keep=_MOST_ROOM),
     figures("prefill", "prefill/s", 9, lambda row: count(row.prefill_tokens_per_s), keep=_MOST_ROOM),
     figures("requests", "req/s", 5, lambda row: figure(row.requests_per_s), keep=_MOST_ROOM),
     words("types", "GPU types", 18, _types, gap=2, keep=_MOST_ROOM),
@@ -222,7 +232,7 @@ def _table(models: bool, wide: bool, money: bool, sort: str) -> Table[Row]:
     width, named = _WIDE_NAME if wide else _NAME, bare_model if models else cut
     title = "model" if models else "host"
     name: Column[Row] = words("name", title, width, lambda row: named(clean(row.name, 200), width), fixed=True)
-    base, more = _base(name, money), (_WAITING, *_MORE, _HOSTS if models else _MODELS)
+    base, more = _base(name, money), (*_MORE, _HOSTS if models else _MODELS)
     sorted_by = _COLUMN.get(sort, sort)
     first = tuple(column for column in more if column.name == sorted_by)
     return Table(
@@ -231,6 +241,7 @@ def _table(models: bool, wide: bool, money: bool, sort: str) -> Table[Row]:
         tuple(column for column in more if column not in first),
         drops=tuple(name for name in _DROPS if name != sorted_by),
         least=LEAST_VERDICT,
+        behind=LEAST_VERDICT,
     )
 
 
@@ -261,6 +272,8 @@ def said(row: Row, now_s: float, room: int) -> line.Row:
     verdict = row.worst
     if row.silent and (verdict is None or verdict.level not in URGENT):
         return ((" " + cut(f"! {row.silent} silent" if brief else _silent(row), room - 1), "warn"),)
+    if row.exporters_down and (verdict is None or verdict.level not in URGENT):
+        return ((" " + cut("! exporter down", room - 1), "warn"),)
     if verdict is None:
         return ()
     glyph, tone, _ = mark(verdict)
@@ -306,7 +319,7 @@ def _first(row: Row, sort: str) -> Reading:
     return figures[0] if figures else 0.0
 
 
-_MEANS: Final = {"waste": "what lies idle: in money, or GPUs", "level": "how bad the worst verdict is"}
+_MEANS: Final = {"waste": "what lies idle: in money, or GPUs", "level": "how bad the worst verdict is, then waste"}
 ORDERS: Final[tuple[Order[Row], ...]] = tuple(
     Order(name, lambda row, name=name: _first(row, name), name != "name", _MEANS.get(name, ""))  # type: ignore[misc]
     for name in SORTS

@@ -91,12 +91,12 @@ class HostPane(Pane):
         yield from _wrong(snapshot, width, spare)
         if snapshot.gpus:
             urgent = urgent_by_key(snapshot.verdicts, Kind.GPU)
-            yield gpu_table.head(width, self.view)
+            yield gpu_table.TABLE.head(width, self.view)
             for gpu in snapshot.gpus:
                 yield gpu_table.row(gpu, width, self.view, urgent.get(gpu.uuid))
         if snapshot.engines:
             urgent = urgent_by_key(snapshot.verdicts, Kind.ENGINE)
-            yield engine_table.head(width, self.view)
+            yield engine_table.TABLE.head(width, self.view)
             for engine in snapshot.engines:
                 yield engine_table.row(engine, width, self.view, snapshot.wall_s, urgent.get(engine.key))
         if not snapshot.gpus and not snapshot.engines:
@@ -104,7 +104,7 @@ class HostPane(Pane):
 
     def _of_model(self, row: Row, width: int) -> Iterator[line.Row]:
         """Its engines, each with its host."""
-        head = engine_table.head(width - _HOST - 1, self.view)
+        head = engine_table.TABLE.head(width - _HOST - 1, self.view)
         if row.parts.engines:
             yield ((" " + left("host", _HOST), "muted"), *head)
         else:

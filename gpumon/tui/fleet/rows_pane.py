@@ -81,6 +81,10 @@ class RowsPane(ListPane[Row]):
         """The columns of what a row is now."""
         return columns.table(self.models, self.size.width, self.view, self.order.name if self.order is not None else "")
 
+    def columns(self) -> Table[Row]:
+        """They scroll sideways."""
+        return self.table
+
     def turn_to_models(self, models: bool) -> None:
         """A row per model, or per host; each table keeps its filter and its cursor."""
         self._others[self.models] = (self.wanted, self._cursor)
@@ -163,15 +167,11 @@ class RowsPane(ListPane[Row]):
             return f"no filter: {self.error}"
         return super().note()
 
-    def more(self) -> str:
-        """Columns that need a wider screen."""
-        return self.table.note(self.size.width, self.view, self.note_room) if self.chosen() else ""
-
     def head(self, width: int) -> Sequence[line.Row]:
         """Column headers, once there is a row."""
         if self._shown is None or not self._shown.hosts:
             return ()
-        return ((*self.table.head(width, self.view), ("  verdict", "muted")),)
+        return ((*self.table.head(width, self.view, self.shift), ("  verdict", "muted")),)
 
     def nothing(self, width: int) -> Sequence[line.Row]:
         """Why there is no row."""
@@ -217,8 +217,8 @@ class RowsPane(ListPane[Row]):
     def row(self, item: Row, width: int) -> line.Row:
         """One host or model, its worst verdict behind."""
         tone = "text" if item.troubled < max(1, len(item.hosts)) else "muted"
-        pieces = self.table.row(item, width, self.view, tone)
-        room = width - self.table.used(width, self.view)
+        pieces = self.table.row(item, width, self.view, tone, shift=self.shift)
+        room = width - self.table.used(width, self.view, self.shift)
         wall_s = self._shown.fleet.wall_s if self._shown is not None else 0.0
         return (*pieces, *columns.said(item, wall_s, room))
 
@@ -231,10 +231,10 @@ class RowsPane(ListPane[Row]):
 
     def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002
         """Keys of a fleet's table alone."""
-        call = scoped(self.view.keymap, SCOPE).get(key)
-        if call is None:
+        command = scoped(self.view.keymap, SCOPE).get(key)
+        if command is None:
             return False
-        self.screen.call_later(self.screen.run_action, call)
+        self.screen.call_later(self.screen.run_action, f"do('{command}')")
         return True
 
     def move(self, lines: int) -> None:

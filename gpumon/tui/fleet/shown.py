@@ -21,6 +21,11 @@ class Shown(NamedTuple):
     whole: Snapshot
     """What sizing asks of."""
 
+    @property
+    def wall_s(self) -> float:
+        """When it was (Unix time)."""
+        return self.fleet.wall_s
+
 
 def worked_out(fleet: FleetSnapshot, prices: Mapping[str, float]) -> Shown:
     """All of it, in a time that grows with the hosts: for a thread."""

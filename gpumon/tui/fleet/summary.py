@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gpumon.fleet.parts import Known
-from gpumon.fleet.rows import Row, by_name
+from gpumon.fleet.rows import Row, by_name, troubles
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
 from gpumon.readings.format import DASH, cells, count, counted, cut, figure, memory, ratio, watts, whole
 from gpumon.readings.missing import Missing, Reading
@@ -14,14 +14,10 @@ from gpumon.readings.text import clean
 from gpumon.tui import line
 from gpumon.tui.fleet.columns import bandwidth_unsure, in_part, priced, unsure, vram_ratio
 from gpumon.tui.fleet.shown import Shown
-from gpumon.tui.fleet.title import utc
-from gpumon.tui.layout import LEAST_HEIGHT, LEAST_WIDTH
-from gpumon.tui.palette import Palette
+from gpumon.tui.table import clock
 from gpumon.tui.view import View
-from gpumon.tui.widgets.board import Board
 from gpumon.tui.widgets.title_bar import ago
 
-_HINT: Final = f"{LEAST_WIDTH}x{LEAST_HEIGHT} or more shows tables, {{quit}} quits"
 _PRICES: Final = ("", "idle in money: set [sizing.prices]", "muted")
 _GAP: Final = 2
 _MOST_NAMED: Final = 2
@@ -30,42 +26,23 @@ _MOST_FAULTS: Final = 5
 """Lines of what is wrong, where rows leave them."""
 
 
-class FleetSummary(Board):
-    """The sums over all hosts, or over those rows that the table's filter lets through."""
-
-    def __init__(self, palette: Palette, view: View) -> None:
-        super().__init__(palette)
-        self._view = view
-        self._shown: Shown | None = None
-        self._chosen: Row | None = None
-
-    def show(self, shown: Shown) -> None:
-        """Paint a moment of the fleet."""
-        self._shown = shown
-        self.update()
-
-    def narrow(self, chosen: Row | None) -> None:
-        """The sum of the rows that a filter lets through; None: there is no filter."""
-        if chosen is not self._chosen:
-            self._chosen = chosen
-            self.update()
-
-    def rows(self, width: int, height: int) -> Sequence[line.Row]:
-        """As many whole figures as fit, the most important first: on two lines GPUs stand over engines."""
-        if self._shown is None or not self._shown.fleet.wall_s:
-            return ()
-        total = self._chosen or self._shown.total
-        of_gpus, of_work = list(_gpus(total, self._view)), list(_work(total, self._view))
-        hint = () if priced(self._view) else (_PRICES,)
-        if self._chosen is not None:
-            of = f"{len(total.hosts)} of {counted(len(self._shown.total.hosts), 'host')}"
-            if not total.hosts:
-                return (_fitting([("", of, "accent")], width),)
-            of_gpus.insert(0, ("", f"{of}:", "accent"))
-        if height < 2:
-            ratios = len(of_gpus) - len(_coverage(total))
-            return (_fitting([*of_gpus[:ratios], *of_work, *of_gpus[ratios:], *hint], width),)
-        return (_fitting(of_gpus, width), _fitting([*of_work, *hint], width))
+def sums(shown: Shown | None, chosen: Row | None, view: View, width: int, height: int) -> Sequence[line.Row]:
+    """The sums over all hosts, or of `chosen`, those rows that the table's filter lets through: as many whole figures
+    as fit, the most important first; on two lines GPUs stand over engines."""
+    if shown is None or not shown.fleet.wall_s:
+        return ()
+    total = chosen or shown.total
+    of_gpus, of_work = list(_gpus(total, view)), list(_work(total, view))
+    hint = () if priced(view) else (_PRICES,)
+    if chosen is not None:
+        of = f"{len(total.hosts)} of {counted(len(shown.total.hosts), 'host')}"
+        if not total.hosts:
+            return (_fitting([("", of, "accent")], width),)
+        of_gpus.insert(0, ("", f"{of}:", "accent"))
+    if height < 2:
+        ratios = len(of_gpus) - len(_coverage(total))
+        return (_fitting([*of_gpus[:ratios], *of_work, *of_gpus[ratios:], *hint], width),)
+    return (_fitting(of_gpus, width), _fitting([*of_work, *hint], width))
 
 
 def _fitting(parts: Sequence[tuple[str, str, str]], width: int) -> line.Row:
@@ -134,50 +111,26 @@ def _worth(idle: Known) -> str:
     return f"{figure(idle.value)} GPUs"
 
 
-class FaultLine(Board):
-    """Why what is shown is not of now, or not all there is. It has no line where nothing is wrong."""
-
-    def __init__(self, palette: Palette) -> None:
-        super().__init__(palette)
-        self._fleet: FleetSnapshot | None = None
-        self._now_s = 0.0
-        self._back = False
-
-    def wanted(self, width: int) -> int:
-        """Lines that it could use."""
-        return len(_wrapped(self._told(), width, _MOST_FAULTS))
-
-    def show(self, fleet: FleetSnapshot, now_s: float, *, back: bool) -> None:
-        """Take a fleet in; `back`: it is a moment that was gone back to."""
-        self._fleet, self._now_s, self._back = fleet, now_s, back
-        self.update()
-
-    def at(self, now_s: float) -> None:
-        """Paint at a moment of wall time."""
-        self._now_s = now_s
-        self.update()
-
-    def rows(self, width: int, height: int) -> Sequence[line.Row]:
-        """The Prometheus, and then the hosts: wrapped where there are lines for that."""
-        return _wrapped(self._told(), width, max(1, height))
-
-    def _told(self) -> list[line.Piece]:
-        fleet = self._fleet
-        if fleet is None or not fleet.wall_s:
-            return []  # the empty table has room for the whole text
-        parts: list[line.Piece] = []
-        if fleet.faults:
-            fault = fleet.faults[0]
-            more = f" +{len(fleet.faults) - 1}" if len(fleet.faults) > 1 else ""
-            text = f"! {clean(fault.source, 40)}: {clean(fault.text, 600)}{more}"
-            shown = f"✗ NOT LIVE: {ago(self._now_s - fleet.wall_s)} old, of {utc(fleet.wall_s)}Z"
-            silent = not fleet.answered and not self._back
-            parts += [(shown, "critical")] if silent and fleet.wall_s and fleet.hosts else []
-            parts.append((text, "warn"))
-        hosts = [
-            told for state in reversed(HostState) if state is not HostState.OK and (told := _in_state(fleet, state))
-        ]
-        return [*parts, (f"! hosts: {', '.join(hosts)}", "warn")] if hosts else parts
+def faults(
+    shown: Shown | None, now_s: float, width: int, most: int = _MOST_FAULTS, *, back: bool
+) -> Sequence[line.Row]:
+    """Why what is shown is not of now, or not all there is: of the Prometheus, then of the hosts. No line where nothing
+    is wrong. `back`: it is a moment that was gone back to."""
+    if shown is None or not shown.fleet.wall_s:
+        return ()  # the empty table has room for the whole text
+    fleet, parts = shown.fleet, []
+    if fleet.faults:
+        if not fleet.answered and not back and fleet.hosts:
+            parts.append((f"✗ NOT LIVE: {ago(now_s - fleet.wall_s)} old, of {clock(fleet.wall_s)}", "critical"))
+        fault = fleet.faults[0]
+        more = f" +{len(fleet.faults) - 1}" if len(fleet.faults) > 1 else ""
+        parts.append((f"! {clean(fault.source, 40)}: {clean(fault.text, 600)}{more}", "warn"))
+    if trouble := troubles(shown.hosts):
+        parts.append((f"! {', '.join(trouble)}", "warn"))
+    hosts = [told for state in reversed(HostState) if state is not HostState.OK and (told := _in_state(fleet, state))]
+    if hosts:
+        parts.append((f"! hosts: {', '.join(hosts)}", "warn"))
+    return _wrapped(parts, width, max(1, most))
 
 
 def _in_state(fleet: FleetSnapshot, state: HostState) -> str:
@@ -207,56 +160,41 @@ def _wrapped(parts: Sequence[line.Piece], width: int, most: int) -> list[line.Ro
     return [tuple(each) for each in lines]
 
 
-class TinyFleet(Board):
-    """Takes the place of everything where the terminal is too small."""
+def small(shown: Shown | None, width: int, height: int, *, paused: bool, back: bool) -> list[line.Row]:
+    """All of it where the terminal is too small: the most important first, as many whole parts as fit."""
+    lines: list[list[line.Piece]] = [[]]
+    room = width
+    for text, tone in _parts(shown, paused=paused, back=back):
+        size = cells(text) + (1 if lines[-1] else 0)
+        if size > room and lines[-1] and len(lines) < height:
+            lines.append([])
+            room, size = width, cells(text)
+        if size > room:
+            break
+        lines[-1] += [(" ", "text"), (text, tone)] if lines[-1] else [(text, tone)]
+        room -= size
+    return [tuple(each) for each in lines]
 
-    def __init__(self, palette: Palette, view: View) -> None:
-        super().__init__(palette)
-        self._view = view
-        self._shown: Shown | None = None
-        self._paused = self._back = False
 
-    def show(self, shown: Shown | None, *, paused: bool, back: bool) -> None:
-        """Paint a moment of the fleet; `back`: it is one that was gone back to."""
-        self._shown, self._paused, self._back = shown, paused, back
-        self.update()
-
-    def rows(self, width: int, height: int) -> Sequence[line.Row]:
-        """The most important first, as many whole parts as fit; and how to see more."""
-        lines: list[list[line.Piece]] = [[]]
-        room = width
-        for text, tone in self._parts():
-            size = cells(text) + (1 if lines[-1] else 0)
-            if size > room and lines[-1] and len(lines) < height:
-                lines.append([])
-                room, size = width, cells(text)
-            if size > room:
-                break
-            lines[-1] += [(" ", "text"), (text, tone)] if lines[-1] else [(text, tone)]
-            room -= size
-        hint = _HINT.format(quit=self._view.keymap.first("quit"))
-        rows = [tuple(each) for each in lines]
-        return [*rows, ((cut(hint, width), "muted"),)][:height]
-
-    def _parts(self) -> Iterator[line.Piece]:
-        if self._shown is None:
-            yield "gpumon fleet: starting …", "muted"
-            return
-        fleet, total = self._shown.fleet, self._shown.total
-        if self._back:
-            yield f"AT {fleet.time}", "badge_paused"
-        elif self._paused:
-            yield "PAUSED", "badge_paused"
-        if not fleet.answered and not self._back:
-            yield f"✗ NOT LIVE {clean(fleet.faults[0].text, 30) if fleet.faults else ''}".rstrip(), "critical"
-        elif fleet.faults:
-            yield f"! {clean(fleet.faults[0].text, 30)}", "warn"
-        yield counted(len(fleet.hosts), "host"), "text"
-        if total.troubled:
-            yield f"{total.troubled} not ok", "warn"
-        yield f"{DASH} GPUs" if isinstance(total.gpus, Missing) else counted(total.gpus, "GPU"), "text"
-        yield f"busy {ratio(total.busy_ratio.value)}", "strong"
-        yield f"mfu {ratio(total.mfu_ratio.value)}", "text"
-        yield f"mbu {ratio(total.mbu_ratio.value)}", "text"
-        yield f"{count(total.decode_tokens_per_s)} tok/s", "text"
-        yield watts(total.power_w.value), "text"
+def _parts(shown: Shown | None, *, paused: bool, back: bool) -> Iterator[line.Piece]:
+    if shown is None:
+        yield "gpumon fleet: starting …", "muted"
+        return
+    fleet, total = shown.fleet, shown.total
+    if back:
+        yield f"AT {fleet.time}", "badge_paused"
+    elif paused:
+        yield "PAUSED", "badge_paused"
+    if not fleet.answered and not back:
+        yield f"✗ NOT LIVE {clean(fleet.faults[0].text, 30) if fleet.faults else ''}".rstrip(), "critical"
+    elif fleet.faults:
+        yield f"! {clean(fleet.faults[0].text, 30)}", "warn"
+    yield counted(len(fleet.hosts), "host"), "text"
+    if total.troubled:
+        yield f"{total.troubled} not ok", "warn"
+    yield f"{DASH} GPUs" if isinstance(total.gpus, Missing) else counted(total.gpus, "GPU"), "text"
+    yield f"busy {ratio(total.busy_ratio.value)}", "strong"
+    yield f"mfu {ratio(total.mfu_ratio.value)}", "text"
+    yield f"mbu {ratio(total.mbu_ratio.value)}", "text"
+    yield f"{count(total.decode_tokens_per_s)} tok/s", "text"
+    yield watts(total.power_w.value), "text"

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Engine, Gpu, Replicas, Snapshot, Verdict
-from gpumon.tui.detail import engine, gpu, process, replicas, verdict
+from gpumon.tui.detail import engine, gpu, process, verdict
 from gpumon.tui.detail.blocks import Heights, Section, laid_out, there_only
-from gpumon.tui.detail.gpu_health import Watch
+from gpumon.tui.detail.gpu import Watch
 from gpumon.tui.detail.state import Shown, head, troubles
 from gpumon.tui.detail.things import Key, Thing, find, is_blank, keys, leads_to, title
 from gpumon.tui.line import Row
@@ -198,7 +198,7 @@ class DetailPage(Pane):
         if isinstance(thing, Verdict):
             return verdict.sections(thing, self._history)
         if isinstance(thing, Replicas):
-            return replicas.sections(thing, snapshot, self.view)
+            return engine.replicas_sections(thing, snapshot, self.view)
         return process.sections(thing, snapshot, self.view)
 
 

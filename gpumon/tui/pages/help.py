@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from textwrap import wrap
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from gpumon.config.keymap import COMMANDS, Keymap
 from gpumon.readings.format import cells, left
 from gpumon.tui.line import Row
 from gpumon.tui.widgets.pane import Pane
+
+if TYPE_CHECKING:
+    from gpumon.tui.screens.monitor import MonitorScreen
 
 QUESTIONS: Final = (
     ("GPU wasted?", "{pane.gpus} then {sort}: waste. Low mfu, mbu; more ▒ than █; VRAM held."),
@@ -19,28 +22,38 @@ QUESTIONS: Final = (
 )
 """What people come with, and the keys that answer it."""
 
-GROUPS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
-    (("up", "down"), "move the cursor"),
-    (("page.up", "page.down", "top", "end"), "a page; to an end"),
-    (("filter", "sort"), "filter, sort the rows"),
-    (("pane.next", "pane.previous"), "next, previous pane"),
-    (("pane.gpus", "pane.engines", "pane.history", "pane.processes", "pane.faults"), "GPUs to processes; triage"),
-    (("span.shorter", "span.longer"), "shorter, longer charts"),
-    (("faster", "slower"), "more, less often; speed"),
-    (("left", "right", "time.frame.back", "time.frame.forth"), "beside; paused: frame"),
-    (("time.back", "time.forth", "time.minute.back", "time.minute.forth"), "time: 10 s, a minute"),
-    (("time.previous", "time.next"), "time: what happened"),
-    (("time.oldest", "time.live"), "time: oldest, live; ends"),
-    (("settings", "palette"), "settings, all commands"),
-    (("suspend",), "to the shell (fg: back)"),
-    (("sizing.more", "sizing.less"), "a step more, less"),
-    (("sizing.double", "sizing.double.all"), "double this target, all"),
-    (("sizing.goal", "sizing.goal.ttft"), "ITL, TTFT goal"),
-    (("sizing.reset",), "as it runs"),
-    (("sizing.undo", "sizing.redo"), "undo, redo"),
-    (("sizing.save", "sizing.load"), "save, load a file"),
+GROUPS: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
+    (("up", "down"), "move the cursor", ""),
+    (("page.up", "page.down", "top", "end"), "a page; to an end", ""),
+    (("open", "back"), "detail; back, never quits", "the host; back, never quits"),
+    (("filter", "sort"), "filter, sort; find", ""),
+    (("pane.next", "pane.previous"), "next, previous pane", "sizing panel, or table"),
+    (("pane.gpus", "pane.engines", "pane.history", "pane.processes", "pane.faults"), "GPUs to processes; triage", ""),
+    (("span.shorter", "span.longer"), "shorter, longer charts", ""),
+    (("slower", "faster"), "as btop: less, more often", "ask less, more often, as in btop"),
+    (
+        ("left", "right", "time.frame.back", "time.frame.forth"),
+        "beside; paused: frame",
+        "paused: a refresh back, forth",
+    ),
+    (
+        ("time.back", "time.forth", "time.minute.back", "time.minute.forth"),
+        "time: 10 s, a minute",
+        "time: 5 minutes, an hour",
+    ),
+    (("time.previous", "time.next"), "time: what happened", "what happened on the row's host"),
+    (("time.oldest", "time.live"), "time: oldest, live; ends", ""),
+    (("settings", "palette"), "settings, all commands", ""),
+    (("suspend",), "to the shell (fg: back)", ""),
+    (("sizing.more", "sizing.less"), "a step more, less", ""),
+    (("sizing.double", "sizing.double.all"), "double this target, all", ""),
+    (("sizing.goal", "sizing.goal.ttft"), "ITL, TTFT goal", ""),
+    (("sizing.reset",), "as it runs", ""),
+    (("sizing.undo", "sizing.redo"), "undo, redo", ""),
+    (("sizing.save", "sizing.load"), "save, load a file", ""),
 )
-"""Commands that share a line, or are said shorter here; every other one has its own."""
+"""Commands that share a line, or are said shorter here, with what they do on a fleet's screen where that is something
+else; every other one has its own."""
 
 LEGEND: Final = (
     ("▒busy █sm", "a kernel ran; SMs at work"),
@@ -67,9 +80,33 @@ SIZING_LEGEND: Final = (
     ("‖3m", "frozen for 3 min"),
 )
 
+FLEET_LEGEND: Final = (
+    ("▒busy █sm", "a kernel ran; SMs at work: means"),
+    ("gpus 6/8", "busy is known of 6 of them"),
+    ("! 2 silent", "engines that do not answer"),
+    ("mfu of 87/96", "of how many GPUs MFU is known"),
+    ("37%~", "known for a part of its GPUs"),
+    ("mfu mbu", "FLOPs, bytes used of peak"),
+    ("idle", "1 - busy, summed: GPUs, or $/h"),
+    ("104%! 31%?", "wrong facts; unsure peak"),
+    ("! STALE", "no scrape of it for 3 intervals"),
+    ("✗ UNREACHABLE", "none of its targets answers"),
+    ("✗ GONE 3m", "no series of it any more"),
+    ("– n/a", "none; not known"),
+)
+FLEET_FILTERS: Final = (
+    ("llama h100", "both words in its names"),
+    ("host=gpu0*", "of that host"),
+    ("model!=*llama*", "without that model"),
+    ("engine= gpu=", "names of engines, GPUs"),
+    ("verdict=kv", "what is not well there"),
+    ("zone=eu-1", "any label of its targets"),
+)
 _KEYS: Final = 12
 _COLUMN: Final = 39
 """Cells of a key or mark with its meaning, and of the marks alone."""
+_FLEET_KEYS: Final = 16
+_FLEET_COLUMN: Final = 56
 _ASKED: Final = 14
 
 
@@ -82,25 +119,29 @@ class HelpPage(Pane):
 
     def body(self, width: int, height: int) -> Sequence[Row]:
         """First questions, keys, marks."""
-        columns = max(1, (width - 1) // _COLUMN)
-        keymap = self.view.keymap
+        screen = cast("MonitorScreen", self.screen)
+        fleet = screen.body.fleet
+        size = (_FLEET_KEYS, min(_FLEET_COLUMN, width)) if fleet else (_KEYS, _COLUMN)
+        columns = max(1, (width - 1) // size[1])
+        keys = [(name, does) for name, does in _keys(self.view.keymap, fleet=fleet) if name]
         sections = [
-            ("", _questions(keymap, width)),
-            ("keys", _columns(_keys(keymap), columns)),
-            ("marks", _columns(LEGEND, columns)),
+            ("", [] if fleet else _questions(self.view.keymap, width)),
+            ("keys", _columns(keys, columns, *size)),
+            ("filter", _columns(FLEET_FILTERS if fleet else (), columns, *size)),
+            ("marks", _columns(FLEET_LEGEND if fleet else LEGEND, columns, *size)),
         ]
+        sizing = _columns([*_keys(self.view.keymap, "sizing"), *SIZING_LEGEND], max(1, (width - 1) // _COLUMN))
         spare = height - sum(len(rows) for _, rows in sections)
-        sizing = _columns([*_keys(keymap, "sizing"), *SIZING_LEGEND], columns)
-        if getattr(self.screen, "panel_open", False):
+        if screen.dock.open:
             sections.insert(1, (SIZING, [((f" {SIZING}", "muted"),), *sizing] if spare < len(sizing) else sizing))
         elif spare > len(sizing):
             sections.append((SIZING, sizing))
         spare = height - sum(len(rows) for _, rows in sections)
         rows: list[Row] = []
         for name, section in sections:
-            if name and spare >= 4:
+            if name and section and spare >= 4:
                 rows.append(())
-            if name and spare >= 2:
+            if name and section and spare >= 2:
                 rows.append(((f" {name}", "muted"),))
             rows += section
         return rows
@@ -119,27 +160,28 @@ def _questions(keymap: Keymap, width: int) -> list[Row]:
     return rows
 
 
-def _keys(keymap: Keymap, scope: str = "") -> list[tuple[str, str]]:
+def _keys(keymap: Keymap, scope: str = "", *, fleet: bool = False) -> list[tuple[str, str]]:
     """Keys and what they do, in the order of the table of keys; commands without a key are left out."""
-    shared = {name: (names, does) for names, does in GROUPS for name in names}
+    shared = {name: (names, there if fleet and there else does) for names, does, there in GROUPS for name in names}
     entries: dict[tuple[str, ...], str] = {}
     for command in COMMANDS:
-        if command.scope != scope:
+        here = command.scope == scope or (fleet and command.scope == "fleet")
+        if not here or (fleet and command.fleet is None):
             continue
-        names, does = shared.get(command.id, ((command.id,), command.does))
+        names, does = shared.get(command.id, ((command.id,), (command.fleet if fleet else "") or command.does))
         entries[names] = does
     said = [(" ".join(filter(None, map(keymap.shown, names))), does) for names, does in entries.items()]
     return [(keys, does) for keys, does in said if keys]
 
 
-def _columns(entries: Sequence[tuple[str, str]], columns: int) -> list[Row]:
+def _columns(entries: Sequence[tuple[str, str]], columns: int, least: int = _KEYS, column: int = _COLUMN) -> list[Row]:
     """Top to bottom, then left to right."""
     height = -(-len(entries) // columns)
     rows: list[Row] = []
     for at in range(height):
         row: list[tuple[str, str]] = []
         for name, does in entries[at::height]:
-            keys = left(name, max(_KEYS, cells(name)))
-            row += [(f" {keys} ", "accent"), (left(does, _COLUMN - cells(keys) - 2), "text")]
+            keys = left(name, max(least, cells(name)))
+            row += [(f" {keys} ", "accent"), (left(does, column - cells(keys) - 2), "text")]
         rows.append(tuple(row))
     return rows

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import ClassVar, Final, Protocol, cast
+from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from gpumon.config.columns import COLUMNS
 from gpumon.config.errors import Refused, dotted
 from gpumon.config.schema import Config
 from gpumon.config.validate import changed
 from gpumon.readings.format import cells, cut, left
-from gpumon.tui.control import Files
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import matches
+from gpumon.tui.screens.questions import Choice, Question
 from gpumon.tui.settings_table import Setting
 from gpumon.tui.view import View
-from gpumon.tui.widgets.drawer import Choice, Question
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import wrapped
+
+if TYPE_CHECKING:
+    from gpumon.tui.screens.monitor import MonitorScreen
 
 _GROUP: Final = 10
 _NAME: Final = 23
@@ -28,21 +30,6 @@ _DEFAULTS: Final = Config()
 _UNSAVED: Final = ("changed, not saved", "not saved", "changed")
 _LATER: Final = ("changed, not saved: from the next start once saved", "not saved: from next start")
 """Said of a change, the longest first: the first that fits is shown. The foot of the page has it all, too."""
-
-
-class _Monitor(Protocol):
-    """The screen that the settings are of, as the page sees it."""
-
-    SETTINGS: ClassVar[Sequence[Setting]]
-    files: Files | None
-    themes: tuple[str, ...]
-    asked_theme: str
-    ask: Callable[[Question], None]
-    ask_themes: Callable[[], None]
-    use_theme: Callable[[str], None]
-    apply: Callable[[Config], None]
-    run_alone: Callable[[str, Callable[[], Coroutine[None, None, None]]], None]
-    say: Callable[[str], None]
 
 
 class SettingsPage(ListPane[Setting]):
@@ -58,9 +45,9 @@ class SettingsPage(ListPane[Setting]):
         """What to read and to paste, where nothing could be written."""
 
     @property
-    def monitor(self) -> _Monitor:
+    def monitor(self) -> MonitorScreen:
         """The screen that the settings are of."""
-        return cast("_Monitor", self.screen)
+        return cast("MonitorScreen", self.screen)
 
     def _written(self) -> tuple[Config, Mapping[str, str]]:
         """The settings as they were loaded or saved last, and who set them."""
@@ -70,7 +57,7 @@ class SettingsPage(ListPane[Setting]):
     def unsaved(self) -> dict[tuple[str, str], object]:
         """What was changed since the config was loaded or saved."""
         before, _ = self._written()
-        pairs = dict.fromkeys((setting.section, setting.key) for setting in self.monitor.SETTINGS)
+        pairs = dict.fromkeys((setting.section, setting.key) for setting in self.monitor.body.settings)
         now = {pair: getattr(getattr(self.view.config, pair[0]), pair[1]) for pair in pairs}
         return {pair: value for pair, value in now.items() if value != getattr(getattr(before, pair[0]), pair[1])}
 
@@ -80,7 +67,7 @@ class SettingsPage(ListPane[Setting]):
             return []
         if self._chosen != (self.wanted,):
             self._chosen = (self.wanted,)
-            there = self.monitor.SETTINGS
+            there = self.monitor.body.settings
             self._total = len(there)
             self._items = [setting for setting in there if matches(self.words(setting), self.wanted)]
             self._follow()
@@ -93,7 +80,7 @@ class SettingsPage(ListPane[Setting]):
 
     @property
     def shows_cursor(self) -> bool:
-        """Always: what the drawer asks is about the row under the cursor."""
+        """Always: what is asked is about the row under the cursor."""
         return True
 
     def key_of(self, item: Setting) -> str:
@@ -170,7 +157,7 @@ class SettingsPage(ListPane[Setting]):
             self.open()
         else:
             setting = self.with_themes(setting)
-            now = self.monitor.asked_theme if setting.key == "theme" else setting.value(self.view.config)
+            now = self.monitor.looks.asked_theme if setting.key == "theme" else setting.value(self.view.config)
             self.put(setting, setting.stepped(now, step))
         return True
 
@@ -186,9 +173,9 @@ class SettingsPage(ListPane[Setting]):
             return
         if setting.key == "theme":
             assert isinstance(value, str)
-            self.monitor.use_theme(value)
+            self.monitor.looks.wear(value, use=True)
         elif config != self.view.config:
-            self.monitor.apply(config)
+            self.monitor.looks.apply(config)
 
     def _with_others(self, setting: Setting, hidden: Sequence[str]) -> tuple[str, ...]:
         """The hidden columns of a pane, and those of the others; in the order of the file, new ones behind."""
@@ -203,7 +190,7 @@ class SettingsPage(ListPane[Setting]):
         if setting is not None:
             setting = self.with_themes(setting)
             if setting.key == "theme":
-                self.monitor.ask_themes()
+                self.monitor.looks.ask_themes()
             self.monitor.ask(
                 _typed(self, setting) if setting.read else self._columns(setting) or _listed(self, setting)
             )
@@ -213,7 +200,7 @@ class SettingsPage(ListPane[Setting]):
         """A setting with its choices: those of the theme are known only when the disk has answered."""
         if setting.key != "theme":
             return setting
-        return setting._replace(choices=self.monitor.themes or (self.view.config.general.theme,))
+        return setting._replace(choices=self.monitor.looks.themes or (self.view.config.general.theme,))
 
     def _columns(self, setting: Setting) -> Question | None:
         """A list of the columns of a pane, to be switched on and off."""

@@ -1,228 +1,283 @@
-"""The fleet's screen: a row per host or model, and what the host under the cursor holds."""
+"""The fleet: a row per host or model, and what the host under the cursor holds."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
-from textual.app import ComposeResult
-
+from gpumon.fleet.rows import Row
 from gpumon.fleet.snapshot import FleetSnapshot
-from gpumon.readings.snapshot import Snapshot
-from gpumon.tui.control import Files
-from gpumon.tui.fleet.actions import FleetActions
-from gpumon.tui.fleet.control import FleetControl
+from gpumon.readings.format import counted
+from gpumon.readings.history import History
+from gpumon.readings.snapshot import Event, Snapshot
+from gpumon.readings.text import clean
+from gpumon.tui.control import FleetControl, Incident, Picture, Timeline
 from gpumon.tui.fleet.host_pane import HostPane
-from gpumon.tui.fleet.keys import FleetPlace, hints
-from gpumon.tui.fleet.layout import FleetPlan, plan
 from gpumon.tui.fleet.row_line import RowLine
 from gpumon.tui.fleet.rows_pane import RowsPane
 from gpumon.tui.fleet.shown import Shown, worked_out
-from gpumon.tui.fleet.summary import FaultLine, FleetSummary, TinyFleet
-from gpumon.tui.fleet.title import FleetTitle, When
-from gpumon.tui.palette import Palette
-from gpumon.tui.view import View
-from gpumon.tui.widgets.board import Board
+from gpumon.tui.fleet.summary import faults, small, sums
+from gpumon.tui.layout import FleetPlan, fleet_plan
+from gpumon.tui.screens.commands import Run
+from gpumon.tui.screens.travel import Arrival, NoPastError, Past
+from gpumon.tui.settings_table import FLEET_SETTINGS, Setting
+from gpumon.tui.widgets.board import Board, Painted
+from gpumon.tui.widgets.key_line import Place
+from gpumon.tui.widgets.pane import Pane
+from gpumon.tui.widgets.summary_line import with_hint
+from gpumon.tui.widgets.title_bar import Heading, Standing, dated
+
+if TYPE_CHECKING:
+    from gpumon.tui.screens.monitor import Context, MonitorScreen
+
+JUMPS_S: Final = (300.0, 3600.0)
+"""What the keys that go 10 s and a minute on the screen of one machine go here, where a frame is a scrape."""
 
 
-class FleetScreen(FleetActions):
-    """Title, summary, the table, the host under the cursor, drawer, keys."""
+class FleetBody:
+    """Sums, the table, the host under the cursor."""
 
-    AUTO_FOCUS = "RowsPane"
+    fleet: bool = True
+    settings: Sequence[Setting] = FLEET_SETTINGS
+    zoomed: str = ""
+    past: Past
+    parts: Sequence[Board]
+    small: Board
+    commands: Mapping[str, Run]
 
-    def __init__(
-        self,
-        control: FleetControl,
-        files: Files | None,
-        palette: Palette,
-        view: View,
-        wall: Callable[[], float],
-        opens: Callable[[str, float | None], None],
-    ) -> None:
+    def __init__(self, context: Context, opens: Callable[[str, float | None], None]) -> None:
         """`opens`: shows a host by its name, at a Unix time (None: live)."""
-        super().__init__(files, palette, view, wall)
-        self.opens = opens
-        self.control = control
-        self.shown: Shown | None = None
-        self.newest: Shown | None = None
-        """What the last refresh brought, shown or not."""
-        self._due: FleetSnapshot | None = None
-        """What a refresh brought that is not worked out yet."""
-        self._working = False
-        self._plan = FleetPlan()
-        self.title_bar = FleetTitle(palette)
-        self.faults = FaultLine(palette)
-        self.summary = FleetSummary(palette, view)
+        palette, view = context.palette, context.view
+        self._control: FleetControl = context.control
+        self._opens = opens
+        self.faults, self.summary = Painted(palette), Painted(palette)
         self.table = RowsPane(palette, view)
         self.foot = HostPane(palette, view)
         self.row_line = RowLine(palette)
-        self.tiny_line = TinyFleet(palette, view)
-        self.table.moved = self.look_at_row
-        self._before = "rows"
-        self.panes[self._before] = self.table
+        self.parts = (self.faults, self.summary, self.table, self.foot, self.row_line)
+        self.panes: dict[str, Pane] = {"rows": self.table}
+        self.small = self._small = Painted(palette)
+        self.past = FleetPast(self, context.control)
+        self.shown: Shown | None = None
+        self.commands = {"open": self._open, "zoom": _no_zoom, "fleet.models": self._turn_to_models}
 
-    def compose(self) -> ComposeResult:
-        """Top to bottom; sized before the first paint."""
-        self.lay_out()
-        yield from self.boards()
-
-    def boards(self) -> Iterator[Board]:
-        """Everything that is painted, top to bottom."""
-        yield from (self.title_bar, self.faults, self.summary, self.table, self.foot, self.row_line)
-        yield from (*self.pages.values(), *self.panels)
-        yield from (self.drawer, self.key_line, self.tiny_line)
-
-    def on_mount(self) -> None:
-        """Start the clock."""
-        self.title_bar.place = self.control.place
-        self.show_keys()
-        self._tick()
-
-    def _tick(self) -> None:
-        self.set_timer(1.005 - self._wall() % 1.0, self._tick, name="clock")
-        self.show_title()
-
-    @property
-    def planned(self) -> FleetPlan:
+    def plan(self, screen: MonitorScreen, width: int, height: int) -> FleetPlan:
         """The lines of each part."""
-        return self._plan
-
-    @property
-    def in_panes(self) -> Snapshot | None:
-        """All of it as one machine; None: nothing yet."""
-        return self.shown.whole if self.shown is not None else None
-
-    @property
-    def timely(self) -> bool:
-        """Whether the keys of time go before those of the table."""
-        current = self.current
-        return self.paused and not (current is not None and current.TIMELESS)
-
-    @property
-    def gone_back(self) -> bool:
-        """Whether a moment of the past is shown."""
-        return self.back
-
-    @property
-    def latest(self) -> Snapshot | None:  # type: ignore[override]
-        """All GPUs and engines of the fleet as those of one machine, for the sizing panel."""
-        return self.newest.whole if self.newest is not None else None
-
-    def show(self, snapshot: FleetSnapshot) -> None:
-        """Take in what a refresh brought; a newer one takes the place of one that still waits."""
-        self._due = snapshot
-        if not self._working:
-            self._working = True
-            self.run_worker(self._work_off(), group="refresh")
-
-    async def _work_off(self) -> None:
-        """Work out what came, in a thread so that keys are answered meanwhile; paint it unless frozen."""
-        try:
-            while (due := self._due) is not None:
-                self._due = None
-                self.newest = await asyncio.to_thread(worked_out, due, self.control.prices)
-                if self.paused:
-                    self._renew_panel()
-                    self.show_title()
-                else:
-                    self.paint(self.newest)
-        finally:
-            self._working = False
-
-    def paint(self, shown: Shown) -> None:
-        """Show a moment of the fleet in every part."""
-        self.shown = shown
-        self.table.show_fleet(shown)
-        self.summary.show(shown)
-        self.faults.show(shown.fleet, self._wall(), back=self.back)
-        self.tiny_line.show(shown, paused=self.paused, back=self.back)
-        self.look_at_row()
-        self._renew_panel()
-        self.show_title()
-
-    def _renew_panel(self) -> None:
-        """The sizing panel stays with the newest, whatever moment is shown, and says of when that is."""
-        if self.panel is not None and self.panel_open and self.newest is not None:
-            self.panel.show(self.newest.whole)
-            self.panel.update()
-
-    def look_at_row(self) -> None:
-        """The foot follows the cursor."""
-        chosen = self.table.sum
-        self.title_bar.narrow(chosen)
-        self.summary.narrow(chosen)
-        self.foot.look_at(self.table.selected, models=self.table.models)
-        self.row_line.look_at(self.table.selected, self.shown.fleet.wall_s if self.shown is not None else 0.0)
-        self.lay_out()
-
-    def show_title(self) -> None:
-        """Paint the title line, and how old what is shown is."""
-        now_s = self._wall()
-        when = When(
-            now_s,
-            self.paused,
-            self.back,
-            self.seeking_s,
-            self.control.asking,
-            self.control.interval_s,
-        )
-        self.title_bar.show(self.shown.fleet if self.shown is not None else None, when)
-        self.faults.at(now_s)
-
-    def lay_out(self) -> None:
-        """Give each part its lines; costs a layout only where that changes something."""
-        whole, height = self.app.size
-        panel = self.panel_columns
-        wanted = plan(
-            whole,
+        wrong = faults(screen.shown, screen.wall(), width, back=screen.gone_back)
+        return fleet_plan(
+            width,
             height,
             rows=self.table.count,
             foot=self.foot.wanted,
-            faults=self.faults.wanted(whole - panel),
-            said=self.row_line.wanted(whole - panel),
-            drawer=self.drawer.wanted(height),
-            covered=self.covered,
+            faults=len(wrong),
+            said=self.row_line.wanted(width),
+            covered=screen.pages.shown is not None or screen.dock.covers,
         )
-        if wanted.tiny and self.drawer.open:
-            self.drawer.drop()
+
+    def laid_out(self, screen: MonitorScreen) -> None:
+        """From now on the foot follows the cursor."""
+        self.table.moved = partial(self._look_at_row, screen)
+
+    def whole(self, shown: Shown) -> Snapshot:
+        """All GPUs and engines of the fleet as those of one machine."""
+        return shown.whole
+
+    def arrived(self, screen: MonitorScreen, before: Shown | None, now: Shown) -> None:
+        """Nothing rings here."""
+
+    def show(self, screen: MonitorScreen, shown: Shown) -> None:
+        """Paint a moment of the fleet in every part."""
+        self.shown = shown
+        self.table.show_fleet(shown)
+        self._look_at_row(screen)
+
+    def show_standing(self, screen: MonitorScreen) -> None:
+        """What is wrong, and the summary that stands for everything."""
+        paused, back = screen.travel.paused, screen.gone_back
+        self.faults.paint(lambda width, height: faults(self.shown, screen.wall(), width, height, back=back))
+        draw = lambda width, height: small(self.shown, width, height, paused=paused, back=back)  # noqa: E731
+        self._small.paint(partial(with_hint, draw, screen.view.keymap.first("quit")))
+
+    def _look_at_row(self, screen: MonitorScreen) -> None:
+        """The foot follows the cursor, the sums the filter."""
+        self.summary.paint(partial(sums, self.shown, self.table.sum, screen.view))
+        self.foot.look_at(self.table.selected, models=self.table.models)
+        self.row_line.look_at(self.table.selected, self.shown.wall_s if self.shown is not None else 0.0)
+        screen.show_title()
+        screen.lay_out()
+
+    def heading(self, screen: MonitorScreen) -> Heading:  # noqa: ARG002
+        """Which Prometheus, and what it knows of."""
+        fleet = self.shown.fleet if self.shown is not None else None
+        simulated = fleet is not None and any(host.snapshot.simulated for host in fleet.hosts)
+        place = clean(self._control.place, 60)
+        forms = [" · ".join(filter(None, parts)) for parts in _forms(place, fleet, self.table.sum)]
+        return Heading(lambda _room: forms, ("SIM",) if simulated else ())
+
+    def standing(self, screen: MonitorScreen, standing: Standing) -> Standing:
+        """Asked now and then: how old it is."""
+        fleet = self.shown.fleet if self.shown is not None else None
+        self.faults.update()
+        if fleet is None or not fleet.wall_s:
+            failed = fleet is not None and bool(fleet.faults) and not self._control.asking
+            return standing._replace(shown_s=None, failed=failed, asking=self._control.asking)
+        return standing._replace(
+            waited_s=max(0.0, screen.wall() - fleet.wall_s),
+            every_s=max(standing.every_s, fleet.interval_s),
+            failed=not fleet.answered,
+            asking=self._control.asking,
+        )
+
+    def place(self, screen: MonitorScreen, place: Place) -> Place:  # noqa: ARG002
+        """Hosts or models, all of them or some."""
+        return place._replace(fleet=True, models=self.table.models, narrowed=bool(self.table.wanted))
+
+    def point_at(self, events: Sequence[Event], snapshot: Shown) -> None:
+        """The cursor stays on its host."""
+
+    def page_left(self, screen: MonitorScreen, page: Pane) -> None:
+        """Nothing here follows a page."""
+
+    def incident(self, screen: MonitorScreen, text: str, drawn: Picture) -> Incident | None:
+        """The fleet as it is shown; its past stays in the Prometheus."""
+        if self.shown is None or not self.shown.fleet.wall_s:
+            screen.say("nothing to write: no answer yet")
+            return None
+        return Incident(self.shown.fleet, text, drawn, prices=self._control.prices)
+
+    def _open(self, screen: MonitorScreen) -> None:
+        """Enter: the host's own screen; of a model the hosts that serve it."""
+        if screen.current is not self.table:
+            if screen.current is not None:
+                screen.current.open()
+            screen.show_keys()
             return
-        laid = (wanted, self.page, whole, panel, self.panel_open)
-        if laid == self._laid and self.title_bar.is_mounted:
+        row = self.table.selected
+        if row is None:
             return
-        self._laid, self._plan = laid, wanted
-        parts = (
-            (self.faults, wanted.faults),
-            (self.summary, wanted.summary),
-            (self.table, wanted.table),
-            (self.foot, wanted.foot),
-            (self.row_line, wanted.said),
-        )
-        self.size_parts(wanted, parts, self.title_bar, self.tiny_line)
-        self.call_after_refresh(self._settle)
+        if not self.table.models:
+            self._open_host(screen, self.table.key_of(row))
+        elif self.table.narrow_to_model(row):
+            self._look_at_row(screen)
+            screen.show_keys()
+        elif row.parts.engines:
+            self._open_host(screen, row.parts.engines[0].host)  # no model to narrow to, but the foot shows the engine
+        else:
+            screen.say(f"no engine runs there: {screen.view.keymap.first('fleet.models')} shows all hosts")
 
-    def _settle(self) -> None:
-        for board in self.boards():
-            board.update()
-        self.show_keys()
+    def _open_host(self, screen: MonitorScreen, host: str) -> None:
+        """The screen of a host, at the moment that is shown."""
+        self._opens(host, self.shown.wall_s if screen.travel.paused and self.shown is not None else None)
 
-    def on_screen_resume(self) -> None:
-        """Back from a host: theme, units and size may be others now."""
-        self.asked_theme = self.view.config.general.theme
-        self.redraw()
+    def _turn_to_models(self, screen: MonitorScreen) -> None:
+        """A row per model instead of a row per host, and back."""
+        if screen.current is self.table:
+            self.table.turn_to_models(not self.table.models)
+            self._look_at_row(screen)
+            screen.show_keys()
 
-    def show_keys(self) -> None:
-        """Name the keys that do something here."""
-        current = self.current
-        place = FleetPlace(
-            drawer=self.drawer.open,
-            panel=self.panel.keys_of if self.panel is not None and current is self.panel else "",
-            beside=self.panel_columns > 0,
-            editing=self.panel is not None and self.panel.editing,
-            page=next((name for name, page in self.pages.items() if page is self.page), ""),
-            models=self.table.models,
-            paused=self.paused,
-            narrowed=bool(self.table.wanted),
-            scrolls=self._plan.drawer > 1 if self.drawer.open else current is not None and current.scrolls,
-            every_s=self.control.interval_s,
-        )
-        self.key_line.show(hints(self.view.keymap, place))
+
+class FleetPast:
+    """What the Prometheus keeps of the fleet."""
+
+    live: History | None = None
+    jumps_s: Sequence[float] = JUMPS_S
+    slow: bool = True
+
+    def __init__(self, body: FleetBody, control: FleetControl) -> None:
+        self._body = body
+        self._control: FleetControl = control
+        self._looked_through: tuple[str, Timeline | None] = ("", None)
+        """The host whose past was looked through last, and that past."""
+
+    @property
+    def frame_s(self) -> float:
+        """A refresh."""
+        return self._control.interval_s
+
+    def why_not(self) -> str:
+        """There is one as soon as there was an answer."""
+        return "" if self._control.span() is not None else "nothing is known of the past yet"
+
+    def about(self) -> tuple[str, str]:
+        """The host under the cursor."""
+        table = self._body.table
+        row = table.selected
+        if row is not None and not table.models:
+            return table.key_of(row), ""
+        why = f"{table.view.keymap.first('fleet.models')} shows the hosts" if table.models else "there is none"
+        return "", f"this looks through the past of the host under the cursor: {why}"
+
+    def span(self) -> tuple[float, float] | None:
+        """Unix times of the first and the last moment that can be asked for."""
+        return self._control.span()
+
+    async def at(self, wall_s: float) -> Arrival | None:
+        """The fleet at a time; where nothing is known of that, the first moment that there is before what is shown."""
+        there_s = self._body.shown.wall_s if self._body.shown is not None else wall_s
+        name = partial(dated, now_s=there_s)
+        try:
+            fleet, note = await self._control.at(wall_s), ""
+            if fleet.answered and not fleet.hosts and there_s > wall_s:
+                first_s = await self._control.first_after(wall_s, there_s)
+                fleet = await self._control.at(first_s)
+                note = f"nothing at {name(wall_s)}: shown is {name(first_s)}, the first after it"
+        except Exception as error:  # a past that can not be read costs this step, not the screen
+            raise NoPastError(
+                f"{name(wall_s)} can not be read: {clean(f'{type(error).__name__}: {error}', 200)}"
+            ) from error
+        if not fleet.answered:
+            why = clean(fleet.faults[0].text, 200) if fleet.faults else "no answer"
+            raise NoPastError(f"{name(wall_s)} can not be had: {why}")
+        if not fleet.hosts:
+            raise NoPastError(f"nothing at {name(wall_s)}, and before what is shown")
+        return Arrival(await asyncio.to_thread(worked_out, fleet, self._control.prices), note=note)
+
+    async def step(self, wall_s: float, frames: int) -> Arrival | None:
+        """So many refreshes on."""
+        return await self.at(wall_s + frames * self.frame_s)
+
+    async def change(self, wall_s: float, step: int, about: str) -> Arrival | None:
+        """The moment of a change on one host."""
+        if self._looked_through[0] != about:
+            self._looked_through = (about, self._control.past(about))
+        timeline, found = self._looked_through[1], None
+        for _ in range(abs(step)) if timeline is not None else ():
+            assert timeline is not None
+            moment = await timeline.change(wall_s, 1 if step > 0 else -1)
+            if moment is None:
+                break
+            found, wall_s = moment, moment.snapshot.wall_s
+        arrival = await self.at(wall_s) if found is not None else None
+        return None if arrival is None or found is None else arrival._replace(events=found.snapshot.events)
+
+
+def _no_zoom(screen: MonitorScreen) -> None:
+    """Nothing of a fleet has a larger form but its hosts."""
+    key = screen.view.keymap.first
+    screen.say(f"nothing to zoom here: {key('open')} opens the host, where {key('zoom')} zooms a pane")
+
+
+def _forms(place: str, shown: FleetSnapshot | None, chosen: Row | None) -> Iterator[tuple[str, ...]]:
+    """Parts of the title from the longest form to the shortest."""
+    if shown is None or not shown.wall_s:
+        said = "starting …" if shown is None or not shown.faults else "no answer yet"
+        yield from (("fleet", place, said), ("fleet", place), ("fleet",))
+        return
+    sizes = (
+        (len(shown.hosts), "host"),
+        (sum(not gpu.parent_uuid for host in shown.hosts for gpu in host.snapshot.gpus), "GPU"),
+        (sum(len(host.snapshot.engines) for host in shown.hosts), "engine"),
+    )
+    hosts, gpus, engines = (counted(number, word) for number, word in sizes)
+    if chosen is not None:
+        here = (len(chosen.hosts), len(chosen.parts.gpus), chosen.engines)
+        pairs = zip(here, sizes, strict=True)
+        hosts, gpus, engines = (f"{number} of {counted(whole, word)}" for number, (whole, word) in pairs)
+    yield "fleet", place, hosts, gpus, engines
+    yield "fleet", place, hosts, gpus
+    yield "fleet", hosts, gpus, engines
+    yield "fleet", hosts, gpus
+    yield "fleet", hosts

@@ -1,108 +1,223 @@
-"""The screen of one host of a fleet: that of one machine, over the fleet's."""
+"""The panes of one machine, live, of a recording, or of a fleet's host."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
-from gpumon.readings.snapshot import Snapshot
-from gpumon.readings.text import clean
-from gpumon.tui.control import Files, Moment, Timeline
-from gpumon.tui.fleet.control import HostControl
-from gpumon.tui.messages import SnapshotReady
-from gpumon.tui.palette import Palette
-from gpumon.tui.screens.monitor import MonitorScreen
-from gpumon.tui.screens.travel import Ask, Way
-from gpumon.tui.settings_table import FLEET_SETTINGS
-from gpumon.tui.view import View
+from gpumon.config.validate import changed
+from gpumon.readings.snapshot import Event, Snapshot
+from gpumon.tui.control import Incident, Picture
+from gpumon.tui.layout import PANES, Counts, Plan, plan
+from gpumon.tui.screens.commands import Run, go_to_pane, zoom
+from gpumon.tui.screens.travel import HostPast, Past
+from gpumon.tui.settings_table import FLEET_SETTINGS, SETTINGS, Setting
+from gpumon.tui.summary import summary
+from gpumon.tui.triage_rows import row_of
+from gpumon.tui.triage_words import most_urgent
+from gpumon.tui.widgets.board import Board, Painted
+from gpumon.tui.widgets.engine_pane import EnginePane
+from gpumon.tui.widgets.gpu_pane import GpuPane
+from gpumon.tui.widgets.history_pane import HistoryPane
+from gpumon.tui.widgets.key_line import Place
+from gpumon.tui.widgets.list_pane import ListPane
+from gpumon.tui.widgets.pane import Pane
+from gpumon.tui.widgets.process_pane import ProcessPane
+from gpumon.tui.widgets.summary_line import with_hint
+from gpumon.tui.widgets.title_bar import Heading, Standing, of_machine
+from gpumon.tui.widgets.triage_pane import TriagePane
 
-LEAD = "fleet > "
-"""Before the host's name in the title."""
+if TYPE_CHECKING:
+    from gpumon.tui.screens.monitor import Context, MonitorScreen
+
+LEAD: Final = "fleet > "
+"""Before the name of a fleet's host in the title."""
+_ROOMY: Final = 80
+"""Columns from which a rule has room for the word `key`."""
 
 
-class HostScreen(MonitorScreen):
-    """All that the screen of one machine does; `back` at its top leads to the fleet."""
+class HostBody:
+    """Five panes: GPUs, engines, history, processes, triage."""
 
-    SETTINGS: ClassVar = FLEET_SETTINGS
-    LOOKED: ClassVar = "as far as is looked"
+    fleet: bool = False
+    settings: Sequence[Setting]
+    past: Past
+    parts: Sequence[Board]
+    small: Board
+    commands: Mapping[str, Run]
 
-    def __init__(
-        self,
-        control: HostControl,
-        files: Files | None,
-        palette: Palette,
-        view: View,
-        wall: Callable[[], float],
-        leave: Callable[[str], None],
-        at_s: float | None,
-    ) -> None:
-        """`leave`: back to the fleet, with what is to be said there. `at_s`: the Unix time to begin at; None: live."""
-        super().__init__(control, files, palette, view, wall)
-        self.host = control
-        self.title_bar.lead = LEAD
-        self.processes.afar = True
-        self._leave = leave
-        self._begin_s = at_s
+    def __init__(self, context: Context, filling: Callable[[], bool] | None = None) -> None:
+        """`filling`: whether the past of a fleet's host is still being read; None: it is this machine."""
+        palette, view, control = context.palette, context.view, context.control
+        self.afar = filling is not None
+        self._filling = filling or (lambda: False)
+        self._control = control
+        self.settings = FLEET_SETTINGS if self.afar else SETTINGS
+        self.past = HostPast(control, slow=self.afar)
+        self.history = HistoryPane(palette, view, control.history)
+        self.triage = TriagePane(palette, view, control.history)
+        processes = ProcessPane(palette, view)
+        processes.afar = self.afar
+        gpus, engines = GpuPane(palette, view, control.history), EnginePane(palette, view)
+        every: tuple[Pane, ...] = (gpus, engines, self.history, processes, self.triage)
+        self.panes = dict(zip(PANES, every, strict=True))
+        self.parts = every
+        self.small = self._summary = Painted(palette)
+        self.zoomed = ""
+        self.commands = {
+            "open": self._open,
+            "zoom": self._zoom,
+            "span.shorter": partial(self._span, -1),
+            "span.longer": partial(self._span, 1),
+            "copy": self._copy,
+            **{pane.KEY: partial(_go, name) for name, pane in self.panes.items()},
+        }
 
-    def on_mount(self) -> None:
-        """Start the clock, and have the host's snapshots sent."""
-        super().on_mount()
-        self.run_worker(self._collect(), group="collect")
+    def plan(self, screen: MonitorScreen, width: int, height: int) -> Plan:
+        """The lines of each pane."""
+        covered = screen.pages.shown is not None or screen.dock.covers
+        return plan(width, height, _counts(screen.shown, width, self.triage), zoomed=self.zoomed, page=covered)
 
-    async def _collect(self) -> None:
-        """What ends the host's snapshots ends its screen, not the fleet's."""
-        try:
-            await self.control.start(self._sink)
-            await self.control.ended()
-        except Exception as error:  # whatever it was, the user has to see it
-            self._leave(f"this host can not be shown: {clean(f'{type(error).__name__}: {error}', 200)}")
+    def laid_out(self, screen: MonitorScreen) -> None:
+        """Say on the rules which panes have no place, and the keys that show them."""
+        key = screen.view.keymap.first
+        hidden = screen.planned.hidden if isinstance(screen.planned, Plan) else ()
+        alone = len(hidden) == len(PANES) - 1
+        names = " · ".join(f"{key(self.panes[name].KEY)}: {name}" for name in hidden)
+        names = f"key {names}" if names and screen.app.size.width - screen.dock.columns >= _ROOMY else names
+        all_panes = f"{key('zoom')} {key('back')}: all panes" if self.zoomed else f"{key('back')}: all panes"
+        for name, pane in self.panes.items():
+            pane.zoomed = name == self.zoomed
+            pane.hint = all_panes if alone and name not in hidden else names if name == PANES[-1] else ""
 
-    def _sink(self, snapshot: Snapshot) -> None:
-        self.post_message(SnapshotReady(snapshot))
+    def whole(self, shown: Snapshot) -> Snapshot:
+        """It is one machine."""
+        return shown
 
-    def waited_s(self) -> float:
-        """How old the newest snapshot is: it may have been so already when the host was opened."""
-        known = self._wall() - self.latest.wall_s if self.latest is not None else 0.0
-        return max(super().waited_s(), known)
+    def arrived(self, screen: MonitorScreen, before: Snapshot | None, now: Snapshot) -> None:
+        """Ring for new alerts; draw all charts anew once their past is there, as they look at what is new alone."""
+        if rung(now) - (rung(before) if before is not None else set()):
+            screen.app.bell()
+        if self._filling() is not self.history.filling:
+            self.history.filling = self._filling()
+            screen.travel.read_from(screen.travel.history, anew=True)
 
-    def on_snapshot_ready(self, message: SnapshotReady) -> None:
-        """Show the newest snapshot; at first go to where the fleet's screen is in time."""
-        self._take_past()
-        self.show(message.snapshot)
-        begin_s, self._begin_s = self._begin_s, None
-        if begin_s is not None:
-            self._go_to(begin_s, message.snapshot)
+    def show(self, screen: MonitorScreen, shown: Snapshot) -> None:  # noqa: ARG002
+        """Paint it in every pane."""
+        for pane in self.panes.values():
+            pane.show(shown)
 
-    def _take_past(self) -> None:
-        """Once the charts' past is there all of them are drawn anew: they look at what is new alone."""
-        if self.host.filling is not self.history.filling:
-            self.history.filling = self.host.filling
-            for pane in (*self.panes.values(), *self.pages.values()):
-                pane.read_from(self._read_from)
+    def show_standing(self, screen: MonitorScreen) -> None:
+        """The summary that stands for everything."""
+        paused, back = screen.travel.paused, screen.gone_back or screen.playback is not None
+        draw = lambda width, height: summary(screen.shown, width, height, paused=paused, back=back)  # noqa: E731
+        self._summary.paint(partial(with_hint, draw, screen.view.keymap.first("quit")))
 
-    def travel(self, ask: Ask) -> None:
-        """As on one machine; its past is with the Prometheus, and what takes a while says so."""
-        super().travel(ask)
-        if self._seeking:
-            self.say("reading this host's past from the Prometheus …")
+    def heading(self, screen: MonitorScreen) -> Heading:
+        """Which machine it is."""
+        return of_machine(screen.shown, LEAD if self.afar else "", screen.travel.playing)
 
-    def _arrive(self, timeline: Timeline, ask: Ask, moment: Moment | None) -> None:
-        self.unsay()
-        super()._arrive(timeline, ask, moment)
-        if moment is None and ask.way is not Way.CHANGES:
-            self.say("the Prometheus has nothing of this host at that time")
+    def standing(self, screen: MonitorScreen, standing: Standing) -> Standing:
+        """Of a fleet's host the newest reading may have been old when the host was opened."""
+        known_s = screen.wall() - screen.latest.wall_s if self.afar and screen.latest is not None else 0.0
+        every_s = max(standing.every_s, screen.shown.interval_s if screen.shown is not None else 0.0)
+        return standing._replace(waited_s=max(standing.waited_s, known_s), every_s=every_s)
 
-    def _go_to(self, wall_s: float, snapshot: Snapshot) -> None:
-        if wall_s < snapshot.wall_s:
-            self.travel(Ask(Way.SECONDS, wall_s - snapshot.wall_s))
+    def place(self, screen: MonitorScreen, place: Place) -> Place:
+        """A chart may have its pane to itself."""
+        return place._replace(opened=place.opened or (screen.current is self.history and self.history.opened))
+
+    def point_at(self, events: Sequence[Event], snapshot: Snapshot) -> None:
+        """The triage pane's cursor goes to what happened."""
+        if events:
+            self.triage.go_to(row_of(most_urgent(events), snapshot))
+
+    def page_left(self, screen: MonitorScreen, page: Pane) -> None:
+        """Put the list's cursor on the thing that the detail page went on to, if the list shows it."""
+        if page is not screen.pages.made.get("detail"):
+            return
+        from gpumon.tui.pages.detail import DetailPage
+
+        assert isinstance(page, DetailPage)
+        kind, key = page.thing
+        pane = self._list_of(kind)
+        if pane is not None and key in pane.pages():
+            pane.go_to(key)
+
+    def incident(self, screen: MonitorScreen, text: str, drawn: Picture) -> Incident | None:
+        """The snapshot with what happened before it, and the past."""
+        if screen.shown is None:
+            return None
+        events = {
+            (event.wall_s, event.kind, event.key, event.scope, event.code): event
+            for history in {self._control.history, screen.travel.history}
+            for event in history.events(-math.inf, math.inf)
+        }
+        ordered = tuple(sorted(events.values(), key=lambda event: event.wall_s))
+        return Incident(screen.shown, text, drawn, ordered, self._control.timeline)
+
+    def _open(self, screen: MonitorScreen) -> None:
+        """Enter: the detail of the row."""
+        thing = screen.current.open() if screen.current is not None else None
+        if thing is not None:
+            from gpumon.tui.pages.detail import DetailPage
+
+            page = screen.pages.named("detail")
+            assert isinstance(page, DetailPage)
+            page.look_at(thing, self._keys_in)
+            screen.pages.put_over(page)
+        elif screen.current is self.triage and self.triage.selected is not None:
+            screen.say("nothing more to show: this line is no verdict, and about no engine or GPU here")
+        screen.show_keys()
+
+    def _keys_in(self, kind: str) -> Sequence[str]:
+        """The keys of the things of one kind (gpu, engine, process, verdict), filtered and sorted as their pane is."""
+        pane = self._list_of(kind)
+        return () if pane is None else pane.pages()
+
+    def _list_of(self, kind: str) -> ListPane[Any] | None:
+        """The pane that lists things of a kind; replicas stand in the engines'."""
+        lists = (pane for pane in self.parts if isinstance(pane, ListPane))
+        return next((pane for pane in lists if kind == pane.THING), None)
+
+    def _zoom(self, screen: MonitorScreen) -> None:
+        """The focused pane alone, or all again."""
+        if not screen.tiny and screen.pages.shown is None and not screen.dock.covers:
+            focused = next((name for name, pane in self.panes.items() if pane is screen.focused), PANES[0])
+            zoom(screen, "" if self.zoomed else focused)
+
+    def _span(self, step: int, screen: MonitorScreen) -> None:
+        """Longer or shorter charts."""
+        if not screen.tiny:
+            self.history.step_span(step)
+            screen.view.config = changed(screen.view.config, "screen", "span_s", self.history.span_s)
+            self.panes["gpus"].update()
+
+    def _copy(self, screen: MonitorScreen) -> None:
+        """What the line under triage's cursor says to do, to the terminal's clipboard (OSC 52)."""
+        item = self.triage.selected
+        action = item.actions[0] if item is not None and item.actions else ""
+        if action:
+            screen.app.copy_to_clipboard(action)
+            screen.say(f"copied, if the terminal allows it: {action}")
         else:
-            self.freeze(True)
+            screen.say(f"nothing to copy: choose a verdict in triage ({screen.view.keymap.first('pane.faults')})")
 
-    def action_back(self) -> None:
-        """Out of whatever is open, one step at a time; then to the fleet."""
-        if not self.tiny and self.current is not None and self.current.back():
-            self.show_keys()
-        elif self.tiny or not (self.page or self.zoomed or (self.panel is not None and self.focused is self.panel)):
-            self._leave("")
-        else:
-            super().action_back()
+
+def _go(name: str, screen: MonitorScreen) -> None:
+    go_to_pane(screen, name)
+
+
+def rung(snapshot: Snapshot) -> set[tuple[str, str, str]]:
+    """Alerts that ring the bell, each time that they are raised."""
+    return {(alert.name, alert.scope, alert.since) for alert in snapshot.alerts if alert.bell}
+
+
+def _counts(snapshot: Snapshot | None, width: int, triage: TriagePane) -> Counts:
+    if snapshot is None:
+        return Counts()
+    pids = {process.pid for gpu in snapshot.gpus for process in gpu.processes}
+    engines = len(snapshot.engines) + len(snapshot.replicas)
+    return Counts(len(snapshot.gpus), engines, len(pids), *triage.lines_wanted(snapshot, width))

@@ -1,225 +1,413 @@
-"""The main screen: lays out panes, pages and the drawer, shows snapshots, and freezes them."""
+"""The screen: a title, panes or a page over them, and a line of keys. What the panes show (a machine, a recording, a
+fleet) is its body's matter."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from textual import events
 from textual.app import ComposeResult
+from textual.geometry import Size
+from textual.message import Message
+from textual.reactive import Reactive
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.worker import WorkType
 
 from gpumon.readings.format import period
-from gpumon.readings.snapshot import Snapshot
-from gpumon.tui.control import Control, Files
-from gpumon.tui.layout import PANES, Counts, Plan, plan
+from gpumon.readings.snapshot import Event, Snapshot
+from gpumon.tui.control import Files, Incident, Picture, Playback
+from gpumon.tui.keys import bindings
 from gpumon.tui.palette import Palette
-from gpumon.tui.screens.actions import Actions
+from gpumon.tui.screens.commands import COMMON, Run
+from gpumon.tui.screens.parts import Looks, Pages, SizingDock, sized
+from gpumon.tui.screens.travel import Past, TimeTravel
+from gpumon.tui.settings_table import Setting
 from gpumon.tui.view import View
 from gpumon.tui.widgets.board import Board
-from gpumon.tui.widgets.engine_pane import EnginePane
-from gpumon.tui.widgets.gpu_pane import GpuPane
-from gpumon.tui.widgets.history_pane import HistoryPane
-from gpumon.tui.widgets.key_line import DRAWER, Place, hints
-from gpumon.tui.widgets.process_pane import ProcessPane
-from gpumon.tui.widgets.summary_line import SummaryLine
-from gpumon.tui.widgets.title_bar import Standing, TitleBar
-from gpumon.tui.widgets.triage_pane import TriagePane
+from gpumon.tui.widgets.key_line import ASKED, KeyLine, Place, hints
+from gpumon.tui.widgets.pane import Pane
+from gpumon.tui.widgets.title_bar import Heading, Standing, TitleBar
 
-_ROOMY: Final = 80
-"""Columns from which a rule has room for the word `key`."""
+if TYPE_CHECKING:
+    from gpumon.tui.screens.questions import Asking, Question
+
+_NOTICE_S = 4.0
+"""How long a notice stands, unless a key is pressed before."""
 
 
-class MonitorScreen(Actions):
-    """Title, five panes or a page over them, drawer, keys."""
+@dataclass
+class Context:
+    """What a screen works with."""
 
-    AUTO_FOCUS = "GpuPane"
+    control: Any
+    """Where snapshots come from: a `Control`, or a `FleetControl`."""
+    files: Files | None
+    palette: Palette
+    view: View
+    wall: Callable[[], float]
+
+
+class Planned(Protocol):
+    """The lines of each part."""
+
+    @property
+    def tiny(self) -> bool:
+        """Whether only a summary has room."""
+
+    @property
+    def page(self) -> int:
+        """Of the page that covers the panes."""
+
+    @property
+    def panes(self) -> Sequence[int]:
+        """Of each of the body's parts."""
+
+
+class Body(Protocol):
+    """What stands between title and keys: the panes of one machine, or of a fleet."""
+
+    panes: dict[str, Pane]
+    """What takes the keys while nothing covers it, by name, top to bottom."""
+    parts: Sequence[Board]
+    """All that is painted between title and keys, top to bottom."""
+    small: Board
+    """Takes the place of everything where there is no room."""
+    settings: Sequence[Setting]
+    """The lines of the settings page; the first one is how often what is shown is renewed."""
+    past: Past
+    commands: Mapping[str, Run]
+    """Commands that do something else here, or are of this body alone."""
+    fleet: bool
+    """Whether it shows several hosts."""
+    zoomed: str
+    """The pane that has the screen to itself."""
+
+    def plan(self, screen: MonitorScreen, width: int, height: int) -> Planned:
+        """The lines of each part."""
+
+    def laid_out(self, screen: MonitorScreen) -> None:
+        """The parts have other lines now."""
+
+    def whole(self, shown: Any) -> Snapshot:
+        """What is shown as one machine."""
+
+    def arrived(self, screen: MonitorScreen, before: Any, now: Any) -> None:
+        """Something new was collected; it may not be shown."""
+
+    def show(self, screen: MonitorScreen, shown: Any) -> None:
+        """Paint it in every part."""
+
+    def show_standing(self, screen: MonitorScreen) -> None:
+        """Paint what says whether the display is frozen, but the title."""
+
+    def heading(self, screen: MonitorScreen) -> Heading:
+        """What the title says."""
+
+    def standing(self, screen: MonitorScreen, standing: Standing) -> Standing:
+        """How what is shown stands to now, where that is special."""
+
+    def place(self, screen: MonitorScreen, place: Place) -> Place:
+        """What the keys are for, where that is special."""
+
+    def point_at(self, events: Sequence[Event], snapshot: Any) -> None:
+        """Put a cursor on what happened."""
+
+    def page_left(self, screen: MonitorScreen, page: Pane) -> None:
+        """A page is about to be closed."""
+
+    def incident(self, screen: MonitorScreen, text: str, drawn: Picture) -> Incident | None:
+        """What is shown, to be written down; None: nothing yet."""
+
+
+class SnapshotReady(Message, bubble=False):
+    """A new snapshot. A newer one replaces an older one that still waits: the screen never works off a queue."""
+
+    def __init__(self, snapshot: Any) -> None:
+        super().__init__()
+        self.snapshot = snapshot
+
+    def can_replace(self, message: Message) -> bool:
+        """Whether this message takes the place of `message` in the queue."""
+        return isinstance(message, SnapshotReady)
+
+
+class MonitorScreen(Screen[None], inherit_bindings=False):
+    """Its parts are a body, pages, the sizing panel, time, and looks; it lays them out and gives each its keys."""
+
+    ALLOW_SELECT = False
+    AUTO_FOCUS = "Pane"
+    virtual_size = Reactive(Size(0, 0), layout=False, repaint=False)
+    focused: Reactive[Widget | None] = Reactive(None, repaint=False)
+    """Neither a new size nor another focus needs a second paint of the whole screen: boards show their focus."""
+    BINDINGS: ClassVar = bindings()
 
     def __init__(
-        self, control: Control, files: Files | None, palette: Palette, view: View, wall: Callable[[], float]
+        self,
+        context: Context,
+        body: Body,
+        leave: Callable[[str], None] | None = None,
+        begin_s: float | None = None,
     ) -> None:
-        super().__init__(files, palette, view, wall)
-        self.control = control
-        self.latest: Snapshot | None = None
-        self.shown: Snapshot | None = None
-        self.start_of_time()
-        self.zoomed = ""
-        self._plan = Plan()
+        """`leave`: back to the fleet, with what is to be said there. `begin_s`: the Unix time to begin at."""
+        super().__init__()
+        self.control: Any = context.control
+        self.files: Files | None = context.files
+        self.palette, self.view, self.wall = context.palette, context.view, context.wall
+        self.body: Body = body
+        self.panes, self.leave = body.panes, leave
+        self._begin_s = begin_s
+        self.latest: Any = None
+        """What was collected last."""
+        self.shown: Any = None
+        self.planned: Planned | None = None
+        self._laid: tuple[object, ...] = ()
+        self.before = next(iter(self.panes))
+        """The pane that had the focus before a page or a question took it."""
+        self.recent: tuple[str, ...] = ()
+        """What was chosen by name, the newest first."""
         self._arrived_s = time.monotonic()
-        self._carried_s = 0.0
-        self.title_bar = TitleBar(palette)
-        panes = (
-            GpuPane(palette, view, control.history),
-            EnginePane(palette, view),
-            HistoryPane(palette, view, control.history),
-            ProcessPane(palette, view),
-            TriagePane(palette, view, control.history),
-        )
-        self._before = PANES[0]
-        self.panes.update(zip(PANES, panes, strict=True))
-        self.history, self.processes, self.triage = panes[2:]
-        self.summary = SummaryLine(palette, view)
+        self._painted_s = 0.0
+        self.asking: Asking | None = None
+        """What is asked."""
+        self.opening: Awaitable[None] | None = None
+        """What was just put over the screen: the next key is for that."""
+        self.title_bar = TitleBar(self.palette)
+        self.key_line = KeyLine(self.palette)
+        self.pages: Pages = Pages(self)
+        self.dock: SizingDock = SizingDock(self)
+        self.travel: TimeTravel = TimeTravel(self, body.past)
+        self.looks: Looks = Looks(self)
 
     def compose(self) -> ComposeResult:
         """Top to bottom; sized before the first paint."""
         self.lay_out()
-        yield self.title_bar
-        yield from self.panes.values()
-        yield self.drawer
-        yield self.key_line
-        yield self.summary
+        yield from (self.title_bar, *self.body.parts, self.key_line, self.body.small)
 
     def on_mount(self) -> None:
         """Start the clock."""
+        self.screen_layout_refresh_signal.subscribe(self, self._settle)
         self.show_keys()
         self._tick()
 
+    def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002
+        """Lay out for the new size, before Textual arranges and paints it: one frame, without the old rows."""
+        self.lay_out()
+
+    def on_descendant_focus(self) -> None:
+        """The keys that make sense depend on what has them; a click may open something in a pane, or leave it."""
+        self.show_keys()
+
+    on_click = on_descendant_focus
+
+    def on_screen_resume(self) -> None:
+        """Back from another screen: theme, units and size may be others now."""
+        if self.shown is not None:
+            self.looks.asked_theme = self.view.config.general.theme
+            self.redraw()
+
+    def action_do(self, command: str) -> None:
+        """Run a command by its id."""
+        run = self.body.commands.get(command) or COMMON.get(command)
+        if command.startswith("sizing."):
+            self.dock.run(command.removeprefix("sizing."))
+        elif run is not None:
+            run(self)
+
     @property
-    def planned(self) -> Plan:
-        """The lines of each part."""
-        return self._plan
+    def playback(self) -> Playback | None:
+        """The recording that is shown; None where this is no replay."""
+        return getattr(self.control, "playback", None)
 
     @property
     def in_panes(self) -> Snapshot | None:
-        """What panes and pages show; None: nothing yet."""
-        return self.shown
+        """What pages show; None: nothing yet."""
+        return None if self.shown is None else self.body.whole(self.shown)
+
+    @property
+    def paused(self) -> bool:
+        """Whether the display is frozen."""
+        return self.travel.paused
+
+    @property
+    def gone_back(self) -> bool:
+        """Whether a moment is shown that the user went to."""
+        return self.travel.moment is not None
+
+    @property
+    def tiny(self) -> bool:
+        """Whether only a summary has room."""
+        return self.planned is None or self.planned.tiny
+
+    @property
+    def current(self) -> Pane | None:
+        """What the keys are for: the page, else the pane with the focus; nothing where neither can be seen."""
+        if self.tiny:
+            return None
+        if self.dock.focused:
+            return self.dock.panel
+        return self.pages.shown or (self.focused if isinstance(self.focused, Pane) else None)
 
     def boards(self) -> Iterator[Board]:
-        """Everything that is painted, top to bottom."""
-        yield self.title_bar
-        yield from self.panes.values()
-        yield from self.pages.values()
-        yield from self.panels
-        yield self.drawer
-        yield self.key_line
-        yield self.summary
+        """Everything that is painted."""
+        yield from (self.title_bar, *self.body.parts, *self.pages.made.values())
+        yield from (self.key_line, self.body.small)
+        if self.dock.panel is not None:
+            yield self.dock.panel
 
-    def show(self, snapshot: Snapshot) -> None:
-        """Take in a new snapshot; paint it unless the display is paused."""
+    def on_snapshot_ready(self, message: SnapshotReady) -> None:
+        """Show the newest snapshot; at first go to where the screen before it is in time."""
+        self.show(message.snapshot)
+        begin_s, self._begin_s = self._begin_s, None
+        if begin_s is not None:
+            self.travel.begin_at(begin_s)
+
+    def show(self, snapshot: Any) -> None:
+        """Take in what was collected; paint it unless the display is frozen."""
         before, self.latest = self.latest, snapshot
         if before is None or snapshot.wall_s != before.wall_s:  # the same moment again is nothing new
             self._arrived_s = time.monotonic()
-        if rung(snapshot) - (rung(before) if before is not None else set()):
-            self.app.bell()
-        if self.panel is not None and self.panel_open:
-            self.panel.show(snapshot)
-        if self.paused:
-            self.watch_live(before, snapshot)
+        self.body.arrived(self, before, snapshot)
+        self.dock.show_newest()
+        if self.travel.paused:
+            self.travel.watch_live(before, snapshot)
+            self.show_title()
         else:
-            self.show_now(snapshot)
+            self.travel.show_now(snapshot)
 
-    def paint(self, snapshot: Snapshot) -> None:
-        """Show a snapshot in every pane."""
+    def paint(self, snapshot: Any) -> None:
+        """Show a moment in every pane."""
         self.shown = snapshot
         self.lay_out()
-        for pane in (*self.panes.values(), *self.pages.values()):
-            pane.show(snapshot)
-        self.summarise()
+        whole = self.body.whole(snapshot)
+        self.body.show(self, snapshot)
+        for page in self.pages.made.values():
+            page.show(whole)
+        self.body.show_standing(self)
         self.show_title()
-        self._carried_s = time.monotonic()
+        self._painted_s = time.monotonic()
 
     def _tick(self) -> None:
         """The clock: once per second, just after it changes; while snapshots come that often, they carry it along."""
-        self.set_timer(1.005 - self._wall() % 1.0, self._tick, name="clock")
-        if self.moment is not None or (not self.paused and time.monotonic() - self._carried_s > 1.2):
+        self.set_timer(1.005 - self.wall() % 1.0, self._tick, name="clock")
+        if self.gone_back or (not self.travel.paused and time.monotonic() - self._painted_s > 1.2):
             self.show_title()
 
     def show_title(self) -> None:
         """Paint the title line."""
         standing = Standing(
-            self.paused,
-            waited_s=self.waited_s(),
-            every_s=self.control.interval_s,
-            back=self.moment is not None,
-            playing=self.playing,
+            None if self.shown is None else self.shown.wall_s,
+            self.travel.paused,
+            time.monotonic() - self._arrived_s,
+            self.control.interval_s,
+            self.gone_back,
+            self.travel.playing,
+            self.travel.asked_s,
         )
-        self.title_bar.show(self.shown, self._wall(), standing)
-
-    def waited_s(self) -> float:
-        """How long the newest snapshot has been there."""
-        return time.monotonic() - self._arrived_s
-
-    def summarise(self) -> None:
-        """Paint the line that stands for everything where the terminal is too small."""
-        self.summary.show(self.shown, paused=self.paused, back=self.moment is not None or self.playing is not None)
+        self.title_bar.show(self.body.heading(self), self.wall(), self.body.standing(self, standing))
 
     def lay_out(self) -> None:
         """Give each part its lines; costs a layout only where that changes something."""
         whole, height = self.app.size
-        panel = self.panel_columns
-        width = whole - panel
-        counts, drawer = _counts(self.shown, width, self.triage), self.drawer.wanted(height)
-        wanted, calm = (
-            plan(width, height, of, zoomed=self.zoomed, page=self.covered, drawer=drawer, about=self._before)
-            for of in (counts, counts.calm)
-        )
-        self.history.calm_lines = calm.history
-        if wanted.tiny and self.drawer.open:
-            self.drawer.drop()  # what is typed must be seen; it lays out again
-            return
-        laid = (wanted, self.page, whole, panel, self.panel_open)
+        columns = self.dock.columns
+        wanted = self.body.plan(self, whole - columns, height)
+        if wanted.tiny and self.asking is not None:
+            self.asking.action_drop()  # what is typed must be seen
+        laid = (wanted, self.pages.shown, whole, columns, self.dock.open)
         if laid == self._laid and self.title_bar.is_mounted:
             return
-        self._remember()
-        self._laid, self._plan = laid, wanted
-        self._name_hidden()
-        panes = zip(self.panes.values(), wanted.panes, strict=True)
-        self.size_parts(wanted, panes, self.title_bar, self.summary)
-        self.call_after_refresh(self._settle)
+        self.remember()
+        self._laid, self.planned = laid, wanted
+        self.body.laid_out(self)
+        for part, lines in zip(self.body.parts, wanted.panes, strict=True):
+            sized(part, lines, whole - columns)
+        for page in self.pages.made.values():
+            sized(page, wanted.page if page is self.pages.shown else 0, whole - columns)
+        self.dock.place(0 if wanted.tiny else height - 2)
+        for line in (self.title_bar, self.key_line):
+            sized(line, 0 if wanted.tiny else 1)
+        sized(self.body.small, max(1, height) if wanted.tiny else 0)
+        if self.key_line.is_mounted and not self.tiny and (self.focused is None or not self.focused.display):
+            self.give_keys()  # what had them lost its place, or all had
 
-    def _name_hidden(self) -> None:
-        """Say on the rules which panes have no place, and the keys that show them."""
-        key, hidden = self.view.keymap.first, self._plan.hidden
-        alone = len(hidden) == len(PANES) - 1
-        names = " · ".join(f"{key(self.panes[name].KEY)}: {name}" for name in hidden)
-        names = f"key {names}" if names and self.app.size.width - self.panel_columns >= _ROOMY else names
-        all_panes = f"{key('zoom')} {key('back')}: all panes" if self.zoomed else f"{key('back')}: all panes"
-        for name, pane in self.panes.items():
-            pane.zoomed = name == self.zoomed
-            pane.hint = all_panes if alone and name not in hidden else names if name == PANES[-1] else ""
-
-    def _settle(self) -> None:
+    def _settle(self, _: Screen[Any]) -> None:
         """After a layout: bring the rules and the keys of parts that kept their size up to date."""
-        for board in (*self.panes.values(), *self.pages.values(), *self.panels):
+        for board in self.boards():
             board.update()
-        self.show_keys()
-
-    def show_keys(self) -> None:
-        """Name the keys that do something here."""
-        current = self.current
-        named = {**self.panes, **self.pages, **{panel.keys_of: panel for panel in self.panels}}
-        place = Place(
-            DRAWER if self.drawer.open else next((name for name, pane in named.items() if pane is current), ""),
-            page=current is self.page is not None,
-            zoomed=bool(self.zoomed),
-            opened=(current is self.history and self.history.opened)
-            or (self.panel is not None and current is self.panel and self.panel.editing),
-            paused=self.paused,
-            past=self.timely,
-            speed=self.control.playback.speed if self.control.playback is not None else None,
-            beside=self.panel_columns > 0,
-            scrolls=self._plan.drawer > 1 if self.drawer.open else current is not None and current.scrolls,
-            every=period(self.control.interval_s),
-        )
-        self.key_line.show(hints(self.view.keymap, place))
-
-    def on_click(self) -> None:
-        """A click may open something in a pane, or leave it."""
         self.show_keys()
 
     def redraw(self) -> None:
         """Paint everything from scratch."""
-        self._name_hidden()
-        super().redraw()
+        self.body.laid_out(self)
+        for board in self.boards():
+            board.forget()
+        self.refresh(layout=True)
+        self.lay_out()
+        self.show_keys()
 
+    def remember(self) -> None:
+        """Note which pane has the focus, for when what covers it is closed."""
+        if self.dock.focused:
+            self.dock.has_keys = True
+            return
+        focused = next((name for name, pane in self.panes.items() if pane is self.focused), "")
+        if focused:
+            self.before, self.dock.has_keys = focused, False
 
-def rung(snapshot: Snapshot) -> set[tuple[str, str, str]]:
-    """Alerts that ring the bell, each time that they are raised."""
-    return {(alert.name, alert.scope, alert.since) for alert in snapshot.alerts if alert.bell}
+    def give_keys(self) -> None:
+        """Give the keys to what lies on top: the page, the pane that had them, else the first one."""
+        panel = self.dock.panel if self.dock.open and (self.dock.has_keys or not self.dock.columns) else None
+        parts: Iterable[Board | None] = (
+            self.pages.shown,
+            panel,
+            self.panes[self.before],
+            *self.panes.values(),
+        )
+        self.set_focus(next((part for part in parts if part is not None and part.display), None))
 
+    def show_keys(self) -> None:
+        """Name the keys that do something here."""
+        current, playback = self.current, self.playback
+        panel = self.dock.panel
+        named = {**self.panes, **self.pages.made, **({panel.keys_of: panel} if panel is not None else {})}
+        place = Place(
+            ASKED if self.asking is not None else next((name for name, pane in named.items() if pane is current), ""),
+            page=current is self.pages.shown is not None,
+            zoomed=bool(self.body.zoomed),
+            opened=panel is not None and current is panel and panel.editing,
+            paused=self.travel.paused,
+            past=self.travel.timely,
+            speed=playback.speed if playback is not None else None,
+            beside=self.dock.columns > 0,
+            scrolls=current is not None and current.scrolls if self.asking is None else bool(self.asking.lists),
+            every=period(self.control.interval_s),
+        )
+        self.key_line.show(hints(self.view.keymap, self.body.place(self, place)))
 
-def _counts(snapshot: Snapshot | None, width: int, triage: TriagePane) -> Counts:
-    if snapshot is None:
-        return Counts()
-    pids = {process.pid for gpu in snapshot.gpus for process in gpu.processes}
-    engines = len(snapshot.engines) + len(snapshot.replicas)
-    return Counts(len(snapshot.gpus), engines, len(pids), *triage.lines_wanted(snapshot, width))
+    def ask(self, question: Question) -> None:
+        """Ask at the foot of the screen; what is asked has the keys until it is closed."""
+        if self.tiny:
+            return
+        from gpumon.tui.screens.questions import Asking
+
+        self.asking = Asking(self, question)
+        self.show_keys()
+        self.remember()
+        self.opening = self.mount(self.asking)
+
+    def renew(self) -> None:
+        """Of what is asked there are other choices by now."""
+        if self.asking is not None:
+            self.asking.renew()
+
+    def say(self, text: str) -> None:
+        """A notice, for some seconds or until the next key."""
+        self.app.clear_notifications()
+        self.app.notify(text, timeout=_NOTICE_S, markup=False)
+
+    def run_alone(self, group: str, work: WorkType[None]) -> None:
+        """Work beside the screen, in place of what is left of the same group."""
+        self.run_worker(work, exclusive=True, group=group)

@@ -1,29 +1,254 @@
-"""What the drawer asks: a filter, an order, a command by its name."""
+"""What the screen asks, at its foot: a text, a choice from a list, or both; and every command by its name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+
+from rich.text import Text
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.containers import Horizontal, Vertical
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
 
 from gpumon.config.keymap import COMMANDS
-from gpumon.readings.text import clean
+from gpumon.readings.format import cells, left
 from gpumon.tui.rows import Order
-from gpumon.tui.widgets.drawer import Choice, Question
+from gpumon.tui.screens.commands import does_here, go_to_pane
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import Pane
 
 if TYPE_CHECKING:
-    from gpumon.tui.screens.common import CommonActions
+    from gpumon.tui.screens.monitor import MonitorScreen
 
-_MOST_RECENT: Final = 5
+MOST_CHOICES: Final = 12
+"""Lines of choices in view."""
+_MOST_TYPED: Final = 200
+"""Characters of a text; a paste may be of any length."""
+_FAR: Final = 100_000
+_ALWAYS: Final = ("quit.always", "suspend.always")
 _THEME: Final = "theme: "
-_LAST: Final = frozenset(
-    command.does
-    for command in COMMANDS
-    if command.id in ("up", "down", "page.up", "page.down", "top", "end", "open", "back", "quit")
-)
-"""What is behind everything else as long as nothing is typed: nobody looks for these by name."""
+
+
+class Choice(NamedTuple):
+    """One line to choose."""
+
+    name: str
+    note: str
+    value: object
+
+
+class Question(NamedTuple):
+    """What is asked. All functions are called in the event loop and return at once."""
+
+    title: str
+    choices: Callable[[str], Sequence[Choice]] | None = None
+    """The choices for the text typed so far; None: only a text is asked for."""
+    chosen: Callable[[Choice | None, str], None] = lambda _choice, _text: None
+    """Enter: the choice under the cursor (None: there is none) and the text."""
+    pointed: Callable[[Choice | None], None] = lambda _choice: None
+    """After each move of the cursor; None: the list is another one, and nobody pointed yet."""
+    changed: Callable[[str], None] = lambda _text: None
+    """After each change of the text."""
+    dropped: Callable[[], None] = lambda: None
+    """Esc."""
+    text: str = ""
+    """What stands in the field at first."""
+    fresh: bool = False
+    """The first character typed takes the place of that text."""
+    types: bool = True
+    """Whether there is a field; without one, j k g G move, too."""
+    at: int = 0
+    """The choice that the cursor is on at first."""
+    stays: bool = False
+    """Enter leaves it open: for things that are switched on and off."""
+    hint: str = ""
+
+
+class Field(Input):
+    """Runs all keys in the order in which they were typed: of itself it inserts characters before it runs bindings."""
+
+    async def on_key(self, event: events.Key) -> None:
+        """For the question."""
+        if isinstance(self.parent, Horizontal) and isinstance(asking := self.parent.parent, Asking):
+            await asking.take(event)
+
+
+class Asking(Vertical):
+    """A question over the foot of a screen that goes on; a screen of its own would cost all lines at each change."""
+
+    DEFAULT_CSS = """
+    Asking { layer: above; dock: bottom; height: auto; margin-bottom: 1; background: $panel; }
+    Asking Horizontal { height: 1; }
+    Asking .title { width: auto; color: $primary; text-style: bold; }
+    Asking .hint { width: auto; color: $text-muted; }
+    Asking Input { width: 1fr; background: $panel; }
+    Asking Static { padding: 0 1; }
+    Asking OptionList { background: $panel; }
+    Asking OptionList > .option-list--option-highlighted { background: $surface; color: $primary; text-style: bold; }
+    Asking:ansi OptionList > .option-list--option-highlighted { text-style: reverse; }
+    Asking:nocolor OptionList > .option-list--option-highlighted { text-style: reverse; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "drop"),
+        Binding("space", "switch"),
+        *(
+            Binding(keys, f"point({by})")
+            for keys, by in (
+                *(("up,ctrl+p,shift+tab,k", -1), ("down,ctrl+n,tab,j", 1)),
+                *(("pageup", -10), ("pagedown", 10), ("g", -_FAR), ("G", _FAR)),
+            )
+        ),
+    ]
+
+    def __init__(self, below: MonitorScreen, question: Question) -> None:
+        super().__init__()
+        self._below = below
+        self._asked = question
+        self.input = Field(question.text, compact=True, select_on_focus=False, max_length=_MOST_TYPED)
+        self.list = OptionList(compact=True, markup=False)
+        self.choices: Sequence[Choice] = ()
+        self._told = question.text
+        """The text that the choices are for."""
+        self.lists = question.choices is not None
+        """Whether there is something to choose from."""
+        self._at: int | None = question.at
+        """The choice that was pointed at last."""
+
+    def compose(self) -> ComposeResult:
+        """The title with the field, and the list below."""
+        with Horizontal():
+            yield Static(Text(self._asked.title), classes="title")
+            if self._asked.types:
+                yield self.input
+            yield Static(Text(self._asked.hint), classes="hint")
+        if self.lists:
+            yield self.list
+
+    def on_mount(self) -> None:
+        """Give the keys to the field, or the list."""
+        self._fit()
+        self._fill()
+        if self._asked.fresh:
+            self.input.action_select_all()
+        self._at = self.list.highlighted = min(self._asked.at, max(0, len(self.choices) - 1)) if self.choices else None
+        self.screen.set_focus(self.input if self._asked.types else self.list)
+
+    def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002
+        """No more than half of the screen; the hint gives way to what is typed."""
+        self._fit()
+
+    def _fit(self) -> None:
+        width, height = self.app.size
+        self.list.styles.max_height = min(MOST_CHOICES, height // 2)
+        room = width - cells(self._asked.title) - cells(self._asked.hint) - 4
+        self.query_one(".hint").display = room >= (24 if self._asked.types else 0)
+
+    def _fill(self) -> None:
+        """List the choices for the text."""
+        if self._asked.choices is None:
+            return
+        self.choices = self._asked.choices(self.input.value)
+        name = min(max((cells(choice.name) for choice in self.choices), default=0), max(28, self.app.size.width // 2))
+        self.list.set_options(
+            [Option(Text(f"  {left(choice.name, name)}  {choice.note}", no_wrap=True)) for choice in self.choices]
+            or [Option("  nothing matches; Esc: close", disabled=True)]
+        )
+
+    def renew(self) -> None:
+        """Ask for the choices again: there are others by now."""
+        at = self.list.highlighted
+        self._fill()
+        self._at = self.list.highlighted = min(at or 0, len(self.choices) - 1) if self.choices else None
+
+    @property
+    def pointed(self) -> Choice | None:
+        """The choice under the cursor."""
+        at = self.list.highlighted
+        return self.choices[at] if at is not None and at < len(self.choices) else None
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Other choices fit; nobody pointed at one yet."""
+        event.stop()
+        if (text := "".join(filter(str.isprintable, event.value))) != event.value:
+            self.input.value = text
+        elif event.value != self._told:
+            self._typed(event.value)
+
+    def _typed(self, text: str) -> None:
+        self._told = text
+        self._fill()
+        self._at = self.list.highlighted = 0 if self.choices else None
+        self._asked.changed(text)
+        self._asked.pointed(None)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Enter in the list, or a click."""
+        event.stop()
+        self.action_take()
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        """The cursor is on another one."""
+        event.stop()
+        if self._below.asking is self and event.option_index != self._at and self.pointed is not None:
+            self._at = event.option_index
+            self._asked.pointed(self.pointed)
+
+    def action_switch(self) -> None:
+        """Enter, where the question stays."""
+        if self._asked.stays:
+            self.action_take()
+
+    def action_point(self, by: int) -> None:
+        """Move the cursor."""
+        if self.choices:
+            self.list.highlighted = max(0, min(len(self.choices) - 1, (self.list.highlighted or 0) + by))
+
+    def action_take(self) -> None:
+        """Enter: take the choice and the text."""
+        if self.input.value != self._told:
+            self._typed(self.input.value)
+        choice, text = self.pointed, self.input.value
+        if self._asked.stays:
+            self._asked.chosen(choice, text)
+            self.renew()
+            return
+        self._close()
+        self._asked.chosen(choice, text)
+
+    def action_drop(self) -> None:
+        """Esc: leave all as it was."""
+        self._close()
+        self._asked.dropped()
+
+    def _close(self) -> None:
+        self._below.asking = None
+        self.remove()
+        self._below.give_keys()
+        self._below.show_keys()
+
+    async def on_key(self, event: events.Key) -> None:
+        """Of a list alone."""
+        await self.take(event)
+
+    async def take(self, event: events.Key) -> None:
+        """A key, by whatever way it comes; after the end of the question it is for whatever has the keys then."""
+        event.stop()
+        event.prevent_default()
+        if self._below.asking is not self:
+            self.app.post_message(events.Key(event.key, event.character))
+        elif self._asked.types and event.is_printable and event.character is not None:
+            self.input.replace(event.character, *sorted(self.input.selection))
+        elif event.key == "enter":
+            self.action_take()
+        elif (found := self.screen.active_bindings.get(event.key)) is not None and (
+            found.node in (self, self.input, self.list) or found.binding.id in _ALWAYS
+        ):
+            await self.app.run_action(found.binding.action, found.node)
 
 
 def filter_of(pane: ListPane[Any]) -> Question:
@@ -38,13 +263,26 @@ def filter_of(pane: ListPane[Any]) -> Question:
     )
 
 
+def search_of(page: Pane) -> Question:
+    """Words to find on a page; Enter goes on to the next line that has them."""
+    return Question(
+        "find:",
+        changed=page.find,
+        chosen=lambda _, text: page.find(text, onward=text == page.sought),
+        dropped=lambda: page.find(""),
+        text=page.sought,
+        fresh=True,
+        hint="Enter: there; again: the next · Esc: unmark",
+    )
+
+
 def order_of(pane: ListPane[Any]) -> Question:
     """The order of a pane's rows."""
     orders = pane.orders()
 
     def choices(text: str) -> Sequence[Choice]:  # noqa: ARG001
         listed = [Choice(order.name, _now(pane, order), order) for order in orders]
-        return [Choice("as it comes", "now" if pane.order is None else "", None), *listed]
+        return [Choice("default order", "now" if pane.order is None else "", None), *listed]
 
     def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001
         if choice is not None:
@@ -56,92 +294,63 @@ def order_of(pane: ListPane[Any]) -> Question:
         choose,
         at=next((at for at, order in enumerate(orders, start=1) if order is pane.order), 0),
         types=False,
-        hint="Enter: choose; the same again turns it round",
+        hint="Enter: choose; again to reverse",
     )
 
 
 def _now(pane: ListPane[Any], order: Order[Any]) -> str:
-    return "now: Enter turns it round" if order is pane.order else order.means
+    return "now: Enter reverses" if order is pane.order else order.means
 
 
-def palette(screen: CommonActions) -> Question:
-    """Everything that can be done here, by name: commands, orders of all lists, themes."""
-    here = screen.current
-    before = screen.view.config.general.theme
-    tried: list[str] = []
+class Commands(Provider):
+    """Everything that can be done on a screen, for the command palette: commands, orders of all lists, themes."""
 
-    def choices(text: str) -> Sequence[Choice]:
-        found = [(at, choice) for choice in _everything(screen, here) if (at := _rank(choice, text)) is not None]
-        recent = {name: at for at, name in enumerate(screen.recent)}
-        found.sort(key=lambda pair: (pair[0], recent.get(pair[1].name, len(recent)), pair[1].name in _LAST))
-        return [choice for _, choice in found]
+    async def startup(self) -> None:
+        """Which themes there are is known only when the disk has answered."""
+        screen: Any = self.screen
+        if screen.files is not None:
+            screen.looks.themes = await screen.files.themes()
 
-    def wear(name: str) -> None:
-        if name != (tried[-1] if tried else before):
-            tried.append(name)
-            screen.wear(name)
+    async def discover(self) -> Hits:
+        """All of it, before anything is typed."""
+        for name, note, run in everything(self.screen):  # type: ignore[arg-type]
+            yield DiscoveryHit(name, run, help=note)
 
-    def point(choice: Choice | None) -> None:
-        wear(choice.name.removeprefix(_THEME) if choice is not None and choice.name.startswith(_THEME) else before)
-
-    def choose(choice: Choice | None, text: str) -> None:
-        if choice is None:
-            screen.say(f"no such command: {clean(text, 40)}")
-            return
-        if not choice.name.startswith(_THEME):
-            point(None)
-        screen.recent = tuple(dict.fromkeys((choice.name, *screen.recent)))[:_MOST_RECENT]
-        assert callable(choice.value)
-        choice.value()
-
-    return Question(
-        "command:",
-        choices,
-        choose,
-        pointed=point,
-        dropped=lambda: point(None),
-        hint="type a part of its name · Enter: do it · Esc: close",
-    )
+    async def search(self, query: str) -> Hits:
+        """What fits the words that were typed, in its name, key or id."""
+        words = query.casefold().split()
+        for name, note, run in everything(self.screen):  # type: ignore[arg-type]
+            text = f"{name} {note}".casefold()
+            if all(word in text for word in words):
+                score = 1.0 if name.casefold().startswith(words[0]) else 0.5
+                yield Hit(score, Text(name), run, text=name, help=note)
 
 
-def _rank(choice: Choice, text: str) -> int | None:
-    """How well the name or the id of a choice fits what was typed, 0 is best; None: not at all.
-
-    All words are in it, from its beginning on or somewhere.
-    """
-    wanted, name = text.casefold().split(), f"{choice.name} {choice.id}".casefold()
-    if not all(word in name for word in wanted):
-        return None
-    return 0 if not wanted or name.startswith(wanted[0]) else 1
-
-
-def _everything(screen: CommonActions, here: Pane | None) -> Iterator[Choice]:
-    """`here`: what had the keys before the drawer."""
-    keymap = screen.view.keymap
-    for command in screen.commands():
+def everything(screen: MonitorScreen) -> Iterator[tuple[str, str, Callable[[], object]]]:
+    """Name, note and what to run."""
+    keymap, here = screen.view.keymap, screen.current
+    for command in COMMANDS:
         idle = _DOES_NOTHING.get(command.id)
-        if idle is not None and idle(screen, here):
+        if not does_here(screen, command) or (idle is not None and idle(screen, here)):
             continue
-        run = partial(_run, screen, command.call)
-        yield Choice(command.does, f"{keymap.shown(command.id)}  {command.id}".strip(), run, command.id)
-    lists = [(of, pane) for of, pane in screen.panes.items() if isinstance(pane, ListPane)]
-    for of, pane in sorted(lists, key=lambda named: named[1] is not here):
+        does = (screen.body.fleet and command.fleet) or command.does
+        yield does, f"{keymap.shown(command.id)}  {command.id}".strip(), partial(screen.action_do, command.id)
+    lists = [(name, pane) for name, pane in screen.panes.items() if isinstance(pane, ListPane)]
+    for name, pane in sorted(lists, key=lambda named: named[1] is not here):
         for order in pane.orders():
-            name = f"sort {pane.title()} by {order.name}"
-            yield Choice(name, _now(pane, order), partial(_sort, screen, of, pane, order))
-    if screen.files is not None:
-        now = screen.view.config.general.theme
-        for name in screen.themes:
-            yield Choice(f"{_THEME}{name}", "now" if name == now else "", partial(screen.use_theme, name))
+            yield (
+                f"sort {pane.title()} by {order.name}",
+                _now(pane, order),
+                partial(_order_by, screen, name, pane, order),
+            )
+    now = screen.view.config.general.theme
+    for theme in screen.looks.themes if screen.files is not None else ():
+        yield f"{_THEME}{theme}", "now" if theme == now else "", partial(screen.looks.wear, theme, use=True)
 
 
-def _sort(screen: CommonActions, of: str, pane: ListPane[Any], order: Order[Any]) -> None:
-    screen.go_to_pane(of)
+def _order_by(screen: MonitorScreen, name: str, pane: ListPane[Any], order: Order[Any]) -> None:
+    go_to_pane(screen, name)
     pane.sort(order)
-
-
-def _run(screen: CommonActions, call: str) -> None:
-    screen.call_later(screen.run_action, call)
 
 
 def _steps(here: Pane | None) -> bool:
@@ -149,19 +358,19 @@ def _steps(here: Pane | None) -> bool:
     return here is not None and type(here).change is not Pane.change
 
 
-def _stays(screen: CommonActions, here: Pane | None) -> bool:
+def _stays(screen: MonitorScreen, here: Pane | None) -> bool:
     """Whether there is nothing beside what is shown here, in time neither."""
-    if screen.paused and screen.timely:
+    if screen.travel.paused and screen.travel.timely:
         return False
     return here is None or (type(here).side is Pane.side and not _steps(here))
 
 
-def _alone(screen: CommonActions, here: Pane | None) -> bool:  # noqa: ARG001
+def _alone(screen: MonitorScreen, here: Pane | None) -> bool:  # noqa: ARG001
     """Whether there is no pane to go on to."""
-    return len(screen.panes) == 1 and not screen.panel_columns
+    return len(screen.panes) == 1 and not screen.dock.columns
 
 
-_DOES_NOTHING: Final[dict[str, Callable[[CommonActions, Pane | None], bool]]] = {
+_DOES_NOTHING: Final[dict[str, Callable[[MonitorScreen, Pane | None], bool]]] = {
     "palette": lambda *_: True,
     "left": _stays,
     "right": _stays,
@@ -170,10 +379,10 @@ _DOES_NOTHING: Final[dict[str, Callable[[CommonActions, Pane | None], bool]]] = 
     "faster": lambda _, here: _steps(here),
     "slower": lambda _, here: _steps(here),
     "pause": lambda screen, _: screen.in_panes is None,
-    "filter": lambda _, here: not isinstance(here, ListPane) or here.covered,
+    "filter": lambda screen, here: not isinstance(here, ListPane) and screen.pages.shown is None,
     "sort": lambda _, here: not (isinstance(here, ListPane) and here.orders()),
-    "zoom": lambda screen, _: screen.page is not None,
-    "fleet.models": lambda screen, _: screen.page is not None,
+    "zoom": lambda screen, _: screen.pages.shown is not None or screen.body.fleet,
+    "fleet.models": lambda screen, _: screen.pages.shown is not None,
     "save": lambda screen, here: (
         screen.in_panes is None or screen.files is None or (here is not None and type(here).write is not Pane.write)
     ),

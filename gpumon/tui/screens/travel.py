@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from textual.screen import Screen
-
+from gpumon.readings.format import period
+from gpumon.readings.history import History
 from gpumon.readings.text import clean
-from gpumon.readings.verdict import Level
+from gpumon.readings.verdict import Event, Level
 from gpumon.triage.render import LIMITS, verdict_text
-from gpumon.tui.control import SPEEDS, Moment, Timeline
+from gpumon.tui.control import SPEEDS, Control
 from gpumon.tui.table import clock
-from gpumon.tui.triage_rows import happened, row_of
+from gpumon.tui.triage_rows import happened
 from gpumon.tui.triage_words import most_urgent
 from gpumon.tui.widgets.title_bar import Playing
 
 if TYPE_CHECKING:
-    from gpumon.readings.history import History
-    from gpumon.readings.snapshot import Event, Snapshot
-    from gpumon.tui.control import Control
-    from gpumon.tui.sizing.panel import SizingPanel
-    from gpumon.tui.view import View
+    from gpumon.tui.screens.monitor import MonitorScreen
     from gpumon.tui.widgets.pane import Pane
-    from gpumon.tui.widgets.triage_pane import TriagePane
 
-_SAME_S: Final = 1e-3
+SAME_S: Final = 1e-3
 """Two times that are nearer to each other are of one moment."""
+_GROUP: Final = "travel"
 
 
 class Way(Enum):
@@ -44,268 +40,370 @@ class Ask(NamedTuple):
     """A moment that was asked for."""
 
     way: Way
-    by: float = 0.0
+    by: float
     """Frames, seconds or changes from what is shown; backwards below 0."""
+    about: str = ""
+    """Of changes: the host that they are looked for on, where there are several."""
 
 
-_TO_AN_END: Final = (Way.OLDEST, Way.NEWEST)
+class Arrival(NamedTuple):
+    """A moment of the past, to be shown."""
+
+    snapshot: Any
+    """What the screen shows: a `Snapshot`, or a fleet's `Shown`."""
+    history: History | None = None
+    """Series for the charts up to then."""
+    events: Sequence[Event] = ()
+    """What happened just then."""
+    note: str = ""
+    """Why it is not the moment that was asked for."""
 
 
-class TravelActions(Screen[None]):
-    """The part of the monitor's screen that is about time."""
+class NoPastError(Exception):
+    """A moment can not be shown; the text says why."""
 
-    LOOKED: ClassVar = "in what is kept"
-    """Where changes are looked for."""
-    paused = False
-    moment: Moment | None = None
-    """What is shown of the past; None while it is what was shown last."""
-    _seeking = False
-    _journey = 0
-    """Counts the ways back to what is live: what was asked for before that is not wanted any more."""
-    _aim_s: float | None = None
-    """Where jumps by seconds have led to: the frames there are some milliseconds off."""
-    if TYPE_CHECKING:
-        control: Control
-        view: View
-        shown: Snapshot | None
-        latest: Snapshot | None
-        panes: dict[str, Pane]
-        pages: dict[str, Pane]
-        triage: TriagePane
-        say: Callable[[str], None]
-        show_keys: Callable[[], None]
-        show_title: Callable[[], None]
-        paint: Callable[[Snapshot], None]
-        summarise: Callable[[], None]
 
-        @property
-        def current(self) -> Pane | None: ...
-        @property
-        def panels(self) -> tuple[SizingPanel, ...]: ...
+class Past(Protocol):
+    """Where the past of a screen comes from."""
 
-    def start_of_time(self) -> None:
-        """Nothing was asked for yet."""
+    jumps_s: Sequence[float]
+    """Seconds of the two keys that jump."""
+    slow: bool
+    """Whether a moment may take seconds, so that the title says what is asked for."""
+
+    @property
+    def live(self) -> History | None:
+        """Series of what is live."""
+
+    @property
+    def frame_s(self) -> float | None:
+        """Seconds between two moments; None: they are as they were recorded."""
+
+    def why_not(self) -> str:
+        """Why there is no past at all; empty where there is one."""
+
+    def about(self) -> tuple[str, str]:
+        """The host that changes are looked for on, empty where there is one host; and why there is none."""
+
+    def span(self) -> tuple[float, float] | None:
+        """Unix times of the first and the last moment; None: nothing yet."""
+
+    async def at(self, wall_s: float) -> Arrival | None:
+        """The last moment at or before a time; the first one where there is none. Raises NoPastError."""
+
+    async def step(self, wall_s: float, frames: int) -> Arrival | None:
+        """The moment so many frames after the one of `wall_s`."""
+
+    async def change(self, wall_s: float, step: int, about: str) -> Arrival | None:
+        """So many changes after (before) `wall_s`; None where there is none."""
+
+
+class HostPast:
+    """The past of one machine, or of a recording."""
+
+    jumps_s: Sequence[float] = (10.0, 60.0)
+    frame_s: float | None = None
+
+    def __init__(self, control: Control, *, slow: bool = False) -> None:
+        self._control = control
+        self.slow = slow
+
+    @property
+    def live(self) -> History:
+        """Series of what is live."""
+        return self._control.history
+
+    def why_not(self) -> str:
+        """Why there is no past at all."""
+        return "no past is kept: [recorder] minutes is 0" if self._control.timeline is None else ""
+
+    def about(self) -> tuple[str, str]:
+        """There is one host."""
+        return "", ""
+
+    def span(self) -> tuple[float, float] | None:
+        """Unix times of the first and the last moment."""
+        return None if self._control.timeline is None else self._control.timeline.span()
+
+    async def at(self, wall_s: float) -> Arrival | None:
+        """The last moment at or before a time."""
+        assert self._control.timeline is not None
+        return _arrival(await self._control.timeline.at(wall_s))
+
+    async def step(self, wall_s: float, frames: int) -> Arrival | None:
+        """The moment so many frames after that of `wall_s`."""
+        assert self._control.timeline is not None
+        return _arrival(await self._control.timeline.step(wall_s, frames))
+
+    async def change(self, wall_s: float, step: int, about: str) -> Arrival | None:  # noqa: ARG002
+        """So many changes on; the last one that there is."""
+        found = None
+        for _ in range(abs(step)):
+            assert self._control.timeline is not None
+            moment = await self._control.timeline.change(wall_s, 1 if step > 0 else -1)
+            if moment is None:
+                break
+            found, wall_s = moment, moment.snapshot.wall_s
+        return _arrival(found)
+
+
+def _arrival(moment: Any) -> Arrival | None:
+    if moment is None:
+        return None
+    at_s = moment.snapshot.wall_s
+    return Arrival(moment.snapshot, moment.history, moment.history.events(at_s - SAME_S, at_s + SAME_S))
+
+
+class TimeTravel:
+    """The part of a screen that is about time."""
+
+    def __init__(self, screen: MonitorScreen, past: Past) -> None:
+        self._screen = screen
+        self.past = past
+        self.paused = False
+        self.moment: Arrival | None = None
+        """What is shown of the past; None while it is what was shown last."""
+        self.history = past.live
+        """Series that the charts show."""
+        self.asked_s: float | None = None
+        """The moment that is being asked for, where that takes a while."""
+        self.seeking = False
         self._asked: list[Ask] = []
-        self._read_from: History = self.control.history
+        self._journey = 0
+        """Counts the ways back to what is live: what was asked for before that is not wanted any more."""
+        self._by_the_way = False
+        """Whether the display is frozen only because a moment was asked for."""
+        self._aim_s: float | None = None
+        """Where jumps by seconds have led to: the frames there are some milliseconds off."""
 
     @property
     def timely(self) -> bool:
         """Whether the keys of time go before those of the page or pane that has the keys."""
-        held = self.paused or self.control.playback is not None
-        return held and self.control.timeline is not None and not (self.current is not None and self.current.TIMELESS)
+        current = self._screen.current
+        held = self.paused or self._screen.playback is not None
+        return held and not self.past.why_not() and not (current is not None and current.TIMELESS)
 
     @property
     def playing(self) -> Playing | None:
         """The recording that is shown; None where this is no replay."""
-        playback, timeline = self.control.playback, self.control.timeline
+        playback, span, shown = self._screen.playback, self.past.span(), self._screen.shown
         if playback is None:
             return None
-        span = timeline.span() if timeline is not None else None
-        ended = self.shown is not None and span is not None and self.shown.wall_s >= span[1] - _SAME_S
+        ended = shown is not None and span is not None and shown.wall_s >= span[1] - SAME_S
         return Playing(clean(playback.file, 60), playback.speed, ended)
 
-    @property
-    def gone_back(self) -> bool:
-        """Whether a moment is shown that the user went to."""
-        return self.moment is not None
-
-    def action_frame(self, frames: int) -> None:
+    def frame(self, frames: int) -> None:
         """One frame back (-1) or forth (1)."""
-        self.travel(Ask(Way.FRAMES, frames))
+        each_s = self.past.frame_s
+        self.travel(Ask(Way.FRAMES, frames) if each_s is None else Ask(Way.SECONDS, frames * each_s))
 
-    def action_jump(self, seconds: int) -> None:
-        """So many seconds forth, or back (below 0)."""
-        self.travel(Ask(Way.SECONDS, seconds))
-
-    def action_change(self, step: int) -> None:
+    def change(self, step: int) -> None:
         """To the next (1) or the previous (-1) moment at which something happened."""
-        self.travel(Ask(Way.CHANGES, step))
+        about, why = self.past.about()
+        if why:
+            self._screen.say(why)
+        else:
+            self.travel(Ask(Way.CHANGES, step, about))
 
-    def action_oldest(self) -> None:
-        """Paused, the oldest moment; else the top of the list."""
-        if self.timely:
+    def to_end(self, step: int) -> None:
+        """Frozen, the oldest (-1) moment, or live again; of a recording its last moment; else an end of the list."""
+        if not self.timely:
+            if self._screen.current is not None:
+                self._screen.current.move(step * 100000)
+        elif step < 0:
             self.travel(Ask(Way.OLDEST, -1.0))
-        elif self.current is not None:
-            self.current.move(-100000)
-
-    def action_live(self) -> None:
-        """Paused, live again; of a recording the last moment; else the end of the list."""
-        if self.timely and self.control.playback is not None:
+        elif self._screen.playback is not None:
             self.travel(Ask(Way.NEWEST, 1.0))
-        elif self.timely:
+        else:
             self.freeze(False)
-        elif self.current is not None:
-            self.current.move(100000)
 
     def change_speed(self, step: int) -> bool:
         """Play the recording faster (1) or slower (-1); returns whether this is one."""
-        playback = self.control.playback
+        playback = self._screen.playback
         if playback is None:
             return False
         others = [speed for speed in SPEEDS if (speed - playback.speed) * step > 1e-9]
         if others:
             playback.set_speed(min(others) if step > 0 else max(others))
-        self.show_title()
-        self.show_keys()
+        self._screen.show_title()
+        self._screen.show_keys()
         return True
 
     def freeze(self, paused: bool) -> None:
         """Freeze what is shown, or go on: with the newest, or in a recording from what is shown."""
-        self.paused = paused
-        playback = self.control.playback
+        screen = self._screen
+        self.paused, self._by_the_way = paused, False
         if paused:
             self._aim_s = None
-            if playback is not None:
-                playback.pause()
+            if screen.playback is not None:
+                screen.playback.pause()
         else:
             self._journey += 1
             self._asked.clear()
-            if playback is not None and self.shown is not None:
-                playback.go_on(self.shown.wall_s)
-            elif self.latest is not None:
-                self.show_now(self.latest)
-        self.summarise()
-        self.show_title()
-        self.show_keys()
+            self.asked_s, self.seeking = None, False
+            screen.workers.cancel_group(screen, _GROUP)
+            if screen.playback is not None and screen.shown is not None:
+                screen.playback.go_on(screen.shown.wall_s)
+            elif screen.latest is not None:
+                self.show_now(screen.latest)
+        screen.body.show_standing(screen)
+        screen.show_title()
+        screen.show_keys()
 
-    def show_now(self, snapshot: Snapshot) -> None:
+    def show_now(self, snapshot: Any) -> None:
         """Paint what is live, or what a recording plays."""
         if self.moment is not None:
             self.moment = None
             self._jumped()
-        self._date_panes()
-        self.read_from(self.control.history)
-        self.paint(snapshot)
+        self.read_from(self.past.live)
+        self._screen.paint(snapshot)
 
-    def read_from(self, history: History) -> None:
-        """Draw the charts from these series."""
-        if history is not self._read_from:
-            self._read_from = history
-            for pane in (*self.panes.values(), *self.pages.values()):
-                pane.read_from(history)
-
-    @property
-    def histories(self) -> set[History]:
-        """The live series, and those that are shown."""
-        return {self.control.history, self._read_from}
-
-    def new_page(self, page: Pane) -> None:
-        """A page that was just made shows the series that all others show."""
-        page.read_from(self._read_from)
-        self._date_panes()
-
-    def _date_panes(self) -> None:
-        """What is shown has a time of its own, unless it is live: that of a recording is never now."""
-        past = self.moment is not None or self.control.playback is not None
-        for pane in (*self.panes.values(), *self.pages.values()):
+    def read_from(self, history: History | None, *, anew: bool = False) -> None:
+        """Draw the charts from these series; what is shown has a time of its own, unless it is live."""
+        past = self.moment is not None or self._screen.playback is not None
+        for pane in self._panes():
             pane.past = past
+            if history is not None and (anew or history is not self.history):
+                pane.read_from(history)
+        self.history = history
+
+    def _panes(self) -> Iterator[Pane]:
+        yield from (*self._screen.panes.values(), *self._screen.pages.made.values())
 
     def _jumped(self) -> None:
-        for pane in (*self.panes.values(), *self.pages.values()):
+        for pane in self._panes():
             pane.jump()
-        for panel in self.panels:
-            panel.update()
+        if self._screen.dock.panel is not None:
+            self._screen.dock.panel.update()
 
-    def watch_live(self, before: Snapshot | None, now: Snapshot) -> None:
+    def watch_live(self, before: Any, now: Any) -> None:
         """While the display stands still: say what became critical meanwhile."""
-        if self.control.playback is not None:
+        if self._screen.playback is not None:
             return
-        known = {(each.scope, each.code) for each in before.verdicts} if before is not None else set()
-        for verdict in now.verdicts:
+        whole = self._screen.body.whole
+        known = {(verdict.scope, verdict.code) for verdict in whole(before).verdicts} if before is not None else set()
+        for verdict in whole(now).verdicts:
             if verdict.level is Level.CRITICAL and (verdict.scope, verdict.code) not in known:
-                said = f"{LIMITS[verdict.code]}: {verdict_text(verdict)}"
-                self.say(f"! now, live: {clean(verdict.scope, 40)}: {clean(said, 200)}")
+                text = f"{LIMITS[verdict.code]}: {verdict_text(verdict)}"
+                self._screen.say(f"! now, live: {clean(verdict.scope, 40)}: {clean(text, 200)}")
                 return
 
     def travel(self, ask: Ask) -> None:
         """Go to another moment as soon as the one asked for before is there; what was asked for meanwhile adds up."""
-        timeline = self.control.timeline
-        if self.shown is None:
-            return
-        if timeline is None:
-            self.say("no past is kept: [recorder] minutes is 0")
+        screen = self._screen
+        why = self.past.why_not()
+        if screen.shown is None or why:
+            screen.say(why or "nothing is known yet")
             return
         if not self.paused:
-            if ask.by > 0.0 and self.control.playback is None:
-                self.say(f"this is live: {self.view.keymap.first('time.back')} goes back")
+            if ask.by > 0.0 and screen.playback is None:
+                screen.say(f"this is live: {screen.view.keymap.first('time.back')} goes back")
                 return
             self.freeze(True)
+            self._by_the_way = True
         last = self._asked[-1] if self._asked else None
-        if ask.way in _TO_AN_END:
+        if ask.way in (Way.OLDEST, Way.NEWEST) or (last is not None and last.about != ask.about):
             self._asked.clear()
         elif last is not None and last.way is ask.way:
-            ask = Ask(ask.way, self._asked.pop().by + ask.by)
+            ask = ask._replace(by=self._asked.pop().by + ask.by)
         if ask.by:
             self._asked.append(ask)
-        if self._asked and not self._seeking:
-            self._seeking = True
-            self.run_worker(self._seek(timeline), group="travel")
+        if self._asked and not self.seeking:
+            self.seeking = True
+            screen.run_worker(self._seek(), group=_GROUP)
 
-    async def _seek(self, timeline: Timeline) -> None:
-        try:
-            while self._asked:
-                journey, ask = self._journey, self._asked.pop(0)
-                try:
-                    moment = await self._found(timeline, ask)
-                except Exception as error:  # a past that can not be read costs this step, not the screen
-                    self.say(f"this moment can not be read: {clean(f'{type(error).__name__}: {error}', 200)}")
-                    continue
+    def begin_at(self, wall_s: float) -> None:
+        """Go to a Unix time, where the screen before this one was."""
+        if wall_s < self._screen.shown.wall_s:
+            self.travel(Ask(Way.SECONDS, wall_s - self._screen.shown.wall_s))
+        else:
+            self.freeze(True)
+
+    async def _seek(self) -> None:
+        """Go where was asked for, until nothing more is."""
+        journey, arrived = self._journey, False
+        while self._asked:
+            ask = self._asked.pop(0)
+            try:
+                moment = await self._found(ask)
+            except NoPastError as why:
+                self._screen.say(str(why))
+            except Exception as error:  # a past that can not be read costs this step, not the screen
+                self._screen.say(f"this moment can not be read: {clean(f'{type(error).__name__}: {error}', 200)}")
+            else:
                 if journey == self._journey:
-                    self._arrive(timeline, ask, moment)
-        finally:
-            self._seeking = False
+                    arrived = self._arrived(ask, moment) or arrived
+        if journey == self._journey:
+            self.asked_s, self.seeking = None, False
+            if not arrived and self._by_the_way and self._screen.playback is None:
+                self.freeze(False)
+            self._by_the_way = False
+            self._screen.show_title()
 
-    async def _found(self, timeline: Timeline, ask: Ask) -> Moment | None:
+    async def _found(self, ask: Ask) -> Arrival | None:
         """The moment that was asked for; None where there is none."""
-        span = timeline.span()
-        if span is None or self.shown is None:
-            return None
-        now_s = self.shown.wall_s
+        span, shown = self.past.span(), self._screen.shown
+        if span is None or shown is None:
+            raise NoPastError("nothing is kept yet")
         if ask.way is Way.SECONDS:
-            aim_s = min(max((now_s if self._aim_s is None else self._aim_s) + ask.by, span[0]), span[1])
+            aim_s = min(max((shown.wall_s if self._aim_s is None else self._aim_s) + ask.by, span[0]), span[1])
             self._aim_s = aim_s
-            return await timeline.at(aim_s)
+            return await self._at(aim_s)
         self._aim_s = None
         if ask.way is Way.FRAMES:
-            return await timeline.step(now_s, int(ask.by))
-        if ask.way is not Way.CHANGES:
-            return await timeline.at(span[0] if ask.way is Way.OLDEST else span[1])
-        found: Moment | None = None
-        for _ in range(abs(int(ask.by))):
-            moment = await timeline.change(now_s, 1 if ask.by > 0.0 else -1)
-            if moment is None:
-                break
-            found, now_s = moment, moment.snapshot.wall_s
-        return found
+            return await self.past.step(shown.wall_s, int(ask.by))
+        if ask.way is Way.CHANGES:
+            if self.past.slow:
+                self._screen.say(f"looking for what happened{self._where(ask)} …")
+            return await self.past.change(shown.wall_s, int(ask.by), ask.about)
+        return await self._at(span[0] if ask.way is Way.OLDEST else span[1])
 
-    def _arrive(self, timeline: Timeline, ask: Ask, moment: Moment | None) -> None:
-        span = timeline.span()
+    async def _at(self, wall_s: float) -> Arrival | None:
+        if self.past.slow:
+            self.asked_s = wall_s
+            self._screen.show_title()
+        return await self.past.at(wall_s)
+
+    def _where(self, ask: Ask) -> str:
+        return f" on {clean(ask.about, 40)}" if ask.about else ""
+
+    def _arrived(self, ask: Ask, moment: Arrival | None) -> bool:
+        """Show a moment and say what there is to say about it; returns whether there was one."""
+        screen, span = self._screen, self.past.span()
         if moment is None or span is None:
-            if ask.way is Way.CHANGES:
-                self.say(nothing_happened(ask.by, self.LOOKED))
-            elif span is None:
-                self.say("nothing is kept yet")
-            return
+            looked = "as far as is looked" if self.past.slow else "in what is kept"
+            order = "after" if ask.by > 0.0 else "before"
+            nothing = f"nothing happened {order} this{self._where(ask)}, {looked}".replace("this,", "this")
+            screen.say(nothing if ask.way is Way.CHANGES else "nothing is kept of that time")
+            return False
         self.moment = moment
+        self._by_the_way = False
         self.read_from(moment.history)
         self._jumped()
-        self._date_panes()
-        self.paint(moment.snapshot)
-        self.show_keys()
-        at_s = moment.snapshot.wall_s
-        if ask.way is Way.CHANGES:
-            events = moment.history.events(at_s - _SAME_S, at_s + _SAME_S)
-            if events:
-                self.triage.go_to(row_of(most_urgent(events), moment.snapshot))
-            self.say(what_happened(events, clock))
-            return
-        replay = self.control.playback is not None
-        if ask.by < 0.0 and at_s <= span[0] + _SAME_S:
+        screen.paint(moment.snapshot)
+        screen.show_keys()
+        if moment.note:
+            self._aim_s = None
+            screen.say(moment.note)
+        elif ask.way is Way.CHANGES:
+            screen.body.point_at(moment.events, moment.snapshot)
+            screen.say(f"{clean(ask.about, 40)}: " * bool(ask.about) + what_happened(moment.events, clock))
+        else:
+            self._say_where_it_ends(ask, moment.snapshot.wall_s, span)
+        return True
+
+    def _say_where_it_ends(self, ask: Ask, at_s: float, span: tuple[float, float]) -> None:
+        replay = self._screen.playback is not None
+        if ask.by < 0.0 and at_s <= span[0] + SAME_S:
             kept = f"the recording begins: {clock(at_s)}" if replay else f"the oldest moment kept: {clock(at_s)}"
-            self.say(kept if replay else f"{kept}; [recorder] minutes")
-        elif ask.by > 0.0 and at_s >= span[1] - _SAME_S:
-            live = self.view.keymap.first("time.live")
-            self.say(f"the recording ends: {clock(at_s)}" if replay else f"the newest moment; {live}: live again")
+            if self.past.slow:
+                kept = f"the oldest moment that can be asked for: {clock(at_s)}, {period(span[1] - span[0])} back"
+            self._screen.say(kept if replay or self.past.slow else f"{kept}; [recorder] minutes")
+        elif ask.by > 0.0 and at_s >= span[1] - SAME_S:
+            live = self._screen.view.keymap.first("time.live")
+            self._screen.say(
+                f"the recording ends: {clock(at_s)}" if replay else f"the newest moment; {live}: live again"
+            )
 
 
 def what_happened(events: Sequence[Event], at: Callable[[float], str]) -> str:
@@ -316,8 +414,3 @@ def what_happened(events: Sequence[Event], at: Callable[[float], str]) -> str:
     event, others = most_urgent(events), len(events) - 1
     more = f" +{others}" if others else ""
     return f"{at(event.wall_s)} {clean(event.scope, 40)}: {clean(happened(event, at), 200)}{more}"
-
-
-def nothing_happened(step: float, where: str) -> str:
-    """That there is no further change, in the direction of `step`."""
-    return f"nothing happened {'after' if step > 0.0 else 'before'} this {where}"

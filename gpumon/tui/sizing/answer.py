@@ -22,7 +22,6 @@ _LIMITS: Final = {
     LimitKind.TYPED.value: "as typed",
     LimitKind.RANGE.value: "the most that was measured",
     LimitKind.KNEE.value: "the knee of the sweep",
-    LimitKind.QUEUE.value: "so that few enough wait",
 }
 """What a capacity comes from where that is not called a limit of some kind."""
 _PLANNED_WITH: Final = ("tp", "pp", "weight_precision", "kv_precision")
@@ -37,13 +36,16 @@ def need(scene: Scene) -> list[Row]:
     if rows and not answer.without:
         return [((" need   no answer", tone("critical")),), *rows, *_have(scene, answer)]
     totals = answer.totals_without if answer.without else answer.totals
-    at_most = " at most" if "limit" in answer.power_sources else ""
+    sources = answer.power_sources
+    basis = "typed" if sources == {"typed"} else "as seen"
+    if "limit" in sources:
+        basis = "at most, the boards' limit" if sources == {"limit"} else "in part the boards' limit"
     parts = [
         _number(totals.gpus, "GPU"),
         _number(totals.servers, "server"),
         _memory(totals.memory_bytes),
         "" if isinstance(totals.price_per_hour, Missing) else f"{totals.price_per_hour:,.2f} per hour",
-        "" if isinstance(totals.power_w, Missing) else f"{watts(totals.power_w)}{at_most}",
+        "" if isinstance(totals.power_w, Missing) else f"{watts(totals.power_w)} {basis}",
         "" if isinstance(totals.price_per_mtok, Missing) else f"{totals.price_per_mtok:,.2f} per 1M tokens",
     ]
     without = f"without {len(answer.without)} of {len(answer.workloads)}: " if answer.without else ""
@@ -88,8 +90,8 @@ def _have(scene: Scene, answer: Answer) -> list[Row]:
     here += f" {clean(have.gpu, 40)}" if have.gpu else ""
     text, tone = clean(labelled(have.text), 120), scene.tone("warn" if lacks else "ok")
     row: Row = ((" have   ", scene.tone("muted")), (f"{here}  ", scene.tone("text")))
-    others = scene.state.calculation.here.in_use.reasons
-    in_use = _labelled(scene, " in use ", ", ".join(others)) if others else []
+    others = scene.state.calculation.here.in_use
+    in_use = _labelled(scene, " " * 8, ", ".join(others)) if others else []
     if cells(here) + cells(text) + 11 <= scene.width:
         return [(*row, (text, tone)), *in_use]
     return [row, *wrapped(text, scene.width, tone, most=2), *in_use]
@@ -187,7 +189,7 @@ def _limit(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     def named(kind: str) -> str:
         return f"{kind} at {whole_count(at[kind])}" if kind in at and at[kind] >= 1 else kind
 
-    first = named(plan.limit) + (" per instance" if plan.limit != LimitKind.QUEUE.value else "")
+    first = f"{named(plan.limit)} per instance"
     return _labelled(scene, " first limit ", first + (f", then {named(plan.next_limit)}" if plan.next_limit else ""))
 
 
@@ -202,9 +204,9 @@ def _carries(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     if not math.isfinite(most) or not math.isfinite(target):
         return []
     more = math.floor(most + 1e-6) - math.ceil(target - 1e-6)
-    running = "the one that runs here" if here == 1 else f"the {here} that run here"
-    begin = running if here else "the one needed" if needed == 1 else f"the {whole_count(needed)} needed"
-    verb = "carries" if (here or needed) == 1 else "carry"
+    number = here or round(needed)
+    begin = f"{number:,} instance{'s' * (number != 1)} {'here' if here else 'needed'}"
+    verb = "carries" if number == 1 else "carry"
     # A target that is no number of requests in flight would be taken for one of the same unit.
     unit = "" if plan.target_kind == "concurrency" else " in flight"
     if more >= 0 and here and kv_ratio is not None and kv_ratio >= KV_SHARE:

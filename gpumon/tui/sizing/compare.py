@@ -10,19 +10,19 @@ from msgspec.structs import replace
 from gpumon.readings.format import DASH, cells, cut, figure, left, right, seconds, watts, whole
 from gpumon.readings.missing import Missing, Reading, number
 from gpumon.readings.text import clean
-from gpumon.sizing.answer import Answer, Source, WorkloadPlan
+from gpumon.sizing.answer import Answer, WorkloadPlan
 from gpumon.sizing.plan import Column
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.sizing.fields import labelled
 from gpumon.tui.sizing.plot import filled, fitted
+from gpumon.tui.sizing.values import SOURCES
 from gpumon.tui.table import unseen
 
 _NAMES: Final = (13, 20)
 """Fewest and most cells of the name of a GPU."""
 _REASON_LINES: Final = 3
 _BEST: Final = "*"
-_SOURCES: Final = {Source.RESCALED: "re-scaled", Source.NONE: DASH}
 
 
 def _counted(value: Reading) -> str:
@@ -36,15 +36,13 @@ def _money(value: Reading) -> str:
     return f"{value:.2f}" if value < 99.995 else f"{value:.1f}" if value < 999.95 else f"{value:,.0f}"
 
 
-def _source(plan: WorkloadPlan) -> str:
-    return f"{_SOURCES.get(plan.source, plan.source.value)} {plan.band.short}".rstrip()
-
-
 class _Field(NamedTuple):
     """One column: a figure of the totals, or words about the chosen workload."""
 
     title: str
     width: int
+    keep: int
+    """Of those that do not all fit the lowest goes first."""
     key: str = ""
     """Of the totals."""
     text: Callable[[Reading], str] = _counted
@@ -59,22 +57,26 @@ class _Field(NamedTuple):
         found = [number(getattr(each.answer.totals, self.key)) for each in columns if not _problem(each.answer)]
         return [value for value in found if value is not None]
 
+    def cell(self, answer: Answer, plan: WorkloadPlan | None, best: str) -> Piece:
+        """Figures flush right and words flush left, each with two blanks before it."""
+        if self.words is not None:
+            return "  " + left(self.words(plan) if plan is not None else DASH, self.width - 2), "muted"
+        text = self.text(getattr(answer.totals, self.key))
+        return right(text, self.width - 1) + (_BEST if text == best else " "), "ok" if text == best else "text"
+
 
 _FIELDS: Final = (
-    _Field("inst", 7, "instances"),
-    _Field("GPUs", 8, "gpus", best="fewest GPUs"),
-    _Field("ITL mean", 10, words=lambda plan: right(seconds(plan.itl_s), 8)),
-    _Field("servers", 9, "servers"),
-    _Field("$/h", 9, "price_per_hour", _money, "cheapest"),
-    _Field("$/1M tok", 10, "price_per_mtok", _money, "cheapest token"),
-    _Field("max power", 11, "power_w", watts, "least power"),
-    _Field("tok/J", 8, "tokens_per_j", figure, "most tokens/J", rises=True),
-    _Field("from", 21, words=_source),
-    _Field("limit", 13, words=lambda plan: plan.limit or DASH),
+    _Field("inst", 7, 7, "instances"),
+    _Field("GPUs", 8, 9, "gpus", best="fewest GPUs"),
+    _Field("ITL mean", 10, 6, words=lambda plan: right(seconds(plan.itl_s), 8)),
+    _Field("servers", 9, 2, "servers"),
+    _Field("$/h", 9, 8, "price_per_hour", _money, "cheapest"),
+    _Field("$/1M tok", 10, 5, "price_per_mtok", _money, "cheapest token"),
+    _Field("max power", 11, 3, "power_w", watts, "least power"),
+    _Field("tok/J", 8, 0, "tokens_per_j", figure, "most tokens/J", rises=True),
+    _Field("from", 21, 4, words=lambda plan: f"{SOURCES[plan.source] or DASH} {plan.band.short}".rstrip()),
+    _Field("limit", 13, 1, words=lambda plan: plan.limit or DASH),
 )
-"""Figures flush right and words flush left, each with two blanks before it."""
-_DROPS: Final = ("tok/J", "limit", "servers", "max power", "from", "$/1M tok", "ITL mean", "inst", "$/h", "GPUs")
-"""What a narrower place does without, first to last."""
 
 
 def lines(width: int, height: int, columns: Sequence[Column], workload: int = 0) -> list[Row]:
@@ -84,22 +86,22 @@ def lines(width: int, height: int, columns: Sequence[Column], workload: int = 0)
     if not columns:
         return filled([fitted([("nothing to compare yet", "muted")], width)], width, height)
     without = columns[0].answer.without
-    if without and all(column.answer.without == without for column in columns):
+    if any(column.answer.without != without for column in columns):
+        without = ()
+    if without:
         # The same workloads have no answer on any type: the answers of the others.
         columns = [
             replace(each, answer=replace(each.answer, totals=each.answer.totals_without, problem=""))
             for each in columns
         ]
-    else:
-        without = ()
-    longest = max(cells(clean(column.gpu)) for column in columns)
-    name = max(3, min(width, max(_NAMES[0], min(longest, _NAMES[1]))))
+    name = max(3, min(width, max(_NAMES[0], min(max(cells(clean(each.gpu)) for each in columns), _NAMES[1]))))
     fields, hidden = list(_FIELDS), list[str]()
+    # A column without a figure goes before all that have one.
     empty = {each.title for each in fields if each.key and not each.known(columns)}
-    for title in sorted(_DROPS, key=lambda title: title not in empty):
-        if name + sum(each.width for each in fields) > width:
-            fields = [each for each in fields if each.title != title]
-            hidden.insert(0, title)
+    for each in sorted(_FIELDS, key=lambda each: (each.title not in empty, each.keep)):
+        if name + sum(one.width for one in fields) > width:
+            fields.remove(each)
+            hidden.insert(0, each.title)
     best = {}
     for each in fields:
         known = each.known(columns) if each.best else []
@@ -107,11 +109,11 @@ def lines(width: int, height: int, columns: Sequence[Column], workload: int = 0)
             best[each.title] = each.text(max(known) if each.rises else min(known))
     foot = list[Row]()
     if height >= 3:
-        room = height - 1 - len(columns) - bool(without)
         names = ", ".join(clean(name).rpartition("/")[2] for name in without)
         foot += [fitted([(f"without {names}", "warn")], width)] if without else []
         words = ", ".join(each.best for each in fields if each.title in best)
-        foot += [fitted([(_BEST, "ok"), (f" {words}", "muted")], width)] if words and room > bool(hidden) else []
+        if words and height - 1 - len(columns) - len(foot) > bool(hidden):
+            foot.append(fitted([(_BEST, "ok"), (f" {words}", "muted")], width))
         foot += [fitted([(unseen(tuple(hidden), width), "muted")], width)] if hidden else []
     room = height - 1 - len(foot)
     wrong = sum(1 for column in columns if _problem(column.answer))
@@ -119,19 +121,20 @@ def lines(width: int, height: int, columns: Sequence[Column], workload: int = 0)
     rows = list[Row]()
     for at, column in enumerate(columns):
         start: Piece = (left(clean(column.gpu), name), "text" if at else "strong")
-        if _problem(column.answer):
-            rows += _reason(start, _problem(column.answer), most, width)
+        if problem := _problem(column.answer):
+            rows += _reason(start, problem, most, width)
         else:
             plans = column.answer.workloads
             plan = plans[workload] if 0 <= workload < len(plans) else plans[0] if plans else None
-            rows.append(fitted([start, *(_cell(each, column.answer, plan, best) for each in fields)], width))
+            texts = [each.cell(column.answer, plan, best.get(each.title, "")) for each in fields]
+            rows.append(fitted([start, *texts], width))
     if len(rows) > room > 0:
         left_out = len(columns) - max(0, room - 1)
         rows = [*rows[: room - 1], fitted([(f"+ {left_out} more in a taller window", "muted")], width)]
-    titles = (
+    titles = [
         "  " + left(each.title, each.width - 2) if each.words else right(each.title, each.width - 1) + " "
         for each in fields
-    )
+    ]
     head = fitted([(left("GPU", name), "muted"), *((title, "muted") for title in titles)], width)
     return filled([head, *rows, *foot], width, height)
 
@@ -155,11 +158,3 @@ def _reason(start: Piece, problem: str, most: int, width: int) -> list[Row]:
         texts = [*texts[: most - 1], cut(" ".join(texts[most - 1 :]), room)]
     blank: Piece = (" " * cells(start[0]), "text")
     return [fitted([blank if at else start, ("  ", "text"), (text, "warn")], width) for at, text in enumerate(texts)]
-
-
-def _cell(each: _Field, answer: Answer, plan: WorkloadPlan | None, best: dict[str, str]) -> Piece:
-    if each.words is not None:
-        return "  " + left(each.words(plan) if plan is not None else DASH, each.width - 2), "muted"
-    text = each.text(getattr(answer.totals, each.key))
-    marked = best.get(each.title) == text
-    return right(text, each.width - 1) + (_BEST if marked else " "), "ok" if marked else "text"

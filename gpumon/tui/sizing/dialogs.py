@@ -14,11 +14,11 @@ from gpumon.sizing.plan import USUAL
 from gpumon.sizing.profile import Observed
 from gpumon.sizing.scenario import Known, Workload
 from gpumon.tui.control import Files, Timeline
+from gpumon.tui.screens.questions import Choice, Question
 from gpumon.tui.sizing.fields import SERVER, TARGETS, value_of
 from gpumon.tui.sizing.state import Version, plan_for
 from gpumon.tui.sizing.values import SEEN
 from gpumon.tui.table import clock
-from gpumon.tui.widgets.drawer import Choice, Question
 
 if TYPE_CHECKING:
     from gpumon.tui.sizing.panel import SizingPanel
@@ -35,7 +35,7 @@ _LEAST_STEP_S: Final = 10.0
 
 
 class Dialogs:
-    """Opens the drawer, and does with the panel's state what is chosen there."""
+    """Asks, and does with the panel's state what is chosen there."""
 
     def __init__(self, panel: SizingPanel) -> None:
         self._panel = panel
@@ -219,7 +219,7 @@ class Dialogs:
     async def _list(self, files: Files) -> None:
         """Which files there are is known only when the disk has answered."""
         self._files = await files.scenarios()
-        self._panel.monitor.drawer.renew()
+        self._panel.monitor.renew()
 
     async def _load(self, files: Files, name: str) -> None:
         panel = self._panel

@@ -109,7 +109,6 @@ GOAL: Final = Kind("such as 40, in ms, or 1.5 s", "ms", units={"s": 1e3}, open=T
 GB: Final = Kind("such as 44.8, in GB (1e9)", "GB", units={"tb": 1e3, "gib": 1.073741824}, open=True)
 SHARE: Final = Kind("such as 80, in percent", "%", unit=0.01, open=True, most=1.0, step=5.0)
 ANY_SHARE: Final = Kind("such as 20, in percent", "%", unit=0.01, most=1.0, step=5.0)
-ADDED: Final = Kind("such as 10, in percent", "%", unit=0.01, step=5.0)
 MONEY: Final = Kind("such as 2.49 an hour")
 WATTS: Final = Kind("such as 650, in W", "W", units={"kw": 1e3}, open=True)
 RATIO: Final = Kind("such as 1.2", least=1.0)
@@ -216,8 +215,6 @@ GOAL_FIELDS: Final = (
     Field("packing", "packing", "busy: instances share a GPU by memory and busy share; memory: by memory alone.",
           choices=lambda _: ("busy", "memory")),
     Field("usable_memory_ratio", "usable memory", "Share of a GPU's memory that engines may take.", SHARE),
-    Field("queue_wait_ratio", "may wait for a slot", "Most requests that may find no free slot (Erlang C).",
-          SHARE, optional=True, start=0.05),
     Field("spare_instances", "spare instances", "More than needed, of each workload.", NUMBER),
     Field("spare_servers", "spare servers", "More than needed.", NUMBER),
 )  # fmt: skip
@@ -260,8 +257,6 @@ WORKLOAD_FIELDS: Final = (
           optional=True, start=256.0),
     Field("prefill_tokens_per_s", "prefill rate", "Prompt tokens a second that an instance computes.", TOKENS,
           optional=True, start=1e4),
-    Field("tokens_per_step", "tokens per step", "Speculative decoding: 1 is none.", RATIO, optional=True),
-    Field("draft_ratio", "draft costs", "What the draft adds to a step.", ADDED, optional=True, start=0.0),
     Field("spare_instances", "spare instances", "Empty: as many as of each workload.", NUMBER, optional=True,
           start=0.0),
     Field("profile", "profile", "Imported load test to take capacity and latency from.",

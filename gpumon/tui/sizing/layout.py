@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from gpumon.readings.format import cut
-from gpumon.sizing.plan import named
 from gpumon.tui.line import Row
 from gpumon.tui.sizing import answer, compare, placement, plot
 from gpumon.tui.sizing.fields import SERVER, WORKLOAD
@@ -13,15 +12,8 @@ from gpumon.tui.sizing.plot import filled
 from gpumon.tui.sizing.table import Lines, Scene, fields_page, table
 from gpumon.tui.widgets.pane import wrapped
 
-PICTURES: Final = {
-    "itl": "ITL over requests in flight",
-    "packing": "servers and GPUs",
-    "instances": "instances over the target",
-    "throughput": "tokens/s over requests in flight",
-}
-"""Ids and titles, the most telling first."""
-VIEWS: Final = ("itl", "gpus", "packing", "instances", "throughput")
-"""What is below the figures: one of the pictures first, or other types of GPU side by side."""
+VIEWS: Final = ("itl", "gpus", "packing")
+"""What is below the figures: the plot, other types of GPU side by side, or servers and GPUs."""
 _LEAST_OF_SEVERAL: Final = 7
 _LEAST_PICTURE: Final = 10
 """Lines below which a picture tells nothing."""
@@ -72,7 +64,7 @@ def page(scene: Scene) -> Page:
     if scene.wanted and state.scenario.workload and not state.opened:
         asked = len(state.calculation.columns) + 4 if scene.view == "gpus" else _WANTED
         if scene.view == "packing":
-            asked = min(_WANTED, 1 + len(_picture(scene, "packing", _WANTED)))
+            asked = min(_WANTED, 1 + len(_packing(scene, _WANTED)))
     crowded = asked > 0 and room - least - needed <= _LEAST_WANTED
     asked = 0 if crowded else asked
     usual = len(words) + min(len(notes), _MOST_NOTES)
@@ -122,43 +114,38 @@ def _foot(scene: Scene, first: str) -> list[Row]:
         how = f"Type a number, {field.kind.name}." if field.kind is not None else "← → or Enter for the list."
         return wrapped(f"{field.means} {how}", scene.width, "muted", most=2)
     parts = [first, "type a number", f"{key('sizing.more')} {key('sizing.less')}: step"]
-    parts += [f"{key('left')} {key('right')}: beside"] if len(state.stop.places) > 1 else []
+    parts += [f"{key('left')} {key('right')}: beside"] if len(state.stop.places()) > 1 else []
     parts += [f"{key('sizing.double')}: double"] if state.stop.section == WORKLOAD else []
     parts.append(f"{key('sizing.double.all')}: double all")
     return [((f" {cut(' · '.join(filter(None, parts)), scene.width - 2)}", "muted"),)]
 
 
 def _pictures(scene: Scene, height: int) -> list[Row]:
-    """Other types of GPU side by side; or as many pictures as fit, the chosen one and then the most telling ones."""
-    state, width = scene.state, scene.width
+    """What was asked for; else the plot, and the servers below it where there is room for both."""
+    width = scene.width
     if scene.view == "gpus":
-        return compare.lines(width, height, state.calculation.columns, state.workload)
-    kinds = [scene.view, *(kind for kind in PICTURES if kind != scene.view)]
-    kinds = kinds[: max(1, min(len(kinds), (height + 1) // (_LEAST_OF_SEVERAL + 1)))]
-    # The packing is as high as it must be, the others share the rest; what does not divide goes to the first.
-    packing = _picture(scene, "packing", height // len(kinds)) if "packing" in kinds[1:] else []
-    others = [kind for kind in kinds if kind != "packing" or not packing]
-    free = height - (len(kinds) - 1) - len(packing)
-    rows: list[Row] = []
-    for kind in kinds:
-        size = free // len(others) + (free % len(others) if kind == others[0] else 0)
-        drawn = packing if kind not in others else filled(_picture(scene, kind, size), width, size)
-        rows += [*([()] if rows else []), *drawn]
-    return filled(rows, width, height)
+        return compare.lines(width, height, scene.state.calculation.columns, scene.state.workload)
+    first, other = (_plot, _packing) if scene.view == "itl" else (_packing, _plot)
+    if height < 2 * _LEAST_OF_SEVERAL + 1:
+        return filled(first(scene, height), width, height)
+    packing = _packing(scene, height // 2)
+    size = height - 1 - len(packing)
+    plot_ = filled(_plot(scene, size), width, size)
+    return [*plot_, (), *packing] if other is _packing else [*packing, (), *plot_]
 
 
-def _picture(scene: Scene, kind: str, height: int) -> list[Row]:
-    """One of them, in at most so many lines."""
-    calculation, width, glyphs = scene.state.calculation, scene.width, scene.glyphs
-    answer_, at = calculation.answer, scene.state.workload
+def _plot(scene: Scene, height: int) -> list[Row]:
+    calculation, at = scene.state.calculation, scene.state.workload
     plan, instance = calculation.plan(at), calculation.instance(at)
-    if kind == "packing" and answer_ is not None:
-        scenario, in_use = scene.state.scenario, calculation.here.in_use.by_server
-        crossed = {each.gpu: in_use.get(named(each, calculation.known).gpu, ()) for each in scenario.server}
-        return placement.placement(width, height, answer_, scenario, glyphs, crossed)
     if plan is None or instance is None:
         problem = plan.problem if plan is not None else ""
-        return plot.reason(PICTURES[kind], problem or "no answer yet", width, height)
-    if kind == "instances":
-        return plot.instances(width, height, plan, calculation.here.instances.get(plan.model), glyphs)
-    return plot.latency(width, height, instance, plan, glyphs, tokens=kind == "throughput")
+        return plot.reason("ITL over requests in flight", problem or "no answer yet", scene.width, height)
+    return plot.latency(scene.width, height, instance, plan, scene.glyphs)
+
+
+def _packing(scene: Scene, height: int) -> list[Row]:
+    """Servers and GPUs, in at most so many lines."""
+    calculation, scenario = scene.state.calculation, scene.state.scenario
+    if calculation.answer is None:
+        return plot.reason("servers and GPUs", "no answer yet", scene.width, height)
+    return placement.placement(scene.width, height, calculation.answer, scenario, scene.glyphs)

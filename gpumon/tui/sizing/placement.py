@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
-from types import MappingProxyType
 from typing import Final
-
-from msgspec.structs import replace
 
 from gpumon.readings.format import cells, cut
 from gpumon.readings.missing import Reading, number
 from gpumon.readings.text import clean
-from gpumon.sizing.answer import Answer, GpuSlot, Packed, PlacedServer
+from gpumon.sizing.answer import Answer, Packed, PlacedServer
 from gpumon.sizing.scenario import Scenario
-from gpumon.tui.fold import folded
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Glyphs
-from gpumon.tui.sizing.fields import labelled
 from gpumon.tui.sizing.plot import MARKS, Key, Marks, fitted, flowed, reason, usable
 
 LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -29,25 +24,14 @@ _LETTERS_OF_GPU: Final = 4
 """Instances of a GPU that are written one by one; more become a letter and a number."""
 _LEGENDS: Final = ((20, 4), (12, 3), (8, 2), (4, 1))
 """Height from which a legend may have so many lines."""
-_IN_USE: Final = (-1,)
-"""In the place of workloads: something else uses the GPU."""
-
 Unit = tuple[tuple[int, ...], int]
 """Workloads on one GPU, and over how many GPUs they are joined."""
 Kind = tuple[int, tuple[Unit, ...]]
 """Shape of a server and what is on it: equal ones are drawn once."""
 
 
-def placement(
-    width: int,
-    height: int,
-    answer: Answer,
-    scenario: Scenario,
-    glyphs: Glyphs,
-    in_use: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
-) -> list[Row]:
-    """Servers and their GPUs in the plan that is needed: at most `height` rows. Of GPUs that are free in it, those that
-    something else uses here (`live.Held`, by GPU type) are crossed out."""
+def placement(width: int, height: int, answer: Answer, scenario: Scenario, glyphs: Glyphs) -> list[Row]:
+    """Servers and their GPUs in the plan that is needed: at most `height` rows."""
     packed = answer.plans.busy_aware if scenario.packing == "busy" else answer.plans.memory_only
     marks = MARKS[glyphs]
     used = sorted({server.shape for server in packed.layout if server.shape < len(scenario.server)})
@@ -62,11 +46,10 @@ def placement(
         parts.append("optimal" if servers - least < 0.5 else f"lower bound {least:,.0f}")
     head = [fitted([(cut(title, width), "strong")], width)] if height >= 6 else []
     head.append(fitted([(cut(marks.dot.join(parts), width), "text")], width))
-    layout, needed = _crossed_out(packed.layout, scenario, in_use)
-    kinds = Counter(_kind(server) for server in layout)
-    tail = _not_placed(answer, problem, width, 2 if height >= 8 else 1)
+    kinds = Counter(_kind(server) for server in packed.layout)
+    tail = [fitted([(cut(f"not placed: {problem}", width), "warn")], width)] if problem else []
     most = next((n for least, n in _LEGENDS if height >= least), 0)
-    legend = flowed(_keys(answer, kinds, width * most, marks, needed), width, most)
+    legend = flowed(_keys(answer, kinds, width * most, marks), width, most)
     room = max(1, height - len(head) - len(tail) - len(legend))
     body = _body(kinds, scenario, width, room, _not_drawn(packed, scenario), marks)
     return [*head, *body, *tail, *legend][: max(0, height)]
@@ -77,37 +60,14 @@ def _known(reading: Reading) -> float | None:
     return value if usable(value) else None
 
 
-def _crossed_out(
-    layout: Sequence[PlacedServer], scenario: Scenario, in_use: Mapping[str, tuple[int, ...]]
-) -> tuple[Sequence[PlacedServer], int]:
-    """The servers with the GPUs that something else uses, and how many of these the plan has no other for.
-
-    Which of the drawn servers is which of those here is open: most is in use where most is free.
-    """
-    servers, needed = list(layout), 0
-    for gpu, numbers in in_use.items():
-        shapes = {at for at, server in enumerate(scenario.server) if server.gpu == gpu and any(numbers)}
-        alike = [index for index, server in enumerate(layout) if server.shape in shapes]
-        alike.sort(key=lambda index: -sum(not slot.workloads for slot in layout[index].gpus))
-        for index, left in zip(alike, sorted(numbers[: len(alike)], reverse=True), strict=False):
-            slots = list[GpuSlot]()
-            for slot in layout[index].gpus:
-                takes = left > 0 and not slot.workloads
-                slots.append(GpuSlot(_IN_USE) if takes else slot)
-                left -= takes
-            servers[index] = replace(layout[index], gpus=tuple(slots))
-            needed += left
-    return servers, needed
-
-
 def _kind(server: PlacedServer) -> Kind:
-    """What is on a server, in one order: GPUs that an instance joins, then shared ones, those in use, and free ones."""
+    """What is on a server, in one order: GPUs that an instance joins, then shared ones, and free ones."""
     groups: dict[tuple[int, int], list[tuple[int, ...]]] = {}
     for at, slot in enumerate(server.gpus):
         key = (0, slot.group) if slot.group >= 0 else (1, at)
         groups.setdefault(key, []).append(tuple(sorted(slot.workloads)))
     units = [(found[0], len(found)) for found in groups.values()]
-    return server.shape, tuple(sorted(units, key=lambda unit: (not unit[0], unit[0] == _IN_USE, -unit[1], unit[0])))
+    return server.shape, tuple(sorted(units, key=lambda unit: (not unit[0], -unit[1], unit[0])))
 
 
 def _not_drawn(packed: Packed, scenario: Scenario) -> str:
@@ -170,8 +130,6 @@ def _gpus(unit: Unit, marks: Marks, *, short: bool = False) -> list[Piece]:
 def _gpu(workloads: tuple[int, ...], marks: Marks) -> list[Piece]:
     if not workloads:
         return [(marks.free, "muted")]
-    if workloads == _IN_USE:
-        return [(marks.in_use, "warn")]
     found = [(letter(at), len(list(same)), at) for at, same in groupby(workloads)]
     if len(workloads) <= _LETTERS_OF_GPU:
         return [(name * times, _tone(at)) for name, times, at in found]
@@ -188,20 +146,16 @@ def _tone(workload: int) -> str:
     return _TONES[workload % len(_TONES)]
 
 
-def _keys(answer: Answer, kinds: Counter[Kind], room: int, marks: Marks, needed: int) -> list[Key]:
-    """Letters of the workloads, and what a bond, a cross and a dot stand for where there are any."""
+def _keys(answer: Answer, kinds: Counter[Kind], room: int, marks: Marks) -> list[Key]:
+    """Letters of the workloads, and what a bond and a dot stand for where there are any."""
     units = [(workloads, gpus, times) for (_, found), times in kinds.items() for workloads, gpus in found]
     keys = []
-    in_use = sum(times for workloads, _, times in units if workloads == _IN_USE)
     free = sum(times for workloads, _, times in units if not workloads)
-    if in_use or needed:
-        more = f", the plan needs {needed:,}" if needed else ""
-        keys.append(Key(marks.in_use if in_use else "", "warn", f"{in_use + needed:,} in use by others{more}"))
     if any(gpus > 1 for _, gpus, _ in units):
         keys.append(Key(f"A{marks.joined}A", "muted", "one instance"))
     if free:
         keys.append(Key(marks.free, "muted", f"{free:,} free"))
-    there = sorted({at for workloads, _, _ in units if workloads != _IN_USE for at in workloads})
+    there = sorted({at for workloads, _, _ in units for at in workloads})
     room -= sum(cells(key.glyph) + cells(key.text) + 3 for key in keys)
     longest = max(4, min(24, room // max(1, len(there)) - 9))
     names = []
@@ -212,18 +166,3 @@ def _keys(answer: Answer, kinds: Counter[Kind], room: int, marks: Marks, needed:
             times = f" x {instances:,.0f}" if instances is not None else ""
             names.append(Key(letter(at), _tone(at), f"{cut(name, longest)}{times}"))
     return [*names, *keys]
-
-
-def _not_placed(answer: Answer, problem: str, width: int, most: int) -> list[Row]:
-    """What is on no GPU, or has no answer, and why."""
-    texts = [f"not placed: {problem}"] if problem else []
-    texts += [
-        f"{clean(plan.name)}: {clean(labelled(plan.problem)) or 'no answer'}"
-        for plan in answer.workloads
-        if plan.problem and number(plan.instances) is None
-    ]
-    lines = [line for text in texts for line in folded(text, max(1, width))]
-    shown: list[Row] = [fitted([(line, "warn")], width) for line in lines[:most]]
-    if len(lines) > most and shown:
-        shown[-1] = fitted([(cut(f"{lines[most - 1]} {lines[most]}", width), "warn")], width)
-    return shown

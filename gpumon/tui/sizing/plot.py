@@ -1,4 +1,4 @@
-"""Plots of one workload over requests in flight: ITL and throughput of an instance, and the instances of a target."""
+"""The plot of one workload: ITL of an instance over its requests in flight; and what pictures are drawn with."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from gpumon.readings.format import cells, count, cut, left, right, round_number, whole
+from gpumon.readings.format import cells, cut, left, right, round_number, whole
 from gpumon.readings.missing import number
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import Limit, LimitKind, Source, WorkloadPlan
 from gpumon.sizing.capacity import EXTRAPOLATED
 from gpumon.sizing.instance import Instance
-from gpumon.sizing.profile import Point
 from gpumon.tui.charts.curves import nice
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Piece, Row
@@ -39,16 +38,14 @@ class Marks(NamedTuple):
     rule: str
     joined: str
     free: str
-    in_use: str
-    """A GPU that something else uses."""
     dot: str
     """Between words."""
 
 
 MARKS: Final[dict[Glyphs, Marks]] = {
-    "braille": Marks("●", "◆", "┄", "┊", "⠒⠒", "⠒ ⠒", "│", "┤", "└", "─", "─", "·", "×", " · "),
-    "blocks": Marks("●", "◆", "┄", "┊", "▀▀", "▀ ▀", "│", "┤", "└", "─", "─", "·", "×", " · "),
-    "ascii": Marks("o", "@", ".", ":", "--", "- -", "|", "+", "`", "-", "-", ".", "#", ", "),
+    "braille": Marks("●", "◆", "┄", "┊", "⠒⠒", "⠒ ⠒", "│", "┤", "└", "─", "─", "·", " · "),
+    "blocks": Marks("●", "◆", "┄", "┊", "▀▀", "▀ ▀", "│", "┤", "└", "─", "─", "·", " · "),
+    "ascii": Marks("o", "@", ".", ":", "--", "- -", "|", "+", "`", "-", "-", ".", ", "),
 }
 _DOTS: Final[dict[Glyphs, tuple[int, int]]] = {"braille": (2, 4), "blocks": (1, 2), "ascii": (1, 3)}
 """Columns and lines of dots in a cell."""
@@ -124,17 +121,6 @@ class Canvas:
         """One cell, before all that is there."""
         self._over[self.line(y), self.column(x)] = (glyph, tone)
 
-    def beside(self, x: float, text: str, tone: str) -> None:
-        """Words to the left of a vertical line, else to its right, as low as all their cells are free."""
-        column = self.column(x)
-        for line in range(self.lines - 1, -1, -1):
-            for start in (column - len(text), column + 1):
-                found = [(line, at) for at in range(start, start + len(text))]
-                free = start >= 0 and start + len(text) <= self.columns
-                if free and not any(cell in self._dots or cell in self._over for cell in found):
-                    self._over |= {cell: (character, tone) for cell, character in zip(found, text, strict=True)}
-                    return
-
     def rows(self) -> list[list[Piece]]:
         """What was drawn, from the top down, each line in `columns` cells; neighbours of one tone in one piece."""
         lines = []
@@ -170,8 +156,6 @@ class Scale(NamedTuple):
     most: float
     unit: float = 1.0
     """What a value is divided by to be written."""
-    whole: bool = False
-    """There is nothing between two whole numbers."""
 
     def ticks(self, lots: int) -> list[float]:
         """At most about `lots` round steps from 0, and at least one where that can be."""
@@ -179,7 +163,6 @@ class Scale(NamedTuple):
         step = nice(top / (lots + 0.99))
         if step > top:
             step = next((step / part for part in (2.0, 2.5, 5.0, 10.0) if step / part <= top), step)
-        step = max(1.0, math.ceil(step)) if self.whole else step
         return [step * at for at in range(min(int(top / step + 1e-9), 40) + 1)]
 
     def text(self, value: float) -> str:
@@ -281,21 +264,16 @@ _LINES: Final = {Source.MEASURED: "fit", Source.SWEEP: "sweep", Source.RESCALED:
 """What the curve is called by its source; else it is a roofline."""
 
 
-def latency(
-    width: int, height: int, instance: Instance, plan: WorkloadPlan, glyphs: Glyphs, *, tokens: bool = False
-) -> list[Row]:
-    """ITL of one instance over its requests in flight, or its output tokens per second: what was measured, the curve
-    (dashed where nothing was), the goal, the limits and the planned point."""
+def latency(width: int, height: int, instance: Instance, plan: WorkloadPlan, glyphs: Glyphs) -> list[Row]:
+    """ITL of one instance over its requests in flight: what was measured, the curve (dashed where nothing was), the
+    goal, the limits and the planned point."""
     marks, curve, fit = MARKS[glyphs], instance.curve, instance.fitted
     low, high = (fit.low, fit.high) if fit is not None else (0.0, 0.0)
     measured = instance.seen.points if instance.seen is not None and instance.alike else ()
-    figures = [(point.running, _rate(point) if tokens else point.itl_s) for point in measured]
-    points = [(x, y) for x, y in figures if y is not None and usable(x) and usable(y)]
-    value = None if curve is None else curve.tokens_per_s if tokens else curve.itl_s
+    points = [(each.running, each.itl_s) for each in measured if usable(each.running) and usable(each.itl_s)]
     why = instance.problem or next(iter(instance.notes), "") if curve is None else ""
-    name = "tokens/s" if tokens else "ITL"
-    title = f"{name} over requests in flight of one instance: {clean(plan.name)}"
-    if not points and value is None:
+    title = f"ITL over requests in flight of one instance: {clean(plan.name)}"
+    if not points and curve is None:
         return reason(title, why or NO_POINTS, width, height)
 
     def seen(running: float) -> bool:
@@ -303,24 +281,24 @@ def latency(
         return high > 0.0 and low / EXTRAPOLATED <= running <= high * EXTRAPOLATED
 
     planned = running if usable(running := number(plan.running)) else None
-    limits = [each for each in plan.limits if usable(each.concurrency) and (tokens or each.kind is not LimitKind.ITL)]
+    limits = [each for each in plan.limits if usable(each.concurrency) and each.kind is not LimitKind.ITL]
     base = max([*(x for x, _ in points), planned or 0.0, high if usable(high) else 0.0])
     base = base or (limits[0].concurrency if limits else 0.0) or 1.0
     near = [limit for limit in limits if limit.concurrency <= _NEAR * base][:2]
     most_x = max([base, *(limit.concurrency for limit in near)])
-    heights = [y for _, y in points]
-    if value is not None:
-        heights += [y for share in (0.25, 0.5, 0.75, 1.05) if usable(y := value(most_x * share))]
+    heights = [y for _, y in points if y is not None]
+    if curve is not None:
+        heights += [y for share in (0.25, 0.5, 0.75, 1.05) if usable(y := curve.itl_s(most_x * share))]
     most_y = max(heights, default=0.0)
-    goal = instance.goal_itl_s if not tokens and usable(instance.goal_itl_s) else None
+    goal = instance.goal_itl_s if usable(instance.goal_itl_s) else None
     goal_shown = goal is not None and goal <= _FAR * (most_y or goal)
     most_y = max(most_y, goal if goal is not None and goal_shown else 0.0) or 1.0
-
-    at_plan = value(planned) if planned is not None and value is not None else None
+    at_plan = curve.itl_s(planned) if planned is not None and curve is not None else None
     at_plan = at_plan if usable(at_plan) else None
+
     keys = list[Key]()
     if planned is not None:
-        text = "not known" if at_plan is None else f"{count(at_plan)} tok/s" if tokens else _time(at_plan)
+        text = "not known" if at_plan is None else _time(at_plan)
         doubt = "" if at_plan is None or seen(planned) else " extrapolated" if high > 0.0 else " not measured"
         keys.append(Key(marks.plan, "focus", f"planned {whole(planned)}: {text}{doubt}"))
     if goal is not None:
@@ -328,50 +306,39 @@ def latency(
         p95 = _time(asked / 1e3) if asked is not None and usable(asked) else ""
         text = f"goal {p95} p95 is {_time(goal)} mean" if p95 and p95 != _time(goal) else f"goal {_time(goal)}"
         keys.append(Key(marks.goal * 2, "warn", text + ("" if goal_shown else ", above the scale")))
-    if value is not None:
+    if curve is not None:
         scaled = fit is not None and fit.anchored and instance.source is not Source.RESCALED
         line = "scaled roofline" if scaled else _LINES.get(instance.source, "roofline")
         line += f" {instance.band.short}" if instance.band else ""
+        unseen = high <= 0.0
+        keys.append(Key(marks.dashed, "muted", f"{line}, not measured") if unseen else Key(marks.solid, "accent", line))
         beyond = most_x > high * EXTRAPOLATED
-        if high <= 0.0:
-            keys.append(Key(marks.dashed, "muted", f"{line}, not measured"))
-        else:
-            keys.append(Key(marks.solid, "accent", line))
         if high > 0.0 and (beyond or low / EXTRAPOLATED >= 1.0):
             text = f"beyond {whole(high)}" if beyond else f"below {whole(low)}"
             keys.append(Key(marks.dashed, "muted", f"extrapolated {text}"))
     keys += [Key(marks.limit, "critical", f"{_word(each)} limit {whole(each.concurrency)}") for each in near]
     if points:
         keys.append(Key(marks.point, "tokens", f"{len(points)} measured"))
-    if value is None:
+    if curve is None:
         keys.append(Key("", "muted", f"no line: {clean(labelled(why)) or NO_POINTS}"))
     far = [f"{_word(each)} limit {whole(each.concurrency)}, far right" for each in limits[:1] if each not in near]
     keys += [Key("", "muted", text) for text in far]
 
     def draw(canvas: Canvas) -> None:
-        if value is not None:
-            canvas.curve(value, seen, "accent")
+        if curve is not None:
+            canvas.curve(curve.itl_s, seen, "accent")
         for limit in near:
             canvas.down(limit.concurrency, marks.limit, "critical")
         if goal is not None and goal_shown:
             canvas.across(goal, marks.goal, "warn")
         for x, y in points:
-            canvas.mark(x, y, marks.point, "tokens")
+            canvas.mark(x, y or 0.0, marks.point, "tokens")
         if planned is not None:
             canvas.mark(planned, at_plan or 0.0, marks.plan, "focus")
-        for limit in near:
-            canvas.beside(limit.concurrency, _word(limit), "critical")
 
-    unit, sign = (1.0, "") if tokens else (1e-3, " in ms") if most_y < 10.0 else (1.0, " in s")
-    title = title.replace(name, f"{name}{sign}", 1)
+    unit, sign = (1e-3, "ms") if most_y < 10.0 else (1.0, "s")
+    title = title.replace("ITL", f"ITL in {sign}", 1)
     return framed((width, height), title, (Scale(most_x), Scale(most_y, unit)), keys, glyphs, draw)
-
-
-def _rate(point: Point) -> float | None:
-    """Tokens per second of a point: as measured, else what its ITL comes to."""
-    if point.tokens_per_s is not None or not point.itl_s or not point.itl_s > 0.0:
-        return point.tokens_per_s
-    return point.running / point.itl_s
 
 
 def _time(value: float) -> str:
@@ -381,45 +348,3 @@ def _time(value: float) -> str:
 
 def _word(limit: Limit) -> str:
     return "max seqs" if limit.kind is LimitKind.MAX_NUM_SEQS else limit.kind.value
-
-
-def instances(width: int, height: int, plan: WorkloadPlan, here: int | None, glyphs: Glyphs) -> list[Row]:
-    """Instances that each number of requests in flight takes. `here`: instances that run now; None: not known."""
-    title, marks = f"instances over requests in flight: {clean(plan.name)}", MARKS[glyphs]
-    each, target, needed = number(plan.capacity_per_instance), number(plan.concurrency), number(plan.instances)
-    if each is None or not usable(each) or each <= 0.0:
-        return reason(title, plan.problem or "no capacity of one instance is known yet", width, height)
-    if target is None or not usable(target):
-        return reason(title, plan.problem or "the target in requests in flight is not known", width, height)
-
-    def steps(requests: float) -> float:
-        return math.ceil(min(requests / each, 1e300) - 1e-9) + plan.spares
-
-    mark = needed if needed is not None and usable(needed) else steps(target) if target else 0.0
-    carried = here * each if here else 0.0
-    # What runs here is in view where it is not far more than what is asked.
-    most_x = max(1.5 * target or 4.0 * each, carried * 1.1 if carried <= 3.0 * target else 0.0)
-    shown = here is not None and 0 <= here <= 3.0 * max(steps(most_x), mark)
-    most_y = max(steps(most_x), mark, float(here or 0) if shown else 0.0, 1.0)
-    keys = [Key(marks.plan, "focus", f"target {_whole(target)}: {_whole(mark)} needed")]
-    if here is not None:
-        text = f"{_whole(here)} here now" + (f", carry {_whole(carried)}" if carried else "")
-        keys.append(Key(marks.goal * 2, "ok", text + ("" if shown else ", above the scale")))
-    keys.append(
-        Key(marks.solid, "accent", f"{count(each)} per instance{f', {plan.spares} spare' if plan.spares else ''}")
-    )
-    if mark > steps(target) and target:
-        keys.append(Key("", "muted", "above the steps: a rate or queue bound"))
-
-    def draw(canvas: Canvas) -> None:
-        canvas.curve(steps, lambda _: True, "accent")
-        if here is not None and shown:
-            canvas.across(float(here), marks.goal, "ok")
-        canvas.down(target, marks.limit, "muted")
-        canvas.mark(target, mark, marks.plan, "focus")
-
-    return framed((width, height), title, (Scale(most_x), Scale(most_y, whole=True)), keys, glyphs, draw)
-
-
-def _whole(value: float) -> str:
-    return f"{value:,.0f}" if value < 1e5 else whole(value)

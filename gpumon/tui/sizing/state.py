@@ -9,12 +9,12 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from gpumon.readings.format import age, cells, cut
+from gpumon.readings.format import age, cells
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import Answer, WorkloadPlan
 from gpumon.sizing.instance import Instance
-from gpumon.sizing.live import Held, have, held, instances_here, kv_ratios
+from gpumon.sizing.live import have, held, instances_here, kv_ratios
 from gpumon.sizing.peaks import PeakLoad
 from gpumon.sizing.plan import Column, Planned, compare, planned
 from gpumon.sizing.profile import Observed, Origin, seen_of
@@ -22,14 +22,12 @@ from gpumon.sizing.scenario import Known, Scenario, Server, Workload
 from gpumon.tui.line import Piece
 from gpumon.tui.sizing.fields import FIELDS, GOALS, SERVER, WORKLOAD, Place, default_of, field, value_of, with_value
 from gpumon.tui.sizing.values import effect
-from gpumon.tui.text_field import TextField
 
 MOST_STEPS: Final = 200
 """That can be undone."""
 FROZEN_S: Final = 30.0
 """Seconds without an engine's figures from which its row says how old they are."""
-BEGINS: Final = frozenset("0123456789.,")
-"""What begins a number."""
+_MOST_TYPED: Final = 40
 _PRICE: Final = "price_per_gpu_hour"
 _WEIGHTS: Final = ("", "fp8", "w8a8", "int4", "nvfp4")
 """Precisions that one key goes through."""
@@ -39,6 +37,8 @@ _CELLS: Final = {
     WORKLOAD: ("target",),
 }
 """What can be changed in the row itself; the first is where the cursor comes to."""
+AS_IT_RUNS: Final = "live"
+"""Source of a target that goes on with what runs here."""
 
 
 class Newest(NamedTuple):
@@ -47,10 +47,6 @@ class Newest(NamedTuple):
     observed: Sequence[Observed] = ()
     targets: Mapping[str, float] = MappingProxyType({})
     """Served model name -> requests in flight to plan for (`live.targets`); none for one that falls silent."""
-
-
-AS_IT_RUNS: Final = "as it runs"
-"""Source of a target that goes on with what runs here."""
 
 
 class Follows(NamedTuple):
@@ -64,6 +60,18 @@ class Follows(NamedTuple):
     def target_of(self, workload: Workload) -> str:
         """The source of its target: users and requests per second are none that run."""
         return self.target if workload.target_kind == "concurrency" else ""
+
+    def updated(self, workload: Workload, newest: Newest) -> Workload:
+        """The workload with the newest figures; the same one where nothing is new."""
+        target = newest.targets.get(workload.model, workload.target)
+        if self.target_of(workload) == AS_IT_RUNS and target != workload.target:
+            workload = replace(workload, target=target)
+        live = workload.seen is None or workload.seen.origin is Origin.LIVE
+        if self.figures and live and not workload.profile:
+            seen = seen_of(workload.model, newest.observed, workload.seen)
+            if seen is not None and seen != workload.seen:
+                workload = replace(workload, seen=seen)
+        return workload
 
 
 class Version(NamedTuple):
@@ -92,22 +100,10 @@ class Version(NamedTuple):
         An engine that is not among the newest changes nothing: its row keeps what was seen last.
         """
         before = self.scenario.workload
-        after = tuple(_followed(each, tie, newest) for each, tie in zip(before, self.follows, strict=True))
+        after = tuple(tie.updated(each, newest) for each, tie in zip(before, self.follows, strict=True))
         if all(now is each for now, each in zip(after, before, strict=True)):
             return self
         return self._replace(scenario=replace(self.scenario, workload=after))
-
-
-def _followed(workload: Workload, follows: Follows, newest: Newest) -> Workload:
-    target = newest.targets.get(workload.model, workload.target)
-    if follows.target_of(workload) == AS_IT_RUNS and target != workload.target:
-        workload = replace(workload, target=target)
-    live = workload.seen is None or workload.seen.origin is Origin.LIVE
-    if follows.figures and live and not workload.profile:
-        seen = seen_of(workload.model, newest.observed, workload.seen)
-        if seen is not None and seen != workload.seen:
-            workload = replace(workload, seen=seen)
-    return workload
 
 
 class UndoList:
@@ -162,13 +158,11 @@ class UndoList:
 
 
 class Edit:
-    """One field being typed into, over the scenario as it was before."""
+    """One number being typed, over the scenario as it was before; Backspace takes the last character back."""
 
     def __init__(self, place: Place, before: Scenario, text: str = "") -> None:
-        self.fresh = not text
-        """Whether it is typed from nothing: then the arrows leave it."""
         self.place = place
-        self.text = TextField(text)
+        self.text = text
         self.scenario: Scenario | None = None
         """With what is typed so far; None while that is no value."""
         self.reason = ""
@@ -177,32 +171,32 @@ class Edit:
 
     def take(self, key: str, character: str | None) -> bool:
         """One key; returns whether it was for the text: of characters only those that a number may have are."""
-        if self.fresh and key in ("left", "right"):
-            return False
         kind = self.place.field.kind
-        if character is not None and character.isprintable() and (kind is None or not kind.takes(character)):
+        if key in ("backspace", "ctrl+u"):
+            self.text = self.text[:-1] if key == "backspace" else ""
+            return True
+        if character is None or not character.isprintable() or (kind is not None and not kind.takes(character)):
             return False
-        return self.text.take(key, character)
+        # A sign belongs behind an e only: 1e-3.
+        if character in ("+", "-") and self.text[-1:].lower() != "e":
+            return False
+        self.text = (self.text + character)[:_MOST_TYPED]
+        return True
 
     def read(self, before: Scenario) -> None:
         """Put what is typed into the scenario as it was before."""
         try:
-            value: Any = self.place.field.read(self.text.text)
+            value: Any = self.place.field.read(self.text)
         except (ValueError, OverflowError) as wrong:
             self.scenario, self.reason = None, str(wrong)
         else:
             self.scenario, self.reason = with_value(before, self.place, value), ""
 
     def pieces(self, width: int) -> list[Piece]:
-        """The text with its cursor in `width` cells; of one that is too long, what stands before the cursor."""
-        text, at = self.text.text, self.text.at
-        before, under, after = text[:at], text[at : at + 1] or " ", text[at + 1 :]
-        while before and cells(before + under) > width:
-            before = before[1:]
-        after = cut(after, max(0, width - cells(before + under)))
-        tone = "strong@" if not self.reason else "warn@"
-        blank = " " * max(0, width - cells(before + under + after))
-        return [(before, tone), (under, "badge_paused"), (after + blank, tone)]
+        """The text with its cursor in `width` cells; of one that is too long, its end."""
+        shown = self.text[-max(0, width - 1) :] if width > 1 else ""
+        blank = " " * max(0, width - cells(shown) - 1)
+        return [(shown, "warn@" if self.reason else "strong@"), (" ", "badge_paused"), (blank, "strong@")]
 
 
 class Stop(NamedTuple):
@@ -211,30 +205,16 @@ class Stop(NamedTuple):
     section: str
     at: int
 
-    @property
-    def places(self) -> list[Place]:
-        """The fields that the row shows."""
-        return [Place(self.section, self.at, field(self.section, key)) for key in _CELLS[self.section]]
-
-    @property
-    def every_place(self) -> list[Place]:
-        """All fields of it."""
-        return [Place(self.section, self.at, each) for each in FIELDS[self.section]]
+    def places(self, *, every: bool = False) -> list[Place]:
+        """The fields that the row shows, or all of it."""
+        fields = FIELDS[self.section] if every else [field(self.section, key) for key in _CELLS[self.section]]
+        return [Place(self.section, self.at, each) for each in fields]
 
 
 def stops(scenario: Scenario) -> list[Stop]:
     """Goals, server shapes, workloads; there is a row for a server even where none is given."""
-    servers, workloads = max(1, len(scenario.server)), len(scenario.workload)
-    return [
-        Stop(GOALS, 0),
-        *(Stop(SERVER, at) for at in range(servers)),
-        *(Stop(WORKLOAD, at) for at in range(workloads)),
-    ]
-
-
-def _first_workload(stops: Sequence[Stop]) -> int:
-    """Its row; that of the first server where there is none."""
-    return next((at for at, stop in enumerate(stops) if stop.section == WORKLOAD), 1)
+    servers = [Stop(SERVER, at) for at in range(max(1, len(scenario.server)))]
+    return [Stop(GOALS, 0), *servers, *(Stop(WORKLOAD, at) for at in range(len(scenario.workload)))]
 
 
 class Here(NamedTuple):
@@ -246,7 +226,7 @@ class Here(NamedTuple):
     """Served model name -> instances that answer."""
     kv_ratios: Mapping[str, float] = MappingProxyType({})
     """Served model name -> how full the fullest KV cache of its instances is."""
-    in_use: Held = Held()
+    in_use: tuple[str, ...] = ()
     """GPUs that something else than an engine uses."""
 
     @classmethod
@@ -266,11 +246,11 @@ class Calculation:
         self.answer: Answer | None = None
         self.failed = ""
         """A bug of ours that kept the newest scenario from being answered."""
+        self.prices: dict[str, float] = {}
+        """GPU type -> price that was typed for it since the panel was opened first."""
         self._scenario: Scenario | None = None
         self._planned: Planned | None = None
         self._columns: tuple[Column, ...] | None = None
-        self.prices: dict[str, float] = {}
-        """GPU type -> price that was typed for it since the panel was opened first."""
 
     def use(self, known: Known, here: Here) -> bool:
         """Take over what is known and what is here; returns whether the answer depends on what changed."""
@@ -313,8 +293,8 @@ class Calculation:
     def columns(self) -> tuple[Column, ...]:
         """The same question on other types of GPU."""
         if self._columns is None:
-            failed = self._scenario is None or bool(self.failed)
-            self._columns = () if self._scenario is None or failed else compare(self._scenario, self.known)
+            asked = self._scenario if not self.failed else None
+            self._columns = () if asked is None else compare(asked, self.known)
         return self._columns
 
 
@@ -334,7 +314,8 @@ class PanelState:
         """What is asked now: with what is typed so far, as far as that is a value."""
         self.stops = stops(scenario)
         """The rows that the cursor goes to."""
-        self._row = _first_workload(self.stops)
+        self._row = 0
+        self._to_workload()
         self.answer()
 
     @property
@@ -365,7 +346,7 @@ class PanelState:
     @property
     def place(self) -> Place:
         """The field under the cursor."""
-        places = self.stop.every_place if self.opened else self.stop.places
+        places = self.stop.places(every=self.opened)
         return places[max(0, min(self.cell, len(places) - 1))]
 
     @property
@@ -411,7 +392,7 @@ class PanelState:
             return False
         self.undo.seal()
         if self.opened:
-            self.cell = max(0, min(len(self.stop.every_place) - 1, self.cell + lines))
+            self.cell = max(0, min(len(self.stop.places(every=True)) - 1, self.cell + lines))
         else:
             self.go_to(self.row + lines)
         return True
@@ -421,26 +402,27 @@ class PanelState:
         self._row = max(0, min(len(self.stops) - 1, row))
         self.cell = 0
 
+    def _to_workload(self) -> None:
+        """The first workload's row; that of the first server where there is none."""
+        self.go_to(next((at for at, stop in enumerate(self.stops) if stop.section == WORKLOAD), 1))
+
     def side(self, step: int) -> None:
         """The value beside; where there is none, a step of the value. What is typed is taken, and not stepped."""
-        typed, several = self.edit is not None, not self.opened and len(self.stop.places) > 1
+        typed, several = self.edit is not None, not self.opened and len(self.stop.places()) > 1
         if not self.accept() or (typed and not several):
             return
         if several:
-            self.cell = max(0, min(len(self.stop.places) - 1, self.cell + step))
+            self.cell = max(0, min(len(self.stop.places()) - 1, self.cell + step))
         else:
             self.step(step)
 
     def type(self, key: str, character: str | None) -> bool:
         """A key that may be part of a number; returns whether it was."""
         if self.edit is None:
-            back = key == "backspace"
-            if not (back or (character is not None and character in BEGINS)) or not self.begin(empty=not back):
+            back, digit = key == "backspace", character is not None and character in "0123456789.,"
+            if not (back or digit) or not self.begin(empty=not back):
                 return False
         assert self.edit is not None
-        # A sign belongs behind an e only: 1e-3.
-        if character in ("+", "-") and self.edit.text.text[-1:].lower() != "e":
-            return False
         taken = self.edit.take(key, character)
         self.edit.read(self.present)
         self.answer()
@@ -448,10 +430,10 @@ class PanelState:
 
     def paste(self, text: str) -> None:
         """A pasted text at once, where it is a number."""
-        if self.edit is None and (text[:1] not in (*BEGINS, "-") or not self.begin(empty=True)):
+        if self.edit is None and (text[:1] not in tuple("0123456789.,-") or not self.begin(empty=True)):
             return
         assert self.edit is not None
-        self.edit.text.insert(text)
+        self.edit.text = (self.edit.text + text)[:_MOST_TYPED]
         self.edit.read(self.present)
         self.answer()
 
@@ -496,12 +478,11 @@ class PanelState:
             number = kind.stepped(float(now), direction) if isinstance(now, (int, float)) else place.field.start
             self.put_value(place, int(number) if kind.whole else number)
 
-    def put_value(self, place: Place, value: Any) -> None:
-        """Change one value; changes of the same one in a row are one step back."""
+    def put_value(self, place: Place, value: Any) -> bool:
+        """Change one value; changes of the same one in a row are one step back. Returns whether it is another."""
         if place.section == SERVER and place.field.key == "gpu":
-            self.use_gpu(value, place)
-        else:
-            self.put(self._with(place, with_value(self.present, place, value)), place)
+            return self.use_gpu(value, place)
+        return self.put(self._with(place, with_value(self.present, place, value)), place)
 
     def _there(self, place: Place) -> bool:
         """Whether there is something that has this value: a server may not be given."""
@@ -525,8 +506,9 @@ class PanelState:
         if place.field.key == _PRICE:
             self.calculation.keep_price(now.server[place.at].gpu, None)
         open_value = None if place.field.kind is not None else ""
-        value = open_value if place.field.optional else default_of(place)
-        return self.put(self._with(place, with_value(now, place, value)))
+        return self.put(
+            self._with(place, with_value(now, place, open_value if place.field.optional else default_of(place)))
+        )
 
     def add(self, workload: Workload, observed: Sequence[Observed] = ()) -> None:
         """One more workload, and the cursor on it."""
@@ -539,7 +521,7 @@ class PanelState:
         self.put(version._replace(scenario=scenario, follows=(*version.follows, Follows(figures=seen is not None))))
         self.go_to(len(self.stops) - 1)
 
-    def use_gpu(self, name: str, place: Place | None = None) -> None:
+    def use_gpu(self, name: str, place: Place | None = None) -> bool:
         """Another type of GPU, in the server under the cursor, else in the first; price and power were of the old.
 
         A price that was typed for a type comes back with it.
@@ -547,20 +529,22 @@ class PanelState:
         servers = self.present.server
         at = self.stop.at if self.stop.section == SERVER else 0
         if at >= len(servers):
-            self.put(replace(self.present, server=(*servers, Server(name))))
-        elif servers[at].gpu != name:
-            before, prices = servers[at], self.calculation.prices
-            if before.price_per_gpu_hour is not None:
-                self.calculation.keep_price(before.gpu, before.price_per_gpu_hour)
-            changed = replace(before, gpu=name, price_per_gpu_hour=prices.get(name), gpu_power_w=None)
-            self.put(replace(self.present, server=(*servers[:at], changed, *servers[at + 1 :])), place)
+            return self.put(replace(self.present, server=(*servers, Server(name))))
+        before = servers[at]
+        if before.gpu == name:
+            return False
+        if before.price_per_gpu_hour is not None:
+            self.calculation.keep_price(before.gpu, before.price_per_gpu_hour)
+        price = self.calculation.prices.get(name)
+        changed = replace(before, gpu=name, price_per_gpu_hour=price, gpu_power_w=None)
+        return self.put(replace(self.present, server=(*servers[:at], changed, *servers[at + 1 :])), place)
 
     def load(self, version: Version) -> None:
         """Go on with a whole other scenario, of a file or of what runs here."""
         self.opened = False
         self.put(version)
         self.undo.settle()
-        self.go_to(_first_workload(self.stops))
+        self._to_workload()
 
     def turn(self, step: int) -> bool:
         """Undo (-1) or redo (1); returns whether there was something. What follows the engines is as it runs now."""
@@ -572,7 +556,7 @@ class PanelState:
 
     def open(self) -> None:
         """All fields of the row under the cursor."""
-        self.cell = next((at for at, place in enumerate(self.stop.every_place) if place == self.place), 0)
+        self.cell = next((at for at, place in enumerate(self.stop.places(every=True)) if place == self.place), 0)
         self.opened = True
 
     def close(self) -> bool:
@@ -580,8 +564,11 @@ class PanelState:
         if not self.opened:
             return False
         place, self.opened = self.place, False
-        self.cell = next((at for at, each in enumerate(self.stop.places) if each == place), 0)
+        self.cell = next((at for at, each in enumerate(self.stop.places()) if each == place), 0)
         return True
+
+
+# What-ifs of one key.
 
 
 def double(state: PanelState, *, every: bool = False) -> bool:
@@ -617,10 +604,7 @@ def next_value(state: PanelState, section: str, key: str, values: Sequence[Any])
         return False
     place = Place(section, state.workload if section == WORKLOAD else 0, field(section, key))
     now = value_of(state.present, place)
-    after = values[(values.index(now) + 1) % len(values)] if now in values else values[0]
-    before = state.undo.present
-    state.put_value(place, after)
-    return state.undo.present != before
+    return state.put_value(place, values[(values.index(now) + 1) % len(values)] if now in values else values[0])
 
 
 def next_weights(state: PanelState) -> bool:

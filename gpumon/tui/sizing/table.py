@@ -153,7 +153,7 @@ def _around(body: Lines, cursor: int, room: int) -> Lines:
 
 def _goals(scene: Scene, stop: Stop) -> Row:
     pieces: list[Piece] = [_begin(scene, stop, "goals  ")]
-    for cell, (name, place) in enumerate(zip(("ITL", "TTFT", "E2E"), stop.places, strict=True)):
+    for cell, (name, place) in enumerate(zip(("ITL", "TTFT", "E2E"), stop.places(), strict=True)):
         value = getattr(scene.state.scenario, place.field.key)
         pieces.append((f"{name} {'≤ ' if value is not None else ''}", "muted"))
         pieces += [*_cell(scene, stop, cell, place.field.shown(value)), ("  ", "text")]
@@ -194,7 +194,7 @@ def _cell(scene: Scene, stop: Stop, cell: int, shown: str) -> list[Piece]:
     here = stop == scene.state.stop and cell == scene.state.cell
     edit = scene.state.edit
     if here and edit is not None:
-        return [("[", "muted"), *edit.pieces(max(6, cells(edit.text.text) + 1)), ("]", "muted")]
+        return [("[", "muted"), *edit.pieces(max(6, cells(edit.text) + 1)), ("]", "muted")]
     return [("[", "muted"), (shown, "strong@"), ("]", "muted")] if here and scene.focused else [(shown, "text")]
 
 
@@ -253,7 +253,7 @@ def short_name(workload: Workload) -> str:
 
 def fields_page(scene: Scene, room: int) -> Lines:
     """All fields of the opened row in `room` lines; where not all fit, those around the cursor."""
-    stop, places = scene.state.stop, scene.state.stop.every_place
+    stop, places = scene.state.stop, scene.state.stop.places(every=True)
     at = min(scene.state.cell, len(places) - 1)
     of = holder(scene.state.scenario, stop.section, stop.at)
     name = "goals and planning" if stop.section == GOALS else f"server {stop.at + 1}" if stop.at else "server"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from gpumon.readings.missing import Missing, Reading, number
+from gpumon.readings.missing import Missing, Reading
 from gpumon.sizing.answer import NOT_KNOWN, Source, WorkloadPlan
 from gpumon.sizing.capacity import kv_pool_tokens
 from gpumon.sizing.instance import Instance
@@ -46,8 +45,7 @@ def effect(place: Place, version: Version, calculation: Calculation) -> Effect:
     typed = value_of(scenario, place)
     if typed not in (None, ""):
         default = typed == default_of(place) and not place.field.optional
-        started = _started(place, version, calculation.configured)
-        return Effect(typed, started or ("default" if default else "typed"))
+        return Effect(typed, _started(place, version, calculation.configured) or ("default" if default else "typed"))
     if place.section == GOALS:
         return Effect(None, "no goal" if key.endswith("_p95_ms") else "not asked")
     if place.section == SERVER:
@@ -59,9 +57,9 @@ def effect(place: Place, version: Version, calculation: Calculation) -> Effect:
         value = getattr(scenario, key)
         return Effect(value, "of all workloads" if value is not None else "no goal")
     instance = calculation.instance(place.at)
-    if instance is None or key not in _LOOK_UPS:
+    if instance is None:
         return Effect(None, "")
-    return _LOOK_UPS[key](instance, calculation.plan(place.at), scenario)
+    return _looked_up(instance, calculation.plan(place.at), scenario).get(key, Effect(None, ""))
 
 
 def _started(place: Place, version: Version, configured: bool) -> str:
@@ -78,94 +76,47 @@ def _started(place: Place, version: Version, configured: bool) -> str:
     return "as seen" if place.section == SERVER and not configured else "config"
 
 
-_Look = Callable[[Instance, "WorkloadPlan | None", Scenario], Effect]
+def _looked_up(instance: Instance, plan: WorkloadPlan | None, scenario: Scenario) -> dict[str, Effect]:
+    """What a workload has where nothing was typed: of the engine that was seen, of the plan, or of the formulas."""
+    seen, llm, tail = instance.seen, instance.llm, instance.itl_tail
+    measured = SEEN[seen.origin] if seen is not None else ""
 
-
-def _seen(instance: Instance) -> str:
-    return SEEN[instance.seen.origin] if instance.seen is not None else ""
-
-
-def _instance(attribute: str, key: str, otherwise: str) -> _Look:
-    """A value of the instance; it was measured if what was seen has the same."""
-
-    def look(instance: Instance, plan: WorkloadPlan | None, scenario: Scenario) -> Effect:  # noqa: ARG001
-        value = getattr(instance, attribute)
+    def own(key: str, value: float | None, otherwise: str, unknown: str = "not known") -> Effect:
+        """A value of the instance; it was measured if what was seen has the same."""
         if not value and value != 0.0:
-            return Effect(None, "not known")
-        same = instance.seen is not None and getattr(instance.seen, key, None) == value
-        return Effect(value, _seen(instance) if same else otherwise)
+            return Effect(None, unknown)
+        return Effect(value, measured if seen is not None and getattr(seen, key) == value else otherwise)
 
-    return look
+    def planned(value: Reading, unit: float, origin: str, unknown: str = "not known") -> Effect:
+        return Effect(None, unknown) if isinstance(value, Missing) else Effect(value / unit, origin)
 
+    def precision(key: str, published: Any) -> Effect:
+        told = getattr(seen, key, "")
+        return Effect(told, measured) if told else Effect(published and published.value, "as published")
 
-def _plan(attribute: str, unit: float, origin: Callable[[WorkloadPlan, Instance], str], otherwise: str) -> _Look:
-    """A figure of the answer for the workload."""
-
-    def look(instance: Instance, plan: WorkloadPlan | None, scenario: Scenario) -> Effect:  # noqa: ARG001
-        reading: Reading = getattr(plan, attribute) if plan is not None else NOT_KNOWN
-        if plan is None or isinstance(reading, Missing):
-            return Effect(None, otherwise)
-        return Effect(number(reading / unit), origin(plan, instance))
-
-    return look
-
-
-def _precision(seen: str, llm: str) -> _Look:
-    """A number format: of the engine that was seen, else of the model as published."""
-
-    def look(instance: Instance, plan: WorkloadPlan | None, scenario: Scenario) -> Effect:  # noqa: ARG001
-        measured = getattr(instance.seen, seen) if instance.seen is not None else ""
-        if measured:
-            return Effect(measured, _seen(instance))
-        return Effect(getattr(instance.llm, llm).value if instance.llm is not None else None, "as published")
-
-    return look
-
-
-def _tail(instance: Instance, plan: WorkloadPlan | None, scenario: Scenario) -> Effect:  # noqa: ARG001
-    """p95 / mean of the ITL, where the goal is met if it follows the load."""
-    if not instance.itl_tail.known:
-        return Effect(instance.itl_tail_ratio, "not known: the mean")
-    by_load = ", by load" if instance.itl_tail.mean_s is not None else ""
-    return Effect(instance.itl_tail_ratio, f"{_seen(instance)}{by_load}")
-
-
-def _pool(instance: Instance, plan: WorkloadPlan | None, scenario: Scenario) -> Effect:  # noqa: ARG001
     pool = kv_pool_tokens(instance, scenario)
-    if pool is None:
-        return Effect(None, "not known")
-    return Effect(pool[0], _seen(instance) if pool[1] == "seen" else pool[1])
-
-
-def _max_num_seqs(instance: Instance, plan: WorkloadPlan | None, scenario: Scenario) -> Effect:  # noqa: ARG001
-    value = instance.seen.max_num_seqs if instance.seen is not None else None
-    return Effect(value, _seen(instance) if value is not None else "no limit known")
-
-
-def _speculation(instance: Instance, plan: WorkloadPlan | None, scenario: Scenario) -> Effect:  # noqa: ARG001
-    """What an engine drafted while it was seen is in its latency, and so in effect."""
-    seen = instance.seen
-    if seen is None or not seen.tokens_per_step or seen.tokens_per_step <= 1.0 or instance.source is Source.ROOFLINE:
-        return Effect(1.0, "no speculation")
-    return Effect(seen.tokens_per_step, _seen(instance))
-
-
-_LOOK_UPS: Final[dict[str, _Look]] = {
-    "capacity_per_instance": _plan("capacity_per_instance", 1.0, lambda plan, _: SOURCES[plan.source], "not known"),
-    "prompt_tokens": _instance("prompt_tokens", "prompt_tokens", "not known"),
-    "answer_tokens": _instance("answer_tokens", "answer_tokens", "not known"),
-    "prefix_hit_ratio": _instance("hit_ratio", "prefix_hit_ratio", "none known"),
-    "tp": _instance("tp", "tp", "fewest GPUs"),
-    "pp": _instance("pp", "pp", "default"),
-    "weight_precision": _precision("weight_precision", "precision"),
-    "kv_precision": _precision("kv_precision", "kv_precision"),
-    "memory_gb": _plan("memory_bytes", 1e9, lambda plan, _: plan.memory_source, "not known"),
-    "busy_ratio": _plan("busy_ratio", 1.0, lambda _, instance: _seen(instance), "not known: a GPU of its own"),
-    "itl_tail_ratio": _tail,
-    "kv_pool_tokens": _pool,
-    "max_num_seqs": _max_num_seqs,
-    "prefill_tokens_per_s": _instance("prefill_tokens_per_s", "prefill_tokens_per_s", "roofline"),
-    "tokens_per_step": _speculation,
-    "draft_ratio": lambda *_: Effect(0.0, "no speculation"),
-    "profile": lambda *_: Effect(None, "none"),
-}
+    by_load = ", by load" if tail.mean_s is not None else ""
+    capacity = plan.capacity_per_instance if plan is not None else NOT_KNOWN
+    memory, busy = (plan.memory_bytes, plan.busy_ratio) if plan is not None else (NOT_KNOWN, NOT_KNOWN)
+    most = seen.max_num_seqs if seen is not None else None
+    return {
+        "capacity_per_instance": planned(capacity, 1.0, SOURCES[plan.source] if plan is not None else ""),
+        "prompt_tokens": own("prompt_tokens", instance.prompt_tokens, "not known"),
+        "answer_tokens": own("answer_tokens", instance.answer_tokens, "not known"),
+        "prefix_hit_ratio": own("prefix_hit_ratio", instance.hit_ratio, "none known"),
+        "tp": own("tp", instance.tp, "fewest GPUs"),
+        "pp": own("pp", instance.pp, "default"),
+        "weight_precision": precision("weight_precision", llm and llm.precision),
+        "kv_precision": precision("kv_precision", llm and llm.kv_precision),
+        "memory_gb": planned(memory, 1e9, plan.memory_source if plan is not None else ""),
+        "busy_ratio": planned(busy, 1.0, measured, "not known: a GPU of its own"),
+        "itl_tail_ratio": Effect(
+            instance.itl_tail_ratio, f"{measured}{by_load}" if tail.known else "not known: the mean"
+        ),
+        "kv_pool_tokens": Effect(pool[0], measured if pool[1] == "seen" else pool[1])
+        if pool is not None
+        else Effect(None, "not known"),
+        "max_num_seqs": Effect(most, measured if most is not None else "no limit known"),
+        "prefill_tokens_per_s": own("prefill_tokens_per_s", instance.prefill_tokens_per_s, "roofline"),
+        "profile": Effect(None, "none"),
+    }

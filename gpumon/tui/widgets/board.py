@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from textual.geometry import Region, Size
 from textual.reactive import Reactive
@@ -108,3 +108,20 @@ class Board(Widget, inherit_bindings=False):
         except Exception as error:  # a bug in painting costs one pane, not the screen
             rows = [((f" this pane failed: {clean(f'{type(error).__name__}: {error}')}", "critical"),)]
         return rows + [()] * (height - len(rows))
+
+
+class Painted(Board):
+    """Paints what a function gives for its columns and lines."""
+
+    def __init__(self, palette: Palette) -> None:
+        super().__init__(palette)
+        self._rows_of: Callable[[int, int], Sequence[Row]] = lambda _width, _height: ()
+
+    def paint(self, rows_of: Callable[[int, int], Sequence[Row]]) -> None:
+        """Take another function, and paint what it gives now."""
+        self._rows_of = rows_of
+        self.update()
+
+    def rows(self, width: int, height: int) -> Sequence[Row]:
+        """What the function gives."""
+        return self._rows_of(width, height)

@@ -26,6 +26,7 @@ class EnginePane(ListPane[Engine]):
     KEY: ClassVar[str] = "pane.engines"
     TITLE: ClassVar[str] = "engines"
     THING: ClassVar[str] = "engine"
+    TABLE: ClassVar = engine_table.TABLE
 
     def __init__(self, palette: Palette, view: View) -> None:
         super().__init__(palette, view)
@@ -78,17 +79,11 @@ class EnginePane(ListPane[Engine]):
         """Its state, where it gives no figures; its name, where it is marked."""
         return engine_table.trouble(item, self._urgent.get(item.key))
 
-    def more(self) -> str:
-        """Columns that need a wider screen."""
-        if self.snapshot is None or not self.snapshot.engines:
-            return ""
-        return engine_table.TABLE.note(self.size.width, self.view, self.note_room)
-
     def head(self, width: int) -> Sequence[Row]:
         """Column headers, once there is an engine."""
         if self.snapshot is None or not self.snapshot.engines:
             return ()
-        return (engine_table.head(width, self.view),)
+        return (engine_table.TABLE.head(width, self.view, self.shift),)
 
     def nothing(self, width: int) -> Sequence[Row]:
         """How to get one."""
@@ -104,4 +99,4 @@ class EnginePane(ListPane[Engine]):
     def row(self, item: Engine, width: int) -> Row:
         """One engine."""
         now_s = self.snapshot.wall_s if self.snapshot is not None else 0.0
-        return engine_table.row(item, width, self.view, now_s, self._urgent.get(item.key))
+        return engine_table.row(item, width, self.view, now_s, self._urgent.get(item.key), self.shift)

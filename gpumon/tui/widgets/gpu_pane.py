@@ -14,6 +14,7 @@ from gpumon.triage.render import LIMITS
 from gpumon.tui import gpu_table
 from gpumon.tui.charts.raster import spark
 from gpumon.tui.charts.series import Grid, Series, grid
+from gpumon.tui.host_line import host_line
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Order
@@ -22,7 +23,7 @@ from gpumon.tui.view import View
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import wrapped
 
-_DRIVER: Final = ("nvml", "gpumon", "prometheus")
+_DRIVER: Final = ("nvml", "amdsmi", "gpumon", "prometheus")
 """Sources of faults that say why there is no GPU."""
 _SPARKS: Final = ("busy", "mbu")
 """Series of each GPU's history, and their tones: the first where there is room for one."""
@@ -39,6 +40,7 @@ class GpuPane(ListPane[Gpu]):
     KEY: ClassVar[str] = "pane.gpus"
     TITLE: ClassVar[str] = "gpus"
     THING: ClassVar[str] = "gpu"
+    TABLE: ClassVar = gpu_table.TABLE
 
     def __init__(self, palette: Palette, view: View, history: History) -> None:
         super().__init__(palette, view)
@@ -88,13 +90,11 @@ class GpuPane(ListPane[Gpu]):
         """Its state, where that is a warning."""
         word, tone = gpu_table.judged(item, self.view.levels, self._urgent.get(item.uuid))
         glyph, _, rest = word.partition(" ")
-        return f"{glyph} gpu {item.index} {rest}" if tone in ("warn", "critical") else ""
+        return f"{glyph} gpu {item.index} {rest}" if tone in ("warn", "critical", "alarm") else ""
 
-    def more(self) -> str:
-        """Columns that need a wider screen."""
-        if self.snapshot is None or not self.snapshot.gpus:
-            return ""
-        return gpu_table.TABLE.note(self.size.width, self.view, self.note_room)
+    def aside(self, room: int) -> Sequence[Piece]:
+        """The host that feeds them."""
+        return host_line(self.snapshot.host, self.view, room) if self.snapshot is not None else ()
 
     def head(self, width: int) -> Sequence[Row]:
         """Column headers, once there is a GPU."""
@@ -103,9 +103,9 @@ class GpuPane(ListPane[Gpu]):
         names, columns = self._places(width)
         heads: list[Piece] = []
         for at, name in enumerate(names):
-            said = f"{name}, last {period(columns.span_s)}" if at == 0 else name
+            said = f"{name}, last {period(self.view.config.screen.span_s)}" if at == 0 else name
             heads += [("  ", "text"), (left(said, columns.columns), name)]
-        return ((*gpu_table.head(width, self.view), *heads),)
+        return ((*gpu_table.TABLE.head(width, self.view, self.shift), *heads),)
 
     def nothing(self, width: int) -> Sequence[Row]:
         """Why there is no GPU."""
@@ -116,7 +116,7 @@ class GpuPane(ListPane[Gpu]):
     def row(self, item: Gpu, width: int) -> Row:
         """One GPU."""
         engines = () if self.snapshot is None else self.snapshot.engines
-        row = gpu_table.row(worded(item, engines), width, self.view, self._urgent.get(item.uuid))
+        row = gpu_table.row(worded(item, engines), width, self.view, self._urgent.get(item.uuid), self.shift)
         names, columns = self._places(width)
         if not names or self.snapshot is None:
             return row
@@ -127,7 +127,7 @@ class GpuPane(ListPane[Gpu]):
 
     def _places(self, width: int) -> tuple[Sequence[str], Grid]:
         """Which histories have room behind the columns, and the grid of each."""
-        if "gpus.history" in self.view.hidden:
+        if "gpus.history" in self.view.hidden or self.shift:
             return (), Grid(0, 1.0)
         return _sparks_in(width - gpu_table.TABLE.used(width, self.view) - 1, self.view.config.screen.span_s)
 

@@ -8,33 +8,33 @@ from typing import ClassVar, Final
 
 from textual import events
 
-from gpumon.readings.format import cells, counted, period
+from gpumon.readings.format import cells, period
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Event, Snapshot
-from gpumon.tui.charts.areas import Areas
-from gpumon.tui.charts.curves import CHARTS, SPARKS, Figures
+from gpumon.tui.charts.curves import CHARTS, SPARKS, Chart, Figures, ordered, parts_of
+from gpumon.tui.charts.grid import Charts
 from gpumon.tui.charts.series import SPANS_S
-from gpumon.tui.charts.single import Single
-from gpumon.tui.charts.sparks import Sparks
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.triage_words import legend
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane, wrapped
 
-_AREAS_FROM: Final = 10
+_AREAS_FROM: Final = 7
 """Lines from which there are areas and not sparks."""
-_AREAS_TO: Final = 7
-"""Lines down to which they stay areas: as few as rows of the triage pane leave that are not urgent."""
+_PARTS: Final = 0.5
+"""Share of a zoomed pane that the same chart of each GPU or engine may take."""
 _ROOMY: Final = 120
 """Cells of a rule that has room for what the glyphs of the events mean."""
 _KEYS: Final = frozenset(curve.key for curve in SPARKS)
+_SINGLE: Final = tuple(Chart((curve,)) for curve in SPARKS)
 _SETTLED_S: Final = 30.0
 """Seconds after which a series without a value is not just late."""
 
 
 class HistoryPane(Pane):
-    """Areas under one time axis, sparks where there are few lines, or one chart alone."""
+    """Areas over one time axis, or sparks where there are few lines; zoomed, or with one chart alone, the chosen
+    chart of each GPU or engine stands below."""
 
     KEY: ClassVar[str] = "pane.history"
     TITLE: ClassVar[str] = "history"
@@ -47,19 +47,19 @@ class HistoryPane(Pane):
         self.span_s = self._configured_s
         """Seconds that the charts go back."""
         self.cursor = 0
-        """The chosen chart: its place in `CHARTS`."""
+        """The chosen chart: its place among those that there are."""
         self.opened = False
         """Whether the chosen chart has the pane to itself."""
-        self._charts: Areas | Sparks | Single | None = None
+        self._charts: Charts | None = None
+        self._parts: Charts | None = None
         self._built: tuple[object, ...] = ()
         self._first = 0
+        self._small = False
+        """Whether there are sparks and not areas."""
         self._seen: set[str] = set()
         self.filling = False
         """Whether the past of the charts is still being read."""
         self._first_s = math.inf
-        self.calm_lines = 0
-        """Lines that it would have if nothing but what is urgent stood in the triage pane: they choose the charts, so
-        that what comes and goes there does not."""
         self._focused_before = False
         """Whether the pane had the focus when the mouse button went down."""
 
@@ -81,10 +81,15 @@ class HistoryPane(Pane):
 
     def move(self, lines: int) -> None:
         """Choose another chart."""
-        order = self._charts.order if isinstance(self._charts, Areas | Sparks) else range(len(CHARTS))
-        place = list(order).index(self.cursor) + lines
-        self.cursor = order[max(0, min(len(order) - 1, place))]
+        self.cursor = max(0, min(len(self._offered()) - 1, self.cursor + lines))
         self.update()
+
+    def _offered(self) -> list[Chart]:
+        """The charts in order: those of series that never had a value come last."""
+        return ordered(
+            _SINGLE if self._small and not self.opened else CHARTS,
+            self._empty(self.snapshot) if self.snapshot is not None else (),
+        )
 
     def page(self) -> int:
         """Charts that a page key moves by."""
@@ -102,7 +107,7 @@ class HistoryPane(Pane):
         return was
 
     def watch_has_focus(self, has_focus: bool) -> None:
-        """Show the first charts again once another pane has the focus; a page or the drawer gives it back."""
+        """Show the first charts again once another pane has the focus; a page or a question gives it back."""
         super().watch_has_focus(has_focus)
         if not has_focus and not self.opened and self.is_mounted:
             taken = self.screen.focused
@@ -117,7 +122,7 @@ class HistoryPane(Pane):
 
     def on_click(self, event: events.Click) -> None:
         """A click chooses a chart; a click on the chosen one opens it, where the pane had the focus already."""
-        if isinstance(self._charts, Areas | Sparks):
+        if self._charts is not None and not self.opened:
             chart = self._charts.at(event.x, event.y - 1)
             self.opened = chart is not None and chart == self.cursor and self._focused_before
             self.cursor = self.cursor if chart is None else chart
@@ -130,7 +135,11 @@ class HistoryPane(Pane):
 
     def title(self) -> str:
         """The pane, or the chart that it shows."""
-        return f"{self.TITLE} · {CHARTS[self.cursor].name}" if self.opened else self.TITLE
+        return f"{self.TITLE} · {self._chosen().name}" if self.opened else self.TITLE
+
+    def _chosen(self) -> Chart:
+        charts = self._offered()
+        return charts[min(self.cursor, len(charts) - 1)]
 
     def note(self) -> str:
         """The span and the keys that change it, and what found no place; the most telling first where room is short."""
@@ -138,17 +147,14 @@ class HistoryPane(Pane):
         if charts is None:
             return ""
         key = self.view.keymap.first
-        span = f"last {period(charts.grid.span_s)}"
+        span = f"last {period(self.span_s)}"
         keys = f"{key('span.shorter')} {key('span.longer')}".strip()
         parts = [(2, f"{span} ({keys})" if keys else span)]
         if self.filling:
             parts.insert(0, (-1, "loading the past …"))
         if charts.left_out:
             how = f"{key('down')} {key('up')}" if self.has_focus else f"keys {key(self.KEY)} {key('zoom')}"
-            left_out = (
-                f"{counted(charts.left_out, 'GPU')}: taller window" if self.opened else f"{charts.left_out} more: {how}"
-            )
-            parts.insert(0, (0, left_out))
+            parts.insert(0, (0, f"{charts.left_out} more: {how}"))
         if self.has_focus:
             parts.append((1, f"{key('back')}: all charts" if self.opened else f"{key('open')}: one chart"))
         marks = self._marks() if self.has_focus or self.size.width >= _ROOMY else ""
@@ -177,41 +183,46 @@ class HistoryPane(Pane):
             return ()
         if self._configured_s != self.view.config.screen.span_s:
             self._configured_s = self.span_s = self.view.config.screen.span_s
-        charts = self._fitting(snapshot, width, height)
         if not snapshot.gpus and not snapshot.engines and not self._seen:
             return wrapped("nothing to chart: there is no GPU and no engine", width, "muted")
-        if isinstance(charts, Single):
-            return charts.rows(snapshot.wall_s, self._figures)
-        return charts.rows(snapshot.wall_s, self._figures, self.cursor if self.has_focus else None)
+        self._small = height < _AREAS_FROM
+        charts, parts = self._fitting(snapshot, width, height)
+        rows = charts.rows(snapshot.wall_s, self._figures, self.cursor if self.has_focus and not self.opened else None)
+        return [*rows, *parts.rows(snapshot.wall_s, self._figures)] if parts is not None else rows
 
-    def _fitting(self, snapshot: Snapshot, width: int, height: int) -> Areas | Sparks | Single:
+    def _fitting(self, snapshot: Snapshot, width: int, height: int) -> tuple[Charts, Charts | None]:
         """The charts for this size, the same ones as long as nothing but time changes."""
-        empty = self._empty(snapshot)
-        gpus = tuple(gpu.index for gpu in snapshot.gpus if not gpu.parent_uuid) if self.opened else ()
-        known = len(self._history.keys()) if self.opened else 0
-        glyphs = self.palette.glyphs
-        lane = bool(self._happened(snapshot))
-        areas = height >= _AREAS_TO and max(height, self.calm_lines - 1) >= _AREAS_FROM
-        kind = (areas, self.zoomed, self.opened)
-        wanted = (width, height, self.span_s, kind, empty, glyphs, self.cursor, gpus, known, lane)
+        charts = self._offered()
+        chosen = self._chosen()
+        parts = parts_of(chosen, self._history.keys(), snapshot) if self.opened or self.zoomed else []
+        wanted = (width, height, self.span_s, self.opened, self.zoomed, charts, self.cursor, parts, self.palette.glyphs)
         if self._charts is None or self._built != wanted:
             self._built = wanted
-            self._charts = self._made(width, height, empty, gpus, areas=areas, lane=lane)
-            if not isinstance(self._charts, Single):
+            glyphs, cursor = self.palette.glyphs, min(self.cursor, len(charts) - 1)
+            below = 0
+            if parts:
+                across = max(1, min(4, width // 38))
+                lines = -(-len(parts) // across) * (4 if height >= 30 else 3 if height >= 16 else 1)
+                below = min(lines, int(height * _PARTS))
+            tall = height - below
+            if self.opened:
+                self._charts = Charts(self._history, [chosen], width, tall, self.span_s, glyphs, least=2, across=1)
+            else:
+                least = 1 if self._small else 3
+                self._charts = Charts(
+                    *(self._history, charts, width, tall, self.span_s, glyphs),
+                    least=least,
+                    cursor=cursor,
+                    first=self._first,
+                )
                 self._first = self._charts.first
-        return self._charts
-
-    def _made(
-        self, width: int, height: int, empty: frozenset[str], gpus: tuple[int, ...], *, areas: bool, lane: bool
-    ) -> Areas | Sparks | Single:
-        size, glyphs = (width, height, self.span_s), self.palette.glyphs
-        if self.opened:
-            return Single(self._history, self.cursor, *size, glyphs=glyphs, gpus=gpus, lane=lane)
-        place = {"cursor": self.cursor, "first": self._first}
-        if not areas:
-            return Sparks(self._history, *size, glyphs=glyphs, empty=empty, lane=lane, **place)
-        least = 2 if self.zoomed else 3
-        return Areas(self._history, *size, glyphs=glyphs, least=least, empty=empty, lane=lane, **place)
+            least = 1 if below < 3 * -(-len(parts) // 4) else 3
+            self._parts = (
+                Charts(self._history, parts, width, below, self.span_s, glyphs, least=least, axis=False)
+                if below
+                else None
+            )
+        return self._charts, self._parts
 
     def _happened(self, snapshot: Snapshot) -> Sequence[Event]:
         """Events in the time that is charted, oldest first."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gpumon.config.keymap import Keymap
-from gpumon.readings.format import cells, cut
+from gpumon.readings.format import cells
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.widgets.board import Board
@@ -15,9 +15,15 @@ Hint = tuple[str, str]
 """A key and what it does."""
 
 _Own = tuple[tuple[tuple[str, ...], str], ...]
+_HOSTS: Final[_Own] = (
+    *((("open",), "host"), (("fleet.models",), "models"), (("filter",), "filter"), (("sort",), "sort")),
+    (("sizing",), "sizing"),
+)
 _LIST: Final[_Own] = ((("open",), "detail"), (("filter",), "filter"), (("sort",), "sort"))
 _SPAN: Final = (("span.shorter", "span.longer"), "time span")
 _OWN: Final[dict[str, _Own]] = {
+    "rows": _HOSTS,
+    "models": ((("open",), "its hosts"), (("fleet.models",), "hosts"), *_HOSTS[2:]),
     "gpus": _LIST,
     "engines": _LIST,
     "processes": _LIST,
@@ -49,7 +55,7 @@ SIZING: Final = "sizing"
 """The panel with keys of its own."""
 NUMBER: Final = "number"
 """A number among its fields, where letters are no commands."""
-DRAWER: Final = "drawer"
+ASKED: Final = "asked"
 """The place where all keys are for what is asked; its own are fixed."""
 _ARROWS: Final = {"Left Right": "← →"}
 _PANES: Final = 3
@@ -64,7 +70,7 @@ class Place(NamedTuple):
     """What the keys are for right now."""
 
     name: str
-    """Of the drawer where it is open, else of the page, else of the pane with the focus."""
+    """What is asked, else of the page, else of the pane with the focus."""
     page: bool = False
     zoomed: bool = False
     opened: bool = False
@@ -77,21 +83,28 @@ class Place(NamedTuple):
     beside: bool = False
     """Whether the sizing panel leaves panes in sight."""
     scrolls: bool = False
-    """Whether there is more than what is visible; of the drawer, whether it has a list."""
+    """Whether there is more than what is visible; of a question, whether it has a list."""
     every: str = "1s"
     """The interval."""
+    fleet: bool = False
+    models: bool = False
+    narrowed: bool = False
+    """Whether a filter hides hosts or models."""
 
 
 def hints(keys: Keymap, place: Place) -> list[Hint]:
     """The keys that do something here, most important first, and at last how to leave."""
-    if place.name == DRAWER:
+    if place.name == ASKED:
         move = [("↑ ↓", "move")] if place.scrolls else []
         return [("Enter", "take it"), *move, ("Esc", "close"), ("ctrl+c", "quit")]
-    own = (_OPENED if place.opened else _OWN).get(place.name, ())
+    name = "models" if place.name == "rows" and place.models else place.name
+    own = (_OPENED if place.opened else _OWN).get(name, ())
     moves: _Own = ((("up", "down"), "scroll"),) if place.scrolls else ()
     common: _Own = ((("settings",), "settings"), (("palette",), "commands"), (("save",), "save"))
     frozen = "play" if place.speed is not None else "resume"
     wanted: _Own = ((("help",), "help"), (("pause",), frozen if place.paused else "pause"), *_times(place))
+    if place.narrowed and not place.page:
+        wanted = (wanted[0], (("back",), "all rows"), *wanted[1:])
     if place.name == SIZING:
         out: _Own = ((("pane.next",), "panes"), (("sizing",), "close"))
         wanted = own if place.opened else (*wanted[:1], *out[1:], *own, *(out[:1] if place.beside else ()))
@@ -100,11 +113,12 @@ def hints(keys: Keymap, place: Place) -> list[Hint]:
     elif place.page:
         wanted = (*wanted, (("back",), "back"), *own, *moves)
     else:
-        wanted = (*wanted, *own, *_pace(place), *_panes(place), *moves, *common)
+        panes = ((("redraw",), "refresh"),) if place.fleet else _panes(place)
+        wanted = (*wanted, *own, *_pace(place), *panes, *moves, *common)
     said = [(" ".join(filter(None, map(keys.first, names))), does) for names, does in wanted]
-    panes = f"{keys.first('pane.gpus')}-{keys.first('pane.faults')}"
+    numbers = f"{keys.first('pane.gpus')}-{keys.first('pane.faults')}"
     said = [(_ARROWS.get(key, key), does) for key, does in said]
-    said = [(panes if does == "pane" and len(panes) == _PANES else key, does) for key, does in said]
+    said = [(numbers if does == "pane" and len(numbers) == _PANES else key, does) for key, does in said]
     typing = place.name == NUMBER or (place.name == SIZING and place.opened)
     leave = "ctrl+c" if typing else keys.first("quit") or "ctrl+c"
     return [hint for hint in said if hint[0]] + [(leave, "quit")]
@@ -115,16 +129,16 @@ def _times(place: Place) -> _Own:
     if not place.past:
         return ()
     keys = ("time.frame.back", "time.frame.forth") if place.name == "detail" else ("left", "right")
-    frames: _Own = ((keys, "frame"),)
-    jumps: _Own = ((("time.back", "time.forth"), "10 s"),)
-    speed: _Own = () if place.speed is None else ((("faster", "slower"), f"×{place.speed:g}"),)
+    frames: _Own = ((keys, "refresh" if place.fleet else "frame"),)
+    jumps: _Own = ((("time.back", "time.forth"), "5 min" if place.fleet else "10 s"),)
+    speed: _Own = () if place.speed is None else ((("slower", "faster"), f"×{place.speed:g}"),)
     ends: _Own = _LIVE if place.speed is None else ((("time.oldest", "time.live"), "first, last"),)
     return (*(frames if place.paused else ()), *jumps, *speed, *_CHANGES, *ends)
 
 
 def _pace(place: Place) -> _Own:
     """How often the GPUs are read; of a recording how fast it plays stands beside the keys of time."""
-    return ((("faster", "slower"), f"every {place.every}"),) if place.speed is None else ()
+    return ((("slower", "faster"), f"every {place.every}"),) if place.speed is None else ()
 
 
 def _panes(place: Place) -> _Own:
@@ -137,27 +151,14 @@ class KeyLine(Board):
     def __init__(self, palette: Palette) -> None:
         super().__init__(palette)
         self._hints: tuple[Hint, ...] = ()
-        self._notice = ""
 
     def show(self, hints: Sequence[Hint]) -> None:
         """Paint the hints, most important first."""
         self._hints = tuple(hints)
         self.update()
 
-    def say(self, text: str) -> None:
-        """A notice in place of the hints."""
-        self._notice = text
-        self.update()
-
-    def unsay(self) -> None:
-        """The hints again."""
-        self._notice = ""
-        self.update()
-
     def rows(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002
         """One line."""
-        if self._notice:
-            return (((f" {cut(self._notice, width - 2)}", "strong"),),)
         if not self._hints:
             return ()
         *hints, leave = self._hints

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from textual import events
 
-from gpumon.readings.format import cells, cut, left
+from gpumon.readings.format import cells, counted, cut, left
 from gpumon.readings.snapshot import Snapshot
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Order, matches, ordered
+from gpumon.tui.table import Table
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
 
@@ -23,6 +24,8 @@ class ListPane(Pane, Generic[T]):
 
     THING: ClassVar[str] = ""
     """What a row is, for the detail page: gpu, engine, process."""
+    TABLE: ClassVar[Table[Any] | None] = None
+    """Its columns, where they scroll sideways."""
     FILTERS: ClassVar[str] = "words, -word: without"
     """What may be typed as a filter."""
 
@@ -33,6 +36,8 @@ class ListPane(Pane, Generic[T]):
         self.order: Order[T] | None = None
         self.turned = False
         """Whether the order is turned round."""
+        self.shift = 0
+        """Columns that are scrolled out on the left."""
         self._at = 0
         self._cursor = ""
         self._in_view = 0
@@ -169,6 +174,8 @@ class ListPane(Pane, Generic[T]):
             said.append(chosen + how if cells(chosen + how) <= self.note_room else chosen)
         if self.order is not None:
             said.append(f"by {self.order.name} {'↓' if self.order.descending is not self.turned else '↑'}")
+        if self.shift:
+            said.append(f"{self.view.keymap.first('left')} {counted(self.shift, 'column')}")
         self.note_room -= sum(cells(part) + 3 for part in said)
         more = self.more()
         return " · ".join([*said, more] if more else said)
@@ -187,6 +194,20 @@ class ListPane(Pane, Generic[T]):
             self._at = max(0, min(len(items) - 1, self._at + lines))
             self._cursor = self.key_of(items[self._at])
         self.update()
+
+    def columns(self) -> Table[Any] | None:
+        """Its columns, where they scroll sideways."""
+        return self.TABLE
+
+    def side(self, step: int) -> bool:
+        """Scroll the columns, as long as there are others; while the display is paused the keys move in time."""
+        columns = self.columns()
+        if columns is None or getattr(self.screen, "paused", False):
+            return super().side(step)
+        most = columns.most_shift(self.size.width, self.view.hidden)
+        self.shift = max(0, min(most, self.shift + step))
+        self.update()
+        return True
 
     def go_to(self, key: str) -> None:
         """Put the cursor on a thing."""

@@ -11,7 +11,7 @@ from gpumon.readings.format import cells, counted, cut
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
 from gpumon.tui.charts.axis import dated
-from gpumon.tui.line import Row
+from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.table import clock
 from gpumon.tui.view import View
@@ -47,6 +47,10 @@ class Pane(Board, can_focus=True):
         self._top = 0
         self._overflow = 0
         self._head_lines = 0
+        self.sought = ""
+        """What is looked for in the lines."""
+        self._find_from: int | None = None
+        """The line from which on it is looked for at the next paint."""
 
     def show(self, snapshot: Snapshot) -> None:
         """Paint a snapshot."""
@@ -74,6 +78,10 @@ class Pane(Board, can_focus=True):
     def note(self) -> str:
         """What the rule says on its right side."""
         return ""
+
+    def aside(self, room: int) -> Sequence[Piece]:  # noqa: ARG002
+        """What else the rule shows in `room` cells."""
+        return ()
 
     def alarm(self) -> str:
         """What needs somebody and is not in view: on the rule, before everything else."""
@@ -117,8 +125,24 @@ class Pane(Board, can_focus=True):
         """The lines in view, and how many there are in all."""
         body = self.body(width, room)
         self._overflow = max(0, len(body) - room)
+        if self._find_from is not None:
+            found = [at for at, row in enumerate(body) if self._has_sought(row)]
+            self._top = next((at for at in found if at >= self._find_from), found[0] if found else self._top)
+            self._find_from = None
         self._top = min(self._top, self._overflow)
-        return body[self._top : self._top + room], len(body)
+        rows = body[self._top : self._top + room]
+        if self.sought:
+            rows = [tuple((text, f"{tone}@") for text, tone in row) if self._has_sought(row) else row for row in rows]
+        return rows, len(body)
+
+    def _has_sought(self, row: Row) -> bool:
+        return self.sought.casefold() in "".join(text for text, _ in row).casefold()
+
+    def find(self, text: str, *, onward: bool = False) -> None:
+        """Mark the lines that have a text, and go to the first one; `onward`: to the next one."""
+        self.sought = text
+        self._find_from = (self._top + 1 if onward else 0) if text else None
+        self.update()
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
         """The rule, the header and the visible part of the body."""
@@ -143,16 +167,20 @@ class Pane(Board, can_focus=True):
         note = note if cells(note) <= room_left else cut(note, room_left) if room_left >= _LEAST_NOTE else ""
         said = cut(" · ".join(part for part in (scroll, note, self.hint) if part), most)
         said, alarm = f" {said} " if said else "", f" {alarm} " if alarm else ""
-        line = "─" * (width - 3 - cells(key) - cells(name) - cells(alarm) - cells(said) - (1 if alarm and said else 0))
+        room = width - 3 - cells(key) - cells(name) - cells(alarm) - cells(said) - (1 if alarm and said else 0)
+        beside = list(self.aside(room - 4))
+        beside = [("─ ", "border"), *beside, (" ", "border")] if beside else []
+        line = "─" * (room - sum(cells(text) for text, _ in beside))
         return (
             ("─", "border"),
             (key, "accent" if self.KEY else "border"),
             ("─", "border"),
             (name, "focus" if focused else "text"),
+            *beside,
             (line, "border"),
             (alarm, "warn"),
             ("─" if alarm and said else "", "border"),
-            (said, "muted"),
+            (said, "hint"),
             ("─", "border"),
         )
 

@@ -28,6 +28,7 @@ class ProcessPane(ListPane[Running]):
     KEY: ClassVar[str] = "pane.processes"
     TITLE: ClassVar[str] = "processes"
     THING: ClassVar[str] = "process"
+    TABLE: ClassVar = process_table.TABLE
 
     def __init__(self, palette: Palette, view: View) -> None:
         super().__init__(palette, view)
@@ -39,7 +40,7 @@ class ProcessPane(ListPane[Running]):
     def items(self, snapshot: Snapshot) -> Sequence[Running]:
         """The processes of all GPUs, each once."""
         if snapshot is not self._of:
-            self._of, self._merged = snapshot, process_table.merged(snapshot.gpus)
+            self._of, self._merged = snapshot, process_table.merged(snapshot.gpus, snapshot.wall_s)
         return self._merged
 
     def key_of(self, item: Running) -> str:
@@ -51,7 +52,7 @@ class ProcessPane(ListPane[Running]):
         process = item.process
         return (
             f"{process.pid} {process.user} {process.name} {process.command} {process.engine} {process.container} "
-            f"{process.pod} {process.type} gpu {spans(item.gpus)}"
+            f"{process.pod} {process.pod_name} {process.job} {process.type} gpu {spans(item.gpus)}"
         )
 
     def gpus_of(self, item: Running) -> Sequence[int]:
@@ -62,15 +63,9 @@ class ProcessPane(ListPane[Running]):
         """By what it takes, and by whose it is."""
         return process_table.ORDERS
 
-    def more(self) -> str:
-        """Columns that need a wider screen."""
-        if self.snapshot is None or not self.chosen():
-            return ""
-        return process_table.TABLE.note(self.size.width, self.view, self.note_room)
-
     def head(self, width: int) -> Sequence[Row]:
         """Column headers, once there is a process."""
-        return (process_table.head(width, self.view),) if self.chosen() else ()
+        return (process_table.head(width, self.view, self.shift),) if self.chosen() else ()
 
     def nothing(self, width: int) -> Sequence[Row]:
         """Why there is none."""
@@ -82,7 +77,7 @@ class ProcessPane(ListPane[Running]):
 
     def row(self, item: Running, width: int) -> Row:
         """One process."""
-        return process_table.row(item, width, self.view)
+        return process_table.row(item, width, self.view, self.shift)
 
 
 def _no_process(snapshot: Snapshot) -> str:
@@ -94,8 +89,5 @@ def _no_process(snapshot: Snapshot) -> str:
         return "no process: no GPU answers"
     held = [gpu.index for gpu in live if isinstance(gpu.vram_used_bytes, float) and gpu.vram_used_bytes > _HELD]
     if held:
-        return (
-            f"the driver names no process, but VRAM is in use on GPU {spans(held)}: it is hidden from this container; "
-            "run gpumon on the host, or with --pid=host"
-        )
+        return f"GPUs {spans(held)}: memory in use by processes not visible here: start with --pid=host or hostPID"
     return "no process on the GPUs"

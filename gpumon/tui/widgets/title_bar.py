@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Final, NamedTuple
 
@@ -12,6 +12,7 @@ from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Gpu, Snapshot
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
+from gpumon.tui.table import clock
 from gpumon.tui.widgets.board import Board
 
 _VENDOR: Final = "NVIDIA "
@@ -34,17 +35,36 @@ class Playing(NamedTuple):
     ended: bool = False
 
 
+class Heading(NamedTuple):
+    """What the title says of what is shown: a machine, or a fleet."""
+
+    forms: Callable[[int], Iterable[str]] = lambda _room: ("starting …",)
+    """Texts for that many cells, from the longest to the shortest; of the last one what fits is shown."""
+    badges: Sequence[str] = ()
+    """What is out of the ordinary."""
+    cost: str = ""
+    """What gpumon itself takes; it gives way first."""
+
+
 class Standing(NamedTuple):
     """How what is shown stands to now."""
 
+    shown_s: float | None = None
+    """The Unix time of what is shown; None: nothing yet."""
     paused: bool = False
     waited_s: float = 0.0
     """How long the newest snapshot has been there."""
     every_s: float = 0.0
-    """Seconds between two snapshots, where that is longer than the snapshot says."""
+    """Seconds between two snapshots."""
     back: bool = False
     """Whether it is a moment that the user went back to."""
     playing: Playing | None = None
+    asked_s: float | None = None
+    """The moment that is being asked for."""
+    failed: bool = False
+    """Whether the source does not answer."""
+    asking: bool | None = None
+    """Whether the source is being asked; None: it is read all the time, and no age is worth saying."""
 
 
 class TitleBar(Board):
@@ -52,84 +72,74 @@ class TitleBar(Board):
 
     def __init__(self, palette: Palette) -> None:
         super().__init__(palette)
-        self.lead = ""
-        """What the machine is one of, before its name."""
-        self._snapshot: Snapshot | None = None
+        self._heading = Heading()
         self._now_s = 0.0
         self._standing = Standing()
 
-    def show(self, snapshot: Snapshot | None, now_s: float, standing: Standing) -> None:
+    def show(self, heading: Heading, now_s: float, standing: Standing) -> None:
         """Paint at a moment of wall time."""
-        self._snapshot, self._now_s, self._standing = snapshot, now_s, standing
+        self._heading, self._now_s, self._standing = heading, now_s, standing
         self.update()
 
     def rows(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002
         """One line. The clock and what is out of the ordinary always stand there; the rest as it fits."""
-        right = [*self._badges(), *self._clock()]
         name: Piece = (" gpumon ", "bar_title")
+        right: list[Piece] = []
+        for badge in self._heading.badges:
+            right += [(" ", "bar"), (f" {badge} ", "badge")]
+        right += self._clock()
         room = width - _size([name, *right])
-        cost = self._cost()
-        if room - _size(cost) >= _LEAST_MACHINE:
-            right = [*cost, *right]
-            room -= _size(cost)
-        return (
-            (name, (left(f" {self.lead}{self._machine(room - 2 - cells(self.lead))}", max(0, room)), "bar"), *right),
-        )
-
-    def _badges(self) -> list[Piece]:
-        """Alerts that mark the title, and that nothing here is real."""
-        if self._snapshot is None:
-            return []
-        names = dict.fromkeys(alert.name for alert in self._snapshot.alerts if alert.title)
-        badges: list[Piece] = []
-        if names:
-            more = f" +{len(names) - 1}" if len(names) > 1 else ""
-            badges += [(" ", "bar"), (f" ! {cut(next(iter(names)), _MOST_ALERT)}{more} ", "badge")]
-        return [*badges, (" ", "bar"), (" SIMULATED ", "badge")] if self._snapshot.simulated else badges
-
-    def _cost(self) -> list[Piece]:
-        snapshot = self._snapshot
-        return [] if snapshot is None else [(f" self {_share(snapshot.self_cost.cpu_ratio)} ", "bar_muted")]
+        cost = self._heading.cost
+        if cost and room - cells(cost) - 2 >= _LEAST_MACHINE:
+            right.insert(0, (f" {cost} ", "bar_muted"))
+            room -= cells(cost) + 2
+        text = ""
+        for text in self._heading.forms(room - 2):
+            if cells(text) <= room - 2:
+                break
+        text = text if cells(text) <= room - 2 else cut(text, max(0, room - 2))
+        return ((name, (left(f" {text}", max(0, room)), "bar"), *right),)
 
     def _clock(self) -> list[Piece]:
         """The time now, and whether what is shown is of now; of what is of another time, that time."""
-        snapshot, standing = self._snapshot, self._standing
-        if snapshot is not None and (standing.paused or standing.playing is not None):
-            return [(" ", "bar"), _badge(snapshot.wall_s, self._now_s, standing)]
-        if snapshot is None or standing.waited_s <= _LATE * max(snapshot.interval_s, standing.every_s):
-            dot: Piece = (" ●", "bar_ok" if snapshot is not None else "bar_muted")
-        else:
+        standing, now_s = self._standing, self._now_s
+        shown_s, late = standing.shown_s, standing.waited_s > _LATE * standing.every_s
+        if standing.asked_s is not None:
+            return [(" ", "bar"), (f" ASKING FOR {dated(standing.asked_s, now_s)} … ", "badge")]
+        if shown_s is not None and (standing.paused or standing.playing is not None):
+            return [(" ", "bar"), _badge(shown_s, now_s, standing)]
+        if shown_s is None and standing.failed:
+            dot: Piece = (" ! no answer", "bar_warn")
+        elif shown_s is None:
+            dot = (" ●" if standing.asking is None else " asking …", "bar_muted")
+        elif late or standing.failed:
             dot = (f" ! no reading for {age(standing.waited_s)}", "bar_warn")
-        return [dot, (f" {_local(self._now_s):%H:%M:%S} " if self._now_s else " --:--:-- ", "bar")]
-
-    def _machine(self, room: int) -> str:
-        """Host, GPUs and driver, in the longest form that fits into `room` cells."""
-        snapshot = self._snapshot
-        if snapshot is None:
-            return cut("starting …", room)
-        playing = self._standing.playing
-        told = _forms(snapshot, room) if playing is None else _replayed(playing.file, snapshot)
-        forms = (" · ".join(filter(None, parts)) for parts in told)
-        name = snapshot.host.name if playing is None else playing.file
-        return next((form for form in forms if cells(form) <= room), cut(name, room))
+        else:
+            read = "" if standing.asking is None else f" {ago(standing.waited_s)} ago"
+            dot = (f" {'↓' if standing.asking else '●'}{read}", "bar_ok")
+        return [dot, (f" {clock(now_s)} " if now_s else " --:--:-- ", "bar")]
 
 
 def _badge(shown_s: float, now_s: float, standing: Standing) -> Piece:
     """When what is shown was: frozen just now, gone back to, or of a recording."""
-    shown, now = _local(shown_s), _local(now_s)
     playing = standing.playing
     if playing is not None:
         how = "END" if playing.ended else "PAUSED" if standing.paused else f"×{playing.speed:g}"
         tone = "badge_paused" if standing.paused or playing.ended else "badge"
-        return f" REPLAY {shown:%Y-%m-%d %H:%M:%S} {how} ", tone
+        return f" REPLAY {_local(shown_s):%Y-%m-%d %H:%M:%S} {how} ", tone
     if not standing.back:
-        return f" PAUSED at {shown:%H:%M:%S} ", "badge_paused"
-    date = "" if shown.date() == now.date() else f"{shown:%Y-%m-%d} "
-    return f" {ago(now_s - shown_s)} AGO {date}{shown:%H:%M:%S} ", "badge_paused"
+        return f" PAUSED at {dated(shown_s, now_s)} ", "badge_paused"
+    return f" {ago(now_s - shown_s)} AGO {dated(shown_s, now_s)} ", "badge_paused"
 
 
 def _local(wall_s: float) -> datetime:
     return datetime.fromtimestamp(wall_s, timezone.utc).astimezone()
+
+
+def dated(wall_s: float, now_s: float) -> str:
+    """The local time of day, with its date where that is not today's."""
+    at = _local(wall_s)
+    return f"{at:%H:%M:%S}" if at.date() == _local(now_s).date() else f"{at:%Y-%m-%d %H:%M:%S}"
 
 
 def ago(seconds: float) -> str:
@@ -143,16 +153,31 @@ def ago(seconds: float) -> str:
     return f"{minutes}m {whole % 60:02d}s" if minutes else f"{whole}s"
 
 
-def _replayed(file: str, snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
-    """Parts that say which recording it is, from the longest to the shortest."""
-    host, gpus = snapshot.host.name, inventory(snapshot.gpus)
-    yield from ((file, host, gpus), (file, host), (file, host.partition(".")[0]), (file,))
+def of_machine(snapshot: Snapshot | None, lead: str, playing: Playing | None) -> Heading:
+    """Host, GPUs and driver; of a replay the host, and the file. `lead`: what the machine is one of."""
+    if snapshot is None:
+        return Heading()
+    names = list(dict.fromkeys(alert.name for alert in snapshot.alerts if alert.title))
+    more = f" +{len(names) - 1}" if len(names) > 1 else ""
+    badges = [f"! {cut(names[0], _MOST_ALERT)}{more}"] if names else []
+    return Heading(
+        lambda room: (
+            lead + " · ".join(filter(None, parts)) for parts in _forms(snapshot, room - cells(lead), playing)
+        ),
+        (*badges, *(["SIMULATED"] if snapshot.simulated else [])),
+        f"self {_share(snapshot.self_cost.cpu_ratio)}",
+    )
 
 
-def _forms(snapshot: Snapshot, room: int) -> Iterator[tuple[str, ...]]:
+def _forms(snapshot: Snapshot, room: int, playing: Playing | None) -> Iterator[tuple[str, ...]]:
     """Parts that say which machine it is, from the longest to the shortest: the domain goes after the driver."""
     host, gpus, driver = snapshot.host.name, inventory(snapshot.gpus), snapshot.host.driver
     short = host.partition(".")[0]
+    if playing is not None:
+        yield from ((host, playing.file, gpus), (host, playing.file), (short, playing.file))
+        yield (cut(short, max(_LEAST_HOST, room - cells(playing.file) - 3)), playing.file)
+        yield (short,)
+        return
     yield from ((host, gpus, driver), (host, gpus), (short, gpus))
     if gpus:
         yield cut(short, max(_LEAST_HOST, room - cells(gpus) - 3)), gpus

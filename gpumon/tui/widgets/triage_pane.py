@@ -10,22 +10,34 @@ from textual import events
 
 from gpumon.readings.format import cells, counted
 from gpumon.readings.history import History
-from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.snapshot import Level, Snapshot
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.settled import Settled
-from gpumon.tui.triage_rows import Columns, Item, Steady, columns, items, lines, page_of, unjudged
+from gpumon.tui.triage_rows import (
+    CHANGED_S,
+    LINES,
+    Columns,
+    Item,
+    Steady,
+    changed,
+    columns,
+    items,
+    lines,
+    numbers,
+    page_of,
+    unjudged,
+)
 from gpumon.tui.view import View
 from gpumon.tui.widgets.list_pane import ListPane, marked
 from gpumon.tui.widgets.pane import Pane
 
-_MOST_LINES: Final = 2
-"""Lines of one text that the pane asks for; what is longer is for the zoomed pane."""
-_MOST_QUIET: Final = 4
-_MOST_BELOW: Final = 8
-"""Lines of evidence and actions that it asks for where there is plenty."""
-_MOST_PAST: Final = 6
-"""Events that it asks lines for there."""
+_MOST_LOUD: Final = 16
+"""Lines of faults and verdicts that it asks for."""
+_MOST_REST: Final = 10
+"""Lines of evidence, of what is healthy, and of events that it asks for where there is plenty."""
+_FIRST: Final = {Level.CRITICAL: 5, Level.WARN: 2, Level.NOTE: 1, Level.OK: 1}
+"""Lines that come before the charts, by the worst level."""
 _EVENTS: Final = 200
 """Events that it lists."""
 _ALL: Final = 1000
@@ -34,7 +46,7 @@ _ROOMY: Final = 80
 
 
 class TriagePane(ListPane[Item]):
-    """A row each; evidence, actions and whole texts below where there are lines to spare, and where it is zoomed."""
+    """The worst first, with what to do; below them what changed of late. Evidence and events where there is room."""
 
     KEY: ClassVar[str] = "pane.faults"
     TITLE: ClassVar[str] = "triage"
@@ -47,7 +59,7 @@ class TriagePane(ListPane[Item]):
         self._cut = False
         self._made: tuple[object, ...] = ()
         self._made_items: list[Item] = []
-        self._lines_said: tuple[Sequence[Item], int, tuple[int, int, int]] = ((), 0, (1, 0, 1))
+        self._wanted_of: tuple[Sequence[Item], int, tuple[int, int, int]] = ((), 0, (1, 0, 1))
         self._settled = _settling()
         self._item_of: list[int] = []
         """Place of the item of each line in view."""
@@ -84,16 +96,14 @@ class TriagePane(ListPane[Item]):
 
     def words(self, item: Item) -> str:
         """Limit or kind, scope, text, evidence and action."""
-        return " ".join((item.what, item.scope, item.text, *(text for text, _ in item.below)))
+        return " ".join((item.what, item.scope, item.text, *item.evidence, *item.actions))
 
     def gpus_of(self, item: Item) -> Collection[int]:
-        """The GPU that it is about, or those of its engine."""
-        snapshot = self.snapshot
-        engines = snapshot.engines if snapshot is not None else ()
-        kind, _, gpu = item.scope.partition(" ")
-        gpu = gpu.partition(" ")[0]  # of a MIG slice, its parent
-        if gpu.isdecimal() and kind == "gpu":
-            return (int(gpu),)
+        """The GPUs that it is about, or those of its engine."""
+        kind, _, gpus = item.scope.partition(" ")
+        if kind == "gpu" and gpus[:1].isdecimal():
+            return numbers(gpus.partition(" ")[0])  # of a MIG slice, its parent
+        engines = self.snapshot.engines if self.snapshot is not None else ()
         return next((engine.hardware.gpus for engine in engines if engine.name == item.scope), ())
 
     def trouble(self, item: Item) -> str:
@@ -133,67 +143,79 @@ class TriagePane(ListPane[Item]):
         return f"{found[0]} +{len(found) - 1}" if len(found) > 1 else "".join(found)
 
     def lines_wanted(self, snapshot: Snapshot, width: int) -> tuple[int, int, int]:
-        """Lines for verdicts and faults, two at most for each; for all the rest, where there is plenty; and of the
-        first those for what is urgent.
+        """Lines for verdicts and faults; for evidence, events and what is healthy, where there is plenty; and of the
+        first those that come before the charts: as many as the worst level needs, whatever the texts are.
 
         All grow at once, and shrink only after a while: what comes and goes does not move the other panes.
         """
         listed = self.items(snapshot)
-        if self._lines_said[1] != width:
+        if self._wanted_of[1] != width:
             self._settled = _settling()
-        if self._lines_said[0] is not listed or self._lines_said[1] != width:
-            self._lines_said = (listed, width, _lines_of(listed, width))
-        (first, rest, urgent), lines_now = self._settled, self._lines_said[2]
-        at_s = snapshot.wall_s
-        return first.of(lines_now[0], at_s), rest.of(lines_now[1], at_s), urgent.of(lines_now[2], at_s)
+        if self._wanted_of[0] is not listed or self._wanted_of[1] != width:
+            self._wanted_of = (listed, width, _lines_of(listed, width))
+        first, rest, urgent = (
+            settled.of(lines_now, snapshot.wall_s)
+            for settled, lines_now in zip(self._settled, self._wanted_of[2], strict=True)
+        )
+        return first, rest, urgent
 
     def in_view(self, width: int, room: int) -> tuple[Sequence[Row], int]:
-        """The items in view with all their lines."""
+        """The items in view with all their lines, and at the foot what changed."""
         chosen = self.chosen()
         if not chosen or room < 1:
-            self._item_of = []
-            self._cut = False
+            self._item_of, self._cut = [], False
             return super().in_view(width, room)
-        if self.shows_cursor:
-            self._top = max(self._at - room + 1, min(self._top, self._at))
         of = columns(chosen if self.zoomed else chosen[self._top : self._top + room], width)
         counts = self._counts(chosen, of, room)
+        foot = self._foot(chosen, width, room, counts)
+        room -= len(foot)
         self._overflow = _last_top(counts, room)
         if self.shows_cursor:
+            self._top = min(self._top, self._at)
             while sum(counts[self._top : self._at + 1]) > room and self._top < self._at:
                 self._top += 1
             if not (self.wanted and self._cursor):
                 self._cursor = chosen[self._at].key
         self._top = max(0, min(self._top, self._overflow))
+        counts = self._with_spare(chosen, of, counts, room)
         rows: list[Row] = []
         self._item_of, self._cut = [], False
         for at in range(self._top, len(chosen)):
             if len(rows) >= room:
                 break
-            drawn, is_cut = lines(chosen[at], of, min(counts[at], room - len(rows)))
+            drawn, is_cut = lines(chosen[at], of, min(counts[at], room - len(rows)), whole=True)
             self._cut = self._cut or is_cut
             if self.shows_cursor and at == self._at:
-                drawn[0] = marked(drawn[0])
+                drawn = [marked(drawn[0]), *drawn[1:]]
             rows += drawn
             self._item_of += [at] * len(drawn)
         self._in_view = len(set(self._item_of))
-        return rows, len(chosen)
+        return [*rows, *([()] * (room - len(rows)) if foot else ()), *foot], len(chosen)
+
+    def _foot(self, chosen: Sequence[Item], width: int, room: int, counts: Sequence[int]) -> Sequence[Row]:
+        """What changed of late, unless the worst verdict needs the line."""
+        snapshot = self.snapshot
+        if self.zoomed or self.wanted or snapshot is None or room < 2:
+            return ()
+        if chosen[0].trouble and counts[0] >= room:
+            return ()
+        if chosen[-1].past and sum(counts) <= room:
+            return ()  # all that happened is listed
+        events = self._history.events(snapshot.wall_s - CHANGED_S, snapshot.wall_s)
+        return (changed(events, snapshot.wall_s, width, self.palette.glyphs),)
 
     def _counts(self, chosen: Sequence[Item], of: Columns, room: int) -> list[int]:
-        """Lines of each item: all where the pane is zoomed; else one, and what lines there are to spare in order.
-
-        What is quiet gives its line for the texts of the others.
-        """
+        """Lines of each item: all where the pane is zoomed, else as many of its level's as it has a use for."""
         if self.zoomed:
-            return [len(lines(item, of, room)[0]) if not item.past else 1 for item in chosen]
-        counts = [1] * len(chosen)
-        now = [at for at, item in enumerate(chosen) if not item.past]
-        loud = [at for at in now if not chosen[at].quiet]
-        for whole, those in ((False, loud), (True, now)):
-            spare = room - sum(counts[at] for at in those)
-            for at in those if spare > 0 else ():
-                item = chosen[at] if whole else chosen[at]._replace(below=())
-                more = min(spare, len(lines(item, of, _ALL)[0]) - counts[at])
+            return [1 if item.past else len(lines(item, of, room, whole=True)[0]) for item in chosen]
+        return [1 if item.past else len(lines(item, of, LINES[item.level])[0]) for item in chosen]
+
+    def _with_spare(self, chosen: Sequence[Item], of: Columns, counts: list[int], room: int) -> list[int]:
+        """Lines that are left go to whole texts and evidence, in order."""
+        spare = room - sum(counts[self._top :])
+        for at in range(self._top, len(chosen)):
+            if spare > 0 and not chosen[at].past:
+                more = min(spare, len(lines(chosen[at], of, _ALL, whole=True)[0]) - counts[at])
                 counts[at] += max(0, more)
                 spare -= max(0, more)
         return counts
@@ -203,7 +225,7 @@ class TriagePane(ListPane[Item]):
         return super()._scrolled(total, min(room, self._in_view), focused)
 
     def watch_has_focus(self, has_focus: bool) -> None:
-        """Show the worst again once another pane has the focus; a page or the drawer gives it back."""
+        """Show the worst again once another pane has the focus; a page or a question gives it back."""
         super().watch_has_focus(has_focus)
         if not has_focus and self.is_mounted and not self.wanted:
             taken = self.screen.focused
@@ -226,16 +248,14 @@ def _settling() -> tuple[Settled, Settled, Settled]:
 
 
 def _lines_of(listed: Sequence[Item], width: int) -> tuple[int, int, int]:
-    """See `lines_wanted`."""
+    """See `lines_wanted`; one line of each is for what changed."""
     now = [item for item in listed if not item.past]
+    loud = [item for item in now if not item.quiet]
     of = columns(now, width)
-    loud = [item._replace(below=()) for item in now if not item.quiet]
-    each = [min(_MOST_LINES, len(lines(item, of, _ALL)[0])) for item in loud]
-    first, urgent = sum(each), sum(count for count, item in zip(each, loud, strict=True) if item.trouble)
-    below = sum(len(item.below) for item in now if item.trouble)
-    rest = min(_MOST_QUIET, len(now) - len(loud)) + min(_MOST_BELOW, below)
-    rest += min(_MOST_PAST, len(listed) - len(now)) - (0 if loud else 1)
-    return max(1, first), rest, max(1, urgent)
+    every = sum(len(lines(item, of, LINES[item.level])[0]) for item in loud)
+    rest = sum(len(item.evidence) for item in loud if item.trouble) + len(now) - len(loud) + len(listed) - len(now)
+    first = _FIRST[loud[0].level] if loud else 1
+    return 1 + min(_MOST_LOUD, max(first, every)), min(_MOST_REST, rest), 1 + first
 
 
 def _last_top(counts: Sequence[int], room: int) -> int:

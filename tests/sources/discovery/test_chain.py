@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tomli
 
 from gpumon.config.options import Options
-from gpumon.config.schema import Config, Discovery, Endpoint, General
+from gpumon.config.schema import Config, Endpoint, General
 from gpumon.readings.check import Check, CheckState
 from gpumon.sources.diagnosis import diagnose
 from tests.fakes.nvml.driver import FakeDriver
@@ -66,41 +65,6 @@ async def test_each_process_has_its_chain(driver: FakeDriver, engines: Servers) 
     assert (found[str(training.pid)].state, "no serving engine" in found[str(training.pid)].text) == (OFF, True)
     assert "another PID namespace" in found["4000000"].text
     assert "sk-secret" not in repr(found)
-
-
-async def test_what_its_page_lacks_is_said_once_and_by_the_engine(driver: FakeDriver, engines: Servers) -> None:
-    off = engines.start("-m sglang.launch_server", "--model-path", "m", "--port", str(free_port()))
-    guarded = engines.start("vllm", "serve", "m", "--port", str(free_port()), pages=PAGES, workers=CORE, key="k")
-    late = engines.start("vllm", "serve", "x", "--port", str(free_port()), workers=CORE, late=True)
-    driver.write(script([off.pid], guarded.workers, late.workers))
-    checks = await diagnose(Config(general=General(interval_s=0.25)), Options())
-    found = {check.name: check for check in checks if check.area == "engine"}
-    for place, (server, words, state) in enumerate(
-        (
-            (off, "--enable-metrics", FAIL),
-            (guarded, "401: the metrics page", FAIL),
-            (late, "it is loading its model", WARN),
-        )
-    ):
-        (chain,) = [check for check in checks if (check.area, check.name) == ("process", f"gpu {place}")]
-        name = chain.text.rpartition("see engine ")[2]
-        assert (chain.state, words in chain.text) == (OK, False)
-        assert (found[name].state, words in found[name].text) == (state, True), server.url
-    (fix,) = [check.fix for check in checks if "401: the metrics page" in check.text]
-    (endpoint,) = tomli.loads(fix.partition("\n")[2])["endpoint"]
-    assert endpoint == {"url": guarded.url, "api_key_env": "NAME"}
-
-
-async def test_what_the_config_polls_is_said_and_nothing_where_discovery_is_off(
-    driver: FakeDriver, engines: Servers
-) -> None:
-    server = engines.start("vllm", "serve", "m", "--port", str(free_port()), pages=PAGES, workers=CORE)
-    driver.write(script(server.workers))
-    (check,) = (await chains(endpoint=(Endpoint(url=server.url),))).values()
-    assert (check.state, check.text.endswith(f"polled as {server.url} of the config")) == (OK, True)
-    asked = len(server.asked)
-    assert await chains(discovery=Discovery(enabled=False)) == {}
-    assert len(server.asked) == asked
 
 
 async def test_memory_that_nobody_visible_holds_is_named(driver: FakeDriver) -> None:

@@ -18,7 +18,7 @@ from gpumon.sources.discovery import source as module
 from gpumon.sources.discovery.source import Discovery
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.ownership import Ownership
-from tests.fakes.engine import Capture, FakeEngine
+from tests.fakes.engine import Capture
 from tests.fakes.http_server import LoopbackServer
 from tests.fakes.nvml.driver import FakeDriver
 from tests.sources.discovery.servers import Servers, free_port, gpus
@@ -34,7 +34,7 @@ class Followed:
     """A discovery that is told the GPUs as the collector tells them, and what it has by now."""
 
     def __init__(self, configured: Sequence[str], **settings: Any) -> None:
-        self.owner = Ownership(again_s=0.1, soonest_s=0.05)
+        self.owner = Ownership()
         self.endpoints: dict[str, Endpoint] = {}
         self.polled = [EndpointSource(Endpoint(url=url), 0.1) for url in configured]
         quick = {"again_s": 0.1, "soonest_s": 0.05, "grace_s": 0.4, **settings}
@@ -99,21 +99,6 @@ async def test_an_engine_over_two_gpus_is_found_through_the_driver(engines: Serv
     assert followed.faults == []
 
 
-async def test_replicas_of_one_model_are_kept_apart(engines: Servers) -> None:
-    one, two = (
-        engines.start("vllm", "serve", "m", "--port", str(free_port()), pages=PAGES, workers=CORE) for _ in range(2)
-    )
-    async with following() as followed:
-        followed.see(gpus(one.workers, two.workers))
-        await followed.until(lambda: followed.states() == [OK, OK])
-        assert {reading.url: reading.gpus for reading in followed.readings} == {
-            one.url: ("GPU-0",),
-            two.url: ("GPU-1",),
-        }
-        assert set(followed.endpoints) == {one.url, two.url}
-        assert followed.discovery.chains[0].ranks(1) == (1, 1, 1)
-
-
 async def test_an_engine_inside_another_program_is_found_by_its_socket(engines: Servers) -> None:
     server = engines.start("my_server", pages=PAGES, workers=["VLLM::Worker_TP0", "VLLM::Worker_TP1"])
     async with following() as followed:
@@ -175,18 +160,6 @@ async def test_nothing_is_asked_of_who_takes_the_port_of_an_engine_that_ended(en
         other = engines.start("shop", "--port", port, pages=PAGES)
         await followed.until(lambda: followed.states() == [])
         assert other.asked == []
-
-
-async def test_a_server_that_ends_while_it_loads_is_not_said_to_be_loading(engines: Servers) -> None:
-    server = engines.start("vllm", "serve", "m", "--port", str(free_port()), workers=CORE, late=True)
-    async with following(grace_s=1.0) as followed:
-        followed.see(gpus(server.workers))
-        await followed.until(lambda: followed.states() == [STARTING])
-        server.kill()
-        followed.see(gpus(()))
-        await followed.until(lambda: followed.states() == [REFUSED])
-        assert followed.readings[0].fault == f"server {server.pid} (vllm serve m) has ended"
-        await followed.until(lambda: followed.states() == [])
 
 
 async def test_a_server_that_only_lost_its_gpu_process_stays(engines: Servers) -> None:
@@ -287,62 +260,12 @@ async def test_a_server_that_the_config_reaches_in_a_roundabout_way_is_shown_onc
     server = engines.start(
         "vllm", "serve", "m", "--port", str(free_port()), pages={**PAGES, "/metrics": [200, page]}, workers=CORE
     )
-    with FakeEngine("vllm-basic", start_s=60.0) as published:
-        async with following(published.url) as followed:
-            # The fake's own process would otherwise be seen to hold the published port.
-            followed.see(gpus(server.workers))
-            assert await until(lambda: followed.polled[0].reading.state is OK)
-            await followed.until(lambda: followed.discovery.chains and followed.readings == () and server.asked)
-            await followed.until(lambda: followed.owner.pids_of(published.url) == set(server.workers))
-
-
-async def test_a_server_of_the_config_is_parted_from_a_process_that_ended(engines: Servers) -> None:
-    page = Capture("vllm-basic").at(60.0).body.decode()
-    server = engines.start(
-        "vllm", "serve", "m", "--port", str(free_port()), pages={**PAGES, "/metrics": [200, page]}, workers=CORE
-    )
-    with FakeEngine("vllm-basic", start_s=60.0) as published:
-        async with following(published.url) as followed:
-            followed.see(gpus(server.workers))
-            await followed.until(lambda: followed.owner.pids_of(published.url) == set(server.workers))
-            server.kill()
-            followed.see(gpus(()))
-            await followed.until(lambda: followed.owner.pids_of(published.url) == set())
-
-
-async def test_engines_stand_in_the_order_of_their_ports(engines: Servers) -> None:
-    ports = sorted(free_port() for _ in range(3))
-    async with following() as followed:
-        started = []
-        for at in (1, 2, 0):
-            started.append(engines.start("vllm", "serve", "m", "--port", str(ports[at]), pages=PAGES, workers=CORE))
-            followed.see(gpus(*(server.workers for server in started)))
-            await followed.until(lambda: len(followed.states()) == len(started) and set(followed.states()) == {OK})
-        assert [reading.url for reading in followed.readings] == [f"http://127.0.0.1:{port}" for port in ports]
-
-
-async def test_nothing_is_kept_of_an_engine_that_is_gone(engines: Servers) -> None:
-    async with following(grace_s=0.05) as followed:
-        for _ in range(2):
-            server = engines.start("vllm", "serve", "m", "--port", str(free_port()), pages=PAGES, workers=CORE)
-            followed.see(gpus(server.workers))
-            await followed.until(lambda: followed.states() == [OK])
-            server.kill()
-            followed.see(gpus(()))
-            await followed.until(lambda: followed.states() == [])
-        kept = {name: memory for name, memory in vars(followed.owner).items() if "http" in repr(memory)}
-        assert kept == {}
-
-
-async def test_more_engines_than_the_bound_are_named(engines: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST", 1)
-    one, two = (
-        engines.start("vllm", "serve", "m", "--port", str(free_port()), pages=PAGES, workers=CORE) for _ in range(2)
-    )
-    async with following() as followed:
-        followed.see(gpus(one.workers, two.workers))
-        await followed.until(lambda: followed.states() == [OK] and followed.faults)
-        assert followed.faults == ["more than 1 engines: the others are not polled"]
+    published = engines.start("gateway", "--port", str(free_port()), replay="vllm-basic")
+    async with following(published.url) as followed:
+        followed.see(gpus(server.workers))
+        assert await until(lambda: followed.polled[0].reading.state is OK)
+        await followed.until(lambda: followed.discovery.chains and followed.readings == () and server.asked)
+        await followed.until(lambda: followed.owner.pids_of(published.url) == set(server.workers))
 
 
 async def test_ports_of_the_config_are_asked_without_a_gpu_process(engines: Servers) -> None:

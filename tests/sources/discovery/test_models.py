@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -15,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.efficiency.service import Service, service_of
-from gpumon.readings.frame import SERVES, EngineKind, EngineReading
+from gpumon.readings.frame import EngineKind, EngineReading
 from gpumon.sources.attachment import EngineFacts
 from gpumon.sources.discovery.look import Look
 from gpumon.sources.model_files import ollama_name
@@ -115,46 +113,6 @@ def looked(look: Look, *servers: Server) -> list[str]:
     return [chain.launch.stored_as for chain in look(frozenset(one.pid for one in servers)) if chain.launch is not None]
 
 
-def test_a_name_that_comes_late_is_taken_and_no_server_that_ended_is_kept(engines: Servers, blob: Path) -> None:
-    manifest = blob.parent.parent / "manifests" / "registry.ollama.ai" / "library" / "tiny" / "2b"
-    late = manifest.rename(manifest.parent.parent.parent / "2b")
-    server = engines.start("llama-server", "--model", str(blob), "--port", str(free_port()))
-    look = Look()
-    assert looked(look, server) == [""]
-    late.rename(manifest)
-    assert looked(look, server) == ["tiny:2b"]
-    manifest.unlink()
-    assert looked(look, server) == ["tiny:2b"], "read once"
-    assert looked(look) == []
-    assert looked(look, server) == [""]
-
-
-HANGS = """
-import os, sys, threading
-from gpumon.sources.discovery.look import Look
-
-real = os.scandir
-def scandir(path):
-    if os.path.realpath(path).startswith(sys.argv[1]):
-        threading.Event().wait()
-    return real(path)
-os.scandir = scandir
-
-look, pids = Look(), frozenset(map(int, sys.argv[2:]))
-for _ in range(3):
-    print(sorted(chain.url for chain in look(pids)), threading.active_count(), flush=True)
-"""
-
-
-def test_a_store_that_hangs_holds_up_no_look(engines: Servers, blob: Path) -> None:
-    store = blob.parent.parent
-    hung = engines.start("llama-server", "--model", str(blob), "--port", str(free_port()))
-    well = engines.start("vllm", "serve", "m", "--port", str(free_port()))
-    words = [sys.executable, "-c", HANGS, str(store), str(hung.pid), str(well.pid)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
-    assert done.stdout.splitlines() == [f"{sorted((hung.url, well.url))} 2"] * 3, done.stderr
-
-
 async def test_a_relative_path_is_found_in_the_folder_of_its_server(engines: Servers, tmp_path: Path) -> None:
     path = write(tmp_path / "models" / "tiny.gguf", TINY)
     server = engines.start(
@@ -166,21 +124,6 @@ async def test_a_relative_path_is_found_in_the_folder_of_its_server(engines: Ser
         reading = await modelled(followed, server.pid)
     assert reading.llm is not None
     assert reading.llm.source.startswith(f"{path} (mostly F16")
-
-
-@pytest.mark.parametrize(("option", "serves"), [("--embedding", "embeddings"), ("--metrics", "")])
-async def test_a_llama_server_for_embeddings_is_known_by_its_command_line(
-    engines: Servers, tmp_path: Path, option: str, serves: str
-) -> None:
-    path = write(tmp_path / "tiny.gguf", TINY)
-    page = "llamacpp:n_decode_total 3\nllamacpp:tokens_predicted_total 0\nllamacpp:prompt_tokens_total 45\n"
-    server = engines.start(
-        "llama-server", "-m", str(path), "--port", str(free_port()), option, pages={"/metrics": [200, page]}
-    )  # fmt: skip
-    async with following() as followed:
-        reading = await modelled(followed, server.pid)
-    assert reading.info.get(SERVES, "") == serves
-    assert service_of(reading) is (Service.ENCODING if serves else Service.GENERATION)
 
 
 async def test_an_engine_of_the_config_has_what_its_process_tells_too(engines: Servers, tmp_path: Path) -> None:
@@ -209,22 +152,6 @@ async def test_an_engine_of_the_config_has_what_its_process_tells_too(engines: S
     assert reading.llm.source.startswith(f"{path} (mostly F16")
     assert reading.llm.kv_precision is Precision.INT8
     assert (reading.gpus, reading.found_by) == (("GPU-0",), "config")
-
-
-@pytest.mark.parametrize(("options", "precision"), [(("--quantization", "fp8"), Precision.FP8), ((), Precision.BF16)])
-async def test_weights_that_are_narrowed_at_load_are_known_by_the_command_line(
-    engines: Servers, tmp_path: Path, options: tuple[str, ...], precision: Precision
-) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    card = {"data": [{"id": "m", "root": str(tmp_path)}]}
-    server = engines.start(
-        "vllm", "serve", str(tmp_path), "--port", str(free_port()), *options,
-        pages={**PAGES, "/v1/models": [200, json.dumps(card)]},
-    )  # fmt: skip
-    async with following() as followed:
-        reading = await modelled(followed, server.pid)
-    assert reading.llm is not None
-    assert reading.llm.precision is precision
 
 
 needs_mounts = pytest.mark.skipif(
@@ -279,21 +206,5 @@ async def test_the_cache_of_the_engines_own_user_is_looked_into(engines: Servers
     )  # fmt: skip
     async with following() as followed:
         reading = await modelled(followed, server.workers[0], {"HOME": "/absent"})
-    assert reading.llm is not None
-    assert reading.llm.source == f"{folder}/config.json"
-
-
-@needs_mounts
-async def test_a_model_that_only_the_cache_of_this_host_has_is_found_there(engines: Servers, tmp_path: Path) -> None:
-    folder = tmp_path / "hub" / "models--acme--one" / "snapshots" / "main"
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(CONFIG))
-    card = {"data": [{"id": "m", "root": "acme/one"}]}
-    server = engines.start(
-        "vllm", "serve", "acme/one", "--port", str(free_port()),
-        pages={**PAGES, "/v1/models": [200, json.dumps(card)]}, inside=["unshare", "--mount"], workers=CORE,
-    )  # fmt: skip
-    async with following() as followed:
-        reading = await modelled(followed, server.pid, {"HF_HOME": str(tmp_path)})
     assert reading.llm is not None
     assert reading.llm.source == f"{folder}/config.json"

@@ -12,17 +12,11 @@ from typing import Any
 
 import pytest
 
-from gpumon.config.schema import Endpoint
 from gpumon.readings.check import CheckState
 from gpumon.readings.frame import EndpointState
-from gpumon.sources.discovery.look import Look
 from gpumon.sources.discovery.namespaces import addresses_of, network_of, on_link
-from gpumon.sources.discovery.source import Discovery
-from gpumon.sources.endpoint import EndpointSource
-from tests.fakes.http_server import wait_until
 from tests.sources.discovery.servers import Server, Servers, free_port, gpus
 from tests.sources.discovery.test_following import CORE, OK, PAGES, following
-from tests.sources.polling import until
 
 NETWORK = f"198.{18 + os.getpid() // 256 % 2}.{os.getpid() % 256}"
 """Addresses that nobody has (RFC 2544), others for each process that runs tests."""
@@ -98,24 +92,6 @@ async def test_a_container_that_can_not_be_reached_is_named(engines: Servers, ad
     assert followed.faults == [], "the row says it"
     assert [(check.state, check.text.endswith("see engine vllm:8000")) for check in checks] == [(CheckState.OK, True)]
     assert server.asked == []
-
-
-@needs_network
-async def test_a_container_out_of_reach_whose_gpu_the_config_gives_to_an_endpoint_has_no_second_row(
-    engines: Servers,
-) -> None:
-    alone = ["unshare", "--net", "sh", "-c", 'ip link set lo up; exec "$@"', "sh"]
-    server = engines.start("vllm", "serve", "m", "--port", "8000", workers=CORE, inside=alone)
-    source = EndpointSource(Endpoint(url="http://127.0.0.1:9", gpus=(0,)), 1.0)
-    discovery = Discovery(0.1, configured=[source], again_s=0.1, soonest_s=0.05)
-    discovery.see(gpus(server.workers))
-    await discovery.start()
-    try:
-        assert await until(lambda: bool(discovery.chains))
-        assert discovery.chains[0].unreached == f"pid:{server.pid}"
-        assert (await discovery.poll(0.0)).engines == ()
-    finally:
-        await discovery.close()
 
 
 @needs_network
@@ -257,42 +233,6 @@ def test_what_lies_behind_a_gateway_is_not_on_a_link() -> None:
     assert {text: on_link(ipaddress.IPv4Address(text)) for text in routes} == routes
 
 
-def test_a_look_at_processes_that_just_ended_is_no_error(engines: Servers) -> None:
-    server = engines.start("vllm", "serve", "m", "--port", str(free_port()), workers=CORE)
-    look = Look()
-    (chain,) = look(frozenset(server.workers))
-    assert chain.url == server.url
-    server.kill()
-    assert wait_until(lambda: look(frozenset(server.workers)) == ())
-    assert [chain.absent for chain in Look()(frozenset(server.workers))] == [tuple(server.workers)]
-
-
-V6_OFF = """
-import os, socket
-from gpumon.sources.discovery.command_line import launch
-from gpumon.sources.discovery.places import Places
-from gpumon.sources.endpoint_url import parse_url
-from gpumon.sources.family import process
-one = socket.socket(socket.AF_INET6)
-one.bind(("::", 8123))
-one.listen()
-places, server = Places(), process(os.getpid())
-places.begin([server])
-url = places.spot(server, launch(["vllm", "serve", "m", "--port", "8123"]), frozenset()).url
-socket.create_connection((parse_url(url).host, 8123), 5.0)
-print(url)
-"""
-
-
-@needs_network
-@pytest.mark.parametrize(("off", "host"), [("0", "[::1]"), ("1", "127.0.0.1")])
-def test_a_server_on_every_address_is_reached_where_ipv6_is_switched_off_too(off: str, host: str) -> None:
-    setting = "/proc/sys/net/ipv6/conf/all/disable_ipv6"
-    inside = ["unshare", "--net", "sh", "-c", f'ip link set lo up; echo {off} > {setting}; exec "$@"', "sh"]
-    done = subprocess.run([*inside, sys.executable, "-c", V6_OFF], capture_output=True, text=True, timeout=90)
-    assert done.stdout == f"http://{host}:8123\n", done.stderr
-
-
 BESIDE = """
 import asyncio, sys
 from tests.sources.discovery.servers import gpus
@@ -318,6 +258,7 @@ from gpumon.sources.ownership import Ownership
 from tests.sources.discovery.servers import gpus
 owner, found = Ownership(), gpus(*eval(sys.argv[1]))
 while not (told := owner.gpus_of(sys.argv[2], found))[0]:
+    owner.look([sys.argv[2]], frozenset(each.pid for gpu in found for each in gpu.processes))
     time.sleep(0.02)
 print(told)
 """
@@ -350,25 +291,3 @@ def test_a_worker_that_listens_for_the_first_process_of_a_container_leads_to_its
     server = engines.start("vllm", "serve", "m", *port, workers=CORE, router=True, inside=alone)
     assert server.pid == 1
     assert seen_beside(server, server.workers, server.url, code=OWNED) == ["(('GPU-0',), 'process')"]
-
-
-ORPHAN = """
-import os, time
-from gpumon.sources.discovery.look import server_in
-from gpumon.sources.family import ancestry, server_of
-if os.fork():
-    os._exit(0)
-os.setsid()
-while os.getppid() != 1:
-    time.sleep(0.01)
-chain = ancestry(os.getpid())
-print([one.pid == os.getpid() for one in chain], server_in(chain), server_of(os.getpid()))
-"""
-
-
-@needs_pids
-def test_what_the_first_process_of_a_container_adopted_is_none_of_its_workers(engines: Servers) -> None:
-    alone = ["unshare", "--pid", "--fork", "--mount-proc"]
-    server = engines.start("vllm", "serve", "m", "--port", str(free_port()), inside=alone)
-    assert server.pid == 1
-    assert seen_beside(server, [], "multiprocessing.spawn", code=ORPHAN) == ["[True] None 0"]

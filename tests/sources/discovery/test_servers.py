@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import shlex
 import socket
-import sys
-import time
-from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gpumon.readings.frame import EngineKind
-from gpumon.sources.discovery.chain import Chain
-from gpumon.sources.discovery.command_line import Launch
 from gpumon.sources.discovery.look import Look, server_in
-from gpumon.sources.discovery.notices import PATIENCE_S, Notices
-from gpumon.sources.family import Process, ancestry, process
+from gpumon.sources.family import Process, process
 from tests.fakes.http_server import wait_until
-from tests.sources.discovery.servers import Servers, free_port, gpus
+from tests.sources.discovery.servers import Servers, free_port
 
 FIRST = 4_100_000
 """Pids that no process has (the kernel's limit is 2^22)."""
@@ -123,28 +115,6 @@ def test_workers_of_ray_belong_to_the_one_server_that_is_connected_to_their_clus
     assert (chain.broken, chain.url, chain.ranks(2)[0]) == ("", servers[0].url, 2)
 
 
-def test_every_process_of_the_host_is_read_once_for_a_raylet_however_many_workers_it_has(
-    engines: Servers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: Counter[int] = Counter()
-    real = Path.open
-
-    def counted(path: Path, *args: Any, **options: Any) -> Any:
-        if path.name == "cmdline":
-            read[int(path.parent.name)] += 1
-        return real(path, *args, **options)
-
-    with socket.create_server(("127.0.0.1", 0)) as control:
-        gcs = control.getsockname()[1]
-        workers = ["ray::RayWorkerWrapper"] * 4
-        started = engines.start("raylet", f"--gcs-address=127.0.0.1:{gcs}", workers=workers)
-        server = engines.start("vllm", "serve", "m", "--port", str(free_port()), connect=gcs)
-        monkeypatch.setattr(Path, "open", counted)
-        (chain,) = Look()(frozenset(started.workers))
-    assert (chain.url, len(chain.processes)) == (server.url, 4)
-    assert read[server.pid] == 1
-
-
 def test_a_socket_of_the_router_beside_the_worker_is_the_servers(engines: Servers) -> None:
     """TGI: the launcher starts the worker that holds the GPU, and a router that listens."""
     port = free_port()
@@ -155,19 +125,6 @@ def test_a_socket_of_the_router_beside_the_worker_is_the_servers(engines: Server
     (chain,) = Look()(frozenset(started.workers))
     assert started.asked == []
     assert (chain.url, chain.listens, chain.model) == (f"http://127.0.0.1:{port}", True, "m")
-
-
-def test_two_ports_and_no_word_of_either_are_named(engines: Servers) -> None:
-    started = engines.start("my_server", workers=["VLLM::EngineCore"], late=True)
-    look = Look()
-    assert [(chain.url, chain.port) for chain in look(frozenset(started.workers))] == [("", 0)]
-    started.open()
-    first = started.port
-    assert [chain.url for chain in look(frozenset(started.workers))] == [started.url]
-    started.open()
-    (chain,) = look(frozenset(started.workers))
-    assert chain.url == ""
-    assert f"listens on ports {min(first, started.port)}, {max(first, started.port)}" in chain.broken
 
 
 @pytest.mark.parametrize("option", ["--http_port={}", "--port {}"])
@@ -186,34 +143,3 @@ def test_a_wildcard_socket_is_asked_on_loopback(engines: Servers) -> None:
         started = engines.start("vllm", "serve", "m", "--port", str(port := free_port()), address=address)
         (chain,) = Look()(frozenset([started.pid]))
         assert chain.url == f"http://{'127.0.0.1' if address == '0.0.0.0' else address}:{port}"
-
-
-def test_what_may_pass_is_not_said_at_once() -> None:
-    one = Process(7, 1, 1, "x", (), 0)
-    broken = Chain((one,), server=one, launch=Launch(EngineKind.VLLM, "vLLM"), broken="no way: fix it")
-    frame = gpus([7], [])
-    notices = Notices(frozenset())
-
-    def shown(chains: Sequence[Chain], now_s: float, certain: Sequence[str] = ()) -> list[str]:
-        found = notices.faults(certain, notices.broken(chains, frame), now_s, looked=True)
-        return [fault.text for fault in found]
-
-    assert shown((), 100.0) == []
-    assert shown((broken,), 101.0, ["sure"]) == ["sure"]
-    assert shown((broken,), 101.0 + PATIENCE_S) == ["vLLM on GPU 0, server 7 (): no way: fix it"]
-    assert shown((), 120.0) == []
-    assert shown((broken,), 121.0) == []
-    assert Notices(frozenset([0])).faults((), Notices(frozenset([0])).broken((broken,), frame), 0.0, looked=True) == []
-    at_first = Notices(frozenset())
-    found = at_first.faults((), at_first.broken((broken,), frame), 1.0, looked=True)
-    assert len(found) == 1
-    assert abs(found[0].since_wall_s - time.time()) < 5.0
-
-
-def test_a_triton_server_below_the_process_on_the_gpu_is_found(engines: Servers) -> None:
-    holder = (sys.executable, "-c", "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))")
-    server = engines.start("tritonserver", "--metrics-port", "8002", inside=holder)
-    assert server.pid != server.process.pid
-    found = server_in(ancestry(server.process.pid))
-    assert found is not None
-    assert (found[0].pid, found[1].kind) == (server.pid, EngineKind.TRITON)

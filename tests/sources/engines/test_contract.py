@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -11,8 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gpumon.sources.engines.adapter import Page, Row
+from gpumon.sources.engines.detect import sample_names
 from gpumon.sources.engines.registry import ROWS, claimed
 from tests.sources.engines.contract import Case, Reader, cases, check, figures, sources, told, wanted
+from tests.sources.engines.table import DOC
 
 CASES: Final = cases()
 WHOLE: Final = [case for case in CASES if case.expected]
@@ -50,6 +54,20 @@ BROKEN_VALUES: Final[tuple[Any, ...]] = (
     [{}],
     {"": None},
 )
+
+
+def test_the_engine_that_the_docs_add_is_read() -> None:
+    """docs/engines.md shows how an engine is added: what stands there is an adapter."""
+    (code,) = re.findall(r"```python\n(.*?)```", DOC.read_text(encoding="utf-8"), re.DOTALL)
+    module: dict[str, Any] = {}
+    exec(code.replace("EngineKind.ACME", "EngineKind.GENERIC"), module)
+    page = b'acme_tokens_out_total{dp_rank="1",model="m"} 7\nacme_queue{model="m"} 2\n'
+    row: Row = module["ENGINE"]
+    (part,) = Reader(row).read({"/metrics": page})
+    check((part,))
+    assert (part.model, [rank.rank for rank in part.ranks]) == ("m", ["0", "1"])
+    assert figures((part,)) == {("", "1", "decode_tokens"): 7.0, ("", "0", "waiting"): 2.0}
+    assert claimed(Page("/metrics", frozenset(sample_names(page)), page), (row,)) is row
 
 
 def named(case: Case) -> str:

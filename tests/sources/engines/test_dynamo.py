@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import Advance, EndpointState, EngineKind
-from gpumon.sources.engines.adapter import MOST_PARTS, Page
-from gpumon.sources.engines.detect import sample_names
-from gpumon.sources.engines.registry import BY_KIND, claimed
+from gpumon.readings.frame import EndpointState, EngineKind
+from gpumon.sources.engines.adapter import MOST_PARTS
+from gpumon.sources.engines.registry import BY_KIND
 from tests.fakes.http_server import Reply
 from tests.sources.engines.contract import PAGES, Reader
 from tests.sources.polling import always, first
@@ -26,30 +25,6 @@ def test_a_model_that_somebody_asked_for_and_nobody_serves_is_no_row():
     assert b"nobody/serves-this" in body("frontend-1")
     parts = Reader(ROW).read({"/metrics": body("frontend-1")})
     assert [part.model for part in parts] == ["meta-llama/Llama-3.3-70B-Instruct", "Qwen/Qwen3-0.6B"]
-
-
-def test_errors_of_a_model_are_its_failures():
-    qwen = Reader(ROW).read({"/metrics": body("frontend-1")})[1]
-    assert (qwen.ranks[0].counters[q.REQUESTS], qwen.ranks[0].counters[q.FAILURES]) == (4.0, 1.0)
-
-
-def test_what_moves_when():
-    qwen = Reader(ROW).read({"/metrics": body("frontend-1")})[1]
-    assert q.DECODE_TOKENS not in qwen.advance, "output tokens are counted as they come"
-    assert {qwen.advance[name] for name in (q.PROMPT_TOKENS, q.PREFILL_COMPUTED)} == {Advance.PROMPT}
-    assert qwen.advance[q.PREFILL_CACHED] is Advance.END
-
-
-def test_a_request_before_its_first_token_waits_and_is_not_running_as_well():
-    gauges = Reader(ROW).read({"/metrics": body("frontend-1")})[1].ranks[0].gauges
-    assert (gauges[q.RUNNING], gauges[q.WAITING]) == (3.0, 2.0)
-    # Queued from the HTTP request on, in flight only from the engine on: never below zero.
-    gauges = Reader(ROW).read({"/metrics": body("no-cached")})[1].ranks[0].gauges
-    assert (gauges[q.RUNNING], gauges[q.WAITING]) == (0.0, 2.0)
-
-
-def test_the_cached_part_is_not_made_up():
-    assert q.PREFILL_COMPUTED not in Reader(ROW).read({"/metrics": body("no-cached")})[1].live
 
 
 def traffic(requests: int, cached_share: float, lag: int) -> Iterator[tuple[bytes, float]]:
@@ -78,25 +53,6 @@ def test_computed_prefill_is_right_though_input_is_booked_before_what_of_it_was_
             seen.append(computed / truth - 1.0)
     assert max(map(abs, seen)) < 0.03
     assert abs(seen[-1]) < 0.01, "in all, once every request has been told of"
-
-
-def renamed(prefix: str) -> bytes:
-    return body("frontend-1").replace(b"dynamo_frontend_", prefix.encode())
-
-
-@pytest.mark.parametrize("prefix", ["nim_llm_", "acme_"])
-async def test_another_prefix_is_found_out_over_http(prefix: str):
-    source = await first(always(Reply(200, renamed(prefix))))
-    _, qwen = source.readings
-    assert (qwen.kind, qwen.info["frontend"]) == (EngineKind.DYNAMO, "yes")
-    assert qwen.ranks[0].counters[q.DECODE_TOKENS] == 950.0
-    assert qwen.live[q.DECODE_TOKENS] == f"{prefix}output_tokens_total"
-    assert qwen.live[q.RUNNING] == f"{prefix}inflight_requests - queued_requests"
-
-
-def test_a_few_names_like_a_frontends_are_not_one():
-    page = 'gateway_inflight_requests 2\ngateway_queued_requests 1\ngateway_output_tokens_total{model="m"} 5\n'
-    assert claimed(Page("/metrics", frozenset(sample_names(page.encode())), page.encode())) is None
 
 
 def test_ever_more_models_are_bounded():

@@ -48,32 +48,3 @@ def test_without_a_word_on_the_cache_computed_prefill_is_unknown():
     (page,) = Reader(ROW).read({"/metrics": untold})
     assert page.ranks[0].counters[q.PROMPT_TOKENS] == 8000.0
     assert q.PREFILL_COMPUTED not in page.live
-
-
-def test_outputs_are_no_steps():
-    assert b"lmdeploy:iteration_tokens_total_count" in body("0.16")
-    (page,) = Reader(ROW).read({"/metrics": body("0.16")})
-    assert q.STEPS not in page.live
-    assert not page.exact_steps
-
-
-def test_a_rank_of_its_own_port_keeps_its_number():
-    (page,) = Reader(ROW).read({"/metrics": body("0.16").replace(b'engine="0"', b'engine="3"')})
-    assert [rank.rank for rank in page.ranks] == ["3"]
-    assert page.model == "internlm3-8b-instruct"
-
-
-def test_settings_that_make_no_sense_are_left_out():
-    odd = body("0.16").replace(b'tp="2"', b'tp="-2"').replace(b'max_batch_size="256"', b'max_batch_size="None"')
-    odd = odd.replace(b'session_len="32768"', b'session_len="None"').replace(b'quant_policy="8"', b'quant_policy="0"')
-    (page,) = Reader(ROW).read({"/metrics": odd})
-    assert (page.tp, page.dp, dict(page.info)) == (0, 1, {})
-    assert q.MOST_RUNNING not in page.ranks[0].gauges
-
-
-def test_how_its_weights_are_stored_where_the_settings_say_it():
-    awq = body("0.16").replace(b'model_format="None"', b'model_format="awq"')
-    (page,) = Reader(ROW).read({"/metrics": awq})
-    assert page.info["weight_precision"] == "awq"
-    (page,) = Reader(ROW).read({"/metrics": awq.replace(b'"awq"', b'"hf"')})
-    assert "weight_precision" not in page.info

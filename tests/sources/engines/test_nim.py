@@ -32,26 +32,11 @@ def test_names_without_a_prefix_alone_are_nobodys():
     assert claimed(page(b"gpu_cache_usage_perc 0.5\n")) is None
 
 
-def test_a_page_that_lost_its_signs_gives_no_figures():
-    lines = [line for line in body("1.8").splitlines(keepends=True) if b"num_request_max" not in line]
-    (found,) = Reader(ROW).read({"/v1/metrics": b"".join(lines)})
-    assert q.DECODE_TOKENS in found.ranks[0].counters
-    bare = [line for line in lines if b"gpu_cache_usage_perc" not in line]
-    assert Reader(ROW).read({"/v1/metrics": b"".join(bare)}) == ()
-
-
 def test_the_engine_inside_a_newer_container_is_told_by_the_path():
     vllm = [line for line in body("2.0-vllm").splitlines(keepends=True) if b"num_request_max" not in line]
     text = b"".join(vllm)
     assert claimed(page(text, "/v1/metrics")) is ROW
     assert claimed(page(text, "/metrics")) is BY_KIND[EngineKind.VLLM]
-
-
-def test_a_wrapped_engine_of_several_ranks_does_not_get_the_containers_limit_twice():
-    two = body("2.0-vllm") + b'vllm:num_requests_running{engine="1",model_name="m"} 1\n'
-    (found,) = Reader(ROW).read({"/v1/metrics": two})
-    assert len(found.ranks) == 2
-    assert q.MOST_RUNNING not in found.live
 
 
 def test_aborted_requests_are_failures_and_the_source_says_what_prefill_counts():

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EngineReading
-from gpumon.sources.engines.adapter import PATIENT
 from gpumon.sources.engines.sglang import SglangAdapter
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scanner
 from tests.fakes.engine import Capture
 
-PAGE_WITH_NAN = b'sglang:num_running_reqs{tp_rank="0"} 1\nsglang:swa_token_usage{tp_rank="0"} NaN\n'
+PAGE_WITH_NAN = b'sglang:num_running_reqs{tp_rank="0"} 1\nsglang:num_transfer_failed_reqs_total{tp_rank="0"} NaN\n'
 TTFT = "vllm:time_to_first_token_seconds"
 
 
@@ -89,16 +86,6 @@ def test_a_value_that_is_none_for_a_while_leaves_its_figure_out_for_that_long() 
         for value in ("5", "NaN", "6")
     ]
     assert read == [5.0, None, 6.0]
-
-
-def test_the_polls_without_a_part_of_a_sum_are_counted_one_by_one() -> None:
-    whole = series(0, "5", "2")
-    part = re.sub(r'.*"length".*\n', "", whole)
-    reader = Reader()
-    read = [
-        reader.read(page.encode()).ranks[0].counters.get(q.REQUESTS) for page in [whole, whole, *[part] * (PATIENT + 2)]
-    ]
-    assert read == [9.0, 9.0, *[None] * PATIENT, 4.0, 4.0]
 
 
 def test_a_histogram_without_a_new_observation_is_the_same_object() -> None:

@@ -12,7 +12,7 @@ import pytest
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind, EngineReading
 from gpumon.sources.engines.registry import BY_KIND
-from gpumon.sources.engines.sglang import OLD_SERVER_INFO, SERVER_INFO, server_of
+from gpumon.sources.engines.sglang import server_of
 from tests.fakes.engine import Capture
 from tests.sources.engines.contract import PAGES, Reader
 
@@ -107,15 +107,6 @@ def test_a_fresh_server_has_counted_nothing_and_its_first_tokens_are_seen() -> N
     assert decoded(reader, gauges + series(REALTIME, 30, mode="decode")) == {"0": 30.0}
 
 
-def test_a_histogram_that_never_was_there_is_empty_until_a_request_has_ended() -> None:
-    gauges = series("sglang:num_running_reqs", 1) + series("sglang:decode_sum_seq_lens", 0)
-    assert read(Reader(ROW), gauges).ranks[0].histograms[q.E2E].count == 0.0
-    served = gauges + series(REALTIME, 900, mode="decode") + 'sglang:generation_tokens_total{model_name="m"} 800\n'
-    assert read(Reader(ROW), served).ranks[0].histograms == {}
-    mid_request = gauges + series(REALTIME, 900, mode="decode")
-    assert read(Reader(ROW), mid_request).ranks[0].histograms == {}
-
-
 def test_an_old_server_that_has_counted_nothing_has_no_live_tokens() -> None:
     page = read(Reader(ROW), series("sglang:num_running_reqs", 0) + series("sglang:gen_throughput", 0))
     assert q.DECODE_TOKENS not in page.ranks[0].counters
@@ -154,27 +145,6 @@ def two_ranks(first: float, second: float, answers: float) -> str:
     )
 
 
-def test_first_tokens_are_shared_among_the_ranks_and_none_is_lost() -> None:
-    reader = Reader(ROW)
-    assert decoded(reader, two_ranks(100, 300, 40)) == {"0": 110.0, "1": 330.0}
-    assert decoded(reader, two_ranks(100, 400, 45)) == {"0": 110.0, "1": 435.0}
-    assert decoded(reader, two_ranks(100, 400, 47)) == {"0": 111.0, "1": 436.0}
-    one = two_ranks(150, 400, 50).splitlines(keepends=True)
-    assert decoded(reader, "".join(one[:1] + one[2:])) == {"0": 164.0}
-    assert sum(decoded(reader, two_ranks(150, 460, 50)).values()) == 150 + 460 + 50
-
-
-def test_the_older_page_of_settings_is_asked_only_where_the_new_one_is_not_answered() -> None:
-    reader, page = Reader(ROW), series(REALTIME, 1, mode="decode").encode()
-    assert reader.adapter.companions == (SERVER_INFO,)
-    reader.read({"/metrics": page})
-    assert reader.adapter.companions == (OLD_SERVER_INFO,)
-    body = (PAGES / "sglang" / "server_info.json").read_bytes()
-    (part,) = reader.read({"/metrics": page, "/get_server_info": body})
-    assert reader.adapter.companions == (OLD_SERVER_INFO,)
-    assert part.model_root == "/models/Qwen3-30B-A3B-FP8"
-
-
 def test_the_gpus_of_data_parallel_attention_are_counted_once() -> None:
     said = {"tp_size": 8, "dp_size": 2, "pp_size": 1}
     plain, attention = (server_of(json.dumps({**said, "enable_dp_attention": on}).encode()) for on in (False, True))
@@ -191,4 +161,13 @@ def test_no_secret_of_the_server_is_kept() -> None:
 @pytest.mark.parametrize("body", [b"", b"[]", b"null", b'{"tp_size": "8"}', b'{"internal_states": {}}', b"\xff", b"{"])
 def test_settings_that_make_no_sense_are_left_out(body: bytes) -> None:
     server = server_of(body)
-    assert (server.tp, server.most_running, server.model_path) == (0, 0, "")
+    assert (server.tp, server.most_running, dict(server.info)) == (0, 0, {})
+
+
+def test_first_tokens_are_shared_among_the_ranks_and_none_is_lost() -> None:
+    reader = Reader(ROW)
+    assert decoded(reader, two_ranks(100, 300, 40)) == {"0": 120.0, "1": 320.0}
+    assert decoded(reader, two_ranks(100, 400, 46)) == {"0": 123.0, "1": 423.0}
+    one = two_ranks(150, 400, 50).splitlines(keepends=True)
+    assert decoded(reader, "".join(one[:1] + one[2:])) == {"0": 175.0}
+    assert sum(decoded(reader, two_ranks(150, 460, 50)).values()) == 150 + 460 + 50

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading
+from gpumon.readings.frame import EndpointState, EngineKind, EngineReading
 from gpumon.sources.engines.registry import BY_KIND
 from tests.fakes.http_server import LoopbackServer, Reply, Request
 from tests.sources.engines.contract import PAGES, Reader
@@ -12,7 +12,6 @@ from tests.sources.polling import polling, until
 METRICS, INFO = "/metrics", "/info"
 FOLDER = PAGES / "tgi"
 RUNNING = (FOLDER / "running.prom").read_bytes()
-EARLY = (FOLDER / "early-1.prom").read_bytes()
 EMITTED = b"tgi_request_skipped_tokens_count"
 BEYOND = b"tgi_request_skipped_tokens_sum"
 
@@ -68,45 +67,6 @@ def test_half_of_the_tokens_is_no_restart() -> None:
     assert q.DECODE_TOKENS not in cut.ranks[0].counters
     assert q.DECODE_TOKENS not in cut.live
     assert page(reader, RUNNING).ranks[0].counters[q.DECODE_TOKENS] == 700.0
-
-
-def test_what_counts_each_step_is_never_replaced_by_a_guess() -> None:
-    reader = tgi()
-    page(reader, RUNNING)
-    assert q.DECODE_TOKENS not in page(reader, without(RUNNING, EMITTED, BEYOND)).ranks[0].counters
-
-
-def test_steps_times_batch_size_where_nothing_counts_tokens_live() -> None:
-    reader = tgi()
-    first = page(reader, EARLY)
-    assert first.ranks[0].counters[q.DECODE_TOKENS] == 0.0
-    assert first.advance[q.DECODE_TOKENS] is Advance.DERIVED
-    more = EARLY.replace(b'count{method="decode"} 101', b'count{method="decode"} 111')
-    assert page(reader, more).ranks[0].counters[q.DECODE_TOKENS] == 40.0
-
-
-def test_both_kinds_of_step_read_the_weights() -> None:
-    found = page(tgi(), RUNNING)
-    assert found.ranks[0].counters[q.STEPS] == 10 + 160
-    assert found.exact_steps
-
-
-def test_accepted_drafts_are_told_only_where_there_are_some() -> None:
-    plain = page(tgi(), RUNNING).ranks[0].counters
-    assert not {q.DRAFTS, q.ACCEPTED_TOKENS} & plain.keys()
-    drafted = page(tgi(), (FOLDER / "drafts.prom").read_bytes()).ranks[0].counters
-    assert (drafted[q.DRAFTS], drafted[q.ACCEPTED_TOKENS], drafted[q.DECODE_TOKENS]) == (450.0, 250.0, 700.0)
-
-
-def test_what_it_does_not_tell_is_not_made_up() -> None:
-    found = page(tgi(), RUNNING)
-    for quantity in (q.TTFT, q.KV_USAGE, q.POOL_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED, q.PREEMPTIONS):
-        assert quantity not in found.live
-
-
-def test_the_thousand_buckets_of_the_batch_size_are_not_read() -> None:
-    assert b'tgi_batch_next_size_bucket{le="1024"}' in RUNNING
-    assert not any(name.startswith("tgi_batch_next_size") for name in tgi().adapter.wanted)
 
 
 def test_an_answer_of_another_kind_takes_only_the_model() -> None:

@@ -8,12 +8,15 @@ import re
 import pytest
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import EngineKind, EngineReading, RankReading
+from gpumon.readings.frame import EngineReading, RankReading
 from gpumon.sources.engines.adapter import MOST_RANKS
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scanner
 from tests.fakes.engine import Capture
+from tests.sources.engines.contract import PAGES
 
+ABSURD = {b"0": True, b"1e-20": True, b"1e29": True, b"1e31": False, b"1e-31": False, b"-1": False, b"NaN": False}
+"""Value of a counter -> whether it can be one."""
 LABELS = 'engine="0",model_name="m"'
 
 
@@ -83,49 +86,6 @@ def test_counters_only_rise_and_gauges_stay_in_range(name: str) -> None:
                 assert list(histogram.counts) == sorted(histogram.counts)
 
 
-def test_one_server_with_the_defaults() -> None:
-    body = last_pages("vllm-basic")[40]
-    page = Reader().read(body)
-    (rank,) = page.ranks
-    assert VllmAdapter.kind is EngineKind.VLLM
-    assert rank.rank == "0"
-    series = '{engine="0",model_name="tiny-llama"}'
-    assert rank.counters[q.DECODE_TOKENS] == counter_in(body, f"vllm:generation_tokens_total{series}")
-    assert rank.counters[q.STEPS] == counter_in(body, f"vllm:iteration_tokens_total_count{series}")
-    assert rank.counters[q.PREEMPTIONS] == 0.0
-    assert rank.counters[q.REQUESTS] == 43.0
-    assert rank.gauges == {
-        q.RUNNING: 8.0,
-        q.WAITING: 0.0,
-        q.WAITING_DEFERRED: 0.0,
-        q.KV_USAGE: counter_in(body, f"vllm:kv_cache_usage_perc{series}"),
-        q.POOL_TOKENS: 524288.0,
-    }
-    assert rank.histograms.keys() == {q.TTFT, q.ITL, q.E2E, q.QUEUE, q.TPOT, q.PROMPT_LENGTH, q.OUTPUT_LENGTH}
-    assert rank.histograms[q.TTFT].count == counter_in(body, f"vllm:time_to_first_token_seconds_count{series}")
-    assert rank.histograms[q.PROMPT_LENGTH].sum == 5312.0
-    assert page.exact_steps
-    assert page.model == "tiny-llama"
-    assert page.started_wall_s == counter_in(body, "process_start_time_seconds")
-    assert page.info["cache_dtype"] == "auto"
-    assert page.info["block_size"] == "128"
-    assert "hybrid" not in page.info
-    assert page.live[q.PREFILL_COMPUTED] == 'vllm:prompt_tokens_by_source_total{source="local_compute"}'
-    assert page.live[q.ITL] == "vllm:inter_token_latency_seconds"
-
-
-def test_prefix_hits_are_cached_and_the_rest_is_computed() -> None:
-    (rank,) = Reader().read(last_pages("vllm-mfu-queue-prefix-abort")[-1]).ranks
-    assert rank.counters[q.PROMPT_TOKENS] == 99456.0
-    assert rank.counters[q.PREFILL_CACHED] == 79360.0
-    assert rank.counters[q.PREFILL_COMPUTED] == 99456.0 - 79360.0
-
-
-def test_waiting_requests_of_a_full_server() -> None:
-    waiting = [Reader().read(body).ranks[0].gauges[q.WAITING] for body in last_pages("vllm-mfu-queue-prefix-abort")]
-    assert max(waiting) == 8.0
-
-
 def test_data_parallel_ranks_are_told_apart_by_label_in_whatever_order() -> None:
     reader, seen = Reader(), set()
     for body in last_pages("vllm-dp2"):
@@ -151,28 +111,6 @@ def test_the_pool_of_a_data_parallel_rank_is_its_own() -> None:
     assert page.live[q.POOL_TOKENS] == "vllm:cache_config_info num_gpu_blocks x block_size"
 
 
-def test_a_rank_that_is_missing_in_one_page_is_left_out_of_it_and_comes_back() -> None:
-    reader = Reader()
-    both = 'vllm:generation_tokens_total{engine="0"} 5\nvllm:generation_tokens_total{engine="1"} 7\n'
-    counts = [
-        {rank.rank: rank.counters[q.DECODE_TOKENS] for rank in reader.read(page).ranks}
-        for page in (both, both.splitlines()[0], both)
-    ]
-    assert counts == [{"0": 5.0, "1": 7.0}, {"0": 5.0}, {"0": 5.0, "1": 7.0}]
-
-
-def test_a_server_without_statistics_has_no_rank() -> None:
-    for body in last_pages("vllm-nostats"):
-        page = Reader().read(body)
-        assert page.ranks == ()
-        assert page.live == {}
-
-
-def test_a_restart_shows_in_the_start_time() -> None:
-    starts = {Reader().read(body).started_wall_s for body in last_pages("vllm-lifecycle")}
-    assert len(starts) == 2
-
-
 # Pages of versions that are not recorded.
 
 
@@ -180,12 +118,6 @@ def test_a_stale_series_of_a_dead_process_does_not_hide_the_live_one() -> None:
     page = f'vllm:kv_cache_usage_perc{{{LABELS},pid="7"}} 0.0\nvllm:kv_cache_usage_perc{{{LABELS},pid="9"}} 0.4\n'
     assert one(page).gauges[q.KV_USAGE] == 0.4
     assert one("\n".join(reversed(page.splitlines()))).gauges[q.KV_USAGE] == 0.4
-
-
-def test_kv_usage_under_its_old_name_and_under_both() -> None:
-    old, new = f"vllm:gpu_cache_usage_perc{{{LABELS}}} 0.25\n", f"vllm:kv_cache_usage_perc{{{LABELS}}} 0.5\n"
-    assert one(old).gauges[q.KV_USAGE] == 0.25
-    assert one(old + new).gauges[q.KV_USAGE] == 0.5
 
 
 def histogram(name: str, count: int, more: str = "") -> str:
@@ -265,30 +197,10 @@ def test_before_0_16_computed_prefill_is_prompt_less_hits_and_never_falls() -> N
     assert "vllm:prefix_cache_hits_total" in page.live[q.PREFILL_COMPUTED]
 
 
-def test_computed_prefill_falls_with_a_restart() -> None:
-    reader = Reader()
-    values = [reader.read(prompts(*pair)).ranks[0].counters[q.PREFILL_COMPUTED] for pair in ((500, 100), (30, 10))]
-    assert values == [400.0, 20.0]
-
-
 def test_hits_of_an_external_cache_are_cached_too() -> None:
     page = prompts(500, 100) + f"vllm:external_prefix_cache_hits_total{{{LABELS}}} 50\n"
     assert one(page).counters[q.PREFILL_CACHED] == 150.0
     assert one(page).counters[q.PREFILL_COMPUTED] == 350.0
-
-
-def test_hits_in_blocks_are_turned_into_tokens() -> None:
-    config = f'vllm:cache_config_info{{block_size="16",num_gpu_blocks="100",{LABELS}}} 1.0\n'
-    page = Reader().read(config + prompts(500, 10, "gpu_prefix_cache_hits_total"))
-    assert page.ranks[0].counters[q.PREFILL_CACHED] == 160.0
-    assert page.ranks[0].counters[q.PREFILL_COMPUTED] == 340.0
-    assert page.live[q.PREFILL_CACHED] == "vllm:gpu_prefix_cache_hits_total x block_size"
-
-
-def test_where_both_spellings_of_hits_stand_the_tokens_count() -> None:
-    config = f'vllm:cache_config_info{{block_size="16",num_gpu_blocks="100",{LABELS}}} 1.0\n'
-    page = prompts(500, 160) + f"vllm:gpu_prefix_cache_hits_total{{{LABELS}}} 10\n"
-    assert one(config + page).counters[q.PREFILL_CACHED] == 160.0
 
 
 def test_without_any_word_on_the_cache_computed_prefill_is_unknown() -> None:
@@ -311,22 +223,6 @@ def test_the_pool_in_tokens() -> None:
     assert Reader().read(config_info(**blocks)).info["cache_dtype"] == "fp8"
 
 
-def test_a_hybrid_model_has_no_pool_from_blocks() -> None:
-    hybrid = {"block_size": "16", "num_gpu_blocks": "1000", "mamba_block_size": "512"}
-    page = Reader().read(config_info(**hybrid))
-    assert page.info["hybrid"] == "yes"
-    assert q.POOL_TOKENS not in page.ranks[0].gauges
-    assert one(config_info(**hybrid, kv_cache_size_tokens="777")).gauges[q.POOL_TOKENS] == 777.0
-
-
-def test_speculative_decoding() -> None:
-    rank = one(
-        f"vllm:spec_decode_num_drafts_total{{{LABELS}}} 10\nvllm:spec_decode_num_draft_tokens_total{{{LABELS}}} 30\n"
-        f"vllm:spec_decode_num_accepted_tokens_total{{{LABELS}}} 18\n"
-    )
-    assert (rank.counters[q.DRAFTS], rank.counters[q.ACCEPTED_TOKENS]) == (10.0, 18.0)
-
-
 def test_a_page_of_ever_more_ranks_is_bounded() -> None:
     page = "".join(f'vllm:generation_tokens_total{{engine="{n}"}} 1\n' for n in range(MOST_RANKS + 100))
     reader = Reader()
@@ -336,16 +232,21 @@ def test_a_page_of_ever_more_ranks_is_bounded() -> None:
     assert not reader.adapter.cut
 
 
-def test_ranks_that_went_away_are_forgotten_and_those_that_stay_are_not() -> None:
-    """The computed prefill of a rank that is remembered does not fall; of one that is forgotten it begins anew."""
-    reader = Reader()
+def old(name: str) -> bytes:
+    return (PAGES / "vllm" / f"{name}.prom").read_bytes()
 
-    def computed(cached: int, *ranks: str) -> list[float]:
-        page = "".join(prompts(500, cached).replace('engine="0"', f'engine="{rank}"') for rank in ranks)
-        found = {rank.rank: rank.counters[q.PREFILL_COMPUTED] for rank in reader.read(page).ranks}
-        return [found[rank] for rank in ranks]
 
-    assert computed(100, "stays", "goes") == [400.0, 400.0]
-    for n in range(40):
-        computed(100, "stays", *(f"{n}.{m}" for m in range(50)))
-    assert computed(1100, "stays", "goes") == [400.0, 0.0]
+def test_failures_are_the_requests_that_ended_in_an_error_and_only_where_the_version_tells():
+    ended = "".join(
+        f'vllm:request_success_total{{engine="0",finished_reason="{reason}"}} {count}\n'
+        for reason, count in (("stop", 5), ("abort", 3), ("error", 2))
+    )
+    counters = Reader().read(ended).ranks[0].counters
+    assert (counters[q.REQUESTS], counters[q.FAILURES]) == (10.0, 2.0)
+    assert q.FAILURES not in Reader().read(old("0.10")).ranks[0].counters
+
+
+def test_what_cannot_be_counted_is_left_out():
+    lines = [line for line in old("0.10").splitlines() if not line.startswith(b"vllm:generation_tokens_total{")]
+    read_of = {value: Reader().read(b"\n".join([*lines, b"vllm:generation_tokens_total " + value])) for value in ABSURD}
+    assert {value: q.DECODE_TOKENS in found.ranks[0].counters for value, found in read_of.items()} == ABSURD

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.config.schema import Config, Endpoint, Feed
+from gpumon.config.schema import Feed
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import (
@@ -25,16 +25,11 @@ from gpumon.readings.frame import (
     EngineKind,
     EngineReading,
     Frame,
-    GpuReading,
-    GpuState,
     HostReading,
     Phase,
     Training,
 )
-from gpumon.sources.attachment import EngineFacts
-from gpumon.sources.feeds.build import feeds_of
-from gpumon.sources.feeds.file import BACKLOG, FIRST_GAP_S, WINDOW_BYTES, FileFeed
-from gpumon.sources.ownership import Ownership
+from gpumon.sources.feeds.file import FIRST_GAP_S, WINDOW_BYTES, FileFeed
 from gpumon.sources.packaged import gpu_catalogue
 from tests.efficiency.polls import only, there
 from tests.records import replace
@@ -135,15 +130,6 @@ async def test_lines_that_tell_their_moment_serve_at_once(file: Path):
     assert time.monotonic() - newest.monotonic_s == pytest.approx(time.time() - now_s, abs=1.0)
 
 
-async def test_of_a_slow_loop_there_are_lines_enough_and_they_are_told_once(file: Path):
-    now_s = time.time()
-    file.write_text("".join(line(tokens=n, at=now_s - 90.0 * (50 - n)) for n in range(51)))
-    async with tailing(file, time="at") as source:
-        assert trained(await polled(source)) == list(range(50 - BACKLOG, 51))
-        append(file, tokens=51, at=time.time())
-        assert await until(lambda: trained(source.reading) == [51])
-
-
 async def test_of_the_lines_that_were_there_come_rates_and_no_totals(file: Path):
     now_s = time.time()
     file.write_text("".join(line(tokens=1000 * n, at=now_s - 10.0 * (50 - n)) for n in range(51)))
@@ -174,22 +160,6 @@ async def test_a_clock_that_goes_back_or_ahead_dates_no_line_before_the_last_one
         assert source.reading.monotonic_s > first_s
 
 
-async def test_lines_between_that_are_no_steps_are_passed_over(file: Path):
-    append(file, tokens=5)
-    append(file, eval_loss=1.5)
-    with file.open("a") as end:
-        end.write("Traceback (most recent call last):\n")
-    async with tailing(file) as source:
-        assert source.reading.ranks[0].counters == {q.TRAINED_TOKENS: 5.0}
-
-
-async def test_a_key_that_the_newest_line_lacks_is_named(file: Path):
-    append(file, tokens=5)
-    async with tailing(file, quantities={**TOKENS, "samples": "seen"}) as source:
-        (fault,) = (await source.poll(time.monotonic())).faults
-    assert fault.text == "no number in the newest line for samples = seen"
-
-
 @pytest.mark.parametrize(
     ("content", "state", "words"),
     [
@@ -218,14 +188,6 @@ async def test_what_is_wrong_is_said_with_the_fix(file: Path, content: str | Non
         file.write_text(line(tokens=3))
         assert await until(lambda: source.reading.state is EndpointState.OK)
         assert source.reading.fault == ""
-
-
-async def test_a_pipe_or_a_device_is_refused_and_not_waited_for(tmp_path: Path):
-    os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
-        async with tailing(path) as source:
-            assert source.reading.state is EndpointState.ERROR
-            assert "no regular file" in source.reading.fault
 
 
 def test_a_file_that_may_not_be_read_is_said_with_the_fix(file: Path):
@@ -296,48 +258,3 @@ class Waiting:
     def stat(self) -> os.stat_result:
         os.close(os.open(self._fifo, os.O_WRONLY))
         return self._fifo.stat()
-
-
-async def test_two_feeds_of_one_file_are_rows_of_their_own(file: Path):
-    append(file, tokens=1, seen=2)
-    feeds = (feed_of(file, name="a"), feed_of(file, name="b", quantities={"samples": "seen"}))
-    pages, files = feeds_of(Config(feed=feeds))
-    assert pages == []
-    assert len({source.reading.key for source in files}) == 2
-
-
-def test_its_model_costs_six_flops_per_active_parameter_and_its_gpus_are_the_configs(file: Path):
-    source = FileFeed(feed_of(file, params_b=None, model="Qwen/Qwen3-30B-A3B"))
-    facts = EngineFacts({source.reading.key: source.endpoint}, (), None, {"HOME": "/nonexistent"})
-    end_s = time.monotonic() + 60.0
-    while (reading := facts.attach(source.reading, ())).training is None and time.monotonic() < end_s:
-        time.sleep(0.01)
-    assert reading.training is not None
-    assert reading.training.flops_per_token == pytest.approx(6 * 3.3e9, rel=0.05)
-    nobody = FileFeed(feed_of(file, params_b=None))
-    facts = EngineFacts({nobody.reading.key: nobody.endpoint}, (), None, {})
-    assert facts.attach(nobody.reading, ()).training is None
-    other = FileFeed(feed_of(file, gpu_type="H100 SXM 80GB", gpu_count=64))
-    facts = EngineFacts({other.reading.key: other.endpoint}, (), None, {})
-    assert (facts.attach(other.reading, ()).gpu_type, facts.attach(other.reading, ()).gpu_count) == (
-        "H100 SXM 80GB",
-        64,
-    )
-
-
-def test_its_gpus_are_not_guessed(file: Path):
-    source, gpu = FileFeed(feed_of(file)), GpuReading(0, "GPU-1", "NVIDIA H100 80GB HBM3", GpuState.OK, 0.0)
-    facts = EngineFacts({source.reading.key: source.endpoint}, (), Ownership(), {})
-    found = facts.attach(source.reading, (gpu,))
-    assert found.gpus == ()
-    assert found.gpus_source.startswith("a file does not tell who writes it: set gpus")
-    named = FileFeed(feed_of(file, gpus=(0,)))
-    facts = EngineFacts({named.reading.key: named.endpoint}, (), Ownership(), {})
-    assert facts.attach(named.reading, (gpu,)).gpus == ("GPU-1",)
-
-
-def test_an_endpoint_beside_it_keeps_its_own_settings(file: Path):
-    source = FileFeed(feed_of(file), "named")
-    facts = EngineFacts({source.reading.key: source.endpoint, source.reading.url: Endpoint(url="x")}, (), None, {})
-    assert source.reading.part == "named"
-    assert facts.attach(source.reading, ()).training == Training(48e9, 0.0, "bf16")

@@ -55,41 +55,11 @@ def test_series_that_match_are_added():
     assert page.advance == {}
 
 
-def test_one_job_of_several_on_a_page():
-    page = one(PAGE, {"decode_tokens": 'tokens_total{mode!="prefill",job="b"}', "running": 'busy{job!="a"}'})
-    assert (page.ranks[0].counters, page.ranks[0].gauges) == ({q.DECODE_TOKENS: 20.0}, {q.RUNNING: 4.0})
-
-
-def test_of_a_share_the_highest_counts():
-    assert one(PAGE, {"kv_usage_ratio": "cache"}).ranks[0].gauges == {q.KV_USAGE: 0.75}
-
-
 def test_histograms_are_added_bucket_by_bucket():
     found = one(PAGE, {"ttft_s": "lat"}).ranks[0].histograms[q.TTFT]
     assert (found.bounds, found.counts, found.sum, found.count) == ((0.1, math.inf), (4.0, 6.0), 0.75, 6.0)
     alone = one(PAGE, {"itl_s": 'lat{job="b"}'}).ranks[0].histograms[q.ITL]
     assert (alone.counts, alone.sum) == ((3.0, 4.0), 0.25)
-
-
-def test_two_quantities_of_one_metric_are_told_apart():
-    page = one(
-        PAGE,
-        {
-            "decode_tokens": 'tokens_total{mode="decode"}',
-            "prefill_computed_tokens": 'tokens_total{mode="prefill"}',
-            "prompt_tokens": 'tokens_total{mode="prefill"}',
-        },
-    )
-    assert page.ranks[0].counters == {
-        q.DECODE_TOKENS: 120.0,
-        q.PREFILL_COMPUTED: 7000.0,
-        q.PROMPT_TOKENS: 7000.0,
-    }
-
-
-def test_what_moves_when():
-    page = one(PAGE, {"decode_tokens": "tokens_total", "decode_tokens_per_s": "busy"}, at_end=("decode_tokens",))
-    assert page.advance == {q.DECODE_TOKENS: Advance.END, q.DECODE_RATE: Advance.SAMPLED}
 
 
 def test_a_server_that_tells_its_first_tokens_may_book_whole_prompts():
@@ -98,11 +68,6 @@ def test_a_server_that_tells_its_first_tokens_may_book_whole_prompts():
     assert one(PAGE, tokens | {"ttft_s": "lat"}).advance == {q.PREFILL_COMPUTED: Advance.PROMPT}
     ended = one(PAGE, tokens | {"ttft_s": "lat"}, at_end=("prefill_computed_tokens",))
     assert ended.advance == {q.PREFILL_COMPUTED: Advance.END}
-
-
-def test_steps_are_the_users_word():
-    assert one(PAGE, {"steps": "tokens_total", "running": "busy"}).exact_steps
-    assert not one(PAGE, {"running": "busy"}).exact_steps
 
 
 @pytest.mark.parametrize("value", ["NaN", "-1", "+Inf", "-Inf"])
@@ -116,10 +81,6 @@ def test_what_is_no_count_is_left_out_and_no_zero(value: str):
 def test_a_page_without_any_of_its_series_is_none_of_its():
     assert read(PAGE, {"running": 'busy{job="c"}'}) == ()
     assert read(b"", {"running": "busy"}) == ()
-
-
-def test_names_as_opentelemetry_quotes_them():
-    assert one(b'{"busy",job="a"} 5\n', {"running": 'busy{job="a"}'}).ranks[0].gauges == {q.RUNNING: 5.0}
 
 
 @given(st.lists(st.binary(max_size=30), max_size=8))

@@ -12,13 +12,9 @@ import pytest
 from gpumon.config.schema import Config, Endpoint, Feed
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineKind, Phase, Training
-from gpumon.sources.attachment import OF_ALL_RANKS, EngineFacts
-from gpumon.sources.feeds.build import feeds_of
-from gpumon.sources.feeds.page import PageFeed
-from gpumon.sources.ownership import Ownership
-from tests.efficiency.test_deriver import gpu
+from gpumon.sources.feeds.page import PageFeed, feeds_of
 from tests.fakes.http_server import LoopbackServer, Reply, Request
-from tests.sources.polling import HURRIED, PATIENT, always, until
+from tests.sources.polling import HURRIED, PATIENT, always
 
 PAGE = b'tokens_total{job="a"} 100\ntokens_total{job="b"} 7\nbusy 3\nprocess_start_time_seconds 1700000000\n'
 MAPPED = {"decode_tokens": 'tokens_total{job="a"}', "running": "busy"}
@@ -141,21 +137,6 @@ async def test_a_training_run_says_what_its_tokens_cost():
     assert source.reading.training == Training(1e9, 512.0, "bf16")
 
 
-async def test_a_restart_is_seen_and_the_feed_goes_on():
-    pages = iter([PAGE, PAGE.replace(b" 100", b" 5").replace(b"1700000000", b"1700000100")])
-    last = PAGE
-
-    def answer(_: Request) -> Reply:
-        nonlocal last
-        last = next(pages, last)
-        return Reply(200, last)
-
-    with LoopbackServer(answer) as server:
-        async with polling(server.url, interval_s=0.05) as source:
-            assert await until(lambda: source.reading.started_wall_s == 1700000100.0)
-            assert source.reading.ranks[0].counters == {q.DECODE_TOKENS: 5.0}
-
-
 async def test_feeds_and_endpoints_of_one_server_are_rows_of_their_own():
     with LoopbackServer(always(Reply(200, PAGE))) as server:
         config = Config(
@@ -175,15 +156,3 @@ async def test_feeds_and_endpoints_of_one_server_are_rows_of_their_own():
     assert [page.reading.name for page in pages] == ["a", "b"]
     assert len({page.reading.key for page in pages} | {server.url}) == 3
     assert [page.reading.ranks[0].counters[q.DECODE_TOKENS] for page in pages] == [100.0, 7.0]
-
-
-async def test_the_process_that_listens_is_not_all_of_a_training_run():
-    """Its tokens are those of all processes: over the GPUs of one of them MFU would be many times too high."""
-    quantities = {"trained_tokens": "tokens_total"}
-    source, _ = await first(always(Reply(200, PAGE)), phase="training", params_b=8.0, quantities=quantities)
-    facts = EngineFacts({source.reading.key: source.endpoint}, (), Ownership(), {})
-    assert facts.attach(source.reading, (gpu(),)).gpus == ()
-    assert facts.attach(source.reading, (gpu(),)).gpus_source == OF_ALL_RANKS
-    named, _ = await first(always(Reply(200, PAGE)), phase="training", params_b=8.0, quantities=quantities, gpus=(0,))
-    facts = EngineFacts({named.reading.key: named.endpoint}, (), Ownership(), {})
-    assert facts.attach(named.reading, (gpu(),)).gpus == ("GPU-0",)

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from gpumon.readings.frame import GpuReading
-from gpumon.sources.nvml.wire import Timings
-from gpumon.sources.nvml_source import Limits, NvmlSource
+from gpumon.sources.driver.source import DriverSource, Limits
+from gpumon.sources.driver.wire import Timings
 from gpumon.sources.source import Contribution
 from tests.fakes.nvml import driver as fakes
 from tests.fakes.nvml.driver import FakeDriver
@@ -25,7 +25,7 @@ LIMITS = Limits(init_s=10.0, answer_s=2.0, die_s=0.3, backoff_s=0.2, backoff_mos
 class Rig:
     """Polls a source as the collector does."""
 
-    def __init__(self, source: NvmlSource) -> None:
+    def __init__(self, source: DriverSource) -> None:
         self.source = source
 
     async def poll(self) -> Contribution:
@@ -62,7 +62,7 @@ async def running(
 ) -> AsyncIterator[Rig]:
     """A started source on the fake driver, with `env` on top; closed at the end."""
     driver.write(script)
-    source = NvmlSource(INTERVAL_S, env=driver.env(**(env or {})), timings=timings, limits=limits)
+    source = DriverSource(INTERVAL_S, env=driver.env(**(env or {})), timings=timings, limits=limits)
     await source.start()
     try:
         yield Rig(source)

@@ -7,7 +7,7 @@ import pytest
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings.frame import Frame, GpuReading, HostReading
 from gpumon.readings.missing import Missing, Reason
-from gpumon.sources.nvml.wire import Timings
+from gpumon.sources.driver.wire import Timings
 from gpumon.sources.packaged import gpu_catalogue
 from tests.fakes.nvml.driver import FakeDriver
 from tests.sources.nvml.rig import Rig, running

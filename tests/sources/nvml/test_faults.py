@@ -9,7 +9,7 @@ import pytest
 
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.missing import Missing, Reason
-from gpumon.sources.nvml.wire import Timings
+from gpumon.sources.driver.wire import Timings
 from gpumon.sources.source import Contribution
 from tests.fakes.nvml.driver import FakeDriver
 from tests.sources.nvml.rig import faults, running
@@ -56,7 +56,7 @@ async def test_one_call_that_fails_costs_one_figure(
     [
         ("insufficient_power", GpuState.ERROR, "power cable"),
         ("irq_issue", GpuState.ERROR, "interrupts"),
-        ("operating_system", GpuState.ERROR, "device nodes"),
+        ("operating_system", GpuState.ERROR, "its /dev/nvidia* node"),
         ("corrupted_inforom", GpuState.OK, "InfoROM"),
     ],
 )

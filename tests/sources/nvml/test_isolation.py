@@ -9,8 +9,8 @@ import pytest
 
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.missing import Missing, Reason
-from gpumon.sources.nvml.wire import Timings
-from gpumon.sources.nvml_source import Limits
+from gpumon.sources.driver.source import Limits
+from gpumon.sources.driver.wire import Timings
 from tests.fakes.nvml.driver import FakeDriver
 from tests.sources.nvml.rig import INTERVAL_S, faults, running
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.sources.nvml_source import Limits, NvmlSource
+from gpumon.sources.driver.source import DriverSource, Limits
 from tests.fakes.nvml.driver import FakeDriver
 from tests.sources.nvml.rig import INTERVAL_S, LIMITS, TIMINGS, Rig, faults, running
 
@@ -49,7 +49,7 @@ async def test_only_a_version_mismatch_costs_the_worker(fake_driver: FakeDriver)
 
 async def test_no_library_at_all(tmp_path: Path) -> None:
     (tmp_path / "libnvidia-ml.so.1").write_text("this is no library")
-    source = NvmlSource(INTERVAL_S, env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}, timings=TIMINGS)
+    source = DriverSource(INTERVAL_S, env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}, timings=TIMINGS)
     rig = Rig(source)
     await source.start()
     try:
@@ -107,7 +107,7 @@ async def test_a_driver_that_never_opens_gets_a_new_worker_at_the_deadline(fake_
 
 
 async def test_a_python_that_is_not_there_is_named(fake_driver: FakeDriver) -> None:
-    source = NvmlSource(INTERVAL_S, python="/no/such/python", env=fake_driver.env(), limits=LIMITS)
+    source = DriverSource(INTERVAL_S, python="/no/such/python", env=fake_driver.env(), limits=LIMITS)
     await source.start()
     found = await Rig(source).poll()
     await source.close()

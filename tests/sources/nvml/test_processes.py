@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
 import pytest
 
-from gpumon.sources.nvml.processes import Names, groups
+from gpumon.readings.missing import Missing
+from gpumon.sources.driver.names import Names, groups, place_of
 from tests.fakes.nvml.driver import FakeDriver
 from tests.sources.nvml.rig import running
 
@@ -94,3 +96,52 @@ def test_the_own_cgroup_can_be_read() -> None:
     own = Path("/proc/self/cgroup").read_text()
     found = Names().of(os.getpid(), 1.0)
     assert (found.container, found.pod) == groups(own)
+
+
+def test_a_process_says_what_it_takes_of_the_host_and_in_which_job_it_runs() -> None:
+    code = "kept = bytearray(1 << 26); print(1, flush=True)\nwhile True: pass"
+    told = {"SLURM_JOB_ID": "4711", "POD_NAME": "not-in-a-pod", "SECRET": "x"}
+    with subprocess.Popen([sys.executable, "-c", code], env=told, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            names = Names()
+            first = names.of(process.pid, 1.0)
+            time.sleep(0.3)
+            second = names.of(process.pid, 2.0)
+        finally:
+            process.kill()
+    assert isinstance(first.cpu_ratio, Missing)
+    assert isinstance(second.cpu_ratio, float)
+    assert 0.0 < second.cpu_ratio < 1.5
+    assert second.rss_bytes > 1 << 26
+    assert abs(second.started_s - time.time()) < 600.0
+    assert (second.job, second.pod_name) == ("4711", "")
+
+
+IN_ITS_OWN_ROOT = "import os, sys; os.chroot(sys.argv[1]); print(1, flush=True); sys.stdin.read()"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a process another root")
+def test_a_pods_namespace_is_read_in_its_own_root_alone(tmp_path: Path) -> None:
+    """Whoever owns that root can put a link there: gpumon of root must not show what it leads to on the host."""
+    secret, root = tmp_path / "shadow", tmp_path / "root"
+    secret.write_text("swordfish-of-root")
+    account = root / "var/run/secrets/kubernetes.io/serviceaccount"
+    (account / "..now").mkdir(parents=True)
+    (account / "..now" / "namespace").write_text("team-a")
+    (account / "..data").symlink_to("..now")
+    (account / "namespace").symlink_to("..data/namespace")  # as Kubernetes has it
+    command, env = [sys.executable, "-c", IN_ITS_OWN_ROOT, str(root)], {**os.environ, "POD_NAME": "llm-0"}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        honest = place_of(process.pid, in_pod=True)[0]
+        (account / "namespace").unlink()
+        (account / "namespace").symlink_to(secret)
+        forged = place_of(process.pid, in_pod=True)[0]
+        (account / "namespace").unlink()
+        os.mkfifo(account / "namespace")
+        waits = place_of(process.pid, in_pod=True)[0]
+        process.communicate()
+    assert (honest, forged, waits) == ("team-a/llm-0", "llm-0", "llm-0")

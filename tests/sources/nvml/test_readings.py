@@ -5,16 +5,15 @@ from __future__ import annotations
 import getpass
 import os
 import time
-from pathlib import Path
 
 import psutil
 import pytest
 
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.missing import WARMING_UP, Missing, Reason
-from gpumon.sources.nvml.wire import Timings
+from gpumon.sources.driver.wire import Timings
 from tests.fakes.nvml.driver import FakeDriver
-from tests.sources.nvml.rig import library_with, running
+from tests.sources.nvml.rig import running
 
 MIB = 1048576.0
 
@@ -97,7 +96,7 @@ async def test_every_figure_of_an_h100(fake_driver: FakeDriver) -> None:
     assert not gpu.mig
     assert (found.driver, found.cuda) == ("580.95.05", "13.0")
     assert found.faults == ()
-    assert ["gpumon.sources.nvml_worker" in command for command in workers] == [True]
+    assert ["gpumon.sources.nvml.driver" in command for command in workers] == [True]
     assert abs(found.gpus[0].monotonic_s - time.monotonic()) < 20.0
 
 
@@ -318,15 +317,3 @@ async def test_an_old_driver_is_read_through_its_older_calls(tmp_path_factory: p
     assert reason(gpu, "memory_bus_bits") is Reason.NOT_SUPPORTED
     assert reason(gpu, "sm_active_ratio") is Reason.NOT_SUPPORTED
     assert [process.pid for process in gpu.processes] == [os.getpid()]
-
-
-async def test_drivers_with_too_long_process_records_are_read_through_the_older_list(
-    fake_driver: FakeDriver, tmp_path: Path
-) -> None:
-    script = f"gpu 0 process {os.getpid()} 500\n"
-    async with running(fake_driver, script, env=library_with("long_records.c", tmp_path)) as rig:
-        (gpu,) = await rig.gpus(0)
-        calls = fake_driver.calls()
-    assert [process.pid for process in gpu.processes] == [os.getpid()]
-    assert [name for name in calls if name.endswith("RunningProcesses_v3")] == []
-    assert calls["nvmlDeviceGetComputeRunningProcesses_v2"] > 0

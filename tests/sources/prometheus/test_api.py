@@ -109,7 +109,7 @@ async def test_queries_are_posted_with_their_time_tenant_and_token(monkeypatch: 
         await api.close()
     (request,) = server.requests
     assert (request.method, request.path) == ("POST", "/prom/api/v1/query")
-    assert asked(request) == {"query": 'up{a="ü b"}', "time": "1234.568"}
+    assert asked(request) == {"query": 'up{a="ü b"}', "time": "1234.568", "latency_offset": "1s"}
     assert request.headers["x-scope-orgid"] == "team-a"
     assert request.headers["authorization"] == f"Bearer {SECRET}"
     assert [one.value for one in found] == [1.0]
@@ -143,9 +143,10 @@ async def test_a_changed_token_is_read_anew(tmp_path: Path):
         await api.close()
 
 
-async def test_where_post_is_refused_queries_go_by_get():
+@pytest.mark.parametrize("status", [403, 405])
+async def test_where_post_is_refused_queries_go_by_get(status: int):
     def answer(request: Request) -> Reply:
-        return Reply(405) if request.method == "POST" else vector([({}, asked(request)["time"])])
+        return Reply(status) if request.method == "POST" else vector([({}, asked(request)["time"])])
 
     with LoopbackServer(answer) as server:
         api = PrometheusApi(Prometheus(url=server.url))
@@ -153,6 +154,16 @@ async def test_where_post_is_refused_queries_go_by_get():
             assert [one.value for one in await api.query("up", at_s)] == [at_s]
         await api.close()
     assert [request.method for request in server.requests] == ["POST", "GET", "GET"]
+
+
+async def test_a_partial_answer_of_victoriametrics_is_a_fault_and_its_latency_offset_is_short():
+    with LoopbackServer(lambda _: vector([({}, "1")], isPartial=True)) as server:
+        api = PrometheusApi(Prometheus(url=server.url))
+        assert len(await api.query("up", 1.0)) == 1
+        (told,) = api.taken_warnings()
+        await api.close()
+    assert "isPartial" in told
+    assert asked(server.requests[0])["latency_offset"] == "1s"
 
 
 @pytest.mark.parametrize("text", ["NaN", "+Inf", "-Inf", "1e308", "-0"])

@@ -53,7 +53,7 @@ async def test_a_query_that_fails_leaves_none_behind():
             return vector([])
         if "vllm:" in query and "process_start" not in query:
             hung.wait(LONG_S)
-            return Reply(status=422, body=b'{"status":"error","error":"too many samples"}')
+            return Reply(status=503, body=b'{"status":"error","error":"too many samples"}')
         hung.set()
         end.wait(LONG_S)
         return vector([])

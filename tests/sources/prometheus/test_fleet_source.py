@@ -96,6 +96,7 @@ async def test_figures_are_those_of_the_pages_themselves(tmp_path: Path):
                 frame = await framed(source, lambda frame: len(frame.hosts) == len(pages))
             async with watching(prometheus.url, [TINY]) as source:
                 await source.frame()
+                await source.settle()
                 fewer = await source.frame()
                 source.look_at("host-vllm")
                 looked_at = await source.frame()

@@ -16,7 +16,7 @@ from gpumon.readings.frame import EndpointState, EngineReading, Frame, HostReadi
 from gpumon.sources.exposition import Series
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.prometheus.answers import Vector
-from gpumon.sources.prometheus.hosts import by_count, host_of, named_apart, port_of, without_port
+from gpumon.sources.prometheus.hosts import host_of, named_apart, port_of, without_port
 from gpumon.sources.prometheus.source import FleetSource
 from gpumon.sources.prometheus.targets import REPLICAS, Placer
 from tests.sources.prometheus.answering import Api
@@ -133,9 +133,6 @@ async def test_without_pods_the_gpus_are_not_guessed_but_the_config_may_say():
     (reading,) = frame.hosts[0].engines
     assert reading.gpus == ()
     assert "no label says on which GPUs it runs" in reading.gpus_source
-    whole = EngineReading("e", "n:8000", EndpointState.OK, 1.0, tp=2)
-    assert by_count(whole, 1, frame.hosts[0].gpus)[0] == ("GPU-0", "GPU-1")
-    assert by_count(whole, 2, frame.hosts[0].gpus)[0] == ()
     endpoint = Endpoint(url="http://n:8000", gpus=(1,), name="mine", model="no-such-model")
     (told,) = await frames(api_again(api), endpoints=(endpoint,))
     (reading,) = told.hosts[0].engines
@@ -183,7 +180,7 @@ async def test_an_engine_that_two_jobs_scrape_and_a_gpu_of_two_exporters_count_o
     frame = await framed(api)
     assert len(frame.hosts[0].engines) == len(frame.hosts[0].gpus) == 1
     assert "1 engines are scraped by two jobs" in texts(frame)
-    assert "1 GPUs are told by two exporters" in texts(frame)
+    assert "1 GPUs come from two exporters" in texts(frame)
 
 
 async def test_hosts_of_one_name_in_two_clusters_are_two():
@@ -214,6 +211,20 @@ async def test_a_slice_is_a_gpu_of_its_pod():
     assert frame.hosts[0].engines[0].gpus == ("MIG-GPU-a/3",)
 
 
+async def test_an_engine_query_that_is_refused_leaves_the_gpus_standing():
+    api = Api()
+    api.engine(api.target({"job": "llm", "instance": "n:8000"}))
+    api.gpu(api.target({"job": "dcgm", "instance": "n:9400"}), "GPU-a")
+    api.refused = {"engines", "own"}
+    frame = await framed(api)
+    assert [len(host.gpus) for host in frame.hosts] == [1]
+    assert frame.answered
+    assert "a part is missing: 400" in texts(frame)
+    all_refused = api_again(api)
+    all_refused.refused = {"engines", "gpus", "own", "started"}
+    assert not (await framed(all_refused)).answered
+
+
 async def test_down_is_told_of_engines_alone():
     api = Api()
     api.engine(api.target({"job": "llm", "instance": "n:8000"}))
@@ -225,6 +236,15 @@ async def test_down_is_told_of_engines_alone():
     frame = await framed(api)
     states = {name: engine.state.value for name, engine in engines(frame).items()}
     assert states == {"n vllm:8000": "ok", "n vllm:8001": "refused", "n vllm:8002": "ok"}
+
+
+async def test_an_exporter_that_is_down_beside_an_engine_that_answers_is_counted():
+    api = Api()
+    api.engine(api.target({"job": "llm", "instance": "n:8000", "node": "n"}))
+    api.gpu(api.target({"job": "dcgm", "instance": "m:9400", "node": "m"}), "GPU-m")
+    api.target({"job": "dcgm", "instance": "n:9400", "node": "n"}, up=0.0)
+    down = {host.name: host.exporters_down for host in (await framed(api)).hosts}
+    assert down == {"m": 0, "n": 1}
 
 
 async def test_a_host_with_its_own_gpumon_is_shown_as_that_sees_it():
@@ -272,7 +292,7 @@ async def test_the_number_of_queries_does_not_depend_on_the_fleet():
         assert {query for query in api.queries if 'cluster="a"' not in query} == {"time()"}
         asked.append([frame.queries for frame in found])
         assert len(api.queries) == sum(asked[-1])
-    assert asked == [[9, 7], [9, 7]]
+    assert asked == [[9, 11], [9, 11]]
 
 
 async def test_partial_answers_are_told():

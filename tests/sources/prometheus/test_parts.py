@@ -16,6 +16,7 @@ from gpumon.sources.exposition import MOST_SAMPLES, Series
 from gpumon.sources.prometheus import answers as answers_file
 from gpumon.sources.prometheus.answers import Matrix, Vector
 from gpumon.sources.prometheus.api import PrometheusApi
+from gpumon.sources.prometheus.hosts import Labels
 from gpumon.sources.prometheus.memory import Answers, Intervals, Memory
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.moment import Moment
@@ -118,7 +119,7 @@ def moment(memory: Memory, at_s: float, tokens: float, **changes: object) -> Fle
     gpu = {"UUID": "GPU-a", "gpu": "0", "modelName": "NVIDIA H100", **DCGM}
     gpus = [Vector(Series("DCGM_FI_DEV_GPU_UTIL", gpu), at_s, 50.0)]
     made = Answers(at_s, scraped, up, engines, [], gpus, [], scraped)._replace(**changes)
-    return Moment(made, memory, Models((), ()), ("instance",)).frame()
+    return Moment(made, memory, Models((), ()), Labels(("instance",))).frame()
 
 
 def decoded(frame: FleetFrame) -> float:
@@ -173,13 +174,6 @@ def test_a_restarted_engine_is_read_anew():
     again = moment(memory, 115.0, 3.0)
     assert decoded(again) == 3.0
     assert again.hosts[0].engines[0].state is EndpointState.OK
-
-
-def test_vllms_old_engine_is_named_and_not_read():
-    old = [Vector(Series("vllm:generation_tokens_total", {"model_name": "m", **LLM}), 100.0, 7.0)]
-    (engine,) = moment(Memory(15.0), 100.0, 7.0, engines=old).hosts[0].engines
-    assert (engine.state, engine.ranks) == (EndpointState.WRONG_ENGINE, ())
-    assert "V0" in engine.fault
 
 
 def test_a_page_beyond_the_bound_is_cut_and_says_so():

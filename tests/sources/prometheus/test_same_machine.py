@@ -230,3 +230,93 @@ async def test_two_hosts_each_with_its_own_gpumon_are_two_whatever_their_gpus_ar
     (frame,) = await moments(api)
     assert [host.name for host in frame.hosts] == ["alpha", "beta"]
     assert frame.faults == ()
+
+
+async def test_machines_of_one_name_in_clusters_that_no_setting_names_are_not_merged():
+    api = Api()
+    for region in ("east", "west"):
+        more = {"node": "n", "region": region}
+        api.engine(api.target({"job": "llm", "instance": f"10.0.{len(region)}.{len(api.up)}:8000", **more}))
+        api.gpu(api.target({"job": "dcgm", "instance": f"{region}:9400", **more}), f"GPU-{region}", 0)
+    (frame,) = await moments(api)
+    assert [(host.name, [gpu.uuid for gpu in host.gpus], len(host.engines)) for host in frame.hosts] == [
+        ("n@east", ["GPU-east"], 1),
+        ("n@west", ["GPU-west"], 1),
+    ]
+    assert any("2 machines are called n" in fault.text for fault in frame.faults)
+
+
+async def test_clusters_are_told_apart_by_whichever_label_they_have():
+    api = Api()
+    for cluster in ("east", "west"):
+        more = {"node": "n", "k8s_cluster_name": cluster}
+        api.engine(api.target({"job": "llm", "instance": "10.0.0.1:8000", **more}))
+        api.gpu(api.target({"job": "dcgm", "instance": "10.0.0.1:9400", **more}), f"GPU-{cluster}", 0)
+    (frame,) = await moments(api)
+    assert [(host.name, len(host.gpus), len(host.engines)) for host in frame.hosts] == [
+        ("east/n", 1, 1),
+        ("west/n", 1, 1),
+    ]
+
+
+async def test_a_pod_stays_on_its_host_while_an_exporter_is_rolled_out():
+    api = Api()
+    pod = {"namespace": "s", "pod": "llm-0"}
+    api.engine(api.target({"job": "llm", "instance": "10.0.0.7:8000", **pod}))
+    exporter = api.target({"job": "dcgm", "instance": "10.0.9.1:9400"})
+    api.gpu(exporter, "GPU-a", 0, Hostname="n1", **pod)
+    with api.server as server:
+        source = FleetSource(Prometheus(url=server.url))
+        api.now_s = lambda: 1000.0
+        first = await source.frame()
+        gpus, up = api.series["gpus"], api.up.pop()
+        api.series["gpus"] = []
+        second = await source.frame()
+        api.series["gpus"] = [({**labels, "instance": "10.0.9.2:9400"}, value) for labels, value in gpus]
+        api.target({**up[0], "instance": "10.0.9.2:9400"})
+        third = await source.frame()
+        await source.close()
+    assert [[host.name for host in frame.hosts] for frame in (first, second, third)] == [["n1"]] * 3
+    assert third.hosts[0].engines[0].gpus == ("GPU-a",)
+
+
+async def test_a_host_that_was_another_under_its_address_is_no_phantom():
+    api = Api()
+    pod = {"namespace": "s", "pod": "llm-0"}
+    api.engine(api.target({"job": "llm", "instance": "10.0.0.7:8000", **pod}))
+    with api.server as server:
+        source = FleetSource(Prometheus(url=server.url))
+        api.now_s = lambda: 1000.0
+        first = await source.frame()
+        api.gpu(api.target({"job": "dcgm", "instance": "10.0.9.1:9400"}), "GPU-a", 0, Hostname="n1", **pod)
+        second = await source.frame()
+        await source.close()
+    assert [host.name for host in first.hosts] == ["10.0.0.7"]
+    assert ([host.name for host in second.hosts], second.moved) == (["n1"], ("10.0.0.7",))
+
+
+async def test_the_day_before_tells_since_when_a_gpu_is_idle_and_which_xid_stands():
+    api = Api()
+    exporter = api.target({"job": "dcgm", "instance": "n:9400"})
+    for index in range(3):
+        api.gpu(exporter, f"GPU-{index}", index)
+    api.series["gpus"] = [({**labels}, "0" if labels["UUID"] != "GPU-2" else "90") for labels, _ in api.series["gpus"]]
+    api.now_s = lambda: 100_000.0
+    api.day_before = {
+        "max_over_time(timestamp(max_over_time(DCGM_FI_DEV_GPU_UTIL": [({"UUID": "GPU-1"}, "90000")],
+        "min_over_time(timestamp(DCGM_FI_DEV_GPU_UTIL": [({"UUID": f"GPU-{at}"}, "13600") for at in range(3)],
+        "DCGM_FI_DEV_XID_ERRORS > 0": [({"UUID": "GPU-1"}, "79")],
+        "max_over_time(timestamp(changes(DCGM_FI_DEV_XID_ERRORS": [({"UUID": "GPU-1"}, "95000")],
+    }
+    with api.server as server:
+        source = FleetSource(Prometheus(url=server.url))
+        await source.settle()
+        frame = await source.frame()
+        await source.close()
+    gpus = {gpu.uuid: gpu for gpu in frame.hosts[0].gpus}
+    assert {uuid: gpu.idle_since_wall_s for uuid, gpu in gpus.items()} == {
+        "GPU-0": 13600.0,
+        "GPU-1": 90000.0,
+        "GPU-2": 0.0,
+    }
+    assert [(event.code, event.wall_s) for event in gpus["GPU-1"].xid] == [(79, 95000.0)]

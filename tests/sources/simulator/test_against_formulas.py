@@ -14,10 +14,11 @@ from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scanner
 from gpumon.sources.simulator.scenarios import DEMO
-from gpumon.sources.simulator.source import SimulatedServer, Truth
+from gpumon.sources.simulator.source import SimulatedServer
 from gpumon.specs.gpus import parse_gpus
 from gpumon.specs.llms import parse_llms
 from tests.records import replace
+from tests.sources.simulator.truth import Truth, server_truth
 
 DATA = files("gpumon.specs") / "data"
 LLMS = parse_llms((DATA / "llms.jsonl").read_text(encoding="utf-8"))
@@ -67,15 +68,15 @@ def seen() -> tuple[list[Snapshot], Truth, Truth]:
     server = SimulatedServer(replace(DEMO, warm_s=120.0), seed=3)
     reader, deriver = Reader(server), Deriver(GPUS)
     snapshots: list[Snapshot] = []
-    before = server.truth()
+    before = server_truth(server)
     for at_s in range(0, TO_S + 1, TICK_S):
         snapshot = deriver.derive(reader.frame(float(at_s))).snapshot
         if at_s == FROM_S:
-            before = server.truth()
+            before = server_truth(server)
         elif at_s > FROM_S:
             snapshots.append(snapshot)
     asyncio.run(server.close())
-    return snapshots, before, server.truth()
+    return snapshots, before, server_truth(server)
 
 
 def engines(snapshots: list[Snapshot], name: str) -> list[Engine]:
@@ -92,7 +93,7 @@ def test_mfu_and_mbu_are_those_of_the_physics(seen: tuple[list[Snapshot], Truth,
     snapshots, before, after = seen
     shown = engines(snapshots, name)
     start, end = before.engines[name], after.engines[name]
-    seconds = end.at_s - start.at_s
+    seconds = after.at_s - before.at_s
     mfu = (end.flops - start.flops) / seconds / end.peak_flops_per_s
     mbu = (end.model_bytes - start.model_bytes) / seconds / end.peak_bytes_per_s
     assert mean([number(each.efficiency.mfu_ratio) for each in shown]) == pytest.approx(mfu, rel=0.05)
@@ -106,7 +107,7 @@ def test_token_rates_are_those_of_the_engine(seen: tuple[list[Snapshot], Truth, 
     snapshots, before, after = seen
     shown = engines(snapshots, name)
     start, end = before.engines[name], after.engines[name]
-    seconds = end.at_s - start.at_s
+    seconds = after.at_s - before.at_s
     decode = (end.decode_tokens - start.decode_tokens) / seconds
     prefill = (end.prefill_tokens - start.prefill_tokens) / seconds
     assert mean([number(each.rates.decode_tokens_per_s) for each in shown]) == pytest.approx(decode, rel=0.03)

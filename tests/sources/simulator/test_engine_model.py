@@ -10,7 +10,7 @@ import pytest
 from gpumon.sources.simulator.engine_model import EngineModel, Limits, Meter, blocks_of
 from gpumon.sources.simulator.physics import H100, LLAMA_8B, Instance, Speed
 from gpumon.sources.simulator.scenario import Actor
-from gpumon.sources.simulator.scenarios import CAST
+from gpumon.sources.simulator.scenarios import DEMO
 from gpumon.sources.simulator.traffic import Demand, Lengths, Request, Traffic
 from tests.records import replace
 
@@ -55,7 +55,7 @@ def test_every_token_that_came_in_is_counted_once(limits: Limits) -> None:
     assert (model.running, model.waiting) == (0, 0)
     assert counters.prompt_tokens == sum(each.prompt_tokens for each in script.given)
     assert counters.generation_tokens == sum(each.output_tokens for each in script.given)
-    assert sum(counters.finished.values()) == counters.e2e.count == counters.ttft.count == 800
+    assert counters.stopped + counters.cut == counters.e2e.count == counters.ttft.count == 800
     assert counters.itl.count == counters.generation_tokens - 800
     assert counters.itl.total == pytest.approx(counters.decode.total)
     assert counters.queue.total + counters.prefill.total == pytest.approx(counters.ttft.total)
@@ -85,7 +85,7 @@ def test_one_request_by_hand() -> None:
     assert meter.busy_s == pytest.approx(counters.e2e.total)
 
 
-@pytest.mark.parametrize("actor", CAST, ids=lambda actor: actor.name)
+@pytest.mark.parametrize("actor", DEMO.cast, ids=lambda actor: actor.name)
 def test_running_is_tokens_per_second_times_inter_token_latency(actor: Actor) -> None:
     """Little's law over an hour; the time that a prompt computes belongs to `running` too, not to any ITL."""
     demand = replace(actor.demand, swing=0.0)
@@ -107,7 +107,7 @@ def test_running_is_tokens_per_second_times_inter_token_latency(actor: Actor) ->
         assert mean == pytest.approx(tokens_per_s * itl_s, rel=0.05)
 
 
-@pytest.mark.parametrize("actor", CAST, ids=lambda actor: actor.name)
+@pytest.mark.parametrize("actor", DEMO.cast, ids=lambda actor: actor.name)
 @pytest.mark.parametrize(("load", "hours", "most_beside"), [(1.0, 2, 1.15), (6.0, 1, 1.3)])
 def test_no_second_of_hours_exceeds_the_peaks(actor: Actor, load: float, hours: int, most_beside: float) -> None:
     """At the cast's own load and far beyond what the instance can serve (it then mostly prefills: more activations)."""
@@ -184,12 +184,12 @@ def test_a_request_beyond_the_context_is_cut() -> None:
     model = EngineModel(INSTANCE, ROOMY, Script([Request(0.0, 40000, 39000, 100)]))
     model.advance(100.0)
     assert model.counters.prompt_tokens == 32767
-    assert model.counters.finished["length"] == 1
+    assert (model.counters.stopped, model.counters.cut) == (0, 1)
 
 
 def test_same_seed_same_run_and_another_seed_another() -> None:
     def outcome(seed: int) -> tuple[float, int, int]:
-        actor = CAST[0]
+        actor = DEMO.cast[0]
         model = EngineModel(actor.instance, actor.limits, Traffic(actor.demand, seed, 0.0))
         model.advance(600.0)
         return model.meter(600.0).flops, model.counters.generation_tokens, model.counters.prompt_tokens
@@ -198,7 +198,7 @@ def test_same_seed_same_run_and_another_seed_another() -> None:
     assert outcome(1) != outcome(2)
 
 
-@pytest.mark.parametrize("actor", CAST, ids=lambda actor: actor.name)
+@pytest.mark.parametrize("actor", DEMO.cast, ids=lambda actor: actor.name)
 def test_how_often_it_is_looked_at_changes_nothing(actor: Actor) -> None:
     models = [EngineModel(actor.instance, actor.limits, Traffic(actor.demand, 9, 0.0)) for _ in range(2)]
     models[0].advance(400.0)

@@ -11,7 +11,7 @@ from prometheus_client.samples import Sample
 
 from gpumon.sources.simulator.engine_model import EngineModel
 from gpumon.sources.simulator.scenario import Actor
-from gpumon.sources.simulator.scenarios import CAST
+from gpumon.sources.simulator.scenarios import DEMO
 from gpumon.sources.simulator.serving import SimulatedEngine
 from gpumon.sources.simulator.vllm_page import MetricsPage, go_number
 
@@ -24,7 +24,7 @@ def engine_of(actor: Actor, until_s: float = 300.0) -> SimulatedEngine:
     return engine
 
 
-@pytest.fixture(scope="module", params=CAST, ids=lambda actor: actor.name)
+@pytest.fixture(scope="module", params=DEMO.cast, ids=lambda actor: actor.name)
 def engine(request: pytest.FixtureRequest) -> SimulatedEngine:
     return engine_of(request.param)
 
@@ -81,7 +81,7 @@ def test_the_page_shows_the_counters(engine: SimulatedEngine) -> None:
         assert value(engine, "vllm:prompt_tokens_cached_total", **at) == cached
         assert value(engine, "vllm:num_requests_running", **at) == rank.running
         assert value(engine, "vllm:kv_cache_usage_perc", **at) == pytest.approx(rank.blocks.usage_ratio)
-        assert value(engine, "vllm:request_success_total", finished_reason="stop", **at) == counters.finished["stop"]
+        assert value(engine, "vllm:request_success_total", finished_reason="stop", **at) == counters.stopped
         assert value(engine, "vllm:inter_token_latency_seconds_count", **at) == counters.itl.count
 
 
@@ -107,7 +107,7 @@ def test_the_cache_configuration_gives_the_pool(engine: SimulatedEngine) -> None
 
 
 def test_other_paths() -> None:
-    engine = engine_of(CAST[0], 1.0)
+    engine = engine_of(DEMO.cast[0], 1.0)
     assert engine.answer("/version").body == b'{"version":"0.32.0"}'
     assert b'"root":"RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic"' in engine.answer("/v1/models").body
     assert (engine.answer("/health").status, engine.answer("/health").body) == (200, b"")
@@ -133,7 +133,7 @@ def test_numbers_look_as_prometheus_prints_them(number: float, text: str) -> Non
 
 
 def test_a_page_of_an_idle_engine_is_all_zeros() -> None:
-    actor = CAST[1]
+    actor = DEMO.cast[1]
 
     class Silence:
         def next_s(self) -> float:

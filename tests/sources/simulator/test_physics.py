@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from gpumon.sources.simulator.physics import H100, LLAMA_8B, LLAMA_70B, QWEN_30B_A3B, Instance, Shape, Speed, Step
-from gpumon.sources.simulator.scenarios import CAST
+from gpumon.sources.simulator.scenarios import DEMO
 from tests.records import replace
 
 LLAMA_70B_BF16 = replace(LLAMA_70B, weight_bytes=2.0)
-SPEED = {actor.shape: actor.speed for actor in CAST}
+SPEED = {actor.shape: actor.speed for actor in DEMO.cast}
 SPEED[LLAMA_70B_BF16] = SPEED[LLAMA_70B]
 
 
@@ -90,7 +90,7 @@ def test_experts_read_grow_from_the_active_ones_to_all() -> None:
     assert [round(distinct(tokens)) for tokens in (1, 4, 8, 16, 32, 64, 128)] == [8, 29, 52, 82, 112, 126, 128]
 
 
-@pytest.mark.parametrize("actor", CAST, ids=lambda actor: actor.name)
+@pytest.mark.parametrize("actor", DEMO.cast, ids=lambda actor: actor.name)
 def test_memory_of_a_worker_fits_its_share_of_the_card(actor) -> None:
     limits = actor.limits
     pool = limits.kv_pool_blocks * 16 * actor.shape.kv_bytes / len(actor.ranks[0])

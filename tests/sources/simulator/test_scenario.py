@@ -21,13 +21,15 @@ from gpumon.sources.simulator.scenario import (
     boundaries,
     lasting,
 )
-from gpumon.sources.simulator.scenarios import CHAT, DEMO, LARGE, SCENARIOS, engine, host, near, scenario, steady
+from gpumon.sources.simulator.scenarios import DEMO, ENGINES, SCENARIOS, demand, host, near, scenario
 from gpumon.sources.simulator.serving import SimulatedEngine
 from gpumon.sources.simulator.source import SimulatedHost, SimulatedServer
-from gpumon.sources.simulator.traffic import Demand, Surge, Traffic
+from gpumon.sources.simulator.traffic import Surge, Traffic
 from tests.records import replace
+from tests.sources.simulator.truth import engine_truth, server_truth
 
 WALL_S = 1.8e9
+CHAT, LARGE = ENGINES["llama-8b"], ENGINES["llama-70b"]
 BUSY = (CHAT,)
 
 
@@ -73,14 +75,14 @@ def test_a_lost_gpu_says_nothing_but_its_xid() -> None:
 
 def test_slow_clocks_slow_the_engine_and_its_power_and_are_counted() -> None:
     effect = GpuEffect(gpus=(0,), from_s=10.0, throttle=("hw_thermal_slowdown",), clock_share=0.5)
-    cast = (engine(CHAT, steady(6.1, 6000, 4)),)
+    cast = (replace(CHAT, demand=demand(6.1, 6000, 4)),)
     server = staged(effect, cast=cast)
     before = gpus_at(server, 9.0)[0]
-    first = server.truth().engines["llama-8b"].flops
+    first = server_truth(server).engines["llama-8b"].flops
     for second in range(10, 60):
         server.advance(float(second))
     slow = gpus_at(server, 60.0)[0]
-    rate = (server.truth().engines["llama-8b"].flops - first) / 51.0
+    rate = (server_truth(server).engines["llama-8b"].flops - first) / 51.0
     assert (before.throttle, slow.throttle) == ((), ("hw_thermal_slowdown",))
     assert before.sm_clock_hz == H100.sm_clock_hz
     assert slow.sm_clock_hz == pytest.approx(H100.sm_clock_hz / 2, abs=15e6)
@@ -93,7 +95,7 @@ def test_slow_clocks_slow_the_engine_and_its_power_and_are_counted() -> None:
 
 def test_the_others_wait_for_a_slow_gpu_of_their_rank() -> None:
     effect = GpuEffect(gpus=(1,), clock_share=0.5)
-    server = staged(effect, cast=(engine(LARGE, steady(2.4, 3000, 100)),), gpus=4)
+    server = staged(effect, cast=(replace(LARGE, demand=demand(2.4, 3000, 100)),), gpus=4)
     gpus = gpus_at(server, 30.0)
     assert gpus[0].busy_ratio == gpus[1].busy_ratio
     assert gpus[0].sm_active_ratio < 0.8 * gpus[1].sm_active_ratio
@@ -124,10 +126,10 @@ def test_a_program_that_is_no_engine_may_work() -> None:
 def test_an_engine_hangs_and_still_takes_requests() -> None:
     engine = SimulatedEngine(BUSY[0], 1, 0.0, WALL_S, (EngineEffect(engine="llama-8b", from_s=20.0, spinning=True),))
     engine.advance(20.0)
-    before, running = engine.truth(), engine.ranks[0].running
+    before, running = engine_truth(engine), engine.ranks[0].running
     engine.works(lambda _: Pace())
     engine.advance(50.0)
-    after = engine.truth()
+    after = engine_truth(engine)
     assert running > 0
     assert (after.decode_tokens, engine.ranks[0].running) == (before.decode_tokens, running)
     assert after.flops - before.flops <= before.flops / before.steps
@@ -141,13 +143,13 @@ def test_a_new_process_starts_with_empty_counters() -> None:
         BUSY[0], 1, 0.0, WALL_S, (EngineEffect(engine="llama-8b", from_s=20.0, to_s=30.0, down=True),)
     )
     engine.advance(19.0)
-    assert engine.truth().decode_tokens > 1000
+    assert engine_truth(engine).decode_tokens > 1000
     engine.advance(25.0)
     assert not engine.up
     assert engine.works(lambda _: Pace()) == {}
     engine.advance(31.0)
     assert engine.up
-    assert 0 <= engine.truth().decode_tokens < 1000
+    assert 0 <= engine_truth(engine).decode_tokens < 1000
     page = engine.answer("/metrics").body.decode()
     assert "process_start_time_seconds 1.799999955e+09\n" in page  # a process starts 75 s before it answers
 
@@ -155,7 +157,7 @@ def test_a_new_process_starts_with_empty_counters() -> None:
 def test_the_host_holds_an_engine_in_a_rhythm() -> None:
     held = Held(every_s=6.0, held_s=3.0)
     assert [held.free_s(at_s) for at_s in (0.0, 2.9, 3.0, 5.9, 6.0)] == [0.0, 2.9, 6.0, 6.0, 6.0]
-    actor = engine(CHAT, steady(7.0, 600, 250), held=held)
+    actor = replace(CHAT, demand=demand(7.0, 600, 250), held=held)
     model = EngineModel(actor.instance, actor.limits, Traffic(actor.demand, 1, 0.0), 0.0, held)
     model.advance(63.0)
     at_rest = model.meter(63.0)
@@ -168,7 +170,7 @@ def test_the_host_holds_an_engine_in_a_rhythm() -> None:
 
 
 def test_requests_beyond_the_queue_are_turned_away_and_counted() -> None:
-    actor = engine(CHAT, steady(12.0, 500, 300), max_num_seqs=4, most_waiting=10)
+    actor = replace(CHAT, demand=demand(12.0, 500, 300), max_num_seqs=4, most_waiting=10)
     server = SimulatedEngine(actor, 1, 0.0, WALL_S)
     server.advance(30.0)
     rank = server.ranks[0]
@@ -179,7 +181,7 @@ def test_requests_beyond_the_queue_are_turned_away_and_counted() -> None:
 
 
 def test_metrics_may_be_left_out_of_a_page() -> None:
-    page = SimulatedEngine(engine(CHAT, hidden=("kv_cache_usage_perc",)), 1, 0.0, WALL_S).answer("/metrics").body
+    page = SimulatedEngine(replace(CHAT, hidden=("kv_cache_usage_perc",)), 1, 0.0, WALL_S).answer("/metrics").body
     assert b"kv_cache_usage_perc" not in page
     assert b"vllm:num_requests_running" in page
 
@@ -187,8 +189,8 @@ def test_metrics_may_be_left_out_of_a_page() -> None:
 def test_surges_come_and_go() -> None:
     surge = Surge(4.0, 10.0, 0.0, every_s=10.0)
     assert [surge.holds(at_s) for at_s in (3.9, 4.0, 13.9, 14.0)] == [False, True, False, True]
-    demand: Demand = steady(3.0, 600, 60, Surge(0.0, 4.0, 5.0, 10.0), surge)
-    assert (demand.rate_per_s(1.0), demand.rate_per_s(5.0), demand.most_per_s) == (15.0, 0.0, 15.0)
+    bursts = demand(3.0, 600, 60, surges=[[0.0, 4.0, 5.0, 10.0], [4.0, 10.0, 0.0, 10.0]])
+    assert (bursts.rate_per_s(1.0), bursts.rate_per_s(5.0), bursts.most_per_s) == (15.0, 0.0, 15.0)
 
 
 def test_the_last_word_of_the_host_counts() -> None:
@@ -273,7 +275,7 @@ def test_a_scenario_is_data() -> None:
 
 
 def test_a_gpu_over_its_power_limit_lowers_its_clock_and_the_prefill_with_it() -> None:
-    cast = (engine(CHAT, steady(6.1, 6000, 4)),)
+    cast = (replace(CHAT, demand=demand(6.1, 6000, 4)),)
     limited, free = staged(GpuEffect(gpus=(0,), power_limit_w=300.0), cast=cast), staged(cast=cast)
     for server in (limited, free):
         for second in range(60):
@@ -282,7 +284,7 @@ def test_a_gpu_over_its_power_limit_lowers_its_clock_and_the_prefill_with_it() -
     assert (slow.power_limit_w, fast.power_limit_w, slow.throttle) == (300.0, 700.0, ("sw_power_cap",))
     assert slow.power_w == pytest.approx(300.0)
     assert slow.sm_clock_hz < 0.75 * fast.sm_clock_hz
-    done = [server.truth().engines["llama-8b"].prefill_tokens for server in (limited, free)]
+    done = [server_truth(server).engines["llama-8b"].prefill_tokens for server in (limited, free)]
     assert done[0] < 0.85 * done[1]
     closed(limited)
     closed(free)
@@ -294,7 +296,7 @@ def test_two_programs_on_one_gpu_take_turns() -> None:
     for server in (alone, both):
         for second in range(60):
             server.advance(float(second))
-    slow, fast = (server.truth().engines["llama-8b"] for server in (both, alone))
+    slow, fast = (server_truth(server).engines["llama-8b"] for server in (both, alone))
     assert slow.busy_s / slow.steps > 1.3 * fast.busy_s / fast.steps
     gpu = both.readings(0.0)[0]
     assert gpu.busy_ratio == 1.0
@@ -306,7 +308,7 @@ def test_two_programs_on_one_gpu_take_turns() -> None:
 def test_a_process_that_loads_fills_its_memory_and_one_that_sleeps_gives_it_back() -> None:
     loads = EngineEffect(engine="llama-8b", from_s=0.0, to_s=100.0, loading=True)
     sleeps = EngineEffect(engine="llama-8b", from_s=120.0, to_s=140.0, asleep=True)
-    server = staged(cast=(engine(CHAT, steady(0.0, 600, 250)),), engine_effects=(loads, sleeps))
+    server = staged(cast=(replace(CHAT, demand=demand(0.0, 600, 250)),), engine_effects=(loads, sleeps))
     held = []
     for at_s in (10.0, 90.0, 110.0, 130.0, 150.0):
         server.advance(at_s)
@@ -318,8 +320,8 @@ def test_a_process_that_loads_fills_its_memory_and_one_that_sleeps_gives_it_back
 
 
 def test_a_new_process_has_to_learn_its_prefixes_again() -> None:
-    demand = steady(5.0, 1600, 100, returning=1.0, hit_share=0.8, relearn_s=60.0)
-    traffic = Traffic(demand, 1, 100.0)
+    learning = demand(5.0, 1600, 100, returning=1.0, hit_share=0.8, relearn_s=60.0)
+    traffic = Traffic(learning, 1, 100.0)
     requests = [traffic.take() for _ in range(1500)]
     shares = [
         sum(each.cached_tokens for each in part) / sum(each.prompt_tokens for each in part)
@@ -330,7 +332,7 @@ def test_a_new_process_has_to_learn_its_prefixes_again() -> None:
 
 
 def test_single_requests_come_beside_the_traffic() -> None:
-    traffic = Traffic(steady(0.0, 600, 60, singles=((5.0, 9000, 7), (50.0, 8000, 7))), 1, 10.0)
+    traffic = Traffic(demand(0.0, 600, 60, singles=((5.0, 9000, 7), (50.0, 8000, 7))), 1, 10.0)
     assert traffic.next_s() == 50.0
     assert traffic.take().prompt_tokens == 8000
     assert traffic.next_s() == float("inf")

@@ -14,10 +14,11 @@ from gpumon.readings.quantities import DECODE_TOKENS, POOL_TOKENS
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.simulator.physics import H100
 from gpumon.sources.simulator.scenario import Scenario
-from gpumon.sources.simulator.scenarios import CAST, DEMO
+from gpumon.sources.simulator.scenarios import DEMO
 from gpumon.sources.simulator.source import FIRST_PID, LONGEST_GAP_S, SimulatedServer
 from gpumon.sources.source import Contribution, Source
 from tests.records import replace
+from tests.sources.simulator.truth import server_truth
 
 
 def warmed(seconds: float) -> Scenario:
@@ -71,9 +72,9 @@ async def test_it_opens_at_once_and_warms_up_beside(server: SimulatedServer) -> 
 
 async def test_endpoints_name_their_gpus_and_answer_real_http(server: SimulatedServer) -> None:
     assert [endpoint.gpus for endpoint in server.endpoints] == [(0, 1, 2, 3), (4,), (5, 6)]
-    assert [endpoint.name for endpoint in server.endpoints] == [actor.name for actor in CAST]
+    assert [endpoint.name for endpoint in server.endpoints] == [actor.name for actor in DEMO.cast]
     async with httpx.AsyncClient(trust_env=False, timeout=60.0) as client:
-        for endpoint, actor in zip(server.endpoints, CAST, strict=True):
+        for endpoint, actor in zip(server.endpoints, DEMO.cast, strict=True):
             page = await client.get(f"{endpoint.url}/metrics")
             assert page.headers["content-type"] == "text/plain; version=1.0.0; charset=utf-8"
             assert f'vllm:generation_tokens_total{{engine="0",model_name="{actor.model}"}}' in page.text
@@ -86,7 +87,7 @@ async def test_the_ordinary_endpoint_source_reads_them(server: SimulatedServer) 
     sources = [EndpointSource(endpoint, 0.25) for endpoint in server.endpoints]
     for source in sources:
         await source.start()
-    for source, actor in zip(sources, CAST, strict=True):
+    for source, actor in zip(sources, DEMO.cast, strict=True):
         await source.ready(60.0)
         reading = source.reading
         assert (reading.state, reading.fault) == (EndpointState.OK, "")
@@ -103,10 +104,10 @@ async def test_the_ordinary_endpoint_source_reads_them(server: SimulatedServer) 
 
 async def test_gpus_follow_what_the_engines_do(server: SimulatedServer, clock: Clock) -> None:
     before = (await warm(server)).gpus
-    truth = server.truth()
+    truth = server_truth(server)
     clock.now_s += 10.0
     gpus = (await server.poll(0.0)).gpus
-    later = server.truth()
+    later = server_truth(server)
     for gpu, earlier in zip(gpus, before, strict=True):
         check_plausible(gpu)
         assert gpu.energy_j - earlier.energy_j == pytest.approx(gpu.power_w * 10.0, rel=1e-3)
@@ -178,10 +179,10 @@ async def test_readings_closer_than_the_counters_resolve_are_one(server: Simulat
 
 async def test_a_long_pause_of_the_monitor_is_not_caught_up(server: SimulatedServer, clock: Clock) -> None:
     await warm(server)
-    start_s = server.truth().at_s
+    start_s = server_truth(server).at_s
     clock.now_s += 8 * 3600.0
     await server.poll(0.0)
-    assert server.truth().at_s == start_s + LONGEST_GAP_S
+    assert server_truth(server).at_s == start_s + LONGEST_GAP_S
 
 
 async def test_close_during_the_warm_up(clock: Clock) -> None:
@@ -200,7 +201,7 @@ async def test_the_seed_decides(clock: Clock) -> None:
     for seed in (1, 1, 2):
         server = SimulatedServer(warmed(60.0), seed, clock)
         server.advance(30.0)
-        totals.append(server.truth())
+        totals.append(server_truth(server))
         await server.close()
     assert totals[0] == totals[1]
     assert totals[0] != totals[2]

@@ -27,7 +27,7 @@ static void reset_device(Device *device, Where where)
     int gpu = where.gpu, slice = where.slice;
     if (slice == NO_SLICE) {
         snprintf(device->uuid, sizeof device->uuid, "GPU-fa4e0000-0000-4000-8000-%012x", gpu);
-        snprintf(device->pci, sizeof device->pci, "00000000:%02X:00.0", 0x0f + 0x0c * gpu);
+        snprintf(device->pci, sizeof device->pci, "%08X:%02X:00.0", gpu / 16, 0x0f + 0x0c * (gpu % 16));
         snprintf(device->serial, sizeof device->serial, "16512230000%02d", gpu);
     } else {
         snprintf(device->uuid, sizeof device->uuid, "MIG-fa4e0000-0000-4000-8000-%08x%04x", gpu, slice);

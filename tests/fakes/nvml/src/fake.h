@@ -7,7 +7,7 @@
 
 #include "abi.h"
 
-enum { MAX_GPUS = 16, MAX_SLICES = 7, MAX_PROCESSES = 64, MAX_RULES = 256, MAX_EVENTS = 128, ERROR_SIZE = 256 };
+enum { MAX_GPUS = 256, MAX_SLICES = 7, MAX_PROCESSES = 64, MAX_RULES = 256, MAX_EVENTS = 128, ERROR_SIZE = 256 };
 enum { ALL = -1, NO_SLICE = -2 };  /* in a Where: every GPU or slice; the GPU itself */
 enum { MIB = 1 << 20 };
 

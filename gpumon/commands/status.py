@@ -1,0 +1,63 @@
+"""`gpumon status`: one short line for status bars and prompts."""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import time
+
+import msgspec
+
+from gpumon.commands.options import add_demo, add_monitor, settings
+from gpumon.commands.streams import FAILED, NOTHING, NOTHING_HERE, OK, complain, write
+from gpumon.outputs.status_line import Shot, is_critical, status_line
+from gpumon.readings.format import wall_of
+
+ANSWER_S = 0.3
+"""Longest wait for a `gpumon serve-metrics` of this host."""
+MOST_AGE_S = 15.0
+"""A served snapshot that is older is not of now."""
+MOST_BYTES = 16_000_000
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What to read."""
+    add_monitor(parser)
+    add_demo(parser)
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Print the line; exit code 1: a critical verdict stands, 3: nothing to monitor."""
+    loaded, given = settings(chosen)
+    exporter = loaded.config.exporter
+    ask = not given.demo and given.nvml and not chosen.endpoint and not exporter.tls_cert and not exporter.user
+    shot = _served(exporter.listen) if ask else None
+    if shot is None:
+        import asyncio
+
+        from gpumon.commands.snapshot import taken
+        from gpumon.outputs.json import encode
+
+        snapshot = asyncio.run(taken(loaded.config, msgspec.structs.replace(given, window_s=0.0)))
+        if snapshot is None:
+            return complain(NOTHING_HERE, NOTHING)
+        shot = msgspec.json.decode(encode(snapshot), type=Shot)
+    write(status_line(shot) + "\n")
+    return FAILED if is_critical(shot) else OK
+
+
+def _served(address: str) -> Shot | None:
+    """The newest snapshot of the `gpumon serve-metrics` that runs here; it has seen enough for rates and verdicts."""
+    host, _, port = address.rpartition(":")
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host.strip("[]"), host.strip("[]"))
+    connection = http.client.HTTPConnection(host, int(port), timeout=ANSWER_S)
+    try:
+        connection.request("GET", "/snapshot.json")
+        answer = connection.getresponse()
+        shot = msgspec.json.decode(answer.read(MOST_BYTES), type=Shot) if answer.status == http.client.OK else None
+        fresh = shot is not None and abs(time.time() - wall_of(shot.time)) < MOST_AGE_S and (shot.gpus or shot.engines)
+    except (OSError, http.client.HTTPException, msgspec.MsgspecError, ValueError):
+        return None
+    finally:
+        connection.close()
+    return shot if fresh else None

@@ -1,0 +1,160 @@
+"""How the text of a setting must look: checks that stand beside its type in the schema."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from gpumon import specs
+from gpumon.config import urls
+from gpumon.config.columns import NAMES
+from gpumon.config.selector import matchers_problem
+from gpumon.readings.text import clean
+
+if TYPE_CHECKING:
+    from gpumon.specs.gpus import GpuCatalogue
+
+
+class FieldRule(msgspec.Struct, frozen=True):
+    """How a setting must look. `problem` gives the end of "KEY = VALUE: ...", or an empty text."""
+
+    problem: Callable[[Any], str]
+    hidden: bool = False
+    """The value may be a secret in the wrong place: it is never printed."""
+    read: Callable[[Any], Any] = lambda value: value
+    """The value that gpumon goes on with; `problem` is asked of this one."""
+
+
+def check(
+    problem: Callable[[Any], str], read: Callable[[Any], Any] = lambda value: value, *, hidden: bool = False
+) -> Meta:
+    """A rule beside a type: `Annotated[str, check(...)]`."""
+    return Meta(extra={"rule": FieldRule(problem, hidden, read)})
+
+
+def form(pattern: str, otherwise: str, *, hidden: bool = False) -> Meta:
+    """The same for a text that matches a pattern, or says `otherwise`."""
+    compiled = re.compile(pattern)
+    return check(lambda text: "" if compiled.fullmatch(text) else otherwise, hidden=hidden)
+
+
+def _gpus_problem(gpus: Literal["auto"] | tuple[int, ...]) -> str:
+    if not gpus:
+        return 'must name at least one GPU, or be "auto"'
+    return "names a GPU twice" if gpus != "auto" and len(set(gpus)) < len(gpus) else ""
+
+
+def _labels_problem(labels: tuple[str, ...]) -> str:
+    wrong = next((label for label in labels if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", label)), None)
+    if wrong is not None:
+        return f"{clean(wrong, 40)!r} is no name of a label"
+    return "" if labels else "must name at least one label"
+
+
+def _host_address(address: str) -> str:
+    """host:port is a URL here, too: ssh takes its port from its own config."""
+    return f"http://{address}" if re.fullmatch(r"[\w.-]+:\d+", address, re.ASCII) else address
+
+
+def _host_problem(address: str) -> str:
+    """Whatever begins with a dash, or holds what a shell would read, is no host: it stands in a command line of ssh."""
+    if "://" in address:
+        return urls.problem(address)
+    return (
+        ""
+        if re.fullmatch(r"(\w[\w.+-]*@)?[\w:\[][\w.:%\[\]-]*", address, re.ASCII)
+        else (
+            "must be a host as ssh takes it (gpu-07, user@gpu-08) or the URL of its gpumon serve-metrics "
+            "(https://gpu-07:9454)"
+        )
+    )
+
+
+def address_problem(address: str) -> str:
+    """Why it is no address to listen at; empty where it is one."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 <= int(port[:6]) <= 65535:
+        return "must be address:port, such as 127.0.0.1:9454, 0.0.0.0:9454 or [::1]:9454"
+    return ""
+
+
+def _columns_problem(columns: tuple[str, ...]) -> str:
+    wrong = next((column for column in columns if column not in NAMES), None)
+    if wrong is None:
+        return ""
+    near = difflib.get_close_matches(wrong.lower(), NAMES, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else "write pane.column, such as gpus.power"
+    return f"{clean(urls.without_secrets(wrong), 40)} is no column; {hint}"
+
+
+def _when_problem(text: str) -> str:
+    from gpumon.triage.alerts import parse
+
+    try:
+        parse(text)
+    except ValueError as wrong:
+        return str(wrong)
+    return ""
+
+
+def _command_problem(command: tuple[str, ...]) -> str:
+    return "must begin with the path or the name of a program" if command and not command[0].strip() else ""
+
+
+@cache
+def _gpus() -> GpuCatalogue:
+    from gpumon.specs.gpus import parse_gpus
+
+    return parse_gpus((Path(specs.__file__).parent / "data" / "gpus.csv").read_text(encoding="utf-8"))
+
+
+def gpu_type_problem(name: str) -> str:
+    """What is wrong with the name of a GPU type, near names with it; empty for one of the catalogue and for none."""
+    if not name:
+        return ""
+    name = urls.without_secrets(name)
+    try:
+        _gpus().find(name)
+    except ValueError as unknown:
+        return str(unknown)
+    return ""
+
+
+def same_gpu(prices: Mapping[str, Any]) -> tuple[str, str] | None:
+    """A type of GPU that stands there under two names: the second, and why it is wrong."""
+    first: dict[str, str] = {}
+    for name in prices:
+        before = first.setdefault(_gpus().find(name).name, name)
+        if before != name:
+            return name, f"is the same GPU as {clean(before, 40)}"
+    return None
+
+
+_NO_NAME: Final = "must be the name of an environment variable, never the key itself"
+_NO_PATH: Final = "is no path: put the path of the file that holds the key (./name for one right here)"
+KeyEnv = Annotated[str, form(r"([A-Za-z_][A-Za-z0-9_]*)?", _NO_NAME, hidden=True)]
+KeyFile = Annotated[str, form(r"(?s)(.*/.*)?", _NO_PATH, hidden=True)]
+Url = Annotated[str, check(urls.problem, urls.with_scheme)]
+UrlOrNone = Annotated[str, check(lambda url: urls.problem(url) if url else "", urls.with_scheme)]
+"""Empty: none."""
+Matchers = Annotated[str, check(matchers_problem)]
+LabelNames = Annotated[tuple[str, ...], check(_labels_problem)]
+Tenant = Annotated[str, form(r"[!-~]{0,150}", "must be printable ASCII without spaces")]
+HostAddress = Annotated[str, check(_host_problem, _host_address, hidden=True)]
+Command = Annotated[str, form(r"[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*", "must be a command, in one line")]
+ListenAddress = Annotated[str, check(address_problem)]
+UserName = Annotated[str, form(r"[^:\x00-\x1f\x7f]{0,128}", "must be a name without a colon")]
+FileName = Annotated[str, form(r"[^\0]+", "must be the path of a file")]
+ThemeName = Annotated[str, form(r"[a-z0-9][a-z0-9_-]{0,63}", "must be the name of a file in themes/, without .toml")]
+GpuType = Annotated[str, check(gpu_type_problem)]
+Gpus = Annotated[Literal["auto"] | tuple[Annotated[int, Meta(ge=0)], ...], check(_gpus_problem)]
+Columns = Annotated[tuple[str, ...], check(_columns_problem)]
+When = Annotated[str, check(_when_problem)]
+Program = Annotated[tuple[str, ...], check(_command_problem)]

@@ -1,0 +1,109 @@
+"""What version 0.1 recorded otherwise: dimensions of an LLM as flat fields, before layers were data; events as text."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from gpumon.readings.frame import EngineReading
+from gpumon.readings.verdict import Event, EventKind, Level
+from gpumon.specs.llm import Attention, LlmSpec, Reach, State, grouped_attention, latent_attention
+from gpumon.specs.precision import Precision
+
+_LLM: Final = EngineReading.__struct_fields__.index("llm")
+
+
+class _Flat(msgspec.Struct, frozen=True, array_like=True):
+    """`LlmSpec` of version 0.1."""
+
+    name: str
+    source: str
+    params: float
+    matmul_params: float
+    vocab: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    full_layers: int
+    window_layers: int = 0
+    window: int = 0
+    linear_layers: int = 0
+    linear_state_elements: float = 0.0
+    kv_lora_rank: int = 0
+    rope_dim: int = 0
+    qk_head_dim: int = 0
+    v_head_dim: int = 0
+    experts: int = 0
+    experts_per_token: int = 0
+    expert_params: float = 0.0
+    precision: Precision = Precision.BF16
+    weight_only: bool = False
+    kv_precision: Precision = Precision.BF16
+    read_bytes: float = 0.0
+    expert_read_bytes: float = 0.0
+    not_modelled: tuple[str, ...] = ()
+    full_kv_elements: int = 0
+    stored_bytes: float = 0.0
+
+
+def engine_reading(data: bytes) -> EngineReading:
+    """The reading that version 0.1 packed as `data`. Raises msgspec.MsgspecError where it is none."""
+    fields = msgspec.msgpack.decode(data, type=list[object])
+    if len(fields) <= _LLM or fields[_LLM] is None:
+        raise msgspec.ValidationError("not a reading of version 0.1")
+    flat = msgspec.convert(fields[_LLM], _Flat)
+    fields[_LLM] = None
+    return msgspec.structs.replace(msgspec.convert(fields, EngineReading), llm=_with_layers(flat))
+
+
+class _Event(msgspec.Struct, frozen=True):
+    """`Event` of version 0.1, whose text was a sentence."""
+
+    wall_s: float
+    kind: EventKind
+    scope: str
+    text: str
+    level: Level = Level.NOTE
+    key: str = ""
+    since_s: float = 0.0
+
+
+def events(data: bytes) -> list[Event]:
+    """The events that version 0.1 packed: their sentences stand for their codes. Raises msgspec.MsgspecError."""
+    return [
+        Event(one.wall_s, one.kind, one.scope, one.text, one.level, one.key, since_s=one.since_s)
+        for one in msgspec.msgpack.decode(data, type=list[_Event])
+    ]
+
+
+def _with_layers(flat: _Flat) -> LlmSpec:
+    names = set(LlmSpec.__struct_fields__) & set(_Flat.__struct_fields__)
+    states: tuple[State, ...] = ()
+    if flat.linear_layers:
+        elements = flat.linear_state_elements / flat.linear_layers
+        states = (State("state", flat.linear_layers, elements, 0.0),)
+    return LlmSpec(
+        **{name: getattr(flat, name) for name in names},
+        head_params=float(flat.vocab * flat.hidden),
+        layers=flat.full_layers + flat.window_layers + flat.linear_layers,
+        attention=tuple(_attention(flat)),
+        states=states,
+    )
+
+
+def _attention(flat: _Flat) -> list[Attention]:
+    found = []
+    for layers, reach, limit in ((flat.full_layers, Reach.FULL, 0), (flat.window_layers, Reach.WINDOW, flat.window)):
+        if not layers:
+            continue
+        if flat.kv_lora_rank:
+            key, value = flat.qk_head_dim or flat.head_dim + flat.rope_dim, flat.v_head_dim or flat.head_dim
+            look = latent_attention(layers, flat.heads, flat.kv_lora_rank, flat.rope_dim, key, value, reach, limit)
+        else:
+            look = grouped_attention(layers, flat.heads, flat.kv_heads, flat.head_dim, reach, limit)
+        if flat.full_kv_elements and reach is Reach.FULL:
+            look = msgspec.structs.replace(look, elements=float(flat.full_kv_elements))
+        found.append(look)
+    return found

@@ -1,0 +1,187 @@
+"""A snapshot on one screen: what `gpumon snapshot` prints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from math import ceil
+from typing import Final
+
+from gpumon.efficiency.gpu import worded
+from gpumon.efficiency.tracks import QUANTILE_S, RATE_S, grown
+from gpumon.outputs.tables import Column, table, wrapped
+from gpumon.outputs.units import NONE, latency, quantities, token
+from gpumon.readings import format as human
+from gpumon.readings.flat import value_of
+from gpumon.readings.frame import EndpointState, GpuState
+from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.snapshot import Engine, Kind, Level, Snapshot, Verdict
+from gpumon.triage.render import LEVELS, LIMITS, NARROW, actions_text, verdict_text
+
+MOST_FINDINGS: Final = 8
+"""Verdicts and faults of a screen, the most urgent first."""
+MOST_NAMES: Final = 3
+_MARKS: Final = {Level.CRITICAL: "!!", Level.WARN: "! ", Level.NOTE: "* "}
+_LEAST_WIDTH: Final = 60
+
+
+def brief(snapshot: Snapshot, width: int) -> str:
+    """A line per GPU and engine, then what is wrong and what to do, in at most `width` cells."""
+    width = max(_LEAST_WIDTH, width)
+    lines = [_title(snapshot)]
+    if snapshot.gpus:
+        lines += ["", *table(gpu_columns(snapshot), width)]
+    if snapshot.engines:
+        lines += ["", *table(engine_columns(snapshot), width)]
+    lines += ["", *_findings(snapshot, width)]
+    return "\n".join(human.cut(line.rstrip(), width) for line in lines) + "\n"
+
+
+def _title(snapshot: Snapshot) -> str:
+    host = snapshot.host
+    at = datetime.fromtimestamp(snapshot.wall_s, timezone.utc).astimezone()
+    used, total = quantities["gib"](host.memory_used_bytes), quantities["gib"](host.memory_total_bytes)
+    parts = (
+        token(host.name, spaces=True),
+        "SIMULATED" if snapshot.simulated else "",
+        f"{at:%Y-%m-%d %H:%M:%S}",
+        f"CPU {quantities['ratio'](host.cpu_ratio)}",
+        f"busiest core {quantities['ratio'](host.busiest_core_ratio)}",
+        f"RAM {used}/{total} GiB",
+        f"driver {token(host.driver, spaces=True)}" if host.driver else "",
+    )
+    return "  ".join(part for part in parts if part)
+
+
+def gpu_columns(snapshot: Snapshot) -> tuple[Column, ...]:
+    """What is shown of each GPU."""
+    gpus = [worded(gpu, snapshot.engines) for gpu in snapshot.gpus]
+
+    def column(title: str, unit: str, field: str, keep: int = 9) -> Column:
+        return Column(title, [quantities[unit](getattr(gpu, field)) for gpu in gpus], right=True, keep=keep)
+
+    vram = [f"{quantities['gib'](gpu.vram_used_bytes)}/{quantities['gib'](gpu.vram_total_bytes)}" for gpu in gpus]
+    power = [f"{quantities['w'](gpu.power_w)}/{quantities['w'](gpu.power_limit_w)}" for gpu in gpus]
+    wrong = []
+    for gpu in gpus:
+        said = f": {token(gpu.state_text, spaces=True)}" if gpu.state_text else ""
+        words = [gpu.state.value.replace("_", " ") + said] if gpu.state is not GpuState.OK else []
+        words += [f"Xid {code}" for code in gpu.xid]
+        words += [token(reason).replace("_", " ") for reason in gpu.throttle]
+        wrong.append(", ".join(words))
+    return (
+        Column("GPU", [f"{gpu.index}" for gpu in gpus], right=True),
+        Column(
+            "name", [token(gpu.mig_profile or gpu.name.removeprefix("NVIDIA "), spaces=True) for gpu in gpus], keep=1
+        ),
+        column("busy", "ratio", "busy_ratio"),
+        column("SM", "ratio", "sm_active_ratio", 5),
+        Column("VRAM GiB", [NONE if text == "-/-" else text for text in vram], right=True),
+        column("DRAM", "bytes_per_s", "bandwidth_bytes_per_s", 3),
+        column("MFU", "ratio", "mfu_ratio"),
+        column("MBU", "ratio", "mbu_ratio"),
+        Column("power", [NONE if text == "-/-" else text for text in power], right=True, keep=6),
+        column("°C", "c", "temperature_c", 7),
+        Column("engines", [", ".join(map(token, gpu.engines)) or NONE for gpu in gpus], keep=4),
+        *([Column("state", [text or "ok" for text in wrong])] if any(wrong) else []),
+    )
+
+
+def engine_columns(snapshot: Snapshot) -> tuple[Column, ...]:
+    """What is shown of each engine."""
+    engines = snapshot.engines
+    headline: dict[str, str] = {}
+    for verdict in snapshot.verdicts:  # the most urgent first
+        if verdict.kind is Kind.ENGINE:
+            headline.setdefault(verdict.scope, NARROW[verdict.code])
+
+    def column(title: str, unit: str, field: str, keep: int = 9) -> Column:
+        return Column(title, [quantities[unit](value_of(one, field)) for one in engines], right=True, keep=keep)
+
+    def state(engine: Engine) -> str:
+        silent = engine.state is not EndpointState.OK
+        return str(engine.state.value).replace("_", " ") if silent else headline.get(engine.name, "evaluating")
+
+    return (
+        Column("engine", [token(engine.name) for engine in engines]),
+        Column("model", [human.model_name(engine.model, 26) or NONE for engine in engines], keep=2),
+        Column("GPUs", [human.spans(engine.hardware.gpus) or NONE for engine in engines], right=True, keep=3),
+        column("run", "count", "running"),
+        column("wait", "count", "waiting"),
+        column("KV", "ratio", "kv_usage_ratio"),
+        column("in tok/s", "number", "prefill_tokens_per_s", 4),
+        column("out tok/s", "number", "decode_tokens_per_s"),
+        Column("TTFT p95", [latency(one.latency.ttft_s) for one in engines], right=True, keep=6),
+        Column("ITL p95", [latency(one.latency.itl_s) for one in engines], right=True, keep=5),
+        column("MFU", "ratio", "mfu_ratio"),
+        column("MBU", "ratio", "mbu_ratio"),
+        Column("state", [state(engine) for engine in engines]),
+    )
+
+
+def _findings(snapshot: Snapshot, width: int) -> Iterator[str]:
+    """Verdicts that ask for something, with what to do, and faults; equal ones of several things are one."""
+    verdicts: dict[tuple[str, str, str], list[Verdict]] = {}
+    for verdict in sorted(snapshot.verdicts, key=lambda one: list(Level).index(one.level)):
+        if verdict.level is not Level.OK:
+            said, action = verdict_text(verdict), actions_text(verdict)
+            text = f"{LIMITS[verdict.code]}{': ' if said else ''}{said}"
+            verdicts.setdefault((f"{_MARKS[verdict.level]} {LEVELS[verdict.level]}", text, action), []).append(verdict)
+    faults: dict[str, list[str]] = {}
+    for fault in snapshot.faults:
+        faults.setdefault(fault.text, []).append(fault.source)
+    if not verdicts and not faults:
+        told = any(verdict.level is Level.OK for verdict in snapshot.verdicts)
+        yield "nothing to fix" if told else "no verdicts yet: they need 30 s of data (--window 35)"
+        return
+    for (mark, text, action), found in list(verdicts.items())[:MOST_FINDINGS]:
+        where = things([verdict.scope for verdict in found])
+        yield from wrapped(f"{token(f'{where}: {text}', spaces=True)}", width, f"{mark}  ", " " * 5)
+        if action:
+            yield from wrapped(token(action, spaces=True), width, "     -> ", " " * 8)
+    room = max(1, MOST_FINDINGS - len(verdicts))
+    for text, sources in list(faults.items())[:room]:
+        yield from wrapped(token(f"{things(sources)}: {text}", spaces=True), width, "!  fault  ", " " * 5)
+    left = max(0, len(verdicts) - MOST_FINDINGS) + max(0, len(faults) - room)
+    if left:
+        yield f"and {left} more: gpumon snapshot --verbose"
+
+
+def things(names: Sequence[str]) -> str:
+    """Several things as one subject: `GPUs 0-7`, `vllm:8000, vllm:8001`, `a, b, c and 5 more`."""
+    names = list(dict.fromkeys(names))
+    numbers = [re.fullmatch(r"gpu (\d+)", name) for name in names]
+    if len(names) > 1 and all(numbers):
+        return f"GPUs {human.spans([int(number[1]) for number in numbers if number])}"
+    shown = ", ".join(names[:MOST_NAMES])
+    return f"{shown} and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else shown
+
+
+def too_soon(snapshot: Snapshot, window_s: float, cadence_s: float) -> str:
+    """Which window would give the figures of engines that `window_s` did not; empty where nothing is missing.
+
+    `cadence_s`: seconds between two answers of an engine.
+    """
+    rates: list[str] = []
+    latencies: list[str] = []
+    for engine in snapshot.engines if window_s else ():
+        figures = (engine.rates.decode_tokens_per_s, engine.rates.prefill_tokens_per_s, engine.efficiency.mfu_ratio)
+        p95 = (engine.latency.ttft_s.p95, engine.latency.itl_s.p95)
+        if any(isinstance(one, Missing) and one.reason is Reason.WARMING_UP for one in (*figures, *p95)):
+            rates.append(engine.name)
+        elif engine.load.running not in (0.0, None) and any(
+            isinstance(one, Missing) and one.reason in (Reason.FEW, Reason.IDLE) for one in p95
+        ):
+            latencies.append(engine.name)
+    parts = [
+        f"{what} of {token(things(names), spaces=True)} (--window {_longer(window_s, grown(length, cadence_s))})"
+        for what, names, length in (("rates", rates, RATE_S), ("latencies", latencies, QUANTILE_S))
+        if names
+    ]
+    return f"not known after {window_s:g} s: {'; '.join(parts)}" if parts else ""
+
+
+def _longer(window_s: float, needed_s: float) -> int:
+    """A window that was filled and did not do is doubled: a prompt may take as long."""
+    return ceil(2 * window_s if window_s >= needed_s + 2.0 else needed_s + 2.0)

@@ -1,0 +1,71 @@
+"""Nested records read and made by flat names: JSON, charts, exports and alerts name a field as `mfu_ratio`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any, TypeVar
+
+import msgspec
+
+RecordT = TypeVar("RecordT", bound=msgspec.Struct)
+
+
+class Part(msgspec.Struct, frozen=True, gc=False):
+    """A group of an owner's fields by concept; in JSON, charts and conditions its fields are the owner's own."""
+
+
+@lru_cache(maxsize=64)
+def flat_fields(kind: type[msgspec.Struct]) -> dict[str, tuple[str, msgspec.structs.FieldInfo]]:
+    """Name of each field as it is flat in JSON -> its dotted path in `kind`, and the field."""
+    fields: dict[str, tuple[str, msgspec.structs.FieldInfo]] = {}
+    for field in msgspec.structs.fields(kind):
+        if isinstance(field.type, type) and issubclass(field.type, Part):
+            inner = flat_fields(field.type)
+            fields |= {name: (f"{field.name}.{path}", of) for name, (path, of) in inner.items()}
+        else:
+            fields[field.name] = (field.name, field)
+    return fields
+
+
+def flat_path(kind: type[msgspec.Struct], path: str) -> str:
+    """Attribute path of a flat one: `ttft_s.p95` is `latency.ttft_s.p95`. What is in no part stays as it is."""
+    name, dot, rest = path.partition(".")
+    fields = flat_fields(kind)
+    return (fields[name][0] if name in fields else name) + dot + rest
+
+
+@lru_cache(maxsize=512)
+def getter(kind: type[msgspec.Struct], path: str) -> Callable[[msgspec.Struct], Any]:
+    """Reads a value of `kind` by its flat path, as `mfu_ratio` or `ttft_s.p95`."""
+    return attrgetter(flat_path(kind, path))
+
+
+def value_of(record: msgspec.Struct, path: str) -> Any:
+    """The value of a record at a flat path."""
+    return getter(type(record), path)(record)
+
+
+def nested(kind: type[RecordT], values: Mapping[str, Any]) -> RecordT:
+    """A record from its fields by flat name. Raises KeyError of a name that it does not have."""
+    own, parts = _by_part(kind, values)
+    types = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    return kind(**own, **{part: types[part](**inside) for part, inside in parts.items()})
+
+
+def replaced(record: RecordT, values: Mapping[str, Any]) -> RecordT:
+    """The record with other values of fields by flat name. Raises KeyError of a name that it does not have."""
+    own, parts = _by_part(type(record), values)
+    inner = {part: msgspec.structs.replace(getattr(record, part), **inside) for part, inside in parts.items()}
+    return msgspec.structs.replace(record, **own, **inner)
+
+
+def _by_part(kind: type[msgspec.Struct], values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Fields of the record itself, and those of each of its parts."""
+    own: dict[str, Any] = {}
+    parts: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        part, dot, _ = flat_fields(kind)[name][0].partition(".")
+        (parts.setdefault(part, {}) if dot else own)[name] = value
+    return own, parts

@@ -1,0 +1,1 @@
+"""Results of load tests, as other tools write them -> profiles."""

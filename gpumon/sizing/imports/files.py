@@ -1,0 +1,259 @@
+"""Files of load tests as records: JSON, JSON lines or CSV, told by content; errors name file, line and field."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+from gpumon.readings.text import clean
+
+MOST_BYTES: Final = 64_000_000
+"""Of all files together."""
+MOST_FILES: Final = 512
+MOST_RECORDS: Final = 20_000
+"""JSON documents or rows of one file."""
+_MOST_PROBLEMS: Final = 10
+_MOST: Final = 1e15
+_SECONDS: Final = {
+    "ns": 1e-9, "nanoseconds": 1e-9, "us": 1e-6, "µs": 1e-6, "microseconds": 1e-6, "ms": 1e-3, "milliseconds": 1e-3,
+    "s": 1.0, "sec": 1.0, "seconds": 1.0,
+}  # fmt: skip
+_SPACES: Final = re.compile(r"\s*")
+_THOUSANDS: Final = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")
+_ABSENT: Final = frozenset(("", "n/a", "na", "none", "null", "-"))
+_SUMMARY: Final = "the summary of a load test, not its requests"
+
+
+class Place(NamedTuple):
+    """Where something stands in a file."""
+
+    file: str
+    line: int = 0
+    """From 1; 0 where the file as a whole is meant."""
+    part: str = ""
+    """Path inside a JSON document, e.g. `benchmarks[2]`."""
+
+    def __str__(self) -> str:
+        line = f":{self.line}" if self.line else ""
+        return f"{clean(self.file, 200)}{line}{f' {self.part}' if self.part else ''}"
+
+    def inside(self, part: str) -> Place:
+        """A place deeper in the same document."""
+        return self._replace(part=f"{self.part}.{part}" if self.part else part)
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong."""
+
+    place: Place
+    field: str
+    reason: str
+    allowed: str = ""
+
+    def __str__(self) -> str:
+        field = f"{clean(self.field, 80)}: " if self.field else ""
+        return f"{self.place}: {field}{self.reason}{f'; allowed: {self.allowed}' if self.allowed else ''}"
+
+
+class ImportRefused(Exception):  # noqa: N818 - as `Refused` of the config
+    """Files that are not imported, none of them: `str()` has a line per problem, alike ones of a file in one."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        alike: dict[tuple[str, ...], list[Problem]] = {}
+        for problem in self.problems:
+            alike.setdefault((problem.place.file, *problem[1:]), []).append(problem)
+        lines = [f"{first}{f' (and {len(more)} more like it)' if more else ''}" for first, *more in alike.values()]
+        more = [f"and {len(lines) - _MOST_PROBLEMS} more"] if len(lines) > _MOST_PROBLEMS else []
+        super().__init__("\n".join(lines[:_MOST_PROBLEMS] + more))
+
+
+def refused(place: Place, field: str, reason: str, allowed: str = "") -> ImportRefused:
+    """The error for one problem."""
+    return ImportRefused((Problem(place, field, reason, allowed),))
+
+
+class Record:
+    """Fields by name. A field that is null, empty or `N/A` is not there; numbers may be written as text."""
+
+    def __init__(self, fields: Mapping[str, Any], place: Place) -> None:
+        self.fields = fields
+        self.place = place
+
+    def value(self, name: str) -> Any:
+        """What stands there; None where nothing does."""
+        value = self.fields.get(name)
+        return None if isinstance(value, str) and value.strip().lower() in _ABSENT else value
+
+    def __contains__(self, name: str) -> bool:
+        return self.value(name) is not None
+
+    def text(self, *names: str) -> str:
+        """The first of these fields that is there, safe to print; empty where none is. Lists: their only entry."""
+        for name in names:
+            value = self.value(name)
+            if isinstance(value, list) and len(value) == 1:
+                value = value[0]
+            if isinstance(value, str | int | float) and not isinstance(value, bool):
+                return clean(str(value).strip())
+        return ""
+
+    def number(self, *names: str, scale: float = 1.0, least: float = 0.0) -> float | None:
+        """The first of these fields that is there, times `scale`. Raises ImportRefused below `least`, or for none."""
+        name = next((name for name in names if name in self), None)
+        if name is None:
+            return None
+        value = self.value(name)
+        number = to_number(value)
+        if number is None or not least <= number <= _MOST:
+            allowed = "a number" if number is None else f"a number from {least:g} to {_MOST:g}"
+            raise refused(self.place, name, f"is {_shown(value)}", allowed)
+        return number * scale
+
+    def wanted(self, *names: str, scale: float = 1.0, least: float = 0.0) -> float:
+        """Like `number`, but it has to be there."""
+        value = self.number(*names, scale=scale, least=least)
+        if value is None:
+            raise refused(self.place, names[0], "is missing")
+        return value
+
+    def count(self, *names: str) -> int:
+        """A whole number; 0 where it is not there."""
+        value = self.number(*names) or 0.0
+        if value != round(value) or value > 1e9:
+            raise refused(self.place, names[0], f"is {value:g}", "a whole number up to 1e9")
+        return int(value)
+
+    def flag(self, name: str) -> bool | None:
+        """A yes or no; None where it is not there."""
+        value = self.value(name)
+        known = {"true": True, "false": False}.get(str(value).lower())
+        if value is not None and known is None:
+            raise refused(self.place, name, f"is {_shown(value)}", "true or false")
+        return known
+
+    def seconds(self, name: str, unit: str) -> float | None:
+        """A time in `unit`. Raises ImportRefused where the unit is not known: never a guess."""
+        factor = _SECONDS.get(unit.strip().lower())
+        if factor is None and name in self:
+            raise refused(self.place, "unit", f"has the unit {_shown(unit)}", ", ".join(_SECONDS))
+        return self.number(name, scale=factor or 1.0)
+
+    def part(self, *path: str) -> Record:
+        """The record that stands under a path; an empty one where there is none."""
+        value: Any = self.fields
+        for name in path:
+            value = value.get(name) if isinstance(value, Mapping) else None
+        return Record(value if isinstance(value, Mapping) else {}, self.place.inside(".".join(path)))
+
+    def per_request(self, name: str, requests: float | None) -> float | None:
+        """A total over all requests as the mean of one; None where either is not there, or 0."""
+        total = self.number(name)
+        return total / requests if total and requests else None
+
+
+class Document(NamedTuple):
+    """One JSON object (`records` has one), or a CSV file with its rows by the names of its header."""
+
+    place: Place
+    fields: Mapping[str, Any]
+    header: tuple[str, ...] = ()
+    rows: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    """Line and cells of each row below the header that has a cell."""
+
+    def records(self) -> Iterator[Record]:
+        """The object, or each row. Raises ImportRefused for a row of another length than the header."""
+        if not self.header:
+            yield Record(self.fields, self.place)
+        for line, cells in self.rows:
+            yield self.row(line, cells, self.header)
+
+    def row(self, line: int, cells: tuple[str, ...], header: tuple[str, ...]) -> Record:
+        """A row by the names of a header. Raises ImportRefused where their lengths differ."""
+        place = self.place._replace(line=line)
+        if len(cells) != len(header):
+            raise refused(place, "", f"has {len(cells)} cells", f"{len(header)}, as the header has")
+        return Record(dict(zip(header, cells, strict=True)), place)
+
+
+def documents(file: str, data: bytes) -> tuple[Document, ...]:
+    """All documents of a file: JSON, JSON lines, a JSON list, or CSV. Raises ImportRefused."""
+    place = Place(file)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise refused(place, "", "is no text in UTF-8", "text; a packed file has to be unpacked first") from None
+    if "\0" in text:
+        raise refused(place, "", "holds binary data", "text in UTF-8")
+    begins = text.lstrip()[:1]
+    if not begins:
+        raise refused(place, "", "is empty")
+    found = tuple(islice(_json(place, text), MOST_RECORDS + 1)) if begins in "{[" else (_sheet(place, text),)
+    if len(found) > MOST_RECORDS or any(len(each.rows) > MOST_RECORDS for each in found):
+        raise refused(place, "", f"has more than {MOST_RECORDS} records", _SUMMARY)
+    return found
+
+
+def _json(place: Place, text: str) -> Iterator[Document]:
+    """JSON documents one after the other; NaN and Infinity are read, as Python's tools write them."""
+    decoder, at, line = json.JSONDecoder(), 0, 1
+    while at < len(text):
+        spaces = _SPACES.match(text, at)
+        begin = spaces.end() if spaces else at
+        line += text.count("\n", at, begin)
+        if begin == len(text):
+            return
+        here = place._replace(line=line)
+        try:
+            value, at = decoder.raw_decode(text, begin)
+        except RecursionError:
+            raise refused(here, "", "is nested too deeply") from None
+        except json.JSONDecodeError as failure:
+            where = place._replace(line=failure.lineno)
+            raise refused(where, "", f"is no JSON (or is cut off): {failure.msg}") from None
+        except ValueError:
+            raise refused(here, "", "holds a number of too many digits") from None
+        line += text.count("\n", begin, at)
+        for number, each in enumerate(value) if isinstance(value, list) else ((None, value),):
+            inside = here if number is None else here.inside(f"[{number}]")
+            if not isinstance(each, dict):
+                raise refused(inside, "", "is no JSON object", "an object, or a list of objects")
+            yield Document(inside, each)
+
+
+def _sheet(place: Place, text: str) -> Document:
+    reader, rows = (
+        csv.reader((f"{line}\n" for line in text.split("\n")), strict=True),
+        list[tuple[int, tuple[str, ...]]](),
+    )
+    try:
+        for cells in islice(reader, 2 * MOST_RECORDS):
+            stripped = tuple(cell.strip() for cell in cells)
+            rows += [(reader.line_num, stripped)] if any(stripped) else []
+    except csv.Error as failure:
+        raise refused(place._replace(line=reader.line_num), "", f"is no CSV: {failure}") from None
+    return Document(place, {}, rows[0][1], tuple(rows[1:]))
+
+
+def to_number(value: Any) -> float | None:
+    """A number, or a text that is one: `"1,916.33"` has thousands separators. None for anything else and for NaN."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str):
+        value = value.strip()
+        value = value.replace(",", "") if _THOUSANDS.fullmatch(value) else value
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return None if math.isnan(number) else number
+
+
+def _shown(value: object) -> str:
+    """A value from a file, cut and safe to print."""
+    return clean(repr(value) if isinstance(value, str) else str(value), 80)

@@ -1,0 +1,264 @@
+"""How many instances of a workload its target takes, at the tensor-parallel size that takes the fewest GPUs."""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.sizing import memory
+from gpumon.sizing.answer import NOT_GIVEN, Limit, LimitKind, Source
+from gpumon.sizing.capacity import EXTRAPOLATED, OPERATING_POINTS, binding, limits_of, ran_together, unknown_model
+from gpumon.sizing.instance import Instance, resolve
+from gpumon.sizing.placement import Block
+from gpumon.sizing.profile import Origin
+from gpumon.sizing.scenario import Known, Scenario, Workload
+
+MOST_INSTANCES: Final = 10_000_000
+"""More than that is no answer."""
+INFEASIBLE: Final = Missing(Reason.INFEASIBLE)
+_EPSILON: Final = 1e-9
+_NO_END: Final = 1e9
+"""Requests in flight of one instance at which its queue is taken to grow without end."""
+_HELPS: Final = {
+    LimitKind.ITL: "more TP, narrower weights or a faster GPU would help; more instances would not",
+    LimitKind.TTFT: "more TP, a shorter prompt or prefix hits would help; more instances would not",
+    LimitKind.E2E: "shorter answers, more TP or a faster GPU would help; more instances would not",
+    LimitKind.KV: "more GPUs per instance, an FP8 KV cache or shorter requests would help",
+    LimitKind.PREFILL: "more TP or prefix hits would help",
+}
+
+
+class Demand(NamedTuple):
+    """What one workload needs on one shape; `problem` says why nothing would do."""
+
+    workload: Workload
+    instance: Instance
+    shape: int = 0
+    """Server that it is worked out for."""
+    limits: tuple[Limit, ...] = ()
+    planned: float = 0.0
+    """Requests in flight that an instance is planned with."""
+    needed: int = 0
+    """Instances for the target, without spares."""
+    spares: int = 0
+    memory_bytes: Reading = NOT_GIVEN
+    memory_source: str = ""
+    busy_ratio: Reading = NOT_GIVEN
+    extrapolated: bool = False
+    better: str = ""
+    """A TP that would take fewer GPUs."""
+    problem: str = ""
+
+    @property
+    def instances(self) -> int:
+        """With spares; 0 where there is a problem."""
+        return 0 if self.problem else self.needed + self.spares
+
+    @property
+    def gpus(self) -> float:
+        """Of all its instances; infinite where there is a problem."""
+        return math.inf if self.problem else float(self.instances * self.instance.gpus)
+
+    @property
+    def as_seen(self) -> bool:
+        """Its memory is what an engine took, or stands on it: it fits a GPU whatever share of one is planned with."""
+        shift = self.instance.pool_shift_ratio
+        return self.memory_source == "seen" or (self.memory_source == "model" and shift is not None and shift > 0)
+
+    @property
+    def source(self) -> Source:
+        """Where the capacity comes from: the user's word, a table, or how the latency is known."""
+        if not self.limits:
+            return Source.NONE
+        kind = binding(self.limits).kind
+        if kind is LimitKind.TYPED:
+            return Source.TYPED
+        return Source.SWEEP if kind in OPERATING_POINTS else self.instance.source
+
+    def running(self, count: int) -> float:
+        """Requests in flight of each of `count` instances at the target: fewer are faster, so of users and rates fewer
+        stay. Infinite where a rate is more than they can ever serve."""
+        if self.workload.target_kind == "concurrency":
+            return self.workload.target / count
+
+        def wanted(running: float) -> float:
+            return _asked(self.workload, self.instance.response_s(running)) / count
+
+        low, high = 0.0, wanted(0.0)
+        while wanted(high) > high:
+            low, high = high, 2.0 * high
+            if high >= _NO_END:
+                return math.inf
+        for _ in range(44):
+            middle = (low + high) / 2.0
+            low, high = (middle, high) if wanted(middle) > middle else (low, middle)
+        return high
+
+    def block(self, index: int, usable_bytes: float, count: int) -> Block:
+        """For the placement: an instance whose memory is not known takes its GPUs whole."""
+        size, busy = self.memory_bytes, self.busy_ratio
+        return Block(
+            workload=index,
+            count=count,
+            gpus=self.instance.gpus,
+            tp=self.instance.tp,
+            memory_bytes=usable_bytes * self.instance.gpus if isinstance(size, Missing) else size,
+            busy_ratio=None if isinstance(busy, Missing) else busy,
+        )
+
+
+def demand_of(workload: Workload, scenario: Scenario, known: Known, shape: int = 0) -> Demand:
+    """The needs of `workload` on the `shape`-th server, at the TP that takes the fewest GPUs; of several the smallest.
+
+    A TP that was typed, or seen on these GPUs, stays: one that takes fewer is named.
+    """
+    asked = _demand_at(workload, scenario, known, shape)
+    others = [
+        _demand_at(msgspec.structs.replace(workload, tp=tp), scenario, known, shape)._replace(workload=workload)
+        for tp in asked.instance.tps
+        if tp != asked.instance.tp
+    ]
+    best = min((asked, *others), key=lambda one: (one.gpus, one.instance.tp))
+    if best is asked or (not workload.tp and not asked.instance.alike):
+        return best
+    if best.gpus >= asked.gpus:
+        return asked
+    instead = f" instead of {asked.gpus:,.0f}" if not asked.problem else ""
+    return asked._replace(better=f"TP {best.instance.tp} would take {best.gpus:,.0f} GPUs{instead}")
+
+
+def first_demand_of(workload: Workload, scenario: Scenario, known: Known) -> Demand:
+    """The needs on the first shape of server that can carry it; on the first of all where none can."""
+    first = demand_of(workload, scenario, known)
+    tried = {server.gpu for server in scenario.server[:1]}
+    for shape, server in enumerate(scenario.server if first.problem else ()):
+        if server.gpu not in tried:
+            tried.add(server.gpu)
+            found = demand_of(workload, scenario, known, shape)
+            if not found.problem:
+                return found
+    return first
+
+
+def _demand_at(workload: Workload, scenario: Scenario, known: Known, shape: int) -> Demand:
+    instance = resolve(workload, scenario, known, shape)
+    bare = Demand(workload, instance, shape, problem=instance.problem)
+    if not bare.problem and (not workload.target > 0 or math.isinf(workload.target)):
+        bare = bare._replace(problem=f"the target is {workload.target:g}: it must be above 0")
+    if bare.problem:
+        return bare
+    limits = limits_of(instance, scenario)
+    bare = bare._replace(limits=limits)
+    if not limits:
+        return bare._replace(problem=_nothing_bounds(instance, known))
+    first = binding(limits)
+    if first.concurrency < 1.0:
+        helps = _HELPS.get(first.kind, "change that bound")
+        return bare._replace(problem=f"not even one request at a time: {first.text}; {helps}")
+    # Whole requests, at least one; a measured or typed operating point is planned with as it is.
+    factor = 1.0 if first.kind in OPERATING_POINTS else scenario.planning_factor
+    planned = max(1.0, float(math.floor(first.concurrency * factor + _EPSILON)))
+    size, source = _memory(instance, planned, scenario)
+    spares = scenario.spare_instances if workload.spare_instances is None else workload.spare_instances
+    demand = bare._replace(
+        planned=planned,
+        spares=spares,
+        memory_bytes=size,
+        memory_source=source,
+        busy_ratio=_busy(instance),
+        extrapolated=_extrapolated(instance, planned),
+    )
+    response_s = instance.response_s(planned)
+    if workload.target_kind != "concurrency" and response_s is None:
+        what = "users" if workload.target_kind == "users" else "requests per second"
+        why = f"{what} need a response time: give prompt and answer tokens, or a concurrency"
+        return demand._replace(problem=why)
+    exact = _asked(workload, response_s) / planned
+    if exact > MOST_INSTANCES:
+        return demand._replace(problem=f"{exact:.2g} instances: check the target and the capacity per instance")
+    return demand._replace(needed=max(1, math.ceil(exact - _EPSILON)), problem=_too_large(demand, scenario))
+
+
+def _asked(workload: Workload, response_s: float | None) -> float:
+    """Requests in flight that the target comes to."""
+    if workload.target_kind == "concurrency" or response_s is None:
+        return workload.target
+    if workload.target_kind == "users":
+        # Each waits for an answer, and thinks before the next question.
+        return workload.target * response_s / (response_s + workload.think_s) if response_s > 0 else 0.0
+    return workload.target * response_s
+
+
+def _nothing_bounds(instance: Instance, known: Known) -> str:
+    lengths = ("prompt_tokens", "answer_tokens")
+    lacks = [name for name in lengths if getattr(instance, name) is None]
+    if instance.llm is None:
+        lacks = [f"the model's dimensions ({unknown_model(instance.workload.model, known)})", *lacks]
+    later = instance.prompt_tokens is None and instance.seen is not None
+    when = " (known once requests have ended)" if later else ""
+    seen = instance.seen
+    table = ""
+    if seen is not None and seen.origin is Origin.TABLE:
+        table = f"; the table of {seen.name} was measured on {seen.gpu}"
+    needs = f"{', '.join(lacks) or 'a goal'}{when}, or a typed capacity (capacity_per_instance){table}"
+    return f"capacity per instance is not known: it needs {needs}"
+
+
+def _memory(instance: Instance, planned: float, scenario: Scenario) -> tuple[Reading, str]:
+    """Memory of one instance: typed, as seen, from the model, else not known."""
+    workload, seen = instance.workload, instance.seen
+    if workload.memory_gb is not None:
+        return workload.memory_gb * 1e9, "typed"
+    if seen is not None and seen.memory_bytes is not None and instance.alike:
+        return seen.memory_bytes, "table" if seen.origin is Origin.TABLE else "seen"
+    if instance.llm is None:
+        return NOT_GIVEN, ""
+    if instance.prompt_tokens is None or instance.answer_tokens is None:
+        return memory.rule_bytes(instance.llm.params), "rule"
+    context = instance.prompt_tokens + instance.answer_tokens / 2.0
+    most = instance.gpu.memory_bytes if instance.gpu is not None else math.inf
+    size = memory.instance_bytes(instance.llm, instance.gpus, instance.tp, planned, context, most)
+    # Room that an engine was seen to find beside the constants is not taken by them.
+    room = max(0.0, instance.pool_shift_ratio or 0.0) * (most if instance.gpu is not None else 0.0)
+    size -= instance.gpus * min(memory.overhead_bytes(instance.llm, instance.gpus, most), room)
+    # As many ran together on these GPUs: the constants, or a precision that nobody recorded, are wrong, not the fact.
+    fits = planned <= ran_together(instance)
+    return min(size, instance.gpus * most * scenario.usable_memory_ratio) if fits else size, "model"
+
+
+def _busy(instance: Instance) -> Reading:
+    if instance.workload.busy_ratio is not None:
+        return instance.workload.busy_ratio
+    if instance.seen is not None and instance.seen.busy_ratio is not None and instance.alike:
+        return instance.seen.busy_ratio
+    return NOT_GIVEN
+
+
+def _extrapolated(instance: Instance, planned: float) -> bool:
+    """Whether the load lies beyond what was measured, here or on what the curve was re-scaled from."""
+    if instance.fitted is not None:
+        return planned > EXTRAPOLATED * instance.fitted.high
+    if instance.source is not Source.RESCALED or instance.seen is None:
+        return False
+    return planned > EXTRAPOLATED * max((point.running for point in instance.seen.points), default=math.inf)
+
+
+def _too_large(demand: Demand, scenario: Scenario) -> str:
+    """Why the instance fits no GPU of the shape, though its memory is known."""
+    instance, size = demand.instance, demand.memory_bytes
+    if instance.gpu is None or isinstance(size, Missing):
+        return ""
+    most = instance.gpu.memory_bytes * scenario.usable_memory_ratio
+    each = size / instance.gpus
+    # What an engine was seen to reserve on the same GPU fits it, whatever share is planned with.
+    if demand.as_seen:
+        most = instance.gpu.memory_bytes
+    if each <= most * (1 + 1e-9):
+        return ""
+    return (
+        f"one instance needs {each / 1e9:,.1f} GB on each of {instance.gpus} GPUs; {instance.gpu.name} has "
+        f"{most / 1e9:,.1f} GB usable: more TP, narrower weights or a larger GPU"
+    )

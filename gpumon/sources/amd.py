@@ -1,0 +1,261 @@
+"""AMD's driver library, by its own binding amdsmi: a driver of the worker. Not verified on hardware.
+
+Units are those of amdsmi.h (ROCm 7): activity in %, VRAM in MiB, socket power in W, power caps in uW, clocks in MHz,
+temperatures in degrees Celsius, memory of processes in bytes, energy in steps of `counter_resolution` uJ.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+from gpumon.readings.frame import GpuProcess, GpuReading, GpuState, XidEvent
+from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
+from gpumon.sources.driver.bounds import Energy, drop_implausible
+from gpumon.sources.driver.calls import NEVER, UNKNOWN, Api, Calls, Pause, Rule
+from gpumon.sources.driver.fleet import Gpu
+from gpumon.sources.driver.names import Names
+from gpumon.sources.driver.wire import Timings
+
+try:  # without the driver's library the binding raises KeyError, after a word on stdout
+    import amdsmi
+except (ImportError, KeyError, OSError, AttributeError) as error:
+    amdsmi, WHY = None, f"{type(error).__name__}: {error}"
+
+UNVERIFIED = "unverified on hardware"
+MOST_PROCESSES = 256
+_NO_LIBRARY, _NO_TEXT = -2, -1
+"""Stand for a binding that can not be loaded, and for an answer that can not be read. AMD's codes begin at 1."""
+_NO_VALUE = Rule(Reason.ERROR, Pause.TICK, "the driver has no value right now", usual=True)
+_FAILED = Rule(Reason.ERROR, Pause.BACK_OFF, "the driver fails on this call: see dmesg (amdgpu)")
+_NOT_INIT, _NOT_LOADED, _NOT_FOUND = 32, 34, 31
+_RULES: dict[int, Rule] = {
+    **dict.fromkeys((1, 2, 3, 4, 5, 55), NEVER),  # INVAL, NOT_SUPPORTED, NOT_YET_IMPLEMENTED, FAIL_LOAD_*, SETTING_...
+    **dict.fromkeys((6, 7, 12, 13, 14, 15, 16, 20, 52, 56), _FAILED),  # DRM_ERROR, API_FAILED, IO, FILE_ERROR, ...
+    **dict.fromkeys((9, 11, 30, 39, 40, 41, 42, 43), _NO_VALUE),  # RETRY, INTERRUPT, BUSY, NO_DATA, UNEXPECTED_*, ...
+    8: Rule(Reason.ERROR, Pause.TICK, "the driver ran out of time"),
+    10: Rule(Reason.NO_PERMISSION, Pause.PERMISSION, "the driver refuses this to your user"),
+    0xFFFFFFFF: UNKNOWN,
+    _NO_TEXT: Rule(Reason.INVALID, Pause.TICK, "the driver sent what can not be read", usual=True),
+}
+"""By AMDSMI_STATUS_*."""
+_FIXES = {
+    4: "no AMD driver library can be used: install ROCm's amd-smi-lib of the same version as the Python package amdsmi",
+    10: "no permission to open the AMD driver: join render and video; in a container, pass /dev/kfd and /dev/dri",
+    _NOT_LOADED: "the AMD kernel driver is not loaded: sudo modprobe amdgpu, then see dmesg",
+    _NOT_INIT: "the AMD driver closed its session",
+}
+
+
+def code_of(error: Exception) -> int | None:
+    """AMD's status code that an exception of amdsmi stands for."""
+    if isinstance(error, (ValueError, KeyError)):
+        return _NO_TEXT
+    if amdsmi is None or not isinstance(error, amdsmi.AmdSmiLibraryException):
+        return None
+    return int(error.get_error_code())
+
+
+class _Gauge(NamedTuple):
+    """Fields of a GpuReading that one call gives: each with the keys of its answer, best first, and the factor."""
+
+    call: str
+    args: tuple[str, ...]
+    """Names of enumerators."""
+    fields: dict[str, tuple[str, float]]
+
+
+def _one(field: str, call: str, *args: str, key: str = "", scale: float = 1.0) -> _Gauge:
+    return _Gauge(call, args, {field: (key, scale)})
+
+
+_CURRENT = "AmdSmiTemperatureMetric.CURRENT"
+_ECC = {"ecc_corrected": ("correctable_count", 1.0), "ecc_uncorrected": ("uncorrectable_count", 1.0)}
+TICK = (
+    _Gauge("gpu_activity", (), {"busy_ratio": ("gfx_activity", 0.01), "memory_busy_ratio": ("umc_activity", 0.01)}),
+    _Gauge("gpu_vram_usage", (), {f"vram_{what}_bytes": (f"vram_{what}", 2.0**20) for what in ("used", "total")}),
+    # The current power on MI300 and newer, the average on those before.
+    _one("power_w", "power_info", key="current_socket_power average_socket_power"),
+    _Gauge("clock_info", ("AmdSmiClkType.GFX",), {"sm_clock_hz": ("clk", 1e6), "sm_clock_max_hz": ("max_clk", 1e6)}),
+    # The clock of the memory's controller. No bus width is read, so that the catalogue alone gives the bandwidth.
+    _one("memory_clock_hz", "clock_info", "AmdSmiClkType.MEM", key="clk", scale=1e6),
+    _one("temperature_c", "temp_metric", "AmdSmiTemperatureType.HOTSPOT", _CURRENT),
+    _one("memory_temperature_c", "temp_metric", "AmdSmiTemperatureType.VRAM", _CURRENT),
+)
+MINUTE = (
+    _Gauge(
+        "power_cap_info", (), {"power_limit_w": ("power_cap", 1e-6), "power_default_w": ("default_power_cap", 1e-6)}
+    ),
+    _Gauge("gpu_total_ecc_count", (), _ECC),
+)
+
+
+class AmdGpu:
+    """One GPU, or one partition or die that the driver lists as a GPU."""
+
+    def __init__(self, index: int, handle: Any, uuid: str, calls: Calls, timings: Timings) -> None:
+        self.handle = handle
+        self.uuid = uuid
+        self.read_s = 0.0
+        self._index = index
+        self._calls = calls
+        self._timings = timings
+        self._names = Names()
+        self._energy = Energy()
+        self._values: dict[str, Any] = {"name": ""}
+        self._slow_due_s = self._minute_due_s = 0.0
+
+    @property
+    def name(self) -> str:
+        """Market name."""
+        return str(self._values["name"])
+
+    def troubles(self) -> dict[str, tuple[str, float]]:
+        """The calls that worked before and fail now: why, and since when (Unix time)."""
+        return self._calls.troubles()
+
+    def close(self) -> None:
+        """Nothing is to be given back."""
+
+    def read(self, now_s: float, xid: tuple[XidEvent, ...]) -> tuple[GpuReading, ...]:
+        """Its row; reads all that is due."""
+        values = self._values
+        self._calls.begin(now_s)
+        if now_s >= self._minute_due_s:
+            self._minute_due_s = now_s + self._timings.minute_s
+            card = self._read("gpu_asic_info")
+            if not isinstance(card, Missing):
+                values["name"] = str(card.get("market_name", ""))
+                values["sm_count"] = _number(card.get("num_compute_units"))
+            self._gauges(MINUTE)
+        if now_s >= self._slow_due_s:
+            self._slow_due_s = now_s + self._timings.slow_s
+            values["processes"] = self._processes(now_s)
+        self._gauges(TICK)
+        self.read_s = time.monotonic()
+        counter = self._read("energy_count")
+        if not isinstance(counter, Missing):
+            steps, step_j = (
+                _scaled(counter, ["energy_accumulator"], 1.0),
+                _scaled(counter, ["counter_resolution"], 1e-6),
+            )
+            counter = steps if isinstance(steps, Missing) or isinstance(step_j, Missing) else steps * step_j
+        values["energy_j"] = counter
+        drop_implausible(values)
+        self._energy.check(values, self.read_s)
+        state, text = self._calls.badge()
+        own = (self._index, self.uuid, values["name"], state, self.read_s, text)
+        figures = {field: value for field, value in values.items() if field != "name"}
+        return (GpuReading(*own, source=Amd.source, xid=xid, **figures),)
+
+    def _read(self, call: str, *args: Any, key: str = "") -> Any:
+        return self._calls.read(f"amdsmi_get_{call}", self.handle, *args, key=key)
+
+    def _gauges(self, gauges: tuple[_Gauge, ...]) -> None:
+        for call, names, fields in gauges:
+            parts = [each.partition(".") for each in names]
+            args = [getattr(getattr(amdsmi, kind), name) for kind, _, name in parts]
+            key = " ".join((f"amdsmi_get_{call}", *(name for _, _, name in parts[:1])))
+            answer = self._read(call, *args, key=key)
+            for field, (keys, scale) in fields.items():
+                self._values[field] = answer if isinstance(answer, Missing) else _scaled(answer, keys.split(), scale)
+
+    def _processes(self, now_s: float) -> tuple[GpuProcess, ...]:
+        found = self._read("gpu_process_list")
+        if isinstance(found, Missing):
+            return ()
+        rows = []
+        for each in found[:MOST_PROCESSES]:
+            look = self._names.of(int(each["pid"]), now_s)
+            vram = _number(each["memory_usage"]["vram_mem"])
+            rows.append(GpuProcess(int(each["pid"]), vram_bytes=vram, **look._asdict()))
+        rows.sort(key=lambda row: (0.0 if isinstance(row.vram_bytes, Missing) else -row.vram_bytes, row.pid))
+        return tuple(rows)
+
+
+def _number(raw: Any) -> Reading:
+    """The binding says N/A where the driver has no value."""
+    return float(raw) if isinstance(raw, (int, float)) else NOT_SUPPORTED
+
+
+def _scaled(answer: Any, keys: list[str], scale: float) -> Reading:
+    """The first number of an answer: by key, or the answer itself."""
+    for raw in (answer.get(key) for key in keys) if keys else (answer,):
+        if not isinstance(number := _number(raw), Missing):
+            return number * scale
+    return NOT_SUPPORTED
+
+
+class _NoEvents:
+    """AMD's events are not read."""
+
+    def watch(self, handles: dict[str, Any]) -> None:
+        """None is watched."""
+
+    def of(self, uuid: str) -> tuple[XidEvent, ...]:  # noqa: ARG002
+        """None comes."""
+        return ()
+
+
+class Amd:
+    """The AMD driver."""
+
+    source = "amdsmi"
+    api = Api(
+        functions=amdsmi,
+        code_of=code_of,
+        rules=_RULES,
+        down={},
+        refused={10: (GpuState.NO_PERMISSION, "not open to you: join the groups render and video")},
+        driver_down=frozenset({_NOT_INIT, _NOT_LOADED}),
+        stale=frozenset({_NOT_FOUND}),
+    )
+    no_gpu = "the AMD driver runs but lists no GPU: see lspci and dmesg; in a container, pass /dev/kfd and /dev/dri"
+    reload = frozenset({_NO_LIBRARY})
+
+    def start(self) -> int:
+        """Initialise the library."""
+        if amdsmi is None:
+            return _NO_LIBRARY
+        try:
+            amdsmi.amdsmi_init()
+        except amdsmi.AmdSmiLibraryException as error:
+            return int(error.get_error_code())
+        return 0
+
+    def explain(self, code: int) -> str:
+        """What is wrong, and the fix."""
+        if code == _NO_LIBRARY:
+            return f"{_FIXES[4]} ({WHY})"
+        return _FIXES.get(code, f"the AMD driver can not be used (AMD SMI status {code}): see dmesg (amdgpu)")
+
+    def versions(self) -> tuple[str, str]:
+        """Of the driver, marked: it is shown wherever versions are."""
+        try:
+            version = amdsmi.amdsmi_get_gpu_driver_info(amdsmi.amdsmi_get_processor_handles()[0])["driver_version"]
+        except Exception as error:
+            if code_of(error) is None and not isinstance(error, IndexError):
+                raise
+            version = ""
+        return f"{UNVERIFIED} {version}".rstrip(), ""
+
+    def events(self) -> _NoEvents:
+        """None."""
+        return _NoEvents()
+
+    def count(self) -> int:
+        """GPUs that it lists."""
+        return len(amdsmi.amdsmi_get_processor_handles())
+
+    def open(self, index: int, known: Gpu | None, timings: Timings, trace: list[str]) -> Gpu:
+        """The GPU at an index."""
+        trace[0] = "amdsmi_get_processor_handles"
+        handle = amdsmi.amdsmi_get_processor_handles()[index]
+        trace[0] = "amdsmi_get_gpu_device_uuid"
+        uuid = str(amdsmi.amdsmi_get_gpu_device_uuid(handle))
+        if known is not None and known.uuid == uuid:
+            return known
+        return AmdGpu(index, handle, uuid, Calls(self.api, timings, trace), timings)
+
+
+DRIVER = Amd()

@@ -1,0 +1,298 @@
+"""All GPUs of one driver, each read in a thread of its own, so that one that hangs or fails costs only its own row."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, Protocol
+
+import msgspec
+
+from gpumon.readings.frame import Fault, GpuReading, GpuState, XidEvent
+from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reason
+from gpumon.sources.driver.calls import Api, DriverDownError, GpuDownError, HandleStaleError
+from gpumon.sources.driver.wire import Timings
+
+PATIENCE_S = 0.2
+"""How long one tick waits for one GPU, while the others wait for their turn."""
+MOST_WAIT_S = 0.5
+"""The same for all of them together; those that answer later are in the next report."""
+HANGS_S = 1.0
+"""A call that takes longer is named as a fault."""
+OPENS_S = 30.0
+"""The same while a GPU is opened for the first time."""
+MOST_NAMED = 3
+"""Calls that one fault names."""
+UNPLUGGED = (GpuState.LOST, "the driver does not list it any more: unplugged or removed")
+FIGURES = tuple(field.name for field in msgspec.structs.fields(GpuReading) if field.default is NOT_SUPPORTED)
+"""Names of all fields of a GpuReading that are a Reading."""
+_REASONS = {GpuState.LOST: Reason.LOST, GpuState.NO_PERMISSION: Reason.NO_PERMISSION}
+
+
+class Gpu(Protocol):
+    """One GPU that is open. Reading it may raise GpuDownError, HandleStaleError or DriverDownError."""
+
+    handle: Any
+    uuid: str
+    read_s: float
+    """When it was last read, on the monotonic clock."""
+
+    @property
+    def name(self) -> str:
+        """The driver's name of it; empty until it was read."""
+
+    def read(self, now_s: float, xid: tuple[XidEvent, ...]) -> tuple[GpuReading, ...]:
+        """This GPU, then its slices."""
+
+    def troubles(self) -> dict[str, tuple[str, float]]:
+        """The calls that worked before and fail now: why, and since when (Unix time)."""
+
+    def close(self) -> None:
+        """Give the driver's records back, as far as it still answers."""
+
+
+class Events(Protocol):
+    """Error events of the GPUs."""
+
+    def watch(self, handles: dict[str, Any]) -> None:
+        """The GPUs (UUID -> handle) that are watched from now on."""
+
+    def of(self, uuid: str) -> tuple[XidEvent, ...]:
+        """A GPU's events so far."""
+
+
+class Driver(Protocol):
+    """What a vendor's library does for the worker. `count` and `open` raise what `api.code_of` knows."""
+
+    source: str
+    """As `GpuReading.source` and `Fault.source`."""
+    api: Api
+    no_gpu: str
+    """What is wrong where the driver lists no GPU."""
+    reload: frozenset[int]
+    """Codes after which only a new process can load the library."""
+
+    def start(self) -> int:
+        """Load the library and initialise it; its code, 0 for success. It may take many seconds, or hang."""
+
+    def explain(self, code: int) -> str:
+        """What the user reads about a driver that can not be used: what is wrong, and the fix."""
+
+    def versions(self) -> tuple[str, str]:
+        """Driver version, and of the newest CUDA (or ROCm) that it supports; empty where it does not tell."""
+
+    def events(self) -> Events:
+        """Begin to watch."""
+
+    def count(self) -> int:
+        """GPUs that it lists."""
+
+    def open(self, index: int, known: Gpu | None, timings: Timings, trace: list[str]) -> Gpu:
+        """The GPU at an index: `known` where it is still that one."""
+
+
+class _Down(msgspec.Struct, frozen=True):
+    """A GPU that can not be read: what its row says, and since when."""
+
+    index: int
+    uuid: str
+    name: str
+    state: GpuState
+    text: str
+    since_s: float
+
+    def reading(self, source: str, events: Events) -> GpuReading:
+        blank: dict[str, Any] = dict.fromkeys(FIGURES, Missing(_REASONS.get(self.state, Reason.ERROR), self.text))
+        own = (self.index, self.uuid, self.name, self.state, self.since_s, self.text)
+        return GpuReading(*own, xid=events.of(self.uuid), source=source, **blank)
+
+
+class _Slot:
+    """The GPU at one index, and the thread that reads it. Between `ask` and `answered` only that thread touches it."""
+
+    def __init__(self, index: int, driver: Driver, timings: Timings, events: Events) -> None:
+        self.index = index
+        self.rows: tuple[GpuReading, ...] = ()
+        """As they were read last."""
+        self.gpu: Gpu | None = None
+        self.down: _Down | None = None
+        self.error: Exception | None = None
+        """Ends the worker's session with the driver, or shows a fault of gpumon's own."""
+        self.stale = False
+        """Its handle does not name its device any more: all are looked for again."""
+        self.asked: tuple[float, float] | None = None
+        """When the question was put that is not answered yet: monotonic, and Unix time."""
+        self.look_again = True
+        """Ask the driver anew which GPU stands at this index."""
+        self.troubles: dict[str, tuple[str, float]] = {}
+        self._driver = driver
+        self._timings = timings
+        self._events = events
+        self._trace = [""]
+        self._ended = False
+        self._probe_due_s = 0.0
+        self._question = threading.Semaphore(0)
+        self._answer = threading.Event()
+        self._now_s = 0.0
+        threading.Thread(target=self._run, name=f"gpu {index}", daemon=True).start()
+
+    def end(self) -> None:
+        """End its thread, once it is not reading."""
+        self._ended = True
+        self._question.release()
+
+    def ask(self, now_s: float) -> None:
+        """Let it be read, unless it is still being read."""
+        if self.asked is None:
+            self._now_s, self.asked = now_s, (now_s, time.time())
+            self._answer.clear()
+            self._question.release()
+
+    def answered(self, patience_s: float) -> bool:
+        """Whether it is read, after waiting so long for it."""
+        if self.asked is not None and self._answer.wait(patience_s):
+            self.asked = None
+        return self.asked is None
+
+    def opening(self, now_s: float) -> GpuReading:
+        """The row of a GPU that was never read: what the driver does for it."""
+        blank: dict[str, Any] = dict.fromkeys(FIGURES, WARMING_UP)
+        own = (self.index, f"index:{self.index}", "", GpuState.INITIALISING, now_s)
+        return GpuReading(*own, f"the driver is opening it ({self._trace[0]})", source=self._driver.source, **blank)
+
+    def faults(self, now_s: float) -> list[Fault]:
+        """What does not answer, or fails and worked before; each with the moment when that began."""
+        found, source = [], self._driver.source
+        if self.asked is not None and now_s - self.asked[0] >= (HANGS_S if self.rows else OPENS_S):
+            text = f"GPU {self.index}: {self._trace[0]} does not return: its row is old until it does"
+            found.append(Fault(source, text, self.asked[1]))
+        if self.troubles:
+            names = ", ".join(sorted(self.troubles)[:MOST_NAMED]) + (" ..." if len(self.troubles) > MOST_NAMED else "")
+            why = next(iter(self.troubles.values()))[0]
+            begun_s = min(since_s for _, since_s in self.troubles.values())
+            found.append(Fault(source, f"GPU {self.index}: {names} worked before and fails now: {why}", begun_s))
+        return found
+
+    def _run(self) -> None:
+        while True:
+            self._question.acquire()
+            if self._ended:
+                return
+            try:
+                self._read(self._now_s)
+            except Exception as error:  # raised where the rows are asked for
+                self.error = error
+            self._answer.set()
+
+    def _read(self, now_s: float) -> None:
+        if self.look_again or (self.gpu is None and now_s >= self._probe_due_s):
+            self._open(now_s)
+        if self.gpu is not None:
+            try:
+                self.rows = self.gpu.read(now_s, self._events.of(self.gpu.uuid))
+                self.troubles = self.gpu.troubles()
+                self.down = None
+                return
+            except GpuDownError as down:
+                self._give_up((down.state, down.text), now_s)
+            except HandleStaleError:
+                self._give_up((GpuState.ERROR, "its handle became invalid: looking for it again"), now_s)
+                self.stale = True
+        if self.down is not None:
+            self.rows = (self.down.reading(self._driver.source, self._events),)
+
+    def _open(self, now_s: float) -> None:
+        self.look_again, self.stale, self._probe_due_s = False, False, now_s + self._timings.reprobe_s
+        try:
+            gpu = self._driver.open(self.index, self.gpu, self._timings, self._trace)
+        except Exception as error:
+            code = self._driver.api.code_of(error)
+            if code is None:
+                raise
+            if code in self._driver.api.driver_down:
+                raise DriverDownError(code) from error
+            unknown = (GpuState.ERROR, f"can not be opened (code {code})")
+            self._give_up({**self._driver.api.down, **self._driver.api.refused}.get(code, unknown), now_s)
+            return
+        if gpu is not self.gpu:
+            if self.gpu is not None:
+                self.gpu.close()
+            self.down = self.down if self.down is not None and self.down.uuid == gpu.uuid else None
+            self.gpu = gpu
+
+    def _give_up(self, why: tuple[GpuState, str], now_s: float) -> None:
+        """A row that was down before keeps its first moment: a probe that failed again is no news."""
+        gpu, known, self.gpu, self.troubles = self.gpu, self.down, None, {}
+        if gpu is not None:
+            gpu.close()
+        uuid = gpu.uuid if gpu is not None else known.uuid if known is not None else f"index:{self.index}"
+        name = (gpu.name if gpu is not None else "") or (known.name if known is not None else "")
+        since_s = known.since_s if known is not None else (gpu.read_s if gpu is not None else 0.0) or now_s
+        self.down = _Down(self.index, uuid, name, *why, since_s)
+
+
+class Fleet:
+    """The GPUs of an initialised driver. A GPU that can not be had at all goes by the uuid `index:N`."""
+
+    def __init__(self, driver: Driver, timings: Timings) -> None:
+        self._driver = driver
+        self._timings = timings
+        self._events = driver.events()
+        self._slots: list[_Slot] = []
+        self._listed: dict[str, GpuReading] = {}
+        """The rows of the last report by uuid, slices left out."""
+        self._gone: dict[str, _Down] = {}
+        """GPUs that the driver does not list any more, by uuid."""
+        self.faults: tuple[Fault, ...] = ()
+        """What is wrong with single GPUs right now."""
+        self.silent_s = 0.0
+        """For how long calls have hung on every GPU that is not down; 0 while one answers."""
+
+    def read(self, now_s: float) -> tuple[GpuReading, ...]:
+        """All rows in the order of their index. Raises DriverDownError where the driver as a whole is gone."""
+        count, first = self._count(), not self._slots
+        enumerates = count != len(self._slots) or any(slot.stale for slot in self._slots)
+        if enumerates:
+            for slot in self._slots[count:]:
+                slot.end()
+            indices = range(len(self._slots), count)
+            more = (_Slot(index, self._driver, self._timings, self._events) for index in indices)
+            self._slots = [*self._slots[:count], *more]
+            for slot in self._slots:
+                slot.look_again = True
+        end_s = time.monotonic() + (self._timings.open_s if first else MOST_WAIT_S)
+        for slot in self._slots:
+            hung = not slot.answered(0.0)
+            slot.ask(now_s)
+            left_s = max(0.0, end_s - time.monotonic())
+            slot.answered(0.0 if hung else left_s if first else min(PATIENCE_S, left_s))
+        if error := next((slot.error for slot in self._slots if slot.error is not None), None):
+            for slot in self._slots:
+                slot.end()
+            raise error
+        rows = [row for slot in self._slots for row in slot.rows or (slot.opening(now_s),)]
+        listed = {row.uuid: row for row in rows if not row.parent_uuid}
+        for uuid, row in self._listed.items() if enumerates else ():
+            if uuid not in listed and not uuid.startswith("index:"):
+                self._gone[uuid] = _Down(row.index, uuid, row.name, *UNPLUGGED, row.monotonic_s)
+        for uuid in listed:
+            self._gone.pop(uuid, None)
+        self._listed = listed
+        self._events.watch({slot.gpu.uuid: slot.gpu.handle for slot in self._slots if slot.gpu is not None})
+        asked_s = [slot.asked[0] for slot in self._slots if slot.asked is not None]
+        silent = bool(asked_s) and all(slot.asked is not None or slot.gpu is None for slot in self._slots)
+        self.silent_s = time.monotonic() - max(asked_s) if silent else 0.0
+        self.faults = tuple(fault for slot in self._slots for fault in slot.faults(now_s))
+        rows += [down.reading(self._driver.source, self._events) for down in self._gone.values()]
+        return tuple(sorted(rows, key=lambda row: row.index))
+
+    def _count(self) -> int:
+        try:
+            return self._driver.count()
+        except Exception as error:
+            code = self._driver.api.code_of(error)
+            if code is None:
+                raise
+            if code in self._driver.api.driver_down:
+                raise DriverDownError(code) from error
+            return len(self._slots)

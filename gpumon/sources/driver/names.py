@@ -1,0 +1,132 @@
+"""What /proc says about a process that a driver lists: name, user, command line, container and pod."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Reading
+from gpumon.sources.discovery.command_line import shown_command
+from gpumon.sources.model_files import open_file, reader_of
+
+_CONTAINER = re.compile(r"^(?:.*[/-])?([0-9a-f]{64})(?:\.scope)?(?:/|$)", re.MULTILINE)
+"""The innermost container's id in a cgroup path (Docker, containerd, CRI-O, Podman); what runs in it may have cgroups
+of its own below (Podman's `container`, systemd's `init.scope`)."""
+_POD = re.compile(r"kubepods[^\n]*?[/-]pod([0-9a-f][0-9a-f_-]{30,34}[0-9a-f])(?:\.slice)?(?:/|$)", re.MULTILINE)
+"""A pod's uid in a cgroup path of Kubernetes: systemd's slices write its dashes as underscores."""
+_JOB = re.compile(r"/job_(\d{1,12})(?:/|$)", re.MULTILINE)
+"""A job in a cgroup path of Slurm."""
+_NAMESPACE = "root/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+_COMMAND_CHARACTERS = 512
+
+
+class Look(NamedTuple):
+    """What /proc says about a process; empty texts where it says nothing to this user."""
+
+    name: str = ""
+    user: str = ""
+    container: str = ""
+    command: str = ""
+    pod: str = ""
+    pod_name: str = ""
+    job: str = ""
+    cpu_ratio: Reading = NOT_EXPOSED
+    """1 is one core."""
+    rss_bytes: Reading = NOT_EXPOSED
+    started_s: float = 0.0
+
+
+class Names:
+    """What /proc says about processes; looked up once per pid and round."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Look] = {}
+        self._places: dict[tuple[int, float], tuple[str, str]] = {}
+        """Pod's name and Slurm job of a process (pid, start): they do not change."""
+        self._cpu: dict[int, tuple[float, float]] = {}
+        """When a process was looked up last, and how long it had been on a core by then."""
+        self._round_s = 0.0
+
+    def of(self, pid: int, round_s: float) -> Look:
+        """The process as it is now; `round_s` is the time of the tick, within which nothing is asked twice."""
+        if round_s != self._round_s:
+            for gone in self._cpu.keys() - self._known.keys():
+                del self._cpu[gone]
+            self._places = {key: place for key, place in self._places.items() if key[0] in self._known}
+            self._known.clear()
+            self._round_s = round_s
+        if pid not in self._known:
+            self._known[pid] = self._look_up(pid)
+        return self._known[pid]
+
+    def _look_up(self, pid: int) -> Look:
+        """A pid that /proc does not have is the host's, seen from inside a container: it is named as such."""
+        import psutil
+
+        try:
+            process = psutil.Process(pid)
+            name = process.name()
+        except psutil.NoSuchProcess:
+            return Look(f"{pid} (host)")
+        except (psutil.Error, OSError, ValueError):
+            return Look()
+        user = command = container = pod = job = ""
+        cpu: Reading = NOT_EXPOSED
+        rss: Reading = NOT_EXPOSED
+        started_s = 0.0
+        with process.oneshot():
+            with contextlib.suppress(psutil.Error, OSError, ValueError, KeyError):
+                user = process.username()
+            with contextlib.suppress(psutil.Error, OSError, ValueError):
+                command = shown_command(process.cmdline())
+            with contextlib.suppress(psutil.Error, OSError, ValueError):
+                started_s, rss = process.create_time(), float(process.memory_info().rss)
+                cpu = self._cpu_of(pid, sum(process.cpu_times()[:2]))
+        with contextlib.suppress(OSError):
+            text = Path(f"/proc/{pid}/cgroup").read_text(errors="replace")
+            (container, pod), found = groups(text), _JOB.search(text)
+            job = found.group(1) if found else ""
+        key = (pid, started_s)
+        if key not in self._places:
+            self._places[key] = place_of(pid, in_pod=bool(pod))
+        pod_name, other = self._places[key]
+        texts = (_encodable(name), _encodable(user), container, _encodable(command, _COMMAND_CHARACTERS), pod)
+        return Look(*texts, pod_name, job or other, cpu, rss, started_s)
+
+    def _cpu_of(self, pid: int, used_s: float) -> Reading:
+        """Share of one core since the round before."""
+        now_s = time.monotonic()
+        at_s, before_s = self._cpu.get(pid, (0.0, 0.0))
+        self._cpu[pid] = (now_s, used_s)
+        return (used_s - before_s) / (now_s - at_s) if at_s and now_s > at_s and used_s >= before_s else WARMING_UP
+
+
+def place_of(pid: int, *, in_pod: bool) -> tuple[str, str]:
+    """`namespace/name` of the pod and the Slurm job, where this user may read them; nothing else of the environment is
+    kept. What lies in the process's own root is its user's: a link there leads no further than that user may read."""
+    try:
+        with Path(f"/proc/{pid}/environ").open("rb") as stream:
+            pairs = (part.decode(errors="replace").partition("=") for part in stream.read(1 << 18).split(b"\0"))
+            known = {name: value for name, _, value in pairs if name in ("HOSTNAME", "POD_NAME", "SLURM_JOB_ID")}
+    except OSError:
+        known = {}
+    name = known.get("POD_NAME") or known.get("HOSTNAME", "") if in_pod else ""
+    with contextlib.suppress(OSError, ValueError):
+        if name:
+            with open_file(Path(f"/proc/{pid}/{_NAMESPACE}"), reader_of(pid)) as file:
+                name = f"{file.read(64).decode('utf-8', 'replace').strip()}/{name}"
+    return _encodable(name), _encodable(known.get("SLURM_JOB_ID", ""), 32)
+
+
+def groups(text: str) -> tuple[str, str]:
+    """Short container id and pod uid of a process, from its /proc/PID/cgroup; empty where it is in none."""
+    container, pod = _CONTAINER.search(text), _POD.search(text)
+    return container.group(1)[:12] if container else "", pod.group(1).replace("_", "-") if pod else ""
+
+
+def _encodable(text: str, most: int = 256) -> str:
+    """/proc gives any bytes; what is no UTF-8 becomes a question mark. Cut to `most` characters."""
+    return text[:most].encode("utf-8", "replace").decode()

@@ -1,0 +1,394 @@
+"""The GPUs of one driver of this host: keeps a worker process going and hands out what it reports."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import msgspec
+
+import gpumon
+from gpumon.readings.frame import Fault, GpuState, XidEvent
+from gpumon.readings.text import clean
+from gpumon.sources.driver.wire import REQUEST, GarbledError, Inbox, Report, Timings
+from gpumon.sources.source import Contribution
+
+
+class Vendor(NamedTuple):
+    """Whose driver it is, for a process that does not load it."""
+
+    source: str
+    """As `GpuReading.source` and `Fault.source`."""
+    module: str
+    """Has the driver, for the worker."""
+    driver: str
+    worker: str
+
+
+NVIDIA = Vendor("nvml", "gpumon.sources.nvml.driver", "the NVIDIA driver", "the NVML worker")
+AMD = Vendor("amdsmi", "gpumon.sources.amd", "the AMD driver", "the AMD SMI worker")
+
+
+def vendor_of(dev: Path = Path("/dev")) -> Vendor:
+    """Whose GPUs this host has, by the nodes of their drivers; NVIDIA's where both or neither are there."""
+    return AMD if (dev / "kfd").exists() and not (dev / "nvidiactl").exists() else NVIDIA
+
+
+LONGEST_WAIT_S = 0.2
+"""Most that one poll waits for the worker's answer."""
+LATE_INTERVALS = 1.5
+"""An answer that is this many intervals late is named as a fault."""
+CLOSE_S = 0.2
+"""Most that closing waits for the worker's end."""
+READY_STEP_S = 0.01
+"""Between two looks of `ready`; without a worker a poll returns at once."""
+XID_MOST = 16
+STDERR_BYTES = 4096
+"""Kept of what the worker and the driver library print; the rest is read and dropped."""
+_PIECE = 1 << 16
+
+
+Process = subprocess.Popen[bytes]
+Spawn = Callable[[Sequence[str], Mapping[str, str] | None], Process]
+
+
+def spawn(command: Sequence[str], env: Mapping[str, str] | None) -> Process:
+    """Start a worker in a session of its own, so that Ctrl+C and a closed terminal reach the monitor alone.
+
+    Its working folder is the one that holds the package: `-m` finds it there, and nothing in the user's own folder
+    can stand in for a module. Raises OSError.
+    """
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        cwd=Path(gpumon.__file__).parent.parent,
+        env=None if env is None else dict(env),
+        start_new_session=True,
+    )
+
+
+class Child:
+    """One worker process. `news` is called when a report arrived or the pipe broke."""
+
+    def __init__(self, process: Process, news: Callable[[], None], now_s: float) -> None:
+        self.process = process
+        self.started_s = now_s
+        self.asked_s: float | None = None
+        """When the request that is not answered yet was sent."""
+        self.report: Report | None = None
+        """The newest answer."""
+        self.broken = ""
+        """Why its pipe is of no use any more."""
+        self._news = news
+        self._inbox = Inbox()
+        self._stderr = b""
+        self._loop = asyncio.get_running_loop()
+        for pipe, reader in ((process.stdout, self._read_stdout), (process.stderr, self._read_stderr)):
+            if pipe is not None:
+                os.set_blocking(pipe.fileno(), False)
+                self._loop.add_reader(pipe.fileno(), reader)
+
+    def ask(self, now_s: float) -> None:
+        """Ask for a report, unless one is still to come."""
+        if self.asked_s is not None or self.broken or self.process.stdin is None:
+            return
+        try:
+            os.write(self.process.stdin.fileno(), REQUEST)
+        except OSError as error:
+            self._break(f"its pipe is closed ({error.strerror})")
+            return
+        self.asked_s = now_s
+
+    def silent_s(self, now_s: float) -> float:
+        """For how long it has not answered, or has had no reading of any GPU to answer with."""
+        waited_s = now_s - self.asked_s if self.asked_s is not None else 0.0
+        return max(waited_s, self.report.silent_s if self.report is not None else 0.0)
+
+    def last_words(self) -> str:
+        """The last line that it, or the driver library in it, printed; safe to show."""
+        lines = self._stderr.decode("utf-8", "replace").split("\n")
+        return clean(next((line.strip() for line in reversed(lines) if line.strip()), ""), 160)
+
+    def close(self) -> None:
+        """Let go of the pipes; the worker ends by itself when it finds its stdin closed."""
+        self._read_stderr()
+        for pipe in (self.process.stdout, self.process.stderr, self.process.stdin):
+            if pipe is not None and not pipe.closed:
+                self._loop.remove_reader(pipe.fileno())
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+    def _read_stdout(self) -> None:
+        piece = _read(self.process.stdout)
+        if piece is None:
+            return
+        if not piece:
+            self._break("it closed its pipe")
+            return
+        try:
+            reports = self._inbox.feed(piece)
+        except GarbledError as error:
+            self._break(f"it sent no report but {clean(str(error), 80)}")
+            return
+        if reports:
+            self.report, self.asked_s = reports[-1], None
+            self._news()
+
+    def _read_stderr(self) -> None:
+        piece = _read(self.process.stderr)
+        if piece:
+            self._stderr = (self._stderr + piece)[-STDERR_BYTES:]
+        elif piece is not None and self.process.stderr is not None:
+            self._loop.remove_reader(self.process.stderr.fileno())
+
+    def _break(self, why: str) -> None:
+        self.broken = self.broken or why
+        if self.process.stdout is not None:
+            self._loop.remove_reader(self.process.stdout.fileno())
+        self._news()
+
+
+def ended_by(status: int) -> str:
+    """How a process ended, from its exit status."""
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was ended by signal {-status}"
+
+
+def _read(pipe: IO[bytes] | None) -> bytes | None:
+    """What the pipe holds, b"" at its end, None where there is nothing right now."""
+    if pipe is None or pipe.closed:
+        return None
+    try:
+        return os.read(pipe.fileno(), _PIECE)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """Seconds after which the monitor loses patience with its worker; tests make them short."""
+
+    init_s: float = 90.0
+    """Eight GPUs without persistence mode take this long to wake."""
+    answer_s: float = 10.0
+    """A worker that did not answer for this long, or got no answer of any GPU, is killed."""
+    die_s: float = 1.0
+    """A killed process that is still there after this long hangs inside the kernel."""
+    backoff_s: float = 1.0
+    """First pause before a new worker; it doubles up to `backoff_most_s`."""
+    backoff_most_s: float = 60.0
+    stable_s: float = 60.0
+    """A worker that lived and answered this long ends the doubling."""
+
+
+LIMITS, TIMINGS = Limits(), Timings()
+
+
+class DriverSource:
+    """A Source. The driver can hang or crash its caller: that costs the worker process, never the monitor."""
+
+    def __init__(
+        self,
+        interval_s: float,
+        vendor: Vendor = NVIDIA,
+        *,
+        python: str = sys.executable,
+        env: Mapping[str, str] | None = None,
+        limits: Limits = LIMITS,
+        timings: Timings = TIMINGS,
+        spawn: Spawn = spawn,
+    ) -> None:
+        """`env` is the worker's whole environment; None is this process's own."""
+        self.interval_s = interval_s
+        self._vendor = vendor
+        self._limits = limits
+        self._env = env
+        self._spawn = spawn
+        options = msgspec.json.encode(timings).decode()
+        self._command = (python, "-m", "gpumon.sources.driver.worker", vendor.module, options)
+        self._child: Child | None = None
+        self._dying: Process | None = None
+        self._killed_s = 0.0
+        self._restart_s = 0.0
+        self._failures = 0
+        self._why = ""
+        """Why the last worker is gone; empty as soon as a new one has read the driver."""
+        self._newest: Report | None = None
+        """The last report with an open driver."""
+        self._past_xid: dict[str, tuple[XidEvent, ...]] = {}
+        self._fault: tuple[str, float] = ("", 0.0)
+        self._news: asyncio.Future[None] | None = None
+        self._closed = False
+
+    async def start(self) -> None:
+        """Start the worker, unless it is there already; returns at once."""
+        if self._child is None:
+            self._start_child(time.monotonic())
+
+    async def ready(self, timeout_s: float) -> None:
+        """Wait until the driver was read or failed for the first time, at most `timeout_s`."""
+        end_s = time.monotonic() + timeout_s
+        while (now_s := time.monotonic()) < end_s and not self._closed:
+            await self.poll(now_s)
+            said = self._child.report if self._child is not None else None
+            if said is not None or self._why:
+                return
+            await asyncio.sleep(READY_STEP_S)
+
+    async def poll(self, monotonic_s: float) -> Contribution:
+        """Ask the worker, wait a fraction of the interval for its answer, give the newest readings there are."""
+        self._supervise(monotonic_s)
+        child = self._child
+        if child is not None:
+            child.ask(monotonic_s)
+            if child.asked_s is not None and not child.broken:
+                self._news = asyncio.get_running_loop().create_future()
+                await asyncio.wait((self._news,), timeout=min(LONGEST_WAIT_S, self.interval_s / 4))
+            self._take_report()
+        return self._contribution(monotonic_s)
+
+    def set_interval(self, seconds: float) -> None:
+        """Lateness is measured in intervals, and so is the longest wait of a poll."""
+        self.interval_s = seconds
+
+    async def close(self) -> None:
+        """Kill the worker; it is not waited for where it hangs inside the kernel."""
+        self._closed = True
+        if self._child is not None:
+            self._bury(self._child, time.monotonic())
+        give_up_s = time.monotonic() + CLOSE_S
+        while self._dying is not None and self._dying.poll() is None and time.monotonic() < give_up_s:
+            await asyncio.sleep(0.005)
+
+    def _supervise(self, now_s: float) -> None:
+        """Notice that the worker ended or hangs, and start a new one when it is time."""
+        self._take_report()
+        child = self._child
+        if child is not None:
+            status = child.process.poll()
+            if status is not None:
+                self._lose(child, now_s, ended_by(status))
+            elif child.broken:
+                self._lose(child, now_s, child.broken)
+            elif (silent_s := child.silent_s(now_s)) > self._patience_s(child):
+                self._lose(child, now_s, f"did not answer for {silent_s:.0f} s")
+        if self._dying is not None and self._dying.poll() is not None:
+            self._dying = None
+        if self._child is None and self._dying is None and now_s >= self._restart_s and not self._closed:
+            self._start_child(now_s)
+
+    def _patience_s(self, child: Child) -> float:
+        report = child.report
+        opening = report is None or not report.ready or any(gpu.state is GpuState.INITIALISING for gpu in report.gpus)
+        return self._limits.init_s if opening else self._limits.answer_s
+
+    def _start_child(self, now_s: float) -> None:
+        try:
+            process = self._spawn(self._command, self._env)
+        except OSError as error:
+            self._why = f"{self._vendor.worker} can not be started: {error.strerror}"
+            self._back_off(now_s)
+            return
+        self._child = Child(process, self._wake, now_s)
+
+    def _wake(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    def _lose(self, child: Child, now_s: float, why: str) -> None:
+        """Give up on a worker. What it said about the driver tells more than how it ended."""
+        said = child.report.error if child.report is not None else ""
+        words = child.last_words()
+        self._why = said or f"{self._vendor.worker} {why}" + (f" ({words})" if words else "")
+        if now_s - child.started_s - child.silent_s(now_s) >= self._limits.stable_s:
+            self._failures = 0
+        self._bury(child, now_s)
+        self._back_off(now_s)
+
+    def _bury(self, child: Child, now_s: float) -> None:
+        """Kill it and let go of its pipes, but keep its process until it is really gone."""
+        for gpu in self._newest.gpus if self._newest is not None else ():
+            if gpu.xid:
+                self._past_xid[gpu.uuid] = gpu.xid
+        if child.process.poll() is None:
+            child.process.kill()
+        child.close()
+        self._child, self._dying, self._killed_s = None, child.process, now_s
+
+    def _back_off(self, now_s: float) -> None:
+        pause_s = min(self._limits.backoff_most_s, self._limits.backoff_s * 2 ** min(self._failures, 16))
+        self._failures += 1
+        self._restart_s = now_s + pause_s
+
+    def _take_report(self) -> None:
+        child = self._child
+        if child is None or child.report is None or not child.report.ready or child.report is self._newest:
+            return
+        if self._why and child.report.silent_s and self._newest is not None:
+            return  # the GPUs hang for this worker, too: the rows of the last one say more
+        self._why = ""
+        if self._past_xid:  # events that an earlier worker saw
+            gpus = tuple(
+                msgspec.structs.replace(gpu, xid=(*past, *gpu.xid)[-XID_MOST:]) if past else gpu
+                for gpu in child.report.gpus
+                for past in (self._past_xid.get(gpu.uuid, ()),)
+            )
+            child.report = msgspec.structs.replace(child.report, gpus=gpus)
+        self._newest = child.report
+
+    def _contribution(self, now_s: float) -> Contribution:
+        cause, text = self._trouble(now_s)
+        if cause != self._fault[0]:
+            self._fault = (cause, time.time())
+        newest = self._newest
+        own = (Fault(self._vendor.source, text, self._fault[1]),) if cause else ()
+        return Contribution(
+            gpus=newest.gpus if newest else (),
+            faults=(*own, *(newest.faults if newest is not None else ())),
+            driver=newest.driver if newest else "",
+            cuda=newest.cuda if newest else "",
+            pids=(self._child.process.pid,) if self._child is not None else (),
+        )
+
+    def _trouble(self, now_s: float) -> tuple[str, str]:
+        """What is wrong right now: the cause, which dates the fault, and the text, which also counts seconds."""
+        child = self._child
+        if child is None:
+            return self._no_child(now_s)
+        report = child.report
+        if report is not None and report.error:
+            return report.error, report.error
+        if report is None or not report.ready:
+            text = f"initialising {self._vendor.driver} ({now_s - child.started_s:.0f} s)"
+            return (self._why, f"{self._why}; now {text}") if self._why else ("initialising", text)
+        silent_s = child.silent_s(now_s)
+        if silent_s <= LATE_INTERVALS * self.interval_s:
+            return "", ""
+        return "late", (
+            f"{self._vendor.driver} has not answered for {silent_s:.1f} s: the GPUs show old readings; "
+            f"its worker (pid {child.process.pid}) is replaced in {max(0.0, self._patience_s(child) - silent_s):.0f} s"
+        )
+
+    def _no_child(self, now_s: float) -> tuple[str, str]:
+        if self._dying is not None and now_s - self._killed_s > self._limits.die_s:
+            return "unkillable", (
+                f"{self._vendor.worker} (pid {self._dying.pid}) hangs inside the driver and can not be killed: "
+                "no new one is started until it is gone; a reboot may be needed"
+            )
+        return self._why, f"{self._why}; next try in {max(0.0, self._restart_s - now_s):.0f} s"

@@ -1,0 +1,91 @@
+"""What travels between the monitor and a driver's worker: one byte per request, framed msgpack back."""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+
+from gpumon.readings.frame import Fault, GpuReading
+
+REQUEST = b"\n"
+"""One byte on the worker's stdin asks for one report; the end of its stdin ends the worker."""
+MOST_BYTES = 8 << 20
+"""A longer message is garbage: 16 GPUs in 7 slices each with 256 processes fit."""
+
+_LENGTH = struct.Struct(">I")
+
+
+class Timings(msgspec.Struct, frozen=True):
+    """Seconds between the worker's repetitions; tests make them short."""
+
+    slow_s: float = 4.0
+    """Processes, PCIe link, MIG slices, memory temperature."""
+    minute_s: float = 60.0
+    """ECC, row remapping, names, limits, top clocks."""
+    open_s: float = 20.0
+    """The first report waits so long for GPUs that are being opened; those that take longer come into later ones."""
+    init_retry_s: float = 5.0
+    """Between two tries to initialise the driver."""
+    reprobe_s: float = 30.0
+    """Between two looks at a GPU that is lost, needs a reset or can not be opened."""
+    permission_s: float = 300.0
+    """Before a call that was not permitted is tried again."""
+    backoff_s: float = 5.0
+    """First pause after a failure that may pass; it doubles up to a minute."""
+
+
+class Report(msgspec.Struct, frozen=True, array_like=True):
+    """One answer of the worker. Until the driver is initialised `ready` is false and `error` says what is wrong."""
+
+    seq: int
+    ready: bool
+    gpus: tuple[GpuReading, ...] = ()
+    driver: str = ""
+    cuda: str = ""
+    error: str = ""
+    """What is wrong with the driver as a whole, and the fix; empty where nothing is."""
+    faults: tuple[Fault, ...] = ()
+    """What is wrong with single GPUs."""
+    silent_s: float = 0.0
+    """For how long no GPU has given a reading because calls hang; 0 while one does."""
+    leaving: bool = False
+    """The worker ends after this report: only a new process can load the driver's new library."""
+
+
+_DECODER = msgspec.msgpack.Decoder(Report)
+
+
+class GarbledError(Exception):
+    """The bytes from the worker are no reports."""
+
+
+def pack(report: Report) -> bytes:
+    """The report as one message: 4 bytes of length, then msgpack."""
+    body = msgspec.msgpack.encode(report)
+    return _LENGTH.pack(len(body)) + body
+
+
+class Inbox:
+    """Puts reports together from whatever pieces a pipe delivers."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def feed(self, piece: bytes) -> list[Report]:
+        """The reports that are complete with this piece. Raises GarbledError where it can be no report."""
+        self._bytes += piece
+        reports = []
+        while len(self._bytes) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._bytes)
+            if length > MOST_BYTES:
+                raise GarbledError(f"a message of {length} bytes")
+            end = _LENGTH.size + length
+            if len(self._bytes) < end:
+                break
+            try:
+                reports.append(_DECODER.decode(self._bytes[_LENGTH.size : end]))
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise GarbledError(str(error)) from error
+            del self._bytes[:end]
+        return reports

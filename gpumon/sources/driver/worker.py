@@ -1,0 +1,89 @@
+"""The process that talks to a GPU driver: one report on stdout for each byte on stdin, until stdin ends.
+
+python -m gpumon.sources.driver.worker MODULE [TIMINGS as JSON]; MODULE has the vendor's driver as `DRIVER`.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import signal
+import sys
+import threading
+import time
+
+import msgspec
+
+from gpumon.sources.driver.calls import DriverDownError
+from gpumon.sources.driver.fleet import Driver, Fleet
+from gpumon.sources.driver.wire import Report, Timings, pack
+
+
+class Reporter:
+    """Holds the driver open and answers with reports; an init that failed is tried again at its own pace."""
+
+    def __init__(self, driver: Driver, timings: Timings) -> None:
+        self._driver = driver
+        self._timings = timings
+        self._fleet: Fleet | None = None
+        self._versions = ("", "")
+        self._code = 0
+        self._retry_s = 0.0
+        self._seq = 0
+
+    def report(self) -> Report:
+        """The newest readings; blocks as long as the driver does."""
+        self._seq += 1
+        now_s = time.monotonic()
+        if self._fleet is None and now_s >= self._retry_s:
+            self._code = self._driver.start()
+            self._retry_s = now_s + self._timings.init_retry_s
+            if self._code == 0:
+                self._versions, self._fleet = self._driver.versions(), Fleet(self._driver, self._timings)
+        fleet = self._fleet
+        if fleet is not None:
+            try:
+                gpus = fleet.read(time.monotonic())
+                error = "" if gpus else self._driver.no_gpu
+                return Report(self._seq, True, gpus, *self._versions, error, fleet.faults, fleet.silent_s)
+            except DriverDownError as down:
+                self._fleet, self._code = None, down.code
+        leaving = self._code in self._driver.reload
+        return Report(self._seq, False, error=self._driver.explain(self._code), leaving=leaving)
+
+
+def _listen(requests: threading.Semaphore) -> None:
+    """Runs in a thread, so that the end of stdin ends this process even while the driver hangs."""
+    while asked := os.read(0, 4096):
+        requests.release(len(asked))
+    os._exit(0)
+
+
+def main(module: str, timings: str = "{}") -> None:
+    """Serve until stdin ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The pipe to the monitor leaves descriptor 1: what the driver library prints goes to stderr.
+    pipe = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    requests = threading.Semaphore(0)
+    threading.Thread(target=_listen, args=(requests,), name="requests", daemon=True).start()
+    reporter = Reporter(importlib.import_module(module).DRIVER, msgspec.json.decode(timings, type=Timings))
+    while True:
+        requests.acquire()
+        report = reporter.report()
+        rest = memoryview(pack(report))
+        try:
+            while rest:
+                rest = rest[pipe.write(rest) or 0 :]
+        except BrokenPipeError:
+            os._exit(0)
+        if report.leaving:
+            os._exit(0)
+        if report.seq == 1:
+            gc.collect()
+            gc.freeze()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

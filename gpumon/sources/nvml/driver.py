@@ -1,0 +1,169 @@
+"""NVML as a driver of the worker: opening it, what its return codes mean, and its GPUs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pynvml
+
+from gpumon.readings.frame import GpuState
+from gpumon.readings.missing import Reason
+from gpumon.sources.driver.calls import NEVER, UNKNOWN, Api, Pause, Rule
+from gpumon.sources.driver.fleet import Gpu
+from gpumon.sources.driver.names import Names
+from gpumon.sources.driver.wire import Timings
+from gpumon.sources.nvml.gpm import Request
+from gpumon.sources.nvml.gpu import NvmlGpu, Session
+from gpumon.sources.nvml.xid import XidWatch
+
+_NO_UTF8 = -1
+"""Stands for an answer whose text can not be read."""
+_CABLE = "its external power cable is not attached"
+_INTERRUPTS = "the kernel has trouble with its interrupts"
+_BLOCKED = "blocked by the operating system: in a container, pass its /dev/nvidia* node"
+_NO_VALUE = "the driver has no value right now"
+_RULES: tuple[tuple[str, Rule], ...] = (
+    ("INVALID_ARGUMENT NOT_SUPPORTED", NEVER),
+    (
+        "FUNCTION_NOT_FOUND ARGUMENT_VERSION_MISMATCH DEPRECATED",
+        Rule(Reason.NOT_SUPPORTED, Pause.FOREVER, "this driver version does not have the call"),
+    ),
+    ("NO_PERMISSION", Rule(Reason.NO_PERMISSION, Pause.PERMISSION, "the driver refuses this to your user")),
+    ("NOT_FOUND INSUFFICIENT_SIZE NO_DATA NOT_READY", Rule(Reason.ERROR, Pause.TICK, _NO_VALUE, usual=True)),
+    ("INVALID_STATE", Rule(Reason.ERROR, Pause.TICK, _NO_VALUE)),
+    ("TIMEOUT", Rule(Reason.ERROR, Pause.TICK, "the driver ran out of time")),
+    ("INSUFFICIENT_POWER", Rule(Reason.ERROR, Pause.TICK, _CABLE, GpuState.ERROR)),
+    ("IRQ_ISSUE", Rule(Reason.ERROR, Pause.TICK, _INTERRUPTS, GpuState.ERROR)),
+    ("CORRUPTED_INFOROM", Rule(Reason.ERROR, Pause.BACK_OFF, "the GPU's InfoROM is corrupted", GpuState.OK)),
+    ("OPERATING_SYSTEM", Rule(Reason.ERROR, Pause.BACK_OFF, _BLOCKED, GpuState.ERROR)),
+    (
+        "IN_USE MEMORY INSUFFICIENT_RESOURCES",
+        Rule(Reason.ERROR, Pause.BACK_OFF, "the driver lacks resources for this call"),
+    ),
+    ("UNKNOWN", UNKNOWN),
+)
+_FIXES: dict[int, str] = {
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
+        "no NVIDIA driver library (libnvidia-ml.so.1): install the NVIDIA driver; "
+        "in a container, start it with --gpus all (NVIDIA Container Toolkit)"
+    ),
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: (
+        "the NVIDIA kernel driver is not loaded: sudo modprobe nvidia, then see dmesg; "
+        "in a container, pass the /dev/nvidia* device nodes"
+    ),
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
+        "the driver was updated under the running kernel module: reboot, or reload the nvidia kernel modules"
+    ),
+    pynvml.NVML_ERROR_NO_PERMISSION: (
+        "no permission to open the NVIDIA driver: check the access rights of /dev/nvidiactl and /dev/nvidia0 "
+        "(often the group video or render); in a container, its device list"
+    ),
+    pynvml.NVML_ERROR_OPERATING_SYSTEM: (
+        "the operating system blocks the NVIDIA driver: in a container, pass the /dev/nvidia* device nodes"
+    ),
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "the NVIDIA driver library is too old: gpumon needs driver 450 or newer",
+    pynvml.NVML_ERROR_UNKNOWN: (
+        "the NVIDIA driver fails with an unknown error: see dmesg (NVRM, Xid); "
+        "a container loses its devices after systemctl daemon-reload: restart the container"
+    ),
+    pynvml.NVML_ERROR_UNINITIALIZED: "the NVIDIA driver closed its session",
+    pynvml.NVML_ERROR_GPU_IS_LOST: "the NVIDIA driver lost a GPU while it started: see dmesg for the Xid, then reboot",
+}
+
+
+def code_of(error: Exception) -> int | None:
+    """NVML's return code that an exception of pynvml stands for."""
+    if isinstance(error, pynvml.NVMLError):
+        return int(error.value)
+    if isinstance(error, (AttributeError, pynvml.NVMLLibraryMismatchError)):
+        return int(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    return _NO_UTF8 if isinstance(error, ValueError) else None
+
+
+class Nvml:
+    """The NVIDIA driver."""
+
+    source = "nvml"
+    api = Api(
+        functions=pynvml,
+        code_of=code_of,
+        rules={
+            **{getattr(pynvml, f"NVML_ERROR_{name}"): rule for names, rule in _RULES for name in names.split()},
+            _NO_UTF8: Rule(Reason.INVALID, Pause.TICK, "the driver sent text that is no UTF-8", usual=True),
+        },
+        down={
+            pynvml.NVML_ERROR_GPU_IS_LOST: (
+                GpuState.LOST,
+                "fallen off the bus: see dmesg for the Xid; it needs a power cycle",
+            ),
+            pynvml.NVML_ERROR_RESET_REQUIRED: (
+                GpuState.RESET_REQUIRED,
+                "needs a reset: stop its processes, then nvidia-smi --gpu-reset or reboot",
+            ),
+        },
+        refused={
+            pynvml.NVML_ERROR_NO_PERMISSION: (
+                GpuState.NO_PERMISSION,
+                "not open to you: check the permissions of its /dev/nvidia* node, or the container's device list",
+            ),
+            pynvml.NVML_ERROR_INSUFFICIENT_POWER: (GpuState.ERROR, _CABLE),
+            pynvml.NVML_ERROR_IRQ_ISSUE: (GpuState.ERROR, _INTERRUPTS),
+            pynvml.NVML_ERROR_OPERATING_SYSTEM: (GpuState.ERROR, _BLOCKED),
+        },
+        driver_down=frozenset(
+            {
+                pynvml.NVML_ERROR_UNINITIALIZED,
+                pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+                pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+            }
+        ),
+        stale=frozenset({pynvml.NVML_ERROR_GPU_NOT_FOUND}),
+        stale_if_worked=frozenset({pynvml.NVML_ERROR_INVALID_ARGUMENT}),
+    )
+    no_gpu = "the NVIDIA driver runs but lists no GPU: see lspci and dmesg; in a container, start it with --gpus all"
+    reload = frozenset({pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH})
+
+    def start(self) -> int:
+        """Load the library and initialise it, without touching a GPU yet."""
+        try:
+            pynvml.nvmlInitWithFlags(pynvml.NVML_INIT_FLAG_NO_GPUS)
+        except pynvml.NVMLError as error:
+            return int(error.value)
+        return 0
+
+    def explain(self, code: int) -> str:
+        """What is wrong, and the fix."""
+        return _FIXES.get(code, f"the NVIDIA driver can not be used (NVML code {code}): see dmesg")
+
+    def versions(self) -> tuple[str, str]:
+        """Of the driver and of CUDA."""
+        try:
+            driver = str(pynvml.nvmlSystemGetDriverVersion())
+        except (pynvml.NVMLError, ValueError):
+            driver = ""
+        try:
+            cuda = int(pynvml.nvmlSystemGetCudaDriverVersion())
+        except pynvml.NVMLError:
+            return driver, ""
+        return driver, f"{cuda // 1000}.{cuda % 1000 // 10}"
+
+    def events(self) -> XidWatch:
+        """Xid errors."""
+        return XidWatch(self.api.driver_down)
+
+    def count(self) -> int:
+        """GPUs that it lists."""
+        return int(pynvml.nvmlDeviceGetCount())
+
+    def open(self, index: int, known: Gpu | None, timings: Timings, trace: list[str]) -> Gpu:
+        """The GPU at an index."""
+        trace[0] = "nvmlDeviceGetHandleByIndex"
+        handle: Any = pynvml.nvmlDeviceGetHandleByIndex(index)
+        trace[0] = "nvmlDeviceGetUUID"
+        uuid = str(pynvml.nvmlDeviceGetUUID(handle))
+        if known is not None and known.uuid == uuid:
+            return known
+        return NvmlGpu(index, handle, uuid, Session(self.api, timings, Request(), Names(), trace))
+
+
+DRIVER = Nvml()

@@ -1,0 +1,361 @@
+"""A fleet without a Prometheus: each host's own gpumon, over ssh (`gpumon watch --json`) or its `/snapshot.json`."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import re
+import time
+import zlib
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from gpumon.config.schema import Endpoint, Host
+from gpumon.readings.fleet import FleetFrame, HostFrame
+from gpumon.readings.format import rfc3339
+from gpumon.readings.frame import Fault
+from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.text import clean
+from gpumon.sources.api_key import key_refused
+from gpumon.sources.endpoint_url import parse_url
+from gpumon.sources.fetch import Fetcher, FetchError, Limits
+from gpumon.sources.probe import api_key
+from gpumon.sources.snapshot_json import decoded
+
+SSH: Final = (
+    *("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5"),
+    *("-o", "ServerAliveCountMax=3", "-o", "ClearAllForwardings=yes", "-o", "ControlMaster=no", "--"),
+)
+"""No terminal, no question, an end within 15 s where the network is gone, and nothing that stays in the background (a
+shared connection that is there is used). The rest is the user's own config."""
+BACK_OFF_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0)
+FIRST_LINE_S: Final = 120.0
+"""The driver of eight GPUs without persistence mode takes up to 90 s to open."""
+NEXT_LINE_S: Final = 30.0
+LATE: Final = 3.0
+"""Of the host's own intervals, where those are longer than that."""
+END_S: Final = 2.0
+"""Longest wait for ssh's last words once its output has ended: what it started may keep stderr open for long, and
+asyncio waits for that, too."""
+MOST_LINE_BYTES: Final = 16 * 1024 * 1024
+KEPT_BYTES: Final = 96_000_000
+"""Of packed snapshots of all hosts, for charts and for going back."""
+KEPT_S: Final = 1800.0
+RATES: Final = 4
+"""Snapshots after which rates are there: engines are polled every 2 s."""
+MOST_SKEW_S: Final = 5.0
+STAGGER_S: Final = 0.02
+"""Between the starts of two ssh: each takes some CPU for its keys."""
+CONNECTING: Final = "connecting: no figures yet"
+_INTERVAL: Final = re.compile(rb'"interval_s": ?([0-9]{1,4}(?:\.[0-9]{1,6})?)[,}]')
+_HINTS: Final = (
+    ("Permission denied", "ssh refuses the login: try `ssh {host} true`; load your key into the agent (ssh-add)"),
+    ("Host key verification failed", "its host key is not known, or another one: check it with `ssh {host}` by hand"),
+    ("HOST IDENTIFICATION HAS CHANGED", "its host key has changed: check that with `ssh {host}` by hand"),
+)
+
+
+class RemoteFault(Exception):  # noqa: N818 (no fault of the program)
+    """Why a host's gpumon tells nothing: one line with the fix."""
+
+
+class Remote:
+    """One host. `run` goes on until it is cancelled, whatever the other side does."""
+
+    def __init__(self, host: Host, every_s: float, wall: Callable[[], float]) -> None:
+        self.host = host
+        self.is_url = "://" in host.address
+        bare = host.address.partition("://")[2] if self.is_url else host.address.rpartition("@")[2]
+        self.name = clean(host.name or bare.rstrip("/"), 120)
+        self.fault = CONNECTING
+        """Why there are no new figures; empty while there are."""
+        self.since_s = wall()
+        self.lines = 0
+        self._every_s = every_s
+        self._wall = wall
+        self._newest: tuple[float, bytes] | None = None
+        self._decoded: tuple[bytes, Snapshot] | None = None
+        self._kept: deque[tuple[float, bytes]] = deque()
+        self._kept_bytes = 0
+
+    @property
+    def settled(self) -> bool:
+        """Whether it has rates by now, or is known not to answer."""
+        return self.lines > RATES or self.fault not in ("", CONNECTING)
+
+    async def run(self) -> None:
+        """Connect, again and again."""
+        failures = 0
+        while True:
+            before = self.lines
+            try:
+                await (self._poll() if self.is_url else self._listen())
+            except (RemoteFault, FetchError) as fault:
+                text = str(fault)
+            except Exception as error:  # a fault of gpumon's own costs this host's row only
+                text = f"gpumon failed on this host, please report: {type(error).__name__}: {clean(str(error), 120)}"
+            if text != self.fault:
+                self.fault, self.since_s = text, self._wall()
+            failures = 0 if self.lines > before else failures
+            await asyncio.sleep(BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
+            failures += 1
+
+    def take(self, line: bytes, most_bytes: float) -> None:
+        """A snapshot that has just arrived."""
+        wall_s = self._wall()
+        self._newest, self.fault = (wall_s, line), ""
+        self.lines += 1
+        packed = zlib.compress(line, 1)
+        self._kept.append((wall_s, packed))
+        self._kept_bytes += len(packed)
+        while len(self._kept) > 1 and (self._kept_bytes > most_bytes or wall_s - self._kept[0][0] > KEPT_S):
+            self._kept_bytes -= len(self._kept.popleft()[1])
+
+    def at(self, wall_s: float | None) -> HostFrame | None:
+        """The host now (None), or as it was at a Unix time; None where nothing is kept of that time."""
+        found = self._newest
+        if wall_s is not None:
+            kept = list(self._kept)  # snapshots go on arriving
+            place = bisect_right(kept, wall_s, key=lambda one: one[0]) - 1
+            if place < 0:
+                return None
+            found = kept[place][0], zlib.decompress(kept[place][1])
+        source = "gpumon" if self.is_url else "ssh"
+        faults = (Fault(source, self.fault, self.since_s),) if self.fault and wall_s is None else ()
+        if found is None:
+            return HostFrame(self.name, interval_s=self._every_s, faults=faults)
+        at_s, line = found
+        try:
+            ready = self._snapshot(line, at_s)
+        except ValueError as wrong:
+            return HostFrame(self.name, interval_s=self._every_s, faults=(Fault(source, str(wrong), at_s),))
+        ahead_s = _seconds(ready.time) - at_s
+        if abs(ahead_s) > MOST_SKEW_S + ready.interval_s and wall_s is None:
+            which = "ahead of" if ahead_s > 0.0 else "behind"
+            text = f"its clock is {abs(ahead_s):.0f} s {which} this machine's: set both by NTP"
+            faults = (*faults, Fault(source, text, self.since_s))
+        shown = msgspec.structs.replace(ready, time=rfc3339(at_s))
+        return HostFrame(self.name, ready=shown, interval_s=max(ready.interval_s, 0.25), faults=faults)
+
+    def between(self, start_s: float, end_s: float, step_s: float) -> list[tuple[float, HostFrame]]:
+        """The host at what is kept of this time, at most one moment a step."""
+        found: list[tuple[float, HostFrame]] = []
+        for wall_s in [at_s for at_s, _ in list(self._kept) if start_s <= at_s <= end_s]:
+            if (not found or wall_s - found[-1][0] >= 0.9 * step_s) and (frame := self.at(wall_s)) is not None:
+                found.append((wall_s, frame))
+        return found
+
+    @property
+    def first_s(self) -> float | None:
+        """Unix time of the oldest that is kept."""
+        return self._kept[0][0] if self._kept else None
+
+    def _snapshot(self, line: bytes, wall_s: float) -> Snapshot:
+        if self._decoded is None or self._decoded[0] is not line:
+            self._decoded = line, decoded(line, wall_s)
+        return self._decoded[1]
+
+    most_bytes: float = KEPT_BYTES
+    """Of what is kept of this host."""
+
+    async def _listen(self) -> None:
+        """One connection of ssh, for as long as it lasts. Raises RemoteFault."""
+        command = [*SSH, self.host.address, f"{self.host.command} watch --json"]
+        pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command, stdin=nothing, stdout=pipe, stderr=pipe, limit=MOST_LINE_BYTES, start_new_session=True
+            )
+        except FileNotFoundError:
+            raise RemoteFault("there is no ssh on this machine: install OpenSSH's client") from None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        said = bytearray()
+        tasks = {asyncio.create_task(_keep(process.stderr, said)), asyncio.create_task(_end_of(process))}
+        try:
+            wait_s = FIRST_LINE_S
+            while line := await asyncio.wait_for(process.stdout.readline(), wait_s):
+                if line.startswith(b"{"):  # what a shell's start-up files print is none of it
+                    self.take(line, self.most_bytes)
+                    wait_s = patience_s(line)
+            await asyncio.wait(tasks, timeout=END_S)
+            code = process.returncode
+            raise RemoteFault(self._why(-1 if code is None else code, _last_words(said)))
+        except asyncio.TimeoutError:
+            raise RemoteFault(f"its gpumon has told nothing for {wait_s:.0f} s: it hangs") from None
+        except ValueError:
+            raise RemoteFault("it sends lines without an end: is this gpumon?") from None
+        finally:
+            for task in tasks:
+                task.cancel()
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.terminate()
+
+    def _why(self, code: int, said: str) -> str:
+        """What the end of ssh means; 255 is ssh's own, the others are of what it ran."""
+        for mark, text in _HINTS:
+            if code == 255 and mark in said:
+                return text.format(host=clean(self.host.address, 80))
+        if code == 127 or "command not found" in said:
+            fix = 'install it there, or give its path: [[host]] command = "~/.local/bin/gpumon"'
+            return f"its shell finds no {clean(self.host.command, 60)!r}: {fix}"
+        words = said.rpartition("gpumon: ")[2]
+        if code == 255 and words:
+            return f"ssh: {words.removeprefix('ssh: ')}"
+        return f"its gpumon ended, or the connection to it: {words or f'exit {code}'}"
+
+    async def _poll(self) -> None:
+        """Ask /snapshot.json at each interval, until that fails. Raises RemoteFault, FetchError."""
+        host = self.host
+        try:
+            url = parse_url(host.address)
+        except ValueError as wrong:
+            raise RemoteFault(str(wrong)) from None
+        page = url.base.removesuffix("/snapshot.json") + "/snapshot.json"
+        secret = Endpoint(
+            url=host.address,
+            api_key_env=host.password_env,
+            api_key_file=host.password_file,
+            tls_verify=host.tls_verify,
+        )
+        limits = Limits(5.0, 10.0, MOST_LINE_BYTES)
+        fetcher = Fetcher(
+            url,
+            tls_ca=host.tls_ca,
+            tls_verify=host.tls_verify,
+            limits=limits,
+            clock=time.monotonic,
+            secret=secret if host.user else None,
+        )
+        headers = {"Accept": "application/json"}
+        if host.user:
+            password, refused = await api_key(secret, "password")
+            if refused:
+                raise RemoteFault(f"[[host]] {refused}")
+            pair = base64.b64encode(f"{host.user}:{password}".encode()).decode("ascii")
+            headers["Authorization"] = f"Basic {pair}"
+        newest = b""
+        slot_s = time.monotonic()
+        try:
+            while True:
+                answer = await fetcher.send("GET", page, headers)
+                if answer.status != 200:
+                    raise RemoteFault(self._refused(answer.status, secret if host.user else None))
+                if answer.body != newest:  # an unchanged one is of the same moment: it grows old
+                    newest = answer.body
+                    self.take(newest, self.most_bytes)
+                slot_s = max(slot_s + self._every_s, time.monotonic())
+                await asyncio.sleep(slot_s - time.monotonic())
+        finally:
+            await fetcher.close()
+
+    def _refused(self, status: int, secret: Endpoint | None) -> str:
+        if status == 401:
+            if secret is not None:
+                return f"401: {key_refused(secret, 'the login of user and password')}"
+            return "401: it wants a login: set user and password_env or password_file of this [[host]]"
+        if status == 404:
+            return "404: there is no /snapshot.json: give the URL of a `gpumon serve-metrics`"
+        if status == 503:
+            return "503: its gpumon has no snapshot yet, or is stuck: see its journal"
+        return f"{status}: no snapshot: is this the URL of a `gpumon serve-metrics`?"
+
+
+def patience_s(line: bytes) -> float:
+    """How long the line after this one is waited for: that gpumon may print one in an hour."""
+    told = _INTERVAL.search(line, 0, 1000)
+    return max(NEXT_LINE_S, LATE * float(told[1])) if told is not None else NEXT_LINE_S
+
+
+async def _keep(stream: asyncio.StreamReader, said: bytearray) -> None:
+    """Read a stream to its end; the last of it stays in `said`."""
+    while part := await stream.read(4096):
+        said += part
+        del said[:-4096]
+
+
+async def _end_of(process: asyncio.subprocess.Process) -> None:
+    await process.wait()
+
+
+def _last_words(kept: bytearray) -> str:
+    """The end of what was written to stderr, as one line."""
+    lines = [line.strip() for line in re.split(r"[\r\n]+", kept.decode("utf-8", "replace"))]
+    told = [line for line in lines if line and not line.startswith(("Warning: Permanently added", "@@@"))]
+    return clean(" ".join(told[-3:]), 300)
+
+
+def _seconds(time_text: str) -> float:
+    from datetime import datetime
+
+    try:
+        return datetime.fromisoformat(time_text.replace("Z", "+00:00")).timestamp()
+    except (ValueError, OverflowError):
+        return float("nan")
+
+
+class RemoteHosts:
+    """What tells of the fleet (`commands.fleet.FleetSource`): all hosts, each as its own gpumon has it."""
+
+    def __init__(self, hosts: Sequence[Host], every_s: float, wall: Callable[[], float] = time.time) -> None:
+        self._remotes = [Remote(host, max(1.0, every_s), wall) for host in hosts]
+        twice = {one.name for one in self._remotes if [other.name for other in self._remotes].count(one.name) > 1}
+        for one in self._remotes:
+            one.most_bytes = KEPT_BYTES / len(self._remotes)
+            if one.name in twice:
+                one.name = clean(one.host.name or one.host.address, 120)
+        self._every_s = max(1.0, every_s)
+        self._wall = wall
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def frame(self, at_s: float | None = None) -> FleetFrame:
+        """All hosts now, or as they were at a time; of now each host that does not answer, too, with the reason."""
+        self._start()
+        found = await asyncio.to_thread(lambda: [remote.at(at_s) for remote in self._remotes])
+        hosts = sorted((one for one in found if one is not None), key=lambda one: one.name)
+        return FleetFrame(self._wall() if at_s is None else at_s, self._every_s, tuple(hosts))
+
+    async def settle(self, timeout_s: float = 15.0) -> None:
+        """Wait until each host has rates, or is known not to answer."""
+        self._start()
+        end_s = time.monotonic() + timeout_s
+        while time.monotonic() < end_s and not all(remote.settled for remote in self._remotes):
+            await asyncio.sleep(0.05)
+
+    async def past(self, host: str, start_s: float, end_s: float, step_s: float) -> tuple[tuple[float, HostFrame], ...]:
+        """One host at each step that is kept."""
+        remote = next((one for one in self._remotes if one.name == host), None)
+        if remote is None:
+            return ()
+        return tuple(await asyncio.to_thread(remote.between, start_s, end_s, step_s))
+
+    def look_at(self, host: str) -> None:
+        """All there is comes of every host."""
+
+    def first_s(self, newest_s: float) -> float:
+        """Unix time of the oldest that is kept; `newest_s` of the newest."""
+        return min((at_s for one in self._remotes if (at_s := one.first_s) is not None), default=newest_s)
+
+    async def close(self) -> None:
+        """Hang up everywhere."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=0.2)
+        self._tasks = []
+
+    def _start(self) -> None:
+        if not self._tasks:
+            for at, remote in enumerate(self._remotes):
+                self._tasks.append(asyncio.create_task(_later(at * STAGGER_S, remote)))
+
+
+async def _later(seconds: float, remote: Remote) -> None:
+    await asyncio.sleep(seconds)
+    await remote.run()

@@ -1,0 +1,272 @@
+"""Charts side by side over one time axis: areas under a line with their names and figures, or sparks of one line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from gpumon.readings.format import cells, cut, left, right
+from gpumon.readings.history import History
+from gpumon.readings.snapshot import Event
+from gpumon.tui.charts.axis import ago, o_clock
+from gpumon.tui.charts.curves import Chart, Curve, Figures, most, nice
+from gpumon.tui.charts.raster import KEYS, RASTERS, area, spark
+from gpumon.tui.charts.series import Series, grid
+from gpumon.tui.line import Piece, Row
+from gpumon.tui.palette import Glyphs
+from gpumon.tui.triage_words import event_mark, most_urgent
+
+_LEAST_WIDTH: Final = 38
+"""Cells of one chart, at least, where there are several lines."""
+_LEAST_SPARK: Final = 19
+"""The same of a spark in a line that is alone."""
+_MOST_ACROSS: Final = 4
+_WORD: Final = 7
+_SHORT_WORD: Final = 5
+"""Cells of the name before a spark."""
+_FIGURE: Final = 5
+_EXTREMES: Final = 100
+"""Cells of one chart from which it says what was lowest and highest, and when."""
+
+Values = Mapping[str, list[float]]
+"""The buckets of each series, oldest first."""
+Texts = Mapping[str, str]
+"""What is said of each series."""
+
+
+class Charts:
+    """As many of `charts` as fit into `height` lines of `width` cells, and the time axis with what happened.
+
+    Areas have `least` lines each at least, their names included; `least` of 1 are sparks. `cursor`: the one that must
+    be in view; `first`: how many were left out before it so far. `across`: so many side by side; 0: as many as fit.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        charts: Sequence[Chart],
+        width: int,
+        height: int,
+        span_s: float,
+        glyphs: Glyphs,
+        *,
+        least: int = 3,
+        across: int = 0,
+        cursor: int = 0,
+        first: int = 0,
+        axis: bool = True,
+    ) -> None:
+        self._history, self._glyphs = history, glyphs
+        self._sparks = least == 1
+        narrow = self._sparks and height == 1
+        fits = max(1, width // (_LEAST_SPARK if narrow else _LEAST_WIDTH))
+        self._across = across or min(fits, _MOST_ACROSS, max(1, len(charts)))
+        self._word = _SHORT_WORD if narrow else _WORD
+        needed = -(-len(charts) // self._across)
+        self._has_axis = axis and (height > needed or not self._sparks) and height > 1
+        height -= self._has_axis
+        down = max(1, min(needed, height // least))
+        lines = [height // down + (at < height % down) for at in range(down)]
+        self._heights = [1] * down if self._sparks else lines
+        first = min(first // self._across, needed - down) * self._across
+        row = cursor // self._across
+        first = max(row - down + 1, min(first // self._across, row)) * self._across
+        self.first = max(0, first)
+        self.shown = charts[self.first : self.first + down * self._across]
+        self.left_out = len(charts) - len(self.shown)
+        self._room = width // self._across
+        before = 3 + self._word + _FIGURE if self._sparks else 0
+        self._before = before
+        live = 1 if self._sparks else RASTERS[glyphs].live
+        self.grid = grid(max(1, self._room - before - 1), span_s)
+        self._pad = self._room - 1 - before - self.grid.columns
+        self._plots = [_Plot(chart, glyphs) for chart in self.shown]
+        self._live = live
+        size, bucket_s = self.grid.columns * live, self.grid.column_s / live
+        self._series = {
+            curve.key: Series(history, curve.key, size, bucket_s, live)
+            for chart in self.shown
+            for curve in chart.curves
+        }
+
+    def rows(self, now_s: float, figures: Figures, marked: int | None = None) -> list[Row]:
+        """The lines at one moment of wall time, the axis last; the chart at place `marked` of all carries a mark."""
+        newest = math.floor(now_s / self.grid.column_s) * self._live + self._live - 1
+        values = {key: series.values(newest, now_s) for key, series in self._series.items()}
+        texts = figures.at(now_s, [curve for chart in self.shown for curve in chart.curves])
+        rows: list[Row] = []
+        for at, height in enumerate(self._heights):
+            lines: list[list[Piece]] = [[] for _ in range(height)]
+            for place in range(at * self._across, min((at + 1) * self._across, len(self.shown))):
+                chosen = self.first + place == marked
+                if self._sparks:
+                    lines[0] += self._spark(self.shown[place].curves[0], values, texts, chosen=chosen)
+                    continue
+                plot = self._plots[place]
+                lines[0] += self._legend(plot, values, texts, figures.note, newest, marked=chosen)
+                for line, drawn in zip(lines[1:], plot.lines(values, height - 1, newest), strict=True):
+                    line += [(" " * self._pad, "text"), *drawn, (" ", "text")]
+            rows += [tuple(line) for line in lines]
+        return [*rows, self._axis(now_s)] if self._has_axis else rows
+
+    def at(self, x: int, y: int) -> int | None:
+        """The place of the chart at a cell."""
+        for row, height in enumerate(self._heights):
+            if 0 <= y < height:
+                place = row * self._across + min(self._across - 1, x // self._room)
+                return self.first + place if place < len(self.shown) else None
+            y -= height
+        return None
+
+    def _legend(
+        self, plot: _Plot, values: Values, texts: Texts, notes: Texts, newest: int, *, marked: bool
+    ) -> list[Piece]:
+        """Names and figures on the left, the scale on the right, between them what else has room."""
+        extremes = self._room >= _EXTREMES and len(plot.chart.curves) == 1
+        made_of = (plot.scale(values, newest), marked, [texts[curve.key] for curve in plot.chart.curves], notes)
+        if made_of == plot.made_of and not extremes:
+            return plot.legend
+        plot.made_of = made_of
+        chart = plot.chart
+        pieces: list[Piece] = [(mark(self._glyphs), "focus") if marked else (" ", "text")]
+        long = sum(cells(curve.name) + cells(texts[curve.key]) + 5 for curve in chart.curves) < self._room
+        for at, curve in reversed(list(enumerate(chart.curves))):
+            name = curve.name if long else curve.word
+            pieces += [(KEYS[self._glyphs][at], curve.tone), (f" {name} ", "focus" if marked else "muted")]
+            pieces.append((f"{texts[curve.key]}  ", "text"))
+        scale = f"0-{chart.scale(plot.top)}"
+        room = self._room - 1 - sum(cells(text) for text, _ in pieces) - cells(scale)
+        between = next((notes[curve.key] for curve in chart.curves if curve.key in notes), "")
+        if extremes:
+            between = self._extremes(chart.curves[0], values[chart.curves[0].key], newest) or between
+        if room < 0:
+            scale, room = "", room + cells(scale)
+        said = between if 0 < cells(between) + 2 <= room else ""
+        pieces += [(said, "hint"), (" " * max(0, room - cells(said)), "text"), (scale, "hint"), (" ", "text")]
+        plot.legend = _fitting(pieces, self._room)
+        return plot.legend
+
+    def _extremes(self, curve: Curve, values: Sequence[float], newest: int) -> str:
+        """Lowest, mean and highest of what is drawn; each column is a mean, so that a reading may be above."""
+        known = [value for value in values if value == value]
+        if not known:
+            return ""
+        bucket_s = self.grid.column_s / self._live
+        when = o_clock((newest + 1 - len(values) + values.index(max(known))) * bucket_s, bucket_s)
+        mean = curve.said(sum(known) / len(known))
+        return f"lowest {curve.said(min(known))} · mean {mean} · highest {curve.said(max(known))} at {when}"
+
+    def _spark(self, curve: Curve, values: Values, texts: Texts, *, chosen: bool) -> list[Piece]:
+        """Name, figure and curve; of how many a sum is, where not of all, stands over the oldest of it."""
+        top = 1.0 if curve.text(1.0) == "100%" else nice(most(values[curve.key]))
+        figure, _, of = texts[curve.key].partition(" ")
+        over = cut(f"{of} " if of else "", self.grid.columns)
+        return [
+            (mark(self._glyphs), "focus") if chosen else (" ", "text"),
+            (left(curve.word, self._word), "focus" if chosen else "muted"),
+            (f" {right(figure, _FIGURE)} {over}{' ' * self._pad}", "text"),
+            (spark([value / top for value in values[curve.key]])[len(over) :], curve.tone),
+            (" ", "text"),
+        ]
+
+    def _axis(self, now_s: float) -> Row:
+        """How long ago under each column of charts, and a glyph where something happened."""
+        pieces = ago(self.grid)
+        happened: dict[int, list[Event]] = {}
+        columns, column_s = self.grid
+        newest = math.floor(now_s / column_s)
+        for event in self._history.events((newest + 1 - columns) * column_s, now_s):
+            happened.setdefault(columns - 1 - newest + math.floor(event.wall_s / column_s), []).append(event)
+        if happened:
+            chars = [(character, tone) for text, tone in pieces for character in text]
+            for column, events in happened.items():
+                free = [at for at in range(columns) if chars[at][1] == "border"]
+                if 0 <= column < columns and free:
+                    at = min(free, key=lambda place: abs(place - column))
+                    chars[at] = event_mark(most_urgent(events), self._glyphs)
+            pieces = _joined(chars)
+        stack = [(" " * (self._before + self._pad), "text"), *pieces, (" ", "text")]
+        return tuple(stack * min(self._across, len(self.shown)))
+
+
+class _Plot:
+    """One chart. Finished columns are drawn once per bucket; in between only the newest one is."""
+
+    def __init__(self, chart: Chart, glyphs: Glyphs) -> None:
+        self.chart = chart
+        self._glyphs = glyphs
+        self._live = RASTERS[glyphs].live
+        self.top = chart.full
+        """Of the scale."""
+        self.made_of: tuple[object, ...] = ()
+        self.legend: list[Piece] = []
+        """Its legend, and what that was made of."""
+        self._newest = -1
+        self._past_most = 0.0
+        self._drawn: tuple[int, int, float] = (-1, 0, 0.0)
+        self._past: list[list[Piece]] = []
+
+    def scale(self, values: Values, newest: int) -> float:
+        """The top of the scale at bucket `newest`. It grows as it must and shrinks late, so that it seldom moves."""
+        if not self.chart.full:
+            curves = self._stacked([values[curve.key] for curve in self.chart.curves])
+            if newest != self._newest:
+                self._newest, self._past_most = newest, max(most(of[: -self._live]) for of in curves)
+            highest = max(self._past_most, *(most(of[-self._live :]) for of in curves))
+            if highest > self.top or nice(highest) < self.top / 2.0:
+                self.top = nice(highest)
+        self.top = self.top or 1.0
+        return self.top
+
+    def lines(self, values: Values, height: int, newest: int) -> list[list[Piece]]:
+        """The curves, from the top down."""
+        curves = [values[curve.key] for curve in self.chart.curves]
+        if self._drawn != (newest, height, self.top):
+            self._drawn = (newest, height, self.top)
+            self._past = self._area([of[: -self._live] for of in curves], self.top, height)
+        now = self._area([of[-self._live :] for of in curves], self.top, height)
+        return [[*old, *new] for old, new in zip(self._past, now, strict=True)]
+
+    def _area(self, curves: list[list[float]], top: float, height: int) -> list[list[Piece]]:
+        """The lower half of an area is darker than the upper."""
+        tones = [curve.tone for curve in self.chart.curves]
+        layers = [([value / top for value in of], tone) for of, tone in zip(self._stacked(curves), tones, strict=True)]
+        drawn = area(layers, height, self._glyphs)
+        low = height // 2 if height > 1 else height
+        darker = [[(text, f"{tone}-") for text, tone in line] for line in drawn[height - low :]]
+        return [*drawn[: height - low], *darker]
+
+    def _stacked(self, curves: list[list[float]]) -> list[list[float]]:
+        if not self.chart.stacked or len(curves) < 2:
+            return curves
+        return [curves[0], [_plus(a, b) for a, b in zip(*curves, strict=True)]]
+
+
+def mark(glyphs: Glyphs) -> str:
+    """What stands before the chosen chart."""
+    return ">" if glyphs == "ascii" else "▸"
+
+
+def _plus(one: float, other: float) -> float:
+    return one if other != other else other if one != one else one + other
+
+
+def _joined(chars: Sequence[tuple[str, str]]) -> list[Piece]:
+    """Characters of one tone as one piece."""
+    pieces: list[Piece] = []
+    for character, tone in chars:
+        if pieces and pieces[-1][1] == tone:
+            pieces[-1] = (pieces[-1][0] + character, tone)
+        else:
+            pieces.append((character, tone))
+    return pieces
+
+
+def _fitting(pieces: Sequence[Piece], width: int) -> list[Piece]:
+    """The pieces in exactly `width` cells."""
+    found: list[Piece] = []
+    for text, tone in pieces:
+        if (room := width - sum(cells(piece) for piece, _ in found)) > 0 and text:
+            found.append((text if cells(text) <= room else left(text, room), tone))
+    return [*found, (" " * (width - sum(cells(text) for text, _ in found)), "text")]

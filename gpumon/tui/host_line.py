@@ -1,0 +1,43 @@
+"""The host in one line: what feeds the GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpumon.readings.format import amount, cells, memory, ratio
+from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.snapshot import Host
+from gpumon.tui.levels import is_high, tone_of
+from gpumon.tui.line import Piece
+from gpumon.tui.view import View
+
+
+def host_line(host: Host, view: View, room: int) -> list[Piece]:
+    """CPU and its busiest core, memory, iowait, disk and network, as many as fit into `room` cells; nothing of a host
+    whose figures are not read."""
+    used, total = host.memory_used_bytes, host.memory_total_bytes
+    share = used / total if not isinstance(used, Missing) and not isinstance(total, Missing) and total > 0.0 else total
+    taken = f"{memory(used, view.memory_bytes)}/{memory(total, view.memory_bytes)} {view.memory_unit}"
+    parts: list[tuple[str, str, str, Reading]] = [
+        ("cpu", ratio(host.cpu_ratio, 4), "cpu", host.cpu_ratio),
+        ("core", ratio(host.busiest_core_ratio, 4), "core", host.busiest_core_ratio),
+        ("ram", taken, "memory", share if not isinstance(used, Missing) else used),
+        ("iowait", ratio(host.iowait_ratio, 4), "iowait", host.iowait_ratio),
+        ("disk", ratio(host.disk_busy_ratio, 4), "disk", host.disk_busy_ratio),
+        ("net", f"{amount(_sum(host.network_rx_bytes_per_s, host.network_tx_bytes_per_s))}/s", "", 0.0),
+    ]
+    pieces: list[Piece] = []
+    for name, text, level, value in parts:
+        if isinstance(value, Missing) or "–" in text:
+            continue
+        tone = tone_of(level, value, view) if level else "hint"
+        said = f"{text}!" if is_high(tone) else text
+        more: Sequence[Piece] = (("  " if pieces else "host ", "hint"), (f"{name} ", "hint"), (said, tone))
+        if sum(cells(piece) for piece, _ in (*pieces, *more)) > room:
+            break
+        pieces += more
+    return pieces
+
+
+def _sum(one: Reading, other: Reading) -> Reading:
+    return one if isinstance(one, Missing) else other if isinstance(other, Missing) else one + other

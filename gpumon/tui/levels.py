@@ -1,0 +1,82 @@
+"""From where on a figure is warm, and from where on hot: one table, with the reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from gpumon.config.schema import Config
+from gpumon.readings.missing import Missing, Reading
+from gpumon.tui.view import View
+
+CALM: Final = "ok"
+WARM: Final = "warn"
+HOT: Final = "critical"
+"""Tones of the levels; above calm a `!` stands behind the figure, which is what terminals without colours show."""
+
+
+class Level(NamedTuple):
+    """The least value that is warm, and the least that is hot."""
+
+    warm: float
+    hot: float
+
+
+LEVELS: Final[dict[str, Callable[[View], Level]]] = {
+    # [levels] of the config: engines fill their pool on purpose, only a nearly full GPU is worth a mark
+    "vram": lambda view: Level(view.levels.vram_warn, view.levels.vram_critical),
+    # above this requests wait or are preempted soon
+    "kv": lambda view: Level(view.levels.kv_warn, view.levels.kv_critical),
+    # data centre GPUs slow down at about 87 °C
+    "temperature": lambda view: Level(view.levels.temperature_warn_c, view.levels.temperature_critical_c),
+    # share of the limit: from here on the clock gives way; a reading above it is a spike, and nothing breaks by it
+    "power": lambda _: Level(0.97, float("inf")),
+    # one request that waits is seen; a queue as long as what runs doubles the time that everybody needs
+    "waiting": lambda _: Level(0.5, float("inf")),
+    # goals of the config, else where users wait (MLPerf Inference's limits); hot is twice as long
+    "ttft": lambda view: _late(view.goals.ttft_p95_ms, view.config.triage.late_ttft_s),
+    "itl": lambda view: _late(view.goals.itl_p95_ms, view.config.triage.late_itl_s),
+    "e2e": lambda view: _late(view.goals.e2e_p95_ms, _NEVER_S),
+    # [triage] of the config: above it threads wait for each other
+    "cpu": lambda view: Level(view.config.triage.cpu_high_ratio, 0.97),
+    # one thread at its limit: usual, and by itself no harm
+    "core": lambda view: Level(view.config.triage.core_high_ratio, float("inf")),
+    # [triage]: one data loader of 16 cores that only waits is 6 %; a third of all cores is a stuck file system
+    "iowait": lambda view: Level(view.config.triage.iowait_high_ratio, 0.33),
+    # [triage]: near its limit, though an NVMe may take more beside
+    "disk": lambda view: Level(view.config.triage.disk_busy_ratio, float("inf")),
+    # [triage]: above the second the kernel may soon kill a process
+    "memory": lambda view: Level(view.config.triage.host_memory_tight_ratio, view.config.triage.host_memory_ratio),
+}
+
+
+_NEVER_S: Final = 1e9
+
+
+def _late(goal_ms: float | None, default_s: float) -> Level:
+    limit_s = default_s if goal_ms is None else goal_ms / 1e3
+    return Level(limit_s, 2.0 * limit_s)
+
+
+def level_of(name: str, view: View) -> Level:
+    """The level of a figure in the settings of a view; worked out once for them."""
+    known = _KNOWN.get(name)
+    if known is None or known[0] is not view.config:
+        known = _KNOWN[name] = (view.config, LEVELS[name](view))
+    return known[1]
+
+
+_KNOWN: Final[dict[str, tuple[Config, Level]]] = {}
+
+
+def tone_of(name: str, value: Reading, view: View, missing: str = "text") -> str:
+    """The tone of a figure by its level; `missing` where it is not known."""
+    if isinstance(value, Missing):
+        return missing
+    level = level_of(name, view)
+    return CALM if value < level.warm else WARM if value < level.hot else HOT
+
+
+def is_high(tone: str) -> bool:
+    """Whether a figure of this tone has a mark."""
+    return tone in (WARM, HOT)

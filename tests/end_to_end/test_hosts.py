@@ -1,0 +1,156 @@
+"""A fleet without a Prometheus: a real sshd on loopback, real gpumons behind it, and a real serve-metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gpumon.commands.fleet import FleetControl
+from gpumon.config.schema import Config, Host
+from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
+from tests.fakes.prometheus import free_port
+from tests.fakes.sshd import Sshd
+
+LONG_S = 90.0
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Sshd]]:
+    """A login finds a `gpumon` that watches the simulated server, and notes its process."""
+    folder = tmp_path_factory.mktemp("ssh")
+    programs = folder / "programs"
+    programs.mkdir()
+    gpumon = programs / "gpumon"
+    gpumon.write_text(f'#!/bin/sh\necho $$ >> {folder}/pids\nexec {sys.executable} -m gpumon "$@" --demo\n')
+    gpumon.chmod(0o755)
+    strange = {"gpu-07": "", "gpu-08": "", "no-key": "  IdentityFile /nonexistent\n  UserKnownHostsFile /dev/null"}
+    with Sshd(folder, programs, strange) as server:
+        yield folder, server
+
+
+@pytest.fixture
+def path(place: tuple[Path, Sshd], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", place[1].client_path)
+
+
+@contextlib.contextmanager
+def served() -> Iterator[str]:
+    """`gpumon serve-metrics` of a simulated server; its URL."""
+    port = free_port()
+    command = [sys.executable, "-m", "gpumon", "serve-metrics", "--demo", "--listen", f"127.0.0.1:{port}"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(20.0)
+
+
+async def until(done: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + LONG_S
+    while not done():
+        assert time.monotonic() < end_s
+        await asyncio.sleep(0.05)
+
+
+def rates(host: HostShown | None) -> list[float]:
+    engines = host.snapshot.engines if host is not None else ()
+    return [
+        engine.rates.decode_tokens_per_s for engine in engines if isinstance(engine.rates.decode_tokens_per_s, float)
+    ]
+
+
+def alive(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+@pytest.mark.usefixtures("path")
+async def test_hosts_by_ssh_and_by_url_on_one_screen_and_a_dead_one_says_why(place: tuple[Path, Sshd]):
+    folder, _ = place
+    seen: list[FleetSnapshot] = []
+    with served() as url:
+        hosts = (
+            *(Host(address="gpu-07"), Host(address="gpu-08", name="eight"), Host(address=url, name="web")),
+            *(Host(address="gpu-08", command="no-such-gpumon"), Host(address="http://127.0.0.1:1", name="nobody")),
+            Host(address="nowhere.invalid"),
+        )
+        control = FleetControl(Config(host=hosts))
+        await control.start(seen.append)
+        try:
+            newest = lambda name: seen[-1].host(name) if seen else None  # noqa: E731
+            await until(lambda: all(rates(newest(name)) for name in ("gpu-07", "eight", "web")))
+            await until(lambda: all(host.snapshot.faults for host in seen[-1].hosts if host.state is not HostState.OK))
+            states = {host.name: host.state for host in seen[-1].hosts}
+            bad = {"gpu-08", "nobody", "nowhere.invalid"}
+            assert {name for name, state in states.items() if state is HostState.OK} == {"gpu-07", "eight", "web"}
+            assert {name for name, state in states.items() if state is HostState.UNREACHABLE} == bad
+            texts = {host.name: " ".join(fault.text for fault in host.snapshot.faults) for host in seen[-1].hosts}
+            assert "no-such-gpumon" in texts["gpu-08"]
+            assert "nothing listens on 127.0.0.1:1" in texts["nobody"]
+            assert "ssh: " in texts["nowhere.invalid"]
+            shown = newest("gpu-07")
+            assert shown is not None
+            assert shown.snapshot.simulated
+            assert len(shown.snapshot.gpus) == 8
+            assert shown.snapshot.gpus[0].processes
+            assert shown.snapshot.engines[0].dimensions.model_source
+            assert control.interval_s == 1.0
+
+            # One host on the screen of one machine: its charts begin where gpumon began, and go on.
+            host, snapshots = control.host("gpu-07"), []
+            await host.start(snapshots.append)
+            await until(lambda: len({one.wall_s for one in snapshots}) > 2)
+            assert snapshots[-1].host.name == "gpu-07"
+            assert host.timeline is not None
+            moment = await host.timeline.at(snapshots[0].wall_s)
+            assert moment is not None
+            await host.stop()
+
+            # A gpumon that dies costs its row, and comes back.
+            heard_s = shown.snapshot.wall_s
+            for pid in map(int, (folder / "pids").read_text().split()):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            await until(lambda: bool((one := newest("gpu-07")) and one.snapshot.faults))
+            assert "its gpumon ended" in newest("gpu-07").snapshot.faults[0].text
+            await until(lambda: bool((one := newest("gpu-07")) and not one.snapshot.faults and rates(one)))
+            assert newest("gpu-07").snapshot.wall_s > heard_s
+        finally:
+            await control.stop()
+    pids = [int(pid) for pid in (folder / "pids").read_text().split()]
+    await until(lambda: not any(map(alive, pids)))  # nothing is left on the other side
+
+
+@pytest.mark.usefixtures("path")
+def test_the_command_line_prints_hosts_once_with_rates(place: tuple[Path, Sshd]):
+    with served() as url:
+        command = [sys.executable, "-m", "gpumon", "snapshot", "--json", "--host", "gpu-07", "--host", url]
+        done = subprocess.run([*command, "--host", "no-key"], capture_output=True, timeout=LONG_S, check=False)
+    assert done.returncode == 0, done.stderr
+    fleet = json.loads(done.stdout)
+    assert [host["name"] for host in fleet["hosts"]] == sorted(["gpu-07", url.partition("://")[2], "no-key"])
+    assert fleet["total"]["decode_tokens_per_s"] > 0
+    (dead,) = [host for host in fleet["hosts"] if host["name"] == "no-key"]
+    assert dead["state"] == "unreachable"
+    assert "key" in dead["snapshot"]["faults"][0]["text"]
+
+
+@pytest.mark.parametrize("name", ["-oProxyCommand=touch x", "a b", "a;touch x", "$(id)", "u@-x", ""])
+def test_what_ssh_or_a_shell_could_take_for_something_else_is_no_host(name: str, tmp_path: Path):
+    command = [sys.executable, "-m", "gpumon", "snapshot", f"--host={name}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False)
+    assert done.returncode == 2
+    assert "must be a host as ssh takes it" in done.stderr
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,152 @@
+"""What `snapshot` and `status` print: one screen, one line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gpumon.outputs.brief import brief, things, too_soon
+from gpumon.outputs.json import encode
+from gpumon.outputs.status_line import Shot, is_critical, status_line
+from gpumon.readings.frame import EndpointState, GpuState
+from gpumon.readings.missing import WARMING_UP, Missing, Reason
+from gpumon.readings.snapshot import Engine, FaultShown, Level, Quantiles, Snapshot, Verdict
+from gpumon.readings.verdict import Action, Confidence, Limit
+from gpumon.triage.render import ACTIONS
+from tests.fakes.engine import FakeEngine
+from tests.outputs import shots
+from tests.records import replace
+
+IDLE = Quantiles(p95=Missing(Reason.IDLE))
+SINCE = "2026-01-02T14:03:22Z"
+
+
+def verdict(scope: str, level: Level, text: str = "it waits") -> Verdict:
+    return Verdict(scope, Limit.QUEUE_LIMIT, text, SINCE, confidence=Confidence.HIGH, level=level)
+
+
+def shot(snapshot: Snapshot) -> Shot:
+    return msgspec.json.decode(encode(snapshot), type=Shot)
+
+
+def below(text: str) -> list[str]:
+    """What stands below the tables."""
+    return text.rpartition("\n\n")[2].splitlines()
+
+
+def test_a_line_for_each_gpu_and_engine() -> None:
+    text = brief(shots.snapshot(), 160)
+    (gpu,) = (line for line in text.splitlines() if "H100 80GB HBM3" in line)
+    assert " ".join(gpu.split()) == "0 H100 80GB HBM3 91% 64% 71.2/79.6 2.31TB/s 31% 62% 612W/700W 64C vllm:8000"
+    assert sum(line.startswith("vllm:8000") for line in text.splitlines()) == 1
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_it_fits_the_terminal_and_keeps_what_matters(width: int) -> None:
+    many = tuple(shots.gpu(index) for index in range(8))
+    text = brief(shots.snapshot(gpus=many, verdicts=(verdict("vllm:2", Level.WARN, "word " * 40),)), width)
+    assert max(map(len, text.splitlines())) <= width
+    assert len(text.splitlines()) <= 24
+    assert "MFU" in text
+    assert "MBU" in text
+
+
+def test_the_worst_verdict_comes_first_with_what_to_do_and_equal_ones_are_one() -> None:
+    verdicts = (
+        verdict("vllm:1", Level.OK),
+        replace(verdict("vllm:2", Level.WARN), actions=(Action("wait_for_prefill"),)),
+        *(verdict(f"gpu {index}", Level.CRITICAL, "\x1b[2Jhot") for index in range(3)),
+    )
+    found = below(brief(shots.snapshot(verdicts=verdicts, faults=()), 160))
+    assert found[0] == "!! critical  GPUs 0-2: queue limit: \\x1b[2Jhot"
+    assert found[1] == "!  warning  vllm:2: queue limit: it waits"
+    assert found[2] == "     -> " + ACTIONS["wait_for_prefill"]
+    assert len(found) == 3
+
+
+def test_equal_faults_are_grouped() -> None:
+    faults = tuple(FaultShown(f"gpu {index}", "no access", SINCE) for index in range(8))
+    assert below(brief(shots.snapshot(verdicts=(), faults=faults), 160)) == ["!  fault  GPUs 0-7: no access"]
+    assert things(["a", "b", "c", "d", "a"]) == "a, b, c and 1 more"
+
+
+def test_without_verdicts_it_is_no_all_clear() -> None:
+    assert "no verdicts yet" in brief(shots.snapshot(verdicts=(), faults=()), 160)
+
+
+@pytest.mark.parametrize(
+    ("window_s", "cadence_s", "window"),
+    [(2.0, 2.0, 12), (2.0, 15.0, 32), (12.0, 2.0, 24), (60.0, 30.0, 62)],
+)
+def test_the_window_that_would_give_a_rate(window_s: float, cadence_s: float, window: int) -> None:
+    cold = shots.engine(mfu_ratio=WARMING_UP, mbu_ratio=WARMING_UP)
+    said = too_soon(shots.snapshot(engines=(cold,)), window_s, cadence_s)
+    assert said == f"not known after {window_s:g} s: rates of vllm:8000 (--window {window})"
+
+
+def test_a_longer_window_sees_more_requests_of_an_engine_that_serves() -> None:
+    def named(name: str, **figures: object) -> Engine:
+        return shots.engine(name=name, ttft_s=IDLE, **figures)
+
+    serving = tuple(named(f"e{number}", running=3.0) for number in range(4))
+    resting = named("rests", running=0.0)
+    said = too_soon(shots.snapshot(engines=(*serving, resting)), 2.0, 2.0)
+    assert said == "not known after 2 s: latencies of e0, e1, e2 and 1 more (--window 62)"
+    assert too_soon(shots.snapshot(engines=(resting,)), 2.0, 2.0) == ""
+    assert too_soon(shots.snapshot(engines=serving), 0.0, 2.0) == "", "one reading was asked for"
+
+
+def test_the_line_has_the_sums_and_the_worst_verdict() -> None:
+    gpus = (
+        shots.gpu(),
+        shots.gpu(1, busy_ratio=0.5),
+        shots.gpu(2, state=GpuState.LOST, busy_ratio=Missing(Reason.LOST)),
+    )
+    bad = (verdict("vllm:8000", Level.CRITICAL), verdict("x", Level.CRITICAL), verdict("y", Level.WARN))
+    said = shot(shots.snapshot(gpus=gpus, verdicts=bad))
+    line = status_line(said)
+    assert line.startswith("3 GPUs 70% busy 1 lost MFU 31% MBU 62% ")
+    assert line.endswith(" tok/s ! 2 critical: vllm:8000 queue limit +1")
+    assert is_critical(said)
+
+
+def test_the_line_leaves_out_what_is_not_known() -> None:
+    unknown = dict.fromkeys(("mfu_ratio", "mbu_ratio", "decode_tokens_per_s"), WARMING_UP)
+    down = shots.engine(state=EndpointState.REFUSED, **unknown)
+    said = shot(shots.snapshot(gpus=(), engines=(down,), verdicts=(verdict("\x1b[2Jé", Level.WARN),)))
+    assert status_line(said) == "1 engine down ! 1 warning: \\x1b[2J? queue limit"
+    assert not is_critical(said)
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("GPUMON_", "XDG_"))}
+    command = [sys.executable, "-m", "gpumon", *words]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60.0, check=False)
+
+
+def test_the_command_names_the_window_on_stderr_and_not_in_the_json(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("[general]\nengine_interval_s = 5\n")
+    with FakeEngine("vllm-basic", start_s=60.0) as engine:
+        words = ["snapshot", "--no-nvml", "--no-discovery", "--window", "0.5"]
+        words += ["--config", str(config), "--endpoint", engine.url]
+        text, json, line = run(*words), run(*words, "--json"), run("status", *words[1:3], *words[5:])
+    (hint,) = text.stderr.splitlines()
+    name = f"vllm:{engine.url.rpartition(':')[2]}"
+    assert hint == f"gpumon: not known after 0.5 s: rates of {name} (--window 12)"
+    assert name in text.stdout
+    assert json.stderr == ""
+    assert line.returncode == 0
+    assert "down" not in line.stdout
+
+
+def test_with_nothing_to_monitor_the_demo_is_named() -> None:
+    for command in ("snapshot", "status"):
+        ended = run(command, "--no-nvml", "--no-discovery")
+        assert ended.returncode == 3
+        assert "gpumon demo" in ended.stderr

@@ -1,0 +1,150 @@
+"""How many GPUs an engine has, and which: one answer, from the labels of real set-ups, or a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from gpumon.config.schema import Endpoint, Prometheus
+from gpumon.efficiency.deriver import Deriver
+from gpumon.readings.fleet import FleetFrame
+from gpumon.readings.frame import EngineReading, Frame, HostReading
+from gpumon.sources.packaged import gpu_catalogue
+from gpumon.sources.prometheus.source import FleetSource
+from tests.sources.prometheus.answering import Api
+
+LARGE, SMALL = "meta-llama/Llama-3.1-405B-Instruct", "meta-llama/Llama-3.1-8B-Instruct"
+FREE_MIB = 81_000
+
+
+def exporter(api: Api, node: str, gpus: Iterable[int], held: Iterable[int] = (), **labels: str) -> None:
+    """A dcgm-exporter with some 80 GB GPUs; an engine's memory is on those that are `held`."""
+    target = {"job": "dcgm", "instance": f"{node}:9400", "node": node}
+    if target not in [one[0] for one in api.up]:
+        api.target(target)
+    for index in gpus:
+        used = 75_000 if index in held else 500
+        own = {
+            "gpu": str(index),
+            "UUID": f"GPU-{node}-{index}",
+            "modelName": "NVIDIA H100 80GB HBM3",
+            **labels,
+            **target,
+        }
+        for name, value in (("GPU_UTIL", 50), ("FB_USED", used), ("FB_FREE", FREE_MIB - used)):
+            api.series["gpus"].append(({"__name__": f"DCGM_FI_DEV_{name}", **own}, str(value)))
+
+
+def engine(api: Api, node: str, model: str, port: int = 8000, **labels: str) -> None:
+    target = api.target({"job": "llm", "instance": f"{node}:{port}", "node": node, **labels})
+    api.engine(target, model_name=model)
+
+
+async def framed(api: Api, endpoints: tuple[Endpoint, ...] = (), **settings: Any) -> FleetFrame:
+    with api.server as server:
+        source = FleetSource(Prometheus(url=server.url, **settings), (), endpoints)
+        try:
+            return await source.frame(1000.0)
+        finally:
+            await source.close()
+
+
+def engines(frame: FleetFrame) -> dict[str, EngineReading]:
+    return {f"{host.name}:{one.url.rpartition(':')[2]}": one for host in frame.hosts for one in host.engines}
+
+
+def uuids(node: str, gpus: Iterable[int]) -> tuple[str, ...]:
+    return tuple(f"GPU-{node}-{index}" for index in gpus)
+
+
+@pytest.mark.parametrize(
+    ("leader", "worker"), [("llm-0", "llm-0-1"), ("big-head-x2k4f", "big-raycluster-worker-gpu-abcde")]
+)
+async def test_a_multi_node_engine_has_the_gpus_of_its_worker_pods(leader: str, worker: str):
+    api = Api()
+    engine(api, "n1", LARGE, namespace="s", pod=leader)
+    exporter(api, "n1", range(8), range(8), namespace="s", pod=leader)
+    exporter(api, "n2", range(8), range(8), namespace="s", pod=worker)
+    frame = await framed(api)
+    (one,) = engines(frame).values()
+    assert (one.gpus, one.gpu_count, one.gpu_type) == (uuids("n1", range(8)), 16, "H100 SXM5 80GB")
+    (host,) = [host for host in frame.hosts if host.engines]
+    derived = Deriver(gpu_catalogue()).derive(
+        Frame(1, 1000.0, 1000.0, 15.0, HostReading(name="n1"), gpus=host.gpus, engines=host.engines)
+    )
+    hardware = derived.snapshot.engines[0].hardware
+    assert (hardware.gpu_count, hardware.gpus) == (16.0, tuple(range(8)))
+    assert derived.snapshot.engines[0].efficiency.peak_flops_per_s == pytest.approx(16 * 989.4e12, rel=0.01)
+
+
+async def test_weights_that_do_not_fit_are_no_answer():
+    api = Api()
+    engine(api, "n1", LARGE, namespace="s", pod="alone")
+    exporter(api, "n1", range(8), range(8), namespace="s", pod="alone")
+    (one,) = engines(await framed(api)).values()
+    assert (one.gpus, one.gpu_count) == ((), 0)
+    assert "its weights take 8" in one.gpus_source
+    assert "has it worker pods?" in one.gpus_source
+    again = Api()
+    again.up, again.series = api.up, api.series
+    (one,) = engines(await framed(again, gpus_per_engine={"*405B*": 16})).values()
+    assert (one.gpus, one.gpu_count) == (uuids("n1", range(8)), 16)
+
+
+async def test_on_bare_metal_an_engine_alone_has_the_gpus_that_hold_memory():
+    api = Api()
+    engine(api, "n1", SMALL)
+    exporter(api, "n1", range(8), (2, 3, 4, 5))
+    (one,) = engines(await framed(api)).values()
+    assert one.gpus == uuids("n1", (2, 3, 4, 5))
+    assert "hold memory" in one.gpus_source
+
+
+async def test_engines_without_labels_have_as_many_gpus_as_others_of_their_model():
+    api = Api()
+    engine(api, "n1", SMALL, namespace="s", pod="a")
+    exporter(api, "n1", range(2), range(2), namespace="s", pod="a")
+    for port in (8000, 8001):
+        engine(api, "n2", SMALL, port)
+    exporter(api, "n2", range(8), range(4))
+    found = engines(await framed(api))
+    assert found["n1:8000"].gpus == uuids("n1", range(2))
+    for port in (8000, 8001):
+        one = found[f"n2:{port}"]
+        assert (one.gpus, one.gpu_count, one.gpu_type) == ((), 2, "H100 SXM5 80GB")
+        assert "2 GPUs per engine (other engines of its model)" in one.gpus_source
+
+
+async def test_the_config_says_how_many_gpus_an_engine_of_a_model_has():
+    api = Api()
+    for port in (8000, 8001):
+        engine(api, "n1", SMALL, port)
+    exporter(api, "n1", range(8), range(8))
+    assert [one.gpu_count for one in engines(await framed(api)).values()] == [0, 0]
+    again = Api()
+    again.up, again.series = api.up, api.series
+    found = engines(await framed(again, gpus_per_engine={"*8B*": 4})).values()
+    assert [(one.gpu_count, "gpus_per_engine" in one.gpus_source) for one in found] == [(4, True)] * 2
+
+
+async def test_an_endpoint_of_the_config_may_be_a_glob_and_one_that_matches_nothing_is_reported():
+    api = Api()
+    for node in ("gpu-1", "gpu-2"):
+        engine(api, node, SMALL)
+        exporter(api, node, range(8), range(8))
+    mine = Endpoint(url="http://gpu-*:8000", gpus=(0, 1))
+    frame = await framed(api, (mine, Endpoint(url="http://other:8000", gpus=(0,))))
+    assert [one.gpus for one in engines(frame).values()] == [uuids("gpu-1", (0, 1)), uuids("gpu-2", (0, 1))]
+    (told,) = [fault.text for fault in frame.faults if "[[endpoint]]" in fault.text]
+    assert told.startswith("1 [[endpoint]] of the config match no engine here: http://other:8000")
+
+
+async def test_slices_are_not_taken_for_whole_gpus():
+    api = Api()
+    engine(api, "n1", SMALL)
+    exporter(api, "n1", (0,), (0,), GPU_I_ID="1", GPU_I_PROFILE="3g.40gb")
+    exporter(api, "n1", (1,), (1,))
+    (one,) = engines(await framed(api)).values()
+    assert (one.gpus, one.gpu_count) == ((), 0)
