@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 4
 
-.PHONY: demo fleet-demo run test test-noisy lint check wheel installers bench soak compare pictures rivals accuracy calibration silicon oracle triage prove browser schema man catalogue clean
+.PHONY: demo fleet-demo run test test-noisy properties lint check wheel installers bench soak compare pictures rivals accuracy calibration silicon oracle triage prove browser schema man catalogue clean
 
 demo: $(VENV)/.run  ## the monitor on a simulated server: no GPU needed
 	@$(BIN)/gpumon demo
@@ -32,6 +32,9 @@ check: $(VENV)/.dev
 test-noisy: $(VENV)/.dev  ## the same tests at low priority beside eight busy loops
 	@for loop in 1 2 3 4 5 6 7 8; do (while :; do :; done) & loops="$$loops $$!"; done; \
 	trap "kill $$loops" EXIT; nice $(MAKE) --no-print-directory check
+
+properties: $(VENV)/.dev  ## the tests over generated input, with new examples
+	$(BIN)/python -m pytest -n $(WORKERS) -m "hypothesis and not gpu and not perf" --hypothesis-profile=random
 
 wheel: $(VENV)/.dev  ## builds sdist and wheel, and tries the wheel in a venv of its own
 	rm -rf dist

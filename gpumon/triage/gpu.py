@@ -446,7 +446,8 @@ def memory_full(case: Case) -> Finding | None:
     )
     who = named(gpu.processes) if gpu.processes else "training" if trains else "programs that are not visible here"
     said = params(share=used / total, left=total - used, processes=who)
-    return Finding(Limit.MEMORY_FULL, "vram_full", said, proof, (action("less_vram"),) if trains else (), level)
+    fix = action("less_vram" if trains else "keep_vram_free")
+    return Finding(Limit.MEMORY_FULL, "vram_full", said, proof, (fix,), level)
 
 
 def under_used(case: Case) -> Finding | None:

@@ -401,6 +401,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "find_hidden_process": "start gpumon with --pid=host (Kubernetes: hostPID: true) to see it, or look with nvidia-smi on the host",
     "end_program": "[{otherwise=yes}else ]ask [{owner}|its owner] to end it, or end it; then the GPU is free for {vram_bytes:gib}",
     "less_vram": "smaller micro-batch with gradient accumulation, activation checkpointing, PYTORCH_ALLOC_CONF=expandable_segments:True; torch.cuda.memory_reserved() tells how much is only cached",
+    "keep_vram_free": "start nothing more on this GPU and no larger batches until one of its programs ends or frees memory",
     "ask_owner": "ask its owner whether it is still needed: it can be ended, or share its GPU with others",
     "share_gpu_or_batch": "let it share its GPU with others, or give it larger batches",
     "use_free_gpu": "free for other work",
@@ -420,7 +421,7 @@ _OTHERS: Final = {
     Team.OWNER: (
         *("stop_exporter", "training_disk", "training_cpu", "training_core", "training_network"),
         *("larger_micro_batch", "profile_steps", "restart_hit_program", "read_program_log", "find_killer"),
-        *("end_program", "less_vram", "ask_owner", "share_gpu_or_batch"),
+        *("end_program", "less_vram", "keep_vram_free", "ask_owner", "share_gpu_or_batch"),
     ),
     Team.CLIENT: (*("bigger_batch", "smooth_bursts", "more_requests", "send_earlier"),),
     Team.SCHEDULER: (*("own_gpus", "spread_requests", "compare_replicas", "balance_ranks", "nvlink_gpus"),),

@@ -174,10 +174,12 @@ class Asking(Vertical):
     def on_input_changed(self, event: Input.Changed) -> None:
         """Other choices fit; nobody pointed at one yet."""
         event.stop()
-        if (text := "".join(filter(str.isprintable, event.value))) != event.value:
+        if self._below.asking is not self:
+            return  # Enter came first, with all of the text
+        if (text := "".join(filter(str.isprintable, self.input.value))) != self.input.value:
             self.input.value = text
-        elif event.value != self._told:
-            self._typed(event.value)
+        elif text != self._told:
+            self._typed(text)
 
     def _typed(self, text: str) -> None:
         self._told = text
