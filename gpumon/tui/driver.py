@@ -21,8 +21,11 @@ from gpumon.tui.output import TerminalOutput
 NO_MOTION: Final = "\x1b[?1003l"
 _NO_PIXELS: Final = "\x1b[?1016l"
 """Textual turns reports in pixels on where a terminal has them, and leaves them on."""
-_AWAKE_S: Final = 0.5
-"""After a key Textual asks for itself for so long: an escape that stands alone is a key after a tenth of a second."""
+_ROUND_S: Final = 0.09
+"""A round of Textual's input thread that took longer than this (it waits a tenth of a second) has read nothing."""
+_QUIET_ROUNDS: Final = 3
+"""Rounds without input after which nothing is half read: an escape that stands alone is a key after one of them."""
+_MOST_WAIT_S: Final = 2.0
 _MOST_WAKES: Final = 64
 
 
@@ -36,15 +39,19 @@ class _ExitEvent(threading.Event):
         super().__init__()
         self._descriptor = descriptor
         self._wakes, self._wake = os.pipe()
-        self._awake_s = 0.0
+        self._asked_s = 0.0
+        self._quiet = 0
+        """Rounds without input, so far."""
         self.waiter = 0
         """The thread that waits."""
 
     def is_set(self) -> bool:
-        """Whether it is set; in the thread that waits, once that is so or a key was pressed."""
-        if threading.get_ident() == self.waiter and time.monotonic() > self._awake_s and not super().is_set():
-            select.select((self._descriptor, self._wakes), (), ())
-            self._awake_s = time.monotonic() + _AWAKE_S
+        """Whether it is set; in the thread that waits, once that is so, a key was pressed, or a while has passed."""
+        if threading.get_ident() == self.waiter and not super().is_set():
+            self._quiet = self._quiet + 1 if time.monotonic() - self._asked_s > _ROUND_S else 0
+            if self._quiet > _QUIET_ROUNDS:
+                select.select((self._descriptor, self._wakes), (), (), _MOST_WAIT_S)
+            self._asked_s = time.monotonic()
         return super().is_set()
 
     def set(self) -> None:

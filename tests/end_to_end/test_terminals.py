@@ -142,6 +142,18 @@ def test_kittys_keys() -> None:
         assert_restored(process)
 
 
+def test_escape_at_any_time_after_another_key_needs_no_third_one() -> None:
+    with running(120, 40, "live") as process:
+        for wait_s in (0.05, 0.15, 0.25, 0.35, 0.45, 0.5, 0.55, 0.6):
+            process.read(1.0)
+            process.type(b"?")
+            process.read(wait_s)
+            before = len(process.written)
+            process.type(b"\x1b")
+            process.read(10.0, lambda written, before=before: b" engines " in written[before:])  # type: ignore[misc]
+            assert b" engines " in process.written[before:], f"{wait_s} s after the key"
+
+
 def test_q_as_kitty_sends_it_with_its_text() -> None:
     with running(80, 24, "live") as process:
         process.type(b"\x1b[113;;113u")
