@@ -43,6 +43,10 @@ class Still:
         """Wait for what the test says."""
         await asyncio.shield(self.end)
 
+    def show_first(self, snapshot: Snapshot) -> None:
+        """What to give at the start."""
+        self._snapshot = snapshot
+
     def give(self, snapshot: Snapshot) -> None:
         """The next snapshot."""
         assert self._sink is not None, "not started"

@@ -1,4 +1,4 @@
-"""A verdict's page: what limits, the figures that say so with their sources, what to try, and their charts."""
+"""A verdict's page: what limits, what to do about it, the figures that say so with their sources, and their charts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpumon.readings.snapshot import Confidence, Family, Verdict
 from gpumon.triage.render import action_text, evidence_text, signal_text, team_note, verdict_text
 from gpumon.tui.charts.curves import Figures, chart_of
 from gpumon.tui.charts.grid import Charts
-from gpumon.tui.detail.blocks import Entry, Fact, Section, Sentence
+from gpumon.tui.detail.blocks import Entry, Section, Sentence
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs
 
@@ -31,21 +31,21 @@ _MOST: Final = 7
 
 
 def sections(verdict: Verdict, history: History | None) -> list[Section]:
-    """What it says, why, and what is to be done."""
+    """What it says, what is to be done, and why."""
     entries: list[Entry] = [Sentence(f"? {signal_text(signal)}", "text") for signal in verdict.unknown]
     entries = entries or [Sentence(verdict_text(verdict), "text")]
     if verdict.confidence is not Confidence.HIGH and not verdict.unknown:
         entries.append(Sentence(_CONFIDENCE[verdict.confidence]))
     found = [Section(_QUESTIONS[verdict.family], entries)]
+    if verdict.actions:
+        todo = [Sentence(f"→ {team_note(one)}{action_text(one)}", "accent") for one in verdict.actions]
+        found.append(Section("what to do", todo))
     if verdict.evidence:
         rows = [
-            Fact(f"figure {at}", evidence_text(one), f"from {one.source}" if one.source else "")
-            for at, one in enumerate(verdict.evidence, start=1)
+            Sentence(f"· {evidence_text(one)}{f' ({one.source})' if one.source else ''}", "text")
+            for one in verdict.evidence
         ]
-        found.append(Section("evidence", rows, side=1))
-    if verdict.actions:
-        tries = [Sentence(f"→ {team_note(one)}{action_text(one)}", "accent") for one in verdict.actions]
-        found.append(Section("what to try", tries))
+        found.append(Section("evidence (metric or source)", rows, side=1))
     return found + _charts_missing(verdict, history)
 
 

@@ -1,0 +1,118 @@
+"""What someone on call asks of the screen at 80x24, answered on the first screen or two keys further, and read whole.
+
+The simulator's scenarios in virtual time through the real adapters, deriver, rules and flight recorder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+
+from gpumon.config.schema import Config
+from gpumon.config.themes import load_theme
+from gpumon.efficiency.deriver import Deriver
+from gpumon.history.frame_store import Tick
+from gpumon.history.memory import MemoryStore
+from gpumon.history.timeline import DerivedTimeline
+from gpumon.readings.history import History
+from gpumon.sources.packaged import gpu_catalogue
+from gpumon.sources.simulator.scenarios import scenario
+from gpumon.sources.simulator.source import SimulatedServer
+from gpumon.triage.thresholds import Thresholds
+from gpumon.triage.triage import Triage
+from gpumon.tui.app import MonitorApp
+from tests.accuracy.triage import PRICES, frames
+from tests.tui.feed import Still
+from tests.tui.running import text_of, until
+from tests.tui.test_keys import type_keys
+
+SIZE = (80, 24)
+TASKS = {
+    "which GPU is lost, and what to do": ("gpu-off-the-bus", 150, "", "LOST", "gpu 2", "Xid 79", "power-cycle it"),
+    "which engine hangs, and what to save before the restart": (
+        *("engine-hang-idle", 120, ""),
+        *("hung", "llama-8b", "py-spy dump --pid 9000001", "then restart it", "6 running"),
+    ),
+    "does the server that does not answer still run": (
+        *("engine-mute", 120, "", "TIMEOUT", "unresponsive", "py-spy dump --pid 9000001"),
+    ),
+    "why do requests wait: the KV cache": (
+        *("kv-cache-full", 120, "", "KV cache full", "--gpu-memory-utilization (now 0.45)", "57 wait"),
+    ),
+    "why do requests wait: the server's own limit": (
+        *("queue-at-the-limit", 120, "", "queue limit", "--max-num-seqs from 12 to 24", "wait while 12 run of 12"),
+    ),
+    "which GPU slows its tensor-parallel group down": (
+        *("one-slow-gpu", 150, "", "gpu 3, which it runs on, is slowed down by heat"),
+        *("nvidia-smi -q -d TEMPERATURE,PERFORMANCE -i 3",),
+    ),
+    "who locked that clock, and how is it undone": (
+        *("locked-clock", 120, "", "clock locked at 1.03 of 1.98 GHz", "sudo nvidia-smi -rgc -i 1"),
+    ),
+    "why is the new server slower": ("low-power-limit", 120, "", "sudo nvidia-smi -i 0 -pl 700", "1.98 GHz"),
+    "is the data on that GPU still right": (
+        *("ecc-uncorrectable", 120, "", "data in memory is wrong", "nvidia-smi --gpu-reset -i 0", "degraded"),
+    ),
+    "who holds GPU 1": ("notebook-holds-memory", 240, "", "sim:python (pid 9000002)", "holds 73 GiB", "VRAM held"),
+    "what takes the host's CPU": ("cpu-bound-server", 120, "5 enter", "host CPU saturated", "--api-server-count 4"),
+    "what do the GPUs wait for": (
+        *("data-loader", 120, "5 enter", "waits for the disk", "num_workers and prefetch_factor"),
+    ),
+    "which replica keeps dying": (
+        *("restart-loop", 380, "5 enter", "llama-8b-b", "kubectl logs --previous", "its process keeps ending"),
+    ),
+    "what happened before I logged in": ("ecc-uncorrectable", 150, "N", "AGO 08:00", "Xid 48"),
+    "what if twice as many users come": ("decode-bound", 120, "s d", "need", "per inst", "servers"),
+}
+"""Question: scenario, seconds into it, keys, and what is then read on the screen."""
+COMMAND = re.compile(r"nvidia-smi|py-spy|kubectl|--\w")
+"""What is copied or typed stands in one line."""
+
+
+def monitor(name: str, seconds: int) -> MonitorApp:
+    """The screen of a scenario after some time, with its past."""
+    played = scenario(name)
+    server = SimulatedServer(played)
+    thresholds = server.thresholds(Thresholds())
+    asyncio.run(server.close())
+    gpus = gpu_catalogue()
+    deriver, triage, history, store = Deriver(gpus), Triage(thresholds, PRICES), History(), MemoryStore(1800.0, 24e6)
+    feed = Still(None, history)
+    for _, frame in frames(played, seconds):
+        snapshot, points = deriver.derive(frame)
+        snapshot = triage.judge(frame, snapshot)
+        history.append(frame.wall_s, points, frame.interval_s)
+        for event in snapshot.events:
+            history.mark(event)
+        store.keep(Tick(frame, points, snapshot.events, snapshot.verdicts))
+        feed.calibration.take(snapshot)
+    feed.show_first(snapshot)
+    feed.timeline = DerivedTimeline(store, lambda: (Deriver(gpus), Triage(thresholds, PRICES)), lambda _: None, history)
+    return MonitorApp(feed, load_theme("default"), Config(), None, wall=lambda: snapshot.wall_s + 0.3)
+
+
+@pytest.mark.parametrize("question", TASKS)
+async def test_the_answer_is_read_with_two_keys_at_most(question: str) -> None:
+    name, seconds, keys, *wanted = TASKS[question]
+    assert len(keys.split()) <= 2
+    app = await asyncio.to_thread(monitor, name, seconds)
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        await until(lambda: app.monitor.shown is not None, pilot)
+        await type_keys(app, pilot, *keys.split())
+        try:
+            await until(lambda: not missing(app, wanted), pilot, 10.0)
+        except AssertionError:
+            raise AssertionError("\n".join([f"{missing(app, wanted)} not in", *text_of(app)])) from None
+
+
+def missing(app: MonitorApp, wanted: list[str]) -> list[str]:
+    """What is not on the screen; a sentence may go on in the next line, a command not."""
+    lines = text_of(app)
+    text = re.sub(r"\s+", " ", " ".join(lines))
+    return [
+        words
+        for words in wanted
+        if not (any(words in line for line in lines) or (words in text and not COMMAND.search(words)))
+    ]
