@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.config.schema import Endpoint
-from gpumon.readings.frame import EndpointState, EngineReading, GpuProcess, GpuReading, GpuState
+from gpumon.readings.frame import EndpointState, EngineReading, GpuReading, GpuState
 from gpumon.sources.attachment import EngineFacts
 from gpumon.sources.endpoint import EndpointSource
 from tests.fakes.http_server import LoopbackServer, Reply, Request
@@ -157,30 +157,3 @@ def test_why_there_is_no_gpu() -> None:
     assert why_no_gpu(nvml=False, gpu_type="H100 SXM 80GB") == "config (another host)"
     assert "discovery is off" in why_no_gpu(gpu)
     assert why_no_gpu(gpu, gpus=(3,)) == "the config names GPU 3, this host has [0]"
-
-
-def test_a_process_of_a_server_of_several_models_bears_the_servers_name() -> None:
-    class Told:
-        """Knows the processes of two servers."""
-
-        def gpus_of(self, url: str, gpus: object) -> tuple[tuple[str, ...], str]:
-            return ("GPU-0",), "process"
-
-        def pids_of(self, url: str) -> frozenset[int]:
-            return frozenset({7, 8} if url == "http://t:8002" else {9})
-
-    def reading(name: str, url: str, part: str) -> EngineReading:
-        return EngineReading(f"{name}/{part}", url, EndpointState.OK, 0.0, part=part)
-
-    gpu = GpuReading(0, "GPU-0", "H100", GpuState.OK, 0.0, processes=tuple(map(GpuProcess, (7, 8, 9))))
-    engines = (
-        reading("triton:8002", "http://t:8002", "a"),
-        reading("triton:8002", "http://t:8002", "b"),
-        reading("ollama:11434", "http://o:1", "m"),
-    )
-    (shown,) = EngineFacts({}, (), Told()).label((gpu,), engines)
-    assert {each.pid: each.engine for each in shown.processes} == {
-        7: "triton:8002",
-        8: "triton:8002",
-        9: "ollama:11434/m",
-    }

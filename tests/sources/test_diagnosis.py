@@ -202,12 +202,6 @@ async def test_a_worker_whose_memory_map_hangs_does_not_hold_up_the_doctor(tmp_p
     ]
 
 
-async def test_without_nvml_an_engine_is_told_that_gpus_are_not_read() -> None:
-    with FakeEngine("vllm-basic", start_s=60.0) as engine:
-        checks = await checked(Options(nvml=False), endpoint=(Endpoint(url=engine.url, name="mine"),))
-    assert "GPUs are not read (--no-nvml): set gpu_type" in checks["engine mine GPUs"].text
-
-
 def _one_gpu() -> tuple[GpuReading, ...]:
     return (GpuReading(0, "GPU-0", "NVIDIA H100 80GB HBM3", GpuState.OK, 0.0),)
 

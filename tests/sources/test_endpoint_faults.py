@@ -15,7 +15,6 @@ from gpumon.config.schema import Endpoint
 from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.fetch import Limits
-from tests.fakes.engine import FakeEngine
 from tests.fakes.http_server import LoopbackServer, Reply, Request, self_signed
 from tests.sources.polling import PAGE, QUICK, always, first, polling, until, vllm
 
@@ -98,12 +97,6 @@ async def test_an_answer_without_readings_is_named_with_the_fix(name: str) -> No
     assert "pw" not in source.reading.fault
 
 
-async def test_the_recorded_server_without_statistics() -> None:
-    with FakeEngine("vllm-nostats") as engine:
-        async with polling(engine.url) as source:
-            shows(source, S.METRICS_OFF, "--disable-log-stats")
-
-
 async def test_nothing_listens() -> None:
     server = LoopbackServer(vllm)
     try:
@@ -111,11 +104,6 @@ async def test_nothing_listens() -> None:
             shows(source, S.REFUSED, f"127.0.0.1:{server.port}", "is the engine up?")
     finally:
         server.close()
-
-
-async def test_a_name_that_does_not_exist() -> None:
-    async with polling("http://no-such-host.invalid:8000") as source:
-        shows(source, S.DNS, "no-such-host.invalid")
 
 
 async def test_a_resolver_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,12 +207,6 @@ async def test_an_untrusted_certificate_and_the_two_ways_to_trust_it(tmp_path: P
             shows(source, S.ERROR, "TLS only", "https://")
 
 
-async def test_tls_to_a_server_that_speaks_none() -> None:
-    with LoopbackServer(vllm) as server:
-        async with polling(server.url.replace("http", "https")) as source:
-            shows(source, S.TLS, "plain HTTP only", "http://")
-
-
 async def test_tls_to_a_server_that_waits_for_the_rest_of_the_line() -> None:
     silent = socket.create_server(("127.0.0.1", 0))
     try:
@@ -233,15 +215,6 @@ async def test_tls_to_a_server_that_waits_for_the_rest_of_the_line() -> None:
             shows(source, S.TIMEOUT, f"no TLS connection to 127.0.0.1:{port}", "try http://", "firewall")
     finally:
         silent.close()
-
-
-@pytest.mark.parametrize("content", [None, "no certificate"])
-async def test_a_tls_ca_that_is_no_certificate(content: str | None, tmp_path: Path) -> None:
-    file = tmp_path / "ca.pem"
-    if content is not None:
-        file.write_text(content)
-    async with polling("https://127.0.0.1:1", tls_ca=str(file)) as source:
-        shows(source, S.TLS, "tls_ca", "PEM")
 
 
 async def test_hostile_labels_are_kept_as_text_and_bounded() -> None:

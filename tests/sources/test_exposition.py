@@ -135,41 +135,10 @@ def test_labels_in_every_spelling(line: str, labels: dict[str, str]) -> None:
         assert scan.skipped == 0
 
 
-def test_a_utf8_metric_name_in_braces() -> None:
-    scan = Scanner({"ключ.metric"}).scan('{"ключ.metric",a="b"} 3\n{"other.metric"} 4\n'.encode())
-    assert [(series.name, series.labels, value) for series, value in scan.values.items()] == [
-        ("ключ.metric", {"a": "b"}, 3.0)
-    ]
-
-
 def test_an_unwanted_name_does_not_shadow_a_wanted_one_that_begins_alike() -> None:
     scanner = Scanner({"x y"})
     assert not scanner.scan(b'{"x z"}\t1\n').values
     assert list(scanner.scan(b'{"x y"}\t2\n').values.values()) == [2.0]
-
-
-GARBAGE = [
-    "x",
-    "x{",
-    "x one",
-    "x 1_000",
-    "x 0x1F",
-    "x 1 2 3",
-    "x 1 later",
-    'x{a="b" 1',
-    'x{a="b"',
-    "x{a=b} 1",
-    'x{a="b" c="d"} 1',
-    'x{a="b",a="c"} 1',
-    'x{"y",a="b"} 1',
-    'x{a="b"} ',
-    '{a="b"} 1',
-    "<html><body>",
-    '{"error": "no"}',
-    "é 1",
-    "1x 1",
-    "\x00\x01\x02",
-]
 
 
 def test_comments_blanks_and_families_without_samples_are_no_garbage() -> None:
@@ -287,46 +256,6 @@ def test_pages_of_ever_new_series_do_not_grow_the_memory_without_bound() -> None
     finally:
         tracemalloc.stop()
     assert size < 12 * 2**20
-
-
-@pytest.mark.parametrize("name", CAPTURES)
-def test_a_scanner_that_knows_the_page_before_reads_as_one_that_does_not(name: str) -> None:
-    wanted = VllmAdapter().wanted
-    warm = Scanner(wanted)
-    for scrape in Capture(name).scrapes:
-        found, fresh = warm.scan(scrape.body), Scanner(wanted).scan(scrape.body)
-        told, anew = ([(one.name, one.labels, value) for one, value in scan.values.items()] for scan in (found, fresh))
-        assert str(told) == str(anew)  # NaN is equal to itself here
-        assert found[1:] == fresh[1:]
-
-
-CHANGES = (
-    "x 2\ny 2\nz 1",
-    "y 1\nx 1\nz 1",
-    "x 1\ny 1",
-    "x 1\ny 1\nx 3",
-    "x 1\ny one\nz 1",
-    "x 1\ny 1_0\nz 1",
-    "x 1 1700000000000\ny 1\nz 1",
-    "x 1\n# y 1\nz 1",
-    "x NaN\ny 1\nz -nan(ind)",
-    'x{a="b"} 1\ny 1\nz 1',
-    "x 1\ny 1\nw 4",
-)
-
-
-def counted(page: int) -> bytes:
-    """A page whose lines stay and whose values grow."""
-    return b"".join(b'a_total{n="%d"} %d\n' % (line, page + line) for line in range(50))
-
-
-def test_a_page_with_the_lines_of_the_last_costs_only_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    scanner = Scanner(["a_total"])
-    first = scanner.scan(counted(1))
-    monkeypatch.setattr(scanner, "_known", {b'a_total{n="7"} ': next(s for s in first.values if s.labels["n"] == "7")})
-    second = scanner.scan(counted(1).replace(b'n="7"} 8', b'n="7"} 80'))
-    assert list(second.values) == list(first.values)
-    assert [value for value in second.values.values() if value not in first.values.values()] == [80.0]
 
 
 tails = st.sampled_from(

@@ -106,12 +106,3 @@ async def test_a_key_file_that_can_be_none_is_one_notice_and_no_storm(
     assert source.reading.state is EndpointState.OK
     gc.collect()
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
-
-
-async def test_the_base_model_is_told_from_its_adapters() -> None:
-    cards = (
-        b'{"data":[{"id":"lora","root":"/lora","parent":"base"},{"id":"other","root":"/other","parent":null},'
-        b'{"id":"m","root":"/base","parent":null}]}'
-    )
-    source = await first(lambda request: Reply(200, cards) if request.path == "/v1/models" else vllm(request))
-    assert source.reading.model_root == "/base"

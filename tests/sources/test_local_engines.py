@@ -63,12 +63,6 @@ async def test_all_pages_of_a_guarded_llama_cpp_are_read_with_the_key(key_file: 
     assert KEY not in f"{reading} {source!r} {source.url}"
 
 
-async def test_a_guarded_llama_cpp_without_a_key_says_so() -> None:
-    source = await first(serving(LLAMA_PAGES, ("/health",)))
-    assert source.reading.state is EndpointState.UNAUTHORIZED
-    assert "api_key" in source.reading.fault
-
-
 async def test_sglangs_settings_are_guarded_where_its_metrics_are_not(key_file: str) -> None:
     answer = serving(SGLANG_PAGES, ("/metrics", "/health"))
     source = await first(answer, api_key_file=key_file)
@@ -106,19 +100,6 @@ async def test_llama_cpp_without_metrics_and_slots_names_the_switch() -> None:
         source = await first(serving(pages), **settings)
         assert source.reading.state is EndpointState.METRICS_OFF
         assert "--metrics" in source.reading.fault
-
-
-async def test_sglang_without_metrics_names_the_switch() -> None:
-    pages = {path: page for path, page in SGLANG_PAGES.items() if path != "/metrics"}
-    source = await first(serving(pages), engine="sglang")
-    assert source.reading.state is EndpointState.METRICS_OFF
-    assert "--enable-metrics" in source.reading.fault
-
-
-async def test_a_server_that_loads_its_model_is_starting() -> None:
-    loading = Reply(503, b'{"error":{"message":"Loading model","type":"unavailable_error","code":503}}')
-    source = await first(lambda _: loading, engine="llamacpp")
-    assert source.reading.state is EndpointState.STARTING
 
 
 async def test_ollama_tells_its_loaded_models_by_get_alone() -> None:

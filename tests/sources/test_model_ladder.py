@@ -115,21 +115,6 @@ def test_weights_that_the_engine_narrows_at_load(tmp_path: Path) -> None:
     assert narrow.source == f"{path}/config.json, fp8 at load as the engine says"
 
 
-def test_a_checkpoint_that_says_how_it_is_stored_is_believed(tmp_path: Path) -> None:
-    config = {**LLAMA, "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}}
-    spec = found("m", str(folder(tmp_path / "m", config)), quantization="fp8")
-    assert (spec.precision, spec.source) == (Precision.INT4, f"{tmp_path}/m/config.json")
-
-
-def test_files_come_before_the_engines_words_and_those_before_the_name(tmp_path: Path) -> None:
-    hints = {"params": "8030261312", "vocab": "128256", "hidden": "4096", "weight_bytes": "4912898304"}
-    spec = found("Llama-3.1-8B", **hints)
-    assert spec.stored_bytes == 4912898304
-    assert "as the engine says" in spec.source
-    path = folder(tmp_path / "m", LLAMA)
-    assert found("Llama-3.1-8B", str(path), **hints).source == f"{path}/config.json"
-
-
 def test_an_engine_that_contradicts_the_name_is_believed() -> None:
     facts = ask("meta-llama/Llama-3.1-8B", layers="80", hidden="8192")
     assert facts.spec is None

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +14,6 @@ import pytest
 
 from gpumon.readings.frame import GpuProcess, GpuReading, GpuState
 from gpumon.sources.ownership import OWNED, Ownership
-from gpumon.sources.sockets import Place, locate
 from tests.fakes.nvml.driver import FakeDriver
 from tests.records import replace
 from tests.sources.nvml.rig import running
@@ -129,12 +126,6 @@ def test_api_workers_own_the_gpu_of_their_sibling(server: Callable[..., dict[str
     assert answer == (("GPU-1",), OWNED)
 
 
-def _place(host: str, port: int) -> Place:
-    place = locate(f"http://{host}:{port}")
-    assert isinstance(place, Place)
-    return place
-
-
 @pytest.mark.parametrize(
     ("url", "text"),
     [
@@ -151,18 +142,6 @@ def test_why_there_is_no_gpu(url: str, text: str) -> None:
     assert text in why
 
 
-def test_a_listener_without_a_gpu_is_named() -> None:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen()
-        port = listening.getsockname()[1]
-        uuids, why = settled(Ownership(), f"http://127.0.0.1:{port}", gpus((), ()))
-    assert uuids == ()
-    assert f"process {os.getpid()}" in why
-    assert f"port {port}" in why
-    assert "set gpus = [..]" in why
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
 def test_another_users_server_is_hidden_and_said_to_be(server: Callable[..., dict[str, int]]) -> None:
     pids = server()
@@ -176,19 +155,6 @@ def test_another_users_server_is_hidden_and_said_to_be(server: Callable[..., dic
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert "belongs to user root" in done.stdout, done.stderr
     assert "set gpus = [..]" in done.stdout
-
-
-def test_a_new_gpu_process_and_a_server_that_ended_are_noticed(server: Callable[..., dict[str, int]]) -> None:
-    ownership, first = Ownership(), server()
-    url = f"http://127.0.0.1:{first['port']}"
-    assert settled(ownership, url, gpus(()))[0] == ()
-    readings = gpus((first["grandchild"],))
-    assert settled(ownership, url, readings) == (("GPU-0",), OWNED)
-    os.kill(first["server"], 9)
-    end_s = time.monotonic() + 60.0
-    while "no process" not in settled(ownership, url, readings)[1]:
-        assert time.monotonic() < end_s
-        time.sleep(0.05)
 
 
 def test_a_gpu_that_is_lost_stays_its_engines(

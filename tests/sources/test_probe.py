@@ -10,9 +10,8 @@ import pytest
 from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.sources.endpoint import BackOff
 from tests.fakes.http_server import LoopbackServer, Reply, Request
-from tests.sources.polling import CARDS, PAGE, QUICK, polling, until
+from tests.sources.polling import PAGE, QUICK, polling, until
 
-PAGES = Path(__file__).parent.parent / "data" / "pages"
 NIM = (
     b'num_requests_running{model_name="m"} 1\nnum_request_max{model_name="m"} 8\n'
     b'generation_tokens_total{model_name="m"} 5\nprompt_tokens_total{model_name="m"} 7\n'
@@ -79,13 +78,6 @@ async def test_json_metrics_of_tensorrt_llm_are_not_drained(*, signed: bool) -> 
             assert not [request for request in server.requests if request.path == "/metrics"]
 
 
-async def test_a_server_in_trouble_is_asked_once_and_no_further() -> None:
-    with serving({}, other=500) as server:
-        async with polling(server.url) as source:
-            assert source.reading.state is EndpointState.HTTP_ERROR
-        assert {request.path for request in server.requests} == {"/prometheus/metrics"}
-
-
 async def test_the_api_key_goes_out_only_where_the_page_asks_for_it(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text("sesame")
@@ -102,13 +94,6 @@ async def test_the_api_key_goes_out_only_where_the_page_asks_for_it(tmp_path: Pa
         async with polling(server.url, engine="llamacpp", api_key_file=str(key)) as source:
             assert source.reading.state is EndpointState.OK
         assert not [one for one in server.requests if one.path == "/metrics" and "authorization" in one.headers]
-
-
-async def test_without_a_key_the_fault_says_that_one_is_wanted() -> None:
-    with serving({}, other=401) as server:
-        async with polling(server.url) as source:
-            assert source.reading.state is EndpointState.UNAUTHORIZED
-            assert "api_key_env" in source.reading.fault
 
 
 @pytest.mark.parametrize("status", [401, 403])
@@ -158,18 +143,6 @@ async def test_a_server_that_is_no_engine_is_found_when_it_becomes_one() -> None
             assert await until(lambda: source.reading.kind is EngineKind.VLLM)
 
 
-async def test_records_that_may_be_somebody_elses_are_taken_once_at_most() -> None:
-    """A TensorRT-LLM server that nothing tells from others: its model list is guarded."""
-    pages = {"/metrics": json(b'[{"iter": 1}]'), "/v1/models": Reply(401)}
-    with serving(pages) as server:
-        async with polling(server.url, back_off=BackOff(0.005, 0.005)) as source:
-            assert source.reading.state is EndpointState.NOT_METRICS
-            assert await until(lambda: len(server.requests) > 40)
-            asked = [request.path for request in server.requests]
-            assert asked.count("/metrics") == 1
-            assert "/prometheus/metrics" in source.reading.fault
-
-
 async def test_what_may_drain_is_not_asked_while_the_server_does_not_say_who_it_is() -> None:
     with serving({"/metrics": json(b'[{"iter": 1}]'), "/v1/models": Reply(200, SIGNED, delay_s=9.0)}) as server:
         async with polling(server.url, limits=QUICK) as source:
@@ -197,12 +170,3 @@ async def test_a_url_that_names_the_page_is_asked_for_that_page(
         assert paths[0] == path
         assert asked <= set(paths)
         assert not set(paths) - {*asked, "/v1/models", "/version", "/v1/version", "/props"}
-
-
-async def test_a_model_list_that_wants_no_key_gets_none(tmp_path: Path) -> None:
-    key = tmp_path / "key"
-    key.write_text("sesame")
-    with serving({"/metrics": text(PAGE), "/v1/models": json(CARDS)}) as server:
-        async with polling(server.url, api_key_file=str(key)) as source:
-            assert source.reading.model_root == "/models/m"
-        assert not [request for request in server.requests if "authorization" in request.headers]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -99,14 +98,3 @@ def test_a_snapshot_shows_an_engine_that_nobody_configured(tmp_path: Path, engin
     assert [each["state"] for each in snapshot("--window", "0")["engines"]] == ["ok"]
     assert snapshot("--no-discovery", "--window", "0")["engines"] == []
     assert snapshot("--window", "0")["gpus"][0]["processes"][0]["engine"] == engine["name"]
-
-
-def test_a_process_shows_nothing_of_its_arguments(engines: Servers) -> None:
-    from gpumon.sources.family import process
-
-    server = engines.start("vllm", "serve", "m", "--api-key", "sk-secret", "--port", str(free_port()))
-    one = process(server.pid)
-    assert one is not None
-    assert "sk-secret" in one.argv
-    assert repr(one) == f"Process({server.pid})"
-    assert one.uid == os.getuid()

@@ -9,12 +9,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
-
-from gpumon.config.schema import Config, Endpoint
+from gpumon.config.schema import Endpoint
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, GpuReading
 from gpumon.sources.attachment import EngineFacts
-from gpumon.sources.discovery import source as module
 from gpumon.sources.discovery.source import Discovery
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.ownership import Ownership
@@ -99,14 +96,6 @@ async def test_an_engine_over_two_gpus_is_found_through_the_driver(engines: Serv
     assert followed.faults == []
 
 
-async def test_an_engine_inside_another_program_is_found_by_its_socket(engines: Servers) -> None:
-    server = engines.start("my_server", pages=PAGES, workers=["VLLM::Worker_TP0", "VLLM::Worker_TP1"])
-    async with following() as followed:
-        followed.see(gpus(server.workers))
-        await followed.until(lambda: followed.states() == [OK])
-        assert (followed.readings[0].url, followed.readings[0].tp) == (server.url, 2)
-
-
 async def test_the_pages_of_a_server_with_a_prefix_are_asked_below_it(engines: Servers) -> None:
     slots = '[{"id": 0, "n_ctx": 512, "is_processing": false, "next_token": [{"n_decoded": 0}]}]'
     server = engines.start(
@@ -178,43 +167,6 @@ async def test_a_server_that_only_lost_its_gpu_process_stays(engines: Servers) -
         assert "on no GPU right now" in followed.readings[0].gpus_source
 
 
-@pytest.mark.parametrize(
-    ("command", "options", "words"),
-    [
-        ("-m sglang.launch_server", ["--model-path", "m"], "start it with --enable-metrics"),
-        ("llama-server", ["-m", "m"], "start it with --metrics"),
-        ("vllm", ["serve", "m", "--disable-log-stats"], "its command line switches them off"),
-    ],
-)
-async def test_that_metrics_are_off_is_said_while_the_model_loads(
-    engines: Servers, command: str, options: list[str], words: str
-) -> None:
-    server = engines.start(command, *options, "--port", str(free_port()), late=True)
-    async with following() as followed:
-        followed.see(gpus([server.pid]))
-        await followed.until(lambda: followed.states() == [STARTING])
-        assert followed.readings[0].fault.endswith(f"it is loading its model; its metrics are off: {words}")
-
-
-@pytest.mark.parametrize(
-    ("command", "options", "page", "words"),
-    [
-        ("-m sglang.launch_server", ["--model-path", "m"], [404, "no"], "--enable-metrics"),
-        ("llama-server", ["-m", "/m.gguf"], [501, "no"], "--metrics"),
-    ],
-)
-async def test_metrics_that_are_off_come_with_the_flag(
-    engines: Servers, command: str, options: list[str], page: list[Any], words: str
-) -> None:
-    server = engines.start(command, *options, "--port", str(free_port()), pages={"/metrics": page})
-    async with following() as followed:
-        followed.see(gpus([server.pid]))
-        await followed.until(lambda: followed.states() == [EndpointState.METRICS_OFF])
-        assert words in followed.readings[0].fault
-        assert followed.readings[0].model in ("m", "/m.gguf")
-        assert "/metrics" in server.asked
-
-
 async def test_a_key_that_is_needed_is_said_with_the_lines_to_add(engines: Servers) -> None:
     key = "sk-never-shown"
     server = engines.start(
@@ -274,20 +226,3 @@ async def test_ports_of_the_config_are_asked_without_a_gpu_process(engines: Serv
         followed.see(gpus(()))
         await followed.until(lambda: followed.states() == [OK])
         assert followed.readings[0].url == server.url
-
-
-async def test_a_bug_of_its_own_costs_discovery_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
-        raise ZeroDivisionError
-
-    async with following() as followed:
-        monkeypatch.setattr(followed.discovery, "_look", broken)
-        followed.see(gpus(()))
-        await followed.until(lambda: followed.faults)
-        assert "ZeroDivisionError" in followed.faults[0]
-        await followed.discovery.ready(5.0)
-
-
-def test_it_is_off_where_the_config_or_the_missing_driver_says_so() -> None:
-    owner = Ownership()
-    assert module.discover(Config(), (), {}, owner, None) is None

@@ -16,10 +16,9 @@ import pytest
 
 from gpumon.readings.frame import EngineKind, EngineReading
 from gpumon.sources.attachment import EngineFacts
-from gpumon.sources.discovery.look import Look
 from gpumon.sources.model_files import ollama_name
 from gpumon.specs.precision import Precision
-from tests.sources.discovery.servers import Server, Servers, free_port, gpus
+from tests.sources.discovery.servers import Servers, free_port, gpus
 from tests.sources.discovery.test_following import CORE, PAGES, Followed, following
 from tests.sources.discovery.test_namespaces import permitted
 from tests.sources.gguf_writer import write
@@ -108,24 +107,6 @@ def test_a_file_of_ollamas_store_has_the_name_that_ollama_takes(tmp_path: Path, 
     assert ollama_name(tmp_path / f"sha256-{DIGEST}") == ""
 
 
-def looked(look: Look, *servers: Server) -> list[str]:
-    """Ollama's names of the files of these servers, as this look has them."""
-    return [chain.launch.stored_as for chain in look(frozenset(one.pid for one in servers)) if chain.launch is not None]
-
-
-async def test_a_relative_path_is_found_in_the_folder_of_its_server(engines: Servers, tmp_path: Path) -> None:
-    path = write(tmp_path / "models" / "tiny.gguf", TINY)
-    server = engines.start(
-        "llama-server", "-m", "models/tiny.gguf", "--port", str(free_port()),
-        pages={"/slots": [200, SLOTS], "/props": [200, '{"model_path": "models/tiny.gguf", "total_slots": 1}']},
-        inside=["env", f"--chdir={tmp_path}"],
-    )  # fmt: skip
-    async with following() as followed:
-        reading = await modelled(followed, server.pid)
-    assert reading.llm is not None
-    assert reading.llm.source.startswith(f"{path} (mostly F16")
-
-
 async def test_an_engine_of_the_config_has_what_its_process_tells_too(engines: Servers, tmp_path: Path) -> None:
     """Named by its URL, it is the same server with the same working folder as one that was found."""
     path = write(tmp_path / "models" / "tiny.gguf", TINY)
@@ -193,18 +174,3 @@ async def test_files_of_a_container_are_read_where_its_engine_reads_them(
     assert reading.llm.layers == 2
     place = tmp_path / "link" if way == "link" else folder
     assert reading.llm.source == f"/proc/{server.workers[0]}/root{place}/config.json"
-
-
-async def test_the_cache_of_the_engines_own_user_is_looked_into(engines: Servers, tmp_path: Path) -> None:
-    folder = tmp_path / ".cache" / "huggingface" / "hub" / "models--acme--one" / "snapshots" / "main"
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(CONFIG))
-    card = {"data": [{"id": "m", "root": "acme/one"}]}
-    server = engines.start(
-        "vllm", "serve", "acme/one", "--port", str(free_port()), env={"HOME": str(tmp_path)}, workers=CORE,
-        pages={**PAGES, "/v1/models": [200, json.dumps(card)]},
-    )  # fmt: skip
-    async with following() as followed:
-        reading = await modelled(followed, server.workers[0], {"HOME": "/absent"})
-    assert reading.llm is not None
-    assert reading.llm.source == f"{folder}/config.json"

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gpumon.readings.check import CheckState
 from gpumon.readings.frame import EndpointState
-from gpumon.sources.discovery.namespaces import addresses_of, network_of, on_link
+from gpumon.sources.discovery.namespaces import addresses_of, network_of
 from tests.sources.discovery.servers import Server, Servers, free_port, gpus
 from tests.sources.discovery.test_following import CORE, OK, PAGES, following
 
@@ -211,28 +209,6 @@ def test_a_port_that_belongs_to_a_third_user_is_not_asked(engines: Servers) -> N
         stranger.communicate()
 
 
-async def test_a_port_that_another_process_holds_is_not_asked(engines: Servers) -> None:
-    stranger = engines.start("other", "--port", str(free_port()), pages=PAGES)
-    server = engines.start("vllm", "serve", "m", "--port", str(stranger.port), workers=CORE, late=True)
-    async with following() as followed:
-        followed.see(gpus(server.workers))
-        await followed.until(lambda: followed.faults)
-    assert f"port {stranger.port} of its command line is held by another process" in followed.faults[0]
-    assert stranger.asked == []
-
-
-def test_what_lies_behind_a_gateway_is_not_on_a_link() -> None:
-    routes: dict[str, Any] = {"192.0.2.77": False, "8.8.8.8": False}
-    table = [line.split() for line in Path("/proc/net/route").read_text().splitlines()[1:]]
-    for words in table:
-        gateway = bytes.fromhex(words[2])[::-1]
-        if any(gateway):
-            routes[str(ipaddress.IPv4Address(gateway))] = True
-    if any(words[1] == "000200C0" for words in table):
-        routes.pop("192.0.2.77")
-    assert {text: on_link(ipaddress.IPv4Address(text)) for text in routes} == routes
-
-
 BESIDE = """
 import asyncio, sys
 from tests.sources.discovery.servers import gpus
@@ -249,18 +225,6 @@ async def main():
             print(followed.owner.gpus_of(polled[0].url.base, followed.gpus)[0])
         print([(reading.url, reading.gpus) for reading in followed.readings], followed.faults)
 asyncio.run(main())
-"""
-
-
-OWNED = """
-import sys, time
-from gpumon.sources.ownership import Ownership
-from tests.sources.discovery.servers import gpus
-owner, found = Ownership(), gpus(*eval(sys.argv[1]))
-while not (told := owner.gpus_of(sys.argv[2], found))[0]:
-    owner.look([sys.argv[2]], frozenset(each.pid for gpu in found for each in gpu.processes))
-    time.sleep(0.02)
-print(told)
 """
 
 
@@ -282,12 +246,3 @@ def test_the_first_process_of_a_container_is_the_server_of_its_workers(engines: 
     assert seen_beside(server, server.workers) == [f"[({server.url!r}, ('GPU-0',))] []"]
     assert seen_beside(server, [1]) == [f"[({server.url!r}, ('GPU-0',))] []"]
     assert seen_beside(server, server.workers, server.url) == ["('GPU-0',)", "[] []"]
-
-
-@needs_pids
-def test_a_worker_that_listens_for_the_first_process_of_a_container_leads_to_its_gpus(engines: Servers) -> None:
-    alone = ["unshare", "--pid", "--fork", "--mount-proc"]
-    port = ("--port", str(free_port()))
-    server = engines.start("vllm", "serve", "m", *port, workers=CORE, router=True, inside=alone)
-    assert server.pid == 1
-    assert seen_beside(server, server.workers, server.url, code=OWNED) == ["(('GPU-0',), 'process')"]

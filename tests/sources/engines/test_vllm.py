@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import re
 
 import pytest
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EngineReading, RankReading
-from gpumon.sources.engines.adapter import MOST_RANKS
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scanner
 from tests.fakes.engine import Capture
 from tests.sources.engines.contract import PAGES
 
-ABSURD = {b"0": True, b"1e-20": True, b"1e29": True, b"1e31": False, b"1e-31": False, b"-1": False, b"NaN": False}
+ABSURD = {b"0": True, b"1e-20": True, b"1e29": True, b"1e31": False, b"1e-31": False, b"-1": False, b"+Inf": False}
 """Value of a counter -> whether it can be one."""
 TTFT = "vllm:time_to_first_token_seconds"
 LABELS = 'engine="0",model_name="m"'
@@ -67,24 +65,6 @@ def test_the_totals_grew_by_what_the_client_counted(name: str) -> None:
     if not cut:  # a cut answer has no usage, so the client does not know that prompt's length
         assert grown(q.PROMPT_TOKENS) == sum(line["prompt_tokens"] for line in requests)
     assert grown(q.PREFILL_COMPUTED) + grown(q.PREFILL_CACHED) == grown(q.PROMPT_TOKENS)
-
-
-@pytest.mark.parametrize("name", [*COMPLETE, "vllm-starved-host", "vllm-lifecycle", "vllm-hang-and-dead-engine"])
-def test_counters_only_rise_and_gauges_stay_in_range(name: str) -> None:
-    reader, before, started = Reader(), {}, 0.0
-    for body in last_pages(name):
-        page = reader.read(body)
-        if page.started_wall_s != started:
-            before, started = {}, page.started_wall_s
-        for rank in page.ranks:
-            for quantity, value in rank.counters.items():
-                assert value >= before.get((rank.rank, quantity), 0.0)
-                before[rank.rank, quantity] = value
-            assert 0.0 <= rank.gauges.get(q.KV_USAGE, 0.0) <= 1.0
-            for histogram in rank.histograms.values():
-                assert histogram.bounds[-1] == math.inf
-                assert histogram.counts[-1] == histogram.count
-                assert list(histogram.counts) == sorted(histogram.counts)
 
 
 def test_data_parallel_ranks_are_told_apart_by_label_in_whatever_order() -> None:
@@ -148,12 +128,6 @@ def test_a_better_metric_that_is_missing_once_is_not_replaced_by_a_worse_one() -
     assert page.ranks == ()
 
 
-def test_series_of_a_histogram_are_added_bucket_by_bucket() -> None:
-    name = "vllm:time_to_first_token_seconds"
-    found = one(histogram(name, 3, ',kind="a"') + histogram(name, 4, ',kind="b"')).histograms[q.TTFT]
-    assert (found.bounds, found.counts, found.count) == ((0.1, math.inf), (5.0, 7.0), 7.0)
-
-
 @pytest.mark.parametrize(
     ("was", "becomes"),
     [
@@ -170,16 +144,6 @@ def test_a_histogram_that_is_not_sound_is_left_out(was: str, becomes: str) -> No
     page = histogram(name, 3).replace(was, becomes)
     assert page != histogram(name, 3)
     assert q.TTFT not in one(page + f"vllm:generation_tokens_total{{{LABELS}}} 1\n").histograms
-
-
-@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-1"])
-def test_a_value_out_of_range_is_dropped_not_zero(value: str) -> None:
-    rank = one(
-        f"vllm:generation_tokens_total{{{LABELS}}} {value}\nvllm:num_requests_running{{{LABELS}}} {value}\n"
-        f"vllm:prompt_tokens_total{{{LABELS}}} 5\n"
-    )
-    assert rank.counters == {q.PROMPT_TOKENS: 5.0}
-    assert rank.gauges == {}
 
 
 def prompts(prompt: float, hits: float, name: str = "prefix_cache_hits_total") -> str:
@@ -222,15 +186,6 @@ def test_the_pool_in_tokens() -> None:
     assert one(config_info(**blocks, kv_cache_size_tokens="12345")).gauges[q.POOL_TOKENS] == 12345.0
     assert q.POOL_TOKENS not in one(config_info(block_size="16", num_gpu_blocks="None")).gauges
     assert Reader().read(config_info(**blocks)).info["cache_dtype"] == "fp8"
-
-
-def test_a_page_of_ever_more_ranks_is_bounded() -> None:
-    page = "".join(f'vllm:generation_tokens_total{{engine="{n}"}} 1\n' for n in range(MOST_RANKS + 100))
-    reader = Reader()
-    assert len(reader.read(page).ranks) == MOST_RANKS
-    assert reader.adapter.cut
-    reader.read(page.split("\n")[0])
-    assert not reader.adapter.cut
 
 
 def old(name: str) -> bytes:

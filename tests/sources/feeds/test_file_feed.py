@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -118,18 +117,6 @@ async def test_a_new_line_is_seen_and_dated_by_the_file(file: Path):
         assert source.reading.interval_s == pytest.approx(now_s - before_s, abs=1.0), "stale after three of it"
 
 
-async def test_lines_that_tell_their_moment_serve_at_once(file: Path):
-    now_s = time.time()
-    file.write_text("".join(line(tokens=n, at=now_s - 10.0 * (50 - n)) for n in range(51)))
-    async with tailing(file, time="at", interval_s=10.0) as source:
-        newest = await polled(source)
-    readings = (*newest.earlier, newest)
-    assert trained(newest) == [44, 45, 46, 47, 48, 49, 50]
-    gaps = [after.monotonic_s - before.monotonic_s for before, after in pairwise(readings)]
-    assert gaps == pytest.approx([10.0] * 6)
-    assert time.monotonic() - newest.monotonic_s == pytest.approx(time.time() - now_s, abs=1.0)
-
-
 async def test_of_the_lines_that_were_there_come_rates_and_no_totals(file: Path):
     now_s = time.time()
     file.write_text("".join(line(tokens=1000 * n, at=now_s - 10.0 * (50 - n)) for n in range(51)))
@@ -140,24 +127,6 @@ async def test_of_the_lines_that_were_there_come_rates_and_no_totals(file: Path)
     assert there(shown.efficiency.mfu_ratio) == pytest.approx(100.0 * 48e9 / 989.4e12, rel=1e-3)
     assert shown.tokens_total.trained == 0.0
     assert shown.age_s < 1.0 + time.time() - now_s
-
-
-async def test_of_a_fast_loop_the_lines_are_as_far_apart_as_the_looks(file: Path):
-    now_s = time.time()
-    file.write_text("".join(line(tokens=n, at=now_s - 0.5 * (200 - n)) for n in range(201)))
-    async with tailing(file, time="at", interval_s=2.0) as source:
-        assert trained(await polled(source)) == list(range(80, 201, 4))
-
-
-async def test_a_clock_that_goes_back_or_ahead_dates_no_line_before_the_last_one(file: Path):
-    now_s = time.time()
-    append(file, tokens=1, at=now_s + 3600.0)
-    async with tailing(file, time="at") as source:
-        assert source.reading.monotonic_s <= time.monotonic()
-        first_s = source.reading.monotonic_s
-        append(file, tokens=2, at=now_s - 3600.0)
-        assert await until(lambda: source.reading.ranks[0].counters == {q.TRAINED_TOKENS: 2.0})
-        assert source.reading.monotonic_s > first_s
 
 
 @pytest.mark.parametrize(

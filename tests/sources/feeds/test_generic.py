@@ -78,11 +78,6 @@ def test_what_is_no_count_is_left_out_and_no_zero(value: str):
     assert q.DECODE_TOKENS not in found.live
 
 
-def test_a_page_without_any_of_its_series_is_none_of_its():
-    assert read(PAGE, {"running": 'busy{job="c"}'}) == ()
-    assert read(b"", {"running": "busy"}) == ()
-
-
 @given(st.lists(st.binary(max_size=30), max_size=8))
 def test_any_page_is_read_without_a_fault(lines: list[bytes]):
     check(read(PAGE + b"\n".join(lines), {"decode_tokens": "tokens_total", "kv_usage_ratio": "cache", "ttft_s": "lat"}))

@@ -91,30 +91,10 @@ async def test_what_is_wrong_is_said_in_words_of_feeds(reply: Reply, state: Endp
     assert source.reading.ranks == ()
 
 
-async def test_a_server_that_does_not_answer_is_refused():
-    async with polling("http://127.0.0.1:9") as source:
-        assert source.reading.state is EndpointState.REFUSED
-
-
 async def test_a_quantity_without_a_series_is_named():
     source, _ = await first(always(Reply(200, b'tokens_total{job="a"} 1\n')))
     (fault,) = (await source.poll(0.0)).faults
     assert fault.text == "no series on the page for running = busy"
-
-
-@pytest.mark.parametrize(
-    ("line", "selector", "words"),
-    [
-        (b"acme_busy_now 1", "acme_busynow", "did you mean acme_busy_now?"),
-        (b'busy{state="x"} 1', 'busy{state="y"}', "busy is there, with other labels"),
-        (b"acme_seen_count 1", "acme_seen_counts", "did you mean acme_seen_count?"),
-    ],
-)
-async def test_what_the_page_has_instead_is_named(line: bytes, selector: str, words: str):
-    page = b'tokens_total{job="a"} 1\n' + line + b"\n"
-    source, _ = await first(always(Reply(200, page)), quantities={**MAPPED, "running": selector})
-    (fault,) = (await source.poll(0.0)).faults
-    assert fault.text == f"no series on the page for running = {selector}; {words}"
 
 
 async def test_the_key_goes_where_it_is_wanted(monkeypatch: pytest.MonkeyPatch):

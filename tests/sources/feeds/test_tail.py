@@ -59,11 +59,6 @@ def test_a_file_that_was_replaced_or_truncated_is_read_anew(file: Path, tmp_path
     assert looked(tail) == ()
 
 
-def test_blank_lines_and_carriage_returns_are_nothing(file: Path):
-    file.write_bytes(b"\n\r\n1\r\n \t\n")
-    assert looked(Tail(str(file))) == (b"1",)
-
-
 def test_of_a_huge_file_the_end_is_read(file: Path):
     with file.open("wb") as made:
         made.seek(2**33)
