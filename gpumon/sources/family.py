@@ -98,32 +98,18 @@ def all_pids() -> list[int]:
 
 def descendants(pid: int) -> frozenset[int]:
     """All that came of a process, itself left out. Looks at every process of the host: not for every tick."""
-    return Descent().of(pid)
-
-
-class Descent:
-    """Who came of whom, for many questions at one moment: every process of the host is looked at once."""
-
-    def __init__(self) -> None:
-        self._children: dict[int, list[int]] = {}
-
-    def of(self, pid: int) -> frozenset[int]:
-        """All that came of a process, itself left out."""
-        if not self._children:
-            self._look()
-        found: set[int] = set()
-        waiting = [pid]
-        while waiting:
-            fresh = [child for child in self._children.get(waiting.pop(), ()) if child not in found]
-            found.update(fresh)
-            waiting += fresh
-        return frozenset(found)
-
-    def _look(self) -> None:
-        for other in all_pids():
-            with contextlib.suppress(OSError, IndexError, ValueError):
-                stat = Path(f"/proc/{other}/stat").read_bytes()
-                self._children.setdefault(int(stat.rpartition(b")")[2].split()[1]), []).append(other)
+    children: dict[int, list[int]] = {}
+    for other in all_pids():
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            stat = Path(f"/proc/{other}/stat").read_bytes()
+            children.setdefault(int(stat.rpartition(b")")[2].split()[1]), []).append(other)
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        fresh = [child for child in children.get(waiting.pop(), ()) if child not in found]
+        found.update(fresh)
+        waiting += fresh
+    return frozenset(found)
 
 
 class Family:

@@ -58,7 +58,7 @@ class Probe:
     """Looks for a server's metrics: at one page where the config says the kind, else wherever an engine has them.
 
     TensorRT-LLM's JSON /metrics gives every record once. A server that may be one is asked for its other page first,
-    and then for its model list, which it signs; an unsigned /metrics that answers JSON is not asked again.
+    and then for its model list, which it signs.
     """
 
     def __init__(self, fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint) -> None:
@@ -69,8 +69,6 @@ class Probe:
         self._rows = ROWS if self._kind is EngineKind.UNKNOWN else (BY_KIND[self._kind],)
         self._named = url.metrics.removeprefix(url.base)
         self._paths = self._order()
-        self._drained: Refusal | None = None
-        """What was said of a JSON /metrics whose records may have been somebody else's."""
 
     def _order(self) -> tuple[str, ...]:
         """Where to look, in order."""
@@ -85,9 +83,6 @@ class Probe:
         refusals: list[tuple[tuple[bool, bool], Refusal]] = []
         for path in self._paths:
             careful = path == METRICS and self._paths[0] == SAFE
-            if careful and self._drained is not None:
-                refusals.append(((False, False), self._drained))
-                continue
             if careful and await self._signed():
                 off = f"{DRAINS.title} without Prometheus metrics: {DRAINS.switch}"
                 (_, asked) = refusals[0]
@@ -97,8 +92,6 @@ class Probe:
                 return found, answer
             if answer.status in IN_TROUBLE:
                 return found
-            if careful and answer.status == 200 and is_json(answer.body, answer.content_type, ()):
-                self._drained = found
             aside = path != METRICS and (len(self._rows) > 1 or path in self._rows[0].json_paths)
             refusals.append(((aside, found.state is EndpointState.METRICS_OFF), found))
         return min(refusals, key=lambda each: each[0])[1]

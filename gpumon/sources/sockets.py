@@ -21,8 +21,7 @@ UNRESOLVED_S = 60.0
 MOST_URLS = 1024
 
 _TABLES = ("tcp", "tcp6")
-_LISTEN = "0A"
-_ESTABLISHED = "01"
+_LISTEN = " 0A "
 _SOCKET = "socket:["
 _LOOPBACK = frozenset({ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")})
 
@@ -97,17 +96,11 @@ def _own_addresses() -> frozenset[IpAddress]:
 
 def listening(pid: int | str = "self") -> list[Listener]:
     """All listening TCP sockets of the network namespace that a process is in; this one's by default."""
-    return [Listener(*_end(words[1]), int(words[9]), int(words[7])) for words in _sockets(pid, _LISTEN)]
+    return [Listener(*_end(words[1]), int(words[9]), int(words[7])) for words in _sockets(pid)]
 
 
-def connected(address: IpAddress, port: int, pid: int | str = "self") -> frozenset[int]:
-    """Inodes of the TCP sockets of a process's network namespace that are connected to that address and port."""
-    there = (address, port)
-    return frozenset(int(words[9]) for words in _sockets(pid, _ESTABLISHED) if _end(words[2]) == there)
-
-
-def _sockets(pid: int | str, state: str) -> Iterator[list[str]]:
-    """The lines of all TCP sockets in this state, in words.
+def _sockets(pid: int | str) -> Iterator[list[str]]:
+    """The lines of all listening TCP sockets, in words.
 
     Columns by proc(5): number, local, remote, state, queues, timer, retransmits, uid, timeout, inode.
     """
@@ -116,8 +109,7 @@ def _sockets(pid: int | str, state: str) -> Iterator[list[str]]:
             lines = Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
         except OSError:
             continue
-        sought = f" {state} "
-        yield from (line.split() for line in lines if sought in line)
+        yield from (line.split() for line in lines if _LISTEN in line)
 
 
 def reached(place: Place, sockets: Iterable[Listener]) -> tuple[Listener, ...]:

@@ -167,21 +167,8 @@ def _end(chain: Chain, by_url: Mapping[str, EngineReading]) -> tuple[CheckState,
     page = f"{chain.url}{kind.paths[0] if kind is not None else ''}"
     if reading is None:
         return CheckState.WARN, [*steps, f"{page} was not asked"]
-    if reading.state is not EndpointState.OK:
-        return CheckState.OK, [*steps, f"{page} {reading.state.value.replace('_', ' ')}: see engine {reading.name}"]
-    return CheckState.OK, [*steps, f"{page} answers: {_answer(chain, reading)}"]
-
-
-def _answer(chain: Chain, reading: EngineReading) -> str:
-    row = BY_KIND.get(reading.kind)
-    name = " ".join(filter(None, (row.title if row is not None else reading.kind.value, clean(reading.version, 24))))
-    tp, pp, dp = reading.tp, reading.pp, reading.dp
-    sizes = [
-        f"{word} {size}" for word, size in (("TP", tp), ("PP", pp), ("DP", dp)) if size and (size > 1 or word == "TP")
-    ]
-    model = clean(reading.model or chain.model, MODEL_CHARACTERS)
-    key = ["asks for an API key"] if chain.launch is not None and chain.launch.needs_key else []
-    return ", ".join([name, *([f"model {model}"] if model else []), *sizes, *key])
+    state = "answers" if reading.state is EndpointState.OK else reading.state.value.replace("_", " ")
+    return CheckState.OK, [*steps, f"{page} {state}: see engine {reading.name}"]
 
 
 class Notices:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
-import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, wait
 from pathlib import Path
@@ -16,18 +14,17 @@ from gpumon.sources.discovery.command_line import SECRETS, VARIABLES, Launch, la
 from gpumon.sources.discovery.namespaces import Published, published
 from gpumon.sources.discovery.places import Places, Spot
 from gpumon.sources.endpoint_url import parse_url
-from gpumon.sources.family import FIRST, Descent, Family, Process, all_pids, process, program, variables_of
+from gpumon.sources.family import FIRST, Family, Process, descendants, process, program, variables_of
 from gpumon.sources.model_files import allowed, container_of, is_blob, ollama_name, reader_of, root_of
 from gpumon.sources.offload import daemon_thread
-from gpumon.sources.sockets import Locator, Place, connected, reached, sockets_of
+from gpumon.sources.sockets import Locator, Place, reached
 
 ASKED: Final = Launch(EngineKind.UNKNOWN, "a port of [discovery]", command="[discovery] ports")
 
-GCS: Final = re.compile(r"--gcs[-_]address=(\S{1,256}):(\d{1,5})(?!\d)")
-"""Where a Ray cluster's control service listens; its drivers keep a connection open to it. A raylet has it as an
-option, or in the command of its workers (ray/_private/services.py)."""
 SERVE_REPLICA: Final = "ray::ServeReplica"
-THROUGH_RAY: Final = "its engine was started through Ray by another server: add that server's URL as [[endpoint]]"
+THROUGH_RAY: Final = (
+    "its engine was started through Ray by another server: add that server's URL as [[endpoint]], with gpus = [..]"
+)
 
 NAME_PATIENCE_S: Final = 0.5
 """How long a look waits for the name of a file: a store on a disk of this host answers in milliseconds."""
@@ -55,11 +52,9 @@ class Look:
         self._met = {pid for pid in gpu_pids if chains[pid] or pid in self._met}
         absent = tuple(sorted(gpu_pids - self._met))
         groups: dict[int, tuple[Found | None, list[Process]]] = {}
-        descent = Descent()
-        behind: dict[int, Found] = {}
         for _, chain in sorted(chains.items()):
             if chain:
-                found = server_in(chain, descent, behind)
+                found = server_in(chain)
                 groups.setdefault(found[0].pid if found else -chain[0].pid, (found, []))[1].append(chain[0])
         servers = [found[0] for found, _ in groups.values() if found is not None]
         self._places.begin(servers)
@@ -153,14 +148,11 @@ class Look:
         return found
 
 
-def server_in(
-    chain: Sequence[Process], descent: Descent | None = None, behind: dict[int, Found] | None = None
-) -> Found | None:
+def server_in(chain: Sequence[Process]) -> Found | None:
     """The server that a process on a GPU works for, from its ancestors, itself first; None: no engine known.
 
     The outermost one that was started as a server; a wrapper only where there is no other. Where titles alone tell
-    the engine, it runs inside another program: the parent of its outermost process. `behind` keeps what was found
-    behind a raylet, which has many workers.
+    the engine, it runs inside another program: the parent of its outermost process.
     """
     told = [(one, found) for one in chain if (found := launch(one.argv)) is not None]
     servers = [each for each in told if not each[1].part and not each[1].wrapper]
@@ -172,43 +164,15 @@ def server_in(
         if found.wrapper and found.kind is not EngineKind.RAY:
             return one, _with_variables(one, found)
         if found.wrapper and any(part.kind is found.kind for _, part in parts):
-            known = {} if behind is None else behind
-            return known.get(one.pid) or known.setdefault(one.pid, _behind_ray(one, found, descent or Descent()))
+            # A server outside Ray may have its workers there, too.
+            workers = filter(None, map(process, descendants(one.pid)))
+            serves = any("".join(worker.argv[:1]).startswith(SERVE_REPLICA) for worker in workers)
+            return one, _with_variables(one, found) if serves else found._replace(nowhere=THROUGH_RAY)
     if not parts:
         return None
     worker, part = parts[-1]
     after = chain.index(worker) + 1
     return (chain[after] if after < len(chain) and _embeds(chain[after]) else worker), part
-
-
-def _behind_ray(raylet: Process, found: Launch, descent: Descent) -> Found:
-    """The raylet where Ray Serve runs on this node (a server outside Ray may also have its workers there); else the
-    only server on this host that is connected to the raylet's cluster.
-
-    A server counts with all that came of it: vLLM's engine core is the one that talks to Ray. Other users' sockets are
-    hidden without root. Looks at every process of the host.
-    """
-    titles = (one.argv[0] for pid in descent.of(raylet.pid) if (one := process(pid)) is not None and one.argv)
-    if any(title.startswith(SERVE_REPLICA) for title in titles):
-        return raylet, _with_variables(raylet, found)
-    control = GCS.search(" ".join(raylet.argv))
-    try:
-        address = ipaddress.ip_address(control[1].strip("[]")) if control else None
-    except ValueError:
-        address = None
-    links = connected(address, int(control[2]), raylet.pid) if control and address else frozenset()
-    seen = map(process, all_pids()) if links else ()
-    told = {one.pid: (one, what) for one in seen if one is not None and (what := launch(one.argv)) is not None}
-    servers = {pid: each for pid, each in told.items() if not each[1].part and not each[1].wrapper}
-    drivers = [
-        each
-        for each in servers.values()
-        if each[0].parent not in servers
-        and any(links & (sockets_of(pid) or frozenset()) for pid in (each[0].pid, *descent.of(each[0].pid)))
-    ]
-    if len(drivers) == 1:
-        return drivers[0][0], _with_variables(*drivers[0])
-    return raylet, found._replace(nowhere=THROUGH_RAY)
 
 
 def _embeds(parent: Process) -> bool:

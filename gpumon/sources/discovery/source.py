@@ -36,8 +36,6 @@ READY_S: Final = 2.0
 """Longest wait for the first look and for what it finds to answer."""
 HANGS_S: Final = 10.0
 SLOW: Final = "looking at the processes of this host hangs: engines that start now are not found"
-TWIN_S: Final = 0.005
-"""Two pages whose process started in the same hundredth of a second are of one process."""
 
 
 class _Engine:
@@ -49,8 +47,6 @@ class _Engine:
         self.gone_s: float | None = None
         self.ended: tuple[EngineReading, ...] = ()
         """What it said last, once its process is gone: its port may be anybody's by now."""
-        self.twin = ""
-        """URL of the config at which the same process answers."""
 
 
 class Discovery:
@@ -122,19 +118,12 @@ class Discovery:
         """What the engines that were found say, and which chains broke. At once."""
         readings: list[EngineReading] = []
         faults: list[Fault] = []
-        others = self._ownerless()
         for engine in self._engines.values():
-            if engine.source is None:
-                told = engine.ended or (_starting(engine.chain, self._interval_s, monotonic_s),)
-                readings += [self._told(reading, engine.chain) for reading in told if not engine.twin]
-                continue
-            part = await engine.source.poll(monotonic_s)
-            if not engine.twin and (twin := self._twin_of(part.engines, others)):
-                engine.twin = twin
-                self._join_configured()
-            if not engine.twin:
-                readings += [self._told(reading, engine.chain) for reading in part.engines]
-                faults += part.faults
+            told = engine.ended or (_starting(engine.chain, self._interval_s, monotonic_s),)
+            if engine.source is not None:
+                part = await engine.source.poll(monotonic_s)
+                told, faults = part.engines, [*faults, *part.faults]
+            readings += [self._told(reading, engine.chain) for reading in told]
         for chain in self.chains:
             if chain.unreached and self._notices.concern(chain, self._gpus):
                 readings.append(self._told(_out_of_reach(chain, self._interval_s, monotonic_s), chain))
@@ -222,26 +211,19 @@ class Discovery:
             if moved or unloaded or now_s - engine.gone_s >= self._grace_s:
                 self._drop(url)
         self._engines = dict(sorted(self._engines.items(), key=lambda item: (item[1].chain.port, item[0])))
-        self._join_configured()
-
-    def _join_configured(self) -> None:
-        """Let the endpoints of the config have what their processes tell, as those have that were found."""
-        chains = {chain.configured: chain for chain in self.chains if chain.configured}
-        chains |= {engine.twin: engine.chain for engine in self._engines.values() if engine.twin}
+        # The endpoints of the config have what their processes tell, as those have that were found.
+        by_configured = {chain.configured: chain for chain in chains if chain.configured}
         for source in self._configured:
-            chain = chains.get(source.url.base)
-            source.joined = None if chain is None else partial(self._joined, chain)
+            known = by_configured.get(source.url.base)
+            source.joined = None if known is None else partial(self._joined, known)
 
     async def _follow(self, url: str, chain: Chain) -> None:
         engine = self._engines.setdefault(url, _Engine(chain))
         if _server(engine.chain) != _server(chain):
             self._hang_up(engine)  # another process: what was learnt of the last one does not hold
-            self._part_from_twin(engine)
         engine.chain, engine.gone_s, engine.ended = chain, None, ()
-        self._tell(engine.twin or url, chain.pids)
-        if engine.twin:
-            self._hang_up(engine)
-        elif chain.listens and engine.source is None:
+        self._tell(url, chain.pids)
+        if chain.listens and engine.source is None:
             kind = chain.launch.kind if chain.launch is not None else EngineKind.UNKNOWN
             name = "auto" if kind is EngineKind.UNKNOWN else kind.value
             endpoint = msgspec.convert({"url": url, "engine": name}, Endpoint)
@@ -259,16 +241,9 @@ class Discovery:
     def _drop(self, url: str) -> None:
         engine = self._engines.pop(url)
         self._hang_up(engine)
-        self._part_from_twin(engine)
         self._endpoints.pop(url, None)
         if self._owner is not None:
             self._owner.forget(url)
-
-    def _part_from_twin(self, engine: _Engine) -> None:
-        """The server of the config is not known to be this process any more."""
-        if engine.twin:
-            self._tell(engine.twin, frozenset())
-            engine.twin = ""
 
     def _hang_up(self, engine: _Engine) -> None:
         """Stop polling it; its connection is closed beside the rest."""
@@ -301,24 +276,6 @@ class Discovery:
             pp=reading.pp or pp,
             dp=reading.dp or dp,
         )
-
-    def _ownerless(self) -> list[EngineReading]:
-        """The readings of the config's servers whose processes are not known."""
-        found = (each for source in self._configured for each in source.readings)
-        return [each for each in found if self._owner is not None and not self._owner.pids_of(each.url)]
-
-    @staticmethod
-    def _twin_of(readings: Iterable[EngineReading], others: Sequence[EngineReading]) -> str:
-        """The URL of the config at which the same process answers, by the moment that it started; else empty.
-
-        `others` are only those whose processes are not known otherwise: two replicas may start in the same moment.
-        """
-        for reading in readings:
-            for other in others if reading.started_wall_s else ():
-                same = (reading.kind, reading.model) == (other.kind, other.model)
-                if same and abs(reading.started_wall_s - other.started_wall_s) < TWIN_S:
-                    return other.url
-        return ""
 
     def _faults(self, now_s: float) -> list[Fault]:
         slow = self._asked_s is not None and now_s - self._asked_s > HANGS_S

@@ -6,8 +6,7 @@ The series that the user's selectors name are added up to canonical quantities.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
@@ -31,7 +30,7 @@ from gpumon.sources.engines.adapter import (
     Rule,
     Tables,
 )
-from gpumon.sources.engines.detect import Refusal, by_content, sample_names
+from gpumon.sources.engines.detect import Refusal, by_content
 from gpumon.sources.exposition import Scan
 from gpumon.sources.feeds.described import advance_of, as_feed, endpoint_of
 from gpumon.sources.feeds.file import FileFeed
@@ -40,14 +39,6 @@ from gpumon.sources.probe import Server, described
 
 ENDS: Final = ("_bucket", "_sum", "_count")
 NO_PAGE: Final = "404: no such page: check the url of this [[feed]]"
-NEAR_BYTES: Final = 64 * 1024
-"""Of a page, looked at for names that are like one that is not on it."""
-MOST_NAMES: Final = 512
-"""The same in names: each is compared with the one that is not there."""
-ALIKE: Final = 0.75
-"""Least likeness of a name (difflib) that may have been meant."""
-MOST_NEAR: Final = 3
-"""Quantities of which the nearest name is said."""
 
 
 class GenericAdapter(Adapter):
@@ -134,16 +125,6 @@ class PageFeed(EndpointSource):
         self._probe = partial(described, self._fetcher, self.url, self.endpoint, row)
         self._blank = as_feed(self._blank, feed, part)
         self.readings = (self._blank,)
-        self._body = b""
-
-    def _fresh(self, server: Server | None = None) -> None:
-        super()._fresh(server)
-        self._nearest: dict[str, str] = {}
-        """By quantity without a series: what this process's page has instead, as it was found once."""
-
-    async def _take(self, server: Server, answer: Answer) -> Refusal | None:
-        self._body = answer.body
-        return await super()._take(server, answer)
 
     def _fail(self, refusal: Refusal) -> None:
         off = refusal.state is EndpointState.METRICS_OFF
@@ -167,22 +148,8 @@ class PageFeed(EndpointSource):
             self._notices[text] = self._notices.get(text, self._wall())
 
     def _said(self, quantities: Sequence[str]) -> str:
-        """Quantities with their series, and what the page has instead of the first ones."""
-        said = clean(", ".join(f"{name} = {self.feed.quantities[name]}" for name in quantities), 200)
-        if fresh := [name for name in quantities[:MOST_NEAR] if name not in self._nearest]:
-            names = tuple(dict.fromkeys(sample_names(self._body[:NEAR_BYTES])))[:MOST_NAMES]
-            self._nearest |= {name: _nearest(selector(self.feed.quantities[name]).name, names) for name in fresh}
-        near = dict.fromkeys(self._nearest[name] for name in quantities[:MOST_NEAR])
-        return "; ".join((said, *filter(None, near)))
-
-
-def _nearest(name: str, names: Iterable[str]) -> str:
-    """What of a page's names is most like this one, in words; empty where none is."""
-    known = {each.removesuffix(end): None for each in names for end in ("", *ENDS) if each.endswith(end)}
-    if name in known:
-        return f"{clean(name, 80)} is there, with other labels"
-    found = get_close_matches(name, known, n=1, cutoff=ALIKE)
-    return f"did you mean {clean(found[0], 80)}?" if found else ""
+        """Quantities with their series."""
+        return clean(", ".join(f"{name} = {self.feed.quantities[name]}" for name in quantities), 200)
 
 
 def feeds_of(config: Config) -> tuple[list[PageFeed], list[FileFeed]]:

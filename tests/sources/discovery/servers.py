@@ -61,9 +61,6 @@ def replay():
     engine = FakeEngine(told["replay"], port=int(option("--port", 0)), start_s=20.0).start()
     return engine.server.port
 
-if told["connect"]:
-    import socket
-    link = socket.create_connection(("127.0.0.1", told["connect"]))
 if told["comm"]:
     with open("/proc/self/comm", "w") as comm:
         comm.write(told["comm"])
@@ -145,20 +142,17 @@ class Servers:
         late: bool = False,
         router: bool = False,
         comm: str = "",
-        connect: int = 0,
         inside: Sequence[str] = (),
         env: dict[str, str] | None = None,
     ) -> Server:
         """A console script `command`, or a module where it begins with `-m `; `inside` stands before it.
 
-        `late`: it opens its port when it is told to. `router`: a child listens for it. `connect`: it is connected to
-        that port from its start.
+        `late`: it opens its port when it is told to. `router`: a child listens for it.
         """
         log = self._folder / f"asked-{len(self._running)}"
         told = {"pages": pages or {}, "replay": replay, "key": key, "address": address, "port": port, "late": late}
         told |= {
             "comm": comm,
-            "connect": connect,
             "router": router,
             "workers": list(workers),
             "log": str(log),

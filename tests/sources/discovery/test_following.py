@@ -15,7 +15,6 @@ from gpumon.sources.attachment import EngineFacts
 from gpumon.sources.discovery.source import Discovery
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.ownership import Ownership
-from tests.fakes.engine import Capture
 from tests.fakes.http_server import LoopbackServer
 from tests.fakes.nvml.driver import FakeDriver
 from tests.sources.discovery.servers import Servers, free_port, gpus
@@ -204,20 +203,6 @@ async def test_what_the_config_lists_is_not_polled_twice(engines: Servers) -> No
         assert await until(lambda: followed.polled[0].reading.state is OK)
         assert followed.readings == ()
         assert followed.owner.pids_of(followed.polled[0].reading.url) == set(server.workers)
-
-
-async def test_a_server_that_the_config_reaches_in_a_roundabout_way_is_shown_once(engines: Servers) -> None:
-    """As through a published port without a proxy process: the same process answers at two addresses."""
-    page = Capture("vllm-basic").at(60.0).body.decode()
-    server = engines.start(
-        "vllm", "serve", "m", "--port", str(free_port()), pages={**PAGES, "/metrics": [200, page]}, workers=CORE
-    )
-    published = engines.start("gateway", "--port", str(free_port()), replay="vllm-basic")
-    async with following(published.url) as followed:
-        followed.see(gpus(server.workers))
-        assert await until(lambda: followed.polled[0].reading.state is OK)
-        await followed.until(lambda: followed.discovery.chains and followed.readings == () and server.asked)
-        await followed.until(lambda: followed.owner.pids_of(published.url) == set(server.workers))
 
 
 async def test_ports_of_the_config_are_asked_without_a_gpu_process(engines: Servers) -> None:

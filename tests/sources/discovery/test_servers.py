@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import socket
 from collections.abc import Sequence
 
 import pytest
@@ -82,37 +81,6 @@ def test_workers_of_ray_whose_server_is_elsewhere_say_so(engines: Servers) -> No
     )
     (chain,) = Look()(frozenset(serves.workers[:1]))
     assert (chain.broken, chain.server) == ("", process(serves.pid))
-
-
-@pytest.mark.parametrize(
-    ("drivers", "option"),
-    [
-        (1, "--gcs-address=127.0.0.1:{}"),
-        (1, "--python_worker_command=python worker.py --gcs-address=127.0.0.1:{} --x"),
-        (2, "--gcs-address=127.0.0.1:{}"),
-        (0, "--gcs-address=127.0.0.1:{}"),
-        (0, "--gcs-address=no-address:{}"),
-        (0, f"--gcs-address=127.0.0.1:{'9' * 5000}"),
-    ],
-)
-def test_workers_of_ray_belong_to_the_one_server_that_is_connected_to_their_cluster(
-    engines: Servers, drivers: int, option: str
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as control:
-        gcs = control.getsockname()[1]
-        started = engines.start(
-            "raylet", option.format(gcs), workers=["ray::RayWorkerWrapper", "ray::RayWorkerWrapper"]
-        )
-        servers = [
-            engines.start("vllm", "serve", "m", "-tp", "2", "--port", str(free_port()), connect=gcs * (at < drivers))
-            for at in range(2)
-        ]
-        (chain,) = Look()(frozenset(started.workers))
-    assert len(chain.processes) == 2
-    if drivers != 1:
-        assert "started through Ray by another server" in chain.broken
-        return
-    assert (chain.broken, chain.url, chain.ranks(2)[0]) == ("", servers[0].url, 2)
 
 
 def test_a_socket_of_the_router_beside_the_worker_is_the_servers(engines: Servers) -> None:

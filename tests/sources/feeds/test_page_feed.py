@@ -77,11 +77,6 @@ async def test_the_path_is_the_one_that_the_user_gave(path: str, asked: str):
             EndpointState.NOT_METRICS,
             'none of its metrics is on this page: decode_tokens = tokens_total{job="a"}, running = busy',
         ),
-        (
-            Reply(200, b'token_total{job="a"} 1\nvllm:num_requests_running 1\n'),
-            EndpointState.NOT_METRICS,
-            "running = busy; did you mean token_total?",
-        ),
     ],
 )
 async def test_what_is_wrong_is_said_in_words_of_feeds(reply: Reply, state: EndpointState, words: str):
