@@ -127,7 +127,7 @@ async def test_the_title_names_the_machine_as_well_as_it_fits(width: int, host: 
     async with running(named(host), width, 24) as (app, _):
         title = text_of(app)[0]
         assert title.startswith(f" gpumon  {said}")
-        assert title.endswith("self 1.1%  ● 08:53:22")
+        assert title.endswith("gpumon CPU 1.1%  ● 08:53:22")
 
 
 @pytest.mark.parametrize("width", [60, 70, 80, 120])

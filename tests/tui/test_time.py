@@ -382,14 +382,14 @@ TITLES = {
     "ended": Standing(playing=Playing("night.gpumon", 10.0, ended=True)),
 }
 LINES = {
-    "live": " gpumon  gpu-07 · 8x H100 80GB HBM3 · 580.95.05           self 1.1%  ● 08:55:35",
-    "late": " gpumon  gpu-07 · 8x H100 80GB HBM3    self 1.1%  ! no reading for 12s 08:55:35",
-    "paused": " gpumon  gpu-07 · 8x H100 80GB HBM3 · 580.95.05  self 1.1%   PAUSED at 08:53:22",
-    "back": " gpumon  gpu-07 · 8x H100 80GB HBM3             self 1.1%   2m 13s AGO 08:53:22",
-    "playing": " gpumon  gpu-07 · night.gpumon       self 1.1%   REPLAY 2025-10-09 08:53:22 ×10",
-    "slow": " gpumon  gpu-07 · night.gpumon      self 1.1%   REPLAY 2025-10-09 08:53:22 ×0.2",
-    "held": " gpumon  gpu-07 · night.gpumon    self 1.1%   REPLAY 2025-10-09 08:53:22 PAUSED",
-    "ended": " gpumon  gpu-07 · night.gpumon       self 1.1%   REPLAY 2025-10-09 08:53:22 END",
+    "live": " gpumon  gpu-07 · 8x H100 80GB HBM3 · 580.95.05     gpumon CPU 1.1%  ● 08:55:35",
+    "late": " gpumon  gpu-07 · 8x H100 80GB HBM3 · 580.95.05   ! no reading for 12s 08:55:35",
+    "paused": " gpumon  gpu-07 · 8x H100 80GB HBM3        gpumon CPU 1.1%   PAUSED at 08:53:22",
+    "back": " gpumon  gpu-07 · 8x H100 80GB HBM3       gpumon CPU 1.1%   2m 13s AGO 08:53:22",
+    "playing": " gpumon  gpu-07 · night.gpumon                   REPLAY 2025-10-09 08:53:22 ×10",
+    "slow": " gpumon  gpu-07 · night.gpumon                  REPLAY 2025-10-09 08:53:22 ×0.2",
+    "held": " gpumon  gpu-07 · night.gpumon                REPLAY 2025-10-09 08:53:22 PAUSED",
+    "ended": " gpumon  gpu-07 · night.gpumon                   REPLAY 2025-10-09 08:53:22 END",
 }
 
 

@@ -22,8 +22,6 @@ _LEAST_HOST: Final = 12
 """Cells of the host's name that come before the inventory."""
 _MOST_ALERT: Final = 20
 """Cells of an alert's name."""
-_LEAST_MACHINE: Final = 20
-"""Cells that the machine gets before gpumon's own cost."""
 
 
 class Playing(NamedTuple):
@@ -82,23 +80,27 @@ class TitleBar(Board):
         self.update()
 
     def rows(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002
-        """One line. The clock and what is out of the ordinary always stand there; the rest as it fits."""
+        """One line. Clock and badges always, then the host and what it has; last the driver and gpumon's own cost."""
         name: Piece = (" gpumon ", "bar_title")
         right: list[Piece] = []
         for badge in self._heading.badges:
             right += [(" ", "bar"), (f" {badge} ", "badge")]
         right += self._clock()
         room = width - _size([name, *right])
-        cost = self._heading.cost
-        if cost and room - cells(cost) - 2 >= _LEAST_MACHINE:
+        text, cost = self._machine(room), self._heading.cost
+        shorter = self._machine(room - cells(cost) - 2)
+        if cost and shorter and (shorter == text or (" · " in shorter and text.startswith(f"{shorter} · "))):
             right.insert(0, (f" {cost} ", "bar_muted"))
-            room -= cells(cost) + 2
+            text, room = shorter, room - cells(cost) - 2
+        return ((name, (left(f" {text}", max(0, room)), "bar"), *right),)
+
+    def _machine(self, room: int) -> str:
+        """The longest text that fits; the shortest one, cut, where none does."""
         text = ""
         for text in self._heading.forms(room - 2):
             if cells(text) <= room - 2:
-                break
-        text = text if cells(text) <= room - 2 else cut(text, max(0, room - 2))
-        return ((name, (left(f" {text}", max(0, room)), "bar"), *right),)
+                return text
+        return cut(text, max(0, room - 2))
 
     def _clock(self) -> list[Piece]:
         """The time now, and whether what is shown is of now; of what is of another time, that time."""
@@ -165,7 +167,7 @@ def of_machine(snapshot: Snapshot | None, lead: str, playing: Playing | None) ->
             lead + " · ".join(filter(None, parts)) for parts in _forms(snapshot, room - cells(lead), playing)
         ),
         (*badges, *(["SIMULATED"] if snapshot.simulated else [])),
-        f"self {_share(snapshot.self_cost.cpu_ratio)}",
+        f"gpumon CPU {_share(snapshot.self_cost.cpu_ratio)}",
     )
 
 
