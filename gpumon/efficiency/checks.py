@@ -9,9 +9,9 @@ from gpumon.efficiency.quantiles import ENOUGH
 from gpumon.efficiency.rates import rank_decode
 from gpumon.efficiency.ratio import per, plus
 from gpumon.efficiency.tracks import QUANTILE_S, RATE_S, Track
+from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineReading
 from gpumon.readings.missing import NOT_EXPOSED, Reading, number
-from gpumon.readings.quantities import DECODE_RATE, DECODE_TOKENS, ITL, KV_USAGE, REQUESTS, RUNNING, TTFT, WAITING
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, RankLoad
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Evidence, Parameters
@@ -181,8 +181,8 @@ def minute(reading: EngineReading, name: str, gpus: float | None, track: Track) 
             return None
         return max(seen.sum / seen.count, seen.bounds[0] if len(seen.bounds) > 1 else 0.0)
 
-    per_s, usage = number(window.rate(REQUESTS)), mean(KV_USAGE)
-    live = track.moves(DECODE_TOKENS) not in (None, Advance.END)
+    per_s, usage = number(window.rate(q.REQUESTS)), mean(q.KV_USAGE)
+    live = track.moves(q.DECODE_TOKENS) not in (None, Advance.END)
     return Minute(
         key=reading.key,
         name=name,
@@ -190,12 +190,12 @@ def minute(reading: EngineReading, name: str, gpus: float | None, track: Track) 
         gpus=gpus,
         seconds=window.length_s,
         requests=None if per_s is None else per_s * window.length_s,
-        running=mean(RUNNING),
-        waiting=mean(WAITING),
+        running=mean(q.RUNNING),
+        waiting=mean(q.WAITING),
         kv_usage=None if usage is None else usage / max(1, len(track.points[-1].ranks)),
-        decode=number(window.rate(DECODE_TOKENS)) if live else mean(DECODE_RATE),
-        itl_s=latency(ITL),
-        ttft_s=latency(TTFT),
+        decode=number(window.rate(q.DECODE_TOKENS)) if live else mean(q.DECODE_RATE),
+        itl_s=latency(q.ITL),
+        ttft_s=latency(q.TTFT),
     )
 
 
@@ -353,7 +353,9 @@ def rank_loads(track: Track) -> tuple[RankLoad, ...]:
         return sum(samples) / len(samples) if samples else NOT_EXPOSED
 
     return tuple(
-        RankLoad(clean(rank, 32), rank_decode(track, rank), *(mean(rank, one) for one in (RUNNING, WAITING, KV_USAGE)))
+        RankLoad(
+            clean(rank, 32), rank_decode(track, rank), *(mean(rank, one) for one in (q.RUNNING, q.WAITING, q.KV_USAGE))
+        )
         for rank in ranks
     )
 

@@ -19,6 +19,7 @@ from gpumon.efficiency.ratio import minus, per, plus
 from gpumon.efficiency.service import BY_NATURE, DENOISES, WITHOUT_DECODE, Service, service_of
 from gpumon.efficiency.tracks import GAP, TOTALS, Track
 from gpumon.efficiency.tracks import Window as PollWindow
+from gpumon.readings import quantities as q
 from gpumon.readings.frame import (
     DIFFUSION,
     MODEL_AWAITED,
@@ -29,26 +30,6 @@ from gpumon.readings.frame import (
     GpuReading,
 )
 from gpumon.readings.missing import NOT_EXPOSED, REMOTE_POWER, WARMING_UP, Missing, Reading, Reason, number
-from gpumon.readings.quantities import (
-    DECODE_TOKENS,
-    E2E,
-    ITL,
-    KV_USAGE,
-    OWN_FLOPS,
-    OWN_READ_BYTES,
-    OWN_WRITE_BYTES,
-    PREFILL_CACHED,
-    PREFILL_COMPUTED,
-    PROMPT_TOKENS,
-    QUEUE,
-    REQUESTS,
-    ROUTER_QUEUE,
-    RUNNING,
-    TPOT,
-    TTFT,
-    WAITING,
-    WAITING_DEFERRED,
-)
 from gpumon.readings.snapshot import (
     Dimensions,
     Efficiency,
@@ -276,12 +257,12 @@ def _load(reading: EngineReading, track: Track, rates: Rates) -> Load:
     window = _window(reading, track, rates)
     ran = NOT_EXPOSED if len(track.points) > 1 else track.not_yet
     return Load(
-        running=track.gauge(RUNNING),
-        waiting=track.gauge(WAITING),
-        waiting_deferred=track.gauge(WAITING_DEFERRED),
-        router_queue=track.gauge(ROUTER_QUEUE),
+        running=track.gauge(q.RUNNING),
+        waiting=track.gauge(q.WAITING),
+        waiting_deferred=track.gauge(q.WAITING_DEFERRED),
+        router_queue=track.gauge(q.ROUTER_QUEUE),
         running_mean=ran if window is None else window[0],
-        kv_usage_ratio=track.gauge_mean(KV_USAGE),
+        kv_usage_ratio=track.gauge_mean(q.KV_USAGE),
         kv_pool_tokens=pool_tokens(reading, track),
         context_tokens=rates.context,
         prompt_tokens_mean=prompt_mean(track),
@@ -298,7 +279,7 @@ def _window(reading: EngineReading, track: Track, rates: Rates) -> tuple[float, 
         return None
     area = sum((b + a) / 2 * (t - s) for (s, a), (t, b) in pairwise(seen))
     counts = [ran for _, ran in seen]
-    ttft_s, queue_s = (number(track.short.mean(quantity)) for quantity in (TTFT, QUEUE))
+    ttft_s, queue_s = (number(track.short.mean(quantity)) for quantity in (q.TTFT, q.QUEUE))
     window = Window(
         seconds=track.short.length_s,
         running_least=min(counts),
@@ -311,7 +292,7 @@ def _window(reading: EngineReading, track: Track, rates: Rates) -> tuple[float, 
 
 def _decoding(reading: EngineReading, track: Track, rates: Rates) -> float | None:
     """Sum of all gaps between tokens / window. None where the histogram has one mean per request, not every gap."""
-    gaps, generated = track.short.observed(ITL), number(rates.shown.decode_tokens_per_s)
+    gaps, generated = track.short.observed(q.ITL), number(rates.shown.decode_tokens_per_s)
     if gaps is None or generated is None:
         return None
     every = gaps.observations * tokens_per_gap(reading, rates.per_step) >= EVERY_GAP * generated * track.short.length_s
@@ -324,18 +305,18 @@ def _cached(reading: EngineReading, track: Track) -> Reading:
     Of the counters of tokens, never of prefix queries: a request that waits is queried again at each step. vLLM before
     0.16 has only hits, which suffer from the same: more of them than prompt tokens are no figure.
     """
-    cached, computed = (track.long.rate(quantity) for quantity in (PREFILL_CACHED, PREFILL_COMPUTED))
+    cached, computed = (track.long.rate(quantity) for quantity in (q.PREFILL_CACHED, q.PREFILL_COMPUTED))
     if isinstance(cached, Missing):
         return cached
-    if "hits" in reading.live.get(PREFILL_CACHED, ""):
-        prompt = track.long.rate(PROMPT_TOKENS)
+    if "hits" in reading.live.get(q.PREFILL_CACHED, ""):
+        prompt = track.long.rate(q.PROMPT_TOKENS)
         return (
             TWICE if not isinstance(prompt, Missing) and cached > prompt else per(cached, prompt, Missing(Reason.IDLE))
         )
     if isinstance(computed, Missing):
         return computed
-    late = [track.moves(quantity) is Advance.END for quantity in (PREFILL_CACHED, PREFILL_COMPUTED)]
-    ended = number(track.long.rate(REQUESTS)) or 0.0
+    late = [track.moves(quantity) is Advance.END for quantity in (q.PREFILL_CACHED, q.PREFILL_COMPUTED)]
+    ended = number(track.long.rate(q.REQUESTS)) or 0.0
     if late[0] is not late[1] and ended * track.long.length_s < ENOUGH:
         return Missing(Reason.FEW, "cached and computed tokens are counted at different moments of a request")
     return per(cached, cached + computed, Missing(Reason.IDLE))
@@ -346,13 +327,13 @@ def _latency(reading: EngineReading, track: Track, rates: Rates) -> Latency:
 
     With speculation a step gives a sequence several tokens at one gap, where the engine counts gaps between steps.
     """
-    gap_s = track.short.mean(ITL)
+    gap_s = track.short.mean(q.ITL)
     return Latency(
-        ttft_s=_quantiles(track, TTFT),
-        itl_s=_quantiles(track, ITL),
-        queue_s=_quantiles(track, QUEUE),
-        e2e_s=_quantiles(track, E2E),
-        tpot_s=_quantiles(track, TPOT),
+        ttft_s=_quantiles(track, q.TTFT),
+        itl_s=_quantiles(track, q.ITL),
+        queue_s=_quantiles(track, q.QUEUE),
+        e2e_s=_quantiles(track, q.E2E),
+        tpot_s=_quantiles(track, q.TPOT),
         itl_mean_s=gap_s if isinstance(gap_s, Missing) else gap_s / tokens_per_gap(reading, rates.per_step),
     )
 
@@ -490,7 +471,7 @@ def _own(reading: EngineReading, track: Track, rates: Rates, split: Layout, ours
     Both count per GPU of a rank: the mean over the ranks x GPUs is all of them. FLOPs are over the window of the
     prefill, as gpumon's are.
     """
-    if not (track.counts(OWN_FLOPS) or track.counts(OWN_READ_BYTES)):
+    if not (track.counts(q.OWN_FLOPS) or track.counts(q.OWN_READ_BYTES)):
         return OwnEstimate()
 
     def over(window: PollWindow, counter: str) -> Reading:
@@ -498,19 +479,19 @@ def _own(reading: EngineReading, track: Track, rates: Rates, split: Layout, ours
         if counted is None:
             return NOT_EXPOSED
         if counted == 0.0:
-            return OWN_OFF if track.counted(DECODE_TOKENS) else Missing(Reason.IDLE)
+            return OWN_OFF if track.counted(q.DECODE_TOKENS) else Missing(Reason.IDLE)
         if not split.gpus:
             return Missing(Reason.NO_GPU)
         return sum(rates) / len(rates) * split.gpus if rates else track.not_yet
 
     # Wrappers pass the counters on under a prefix of their own.
-    by_sglang = "sglang" in f"{reading.live.get(OWN_FLOPS, '')} {reading.kind.value}"
-    done = over(track.window(max(rates.prefill.length_s, track.short.length_s)), OWN_FLOPS)
-    read = OWN_PER_TOKEN if by_sglang else over(track.short, OWN_READ_BYTES)
+    by_sglang = "sglang" in f"{reading.live.get(q.OWN_FLOPS, '')} {reading.kind.value}"
+    done = over(track.window(max(rates.prefill.length_s, track.short.length_s)), q.OWN_FLOPS)
+    read = OWN_PER_TOKEN if by_sglang else over(track.short, q.OWN_READ_BYTES)
     return OwnEstimate(
         flops_per_s=done,
         read_bytes_per_s=read,
-        write_bytes_per_s=over(track.short, OWN_WRITE_BYTES),
+        write_bytes_per_s=over(track.short, q.OWN_WRITE_BYTES),
         flops_ratio=per(done, ours.flops_per_s, Missing(Reason.IDLE)),
         read_bytes_ratio=per(read, ours.bytes_per_s, Missing(Reason.IDLE)),
     )

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 from gpumon.efficiency.rates import layout, rates_of
 from gpumon.efficiency.service import FRONTENDS, Service
 from gpumon.efficiency.tracks import Track
+from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, GpuReading, GpuState
 from gpumon.readings.missing import Missing, Reading, Reason, number
-from gpumon.readings.quantities import PROMPT_LENGTH, REQUESTS, TTFT
 from gpumon.readings.verdict import Limit
 
 STATES: Final = {
@@ -147,7 +147,7 @@ def lacks(reading: EngineReading) -> Iterator[tuple[str, Lack]]:
     }
     why = {part: _why(reading.kind, part, needs[part]) for part in needs}
     # Lengths of requests come with the second poll.
-    lengths = {PROMPT_LENGTH, TTFT, REQUESTS} & reading.live.keys()
+    lengths = {q.PROMPT_LENGTH, q.TTFT, q.REQUESTS} & reading.live.keys()
     unknown = NO_CONTEXT._replace(todo=NO_CONTEXT.todo.replace("{url}", reading.url))
     context = unknown if rates.context == Missing(Reason.NO_CONTEXT) and not lengths else None
     for figure, parts in (("MFU", ("prefill", "decode")), ("MBU", ("steps", "decode"))):

@@ -8,23 +8,9 @@ from typing import NamedTuple
 
 from gpumon.efficiency.quantiles import ENOUGH, size_biased_mean
 from gpumon.efficiency.tracks import Track, Window
+from gpumon.readings import quantities as q
 from gpumon.readings.frame import UNTOLD, Advance, EngineReading, RankReading
 from gpumon.readings.missing import Missing, Reading, Reason, number
-from gpumon.readings.quantities import (
-    BLOCK_PRODUCT,
-    DECODE_TOKENS,
-    KV_USAGE,
-    OUTPUT_LENGTH,
-    POOL_TOKENS,
-    PREFILL_CACHED,
-    PREFILL_COMPUTED,
-    PROMPT_LENGTH,
-    PROMPT_TOKENS,
-    REQUESTS,
-    RUNNING,
-    TTFT,
-    USED_TOKENS,
-)
 from gpumon.specs.llm import Reach
 
 IDLE = Missing(Reason.IDLE)
@@ -47,24 +33,24 @@ def requests_that_fit(pool_tokens: float, request_tokens: float, share: float = 
 
 def prompt_mean(track: Track) -> Reading:
     """Mean prompt, cached tokens included: of requests that ended, else tokens per first token, else per request."""
-    seen = track.long.mean(PROMPT_LENGTH)
+    seen = track.long.mean(q.PROMPT_LENGTH)
     if not isinstance(seen, Missing) or seen.reason is not Reason.NOT_EXPOSED:
         return seen
     of_firsts = _per_first_token(track)
-    return _per_request(track, PROMPT_TOKENS) if of_firsts is None else of_firsts
+    return _per_request(track, q.PROMPT_TOKENS) if of_firsts is None else of_firsts
 
 
 def answer_mean(track: Track) -> Reading:
     """Mean answer: of the requests that ended, else generated tokens per request."""
-    seen = track.long.mean(OUTPUT_LENGTH)
+    seen = track.long.mean(q.OUTPUT_LENGTH)
     if not isinstance(seen, Missing) or seen.reason is not Reason.NOT_EXPOSED:
         return seen
-    return _per_request(track, DECODE_TOKENS)
+    return _per_request(track, q.DECODE_TOKENS)
 
 
 def _per_first_token(track: Track) -> Reading | None:
     """Prompt tokens per first token of the window of the quantiles; None where one of the two is not told."""
-    if track.long.observed(TTFT) is None or not _prompt_counters(track):
+    if track.long.observed(q.TTFT) is None or not _prompt_counters(track):
         return None
     booked = _booked(track, track.long)
     return booked.tokens / booked.firsts if booked.firsts > 0.0 else IDLE
@@ -73,7 +59,7 @@ def _per_first_token(track: Track) -> Reading | None:
 def _prompt_counters(track: Track) -> tuple[str, ...]:
     """Counters that make up all prompt tokens and move with the first token or before it. One that is counted at a
     request's end has the tokens of others than those that get their first token then."""
-    for names in ((PROMPT_TOKENS,), (PREFILL_COMPUTED, PREFILL_CACHED)):
+    for names in ((q.PROMPT_TOKENS,), (q.PREFILL_COMPUTED, q.PREFILL_CACHED)):
         if all(track.moves(name) not in (None, Advance.END) for name in names):
             return names
     return ()
@@ -111,13 +97,13 @@ def _booked(track: Track, window: Window) -> _Booked:
 
 def _firsts(rank: RankReading) -> float:
     """First tokens that a rank has given."""
-    ttft = rank.histograms.get(TTFT)
+    ttft = rank.histograms.get(q.TTFT)
     return 0.0 if ttft is None else ttft.count
 
 
 def _per_request(track: Track, counter: str) -> Reading:
     """Tokens per request that ended. Of tokens that are counted earlier than that only over enough requests."""
-    tokens, ended = (track.long.rate(quantity) for quantity in (counter, REQUESTS))
+    tokens, ended = (track.long.rate(quantity) for quantity in (counter, q.REQUESTS))
     if isinstance(tokens, Missing) or isinstance(ended, Missing):
         return tokens if isinstance(tokens, Missing) else ended
     count = ended * track.long.length_s
@@ -168,11 +154,11 @@ def _in_use(reading: EngineReading, track: Track) -> _InUse:
     for point in track.short.inside:
         for rank in point.ranks.values():
             gauges = rank.gauges
-            running += gauges.get(RUNNING, 0.0)
-            if USED_TOKENS in gauges:
-                used += gauges[USED_TOKENS]
-            elif KV_USAGE in gauges and POOL_TOKENS in gauges:
-                used += gauges[KV_USAGE] * gauges[POOL_TOKENS]
+            running += gauges.get(q.RUNNING, 0.0)
+            if q.USED_TOKENS in gauges:
+                used += gauges[q.USED_TOKENS]
+            elif q.KV_USAGE in gauges and q.POOL_TOKENS in gauges:
+                used += gauges[q.KV_USAGE] * gauges[q.POOL_TOKENS]
                 counted = False
             else:
                 told = False
@@ -181,7 +167,7 @@ def _in_use(reading: EngineReading, track: Track) -> _InUse:
 
 def _generated_per_first_token(track: Track) -> float | None:
     """Tokens generated per first token of the window of the quantiles."""
-    firsts, made = track.long.observed(TTFT), number(track.long.rate(DECODE_TOKENS))
+    firsts, made = track.long.observed(q.TTFT), number(track.long.rate(q.DECODE_TOKENS))
     if firsts is None or firsts.observations <= 0.0 or made is None:
         return None
     return made * track.long.length_s / firsts.observations
@@ -192,7 +178,7 @@ def pool_tokens(reading: EngineReading, track: Track) -> Reading:
     shared = Missing(Reason.NOT_MODELLED, "layers of several kinds share the pool: its blocks are not tokens")
     if UNTOLD in reading.info:
         return Missing(Reason.NOT_EXPOSED, reading.info[UNTOLD])
-    return shared if _shared_pool(reading) else track.gauge(POOL_TOKENS)
+    return shared if _shared_pool(reading) else track.gauge(q.POOL_TOKENS)
 
 
 def _mixed(reading: EngineReading) -> bool:
@@ -203,7 +189,7 @@ def _mixed(reading: EngineReading) -> bool:
 
 def _shared_pool(reading: EngineReading) -> bool:
     """Whether layers of several kinds share a pool of which only the blocks are known."""
-    return _mixed(reading) and reading.live.get(POOL_TOKENS, "").endswith(BLOCK_PRODUCT)
+    return _mixed(reading) and reading.live.get(q.POOL_TOKENS, "").endswith(q.BLOCK_PRODUCT)
 
 
 def prompt_length(track: Track, prefill: Window, context_tokens: Reading) -> Reading:
@@ -219,7 +205,7 @@ def prompt_length(track: Track, prefill: Window, context_tokens: Reading) -> Rea
     longest_s = max(track.quantile_s, prefill.seconds)
     for times in (1.0, 2.0, 4.0, math.inf):
         window = track.window(min(times * prefill.seconds, longest_s))
-        ended = window.histogram(PROMPT_LENGTH)
+        ended = window.histogram(q.PROMPT_LENGTH)
         if ended is None or (ended.count < ENOUGH and window.seconds < longest_s):
             continue
         biased = size_biased_mean(ended)
@@ -230,5 +216,5 @@ def prompt_length(track: Track, prefill: Window, context_tokens: Reading) -> Rea
             return max(biased, least)
     if least > 0.0:
         return least
-    told = _per_request(track, PROMPT_TOKENS)
+    told = _per_request(track, q.PROMPT_TOKENS)
     return context_tokens if isinstance(told, Missing) else told

@@ -7,28 +7,8 @@ from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import Service
 from gpumon.efficiency.tracks import QUANTILE_S, RATE_S
+from gpumon.readings import quantities as q
 from gpumon.readings.dcgm import ENGINE_ACTIVE, FREE_BYTES, NAME_OF, XID
-from gpumon.readings.quantities import (
-    ABORTS,
-    DECODE_TOKENS,
-    E2E,
-    ITL,
-    KV_USAGE,
-    OUTPUT_LENGTH,
-    OWN_FLOPS,
-    OWN_READ_BYTES,
-    OWN_WRITE_BYTES,
-    POOL_TOKENS,
-    PREFILL_CACHED,
-    PROMPT_LENGTH,
-    QUEUE,
-    ROUTER_QUEUE,
-    RUNNING,
-    TPOT,
-    TTFT,
-    WAITING,
-    WAITING_DEFERRED,
-)
 from gpumon.readings.snapshot import BandwidthSource
 from gpumon.readings.text import clean
 
@@ -225,26 +205,26 @@ _WITHOUT_MODEL: Final = {
 }
 """Derived figures of every engine; `Spans` to put in."""
 _COUNTED: Final = {
-    "decode_mean_tokens_per_s": (DECODE_TOKENS, "mean of the last 10 min at most"),
-    "ttft_s": (TTFT, "buckets of the last {0.quantile} s"),
-    "itl_s": (ITL, "buckets of the last {0.quantile} s"),
-    "queue_s": (QUEUE, "buckets of the last {0.quantile} s"),
-    "e2e_s": (E2E, "buckets of the last {0.quantile} s"),
-    "tpot_s": (TPOT, "buckets of the last {0.quantile} s"),
-    "running": (RUNNING, ""),
-    "running_mean": (RUNNING, "mean of {0.rate} s"),
-    "prompt_tokens_mean": (PROMPT_LENGTH, "sum / count over {0.quantile} s"),
-    "answer_tokens_mean": (OUTPUT_LENGTH, "sum / count over {0.quantile} s"),
-    "cached_ratio": (PREFILL_CACHED, "/ all prompt tokens, over {0.quantile} s"),
-    "waiting": (WAITING, ""),
-    "waiting_deferred": (WAITING_DEFERRED, ""),
-    "router_queue": (ROUTER_QUEUE, ""),
-    "kv_usage_ratio": (KV_USAGE, ""),
-    "kv_pool_tokens": (POOL_TOKENS, ""),
-    "aborts_per_s": (ABORTS, "over {0.rate} s"),
-    "own_flops": (OWN_FLOPS, "over {0.prefill} s, mean of the ranks x GPUs"),
-    "own_read_bytes": (OWN_READ_BYTES, "over {0.rate} s, mean of the ranks x GPUs"),
-    "own_write_bytes": (OWN_WRITE_BYTES, "over {0.rate} s, mean of the ranks x GPUs"),
+    "decode_mean_tokens_per_s": (q.DECODE_TOKENS, "mean of the last 10 min at most"),
+    "ttft_s": (q.TTFT, "buckets of the last {0.quantile} s"),
+    "itl_s": (q.ITL, "buckets of the last {0.quantile} s"),
+    "queue_s": (q.QUEUE, "buckets of the last {0.quantile} s"),
+    "e2e_s": (q.E2E, "buckets of the last {0.quantile} s"),
+    "tpot_s": (q.TPOT, "buckets of the last {0.quantile} s"),
+    "running": (q.RUNNING, ""),
+    "running_mean": (q.RUNNING, "mean of {0.rate} s"),
+    "prompt_tokens_mean": (q.PROMPT_LENGTH, "sum / count over {0.quantile} s"),
+    "answer_tokens_mean": (q.OUTPUT_LENGTH, "sum / count over {0.quantile} s"),
+    "cached_ratio": (q.PREFILL_CACHED, "/ all prompt tokens, over {0.quantile} s"),
+    "waiting": (q.WAITING, ""),
+    "waiting_deferred": (q.WAITING_DEFERRED, ""),
+    "router_queue": (q.ROUTER_QUEUE, ""),
+    "kv_usage_ratio": (q.KV_USAGE, ""),
+    "kv_pool_tokens": (q.POOL_TOKENS, ""),
+    "aborts_per_s": (q.ABORTS, "over {0.rate} s"),
+    "own_flops": (q.OWN_FLOPS, "over {0.prefill} s, mean of the ranks x GPUs"),
+    "own_read_bytes": (q.OWN_READ_BYTES, "over {0.rate} s, mean of the ranks x GPUs"),
+    "own_write_bytes": (q.OWN_WRITE_BYTES, "over {0.rate} s, mean of the ranks x GPUs"),
 }
 """Field -> the quantity that it is read from, and how, with the `Spans` to put in."""
 

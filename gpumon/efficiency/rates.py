@@ -11,49 +11,22 @@ from gpumon.efficiency.ratio import per
 from gpumon.efficiency.service import DENOISES, WITHOUT_DECODE, WITHOUT_PREFILL, Service, service_of
 from gpumon.efficiency.tracks import MOST_KEPT_S, Track, Window
 from gpumon.efficiency.traffic import Spread
+from gpumon.readings import quantities as q
 from gpumon.readings.frame import DIFFUSION, TOKENS_OFF, Advance, EngineKind, EngineReading, Phase
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
-from gpumon.readings.quantities import (
-    ABORTS,
-    ACCEPTED_TOKENS,
-    DECODE_RATE,
-    DECODE_TOKENS,
-    DRAFTS,
-    FAILURES,
-    INFERENCES,
-    ITL,
-    KV_LOADED_BYTES,
-    KV_STORED_BYTES,
-    KV_TRANSFER_FAILURES,
-    KV_TRANSFERRED_BYTES,
-    MEAN_ACCEPTED,
-    PREEMPTIONS,
-    PREFILL_CACHED,
-    PREFILL_COMPUTED,
-    PREFILL_RATE,
-    REJECTIONS,
-    REQUESTS,
-    RUNNING,
-    SAMPLE_RATE,
-    SAMPLES,
-    STEPS,
-    TRAINED_RATE,
-    TRAINED_TOKENS,
-    TTFT,
-)
 from gpumon.readings.snapshot import EngineRates
 
 COUNTERS: Final = {
-    "requests_per_s": REQUESTS,
-    "failures_per_s": FAILURES,
-    "aborts_per_s": ABORTS,
-    "inferences_per_s": INFERENCES,
-    "preemptions_per_s": PREEMPTIONS,
-    "rejections_per_s": REJECTIONS,
-    "kv_stored_bytes_per_s": KV_STORED_BYTES,
-    "kv_loaded_bytes_per_s": KV_LOADED_BYTES,
-    "kv_transferred_bytes_per_s": KV_TRANSFERRED_BYTES,
-    "kv_transfer_failures_per_s": KV_TRANSFER_FAILURES,
+    "requests_per_s": q.REQUESTS,
+    "failures_per_s": q.FAILURES,
+    "aborts_per_s": q.ABORTS,
+    "inferences_per_s": q.INFERENCES,
+    "preemptions_per_s": q.PREEMPTIONS,
+    "rejections_per_s": q.REJECTIONS,
+    "kv_stored_bytes_per_s": q.KV_STORED_BYTES,
+    "kv_loaded_bytes_per_s": q.KV_LOADED_BYTES,
+    "kv_transferred_bytes_per_s": q.KV_TRANSFERRED_BYTES,
+    "kv_transfer_failures_per_s": q.KV_TRANSFER_FAILURES,
 }
 """Fields of `EngineRates` that are plain rates of a counter."""
 _MADE_OF: Final = {
@@ -183,11 +156,11 @@ def rates_of(reading: EngineReading, track: Track, split: Layout) -> Rates:
         batch=_batch(reading, service, decode, per_s, number(per_step) or 1.0),
         decode_mean_tokens_per_s=_decode_mean(track, service),
     )
-    first = prefill.observed(TTFT)
+    first = prefill.observed(q.TTFT)
     return Rates(
         shown=shown,
         service=service,
-        decode_tick=newest(track, DECODE_TOKENS, DECODE_RATE) if known else decode,
+        decode_tick=newest(track, q.DECODE_TOKENS, q.DECODE_RATE) if known else decode,
         prompts=NOT_EXPOSED if first is None else first.observations / prefill.length_s,
         spread=_spread(by_rank, split),
         context=tokens,
@@ -261,7 +234,7 @@ def _rests(track: Track, counter: str) -> bool:
 
     SGLang before 0.5.7 leaves its last throughput standing when the last request has ended.
     """
-    running = track.short.samples(RUNNING)
+    running = track.short.samples(q.RUNNING)
     return track.short.rate(counter) == 0.0 and bool(running) and not any(running)
 
 
@@ -278,10 +251,10 @@ def newest(track: Track, counter: str, gauge: str) -> Reading:
 
 def rank_decode(track: Track, rank: str) -> Reading:
     """Tokens/s that one rank generated over the window of the rates, from the series that the whole is from."""
-    moves = track.moves(DECODE_TOKENS)
+    moves = track.moves(q.DECODE_TOKENS)
     if moves is not None and moves is not Advance.END:
-        return track.short.rank_rate(rank, DECODE_TOKENS)
-    samples = track.short.rank_samples(rank, DECODE_RATE)
+        return track.short.rank_rate(rank, q.DECODE_TOKENS)
+    samples = track.short.rank_samples(rank, q.DECODE_RATE)
     if not samples:
         return NOT_EXPOSED if moves is None else NOT_LIVE
     return sum(samples) / len(samples)
@@ -307,12 +280,12 @@ def _flows(reading: EngineReading, track: Track, service: Service, prefill: Wind
     off = Missing(Reason.OFF, reading.info[TOKENS_OFF]) if TOKENS_OFF in reading.info else None
     no_prefill, no_decode = WITHOUT_PREFILL.get(service, off), WITHOUT_DECODE.get(service, off)
     if no_prefill is None:
-        flows["prefill_tokens_per_s"] = flow(reading, track, PREFILL_COMPUTED, PREFILL_RATE, prefill)
-        flows["cached_tokens_per_s"] = flow(reading, track, PREFILL_CACHED, window=prefill)
+        flows["prefill_tokens_per_s"] = flow(reading, track, q.PREFILL_COMPUTED, q.PREFILL_RATE, prefill)
+        flows["cached_tokens_per_s"] = flow(reading, track, q.PREFILL_CACHED, window=prefill)
     else:
         flows["prefill_tokens_per_s"] = flows["cached_tokens_per_s"] = Flow(no_prefill)
     flows["decode_tokens_per_s"] = (
-        flow(reading, track, DECODE_TOKENS, DECODE_RATE, steady=True) if no_decode is None else Flow(no_decode)
+        flow(reading, track, q.DECODE_TOKENS, q.DECODE_RATE, steady=True) if no_decode is None else Flow(no_decode)
     )
     nothing = Flow(NOT_EXPOSED), Flow(NOT_EXPOSED)
     trains = service is Service.TRAINING
@@ -327,17 +300,17 @@ def _prefill_window(reading: EngineReading, track: Track) -> tuple[Window, bool]
     until it is, there is no rate. The longest, not the mean: one prompt of 128k among short ones would else read as
     more than the GPUs can compute. Prefill that is counted as it is computed has the window of the other rates.
     """
-    if track.moves(PREFILL_COMPUTED) is not Advance.PROMPT:
+    if track.moves(q.PREFILL_COMPUTED) is not Advance.PROMPT:
         track.keep_s = MOST_KEPT_S if reading.phase is Phase.TRAINING else track.long.seconds
         return track.short, True
-    ttft_s = longest(track.window(max(track.long.seconds, track.keep_s)).histogram(TTFT))
+    ttft_s = longest(track.window(max(track.long.seconds, track.keep_s)).histogram(q.TTFT))
     ttft_s = min(ttft_s, MOST_KEPT_S)
     window = track.window(max(track.short.seconds, ttft_s))
     if window.length_s < ttft_s:
         window = track.window(window.seconds + track.cadence_s)
     track.keep_s = max(track.long.seconds, window.seconds)
     # Whoever begins to watch in the middle of a long prefill sees no token of it: that is no rate of 0.
-    begun = any(track.totals.values()) or not any(track.short.samples(RUNNING))
+    begun = any(track.totals.values()) or not any(track.short.samples(q.RUNNING))
     return window, window.length_s >= ttft_s and begun
 
 
@@ -346,8 +319,8 @@ def _decode_mean(track: Track, service: Service) -> Reading:
         return WITHOUT_DECODE[service]
     if track.several_servers:
         return Missing(Reason.RESET)
-    moves = track.moves(DECODE_TOKENS)
-    if moves is None and not track.window(0.0).samples(DECODE_RATE):
+    moves = track.moves(q.DECODE_TOKENS)
+    if moves is None and not track.window(0.0).samples(q.DECODE_RATE):
         return NOT_EXPOSED
     return track.mean.per_s(at_end=moves is Advance.END)
 
@@ -368,11 +341,11 @@ def _other_sources(reading: EngineReading, track: Track) -> dict[str, str]:
     """Sources of what is no flow."""
     live = reading.live
     drafted = ""
-    if {ACCEPTED_TOKENS, DRAFTS} <= live.keys():
-        drafted = f"all tokens / those not accepted, at most 1 + {live[ACCEPTED_TOKENS]} / {live[DRAFTS]}"
-    sampled = f"mean of {live[MEAN_ACCEPTED]}" if MEAN_ACCEPTED in live else "no sign of speculation"
-    rate = f"{live[DECODE_RATE]}, mean of its samples of the last 10 min at most" if DECODE_RATE in live else ""
-    gaps = f"{live[ITL]} sum / count over {track.short.length_s:.0f} s" if ITL in live else ""
+    if {q.ACCEPTED_TOKENS, q.DRAFTS} <= live.keys():
+        drafted = f"all tokens / those not accepted, at most 1 + {live[q.ACCEPTED_TOKENS]} / {live[q.DRAFTS]}"
+    sampled = f"mean of {live[q.MEAN_ACCEPTED]}" if q.MEAN_ACCEPTED in live else "no sign of speculation"
+    rate = f"{live[q.DECODE_RATE]}, mean of its samples of the last 10 min at most" if q.DECODE_RATE in live else ""
+    gaps = f"{live[q.ITL]} sum / count over {track.short.length_s:.0f} s" if q.ITL in live else ""
     if gaps and gaps_are_steps(reading):
         gaps += ", / tokens per step and sequence"
     return {"tokens_per_step": drafted or sampled, "decode_mean_tokens_per_s": rate, "itl_mean_s": gaps}
@@ -390,11 +363,11 @@ def steps(reading: EngineReading, track: Track, split: Layout, tokens_per_step: 
     """The best of four: an exact counter, one that is worked out, duty / mean ITL, tokens/s / running requests."""
     if not track.short.points:
         return Steps(track.not_yet)
-    over, moves = f"{reading.live.get(STEPS, 'step counter')} over {track.short.length_s:.0f} s", track.moves(STEPS)
+    over, moves = f"{reading.live.get(q.STEPS, 'step counter')} over {track.short.length_s:.0f} s", track.moves(q.STEPS)
     if reading.exact_steps:
-        return Steps(track.short.rank_rates(STEPS) or NOT_EXPOSED, over, moves)
+        return Steps(track.short.rank_rates(q.STEPS) or NOT_EXPOSED, over, moves)
     if moves is Advance.DERIVED:
-        return Steps(track.short.rank_rates(STEPS) or track.not_yet, f"estimated: {over}", moves)
+        return Steps(track.short.rank_rates(q.STEPS) or track.not_yet, f"estimated: {over}", moves)
     by_gaps = _by_gaps(reading, track, split, tokens_per_step)
     if by_gaps:
         return Steps(by_gaps, GAPS, Advance.DERIVED)
@@ -409,8 +382,8 @@ def _by_gaps(reading: EngineReading, track: Track, split: Layout, tokens_per_ste
     per_s: list[float] = []
     steps_per_gap = tokens_per_gap(reading, tokens_per_step) / tokens_per_step
     for rank in track.points[-1].ranks:
-        running = track.short.rank_samples(rank, RUNNING)
-        gap_s = track.short.rank_mean(rank, ITL)
+        running = track.short.rank_samples(rank, q.RUNNING)
+        gap_s = track.short.rank_mean(rank, q.ITL)
         if not running or (isinstance(gap_s, Missing) and gap_s.reason is not Reason.IDLE):
             return None
         duty = sum(value > 0 for value in running) / len(running)
@@ -426,7 +399,7 @@ def _by_tokens(track: Track, split: Layout, tokens_per_step: float) -> list[floa
         decode = rank_decode(track, rank)
         if isinstance(decode, Missing):
             return decode
-        running = track.short.rank_samples(rank, RUNNING)
+        running = track.short.rank_samples(rank, q.RUNNING)
         batch = _while_busy(running)
         if decode > 0.0 and batch is None:
             return Missing(Reason.FEW, "no poll met a running request") if running else NOT_EXPOSED
@@ -460,12 +433,12 @@ def _spread(by_rank: list[float] | Missing, split: Layout) -> Spread:
 
 def speculation(track: Track, decode: Reading) -> Reading:
     """Tokens per step and sequence: from the counters of drafts, else the engine's own gauge, else 1."""
-    if not track.counts(DRAFTS):
+    if not track.counts(q.DRAFTS):
         ranks = track.points[-1].ranks if track.points else ()
-        means = [mean for rank in ranks for mean in track.short.rank_samples(rank, MEAN_ACCEPTED) if mean > 0.0]
+        means = [mean for rank in ranks for mean in track.short.rank_samples(rank, q.MEAN_ACCEPTED) if mean > 0.0]
         return max(1.0, sum(means) / len(means)) if means else 1.0
-    drafts, accepted = track.short.rate(DRAFTS), number(track.short.rate(ACCEPTED_TOKENS)) or 0.0
-    if not track.counted(DRAFTS):
+    drafts, accepted = track.short.rate(q.DRAFTS), number(track.short.rate(q.ACCEPTED_TOKENS)) or 0.0
+    if not track.counted(q.DRAFTS):
         return 1.0
     if isinstance(drafts, Missing):
         return drafts
@@ -474,7 +447,7 @@ def speculation(track: Track, decode: Reading) -> Reading:
     # A step gives a sequence one token more than it accepts. Not each has a draft in each step (n-grams that were not
     # found before have none): all tokens over those that were not accepted; accepted per draft is the most that it is.
     most, made = 1.0 + accepted / drafts, number(decode)
-    beside = all(track.moves(quantity) is Advance.LIVE for quantity in (DECODE_TOKENS, DRAFTS, ACCEPTED_TOKENS))
+    beside = all(track.moves(quantity) is Advance.LIVE for quantity in (q.DECODE_TOKENS, q.DRAFTS, q.ACCEPTED_TOKENS))
     return min(most, made / (made - accepted)) if beside and made is not None and made > accepted else most
 
 
@@ -485,7 +458,7 @@ def tokens_per_gap(reading: EngineReading, tokens_per_step: float) -> float:
 
 def gaps_are_steps(reading: EngineReading) -> bool:
     """Whether one observation of the ITL is one step, and not one token."""
-    return reading.kind in STEP_GAPS or "vllm" in reading.live.get(ITL, "")
+    return reading.kind in STEP_GAPS or "vllm" in reading.live.get(q.ITL, "")
 
 
 def trained(reading: EngineReading, track: Track) -> tuple[Flow, Flow]:
@@ -493,8 +466,8 @@ def trained(reading: EngineReading, track: Track) -> tuple[Flow, Flow]:
 
     What only one of them tells gives the other, by the tokens of a sample.
     """
-    tokens = _stepped(reading, track, TRAINED_TOKENS, TRAINED_RATE)
-    samples = _stepped(reading, track, SAMPLES, SAMPLE_RATE)
+    tokens = _stepped(reading, track, q.TRAINED_TOKENS, q.TRAINED_RATE)
+    samples = _stepped(reading, track, q.SAMPLES, q.SAMPLE_RATE)
     each = reading.training.tokens_per_sample if reading.training is not None else 0.0
     if each > 0.0 and tokens.advance is None and samples.advance is not None:
         tokens = _scaled(samples, each, f"x {each:g} tokens per sample")

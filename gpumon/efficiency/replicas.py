@@ -11,9 +11,9 @@ from gpumon.efficiency.checks import Deviations, Member
 from gpumon.efficiency.quantiles import mean_only, merge_common, no_quantiles, quantiles
 from gpumon.efficiency.ratio import per, plus
 from gpumon.efficiency.service import FRONTENDS, model_key
+from gpumon.readings import quantities as q
 from gpumon.readings.frame import Phase
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
-from gpumon.readings.quantities import E2E, ITL, QUEUE, TTFT
 from gpumon.readings.snapshot import Quantiles, Replicas
 from gpumon.readings.verdict import Evidence
 
@@ -83,10 +83,10 @@ def replicas_of(group: Sequence[Member], apart: Mapping[str, tuple[Evidence, ...
         prefill_tokens_per_s=_sum(rate.prefill_tokens_per_s for rate in rates),
         decode_tokens_per_s=_sum(rate.decode_tokens_per_s for rate in rates),
         requests_per_s=_sum(rate.requests_per_s for rate in rates),
-        ttft_s=_latency(members, TTFT),
-        itl_s=_latency(members, ITL),
-        queue_s=_latency(members, QUEUE),
-        e2e_s=_latency(members, E2E),
+        ttft_s=_latency(members, q.TTFT),
+        itl_s=_latency(members, q.ITL),
+        queue_s=_latency(members, q.QUEUE),
+        e2e_s=_latency(members, q.E2E),
         mfu_ratio=_share([(one, each.flops_per_s, each.peak_flops_per_s) for one, each in done]),
         mbu_ratio=_share([(one, each.bytes_per_s, each.peak_bandwidth_bytes_per_s) for one, each in done]),
         mapped=len(mapped),

@@ -7,9 +7,9 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final
 
+from gpumon.readings import quantities as q
 from gpumon.readings.frame import EMBEDDINGS, SERVES, EngineKind, EngineReading, Phase
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.quantities import DECODE_RATE, DECODE_TOKENS, INFERENCES, PREFILL_COMPUTED, PREFILL_RATE
 from gpumon.readings.snapshot import Engine
 from gpumon.specs.llm_names import llm_name
 
@@ -21,7 +21,7 @@ BY_NATURE: Final = frozenset({NO_DECODE, NO_TOKENS, NO_SERVING})
 """Why a figure can never be there: it is no gap, and there is nothing to be done about it."""
 ENCODERS: Final = frozenset({EngineKind.TEI})
 """Kinds that turn text into vectors: each token of a text sees all others, and none is generated."""
-_OF_TOKENS: Final = (DECODE_TOKENS, DECODE_RATE, PREFILL_COMPUTED, PREFILL_RATE)
+_OF_TOKENS: Final = (q.DECODE_TOKENS, q.DECODE_RATE, q.PREFILL_COMPUTED, q.PREFILL_RATE)
 
 
 class Service(Enum):
@@ -42,7 +42,7 @@ def service_of(reading: EngineReading) -> Service:
         return Service.TRAINING
     if reading.kind in ENCODERS or reading.info.get(SERVES) == EMBEDDINGS:
         return Service.ENCODING
-    no_llm = INFERENCES in reading.live and not any(quantity in reading.live for quantity in _OF_TOKENS)
+    no_llm = q.INFERENCES in reading.live and not any(quantity in reading.live for quantity in _OF_TOKENS)
     return Service.OTHER if no_llm else Service.GENERATION
 
 

@@ -8,18 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.quantiles import difference, longest, merge
+from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EndpointState, EngineReading, HistogramReading, RankReading
 from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Missing, Reading, Reason
-from gpumon.readings.quantities import (
-    DECODE_RATE,
-    DECODE_TOKENS,
-    E2E,
-    PREFILL_CACHED,
-    PREFILL_COMPUTED,
-    RUNNING,
-    SAMPLES,
-    TRAINED_TOKENS,
-)
 
 RATE_S: Final = 10.0
 """Window of the shown rates, where readings come often enough for it."""
@@ -35,7 +26,7 @@ GONE_S: Final = 10.0
 """A rank that no answer held for this long is gone."""
 LEFT: Final = 0.5
 """Share of its last value below which a counter that fell has begun anew: an old answer that came late has more."""
-TOTALS: Final[tuple[str, ...]] = (PREFILL_COMPUTED, PREFILL_CACHED, DECODE_TOKENS, TRAINED_TOKENS, SAMPLES)
+TOTALS: Final[tuple[str, ...]] = (q.PREFILL_COMPUTED, q.PREFILL_CACHED, q.DECODE_TOKENS, q.TRAINED_TOKENS, q.SAMPLES)
 
 MEAN_S: Final = 600.0
 """Longest window of the long mean."""
@@ -66,7 +57,7 @@ class Point(NamedTuple):
 
     def running(self) -> float | None:
         """Requests running on all ranks."""
-        return sum_known(rank.gauges.get(RUNNING) for rank in self.ranks.values())
+        return sum_known(rank.gauges.get(q.RUNNING) for rank in self.ranks.values())
 
 
 class Observed(NamedTuple):
@@ -255,11 +246,11 @@ class Track:
         earlier = False
         for before in reading.earlier if reading.state is EndpointState.OK else ():
             earlier |= self._add(before, wall_s - (reading.monotonic_s - before.monotonic_s), frames_s)
-        total, last_s = self.totals.get(DECODE_TOKENS, 0.0), self.last_s
+        total, last_s = self.totals.get(q.DECODE_TOKENS, 0.0), self.last_s
         added = self._add(reading, wall_s, frames_s)
         self.short, self.long = Window(self, grown(RATE_S, self.cadence_s)), Window(self, self.quantile_s)
         if added:
-            self._extend_mean(reading, self.totals.get(DECODE_TOKENS, 0.0) - total, reading.monotonic_s - last_s)
+            self._extend_mean(reading, self.totals.get(q.DECODE_TOKENS, 0.0) - total, reading.monotonic_s - last_s)
         if earlier:
             self.totals = dict.fromkeys(self.totals, 0.0)
         return added
@@ -384,11 +375,11 @@ class Track:
 
     def _extend_mean(self, reading: EngineReading, tokens: float, elapsed_s: float) -> None:
         """By the counter, which is right over a gap, too; else by the engine's own rate, which tells nothing of one."""
-        per_s = sum_known(rank.gauges.get(DECODE_RATE) for rank in self.points[-1].ranks.values())
-        if self.counts(DECODE_TOKENS):
+        per_s = sum_known(rank.gauges.get(q.DECODE_RATE) for rank in self.points[-1].ranks.values())
+        if self.counts(q.DECODE_TOKENS):
             self.mean.add(reading.monotonic_s, tokens, elapsed_s, self.cadence_s)
-            if reading.advance.get(DECODE_TOKENS) is Advance.END:
-                self.mean.lasted(longest(self.long.histogram(E2E)))
+            if reading.advance.get(q.DECODE_TOKENS) is Advance.END:
+                self.mean.lasted(longest(self.long.histogram(q.E2E)))
         elif per_s is not None:
             seen_s = elapsed_s if elapsed_s <= GAP * self.cadence_s else 0.0
             self.mean.add(reading.monotonic_s, per_s * seen_s, seen_s, self.cadence_s)

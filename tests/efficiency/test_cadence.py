@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 
 import pytest
 
@@ -88,7 +86,7 @@ def check(found: Derived, interval_s: float) -> None:
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["polled every 2 s", "polled at the tick's interval"])
-@pytest.mark.parametrize("interval_s", [0.25, 0.5, 1.0, 2.0, 2.5, 3.0, 5.0, 7.0, 10.0, 30.0, 60.0, 3600.0])
+@pytest.mark.parametrize("interval_s", [0.25, 1.0, 2.5, 7.0, 10.0, 60.0, 3600.0])
 def test_figures_are_right_at_every_interval(catalogue: GpuCatalogue, interval_s: float, own: bool) -> None:
     every_s = max(2.0, interval_s) if own else 2.0
     warm = 3 + round(2 * every_s / interval_s)
@@ -120,41 +118,6 @@ def test_a_prefill_longer_than_the_window_does_not_flap(catalogue: GpuCatalogue,
         assert found.snapshot.engines[0].rates.prefill_tokens_per_s == pytest.approx(20.0, rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("interval_s", "rate_s", "quantile_s"), [(1.0, 10, 60), (10.0, 20, 60), (30.0, 60, 60), (60.0, 120, 120)]
-)
-def test_sources_name_the_window_that_was(
-    catalogue: GpuCatalogue, interval_s: float, rate_s: int, quantile_s: int
-) -> None:
-    *_, last = derived(catalogue, (named(each) for each in frames([(interval_s, round(62 / interval_s) + 5)], 2.0)))
-    shown, card = last.snapshot.engines[0].sources, last.snapshot.gpus[0].sources
-    assert shown["decode_tokens_per_s"] == f"generated over {rate_s} s"
-    assert shown["steps_per_s"].endswith(f"over {rate_s} s")
-    assert re.match(rf"computed over {rate_s} s, smoothed", shown["prefill_tokens_per_s"])
-    assert shown["ttft_s"] == f"ttft buckets of the last {quantile_s} s"
-    assert card["bandwidth_bytes_per_s"].endswith(f"mean of {rate_s} s")
-    assert card["tokens_per_j"].endswith(f"mean of {rate_s} s")
-
-
-def named(of: Frame) -> Frame:
-    live = {DECODE_TOKENS: "generated", PREFILL_COMPUTED: "computed", TTFT: "ttft"}
-    engines = tuple(replace(each, live=live) for each in of.engines)
-    return replace(of, engines=engines)
-
-
-def test_a_long_pause_is_still_a_gap(catalogue: GpuCatalogue) -> None:
-    before, after = list(frames([(1.0, 20)], 2.0)), list(frames([(1.0, 60)], 2.0))[40:]
-    last = derived(catalogue, iter([*before, *after[:1]]))[-1].snapshot.engines[0]
-    assert last.rates.decode_tokens_per_s == WARMING_UP
-
-
-def test_memory_stays_bounded_at_a_short_interval(catalogue: GpuCatalogue) -> None:
-    deriver = Deriver(catalogue)
-    for each in frames([(0.25, 1200)], 300.0):
-        deriver.derive(each)
-    assert len(deriver._gpus["GPU-0"]._recent) <= 120 / 0.25 + 2
-
-
 def test_a_model_that_is_looked_for_is_no_unknown_one(catalogue: GpuCatalogue) -> None:
     def shown(info: dict[str, str], gpus: tuple[str, ...]) -> tuple[object, ...]:
         deriver = Deriver(catalogue)
@@ -174,8 +137,3 @@ def test_a_model_that_is_looked_for_is_no_unknown_one(catalogue: GpuCatalogue) -
     for gpus in ((), ("GPU-0",)):
         assert set(shown({MODEL_AWAITED: ""}, gpus)) == {WARMING_UP}
         assert set(shown({"model_missing": "no row"}, gpus)) == {Missing(Reason.UNKNOWN_MODEL)}
-
-
-def test_frames_of_the_course_come_at_the_interval() -> None:
-    times = [each.monotonic_s for each in frames([(5.0, 4), (1.0, 3)], 2.0)]
-    assert [round(after - before) for before, after in pairwise(times)] == [5, 5, 5, 5, 1, 1]

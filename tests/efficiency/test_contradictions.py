@@ -60,10 +60,6 @@ def test_it_comes_after_three_windows_and_goes_after_three():
     assert 100 <= shown[-1] <= 112
 
 
-def test_now_and_then_is_not_said():
-    assert not any(said(lambda at: 0.05 if at % 60 < 25 else 0.9, 240))
-
-
 def test_a_load_that_goes_up_and_down_is_no_contradiction():
     """A dcgm-exporter's mean of 30 s lags behind the engine's of 10."""
 
@@ -105,11 +101,3 @@ def test_another_engine_on_its_gpu_leaves_it_open():
 def test_a_model_that_caches_hold_is_read_from_them():
     assert SMALL.params < 1e9
     assert not any(said(lambda _: 0.0001, llm=SMALL))
-
-
-def test_a_gpu_of_this_host_that_is_gone_leaves_it_open():
-    deriver = Deriver(gpu_catalogue())
-    for at in range(60):
-        poll = serving(at, gpus=("GPU-0", "GPU-9"))
-        card = gpu(0, float(at), dram_active_ratio=0.3)
-        assert deriver.derive(frame(at, (card,), (poll,))).snapshot.engines[0].contradicts == ()

@@ -9,7 +9,7 @@ from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Gpu
 from gpumon.sources.packaged import gpu_catalogue
-from tests.efficiency.test_deriver import engine, frame
+from tests.efficiency.test_deriver import frame
 from tests.records import replace
 
 A100 = "NVIDIA A100-SXM4-80GB"
@@ -104,26 +104,6 @@ def test_activity_that_stands_still_for_3_intervals_is_stale(deriver: Deriver, a
     assert shown.activity_age_s == age_s
 
 
-def test_a_slow_tick_does_not_make_it_stale(deriver: Deriver) -> None:
-    slow = replace(frame(1000, (merged(1000.0, 850.0, 0.6),)), interval_s=60.0)
-    assert deriver.derive(slow).snapshot.gpus[0].sm_active_ratio == 0.6
-
-
-def test_a_recording_before_there_was_a_source_reads_as_gpm(deriver: Deriver) -> None:
-    shown = after(deriver, 1.0, merged(1.0, 0.0, 0.6, activity_source="", from_dcgm=()))
-    assert shown.bandwidth_source is BandwidthSource.GPM
-    assert reason(shown.activity_age_s) is Reason.NOT_SUPPORTED
-
-
-def test_the_engines_bytes_are_no_second_witness_beside_it(deriver: Deriver) -> None:
-    """With an engine on the GPU the measured figure stays the measured one."""
-    for at in range(0, 20, 2):
-        counters = {"decode_tokens": at * 100.0, "steps": at * 100.0}
-        shown = deriver.derive(frame(at, (merged(float(at), 0.0, 0.3),), (engine(float(at), counters),))).snapshot
-    assert shown.gpus[0].bandwidth_source is BandwidthSource.DCGM
-    assert shown.gpus[0].bandwidth_bytes_per_s == pytest.approx(0.3 * CLOCKED)
-
-
 def test_a_gpu_that_only_dcgm_tells_of_is_shown_like_nvmls(deriver: Deriver) -> None:
     facts = {**dict.fromkeys(FIELDS, 0.5), "activity_source": "dcgm", "from_dcgm": FIELDS}
     shown = after(deriver, 125.0, alone(100.0, power_w=250.0, energy_j=5e6, busy_ratio=0.9, **facts))
@@ -170,24 +150,6 @@ def test_without_a_power_figure_power_is_the_slope_over_its_measurements(deriver
     last = played(deriver, 400, 200.0)[-1]
     assert last.power_w == pytest.approx(200.0)
     assert last.sources["power_w"] == "slope of DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
-
-
-def test_tokens_per_joule_of_an_engine_on_it(deriver: Deriver) -> None:
-    """Its energy is dated to a poll only, 5 s of 30: over 2 minutes that is few percent."""
-    for at in range(0, 300, 2):
-        polled_late = 5.0 * (at // 30 % 2)
-        reading = alone(at // 30 * 30 + polled_late, energy_j=1e6 + at // 30 * 30 * 300.0)
-        counters = {"decode_tokens": at * 90.0, "steps": at * 90.0}
-        shown = deriver.derive(frame(at, (reading,), (engine(float(at), counters),))).snapshot
-    assert number(shown.gpus[0].tokens_per_j) == pytest.approx(90 / 300, rel=0.05)
-
-
-def test_slices_of_it_say_that_mfu_and_bandwidth_need_their_share(deriver: Deriver) -> None:
-    facts = {**dict.fromkeys(FIELDS, 0.5), "activity_source": "dcgm", "from_dcgm": FIELDS}
-    reading = alone(1.0, parent_uuid="GPU-p", mig_profile="2g.20gb", mig_instance="3", **facts)
-    shown = after(deriver, 1.0, reading)
-    assert shown.tensor_active_ratio == 0.5
-    assert reason(shown.bandwidth_bytes_per_s) is Reason.UNDER_MIG
 
 
 def test_text_of_the_exporter_is_made_safe(deriver: Deriver) -> None:

@@ -11,10 +11,10 @@ from gpumon.readings import quantities as q
 from gpumon.readings.frame import EngineReading, GpuProcess, GpuState, HistogramReading, RankReading
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Snapshot
-from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
+from gpumon.sources.packaged import gpu_catalogue
 from gpumon.specs.llm import LlmSpec
 from tests.efficiency.small_llm import SMALL
-from tests.efficiency.test_deriver import H100_BANDWIDTH, LLAMA_8B, engine, frame, gpu, single_stream
+from tests.efficiency.test_deriver import H100_BANDWIDTH, LLAMA_8B, engine, frame, gpu
 from tests.records import replace
 
 INF = float("inf")
@@ -23,12 +23,6 @@ INF = float("inf")
 @pytest.fixture
 def deriver() -> Deriver:
     return Deriver(gpu_catalogue())
-
-
-def llm(name: str) -> LlmSpec:
-    found = llm_catalogue().find(name)
-    assert found is not None
-    return found
 
 
 def share(reading: Reading) -> float:
@@ -75,84 +69,6 @@ def test_prefill_waits_until_its_window_holds_a_whole_prefill(deriver: Deriver):
     assert share(shown[-1].rates.prefill_tokens_per_s) == pytest.approx(50_000 / 20, rel=0.15)
 
 
-def test_speculation_reads_the_weights_once_for_several_tokens(deriver: Deriver):
-    for at in range(0, 20, 2):
-        counters = {
-            q.DECODE_TOKENS: at * 300.0,
-            q.STEPS: at * 100.0,
-            q.DRAFTS: at * 100.0,
-            q.ACCEPTED_TOKENS: at * 200.0,
-            q.PREFILL_COMPUTED: 0.0,
-        }
-        shown = deriver.derive(frame(at, (gpu(at_s=float(at)),), (engine(float(at), counters),))).snapshot.engines[0]
-    # One sequence: 100 steps a second read the weights and its KV once each, whatever they yield.
-    assert share(shown.efficiency.bytes_per_s) == pytest.approx(100 * (7.504924672e9 * 2 + 1000 * 131072), rel=0.002)
-
-
-def test_fp8_kv_halves_the_kv_part(deriver: Deriver):
-    wide = share(single_stream(deriver).engines[0].efficiency.bytes_per_s)
-    narrow = share(
-        single_stream(Deriver(gpu_catalogue()), info={"cache_dtype": "fp8_e4m3"}).engines[0].efficiency.bytes_per_s
-    )
-    assert wide - narrow == pytest.approx(100 * 1000 * 131072 / 2, rel=0.01)
-
-
-def test_estimated_steps_count_only_the_time_with_requests(deriver: Deriver):
-    for at in range(0, 24, 2):
-        running = 1.0 if at % 4 else 0.0
-        itl = HistogramReading((0.025, INF), (at * 50.0, at * 50.0), at * 0.5, at * 50.0)
-        rank = RankReading(
-            "0", {q.DECODE_TOKENS: at * 50.0, q.PREFILL_COMPUTED: 0.0}, {q.RUNNING: running}, {q.ITL: itl}
-        )
-        one = replace(engine(float(at), {}, exact_steps=False), ranks=(rank,))
-        shown = deriver.derive(frame(at, (gpu(at_s=float(at)),), (one,))).snapshot.engines[0]
-    assert share(shown.rates.steps_per_s) == pytest.approx(0.5 / 0.01, rel=0.1)
-
-
-def ranks(at: float, count: int, steps: float, tokens: float, kv_usage: float) -> tuple[RankReading, ...]:
-    gauges = {q.RUNNING: 64.0, q.KV_USAGE: kv_usage, q.POOL_TOKENS: 640_000.0}
-    counters = {q.DECODE_TOKENS: at * tokens, q.STEPS: at * steps, q.PREFILL_COMPUTED: 0.0}
-    return tuple(RankReading(str(rank), counters, gauges, {}) for rank in range(count))
-
-
-def dp(deriver: Deriver, spec: LlmSpec, count: int, *, gpus: int = 8, tokens: float = 1280.0) -> Engine:
-    for at in range(0, 20, 2):
-        uuids = tuple(f"GPU-{index}" for index in range(gpus))
-        one = engine(float(at), {}, gpus=uuids, llm=spec)
-        one = replace(one, ranks=ranks(float(at), count, 20.0, tokens, 0.1))
-        cards = tuple(gpu(index, float(at)) for index in range(gpus))
-        shown = deriver.derive(frame(at, cards, (one,))).snapshot.engines[0]
-    return shown
-
-
-def test_data_parallel_ranks_share_the_experts_of_a_moe(deriver: Deriver):
-    spec = llm("deepseek-ai/DeepSeek-V3")
-    alone = dp(deriver, spec, 1, tokens=8 * 1280.0)
-    split = dp(Deriver(gpu_catalogue()), spec, 8)
-    assert share(split.rates.decode_tokens_per_s) == pytest.approx(share(alone.rates.decode_tokens_per_s))
-    # The experts are read once for all ranks; attention and shared weights are read by each.
-    others = spec.read_bytes - spec.experts * spec.expert_read_bytes
-    assert share(split.efficiency.bytes_per_s) < 20.0 * (spec.read_bytes + 7 * others) * 1.3
-
-
-def test_data_parallel_ranks_of_a_dense_model_read_all_weights_each(deriver: Deriver):
-    assert LLAMA_8B is not None
-    shown = dp(deriver, LLAMA_8B, 8)
-    assert shown.hardware.tp == 1
-    kv = 8 * 1280 * 1000 * 131072
-    assert share(shown.efficiency.bytes_per_s) == pytest.approx(8 * 20 * 7.504924672e9 * 2 + kv, rel=0.01)
-    assert share(shown.load.kv_usage_ratio) == pytest.approx(0.1)
-
-
-def test_what_a_vision_encoder_leaves_out_is_said_and_the_text_is_measured(deriver: Deriver):
-    assert LLAMA_8B is not None
-    spec = replace(LLAMA_8B, not_modelled=("vision encoder",))
-    shown = single_stream(deriver, llm=spec).engines[0]
-    assert share(shown.efficiency.mfu_ratio) > 0
-    assert share(shown.efficiency.mbu_ratio) > 0
-    assert "not modelled: vision encoder" in shown.sources["model"]
-
-
 @pytest.mark.parametrize("tokens", [1e300, 1e200])
 def test_absurd_counters_cost_their_own_row_and_are_named(deriver: Deriver, tokens: float):
     for at in range(0, 8, 2):
@@ -183,46 +99,6 @@ def test_more_tokens_than_the_gpu_can_compute_are_not_valid_whatever_is_not_know
     assert shown.load.context_tokens == Missing(Reason.NO_CONTEXT)
     assert isinstance(shown.efficiency.mfu_ratio, Missing)
     assert shown.efficiency.mfu_ratio.reason is Reason.INVALID
-
-
-def test_a_falling_histogram_sum_is_a_reset_and_no_negative_context(deriver: Deriver):
-    def observed(count: float, total: float) -> HistogramReading:
-        return HistogramReading((1000.0, INF), (count, count), total, count)
-
-    for at, total in ((0, 9000.0), (2, 9500.0), (4, 10.0), (6, 20.0)):
-        lengths = {q.PROMPT_LENGTH: observed(at + 10.0, total), q.OUTPUT_LENGTH: observed(at + 10.0, total)}
-        one = engine(float(at), {q.DECODE_TOKENS: at * 10.0, q.STEPS: at * 10.0}, histograms=lengths)
-        shown = deriver.derive(frame(at, (gpu(at_s=float(at)),), (one,))).snapshot.engines[0]
-        assert isinstance(shown.load.context_tokens, Missing) or shown.load.context_tokens >= 0
-
-
-@pytest.mark.parametrize("state", [GpuState.RESET_REQUIRED, GpuState.ERROR, GpuState.NO_PERMISSION])
-def test_every_state_that_is_read_goes_stale(deriver: Deriver, state: GpuState):
-    old = replace(gpu(at_s=0.0), state=state)
-    shown = deriver.derive(frame(10, (old,))).snapshot.gpus[0]
-    assert shown.state is state
-    assert shown.busy_ratio == shown.power_w == Missing(Reason.STALE)
-
-
-def test_power_of_a_gpu_that_no_longer_tells_its_energy_is_not_the_old_one(deriver: Deriver):
-    for at in range(4):
-        deriver.derive(frame(at, (gpu(at_s=float(at), energy_j=600.0 * at),)))
-    silent = gpu(at_s=4.0, energy_j=Missing(Reason.ERROR), power_w=Missing(Reason.ERROR))
-    shown = deriver.derive(frame(4, (silent,))).snapshot.gpus[0]
-    assert shown.power_w == shown.energy_j == Missing(Reason.ERROR)
-
-
-def test_an_early_second_reading_does_not_change_power(deriver: Deriver):
-    for at, energy_j in ((0.0, 0.0), (1.0, 600.0), (1.02, 600.0), (2.0, 1200.0)):
-        shown = deriver.derive(frame(at, (gpu(at_s=at, energy_j=energy_j),))).snapshot.gpus[0]
-    assert share(shown.power_w) == pytest.approx(600.0)
-
-
-def test_an_energy_counter_that_fell_is_no_negative_power(deriver: Deriver):
-    for at, energy_j in ((0, 5000.0), (1, 5600.0), (2, 50.0), (3, 650.0)):
-        shown = deriver.derive(frame(at, (gpu(at_s=float(at), energy_j=energy_j),))).snapshot.gpus[0]
-        assert isinstance(shown.power_w, Missing) or shown.power_w >= 0
-    assert share(shown.energy_j) == pytest.approx(1200.0)
 
 
 def mig(snapshot: Snapshot) -> set[Reading]:
@@ -267,19 +143,6 @@ def test_tokens_per_joule_of_a_gpu_counts_its_share_of_the_tokens(deriver: Deriv
     assert share(snapshot.engines[0].efficiency.tokens_per_j) == pytest.approx(100 / 1000)
 
 
-def test_context_of_recent_lengths_is_the_prompt_and_half_the_answer(deriver: Deriver):
-    for at in range(0, 20, 2):
-        count = at * 5.0
-        prompt = HistogramReading((2000.0, INF), (count, count), count * 1000, count)
-        answer = HistogramReading((2000.0, INF), (count, count), count * 400, count)
-        rank = RankReading(
-            "0", {q.DECODE_TOKENS: at * 9.0}, {q.RUNNING: 2.0}, {q.PROMPT_LENGTH: prompt, q.OUTPUT_LENGTH: answer}
-        )
-        one = replace(engine(float(at), {}), ranks=(rank,))
-        shown = deriver.derive(frame(at, (gpu(at_s=float(at)),), (one,))).snapshot.engines[0]
-    assert share(shown.load.context_tokens) == pytest.approx(1200)
-
-
 @pytest.mark.parametrize(
     ("spec", "ended", "expected"),
     [
@@ -307,14 +170,6 @@ def test_a_share_of_a_pool_is_no_context_where_windows_and_states_take_some_of_i
         one = replace(engine(float(at), {}, llm=spec), ranks=(rank,))
         shown = deriver.derive(frame(at, (gpu(at_s=float(at)),), (one,))).snapshot.engines[0]
     assert share(shown.load.context_tokens) == pytest.approx(expected)
-
-
-def test_the_peak_of_the_bandwidth_is_the_one_of_mbu(deriver: Deriver):
-    snapshot = single_stream(deriver)
-    assert snapshot.gpus[0].bandwidth_peak_bytes_per_s == H100_BANDWIDTH
-    assert share(snapshot.engines[0].efficiency.mbu_ratio) == pytest.approx(
-        share(snapshot.engines[0].efficiency.bytes_per_s) / H100_BANDWIDTH
-    )
 
 
 def test_a_sick_gpu_is_a_fault_with_the_fix_and_its_date_stays(deriver: Deriver):

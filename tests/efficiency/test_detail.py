@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import msgspec
 import pytest
@@ -100,43 +99,9 @@ def test_the_inputs_of_mfu_and_mbu_by_hand(deriver: Deriver) -> None:
     assert (shown.dimensions.weight_precision, shown.dimensions.kv_precision) == ("bf16", "bf16")
 
 
-def test_the_printed_arithmetic_adds_up(deriver: Deriver) -> None:
-    shown = Batch().after(deriver).snapshot.engines[0]
-    flops, moved = number(shown.efficiency.flops_per_s), number(shown.efficiency.bytes_per_s)
-    assert number(shown.rates.decode_tokens_per_s) * number(shown.efficiency.flops_per_decode_token) == pytest.approx(
-        flops
-    )
-    assert number(shown.rates.steps_per_s) * number(shown.efficiency.weight_bytes) == pytest.approx(
-        number(shown.efficiency.weight_bytes_per_s)
-    )
-    assert number(shown.efficiency.weight_bytes_per_s) + number(shown.efficiency.kv_bytes_per_s) == pytest.approx(moved)
-    assert number(shown.efficiency.mfu_ratio) == pytest.approx(flops / number(shown.efficiency.peak_flops_per_s))
-    assert number(shown.efficiency.mbu_ratio) == pytest.approx(
-        moved / number(shown.efficiency.peak_bandwidth_bytes_per_s)
-    )
-
-
 def test_an_fp8_cache_halves_a_tokens_bytes(deriver: Deriver) -> None:
     shown = Batch().after(deriver, info={"cache_dtype": "fp8_e4m3"}).snapshot.engines[0]
     assert (shown.dimensions.kv_precision, shown.dimensions.kv_bytes_per_token) == ("fp8", 160.0)
-
-
-def test_speculation_puts_more_tokens_than_sequences_into_a_step(deriver: Deriver) -> None:
-    for at in range(0, 14, 2):
-        drafted = {q.DRAFTS: 200.0 * at, q.ACCEPTED_TOKENS: 200.0 * at}
-        counters = {q.DECODE_TOKENS: 400.0 * at, q.STEPS: 100.0 * at, **drafted}
-        shown = deriver.derive(frame(at, (gpu(0, float(at)),), (engine(float(at), counters, llm=SMALL),))).snapshot
-    assert shown.engines[0].rates.batch == pytest.approx(2.0)
-
-
-def test_an_idle_engine_has_no_batch_and_reads_nothing(deriver: Deriver) -> None:
-    shown = Batch(decode=0.0, steps=0.0).after(deriver).snapshot.engines[0]
-    assert (reason(shown.rates.batch), reason(shown.efficiency.weight_bytes)) == (Reason.IDLE, Reason.IDLE)
-    assert (
-        shown.efficiency.weight_bytes_per_s,
-        shown.efficiency.kv_bytes_per_s,
-        shown.efficiency.decode_flops_per_s,
-    ) == (0.0, 0.0, 0.0)
 
 
 def test_without_a_model_the_rates_stay_and_the_model_is_unknown(deriver: Deriver) -> None:
@@ -172,33 +137,6 @@ def test_an_engine_that_is_down_keeps_its_model_and_says_since_when(deriver: Der
     assert look(8, EndpointState.OK).since == "2001-09-09T01:46:48.000Z"
 
 
-def test_an_engine_that_went_away_and_came_back_is_dated_anew(deriver: Deriver) -> None:
-    polled = engine(0.0, {q.DECODE_TOKENS: 1.0})
-    deriver.derive(frame(0, (), (polled,)))
-    deriver.derive(frame(2, ()))
-    again = deriver.derive(frame(4, (), (engine(4.0, {q.DECODE_TOKENS: 1.0}),)))
-    assert again.snapshot.engines[0].since == "2001-09-09T01:46:44.000Z"
-
-
-def test_replicas_are_the_engines_that_answer(deriver: Deriver) -> None:
-    polled = [
-        replace(engine(0.0, {}), url=f"http://127.0.0.1:{port}", state=state)
-        for port, state in enumerate((EndpointState.OK, EndpointState.REFUSED, EndpointState.OK))
-    ]
-    assert deriver.derive(frame(0, (gpu(),), tuple(polled))).points["replicas"] == 2.0
-    assert deriver.derive(frame(1, (gpu(),), (polled[1],))).points["replicas"] == 0.0
-    assert math.isnan(deriver.derive(frame(2, (gpu(),))).points["replicas"])
-
-
-def test_figures_between_two_polls_are_those_of_the_last_poll(deriver: Deriver) -> None:
-    before = Batch().after(deriver).snapshot.engines[0]
-    polled = engine(
-        12.0, {q.DECODE_TOKENS: 4800.0, q.STEPS: 1200.0, q.PREFILL_COMPUTED: 0.0}, gpus=("GPU-0", "GPU-1"), llm=SMALL
-    )
-    between = deriver.derive(frame(13, (gpu(0, 13.0), gpu(1, 13.0)), (polled,))).snapshot.engines[0]
-    assert between == replace(before, age_s=1.0)
-
-
 # GPUs.
 
 
@@ -219,18 +157,6 @@ def test_a_counter_that_fell_or_outran_the_clock_is_a_new_base_line(deriver: Der
     throttled(deriver, 4.0, sw_power_cap=5002.0)
     assert throttled(deriver, 8.0, sw_power_cap=strange_s) == {"sw_power_cap": 2.0}
     assert throttled(deriver, 12.0, sw_power_cap=strange_s + 1.0) == {"sw_power_cap": 3.0}
-
-
-def test_a_counter_that_is_missing_for_a_while_goes_on_where_it_was(deriver: Deriver) -> None:
-    throttled(deriver, 0.0, sw_power_cap=10.0)
-    assert throttled(deriver, 4.0) == {"sw_power_cap": 0.0}
-    assert throttled(deriver, 8.0, sw_power_cap=14.0, reliability=3.0) == {"sw_power_cap": 4.0, "reliability": 0.0}
-
-
-def test_throttle_time_outlives_the_gpu(deriver: Deriver) -> None:
-    throttled(deriver, 0.0, sw_power_cap=10.0)
-    throttled(deriver, 4.0, sw_power_cap=12.0)
-    assert throttled(deriver, 8.0, GpuState.LOST) == {"sw_power_cap": 2.0}
 
 
 def test_a_gpu_shows_what_was_read_of_it(deriver: Deriver) -> None:
@@ -313,17 +239,6 @@ def test_an_export_variant_has_no_mfu_until_the_config_tells_its_peaks() -> None
     assert told.gpus[0].gpu_type == "H20 NVL16"
 
 
-def test_a_gpu_that_has_fp8_does_not_run_it_at_16_bit() -> None:
-    fp8 = replace(SMALL, precision=Precision.FP8)
-    card = Batch(card="NVIDIA GeForce RTX 5090 D")
-    assert (
-        reason(card.after(Deriver(gpu_catalogue()), llm=fp8).snapshot.engines[0].efficiency.mfu_ratio)
-        is Reason.UNKNOWN_GPU
-    )
-    wide = card.after(Deriver(gpu_catalogue()), llm=SMALL).snapshot.gpus[0]
-    assert (wide.flops_peak_per_s, wide.peak_unverified) == (209.5e12, True)
-
-
 def test_processes_are_safe_and_the_same_objects_while_nothing_changes(deriver: Deriver) -> None:
     wild = GpuProcess(7, "a", "u", 1.0, "c" * 99, 0.5, "mps", "e", "x\x1b[2J" + "y" * 600, "p\u202e")
     first = deriver.derive(frame(0, (gpu(processes=(wild,)),))).snapshot.gpus[0].processes
@@ -357,15 +272,6 @@ def test_every_figure_of_a_gpu_names_its_source(deriver: Deriver) -> None:
     assert "field 138" in shown.sources["nvlink_tx_bytes_per_s"]
 
 
-def test_sources_follow_what_the_gpu_can_do(deriver: Deriver) -> None:
-    for at in (0.0, 1.0):
-        reading = gpu(0, at, energy_j=1e6 + 500 * at, sm_active_ratio=0.5, dram_active_ratio=0.4)
-        shown = deriver.derive(frame(int(at), (reading,))).snapshot.gpus[0]
-    assert shown.sources["bandwidth_bytes_per_s"].startswith("measured: GPM")
-    assert "EnergyConsumption" in shown.sources["power_w"]
-    assert "GPM metric 61" in shown.sources["nvlink_tx_bytes_per_s"]
-
-
 def test_every_figure_of_an_engine_names_its_source(deriver: Deriver) -> None:
     names = (q.RUNNING, q.WAITING, q.KV_USAGE, q.POOL_TOKENS, q.DECODE_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED)
     others = (q.ITL, q.PROMPT_LENGTH, q.OUTPUT_LENGTH, q.REQUESTS, q.PREEMPTIONS, q.FAILURES, q.INFERENCES, q.STEPS)
@@ -376,71 +282,3 @@ def test_every_figure_of_an_engine_names_its_source(deriver: Deriver) -> None:
     told_elsewhere = {"params", "layers", "gpu_count"}
     assert _figures(Engine) - told_elsewhere - {field for field, text in shown.sources.items() if text} == set()
     assert set(shown.sources) <= flat_fields(Engine).keys()
-
-
-def test_an_engine_without_a_model_names_what_it_can(deriver: Deriver) -> None:
-    shown = Batch().after(deriver, llm=None).snapshot.engines[0]
-    for field in ("power_w", "tokens_per_j", "peak_bandwidth_bytes_per_s", "batch"):
-        assert number(value_of(shown, field)) > 0.0
-        assert shown.sources[field], field
-    assert not {"mfu_ratio", "flops_per_j", "peak_flops_per_s"} & shown.sources.keys()
-
-
-def test_an_engine_without_gpus_names_no_peak(deriver: Deriver) -> None:
-    shown = Batch().after(deriver, gpus_source="").snapshot.engines[0]
-    assert shown.sources["peak_bandwidth_bytes_per_s"] == (
-        "sum over its GPUs: the driver's max memory clock x 2 x bus width / 8"
-    )
-    lonely = engine(20.0, {q.DECODE_TOKENS: 1.0}, gpus=(), llm=SMALL)
-    alone = deriver.derive(frame(20, (), (lonely,))).snapshot.engines[0]
-    assert not {"peak_flops_per_s", "peak_bandwidth_bytes_per_s"} & alone.sources.keys()
-
-
-def test_the_peak_of_a_remote_engine_is_the_catalogues(deriver: Deriver) -> None:
-    for at in (0.0, 2.0):
-        counters = {q.DECODE_TOKENS: 100.0 * at}
-        far = engine(at, counters, gpus=(), gpu_type="H100 SXM 80GB", gpu_count=2, llm=SMALL)
-        shown = deriver.derive(frame(int(at), (), (far,))).snapshot.engines[0]
-    assert shown.sources["peak_bandwidth_bytes_per_s"] == "sum over its GPUs: catalogue"
-
-
-def test_the_formula_of_the_kv_cache_is_true_under_speculation(deriver: Deriver) -> None:
-    for at in range(0, 14, 2):
-        drafted = {q.DRAFTS: 200.0 * at, q.ACCEPTED_TOKENS: 200.0 * at}
-        counters = {q.DECODE_TOKENS: 400.0 * at, q.STEPS: 100.0 * at, **drafted}
-        shown = deriver.derive(frame(at, (gpu(0, float(at)),), (engine(float(at), counters, llm=SMALL),))).snapshot
-    one = shown.engines[0]
-    per_step, context = 2.0, 2 * 2 * 8 * 2 * (3 * 1000 + 2 * 100)
-    for field in ("mbu_ratio", "kv_bytes_per_s"):
-        assert "decode tokens/s / tokens per step and sequence x KV of the context" in one.sources[field]
-    assert number(one.efficiency.kv_bytes_per_s) == pytest.approx(400.0 / per_step * context)
-    moved = number(one.rates.steps_per_s) * number(one.efficiency.weight_bytes) + number(one.efficiency.kv_bytes_per_s)
-    assert number(one.efficiency.mbu_ratio) == pytest.approx(moved / H100_BANDWIDTH)
-    assert one.sources["prefill_flops_per_s"].endswith("+ prompts/s x 2 x LM head")
-
-
-def test_a_source_names_each_call_that_may_have_answered(deriver: Deriver) -> None:
-    def of(**facts: object) -> dict[str, str]:
-        return Deriver(gpu_catalogue()).derive(frame(0, (gpu(**facts),))).snapshot.gpus[0].sources
-
-    plain = of(vram_used_bytes=1e9)
-    assert plain["temperature_c"] == "nvmlDeviceGetTemperatureV, else nvmlDeviceGetTemperature"
-    assert "nvmlDeviceGetPowerManagementLimit" in plain["power_limit_w"]
-    assert "nvmlDeviceGetCurrentClocksThrottleReasons" in plain["throttle"]
-    assert plain["vram_used_bytes"].startswith("nvmlDeviceGetMemoryInfo: ")
-    assert of(vram_used_bytes=1e9, vram_reserved_bytes=1e8)["vram_total_bytes"] == "nvmlDeviceGetMemoryInfo_v2"
-    assert "_v2, else nvmlDeviceGetMemoryInfo" in of(vram_total_bytes=Missing(Reason.ERROR))["vram_used_bytes"]
-    assert of(vram_used_bytes=1e9, vram_shared=True)["vram_used_bytes"].startswith("the host's memory")
-    assert of(sm_active_ratio=0.5)["nvlink_tx_bytes_per_s"] == (
-        "GPM metric 61 (NVLINK_TX), else NVML field 138, each 4 s"
-    )
-    assert plain["nvlink_tx_bytes_per_s"] == "NVML field 138, each 4 s"
-    assert "78" not in plain["throttle_s"]
-    assert "76-79" not in plain["throttle_s"]
-
-
-def test_sources_are_shared_between_ticks_and_gpus(deriver: Deriver) -> None:
-    first = Batch().after(deriver, live={q.RUNNING: "vllm:running"}).snapshot
-    later = Batch().after(deriver, live={q.RUNNING: "vllm:running"}).snapshot
-    assert first.gpus[0].sources is first.gpus[1].sources is later.gpus[0].sources
-    assert first.engines[0].sources is later.engines[0].sources

@@ -9,11 +9,11 @@ import pytest
 
 from gpumon.efficiency.checks import Deviations, Minute
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import EndpointState, EngineReading
+from gpumon.readings.frame import EngineReading
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Evidence
 from tests.efficiency.polls import after, there, tracked
-from tests.efficiency.test_replicas import BOUNDS, down, group, replica
+from tests.efficiency.test_replicas import down, group, replica
 from tests.records import replace
 
 Engine = Callable[[float], EngineReading]
@@ -75,12 +75,6 @@ def test_tokens_are_compared_per_gpu():
     assert set(apart(replica("a"), replica("b"), replica("c", 100.0, gpu_count=2, gauges={q.RUNNING: 8.0}))) == {"c"}
 
 
-def test_one_whose_gpus_are_not_known_is_not_compared_by_tokens():
-    nowhere = {"gpu_type": "", "gpu_count": 0}
-    assert apart(replica("a", 800.0, gpu_count=8, gauges={q.RUNNING: 32.0}), replica("b", 300.0, **nowhere)) == {}
-    assert set(apart(replica("a", **nowhere), replica("b", 40.0, **nowhere))) == {"b"}
-
-
 def test_less_output_is_no_fault_of_one_that_has_less_to_do():
     assert apart(replica("a"), replica("b"), replica("c", 60.0, gauges={q.RUNNING: 3.0})) == {}
     queued = said(*minutes(c={"decode": 500.0, "running": 5.0, "waiting": 3.0}))
@@ -108,18 +102,6 @@ def test_what_is_worse_is_said_with_figures(facts: dict[str, Any], told: Figures
     assert apart(replica("a"), replica("b"), replica("c", **facts)) == ({"c": (told,)} if told else {})
 
 
-def test_means_in_the_first_bucket_are_alike():
-    """Its bound is 100 ms: 20 ms beside 10 is no difference that such buckets can tell."""
-    quick = {"bounds": BOUNDS, "seen": {q.ITL: (100.0, 0.01)}}
-    assert apart(replica("a", **quick), replica("b", **quick), replica("c", seen={q.ITL: (100.0, 0.02)})) == {}
-
-
-def test_of_two_the_worse_one_is_named():
-    assert apart(replica("a"), replica("b", 40.0)) == {
-        "b": (("replica_gpu_decode", 40.0, 100.0),),
-    }
-
-
 def test_few_requests_tell_nothing():
     assert (
         said(*(one._replace(running=2.0) for one in minutes(c={"decode": 100.0, "kv_usage": 0.9, "itl_s": 0.4}))) == {}
@@ -141,16 +123,6 @@ def test_one_that_gets_less_is_told_so_first_and_measures_nobody():
     assert said(MINUTE, MINUTE._replace(key="c", **starved)).keys() == {"c"}
 
 
-def test_one_that_gets_nothing_is_told_so():
-    assert said(*minutes(c={"requests": 0.0, "running": 0.0}))["c"] == (("replica_requests", 0.0, 1.0),)
-
-
-def test_most_of_the_replicas_may_be_out_of_work():
-    idle = {"requests": 0.0, "running": 0.0, "decode": 0.0, "kv_usage": 0.0}
-    found = said(MINUTE, *(MINUTE._replace(key=key, **idle) for key in "bcd"))
-    assert {key: one[0] for key, (one,) in found.items()} == dict.fromkeys("bcd", "replica_requests")
-
-
 @pytest.mark.parametrize(
     "facts",
     [
@@ -170,13 +142,6 @@ def test_requests_that_come_by_chance_are_few():
     assert said(*few, MINUTE._replace(key="c", requests=0.0, running=0.0)) == {}
     some = [one._replace(requests=9.0, running=0.3) for one in minutes()]
     assert said(*some, MINUTE._replace(key="c", requests=2.0, running=0.1)) == {}
-
-
-def test_long_requests_are_counted_while_they_run():
-    long = [one._replace(requests=2.0, running=20.0) for one in minutes()]
-    assert said(*long, MINUTE._replace(key="c", requests=0.0, running=1.0))["c"][0][0] == "replica_requests"
-    untold = (*(one._replace(requests=None) for one in long), MINUTE._replace(key="c", requests=None, running=1.0))
-    assert said(*untold)["c"] == (("replica_running", 1.0, 20.0),)
 
 
 # How long.
@@ -206,13 +171,3 @@ def test_what_was_said_stays_with_the_figures_of_now_until_it_is_long_over():
     later = [deviations.at(float(at), minutes(c={"ttft_s": 0.3}), HOLD_S) for at in range(182, 400, 2)]
     assert figures(later[0]["c"]) == figures(later[89]["c"]) == (("replica_ttft", 0.3, 0.2),)
     assert later[90] == later[-1] == {}
-
-
-def test_one_that_stops_to_answer_is_forgotten_at_once():
-    def dying(at_s: float) -> EngineReading:
-        one = replica("c", 10.0)(at_s)
-        return one if at_s < 250 else replace(one, state=EndpointState.REFUSED)
-
-    engines = map(seldom, (replica("a"), replica("b"), dying))
-    seen = [group(found.snapshot).deviating for found in tracked(*engines, seconds=260, step=10)]
-    assert (seen[24], seen[25]) == (("c",), ())

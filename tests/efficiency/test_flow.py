@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings import quantities as q
 from gpumon.readings.flat import flat_fields, value_of
-from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading
+from gpumon.readings.frame import Advance, EngineKind, EngineReading
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine
 from gpumon.sources.packaged import gpu_catalogue
-from tests.efficiency.polls import INF, after, moving, observed, only, poll, rank, renamed, steady, there, tracked, why
+from tests.efficiency.polls import INF, after, moving, observed, only, poll, rank, steady, there, tracked, why
 from tests.efficiency.test_deriver import frame
 from tests.records import replace
 
@@ -49,15 +49,6 @@ def test_the_engines_own_rate_stands_in_for_it_as_the_mean_of_its_samples():
     assert last.points["decode"] == 140.0
     assert shown.advances["decode_tokens_per_s"] == "sampled"
     assert shown.sources["decode_tokens_per_s"] == f"sampled: metric:{q.DECODE_RATE}, mean of 10 s"
-
-
-def test_a_rate_that_the_adapter_worked_out_says_so_and_needs_no_second_poll():
-    advance = moving(Advance.DERIVED, q.DECODE_RATE)
-    shown = only(after(lambda at_s: poll(at_s, rank({}, {q.DECODE_RATE: 90.0}), advance=advance), seconds=2))
-    assert shown.rates.decode_tokens_per_s == 90.0
-    assert shown.advances["decode_tokens_per_s"] == shown.advances["mfu_decode_ratio"] == "derived"
-    assert shown.sources["decode_tokens_per_s"].startswith("worked out: ")
-    assert why(shown.tokens_total.decode) is Reason.NOT_EXPOSED
 
 
 @pytest.mark.parametrize(("moves", "said"), [(Advance.LIVE, "live"), (Advance.DERIVED, "derived")])
@@ -97,20 +88,6 @@ def test_live_prefill_has_the_window_of_the_other_rates_whatever_the_ttft():
         assert shown.advances["prefill_tokens_per_s"] == shown.advances["mfu_prefill_ratio"] == said
 
 
-def test_prompts_without_a_histogram_of_the_ttft_have_the_plain_window():
-    shown = only(after(steady({q.PREFILL_COMPUTED: 40.0}, advance=moving(Advance.PROMPT, q.PREFILL_COMPUTED))))
-    assert there(shown.rates.prefill_tokens_per_s) == pytest.approx(40.0)
-
-
-def test_a_series_that_comes_late_warms_up_and_is_no_zero():
-    def engine(at_s: float) -> EngineReading:
-        return poll(at_s, rank({q.DECODE_TOKENS: at_s * 10.0} if at_s >= 12 else {q.REQUESTS: 0.0}))
-
-    seen = [only(found.snapshot).rates.decode_tokens_per_s for found in tracked(engine, seconds=26)]
-    assert [why(reading) for reading in seen[:11]] == [Reason.NOT_EXPOSED] * 6 + [Reason.WARMING_UP] * 5
-    assert there(seen[-1]) == pytest.approx(10.0)
-
-
 def test_two_models_of_one_server_are_two_engines():
     """Triton shares one URL: counters, states and faults of its models must not mix."""
 
@@ -124,17 +101,6 @@ def test_two_models_of_one_server_are_two_engines():
     )
     assert (small.key, large.part) == ("http://127.0.0.1:1#small", "large")
     assert last.points["decode"] == pytest.approx(310.0)
-
-
-def test_one_model_of_a_server_may_be_down_and_the_other_not():
-    deriver = Deriver(gpu_catalogue())
-    for at in range(0, 20, 2):
-        well = poll(float(at), rank({q.DECODE_TOKENS: at * 10.0}), name="a", part="a")
-        ill = replace(well, name="b", part="b", state=EndpointState.REFUSED, fault="gone")
-        found = deriver.derive(frame(at, (), (well, ill if at >= 10 else renamed(ill, "b", well.url)))).snapshot
-    assert [engine.state for engine in found.engines] == [EndpointState.OK, EndpointState.REFUSED]
-    assert [(fault.source, fault.text) for fault in found.faults] == [("b", "gone")]
-    assert found.engines[0].since != ""
 
 
 def counting(tokens: Callable[[float], float]) -> Callable[[float], EngineReading]:
@@ -154,17 +120,6 @@ def test_a_rate_that_changed_is_that_of_its_own_window_however_few_tokens_there_
     assert there(only(after(speeds_up, seconds=92)).rates.decode_tokens_per_s) == pytest.approx(4.0)
     ceases = counting(lambda at_s: 2.0 * min(at_s, 80.0))
     assert there(only(after(ceases, seconds=92)).rates.decode_tokens_per_s) == 0.0
-
-
-def test_many_tokens_are_a_rate_of_ten_seconds():
-    shown = only(after(counting(lambda at_s: 50.0 * at_s), seconds=90))
-    assert shown.sources["decode_tokens_per_s"].endswith("over 10 s")
-
-
-def test_failures_are_counted_apart():
-    shown = only(after(steady({q.REQUESTS: 4.0, q.FAILURES: 1.0, q.DECODE_TOKENS: 1.0})))
-    assert there(shown.rates.failures_per_s) == pytest.approx(1.0)
-    assert why(shown.rates.inferences_per_s) is Reason.NOT_EXPOSED
 
 
 def figures(engine: Engine) -> list[tuple[str, Reading]]:

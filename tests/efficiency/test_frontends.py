@@ -9,7 +9,6 @@ from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import TokensTotal
 from gpumon.sizing.live import from_live, instances_here
-from gpumon.tui.summary import summary
 from tests.efficiency.polls import tracked
 from tests.efficiency.test_replicas import replica
 from tests.records import replace
@@ -32,12 +31,6 @@ def test_charts_count_each_token_once_however_the_model_is_written():
     assert (points["decode"], points["running"]) == (pytest.approx(100.0), 4.0)
 
 
-def test_the_line_of_a_small_terminal_counts_each_token_once():
-    worker = replace(engine(8.0), decode_tokens_per_s=500.0)
-    shown = at(0, worker, replace(engine(8.0, "front", **FRONT), decode_tokens_per_s=500.0))
-    assert "500 tok/s" in "".join(text for text, _ in summary(shown, 200, 1, paused=False)[0])
-
-
 def test_sizing_plans_for_the_requests_of_users_once_and_takes_no_frontend_for_an_instance():
     engines = engine(6.0), engine(6.0, "b", gpus=(1,)), engine(12.0, "front", **FRONT)
     assert from_live(at(0, *engines), ()).workload[0].target == 12.0
@@ -45,13 +38,6 @@ def test_sizing_plans_for_the_requests_of_users_once_and_takes_no_frontend_for_a
     calibration = watched(*engines)
     assert calibration.in_flight()["llama"].peak == 12.0
     assert {name for each in calibration.observed() for name in each.name.split(" +")} == {"b", "1"}
-
-
-def test_alone_it_tells_what_is_asked_for_and_nothing_of_an_instance():
-    front = engine(12.0, "front", **FRONT)
-    assert from_live(at(0, front), ()).workload[0].target == 12.0
-    assert instances_here(at(0, front)) == {}
-    assert watched(front).observed() == ()
 
 
 def test_what_generates_no_tokens_is_no_workload_even_while_it_is_down():

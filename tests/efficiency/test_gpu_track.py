@@ -64,16 +64,6 @@ def test_after_the_load_ends_a_joule_gives_no_more_than_it_did(facts: dict[str, 
     assert number(shown[46].gpus[0].power_w) == pytest.approx(80.0)
 
 
-def test_the_printed_quotient_of_tokens_and_watts_is_tokens_per_joule() -> None:
-    for one in (snapshot.engines[0] for snapshot in load_then_idle(60)[4:]):
-        assert number(one.efficiency.tokens_per_j) == pytest.approx(
-            number(one.rates.decode_tokens_per_s) / number(one.hardware.power_w)
-        )
-        assert number(one.efficiency.flops_per_j) == pytest.approx(
-            number(one.efficiency.flops_per_s) / number(one.hardware.power_w)
-        )
-
-
 def test_power_after_a_gap_is_not_the_mean_of_the_gap(track: GpuTrack) -> None:
     for at in range(1, 11):
         track.add(reading(at, energy_j=700.0 * at), LONGEST_S)
@@ -84,14 +74,6 @@ def test_power_after_a_gap_is_not_the_mean_of_the_gap(track: GpuTrack) -> None:
     assert number(track.energy_j) == pytest.approx(9 * 700.0 + 600 * 70.0), "the energy of the gap counts"
     track.add(reading(611.0, energy_j=7000.0 + 600 * 70.0 + 700.0), LONGEST_S)
     assert (track.power_w, track.mean_power_w) == (700.0, 700.0)
-
-
-def test_the_screen_shows_the_drivers_watts_where_the_counter_fell() -> None:
-    deriver = Deriver(gpu_catalogue())
-    for at, energy_j, watts in ((1.0, 100.0, 700.0), (2.0, 800.0, 700.0), (3.0, 5.0, 123.0)):
-        shown = deriver.derive(frame(int(at), (gpu(0, at, energy_j=energy_j, power_w=watts),))).snapshot.gpus[0]
-    assert shown.power_w == 123.0
-    assert shown.sources["power_w"] == "nvmlDeviceGetPowerUsage"
 
 
 @pytest.mark.parametrize("jump_j", [1e12, -1e12, 1e5])
@@ -105,13 +87,6 @@ def test_a_counter_that_jumps_is_a_new_base_line_and_no_power(track: GpuTrack, j
         elif at > 2:
             assert (track.power_w, track.mean_power_w) == (700.0, 700.0), at
     assert number(track.energy_j) == pytest.approx(18 * 700.0)
-
-
-def test_one_reading_that_is_garbage_costs_two_intervals(track: GpuTrack) -> None:
-    for at in range(1, 21):
-        track.add(reading(at, energy_j=9e15 if at == 10 else 700.0 * at, power_w=690.0), LONGEST_S)
-        assert number(track.mean_power_w) in (690.0, 700.0)
-    assert number(track.energy_j) == pytest.approx(17 * 700.0)
 
 
 def test_mean_power_needs_no_steady_interval(track: GpuTrack) -> None:
@@ -141,12 +116,6 @@ def test_a_mean_is_of_the_window_and_of_what_was_known_in_it(track: GpuTrack) ->
     assert track.recent("dram_active_ratio") == Missing(Reason.ERROR)
 
 
-def test_a_mean_does_not_reach_over_a_gap(track: GpuTrack) -> None:
-    for at_s, active in ((0.0, 1.0), (1.0, 1.0), (7.0, 0.2)):
-        track.add(reading(at_s, dram_active_ratio=active), LONGEST_S)
-    assert track.recent("dram_active_ratio") == 0.2
-
-
 def test_busy_of_more_than_an_hour_ago_does_not_count(track: GpuTrack) -> None:
     at_s = 0.0
     for _ in range(1800):
@@ -159,13 +128,6 @@ def test_busy_of_more_than_an_hour_ago_does_not_count(track: GpuTrack) -> None:
         at_s += 1.0
         track.add(reading(at_s, busy_ratio=0.0), LONGEST_S)
     assert track.busy_mean_ratio == 0.0
-
-
-def test_throttled_time_goes_on_over_an_outage_of_its_call(track: GpuTrack) -> None:
-    for at in range(1, 101):
-        counted = {} if 30 <= at < 60 else {"sw_power_cap": 100.0 + at}
-        track.add(reading(float(at), throttle_s=counted), LONGEST_S)
-    assert track.throttle_s == {"sw_power_cap": pytest.approx(99.0)}
 
 
 def test_a_cause_that_is_missing_alone_goes_on_where_it_was(track: GpuTrack) -> None:

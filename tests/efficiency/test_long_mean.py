@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import random
 
 import pytest
 
 from gpumon.efficiency.deriver import Deriver
-from gpumon.efficiency.tracks import MEAN_S, LongMean
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EndpointState, EngineReading
 from gpumon.readings.missing import Missing, Reading, Reason
@@ -28,15 +26,6 @@ def test_of_a_live_counter_it_is_there_after_ten_seconds():
     seen = means(tracked(steady({q.DECODE_TOKENS: 25.0}), seconds=24))
     assert [why(reading) for reading in seen[:5]] == [Reason.WARMING_UP] * 5
     assert [there(reading) for reading in seen[5:]] == pytest.approx([25.0] * 7)
-
-
-def test_it_forgets_what_is_older_than_ten_minutes():
-    def engine(at_s: float) -> EngineReading:
-        return poll(at_s, rank({q.DECODE_TOKENS: min(at_s, 300.0) * 100.0}))
-
-    seen = means(tracked(engine, seconds=1200))
-    assert there(seen[299]) == pytest.approx(300 * 100 / 590, rel=0.03)
-    assert seen[-1] == 0.0
 
 
 def requests(at_s: float, rng_seed: int = 1) -> float:
@@ -108,23 +97,3 @@ def test_an_engine_that_is_gone_has_none_and_two_behind_one_address_have_none():
     gone = replace(one, state=EndpointState.REFUSED)
     shown = only(deriver.derive(frame(60, (), (gone,))).snapshot)
     assert why(shown.rates.decode_mean_tokens_per_s) is Reason.UNREACHABLE
-
-
-def test_an_engine_that_counts_no_tokens_has_none():
-    assert why(means(tracked(steady({q.REQUESTS: 1.0})))[-1]) is Reason.NOT_EXPOSED
-
-
-def test_memory_is_bounded_however_often_it_is_polled():
-    mean = LongMean()
-    for at in range(20_000):
-        mean.add(at * 0.25, 5.0, 0.25)
-    assert len(mean._marks) <= MEAN_S / 10 + 1
-    assert there(mean.per_s(at_end=False)) == pytest.approx(20.0)
-
-
-def test_polled_once_an_hour_it_is_that_of_the_last_polls():
-    mean = LongMean()
-    for at in range(4):
-        mean.add(at * 3600.0, 7200.0, 3600.0, 3600.0)
-    assert there(mean.per_s(at_end=True)) == pytest.approx(2.0)
-    assert math.isfinite(there(mean.per_s(at_end=False)))

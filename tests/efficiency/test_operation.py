@@ -10,7 +10,7 @@ from gpumon.readings.frame import Advance, EngineReading, HistogramReading, Rank
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine
 from gpumon.sources.packaged import gpu_catalogue
-from tests.accuracy.pages import Page, Where, recorded, snapshots
+from tests.accuracy.pages import Where, recorded, snapshots
 from tests.efficiency.polls import after, observed, only, poll, rank, steady, why
 from tests.efficiency.test_deriver import engine, frame
 from tests.fakes.engine import Capture
@@ -65,24 +65,12 @@ def test_the_sum_of_gaps_follows_a_load_that_polls_of_the_gauge_miss():
     assert sum(gaps) < sum(gauge) / 2
 
 
-def test_itl_is_that_of_the_same_seconds():
-    one = watched("prometheus-api", 80.0, 85.0)[-1]
-    assert there(one.latency.itl_mean_s) * there(one.rates.decode_tokens_per_s) == pytest.approx(
-        there(one.load.running_mean), rel=0.05
-    )
-
-
 def test_lengths_and_cached_share_of_a_shared_prefix():
     one = watched("vllm-mfu-queue-prefix-abort", 36.0, 40.0)[-1]
     # 640 of 768 tokens are shared; before that ran one with 512, all new.
     assert 0.7 < there(one.load.cached_ratio) < 640 / 768
     assert 600 < there(one.load.prompt_tokens_mean) < 768
     assert 50 < there(one.load.answer_tokens_mean) < 200
-
-
-def test_ranks_are_counted():
-    assert watched("vllm-dp2", 20.0, 30.0)[-1].hardware.ranks == 2
-    assert watched("vllm-basic", 20.0, 30.0)[-1].hardware.ranks == 1
 
 
 def test_idle_has_no_itl_and_no_lengths_but_a_running_of_zero():
@@ -97,14 +85,6 @@ def test_idle_has_no_itl_and_no_lengths_but_a_running_of_zero():
     ) == (idle,) * 4
 
 
-def test_the_first_poll_and_no_answer_say_why():
-    first, gone = snapshots([Page(0.0, next(iter(recorded("vllm-basic"))).body), Page(1.0, None)], Where())
-    assert first.engines[0].load.running_mean == Missing(Reason.WARMING_UP)
-    assert first.engines[0].load.window is None
-    assert gone.engines[0].load.running_mean == Missing(Reason.UNREACHABLE)
-    assert gone.engines[0].hardware.ranks == 0
-
-
 def derived(counters: dict[str, float], gauges: dict[str, float], live: dict[str, str] | None = None) -> Engine:
     """Counters per second, with an ITL of 10 ms each for 100 tokens/s."""
     deriver = Deriver(gpu_catalogue())
@@ -117,13 +97,6 @@ def derived(counters: dict[str, float], gauges: dict[str, float], live: dict[str
     return shown
 
 
-def test_speculation_gives_several_tokens_a_gap():
-    shown = derived({q.DECODE_TOKENS: 300.0, q.DRAFTS: 100.0, q.ACCEPTED_TOKENS: 200.0}, {q.RUNNING: 1.0})
-    assert there(shown.latency.itl_mean_s) == pytest.approx(0.01 / 3)
-    assert shown.load.window is not None
-    assert shown.load.window.decoding_mean == pytest.approx(1.0)
-
-
 def test_hits_that_count_waiting_requests_again_are_no_share():
     hits = {q.PREFILL_CACHED: "vllm:prefix_cache_hits_total"}
     counters = {q.PREFILL_CACHED: 3000.0, q.PREFILL_COMPUTED: 0.0, q.PROMPT_TOKENS: 100.0}
@@ -132,13 +105,6 @@ def test_hits_that_count_waiting_requests_again_are_no_share():
     assert inflated.reason is Reason.INVALID
     sane = derived({**counters, q.PREFILL_CACHED: 25.0, q.PREFILL_COMPUTED: 75.0}, {q.RUNNING: 1.0}, hits)
     assert there(sane.load.cached_ratio) == pytest.approx(0.25)
-
-
-def test_an_engine_without_the_gauge_has_no_running():
-    shown = derived({q.DECODE_TOKENS: 100.0}, {})
-    assert shown.load.running_mean == Missing(Reason.NOT_EXPOSED)
-    assert shown.load.prompt_tokens_mean == Missing(Reason.NOT_EXPOSED)
-    assert shown.load.window is None
 
 
 def test_prompts_that_are_counted_at_the_end_are_not_divided_by_first_tokens():

@@ -14,7 +14,7 @@ from gpumon.readings.snapshot import Engine, OwnEstimate
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llm_config import llm_from_config
 from tests.accuracy.pages import Where, recorded, snapshots
-from tests.efficiency.polls import INF, after, observed, only, poll, rank, steady, there, why
+from tests.efficiency.polls import INF, after, observed, only, poll, rank, there, why
 from tests.efficiency.small_llm import SMALL
 from tests.fakes.engine import CAPTURES
 
@@ -50,11 +50,6 @@ def test_a_real_vllm_without_the_flag_is_off_and_not_idle():
     own = last.efficiency.own
     readings = (own.flops_per_s, own.read_bytes_per_s, own.write_bytes_per_s, own.flops_ratio, own.read_bytes_ratio)
     assert {why(reading) for reading in readings} == {Reason.OFF}
-
-
-def test_before_the_first_request_nobody_knows():
-    first = recording("prometheus-api", 0.0, 8.0)[-1]
-    assert why(first.efficiency.own.flops_per_s) is Reason.IDLE
 
 
 # By hand.
@@ -104,25 +99,3 @@ def sglang(flops: float, read: float, llm: LlmSpec = SMALL, **facts: Any) -> Own
 def test_the_bytes_that_sglang_says_it_read_are_never_used():
     own = sglang(1.0, 28.0)
     assert why(own.read_bytes_per_s) is why(own.read_bytes_ratio) is Reason.INVALID
-
-
-def test_a_wrapper_is_told_by_the_name_of_the_metric():
-    live = {q.OWN_FLOPS: "ray_sglang_estimated_flops_per_gpu_total"}
-    own = beside(1.0, 28.0, kind=EngineKind.RAY, live=live)
-    assert why(own.read_bytes_ratio) is Reason.INVALID
-
-
-def test_without_gpus_or_a_model_there_is_nothing_to_compare():
-    def of(**facts: Any) -> OwnEstimate:
-        counters = {q.OWN_FLOPS: 1e12, q.DECODE_TOKENS: 400.0, q.STEPS: 100.0}
-        grown = lambda at_s: rank({name: at_s * rate for name, rate in counters.items()}, {q.RUNNING: 1.0})  # noqa: E731
-        return only(after(lambda at_s: poll(at_s, grown(at_s), **facts))).efficiency.own
-
-    assert why(of(gpu_type="", gpu_count=0).flops_per_s) is Reason.NO_GPU
-    unknown = of(llm=None)
-    assert there(unknown.flops_per_s) == pytest.approx(1e12)
-    assert why(unknown.flops_ratio) is Reason.UNKNOWN_MODEL
-
-
-def test_an_engine_without_such_counters_has_none():
-    assert only(after(steady({q.DECODE_TOKENS: 1.0}))).efficiency.own == OwnEstimate()

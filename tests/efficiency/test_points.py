@@ -46,15 +46,6 @@ def test_one_that_comes_and_goes_makes_one_gap(up_s: int) -> None:
     assert set(values[60:]) == {700.0, 1300.0}
 
 
-def test_a_part_that_answers_again_ends_the_gap() -> None:
-    totals = Totals()
-    parts = [700.0, LOST, LOST, 650.0]
-    kept(
-        [totals.of("power", [("a", 700.0), ("b", part)], float(at)) for at, part in enumerate(parts)],
-        [1400.0, None, None, 1350.0],
-    )
-
-
 def test_what_never_counted_or_answers_without_the_figure_is_no_gap() -> None:
     totals = Totals()
     for at in range(3):
@@ -63,12 +54,6 @@ def test_what_never_counted_or_answers_without_the_figure_is_no_gap() -> None:
     assert totals.of("power", [("a", Missing(Reason.WARMING_UP)), ("b", 1.0)], 4.0) == 1.0
     assert math.isnan(totals.of("power", [("a", LOST)], 5.0))
     assert math.isnan(totals.of("power", [], 6.0))
-
-
-def test_at_the_longest_interval_there_is_a_gap_too() -> None:
-    totals = Totals()
-    values = [totals.of("power", [("a", 1.0), ("b", 1.0 if at < 2 else LOST)], at * 60.0) for at in range(5)]
-    kept(values, [2.0, 2.0, None, 1.0, 1.0])
 
 
 def test_a_lost_gpu_does_not_halve_the_chart_of_the_power_nor_blank_it_for_good() -> None:

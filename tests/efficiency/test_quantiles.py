@@ -32,13 +32,6 @@ def test_an_answer_in_the_last_bucket_is_the_last_finite_bound():
     assert shown.p95_high == Missing(Reason.INVALID)
 
 
-def test_the_bucket_of_p95_is_told():
-    window = histogram((0.01, 10), (0.025, 99), (INF, 100), total=1.6)
-    shown = quantiles(window)
-    assert (shown.p95_low, shown.p95_high, shown.first_bound_s) == (0.01, 0.025, 0.01)
-    assert (shown.p50_low, shown.p50_high) == (shown.p99_low, shown.p99_high) == (0.01, 0.025)
-
-
 def test_each_quantile_has_the_bounds_of_its_own_bucket():
     shown = quantiles(histogram((0.01, 60), (0.02, 96), (0.04, 98), (INF, 100), total=2.0))
     assert (shown.p50_low, shown.p50_high) == (0.0, 0.01)
@@ -79,12 +72,6 @@ def test_a_sum_and_a_count_alone_have_a_mean_and_no_quantiles():
     assert shown.mean == 2.0
     assert shown.p50 == shown.p95 == shown.p99_low == shown.first_bound_s == Missing(Reason.NOT_EXPOSED)
     assert longest(bare) == 2.0
-
-
-def test_equal_prompts_have_their_own_length_as_size_biased_mean():
-    # All in (100, 200] with a mean of 150: E[n^2]/E[n] = 150.
-    window = histogram((100, 0), (200, 10), (INF, 10), total=1500)
-    assert size_biased_mean(window) == pytest.approx(150)
 
 
 def test_a_random_token_belongs_to_a_longer_prompt():

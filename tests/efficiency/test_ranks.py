@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import Advance, EngineReading, RankReading
-from gpumon.readings.missing import Reason
+from gpumon.readings.frame import EngineReading, RankReading
 from gpumon.readings.snapshot import Engine
 from tests.accuracy.pages import Where, recorded, snapshots
-from tests.efficiency.polls import after, moving, only, poll, rank, there, tracked, why
+from tests.efficiency.polls import after, only, poll, rank, there, tracked
 
 Load = tuple[float, float, float, float]
 """Decode tokens/s, running, waiting, KV usage."""
@@ -73,11 +72,6 @@ def test_a_queue_beside_a_rank_with_room_is_uneven():
     assert shown(full, (500.0, 3.0, 2.0, 0.4)).uneven == ()
 
 
-def test_too_few_requests_to_share_are_not_uneven():
-    assert shown((60.0, 1.0, 0.0, 0.1), (0.0, 0.0, 0.0, 0.0)).uneven == ()
-    assert shown((100.0, 1.0, 0.0, 0.1), (0.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0)).uneven == ()
-
-
 def test_nothing_is_said_while_it_warms_up_or_a_rank_has_just_joined():
     odd = (0.0, 10.0, 0.0, 0.9)
     assert shown(EVEN, odd, seconds=8).uneven == ()
@@ -90,16 +84,6 @@ def test_nothing_is_said_while_it_warms_up_or_a_rank_has_just_joined():
     seen = [only(found.snapshot).uneven for found in tracked(joining, seconds=50)]
     assert all(texts == () for texts in seen[:20])
     assert len(seen[-1]) == 2
-
-
-def test_ranks_whose_tokens_are_counted_late_are_not_compared_by_them():
-    def engine(at_s: float) -> EngineReading:
-        ranks = (one("0", at_s, EVEN), one("1", at_s, (0.0, 10.0, 0.0, 0.4)))
-        return poll(at_s, *ranks, advance=moving(Advance.END, q.DECODE_TOKENS))
-
-    found = only(after(engine))
-    assert {why(load.decode_tokens_per_s) for load in found.rank_loads} == {Reason.NOT_LIVE}
-    assert found.uneven == ()
 
 
 def test_the_ranks_of_a_real_engine_are_even():

@@ -33,11 +33,6 @@ def test_mfu_scales_linearly_and_divides_by_the_gpus(rate: float, gpus: int, pea
     assert mfu(rate, gpus, peak) == pytest.approx(mfu(rate / gpus, 1, peak))
 
 
-def test_more_than_the_peak_is_shown_as_it_is() -> None:
-    assert mfu(3e15, 1, 1e15) == 3.0
-    assert mbu(1.1e12, 1, 1e12) == pytest.approx(1.1)
-
-
 @pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
 def test_bad_input_is_named(bad: float) -> None:
     for share in (mfu, mbu):
@@ -51,12 +46,3 @@ def test_bad_input_is_named(bad: float) -> None:
         busy(bad, 1.0)
     with pytest.raises(ValueError, match="elapsed_s"):
         busy(1.0, bad)
-
-
-def test_no_gpus_no_peak_and_no_time_are_errors() -> None:
-    with pytest.raises(ValueError, match="n_gpus"):
-        mfu(1.0, 0, 1.0)
-    with pytest.raises(ValueError, match="peak"):
-        mbu(1.0, 1, 0.0)
-    with pytest.raises(ValueError, match="elapsed_s"):
-        busy(0.0, 0.0)

@@ -68,10 +68,6 @@ def test_a_sequence_keeps(attention: Attention, context: float, entries: float) 
     assert kept(attention, context) == entries
 
 
-def test_a_layer_that_reads_the_cache_of_another_one_keeps_nothing() -> None:
-    assert kept(Attention(Reach.FULL, 1, 4.0, 4.0, 2.0, shared=True), 1000) == 0.0
-
-
 def at(attention: Attention, position: float) -> float:
     """Entries that the token at this very position sees; a chunk's tokens only their own chunk."""
     if attention.reach is Reach.CHUNK:
@@ -108,9 +104,3 @@ def test_nobody_sees_more_than_there_is(attention: Attention, new: float, cached
     assert 0.0 <= mean_seen(attention, new, cached) <= (new + cached) * (1 + 1e-9)
     assert seen(attention, new) <= new
     assert kept(attention, new) <= new
-
-
-def test_a_prompt_of_one_token_sees_what_a_decoded_one_does() -> None:
-    for attention in (FULL, WINDOW, TOP, INDEX, COMPRESSED):
-        assert mean_seen(attention, 0.0, 1000.0) == seen(attention, 1000.0)
-        assert mean_seen(attention, 1e-3, 1000.0) == pytest.approx(seen(attention, 1000.0), rel=1e-3)

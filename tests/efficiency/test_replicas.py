@@ -58,14 +58,6 @@ def test_two_engines_of_one_model_are_summed():
     assert (found.running, found.waiting, found.kv_usage_ratio) == (8.0, 0.0, pytest.approx(0.4))
 
 
-def test_mfu_is_that_of_all_gpus_together():
-    alone = after(replica("a", gpu_count=1)).engines[0]
-    snapshot = after(replica("a", gpu_count=1), replica("b", gpu_count=2))
-    found = group(snapshot)
-    assert there(found.mfu_ratio) == pytest.approx(2 * there(alone.efficiency.mfu_ratio) / 3)
-    assert there(found.mbu_ratio) == pytest.approx(2 * there(alone.efficiency.mbu_ratio) / 3)
-
-
 def test_mfu_is_that_of_the_replicas_whose_gpus_are_known():
     alone = group(after(replica("a", gpu_count=1), replica("b", gpu_count=2)))
     nowhere = replica("c", gpu_type="", gpu_count=0)
@@ -99,13 +91,6 @@ def test_a_gpu_that_two_replicas_share_counts_once():
 )
 def test_one_model_goes_by_many_names(names: tuple[str, str], together: bool):
     assert bool(after(replica("a", model=names[0]), replica("b", model=names[1])).replicas) == together
-
-
-def test_engines_of_several_kinds_and_parts_of_a_server_are_replicas():
-    parts = [replica(f"p{at}", url="http://triton", part=f"p{at}", kind=EngineKind.TRITON) for at in range(2)]
-    found = group(after(*parts, replica("v", kind=EngineKind.VLLM)))
-    assert found.engines == ("p0", "p1", "v")
-    assert there(found.decode_tokens_per_s) == pytest.approx(300.0)
 
 
 def test_training_runs_and_frontends_are_no_replicas():
@@ -193,14 +178,3 @@ def test_merging_on_common_bounds_is_merging_where_all_are_common(counts: list[l
     assert (common.count, common.sum, common.counts[-1]) == (whole.count, whole.sum, whole.counts[-1])
     if whole.count > 0 and quantile(whole, share) > BOUNDS[1]:
         assert quantile(common, share) == pytest.approx(quantile(whole, share))
-
-
-def test_a_group_that_no_poll_has_changed_is_not_worked_out_again():
-    deriver = Deriver(gpu_catalogue())
-    engines = tuple(replica(name)(0.0) for name in "ab")
-    first = deriver.derive(frame(0, (), engines)).snapshot.replicas[0]
-    assert deriver.derive(frame(1, (), engines)).snapshot.replicas[0] is first
-    later = tuple(replica(name)(2.0) for name in "ab")
-    assert deriver.derive(frame(2, (), later)).snapshot.replicas[0] is not first
-    gone = tuple(replace(one, state=EndpointState.REFUSED) for one in later)
-    assert deriver.derive(frame(3, (), gone)).snapshot.replicas[0].answering == 0

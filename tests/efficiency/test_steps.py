@@ -80,24 +80,12 @@ def test_pauses_do_not_make_the_batch_smaller():
     assert there(shown.rates.batch) == pytest.approx(8.0)
 
 
-def test_gaps_that_are_told_when_a_request_ends_give_way_where_none_ended():
-    shown = with_gaps(0.0, 0.02, {q.RUNNING: 4.0})
-    assert there(shown.rates.steps_per_s) == pytest.approx(100.0)
-    assert shown.sources["steps_per_s"].startswith("estimated: decode tokens/s")
-
-
 def test_without_anything_to_go_by_there_are_none():
     assert only(after(steady({q.DECODE_TOKENS: 400.0}))).rates.steps_per_s == NOT_EXPOSED
     unseen = only(after(steady({q.DECODE_TOKENS: 400.0}, {q.RUNNING: 0.0})))
     assert why(unseen.rates.steps_per_s) is why(unseen.efficiency.mbu_ratio) is Reason.FEW
     ended = steady({q.DECODE_TOKENS: 400.0}, {q.RUNNING: 4.0}, advance=moving(Advance.END, q.DECODE_TOKENS))
     assert why(only(after(ended)).rates.steps_per_s) is Reason.NOT_LIVE
-
-
-def test_the_engines_own_rate_gives_steps_too():
-    shown = only(after(steady({}, {q.DECODE_RATE: 400.0, q.RUNNING: 8.0, q.USED_TOKENS: 800.0})))
-    assert there(shown.rates.steps_per_s) == pytest.approx(50.0)
-    assert shown.advances["mbu_ratio"] == "sampled"
 
 
 def test_an_idle_engine_has_true_zeros():
@@ -209,11 +197,6 @@ def test_gpus_split_into_ranks_stages_and_shards(told: dict[str, Any], shown: in
     assert layout(poll(0.0, **told), shown, count) == expected
 
 
-def test_told_sizes_are_shown():
-    shown = only(after(steady({q.DECODE_TOKENS: 1.0}, tp=4, pp=2, gpu_count=8)))
-    assert (shown.hardware.tp, shown.hardware.pp, shown.hardware.ranks) == (4, 2, 1)
-
-
 def test_a_pipeline_works_on_a_batch_in_each_stage():
     """Each sequence gets a token in 20 ms; in that time two batches of 4 pass through: 100 steps, not 50."""
     shown = with_gaps(400.0, 0.02, {q.RUNNING: 8.0, q.USED_TOKENS: 800.0}, pp=2, gpu_count=2)
@@ -221,15 +204,6 @@ def test_a_pipeline_works_on_a_batch_in_each_stage():
     assert there(shown.rates.batch) == pytest.approx(4.0)
     alone = with_gaps(50.0, 0.02, {q.RUNNING: 1.0}, pp=2, gpu_count=2, counters={q.DECODE_TOKENS: 50.0})
     assert there(alone.rates.steps_per_s) == pytest.approx(50.0)
-
-
-def test_a_page_that_adds_ranks_up_has_the_steps_of_all_of_them():
-    """8 ranks at 20 steps/s of 8 sequences each; the weights are read by each."""
-    engine = steady({q.DECODE_TOKENS: 1280.0}, {q.RUNNING: 64.0, q.USED_TOKENS: 6400.0}, dp=8, tp=1, gpu_count=8)
-    shown = only(after(engine))
-    assert (there(shown.rates.steps_per_s), shown.hardware.ranks) == (pytest.approx(160.0), 8)
-    assert there(shown.efficiency.weight_bytes_per_s) == pytest.approx(160 * 2000.0)
-    assert there(shown.rates.batch) == pytest.approx(8.0)
 
 
 MOE: Final = replace(

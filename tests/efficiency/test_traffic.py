@@ -64,10 +64,6 @@ def test_distinct_experts(experts: int, per_token: int, expected: dict[int, floa
         assert traffic.distinct_experts(experts, per_token, batch) == pytest.approx(touched, abs=rounding)
 
 
-def test_capped_counting_of_experts_is_half_too_much_in_the_middle() -> None:
-    assert min(128, 16 * 8) / traffic.distinct_experts(128, 8, 16) == pytest.approx(1.55, abs=0.01)
-
-
 @given(st.integers(1, 512), st.data(), st.floats(0, 1e5), st.floats(0, 1e5))
 def test_weights_read_grow_with_the_batch_and_stay_below_all(
     experts: int, data: st.DataObject, a: float, b: float
@@ -134,11 +130,6 @@ def test_entries_of_several_tokens_are_read_and_kept_once_for_them() -> None:
     assert traffic.kv_read_bytes(model, 1000) == traffic.kv_stored_bytes(model, 1000) == 3 * 64 * 250
 
 
-def test_weights_of_the_attention_are_the_files_own_else_all_but_the_experts() -> None:
-    assert traffic.attention_bytes(MOE) == 1000.0 - 8 * 100.0
-    assert traffic.attention_bytes(replace(MOE, attention_read_bytes=150.0)) == 150.0
-
-
 @pytest.mark.parametrize("name", CELLS)
 def test_kv_of_known_models(name: str) -> None:
     model, cells = llm(name), CELLS[name]
@@ -193,11 +184,6 @@ def test_bytes_per_second_by_hand() -> None:
     speculative = traffic.step_bytes_per_s(DENSE, 10.0, 40.0, 50.0, tokens_per_step=2.0)
     assert speculative == 10 * 2000 + 20 * traffic.kv_read_bytes(DENSE, 50)
     assert traffic.step_bytes_per_s(DENSE, 0.0, 0.0, 50.0) == 0.0
-
-
-def test_steps_of_a_moe_read_the_experts_of_their_tokens() -> None:
-    expected = 10 * traffic.weight_read_bytes(MOE, 4.0) + 40 * traffic.kv_read_bytes(MOE, 50)
-    assert traffic.step_bytes_per_s(MOE, 10.0, 40.0, 50.0) == pytest.approx(expected)
 
 
 def test_single_stream_is_parameters_times_bytes_times_tokens() -> None:

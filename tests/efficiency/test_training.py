@@ -75,17 +75,6 @@ def test_a_counter_that_jumps_once_a_step_gives_neither_zero_nor_spikes(step_s: 
     assert all(not isinstance(reading, Missing) for reading in seen[-50:])
 
 
-def test_steps_a_little_closer_than_usual_leave_the_rate():
-    """Three of them are not quite three usual ones: then the rate is that of four."""
-
-    def trained(at_s: float) -> EngineReading:
-        early_s = 0.02 * (at_s // 12 % 2)
-        return poll(at_s - early_s, rank({q.TRAINED_TOKENS: at_s * 1e3}), **run(), interval_s=12.0)
-
-    seen = [only(found.snapshot).rates.trained_tokens_per_s for found in tracked(trained, seconds=480, step=12)]
-    assert [there(reading) for reading in seen[6:]] == pytest.approx([1e3] * 34, rel=2e-3)
-
-
 def test_a_run_that_hangs_falls_to_zero():
     def trained(at_s: float) -> EngineReading:
         return poll(at_s, rank({q.TRAINED_TOKENS: min(at_s, 300.0) // 10 * 1e6}), **run())
@@ -181,16 +170,6 @@ def test_an_encoder_has_prefill_alone_and_every_token_sees_the_whole_text():
     assert shown.sources["mfu_ratio"] == "prefill FLOPs / (GPUs x dense peak)"
 
 
-def test_an_encoder_without_a_model_says_so():
-    shown = only(after(lambda at_s: replace(encoder(at_s), llm=None)))
-    assert why(shown.efficiency.mfu_ratio) is Reason.UNKNOWN_MODEL
-    assert there(shown.rates.prefill_tokens_per_s) == pytest.approx(20_000.0)
-
-
-def test_an_idle_encoder_has_a_true_zero():
-    assert only(after(steady({q.PREFILL_COMPUTED: 0.0}, kind=EngineKind.TEI))).efficiency.mfu_ratio == 0.0
-
-
 # Servers of models that are no LLMs.
 
 
@@ -218,9 +197,3 @@ def test_a_model_that_is_no_llm_has_inferences_and_no_tokens(llm: object):
         shown.efficiency.peak_flops_per_s,
     )
     assert {why(reading) for reading in shares} == {Reason.NOT_MODELLED}
-
-
-def test_an_llm_whose_server_counts_inferences_too_has_its_tokens():
-    shown = only(after(steady({q.INFERENCES: 2.0, q.DECODE_TOKENS: 90.0}, kind=EngineKind.TRITON)))
-    assert there(shown.rates.decode_tokens_per_s) == pytest.approx(90.0)
-    assert there(shown.rates.inferences_per_s) == pytest.approx(2.0)

@@ -75,14 +75,6 @@ async def test_a_pooling_server_has_no_decode_and_no_mbu_and_its_prefill_all_the
     assert there(engine.efficiency.mfu_ratio) > 0.0
 
 
-async def test_a_server_that_has_served_nothing_yet_may_be_either() -> None:
-    page = (PAGES / "vllm" / "pooling.prom").read_text()
-    fresh = re.sub(r"(vllm:(?:prompt|request|iteration|generation)_?\S*) \S+$", r"\1 0.0", page, flags=re.MULTILINE)
-    assert "serves" not in (await polled(fresh)).info
-    answered = later(fresh, {**PROMPTS, "vllm:generation_tokens_total": 4.0, "vllm:request_success_total": 4.0})
-    assert "serves" not in (await polled(answered)).info, "it generates"
-
-
 async def test_steps_of_a_diffusion_model_are_no_tokens() -> None:
     grown = {**PROMPTS, "vllm:generation_tokens_total": 256.0, "vllm:iteration_tokens_total_count": 60.0}
     engine = await shown("diffusion", {**grown, "vllm:diffusion_num_denoising_steps_total": 60.0})
@@ -109,12 +101,6 @@ async def test_the_front_end_in_rust_counts_steps_exactly_and_says_why_its_pool_
         Reason.NOT_EXPOSED, "vLLM's front end in Rust writes no cache_config_info"
     )
     assert (there(engine.load.waiting), there(engine.load.waiting_deferred)) == (2.0, 1.0)
-
-
-async def test_the_same_page_of_several_api_servers_has_no_exact_steps() -> None:
-    page = (PAGES / "vllm" / "rust-0.30.prom").read_text()
-    assert (await polled(page)).exact_steps
-    assert not (await polled(page.replace("# EOF\n", ""))).exact_steps
 
 
 async def test_a_sleeping_server_is_asleep_and_not_idle() -> None:

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.efficiency.tracks import Track
-from gpumon.readings.frame import Advance, EndpointState, EngineReading, HistogramReading, RankReading
+from gpumon.readings.frame import Advance, EndpointState, EngineReading, RankReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reason
-from gpumon.readings.quantities import DECODE_TOKENS, ITL, RUNNING
+from gpumon.readings.quantities import DECODE_TOKENS, RUNNING
 from tests.records import replace
 
 
@@ -43,11 +43,6 @@ def test_a_rate_is_tokens_over_real_elapsed_time():
 def test_one_poll_gives_no_rate_and_no_zero():
     assert track(poll(0.0, 1000)).window(10.0).rate(DECODE_TOKENS) == Missing(Reason.WARMING_UP)
     assert track(poll(0.0, 1000), poll(1.0, 1001)).window(10.0).rate("unknown") == NOT_EXPOSED
-
-
-def test_the_window_is_ten_seconds_of_polls():
-    found = track(*(poll(float(at), 100.0 * at) for at in range(0, 60, 2)))
-    assert found.window(10.0).length_s == 10.0
 
 
 def test_a_restart_gives_a_gap_and_keeps_the_totals():
@@ -107,25 +102,11 @@ def test_two_servers_behind_one_url_are_named_and_add_nothing_impossible():
     assert found.totals[DECODE_TOKENS] == 0
 
 
-def test_a_plain_restart_is_not_taken_for_two_servers():
-    found = track(poll(0.0, 10, started=1e9 - 5), poll(1.0, 5, started=1e9 + 0.5), poll(2.0, 9, started=1e9 + 0.5))
-    assert not found.several_servers
-
-
 def test_a_rank_that_joins_is_no_spike():
     found = track(poll(0.0, 0), poll(1.0, 100), poll(2.0, 200, 1e6), poll(3.0, 300, 1e6 + 100))
     assert found.window(10.0).rate(DECODE_TOKENS) == pytest.approx(100)
     assert found.window(0.0).rate(DECODE_TOKENS) == pytest.approx(200)
     assert found.totals[DECODE_TOKENS] == 300 + 100
-
-
-def test_a_rank_that_stays_away_is_gone():
-    found = track(poll(0.0, 0, 0), *(poll(float(at), 1.0) for at in range(1, 20)))
-    assert found.gauge(RUNNING) == 1.0
-
-
-def test_an_engine_that_was_there_before_counts_from_the_first_poll():
-    assert track(poll(5.0, 40), poll(6.0, 60)).totals[DECODE_TOKENS] == 20
 
 
 def test_bunched_polls_do_not_make_a_spike():
@@ -147,30 +128,10 @@ def test_ranks_are_summed_and_one_that_is_absent_once_is_not_gone():
     assert found.window(10.0).rate(DECODE_TOKENS) == pytest.approx(450 / 3)
 
 
-def test_a_repeated_answer_counts_once():
-    found = track(poll(0.0, 0), poll(1.0, 10), poll(1.0, 10))
-    assert len(found.points) == 2
-
-
-def test_the_mean_of_a_rank_comes_from_its_own_histogram():
-    def with_itl(at_s: float, count: float, total: float) -> EngineReading:
-        rank = RankReading("0", {}, {}, {ITL: HistogramReading((0.1, float("inf")), (count, count), total, count)})
-        return EngineReading("v", "u", EndpointState.OK, at_s, interval_s=1.0, ranks=(rank,))
-
-    assert track(with_itl(0, 10, 1.0), with_itl(1, 30, 1.4)).window(10.0).rank_mean("0", ITL) == pytest.approx(0.02)
-
-
 @pytest.mark.parametrize("started", [0.0, 1e9 - 99])
 def test_an_old_answer_that_comes_late_adds_nothing(started: float):
     found = track(*(poll(float(at), tokens, started=started) for at, tokens in enumerate((1000, 1100, 1050, 1200))))
     assert found.totals[DECODE_TOKENS] == 200
-
-
-def test_a_series_that_answers_lack_gives_its_last_rate_and_then_none_and_never_zero():
-    lacking = [replace(poll(float(at)), ranks=(RankReading("0", {}, {}, {}),)) for at in range(3, 20)]
-    found = track(poll(0.0, 100), poll(1.0, 150), poll(2.0, 200), *lacking[:5])
-    assert found.window(10.0).rate(DECODE_TOKENS) == pytest.approx(50)
-    assert track(poll(2.0, 200), *lacking).window(10.0).rate(DECODE_TOKENS) == Missing(Reason.WARMING_UP)
 
 
 def test_a_gauge_that_one_rank_does_not_tell_any_more_is_no_sum():

@@ -37,31 +37,12 @@ def test_a_bucket_is_the_mean_of_its_wall_time_and_an_empty_one_a_gap() -> None:
     assert means[2:] == [5.0, 7.0]
 
 
-def test_a_bucket_with_nothing_but_gaps_is_a_gap() -> None:
-    history = filled([(10.0, NAN)])
-    assert all(math.isnan(value) for value in history.buckets("busy", 10, 5, 1.0))
-    assert all(math.isnan(value) for value in history.buckets("unknown", 10, 5, 1.0))
-
-
-def test_a_single_reading_that_is_missing_is_a_gap_and_not_held_over() -> None:
-    history = filled([(float(at), NAN if at == 5 else 1.0) for at in range(10)])
-    assert [at for at, mean in enumerate(history.buckets("busy", 9, 10, 1.0)) if math.isnan(mean)] == [5]
-
-
 def test_a_series_that_comes_late_or_goes_shows_gaps_there() -> None:
     history = History()
     for at in range(10):
         history.append(float(at), {"busy": 1.0} | ({"mfu": 2.0} if 3 <= at < 7 else {}))
     assert [not math.isnan(mean) for mean in history.buckets("mfu", 9, 10, 1.0)] == [3 <= at < 7 for at in range(10)]
     assert math.isnan(history.latest("mfu", 9.0))
-
-
-def test_old_buckets_do_not_change_when_a_new_point_comes() -> None:
-    history = filled([(float(at), float(at)) for at in range(60)])
-    before = history.buckets("busy", 11, 12, 5.0)
-    history.append(60.0, {"busy": 0.0})
-    after = history.buckets("busy", 12, 12, 5.0)
-    assert after[:-1] == before[1:]
 
 
 def test_the_number_of_series_is_bounded() -> None:
@@ -79,12 +60,6 @@ def test_points_after_the_bound_do_not_count() -> None:
     history.append(19.5, {"busy": 1000.0})
     assert history.buckets("busy", 3, 4, 5.0, until_s=17.0) == before
     assert history.buckets("busy", 3, 4, 5.0) != before
-
-
-def test_a_pause_longer_than_every_tick_is_kept_still_shows_what_was_before() -> None:
-    history = filled([(float(at), float(at < 50)) for at in range(200)], ticks=20)
-    means = history.buckets("busy", 9, 10, 5.0, until_s=49.0)
-    assert means == [1.0] * 10
 
 
 @pytest.mark.parametrize("width_s", [3.0, 5.0, 10.0])
@@ -246,19 +221,3 @@ def test_a_clock_that_is_slewed_keeps_its_past() -> None:
     assert history.buckets("busy", 11, 2, 1.0) == [2.0, 3.0]
     assert history.buckets("busy", 2, 1, 5.0) == [2.5]
     assert history.latest("busy", 11.0) == 2.0
-
-
-def test_a_clock_that_jumps_ahead_leaves_a_gap() -> None:
-    history = filled([(float(at), 1.0) for at in range(100)])
-    history.append(90_000.0, {"busy": 2.0})
-    means = history.buckets("busy", 1500, 1501, 60.0)
-    assert means[-1] == 2.0
-    assert all(math.isnan(mean) for mean in means[:-1]), "more than the cells hold went by"
-
-
-def test_memory_is_less_than_two_hours_of_ticks() -> None:
-    history = History()
-    history.append(0.0, {"busy": 1.0})
-    values = history._series["busy"]
-    size = sum(array.itemsize * len(array) for array in (values.ticks, values.sums, values.counts))
-    assert size <= 40_000 < 7200 * 16

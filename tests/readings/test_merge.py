@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.merge import merged
-from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reason
+from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP
 
 HERE = "gpu-07"
 MEASURED = {
@@ -56,11 +56,6 @@ def test_gpm_is_never_overridden_and_rates_are_filled_one_by_one() -> None:
 def test_what_nvml_is_about_to_measure_is_waited_for(field: str) -> None:
     (one,) = merged([nvml(**{field: WARMING_UP}), dcgm()], HERE)
     assert getattr(one, field) == WARMING_UP
-
-
-def test_what_nvml_is_refused_is_filled_in() -> None:
-    (one,) = merged([nvml(dram_active_ratio=Missing(Reason.NO_PERMISSION)), dcgm()], HERE)
-    assert one.dram_active_ratio == 0.6
 
 
 @pytest.mark.parametrize("state", [GpuState.LOST, GpuState.RESET_REQUIRED, GpuState.STALE])
