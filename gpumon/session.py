@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpumon.sizing.profile import Observed
     from gpumon.sizing.scenario import Known
     from gpumon.sources.endpoint import EndpointSource
-    from gpumon.sources.feeds.file import FileFeed
+    from gpumon.sources.feeds import FileFeed
     from gpumon.sources.source import Source
     from gpumon.specs.llm import LlmSpec
     from gpumon.triage.alerts import Alerts
@@ -139,7 +139,7 @@ def _feeds(config: Config, hardware: Source | None) -> tuple[Sequence[EndpointSo
     feeds: tuple[Feed, ...] = getattr(hardware, "feeds", config.feed)
     if not feeds:
         return (), ()
-    from gpumon.sources.feeds.page import feeds_of
+    from gpumon.sources.feeds import feeds_of
 
     return feeds_of(msgspec.structs.replace(config, feed=feeds))
 

@@ -15,7 +15,7 @@ from gpumon.readings.frame import MODEL_AWAITED, EndpointState, EngineKind, Engi
 from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.readings.quantities import DRAFTS
 from gpumon.readings.text import clean
-from gpumon.sources.feeds.described import FILE, costed
+from gpumon.sources.feeds import FILE, costed
 from gpumon.sources.identity import IDENTITY
 from gpumon.sources.model_facts import look_up
 from gpumon.sources.model_files import has_ended, views_of

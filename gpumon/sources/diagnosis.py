@@ -22,7 +22,7 @@ from gpumon.sources.discovery.source import Discovery, discover
 from gpumon.sources.driver.source import DriverSource, vendor_of
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.engine_checks import engine_checks
-from gpumon.sources.feeds.page import feeds_of
+from gpumon.sources.feeds import feeds_of
 from gpumon.sources.gpu_checks import ACTIVITY, driver_checks, gpu_checks
 from gpumon.sources.ownership import Ownership
 from gpumon.sources.packaged import gpu_catalogue

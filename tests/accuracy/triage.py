@@ -27,8 +27,7 @@ from gpumon.sources.attachment import EngineFacts
 from gpumon.sources.endpoint import BACK_OFF
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scanner
-from gpumon.sources.feeds.described import as_feed, endpoint_of
-from gpumon.sources.feeds.page import row_of
+from gpumon.sources.feeds import as_feed, endpoint_of, row_of
 from gpumon.sources.identity import IDENTITY
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.simulator.scenario import Scenario, Truth

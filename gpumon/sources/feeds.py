@@ -1,6 +1,8 @@
-"""A feed from a file: most training loops expose no HTTP, and all can append a line of JSON at every step.
+"""What a [[feed]] of the config is read from: a metrics page that the user's selectors map to canonical quantities, or
+a file to which a training loop appends a line of JSON at every step.
 
-The last lines are read in a thread, bounded, and only when the file changed.
+The series that selectors name are added up. The last lines of a file are read in a thread, bounded, and only when the
+file changed.
 """
 
 from __future__ import annotations
@@ -12,26 +14,106 @@ import os
 import stat
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 
-from gpumon.config.feed_rules import QUANTITIES, Kind
-from gpumon.config.schema import Feed
-from gpumon.readings.frame import Advance, EndpointState, EngineReading, Fault, RankReading
-from gpumon.readings.quantities import STEPS
+from gpumon.config.feed_rules import HIGHEST, QUANTITIES, Kind, server, shared
+from gpumon.config.schema import Config, Endpoint, Feed
+from gpumon.config.selector import Selector, selector
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading, Fault, Phase, RankReading, Training
 from gpumon.readings.text import clean
-from gpumon.sources.engines.detect import Refusal
-from gpumon.sources.feeds.described import advance_of, as_feed, endpoint_of, url_of
+from gpumon.sources.endpoint import BACK_OFF, LIMITS, BackOff, EndpointSource
+from gpumon.sources.engines.adapter import METRICS, START_TIME, Adapter, Figures, Found, Metric, Page, Row, Rule, Tables
+from gpumon.sources.engines.detect import Refusal, by_content
+from gpumon.sources.exposition import Scan
+from gpumon.sources.fetch import Answer, Limits
 from gpumon.sources.identity import IDENTITY
 from gpumon.sources.model_files import open_regular
 from gpumon.sources.offload import in_daemon_thread
+from gpumon.sources.probe import Server, described
 from gpumon.sources.source import Contribution
+from gpumon.specs.llm import LlmSpec
+
+FLOPS_PER_PARAMETER: Final = 6.0
+"""Of one trained token: 2 forward and 4 backward (Kaplan et al. 2020, section 2.1)."""
+PROMPTS: Final = frozenset({q.PROMPT_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED})
+FILE: Final = "file:"
+"""The URL of a file feed begins so."""
+
+
+def url_of(feed: Feed) -> str:
+    """Its url as it stands in the config; of a file, `file:` with the full path."""
+    return feed.url or FILE + os.path.abspath(os.path.expanduser(feed.file or ""))  # noqa: PTH100, PTH111
+
+
+def endpoint_of(feed: Feed) -> Endpoint:
+    """The feed as an endpoint, for all that endpoints and feeds have in common."""
+    return Endpoint(
+        url=url_of(feed),
+        name=feed.name,
+        model=feed.model,
+        gpus=feed.gpus,
+        gpu_type=feed.gpu_type,
+        gpu_count=feed.gpu_count,
+        api_key_env=feed.api_key_env,
+        api_key_file=feed.api_key_file,
+        api_key_user=feed.api_key_user,
+        tls_ca=feed.tls_ca,
+        tls_verify=feed.tls_verify,
+        context_tokens=feed.context_tokens,
+    )
+
+
+def as_feed(reading: EngineReading, feed: Feed, part: str) -> EngineReading:
+    """A blank reading as one of this feed; `part` is its name where others read the same server or file."""
+    changes: dict[str, Any] = {
+        "kind": EngineKind.GENERIC,
+        "phase": Phase(feed.phase),
+        "model": feed.model,
+        "part": part,
+    }
+    return msgspec.structs.replace(reading, training=_training(feed), **changes)
+
+
+def advance_of(quantity: str, feed: Feed) -> Advance:
+    """When a quantity of a feed moves: counters with the work, unless the user says at the end; gauges as they are.
+
+    A server may book a whole prompt at once, when it is done: no rate of it is shorter than the times to first token
+    where these are told.
+    """
+    if quantity in feed.at_end:
+        return Advance.END
+    if quantity in PROMPTS and q.TTFT in feed.quantities:
+        return Advance.PROMPT
+    return Advance.SAMPLED if quantity.endswith("_per_s") else Advance.LIVE
+
+
+def costed(reading: EngineReading, llm: LlmSpec | None) -> Training | None:
+    """How its tokens become FLOPs, once its model is known; None where nobody said what a token costs."""
+    training = reading.training
+    if training is None or training.flops_per_token > 0.0:
+        return training
+    if llm is None:
+        return None
+    idle = (llm.experts - llm.experts_per_token) * llm.expert_params if llm.experts else 0.0
+    return msgspec.structs.replace(training, flops_per_token=FLOPS_PER_PARAMETER * (llm.params - idle))
+
+
+def _training(feed: Feed) -> Training | None:
+    if feed.phase != "training":
+        return None
+    by_size = FLOPS_PER_PARAMETER * 1e9 * (feed.params_b or 0.0)
+    return Training(feed.flops_per_token or by_size, feed.tokens_per_sample, feed.precision)
+
 
 SILENT_S: Final = 5.0
 """A read of the file that takes longer is said to hang."""
@@ -300,7 +382,7 @@ class FileFeed:
             state=EndpointState.OK,
             monotonic_s=moment_s,
             interval_s=max(self.feed.interval_s, self._usual_s or FIRST_GAP_S),
-            exact_steps=STEPS in counters,
+            exact_steps=q.STEPS in counters,
             live={name: self.feed.quantities[name] for name in told.values},
             advance={name: when for name, when in advance.items() if when is not Advance.LIVE},
             ranks=(RankReading("0", counters, gauges, {}),),
@@ -323,3 +405,132 @@ class FileFeed:
         else:
             text = "its last lines are no JSON objects: one object a line is read"
         return Refusal(EndpointState.NOT_METRICS, clean(text, 200))
+
+
+ENDS: Final = ("_bucket", "_sum", "_count")
+NO_PAGE: Final = "404: no such page: check the url of this [[feed]]"
+
+
+class GenericAdapter(Adapter):
+    """One feed. Series that match are added, in histograms bucket by bucket; of `HIGHEST` the highest counts."""
+
+    kind = EngineKind.GENERIC
+    feed: Feed
+    part: str = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        feed = self.feed
+        self.selectors: dict[str, Selector] = {name: selector(text) for name, text in feed.quantities.items()}
+        rules: dict[Kind, list[Rule]] = {kind: [] for kind in Kind}
+        for name in self.selectors:
+            metric = Metric(name, advance=advance_of(name, feed))
+            rules[QUANTITIES[name]].append(Rule(name, (metric,), added=name not in HIGHEST))
+        self.tables = Tables(
+            rank_label="",
+            counters=tuple(rules[Kind.COUNTER]),
+            gauges=tuple(rules[Kind.GAUGE]),
+            histograms=tuple(rules[Kind.HISTOGRAM]),
+        )
+
+    @classmethod
+    def claims(cls, page: Page) -> bool:  # noqa: ARG003
+        """The user says so."""
+        return True
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        """The metrics that the selectors name."""
+        names = {START_TIME}
+        for quantity, chosen in self.selectors.items():
+            ends = ENDS if QUANTITIES[quantity] is Kind.HISTOGRAM else ("",)
+            names.update(chosen.name + end for end in ends)
+        return frozenset(names)
+
+    def collect(self, found: Mapping[str, Found]) -> Figures:
+        """What the selectors take of a page: they stand under the quantity's name with the ends of a histogram."""
+        figures = super().collect(self._chosen_series(found))
+        figures.live.update((quantity, self.feed.quantities[quantity]) for quantity in figures.live)
+        figures.exact_steps = q.STEPS in figures.live
+        return figures
+
+    def reading(self, figures: Figures) -> EngineReading:
+        """The page in canonical quantities; no rank where no selector takes a series of it."""
+        return as_feed(super().reading(figures), self.feed, self.part)
+
+    def _chosen_series(self, page: Mapping[str, Found]) -> dict[str, Found]:
+        found: dict[str, Found] = {}
+        for quantity, chosen in self.selectors.items():
+            for end in ENDS if QUANTITIES[quantity] is Kind.HISTOGRAM else ("",):
+                series = [(one, value) for one, value in page.get(chosen.name + end, ()) if chosen.takes(one.labels)]
+                if series:
+                    found[quantity + end] = series
+        return found
+
+
+def row_of(feed: Feed, part: str, *, named_page: bool) -> Row:
+    """The feed as a row of the registry: it is read where the user says, and asked for no model and no version."""
+    adapter = type("FeedAdapter", (GenericAdapter,), {"feed": feed, "part": part})
+    return Row("the feed", adapter, 0, paths=("" if named_page else METRICS,), models_path="", version_path="")
+
+
+class PageFeed(EndpointSource):
+    """One feed with a url. `part` is its name where other feeds or endpoints read the same server."""
+
+    def __init__(
+        self,
+        feed: Feed,
+        part: str = "",
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        limits: Limits = LIMITS,
+        back_off: BackOff = BACK_OFF,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """Raises ValueError where the feed's URL is malformed."""
+        self.feed = feed
+        endpoint = endpoint_of(feed)
+        super().__init__(endpoint, feed.interval_s, clock, limits=limits, back_off=back_off, wall=wall)
+        row = row_of(feed, part, named_page=bool(urlsplit(endpoint.url).path.strip("/")))
+        self._probe = partial(described, self._fetcher, self.url, self.endpoint, row)
+        self._blank = as_feed(self._blank, feed, part)
+        self.readings = (self._blank,)
+
+    def _fail(self, refusal: Refusal) -> None:
+        off = refusal.state is EndpointState.METRICS_OFF
+        super()._fail(Refusal(EndpointState.HTTP_ERROR, NO_PAGE) if off else refusal)
+
+    def _unread(self, server: Server, answer: Answer) -> Refusal:  # noqa: ARG002
+        refusal = by_content(answer.body, answer.content_type, EngineKind.UNKNOWN)
+        if refusal.state is EndpointState.NOT_METRICS:
+            return refusal
+        text = f"none of its metrics is on this page: {self._said(tuple(self.feed.quantities))}"
+        return Refusal(EndpointState.NOT_METRICS, text)
+
+    def _name(self, kind: EngineKind, part: str = "") -> str:  # noqa: ARG002
+        return self.feed.name or f"{EngineKind.GENERIC.value}:{self.url.port}"
+
+    def _notice(self, scan: Scan) -> None:
+        super()._notice(scan)
+        absent = [name for name in self.feed.quantities if not any(name in one.live for one in self.readings)]
+        if absent:
+            text = f"no series on the page for {self._said(absent)}"
+            self._notices[text] = self._notices.get(text, self._wall())
+
+    def _said(self, quantities: Sequence[str]) -> str:
+        """Quantities with their series."""
+        return clean(", ".join(f"{name} = {self.feed.quantities[name]}" for name in quantities), 200)
+
+
+def feeds_of(config: Config) -> tuple[list[PageFeed], list[FileFeed]]:
+    """The feeds of the config with a url, and those with a file; not started."""
+    several = shared(config)
+    pages: list[PageFeed] = []
+    files: list[FileFeed] = []
+    for feed in config.feed:
+        part = feed.name if server(feed) in several else ""
+        if feed.url:
+            pages.append(PageFeed(feed, part))
+        else:
+            files.append(FileFeed(feed, part))
+    return pages, files

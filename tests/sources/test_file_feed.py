@@ -1,4 +1,4 @@
-"""A feed from a real file: its moments, what is wrong with it, and that nothing which it does blocks the loop."""
+"""A feed from a real file: the lines of a training loop, the end of a file that changes, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +20,129 @@ import pytest
 from gpumon.config.schema import Feed
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import (
-    EndpointState,
-    EngineKind,
-    EngineReading,
-    Frame,
-    HostReading,
-    Phase,
-    Training,
-)
-from gpumon.sources.feeds.file import FIRST_GAP_S, WINDOW_BYTES, FileFeed
+from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Frame, HostReading, Phase, Training
+from gpumon.sources.feeds import FIRST_GAP_S, WINDOW_BYTES, FileFeed, Tail, TooLongError, moment, step
 from gpumon.sources.packaged import gpu_catalogue
 from tests.efficiency.polls import only, there
 from tests.records import replace
 from tests.sources.polling import until
 
-TOKENS = {"trained_tokens": "tokens"}
+FEED = Feed(
+    file="/x",
+    phase="training",
+    quantities={"trained_tokens": "metrics.tokens", "samples_per_s": "rate"},
+    time="at",
+)
+AT_S = datetime(2026, 3, 1, 12, 0, 0, tzinfo=timezone.utc).timestamp()
+
+
+def test_keys_inside_of_keys():
+    found = step(b'{"metrics": {"tokens": 7}, "rate": 2.5, "at": 12}', FEED)
+    assert found is not None
+    assert found == ({"trained_tokens": 7.0, "samples_per_s": 2.5}, 12.0)
+
+
+def test_a_loss_of_nan_does_not_cost_the_line():
+    found = step(b'{"loss": NaN, "grad": -Infinity, "metrics": {"tokens": 7}}', FEED)
+    assert found is not None
+    assert found.values == {"trained_tokens": 7.0}
+
+
+@pytest.mark.parametrize("value", ["NaN", "-1", "Infinity", '"7"', "true", "null", "[7]", "{}", "1e400", "9" * 400])
+def test_what_is_no_count_is_left_out_and_no_zero(value: str):
+    line = f'{{"metrics": {{"tokens": {value}}}, "rate": 1}}'.encode()
+    found = step(line, FEED)
+    assert found is not None
+    assert found.values == {"samples_per_s": 1.0}
+
+
+@pytest.mark.parametrize("line", [b"", b"[1]", b"7", b"Traceback", b'{"metrics": {"tokens": 7}', b"\xff\xfe", b"{}"])
+def test_a_line_that_is_no_step(line: bytes):
+    assert step(line, FEED) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "unix_s"),
+    [
+        (AT_S, AT_S),
+        (int(AT_S) * 10**9, AT_S),
+        (1e30, None),
+        ("2026-03-01T12:00:00Z", AT_S),
+        ("2026-03-01 14:00:00+02:00", AT_S),
+        ("2026-03-01T12:00:00", datetime(2026, 3, 1, 12).timestamp()),  # noqa: DTZ001 - local time is meant
+        ("noon", None),
+        (True, None),
+        (-5, None),
+    ],
+)
+def test_a_moment_in_seconds_to_nanoseconds_or_as_iso_8601(value: object, unix_s: float | None):
+    assert moment(value) == (None if unix_s is None else pytest.approx(unix_s))
+
+
+# The end of a file
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "steps.jsonl"
+
+
+def looked(tail: Tail) -> tuple[bytes, ...]:
+    found = tail.read()
+    assert found is not None
+    return found[0]
+
+
+def test_the_last_complete_line_counts_and_a_partial_one_waits(file: Path):
+    tail = Tail(str(file))
+    file.write_bytes(b'{"a":1}\n{"a":2}\n{"a":')
+    assert looked(tail) == (b'{"a":1}', b'{"a":2}')
+    with file.open("ab") as end:
+        end.write(b"3}\n")
+    assert looked(tail)[-1] == b'{"a":3}'
+
+
+def test_a_file_that_was_replaced_or_truncated_is_read_anew(file: Path, tmp_path: Path):
+    tail = Tail(str(file))
+    file.write_bytes(b"1\n2\n")
+    assert looked(tail)[-1] == b"2"
+    (tmp_path / "new").write_bytes(b"7\n8\n")
+    (tmp_path / "new").rename(file)
+    assert looked(tail)[-1] == b"8"
+    os.truncate(file, 2)
+    assert looked(tail)[-1] == b"7"
+    os.truncate(file, 0)
+    assert looked(tail) == ()
+
+
+def test_of_a_huge_file_the_end_is_read(file: Path):
+    with file.open("wb") as made:
+        made.seek(2**33)
+        made.write(b"\nlost its beginning in the window\n" + b"x" * 100 + b"\nlast\n")
+    found = looked(Tail(str(file)))
+    assert found[-1] == b"last"
+    assert sum(map(len, found)) <= WINDOW_BYTES
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_a_line_longer_than_the_window_is_no_line(file: Path, end: bytes):
+    file.write_bytes(b"1\n" + b"x" * (WINDOW_BYTES + 5) + end)
+    with pytest.raises(TooLongError, match="64 KiB"):
+        Tail(str(file)).read()
+
+
+def test_no_file_no_right_no_regular_file(file: Path, tmp_path: Path):
+    with pytest.raises(FileNotFoundError):
+        Tail(str(file)).read()
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(OSError, match="no regular file"):
+            Tail(str(path)).read()
+
+
+# The feed
+
+TOKENS = {"trained_tokens": "tokens"}
 
 
 def line(**told: object) -> str:
@@ -80,11 +183,6 @@ async def polled(source: FileFeed) -> EngineReading:
     return reading
 
 
-def trained(reading: EngineReading) -> list[float]:
-    """Of the lines that the source had at hand, and of the newest."""
-    return [each.ranks[0].counters[q.TRAINED_TOKENS] for each in (*reading.earlier, reading)]
-
-
 def polled_frame(reading: EngineReading) -> Frame:
     """The frame of now with this engine alone."""
     return Frame(1, time.time(), time.monotonic(), 1.0, HostReading(), engines=(reading,))
@@ -115,18 +213,6 @@ async def test_a_new_line_is_seen_and_dated_by_the_file(file: Path):
         now_s = file.stat().st_mtime
         assert time.monotonic() - source.reading.monotonic_s == pytest.approx(time.time() - now_s, abs=1.0)
         assert source.reading.interval_s == pytest.approx(now_s - before_s, abs=1.0), "stale after three of it"
-
-
-async def test_of_the_lines_that_were_there_come_rates_and_no_totals(file: Path):
-    now_s = time.time()
-    file.write_text("".join(line(tokens=1000 * n, at=now_s - 10.0 * (50 - n)) for n in range(51)))
-    async with tailing(file, time="at", interval_s=10.0, gpu_type="H100 SXM 80GB", gpu_count=1) as source:
-        reading = replace(await polled(source), gpu_type="H100 SXM 80GB", gpu_count=1)
-    shown = only(Deriver(gpu_catalogue()).derive(polled_frame(reading)).snapshot)
-    assert there(shown.rates.trained_tokens_per_s) == pytest.approx(100.0)
-    assert there(shown.efficiency.mfu_ratio) == pytest.approx(100.0 * 48e9 / 989.4e12, rel=1e-3)
-    assert shown.tokens_total.trained == 0.0
-    assert shown.age_s < 1.0 + time.time() - now_s
 
 
 @pytest.mark.parametrize(
@@ -166,7 +252,7 @@ def test_a_file_that_may_not_be_read_is_said_with_the_fix(file: Path):
     code = (
         "import asyncio, os, sys\n"
         "from gpumon.config.schema import Feed\n"
-        "from gpumon.sources.feeds.file import FileFeed\n"
+        "from gpumon.sources.feeds import FileFeed\n"
         "async def main():\n"
         "    feed = Feed(file=sys.argv[1], phase='training', quantities={'trained_tokens': 'tokens'})\n"
         "    os.setuid(int(sys.argv[2]))\n"
@@ -187,6 +273,18 @@ def test_a_file_that_may_not_be_read_is_said_with_the_fix(file: Path):
     assert done.stdout.startswith("unauthorized it may not be read: give gpumon's user the right to")
 
 
+async def test_of_the_lines_that_were_there_come_rates_and_no_totals(file: Path):
+    now_s = time.time()
+    file.write_text("".join(line(tokens=1000 * n, at=now_s - 10.0 * (50 - n)) for n in range(51)))
+    async with tailing(file, time="at", interval_s=10.0, gpu_type="H100 SXM 80GB", gpu_count=1) as source:
+        reading = replace(await polled(source), gpu_type="H100 SXM 80GB", gpu_count=1)
+    shown = only(Deriver(gpu_catalogue()).derive(polled_frame(reading)).snapshot)
+    assert there(shown.rates.trained_tokens_per_s) == pytest.approx(100.0)
+    assert there(shown.efficiency.mfu_ratio) == pytest.approx(100.0 * 48e9 / 989.4e12, rel=1e-3)
+    assert shown.tokens_total.trained == 0.0
+    assert shown.age_s < 1.0 + time.time() - now_s
+
+
 async def test_a_run_that_ended_is_said_after_three_usual_gaps(file: Path):
     now_s = time.time()
     file.write_text("".join(line(tokens=n, at=now_s - 100.0 + n * 10.0) for n in range(6)))
@@ -205,7 +303,7 @@ async def test_a_file_system_that_hangs_costs_the_row_and_not_the_loop(
     append(file, tokens=1)
     hangs = tmp_path / "hangs"
     os.mkfifo(hangs)
-    monkeypatch.setattr("gpumon.sources.feeds.file.SILENT_S", 0.2)
+    monkeypatch.setattr("gpumon.sources.feeds.SILENT_S", 0.2)
     async with tailing(file) as source:
         monkeypatch.setattr(source._tail, "_path", Waiting(hangs))
         assert await until(lambda: source.reading.state is EndpointState.TIMEOUT)
