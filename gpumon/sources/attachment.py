@@ -16,12 +16,12 @@ from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.readings.quantities import DRAFTS
 from gpumon.readings.text import clean
 from gpumon.sources.feeds import FILE, costed
-from gpumon.sources.identity import IDENTITY
 from gpumon.sources.model_facts import look_up
 from gpumon.sources.model_files import has_ended, views_of
 from gpumon.sources.offload import daemon_thread
 from gpumon.sources.ownership import Ownership
 from gpumon.sources.packaged import llm_catalogue
+from gpumon.sources.probe import IDENTITY
 from gpumon.specs.hints import SPEC_HINTS, STORAGE_HINTS, hints_of
 from gpumon.specs.left_out import DRAFTS as DRAFTED
 from gpumon.specs.llm import LlmSpec

@@ -21,8 +21,7 @@ from gpumon.sources.engines.adapter import MOST_PARTS, MOST_RANKS, Adapter, Bodi
 from gpumon.sources.engines.detect import Refusal, by_content, by_status
 from gpumon.sources.exposition import Scan, Scanner
 from gpumon.sources.fetch import Answer, Fetcher, FetchError, Limits
-from gpumon.sources.identity import IDENTITY, UNASKED, Identity, ask
-from gpumon.sources.probe import Probe, Server, get_keyed
+from gpumon.sources.probe import IDENTITY, UNASKED, Identity, Probe, Server, ask, get_keyed
 from gpumon.sources.source import Contribution
 
 SCANNED_IN_LOOP_BYTES: Final = 256 * 1024

@@ -36,10 +36,9 @@ from gpumon.sources.engines.adapter import METRICS, START_TIME, Adapter, Figures
 from gpumon.sources.engines.detect import Refusal, by_content
 from gpumon.sources.exposition import Scan
 from gpumon.sources.fetch import Answer, Limits
-from gpumon.sources.identity import IDENTITY
 from gpumon.sources.model_files import open_regular
 from gpumon.sources.offload import in_daemon_thread
-from gpumon.sources.probe import Server, described
+from gpumon.sources.probe import IDENTITY, Server, described
 from gpumon.sources.source import Contribution
 from gpumon.specs.llm import LlmSpec
 

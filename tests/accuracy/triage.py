@@ -28,8 +28,8 @@ from gpumon.sources.endpoint import BACK_OFF
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scanner
 from gpumon.sources.feeds import as_feed, endpoint_of, row_of
-from gpumon.sources.identity import IDENTITY
 from gpumon.sources.packaged import gpu_catalogue
+from gpumon.sources.probe import IDENTITY
 from gpumon.sources.simulator.scenario import Scenario, Truth
 from gpumon.sources.simulator.scenarios import SCENARIOS
 from gpumon.sources.simulator.serving import SimulatedEngine

@@ -13,7 +13,7 @@ import pytest
 from gpumon.readings.check import CheckState
 from gpumon.readings.frame import EndpointState, EngineReading, RankReading
 from gpumon.sources.attachment import EngineFacts
-from gpumon.sources.engine_checks import engine_checks
+from gpumon.sources.diagnosis import engine_checks
 
 URL = "http://127.0.0.1:8080"
 REAL = Path(__file__).parents[1] / "data" / "gguf" / "tiny-llama.header.gz"

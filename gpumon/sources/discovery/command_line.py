@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EngineKind
-from gpumon.sources.engines.form import UNIX_SOCKET, Form, Names
+from gpumon.sources.engines.adapter import UNIX_SOCKET, Form, Names
 from gpumon.sources.engines.registry import FORMS
 
 MOST_CHARACTERS: Final = 1024

@@ -19,9 +19,9 @@ from gpumon.sources.discovery.chain import SOURCE, Chain, Notices, chain_checks,
 from gpumon.sources.discovery.look import Look
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.family import lives
-from gpumon.sources.identity import IDENTITY
 from gpumon.sources.offload import in_daemon_thread
 from gpumon.sources.ownership import Ownership
+from gpumon.sources.probe import IDENTITY
 from gpumon.sources.source import Contribution, Source
 
 MOST: Final = 64

@@ -8,16 +8,7 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
-from gpumon.sources.engines.adapter import (
-    Adapter,
-    Figures,
-    Metric,
-    Row,
-    Rule,
-    Tables,
-    rule,
-)
-from gpumon.sources.engines.form import Form
+from gpumon.sources.engines.adapter import Adapter, Figures, Form, Metric, Row, Rule, Tables, rule
 from gpumon.sources.exposition import Series
 
 PREFIX: Final = "dynamo_frontend_"

@@ -18,10 +18,12 @@ from typing import Any, Final, NamedTuple
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import SLEEPING, TOKENS_OFF, Advance, EngineKind
 from gpumon.sources.engines.adapter import (
+    HOST_PORT,
     METRICS,
     Adapter,
     Companion,
     Figures,
+    Form,
     Metric,
     Page,
     Rank,
@@ -29,7 +31,6 @@ from gpumon.sources.engines.adapter import (
     Tables,
     rule,
 )
-from gpumon.sources.engines.form import HOST_PORT, Form
 from gpumon.sources.engines.json_body import count, decoded, items, mapping, number, text
 from gpumon.specs import hints
 

@@ -7,8 +7,7 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
-from gpumon.sources.engines.adapter import Adapter, Figures, Row, Tables, rule, whole_number
-from gpumon.sources.engines.form import NODE, Catch, Form
+from gpumon.sources.engines.adapter import NODE, Adapter, Catch, Figures, Form, Row, Tables, rule, whole_number
 from gpumon.specs import hints
 
 CONFIG: Final = "lmdeploy:backend_config_info"

@@ -16,6 +16,7 @@ from gpumon.sources.engines.adapter import (
     Bodies,
     Companion,
     Figures,
+    Form,
     Metric,
     Page,
     Row,
@@ -24,7 +25,6 @@ from gpumon.sources.engines.adapter import (
     picked,
     rule,
 )
-from gpumon.sources.engines.form import Form
 from gpumon.sources.engines.sglang import SglangAdapter
 from gpumon.sources.engines.vllm import OPTIONS, VllmAdapter
 from gpumon.sources.exposition import Scan

@@ -12,8 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from gpumon.readings.frame import EngineKind, EngineReading
-from gpumon.sources.engines.adapter import MOST_PARTS, NO_BODIES, Adapter, Bodies, Figures, Page, Rank, Row
-from gpumon.sources.engines.form import Form
+from gpumon.sources.engines.adapter import MOST_PARTS, NO_BODIES, Adapter, Bodies, Figures, Form, Page, Rank, Row
 from gpumon.sources.engines.json_body import decoded, items, mapping, number, text
 from gpumon.sources.exposition import Scan
 from gpumon.specs import hints

@@ -9,8 +9,7 @@ import msgspec
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EngineKind, EngineReading
-from gpumon.sources.engines.adapter import MOST_PARTS, MOST_RANKS, NO_BODIES, Adapter, Bodies, Row, Tables
-from gpumon.sources.engines.form import Form
+from gpumon.sources.engines.adapter import MOST_PARTS, MOST_RANKS, NO_BODIES, Adapter, Bodies, Form, Row, Tables
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scan, Series
 

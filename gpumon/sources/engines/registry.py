@@ -5,22 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from gpumon.readings.frame import EngineKind
-from gpumon.sources.engines import (
-    dynamo,
-    llamacpp,
-    lmdeploy,
-    nim,
-    ollama,
-    ray,
-    sglang,
-    tei,
-    tgi,
-    triton,
-    trtllm,
-    vllm,
-)
-from gpumon.sources.engines.adapter import Page, Row
-from gpumon.sources.engines.form import HOST_PORT, Form
+from gpumon.sources.engines import dynamo, llamacpp, lmdeploy, nim, ollama, ray, sglang, tei, tgi, triton, trtllm, vllm
+from gpumon.sources.engines.adapter import HOST_PORT, Form, Page, Row
 
 ROWS: Final = (
     # These hold other engines' names, or wrap them.

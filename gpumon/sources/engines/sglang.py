@@ -15,10 +15,14 @@ from typing import Any, Final, NamedTuple
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
 from gpumon.sources.engines.adapter import (
+    HOST_PORT,
     MOST_REMEMBERED,
+    NODE,
     Adapter,
+    Catch,
     Companion,
     Figures,
+    Form,
     Metric,
     Rank,
     Row,
@@ -27,7 +31,6 @@ from gpumon.sources.engines.adapter import (
     rule,
     tell_causes,
 )
-from gpumon.sources.engines.form import HOST_PORT, NODE, Catch, Form
 from gpumon.sources.engines.json_body import count, decoded, items, mapping, text
 from gpumon.specs import hints
 

@@ -10,8 +10,7 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
-from gpumon.sources.engines.adapter import Adapter, Failures, Figures, Row, Tables, rule
-from gpumon.sources.engines.form import Form
+from gpumon.sources.engines.adapter import Adapter, Failures, Figures, Form, Row, Tables, rule
 from gpumon.sources.engines.tgi import INFO, add_info
 from gpumon.specs import hints
 

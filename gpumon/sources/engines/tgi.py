@@ -13,18 +13,7 @@ from typing import Final
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
 from gpumon.sources.engines import json_body
-from gpumon.sources.engines.adapter import (
-    Adapter,
-    Companion,
-    Failures,
-    Figures,
-    Metric,
-    Row,
-    Rule,
-    Tables,
-    rule,
-)
-from gpumon.sources.engines.form import Form
+from gpumon.sources.engines.adapter import Adapter, Companion, Failures, Figures, Form, Metric, Row, Rule, Tables, rule
 from gpumon.specs import hints
 
 INFO: Final = Companion("/info", 30.0)

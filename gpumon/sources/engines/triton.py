@@ -14,8 +14,10 @@ from gpumon.readings.frame import Advance, EngineKind
 from gpumon.sources.engines import vllm
 from gpumon.sources.engines.adapter import (
     Adapter,
+    Catch,
     Failures,
     Figures,
+    Form,
     Found,
     Metric,
     Rank,
@@ -26,7 +28,6 @@ from gpumon.sources.engines.adapter import (
     rule,
     usable,
 )
-from gpumon.sources.engines.form import Catch, Form
 
 SUCCESSES: Final = "nv_inference_request_success"
 FAILURES: Final = Failures("nv_inference_request_failure", "reason", client="CANCELED")

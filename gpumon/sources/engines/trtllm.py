@@ -12,10 +12,12 @@ from typing import Final
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
 from gpumon.sources.engines.adapter import (
+    HOST_PORT,
     METRICS,
     Adapter,
     Failures,
     Figures,
+    Form,
     Metric,
     Rank,
     Row,
@@ -27,7 +29,6 @@ from gpumon.sources.engines.adapter import (
     whole_number,
 )
 from gpumon.sources.engines.dynamo import WORKER_KV_USAGE, WORKER_REQUESTS, worker_place
-from gpumon.sources.engines.form import HOST_PORT, Form
 from gpumon.specs import hints
 
 PROMETHEUS: Final = "/prometheus/metrics"

@@ -12,8 +12,12 @@ from typing import Final
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import DIFFUSION, EMBEDDINGS, SERVES, SLEEPING, UNTOLD, Advance, EngineKind
 from gpumon.sources.engines.adapter import (
+    HOST_PORT,
+    UNIX_SOCKET,
     Adapter,
+    Catch,
     Figures,
+    Form,
     Metric,
     Page,
     Row,
@@ -23,7 +27,6 @@ from gpumon.sources.engines.adapter import (
     usable,
 )
 from gpumon.sources.engines.dynamo import WORKER_KV_USAGE, WORKER_REQUESTS, worker_place
-from gpumon.sources.engines.form import HOST_PORT, UNIX_SOCKET, Catch, Form
 
 CONFIG: Final = "vllm:cache_config_info"
 REJECTIONS: Final = "vllm:admission_rejections_total"

@@ -14,7 +14,7 @@ from gpumon.sources.engines.adapter import METRICS, Adapter, Page, Row
 from gpumon.sources.engines.detect import Refusal
 from gpumon.sources.engines.registry import claimed
 from gpumon.sources.exposition import MOST_SAMPLES, Scan, Series
-from gpumon.sources.identity import IDENTITY
+from gpumon.sources.probe import IDENTITY
 from gpumon.sources.prometheus.hosts import named_port, port_of
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.queries import ENDS, FLEET_BUCKETS, TABLED, left_out

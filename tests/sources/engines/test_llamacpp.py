@@ -13,12 +13,7 @@ import pytest
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind, EngineReading
-from gpumon.sources.engines.llamacpp import (
-    ASKED,
-    PATIENT,
-    PROPS,
-    REFUSED,
-)
+from gpumon.sources.engines.llamacpp import ASKED, PATIENT, PROPS, REFUSED
 from gpumon.sources.engines.registry import BY_KIND
 from tests.fakes.engine import Capture
 from tests.sources.engines.contract import Reader
