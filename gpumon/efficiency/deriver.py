@@ -32,7 +32,6 @@ from gpumon.specs.gpu import GpuFacts
 from gpumon.specs.gpus import GpuCatalogue, bandwidth_peak
 
 SEVERAL_SERVERS = "several servers answer at this URL in turn (a load balancer?): poll each by its own URL"
-MOST_REMOTES = 1024
 
 
 class Derived(NamedTuple):
@@ -55,8 +54,6 @@ class Deriver:
         self._engines: dict[str, EngineView] = {}
         self._gpus: dict[str, GpuTrack] = {}
         self._peaks: dict[GpuFacts, Peak] = {}
-        self._remotes: dict[tuple[str, int], list[Peak]] = {}
-        """GPU type and count by the config -> the peaks."""
         self._totals = Totals()
         self._since: dict[tuple[str, str], float] = {}
         self._states: dict[str, tuple[EndpointState, str]] = {}
@@ -188,20 +185,12 @@ class Deriver:
         """Peaks of an engine of which the type and the number of its GPUs are known, and not which these are."""
         if not reading.gpu_type or reading.gpu_count < 1:
             return []
-        asked = reading.gpu_type, reading.gpu_count
-        if asked not in self._remotes:
-            if len(self._remotes) > MOST_REMOTES:
-                self._remotes.clear()
-            self._remotes[asked] = self._of_type(*asked)
-        return self._remotes[asked]
-
-    def _of_type(self, gpu_type: str, count: int) -> list[Peak]:
         try:
-            spec = self._catalogue.find(gpu_type)
+            spec = self._catalogue.find(reading.gpu_type)
         except ValueError:
             return []
         bandwidth: Reading = spec.bandwidth_bytes_per_s or Missing(Reason.UNKNOWN_GPU)
-        return [Peak(spec, bandwidth, spec.source, not spec.verified, not spec.verified)] * count
+        return [Peak(spec, bandwidth, spec.source, not spec.verified, not spec.verified)] * reading.gpu_count
 
     def _peak(self, reading: GpuReading) -> Peak:
         if reading.mig or reading.parent_uuid:

@@ -234,6 +234,11 @@ def _with_figures(
     replace = msgspec.structs.replace
     efficiency = _efficiency(reading, rates, split.tp, peaks)
     loads = rank_loads(track)
+    kv_bytes: Reading = no_model(reading)
+    if rates.service is not Service.GENERATION:
+        kv_bytes = WITHOUT_DECODE[rates.service]
+    elif reading.llm is not None:
+        kv_bytes = traffic.kv_bytes_per_token(reading.llm, kv_precision(reading))
     # llama.cpp is asked for its sleep once a minute: tokens tell sooner that it is over.
     awake = any(number(rate) for rate in (rates.shown.prefill_tokens_per_s, rates.shown.decode_tokens_per_s))
     return replace(
@@ -244,7 +249,7 @@ def _with_figures(
         uneven=uneven(loads, track),
         asleep="" if awake else engine.asleep,
         hardware=replace(engine.hardware, tp=split.tp, pp=split.pp, ranks=split.dp),
-        dimensions=replace(engine.dimensions, kv_bytes_per_token=_kv_bytes_per_token(reading, rates.service)),
+        dimensions=replace(engine.dimensions, kv_bytes_per_token=kv_bytes),
         load=_load(reading, track, rates),
         rates=rates.shown,
         latency=_latency(reading, track, rates),
@@ -416,13 +421,6 @@ def _bytes(reading: EngineReading, rates: Rates, tp: int) -> tuple[Reading, Read
 def kv_precision(reading: EngineReading) -> Precision | None:
     """Format of the KV cache where the engine says that it is another than the model's."""
     return Precision.FP8 if reading.info.get("cache_dtype", "").startswith("fp8") else None
-
-
-def _kv_bytes_per_token(reading: EngineReading, service: Service) -> Reading:
-    if service is not Service.GENERATION:
-        return WITHOUT_DECODE[service]
-    llm = reading.llm
-    return no_model(reading) if llm is None else traffic.kv_bytes_per_token(llm, kv_precision(reading))
 
 
 def _efficiency(reading: EngineReading, rates: Rates, tp: int, peaks: Sequence[Peak]) -> Efficiency:

@@ -41,6 +41,10 @@ _GAUGES: Final = tuple(
 )
 """Fields of `Gpu` that are shown as they were read."""
 _GAUGES_OF: Final = attrgetter(*_GAUGES)
+_KEPT: Final = frozenset(
+    ("bandwidth_peak_bytes_per_s", "flops_peak_per_s", "achievable_ratio", "activity_age_s", "busy_mean_ratio")
+)
+"""Readings that a GPU has though it does not answer."""
 MOST_WINDOW_S: Final = 120.0
 """Longest window of GPUs that are read more often than their engines: every reading in it is kept."""
 COUNTER_SLACK_S: Final = 10.0
@@ -244,8 +248,13 @@ def derive_gpu(
     bandwidth, source = _bandwidth(reading, track, peak, engines) if blank is None else (blank, BandwidthSource.NONE)
     flops_peak, precision = _flops_peak(reading, peak, read, alone)
     achievable = _achievable_ratio(peak, flops_peak, precision)
-    by_energy = _by_energy(reading, track)
     spec = peak.spec
+    # A dcgm-exporter's counter is dated to a poll of its page only: too roughly for a difference of two.
+    roughly = reading.source == DCGM and not isinstance(reading.power_w, Missing)
+    by_energy = not (roughly or isinstance(reading.energy_j, Missing) or isinstance(track.power_w, Missing))
+    measured_s = reading.activity_monotonic_s if reading.activity_source == DCGM else reading.monotonic_s
+    # Of an engine on several GPUs this one has its share of the tokens.
+    shares = (per(engine.rates.decode_tokens_per_s, float(len(engine.hardware.gpus))) for engine in engines)
     gpu = Gpu(
         index=reading.index,
         uuid=clean(reading.uuid),
@@ -272,7 +281,7 @@ def derive_gpu(
         energy_j=reading.energy_j if isinstance(reading.energy_j, Missing) else track.energy_j,
         nvlink_bytes_per_s=plus(reading.nvlink_rx_bytes_per_s, reading.nvlink_tx_bytes_per_s),
         pcie_bytes_per_s=plus(reading.pcie_rx_bytes_per_s, reading.pcie_tx_bytes_per_s),
-        tokens_per_j=_tokens_per_j(engines, track.mean_power_w) if engines else alone,
+        tokens_per_j=per(plus(*shares), track.mean_power_w) if engines else alone,
         throttle=reading.throttle,
         throttle_s=track.throttle_s,
         xid=tuple(event.code for event in reading.xid),
@@ -283,7 +292,9 @@ def derive_gpu(
         flops_peak_precision=precision,
         achievable_ratio=achievable,
         activity_source=reading.activity_source,
-        activity_age_s=_activity_age_s(reading, track.read_s),
+        activity_age_s=max(0.0, track.read_s + reading.monotonic_s - measured_s)
+        if reading.activity_source
+        else NOT_SUPPORTED,
         sources=gpu_sources(
             source,
             by_energy,
@@ -297,37 +308,10 @@ def derive_gpu(
             Exporter(reading.from_dcgm, round(reading.activity_interval_s), alone=reading.source == DCGM),
         ),
     )
-    return gpu if blank is None else _blanked(gpu, blank)
-
-
-_KEPT: Final = frozenset(
-    ("bandwidth_peak_bytes_per_s", "flops_peak_per_s", "achievable_ratio", "activity_age_s", "busy_mean_ratio")
-)
-"""Readings that a GPU has though it does not answer."""
-
-
-def _blanked(gpu: Gpu, why: Missing) -> Gpu:
-    """The GPU with one reason for what it would have to be read for."""
-    blank = {name: why for name in _READINGS if name not in _KEPT}
-    return msgspec.structs.replace(gpu, **blank, throttle=(), processes=())
-
-
-def _activity_age_s(reading: GpuReading, age_s: float) -> Reading:
-    """Seconds since a GPU's activity was measured; `age_s` since it was read."""
-    if not reading.activity_source:
-        return NOT_SUPPORTED
-    measured_s = reading.activity_monotonic_s if reading.activity_source == DCGM else reading.monotonic_s
-    return max(0.0, age_s + reading.monotonic_s - measured_s)
-
-
-def _by_energy(reading: GpuReading, track: GpuTrack) -> bool:
-    """Whether watts are those of the energy counter.
-
-    A dcgm-exporter's counter is dated to a poll of its page only: too roughly for a difference of two.
-    """
-    if reading.source == DCGM and not isinstance(reading.power_w, Missing):
-        return False
-    return not isinstance(reading.energy_j, Missing) and not isinstance(track.power_w, Missing)
+    if blank is None:
+        return gpu
+    unread = {name: blank for name in _READINGS if name not in _KEPT}
+    return msgspec.structs.replace(gpu, **unread, throttle=(), processes=())
 
 
 def _memory(reading: GpuReading) -> str:
@@ -367,12 +351,6 @@ def _achievable_ratio(peak: Peak, flops_peak: Reading, precision: str) -> Readin
     ratios = {peak.spec.achievable_ratio(each) for each in formats} if peak.spec is not None else {None}
     ratio = ratios.pop()
     return _UNMEASURED if ratio is None or ratios else ratio
-
-
-def _tokens_per_j(engines: Sequence[Engine], power_w: Reading) -> Reading:
-    """Tokens generated per joule: of an engine on several GPUs, this one's share."""
-    shares = (per(engine.rates.decode_tokens_per_s, float(len(engine.hardware.gpus))) for engine in engines)
-    return per(plus(*shares), power_w)
 
 
 def _bandwidth(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from operator import attrgetter
 from typing import Final
 
 from gpumon.efficiency.checks import Deviations, Member
@@ -17,7 +16,6 @@ from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import Quantiles, Replicas
 from gpumon.readings.verdict import Evidence
 
-_MFU_MBU: Final = attrgetter("mfu_ratio", "mbu_ratio")
 NO_COMMON: Final = Missing(Reason.NOT_SUPPORTED, "the replicas' buckets have too few bounds in common")
 _SILENT: Final = Missing(Reason.UNREACHABLE)
 COMPARED_S: Final = 15.0
@@ -29,30 +27,35 @@ class ReplicaGroups:
     moments, and at once where another set of engines answers."""
 
     def __init__(self) -> None:
-        self._deviations: dict[tuple[str, ...], Deviations] = {}
-        self._compared: dict[tuple[str, ...], tuple[object, dict[str, tuple[Evidence, ...]]]] = {}
-        """Model -> who answered and when they were compared, and who stood apart."""
-        self._shown: dict[tuple[str, ...], tuple[object, Replicas]] = {}
-        """Model -> what its sums were made of: merging the histograms of many engines at each tick is dear."""
+        self._compared: dict[tuple[str, ...], _Compared] = {}
+        """By model."""
 
     def of(
         self, members: Sequence[Member], now_s: float
     ) -> tuple[tuple[Replicas, ...], dict[str, tuple[Evidence, ...]]]:
         """One for each model that two or more serve; and by `EngineReading.key` in what one stands apart."""
         groups = grouped(members)
-        deviations = {model: self._deviations.get(model) or Deviations() for model in groups}
-        compared, shown = {}, {}
+        self._compared = {model: self._compared.get(model) or _Compared() for model in groups}
         for model, group in groups.items():
-            moment = (now_s // COMPARED_S, *((one.reading.key, one.engine.name, one.answers) for one in group))
-            last = self._compared.get(model)
-            compared[model] = last if last and last[0] == moment else (moment, deviations[model].of(group))
-            apart = compared[model][1]
-            polls = (moment[1:], apart, *((one.track.polls, *_MFU_MBU(one.engine.efficiency)) for one in group))
-            kept = self._shown.get(model)
-            shown[model] = kept if kept and kept[0] == polls else (polls, replicas_of(group, apart))
-        self._deviations, self._compared, self._shown = deviations, compared, shown
-        stands = {key: found for _, apart in compared.values() for key, found in apart.items()}
-        return tuple(replicas for _, replicas in shown.values()), stands
+            self._compared[model].go_on(group, now_s)
+        replicas = tuple(replicas_of(group, self._compared[model].apart) for model, group in groups.items())
+        return replicas, {key: found for one in self._compared.values() for key, found in one.apart.items()}
+
+
+class _Compared:
+    """The replicas of one model beside each other."""
+
+    def __init__(self) -> None:
+        self.apart: dict[str, tuple[Evidence, ...]] = {}
+        """`EngineReading.key` -> in what it stands apart."""
+        self._deviations = Deviations()
+        self._at: object = None
+        """Who answered when they were compared, and when."""
+
+    def go_on(self, group: Sequence[Member], now_s: float) -> None:
+        at = now_s // COMPARED_S, *((one.reading.key, one.engine.name, one.answers) for one in group)
+        if at != self._at:
+            self._at, self.apart = at, self._deviations.of(group)
 
 
 def grouped(members: Sequence[Member]) -> dict[tuple[str, ...], list[Member]]:

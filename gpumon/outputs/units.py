@@ -31,7 +31,7 @@ def latency(of: Quantiles) -> str:
 def _binary(value: Reading) -> str:
     if not isinstance(value, Missing) and 0.0 <= value < human.GIB:
         return f"{value / (1 << 20):.0f} MiB" if value >= 1 << 20 or not value else f"{value / 1024:.0f} KiB"
-    size = human.gib(value)
+    size = human.memory(value)
     return size if size == human.DASH else f"{size} GiB"
 
 
@@ -47,7 +47,7 @@ quantities: Final[dict[str, Callable[[Reading], str]]] = {
     "flops_per_s": _with("FLOP/s", human.amount),
     "flops_per_j": _with("FLOP/J", human.amount),
     "tokens_per_j": _with(" tok/J", human.count),
-    "gib": _with("", human.gib),
+    "gib": _with("", human.memory),
     "bytes": _with("", _binary),
     "bytes_of_model": _with("B", human.amount),
     "w": _with("", human.watts),

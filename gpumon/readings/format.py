@@ -171,11 +171,6 @@ def _scaled(value: float, most: float) -> tuple[float, str]:
     return min(value, 999.0), _SUFFIXES[-1]
 
 
-def gib(value: Reading) -> str:
-    """Bytes as GiB in at most 4 cells: `71.2`, `141`."""
-    return memory(value)
-
-
 def memory(value: Reading, unit: float = GIB) -> str:
     """Bytes in a unit (`GIB` or 1e9) in at most 4 cells: `71.2`, `141`, and `20T` for a thousand times as much."""
     if isinstance(value, Missing):

@@ -133,16 +133,6 @@ def test_the_answer_of_a_hidden_balancer_is_named(deriver: Deriver):
     assert any("load balancer" in fault.text for fault in snapshot.faults)
 
 
-def test_tokens_per_joule_of_a_gpu_counts_its_share_of_the_tokens(deriver: Deriver):
-    for at in range(0, 20, 2):
-        counters = {q.DECODE_TOKENS: at * 100.0, q.STEPS: at * 100.0, q.PREFILL_COMPUTED: 0.0}
-        pair = tuple(gpu(index, float(at)) for index in range(2))
-        both = engine(float(at), counters, gpus=("GPU-0", "GPU-1"))
-        snapshot = deriver.derive(frame(at, pair, (both,))).snapshot
-    assert share(snapshot.gpus[0].tokens_per_j) == pytest.approx(50 / 500)
-    assert share(snapshot.engines[0].efficiency.tokens_per_j) == pytest.approx(100 / 1000)
-
-
 @pytest.mark.parametrize(
     ("spec", "ended", "expected"),
     [

@@ -173,19 +173,6 @@ def test_a_gpu_with_two_engines_sums_them_and_one_missing_is_not_a_zero(catalogu
     assert after.gpus[0].mfu_ratio == Missing(Reason.UNKNOWN_MODEL)
 
 
-def test_an_idle_engine_has_true_zeros(catalogue: GpuCatalogue):
-    deriver, idle = (
-        Deriver(catalogue),
-        RankReading("0", {DECODE_TOKENS: 9.0, STEPS: 9.0, PREFILL_COMPUTED: 9.0}, {}, {}),
-    )
-    for at in range(0, 20, 2):
-        polled = replace(engine(float(at), {}), ranks=(idle,))
-        shown = deriver.derive(frame(at, (gpu(at_s=float(at)),), (polled,))).snapshot.engines[0]
-    assert shown.rates.decode_tokens_per_s == 0.0
-    assert shown.efficiency.mfu_ratio == 0.0
-    assert shown.efficiency.mbu_ratio == 0.0
-
-
 @pytest.mark.parametrize(
     ("facts", "source", "expected"),
     [
@@ -200,12 +187,6 @@ def test_bandwidth_takes_the_best_source(
     shown = Deriver(catalogue).derive(frame(0, (gpu(**facts),))).snapshot.gpus[0]
     assert shown.bandwidth_source is source
     assert shown.bandwidth_bytes_per_s == (expected if isinstance(expected, Missing) else pytest.approx(expected))
-
-
-def test_a_gpu_without_an_engine_says_so(catalogue: GpuCatalogue):
-    shown = Deriver(catalogue).derive(frame(0, (gpu(),))).snapshot.gpus[0]
-    assert shown.mfu_ratio == Missing(Reason.NO_ENGINE)
-    assert shown.tokens_per_j == Missing(Reason.NO_ENGINE)
 
 
 def test_rows_go_stale_after_three_intervals_and_lose_their_figures(catalogue: GpuCatalogue):
@@ -236,14 +217,6 @@ def test_the_age_of_a_silent_gpu_counts_from_its_last_answer_however_often_it_is
         shown = deriver.derive(frame(at, (silent,))).snapshot.gpus[0]
         assert shown.age_s == (0.0 if at < 5 else at - 4.0)
     assert deriver.derive(frame(601, (gpu(at_s=601.0),))).snapshot.gpus[0].age_s == 0.0
-
-
-def test_power_is_the_mean_of_the_energy_counter(catalogue: GpuCatalogue):
-    deriver = Deriver(catalogue)
-    for at in range(3):
-        shown = deriver.derive(frame(at, (gpu(at_s=float(at), energy_j=5000.0 + 612.0 * at),))).snapshot.gpus[0]
-    assert shown.power_w == pytest.approx(612.0)
-    assert shown.energy_j == pytest.approx(1224.0)
 
 
 def test_busy_is_a_mean_over_time_and_missing_time_is_left_out(catalogue: GpuCatalogue):

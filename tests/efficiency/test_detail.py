@@ -159,35 +159,6 @@ def test_a_counter_that_fell_or_outran_the_clock_is_a_new_base_line(deriver: Der
     assert throttled(deriver, 12.0, sw_power_cap=strange_s + 1.0) == {"sw_power_cap": 3.0}
 
 
-def test_a_gpu_shows_what_was_read_of_it(deriver: Deriver) -> None:
-    read = {
-        "memory_temperature_c": 81.0,
-        "sm_occupancy_ratio": 0.3,
-        "memory_busy_ratio": 0.7,
-        "sm_clock_max_hz": 1.98e9,
-        "memory_clock_hz": 2.6e9,
-        "vram_reserved_bytes": 5e8,
-        "pcie_tx_bytes_per_s": 1e9,
-        "pcie_rx_bytes_per_s": 2e9,
-        "nvlink_tx_bytes_per_s": 3e9,
-        "nvlink_rx_bytes_per_s": 4e9,
-        "pcie_generation": 3.0,
-        "pcie_generation_max": 5.0,
-        "pcie_width": 8.0,
-        "pcie_width_max": 16.0,
-        "ecc_corrected": 7.0,
-        "remap_failed": 1.0,
-        "compute_capability": "9.0",
-    }
-    shown = deriver.derive(frame(0, (gpu(**read),))).snapshot.gpus[0]
-    assert {field: value_of(shown, field) for field in read} == read
-    assert shown.memory_clock_max_hz == 2619e6
-    assert shown.pcie_bytes_per_s == 3e9
-    lost = replace(gpu(at_s=1.0, **read), state=GpuState.LOST)
-    gone = deriver.derive(frame(1, (lost,))).snapshot.gpus[0]
-    assert {reason(value_of(gone, field)) for field in read if field != "compute_capability"} == {Reason.LOST}
-
-
 def test_the_flops_peak_is_that_of_the_engines_arithmetic(deriver: Deriver) -> None:
     fp8 = replace(SMALL, precision=Precision.FP8)
     shown = Batch().after(deriver, llm=fp8).snapshot

@@ -12,8 +12,8 @@ from gpumon.readings import quantities as q
 from gpumon.readings.frame import EngineReading
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Evidence
-from tests.efficiency.polls import after, there, tracked
-from tests.efficiency.test_replicas import down, group, replica
+from tests.efficiency.polls import after, there
+from tests.efficiency.test_replicas import group, replica
 from tests.records import replace
 
 Engine = Callable[[float], EngineReading]
@@ -137,24 +137,7 @@ def test_who_has_enough_to_do_is_not_told_to_get_less(facts: dict[str, Any]):
     assert not any(one[0] in ("replica_requests", "replica_running") for one in said(*minutes(c=facts)).get("c", ()))
 
 
-def test_requests_that_come_by_chance_are_few():
-    few = [one._replace(requests=4.0, running=0.3) for one in minutes()]
-    assert said(*few, MINUTE._replace(key="c", requests=0.0, running=0.0)) == {}
-    some = [one._replace(requests=9.0, running=0.3) for one in minutes()]
-    assert said(*some, MINUTE._replace(key="c", requests=2.0, running=0.1)) == {}
-
-
 # How long.
-
-
-def test_one_that_has_just_come_is_not_compared():
-    def late(at_s: float) -> EngineReading:
-        return down(replica("c", 10.0))(at_s) if at_s < 60 else replica("c", 10.0)(at_s)
-
-    engines = map(seldom, (replica("a"), replica("b"), late))
-    seen = [found.snapshot for found in tracked(*engines, seconds=340, step=10)]
-    assert all(group(snapshot).deviating == () for snapshot in seen[:29])
-    assert group(seen[-1]).deviating == ("c",)
 
 
 def test_what_comes_and_goes_is_not_said():

@@ -89,16 +89,6 @@ def test_a_counter_that_jumps_is_a_new_base_line_and_no_power(track: GpuTrack, j
     assert number(track.energy_j) == pytest.approx(18 * 700.0)
 
 
-def test_mean_power_needs_no_steady_interval(track: GpuTrack) -> None:
-    at_s, joules = 0.0, 0.0
-    for step in range(200):
-        length_s = (0.25, 1.0, 3.0)[step % 3]
-        at_s, joules = at_s + length_s, joules + length_s * 500.0
-        track.add(reading(at_s, energy_j=joules, power_w=1.0), LONGEST_S)
-        if step > 3:
-            assert number(track.mean_power_w) == pytest.approx(500.0)
-
-
 def test_a_mean_weighs_each_reading_by_the_time_it_stands_for(track: GpuTrack) -> None:
     for at_s, active in ((1.0, 0.0), (1.25, 0.0), (1.5, 0.0), (1.75, 0.0), (2.0, 0.0), (10.0, 1.0)):
         track.add(reading(at_s, dram_active_ratio=active), 99.0)

@@ -11,7 +11,7 @@ from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EndpointState, EngineReading
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.sources.packaged import gpu_catalogue
-from tests.efficiency.polls import INF, moving, observed, only, poll, rank, steady, there, tracked, why
+from tests.efficiency.polls import INF, moving, observed, only, poll, rank, there, tracked, why
 from tests.efficiency.test_deriver import frame
 from tests.records import replace
 
@@ -20,12 +20,6 @@ ENDED = moving(Advance.END, q.DECODE_TOKENS)
 
 def means(found: list[object]) -> list[Reading]:
     return [only(each.snapshot).rates.decode_mean_tokens_per_s for each in found]
-
-
-def test_of_a_live_counter_it_is_there_after_ten_seconds():
-    seen = means(tracked(steady({q.DECODE_TOKENS: 25.0}), seconds=24))
-    assert [why(reading) for reading in seen[:5]] == [Reason.WARMING_UP] * 5
-    assert [there(reading) for reading in seen[5:]] == pytest.approx([25.0] * 7)
 
 
 def requests(at_s: float, rng_seed: int = 1) -> float:

@@ -39,12 +39,6 @@ def test_a_real_vllm_counts_the_same_flops_and_bytes():
         assert there(shown.efficiency.own.write_bytes_per_s) > 0
 
 
-def test_the_mean_of_two_real_ranks_counts_for_both_gpus():
-    *_, last = recording("vllm-dp2", 28.0, 36.0, gpus=2)
-    assert last.hardware.ranks == 2
-    assert there(last.efficiency.own.flops_ratio) == pytest.approx(1.0, abs=0.03)
-
-
 def test_a_real_vllm_without_the_flag_is_off_and_not_idle():
     *_, last = recording("vllm-basic", 20.0, 30.0)
     own = last.efficiency.own

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.efficiency.quantiles import difference, longest, merge, quantile, quantiles, size_biased_mean
+from gpumon.efficiency.quantiles import difference, longest, quantile, quantiles, size_biased_mean
 from gpumon.readings.frame import HistogramReading
 from gpumon.readings.missing import Missing, Reason
 
@@ -57,13 +57,6 @@ def test_a_fallen_bucket_is_a_reset_and_gives_nothing():
     assert difference(old, histogram((1.0, 40), (INF, 70), total=90.0)) is None
     assert difference(old, histogram((1.0, 5), (INF, 6), total=9.0)) is None
     assert difference(None, old) is None
-
-
-def test_replicas_are_merged_bucket_by_bucket():
-    one = histogram((1.0, 1), (INF, 2), total=3.0)
-    two = histogram((1.0, 10), (INF, 20), total=30.0)
-    assert merge([one, two]) == histogram((1.0, 11), (INF, 22), total=33.0)
-    assert merge([one, histogram((2.0, 1), (INF, 2), total=3.0)]) is None
 
 
 def test_a_sum_and_a_count_alone_have_a_mean_and_no_quantiles():

@@ -142,14 +142,6 @@ def test_latencies_are_those_of_all_requests():
     assert there(found.mean) == pytest.approx((3 * 0.15 + 1.5) / 4)
 
 
-def test_other_bounds_meet_on_those_they_share():
-    finer = (0.05, 0.1, 0.15, 0.2, 0.35, 0.5, 0.75, 1.0, 2.0, INF)
-    slow = replica("b", bounds=finer, seen={q.TTFT: (15.0, 0.7)})
-    found = group(after(replica("a", seen={q.TTFT: (15.0, 0.15)}), slow, seconds=22)).ttft_s
-    assert (found.p50_low, found.p50_high) == (0.1, 0.2)
-    assert (found.p95_low, found.p95_high) == (0.5, 1.0)
-
-
 def test_bounds_with_nothing_in_common_leave_the_mean():
     other = replica("b", bounds=(0.3, 0.7, 3.0, INF), seen={q.TTFT: (15.0, 0.45)})
     found = group(after(replica("a", seen={q.TTFT: (5.0, 0.15)}), other, seconds=22)).ttft_s
