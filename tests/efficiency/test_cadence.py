@@ -10,11 +10,9 @@ from gpumon.efficiency.deriver import Derived, Deriver
 from gpumon.readings.frame import MODEL_AWAITED, EngineReading, Frame, GpuReading, HistogramReading
 from gpumon.readings.missing import WARMING_UP, Missing, Reason
 from gpumon.readings.quantities import DECODE_TOKENS, ITL, PREFILL_CACHED, PREFILL_COMPUTED, PROMPT_TOKENS, STEPS, TTFT
-from gpumon.specs.gpus import GpuCatalogue
-from tests.efficiency.test_deriver import catalogue, engine, frame, gpu
+from gpumon.sources.packaged import gpu_catalogue
+from tests.efficiency.polls import engine, frame, gpu
 from tests.records import replace
-
-__all__ = ["catalogue"]
 
 RATE = 100.0
 """Tokens and steps a second."""
@@ -63,8 +61,8 @@ def card(at_s: float, watts: float) -> GpuReading:
     return gpu(at_s=at_s, energy_j=watts * at_s, dram_active_ratio=0.5, busy_ratio=0.25)
 
 
-def derived(catalogue: GpuCatalogue, of: Iterator[Frame]) -> list[Derived]:
-    deriver = Deriver(catalogue)
+def derived(of: Iterator[Frame]) -> list[Derived]:
+    deriver = Deriver(gpu_catalogue())
     return [deriver.derive(each) for each in of]
 
 
@@ -87,16 +85,16 @@ def check(found: Derived, interval_s: float) -> None:
 
 @pytest.mark.parametrize("own", [False, True], ids=["polled every 2 s", "polled at the tick's interval"])
 @pytest.mark.parametrize("interval_s", [0.25, 1.0, 2.5, 7.0, 10.0, 60.0, 3600.0])
-def test_figures_are_right_at_every_interval(catalogue: GpuCatalogue, interval_s: float, own: bool) -> None:
+def test_figures_are_right_at_every_interval(interval_s: float, own: bool) -> None:
     every_s = max(2.0, interval_s) if own else 2.0
     warm = 3 + round(2 * every_s / interval_s)
-    for found in derived(catalogue, frames([(interval_s, warm + 24)], every_s))[warm:]:
+    for found in derived(frames([(interval_s, warm + 24)], every_s))[warm:]:
         check(found, interval_s)
 
 
 @pytest.mark.parametrize("every_s", [5.0, 10.0, 30.0, 60.0])
-def test_an_engine_that_is_polled_seldom_keeps_its_figures(catalogue: GpuCatalogue, every_s: float) -> None:
-    for found in derived(catalogue, frames([(1.0, 200)], every_s))[int(2 * every_s) + 3 :]:
+def test_an_engine_that_is_polled_seldom_keeps_its_figures(every_s: float) -> None:
+    for found in derived(frames([(1.0, 200)], every_s))[int(2 * every_s) + 3 :]:
         check(found, 1.0)
 
 
@@ -104,23 +102,23 @@ def test_an_engine_that_is_polled_seldom_keeps_its_figures(catalogue: GpuCatalog
     "course",
     [(1.0, 10.0), (10.0, 1.0), (1.0, 60.0), (60.0, 1.0), (0.25, 5.0), (30.0, 0.25), (1.0, 5.0, 30.0, 60.0, 2.0)],
 )
-def test_a_changed_interval_blanks_nothing(catalogue: GpuCatalogue, course: tuple[float, ...]) -> None:
+def test_a_changed_interval_blanks_nothing(course: tuple[float, ...]) -> None:
     spacing = [(interval_s, max(6, round(12 / interval_s))) for interval_s in course]
     warm = spacing[0][1] - 1
-    for found in derived(catalogue, frames(spacing, 2.0))[warm:]:
+    for found in derived(frames(spacing, 2.0))[warm:]:
         check(found, found.snapshot.interval_s)
 
 
 @pytest.mark.parametrize("interval_s", [1.0, 5.0, 10.0, 30.0])
-def test_a_prefill_longer_than_the_window_does_not_flap(catalogue: GpuCatalogue, interval_s: float) -> None:
+def test_a_prefill_longer_than_the_window_does_not_flap(interval_s: float) -> None:
     spacing = [(interval_s, round(80 / interval_s) + 20)]
-    for found in derived(catalogue, frames(spacing, 2.0, ttft_s=25.0))[-18:]:
+    for found in derived(frames(spacing, 2.0, ttft_s=25.0))[-18:]:
         assert found.snapshot.engines[0].rates.prefill_tokens_per_s == pytest.approx(20.0, rel=1e-6)
 
 
-def test_a_model_that_is_looked_for_is_no_unknown_one(catalogue: GpuCatalogue) -> None:
+def test_a_model_that_is_looked_for_is_no_unknown_one() -> None:
     def shown(info: dict[str, str], gpus: tuple[str, ...]) -> tuple[object, ...]:
-        deriver = Deriver(catalogue)
+        deriver = Deriver(gpu_catalogue())
         for each in frames([(1.0, 20)], 2.0):
             engines = tuple(replace(one, llm=None, info=info, gpus=gpus) for one in each.engines)
             snapshot = deriver.derive(replace(each, engines=engines)).snapshot

@@ -13,9 +13,8 @@ from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import EngineReading
 from gpumon.readings.verdict import Evidence
 from gpumon.sources.packaged import gpu_catalogue
-from tests.efficiency.polls import renamed
+from tests.efficiency.polls import engine, frame, gpu, renamed
 from tests.efficiency.small_llm import SMALL
-from tests.efficiency.test_deriver import engine, frame, gpu
 
 Active = Callable[[int], float]
 SHARES = pytest.approx((0.48, 0.3), abs=0.04)

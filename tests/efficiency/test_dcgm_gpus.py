@@ -9,7 +9,7 @@ from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Gpu
 from gpumon.sources.packaged import gpu_catalogue
-from tests.efficiency.test_deriver import frame
+from tests.efficiency.polls import frame
 from tests.records import replace
 
 A100 = "NVIDIA A100-SXM4-80GB"

@@ -16,8 +16,7 @@ from gpumon.readings.frame import Advance, EngineKind, EngineReading
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine
 from gpumon.sources.packaged import gpu_catalogue
-from tests.efficiency.polls import INF, after, moving, observed, only, poll, rank, steady, there, tracked, why
-from tests.efficiency.test_deriver import frame
+from tests.efficiency.polls import INF, after, frame, moving, observed, only, poll, rank, steady, there, tracked, why
 from tests.records import replace
 
 ENDED = moving(Advance.END, q.DECODE_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED)

@@ -11,8 +11,7 @@ from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EndpointState, EngineReading
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.sources.packaged import gpu_catalogue
-from tests.efficiency.polls import INF, moving, observed, only, poll, rank, there, tracked, why
-from tests.efficiency.test_deriver import frame
+from tests.efficiency.polls import INF, frame, moving, observed, only, poll, rank, there, tracked, why
 from tests.records import replace
 
 ENDED = moving(Advance.END, q.DECODE_TOKENS)

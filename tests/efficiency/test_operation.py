@@ -11,8 +11,7 @@ from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine
 from gpumon.sources.packaged import gpu_catalogue
 from tests.accuracy.pages import Where, recorded, snapshots
-from tests.efficiency.polls import after, observed, only, poll, rank, steady, why
-from tests.efficiency.test_deriver import engine, frame
+from tests.efficiency.polls import after, engine, frame, observed, only, poll, rank, steady, why
 from tests.fakes.engine import Capture
 from tests.records import replace
 

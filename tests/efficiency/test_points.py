@@ -14,7 +14,7 @@ from gpumon.readings.history import History
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource
 from gpumon.sources.packaged import gpu_catalogue
-from tests.efficiency.test_deriver import H100_BANDWIDTH, engine, frame, gpu
+from tests.efficiency.polls import H100_BANDWIDTH, engine, frame, gpu
 from tests.records import replace
 from tests.tui import scenes
 

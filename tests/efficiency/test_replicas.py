@@ -16,8 +16,7 @@ from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Hist
 from gpumon.readings.missing import Reason
 from gpumon.readings.snapshot import Replicas, Snapshot
 from gpumon.sources.packaged import gpu_catalogue
-from tests.efficiency.polls import INF, after, observed, poll, rank, there, why
-from tests.efficiency.test_deriver import frame, gpu
+from tests.efficiency.polls import INF, after, frame, gpu, observed, poll, rank, there, why
 from tests.records import replace
 
 Engine = Callable[[float], EngineReading]

@@ -13,7 +13,7 @@ from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Fram
 from gpumon.sources.engines.registry import BY_KIND
 from gpumon.sources.exposition import Scanner
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
-from tests.efficiency.test_deriver import frame, gpu
+from tests.efficiency.polls import frame, gpu
 from tests.fakes.engine import Capture
 from tests.history.frames import served
 from tests.records import replace

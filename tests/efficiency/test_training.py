@@ -14,9 +14,23 @@ from gpumon.readings.frame import EngineKind, EngineReading, Phase, Training
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.specs.llm import Reach, grouped_attention
-from tests.efficiency.polls import INF, after, observed, only, poll, rank, steady, there, tracked, why
+from tests.efficiency.polls import (
+    H100_FLOPS,
+    INF,
+    after,
+    engine,
+    frame,
+    gpu,
+    observed,
+    only,
+    poll,
+    rank,
+    steady,
+    there,
+    tracked,
+    why,
+)
 from tests.efficiency.small_llm import SMALL
-from tests.efficiency.test_deriver import H100_FLOPS, engine, frame, gpu
 from tests.records import replace
 
 SEVEN_B = Training(flops_per_token=6 * 7e9)

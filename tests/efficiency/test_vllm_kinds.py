@@ -14,9 +14,8 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.tui.services import service_of
-from tests.efficiency.polls import only, there, why
+from tests.efficiency.polls import frame, only, there, why
 from tests.efficiency.small_llm import SMALL
-from tests.efficiency.test_deriver import frame
 from tests.fakes.http_server import Reply
 from tests.records import replace
 from tests.sources.engines.contract import PAGES

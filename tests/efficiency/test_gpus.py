@@ -1,0 +1,251 @@
+"""What is shown of a GPU: power and means through gaps and resets, its states, bandwidth and peaks."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpumon.config import schema
+from gpumon.efficiency.deriver import Deriver
+from gpumon.efficiency.gpu import GpuTrack
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import GpuState
+from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reason
+from gpumon.readings.snapshot import BandwidthSource, Gpu, Snapshot
+from gpumon.sources.packaged import gpu_catalogue
+from gpumon.specs.precision import Precision
+from tests.efficiency.polls import H100_BANDWIDTH, engine, frame, gpu, served, there, why
+from tests.efficiency.small_llm import SMALL
+from tests.records import replace
+
+LONGEST_S = 4.0
+FP8 = replace(SMALL, precision=Precision.FP8)
+BATCH = {q.DECODE_TOKENS: 400.0, q.STEPS: 100.0}
+
+
+@pytest.fixture
+def track() -> GpuTrack:
+    return GpuTrack()
+
+
+@pytest.fixture
+def deriver() -> Deriver:
+    return Deriver(gpu_catalogue())
+
+
+def shown(deriver: Deriver, at_s: float, state: GpuState = GpuState.OK, read_s: float | None = None) -> Gpu:
+    """A GPU in a state, read at a moment (now)."""
+    card = replace(gpu(at_s=at_s if read_s is None else read_s), state=state)
+    return deriver.derive(frame(at_s, (card,))).snapshot.gpus[0]
+
+
+# Energy, means and time throttled.
+
+
+@pytest.mark.parametrize("facts", [{}, {"energy_j": NOT_SUPPORTED}])
+def test_after_the_load_ends_a_joule_gives_no_more_than_it_did(deriver: Deriver, facts: dict[str, object]) -> None:
+    """400 tok/s at 700 W until second 40, then nothing at 80 W; the engine is asked every 2 s."""
+    seen: list[Snapshot] = []
+    for at in range(60):
+        tokens, joules = 400.0 * min(at, 40), 700.0 * min(at, 40) + 80.0 * max(0, at - 40)
+        if at % 2 == 0:
+            counters = {q.DECODE_TOKENS: tokens, q.STEPS: tokens / 4, q.PREFILL_COMPUTED: 0.0}
+            polled = engine(float(at), counters, llm=SMALL)
+        card = gpu(0, float(at), **{"energy_j": joules, "power_w": 700.0 if at <= 40 else 80.0, **facts})
+        seen.append(deriver.derive(frame(at, (card,), (polled,))).snapshot)
+    assert there(seen[40].gpus[0].tokens_per_j) == pytest.approx(400 / 700, rel=0.01)
+    for at in range(41, 60):
+        one, card = seen[at].engines[0], seen[at].gpus[0]
+        # Between two polls the watts are up to 2 s newer than the tokens.
+        assert there(one.efficiency.tokens_per_j) <= 1.4 * 400 / 700, at
+        assert there(one.efficiency.tokens_per_j) == pytest.approx(there(card.tokens_per_j))
+    assert seen[46].engines[0].hardware.power_w == pytest.approx((4 * 700 + 6 * 80) / 10)
+    assert seen[46].engines[0].efficiency.tokens_per_j == pytest.approx(4 * 400 / (4 * 700 + 6 * 80))
+    assert seen[46].gpus[0].power_w == pytest.approx(80.0)
+
+
+def test_power_after_a_gap_is_not_the_mean_of_the_gap(track: GpuTrack) -> None:
+    for at in range(1, 11):
+        track.add(gpu(0, at, energy_j=700.0 * at), LONGEST_S)
+    assert (track.power_w, track.mean_power_w) == (700.0, 700.0)
+    track.add(gpu(0, 610.0, energy_j=7000.0 + 600 * 70.0, power_w=690.0), LONGEST_S)
+    assert track.power_w == WARMING_UP
+    assert track.mean_power_w == 690.0, "the driver's figure"
+    assert track.energy_j == pytest.approx(9 * 700.0 + 600 * 70.0), "the energy of the gap counts"
+    track.add(gpu(0, 611.0, energy_j=7000.0 + 600 * 70.0 + 700.0), LONGEST_S)
+    assert (track.power_w, track.mean_power_w) == (700.0, 700.0)
+
+
+@pytest.mark.parametrize("jump_j", [1e12, -1e12, 1e5])
+def test_a_counter_that_jumps_is_a_new_base_line_and_no_power(track: GpuTrack, jump_j: float) -> None:
+    for at in range(1, 21):
+        before_j = 2e12 + 700.0 * at
+        track.add(gpu(0, at, energy_j=before_j + (jump_j if at > 10 else 0.0), power_w=690.0), LONGEST_S)
+        if at == 11:
+            assert (track.power_w, track.mean_power_w) == (WARMING_UP, 690.0)
+        elif at > 2:
+            assert (track.power_w, track.mean_power_w) == (700.0, 700.0), at
+    assert track.energy_j == pytest.approx(18 * 700.0)
+
+
+def test_a_mean_weighs_each_reading_by_the_time_it_stands_for(track: GpuTrack) -> None:
+    for at_s, active in ((1.0, 0.0), (1.25, 0.0), (1.5, 0.0), (1.75, 0.0), (2.0, 0.0), (10.0, 1.0)):
+        track.add(gpu(0, at_s, dram_active_ratio=active), 99.0)
+    assert track.recent("dram_active_ratio") == pytest.approx(8 / 9)
+
+
+def test_a_mean_is_of_the_window_and_of_what_was_known_in_it(track: GpuTrack) -> None:
+    track.add(gpu(0, 0.0, dram_active_ratio=1.0), 99.0)
+    assert track.recent("dram_active_ratio") == 1.0
+    for at_s, active in ((8.0, 1.0), (15.0, Missing(Reason.ERROR)), (16.0, 0.0)):
+        track.add(gpu(0, at_s, dram_active_ratio=active), 99.0)
+    # Of the 10 s up to now: 2 s of 1, 7 s not known, 1 s of 0.
+    assert track.recent("dram_active_ratio") == pytest.approx(2 / 3)
+    track.add(gpu(0, 17.0, dram_active_ratio=Missing(Reason.ERROR)), 99.0)
+    assert track.recent("dram_active_ratio") == Missing(Reason.ERROR)
+
+
+def test_busy_is_a_mean_of_the_last_hour_and_missing_time_is_left_out(track: GpuTrack) -> None:
+    for at in range(600):
+        track.add(gpu(0, float(at), busy_ratio=1.0 if at <= 300 else 0.0), LONGEST_S)
+    assert track.busy_mean_ratio == pytest.approx(0.5, abs=0.002)
+    track.add(gpu(0, 2400.0, busy_ratio=1.0), LONGEST_S)
+    assert track.busy_mean_ratio == pytest.approx(0.5, abs=0.002)
+    track.add(gpu(0, 9000.0, busy_ratio=0.0), LONGEST_S)
+    assert track.busy_mean_ratio == WARMING_UP
+
+
+@pytest.mark.parametrize("strange_s", [12.0, 0.0, 1.8e10, 5100.0])
+def test_time_throttled_is_the_growth_of_the_drivers_counters(track: GpuTrack, strange_s: float) -> None:
+    """One that is missing for a while goes on where it was; one that fell or outran the clock is a new base line."""
+    for at_s, counted_s in ((0, 5000.0), (4, 5002.0), (5, None), (8, 5003.5), (12, strange_s), (16, strange_s + 1.0)):
+        counted = {} if counted_s is None else {"sw_power_cap": counted_s, "reliability": 7.0}
+        track.add(gpu(0, float(at_s), throttle_s=counted), 99.0)
+    assert track.throttle_s == {"sw_power_cap": 4.5, "reliability": 0.0}
+
+
+# States.
+
+
+@pytest.mark.parametrize("state", [GpuState.OK, GpuState.RESET_REQUIRED, GpuState.ERROR, GpuState.NO_PERMISSION])
+def test_rows_go_stale_after_three_intervals_and_lose_their_figures(deriver: Deriver, state: GpuState) -> None:
+    fresh, stale = shown(deriver, 3.0, state, 0.0), shown(deriver, 4.0, state, 0.0)
+    assert (fresh.busy_ratio, stale.age_s) == (1.0, 4.0)
+    assert stale.state is (GpuState.STALE if state is GpuState.OK else state)
+    assert stale.busy_ratio == stale.power_w == Missing(Reason.STALE)
+
+
+@pytest.mark.parametrize("state", [GpuState.LOST, GpuState.ERROR])
+def test_the_age_of_a_silent_gpu_counts_from_its_last_answer_however_often_it_is_tried(
+    deriver: Deriver, state: GpuState
+) -> None:
+    ages = [shown(deriver, float(at), GpuState.OK if at < 5 else state).age_s for at in range(15)]
+    assert ages == [0.0 if at < 5 else at - 4.0 for at in range(15)]
+    assert shown(deriver, 601.0).age_s == 0.0
+
+
+def test_a_sick_gpu_is_a_fault_with_the_fix_and_its_date_stays(deriver: Deriver) -> None:
+    for at in range(3):
+        lost = replace(gpu(0, 0.0), state=GpuState.LOST, state_text="Xid 79")
+        hot = gpu(1, float(at), throttle=("hw_thermal_slowdown", "sw_power_cap"), remap_failed=1.0, ecc_uncorrected=3.0)
+        snapshot = deriver.derive(frame(at, (lost, hot, gpu(2, float(at))))).snapshot
+    assert {(fault.source, fault.code) for fault in snapshot.faults} == {
+        ("gpu 0", "lost"),
+        ("gpu 1", "remap_failed"),
+        ("gpu 1", "ecc"),
+        ("gpu 1", "hw_thermal_slowdown"),
+    }
+    assert len({fault.since for fault in snapshot.faults}) == 1
+    assert "Xid 79" in snapshot.faults[0].text
+    assert [each.busy_ratio for each in snapshot.gpus] == [Missing(Reason.LOST), 1.0, 1.0]
+
+
+# Bandwidth and peaks.
+
+
+@pytest.mark.parametrize(
+    ("facts", "source", "expected"),
+    [
+        ({"dram_active_ratio": 0.69}, BandwidthSource.GPM, 0.69),
+        ({"memory_busy_ratio": 0.9}, BandwidthSource.UPPER_BOUND, 0.9),
+        ({}, BandwidthSource.NONE, None),
+    ],
+)
+def test_bandwidth_takes_the_best_source(
+    deriver: Deriver, facts: dict[str, float], source: BandwidthSource, expected: float | None
+) -> None:
+    one = deriver.derive(frame(0, (gpu(**facts),))).snapshot.gpus[0]
+    assert one.bandwidth_source is source
+    if expected is None:
+        assert one.bandwidth_bytes_per_s == NOT_SUPPORTED
+    else:
+        assert one.bandwidth_bytes_per_s == pytest.approx(expected * H100_BANDWIDTH)
+
+
+def test_the_engines_bytes_are_a_lower_bound_that_gives_way_where_they_are_none() -> None:
+    card = {"memory_busy_ratio": 0.33}
+    busy, idle = served(BATCH, card=card), served({q.DECODE_TOKENS: 0.0, q.STEPS: 0.0}, card=card).gpus[0]
+    assert busy.gpus[0].bandwidth_source is BandwidthSource.ENGINE
+    assert busy.gpus[0].bandwidth_bytes_per_s == pytest.approx(there(busy.engines[0].efficiency.bytes_per_s))
+    assert idle.bandwidth_source is BandwidthSource.UPPER_BOUND
+    assert idle.bandwidth_bytes_per_s == pytest.approx(0.33 * H100_BANDWIDTH)
+
+
+def test_shown_bandwidth_is_a_mean_as_long_as_the_window_of_mbu(deriver: Deriver) -> None:
+    for at in range(20):
+        derived = deriver.derive(frame(at, (gpu(at_s=float(at), dram_active_ratio=0.8 if at % 2 else 0.4),)))
+    assert derived.snapshot.gpus[0].bandwidth_bytes_per_s == pytest.approx(0.6 * H100_BANDWIDTH, rel=0.05)
+    assert derived.points["bandwidth"] == pytest.approx(0.8 * H100_BANDWIDTH)
+
+
+def test_a_peak_on_one_source_is_marked_wherever_it_is_used(deriver: Deriver) -> None:
+    old = replace(gpu(0), name="Tesla P100-PCIE-16GB", vram_total_bytes=16 * 2.0**30)
+    bare = replace(old, uuid="GPU-1", index=1, memory_clock_max_hz=NOT_SUPPORTED)
+    cards = deriver.derive(frame(0, (gpu(2), old, bare))).snapshot.gpus
+    marks = [(one.peak_unverified, one.bandwidth_peak_unverified) for one in cards]
+    assert marks == [(False, False), (True, False), (True, True)]
+
+
+def test_the_flops_peak_is_that_of_the_engines_arithmetic(deriver: Deriver) -> None:
+    card = served(BATCH, cards=2, llm=FP8).gpus[0]
+    assert (card.flops_peak_per_s, card.flops_peak_precision) == (1978.9e12, "fp8")
+    assert "fp8" in card.sources["flops_peak_per_s"]
+    other = engine(14.0, {q.DECODE_TOKENS: 0.0}, llm=SMALL)
+    both = (engine(14.0, {}, llm=FP8), replace(other, url="http://127.0.0.1:9000"))
+    mixed = deriver.derive(frame(14, (gpu(0, 14.0), gpu(1, 14.0)), both)).snapshot.gpus
+    assert (why(mixed[0].flops_peak_per_s), mixed[0].flops_peak_precision) == (Reason.NOT_MODELLED, "bf16+fp8")
+    assert why(mixed[1].flops_peak_per_s) is Reason.NO_ENGINE
+
+
+def test_the_share_of_the_peak_that_can_be_had_stands_beside_it_and_changes_no_figure() -> None:
+    seen = served(BATCH, cards=2, llm=FP8)
+    assert seen.gpus[0].achievable_ratio == pytest.approx(1402.6 / 1978.9)
+    assert "stas00/ml-engineering" in seen.gpus[0].sources["achievable_ratio"]
+    done = seen.engines[0].efficiency
+    assert done.mfu_ratio == pytest.approx(there(done.flops_per_s) / (2 * 1978.9e12)), "against the whole peak"
+    half = served(BATCH, llm=replace(SMALL, precision=Precision.FP16)).gpus[0]
+    assert (half.flops_peak_per_s, why(half.achievable_ratio)) == (989.4e12, Reason.UNKNOWN_GPU)
+
+
+def test_an_export_variant_has_no_mfu_until_the_config_tells_its_peaks() -> None:
+    name = "NVIDIA H20 NVL16"
+    silent = served(BATCH, card={"name": name}, llm=FP8).engines[0].efficiency
+    assert why(silent.mfu_ratio) is Reason.UNKNOWN_GPU
+    assert there(silent.mbu_ratio) > 0.0, "the driver tells the bandwidth"
+    told = served(BATCH, Deriver(gpu_catalogue((schema.Gpu(name, fp8_tflops=296.0),))), card={"name": name}, llm=FP8)
+    done = told.engines[0].efficiency
+    assert done.mfu_ratio == pytest.approx(there(done.flops_per_s) / 296e12)
+    assert told.gpus[0].peak_source.startswith("config (unverified)")
+    assert told.gpus[0].gpu_type == "H20 NVL16"
+
+
+def test_sources_follow_what_the_gpu_can_do(deriver: Deriver) -> None:
+    plain = deriver.derive(frame(0, (gpu(vram_used_bytes=1e9),))).snapshot.gpus[0].sources
+    assert plain["power_w"] == "nvmlDeviceGetPowerUsage"
+    assert plain["nvlink_tx_bytes_per_s"] == "NVML field 138, each 4 s"
+    assert plain["vram_used_bytes"].startswith("nvmlDeviceGetMemoryInfo: ")
+    for at in (1.0, 2.0):
+        card = gpu(0, at, energy_j=1e6 + 500 * at, sm_active_ratio=0.5, dram_active_ratio=0.4)
+        rich = deriver.derive(frame(at, (card,))).snapshot.gpus[0].sources
+    assert rich["bandwidth_bytes_per_s"].startswith("measured: GPM")
+    assert "EnergyConsumption" in rich["power_w"]
+    assert "GPM metric 61" in rich["nvlink_tx_bytes_per_s"]
