@@ -65,15 +65,6 @@ async def test_a_llama_cpp_server_with_its_file_on_this_host(facts: EngineFacts,
     assert f"4 layers, fp16 (from {path} (mostly F16, 16.00 bits per weight))" in model.text
 
 
-async def test_the_doctor_says_what_lacks_and_which_lines_to_add(facts: EngineFacts) -> None:
-    done = await attached(facts, reading("tiny-llama", params="19335424", vocab="32000"))
-    model = next(check for check in engine_checks([done], (), ()) if check.name == "e model")
-    assert model.state is CheckState.WARN
-    assert "the engine's own words lack layers, hidden, heads" in model.text
-    assert model.fix.startswith("[[model]]")
-    assert "gpumon models show NAME" in model.fix
-
-
 async def test_what_runs_beside_the_forward_pass_is_marked_and_not_looked_up_again(facts: EngineFacts) -> None:
     plain = await attached(facts, reading("Qwen/Qwen3-8B"))
     assert plain.llm is not None

@@ -7,11 +7,9 @@ import sys
 import threading
 import time
 
-from gpumon.config.schema import Endpoint
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineKind
-from gpumon.sources.endpoint import BackOff, EndpointSource
-from gpumon.sources.fetch import Limits
+from gpumon.sources.endpoint import BackOff
 from tests.fakes.engine import FakeEngine
 from tests.fakes.http_server import LoopbackServer, Reply, Request
 from tests.sources.polling import CARDS, PAGE, always, polling, until, vllm
@@ -36,18 +34,6 @@ async def test_a_vllm_server_is_read_with_its_model_and_version() -> None:
     assert 0.0 < reading.latency_s < after - before
     assert reading.ranks[0].counters[q.DECODE_TOKENS] > 0
     assert reading.live[q.DECODE_TOKENS] == "vllm:generation_tokens_total"
-
-
-async def test_the_request_is_plain_and_asks_for_plain_text() -> None:
-    with LoopbackServer(vllm) as server:
-        async with polling(server.url, engine="vllm"):
-            pass
-        request = server.requests[0]
-    assert (request.method, request.path) == ("GET", "/metrics")
-    assert request.headers["accept"] == "text/plain;version=0.0.4"
-    assert request.headers["accept-encoding"] == "identity"
-    assert {one.method for one in server.requests} == {"GET"}
-    assert {one.path for one in server.requests} == {"/metrics", "/v1/models", "/version"}
 
 
 async def test_polls_are_anchored_and_a_missed_slot_is_skipped() -> None:
@@ -76,24 +62,6 @@ async def test_polls_are_anchored_and_a_missed_slot_is_skipped() -> None:
     assert most <= 2
     # A slot every 0.1 s, each answer takes 0.15 s: every second slot is used, so five polls lie in 0.8 s or more.
     assert took_s > 0.7
-
-
-async def test_poll_returns_at_once_while_the_server_hangs() -> None:
-    hang = threading.Event()
-
-    def hanging(request: Request) -> Reply:
-        hang.wait(60.0)
-        return Reply(raw=b"")
-
-    with LoopbackServer(hanging) as server:
-        source = EndpointSource(Endpoint(url=server.url), 0.05, limits=Limits(60.0, 60.0))
-        await source.start()
-        assert await until(lambda: server.requests)
-        began = time.monotonic()
-        assert (await source.poll(began)).engines[0].state is EndpointState.STARTING
-        assert time.monotonic() - began < 20.0
-        await source.close()
-        hang.set()
 
 
 async def test_a_server_that_is_killed_and_comes_back_is_seen_both_times() -> None:

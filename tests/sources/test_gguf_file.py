@@ -100,12 +100,9 @@ def test_long_arrays_are_walked_and_not_kept(tmp_path: Path) -> None:
     ("body", "problem"),
     [
         (b"", "ends before it is complete"),
-        (b"GGU", "ends before it is complete"),
         (b"GGML" + bytes(100), "is no GGUF file"),
         (b"GGUF" + struct.pack("<IQQ", 1, 0, 0), "is GGUF version 1"),
-        (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "little endian"),
         (b"GGUF" + struct.pack("<IQQ", 3, 2**60, 0), "tensors, more than"),
-        (b"GGUF" + struct.pack("<IQQ", 3, 0, 2**60), "keys, more than"),
         (b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 2**62), "has a text of"),
         (b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("k") + struct.pack("<I", 99), "type 99, which is not known"),
         (b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("k") + struct.pack("<IIQ", 9, 4, 2**50), "an array of"),
@@ -115,7 +112,6 @@ def test_long_arrays_are_walked_and_not_kept(tmp_path: Path) -> None:
             "at depth",
         ),
         (b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + text("t") + struct.pack("<I", 0), "has 0 dimensions"),
-        (b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + text("t") + struct.pack("<IQ", 1, 0), "has shape"),
         (b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + text("t") + struct.pack("<IQ", 1, 2**60), "has shape"),
         (head({"k": "v"}, SMALL.tensors)[:-1], "ends before it is complete: a download that was cut off?"),
     ],
@@ -150,11 +146,10 @@ def hostile(item: bytes, kind: int, count: int) -> bytes:
     ("item", "kind", "count"),
     [
         (struct.pack("<H", 1000), 2, 4096),
-        (struct.pack("<IQ", 0, 0), 9, 4096),
         (text("ab"), 8, 4096),
         (text("a" * 4000 + "\U0001f600"), 8, 1),
     ],
-    ids=["numbers", "arrays", "texts", "wide texts"],
+    ids=["numbers", "texts", "wide texts"],
 )
 def test_a_header_that_would_take_much_memory_is_refused(tmp_path: Path, item: bytes, kind: int, count: int) -> None:
     put(tmp_path / "x.gguf", hostile(item, kind, count))

@@ -11,7 +11,6 @@ import pytest
 
 from gpumon.readings.frame import EndpointState
 from gpumon.sources.endpoint import EndpointSource
-from tests.fakes.engine import FakeEngine
 from tests.fakes.http_server import LoopbackServer, Reply, Request
 from tests.sources.polling import first, polling, until, vllm
 
@@ -59,15 +58,6 @@ async def test_a_redirect_does_not_carry_the_key_to_another_server(monkeypatch: 
         assert thief.requests == []
     assert source.reading.model == "m"
     assert source.reading.model_root == ""
-
-
-async def test_without_a_key_the_model_is_the_one_that_the_metrics_name() -> None:
-    with FakeEngine("vllm-apikey") as engine:
-        async with polling(engine.url) as source:
-            notices = (await source.poll(0.0)).faults
-    assert source.reading.state is EndpointState.OK
-    assert (source.reading.model, source.reading.model_root, source.reading.version) == ("tiny-llama", "", "0.32.0")
-    assert notices == ()
 
 
 @pytest.mark.parametrize(

@@ -94,14 +94,6 @@ async def test_llama_cpp_without_metrics_tells_what_runs_and_no_tokens() -> None
     assert asked.count("/props") == 1
 
 
-async def test_llama_cpp_without_metrics_and_slots_names_the_switch() -> None:
-    pages = {**LLAMA_PAGES, "/metrics": NOT_SUPPORTED, "/slots": NOT_SUPPORTED}
-    for settings in ({}, {"engine": "llamacpp"}):
-        source = await first(serving(pages), **settings)
-        assert source.reading.state is EndpointState.METRICS_OFF
-        assert "--metrics" in source.reading.fault
-
-
 async def test_ollama_tells_its_loaded_models_by_get_alone() -> None:
     pages = {
         "/api/ps": Reply(200, (PAGES / "ollama" / "loaded.ps.json").read_bytes(), "application/json; charset=utf-8"),

@@ -200,12 +200,9 @@ def forged(place: Path, header: bytes, config: bytes) -> tuple[list[str], float]
         + b",".join(b'"t%d":{"dtype":"BF16","shape":[1,2],"data_offsets":[0,4]}' % n for n in range(500_000))
         + b"}",
         b'{"t":' + b"[" * (8 << 20) + b"]" * (8 << 20) + b"}",
-        b'{"t":[' + b"[]," * (10 << 20) + b"[]]}",
-        b'{"' + b"a" * (31 << 20) + b'":{}}',
-        b'{"t":{"dtype":"' + b"b" * (31 << 20) + b'"}}',
         b'{"__metadata__":{' + b",".join(b'"%d":"%d"' % (n, n) for n in range(1_500_000)) + b"}}",
     ],
-    ids=["tensors", "deep", "wide", "key", "value", "metadata"],
+    ids=["tensors", "deep", "metadata"],
 )
 def test_a_huge_header_takes_little_memory(place: Path, header: bytes) -> None:
     said, grown = forged(place, header[: 32 << 20], b'{"a":[' + b"{}," * 1_300_000 + b"{}]}")

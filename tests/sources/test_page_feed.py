@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gpumon.config.schema import Config, Endpoint, Feed
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading, Phase, Training
+from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading, Phase
 from gpumon.sources.exposition import Scanner
 from gpumon.sources.feeds import PageFeed, feeds_of, row_of
 from tests.fakes.http_server import LoopbackServer, Reply, Request
@@ -177,15 +177,6 @@ async def test_the_key_goes_where_it_is_wanted(monkeypatch: pytest.MonkeyPatch):
     source, _ = await first(answer, api_key_env="FEED_KEY")
     assert source.reading.state is EndpointState.OK
     assert "s3cret" not in repr(source.reading)
-
-
-async def test_a_training_run_says_what_its_tokens_cost():
-    settings = {"phase": "training", "quantities": {"trained_tokens": "tokens_total"}}
-    source, _ = await first(always(Reply(200, PAGE)), params_b=7.0, precision="fp8", **settings)
-    assert source.reading.phase is Phase.TRAINING
-    assert source.reading.training == Training(42e9, 0.0, "fp8")
-    source, _ = await first(always(Reply(200, PAGE)), flops_per_token=1e9, tokens_per_sample=512.0, **settings)
-    assert source.reading.training == Training(1e9, 512.0, "bf16")
 
 
 async def test_feeds_and_endpoints_of_one_server_are_rows_of_their_own():

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from gpumon.readings.frame import EndpointState, EngineKind
-from gpumon.sources.endpoint import BackOff
 from tests.fakes.http_server import LoopbackServer, Reply, Request
 from tests.sources.polling import PAGE, QUICK, polling, until
 
@@ -23,10 +22,6 @@ TRTLLM = (
 LLAMA = b"llamacpp:n_decode_total 5\nllamacpp:n_busy_slots_per_decode 1\nllamacpp:requests_processing 1\n"
 OLLAMA = b'{"models":[{"name":"m:latest","model":"m:latest","size":10,"size_vram":10,"context_length":4096}]}'
 SIGNED = b'{"object":"list","data":[{"id":"m","object":"model","owned_by":"tensorrt_llm"}]}'
-TRITON = b"".join(
-    b'nv_inference_request_success{model="%s",version="1"} 5\nnv_inference_count{model="%s",version="1"} 5\n' % (m, m)
-    for m in (b"a", b"b")
-)
 
 
 def serving(pages: Mapping[str, Reply], other: int = 404) -> LoopbackServer:
@@ -48,12 +43,10 @@ def json(body: bytes) -> Reply:
         ({"/metrics": text(PAGE)}, EngineKind.VLLM),
         ({"/v1/metrics": text(NIM)}, EngineKind.NIM),
         ({"/prometheus/metrics": text(TRTLLM), "/metrics": json(b"[]")}, EngineKind.TENSORRT_LLM),
-        ({"/metrics": text(LLAMA)}, EngineKind.LLAMA_CPP),
-        ({"/metrics": text(TRITON)}, EngineKind.TRITON),
         ({"/api/ps": json(OLLAMA)}, EngineKind.OLLAMA),
         ({"/v1/metrics": text(PAGE)}, EngineKind.NIM),
     ],
-    ids=["vllm", "nim", "trtllm", "llama.cpp", "triton", "ollama", "nim 2 (vllm inside)"],
+    ids=["vllm", "nim", "trtllm", "ollama", "nim 2 (vllm inside)"],
 )
 async def test_a_server_is_found_out_by_what_it_answers_where(pages: Mapping[str, Reply], kind: EngineKind) -> None:
     with serving(pages) as server:
@@ -127,20 +120,6 @@ async def test_another_engine_than_the_config_says_is_named() -> None:
             assert source.reading.state is EndpointState.WRONG_ENGINE
             assert "llama.cpp" in source.reading.fault
             assert "vLLM" in source.reading.fault
-
-
-FOREIGN = {"/metrics": text(b"node_load1 0.5\nnode_memory_MemFree_bytes 7\n")}
-
-
-async def test_a_server_that_is_no_engine_is_found_when_it_becomes_one() -> None:
-    pages = dict(FOREIGN)
-    with serving(pages) as server:
-        async with polling(server.url, back_off=BackOff(0.01, 0.01)) as source:
-            assert source.reading.state is EndpointState.WRONG_ENGINE
-            assert len(server.requests) == 6
-            assert "node_exporter" in source.reading.fault
-            pages["/metrics"] = text(PAGE)
-            assert await until(lambda: source.reading.kind is EngineKind.VLLM)
 
 
 async def test_what_may_drain_is_not_asked_while_the_server_does_not_say_who_it_is() -> None:

@@ -150,22 +150,6 @@ async def test_nothing_is_asked_of_who_takes_the_port_of_an_engine_that_ended(en
         assert other.asked == []
 
 
-async def test_a_server_that_only_lost_its_gpu_process_stays(engines: Servers) -> None:
-    server = engines.start("vllm", "serve", "m", "--port", str(free_port()), pages=PAGES, workers=CORE)
-    async with following(grace_s=0.05) as followed:
-        followed.see(gpus(server.workers))
-        await followed.until(lambda: followed.states() == [OK])
-        os.kill(server.workers[0], 9)
-        followed.see(gpus(()))
-        await followed.until(lambda: followed.discovery.chains == ())
-        for _ in range(30):
-            await followed.look()
-            assert followed.states() == [OK]
-            await asyncio.sleep(0.02)
-        assert followed.readings[0].gpus == ()
-        assert "on no GPU right now" in followed.readings[0].gpus_source
-
-
 async def test_a_key_that_is_needed_is_said_with_the_lines_to_add(engines: Servers) -> None:
     key = "sk-never-shown"
     server = engines.start(

@@ -95,17 +95,6 @@ def test_a_socket_of_the_router_beside_the_worker_is_the_servers(engines: Server
     assert (chain.url, chain.listens, chain.model) == (f"http://127.0.0.1:{port}", True, "m")
 
 
-@pytest.mark.parametrize("option", ["--http_port={}", "--port {}"])
-def test_of_two_ports_the_one_that_the_command_line_has_is_taken(engines: Servers, option: str) -> None:
-    port = free_port()
-    words = option.format(port).split()
-    started = engines.start("my_server", *words, workers=["VLLM::EngineCore"], late=True, port=port)
-    for _ in range(2):
-        started.open()
-    (chain,) = Look()(frozenset(started.workers))
-    assert (chain.url, chain.listens, chain.broken) == (f"http://127.0.0.1:{port}", True, "")
-
-
 def test_a_wildcard_socket_is_asked_on_loopback(engines: Servers) -> None:
     for address in ("0.0.0.0", "127.0.0.9"):
         started = engines.start("vllm", "serve", "m", "--port", str(port := free_port()), address=address)

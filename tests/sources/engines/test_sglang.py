@@ -10,7 +10,7 @@ import json
 import pytest
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import Advance, EngineKind, EngineReading
+from gpumon.readings.frame import EngineKind, EngineReading
 from gpumon.sources.engines.registry import BY_KIND
 from gpumon.sources.engines.sglang import server_of
 from tests.fakes.engine import Capture
@@ -83,25 +83,6 @@ def test_a_fresh_server_has_counted_nothing_and_its_first_tokens_are_seen() -> N
     assert page.ranks[0].counters[q.DECODE_TOKENS] == 0.0
     assert page.advance == {}
     assert decoded(reader, gauges + series(REALTIME, 30, mode="decode")) == {"0": 30.0}
-
-
-def test_an_old_server_that_has_counted_nothing_has_no_live_tokens() -> None:
-    page = read(Reader(ROW), series("sglang:num_running_reqs", 0) + series("sglang:gen_throughput", 0))
-    assert q.DECODE_TOKENS not in page.ranks[0].counters
-    assert page.advance == {q.DECODE_RATE: Advance.SAMPLED}
-
-
-def test_what_an_old_server_has_cached_is_known_from_its_first_hit_on() -> None:
-    reader, hits = Reader(ROW), 'sglang:cached_tokens_total{model_name="m"} 200\n'
-    counted = series("sglang:num_running_reqs", 1) + "".join(
-        f'sglang:{name}_total{{model_name="m"}} 500\n' for name in ("prompt_tokens", "num_requests")
-    )
-
-    def cached(page: str) -> tuple[float | None, float | None]:
-        counters = read(reader, page).ranks[0].counters
-        return counters.get(q.PREFILL_CACHED), counters.get(q.PREFILL_COMPUTED)
-
-    assert [cached(counted), cached(counted + hits), cached(counted)] == [(0.0, 500.0), (200.0, 500.0), (None, None)]
 
 
 @pytest.mark.parametrize(

@@ -108,17 +108,6 @@ def histogram(name: str, count: int, more: str = "") -> str:
     )
 
 
-def test_the_old_latency_name_serves_alone_but_is_never_added_to_the_new() -> None:
-    old, new = "vllm:time_per_output_token_seconds", "vllm:inter_token_latency_seconds"
-    reader = Reader()
-    page = reader.read(histogram(old, 10))
-    assert page.ranks[0].histograms[q.ITL].count == 10.0
-    assert page.live[q.ITL] == old
-    page = reader.read(histogram(old, 10) + histogram(new, 12))
-    assert page.ranks[0].histograms[q.ITL].count == 12.0
-    assert page.live[q.ITL] == new
-
-
 def test_a_better_metric_that_is_missing_once_is_not_replaced_by_a_worse_one() -> None:
     old, new = "vllm:time_per_output_token_seconds", "vllm:inter_token_latency_seconds"
     reader = Reader()
@@ -190,16 +179,6 @@ def test_the_pool_in_tokens() -> None:
 
 def old(name: str) -> bytes:
     return (PAGES / "vllm" / f"{name}.prom").read_bytes()
-
-
-def test_failures_are_the_requests_that_ended_in_an_error_and_only_where_the_version_tells():
-    ended = "".join(
-        f'vllm:request_success_total{{engine="0",finished_reason="{reason}"}} {count}\n'
-        for reason, count in (("stop", 5), ("abort", 3), ("error", 2))
-    )
-    counters = Reader().read(ended).ranks[0].counters
-    assert (counters[q.REQUESTS], counters[q.FAILURES]) == (10.0, 2.0)
-    assert q.FAILURES not in Reader().read(old("0.10")).ranks[0].counters
 
 
 def test_what_cannot_be_counted_is_left_out():
