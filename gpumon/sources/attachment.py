@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -73,28 +73,32 @@ class EngineFacts:
         self._owner = owner
         self._env = os.environ if env is None else env
         self._no_gpu = NO_GPU_YET if nvml else NOT_READ
-        self._known: dict[_Asked, Found] = {}
         self._looks: dict[_Asked, tuple[Future[Found], float]] = {}
-        """Models that a thread of their own looks up, and since when."""
+        """Models that threads look up or have looked up, and since when; those asked for last at the end."""
         self._processes: dict[str, int] = {}
         """By URL: a process of its server, whose rights and view of files count."""
-        self._attached: dict[str, _Attached] = {}
-        """`EngineReading.key` -> its last poll as it was handed out: until the next one it stays the same object."""
+        self._attached: dict[str, tuple[tuple[object, ...], EngineReading]] = {}
+        """`EngineReading.key` -> its last poll, and what it was made of: until the next it stays the same object."""
 
     def attach(self, reading: EngineReading, gpus: tuple[GpuReading, ...]) -> EngineReading:
         """The reading with its model and GPUs, as far as they are known by now."""
         endpoint = self._endpoints.get(reading.key) or self._endpoints.get(reading.url, Endpoint(url=reading.url))
-        last = self._attached.get(reading.key)
-        known = last is not None and last.reading is reading and last.endpoint == endpoint and last.llm is not None
-        llm, why = (last.llm, "") if last is not None and known else self._model(endpoint, reading)
+        llm, why = self._model(endpoint, reading)
         uuids, source = self._gpus(endpoint, reading, gpus)
-        if last is not None and last.same(reading, endpoint, llm, (why, uuids, source)):
-            return last.attached
+        made_of = (reading, endpoint, llm, why, uuids, source)
+        last = self._attached.get(reading.key)
+        if last is not None and last[0] == made_of:
+            return last[1]
+        info = reading.info
+        if llm is None and why:
+            info = {**info, "model_missing": why}
+        elif llm is None and reading.state in (EndpointState.OK, EndpointState.STARTING):
+            info = {**info, MODEL_AWAITED: ""}
         attached = msgspec.structs.replace(
             reading,
             llm=marked(llm, reading),
             training=costed(reading, llm),
-            info=reading.info if llm is not None else {**reading.info, **no_model(reading, why)},
+            info=info,
             gpus=uuids,
             gpus_source=source,
             gpu_type=endpoint.gpu_type,
@@ -103,7 +107,7 @@ class EngineFacts:
         )
         if len(self._attached) >= MOST_ATTACHED:
             self._attached.clear()
-        self._attached[reading.key] = _Attached(reading, endpoint, llm, (why, uuids, source), attached)
+        self._attached[reading.key] = made_of, attached
         return attached
 
     def label(self, gpus: tuple[GpuReading, ...], engines: tuple[EngineReading, ...]) -> tuple[GpuReading, ...]:
@@ -145,34 +149,33 @@ class EngineFacts:
         # A name from the config is the user's word against the server's root, which it may still tell.
         known_root = not endpoint.model and IDENTITY in reading.info
         model, root = (reading.model, reading.model_root) if known_root else (endpoint.model, "")
-        hints = _hints(endpoint, reading)
+        # Of a model that the config names, the engine only says how it is stored.
+        said = hints_of(reading.info)
+        hints: dict[str, str] = {
+            key: said[key] for key in (STORAGE_HINTS if endpoint.model else SPEC_HINTS) if key in said
+        }
         process = self._process(reading.url)
         key = (model, root, tuple(sorted(hints.items())), reading.url, process)
         if not model:
             nameless = NAMELESS_FEED if reading.kind is EngineKind.GENERIC else NAMELESS
             return (None, nameless) if IDENTITY in reading.info else NOTHING_YET
-        if (known := self._known.pop(key, None)) is not None:
-            self._known[key] = known  # behind those that nobody asked for since
-            return known
-        look = self._looks.get(key)
+        look = self._looks.pop(key, None)
         if look is None:
             if len(self._looks) >= MOST_MODELS:
-                self._looks = {each: look for each, look in self._looks.items() if not look[0].done()}
-            if len(self._looks) >= MOST_MODELS:
-                return None, "the files of too many models do not answer: is that a mount that hangs?"
+                oldest = next((each for each, (future, _) in self._looks.items() if future.done()), None)
+                if oldest is None:
+                    return None, "the files of too many models do not answer: is that a mount that hangs?"
+                del self._looks[oldest]
             future = daemon_thread(self._resolve, model, root, hints, reading.url, process, bool(endpoint.model))
-            look = self._looks[key] = (future, time.monotonic())
-        future, since_s = look
-        if future.done():
-            del self._looks[key]
-            error = future.exception()
-            if len(self._known) >= MOST_MODELS:
-                del self._known[next(iter(self._known))]
-            self._known[key] = (None, f"{type(error).__name__}: {error}") if error else future.result()
-            return self._known[key]
-        if time.monotonic() - since_s > SILENT_S:
+            look = future, time.monotonic()
+        self._looks[key] = look
+        if look[0].done():
+            return _result(look[0])
+        if time.monotonic() - look[1] > SILENT_S:
             return None, f"its files do not answer ({clean(root or model, 80)}): is that a mount that hangs?"
-        return self._known.get((*key[:-1], 0), NOTHING_YET)
+        # Until then what was found before its process was known.
+        before = self._looks.get((*key[:-1], 0))
+        return _result(before[0]) if before is not None and before[0].done() else NOTHING_YET
 
     def _resolve(self, model: str, root: str, hints: Mapping[str, str], url: str, pid: int, own_word: bool) -> Found:
         seen = views_of(self._env, pid, url, own_word=own_word)
@@ -194,32 +197,9 @@ class EngineFacts:
         return pid
 
 
-def no_model(reading: EngineReading, why: str) -> dict[str, str]:
-    """What says that there is no model: why, or that it may still come from a server that answers or starts."""
-    if why:
-        return {"model_missing": why}
-    return {MODEL_AWAITED: ""} if reading.state in (EndpointState.OK, EndpointState.STARTING) else {}
-
-
-class _Attached(NamedTuple):
-    """A reading with what was joined to it."""
-
-    reading: EngineReading
-    endpoint: Endpoint
-    llm: LlmSpec | None
-    found: tuple[str, tuple[str, ...], str]
-    """Why there is no model; the GPUs and where they come from."""
-    attached: EngineReading
-
-    def same(self, reading: EngineReading, endpoint: Endpoint, llm: LlmSpec | None, found: object) -> bool:
-        """Whether it would come out the same."""
-        return reading is self.reading and llm is self.llm and found == self.found and endpoint == self.endpoint
-
-
-def _hints(endpoint: Endpoint, reading: EngineReading) -> dict[str, str]:
-    """What the engine says that decides its model's spec; of a model that the config names, only how it is stored."""
-    said = hints_of(reading.info)
-    return {key: said[key] for key in (STORAGE_HINTS if endpoint.model else SPEC_HINTS) if key in said}
+def _result(done: Future[Found]) -> Found:
+    error = done.exception()
+    return (None, f"{type(error).__name__}: {error}") if error else done.result()
 
 
 def marked(llm: LlmSpec | None, reading: EngineReading) -> LlmSpec | None:

@@ -275,6 +275,7 @@ class EndpointSource:
 
     def _reading(self, answer: Answer, found: Scan, page: EngineReading, known: Identity) -> EngineReading:
         """What the adapter read, with what the endpoint knows beside its page."""
+        flags = {"skipped_lines": found.skipped, "duplicate_series": found.duplicates}
         page = msgspec.structs.replace(
             page,
             name=self._name(page.kind, page.part),
@@ -282,7 +283,7 @@ class EndpointSource:
             monotonic_s=(answer.sent_s + answer.ended_s) / 2,
             interval_s=self.interval_s,
             latency_s=answer.ended_s - answer.sent_s,
-            info={**page.info, **_flags(found)},
+            info=page.info | {name: str(count) for name, count in flags.items() if count},
             found_by=self._blank.found_by,
         )
         return _identified(page, known)
@@ -337,11 +338,6 @@ def _identified(reading: EngineReading, known: Identity) -> EngineReading:
         model_root=reading.model_root or (known.root if one else ""),
         info={**reading.info, **{key: value for key, value in known.info.items() if one or key == IDENTITY}},
     )
-
-
-def _flags(scan: Scan) -> dict[str, str]:
-    flags = {"skipped_lines": scan.skipped, "duplicate_series": scan.duplicates}
-    return {name: str(count) for name, count in flags.items() if count}
 
 
 def restarted(old: tuple[EngineReading, ...], pages: tuple[EngineReading, ...]) -> bool:

@@ -161,7 +161,7 @@ class Fetcher:
         try:
             # In a thread: the first import of httpx and the loading of certificates take up to 0.1 s each, and `tls_ca`
             # may lie where nothing answers.
-            context = await in_daemon_thread(_prepare, self._tls if self._url.secure else None)
+            context = await in_daemon_thread(_prepare, *(self._tls if self._url.secure else ("", None)))
         except OSError as error:
             reason = clean(error.strerror or type(error).__name__, 80)
             raise FetchError(
@@ -245,27 +245,24 @@ class Fetcher:
         return Answer(response.status_code, kind, location, body, sent_s, self._clock())
 
 
-def _prepare(tls: tuple[str, bool] | None) -> ssl.SSLContext:
-    """Import httpx, and give the TLS context for this endpoint."""
+def _prepare(ca: str, verify: bool | None) -> ssl.SSLContext:
+    """Import httpx, and give the TLS context for this endpoint; `verify` is None where it speaks no TLS."""
     importlib.import_module("httpx")
     with _ONE_AT_A_TIME:
-        return _tls_context(*tls) if tls else _no_tls()
+        return _tls_context(ca, verify)
 
 
 @functools.cache
-def _tls_context(ca: str, verify: bool) -> ssl.SSLContext:
-    """One context for all endpoints with the same settings: loading the authorities takes 20 to 50 ms."""
+def _tls_context(ca: str, verify: bool | None) -> ssl.SSLContext:
+    """One context for all endpoints with the same settings: loading the authorities takes 20 to 50 ms, without TLS for
+    nothing."""
+    if verify is None:
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context = ssl.create_default_context(cafile=ca or None)
     if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
-
-
-@functools.cache
-def _no_tls() -> ssl.SSLContext:
-    """For http:// URLs: without one, httpx would load the authorities for nothing."""
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 async def _body(response: httpx.Response, most: int) -> bytes:

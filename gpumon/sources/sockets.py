@@ -6,7 +6,8 @@ import ipaddress
 import math
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +21,6 @@ UNRESOLVED_S = 60.0
 """Between two tries to resolve a host name."""
 MOST_URLS = 1024
 
-_TABLES = ("tcp", "tcp6")
 _LISTEN = " 0A "
 _SOCKET = "socket:["
 _LOOPBACK = frozenset({ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")})
@@ -95,21 +95,17 @@ def _own_addresses() -> frozenset[IpAddress]:
 
 
 def listening(pid: int | str = "self") -> list[Listener]:
-    """All listening TCP sockets of the network namespace that a process is in; this one's by default."""
-    return [Listener(*_end(words[1]), int(words[9]), int(words[7])) for words in _sockets(pid)]
-
-
-def _sockets(pid: int | str) -> Iterator[list[str]]:
-    """The lines of all listening TCP sockets, in words.
+    """All listening TCP sockets of the network namespace that a process is in; this one's by default.
 
     Columns by proc(5): number, local, remote, state, queues, timer, retransmits, uid, timeout, inode.
     """
-    for table in _TABLES:
-        try:
+    found = []
+    for table in ("tcp", "tcp6"):
+        with suppress(OSError):
             lines = Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
-        except OSError:
-            continue
-        yield from (line.split() for line in lines if _LISTEN in line)
+            words = (line.split() for line in lines if _LISTEN in line)
+            found += [Listener(*_end(each[1]), int(each[9]), int(each[7])) for each in words]
+    return found
 
 
 def reached(place: Place, sockets: Iterable[Listener]) -> tuple[Listener, ...]:
@@ -120,16 +116,11 @@ def reached(place: Place, sockets: Iterable[Listener]) -> tuple[Listener, ...]:
 
 
 def _end(text: str) -> tuple[IpAddress, int]:
-    address, _, port = text.partition(":")
-    return _address(address), int(port, 16)
-
-
-def _address(text: str) -> IpAddress:
     """The kernel prints addresses as 32-bit words in the host's byte order; v4 in v6 counts as v4."""
-    raw = b"".join(bytes.fromhex(text[i : i + 8])[::-1] for i in range(0, len(text), 8))
+    words, _, port = text.partition(":")
+    raw = b"".join(bytes.fromhex(words[i : i + 8])[::-1] for i in range(0, len(words), 8))
     address = ipaddress.ip_address(raw)
-    mapped = getattr(address, "ipv4_mapped", None)
-    return mapped or address
+    return getattr(address, "ipv4_mapped", None) or address, int(port, 16)
 
 
 def holders(inodes: Iterable[int], pids: Iterable[int]) -> frozenset[int]:

@@ -59,15 +59,6 @@ def addresses_of(pid: int | str = OURS) -> tuple[ipaddress.IPv4Address, ...]:
     return tuple(dict.fromkeys(address for address in found if not address.is_loopback))
 
 
-def has_ipv6_loopback() -> bool:
-    """Whether ::1 is an address of this network namespace. Columns of if_inet6: address, index, prefix, scope, ..."""
-    try:
-        lines = Path("/proc/net/if_inet6").read_text().splitlines()
-    except OSError:
-        return False
-    return any(line.partition(" ")[0] == _LOOPBACK for line in lines)
-
-
 def on_link(address: ipaddress.IPv4Address) -> bool:
     """Whether a cable or bridge of this namespace leads straight to that address, as to a container's.
 
@@ -173,7 +164,8 @@ class Places:
             return Spot(launched.port, broken=launched.nowhere)
         foreign = network_of(server.pid) not in (0, self._ours)
         table = self.listeners(server.pid) if foreign else self.listeners()
-        port = launched.port or (_usual_port(launched.kind) if launched.usual else 0)
+        row = BY_KIND.get(launched.kind) if launched.usual else None
+        port = launched.port or (row.port if row is not None else 0)
         on_port = tuple(each for each in table if port and each.port == port)
         owned = self._own(server, on_port)
         hidden = owned is None
@@ -240,17 +232,13 @@ def _held(server: Process, inodes: frozenset[int], without: frozenset[int]) -> f
     return inodes & found
 
 
-def _usual_port(kind: EngineKind) -> int:
-    row = BY_KIND.get(kind)
-    return row.port if row is not None else 0
-
-
 def _reached(server: Process, launched: Launch, port: int, owned: tuple[Listener, ...], foreign: bool) -> Spot:
     """The spot, with the URL that leads there from here."""
     addresses = [each.address for each in owned] if owned else [_named(launched.host)]
-    host = _foreign_host(server, addresses) if foreign else _host(addresses)
+    ways = sorted(map(_way, addresses), key=lambda way: (not way.is_loopback, way.version, int(way)))
+    host = _foreign_host(server, addresses) if foreign else ways[0]
     if foreign and owned and not host:
-        return Spot(port, broken=OTHER_NETWORK if all(map(_loopback, addresses)) else NO_WAY, foreign=True)
+        return Spot(port, broken=OTHER_NETWORK if all(each.is_loopback for each in addresses) else NO_WAY, foreign=True)
     if not host or not port:
         return Spot(port, listeners=owned, foreign=foreign)
     shown = f"[{host}]" if host.version == 6 else str(host)
@@ -266,17 +254,19 @@ def _named(host: str) -> IpAddress:
         return ipaddress.IPv4Address(0)
 
 
-def _host(addresses: Iterable[IpAddress]) -> IpAddress:
-    """The way to a socket of this network namespace: loopback where it listens there, else its own address."""
-    ways = [_way(address) for address in addresses]
-    return min(ways, key=lambda way: (not way.is_loopback, way.version, int(way)))
-
-
 def _way(address: IpAddress) -> IpAddress:
+    """The way to a socket of this network namespace: loopback where it listens on every address."""
     if not address.is_unspecified:
         return address
+    if address.version == 4:
+        return ipaddress.IPv4Address("127.0.0.1")
+    try:
+        lines = Path("/proc/net/if_inet6").read_text().splitlines()
+    except OSError:
+        lines = []
     # A server may listen on :: where IPv6 is switched off: then it is reached by IPv4 only.
-    return ipaddress.ip_address("::1" if address.version == 6 and has_ipv6_loopback() else "127.0.0.1")
+    has_loopback = any(line.partition(" ")[0] == _LOOPBACK for line in lines)
+    return ipaddress.ip_address("::1" if has_loopback else "127.0.0.1")
 
 
 def _foreign_host(server: Process, addresses: Sequence[IpAddress]) -> IpAddress | None:
@@ -286,10 +276,6 @@ def _foreign_host(server: Process, addresses: Sequence[IpAddress]) -> IpAddress 
         own += addresses_of(server.pid)
     ways = (address for address in own if isinstance(address, ipaddress.IPv4Address) and not address.is_loopback)
     return next((way for way in ways if on_link(way)), None)
-
-
-def _loopback(address: IpAddress) -> bool:
-    return address.is_loopback
 
 
 ASKED: Final = Launch(EngineKind.UNKNOWN, "a port of [discovery]", command="[discovery] ports")
@@ -390,22 +376,20 @@ class Look:
                     return url
         return ""
 
-    def _unless_configured(self, chains: Iterable[Chain]) -> list[Chain]:
+    def _unless_configured(self, chains: Sequence[Chain]) -> list[Chain]:
         """The chains; one into a container is the config's too where the config has its published port."""
-        seen = list(chains)
-        if not self._configured or not any(chain.foreign and not chain.configured for chain in seen):
-            return seen
-        ports = published()
-        return [chain._replace(configured=self._through(ports, chain)) if chain.foreign else chain for chain in seen]
-
-    def _through(self, ports: Sequence[Published], chain: Chain) -> str:
-        """The URL of the config that is a published port of this chain's container; else what was known before."""
-        there = parse_url(chain.url)[2:4] if chain.url else ()
-        here = {each.host_port for each in ports if (each.address, each.port) == there}
-        for url in self._configured if not chain.configured else ():
-            if parse_url(url).port in here and isinstance(self._place(url), Place):
-                return url
-        return chain.configured
+        if not self._configured or not any(chain.foreign and not chain.configured for chain in chains):
+            return [*chains]
+        here: dict[tuple[object, ...], set[int]] = {}
+        for each in published():
+            here.setdefault((each.address, each.port), set()).add(each.host_port)
+        local = [url for url in self._configured if isinstance(self._place(url), Place)]
+        found = []
+        for chain in chains:
+            ports = here.get(parse_url(chain.url)[2:4], set()) if chain.foreign and chain.url else set()
+            through = next((url for url in local if parse_url(url).port in ports), "")
+            found.append(chain._replace(configured=chain.configured or through))
+        return found
 
     def _asked_ports(self, chains: Iterable[Chain]) -> list[Chain]:
         """The ports that the user named, where somebody listens and no chain leads there."""
@@ -444,17 +428,11 @@ def server_in(chain: Sequence[Process]) -> Found | None:
     if not parts:
         return None
     worker, part = parts[-1]
-    after = chain.index(worker) + 1
-    return (chain[after] if after < len(chain) and _embeds(chain[after]) else worker), part
-
-
-def _embeds(parent: Process) -> bool:
-    """Whether a parent can be the program that an engine runs in, and not what started that program.
-
-    Never the first process: it also adopts what a server leaves behind.
-    """
-    programs = (*parent.argv[:1], program(parent.pid))
-    return parent.pid != FIRST and any("python" in path.rpartition("/")[2] for path in programs)
+    parent = next(iter(chain[chain.index(worker) + 1 :]), None)
+    # The program that the engine runs in, and not what started that program; the first process adopts anything.
+    inside = (*parent.argv[:1], program(parent.pid)) if parent is not None and parent.pid != FIRST else ()
+    embeds = any("python" in path.rpartition("/")[2] for path in inside)
+    return (parent if parent is not None and embeds else worker), part
 
 
 def _folder(server: Process, model: str) -> str:

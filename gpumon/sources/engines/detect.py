@@ -119,8 +119,12 @@ def by_content(body: bytes, content_type: str, kind: EngineKind = EngineKind.UNK
     """What a page without series of a known engine is; `kind` where the config says what it should be."""
     start = body[:LOOKED_AT].lstrip(b"\xef\xbb\xbf \t\r\n")
     media = content_type.split(";")[0].strip().lower()
+    if not start and kind in BY_KIND:  # some exporters write a metric only once it has a value
+        text = f"{BY_KIND[kind].title} answers with an empty page: it has served nothing yet"
+        return Refusal(EndpointState.STARTING, text)
     if not start:
-        return _empty(kind)
+        text = "the answer is empty: an engine that has served nothing yet? else check port and path"
+        return Refusal(EndpointState.NOT_METRICS, text)
     if b"\0" in start:
         return Refusal(EndpointState.NOT_METRICS, "the answer is binary, not metrics: check port and path")
     if start[:1] == b"<" or media == "text/html":
@@ -132,15 +136,6 @@ def by_content(body: bytes, content_type: str, kind: EngineKind = EngineKind.UNK
             "the answer is JSON, not metrics: check port and path (TensorRT-LLM: use /prometheus/metrics)",
         )
     return _by_names(names, kind)
-
-
-def _empty(kind: EngineKind) -> Refusal:
-    """Some exporters write a metric only once it has a value: TGI's, TEI's, and the multi-process one of Python."""
-    if kind in BY_KIND:
-        text = f"{BY_KIND[kind].title} answers with an empty page: it has served nothing yet"
-        return Refusal(EndpointState.STARTING, text)
-    text = "the answer is empty: an engine that has served nothing yet? else check port and path"
-    return Refusal(EndpointState.NOT_METRICS, text)
 
 
 def sample_names(body: bytes) -> list[str]:
