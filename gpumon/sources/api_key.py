@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pwd
 from pathlib import Path
 from typing import Final
 
 from gpumon.config.schema import Endpoint
 from gpumon.readings.text import clean
+from gpumon.sources.family import user_name
 from gpumon.sources.model_files import open_regular
 from gpumon.sources.sockets import Place, listening, locate, reached
 
@@ -60,20 +60,13 @@ def withheld(endpoint: Endpoint) -> str:
     if strangers and endpoint.api_key_file:
         with contextlib.suppress(OSError, RuntimeError):
             strangers.discard(Path(endpoint.api_key_file).expanduser().stat().st_uid)
-    names = {_user(uid) for uid in strangers} - {endpoint.api_key_user}
+    names = {user_name(uid) for uid in strangers} - {endpoint.api_key_user}
     if not names:
         return ""
     return (
         f"what {_place(endpoint)} holds was not sent: {' and '.join(sorted(names))} listens on this port, and it is "
         f'not given for that user; if it is, set api_key_user = "{min(names)}"'
     )
-
-
-def _user(uid: int) -> str:
-    try:
-        return clean(pwd.getpwuid(uid).pw_name, 32)
-    except KeyError:
-        return str(uid)
 
 
 def key_refused(endpoint: Endpoint, what: str = "the key") -> str:

@@ -195,6 +195,9 @@ SETTLE_S: Final = 4.0
 STEP_S: Final = 0.3
 """Between two readings: GPM needs more than 0.1 s."""
 
+NO_CONFIG: Final = Check(
+    "config", "file", CheckState.OFF, "none: defaults (gpumon config --example shows every setting)"
+)
 NVML_OFF: Final = Check("driver", "NVML", CheckState.OFF, "not looked at (--no-nvml)")
 
 
@@ -217,7 +220,10 @@ async def diagnose(config: Config, options: Options) -> list[Check]:
         await asyncio.gather(*(source.ready(READY_S) for source in sources))
         facts = EngineFacts(listed, config.model, owner, nvml=bool(nvml or dcgm))
         found = await _settled(nvml, dcgm, [*engines, *files], discovery, facts)
-        checks = [_config(options), *terminal_checks(os.environ)]
+        config_file = NO_CONFIG
+        if options.config_file:
+            config_file = Check("config", "file", CheckState.OK, options.config_file)
+        checks = [config_file, *terminal_checks(os.environ)]
         checks += await driver_checks(found.driver, vendor) if nvml else [NVML_OFF]
         checks += dcgm_checks(dcgm.url.base, found.exporter) if dcgm else []
         checks += gpu_checks(found.gpus, gpu_catalogue(config.gpu))
@@ -225,12 +231,6 @@ async def diagnose(config: Config, options: Options) -> list[Check]:
         return [*checks, *engine_checks(found.readings, found.faults, found.gpus)]
     finally:
         await asyncio.gather(*(source.close() for source in sources), return_exceptions=True)
-
-
-def _config(options: Options) -> Check:
-    if options.config_file:
-        return Check("config", "file", CheckState.OK, options.config_file)
-    return Check("config", "file", CheckState.OFF, "none: defaults (gpumon config --example shows every setting)")
 
 
 class _Found(NamedTuple):
@@ -263,13 +263,10 @@ async def _settled(
         readings, faults = told_apart(
             ([facts.attach(engine, gpus) for engine in part.engines], part.faults) for part in polled
         )
-        if now_s >= end_s or not (_warming(driver) or any(map(_unresolved, readings))):
+        warming = any(getattr(gpu, field) == WARMING_UP for gpu in driver.gpus for field in ACTIVITY)
+        if now_s >= end_s or not (warming or any(map(_unresolved, readings))):
             return _Found(driver, exporter, gpus, readings, faults)
         await asyncio.sleep(STEP_S)
-
-
-def _warming(driver: Contribution) -> bool:
-    return any(getattr(gpu, field) == WARMING_UP for gpu in driver.gpus for field in ACTIVITY)
 
 
 def _unresolved(reading: EngineReading) -> bool:

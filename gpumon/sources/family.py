@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import pwd
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from gpumon.readings.text import clean
 
 CLIMBS: Final = 3
 """Generations that are climbed from a listening worker to the main process of its server."""
@@ -120,20 +123,12 @@ class Family:
         self.chains = {pid: ancestry(pid, known) for pid in gpu_pids}
         """By GPU process, itself first; empty where /proc does not have it."""
         self.members = frozenset(one.pid for chain in self.chains.values() for one in chain)
-        self._owned: dict[frozenset[int], frozenset[int]] = {}
-        """What was found of processes already: one process may listen for many endpoints."""
 
     def gpu_processes_of(self, pids: Collection[int]) -> frozenset[int]:
         """GPU processes among `pids` and their descendants; else among those of the server that `pids` are workers of.
 
         A server with several API processes listens in children that are siblings of the one that holds the GPU.
         """
-        asked = frozenset(pids)
-        if asked not in self._owned:
-            self._owned[asked] = self._gpu_processes_of(asked)
-        return self._owned[asked]
-
-    def _gpu_processes_of(self, pids: Collection[int]) -> frozenset[int]:
         for _ in range(CLIMBS):
             owned = frozenset(pid for pid, chain in self.chains.items() if any(one.pid in pids for one in chain))
             if owned or not pids:
@@ -158,6 +153,14 @@ def program(pid: int) -> str:
         return str(Path(f"/proc/{pid}/exe").readlink())
     except OSError:
         return ""
+
+
+def user_name(uid: int) -> str:
+    """The user's name; the number where it has none."""
+    try:
+        return clean(pwd.getpwuid(uid).pw_name, 32)
+    except KeyError:
+        return str(uid)
 
 
 def variables_of(pid: int, wanted: Collection[str]) -> dict[str, str] | None:

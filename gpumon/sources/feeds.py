@@ -56,31 +56,19 @@ def url_of(feed: Feed) -> str:
 
 def endpoint_of(feed: Feed) -> Endpoint:
     """The feed as an endpoint, for all that endpoints and feeds have in common."""
-    return Endpoint(
-        url=url_of(feed),
-        name=feed.name,
-        model=feed.model,
-        gpus=feed.gpus,
-        gpu_type=feed.gpu_type,
-        gpu_count=feed.gpu_count,
-        api_key_env=feed.api_key_env,
-        api_key_file=feed.api_key_file,
-        api_key_user=feed.api_key_user,
-        tls_ca=feed.tls_ca,
-        tls_verify=feed.tls_verify,
-        context_tokens=feed.context_tokens,
-    )
+    common = ({*Endpoint.__struct_fields__} & {*Feed.__struct_fields__}) - {"url"}
+    return msgspec.convert({"url": url_of(feed)} | {name: getattr(feed, name) for name in common}, Endpoint)
 
 
 def as_feed(reading: EngineReading, feed: Feed, part: str) -> EngineReading:
     """A blank reading as one of this feed; `part` is its name where others read the same server or file."""
-    changes: dict[str, Any] = {
-        "kind": EngineKind.GENERIC,
-        "phase": Phase(feed.phase),
-        "model": feed.model,
-        "part": part,
-    }
-    return msgspec.structs.replace(reading, training=_training(feed), **changes)
+    training = None
+    if feed.phase == "training":
+        by_size = FLOPS_PER_PARAMETER * 1e9 * (feed.params_b or 0.0)
+        training = Training(feed.flops_per_token or by_size, feed.tokens_per_sample, feed.precision)
+    return msgspec.structs.replace(
+        reading, kind=EngineKind.GENERIC, phase=Phase(feed.phase), model=feed.model, part=part, training=training
+    )
 
 
 def advance_of(quantity: str, feed: Feed) -> Advance:
@@ -105,13 +93,6 @@ def costed(reading: EngineReading, llm: LlmSpec | None) -> Training | None:
         return None
     idle = (llm.experts - llm.experts_per_token) * llm.expert_params if llm.experts else 0.0
     return msgspec.structs.replace(training, flops_per_token=FLOPS_PER_PARAMETER * (llm.params - idle))
-
-
-def _training(feed: Feed) -> Training | None:
-    if feed.phase != "training":
-        return None
-    by_size = FLOPS_PER_PARAMETER * 1e9 * (feed.params_b or 0.0)
-    return Training(feed.flops_per_token or by_size, feed.tokens_per_sample, feed.precision)
 
 
 SILENT_S: Final = 5.0

@@ -96,16 +96,12 @@ def look_up(
     if spec is None:
         spec = _from_catalogue(names, llms, looked)
     if spec is None and problems:
-        return _unreadable(looked, problems)
+        # What is wrong is the file (no JSON, cut off, not to be read): figures in the config would only hide it.
+        what = "; ".join(problems[:_MOST_PROBLEMS])
+        return Facts(None, f"unknown model ({what}). Mend that file, then start gpumon again", tuple(looked))
     if spec is None:
         return _not_known(model_id, looked, [each.found for each in looked[-1:] if each.found != NO_ROW])
     return Facts(with_kv_dtype(spec, hints), spec.source, tuple(looked))
-
-
-def _unreadable(looked: Sequence[Looked], problems: Sequence[str]) -> Facts:
-    """What is wrong is the file (no JSON, cut off, not to be read): figures in the config would only hide it."""
-    what = "; ".join(problems[:_MOST_PROBLEMS])
-    return Facts(None, f"unknown model ({what}). Mend that file, then start gpumon again", tuple(looked))
 
 
 def _from_catalogue(names: Sequence[str], llms: LlmCatalogue, looked: list[Looked]) -> LlmSpec | None:
@@ -127,7 +123,7 @@ def configured(model_id: str, config_models: Sequence[Model]) -> LlmSpec | None:
 
     Raises ValueError for an entry that contradicts itself.
     """
-    entry = next((each for each in config_models if _matches(each.match, model_id)), None)
+    entry = next((each for each in config_models if each.match == model_id or fnmatchcase(model_id, each.match)), None)
     if entry is None:
         return None
     try:
@@ -306,10 +302,6 @@ def _weights(folder: Path, view: View) -> dict[str, float]:
         return read_weights(folder, view.reader)
     except (ValueError, ArithmeticError, OSError, msgspec.MsgspecError):
         return {}
-
-
-def _matches(pattern: str, model_id: str) -> bool:
-    return pattern == model_id or fnmatchcase(model_id, pattern)
 
 
 POINTER: Final = "# `gpumon models show NAME` says where it was looked for, and which known models are near"

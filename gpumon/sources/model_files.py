@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Final, NamedTuple, TypeVar, cast
 
 import msgspec
 
-from gpumon.sources.family import ancestry, variables_of
+from gpumon.sources.family import ancestry, user_name, variables_of
 from gpumon.sources.sockets import Place, listening, locate, reached
 
 MOST_CONFIG_BYTES: Final = 4 * 1024 * 1024
@@ -87,12 +87,7 @@ class Reader(NamedTuple):
     @property
     def name(self) -> str:
         """The user in words."""
-        if self == ANYBODY:
-            return "an engine whose user is not known"
-        try:
-            return f"the engine's user {pwd.getpwuid(self.uid).pw_name}"
-        except KeyError:
-            return f"the engine's user {self.uid}"
+        return "an engine whose user is not known" if self == ANYBODY else f"the engine's user {user_name(self.uid)}"
 
 
 ANYBODY: Final = Reader(-1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import NamedTuple
 
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.text import clean
-from gpumon.sources.family import Family, all_pids
+from gpumon.sources.family import Family, all_pids, user_name
 from gpumon.sources.sockets import Listener, Locator, Place, holders, listening, reached
 
 AGAIN_S = 10.0
@@ -114,11 +113,7 @@ def _hidden(port: int, sockets: tuple[Listener, ...]) -> str:
     uid = sockets[0].uid
     if os.geteuid() in (0, uid):
         return f"port {port} is served from outside this PID namespace, as by a container; {SET_GPUS}"
-    try:
-        user = clean(pwd.getpwuid(uid).pw_name, 32)
-    except KeyError:
-        user = str(uid)
-    return f"port {port} belongs to user {user}, and Linux hides other users' sockets; {SET_GPUS}"
+    return f"port {port} belongs to user {user_name(uid)}, and Linux hides other users' sockets; {SET_GPUS}"
 
 
 def _no_gpu(port: int, pid: int) -> str:

@@ -125,23 +125,18 @@ def chain_checks(chains: Sequence[Chain], readings: Iterable[EngineReading], gpu
     by_url: dict[str, EngineReading] = {}
     for reading in readings:
         by_url.setdefault(reading.url, reading)
-    places = _places(gpus)
+    places: dict[int, dict[int, None]] = {}
+    for gpu in gpus:
+        for each in gpu.processes:
+            places.setdefault(each.pid, {})[gpu.index] = None
     checks = []
     for chain in chains:
         state, end = _end(chain, by_url)
         for pid, title in [*((one.pid, shown(one)) for one in chain.processes), *((pid, "") for pid in chain.absent)]:
             steps = [" ".join(filter(None, (f"pid {pid}", title))), *end]
-            checks.append(Check("process", places.get(pid, "gpu ?"), state, " -> ".join(steps)))
+            place = f"gpu {','.join(map(str, places.get(pid, '?')))}"
+            checks.append(Check("process", place, state, " -> ".join(steps)))
     return checks
-
-
-def _places(gpus: Sequence[GpuReading]) -> Mapping[int, str]:
-    """Pid -> `gpu 0,1`."""
-    found: dict[int, dict[int, None]] = {}
-    for gpu in gpus:
-        for each in gpu.processes:
-            found.setdefault(each.pid, {})[gpu.index] = None
-    return {pid: f"gpu {','.join(map(str, indices))}" for pid, indices in found.items()}
 
 
 def _end(chain: Chain, by_url: Mapping[str, EngineReading]) -> tuple[CheckState, list[str]]:

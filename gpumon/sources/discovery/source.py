@@ -119,14 +119,14 @@ class Discovery:
         readings: list[EngineReading] = []
         faults: list[Fault] = []
         for engine in self._engines.values():
-            told = engine.ended or (_starting(engine.chain, self._interval_s, monotonic_s),)
+            told = engine.ended or (_unpolled(engine.chain, self._interval_s, monotonic_s),)
             if engine.source is not None:
                 part = await engine.source.poll(monotonic_s)
                 told, faults = part.engines, [*faults, *part.faults]
             readings += [self._told(reading, engine.chain) for reading in told]
         for chain in self.chains:
             if chain.unreached and self._notices.concern(chain, self._gpus):
-                readings.append(self._told(_out_of_reach(chain, self._interval_s, monotonic_s), chain))
+                readings.append(self._told(_unpolled(chain, self._interval_s, monotonic_s), chain))
         return Contribution(engines=tuple(readings), faults=(*faults, *self._faults(monotonic_s)))
 
     def set_interval(self, seconds: float) -> None:
@@ -233,7 +233,7 @@ class Discovery:
 
     def _end(self, engine: _Engine, now_s: float) -> None:
         """Its process has ended: it is asked nothing more."""
-        last = (_starting(engine.chain, self._interval_s, now_s),) if engine.source is None else engine.source.readings
+        last = (_unpolled(engine.chain, self._interval_s, now_s),) if engine.source is None else engine.source.readings
         why = {"state": EndpointState.REFUSED, "fault": f"{words(engine.chain)} has ended"}
         engine.ended = tuple(msgspec.structs.replace(reading, **why) for reading in last)
         self._hang_up(engine)
@@ -331,19 +331,14 @@ def _elsewhere(chain: Chain) -> str:
     return chain.configured or chain.unreached
 
 
-def _row(chain: Chain, url: str, state: EndpointState, text: str, interval_s: float, now_s: float) -> EngineReading:
-    """The reading of a server that is not polled."""
+def _unpolled(chain: Chain, interval_s: float, now_s: float) -> EngineReading:
+    """The reading of a server whose port is not open yet, or to which nothing leads from here."""
     kind = chain.launch.kind if chain.launch is not None else EngineKind.UNKNOWN
-    blank = EngineReading(f"{kind.value}:{chain.port}", url, state, now_s, kind)
-    return msgspec.structs.replace(blank, fault=f"{words(chain)}{text}", interval_s=interval_s, found_by=SOURCE)
-
-
-def _out_of_reach(chain: Chain, interval_s: float, now_s: float) -> EngineReading:
-    """A server that listens where nothing leads to from here."""
-    return _row(chain, chain.unreached, EndpointState.REFUSED, f" {chain.broken}", interval_s, now_s)
-
-
-def _starting(chain: Chain, interval_s: float, now_s: float) -> EngineReading:
-    """A server whose port is not open yet."""
-    text = f", port {chain.port}: {not_open(chain)}"
-    return _row(chain, chain.url, EndpointState.STARTING, text, interval_s, now_s)
+    name = f"{kind.value}:{chain.port}"
+    if chain.unreached:
+        blank = EngineReading(name, chain.unreached, EndpointState.REFUSED, now_s, kind)
+        text = f"{words(chain)} {chain.broken}"
+    else:
+        blank = EngineReading(name, chain.url, EndpointState.STARTING, now_s, kind)
+        text = f"{words(chain)}, port {chain.port}: {not_open(chain)}"
+    return msgspec.structs.replace(blank, fault=text, interval_s=interval_s, found_by=SOURCE)
