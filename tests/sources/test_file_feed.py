@@ -15,13 +15,9 @@ from typing import Any
 import pytest
 
 from gpumon.config.schema import Feed
-from gpumon.efficiency.deriver import Deriver
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Frame, HostReading, Phase, Training
-from gpumon.sources.feeds import FIRST_GAP_S, WINDOW_BYTES, FileFeed, Tail, TooLongError, moment, step
-from gpumon.sources.packaged import gpu_catalogue
-from tests.efficiency.polls import only, there
-from tests.records import replace
+from gpumon.readings.frame import EndpointState, EngineKind, Phase, Training
+from gpumon.sources.feeds import FIRST_GAP_S, WINDOW_BYTES, FileFeed, Tail, moment, step
 from tests.sources.polling import until
 
 FEED = Feed(
@@ -37,12 +33,6 @@ def test_keys_inside_of_keys():
     found = step(b'{"metrics": {"tokens": 7}, "rate": 2.5, "at": 12}', FEED)
     assert found is not None
     assert found == ({"trained_tokens": 7.0, "samples_per_s": 2.5}, 12.0)
-
-
-def test_a_loss_of_nan_does_not_cost_the_line():
-    found = step(b'{"loss": NaN, "grad": -Infinity, "metrics": {"tokens": 7}}', FEED)
-    assert found is not None
-    assert found.values == {"trained_tokens": 7.0}
 
 
 @pytest.mark.parametrize("value", ["NaN", "-1", "Infinity", '"7"', "true", "null", "[7]", "{}", "1e400", "9" * 400])
@@ -112,13 +102,6 @@ def test_a_file_that_was_replaced_or_truncated_is_read_anew(file: Path, tmp_path
     assert looked(tail) == ()
 
 
-@pytest.mark.parametrize("end", [b"", b"\n"])
-def test_a_line_longer_than_the_window_is_no_line(file: Path, end: bytes):
-    file.write_bytes(b"1\n" + b"x" * (WINDOW_BYTES + 5) + end)
-    with pytest.raises(TooLongError, match="64 KiB"):
-        Tail(str(file)).read()
-
-
 def test_no_file_no_right_no_regular_file(file: Path, tmp_path: Path):
     with pytest.raises(FileNotFoundError):
         Tail(str(file)).read()
@@ -164,16 +147,6 @@ async def tailing(file: Path, **settings: Any) -> AsyncIterator[FileFeed]:
         yield source
     finally:
         await source.close()
-
-
-async def polled(source: FileFeed) -> EngineReading:
-    (reading,) = (await source.poll(time.monotonic())).engines
-    return reading
-
-
-def polled_frame(reading: EngineReading) -> Frame:
-    """The frame of now with this engine alone."""
-    return Frame(1, time.time(), time.monotonic(), 1.0, HostReading(), engines=(reading,))
 
 
 async def test_a_line_is_a_reading_of_a_training_run(file: Path):
@@ -231,18 +204,6 @@ async def test_what_is_wrong_is_said_with_the_fix(file: Path, content: str | Non
         file.write_text(line(tokens=3))
         assert await until(lambda: source.reading.state is EndpointState.OK)
         assert source.reading.fault == ""
-
-
-async def test_of_the_lines_that_were_there_come_rates_and_no_totals(file: Path):
-    now_s = time.time()
-    file.write_text("".join(line(tokens=1000 * n, at=now_s - 10.0 * (50 - n)) for n in range(51)))
-    async with tailing(file, time="at", interval_s=10.0, gpu_type="H100 SXM 80GB", gpu_count=1) as source:
-        reading = replace(await polled(source), gpu_type="H100 SXM 80GB", gpu_count=1)
-    shown = only(Deriver(gpu_catalogue()).derive(polled_frame(reading)).snapshot)
-    assert there(shown.rates.trained_tokens_per_s) == pytest.approx(100.0)
-    assert there(shown.efficiency.mfu_ratio) == pytest.approx(100.0 * 48e9 / 989.4e12, rel=1e-3)
-    assert shown.tokens_total.trained == 0.0
-    assert shown.age_s < 1.0 + time.time() - now_s
 
 
 async def test_a_run_that_ended_is_said_after_three_usual_gaps(file: Path):

@@ -23,7 +23,6 @@ from gpumon.sources.model_files import MOST_CONFIG_BYTES, gguf_paths, model_fold
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.specs.gguf import GgufHeader
 from gpumon.specs.llm import LlmSpec
-from gpumon.specs.precision import Precision
 from tests.records import replace
 from tests.sources.gguf_writer import write
 from tests.specs.gguf_tables import header, q4_k_m
@@ -320,13 +319,6 @@ def ollama(store: Path, name: str, tag: str, header_: GgufHeader, where: str = "
     ]
     manifest.write_text(json.dumps({"schemaVersion": 2, "layers": layers}))
     return blob
-
-
-def test_a_config_entry_comes_before_the_file_and_the_file_before_the_name(tmp_path: Path) -> None:
-    path = write(tmp_path / "Qwen3-8B.gguf", Q4)
-    assert found("mine", str(path), models=(replace(ENTRY, match="mine"),)).source == "config [[model]] 'mine'"
-    spec = found("Qwen/Qwen3-8B", str(path))
-    assert (spec.vocab, spec.precision) == (128256, Precision.INT4)
 
 
 def test_a_split_file_and_a_folder_with_one_model(tmp_path: Path) -> None:

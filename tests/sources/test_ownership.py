@@ -1,9 +1,10 @@
-"""Which GPUs an endpoint runs on: real listening processes with real children, on GPUs of the fake driver."""
+"""Which GPUs an endpoint runs on, by real listening processes with real children; and what Linux hides of sockets."""
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import pytest
 
 from gpumon.readings.frame import GpuProcess, GpuReading, GpuState
 from gpumon.sources.ownership import OWNED, Ownership
+from gpumon.sources.sockets import sockets_of
 from tests.fakes.nvml.driver import FakeDriver
 from tests.records import replace
 from tests.sources.nvml.rig import running
@@ -171,3 +173,19 @@ def test_a_gpu_that_is_lost_stays_its_engines(
         assert settled(ownership, url, one_lost) == (("GPU-0", "GPU-1"), OWNED)
     idle = (both[0], replace(both[1], processes=()))
     assert ownership.gpus_of(url, idle) == (("GPU-0",), OWNED)
+
+
+ASK = "import sys; from gpumon.sources.sockets import sockets_of; print(sockets_of(int(sys.argv[1])))"
+WITHOUT_PTRACE = ["setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"]
+"""Root in a container: it lists the open files of any process, and may read none of the links."""
+
+
+def test_sockets_that_linux_hides_are_not_none_at_all() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        inode = os.fstat(listening.fileno()).st_ino
+        assert inode in (sockets_of(os.getpid()) or ())
+        pid, lowered = (os.getpid(), WITHOUT_PTRACE) if os.geteuid() == 0 else (1, [])
+        asked = subprocess.run(
+            [*lowered, sys.executable, "-c", ASK, str(pid)], capture_output=True, text=True, check=True
+        )
+    assert asked.stdout.strip() == "None"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import math
 from collections.abc import AsyncIterator, Callable
@@ -12,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.config.schema import Config, Endpoint, Feed
+from gpumon.config.schema import Feed
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading, Phase
 from gpumon.sources.exposition import Scanner
-from gpumon.sources.feeds import PageFeed, feeds_of, row_of
+from gpumon.sources.feeds import PageFeed, row_of
 from tests.fakes.http_server import LoopbackServer, Reply, Request
 from tests.sources.engines.contract import check
 from tests.sources.polling import HURRIED, PATIENT, always
@@ -177,24 +176,3 @@ async def test_the_key_goes_where_it_is_wanted(monkeypatch: pytest.MonkeyPatch):
     source, _ = await first(answer, api_key_env="FEED_KEY")
     assert source.reading.state is EndpointState.OK
     assert "s3cret" not in repr(source.reading)
-
-
-async def test_feeds_and_endpoints_of_one_server_are_rows_of_their_own():
-    with LoopbackServer(always(Reply(200, PAGE))) as server:
-        config = Config(
-            endpoint=(Endpoint(url=server.url),),
-            feed=tuple(
-                Feed(url=server.url, name=job, quantities={"decode_tokens": f'tokens_total{{job="{job}"}}'})
-                for job in ("a", "b")
-            ),
-        )
-        pages, files = feeds_of(config)
-        for page in pages:
-            await page.start()
-        await asyncio.gather(*(page.ready(60.0) for page in pages))
-        for page in pages:
-            await page.close()
-    assert files == []
-    assert [page.reading.name for page in pages] == ["a", "b"]
-    assert len({page.reading.key for page in pages} | {server.url}) == 3
-    assert [page.reading.ranks[0].counters[q.DECODE_TOKENS] for page in pages] == [100.0, 7.0]

@@ -187,11 +187,3 @@ async def test_what_the_config_lists_is_not_polled_twice(engines: Servers) -> No
         assert await until(lambda: followed.polled[0].reading.state is OK)
         assert followed.readings == ()
         assert followed.owner.pids_of(followed.polled[0].reading.url) == set(server.workers)
-
-
-async def test_ports_of_the_config_are_asked_without_a_gpu_process(engines: Servers) -> None:
-    server = engines.start("gateway", "--port", str(free_port()), pages=PAGES)
-    async with following(ports=(server.port, free_port())) as followed:
-        followed.see(gpus(()))
-        await followed.until(lambda: followed.states() == [OK])
-        assert followed.readings[0].url == server.url

@@ -107,34 +107,6 @@ def test_a_file_of_ollamas_store_has_the_name_that_ollama_takes(tmp_path: Path, 
     assert ollama_name(tmp_path / f"sha256-{DIGEST}") == ""
 
 
-async def test_an_engine_of_the_config_has_what_its_process_tells_too(engines: Servers, tmp_path: Path) -> None:
-    """Named by its URL, it is the same server with the same working folder as one that was found."""
-    path = write(tmp_path / "models" / "tiny.gguf", TINY)
-    server = engines.start(
-        "llama-server", "-m", "models/tiny.gguf", "--port", str(free_port()), "-ctk", "q8_0",
-        pages={"/slots": [200, SLOTS], "/props": [200, '{"model_path": "models/tiny.gguf", "total_slots": 1}']},
-        inside=["env", f"--chdir={tmp_path}"],
-    )  # fmt: skip
-    async with following(server.url) as followed:
-        followed.see(gpus([server.pid]))
-        facts, (polled,) = EngineFacts({}, (), followed.owner, {}), followed.polled
-
-        async def known() -> EngineReading | None:
-            (reading,) = (await polled.poll(time.monotonic())).engines
-            attached = facts.attach(reading, followed.gpus)
-            return attached if attached.llm is not None and attached.gpus else None
-
-        end_s = time.monotonic() + 60.0
-        while (reading := await known()) is None and time.monotonic() < end_s:
-            await asyncio.sleep(0.02)
-        assert followed.readings == ()
-    assert reading is not None
-    assert reading.llm is not None
-    assert reading.llm.source.startswith(f"{path} (mostly F16")
-    assert reading.llm.kv_precision is Precision.INT8
-    assert (reading.gpus, reading.found_by) == (("GPU-0",), "config")
-
-
 needs_mounts = pytest.mark.skipif(
     not permitted("unshare", "--mount"), reason="making a mount namespace is not permitted here (needs root)"
 )

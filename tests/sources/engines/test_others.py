@@ -203,14 +203,6 @@ def test_the_gauge_and_the_counter_of_one_count_are_not_added() -> None:
     assert twice["qwen3-8b", "k3v9x2ab", q.DECODE_TOKENS] == 3000.0
 
 
-def test_settings_that_name_no_replica_go_to_the_only_one() -> None:
-    config = 'ray_vllm_cache_config_info{block_size="16",num_gpu_blocks="500"} 1.0\n'
-    one, other = (f'ray_vllm_num_requests_running{{ReplicaId="r{n}",engine="0",model_name="m"}} 1\n' for n in (1, 2))
-    (alone,), (both,) = read(EngineKind.RAY, one + config), read(EngineKind.RAY, one + other + config)
-    assert alone.ranks[0].gauges[q.POOL_TOKENS] == 8000.0
-    assert q.POOL_TOKENS not in both.live
-
-
 async def test_a_node_of_ray_is_an_engine_for_each_model() -> None:
     source = await first(always(Reply(200, body("ray/vllm.prom"))))
     found = [(reading.kind, reading.state, reading.model) for reading in source.readings]

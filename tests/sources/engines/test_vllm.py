@@ -151,12 +151,6 @@ def test_before_0_16_computed_prefill_is_prompt_less_hits_and_never_falls() -> N
     assert "vllm:prefix_cache_hits_total" in page.live[q.PREFILL_COMPUTED]
 
 
-def test_hits_of_an_external_cache_are_cached_too() -> None:
-    page = prompts(500, 100) + f"vllm:external_prefix_cache_hits_total{{{LABELS}}} 50\n"
-    assert one(page).counters[q.PREFILL_CACHED] == 150.0
-    assert one(page).counters[q.PREFILL_COMPUTED] == 350.0
-
-
 def test_without_any_word_on_the_cache_computed_prefill_is_unknown() -> None:
     page = f"vllm:prompt_tokens_total{{{LABELS}}} 500\n"
     assert q.PREFILL_COMPUTED not in one(page).counters
