@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -262,9 +262,6 @@ def shown_fault(source: str, text: str, since_wall_s: float, code: str = "") -> 
 
 
 def _host(host: HostReading) -> Host:
-    texts: dict[str, Any] = {
-        "name": clean(host.name, 64),
-        "driver": clean(host.driver, 32),
-        "cuda": clean(host.cuda, 32),
-    }
-    return Host(**{field: texts.get(field) or getattr(host, field) for field in Host.__struct_fields__})
+    read = {field: getattr(host, field) for field in Host.__struct_fields__}
+    texts = {"name": clean(host.name, 64), "driver": clean(host.driver, 32), "cuda": clean(host.cuda, 32)}
+    return Host(**{**read, **texts})

@@ -50,7 +50,8 @@ UNMAPPED: Final = "no MFU or MBU: it is not known on which GPUs it runs"
 def gpu_faults(gpu: GpuReading) -> Iterator[tuple[str, str]]:
     """State, row remapping, ECC and slow-downs of one GPU."""
     if gpu.state in STATES:
-        yield gpu.state.value, f"{STATES[gpu.state]}{_said(gpu.state_text)}"
+        said = f" ({gpu.state_text})" if gpu.state_text else ""
+        yield gpu.state.value, STATES[gpu.state] + said
     if _counts(gpu.remap_failed):
         yield "remap_failed", REMAP_FAILED
     if _counts(gpu.remap_pending):
@@ -96,10 +97,6 @@ def is_free(gpu: GpuReading) -> bool:
 
 def _counts(reading: Reading) -> bool:
     return (number(reading) or 0.0) > 0
-
-
-def _said(text: str) -> str:
-    return f" ({text})" if text else ""
 
 
 class Lack(NamedTuple):

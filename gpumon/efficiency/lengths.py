@@ -119,58 +119,35 @@ def context(reading: EngineReading, track: Track) -> tuple[Reading, str]:
     Of a sequence with states or windows a share of the pool is used whatever its length (vLLM 0.32 gives a pool's
     tokens for sequences of the longest context): its lengths come first, of requests that ended or are under way.
     """
-    held = _in_use(reading, track)
-    if held.tokens is not None and (held.counted or not _mixed(reading)):
-        return held.tokens, IN_USE
+    used = running = 0.0
+    told, counted = not _shared_pool(reading), True
+    for rank in (rank for point in track.short.inside for rank in point.ranks.values()):
+        gauges = rank.gauges
+        running += gauges.get(q.RUNNING, 0.0)
+        if q.USED_TOKENS in gauges:
+            used += gauges[q.USED_TOKENS]
+        elif q.KV_USAGE in gauges and q.POOL_TOKENS in gauges:
+            used += gauges[q.KV_USAGE] * gauges[q.POOL_TOKENS]
+            counted = False
+        else:
+            told = False
+    held = used / running if told and running > 0 and used > 0 else None
+    if held is not None and (counted or not _mixed(reading)):
+        return held, IN_USE
     span_s = track.long.length_s
     prompt, answer = number(prompt_mean(track)), number(answer_mean(track))
     if prompt is not None and answer is not None:
         return prompt + answer / 2, f"mean prompt + half the mean answer of the last {span_s:.0f} s"
-    if held.tokens is not None:
-        begun, made = _per_first_token(track), _generated_per_first_token(track)
-        if begun is not None and not isinstance(begun, Missing) and made is not None:
-            return begun + made / 2, f"mean prompt + half the tokens per first token of the last {span_s:.0f} s"
-        return held.tokens, IN_USE
+    if held is not None:
+        begun, firsts = _per_first_token(track), track.long.observed(q.TTFT)
+        made = number(track.long.rate(q.DECODE_TOKENS))
+        if isinstance(begun, float) and firsts is not None and firsts.observations > 0.0 and made is not None:
+            generated = made * span_s / firsts.observations
+            return begun + generated / 2, f"mean prompt + half the tokens per first token of the last {span_s:.0f} s"
+        return held, IN_USE
     if not isinstance(reading.context_tokens, Missing):
         return reading.context_tokens, "config"
-    return Missing(Reason.NO_CONTEXT if held.running > 0 else Reason.IDLE), ""
-
-
-class _InUse(NamedTuple):
-    """What the window of the rates tells of the KV pool."""
-
-    tokens: float | None
-    """In use per running sequence; None where that is not told."""
-    counted: bool
-    """The engine counts them; else they are a share of the pool."""
-    running: float
-    """Sequences of all polls."""
-
-
-def _in_use(reading: EngineReading, track: Track) -> _InUse:
-    used = running = 0.0
-    told = not _shared_pool(reading)
-    counted = True
-    for point in track.short.inside:
-        for rank in point.ranks.values():
-            gauges = rank.gauges
-            running += gauges.get(q.RUNNING, 0.0)
-            if q.USED_TOKENS in gauges:
-                used += gauges[q.USED_TOKENS]
-            elif q.KV_USAGE in gauges and q.POOL_TOKENS in gauges:
-                used += gauges[q.KV_USAGE] * gauges[q.POOL_TOKENS]
-                counted = False
-            else:
-                told = False
-    return _InUse(used / running if told and running > 0 and used > 0 else None, counted, running)
-
-
-def _generated_per_first_token(track: Track) -> float | None:
-    """Tokens generated per first token of the window of the quantiles."""
-    firsts, made = track.long.observed(q.TTFT), number(track.long.rate(q.DECODE_TOKENS))
-    if firsts is None or firsts.observations <= 0.0 or made is None:
-        return None
-    return made * track.long.length_s / firsts.observations
+    return Missing(Reason.NO_CONTEXT if running > 0 else Reason.IDLE), ""
 
 
 def pool_tokens(reading: EngineReading, track: Track) -> Reading:

@@ -146,6 +146,7 @@ def rates_of(reading: EngineReading, track: Track, split: Layout) -> Rates:
     decode = flows["decode_tokens_per_s"].per_s
     per_step = speculation(track, decode)
     by_rank, steps_source, steps_advance = steps(reading, track, split, number(per_step) or 1.0, decode)
+    made = [] if isinstance(by_rank, Missing) else by_rank
     per_s = by_rank if isinstance(by_rank, Missing) else sum(by_rank)
     flows["steps_per_s"] = Flow(per_s, steps_advance, steps_source)
     tokens, context_source = context(reading, track) if known else (WITHOUT_DECODE[service], "")
@@ -162,7 +163,12 @@ def rates_of(reading: EngineReading, track: Track, split: Layout) -> Rates:
         service=service,
         decode_tick=newest(track, q.DECODE_TOKENS, q.DECODE_RATE) if known else decode,
         prompts=NOT_EXPOSED if first is None else first.observations / prefill.length_s,
-        spread=_spread(by_rank, split),
+        spread=Spread(
+            # Of ranks that share experts the one that makes most steps is the pace of all; others each have their own.
+            max(made, default=0.0) if split.together > 1 else sum(made),
+            max(1.0, split.together / split.dp),
+            split.attention_alone,
+        ),
         context=tokens,
         prompt_length=prompt_length(track, prefill, tokens),
         per_step=number(per_step) or 1.0,
@@ -422,13 +428,6 @@ def _in_pipe(split: Layout, running: list[float]) -> float:
 def _all(split: Layout, track: Track, made: float) -> list[float]:
     """One rank's steps for each rank that it stands for: a page may add the ranks up."""
     return [made] * max(1, split.dp // len(track.points[-1].ranks))
-
-
-def _spread(by_rank: list[float] | Missing, split: Layout) -> Spread:
-    """Of ranks that share experts the one that makes most steps is the pace of all; others each have their own."""
-    made = [] if isinstance(by_rank, Missing) else by_rank
-    group = max(made, default=0.0) if split.together > 1 else sum(made)
-    return Spread(group, max(1.0, split.together / split.dp), split.attention_alone)
 
 
 def speculation(track: Track, decode: Reading) -> Reading:
