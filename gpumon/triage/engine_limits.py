@@ -365,11 +365,11 @@ def compute(case: Case) -> Finding | None:
 
 
 def _less_work(case: Case, engine: Engine, *, of_prompts: bool) -> tuple[Action, ...]:
-    words = advice(engine.kind)
-    done = fewer_prompt_tokens(engine, case.info) if of_prompts else []
-    done += quantise(engine)
-    done.append(action("split_prefill") if of_prompts else action("more_gpus", flag=words.tp))
-    return (*done, action("more_instances"))
+    other = action("split_prefill") if of_prompts else action("more_gpus", flag=advice(engine.kind).tp)
+    faster, more = (*quantise(engine), other), action("more_instances")
+    if waiting_mean(case):  # more is asked than these GPUs compute: other steps make none of it
+        return (more, *faster)
+    return (*(fewer_prompt_tokens(engine, case.info) if of_prompts else ()), *faster, more)
 
 
 def bandwidth(case: Case) -> Finding | None:
