@@ -6,7 +6,7 @@ from typing import Final
 
 _GPUS: Final = """
     busy sm vram memory mfu mbu power temperature limit tensor nvlink pcie tok_j clock engines mean occupancy
-    memory_temperature link energy name history
+    memory_temperature fan link energy name history
 """
 _ENGINES: Final = """
     model running waiting kv decode prefill ttft itl mfu mbu e2e queue req_s version cached step_s tok_j context gpus

@@ -27,6 +27,7 @@ _CALLS: Final = {
     "energy_j": "nvmlDeviceGetTotalEnergyConsumption, since gpumon started",
     "temperature_c": "nvmlDeviceGetTemperatureV, else nvmlDeviceGetTemperature",
     "memory_temperature_c": "NVML field 82, each 4 s",
+    "fan_ratio": "nvmlDeviceGetFanSpeed, each 4 s: the speed that is wanted, not measured",
     "sm_clock_hz": "nvmlDeviceGetClockInfo SM",
     "sm_clock_max_hz": "nvmlDeviceGetMaxClockInfo SM, each minute",
     "memory_clock_hz": "nvmlDeviceGetClockInfo MEM",

@@ -98,6 +98,7 @@ GPU: Final = (
     Field("energy_j", "gpu_energy_joules_total", "Energy since gpumon started."),
     Field("temperature_c", "gpu_temperature_celsius", "Temperature of the GPU.", {"sensor": "gpu"}),
     Field("memory_temperature_c", "gpu_temperature_celsius", "", {"sensor": "memory"}),
+    Field("fan_ratio", "gpu_fan_ratio", "Speed of its fan / full speed, as the driver wants it."),
     Field("sm_clock_hz", "gpu_clock_hertz", "Clock now.", {"clock": "sm"}),
     Field("memory_clock_hz", "gpu_clock_hertz", "", {"clock": "memory"}),
     Field("sm_clock_max_hz", "gpu_clock_max_hertz", "Highest clock.", {"clock": "sm"}),

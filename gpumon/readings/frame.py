@@ -228,6 +228,8 @@ class GpuReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Power limit that the card has by itself."""
     idle_since_wall_s: float = 0.0
     """Unix time since when it did nothing, as a Prometheus tells of the day before it was first seen; 0: not told."""
+    fan_ratio: Reading = NOT_SUPPORTED
+    """Intended speed of its fan / the highest that is not loud; may be above 1."""
 
 
 class HistogramReading(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -121,6 +121,8 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
     compute_capability: str = ""
     """CUDA's, e.g. `9.0`."""
     memory_temperature_c: Reading = NOT_SUPPORTED
+    fan_ratio: Reading = NOT_SUPPORTED
+    """Of the fan's full speed, as the driver wants it."""
     sm_occupancy_ratio: Reading = NOT_SUPPORTED
     """Resident warps / the most that fit (GPM); good kernels run at low occupancy too."""
     memory_busy_ratio: Reading = NOT_SUPPORTED

@@ -215,6 +215,7 @@ EXTRA: Final[tuple[Column[Gpu], ...]] = (
         _memory_heat,
         keep=_HISTORY,
     ),
+    figures("fan", "fan", 5, lambda gpu: ratio(gpu.fan_ratio), keep=_HISTORY),
     figures("link", "link", 5, _link, keep=_HISTORY),
     figures("energy", "energy", 6, lambda gpu: amount(gpu.energy_j, "J"), keep=_HISTORY),
     words("name", "name", 24, lambda gpu: gpu.name.removeprefix("NVIDIA "), gap=2, keep=_HISTORY),

@@ -34,7 +34,7 @@ CONTRACT = {
     "gpus": "index uuid name state age_s busy_ratio sm_active_ratio tensor_active_ratio vram_used_bytes "
     "vram_total_bytes bandwidth_bytes_per_s bandwidth_source bandwidth_peak_bytes_per_s mfu_ratio mbu_ratio power_w "
     "power_limit_w energy_j temperature_c sm_clock_hz throttle xid engines processes busy_mean_ratio tokens_per_j "
-    "parent_uuid mig_profile compute_capability memory_temperature_c sm_occupancy_ratio memory_busy_ratio "
+    "parent_uuid mig_profile compute_capability memory_temperature_c fan_ratio sm_occupancy_ratio memory_busy_ratio "
     "sm_clock_max_hz memory_clock_hz memory_clock_max_hz vram_reserved_bytes flops_peak_per_s flops_peak_precision "
     "pcie_tx_bytes_per_s pcie_rx_bytes_per_s nvlink_tx_bytes_per_s nvlink_rx_bytes_per_s pcie_generation "
     "pcie_generation_max pcie_width pcie_width_max ecc_corrected remap_failed throttle_s missing",

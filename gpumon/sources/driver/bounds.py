@@ -29,6 +29,7 @@ BOUNDS: dict[str, Bound] = {
     "energy_j": Bound(1e13),
     "temperature_c": Bound(150.0),
     "memory_temperature_c": Bound(150.0),
+    "fan_ratio": Bound(2.0),
     "sm_clock_max_hz": Bound(1e10),
     "sm_clock_hz": Bound(1e10, "sm_clock_max_hz", 1.25),
     "memory_clock_max_hz": Bound(5e10),

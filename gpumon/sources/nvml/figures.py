@@ -46,8 +46,9 @@ TICK: tuple[Gauge, ...] = (
 SLOW: tuple[Gauge, ...] = (
     _gauge("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration"),
     _gauge("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth"),
+    _gauge("fan_ratio", "nvmlDeviceGetFanSpeed", scale=0.01),
 )
-"""Read every few seconds: the link is trained down on an idle GPU."""
+"""Read every few seconds: the link is trained down on an idle GPU. Boards that the server cools have no fan."""
 POWER_LIMIT = _gauge(
     "power_limit_w", "nvmlDeviceGetEnforcedPowerLimit", scale=1e-3, older="nvmlDeviceGetPowerManagementLimit"
 )

@@ -296,6 +296,7 @@ def _power(gpu: Gpu, view: View, figures: Figures) -> Section:
         figures("energy", "energy_j", values.joules),
         figures("temperature", "temperature_c", degrees, tone=heat),
         figures("memory temp.", "memory_temperature_c", degrees),
+        figures("fan", "fan_ratio", values.percent),
     ]
     return Section("power and heat", entries, side=1)
 

@@ -99,11 +99,12 @@ async def test_a_counter_that_falls_takes_nothing_from_the_time_shown(fake_drive
 
 
 async def test_the_link_is_read_often_and_its_best_rarely(fake_driver: FakeDriver) -> None:
-    script = "profile a100-sxm\ngpu 0 pcie_gen 1\ngpu 0 pcie_width 8\n"
+    script = "profile a100-sxm\ngpu 0 pcie_gen 1\ngpu 0 pcie_width 8\ngpu 0 fan 43\n"
     async with running(fake_driver, script, timings=Timings(slow_s=0.3, minute_s=600.0)) as rig:
         gpu: GpuReading = (await rig.gpus(6))[0]
         calls = fake_driver.calls()
     assert (gpu.pcie_generation, gpu.pcie_generation_max, gpu.pcie_width, gpu.pcie_width_max) == (1.0, 4.0, 8.0, 16.0)
+    assert gpu.fan_ratio == pytest.approx(0.43)
     assert calls["nvmlDeviceGetMaxPcieLinkGeneration"] == 1
     assert calls["nvmlDeviceGetCurrPcieLinkGeneration"] >= 3
     assert calls["nvmlDeviceGetPcieThroughput"] == 0
