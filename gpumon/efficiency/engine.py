@@ -127,8 +127,13 @@ class EngineView:
         `indices` are its GPUs, `power_w` what they draw; `since` dates its state.
         """
         age_s = max(0.0, now_s - reading.monotonic_s) if self.track.last_s > -math.inf else 0.0
-        why = _gone(reading, age_s)
-        if why is None and not self.track.points:
+        longest_s = max(GAP * reading.interval_s, SHORTEST_STALE_S) + reading.latency_s
+        why: Missing | None = None
+        if reading.state not in TRANSIENT and reading.state is not EndpointState.OK:
+            why = Missing(Reason.UNREACHABLE)
+        elif age_s > longest_s:
+            why = Missing(Reason.STALE)
+        elif not self.track.points:
             why = WARMING_UP
         made_of = why, peaks, indices, since
         if self._engine is None or reading is not self._reading or made_of != self._made_of:
@@ -144,13 +149,6 @@ class EngineView:
         if self._rates is None:
             return msgspec.structs.replace(self._engine, age_s=age_s), None
         return _at(self._engine, self._rates, age_s, power_w), self._rates
-
-
-def _gone(reading: EngineReading, age_s: float) -> Missing | None:
-    if reading.state not in TRANSIENT and reading.state is not EndpointState.OK:
-        return Missing(Reason.UNREACHABLE)
-    longest_s = max(GAP * reading.interval_s, SHORTEST_STALE_S) + reading.latency_s
-    return Missing(Reason.STALE) if age_s > longest_s else None
 
 
 def _at(engine: Engine, rates: Rates, age_s: float, power_w: Reading) -> Engine:
@@ -258,41 +256,35 @@ def _with_figures(
 
 
 def _load(reading: EngineReading, track: Track, rates: Rates) -> Load:
-    """Requests, their lengths and the KV cache."""
-    window = _window(reading, track, rates)
-    ran = NOT_EXPOSED if len(track.points) > 1 else track.not_yet
+    """Requests, their lengths and the KV cache; with two polls that tell it, how many ran on average over time."""
+    seen = [(point.monotonic_s, ran) for point in track.short.points if (ran := point.running()) is not None]
+    running_mean: Reading = NOT_EXPOSED if len(track.points) > 1 else track.not_yet
+    window = None
+    if len(seen) > 1:
+        area = sum((b + a) / 2 * (t - s) for (s, a), (t, b) in pairwise(seen))
+        running_mean = area / (seen[-1][0] - seen[0][0])
+        ttft_s, queue_s = (number(track.short.mean(quantity)) for quantity in (q.TTFT, q.QUEUE))
+        window = Window(
+            seconds=track.short.length_s,
+            running_least=min(ran for _, ran in seen),
+            running_most=max(ran for _, ran in seen),
+            decoding_mean=_decoding(reading, track, rates),
+            first_token_s=None if ttft_s is None else max(0.0, ttft_s - (queue_s or 0.0)),
+        )
     return Load(
         running=track.gauge(q.RUNNING),
         waiting=track.gauge(q.WAITING),
         waiting_deferred=track.gauge(q.WAITING_DEFERRED),
         router_queue=track.gauge(q.ROUTER_QUEUE),
-        running_mean=ran if window is None else window[0],
+        running_mean=running_mean,
         kv_usage_ratio=track.gauge_mean(q.KV_USAGE),
         kv_pool_tokens=pool_tokens(reading, track),
         context_tokens=rates.context,
         prompt_tokens_mean=prompt_mean(track),
         answer_tokens_mean=answer_mean(track),
         cached_ratio=_cached(reading, track),
-        window=None if window is None else window[1],
+        window=window,
     )
-
-
-def _window(reading: EngineReading, track: Track, rates: Rates) -> tuple[float, Window] | None:
-    """Mean requests running over time, and what else sizing fits its curves to; None without two polls that tell."""
-    seen = [(point.monotonic_s, ran) for point in track.short.points if (ran := point.running()) is not None]
-    if len(seen) < 2:
-        return None
-    area = sum((b + a) / 2 * (t - s) for (s, a), (t, b) in pairwise(seen))
-    counts = [ran for _, ran in seen]
-    ttft_s, queue_s = (number(track.short.mean(quantity)) for quantity in (q.TTFT, q.QUEUE))
-    window = Window(
-        seconds=track.short.length_s,
-        running_least=min(counts),
-        running_most=max(counts),
-        decoding_mean=_decoding(reading, track, rates),
-        first_token_s=None if ttft_s is None else max(0.0, ttft_s - (queue_s or 0.0)),
-    )
-    return area / (seen[-1][0] - seen[0][0]), window
 
 
 def _decoding(reading: EngineReading, track: Track, rates: Rates) -> float | None:

@@ -93,13 +93,11 @@ def bucket_of(window: HistogramReading, share: float) -> tuple[int, float]:
     return min(bisect_left(window.counts, rank), len(window.counts) - 1), rank
 
 
-def quantile(window: HistogramReading, share: float) -> float:
-    """The `share` quantile, linear inside its bucket; in the +Inf bucket the last finite bound (PromQL's rule)."""
-    return _placed(window, share)[0]
+def quantile(window: HistogramReading, share: float) -> tuple[float, float, Reading]:
+    """The `share` quantile, linear inside its bucket, and the bounds of that bucket.
 
-
-def _placed(window: HistogramReading, share: float) -> tuple[float, float, Reading]:
-    """A quantile with the bounds of its bucket; the open last bucket has no upper one."""
+    In the +Inf bucket, which has no upper bound, it is the last finite bound (PromQL's rule).
+    """
     at, rank = bucket_of(window, share)
     low = window.bounds[at - 1] if at else 0.0
     if at == len(window.bounds) - 1:
@@ -123,7 +121,7 @@ def quantiles(window: HistogramReading | None) -> Quantiles:
         few = mean_only([window], Missing(Reason.FEW if window.count > 0 else Reason.IDLE))
         return msgspec.structs.replace(few, first_bound_s=window.bounds[0])
     (p50, p50_low, p50_high), (p95, p95_low, p95_high), (p99, p99_low, p99_high) = (
-        _placed(window, share) for share in (0.5, 0.95, 0.99)
+        quantile(window, share) for share in (0.5, 0.95, 0.99)
     )
     return Quantiles(
         p50=p50,
