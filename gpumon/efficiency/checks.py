@@ -109,6 +109,8 @@ def _read(engine: Engine) -> float | None:
 
 # A replica beside the others.
 
+COMPARED_S: Final = 15.0
+"""How often replicas are compared with each other: means of a minute, that have to hold for three, change little."""
 LEAST_POLLS: Final = 5
 """Fewer samples of a gauge in the window have no mean that tells anything."""
 LEAST_REQUESTS: Final = 5.0
@@ -244,20 +246,32 @@ _FLOWS: Final[tuple[tuple[str, _Flow], ...]] = (
 
 
 class Deviations:
-    """Of one group of replicas, what has held long enough to be said."""
+    """Of one group of replicas, what has held long enough to be said.
+
+    They are compared on a grid of `COMPARED_S`, so that one who begins later finds the same moments, and at once where
+    another set of engines answers.
+    """
 
     def __init__(self) -> None:
         self._shown: Hysteresis[_Claim] = Hysteresis()
+        self._compared: object = None
+        """When they were compared, and who answered then."""
+        self._apart: dict[str, tuple[Evidence, ...]] = {}
 
-    def of(self, group: Sequence[Member]) -> dict[str, tuple[Evidence, ...]]:
+    def of(self, group: Sequence[Member], now_s: float) -> dict[str, tuple[Evidence, ...]]:
         """Key of a replica -> in what it stands apart, of those that answer."""
-        members = [one for one in group if one.answers]
-        found = (
-            minute(one.reading, one.engine.name, number(one.engine.hardware.gpu_count), one.track) for one in members
-        )
-        now_s = max((one.track.points[-1].monotonic_s for one in members), default=0.0)
-        window_s = max((one.track.quantile_s for one in members), default=0.0)
-        return self.at(now_s, [one for one in found if one is not None], HOLD_WINDOWS * window_s)
+        compared = now_s // COMPARED_S, *((one.reading.key, one.engine.name, one.answers) for one in group)
+        if compared != self._compared:
+            members = [one for one in group if one.answers]
+            found = (
+                minute(one.reading, one.engine.name, number(one.engine.hardware.gpu_count), one.track)
+                for one in members
+            )
+            poll_s = max((one.track.points[-1].monotonic_s for one in members), default=0.0)
+            window_s = max((one.track.quantile_s for one in members), default=0.0)
+            minutes = [one for one in found if one is not None]
+            self._compared, self._apart = compared, self.at(poll_s, minutes, HOLD_WINDOWS * window_s)
+        return self._apart
 
     def at(self, now_s: float, minutes: Sequence[Minute], hold_s: float) -> dict[str, tuple[Evidence, ...]]:
         """Key of a replica -> in what it stands apart; little traffic first. What has held for `hold_s` is told."""

@@ -18,16 +18,13 @@ from gpumon.readings.verdict import Evidence
 
 NO_COMMON: Final = Missing(Reason.NOT_SUPPORTED, "the replicas' buckets have too few bounds in common")
 _SILENT: Final = Missing(Reason.UNREACHABLE)
-COMPARED_S: Final = 15.0
-"""How often replicas are compared with each other: means of a minute, that have to hold for three, change little."""
 
 
 class ReplicaGroups:
-    """The groups of a frame. They are compared on a grid of `COMPARED_S`, so that one who begins later finds the same
-    moments, and at once where another set of engines answers."""
+    """The groups of a frame."""
 
     def __init__(self) -> None:
-        self._compared: dict[tuple[str, ...], _Compared] = {}
+        self._deviations: dict[tuple[str, ...], Deviations] = {}
         """By model."""
 
     def of(
@@ -35,27 +32,10 @@ class ReplicaGroups:
     ) -> tuple[tuple[Replicas, ...], dict[str, tuple[Evidence, ...]]]:
         """One for each model that two or more serve; and by `EngineReading.key` in what one stands apart."""
         groups = grouped(members)
-        self._compared = {model: self._compared.get(model) or _Compared() for model in groups}
-        for model, group in groups.items():
-            self._compared[model].go_on(group, now_s)
-        replicas = tuple(replicas_of(group, self._compared[model].apart) for model, group in groups.items())
-        return replicas, {key: found for one in self._compared.values() for key, found in one.apart.items()}
-
-
-class _Compared:
-    """The replicas of one model beside each other."""
-
-    def __init__(self) -> None:
-        self.apart: dict[str, tuple[Evidence, ...]] = {}
-        """`EngineReading.key` -> in what it stands apart."""
-        self._deviations = Deviations()
-        self._at: object = None
-        """Who answered when they were compared, and when."""
-
-    def go_on(self, group: Sequence[Member], now_s: float) -> None:
-        at = now_s // COMPARED_S, *((one.reading.key, one.engine.name, one.answers) for one in group)
-        if at != self._at:
-            self._at, self.apart = at, self._deviations.of(group)
+        self._deviations = {model: self._deviations.get(model) or Deviations() for model in groups}
+        apart = {model: self._deviations[model].of(group, now_s) for model, group in groups.items()}
+        replicas = tuple(replicas_of(group, apart[model]) for model, group in groups.items())
+        return replicas, {key: found for each in apart.values() for key, found in each.items()}
 
 
 def grouped(members: Sequence[Member]) -> dict[tuple[str, ...], list[Member]]:
