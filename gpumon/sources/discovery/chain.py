@@ -9,7 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.readings.check import Check, CheckState
-from gpumon.readings.frame import EMBEDDINGS, SERVES, EndpointState, EngineReading, Fault, GpuReading, GpuState
+from gpumon.readings.frame import (
+    EMBEDDINGS,
+    SERVES,
+    EndpointState,
+    EngineKind,
+    EngineReading,
+    Fault,
+    GpuReading,
+    GpuState,
+)
 from gpumon.readings.missing import number
 from gpumon.readings.text import clean
 from gpumon.sources.discovery.command_line import Launch, ranks
@@ -57,6 +66,11 @@ class Chain(NamedTuple):
     """Its server is in another network namespace."""
     folder: str = ""
     """The folder that the path of its model is relative to; empty where it is not, or where Linux hides that."""
+
+    @property
+    def kind(self) -> EngineKind:
+        """Of its engine, by its command line."""
+        return self.launch.kind if self.launch is not None else EngineKind.UNKNOWN
 
     @property
     def unreached(self) -> str:
@@ -116,7 +130,7 @@ def not_open(chain: Chain) -> str:
     text = "not open yet: it is loading its model" if chain.port else NO_PORT
     if chain.launch is None or chain.launch.metrics is not False:
         return text
-    row = BY_KIND.get(chain.launch.kind)
+    row = BY_KIND.get(chain.kind)
     return f"{text}; its metrics are off: {row.switch if row is not None and row.switch else SWITCHED_OFF}"
 
 
@@ -158,7 +172,7 @@ def _end(chain: Chain, by_url: Mapping[str, EngineReading]) -> tuple[CheckState,
     if not chain.listens:
         said = not_open(chain) if reading is None else f"not open yet: see engine {reading.name}"
         return CheckState.WARN if reading is None else CheckState.OK, [*steps, said]
-    kind = BY_KIND.get(chain.launch.kind)
+    kind = BY_KIND.get(chain.kind)
     page = f"{chain.url}{kind.paths[0] if kind is not None else ''}"
     if reading is None:
         return CheckState.WARN, [*steps, f"{page} was not asked"]

@@ -71,7 +71,7 @@ class Discovery:
         self._interval_s = interval_s
         self._configured = tuple(configured)
         self._endpoints: MutableMapping[str, Endpoint] = {} if endpoints is None else endpoints
-        self._owner = owner
+        self._owner = owner or Ownership()
         self._hardware = hardware
         self._again_s, self._soonest_s, self._grace_s = again_s, min(soonest_s, again_s), grace_s
         self._look = Look([source.url.base for source in self._configured], ports)
@@ -166,7 +166,8 @@ class Discovery:
             self._asked_s = None
             self._looked.set()
             await asyncio.sleep(self._soonest_s)
-            if not self._unsettled():
+            # A server that is starting or gone is looked at again soon.
+            if all(engine.chain.listens and engine.gone_s is None for engine in self._engines.values()):
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._news.wait(), self._again_s - self._soonest_s)
 
@@ -175,13 +176,9 @@ class Discovery:
         chains = self._look(pids)
         known = {chain.configured for chain in chains}
         rest = [source.url.base for source in self._configured if source.url.base not in known]
-        if self._owner is not None and rest:
+        if rest:
             self._owner.look(rest, pids)
         return chains
-
-    def _unsettled(self) -> bool:
-        """Whether a server is starting, or gone."""
-        return any(not engine.chain.listens or engine.gone_s is not None for engine in self._engines.values())
 
     async def _adopt(self, chains: tuple[Chain, ...]) -> None:
         """Begin to poll what is new, and end it where a server is gone for good."""
@@ -189,7 +186,7 @@ class Discovery:
         given |= {url: frozenset() for url in map(_elsewhere, self.chains) if url not in given}
         given.pop("", None)
         for url, pids in given.items():
-            self._tell(url, pids)
+            self._owner.tell(url, pids)
         self.chains = chains
         wanted = _by_url(chains)
         servers = {_server(chain): url for url, chain in wanted.items()}
@@ -205,7 +202,12 @@ class Discovery:
                 continue
             engine.gone_s = now_s if engine.gone_s is None else engine.gone_s
             if engine.chain.server is not None and not engine.ended and not moved:
-                self._end(engine, now_s)
+                # Its process has ended: it is asked nothing more.
+                blank = _unpolled(engine.chain, self._interval_s, now_s)
+                why = {"state": EndpointState.REFUSED, "fault": f"{words(engine.chain)} has ended"}
+                last = (blank,) if engine.source is None else engine.source.readings
+                engine.ended = tuple(msgspec.structs.replace(reading, **why) for reading in last)
+                self._hang_up(engine)
             # Ollama ends the server of a model that nobody asks for: that is no failure.
             unloaded = engine.chain.launch is not None and bool(engine.chain.launch.stored_as)
             if moved or unloaded or now_s - engine.gone_s >= self._grace_s:
@@ -222,28 +224,19 @@ class Discovery:
         if _server(engine.chain) != _server(chain):
             self._hang_up(engine)  # another process: what was learnt of the last one does not hold
         engine.chain, engine.gone_s, engine.ended = chain, None, ()
-        self._tell(url, chain.pids)
+        self._owner.tell(url, chain.pids)
         if chain.listens and engine.source is None:
-            kind = chain.launch.kind if chain.launch is not None else EngineKind.UNKNOWN
-            name = "auto" if kind is EngineKind.UNKNOWN else kind.value
+            name = "auto" if chain.kind is EngineKind.UNKNOWN else chain.kind.value
             endpoint = msgspec.convert({"url": url, "engine": name}, Endpoint)
             self._endpoints[url] = endpoint
             engine.source = EndpointSource(endpoint, self._interval_s, found_by=SOURCE)
             await engine.source.start()
 
-    def _end(self, engine: _Engine, now_s: float) -> None:
-        """Its process has ended: it is asked nothing more."""
-        last = (_unpolled(engine.chain, self._interval_s, now_s),) if engine.source is None else engine.source.readings
-        why = {"state": EndpointState.REFUSED, "fault": f"{words(engine.chain)} has ended"}
-        engine.ended = tuple(msgspec.structs.replace(reading, **why) for reading in last)
-        self._hang_up(engine)
-
     def _drop(self, url: str) -> None:
         engine = self._engines.pop(url)
         self._hang_up(engine)
         self._endpoints.pop(url, None)
-        if self._owner is not None:
-            self._owner.forget(url)
+        self._owner.forget(url)
 
     def _hang_up(self, engine: _Engine) -> None:
         """Stop polling it; its connection is closed beside the rest."""
@@ -252,10 +245,6 @@ class Discovery:
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
             engine.source = None
-
-    def _tell(self, url: str, pids: frozenset[int]) -> None:
-        if self._owner is not None:
-            self._owner.tell(url, pids)
 
     def _told(self, reading: EngineReading, chain: Chain) -> EngineReading:
         """The reading of a server that was found, with how to give it what it asks for."""
@@ -333,8 +322,7 @@ def _elsewhere(chain: Chain) -> str:
 
 def _unpolled(chain: Chain, interval_s: float, now_s: float) -> EngineReading:
     """The reading of a server whose port is not open yet, or to which nothing leads from here."""
-    kind = chain.launch.kind if chain.launch is not None else EngineKind.UNKNOWN
-    name = f"{kind.value}:{chain.port}"
+    kind, name = chain.kind, f"{chain.kind.value}:{chain.port}"
     if chain.unreached:
         blank = EngineReading(name, chain.unreached, EndpointState.REFUSED, now_s, kind)
         text = f"{words(chain)} {chain.broken}"
