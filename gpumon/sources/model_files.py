@@ -26,7 +26,8 @@ from gpumon.sources.sockets import Place, listening, locate, reached
 
 MOST_CONFIG_BYTES: Final = 4 * 1024 * 1024
 MOST_INDEX_BYTES: Final = 20 * 1024 * 1024
-"""The index of DeepSeek-R1 (163 files, 90,000 tensors) has about 9 MB."""
+"""The index of DeepSeek-R1 (163 files, 90,000 tensors) has about 9 MB. Of a longer one only the beginning is read."""
+_TOTAL_FIRST: Final = re.compile(rb'\s*\{\s*"metadata"\s*:\s*\{[^{}]{0,4096}?"total_size"\s*:\s*([0-9]{1,15})\b')
 MOST_HEADER_BYTES: Final = 4 * 1024 * 1024
 """Of a single file: some 30,000 tensors."""
 MOST_MEMORY_BYTES: Final = 16 * 1024 * 1024
@@ -541,9 +542,12 @@ def read_weights(folder: Path, reader: Reader | None = None) -> dict[str, float]
     if is_file(index, reader):
         with open_file(index, reader, within) as file:
             body = file.read(MOST_INDEX_BYTES + 1)
-        if len(body) > MOST_INDEX_BYTES:
+        if len(body) <= MOST_INDEX_BYTES:
+            total = msgspec.json.decode(body, type=_Index).metadata.total_size
+        elif (first := _TOTAL_FIRST.match(body)) is not None:
+            total = float(first[1])
+        else:
             raise ValueError(f"{index.name} is larger than {MOST_INDEX_BYTES} bytes")
-        total = msgspec.json.decode(body, type=_Index).metadata.total_size
         return {"": total} if 0 < total < 1e15 else {}
     if not is_file(single, reader):
         return {}

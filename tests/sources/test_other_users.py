@@ -218,3 +218,15 @@ def test_a_header_with_many_tensors_counts_them_all(place: Path) -> None:
     header = json.dumps({"__metadata__": {"format": "pt", "x": "{[\\"}, **tensors}, indent=1).encode() + b"   "
     (place / "m" / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
     assert read_weights(place / "m") == {"F32": 80_000.0, "BF16": 80_000.0}
+
+
+def test_of_an_index_that_is_longer_than_any_budget_the_total_at_its_beginning_counts(tmp_path: Path) -> None:
+    index = tmp_path / "model.safetensors.index.json"
+    names = b",\n".join(b'    "model.layers.%d.weight": "model-00001-of-00061.safetensors"' % n for n in range(400_000))
+    head = b'{\n  "metadata": {\n    "total_size": 594000000000\n  },\n  "weight_map": {\n'
+    index.write_bytes(head + names + b"\n}}")
+    assert index.stat().st_size > 20 << 20
+    assert read_weights(tmp_path) == {"": 594e9}
+    index.write_bytes(b'{"weight_map": {\n' + names + b'\n}, "metadata": {"total_size": 1}}')
+    with pytest.raises(ValueError, match="larger than"):
+        read_weights(tmp_path)
