@@ -8,9 +8,10 @@ from typing import NamedTuple
 import msgspec
 
 from gpumon.efficiency.checks import Contradictions, Member
-from gpumon.efficiency.engine import EngineView, Peak, gpu_facts, known_of, without_figures
+from gpumon.efficiency.engine import EngineView, known_of, without_figures
 from gpumon.efficiency.faults import engine_faults, gpu_faults, is_free, is_unmapped
 from gpumon.efficiency.gpu import MOST_WINDOW_S, GpuTrack, derive_gpu, without_old
+from gpumon.efficiency.peaks import Peak, Peaks
 from gpumon.efficiency.points import Totals, chart_points
 from gpumon.efficiency.ratio import plus
 from gpumon.efficiency.replicas import ReplicaGroups
@@ -28,8 +29,7 @@ from gpumon.readings.frame import (
 from gpumon.readings.missing import REMOTE_POWER, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, FaultShown, Gpu, Host, Self, Snapshot
 from gpumon.readings.text import MOST_FAULT, clean
-from gpumon.specs.gpu import GpuFacts
-from gpumon.specs.gpus import GpuCatalogue, bandwidth_peak
+from gpumon.specs.gpus import GpuCatalogue
 
 SEVERAL_SERVERS = "several servers answer at this URL in turn (a load balancer?): poll each by its own URL"
 
@@ -50,10 +50,9 @@ class Deriver:
     """
 
     def __init__(self, catalogue: GpuCatalogue) -> None:
-        self._catalogue = catalogue
+        self._peaks = Peaks(catalogue)
         self._engines: dict[str, EngineView] = {}
         self._gpus: dict[str, GpuTrack] = {}
-        self._peaks: dict[GpuFacts, Peak] = {}
         self._totals = Totals()
         self._since: dict[tuple[str, str], float] = {}
         self._states: dict[str, tuple[EndpointState, str]] = {}
@@ -73,7 +72,7 @@ class Deriver:
         for reading in frame.gpus:
             track = self._gpus.setdefault(reading.uuid, GpuTrack())
             track.take(reading, frame, window_s)
-            here[reading.uuid] = _Here(track, self._peak(reading))
+            here[reading.uuid] = _Here(track, self._peaks.of_gpu(reading))
         members, ticks = self._derive_engines(frame, here)
         replicas, apart = self._groups.of(members, frame.monotonic_s)
         engines = [
@@ -114,7 +113,7 @@ class Deriver:
             power = [gpu.track.mean_power_w for gpu in gpus]
             elsewhere = reading.gpu_count > len(gpus)  # on other hosts, or it is not known which of this one's
             power_w = REMOTE_POWER if elsewhere else plus(*power) if power else Missing(Reason.NO_GPU)
-            peaks = self._remote(reading) if elsewhere else [gpu.peak for gpu in gpus]
+            peaks = self._peaks.of_remote(reading) if elsewhere else [gpu.peak for gpu in gpus]
             since = self._state_since(reading, frame.wall_s)
             try:
                 engine, rates = view.at(reading, frame.monotonic_s, peaks, indices, power_w, since)
@@ -180,33 +179,6 @@ class Deriver:
             since = rfc3339(wall_s)
             self._states[reading.key] = (reading.state, since)
         return since
-
-    def _remote(self, reading: EngineReading) -> list[Peak]:
-        """Peaks of an engine of which the type and the number of its GPUs are known, and not which these are."""
-        if not reading.gpu_type or reading.gpu_count < 1:
-            return []
-        try:
-            spec = self._catalogue.find(reading.gpu_type)
-        except ValueError:
-            return []
-        bandwidth: Reading = spec.bandwidth_bytes_per_s or Missing(Reason.UNKNOWN_GPU)
-        return [Peak(spec, bandwidth, spec.source, not spec.verified, not spec.verified)] * reading.gpu_count
-
-    def _peak(self, reading: GpuReading) -> Peak:
-        if reading.mig or reading.parent_uuid:
-            return Peak(None, Missing(Reason.UNDER_MIG), "")
-        facts = gpu_facts(reading)
-        peak = self._peaks.get(facts)
-        if peak is None:
-            if len(self._peaks) > 64:
-                self._peaks.clear()
-            spec = self._catalogue.match(facts)
-            bandwidth = bandwidth_peak(facts, spec) or (Missing(Reason.UNKNOWN_GPU), "")
-            source = "; ".join(text for text in (spec.source if spec is not None else "", bandwidth[1]) if text)
-            doubtful = spec is not None and not spec.verified
-            clocked = facts.bandwidth_bytes_per_s is not None
-            peak = self._peaks[facts] = Peak(spec, bandwidth[0], source, doubtful, doubtful and not clocked)
-        return peak
 
     def _faults(self, frame: Frame) -> tuple[FaultShown, ...]:
         """The sources' own faults, then those of the GPUs and engines; each dated from when its cause began."""

@@ -5,29 +5,38 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 from gpumon.efficiency import flops, ratio, traffic
 from gpumon.efficiency.checks import rank_loads, uneven
 from gpumon.efficiency.lengths import answer_mean, pool_tokens, prompt_mean
+from gpumon.efficiency.peaks import Peak, assumes, flops_peak_of
 from gpumon.efficiency.provenance import Spans, engine_sources
 from gpumon.efficiency.quantiles import ENOUGH, no_quantiles, quantiles
 from gpumon.efficiency.rates import Layout, Rates, layout, per_step_of, rates_of, tokens_per_gap
 from gpumon.efficiency.ratio import minus, per, plus
-from gpumon.efficiency.service import BY_NATURE, DENOISES, WITHOUT_DECODE, Service, service_of
+from gpumon.efficiency.service import (
+    BY_NATURE,
+    DENOISES,
+    NO_BYTES,
+    NO_COST,
+    WITHOUT_DECODE,
+    Service,
+    no_flops,
+    no_model,
+    service_of,
+)
 from gpumon.efficiency.tracks import GAP, TOTALS, Track
 from gpumon.efficiency.tracks import Window as PollWindow
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import (
     DIFFUSION,
-    MODEL_AWAITED,
     SLEEPING,
     Advance,
     EndpointState,
     EngineReading,
-    GpuReading,
 )
 from gpumon.readings.missing import NOT_EXPOSED, REMOTE_POWER, WARMING_UP, Missing, Reading, Reason, number
 from gpumon.readings.snapshot import (
@@ -44,7 +53,6 @@ from gpumon.readings.snapshot import (
     Window,
 )
 from gpumon.readings.text import MOST_FAULT, clean
-from gpumon.specs.gpu import GpuFacts, GpuSpec
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.precision import Precision
 
@@ -55,52 +63,14 @@ SHORTEST_STALE_S: Final = 3.0
 EVERY_GAP: Final = 0.5
 """Gaps / tokens below which not every gap is in the histogram: first tokens have none, and short answers many."""
 TWICE: Final = Missing(Reason.INVALID, "prefix hits exceed the prompts: the engine counts waiting requests again")
-OF_A_FEED: Final = Missing(Reason.NOT_EXPOSED, "a training run has no model: its feed says the FLOPs of a token")
-NO_COST: Final = Missing(Reason.UNKNOWN_MODEL, "the FLOPs of a token are not known")
 IMPOSSIBLE: Final = Missing(Reason.INVALID, "these tokens need more FLOP/s than its GPUs have")
-NO_BYTES: Final = {
-    Service.ENCODING: Missing(Reason.NOT_MODELLED, "how often an encoder reads its weights is not exported"),
-    Service.OTHER: Missing(Reason.NOT_MODELLED, "it serves no language model"),
-    Service.TRAINING: Missing(Reason.NOT_MODELLED, "what a training step reads is not modelled"),
-}
 OWN_OFF: Final = Missing(
     Reason.OFF, "the counter stays 0 while tokens are generated: start the engine with --enable-mfu-metrics"
 )
 OWN_PER_TOKEN: Final = Missing(Reason.INVALID, "SGLang charges all weights to every token instead of every step")
 _ASSUMED: Final = "assumed, as nothing tells what activations its MXFP4 weights are multiplied with"
-_PRECISIONS: Final = {precision.value: precision for precision in Precision}
 
 PartT = TypeVar("PartT", bound=msgspec.Struct)
-
-
-class Peak(NamedTuple):
-    """What one GPU can do at most."""
-
-    spec: GpuSpec | None
-    bandwidth_bytes_per_s: Reading
-    source: str
-    unverified: bool = False
-    """The FLOP/s peaks are derived, or stand in the catalogue on one source only."""
-    bandwidth_unverified: bool = False
-
-    @property
-    def bandwidth_source(self) -> str:
-        """The part of `source` that tells where the bandwidth comes from."""
-        return self.source.rpartition("bandwidth: ")[2]
-
-
-def gpu_facts(reading: GpuReading) -> GpuFacts:
-    """What a reading tells of the things that a GPU's peaks depend on; memory that is the host's tells nothing."""
-    return GpuFacts(
-        reading.name,
-        number(reading.vram_total_bytes) if not reading.vram_shared else None,
-        number(reading.sm_count),
-        number(reading.sm_clock_max_hz),
-        number(reading.memory_clock_max_hz),
-        number(reading.memory_bus_bits),
-        reading.compute_capability,
-        reading.architecture,
-    )
 
 
 class EngineView:
@@ -495,26 +465,6 @@ def _share(formula: Callable[[float, float, float], float], part: Reading, whole
     return formula(part, 1, whole) if whole > 0 else Missing(Reason.UNKNOWN_GPU)
 
 
-def no_model(reading: EngineReading) -> Missing:
-    """Why an engine has no model: it is still looked up, not known, or nobody answers who could tell it."""
-    if reading.training is not None:
-        return OF_A_FEED
-    if MODEL_AWAITED in reading.info:
-        return WARMING_UP
-    unasked = reading.state is not EndpointState.OK and "model_missing" not in reading.info
-    return Missing(Reason.UNREACHABLE if unasked else Reason.UNKNOWN_MODEL)
-
-
-def no_flops(reading: EngineReading) -> Missing | None:
-    """Why no FLOPs can be worked out of what an engine does; None where they can."""
-    service = service_of(reading)
-    if service is Service.TRAINING:
-        return NO_COST if reading.training is None else None
-    if service is Service.OTHER:
-        return NO_BYTES[service]
-    return no_model(reading) if reading.llm is None else None
-
-
 def _flops_peak(reading: EngineReading, peaks: Sequence[Peak]) -> tuple[Reading, str]:
     """Dense peak FLOP/s of all GPUs, and its precision; several, joined by `+`, on GPUs of different types."""
     if not peaks:
@@ -522,31 +472,6 @@ def _flops_peak(reading: EngineReading, peaks: Sequence[Peak]) -> tuple[Reading,
     each = [flops_peak_of(peak, reading) for peak in peaks]
     total = plus(*(peak for peak, _ in each))
     return total, "" if isinstance(total, Missing) else "+".join(sorted({name for _, name in each}))
-
-
-def flops_peak_of(peak: Peak, reading: EngineReading) -> tuple[Reading, str]:
-    """Dense peak FLOP/s of one GPU in the format that the model's matmuls run in on it, and that format's name."""
-    unknown = no_flops(reading)
-    if unknown is not None:
-        return unknown, ""
-    best = None
-    if peak.spec is not None and reading.training is not None:
-        precision = _PRECISIONS.get(reading.training.precision)
-        best = None if precision is None else flops.training_peak(peak.spec, precision)
-    elif peak.spec is not None and reading.llm is not None:
-        best = flops.compute_peak(peak.spec, reading.llm)
-    if best is not None:
-        return best[0], best[1].value
-    if peak.spec is None and isinstance(peak.bandwidth_bytes_per_s, Missing):
-        return peak.bandwidth_bytes_per_s, ""
-    return Missing(Reason.UNKNOWN_GPU), ""
-
-
-def assumes(peak: Peak, reading: EngineReading) -> bool:
-    """Whether the format of this engine's arithmetic on the GPU, and so its peak, is an assumption."""
-    if reading.training is not None or reading.llm is None or peak.spec is None:
-        return False
-    return flops.assumed(peak.spec, reading.llm)
 
 
 def _sources(

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from gpumon.efficiency.engine import Peak, assumes, flops_peak_of
+from gpumon.efficiency.peaks import Peak, assumes, flops_peak_of
 from gpumon.efficiency.provenance import MEMORY_OF_HOST, MEMORY_V1, MEMORY_V2, Exporter, gpu_sources
 from gpumon.efficiency.ratio import busy, per, plus
 from gpumon.efficiency.tracks import GAP, RATE_S

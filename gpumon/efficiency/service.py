@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Final
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import EMBEDDINGS, SERVES, EngineKind, EngineReading, Phase
-from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.frame import EMBEDDINGS, MODEL_AWAITED, SERVES, EndpointState, EngineKind, EngineReading, Phase
+from gpumon.readings.missing import WARMING_UP, Missing, Reason
 from gpumon.readings.snapshot import Engine
 from gpumon.specs.llm_names import llm_name
 
@@ -55,8 +55,37 @@ WITHOUT_DECODE: Final = {
 WITHOUT_PREFILL: Final = {Service.OTHER: NO_TOKENS, Service.TRAINING: NO_SERVING}
 """Why there is no prefill."""
 
+OF_A_FEED: Final = Missing(Reason.NOT_EXPOSED, "a training run has no model: its feed says the FLOPs of a token")
+NO_COST: Final = Missing(Reason.UNKNOWN_MODEL, "the FLOPs of a token are not known")
+NO_BYTES: Final = {
+    Service.ENCODING: Missing(Reason.NOT_MODELLED, "how often an encoder reads its weights is not exported"),
+    Service.OTHER: Missing(Reason.NOT_MODELLED, "it serves no language model"),
+    Service.TRAINING: Missing(Reason.NOT_MODELLED, "what a training step reads is not modelled"),
+}
+"""Why the bytes that it reads are not known."""
+
 FRONTENDS: Final = frozenset({EngineKind.DYNAMO})
 """Kinds that pass requests on: their workers hold the GPUs, serve the model, and count the same tokens."""
+
+
+def no_model(reading: EngineReading) -> Missing:
+    """Why an engine has no model: it is still looked up, not known, or nobody answers who could tell it."""
+    if reading.training is not None:
+        return OF_A_FEED
+    if MODEL_AWAITED in reading.info:
+        return WARMING_UP
+    unasked = reading.state is not EndpointState.OK and "model_missing" not in reading.info
+    return Missing(Reason.UNREACHABLE if unasked else Reason.UNKNOWN_MODEL)
+
+
+def no_flops(reading: EngineReading) -> Missing | None:
+    """Why no FLOPs can be worked out of what an engine does; None where they can."""
+    service = service_of(reading)
+    if service is Service.TRAINING:
+        return NO_COST if reading.training is None else None
+    if service is Service.OTHER:
+        return NO_BYTES[service]
+    return no_model(reading) if reading.llm is None else None
 
 
 def adding_up(engines: Iterable[Engine]) -> list[Engine]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from gpumon.efficiency.engine import gpu_facts
+from gpumon.efficiency.peaks import gpu_facts
 from gpumon.readings.check import Check, CheckState
 from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import GpuReading, GpuState

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gpumon.efficiency.engine import gpu_facts
+from gpumon.efficiency.peaks import gpu_facts
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.sources.driver.source import AMD, DriverSource, vendor_of

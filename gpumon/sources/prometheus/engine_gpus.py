@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
 from gpumon.config.schema import Endpoint
-from gpumon.efficiency.engine import gpu_facts
+from gpumon.efficiency.peaks import gpu_facts
 from gpumon.readings.frame import EngineReading, GpuReading
 from gpumon.readings.missing import Missing
 from gpumon.sources.packaged import gpu_catalogue

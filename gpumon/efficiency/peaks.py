@@ -1,0 +1,100 @@
+"""What GPUs can do at most, and in which format an engine computes on them: the denominators of MFU and MBU."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from gpumon.efficiency import flops
+from gpumon.efficiency.service import no_flops
+from gpumon.readings.frame import EngineReading, GpuReading
+from gpumon.readings.missing import Missing, Reading, Reason, number
+from gpumon.specs.gpu import GpuFacts, GpuSpec
+from gpumon.specs.gpus import GpuCatalogue, bandwidth_peak
+from gpumon.specs.precision import Precision
+
+_PRECISIONS: Final = {precision.value: precision for precision in Precision}
+
+
+class Peak(NamedTuple):
+    """What one GPU can do at most."""
+
+    spec: GpuSpec | None
+    bandwidth_bytes_per_s: Reading
+    source: str
+    unverified: bool = False
+    """The FLOP/s peaks are derived, or stand in the catalogue on one source only."""
+    bandwidth_unverified: bool = False
+
+    @property
+    def bandwidth_source(self) -> str:
+        """The part of `source` that tells where the bandwidth comes from."""
+        return self.source.rpartition("bandwidth: ")[2]
+
+
+def gpu_facts(reading: GpuReading) -> GpuFacts:
+    """What a reading tells of the things that a GPU's peaks depend on; memory that is the host's tells nothing."""
+    return GpuFacts(
+        reading.name,
+        number(reading.vram_total_bytes) if not reading.vram_shared else None,
+        number(reading.sm_count),
+        number(reading.sm_clock_max_hz),
+        number(reading.memory_clock_max_hz),
+        number(reading.memory_bus_bits),
+        reading.compute_capability,
+        reading.architecture,
+    )
+
+
+class Peaks:
+    """Those of a catalogue's GPUs."""
+
+    def __init__(self, catalogue: GpuCatalogue) -> None:
+        self._catalogue = catalogue
+
+    def of_gpu(self, reading: GpuReading) -> Peak:
+        """Peaks of a GPU by what its driver tells; under MIG a slice's share is not known."""
+        if reading.mig or reading.parent_uuid:
+            return Peak(None, Missing(Reason.UNDER_MIG), "")
+        facts = gpu_facts(reading)
+        spec = self._catalogue.match(facts)
+        bandwidth = bandwidth_peak(facts, spec) or (Missing(Reason.UNKNOWN_GPU), "")
+        source = "; ".join(text for text in (spec.source if spec is not None else "", bandwidth[1]) if text)
+        doubtful = spec is not None and not spec.verified
+        clocked = facts.bandwidth_bytes_per_s is not None
+        return Peak(spec, bandwidth[0], source, doubtful, doubtful and not clocked)
+
+    def of_remote(self, reading: EngineReading) -> list[Peak]:
+        """Peaks of an engine of which the type and the number of its GPUs are known, and not which these are."""
+        if not reading.gpu_type or reading.gpu_count < 1:
+            return []
+        try:
+            spec = self._catalogue.find(reading.gpu_type)
+        except ValueError:
+            return []
+        bandwidth: Reading = spec.bandwidth_bytes_per_s or Missing(Reason.UNKNOWN_GPU)
+        return [Peak(spec, bandwidth, spec.source, not spec.verified, not spec.verified)] * reading.gpu_count
+
+
+def flops_peak_of(peak: Peak, reading: EngineReading) -> tuple[Reading, str]:
+    """Dense peak FLOP/s of one GPU in the format that the model's matmuls run in on it, and that format's name."""
+    unknown = no_flops(reading)
+    if unknown is not None:
+        return unknown, ""
+    best = None
+    if peak.spec is not None and reading.training is not None:
+        precision = _PRECISIONS.get(reading.training.precision)
+        best = None if precision is None else flops.training_peak(peak.spec, precision)
+    elif peak.spec is not None and reading.llm is not None:
+        best = flops.compute_peak(peak.spec, reading.llm)
+    if best is not None:
+        return best[0], best[1].value
+    if peak.spec is None and isinstance(peak.bandwidth_bytes_per_s, Missing):
+        return peak.bandwidth_bytes_per_s, ""
+    return Missing(Reason.UNKNOWN_GPU), ""
+
+
+def assumes(peak: Peak, reading: EngineReading) -> bool:
+    """Whether the format of this engine's arithmetic on the GPU, and so its peak, is an assumption."""
+    if reading.training is not None or reading.llm is None or peak.spec is None:
+        return False
+    return flops.assumed(peak.spec, reading.llm)
