@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 from gpumon.readings.format import (
     age,
@@ -23,12 +24,12 @@ from gpumon.readings.format import (
 )
 from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.readings.snapshot import Engine, Quantiles, Verdict
+from gpumon.readings.snapshot import Engine, Kind, Quantiles, Snapshot, Verdict
 from gpumon.triage.render import LIMITS
 from gpumon.tui.levels import CALM, is_high, tone_of
-from gpumon.tui.line import Row
-from gpumon.tui.replica_rows import is_sums
-from gpumon.tui.rows import Order
+from gpumon.tui.line import Row, wrapped
+from gpumon.tui.replica_rows import SUMS, grouped, is_sums
+from gpumon.tui.rows import Listing, Order
 from gpumon.tui.services import other_rate
 from gpumon.tui.table import (
     PARTIAL,
@@ -46,6 +47,9 @@ from gpumon.tui.table import (
 )
 from gpumon.tui.triage_words import mark
 from gpumon.tui.view import View
+
+if TYPE_CHECKING:
+    from gpumon.tui.widgets.list_pane import ListPane
 
 _NAME: Final = 12
 _MODEL: Final = 13
@@ -292,3 +296,51 @@ ORDERS: Final[tuple[Order[Engine], ...]] = (
     Order("MBU", lambda engine: engine.efficiency.mbu_ratio),
 )
 """The ways to sort."""
+
+
+def _items(snapshot: Snapshot, pane: ListPane[Engine]) -> Sequence[Engine]:
+    """In the order of the config; replicas together below their sums where nothing else orders or filters the rows."""
+    return snapshot.engines if pane.wanted or pane.order is not None else grouped(snapshot)
+
+
+def _page(engine: Engine) -> tuple[str, str]:
+    return ("replicas", engine.url.removeprefix(SUMS)) if is_sums(engine) else ("engine", engine.key)
+
+
+def _words(engine: Engine, pane: ListPane[Engine]) -> str:
+    """Name, model, URL, kind, version, GPUs, precision, and the state with what is wrong."""
+    state = "ok" if engine.state is EndpointState.OK else STATES[engine.state][0]
+    limit = LIMITS[pane.urgent[engine.key].code] if engine.key in pane.urgent else ""
+    gpus = f"gpu {spans(engine.hardware.gpus)} {engine.hardware.gpu_type}"
+    known = (engine.name, engine.model, engine.url, engine.kind.value, engine.version, gpus)
+    return " ".join((*known, engine.efficiency.precision, state, engine.state.value, engine.fault, limit))
+
+
+def _nothing(width: int, pane: ListPane[Engine]) -> Sequence[Row]:
+    """How to get one."""
+    add = "start one, or add --endpoint URL ([[endpoint]] in the config) to see tokens/s and MFU"
+    return wrapped("starting …" if pane.snapshot is None else f"no engine found: {add}", width, "muted", most=2)
+
+
+def _row(engine: Engine, width: int, pane: ListPane[Engine]) -> Row:
+    now_s = pane.snapshot.wall_s if pane.snapshot is not None else 0.0
+    return row(engine, width, pane.view, now_s, pane.urgent.get(engine.key), pane.shift)
+
+
+ENGINES: Final = Listing[Engine](
+    thing="engine",
+    title="engines",
+    command="pane.engines",
+    items=_items,
+    key=lambda engine: engine.key,
+    words=_words,
+    gpus=lambda engine, _: engine.hardware.gpus,
+    row=_row,
+    nothing=_nothing,
+    table=TABLE,
+    orders=ORDERS,
+    trouble=lambda engine, pane: trouble(engine, pane.urgent.get(engine.key)),
+    page=_page,
+    kind=Kind.ENGINE,
+)
+"""One row per engine, and one above the replicas of a model."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
 
 from gpumon.config.schema import Levels
+from gpumon.efficiency.gpu import worded
 from gpumon.readings.format import (
     DASH,
     age,
@@ -15,6 +18,7 @@ from gpumon.readings.format import (
     figure,
     left,
     memory,
+    period,
     ratio,
     right,
     short,
@@ -22,14 +26,22 @@ from gpumon.readings.format import (
     watts,
 )
 from gpumon.readings.frame import GpuState
+from gpumon.readings.history import History
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
-from gpumon.readings.snapshot import BandwidthSource, Gpu, Verdict
+from gpumon.readings.snapshot import BandwidthSource, Gpu, Kind, Verdict
+from gpumon.triage.render import LIMITS
+from gpumon.tui.charts.raster import spark
+from gpumon.tui.charts.series import Grid, Series, grid
+from gpumon.tui.host_line import host_line
 from gpumon.tui.levels import is_high, tone_of
-from gpumon.tui.line import Row
-from gpumon.tui.rows import Order
+from gpumon.tui.line import Piece, Row, wrapped
+from gpumon.tui.rows import Listing, Order
 from gpumon.tui.table import UNSURE, Column, Table, efficiency, figures, share, words
 from gpumon.tui.triage_words import badge
 from gpumon.tui.view import View
+
+if TYPE_CHECKING:
+    from gpumon.tui.widgets.list_pane import ListPane
 
 _BAR: Final = 8
 _STATE: Final = 11
@@ -337,3 +349,117 @@ ORDERS: Final[tuple[Order[Gpu], ...]] = (
     Order("waste", _by_waste, means="1 - max(MFU, MBU); no engine: 1 - SM"),
 )
 """The ways to sort."""
+
+
+_DRIVER: Final = ("nvml", "amdsmi", "gpumon", "prometheus")
+"""Sources of faults that say why there is no GPU."""
+_SPARKS: Final = ("busy", "mbu")
+"""Series of each GPU's history, and their tones: the first where there is room for one."""
+_LEAST_SPARK: Final = 20
+_WIDE_SPARK: Final = 40
+"""Cells that each spark has where there are two."""
+_LONG: Final = 6
+"""Characters from which a filter may mean a UUID: shorter ones are in too many of them."""
+
+
+def _words(gpu: Gpu, pane: ListPane[Gpu]) -> str:
+    """Index, name, engines and their models, state, what throttles it; the UUID for a long filter."""
+    engines = pane.snapshot.engines if pane.snapshot is not None else ()
+    models = [engine.model for engine in engines if engine.name in gpu.engines]
+    uuid = gpu.uuid if len(pane.wanted) >= _LONG else ""
+    limit = LIMITS[pane.urgent[gpu.uuid].code] if gpu.uuid in pane.urgent else ""
+    known = (f"gpu {gpu.index}", gpu.name, *gpu.engines, *models, state(gpu, pane.view.levels)[0], limit)
+    return " ".join((*known, gpu.mig_profile, *gpu.throttle, uuid))
+
+
+def _trouble(gpu: Gpu, pane: ListPane[Gpu]) -> str:
+    """Its state, where that is a warning."""
+    word, tone = judged(gpu, pane.view.levels, pane.urgent.get(gpu.uuid))
+    glyph, _, rest = word.partition(" ")
+    return f"{glyph} gpu {gpu.index} {rest}" if tone in ("warn", "critical", "alarm") else ""
+
+
+def _nothing(width: int, pane: ListPane[Gpu]) -> Sequence[Row]:
+    """Why there is no GPU, as far as a fault says so."""
+    if pane.snapshot is None:
+        return wrapped("starting: waiting for the driver's first answer …", width, "muted")
+    why = next((fault.text for fault in pane.snapshot.faults if fault.source in _DRIVER), "")
+    said = f"no GPU found: {why}" if why else "no GPU: this host's GPUs are not read"
+    return wrapped(said, width, "muted", most=2)
+
+
+class _Sparks:
+    """Each GPU's own history behind its row, on a very wide screen."""
+
+    def __init__(self) -> None:
+        self._series: dict[str, Series] = {}
+        self._of: tuple[History | None, Grid] = (None, Grid(0, 1.0))
+
+    def head(self, width: int, pane: ListPane[Gpu]) -> Row:
+        """Their names behind those of the columns."""
+        names, columns = _places(width, pane)
+        heads: list[Piece] = []
+        for at, name in enumerate(names):
+            said = f"{name}, last {period(pane.view.config.screen.span_s)}" if at == 0 else name
+            heads += [("  ", "text"), (left(said, columns.columns), name)]
+        return (*TABLE.head(width, pane.view, pane.shift), *heads)
+
+    def row(self, gpu: Gpu, width: int, pane: ListPane[Gpu]) -> Row:
+        """One GPU."""
+        snapshot = pane.snapshot
+        engines = () if snapshot is None else snapshot.engines
+        cells = row(worded(gpu, engines), width, pane.view, pane.urgent.get(gpu.uuid), pane.shift)
+        names, columns = _places(width, pane)
+        if not names or snapshot is None:
+            return cells
+        if self._of != (pane.history, columns):
+            self._of = (pane.history, columns)
+            self._series.clear()
+        sparks: list[Piece] = []
+        for name in names:
+            sparks += [("  ", "text"), (self._spark(f"{name}:{gpu.index}", gpu, snapshot.wall_s), name)]
+        return (*cells, *sparks)
+
+    def _spark(self, key: str, gpu: Gpu, wall_s: float) -> str:
+        history, columns = self._of
+        if gpu.parent_uuid or history is None:  # the history has the whole GPU only
+            return " " * columns.columns
+        series = self._series.get(key)
+        if series is None:
+            series = self._series[key] = Series(history, key, columns.columns, columns.column_s, 1)
+        return spark(series.values(int(wall_s // columns.column_s), wall_s))
+
+
+def _places(width: int, pane: ListPane[Gpu]) -> tuple[Sequence[str], Grid]:
+    """Which histories have room behind the columns, and the grid of each."""
+    if "gpus.history" in pane.view.hidden or pane.shift:
+        return (), Grid(0, 1.0)
+    return _sparks_in(width - TABLE.used(width, pane.view) - 1, pane.view.config.screen.span_s)
+
+
+@lru_cache(maxsize=64)
+def _sparks_in(room: int, span_s: float) -> tuple[Sequence[str], Grid]:
+    count = len(_SPARKS) if room >= len(_SPARKS) * (_WIDE_SPARK + 2) else 1 if room >= _LEAST_SPARK + 2 else 0
+    return _SPARKS[:count], grid(room // count - 2, span_s) if count else Grid(0, 1.0)
+
+
+def gpu_listing() -> Listing[Gpu]:
+    """One row per GPU, in the driver's order, MIG slices behind their parent; the host that feeds them on the rule."""
+    sparks = _Sparks()
+    return Listing(
+        thing="gpu",
+        title="gpus",
+        command="pane.gpus",
+        items=lambda snapshot, _: snapshot.gpus,
+        key=lambda gpu: gpu.uuid,  # indices change when a GPU goes
+        words=_words,
+        gpus=lambda gpu, _: (gpu.index,),
+        row=sparks.row,
+        head=sparks.head,
+        nothing=_nothing,
+        table=TABLE,
+        orders=ORDERS,
+        trouble=_trouble,
+        aside=lambda room, pane: host_line(pane.snapshot.host, pane.view, room) if pane.snapshot is not None else (),
+        kind=Kind.GPU,
+    )

@@ -183,3 +183,17 @@ def _encode(line: Line, ranges: list[tuple[int, int]]) -> str:
     if base or colour:
         out.append("\x1b[0m")
     return "".join(out)
+
+
+def wrapped(text: str, width: int, tone: str, most: int = 3) -> list[Row]:
+    """A sentence over at most `most` lines of `width` cells, broken at blanks; the last is cut where it must be."""
+    lines: list[Row] = []
+    words = text.split()
+    while words and len(lines) < most:
+        line = words.pop(0)
+        while words and cells(line) + 1 + cells(words[0]) <= width - 4:
+            line += " " + words.pop(0)
+        if words and len(lines) == most - 1:
+            line += " " + " ".join(words)
+        lines.append((("   " + cut(line, width - 4), tone),))
+    return lines

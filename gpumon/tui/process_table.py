@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpumon.readings.format import DASH, age, memory, ratio, right, short
+from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.readings.snapshot import Gpu, Process
-from gpumon.tui.line import Row
-from gpumon.tui.rows import Order
+from gpumon.readings.snapshot import Gpu, Process, Snapshot
+from gpumon.tui.line import Row, wrapped
+from gpumon.tui.rows import Listing, Order
 from gpumon.tui.table import Column, Table, figures, spans, words
 from gpumon.tui.view import View
+
+if TYPE_CHECKING:
+    from gpumon.tui.widgets.list_pane import ListPane
 
 _LEAST_COMMAND: Final = 20
 """Cells of the command, however narrow the screen: where there are fewer, the user goes first."""
@@ -153,3 +157,52 @@ ORDERS: Final[tuple[Order[Running], ...]] = (
     Order("user", lambda running: running.process.user.casefold(), descending=False),
 )
 """The ways to sort."""
+
+AFAR: Final = "a Prometheus has no processes: run gpumon on the host"
+_HIDDEN: Final = 2.0 * (1 << 30)
+"""Bytes of VRAM in use from which a GPU without a process has one that is not visible from here."""
+
+
+def _words(running: Running, _: ListPane[Running]) -> str:
+    """All texts of the row, the name and the pod too."""
+    process = running.process
+    return (
+        f"{process.pid} {process.user} {process.name} {process.command} {process.engine} {process.container} "
+        f"{process.pod} {process.pod_name} {process.job} {process.type} gpu {spans(running.gpus)}"
+    )
+
+
+def _no_process(snapshot: Snapshot) -> str:
+    """Why there is no process, as far as the GPUs tell."""
+    live = [gpu for gpu in snapshot.gpus if gpu.state is GpuState.OK]
+    if not snapshot.gpus:
+        return "no process: this host's GPUs are not read"
+    if not live:
+        return "no process: no GPU answers"
+    held = [gpu.index for gpu in live if isinstance(gpu.vram_used_bytes, float) and gpu.vram_used_bytes > _HIDDEN]
+    if held:
+        return f"GPUs {spans(held)}: memory in use by processes not visible here: start with --pid=host or hostPID"
+    return "no process on the GPUs"
+
+
+def process_listing(*, afar: bool = False) -> Listing[Running]:
+    """One row per process, the one with the most VRAM first. `afar`: another machine, as a Prometheus tells of it."""
+
+    def nothing(width: int, pane: ListPane[Running]) -> Sequence[Row]:
+        said = "starting …" if pane.snapshot is None else AFAR if afar else _no_process(pane.snapshot)
+        return wrapped(said, width, "muted", most=2)
+
+    return Listing(
+        thing="process",
+        title="processes",
+        command="pane.processes",
+        items=lambda snapshot, _: merged(snapshot.gpus, snapshot.wall_s),
+        key=lambda running: str(running.process.pid),
+        words=_words,
+        gpus=lambda running, _: running.gpus,
+        row=lambda running, width, pane: row(running, width, pane.view, pane.shift),
+        head=lambda width, pane: head(width, pane.view, pane.shift),
+        nothing=nothing,
+        table=TABLE,
+        orders=ORDERS,
+    )

@@ -1,4 +1,4 @@
-"""Which rows of a table are shown, and in which order: filter and sort, without a screen."""
+"""What a list shows, as data; which of its rows are shown, and in which order."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.snapshot import Kind, Snapshot
+from gpumon.tui.line import Piece, Row
+
+if TYPE_CHECKING:
+    from gpumon.tui.table import Table
+    from gpumon.tui.widgets.list_pane import ListPane
 
 T = TypeVar("T")
 
@@ -28,6 +34,44 @@ class Order(Generic[T]):
     """At first; choosing it again turns it round."""
     means: str = ""
     """What the name does not say."""
+
+
+@dataclass(frozen=True)
+class Listing(Generic[T]):
+    """What a pane lists. Its functions are given the pane where they need what that shows: snapshot, filter, width."""
+
+    thing: str
+    """What a row is, for its detail page: gpu, engine, process, verdict."""
+    title: str
+    items: Callable[[Snapshot, ListPane[T]], Sequence[T]]
+    """All rows there are, in their own order."""
+    key: Callable[[T], str]
+    """What a row is known by from one snapshot to the next."""
+    words: Callable[[T, ListPane[T]], str]
+    """The text that the filter looks into."""
+    gpus: Callable[[T, ListPane[T]], Collection[int]]
+    """The GPUs that a row is about: `gpu7` in a filter means these."""
+    row: Callable[[T, int, ListPane[T]], Row]
+    """A row in so many cells."""
+    nothing: Callable[[int, ListPane[T]], Sequence[Row]]
+    """What is said in so many cells where there is no row at all."""
+    command: str = ""
+    """Id of the command that goes to the pane."""
+    table: Table[Any] | None = None
+    """Its columns, where they scroll sideways."""
+    head: Callable[[int, ListPane[T]], Row] | None = None
+    """The headers of its columns, where they are not those of the table alone."""
+    orders: Sequence[Order[T]] = ()
+    trouble: Callable[[T, ListPane[T]], str] = lambda _item, _pane: ""
+    """What is wrong with a row's thing, with its name; empty where nothing is."""
+    page: Callable[[T], tuple[str, str] | None] | None = None
+    """The kind and key of a row's page, where they are not `thing` and `key`."""
+    aside: Callable[[int, ListPane[T]], Sequence[Piece]] = lambda _room, _pane: ()
+    """What else the rule shows in so many cells."""
+    kind: Kind | None = None
+    """Whose worst verdicts the rows show."""
+    filters: str = "words, -word: without"
+    """What may be typed as a filter."""
 
 
 def matches(words: str, wanted: str, gpus: Collection[int] = ()) -> bool:

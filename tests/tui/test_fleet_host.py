@@ -20,8 +20,8 @@ from gpumon.tui.app import MonitorApp
 from gpumon.tui.control import Incident
 from gpumon.tui.fleet import columns
 from gpumon.tui.fleet.host_pane import _lines
+from gpumon.tui.process_table import AFAR
 from gpumon.tui.table import clock
-from gpumon.tui.widgets.process_pane import AFAR
 from tests.fleet.fleets import fed, fleet_frame
 from tests.history.frames import WALL_S
 from tests.records import replace

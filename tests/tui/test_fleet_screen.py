@@ -96,7 +96,7 @@ async def test_the_cursor_stays_on_its_host_through_orders_and_refreshes() -> No
         await pilot.press("down", "down", "down")
         chosen = cursor_of(app)
         await pilot.press("o", "down", "down", "enter")
-        assert app.monitor.body.table.order is app.monitor.body.table.orders()[2]
+        assert app.monitor.body.table.order is app.monitor.body.table.listing.orders[2]
         assert cursor_of(app) == chosen
         assert rows_of(app) == sorted(rows_of(app), reverse=rows_of(app)[0] > rows_of(app)[-1])
         asked = len(source.asked)
@@ -347,7 +347,7 @@ async def test_a_host_of_a_frozen_fleet_is_opened_at_that_moment() -> None:
 
 async def test_the_column_that_rows_are_sorted_by_is_always_shown() -> None:
     async with watching(Scrapes(5), 80, 24) as (app, pilot):
-        for order in app.monitor.body.table.orders():
+        for order in app.monitor.body.table.listing.orders:
             app.monitor.body.table.sort(None)
             app.monitor.body.table.sort(order)
             await pilot.pause()
@@ -515,7 +515,7 @@ async def test_hosts_of_which_nothing_is_known_come_first_in_every_order_but_by_
         await pilot.press("r")
         await until(lambda: any("! hosts: 2 gone (gpu02, gpu04)" in line for line in text_of(app)), pilot, 20.0)
         table = app.monitor.body.table
-        for order in table.orders():
+        for order in table.listing.orders:
             table.sort(None)
             for _ in ("once", "turned round"):
                 table.sort(order)

@@ -32,7 +32,7 @@ def marked_row(app: MonitorApp) -> list[str]:
 
 async def sort_by(app: MonitorApp, pilot: Pilot[int], name: str) -> None:
     found = gpus_of(app)
-    found.sort(next(order for order in found.orders() if order.name == name))
+    found.sort(next(order for order in found.listing.orders if order.name == name))
     await pilot.pause()
 
 

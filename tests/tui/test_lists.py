@@ -85,7 +85,7 @@ async def test_processes_can_be_sorted_and_the_rule_says_how() -> None:
         await zoom(app, pilot, "4", "processes")
         processes = pane(app, "processes")
         for name, pids in (("SM", "30 100 2000 4"), ("pid", "4 30 100 2000"), ("user", "4 30 100 2000")):
-            processes.sort(next(order for order in processes.orders() if order.name == name))
+            processes.sort(next(order for order in processes.listing.orders if order.name == name))
             rule, _, *rows = below(text_of(app), "processes")
             assert [row.replace("▸", " ").split()[0] for row in rows if row.strip()] == pids.split()
             assert f"by {name} " in rule
@@ -118,7 +118,7 @@ async def test_what_is_seen_in_a_row_can_be_found(name: str, wanted: str, left: 
     async with running(Still(crowded()), 120, 40) as (app, _):
         found = pane(app, name)
         found.wanted = wanted
-        keys = [found.key_of(item) for item in found.chosen()]
+        keys = [found.listing.key(item) for item in found.chosen()]
         prefix = {"processes": "", "gpus": "GPU-0000000", "engines": "http://127.0.0.1:"}[name]
         assert keys == [prefix + key for key in left.split()]
 
@@ -140,7 +140,7 @@ async def test_the_rule_says_what_the_filter_leaves() -> None:
     async with running(Still(crowded()), 120, 40) as (app, _):
         gpus = pane(app, "gpus")
         gpus.wanted = "qwen"
-        gpus.sort(next(order for order in gpus.orders() if order.name == "waste"))
+        gpus.sort(next(order for order in gpus.listing.orders if order.name == "waste"))
         rule = below(text_of(app), "gpus")[0]
         assert 'filter "qwen": 2 of 8 (Esc: all) · by waste ↓' in rule
         gpus.wanted = "nothing like it"
@@ -244,7 +244,7 @@ async def test_the_cursor_stays_on_its_gpu_when_the_order_changes() -> None:
     async with running(Still(crowded()), 120, 40) as (app, pilot):
         await pilot.press("1", "j", "j")
         gpus = pane(app, "gpus")
-        gpus.sort(next(order for order in gpus.orders() if order.name == "VRAM"))
+        gpus.sort(next(order for order in gpus.listing.orders if order.name == "VRAM"))
         assert gpus.selected.index == 2
         assert next(line for line in text_of(app) if line.startswith("▸")).split()[1] == "2"
 

@@ -38,9 +38,9 @@ async def sorted_backwards(app: MonitorApp, pilot: Pilot[int]) -> list[str]:
     """The GPUs but the first two, by index, the last one first; their keys."""
     gpus = pane(app, "gpus")
     gpus.wanted = "-GPU-00000000 -GPU-00000001"
-    gpus.sort(next(order for order in gpus.orders() if order.name == "VRAM"))
+    gpus.sort(next(order for order in gpus.listing.orders if order.name == "VRAM"))
     await pilot.pause()
-    keys = [gpus.key_of(item) for item in gpus.chosen()]
+    keys = [gpus.listing.key(item) for item in gpus.chosen()]
     assert len(keys) == 6
     assert keys != sorted(keys)
     return keys
@@ -150,7 +150,7 @@ async def test_from_a_detail_to_the_next_one_as_the_list_has_them_and_back_to_it
         assert page.thing[1] == keys[-2]
         await type_keys(app, pilot, "escape")
         gpus = pane(app, "gpus")
-        assert gpus.key_of(gpus.selected) == keys[-2]
+        assert gpus.listing.key(gpus.selected) == keys[-2]
         assert len([line for line in text_of(app) if line.startswith("▸")]) == 1
 
 
@@ -164,7 +164,7 @@ async def test_a_thing_that_its_list_leaves_out_is_among_all_of_its_kind() -> No
         assert "1/8" in text_of(app)[1]
         await type_keys(app, pilot, "1")
         gpus = pane(app, "gpus")
-        assert gpus.key_of(gpus.selected) == keys[0]
+        assert gpus.listing.key(gpus.selected) == keys[0]
 
 
 async def test_only_commands_that_do_something_here_are_offered(tmp_path: Path) -> None:

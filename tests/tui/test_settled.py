@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.tui.settled import SHRINKS_S, Settled
+from gpumon.tui.widgets.triage_pane import SHRINKS_S, Settled
 
 
 def test_it_grows_at_once_and_shrinks_after_a_minute() -> None:

@@ -140,7 +140,7 @@ def test_equal_verdicts_of_gpus_are_one_row() -> None:
     assert lines[0].startswith(" ! VRAM held gpu 0-6")
     assert lines[2].startswith(" ! VRAM held gpu 7 ")
     pane = pane_of(replace(of, verdicts=tuple(held)))
-    assert pane.gpus_of(pane.chosen()[0]) == list(range(8))
+    assert pane.listing.gpus(pane.chosen()[0], pane) == list(range(8))
 
 
 def test_a_verdict_on_the_host_names_the_processes_that_take_the_most_of_it() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 from gpumon.fleet.rows import Row
 from gpumon.fleet.snapshot import HostShown
@@ -12,17 +12,20 @@ from gpumon.readings.snapshot import Kind, Level, Snapshot
 from gpumon.readings.text import clean
 from gpumon.triage.render import NARROW, verdict_text
 from gpumon.tui import engine_table, gpu_table, line
-from gpumon.tui.fleet.columns import in_part
+from gpumon.tui.fleet.columns import in_part, sentence
 from gpumon.tui.fold import folded
 from gpumon.tui.palette import Palette
 from gpumon.tui.triage_words import mark, urgent_by_key
 from gpumon.tui.view import View
+from gpumon.tui.widgets.board import Board
 from gpumon.tui.widgets.pane import Pane
 
 _MOST_VERDICTS: Final = 4
 """Lines of what is wrong that stand before the GPUs."""
 _MOST_MORE: Final = 2
 """Lines more of each, where there is room."""
+_MOST_SENTENCE: Final = 6
+"""Lines of what is wrong where the foot has no place."""
 _INDENT: Final = 3
 _HOST: Final = 20
 """Cells of an engine's host in the lines of a model."""
@@ -31,7 +34,7 @@ _HOST: Final = 20
 class HostPane(Pane):
     """What is wrong first, then GPUs and engines, as their tables on the host's own screen have them."""
 
-    TITLE: ClassVar[str] = "host"
+    TITLE: str = "host"
 
     def __init__(self, palette: Palette, view: View) -> None:
         super().__init__(palette, view)
@@ -150,3 +153,30 @@ def _lines(text: str, first: int, then: int, most: int) -> list[str]:
     if len(more) >= most:
         more = (*more[: most - 2], cut(" ".join(more[most - 2 :]), then))
     return [begin, *more]
+
+
+class RowLine(Board):
+    """The state of a host, or its worst verdict with what to do; it keeps a line where there is nothing to say, so
+    that the table stays where it is as the cursor moves."""
+
+    def __init__(self, palette: Palette) -> None:
+        super().__init__(palette)
+        self._said = ("", "text", "")
+
+    def look_at(self, row: Row | None, wall_s: float) -> None:
+        """Another row, or the same one at another moment (Unix time)."""
+        self._said = ("", "text", "") if row is None else sentence(row, wall_s)
+        self.update()
+
+    def wanted(self, width: int) -> int:
+        """Lines that it could use."""
+        return max(1, len(line.wrapped(self._said[2], width, "text", _MOST_SENTENCE)))
+
+    def rows(self, width: int, height: int) -> Sequence[line.Row]:
+        """The sentence, its glyph before it."""
+        glyph, tone, text = self._said
+        lines = line.wrapped(text, width, "text", max(1, height))
+        if lines:
+            (first, _), *_rest = lines[0]
+            lines[0] = ((f" {glyph:<2}", tone), (first[3:], "text"))
+        return lines

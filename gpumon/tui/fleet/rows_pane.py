@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import ClassVar, Final
 
@@ -11,7 +11,7 @@ from gpumon.fleet.select import KINDS, Selection, SelectionError
 from gpumon.fleet.snapshot import HostState
 from gpumon.readings.format import counted, cut
 from gpumon.readings.missing import Missing
-from gpumon.readings.snapshot import Level, Snapshot
+from gpumon.readings.snapshot import Level
 from gpumon.readings.text import clean
 from gpumon.triage.render import BRIEF
 from gpumon.tui import line
@@ -19,11 +19,10 @@ from gpumon.tui.fleet import columns
 from gpumon.tui.fleet.shown import Shown
 from gpumon.tui.keys import scoped
 from gpumon.tui.palette import Palette
-from gpumon.tui.rows import Order
+from gpumon.tui.rows import Listing, Order
 from gpumon.tui.table import Table
 from gpumon.tui.view import View
 from gpumon.tui.widgets.list_pane import ListPane
-from gpumon.tui.widgets.pane import wrapped
 
 _MOST_LINES: Final = 20
 """Of why there is no fleet."""
@@ -36,13 +35,24 @@ _GLOB: Final = str.maketrans(dict.fromkeys("*?[]\"'", "?"))
 class RowsPane(ListPane[Row]):
     """The selection stays on its host or model; the rows keep their order until the figures change."""
 
-    TITLE: ClassVar[str] = "hosts"
-    THING: ClassVar[str] = "host"
     ZOOMS: ClassVar[bool] = False
-    FILTERS: ClassVar[str] = "word, host=gpu0* verdict=kv label!=x"
 
     def __init__(self, palette: Palette, view: View) -> None:
-        super().__init__(palette, view)
+        listing = Listing[Row](
+            thing="host",
+            title="hosts",
+            items=lambda _snapshot, _pane: self._all_rows(),
+            key=lambda row: row.key,
+            words=lambda row, _: row.name,
+            gpus=lambda _row, _pane: (),
+            row=self._row,
+            head=lambda width, _: (*self.table.head(width, self.view, self.shift), ("  verdict", "muted")),
+            nothing=self._nothing,
+            orders=columns.ORDERS,
+            trouble=_trouble,
+            filters="word, host=gpu0* verdict=kv label!=x",
+        )
+        super().__init__(palette, view, listing)
         self.models = False
         """Whether there is a row per model."""
         self.order = columns.ORDERS[0]
@@ -116,25 +126,12 @@ class RowsPane(ListPane[Row]):
         self.update()
         self.moved()
 
-    def items(self, snapshot: Snapshot) -> Sequence[Row]:  # noqa: ARG002
-        """All rows."""
+    def _all_rows(self) -> Sequence[Row]:
         return () if self._shown is None else self._shown.models if self.models else self._shown.hosts
-
-    def key_of(self, item: Row) -> str:
-        """The host's name, or the model's."""
-        return item.key
 
     def passes(self, item: Row) -> bool:
         """Whether the filter lets a row through."""
         return bool(self.error) or _selection(self.wanted).matches(item)
-
-    def words(self, item: Row) -> str:
-        """What a row is called."""
-        return item.name
-
-    def gpus_of(self, item: Row) -> Collection[int]:  # noqa: ARG002
-        """A fleet has no numbers of GPUs."""
-        return ()
 
     def in_order(self, items: Sequence[Row]) -> list[Row]:
         """The rows as rows of a fleet are sorted everywhere; turned round, what nothing is known of stays first, and
@@ -150,10 +147,6 @@ class RowsPane(ListPane[Row]):
         known = [row for row in rest if not isinstance(order.value(row), Missing)]
         return [*blank, *reversed(known), *(row for row in rest if isinstance(order.value(row), Missing))]
 
-    def orders(self) -> Sequence[Order[Row]]:
-        """By every figure that is worth it."""
-        return columns.ORDERS
-
     def title(self) -> str:
         """What a row is."""
         return "models" if self.models else self.TITLE
@@ -167,39 +160,35 @@ class RowsPane(ListPane[Row]):
             return f"no filter: {self.error}"
         return super().note()
 
-    def head(self, width: int) -> Sequence[line.Row]:
-        """Column headers, once there is a row."""
-        if self._shown is None or not self._shown.hosts:
-            return ()
-        return ((*self.table.head(width, self.view, self.shift), ("  verdict", "muted")),)
-
-    def nothing(self, width: int) -> Sequence[line.Row]:
+    def _nothing(self, width: int, _: ListPane[Row]) -> Sequence[line.Row]:
         """Why there is no row."""
         shown = self._shown
         if shown is None:
-            return wrapped("asking the Prometheus: waiting for its first answer …", width, "muted")
+            return line.wrapped("asking the Prometheus: waiting for its first answer …", width, "muted")
         if shown.fleet.faults and not shown.fleet.wall_s:
             fault = shown.fleet.faults[0]
-            return wrapped(f"✗ {clean(fault.source, 40)}: {clean(fault.text, 2000)}", width, "warn", most=_MOST_LINES)
+            return line.wrapped(
+                f"✗ {clean(fault.source, 40)}: {clean(fault.text, 2000)}", width, "warn", most=_MOST_LINES
+            )
         if not shown.fleet.hosts:
             text = (
                 "the Prometheus has no host with GPUs or engines at this time: it should scrape dcgm-exporter, the "
                 "engines' /metrics or gpumon serve-metrics; [prometheus] match may leave them out"
             )
-            return wrapped(text, width, "muted")
-        return wrapped("no engine runs here", width, "muted")
+            return line.wrapped(text, width, "muted")
+        return line.wrapped("no engine runs here", width, "muted")
 
     def _none_left(self, width: int) -> Sequence[line.Row]:
         """That nothing passes the filter; and that no row has such a label, where that is why."""
         unknown = self._unknown_label()
         if unknown:
-            return wrapped(unknown, width, "muted")
+            return line.wrapped(unknown, width, "muted")
         wanted = cut(self.wanted, max(8, width - 50))
         text = f'none of {self._every()} matches "{wanted}"; {self._keys_back()}: all rows'
-        return wrapped(text, width, "muted")
+        return line.wrapped(text, width, "muted")
 
     def _every(self) -> str:
-        return counted(self._total, "model" if self.models else self.THING)
+        return counted(self._total, "model" if self.models else self.listing.thing)
 
     def _unknown_label(self) -> str:
         """Why a filter by a label that there is not can match nothing; empty where it has none."""
@@ -214,20 +203,13 @@ class RowsPane(ListPane[Row]):
                 return f"nothing has a label {clean(name, 40)}: there are {kinds}, and of the targets {labels}"
         return ""
 
-    def row(self, item: Row, width: int) -> line.Row:
+    def _row(self, item: Row, width: int, _: ListPane[Row]) -> line.Row:
         """One host or model, its worst verdict behind."""
         tone = "text" if item.troubled < max(1, len(item.hosts)) else "muted"
         pieces = self.table.row(item, width, self.view, tone, shift=self.shift)
         room = width - self.table.used(width, self.view, self.shift)
         wall_s = self._shown.fleet.wall_s if self._shown is not None else 0.0
         return (*pieces, *columns.said(item, wall_s, room))
-
-    def trouble(self, item: Row) -> str:
-        """Its worst verdict where it is critical, with its name."""
-        if item.level is not Level.CRITICAL:
-            return ""
-        found = item.worst
-        return f"✗ {clean(item.name, 40)} {BRIEF[found.code]}" if found is not None else ""
 
     def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002
         """Keys of a fleet's table alone."""
@@ -258,6 +240,12 @@ class RowsPane(ListPane[Row]):
     def shows_cursor(self) -> bool:
         """Always: the foot is about its row."""
         return True
+
+
+def _trouble(row: Row, _: ListPane[Row]) -> str:
+    """Its worst verdict where it is critical, with its name."""
+    worst = row.worst if row.level is Level.CRITICAL else None
+    return f"✗ {clean(row.name, 40)} {BRIEF[worst.code]}" if worst is not None else ""
 
 
 @lru_cache(maxsize=8)

@@ -113,7 +113,7 @@ _ASKED: Final = 14
 class HelpPage(Pane):
     """In as many columns as fit; section titles where there are lines to spare for them."""
 
-    TITLE: ClassVar[str] = "help"
+    TITLE: str = "help"
     ZOOMS: ClassVar[bool] = False
     TIMELESS: ClassVar[bool] = True
 

@@ -11,14 +11,13 @@ from gpumon.config.errors import Refused, dotted
 from gpumon.config.schema import Config
 from gpumon.config.validate import changed
 from gpumon.readings.format import cells, cut, left
-from gpumon.tui.line import Row
+from gpumon.tui.line import Row, wrapped
 from gpumon.tui.palette import Palette
-from gpumon.tui.rows import matches
+from gpumon.tui.rows import Listing
 from gpumon.tui.screens.questions import Choice, Question
 from gpumon.tui.settings_table import Setting
 from gpumon.tui.view import View
 from gpumon.tui.widgets.list_pane import ListPane
-from gpumon.tui.widgets.pane import wrapped
 
 if TYPE_CHECKING:
     from gpumon.tui.screens.monitor import MonitorScreen
@@ -35,12 +34,21 @@ _LATER: Final = ("changed, not saved: from the next start once saved", "not save
 class SettingsPage(ListPane[Setting]):
     """One line per setting; below them what the one under the cursor means, and the keys."""
 
-    TITLE: ClassVar[str] = "settings"
     ZOOMS: ClassVar[bool] = False
     TIMELESS: ClassVar[bool] = True
 
     def __init__(self, palette: Palette, view: View) -> None:
-        super().__init__(palette, view)
+        listing = Listing[Setting](
+            thing="setting",
+            title="settings",
+            items=lambda _snapshot, _pane: self.monitor.body.settings,
+            key=lambda setting: setting.id,
+            words=lambda item, _: f"{item.group} {item.name} {item.section}.{item.key} {item.means}",
+            gpus=lambda _item, _pane: (),
+            row=self._row,
+            nothing=lambda _width, _pane: (),
+        )
+        super().__init__(palette, view, listing)
         self._paste: list[str] = []
         """What to read and to paste, where nothing could be written."""
 
@@ -69,7 +77,7 @@ class SettingsPage(ListPane[Setting]):
             self._chosen = (self.wanted,)
             there = self.monitor.body.settings
             self._total = len(there)
-            self._items = [setting for setting in there if matches(self.words(setting), self.wanted)]
+            self._items = [setting for setting in there if self.passes(setting)]
             self._follow()
         return self._items
 
@@ -82,18 +90,6 @@ class SettingsPage(ListPane[Setting]):
     def shows_cursor(self) -> bool:
         """Always: what is asked is about the row under the cursor."""
         return True
-
-    def key_of(self, item: Setting) -> str:
-        """Section and key."""
-        return item.id
-
-    def words(self, item: Setting) -> str:
-        """Its name in both languages, and what it means."""
-        return f"{item.group} {item.name} {item.section}.{item.key} {item.means}"
-
-    def nothing(self, width: int) -> Sequence[Row]:  # noqa: ARG002
-        """There is always a setting."""
-        return ()
 
     def note(self) -> str:
         """The filter, and what is not in the file."""
@@ -110,7 +106,7 @@ class SettingsPage(ListPane[Setting]):
         above = super().rows(width, height - len(foot))
         return (*above, *([()] * (height - len(above) - len(foot))), *foot)
 
-    def row(self, item: Setting, width: int) -> Row:
+    def _row(self, item: Setting, width: int, _: ListPane[Setting]) -> Row:
         """Group where it begins, name, value, and who set it."""
         at = self._items.index(item)
         group = item.group if at == 0 or self._items[at - 1].group != item.group else ""

@@ -135,7 +135,7 @@ def _choose_order(screen: MonitorScreen) -> None:
     """Choose the order of the rows."""
     from gpumon.tui.screens import questions
 
-    if isinstance(screen.current, ListPane) and screen.current.orders():
+    if isinstance(screen.current, ListPane) and screen.current.listing.orders:
         screen.ask(questions.order_of(screen.current))
 
 

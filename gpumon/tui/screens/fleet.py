@@ -14,8 +14,7 @@ from gpumon.readings.history import History
 from gpumon.readings.snapshot import Event, Snapshot
 from gpumon.readings.text import clean
 from gpumon.tui.control import FleetControl, Incident, Picture, Timeline
-from gpumon.tui.fleet.host_pane import HostPane
-from gpumon.tui.fleet.row_line import RowLine
+from gpumon.tui.fleet.host_pane import HostPane, RowLine
 from gpumon.tui.fleet.rows_pane import RowsPane
 from gpumon.tui.fleet.shown import Shown, worked_out
 from gpumon.tui.fleet.summary import faults, small, sums
@@ -158,7 +157,7 @@ class FleetBody:
         if row is None:
             return
         if not self.table.models:
-            self._open_host(screen, self.table.key_of(row))
+            self._open_host(screen, row.key)
         elif self.table.narrow_to_model(row):
             self._look_at_row(screen)
             screen.show_keys()
@@ -206,7 +205,7 @@ class FleetPast:
         table = self._body.table
         row = table.selected
         if row is not None and not table.models:
-            return table.key_of(row), ""
+            return row.key, ""
         why = f"{table.view.keymap.first('fleet.models')} shows the hosts" if table.models else "there is none"
         return "", f"this looks through the past of the host under the cursor: {why}"
 

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 from gpumon.config.validate import changed
 from gpumon.readings.snapshot import Event, Snapshot
 from gpumon.tui.control import Incident, Picture
+from gpumon.tui.engine_table import ENGINES
+from gpumon.tui.gpu_table import gpu_listing
 from gpumon.tui.layout import PANES, Counts, Plan, plan
+from gpumon.tui.process_table import process_listing
 from gpumon.tui.screens.commands import Run, go_to_pane, zoom
 from gpumon.tui.screens.travel import HostPast, Past
 from gpumon.tui.settings_table import FLEET_SETTINGS, SETTINGS, Setting
@@ -18,13 +21,10 @@ from gpumon.tui.summary import summary
 from gpumon.tui.triage_rows import row_of
 from gpumon.tui.triage_words import most_urgent
 from gpumon.tui.widgets.board import Board, Painted
-from gpumon.tui.widgets.engine_pane import EnginePane
-from gpumon.tui.widgets.gpu_pane import GpuPane
 from gpumon.tui.widgets.history_pane import HistoryPane
 from gpumon.tui.widgets.key_line import Place
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import Pane
-from gpumon.tui.widgets.process_pane import ProcessPane
 from gpumon.tui.widgets.summary_line import with_hint
 from gpumon.tui.widgets.title_bar import Heading, Standing, of_machine
 from gpumon.tui.widgets.triage_pane import TriagePane
@@ -58,9 +58,9 @@ class HostBody:
         self.past = HostPast(control, slow=self.afar)
         self.history = HistoryPane(palette, view, control.history)
         self.triage = TriagePane(palette, view, control.history)
-        processes = ProcessPane(palette, view)
-        processes.afar = self.afar
-        gpus, engines = GpuPane(palette, view, control.history), EnginePane(palette, view)
+        gpus = ListPane(palette, view, gpu_listing(), control.history)
+        engines = ListPane(palette, view, ENGINES)
+        processes = ListPane(palette, view, process_listing(afar=self.afar))
         every: tuple[Pane, ...] = (gpus, engines, self.history, processes, self.triage)
         self.panes = dict(zip(PANES, every, strict=True))
         self.parts = every
@@ -180,7 +180,7 @@ class HostBody:
     def _list_of(self, kind: str) -> ListPane[Any] | None:
         """The pane that lists things of a kind; replicas stand in the engines'."""
         lists = (pane for pane in self.parts if isinstance(pane, ListPane))
-        return next((pane for pane in lists if kind == pane.THING), None)
+        return next((pane for pane in lists if kind == pane.listing.thing), None)
 
     def _zoom(self, screen: MonitorScreen) -> None:
         """The focused pane alone, or all again."""

@@ -261,7 +261,7 @@ def filter_of(pane: ListPane[Any]) -> Question:
         changed=pane.filter,
         dropped=lambda: pane.filter(before),
         text=before,
-        hint=f"{pane.FILTERS} · Enter: keep · Esc: as before",
+        hint=f"{pane.listing.filters} · Enter: keep · Esc: as before",
     )
 
 
@@ -280,7 +280,7 @@ def search_of(page: Pane) -> Question:
 
 def order_of(pane: ListPane[Any]) -> Question:
     """The order of a pane's rows."""
-    orders = pane.orders()
+    orders = pane.listing.orders
 
     def choices(text: str) -> Sequence[Choice]:  # noqa: ARG001
         listed = [Choice(order.name, _now(pane, order), order) for order in orders]
@@ -339,7 +339,7 @@ def everything(screen: MonitorScreen) -> Iterator[tuple[str, str, Callable[[], o
         yield does, f"{keymap.shown(command.id)}  {command.id}".strip(), partial(screen.action_do, command.id)
     lists = [(name, pane) for name, pane in screen.panes.items() if isinstance(pane, ListPane)]
     for name, pane in sorted(lists, key=lambda named: named[1] is not here):
-        for order in pane.orders():
+        for order in pane.listing.orders:
             yield (
                 f"sort {pane.title()} by {order.name}",
                 _now(pane, order),
@@ -382,7 +382,7 @@ _DOES_NOTHING: Final[dict[str, Callable[[MonitorScreen, Pane | None], bool]]] = 
     "slower": lambda _, here: _steps(here),
     "pause": lambda screen, _: screen.in_panes is None,
     "filter": lambda screen, here: not isinstance(here, ListPane) and screen.pages.shown is None,
-    "sort": lambda _, here: not (isinstance(here, ListPane) and here.orders()),
+    "sort": lambda _, here: not (isinstance(here, ListPane) and here.listing.orders),
     "zoom": lambda screen, _: screen.pages.shown is not None or screen.body.fleet,
     "fleet.models": lambda screen, _: screen.pages.shown is not None,
     "save": lambda screen, here: (

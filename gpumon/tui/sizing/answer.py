@@ -12,11 +12,10 @@ from gpumon.readings.text import clean
 from gpumon.sizing.answer import NOT_KNOWN, Answer, LimitKind, Source, WorkloadPlan
 from gpumon.sizing.profile import Origin
 from gpumon.tui.fold import folded
-from gpumon.tui.line import Row
+from gpumon.tui.line import Row, wrapped
 from gpumon.tui.sizing.fields import WORKLOAD, Place, field, labelled
 from gpumon.tui.sizing.table import GOAL_KEYS, Scene, whole_count
 from gpumon.tui.sizing.values import SOURCES, effect
-from gpumon.tui.widgets.pane import wrapped
 
 _LIMITS: Final = {
     LimitKind.TYPED.value: "as typed",

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from gpumon.readings.format import cut
-from gpumon.tui.line import Row
+from gpumon.tui.line import Row, wrapped
 from gpumon.tui.sizing import answer, compare, placement, plot
 from gpumon.tui.sizing.fields import SERVER, WORKLOAD
 from gpumon.tui.sizing.plot import filled
 from gpumon.tui.sizing.table import Lines, Scene, fields_page, table
-from gpumon.tui.widgets.pane import wrapped
 
 VIEWS: Final = ("itl", "gpus", "packing")
 """What is below the figures: the plot, other types of GPU side by side, or servers and GPUs."""

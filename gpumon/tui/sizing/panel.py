@@ -47,8 +47,8 @@ class HostScreen(Protocol):
 class SizingPanel(Pane):
     """Made when it is opened first. While it is closed it costs nothing; while it is open a look every 2 s."""
 
-    KEY: ClassVar[str] = "sizing"
-    TITLE: ClassVar[str] = "sizing"
+    KEY: str = "sizing"
+    TITLE: str = "sizing"
     TIMELESS: ClassVar[bool] = True
 
     def __init__(self, palette: Palette, view: View) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 from textual import events
 
@@ -14,11 +14,11 @@ from gpumon.readings.snapshot import Event, Snapshot
 from gpumon.tui.charts.curves import CHARTS, SPARKS, Chart, Figures, ordered, parts_of
 from gpumon.tui.charts.grid import Charts
 from gpumon.tui.charts.series import SPANS_S
-from gpumon.tui.line import Row
+from gpumon.tui.line import Row, wrapped
 from gpumon.tui.palette import Palette
 from gpumon.tui.triage_words import legend
 from gpumon.tui.view import View
-from gpumon.tui.widgets.pane import Pane, wrapped
+from gpumon.tui.widgets.pane import Pane
 
 _AREAS_FROM: Final = 7
 """Lines from which there are areas and not sparks."""
@@ -36,8 +36,8 @@ class HistoryPane(Pane):
     """Areas over one time axis, or sparks where there are few lines; zoomed, or with one chart alone, the chosen
     chart of each GPU or engine stands below."""
 
-    KEY: ClassVar[str] = "pane.history"
-    TITLE: ClassVar[str] = "history"
+    KEY: str = "pane.history"
+    TITLE: str = "history"
 
     def __init__(self, palette: Palette, view: View, history: History) -> None:
         super().__init__(palette, view)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 from textual import events
 
 from gpumon.readings.format import cells, counted, cut, left
-from gpumon.readings.snapshot import Snapshot
-from gpumon.tui.line import Row
+from gpumon.readings.history import History
+from gpumon.readings.snapshot import Snapshot, Verdict
+from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
-from gpumon.tui.rows import Order, matches, ordered
+from gpumon.tui.rows import Listing, Order, matches, ordered
 from gpumon.tui.table import Table
+from gpumon.tui.triage_words import urgent_by_key
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
 
@@ -20,17 +22,16 @@ T = TypeVar("T")
 
 
 class ListPane(Pane, Generic[T]):
-    """Formats only the rows in view."""
+    """Shows a `Listing`; formats only the rows in view."""
 
-    THING: ClassVar[str] = ""
-    """What a row is, for the detail page: gpu, engine, process."""
-    TABLE: ClassVar[Table[Any] | None] = None
-    """Its columns, where they scroll sideways."""
-    FILTERS: ClassVar[str] = "words, -word: without"
-    """What may be typed as a filter."""
-
-    def __init__(self, palette: Palette, view: View) -> None:
+    def __init__(self, palette: Palette, view: View, listing: Listing[T], history: History | None = None) -> None:
         super().__init__(palette, view)
+        self.listing = listing
+        self.KEY, self.TITLE = listing.command, listing.title
+        self.history = history
+        """Series that its rows may show."""
+        self.urgent: Mapping[str, Verdict] = {}
+        """Key of a row -> its worst verdict, where that is urgent."""
         self.wanted = ""
         """The filter; empty shows all."""
         self.order: Order[T] | None = None
@@ -46,56 +47,53 @@ class ListPane(Pane, Generic[T]):
         self._items: list[T] = []
         self._total = 0
 
-    def items(self, snapshot: Snapshot) -> Sequence[T]:
-        """All rows there are, in their own order."""
-        raise NotImplementedError
+    def show(self, snapshot: Snapshot) -> None:
+        """Paint a snapshot."""
+        if self.listing.kind is not None:
+            self.urgent = urgent_by_key(snapshot.verdicts, self.listing.kind)
+        super().show(snapshot)
 
-    def key_of(self, item: T) -> str:
-        """What the row is known by from one snapshot to the next."""
-        raise NotImplementedError
-
-    def words(self, item: T) -> str:
-        """The text that the filter looks into."""
-        raise NotImplementedError
+    def read_from(self, history: History) -> None:
+        """Other series from now on."""
+        self.history = history
 
     def passes(self, item: T) -> bool:
         """Whether the filter lets a row through."""
-        return matches(self.words(item), self.wanted, self.gpus_of(item))
+        return matches(self.listing.words(item, self), self.wanted, self.listing.gpus(item, self))
 
     def in_order(self, items: Sequence[T]) -> list[T]:
         """The rows in the order that was chosen."""
         return ordered(items, self.order, turned=self.turned)
 
-    def gpus_of(self, item: T) -> Collection[int]:
-        """The GPUs that the row is about: `gpu7` in a filter means these."""
-        raise NotImplementedError
+    def head(self, width: int) -> Sequence[Row]:
+        """Column headers, once there is a row."""
+        columns, head = self.columns(), self.listing.head
+        if self.snapshot is None or not (self.chosen() or self._total):
+            return ()
+        if head is not None:
+            return (head(width, self),)
+        return () if columns is None else (columns.head(width, self.view, self.shift),)
 
-    def row(self, item: T, width: int) -> Row:
-        """One row."""
-        raise NotImplementedError
-
-    def orders(self) -> Sequence[Order[T]]:
-        """The ways to sort."""
-        return ()
-
-    def trouble(self, item: T) -> str:  # noqa: ARG002
-        """What is wrong with a row's thing, with its name; empty where nothing is."""
-        return ""
+    def aside(self, room: int) -> Sequence[Piece]:
+        """What else the rule shows."""
+        return self.listing.aside(room, self)
 
     def alarm(self) -> str:
         """The first row with trouble that is not in view, and how many more there are."""
         items = self.chosen()
         unseen = [*items[: self._top], *items[self._top + self._in_view :]]
-        found = [said for item in unseen if (said := self.trouble(item))]
+        found = [said for item in unseen if (said := self.listing.trouble(item, self))]
         return f"{found[0]} +{len(found) - 1}" if len(found) > 1 else "".join(found)
-
-    def nothing(self, width: int) -> Sequence[Row]:
-        """What is said where there is no row at all."""
-        raise NotImplementedError
 
     def pages(self) -> Sequence[str]:
         """Keys of the rows whose things have a page of this kind, in order."""
-        return [self.key_of(item) for item in self.chosen()]
+        pages = map(self.page_of, self.chosen())
+        return [page[1] for page in pages if page is not None and page[0] == self.listing.thing]
+
+    def page_of(self, item: T) -> tuple[str, str] | None:
+        """The kind and key of a row's page."""
+        page = self.listing.page
+        return page(item) if page is not None else (self.listing.thing, self.listing.key(item))
 
     def chosen(self) -> list[T]:
         """The rows that pass the filter, in order."""
@@ -105,7 +103,7 @@ class ListPane(Pane, Generic[T]):
         state = (snapshot, self.wanted, self.order, self.turned)
         if len(self._chosen) != len(state) or any(a is not b for a, b in zip(state, self._chosen, strict=True)):
             self._chosen = state
-            items = self.items(snapshot)
+            items = self.listing.items(snapshot, self)
             self._total = len(items)
             if self.wanted:
                 items = [item for item in items if self.passes(item)]
@@ -117,7 +115,7 @@ class ListPane(Pane, Generic[T]):
         """Put the cursor where its thing is now; a thing that is gone leaves it where it was."""
         if not self._items:
             return
-        keys = [self.key_of(item) for item in self._items]
+        keys = [self.listing.key(item) for item in self._items]
         self._at = keys.index(self._cursor) if self._cursor in keys else min(self._at, len(keys) - 1)
 
     @property
@@ -136,15 +134,15 @@ class ListPane(Pane, Generic[T]):
         items = self.chosen()
         if not items:
             self._overflow = self._top = self._in_view = 0
-            said = self._none_left(width) if self._total else self.nothing(width)
+            said = self._none_left(width) if self._total else self.listing.nothing(width, self)
             return said[:room], len(said)
         self._overflow = max(0, len(items) - room)
         if self.shows_cursor:
             self._top = max(self._at - room + 1, min(self._top, self._at))
             if not (self.wanted and self._cursor):  # what the filter hides gets the cursor back
-                self._cursor = self.key_of(items[self._at])
+                self._cursor = self.listing.key(items[self._at])
         self._top = max(0, min(self._top, self._overflow))
-        rows = [self.row(item, width) for item in items[self._top : self._top + room]]
+        rows = [self.listing.row(item, width, self) for item in items[self._top : self._top + room]]
         self._in_view = len(rows)
         at = self._at - self._top
         if self.shows_cursor and 0 <= at < len(rows):
@@ -158,7 +156,7 @@ class ListPane(Pane, Generic[T]):
 
     def _every(self) -> str:
         """How many there are without a filter: `8 gpus`."""
-        return f"{self._total} {self.THING if self._total == 1 else self.TITLE}"
+        return f"{self._total} {self.listing.thing if self._total == 1 else self.TITLE}"
 
     def _keys_back(self) -> str:
         """The keys that drop the filter: where something else has the focus, first the one that comes here."""
@@ -192,12 +190,12 @@ class ListPane(Pane, Generic[T]):
         items = self.chosen()
         if items:
             self._at = max(0, min(len(items) - 1, self._at + lines))
-            self._cursor = self.key_of(items[self._at])
+            self._cursor = self.listing.key(items[self._at])
         self.update()
 
     def columns(self) -> Table[Any] | None:
         """Its columns, where they scroll sideways."""
-        return self.TABLE
+        return self.listing.table
 
     def side(self, step: int) -> bool:
         """Scroll the columns, as long as there are others; while the display is paused the keys move in time."""
@@ -224,7 +222,7 @@ class ListPane(Pane, Generic[T]):
     def open(self) -> tuple[str, str] | None:
         """The thing under the cursor."""
         item = self.selected
-        return None if item is None else (self.THING, self.key_of(item))
+        return None if item is None else self.page_of(item)
 
     def back(self) -> bool:
         """Drop the filter."""
@@ -251,7 +249,7 @@ class ListPane(Pane, Generic[T]):
         items = self.chosen()
         if not self.covered and 0 <= line < self._in_view and line + self._top < len(items):
             self._at = line + self._top
-            self._cursor = self.key_of(items[self._at])
+            self._cursor = self.listing.key(items[self._at])
             self.update()
 
 

@@ -24,9 +24,9 @@ _LEAST_NOTE: Final = 20
 class Pane(Board, can_focus=True):
     """Rule, fixed header, and lines that scroll where they do not all fit."""
 
-    KEY: ClassVar[str] = ""
+    KEY: str = ""
     """Id of the command that goes to the pane."""
-    TITLE: ClassVar[str] = ""
+    TITLE: str = ""
     ZOOMS: ClassVar[bool] = True
     TIMELESS: ClassVar[bool] = False
     """Whether it shows no moment, so that the keys which move in time keep their other meaning there."""
@@ -228,17 +228,3 @@ class Pane(Board, can_focus=True):
         """The wheel scrolls."""
         event.stop()
         self.move(-3)
-
-
-def wrapped(text: str, width: int, tone: str, most: int = 3) -> list[Row]:
-    """A sentence over at most `most` lines of `width` cells, broken at blanks; the last is cut where it must be."""
-    lines: list[Row] = []
-    words = text.split()
-    while words and len(lines) < most:
-        line = words.pop(0)
-        while words and cells(line) + 1 + cells(words[0]) <= width - 4:
-            line += " " + words.pop(0)
-        if words and len(lines) == most - 1:
-            line += " " + " ".join(words)
-        lines.append((("   " + cut(line, width - 4), tone),))
-    return lines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 from textual import events
 
@@ -13,7 +13,7 @@ from gpumon.readings.history import History
 from gpumon.readings.snapshot import Level, Snapshot
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
-from gpumon.tui.settled import Settled
+from gpumon.tui.rows import Listing
 from gpumon.tui.triage_rows import (
     CHANGED_S,
     LINES,
@@ -45,15 +45,50 @@ _ROOMY: Final = 80
 """Cells of a rule that has room to name what is not in view."""
 
 
+SHRINKS_S: Final = 60.0
+"""A smaller number must be enough for so long."""
+
+
+class Settled:
+    """Lines that are asked for, so that other panes do not jump: more at once, fewer only after a while."""
+
+    def __init__(self) -> None:
+        self._lines = 0
+        self._most = 0
+        """Most that was asked for since it was fewer than `_lines`."""
+        self._since_s: float | None = None
+        """Since when it is (Unix time)."""
+
+    def of(self, lines: int, now_s: float) -> int:
+        """What to ask for where `lines` are needed now."""
+        if lines >= self._lines:
+            self._lines, self._since_s = lines, None
+        elif self._since_s is None or now_s < self._since_s:
+            self._most, self._since_s = lines, now_s
+        else:
+            self._most = max(self._most, lines)
+            if now_s - self._since_s >= SHRINKS_S:
+                self._lines, self._since_s = self._most, None
+        return self._lines
+
+
 class TriagePane(ListPane[Item]):
     """The worst first, with what to do; below them what changed of late. Evidence and events where there is room."""
 
-    KEY: ClassVar[str] = "pane.faults"
-    TITLE: ClassVar[str] = "triage"
-    THING: ClassVar[str] = "verdict"
-
     def __init__(self, palette: Palette, view: View, history: History) -> None:
-        super().__init__(palette, view)
+        listing = Listing[Item](
+            thing="verdict",
+            title="triage",
+            command="pane.faults",
+            items=lambda snapshot, _: self.items(snapshot),
+            key=lambda item: item.key,
+            words=lambda item, _: " ".join((item.what, item.scope, item.text, *item.evidence, *item.actions)),
+            gpus=_gpus_of,
+            row=lambda _item, _width, _pane: (),
+            nothing=lambda _width, _pane: ((("   starting …", "muted"),),),
+            trouble=lambda item, _: f"{item.mark[0].strip()} {item.what} {item.scope}" if item.trouble else "",
+        )
+        super().__init__(palette, view, listing)
         self._history = history
         self._steady = Steady()
         self._cut = False
@@ -90,26 +125,6 @@ class TriagePane(ListPane[Item]):
             )
         return self._made_items
 
-    def key_of(self, item: Item) -> str:
-        """Whatever it says at the time."""
-        return item.key
-
-    def words(self, item: Item) -> str:
-        """Limit or kind, scope, text, evidence and action."""
-        return " ".join((item.what, item.scope, item.text, *item.evidence, *item.actions))
-
-    def gpus_of(self, item: Item) -> Collection[int]:
-        """The GPUs that it is about, or those of its engine."""
-        kind, _, gpus = item.scope.partition(" ")
-        if kind == "gpu" and gpus[:1].isdecimal():
-            return numbers(gpus.partition(" ")[0])  # of a MIG slice, its parent
-        engines = self.snapshot.engines if self.snapshot is not None else ()
-        return next((engine.hardware.gpus for engine in engines if engine.name == item.scope), ())
-
-    def trouble(self, item: Item) -> str:
-        """A fault, or a verdict under which somebody suffers."""
-        return f"{item.mark[0].strip()} {item.what} {item.scope}" if item.trouble else ""
-
     def pages(self) -> Sequence[str]:
         """The verdicts."""
         return [item.key for item in self.chosen() if item.judged]
@@ -118,10 +133,6 @@ class TriagePane(ListPane[Item]):
         """The verdict's page, or that of the thing which a fault or an event is about."""
         item, snapshot = self.selected, self.snapshot
         return page_of(item, snapshot) if item is not None and snapshot is not None else None
-
-    def nothing(self, width: int) -> Sequence[Row]:  # noqa: ARG002
-        """Only before the first snapshot."""
-        return ((("   starting …", "muted"),),)
 
     def _every(self) -> str:
         return counted(self._total, "row")
@@ -139,7 +150,11 @@ class TriagePane(ListPane[Item]):
         if self.size.width < _ROOMY:
             return ""
         seen = set(self._item_of)
-        found = [said for at, item in enumerate(self.chosen()) if at not in seen and (said := self.trouble(item))]
+        found = [
+            said
+            for at, item in enumerate(self.chosen())
+            if at not in seen and (said := self.listing.trouble(item, self))
+        ]
         return f"{found[0]} +{len(found) - 1}" if len(found) > 1 else "".join(found)
 
     def lines_wanted(self, snapshot: Snapshot, width: int) -> tuple[int, int, int]:
@@ -241,6 +256,15 @@ class TriagePane(ListPane[Item]):
             self._at = self._item_of[line]
             self._cursor = self.chosen()[self._at].key
             self.update()
+
+
+def _gpus_of(item: Item, pane: ListPane[Item]) -> Collection[int]:
+    """The GPUs that it is about, or those of its engine."""
+    kind, _, gpus = item.scope.partition(" ")
+    if kind == "gpu" and gpus[:1].isdecimal():
+        return numbers(gpus.partition(" ")[0])  # of a MIG slice, its parent
+    engines = pane.snapshot.engines if pane.snapshot is not None else ()
+    return next((engine.hardware.gpus for engine in engines if engine.name == item.scope), ())
 
 
 def _settling() -> tuple[Settled, Settled, Settled]:
