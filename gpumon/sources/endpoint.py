@@ -7,6 +7,7 @@ import contextlib
 import math
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -21,7 +22,7 @@ from gpumon.sources.engines.adapter import MOST_PARTS, MOST_RANKS, Adapter, Bodi
 from gpumon.sources.engines.detect import Refusal, by_content, by_status
 from gpumon.sources.exposition import Scan, Scanner
 from gpumon.sources.fetch import Answer, Fetcher, FetchError, Limits
-from gpumon.sources.probe import IDENTITY, UNASKED, Identity, Probe, Server, ask, get_keyed
+from gpumon.sources.probe import IDENTITY, UNASKED, Identity, Server, ask, find, get_keyed
 from gpumon.sources.source import Contribution
 
 SCANNED_IN_LOOP_BYTES: Final = 256 * 1024
@@ -92,7 +93,9 @@ class EndpointSource:
             clock=clock,
             secret=endpoint,
         )
-        self._probe: Callable[[], Awaitable[tuple[Server, Answer] | Refusal]] = Probe(self._fetcher, self.url, endpoint)
+        self._probe: Callable[[], Awaitable[tuple[Server, Answer] | Refusal]] = partial(
+            find, self._fetcher, self.url, endpoint
+        )
         """Finds the server with its first page, or why there is none. Raises FetchError."""
         self.joined: Callable[[EngineReading], EngineReading] | None = None
         """Adds what its process tells beside its pages, where discovery knows that it is one of this host."""

@@ -31,8 +31,8 @@ KEY_S: Final = 5.0
 IN_TROUBLE: Final = frozenset({500, 502, 503, 504})
 """Answers of a server that is not well: no other page is asked of it now."""
 WANTS_KEY: Final = frozenset({401, 403})
-MOST_MODELS_BYTES: Final = 1024 * 1024
-LOOKED_IN_LOOP_BYTES: Final = 256 * 1024
+MOST_BYTES: Final = 1024 * 1024
+"""Of a list of models or a version."""
 
 
 class Server(NamedTuple):
@@ -56,73 +56,53 @@ class Keyed(NamedTuple):
     """Why the configured key did not open the page, in one line."""
 
 
-class Probe:
-    """Looks for a server's metrics: at one page where the config says the kind, else wherever an engine has them.
+async def find(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint) -> tuple[Server, Answer] | Refusal:
+    """The server with its first metrics page; or why there is none. Raises FetchError.
 
-    TensorRT-LLM's JSON /metrics gives every record once. A server that may be one is asked for its other page first,
-    and then for its model list, which it signs.
+    It is looked for at one page where the config says the kind, else wherever an engine has one. TensorRT-LLM's JSON
+    /metrics gives every record once: a server that may be one is asked for its other page first, and then for its model
+    list, which it signs.
     """
+    kind = EngineKind.UNKNOWN if endpoint.engine == "auto" else EngineKind(endpoint.engine)
+    rows: tuple[Row, ...] = ROWS if kind is EngineKind.UNKNOWN else (BY_KIND[kind],)
+    named = url.metrics.removeprefix(url.base)
+    paths = PATHS if len(rows) > 1 else tuple(path for path in rows[0].paths if path not in rows[0].drain_paths)
+    if url.named_page and not (DRAINS in rows and named in DRAINS.drain_paths):
+        paths, rows_of = (named,), {named: rows}
+    else:
+        rows_of = {path: tuple(row for row in rows if path in row.paths) for path in paths}
+    refusals: list[tuple[tuple[bool, bool], Refusal]] = []
+    for path in paths:
+        if path == METRICS and paths[0] == SAFE and await _signed(fetcher, url, endpoint):
+            off = f"{DRAINS.title} without Prometheus metrics: {DRAINS.switch}"
+            (_, asked) = refusals[0]
+            return Refusal(asked.state, off) if asked.state is EndpointState.METRICS_OFF else asked
+        at = f"{url.base}{path}"
+        answer, key, wrong = await get_keyed(fetcher, at, endpoint)
+        # In a thread: a page may be large.
+        found = await asyncio.to_thread(_judged, answer, path, rows_of[path], kind, wrong)
+        if not isinstance(found, Refusal):
+            return Server(found, path, at, key), answer
+        if answer.status in IN_TROUBLE:
+            return found
+        aside = path != METRICS and (len(rows) > 1 or path in rows[0].json_paths)
+        refusals.append(((aside, found.state is EndpointState.METRICS_OFF), found))
+    return min(refusals, key=lambda each: each[0])[1]
 
-    def __init__(self, fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint) -> None:
-        self._fetcher = fetcher
-        self._url = url
-        self._endpoint = endpoint
-        self._kind = EngineKind.UNKNOWN if endpoint.engine == "auto" else EngineKind(endpoint.engine)
-        self._rows = ROWS if self._kind is EngineKind.UNKNOWN else (BY_KIND[self._kind],)
-        self._named = url.metrics.removeprefix(url.base)
-        self._paths = self._order()
 
-    def _order(self) -> tuple[str, ...]:
-        """Where to look, in order."""
-        if self._url.named_page and not (DRAINS in self._rows and self._named in DRAINS.drain_paths):
-            return ("",)
-        if len(self._rows) > 1:
-            return PATHS
-        return tuple(path for path in self._rows[0].paths if path not in self._rows[0].drain_paths)
+async def _signed(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint) -> bool:
+    """Whether the server's model list is signed by the engine whose /metrics must not be asked.
 
-    async def __call__(self) -> tuple[Server, Answer] | Refusal:
-        """The server with its first metrics page; or why there is none. Raises FetchError."""
-        refusals: list[tuple[tuple[bool, bool], Refusal]] = []
-        for path in self._paths:
-            careful = path == METRICS and self._paths[0] == SAFE
-            if careful and await self._signed():
-                off = f"{DRAINS.title} without Prometheus metrics: {DRAINS.switch}"
-                (_, asked) = refusals[0]
-                return Refusal(asked.state, off) if asked.state is EndpointState.METRICS_OFF else asked
-            answer, found = await self._ask(path)
-            if isinstance(found, Server):
-                return found, answer
-            if answer.status in IN_TROUBLE:
-                return found
-            aside = path != METRICS and (len(self._rows) > 1 or path in self._rows[0].json_paths)
-            refusals.append(((aside, found.state is EndpointState.METRICS_OFF), found))
-        return min(refusals, key=lambda each: each[0])[1]
-
-    async def _ask(self, path: str) -> tuple[Answer, Server | Refusal]:
-        """The answer of a path, and what it says. Raises FetchError."""
-        rows = tuple(row for row in self._rows if not path or path in row.paths)
-        path = path or self._named
-        at = f"{self._url.base}{path}"
-        answer, key, wrong = await get_keyed(self._fetcher, at, self._endpoint)
-        found = await _judge(answer, path, rows, self._kind, wrong)
-        if isinstance(found, Refusal):
-            return answer, found
-        return answer, Server(found, path, at, key)
-
-    async def _signed(self) -> bool:
-        """Whether the server's model list is signed by the engine whose /metrics must not be asked.
-
-        Raises FetchError where the answer does not come in time: it may be that engine then.
-        """
-        try:
-            at = f"{self._url.base}/v1/models"
-            answer = (await get_keyed(self._fetcher, at, self._endpoint, MOST_MODELS_BYTES)).answer
-        except FetchError as fault:
-            if fault.state is EndpointState.TIMEOUT:
-                raise
-            return False
-        cards = items(mapping(decoded(answer.body)).get("data")) if answer.status == 200 else []
-        return any(mapping(card).get("owned_by") == OWNED_BY for card in cards)
+    Raises FetchError where the answer does not come in time: it may be that engine then.
+    """
+    try:
+        answer = (await get_keyed(fetcher, f"{url.base}/v1/models", endpoint, MOST_BYTES)).answer
+    except FetchError as fault:
+        if fault.state is EndpointState.TIMEOUT:
+            raise
+        return False
+    cards = items(mapping(decoded(answer.body)).get("data")) if answer.status == 200 else []
+    return any(mapping(card).get("owned_by") == OWNED_BY for card in cards)
 
 
 async def described(
@@ -162,13 +142,6 @@ async def api_key(endpoint: Endpoint, setting: str = "api_key") -> tuple[str, st
         return "", f"{setting}_file: its file system does not answer within {KEY_S:g} s: is that a mount that hangs?"
 
 
-async def _judge(answer: Answer, path: str, rows: tuple[Row, ...], kind: EngineKind, wrong: str) -> Row | Refusal:
-    """The engine that an answer is of; a large page is looked at in a thread."""
-    if len(answer.body) > LOOKED_IN_LOOP_BYTES:
-        return await asyncio.to_thread(_judged, answer, path, rows, kind, wrong)
-    return _judged(answer, path, rows, kind, wrong)
-
-
 def _judged(answer: Answer, path: str, rows: tuple[Row, ...], kind: EngineKind, wrong: str) -> Row | Refusal:
     refusal = by_status(answer.status, answer.location, kind, wrong)
     if refusal is not None:
@@ -180,7 +153,6 @@ def _judged(answer: Answer, path: str, rows: tuple[Row, ...], kind: EngineKind, 
     return by_content(answer.body, answer.content_type, kind)
 
 
-MOST_BYTES: Final = 1024 * 1024
 META: Final = {
     "n_params": "params",
     "size": "weight_bytes",
