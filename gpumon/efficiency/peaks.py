@@ -12,6 +12,7 @@ from gpumon.specs.gpu import GpuFacts, GpuSpec
 from gpumon.specs.gpus import GpuCatalogue, bandwidth_peak
 from gpumon.specs.precision import Precision
 
+MOST_KNOWN: Final = 64
 _PRECISIONS: Final = {precision.value: precision for precision in Precision}
 
 
@@ -50,18 +51,25 @@ class Peaks:
 
     def __init__(self, catalogue: GpuCatalogue) -> None:
         self._catalogue = catalogue
+        self._known: dict[GpuFacts, Peak] = {}
+        """Of the cards of a host: asked at each tick of each GPU."""
 
     def of_gpu(self, reading: GpuReading) -> Peak:
         """Peaks of a GPU by what its driver tells; under MIG a slice's share is not known."""
         if reading.mig or reading.parent_uuid:
             return Peak(None, Missing(Reason.UNDER_MIG), "")
         facts = gpu_facts(reading)
+        if facts in self._known:
+            return self._known[facts]
         spec = self._catalogue.match(facts)
         bandwidth = bandwidth_peak(facts, spec) or (Missing(Reason.UNKNOWN_GPU), "")
         source = "; ".join(text for text in (spec.source if spec is not None else "", bandwidth[1]) if text)
         doubtful = spec is not None and not spec.verified
         clocked = facts.bandwidth_bytes_per_s is not None
-        return Peak(spec, bandwidth[0], source, doubtful, doubtful and not clocked)
+        if len(self._known) > MOST_KNOWN:
+            self._known.clear()
+        peak = self._known[facts] = Peak(spec, bandwidth[0], source, doubtful, doubtful and not clocked)
+        return peak
 
     def of_remote(self, reading: EngineReading) -> list[Peak]:
         """Peaks of an engine of which the type and the number of its GPUs are known, and not which these are."""
