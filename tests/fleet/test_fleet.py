@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from gpumon.fleet.course import HostCourse
 from gpumon.fleet.fleet import GONE_S, Fleet
 from gpumon.fleet.rows import by_host, total
 from gpumon.fleet.snapshot import HostShown, HostState
@@ -104,13 +101,6 @@ def test_an_answer_that_is_none_leaves_the_hosts_and_their_time():
     assert (nothing.hosts, nothing.wall_s) == ((), 0.0)
 
 
-def test_a_notice_is_no_outage():
-    notice = (Fault("prometheus", "two jobs scrape the same engine", 1.8e9),)
-    snapshot = fed(fleet_frame(0), replace(fleet_frame(1), faults=notice))
-    assert snapshot.answered
-    assert snapshot.faults[0].text == notice[0].text
-
-
 def test_what_was_not_answered_for_too_long_has_no_figures():
     fleet = Fleet(make())
     before = fed(fleet_frame(0), fleet_frame(1), without(fleet_frame(2), "gpu02"), fleet=fleet)
@@ -130,24 +120,11 @@ def test_what_was_not_answered_for_too_long_has_no_figures():
     assert all(isinstance(rate, float) for rate in decodes(again.hosts[0].snapshot))
 
 
-def test_all_hosts_may_vanish():
-    fleet = Fleet(make())
-    nothing = (Fault("prometheus", "no engine is among its series", 1.8e9),)
-    fed(fleet_frame(0), replace(fleet_frame(1), hosts=(), faults=nothing), fleet=fleet)
-    assert {host.state for host in fleet.snapshot.hosts} == {HostState.GONE}
-
-
 def test_a_host_of_which_no_engine_answers_is_unreachable():
     frame = fleet_frame(0)
     down = tuple(replace(one, state=EndpointState.REFUSED, ranks=()) for one in frame.hosts[0].engines)
     only = HostFrame("gpu01", engines=down)
     assert fed(replace(frame, hosts=(only,))).hosts[0].state is HostState.UNREACHABLE
-
-
-def test_a_step_is_a_host():
-    fleet = Fleet(make())
-    steps = sum(1 for _ in fleet.steps(fleet_frame(0)))
-    assert steps == 3
 
 
 def test_what_a_hosts_own_gpumon_worked_out_is_shown_as_it_is():
@@ -169,28 +146,12 @@ def test_a_gpumon_that_is_silent_is_not_shown_as_fresh():
     assert host.snapshot.gpus[0].flops_peak_per_s == ready.gpus[0].flops_peak_per_s
 
 
-def test_a_gpumon_that_is_scraped_seldom_is_as_fresh_as_its_last_scrape():
-    """The other targets of its host are scraped every 15 s, itself every minute."""
-    ready = replace(fed(fleet_frame(2), fleet_frame(3)).hosts[0].snapshot, interval_s=60.0)
-    own = HostFrame("gpu01", ready=ready, interval_s=15.0)
-    assert fed(FleetFrame(ready.wall_s + 59.0, 15.0, (own,))).hosts[0].state is HostState.OK
-    assert fed(FleetFrame(ready.wall_s + 181.0, 15.0, (own,))).hosts[0].state is HostState.STALE
-
-
 def test_a_host_whose_gpumon_answers_is_there_though_its_only_engine_is_down():
     ready = fed(fleet_frame(2), fleet_frame(3)).hosts[0].snapshot
     down = replace(ready.engines[0], state=EndpointState.REFUSED, fault="connection refused")
     ready = replace(ready, gpus=(), engines=(down,))
     row = by_host(fed(FleetFrame(ready.wall_s + 1.0, 15.0, (HostFrame("gpu01", ready=ready, interval_s=15.0),))), {})[0]
     assert (row.state, row.silent, row.engines) == (HostState.OK, 1, 1)
-
-
-def test_points_of_a_ready_host_are_its_figures():
-    ready = fed(fleet_frame(2), fleet_frame(3)).hosts[0].snapshot
-    course = HostCourse(make())
-    taken = course.take(HostFrame("gpu01", ready=ready), ready.wall_s + 1.0, 15.0)
-    assert taken.points["decode"] == pytest.approx(sum(rate for rate in decodes(ready) if isinstance(rate, float)))
-    assert taken.points["mfu:0"] == ready.gpus[0].mfu_ratio
 
 
 def test_verdicts_come_with_frames_every_15_s():
@@ -212,14 +173,6 @@ def test_a_clock_that_was_set_back_begins_anew():
     fleet = Fleet(make())
     fed(fleet_frame(5), fleet_frame(6), fleet_frame(1), fleet_frame(2), fleet_frame(3), fleet=fleet)
     assert all(isinstance(rate, float) for rate in decodes(fleet.snapshot.hosts[0].snapshot))
-
-
-def test_engines_of_one_name_are_told_apart():
-    frame = fleet_frame(0, 1)
-    same = tuple(replace(engine, name="vllm") for engine in frame.hosts[0].engines)
-    host = replace(frame.hosts[0], engines=same)
-    names = [engine.name for engine in fed(replace(frame, hosts=(host,))).hosts[0].snapshot.engines]
-    assert len(set(names)) == 4
 
 
 def test_a_gpu_that_was_idle_for_a_day_and_an_xid_that_stands_are_told_at_once():

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpumon.efficiency.quantiles import quantile
-from gpumon.fleet.parts import MERGED, WORST, Known, weighted
+from gpumon.fleet.parts import MERGED, weighted
 from gpumon.fleet.rows import NO_ENGINE, NOT_PLACED, SORTS, Row, by_host, by_model, ordered, total, troubles
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.flat import value_of
@@ -127,23 +127,12 @@ def test_latencies_of_many_engines_are_those_of_all_their_requests(fleet: FleetS
     assert whole.ttft_p95_s == (pytest.approx(quantile(merged, 0.95)[0]), MERGED)
 
 
-def test_without_buckets_the_worst_latency_is_shown_and_marked(fleet: FleetSnapshot):
-    row = by_host(changed(fleet, 0, latencies={}), PRICES)[0]
-    worst = max(known(*(engine.latency.ttft_s.p95 for engine in fleet.hosts[0].snapshot.engines)))
-    assert row.ttft_p95_s == (worst, WORST)
-
-
 def test_a_host_that_is_gone_counts_for_nothing(fleet: FleetSnapshot):
     row = by_host(changed(fleet, 1, state=HostState.GONE), PRICES)[1]
     assert (row.state, row.gpus, row.engines, row.silent, row.troubled) == (HostState.GONE, 8, 4, 4, 1)
     assert isinstance(row.decode_tokens_per_s, Missing)
     assert isinstance(row.busy_ratio.value, Missing)
     assert row.level is None
-
-
-def test_an_engine_that_does_not_answer_is_counted(fleet: FleetSnapshot):
-    row = by_host(changed(fleet, 0, engine={"state": EndpointState.REFUSED}), PRICES)[0]
-    assert (row.engines, row.silent) == (4, 1)
 
 
 def test_joules_of_a_gpu_that_two_engines_share_count_once(fleet: FleetSnapshot):
@@ -217,15 +206,6 @@ def test_the_most_waste_comes_first(fleet: FleetSnapshot):
     assert idle == sorted(idle, reverse=True)
 
 
-def test_hosts_of_nearly_equal_waste_keep_their_places(fleet: FleetSnapshot):
-    rows = by_host(fleet, {})[:2]
-    nearly = (Known(3.02, 8, 8), Known(3.04, 8, 8))
-    rows = [replace(row, idle_gpus=idle) for row, idle in zip(rows, nearly, strict=True)]
-    assert [row.name for row in ordered(rows)] == ["gpu01", "gpu02"]
-    rows = [replace(row, idle_cost_per_h=each.idle_gpus) for row, each in zip(rows, rows, strict=True)]
-    assert [row.name for row in ordered(rows)] == ["gpu01", "gpu02"]
-
-
 def test_a_host_whose_gpus_nobody_knows_has_not_none(fleet: FleetSnapshot):
     without = replace(fleet.hosts[0].snapshot, gpus=())
     silent = changed(fleet, 0, snapshot=without, state=HostState.UNREACHABLE)
@@ -255,18 +235,6 @@ def test_the_worst_verdict_comes_first(fleet: FleetSnapshot):
     rows = ordered(by_host(changed(fleet, 2, snapshot=shown), PRICES), "level")
     assert (rows[0].name, rows[0].level) == ("gpu03", Level.CRITICAL)
     assert rows[0].verdict.startswith(f"{critical.scope}: ")
-
-
-def test_labels_of_a_model_are_those_that_its_hosts_share(fleet: FleetSnapshot):
-    assert by_host(fleet, PRICES)[0].labels == {"cluster": "a", "rack": "0"}
-    assert by_model(fleet, PRICES)[0].labels == {"cluster": "a"}
-
-
-def test_no_hosts_are_no_rows():
-    empty = FleetSnapshot("", 0.0, 0.0)
-    assert by_host(empty, {}) == by_model(empty, {}) == []
-    assert isinstance(total([]).gpus, Missing)
-    assert isinstance(total([]).busy_ratio.value, Missing)
 
 
 def test_a_shared_gpu_is_in_the_row_of_each_model_with_its_part(fleet: FleetSnapshot):

@@ -79,10 +79,6 @@ def test_what_is_no_selection_is_told_in_one_line(text: str, says: str):
     assert "\n" not in str(wrong.value)
 
 
-def test_a_hostile_glob_takes_no_time(fleet: FleetSnapshot):
-    assert Selection.parse("*a" * 200).hosts(fleet) == ()
-
-
 @pytest.mark.parametrize(
     ("text", "hosts"),
     [
@@ -112,7 +108,3 @@ def test_a_verdict_matches_by_its_name(fleet: FleetSnapshot, text: str, hosts: s
     selection = Selection.parse(text)
     assert " ".join(host.name for host in selection.hosts(troubled)) == hosts
     assert " ".join(row.name for row in by_host(troubled, {}) if selection.matches(row)) == hosts
-
-
-def test_the_labels_of_a_selection_are_those_that_not_everything_has():
-    assert Selection.parse("rack=1 host=a zone!=b Verdict=kv rack=2 word").labels == ("rack", "zone")

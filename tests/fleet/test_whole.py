@@ -6,7 +6,6 @@ from gpumon.config.schema import Config
 from gpumon.fleet.fleet import Fleet
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
 from gpumon.fleet.whole import whole
-from gpumon.readings.frame import GpuState
 from gpumon.session import Calibrator
 from gpumon.sizing.live import from_live, have, instances_here
 from gpumon.sizing.plan import plan
@@ -24,12 +23,6 @@ def cut(fleet: FleetSnapshot, at: int, gpus: int) -> FleetSnapshot:
                  for gpu in host.snapshot.gpus[:gpus])  # fmt: skip
     host = replace(host, snapshot=replace(host.snapshot, gpus=here, engines=()))
     return replace(fleet, hosts=(*fleet.hosts[:at], host, *fleet.hosts[at + 1 :]))
-
-
-def test_it_is_worked_out_once_for_all_who_ask():
-    fleet = fed(fleet_frame(0))
-    assert whole(fleet) is whole(fleet)
-    assert whole(fed(fleet_frame(1))) is not whole(fleet)
 
 
 def test_each_gpu_and_engine_is_there_once_under_a_name_of_its_own():
@@ -51,25 +44,6 @@ def test_servers_are_grouped_by_type_and_gpus_per_host():
     assert "servers here: 2 of 8 x H100 SXM5 80GB, 1 of 4 x H100 SXM5 80GB" in scenario.note
     assert have(shot) == ((H100, 20),)
     assert sum(instances_here(shot).values()) >= 8
-
-
-def test_the_note_names_hosts_and_stays_short():
-    fleet = fed(fleet_frame(0, 12), fleet_frame(1, 12))
-    lost = tuple(
-        replace(
-            host,
-            snapshot=replace(
-                host.snapshot,
-                gpus=tuple(replace(gpu, state=GpuState.LOST) for gpu in host.snapshot.gpus[:2])
-                + host.snapshot.gpus[2:],
-            ),
-        )
-        for host in fleet.hosts
-    )
-    note = from_live(whole(replace(fleet, hosts=lost)), ()).note
-    assert "a GPU of gpu01: left out (lost) x 2" in note
-    assert "and 4 more" in note
-    assert "gpu12" not in note
 
 
 def test_a_host_that_is_gone_is_not_planned_with():

@@ -48,10 +48,6 @@ def test_after_a_long_gap_it_is_waited_for_anew() -> None:
     assert run([95, GONE, GONE, GONE, GONE, 80]) == []
 
 
-def test_what_is_gone_for_good_ends() -> None:
-    assert run([95, 95, 95, None, None, None, None]) == [(10, True), (30, False)]
-
-
 def test_at_once_where_nothing_is_to_be_waited_for() -> None:
     assert run([95, 80], HOT._replace(for_s=0.0, clear_s=0.0)) == [(0, True), (5, False)]
 
@@ -63,7 +59,3 @@ def test_it_says_what_it_was_raised_by() -> None:
     )
     assert (change.alert.text, change.alert.scope, change.alert.value) == ("temperature_c 97 > 90", "gpu 0", 97.0)
     assert shown.alerts[0].title
-
-
-def test_without_rules_nothing_is_touched() -> None:
-    assert Alerts().judge(Frame(1, 1e9, 0.0, 1.0, HostReading()), SCENE) == (SCENE, ())

@@ -61,40 +61,12 @@ def test_replicas_with_gpus_of_their_own_give_them_back_and_one_of_them_says_so(
         assert "see a," in actions_text(found[other])
 
 
-def test_one_of_them_says_so_however_much_fits_on_each() -> None:
-    """By what fits on the smallest."""
-    small = {**FEW, "running": 1.0, "kv_pool_tokens": 6_000.0}
-    engines = {"a": ((0,), {**FEW, "running": 4.0}), "b": ((1,), small), "c": ((2,), small)}
-    found = played([LOW, LOW, LOW], engines, ("a", "b", "c"))
-    assert {use.code for use in found.values()} == {Limit.LOW_EFFICIENCY}
-    assert [name for name, use in found.items() if "stop 1 of 3" in actions_text(use)] == ["a"]
-    assert "fits on 2 of 3 GPUs" in verdict_text(found["a"])
-    assert "see a," in actions_text(found["b"])
-    assert "see a," in actions_text(found["c"])
-
-
 @pytest.mark.parametrize("loads", [(6.0, 1.0, 11.0), (6.0, 1.0, 14.0), (5.5, 2.0, 9.0), (11.0, 6.0, 1.0)])
 def test_the_one_that_says_so_is_one_that_does_little(loads: tuple[float, ...]) -> None:
     each = {name: {**FEW, "running": load, "kv_pool_tokens": 20_000.0} for name, load in zip("abc", loads, strict=True)}
     found = played([LOW] * 3, {name: ((at,), fields) for at, (name, fields) in enumerate(each.items())}, tuple("abc"))
     (few,) = (name for name, use in found.items() if use.code is Limit.LOW_EFFICIENCY)
     assert verdict_text(found[few]).endswith("this traffic fits on 2 of 3 GPUs, 2.5 $/h idle")
-
-
-def test_one_that_is_limited_by_something_says_nothing_of_it() -> None:
-    """It does little, too, but what is told of it is why."""
-    late = {**FEW, "preemptions_per_s": 1.0, "kv_usage_ratio": 0.97}
-    found = played([LOW, LOW], {"a": ((0,), late), "b": ((1,), FEW)}, ("a", "b"))
-    assert set(found) == {"b"}
-    assert verdict_text(found["b"]).endswith("this traffic fits on 1 of 2 GPUs, 2.5 $/h idle")
-
-
-def test_one_of_many_that_do_equally_little_says_so() -> None:
-    """The mean of seven times 2.7 is less than 2.7, as floats are added."""
-    names, few = tuple("abcdefg"), {**FEW, "running": 2.7}
-    found = played([LOW] * 7, {name: ((at,), few) for at, name in enumerate(names)}, names)
-    assert [name for name, use in found.items() if "fits on 1 of 7 GPUs, 15.0 $/h idle" in verdict_text(use)] == ["a"]
-    assert all("see a," in actions_text(found[name]) for name in names[1:])
 
 
 def test_replicas_that_share_a_gpu_give_none_back() -> None:
@@ -113,12 +85,6 @@ def test_a_gpu_that_another_model_runs_on_is_not_given_back() -> None:
     others = {"n": ((1,), WORKS)}
     found = played([LOW, LOW], {"a": ((0,), FEW), "b": ((1,), FEW), **others}, ("a", "b"))
     assert "fits on" not in verdict_text(found["a"])
-
-
-def test_the_replica_that_has_much_to_do_leaves_it_to_the_one_that_has_not() -> None:
-    much = {**FEW, "running": 100.0}
-    found = played([LOW, LOW], {"a": ((0,), much), "b": ((1,), FEW)}, ("a", "b"))
-    assert verdict_text(found["b"]).endswith("this traffic fits on 1 of 2 GPUs, 2.5 $/h idle")
 
 
 def test_an_engine_on_a_slice_has_no_price() -> None:

@@ -106,23 +106,6 @@ def test_of_two_engines_on_a_gpu_the_one_at_work_computes() -> None:
     assert said["emb:8001"].code is Limit.HEALTHY
 
 
-@pytest.mark.parametrize(
-    ("running", "prefill", "limit"),
-    [
-        (1.3, 0.41, Limit.COMPUTE_BOUND),  # long prompts take turns
-        (24.0, 0.41, Limit.COMPUTE_BOUND),  # they stand still beside much prefill
-        (2.0, 0.1, Limit.QUEUE_LIMIT),
-    ],
-)
-def test_a_few_prompts_that_take_turns_are_no_limit_of_the_scheduler(
-    running: float, prefill: float, limit: Limit
-) -> None:
-    changes = {**QUEUED, "running": running, "mfu_ratio": prefill + 0.01, "mfu_prefill_ratio": prefill}
-    found = only(judged(scene(changes, BUSY)))
-    assert found.code is limit
-    assert "--max-num-seqs" not in actions_text(found)
-
-
 def test_llama_cpp_is_not_told_to_lower_and_raise_the_same() -> None:
     found = only(judged(scene(FULL, kind=EngineKind.LLAMA_CPP)))
     assert actions_text(found).endswith("for these 60 requests; -ctk q8_0 -ctv q8_0 (holds twice as many)")
@@ -147,11 +130,6 @@ def test_requests_that_are_deferred_do_not_wait_for_room() -> None:
     assert only(judged(scene(deferred, slots=24.0))).code is Limit.HEALTHY
 
 
-def test_a_queue_that_turns_requests_away_says_how_many() -> None:
-    found = only(judged(scene({**QUEUED, "rejections_per_s": 2.5}, slots=24.0)))
-    assert "2.5 requests/s are turned away" in [evidence_text(one) for one in found.evidence]
-
-
 def test_a_queue_goes_no_further_than_the_kv_cache() -> None:
     """0.85 / 0.7 x 24 = 29.1."""
     found = only(judged(scene({**QUEUED, "kv_usage_ratio": 0.7}, slots=24.0)))
@@ -166,16 +144,6 @@ def test_the_limit_of_requests_is_read_from_the_command_line() -> None:
     found = only(judged(scene(QUEUED, {**BUSY, "processes": (command,)})))
     assert "--max-num-seqs of its command line" in [one.source for one in found.evidence]
     assert found.confidence is Confidence.HIGH
-
-
-def test_a_short_wait_before_a_long_prefill_is_no_queue() -> None:
-    waits = {**QUEUED, "queue_s": Quantiles(mean=0.1)}
-    assert limits(judged(scene(waits, slots=24.0))) == (Limit.HEALTHY,)
-
-
-def test_a_share_that_is_no_number_is_not_told() -> None:
-    found = only(judged(scene(FULL, info={"gpu_memory_utilization": "\u00b2"})))
-    assert actions_text(found).endswith("raise --gpu-memory-utilization")
 
 
 def test_a_full_kv_cache_says_what_it_holds_and_how_many_instances() -> None:
@@ -244,11 +212,6 @@ def test_no_batch_is_promised_that_cannot_be_worked_out(changes: dict[str, Any])
     assert verdict_text(found) == "reads 81 % of HBM at batch 24"
 
 
-def test_weights_of_8_bit_are_not_to_be_quantised() -> None:
-    found = only(judged(scene({**BOUND, "weight_precision": "fp8"}, READS)))
-    assert "--quantization" not in actions_text(found)
-
-
 @pytest.mark.parametrize("source", [BandwidthSource.ENGINE, BandwidthSource.UPPER_BOUND])
 def test_modelled_bandwidth_and_upper_bounds_are_no_evidence(source: BandwidthSource) -> None:
     found = judged(scene({}, {**READS, "bandwidth_source": source}))
@@ -258,11 +221,6 @@ def test_modelled_bandwidth_and_upper_bounds_are_no_evidence(source: BandwidthSo
 def test_the_bucket_of_a_quantile_has_to_be_above_the_goal() -> None:
     coarse = {"itl_s": Quantiles(mean=0.03, p95=0.045, p95_low=0.025)}
     assert limits(judged(scene(coarse), goals=Goals(itl_s=0.04))) == (Limit.HEALTHY,)
-
-
-def test_replicas_of_one_engine_on_their_own_gpus_are_not_compared() -> None:
-    idle = {**BUSY, "sm_active_ratio": 0.2}
-    assert limits(judged(scene({"tp": 1, "ranks": 2}, (BUSY, idle)))) == (Limit.HEALTHY,)
 
 
 def test_ranks_with_unequal_shares_are_told_in_the_engines_words() -> None:
@@ -324,18 +282,3 @@ def test_without_a_signal_it_is_the_same_or_cannot_be_told(expected: Limit, gone
     found = of_engine(judged(scene(changes, gpus, slots=slots)), Family.LIMIT)
     if found is not None:
         assert found.code in {expected, Limit.UNKNOWN}
-
-
-def test_a_burst_is_no_verdict() -> None:
-    def at(tick: int) -> tuple[Any, ...]:
-        return scene({**QUEUED, "waiting": 60.0} if 40 <= tick < 45 else {}, slots=24.0)(tick)
-
-    assert [limits(judged(at, seconds)) for seconds in (44, 50, 60, 75, 90)] == [(Limit.HEALTHY,)] * 5
-
-
-def test_flapping_around_a_threshold_does_not_flap() -> None:
-    def at(tick: int) -> tuple[Any, ...]:
-        share = 0.74 if tick % 20 < 10 and tick > 60 else 0.77
-        return scene({}, {**BUSY, "bandwidth_bytes_per_s": share * PEAK})(tick)
-
-    assert {limits(judged(at, seconds)) for seconds in range(60, 200, 7)} == {(Limit.BANDWIDTH_BOUND,)}

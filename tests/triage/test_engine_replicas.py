@@ -11,21 +11,17 @@ from gpumon.readings.frame import EndpointState, RankReading
 from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.readings.quantities import MOST_RUNNING
 from gpumon.readings.snapshot import Kind, Level, Limit, Quantiles, TokensTotal, Verdict
-from gpumon.readings.verdict import Evidence
 from gpumon.triage.render import actions_text, verdict_text
 from gpumon.triage.thresholds import Thresholds
 from tests.records import replace
-from tests.triage.engines import BUSY, PEAK, WORKS, Alike
+from tests.triage.engines import BUSY, WORKS, Alike
 from tests.triage.stage import Of, Stage, engine, gpu
 
 QUEUED = {"queue_s": Quantiles(mean=0.9), "ttft_s": Quantiles(mean=1.0), "waiting": 12.0}
 SIZE = {"kv_pool_tokens": 80_000.0, "context_tokens": 2000.0}
 FULL: Mapping[str, Any] = {**WORKS, **QUEUED, **SIZE, "running": 40.0, "kv_usage_ratio": 0.97}
 ROOMY: Mapping[str, Any] = {**WORKS, **SIZE, "running": 12.0, "kv_usage_ratio": 0.3}
-APART = (Evidence("replica_itl", 0.15, 0.024), Evidence("replica_ttft", 0.9, 0.2))
-SLOW: Mapping[str, Any] = {**WORKS, "deviates": APART}
 COMPUTES = {**BUSY, "tensor_active_ratio": 0.78}
-READS = {**BUSY, "bandwidth_bytes_per_s": 0.81 * PEAK}
 
 
 def told(
@@ -57,13 +53,6 @@ def told(
     last = stage.play(seconds, at)
     key = last.engines[0].key
     return next(each for each in last.verdicts if each.key == key and each.kind is Kind.ENGINE)
-
-
-def test_where_all_are_full_more_instances_are_what_helps() -> None:
-    said = told(FULL, FULL, FULL)
-    assert said.code is Limit.KV_CACHE_FULL
-    assert "instances" in actions_text(said)
-    assert "replicas" not in verdict_text(said) + actions_text(said)
 
 
 @pytest.mark.parametrize(

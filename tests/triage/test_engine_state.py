@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from gpumon.readings.format import wall_of
-from gpumon.readings.frame import EndpointState, GpuProcess, Phase, RankReading
+from gpumon.readings.frame import EndpointState, GpuProcess, Phase
 from gpumon.readings.missing import NOT_SUPPORTED
-from gpumon.readings.quantities import DECODE_TOKENS, PREFILL_COMPUTED
-from gpumon.readings.snapshot import BandwidthSource, Family, Level, Limit, Quantiles, TokensTotal
-from gpumon.triage.render import actions_text, evidence_text, verdict_text
+from gpumon.readings.snapshot import BandwidthSource, Family, Limit, Quantiles, TokensTotal
+from gpumon.triage.render import actions_text, evidence_text
 from tests.records import replace
 from tests.triage.engines import BUSY, IDLE, PEAK, SPINS, EngineKind, judged, limits, of_engine, only, scene
 from tests.triage.stage import GIB, START_S, Of, Stage, engine, gpu
@@ -30,23 +29,6 @@ def test_the_first_request_after_a_quiet_night_is_no_hang(gpus: dict[str, Any]) 
     assert (Limit.HUNG in limits(stage.play(5, scene(STOPS, gpus, moves=False)))) == (gpus is IDLE)
 
 
-def never_gave(totals: float, counted: float | None, gpus: dict[str, Any]) -> Any:
-    """An engine whose own counters, and gpumon's count since its start, stand at this."""
-
-    def at(tick: int) -> tuple[Of, ...]:
-        *cards, one = scene({**STOPS, "tokens_total": TokensTotal(totals, 0.0, totals)}, gpus, moves=False)(tick)
-        counters = {} if counted is None else {DECODE_TOKENS: counted, PREFILL_COMPUTED: counted}
-        return (*cards, Of(replace(one.read, ranks=(RankReading("0", counters, {}, {}),)), one.shown))
-
-    return at
-
-
-def test_nothing_compiles_for_a_quarter_of_an_hour() -> None:
-    stage = Stage()
-    assert only(stage.play(890, never_gave(0.0, 0.0, SPINS))).level is Level.NOTE
-    assert only(stage.play(20, never_gave(0.0, 0.0, SPINS))).level is Level.CRITICAL
-
-
 def test_a_process_that_has_just_begun_did_not_hang_while_there_was_none() -> None:
     totals = {"tokens_total": TokensTotal(8200.0, 0.0, 1100.0)}  # gpumon's own count stays while nothing answers
     stage, hangs = Stage(), scene({**STOPS, **totals, "waiting": 4.0}, IDLE)
@@ -57,20 +39,6 @@ def test_a_process_that_has_just_begun_did_not_hang_while_there_was_none() -> No
     for _ in range(29):
         assert Limit.HUNG not in limits(stage.tick(*hangs(0)))
     assert Limit.HUNG in limits(stage.play(5, hangs))
-
-
-@pytest.mark.parametrize("gpus", [BUSY, {**SPINS, "bandwidth_bytes_per_s": 0.1 * PEAK}])
-def test_a_long_prefill_gives_no_token_either_but_its_gpu_works(gpus: dict[str, Any]) -> None:
-    found = judged(scene(STOPS, gpus, moves=False), 120)
-    assert Limit.HUNG not in limits(found)
-    quantities = {
-        each.quantity for verdict in found.verdicts if verdict.cause == "long_prefill" for each in verdict.evidence
-    }
-    assert not quantities & {"mfu", "mbu"}  # nothing of the prompt counts before its end
-
-
-def test_an_engine_without_requests_is_not_hung() -> None:
-    assert Limit.HUNG not in limits(judged(scene({**STOPS, "running": 0.0}, IDLE, moves=False), 120))
 
 
 def test_requests_that_are_never_taken_up_are_a_hang_too() -> None:
@@ -156,31 +124,6 @@ def test_at_the_edge_of_doing_nothing_a_hang_does_not_come_and_go() -> None:
     assert limits(stage.play(60, scene(STOPS, little, moves=False))) == (Limit.HUNG,)
     works = {**SPINS, "bandwidth_bytes_per_s": 0.2 * PEAK}
     assert Limit.HUNG not in limits(stage.play(60, scene(STOPS, works, moves=False)))
-
-
-def test_an_engine_that_is_silent_is_told_since_it_answered_last() -> None:
-    stage = Stage()
-    stage.tick(gpu(**IDLE), engine())
-    found = of_engine(stage.play(100, lambda tick: (gpu(**IDLE), silent(tick))), Family.STATE)
-    assert found is not None
-    assert verdict_text(found).startswith("refuses connections for over 90 s")
-    assert wall_of(found.since) == START_S
-
-
-def test_memory_that_nobody_tells_of_is_not_told_as_none() -> None:
-    """In a container NVML names processes, and not what they hold."""
-    card = {**IDLE, "processes": (GpuProcess(1, "python", vram_bytes=NOT_SUPPORTED, engine="vllm:8000"),)}
-    stage = Stage()
-    stage.tick(gpu(**card), engine())
-    found = of_engine(stage.play(100, lambda tick: (gpu(**card), silent(tick))), Family.STATE)
-    assert found is not None
-    assert found.code is Limit.UNRESPONSIVE
-    assert "GiB" not in verdict_text(found) + "".join(map(evidence_text, found.evidence))
-
-
-def test_nothing_is_said_beside_a_hang() -> None:
-    queued = {**STOPS, "waiting": 40.0, "queue_s": Quantiles(mean=9.0), "ttft_s": Quantiles(mean=9.1)}
-    assert limits(judged(scene(queued, IDLE, moves=False), 120)) == (Limit.HUNG,)
 
 
 @pytest.mark.parametrize(

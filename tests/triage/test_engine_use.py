@@ -7,14 +7,12 @@ from typing import Any
 import pytest
 
 from gpumon.readings.format import wall_of
-from gpumon.readings.frame import EndpointState, Phase
-from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP
+from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.readings.snapshot import (
     Confidence,
     Family,
     Kind,
     Limit,
-    Quantiles,
     Replicas,
     Snapshot,
     TokensTotal,
@@ -24,7 +22,7 @@ from gpumon.triage.render import verdict_text
 from gpumon.triage.triage import Triage
 from tests.records import replace
 from tests.triage.engines import BUSY, IDLE, PEAK, WORKS, EngineKind, judged, limits, only, scene
-from tests.triage.stage import GIB, START_S, Of, Stage, engine, gpu, verdict
+from tests.triage.stage import START_S, Of, Stage, engine, gpu, verdict
 
 QUIET = {**BUSY, "tensor_active_ratio": 0.05, "bandwidth_bytes_per_s": 0.12 * PEAK}
 FEW = {
@@ -37,7 +35,6 @@ FEW = {
 }
 STOPS = {"running": 0.0, "decode_tokens_per_s": 0.0, "prefill_tokens_per_s": 0.0, "mfu_ratio": 0.0, "mbu_ratio": 0.0}
 PRICES = {"H100 SXM 80GB": 2.49}
-UNLESS = "; 2 min were looked at, and a quiet hour proves nothing: gpumon report tells of the busy ones"
 
 
 def fleet(count: int, changes: dict[str, Any], ticks: int, prices: dict[str, float]) -> Snapshot:
@@ -125,18 +122,6 @@ def test_requests_that_a_sleeping_engine_keeps_do_not_make_it_hang() -> None:
     assert Limit.HUNG not in limits(judged(scene(asleep, IDLE, moves=False), 600))
 
 
-def test_requests_between_two_polls_are_requests() -> None:
-    """The gauge never sees one, and the tokens move."""
-    assert Limit.LOW_EFFICIENCY not in limits(judged(scene({**STOPS, "running": 0.0}, IDLE, moves=True), 345))
-
-
-def slowed(at: int, until: int) -> dict[str, Any]:
-    """A GPU that heat slows down to half its clock."""
-    hot = at < until
-    clocks = {"sm_clock_hz": 0.99e9 if hot else 1.98e9, "sm_clock_max_hz": 1.98e9}
-    return {**BUSY, **clocks, "throttle": ("hw_slowdown", "hw_thermal_slowdown") if hot else ()}
-
-
 @pytest.mark.parametrize(("changes", "card"), [({}, BUSY), (FEW, QUIET)], ids=["healthy", "under-used"])
 def test_figures_that_contradict_the_gpus_promise_nothing(changes: dict[str, Any], card: dict[str, Any]) -> None:
     said = Evidence("mbu_beside_measured", 0.81, 0.39)
@@ -155,37 +140,5 @@ def test_idleness_is_told_since_the_last_request() -> None:
     assert wall_of(found.since) == pytest.approx(START_S + 60.0, abs=1.0)
 
 
-def test_the_time_it_is_told_since_stands_though_the_wall_clock_is_set() -> None:
-    stage, idle = Stage(), scene(STOPS, IDLE, moves=False)
-    stage.ahead_s = 0.4996
-    stage.play(60, scene())
-    since = {only(stage.play(480, idle)).since}
-    for ahead_s in (0.4996, 0.5006, 0.4986, 3600.5, -3600.0):
-        stage.ahead_s = ahead_s
-        since.add(only(stage.play(2, idle)).since)
-    assert len(since) == 1
-
-
-def ttft(mean_s: float, card: dict[str, Any]) -> Any:
-    return scene({"ttft_s": Quantiles(mean=mean_s, p95=2.0 * mean_s)}, card)
-
-
-@pytest.mark.parametrize("state", [EndpointState.REFUSED, EndpointState.METRICS_OFF, EndpointState.STARTING])
-def test_an_engine_that_does_not_answer_is_told_of_elsewhere(state: EndpointState) -> None:
-    assert limits(judged(scene(state=state), 60)) == ()
-
-
-def test_an_engine_that_warms_up_is_not_judged() -> None:
-    names = ("running", "waiting", "kv_usage_ratio", "mfu_ratio", "mbu_ratio", "mfu_prefill_ratio")
-    assert limits(judged(scene(dict.fromkeys(names, WARMING_UP), IDLE, moves=False), 9)) == ()
-
-
 def test_a_frontend_is_judged_by_its_workers() -> None:
     assert limits(judged(scene(kind=EngineKind.DYNAMO), 120)) == ()
-
-
-def training(mfu: Any, busy: float = 0.97) -> tuple[Of, ...]:
-    one = engine(
-        name="run", phase=Phase.TRAINING, kind=EngineKind.GENERIC, mfu_ratio=mfu, trained_tokens_per_s=12_100.0
-    )
-    return gpu(**{**BUSY, "busy_ratio": busy, "vram_used_bytes": 60 * GIB}), one

@@ -2,62 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
-import pytest
-
 from gpumon.readings.frame import GpuState
-from gpumon.readings.snapshot import Family, Kind, Limit
-from gpumon.triage.signals import Case, Finding
-from gpumon.triage.thresholds import Thresholds
-from gpumon.triage.triage import Triage
+from gpumon.readings.snapshot import Kind, Limit
 from tests.records import replace
 from tests.triage.engines import BUSY, IDLE, WORKS
 from tests.triage.stage import Of, Stage, engine, gpu
-
-EVERY_S = 5
-HOLD_S = 10.0
-
-
-class Asked:
-    """A rule that finds something from a moment on, and knows when it was asked about whom."""
-
-    def __init__(self, from_s: float) -> None:
-        self.at: dict[str, list[float]] = {}
-        self._from_s = from_s
-
-    def find(self, case: Case) -> Finding | None:
-        self.at.setdefault(case.key, []).append(case.now_s - 1000.0)
-        return Finding(Limit.QUEUE_LIMIT, "found", {}) if case.now_s - 1000.0 >= self._from_s else None
-
-
-def played(count: int, seconds: int, from_s: float) -> tuple[Asked, list[int]]:
-    """What the rule was asked, and how many verdicts stood at each tick; engines are polled in turn, each every 5 s."""
-    asked, stage, verdicts = Asked(from_s), Stage(), []
-    stage.triage = Triage(Thresholds(hold_s=HOLD_S), rules={(Kind.ENGINE, Family.LIMIT): (asked.find,)})
-    things: dict[int, Of] = {}
-    for at in range(seconds):
-        for number in range(count):
-            if number not in things or at % EVERY_S == number % EVERY_S:
-                things[number] = engine(url=f"http://e{number}", name=f"e{number}", read_s=float(at))
-        verdicts.append(len(stage.tick(*things.values()).verdicts))
-    return asked, verdicts
-
-
-@pytest.mark.parametrize("number", [0, 3])
-def test_engines_are_judged_at_each_poll_and_every_other_second(number: int) -> None:
-    asked, _ = played(6, 20, 5.0)
-    at = asked.at[f"http://e{number}"]
-    assert {float(second) for second in range(number, 20, EVERY_S)} <= set(at)
-    assert max(b - a for a, b in pairwise(at)) == 2.0
-    assert len(at) < 15
-
-
-def test_verdicts_stand_and_hold_between_two_looks() -> None:
-    _, verdicts = played(6, 40, 5.0)
-    assert verdicts[:14] == [0] * 14
-    assert verdicts[20:] == [6] * 20
-    assert verdicts == sorted(verdicts)
 
 
 def test_an_engine_whose_gpu_is_lost_is_judged_at_once() -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from gpumon.readings.frame import EndpointState, GpuState, RankReading, XidEvent
 from gpumon.readings.snapshot import Event, EventKind, Level
-from gpumon.triage.events import MOST_GONE
 from gpumon.triage.render import event_text
 from tests.records import replace
 from tests.triage.stage import START_S, Of, Stage, engine, gpu
@@ -81,20 +80,6 @@ def test_an_answer_that_lacks_a_rank_is_no_restart() -> None:
     assert told(stage) == [(EventKind.RESTART, "vllm:8000", "restarted")]
 
 
-def test_another_model_is_an_event_with_clean_names() -> None:
-    stage = Stage()
-    stage.play(3, (up(read_s=1.0),))
-    stage.play(3, (up(model="evil\x1b[31m", read_s=2.0),))
-    assert told(stage, EventKind.MODEL) == [(EventKind.MODEL, "vllm:8000", "model m -> evil\\x1b[31m")]
-
-
-def test_an_engine_that_is_not_listed_any_more_is_gone() -> None:
-    stage = Stage()
-    stage.play(20, (up(),))
-    stage.play(20, ())
-    assert told(stage) == [(EventKind.ENGINE, "vllm:8000", "gone")]
-
-
 def test_an_engine_that_was_not_listed_for_a_while_is_no_new_one() -> None:
     """Discovery drops an engine that is killed, and finds it again on its port."""
     stage = Stage()
@@ -111,16 +96,6 @@ def test_an_engine_that_was_not_listed_for_a_while_is_no_new_one() -> None:
         (EventKind.MODEL, "model m -> other"),
         (EventKind.ENGINE, "down: refused"),
     ]
-
-
-def test_engines_that_come_and_go_for_good_are_not_remembered_for_ever() -> None:
-    stage = Stage()
-    for at in range(MOST_GONE + 2):
-        stage.play(1, (up(read_s=1.0, url=f"http://127.0.0.1:{at}", name=f"vllm:{at}"),))
-    stage.play(1, (up(read_s=2.0, url="http://127.0.0.1:0", name="vllm:0"),))
-    assert not [event for event in stage.events if event_text(event) == "answers"]
-    stage.play(1, (up(read_s=2.0, url="http://127.0.0.1:9", name="vllm:9"),))
-    assert [event.scope for event in stage.events if event_text(event) == "answers"] == ["vllm:9"]
 
 
 def test_replicas_are_counted_by_model() -> None:
@@ -185,13 +160,3 @@ def test_another_cause_of_a_verdict_is_an_event_once_it_lasts() -> None:
     told = [(event.code, event.parameters.get("cause")) for event in stage.events if event.kind is EventKind.VERDICT]
     assert told[0] == ("verdict_began", None)
     assert ("verdict_cause", "power_brake") in told
-
-
-def test_the_same_frames_give_the_same_events() -> None:
-    def played() -> list[Event]:
-        stage = Stage()
-        stage.play(30, (up(read_s=1.0), gpu()))
-        stage.play(40, (DOWN, gpu(xid=(XidEvent(31, START_S + 30.0),), throttle=("hw_slowdown",))))
-        return stage.events
-
-    assert played() == played() != []

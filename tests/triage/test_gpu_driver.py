@@ -13,7 +13,7 @@ from gpumon.readings.frame import EngineReading, GpuReading, HostReading
 from gpumon.readings.snapshot import Event, EventKind, Level, Limit, Snapshot, Verdict
 from gpumon.sources.driver.source import DriverSource
 from gpumon.sources.packaged import gpu_catalogue
-from gpumon.triage.render import actions_text, event_text, evidence_text, verdict_text
+from gpumon.triage.render import actions_text, event_text, verdict_text
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.triage import Triage
 from tests.fakes.nvml.driver import FakeDriver
@@ -88,14 +88,6 @@ async def test_an_xid_becomes_a_verdict_and_an_event_at_once(fake_driver: FakeDr
     assert [event.scope for event in made.events if event.kind is EventKind.XID] == ["gpu 1"]
 
 
-async def test_a_programs_xid_is_a_note(fake_driver: FakeDriver) -> None:
-    async with chain(fake_driver) as made:
-        await made.until(lambda snapshot: len(snapshot.gpus) == 2)
-        fake_driver.write(f"{CALM}gpu 1 xid 31\n")
-        found = await made.verdict(Limit.HARDWARE_FAULT, Level.NOTE)
-    assert "no hardware action" in actions_text(found)
-
-
 async def test_a_lost_gpu_is_critical_and_comes_back(fake_driver: FakeDriver) -> None:
     async with chain(fake_driver) as made:
         await made.until(lambda snapshot: len(snapshot.gpus) == 2)
@@ -121,11 +113,3 @@ async def test_heat_is_throttled_and_a_power_cap_is_not(fake_driver: FakeDriver)
     assert "heat" in verdict_text(found)
     assert not [each for each in last.verdicts if each.scope == "gpu 0" and each.code is Limit.THROTTLED]
     assert [event.scope for event in made.events if event.kind is EventKind.THROTTLE] == ["gpu 1"]
-
-
-async def test_memory_errors_and_rows_that_wait(fake_driver: FakeDriver) -> None:
-    rows = "gpu 1 ecc_uncorrected 2\ngpu 1 remap_pending 1\n"
-    async with chain(fake_driver, CALM + rows) as made:
-        found = await made.verdict(Limit.HARDWARE_FAULT, Level.WARN)
-    assert "2 uncorrectable ECC errors" in verdict_text(found)
-    assert any("row waits" in evidence_text(each) for each in found.evidence)

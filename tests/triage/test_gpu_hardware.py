@@ -39,22 +39,11 @@ def test_the_worst_of_several_speaks_and_all_are_evidence() -> None:
     assert "row waits" in shown
 
 
-def test_hardware_stands_before_throttled_and_throttled_before_a_programs_fault() -> None:
-    hot = {"throttle": ("hw_thermal_slowdown",), "busy_ratio": 0.9}
-    assert limit(Stage().play(60, (with_xid(31, **hot),)), Family.STATE) is Limit.THROTTLED
-    assert limit(Stage().play(60, (with_xid(48, **hot),)), Family.STATE) is Limit.HARDWARE_FAULT
-
-
 def test_an_old_xid_ages_out_and_what_persists_stays() -> None:
     stage = Stage(hold_s=5.0)
     assert limit(stage.tick(with_xid(48, ago_s=3590.0)), Family.STATE) is Limit.HARDWARE_FAULT
     assert limit(stage.play(30, (with_xid(48, ago_s=3590.0),)), Family.STATE) is None
     assert limit(stage.play(30, (with_xid(48, ago_s=3590.0, remap_failed=1.0),)), Family.STATE) is Limit.HARDWARE_FAULT
-
-
-def test_a_programs_xid_ages_out_sooner() -> None:
-    assert limit(Stage().tick(with_xid(31, ago_s=290.0)), Family.STATE) is Limit.HARDWARE_FAULT
-    assert limit(Stage().tick(with_xid(31, ago_s=310.0)), Family.STATE) is None
 
 
 @pytest.mark.parametrize(
@@ -75,8 +64,3 @@ def test_ecc_errors_that_rise_are_critical_and_old_ones_are_not() -> None:
     assert (old.level, "2 uncorrectable" in verdict_text(old)) == (Level.WARN, True)
     risen = said(stage.play(5, (gpu(ecc_uncorrected=5.0),)), Family.STATE)
     assert (risen.level, "3 more" in verdict_text(risen)) == (Level.CRITICAL, True)
-
-
-def test_a_sound_gpu_has_no_verdict_of_its_state() -> None:
-    snapshot = Stage().play(60, (gpu(ecc_uncorrected=0.0, remap_pending=0.0, remap_failed=0.0, busy_ratio=0.9),))
-    assert limit(snapshot, Family.STATE) is None

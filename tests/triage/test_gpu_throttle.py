@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpumon.readings.snapshot import Family, Level, Limit
-from gpumon.triage.render import actions_text, event_text, evidence_text, verdict_text
+from gpumon.triage.render import event_text, evidence_text
 from tests.triage.stage import Of, Stage, gpu, limit, said
 
 GHZ = 1e9
@@ -21,24 +21,6 @@ def test_a_slowdown_that_costs_a_third_is_critical_and_tells_the_drivers_counter
     found = said(Stage().play(60, (loaded("hw_thermal_slowdown", clock=0.6, **counted),)), Family.STATE)
     assert found.level is Level.CRITICAL
     assert "41s since gpumon started" in evidence_text(found.evidence[0])
-
-
-def test_a_power_limit_at_full_load_is_normal() -> None:
-    assert limit(Stage().play(180, (loaded("sw_power_cap", clock=1.5),)), Family.STATE) is None
-
-
-def test_a_power_limit_that_takes_half_of_the_clock_is_a_note_with_the_figure() -> None:
-    snapshot = Stage().play(180, (loaded("sw_power_cap", clock=0.9, power_w=348.0, power_limit_w=350.0),))
-    found = said(snapshot, Family.STATE)
-    assert (found.code, found.level) == (Limit.THROTTLED, Level.NOTE)
-    assert "0.90 of 1.98 GHz" in verdict_text(found)
-    assert "power limit" in verdict_text(found)
-    assert "-pl" in actions_text(found)
-    assert "348 of 350 W" in " ".join(evidence_text(each) for each in found.evidence)
-
-
-def test_low_clocks_of_an_idle_gpu_are_normal() -> None:
-    assert limit(Stage().play(180, (loaded(clock=0.3, busy_ratio=0.0),)), Family.STATE) is None
 
 
 def test_a_short_spike_is_no_verdict_and_a_flicker_is() -> None:

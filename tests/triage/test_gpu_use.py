@@ -6,8 +6,8 @@ import pytest
 
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import Confidence, Family, Level, Limit
-from gpumon.triage.render import actions_text, evidence_text, verdict_text
+from gpumon.readings.snapshot import Family, Level, Limit
+from gpumon.triage.render import actions_text, verdict_text
 from tests.records import replace
 from tests.triage.stage import GIB, Of, Stage, engine, gpu, limit, process, said
 
@@ -19,13 +19,6 @@ def test_memory_that_no_visible_process_holds_says_where_to_look() -> None:
     assert found.code is Limit.IDLE_VRAM_HELD
     assert "no process that is visible" in verdict_text(found)
     assert "--pid=host" in actions_text(found)
-
-
-def test_a_kernel_now_and_then_is_no_left_over() -> None:
-    def scene(at: int) -> tuple[Of, ...]:
-        return (gpu(vram_used_bytes=38 * GIB, processes=(LEFTOVER,), busy_ratio=0.9 if at % 50 == 0 else 0.0),)
-
-    assert limit(Stage(gpu_idle_s=60).play(240, scene), Family.USE) is Limit.LOW_EFFICIENCY
 
 
 @pytest.mark.parametrize("kind", [EngineKind.VLLM, EngineKind.SGLANG])
@@ -53,20 +46,6 @@ def test_full_memory_that_nothing_computes_on_will_not_run_out() -> None:
     assert limit(Stage().play(60, (gpu(vram_used_bytes=78 * GIB, busy_ratio=0.0), trains)), Family.USE) is None
 
 
-def test_memory_below_the_marks_is_no_verdict_of_a_training() -> None:
-    trains = engine(phase=Phase.TRAINING, kind=EngineKind.GENERIC, name="run")
-    assert limit(Stage().play(60, (gpu(vram_used_bytes=60 * GIB, busy_ratio=0.95), trains)), Family.USE) is None
-
-
-def test_a_busy_gpu_without_an_engine_is_healthy_where_its_activity_is_measured() -> None:
-    on = gpu(
-        busy_ratio=0.97, sm_active_ratio=0.8, tensor_active_ratio=0.4, processes=(process(),), activity_source="gpm"
-    )
-    found = said(Stage().play(120, (on,)), Family.USE)
-    assert (found.code, found.level) == (Limit.HEALTHY, Level.OK)
-    assert {"busy:0", "sm:0", "tensor:0"} == {each.chart for each in found.evidence}
-
-
 def test_a_gpu_whose_figures_are_refused_can_not_be_told_and_says_why() -> None:
     refused = Missing(Reason.NO_PERMISSION, "the driver refuses it to this user")
     on = gpu(state=GpuState.NO_PERMISSION, busy_ratio=refused, vram_used_bytes=refused, vram_total_bytes=refused)
@@ -76,13 +55,6 @@ def test_a_gpu_whose_figures_are_refused_can_not_be_told_and_says_why() -> None:
     assert "the driver refuses it to this user" in verdict_text(found)
 
 
-def test_a_split_gpu_is_told_slice_by_slice() -> None:
-    whole = gpu(mig=True, busy_ratio=Missing(Reason.UNDER_MIG))
-    part = gpu(1, busy_ratio=Missing(Reason.UNDER_MIG), sm_active_ratio=0.0, mig_profile="3g.40gb", parent_uuid="GPU-0")
-    snapshot = Stage().play(240, (whole, part))
-    assert [each.key for each in snapshot.verdicts if each.family is Family.USE] == ["GPU-1"]
-
-
 @pytest.mark.parametrize(("active", "expected"), [(0.0, Limit.IDLE_VRAM_HELD), (0.7, Limit.HEALTHY)])
 def test_a_slice_sleeps_by_its_sm_activity(active: float, expected: Limit) -> None:
     busy = Missing(Reason.UNDER_MIG)
@@ -90,7 +62,6 @@ def test_a_slice_sleeps_by_its_sm_activity(active: float, expected: Limit) -> No
     assert limit(Stage(gpu_idle_s=60).play(240, (part,)), Family.USE) is expected
 
 
-CORE = process(name="VLLM::EngineCore", gib=74.0, user="root", command="VLLM::EngineCore")
 UNMAPPED = engine(gpus=(), running=3.0)
 
 
@@ -114,19 +85,6 @@ def test_a_slice_has_a_name_of_its_own_no_price_and_not_its_parents_chart() -> N
     assert {each.code for each in found} == {Limit.IDLE_VRAM_HELD}
     assert not any("$" in verdict_text(each) for each in found)
     assert {one.chart for each in found for one in each.evidence} == {""}
-
-
-def test_the_evidence_of_an_idle_gpu_is_as_long_as_its_text() -> None:
-    found = said(Stage().play(760, (gpu(vram_used_bytes=0.5 * GIB),)), Family.USE)
-    assert verdict_text(found) == "idle for 13 min, nothing runs on it"
-    assert evidence_text(found.evidence[0]) == "at most 5 % busy for 13 min"
-
-
-def test_memory_that_is_nearly_full_is_as_sure_as_it_is_measured() -> None:
-    holder = process(gib=75.0)
-    full = (gpu(vram_used_bytes=75 * GIB, busy_ratio=0.9, processes=(holder,)),)
-    found = said(Stage().play(90, full), Family.USE)
-    assert (found.code, found.confidence) == (Limit.MEMORY_FULL, Confidence.HIGH)
 
 
 def test_what_runs_on_a_gpu_of_a_known_engine_is_no_unknown_engine() -> None:

@@ -11,7 +11,7 @@ from gpumon.readings.snapshot import Family, Kind, Level, Limit, Quantiles
 from gpumon.triage.hold import Holds
 from gpumon.triage.render import event_text, verdict_text
 from tests.triage.engines import scene
-from tests.triage.stage import Stage, limit, said
+from tests.triage.stage import Stage, said
 
 HOLD_S = 30.0
 KEY = "a"
@@ -40,10 +40,6 @@ def test_one_that_holds_comes_and_goes_after_as_long() -> None:
     assert seen[30] is Limit.QUEUE_LIMIT
 
 
-def test_what_is_gone_now_and_then_never_held() -> None:
-    assert set(stands(turns((Limit.QUEUE_LIMIT, 20), (None, 5)))) == {None}
-
-
 @pytest.mark.parametrize(
     ("of", "expected"),
     [
@@ -60,17 +56,6 @@ def test_of_several_that_take_turns_the_one_found_most_stands(
     (at,) = flips(seen)
     assert HOLD_S <= at < 2 * HOLD_S
     assert seen[-1] is expected
-
-
-def test_what_stands_and_is_found_now_and_then_stays() -> None:
-    seen = stands([Limit.KV_CACHE_FULL] * 31 + turns((Limit.QUEUE_LIMIT, 28), (Limit.KV_CACHE_FULL, 1)))
-    assert flips(seen) == [30]
-
-
-def test_what_stands_goes_where_others_take_turns_and_it_is_not_among_them() -> None:
-    seen = stands([Limit.KV_CACHE_FULL] * 31 + turns((None, 20), (Limit.QUEUE_LIMIT, 9)))
-    assert len(flips(seen)) == 2
-    assert seen[-1] is None
 
 
 def test_no_mix_flips_more_often_than_the_time_it_must_hold() -> None:
@@ -105,13 +90,6 @@ def test_a_kv_cache_that_breathes_around_its_mark_is_one_verdict(period: int) ->
     assert [event_text(event).partition(":")[0] for event in stage.events] == ["KV cache full"]
 
 
-def test_requests_that_always_wait_have_a_verdict_though_the_cause_takes_turns() -> None:
-    stage = waiting(lambda at: 0.96 if at // 20 % 2 else 0.6)
-    assert stage.last is not None
-    assert limit(stage.last, Family.LIMIT, Kind.ENGINE) in (Limit.QUEUE_LIMIT, Limit.KV_CACHE_FULL)
-    assert len(stage.events) == 1
-
-
 def levels(found: Sequence[Level], holds: Holds | None = None, since_s: int = 0) -> list[Level]:
     """The level of one verdict that is found at these, a second apart."""
     holds, given = holds or Holds(), []
@@ -129,13 +107,6 @@ def test_a_level_rises_at_once_and_falls_after_as_long_as_a_verdict() -> None:
     assert [at for at, (before, after) in enumerate(pairwise(given), 1) if before is not after] == [3, 76]
     assert given[2:4] == [Level.WARN, Level.CRITICAL]
     assert given[76] is Level.WARN
-
-
-def test_another_verdict_has_its_own_level() -> None:
-    holds = Holds()
-    assert levels([Level.CRITICAL] * 3, holds)[-1] is Level.CRITICAL
-    holds.take(KEY, Family.STATE, Limit.HARDWARE_FAULT, 0.0, 1003.0, 5003.0)
-    assert holds.level(KEY, Family.STATE, Level.NOTE, HOLD_S, 1003.0) is Level.NOTE
 
 
 def test_a_verdict_on_its_way_out_says_of_when_its_figures_are() -> None:
@@ -159,12 +130,3 @@ def test_the_onset_of_a_verdict_is_fixed_once() -> None:
     assert holds.onset_s(KEY, Family.STATE, 1010.3, 4000.3) == 5010.0
     assert holds.onset_s(KEY, Family.STATE, 1011.5, 7600.0) == 5010.0
     assert holds.onset_s(KEY, Family.STATE, 1020.0, 4000.0) == 5020.0  # another cause
-
-
-def test_an_onset_is_no_later_than_when_it_was_found_and_goes_with_the_verdict() -> None:
-    holds = Holds()
-    holds.take(KEY, Family.STATE, Limit.HUNG, 0.0, 1060.0, 5060.2)
-    assert holds.onset_s(KEY, Family.STATE, 1061.0, 4000.0) == 5060.2
-    holds.take(KEY, Family.STATE, None, 0.0, 1070.0, 5070.0)
-    holds.take(KEY, Family.STATE, Limit.HUNG, 0.0, 1080.0, 5080.0)
-    assert holds.onset_s(KEY, Family.STATE, 1062.0, 4000.0) == 5062.0

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import Confidence, Family, Kind, Level, Limit
 from gpumon.triage.render import actions_text, verdict_text
 from tests.triage.stage import CALM, GIB, Stage, said
-
-CAPTURE = Path(__file__).parents[1] / "data" / "captures" / "vllm-starved-host" / "metrics.jsonl.gz"
 
 
 def test_memory_that_runs_out_is_critical_where_tasks_wait_for_it() -> None:

@@ -44,20 +44,3 @@ def test_what_changes_at_polls_only_is_there_at_every_tick(ticks: int, seconds: 
     values = [value for _, value in known]
     assert recent.values("running", seconds) == known
     assert recent.mean("running", seconds) == (sum(values) / len(values) if values else None)
-
-
-@pytest.mark.parametrize("asked_at", [None, 3, 11, 12, 39])
-def test_to_have_been_asked_before_changes_nothing(asked_at: int | None) -> None:
-    recent = Recent(Kind.ENGINE)
-    for at in range(40):
-        running, ttft, tokens = polled(at)
-        shown = engine(running=running, ttft_s=Quantiles(mean=ttft), tokens_total=TokensTotal(decode=tokens)).shown
-        recent.add(1000.0 + at, shown)
-        if at == asked_at:
-            assert recent.mean("ttft_s.mean", 10.0) is not None
-    plain = sampled(40)
-    for field in ("running", "ttft_s.mean", "tokens_total.decode"):
-        assert recent.values(field, KEPT_S) == plain.values(field, KEPT_S)
-        assert (recent.last(field), recent.steady_s(field)) == (plain.last(field), plain.steady_s(field))
-    assert plain.last("ttft_s.mean") == polled(39)[1]
-    assert plain.steady_s("tokens_total.decode") == 39 - 30
