@@ -27,26 +27,13 @@ from gpumon.triage.signals import (
     Finding,
     Unsure,
     action,
-    activity,
-    evidence,
     finite,
     kv_requests,
-    late,
-    mean,
     missing,
     no_bandwidth,
     no_compute,
-    of_gpus,
-    own_activity,
     params,
-    pinned,
     request_tokens,
-    served,
-    slots,
-    still_s,
-    waiting_mean,
-    work,
-    works,
 )
 
 NARROW_BITS: Final = ("fp8", "int8", "int4", "mxfp4", "nvfp4", "q8", "q4")
@@ -76,25 +63,25 @@ BURST: Final = 2.0
 
 def kv_cache(case: Case) -> Finding | None:
     """The KV cache is full, and requests wait for it or are thrown out of it."""
-    engine, limits = served(case), case.thresholds
+    engine, limits = case.served(), case.thresholds
     if engine is None:
         return None
-    waiting, thrown = waiting_mean(case), mean(case, "preemptions_per_s") or 0.0
-    usage = mean(case, "kv_usage_ratio")
+    waiting, thrown = case.waiting_mean(), case.mean("preemptions_per_s") or 0.0
+    usage = case.mean("kv_usage_ratio")
     if usage is None or not (waiting > 0.0 or thrown >= limits.kv_preemptions_per_s):
         return None
-    if thrown < limits.kv_preemptions_per_s and _computes(case, activity(case)):
+    if thrown < limits.kv_preemptions_per_s and _computes(case, case.activity()):
         return None  # requests pile up behind the arithmetic: a larger cache would only hold more of them
     full_at = limits.kv_full_ratio - (limits.kv_full_band_ratio if Limit.KV_CACHE_FULL in case.near else 0.0)
     if usage < full_at and not (waiting > 0.0 and _no_room(engine, usage) and not _other_limit(case)):
         return None
-    running, fits, each = mean(case, "running") or 0.0, kv_requests(engine), request_tokens(engine)
-    slow = late(case)
-    proof = [evidence(case, "kv_usage", "kv_usage_ratio", usage, "kv", limits.kv_full_ratio)]
+    running, fits, each = case.mean("running") or 0.0, kv_requests(engine), request_tokens(engine)
+    slow = case.late()
+    proof = [case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", limits.kv_full_ratio)]
     if waiting > 0.0:
-        proof.append(evidence(case, "waiting", "waiting", waiting, "waiting"))
+        proof.append(case.evidence("waiting", "waiting", waiting, "waiting"))
     if thrown > 0.0:
-        proof.append(evidence(case, "preemptions", "preemptions_per_s", thrown, "preempt", limits.kv_preemptions_per_s))
+        proof.append(case.evidence("preemptions", "preemptions_per_s", thrown, "preempt", limits.kv_preemptions_per_s))
     if fits is not None and each is not None:
         held = params(tokens=each)
         proof.append(Evidence("kv_holds", fits, source="KV pool / tokens of a running request", parameters=held))
@@ -115,12 +102,12 @@ def _no_room(engine: Engine, usage: float) -> bool:
 
 def _other_limit(case: Case) -> bool:
     """Room in the pool would help none of those that wait: the scheduler is full, or the GPUs compute all they can."""
-    return pinned(case) or mute(case) or _computes(case, activity(case))
+    return case.pinned() or mute(case) or _computes(case, case.activity())
 
 
 def mute(case: Case) -> bool:
     """No token comes out: a long prompt is computed, of which nothing counts until its end, or it hangs."""
-    quiet_s = still_s(case, TOKENS)
+    quiet_s = case.still_s(TOKENS)
     return quiet_s is not None and quiet_s >= case.thresholds.stalled_s / 2
 
 
@@ -154,26 +141,26 @@ def _longest(info: Mapping[str, str]) -> float:
 
 def queue(case: Case) -> Finding | Unsure | None:
     """Requests wait although the KV cache, the arithmetic and the bandwidth have room: the scheduler holds them."""
-    engine, limits = served(case), case.thresholds
-    waiting = 0.0 if engine is None else waiting_mean(case)
+    engine, limits = case.served(), case.thresholds
+    waiting = 0.0 if engine is None else case.waiting_mean()
     if engine is None or waiting < limits.queue_waiting or mute(case):
         return None
-    seen, share = activity(case), _queued_share(engine)
+    seen, share = case.activity(), _queued_share(engine)
     if share is not None and share < limits.queue_ttft_ratio:
         return None
-    held_back, known, reads = pinned(case), slots(case), _reads(case, seen)
+    held_back, known, reads = case.pinned(), case.slots(), _reads(case, seen)
     if _computes(case, seen) or (reads and not (held_back and _mostly_weights(engine))):
         return None
-    usage, running = mean(case, "kv_usage_ratio"), mean(case, "running") or 0.0
+    usage, running = case.mean("kv_usage_ratio"), case.mean("running") or 0.0
     unknown = [no_compute(engine, seen), no_bandwidth(engine, seen)]
     if usage is None and not (held_back and known):
         unknown.append(missing("kv_usage", engine.load.kv_usage_ratio))
     proof = [*_queue_proof(case, engine, waiting, share)]
     if usage is not None:
-        proof.append(evidence(case, "kv_usage", "kv_usage_ratio", usage, "kv", limits.kv_full_ratio))
-    proof += [*work(case, seen), *late(case)]
+        proof.append(case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", limits.kv_full_ratio))
+    proof += [*case.work(seen), *case.late()]
     if lacking := tuple(one for one in unknown if one):
-        return Unsure(lacking, tuple(proof), Level.WARN if late(case) else Level.NOTE)
+        return Unsure(lacking, tuple(proof), Level.WARN if case.late() else Level.NOTE)
     if not held_back and seen.busy is not None and seen.busy < HOST_WAIT:
         return None
     said = params(
@@ -210,7 +197,7 @@ def bursts(case: Case) -> Finding | None:
 
     What was full while they waited is the limit: the KV cache, or the scheduler's slots; arithmetic has its own rule.
     """
-    engine, slow = served(case), late(case)
+    engine, slow = case.served(), case.late()
     if engine is None or not slow or mute(case):
         return None
     share, counts = _queued_share(engine), [value for _, value in case.recent.values("waiting", KEPT_S)]
@@ -219,16 +206,16 @@ def bursts(case: Case) -> Finding | None:
     most, usual = max(counts), sum(counts) / len(counts)
     if most < case.thresholds.queue_waiting or most < BURST * usual:
         return None
-    known, limits = slots(case), case.thresholds
-    if _computes(case, activity(case)) or _computed(case):
+    known, limits = case.slots(), case.thresholds
+    if _computes(case, case.activity()) or _computed(case):
         return None
     usage = _while_waiting(case, "kv_usage_ratio")
     full = [value for value in usage if value >= limits.kv_full_ratio]
     if usage and len(full) >= SPLIT * len(usage):
         said = params(most=most, usual=usual, share=share, usage=max(full))
-        shown = evidence(case, "kv_usage", "kv_usage_ratio", max(full), "kv", limits.kv_full_ratio)
+        shown = case.evidence("kv_usage", "kv_usage_ratio", max(full), "kv", limits.kv_full_ratio)
         proof = (*slow, shown, *_queue_proof(case, engine, usual, share))
-        fixes = _more_kv(case, engine, (mean(case, "running") or 0.0) + usual, kv_requests(engine))
+        fixes = _more_kv(case, engine, (case.mean("running") or 0.0) + usual, kv_requests(engine))
         level, sure = Level.WARN, Confidence.MEDIUM
         return Finding(Limit.KV_CACHE_FULL, "kv_bursts", said, proof, fixes, level, sure)
     running = _while_waiting(case, "running")
@@ -255,23 +242,23 @@ def _queued_share(engine: Engine) -> float | None:
 
 
 def _queue_proof(case: Case, engine: Engine, waiting: float, share: float | None) -> list[Evidence]:
-    limits, known, running = case.thresholds, slots(case), mean(case, "running")
-    proof = [evidence(case, "waiting", "waiting", waiting, "waiting", limits.queue_waiting, window_s=NOW_S)]
+    limits, known, running = case.thresholds, case.slots(), case.mean("running")
+    proof = [case.evidence("waiting", "waiting", waiting, "waiting", limits.queue_waiting, window_s=NOW_S)]
     if refused := finite(engine.rates.rejections_per_s):
-        proof.append(evidence(case, "rejections", "rejections_per_s", refused))
+        proof.append(case.evidence("rejections", "rejections_per_s", refused))
     if running is not None:
-        proof.append(evidence(case, "running", "running", running, "running", None if known is None else known[0]))
+        proof.append(case.evidence("running", "running", running, "running", None if known is None else known[0]))
     if known is not None:
         proof.append(Evidence("slots", known[0], source=known[1]))
     queued = finite(engine.latency.queue_s.mean)
     if share is not None and queued is not None:
-        proof.append(evidence(case, "queue_share", "queue_s", share, "queue", limits.queue_ttft_ratio, seconds=queued))
+        proof.append(case.evidence("queue_share", "queue_s", share, "queue", limits.queue_ttft_ratio, seconds=queued))
     return proof
 
 
 def _more_slots(case: Case, engine: Engine, running: float, waiting: float) -> tuple[Action, ...]:
     """The scheduler's limit, and how far it can go by the room that there is."""
-    words, ratio, usage = advice(engine.kind), MOST_SLOTS, mean(case, "kv_usage_ratio")
+    words, ratio, usage = advice(engine.kind), MOST_SLOTS, case.mean("kv_usage_ratio")
     bounded = bool(usage and KV_ROOM / usage < ratio)
     if bounded and usage:
         ratio = KV_ROOM / usage
@@ -287,13 +274,13 @@ def _more_slots(case: Case, engine: Engine, running: float, waiting: float) -> t
 def _computes(case: Case, seen: Activity) -> bool:
     """Arithmetic is at its limit."""
     limits = case.thresholds
-    mfu, prefill = mean(case, "mfu_ratio"), mean(case, "mfu_prefill_ratio")
+    mfu, prefill = case.mean("mfu_ratio"), case.mean("mfu_prefill_ratio")
     if seen.tensor is not None and seen.tensor >= limits.compute_tensor_ratio:
         return True
     if mfu is None or mfu >= limits.compute_mfu_ratio:
         return mfu is not None
-    queued = waiting_mean(case) >= limits.queue_waiting and mfu >= limits.compute_queued_mfu_ratio
-    return queued and prefill is not None and prefill >= SPLIT * mfu and not pinned(case)
+    queued = case.waiting_mean() >= limits.queue_waiting and mfu >= limits.compute_queued_mfu_ratio
+    return queued and prefill is not None and prefill >= SPLIT * mfu and not case.pinned()
 
 
 def _reads(case: Case, seen: Activity) -> bool:
@@ -301,26 +288,26 @@ def _reads(case: Case, seen: Activity) -> bool:
     limits = case.thresholds
     if seen.dram is not None and seen.dram >= limits.bandwidth_dram_ratio:
         return True
-    mbu = mean(case, "mbu_ratio")
+    mbu = case.mean("mbu_ratio")
     return mbu is not None and mbu >= limits.bandwidth_mbu_ratio and (seen.dram is None or seen.dram >= SUPPORTED)
 
 
 def long_prefill(case: Case) -> Finding | None:
     """No token comes for long, and its GPUs compute all the while: a prompt is at work, of which none counts yet."""
-    engine, quiet_s = served(case), still_s(case, TOKENS)
-    if engine is None or quiet_s is None or not mute(case) or not mean(case, "running"):
+    engine, quiet_s = case.served(), case.still_s(TOKENS)
+    if engine is None or quiet_s is None or not mute(case) or not case.mean("running"):
         return None
-    seen = activity(case)
+    seen = case.activity()
     at_work = seen.tensor is not None and seen.tensor >= case.thresholds.communication_tensor_ratio
     guessed = seen.tensor is None and (seen.sm is None or seen.sm >= SM_AT_WORK)
     if not at_work and not (guessed and computes(case, seen, NOW_S, case.thresholds)):
         return None
-    slow, waiting = late(case), waiting_mean(case)
+    slow, waiting = case.late(), case.waiting_mean()
     # MFU and MBU show none of a prompt until its end.
-    measured = [one for one in work(case, seen) if one.quantity not in ("mfu", "mbu")]
-    proof = [evidence(case, "no_token", "decode_tokens_per_s", quiet_s, "decode"), *measured]
+    measured = [one for one in case.work(seen) if one.quantity not in ("mfu", "mbu")]
+    proof = [case.evidence("no_token", "decode_tokens_per_s", quiet_s, "decode"), *measured]
     if seen.sm is not None:
-        proof.append(of_gpus(case, "sm_active", "sm_active_ratio", seen.sm, "sm"))
+        proof.append(case.of_gpus("sm_active", "sm_active_ratio", seen.sm, "sm"))
     prompt = finite(engine.load.prompt_tokens_mean)
     said = params(seconds=quiet_s, tensor=seen.tensor, sm=seen.sm, waiting=waiting or None, tokens=prompt)
     # Whoever waits for its first token has waited that long already.
@@ -333,20 +320,20 @@ def long_prefill(case: Case) -> Finding | None:
 
 def compute(case: Case) -> Finding | None:
     """The tensor cores are at their limit."""
-    engine = served(case)
-    if engine is None or not _computes(case, activity(case)) or not works(case):
+    engine = case.served()
+    if engine is None or not _computes(case, case.activity()) or not case.works():
         return None
-    waiting, slow = waiting_mean(case), late(case)
-    seen, others = own_activity(case, urgent=bool(waiting or slow))
+    waiting, slow = case.waiting_mean(), case.late()
+    seen, others = case.own_activity(urgent=bool(waiting or slow))
     if not _computes(case, seen):
         return None
-    mfu, prefill = mean(case, "mfu_ratio"), mean(case, "mfu_prefill_ratio")
+    mfu, prefill = case.mean("mfu_ratio"), case.mean("mfu_prefill_ratio")
     measured = seen.tensor is not None and seen.tensor >= case.thresholds.compute_tensor_ratio
-    proof = list(work(case, seen))
+    proof = list(case.work(seen))
     if prefill is not None:
-        proof.append(evidence(case, "mfu_prefill", "mfu_prefill_ratio", prefill, "mfu"))
+        proof.append(case.evidence("mfu_prefill", "mfu_prefill_ratio", prefill, "mfu"))
     if waiting:
-        proof.append(evidence(case, "waiting", "waiting", waiting, "waiting"))
+        proof.append(case.evidence("waiting", "waiting", waiting, "waiting"))
     of_prompts = prefill is not None and mfu is not None and prefill >= SPLIT * mfu
     shared = others if measured else ""
     said = params(
@@ -374,19 +361,19 @@ def _less_work(case: Case, engine: Engine, *, of_prompts: bool) -> tuple[Action,
 
 def bandwidth(case: Case) -> Finding | None:
     """The memory is read as fast as it can be."""
-    engine = served(case)
-    if engine is None or not (_reads(case, activity(case)) or _reads(case, UNSEEN)) or not works(case):
+    engine = case.served()
+    if engine is None or not (_reads(case, case.activity()) or _reads(case, UNSEEN)) or not case.works():
         return None
-    batch, slow, waiting = finite(engine.rates.batch), late(case), waiting_mean(case)
-    seen, others = own_activity(case, urgent=bool(waiting or slow))
+    batch, slow, waiting = finite(engine.rates.batch), case.late(), case.waiting_mean()
+    seen, others = case.own_activity(urgent=bool(waiting or slow))
     if not _reads(case, seen):
         return None
     full = seen.dram is not None and seen.dram >= case.thresholds.bandwidth_dram_ratio
-    share, shared = (seen.dram, others) if full else (mean(case, "mbu_ratio"), "")
+    share, shared = (seen.dram, others) if full else (case.mean("mbu_ratio"), "")
     bigger = _more_batch(case)
-    proof = [*work(case, seen), *slow]
+    proof = [*case.work(seen), *slow]
     if batch:
-        proof.append(evidence(case, "batch", "batch", batch, "running"))
+        proof.append(case.evidence("batch", "batch", batch, "running"))
     wider: dict[str, float | str] = {}
     if bigger is not None:
         proof.append(bigger)
@@ -422,7 +409,7 @@ def _more_batch(case: Case) -> Evidence | None:
         return None
     batch, itl = finite(engine.rates.batch), finite(engine.latency.itl_mean_s)
     weights, context = finite(engine.efficiency.weight_bytes), finite(engine.load.context_tokens)
-    each, prefill = finite(engine.dimensions.kv_bytes_per_token), mean(case, "mfu_prefill_ratio")
+    each, prefill = finite(engine.dimensions.kv_bytes_per_token), case.mean("mfu_prefill_ratio")
     if not (batch and itl and weights and each and context) or prefill is None or prefill > MOST_PREFILL:
         return None
     room, kv = _room(case, engine), each * context
@@ -442,7 +429,7 @@ def _more_batch(case: Case) -> Evidence | None:
 
 def _room(case: Case, engine: Engine) -> float | None:
     """Sequences of one rank that KV pool and scheduler take; None where neither is known."""
-    ranks, fits, known = max(1, engine.hardware.ranks), kv_requests(engine), slots(case)
+    ranks, fits, known = max(1, engine.hardware.ranks), kv_requests(engine), case.slots()
     bounds = [] if fits is None else [KV_SHARE * fits / ranks]
     bounds += [] if known is None else [known[0] / ranks]
     return min(bounds) if bounds else None
@@ -450,10 +437,10 @@ def _room(case: Case, engine: Engine) -> float | None:
 
 def unexplained(case: Case) -> Unsure | None:
     """Latency beyond its goal, or the default, with no figure near its limit."""
-    engine, slow = served(case), late(case)
+    engine, slow = case.served(), case.late()
     if engine is None or not slow or case.found or _computed(case):
         return None
-    seen, load = activity(case), engine.load
+    seen, load = case.activity(), engine.load
     lacking = (
         *(no_compute(engine, seen), no_bandwidth(engine, seen)),
         *(missing("running", load.running), missing("waiting", load.waiting)),

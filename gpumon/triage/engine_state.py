@@ -22,18 +22,8 @@ from gpumon.triage.signals import (
     Finding,
     Unsure,
     action,
-    activity,
-    dram_of,
-    evidence,
     finite,
-    gpu_mean,
-    now,
-    of_gpus,
     params,
-    served,
-    still_s,
-    suffers,
-    unmeasured,
 )
 from gpumon.triage.thresholds import Thresholds
 
@@ -64,13 +54,13 @@ def hung(case: Case) -> Finding | Unsure | None:
         return None
     limits = case.thresholds
     if engine.phase is Phase.TRAINING:
-        return _stuck(case, engine, "step", still_s(case, _STEPS), limits.stalled_training_s)
-    running, waiting = now(case, "running"), now(case, "waiting")
-    if served(case) is None or engine.asleep or not (running or waiting):
+        return _stuck(case, engine, "step", case.still_s(_STEPS), limits.stalled_training_s)
+    running, waiting = case.now("running"), case.now("waiting")
+    if case.served() is None or engine.asleep or not (running or waiting):
         return None
     if engine.advances.get("decode_tokens_per_s", _COUNTED_AT_END) == _COUNTED_AT_END:
         return None
-    seconds = still_s(case, TOKENS)
+    seconds = case.still_s(TOKENS)
     if seconds is None or seconds < limits.stalled_s:
         return None
     # An idle night gives no token either, nor does a process that is not there.
@@ -92,12 +82,12 @@ def _stuck(case: Case, engine: Engine, unit: str, seconds: float | None, least_s
     if seconds is None or seconds < least_s:
         return None
     began_s, training = case.now_s - seconds, engine.phase is Phase.TRAINING
-    proof = [evidence(case, f"no_{unit}", "decode_tokens_per_s", seconds, "" if training else "decode", least_s)]
+    proof = [case.evidence(f"no_{unit}", "decode_tokens_per_s", seconds, "" if training else "decode", least_s)]
     load: dict[str, float] = {}
     for name in () if training else ("running", "waiting"):
         if value := finite(value_of(engine, name)):
             load[name] = value
-            proof.append(evidence(case, name, name, value, name))
+            proof.append(case.evidence(name, name, value, name))
     said = params(seconds=seconds, unit=unit, **load)
     if down := [gpu for gpu in case.gpus if gpu.state in _DOWN]:
         lost = " and ".join(f"gpu {gpu.index}" for gpu in down)
@@ -171,7 +161,7 @@ def computes(case: Case, seen: Activity, seconds: float, limits: Thresholds) -> 
         return seen.tensor > limits.stalled_tensor_ratio
     known = [] if seen.sm is None else [seen.sm >= SM_AT_WORK]
     for gpu in case.gpus:
-        watts, limit = gpu_mean(case, gpu, "power_w", seconds), finite(gpu.power_limit_w)
+        watts, limit = case.gpu_mean(gpu, "power_w", seconds), finite(gpu.power_limit_w)
         known += [watts >= POWER_AT_WORK * limit] if watts is not None and limit else []
     return any(known) if known else None
 
@@ -183,17 +173,17 @@ def _resting(case: Case, seconds: float) -> tuple[Evidence, bool, Parameters] | 
     if Limit.HUNG in case.near:  # it goes at once, and must not come and go at an edge
         busy, dram = BAND * limits.stalled_busy_ratio, BAND * limits.stalled_dram_ratio
         limits = msgspec.structs.replace(limits, stalled_busy_ratio=busy, stalled_dram_ratio=dram)
-    seen, least = activity(case, seconds), limits.stalled_busy_ratio
+    seen, least = case.activity(seconds), limits.stalled_busy_ratio
     if not case.gpus or (seen.busy is None and seen.sm is None and seen.dram is None):
-        return Unsure((unmeasured(case),))
+        return Unsure((case.unmeasured(),))
     if computes(case, seen, seconds, limits):
         return None
     measured = seen.dram is not None
     if not measured:
         for name, field, value in (("sm", "sm_active_ratio", seen.sm), ("busy", "busy_ratio", seen.busy)):
             if value is not None and value <= least:
-                return of_gpus(case, f"{name}_share", field, value, name, least), False, params(**{name: value})
-    shares = [(dram_of if measured else _upper_bound)(case, gpu, seconds) for gpu in case.gpus]
+                return case.of_gpus(f"{name}_share", field, value, name, least), False, params(**{name: value})
+    shares = [case.dram_of(gpu, seconds) if measured else _upper_bound(case, gpu, seconds) for gpu in case.gpus]
     known = [share for share in shares if share is not None]
     if not measured and len(known) < len(shares):
         return Unsure((Signal("dram", fix="needs_hopper"),))
@@ -201,7 +191,7 @@ def _resting(case: Case, seconds: float) -> tuple[Evidence, bool, Parameters] | 
     if most > limits.stalled_dram_ratio:
         return None
     quantity = "dram_active" if measured else "dram_at_most"
-    proof = of_gpus(case, quantity, "bandwidth_bytes_per_s", most, "dram", limits.stalled_dram_ratio)
+    proof = case.of_gpus(quantity, "bandwidth_bytes_per_s", most, "dram", limits.stalled_dram_ratio)
     active = seen.sm if seen.busy is None else seen.busy
     spins = not measured or (active is not None and active > least)
     return proof, spins, params(dram=most, busy=seen.busy, tensor=seen.tensor)
@@ -209,7 +199,7 @@ def _resting(case: Case, seconds: float) -> tuple[Evidence, bool, Parameters] | 
 
 def _upper_bound(case: Case, gpu: Gpu, seconds: float) -> float | None:
     """Share of time in which a GPU read memory: next to none of it is next to no traffic."""
-    peak, moved = finite(gpu.bandwidth_peak_bytes_per_s), gpu_mean(case, gpu, "bandwidth_bytes_per_s", seconds)
+    peak, moved = finite(gpu.bandwidth_peak_bytes_per_s), case.gpu_mean(gpu, "bandwidth_bytes_per_s", seconds)
     bounded = gpu.bandwidth_source is BandwidthSource.UPPER_BOUND and peak and moved is not None
     return moved / peak if bounded and peak and moved is not None else None
 
@@ -240,7 +230,7 @@ def unresponsive(case: Case) -> Finding | None:
 
 def _loads(case: Case, seconds: float) -> bool:
     """Its GPUs work, or their memory came or went meanwhile: it has just been started anew."""
-    seen = activity(case)
+    seen = case.activity()
     if (seen.busy or 0.0) > case.thresholds.stalled_busy_ratio and (seen.dram is None or seen.dram > 0.0):
         return True
     for gpu in case.gpus:
@@ -280,7 +270,7 @@ def degraded(case: Case) -> Finding | None:
     gpu, worst = min(bad, key=lambda pair: (pair[1].level is not Level.CRITICAL, list(Limit).index(pair[1].code)))
     held = {name: worst.parameters[name] for name in ("clock_hz", "clock_max_hz", "xid") if name in worst.parameters}
     said = params(gpu=f"gpu {gpu.index}", fault=worst.cause, of=float(len(case.gpus)), bad=float(len(bad)))
-    level = Level.CRITICAL if worst.level is Level.CRITICAL and suffers(case, engine) else Level.WARN
+    level = Level.CRITICAL if worst.level is Level.CRITICAL and case.suffers(engine) else Level.WARN
     return Finding(worst.code, "gpu_degraded", said | held, worst.evidence, worst.actions, level, worst.confidence)
 
 

@@ -26,22 +26,12 @@ from gpumon.triage.signals import (
     Finding,
     Unsure,
     action,
-    activity,
-    evidence,
     finite,
-    gpu_mean,
-    grown,
     kv_requests,
-    mean,
     missing,
     no_bandwidth,
     no_compute,
-    now,
-    of_gpus,
     params,
-    served,
-    slots,
-    still_s,
 )
 
 FULL: Final = 0.9
@@ -69,7 +59,7 @@ def idle_s(case: Case) -> float | None:
     loads = [field for field in ("running", "waiting", "inferences_per_s") if recent.last(field) is not None]
     if any(recent.last(field) != 0.0 for field in loads):
         return None
-    counts = still_s(case, TOKENS)
+    counts = case.still_s(TOKENS)
     if not loads and counts is None:
         return None
     quiet_s = min([*(recent.steady_s(field) for field in loads), *([] if counts is None else [counts])])
@@ -101,19 +91,19 @@ class Little(NamedTuple):
 def _little(case: Case, engine: Engine) -> Little | None:
     """Its use as far as it was seen, where that is far below what it could do, and its figures can be believed."""
     seconds, limits = _judged_s(case), case.thresholds
-    running = mean(case, "running", seconds)
+    running = case.mean("running", seconds)
     if not running or engine.contradicts:
         return None
-    bounds = [] if (known := slots(case)) is None else [known]
+    bounds = [] if (known := case.slots()) is None else [known]
     if (fits_kv := kv_requests(engine)) is not None:
         bounds.append((fits_kv, "KV pool / tokens of a running request"))
-    elif (usage := mean(case, "kv_usage_ratio", seconds) or 0.0) >= LEAST_USAGE:
+    elif (usage := case.mean("kv_usage_ratio", seconds) or 0.0) >= LEAST_USAGE:
         bounds.append((running / usage, "requests running / KV cache use"))
     room, bound = min(bounds, default=(0.0, ""))
     if room < 1.0 or running > limits.under_used_slots_ratio * room:
         return None
-    seen = activity(case, seconds)
-    mfu, mbu = mean(case, "mfu_ratio", seconds), mean(case, "mbu_ratio", seconds)
+    seen = case.activity(seconds)
+    mfu, mbu = case.mean("mfu_ratio", seconds), case.mean("mbu_ratio", seconds)
     arithmetic, reads = seen.tensor if mfu is None else mfu, seen.dram if mbu is None else mbu
     if arithmetic is None or arithmetic > limits.under_used_mfu_ratio:
         return None
@@ -126,14 +116,14 @@ def _little(case: Case, engine: Engine) -> Little | None:
 
 def _few(case: Case) -> Little | None:
     """What an engine does that runs few requests; None where its use is not judged, or it is not that."""
-    engine, quiet_s = served(case), idle_s(case)
+    engine, quiet_s = case.served(), idle_s(case)
     idle = quiet_s is not None and quiet_s >= case.thresholds.idle_s
     return None if engine is None or case.found or idle or _left_s(case) > 0.0 else _little(case, engine)
 
 
 def under_used(case: Case) -> Finding | None:
     """Far fewer requests than fit, at little arithmetic and bandwidth; or none at all."""
-    engine, quiet_s = served(case), idle_s(case)
+    engine, quiet_s = case.served(), idle_s(case)
     if engine is None or case.found or engine.asleep:
         return None
     if quiet_s is not None and quiet_s >= case.thresholds.idle_s:
@@ -144,7 +134,7 @@ def under_used(case: Case) -> Finding | None:
 
 def _idle(case: Case, engine: Engine, quiet_s: float) -> Finding:
     count = _freed(case, engine)
-    proof, cost = [evidence(case, "no_request", "running", quiet_s, "running", case.thresholds.idle_s)], None
+    proof, cost = [case.evidence("no_request", "running", quiet_s, "running", case.thresholds.idle_s)], None
     if count and (price := _price_per_hour(case, engine)) is not None:
         cost = price * count
         proof.append(Evidence("cost_per_hour", cost, source="config", parameters=params(gpus=float(count))))
@@ -158,9 +148,9 @@ def _idle(case: Case, engine: Engine, quiet_s: float) -> Finding:
 def _low(case: Case, engine: Engine, little: Little) -> Finding:
     """`15 % MFU at 6 of 48 slots: this traffic fits on 2 of 8 GPUs, 14.9 $/h idle`."""
     room, bound, running, seen, arithmetic, reads = little
-    limits, by_slots = case.thresholds, slots(case) == (room, bound)
+    limits, by_slots = case.thresholds, case.slots() == (room, bound)
     proof = [
-        evidence(case, "running", "running", running, "running", room, window_s=_judged_s(case)),
+        case.evidence("running", "running", running, "running", room, window_s=_judged_s(case)),
         Evidence("capacity", room, source=bound),
         _share(case, engine, "mfu", arithmetic, seen.tensor, limits.under_used_mfu_ratio),
         _share(case, engine, "mbu", reads, seen.dram, limits.under_used_mbu_ratio),
@@ -188,7 +178,7 @@ def _low(case: Case, engine: Engine, little: Little) -> Finding:
                 proof.append(Evidence("cost_per_hour", saved, source="config", parameters=params(gpus=said["gpus"])))
     elif (bursts := rhythm_of(case)) is not None:
         said |= params(period=bursts.period_s)
-        proof.append(bursts.evidence(of_gpus(case, "busy_drops", "busy_ratio", bursts.lower, "busy")))
+        proof.append(bursts.evidence(case.of_gpus("busy_drops", "busy_ratio", bursts.lower, "busy")))
         fixes = (action("send_earlier", period=bursts.period_s), action("share_gpu"))
     else:
         fixes = (action("more_requests"), action("share_gpu"))
@@ -200,10 +190,10 @@ def _share(
     case: Case, engine: Engine, name: str, value: float, measured: float | None, limit: float | None
 ) -> Evidence:
     if not isinstance(value_of(engine, f"{name}_ratio"), Missing) or measured is None:
-        return evidence(case, name, f"{name}_ratio", value, name, limit)
+        return case.evidence(name, f"{name}_ratio", value, name, limit)
     if name == "mfu":
-        return of_gpus(case, "tensor_active", "tensor_active_ratio", value, "tensor", limit)
-    return of_gpus(case, "dram_active", "bandwidth_bytes_per_s", value, "dram", limit)
+        return case.of_gpus("tensor_active", "tensor_active_ratio", value, "tensor", limit)
+    return case.of_gpus("dram_active", "bandwidth_bytes_per_s", value, "dram", limit)
 
 
 class _Fewer(NamedTuple):
@@ -282,7 +272,7 @@ def _instances(case: Case, engines: list[Engine], running: float, each: float) -
 
 def _smaller(case: Case, engine: Engine, running: float) -> _Fewer | None:
     """One instance of fewer GPUs: half as many again and again, as long as memory and the chips allow."""
-    here, shares = len(case.gpus), (mean(case, "mfu_ratio"), mean(case, "mbu_ratio"))
+    here, shares = len(case.gpus), (case.mean("mfu_ratio"), case.mean("mbu_ratio"))
     most = max((share for share in shares if share is not None), default=0.0)
     if None in shares:
         return None
@@ -335,13 +325,13 @@ def stands_still(case: Case) -> bool:
         return False
     if any(gpu.state is not GpuState.OK for gpu in case.gpus):
         return True
-    rates = [now(case, field) for field in ("decode_tokens_per_s", "prefill_tokens_per_s")]
-    return bool(now(case, "running") and now(case, "waiting")) and rates == [0.0, 0.0]
+    rates = [case.now(field) for field in ("decode_tokens_per_s", "prefill_tokens_per_s")]
+    return bool(case.now("running") and case.now("waiting")) and rates == [0.0, 0.0]
 
 
 def healthy(case: Case) -> Finding | Unsure | None:
     """Nothing holds it back and nothing is wrong: how much more traffic until the next limit."""
-    engine = served(case)
+    engine = case.served()
     if engine is None or case.found:
         return None
     if engine.asleep:
@@ -350,11 +340,11 @@ def healthy(case: Case) -> Finding | Unsure | None:
     again = params(restarted=min(case.restarts_s, default=None))
     level = Level.NOTE if again else Level.OK
     if idle_s(case) is not None:
-        none = evidence(case, "running", "running", 0.0, "running")
+        none = case.evidence("running", "running", 0.0, "running")
         return apart(case, Finding(Limit.HEALTHY, "ready", again, (none,), (), level))
     if engine.rates.decode_tokens_per_s == NO_TOKENS:  # such models have neither requests nor MFU
         return None
-    seen, load = activity(case), engine.load
+    seen, load = case.activity(), engine.load
     unknown = [no_compute(engine, seen), no_bandwidth(engine, seen)]
     unknown += [missing("running", load.running), missing("waiting", load.waiting)]
     if any(unknown):  # what else would tell of a limit: named where the verdict is open anyway
@@ -364,7 +354,7 @@ def healthy(case: Case) -> Finding | Unsure | None:
             missing("queue_time", engine.latency.queue_s.mean),
         ]
         return Unsure(tuple(one for one in unknown if one))
-    quiet = still_s(case, TOKENS)
+    quiet = case.still_s(TOKENS)
     if quiet is not None and quiet >= case.thresholds.stalled_s / 2 and seen.tensor is None:
         # What a long prefill hides: its tokens count at its end, and MFU shows none of it until then.
         return Unsure((Signal("arithmetic", fix="needs_hopper", parameters=params(seconds=quiet)),))
@@ -379,7 +369,7 @@ def healthy(case: Case) -> Finding | Unsure | None:
         return None
     sound = not any(slowed_lately(case.others[gpu.uuid], case.thresholds) for gpu in case.gpus)
     said = {name: value for name, value in found.parameters.items() if name != "headroom" or sound} | again
-    if (before := grown(case)) is not None:
+    if (before := case.grown()) is not None:
         said |= params(ttft=before[0], ttft_before=before[1])
     return apart(case, found._replace(parameters=said, level=level))
 
@@ -402,21 +392,21 @@ def _headroom(case: Case, engine: Engine, seen: Activity) -> Finding | None:
             said = params(nearest=name, share=value) if name else params(running=value, slots=most)
             found.append((min(max(most / value, 1.0), FACTOR), said, proof(value)))
 
-    add("KV", mean(case, "kv_usage_ratio"), 1.0, lambda v: evidence(case, "kv_usage", "kv_usage_ratio", v, "kv", 1.0))
-    if (known := slots(case)) is not None:
+    add("KV", case.mean("kv_usage_ratio"), 1.0, lambda v: case.evidence("kv_usage", "kv_usage_ratio", v, "kv", 1.0))
+    if (known := case.slots()) is not None:
         of = known[0]
-        add("", mean(case, "running"), of, lambda v: evidence(case, "running", "running", v, "running", of))
-    mfu, most = mean(case, "mfu_ratio"), limits.bandwidth_mbu_ratio
+        add("", case.mean("running"), of, lambda v: case.evidence("running", "running", v, "running", of))
+    mfu, most = case.mean("mfu_ratio"), limits.bandwidth_mbu_ratio
     if seen.dram is not None:  # measured: outweighs what is modelled, as it does where it is a limit
         most, field = limits.bandwidth_dram_ratio, "bandwidth_bytes_per_s"
-        add("DRAM", seen.dram, most, lambda v: of_gpus(case, "dram_active", field, v, "dram", most))
+        add("DRAM", seen.dram, most, lambda v: case.of_gpus("dram_active", field, v, "dram", most))
     else:
-        add("MBU", mean(case, "mbu_ratio"), most, lambda v: _share(case, engine, "mbu", v, None, most))
+        add("MBU", case.mean("mbu_ratio"), most, lambda v: _share(case, engine, "mbu", v, None, most))
     if mfu is not None:
         clock = _clock(case)
         slow = clock if clock < HELD else None
         room = limits.compute_mfu_ratio * (slow or 1.0)
-        add("MFU", mfu, room, lambda v: evidence(case, "mfu", "mfu_ratio", v, "mfu", room, clock=slow))
+        add("MFU", mfu, room, lambda v: case.evidence("mfu", "mfu_ratio", v, "mfu", room, clock=slow))
     else:
         full = limits.compute_tensor_ratio
         add("tensor cores", seen.tensor, full, lambda v: _share(case, engine, "mfu", v, v, full))
@@ -432,7 +422,7 @@ def _clock(case: Case) -> float:
     """SM clock of its slowest GPU that is held or at work, as a share of the highest: an idle one rests by itself."""
     shares = [1.0]
     for gpu in case.gpus:
-        clock, most, busy = gpu_mean(case, gpu, "sm_clock_hz"), finite(gpu.sm_clock_max_hz), finite(gpu.busy_ratio)
+        clock, most, busy = case.gpu_mean(gpu, "sm_clock_hz"), finite(gpu.sm_clock_max_hz), finite(gpu.busy_ratio)
         held = any(reason in REASONS for reason in gpu.throttle)
         if clock and most and (held or (busy or 0.0) >= case.thresholds.loaded_ratio):
             shares.append(clock / most)
@@ -447,14 +437,14 @@ def training_low(case: Case) -> Finding | Unsure | None:
     if (lacking := missing("mfu", engine.efficiency.mfu_ratio)) is not None:
         return Unsure((lacking,))
     seconds, limit = _judged_s(case), case.thresholds.under_used_training_mfu_ratio
-    mfu, seen = mean(case, "mfu_ratio", seconds), activity(case, seconds)
+    mfu, seen = case.mean("mfu_ratio", seconds), case.activity(seconds)
     if mfu is None or mfu >= limit:
         return None
     proof = _training_proof(case, engine, mfu, limit)
     if seen.busy is not None:
-        proof.append(of_gpus(case, "busy", "busy_ratio", seen.busy, "busy"))
+        proof.append(case.of_gpus("busy", "busy_ratio", seen.busy, "busy"))
     if seen.tensor is not None:
-        proof.append(of_gpus(case, "tensor_active", "tensor_active_ratio", seen.tensor, "tensor"))
+        proof.append(case.of_gpus("tensor_active", "tensor_active_ratio", seen.tensor, "tensor"))
     working = seen.busy is not None and seen.busy >= case.thresholds.communication_busy_ratio
     fixes = (action("larger_micro_batch" if working else "profile_steps"),)
     said, level, sure = params(mfu=mfu, busy=seen.busy), Level.NOTE, Confidence.MEDIUM
@@ -468,11 +458,11 @@ def training_well(case: Case) -> Finding | Unsure | None:
         return None
     if (lacking := missing("mfu", engine.efficiency.mfu_ratio)) is not None:
         return Unsure((lacking,))
-    mfu, limit = mean(case, "mfu_ratio"), case.thresholds.under_used_training_mfu_ratio
+    mfu, limit = case.mean("mfu_ratio"), case.thresholds.under_used_training_mfu_ratio
     if mfu is None:
         return None
     said: Parameters = params(mfu=mfu, rate=finite(engine.rates.trained_tokens_per_s) or None)
-    if _left_s(case) > 0.0 and (mean(case, "mfu_ratio", _judged_s(case)) or 1.0) < limit:
+    if _left_s(case) > 0.0 and (case.mean("mfu_ratio", _judged_s(case)) or 1.0) < limit:
         return _evaluating(case, said)
     proof = tuple(_training_proof(case, engine, mfu, limit))
     return Finding(Limit.HEALTHY, "training", said, proof, (), Level.OK, Confidence.MEDIUM)
@@ -486,8 +476,8 @@ def _training(case: Case) -> Engine | None:
 
 
 def _training_proof(case: Case, engine: Engine, mfu: float, limit: float) -> list[Evidence]:
-    found = [evidence(case, "mfu", "mfu_ratio", mfu, "mfu", limit)]
+    found = [case.evidence("mfu", "mfu_ratio", mfu, "mfu", limit)]
     for field, quantity in (("trained_tokens_per_s", "token_rate"), ("samples_per_s", "sample_rate")):
         if value := finite(value_of(engine, field)):
-            found.append(evidence(case, quantity, field, value))
+            found.append(case.evidence(quantity, field, value))
     return found

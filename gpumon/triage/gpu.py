@@ -26,10 +26,8 @@ from gpumon.triage.signals import (
     Unsure,
     action,
     finite,
-    gpu_mean,
     of_gpu,
     params,
-    suffers,
 )
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.xid import RESET, xid_of
@@ -231,7 +229,7 @@ def _slowed(case: Case, gpu: Gpu, reason: str, shares: Mapping[str, float], past
     clock, busy = _clock(case, gpu), finite(case.recent.mean("busy_ratio", MINUTE_S))
     proof += _load(case, gpu, clock, busy)
     level = Level.WARN
-    felt = any(suffers(case, engine) for engine in case.engines)
+    felt = any(case.suffers(engine) for engine in case.engines)
     if busy is not None and busy < AWAKE:
         level = Level.NOTE
     elif not over and (felt or (clock is not None and (busy or 0.0) >= limits.loaded_ratio and _far(clock))):
@@ -301,7 +299,7 @@ def _held_down(case: Case, gpu: Gpu) -> Finding | None:
         fixes = (action(_FIXES[cause], index=index),)
     else:
         fixes = (action("reset_locked_clocks", index=index),)
-    felt = apart or any(suffers(case, engine) for engine in case.engines)
+    felt = apart or any(case.suffers(engine) for engine in case.engines)
     said = params(
         index=index,
         clock_hz=clock.mean,
@@ -320,7 +318,7 @@ def _peers_wait(case: Case, gpu: Gpu, engine: Engine, clock: _Clock) -> bool:
     if engine.hardware.tp < 2:
         return False
     peers = [one for one in case.snapshot.gpus if one.uuid != gpu.uuid and engine.name in one.engines]
-    clocks = [gpu_mean(case, one, "sm_clock_hz", MINUTE_S) or 0.0 for one in peers]
+    clocks = [case.gpu_mean(one, "sm_clock_hz", MINUTE_S) or 0.0 for one in peers]
     return any(hz > clock.mean / FAR_BELOW for hz in clocks)
 
 

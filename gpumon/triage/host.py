@@ -25,12 +25,9 @@ from gpumon.triage.signals import (
     Finding,
     Unsure,
     action,
-    evidence,
     finite,
-    late,
     of_gpu,
     params,
-    suffers,
 )
 from gpumon.triage.thresholds import Thresholds
 
@@ -180,7 +177,7 @@ def _judged(case: Case, is_even: bool, said: Parameters, proof: tuple[Evidence, 
     if cause.part == "core":
         fixes.append(_profile(case))
     sure = cause.confidence if is_even and case.kind is Kind.ENGINE else Confidence.LOW
-    slow = late(case)
+    slow = case.late()
     level = Level.WARN if case.kind is Kind.ENGINE and (slow or cause.part != "core") else Level.NOTE
     value = seen[cause.quantity].value
     said = said | params(
@@ -238,7 +235,7 @@ def _pending(case: Case) -> Evidence | None:
     known = [rate for field in fields if (rate := finite(recent.mean(field, MINUTE_S))) is not None]
     if known and sum(known) <= 0.0:  # an engine that shows no token may do other work
         return None
-    return evidence(case, "running_always", "running", min(running), "running", most=max(running))
+    return case.evidence("running_always", "running", min(running), "running", most=max(running))
 
 
 def _figures(host: Recent, limits: Thresholds, seconds: float = MINUTE_S) -> Iterator[Evidence]:
@@ -270,7 +267,7 @@ def _is_felt(case: Case) -> bool:
     busy = [finite(case.others[gpu.uuid].mean("busy_ratio", MINUTE_S)) for gpu in case.gpus if gpu.uuid in at_work]
     if any(share is not None and share < HARDLY for share in busy):
         return True
-    return any(suffers(case, engine) for engine in case.engines)
+    return any(case.suffers(engine) for engine in case.engines)
 
 
 def disk_waits(case: Case) -> Finding | None:

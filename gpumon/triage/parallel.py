@@ -16,19 +16,11 @@ from gpumon.triage.signals import (
     Finding,
     Unsure,
     action,
-    activity,
-    dram_of,
     finite,
-    gpu_mean,
-    late,
-    mean,
     no_bandwidth,
     no_compute,
     of_gpu,
-    of_gpus,
     params,
-    served,
-    work,
 )
 
 NVLINK_BYTES_PER_S: Final = (
@@ -67,7 +59,7 @@ def straggler(case: Case) -> Finding | None:
         shares = [
             (gpu, share)
             for gpu in case.gpus
-            if (share := dram_of(case, gpu) if name == "dram" else gpu_mean(case, gpu, _FIELDS[name])) is not None
+            if (share := case.dram_of(gpu) if name == "dram" else case.gpu_mean(gpu, _FIELDS[name])) is not None
         ]
         if len(shares) < len(case.gpus):
             continue
@@ -79,8 +71,8 @@ def straggler(case: Case) -> Finding | None:
 
 def _busy(case: Case) -> tuple[Engine | None, float]:
     """An engine of several GPUs that are at work, and how busy they are."""
-    engine, busy = served(case), activity(case).busy
-    if engine is None or not (engine.hardware.tp > 1 or engine.uneven) or (mean(case, "running") or 0.0) < 1.0:
+    engine, busy = case.served(), case.activity().busy
+    if engine is None or not (engine.hardware.tp > 1 or engine.uneven) or (case.mean("running") or 0.0) < 1.0:
         return None, 0.0
     known = busy is not None and busy >= case.thresholds.communication_busy_ratio
     return (engine, busy or 0.0) if known else (None, 0.0)
@@ -88,12 +80,12 @@ def _busy(case: Case) -> tuple[Engine | None, float]:
 
 def _told(case: Case, busy: float, finding: Finding) -> Finding:
     """With what the GPUs do, and as urgent as users feel it."""
-    slow, waiting = late(case), mean(case, "waiting") or 0.0
+    slow, waiting = case.late(), case.mean("waiting") or 0.0
     level = Level.WARN if slow or waiting >= case.thresholds.queue_waiting else Level.NOTE
     proof = (
         *finding.evidence,
-        of_gpus(case, "busy", "busy_ratio", busy, "busy"),
-        *work(case, activity(case)),
+        case.of_gpus("busy", "busy_ratio", busy, "busy"),
+        *case.work(case.activity()),
         *slow,
     )
     return apart(case, finding._replace(evidence=proof, level=level))
@@ -108,7 +100,7 @@ def _odd(case: Case, shares: Sequence[tuple[Gpu, float]], name: str) -> Finding:
     source = odd.sources.get(_FIELDS[name], "")
     index = float(odd.index)
     proof = [Evidence(f"{name}_beside_peers", own, rest, source, of_gpu(odd, name), params(index=index))]
-    clock, clocks = gpu_mean(case, odd, "sm_clock_hz"), [gpu_mean(case, gpu, "sm_clock_hz") for gpu, _ in shares]
+    clock, clocks = case.gpu_mean(odd, "sm_clock_hz"), [case.gpu_mean(gpu, "sm_clock_hz") for gpu, _ in shares]
     top = max((one for one in clocks if one is not None), default=None)
     slow = clock is not None and top is not None and clock < SLOW_CLOCK * top
     if slow and clock is not None and top is not None:
@@ -133,9 +125,9 @@ def interconnect(case: Case) -> Finding | Unsure | None:
     engine, busy = _busy(case)
     if engine is None or engine.hardware.tp < 2:
         return None
-    limits, seen = case.thresholds, activity(case)
-    arithmetic = mean(case, "mfu_ratio") if seen.tensor is None else seen.tensor
-    reads = mean(case, "mbu_ratio") if seen.dram is None else seen.dram
+    limits, seen = case.thresholds, case.activity()
+    arithmetic = case.mean("mfu_ratio") if seen.tensor is None else seen.tensor
+    reads = case.mean("mbu_ratio") if seen.dram is None else seen.dram
     if arithmetic is None or reads is None:
         lacking = tuple(one for one in (no_compute(engine, seen), no_bandwidth(engine, seen)) if one)
         return Unsure(lacking) if lacking else None
@@ -154,13 +146,13 @@ def _links(case: Case, engine: Engine) -> Finding | None:
     smaller, limit = _smaller(case, engine), case.thresholds.communication_link_ratio
     code, tp = Limit.INTERCONNECT_BOUND, float(engine.hardware.tp)
     if nvlink is not None and nvlink[1] >= limit:
-        proof = (of_gpus(case, "nvlink_rate", "nvlink_bytes_per_s", nvlink[0], limit=nvlink[0] / nvlink[1]),)
+        proof = (case.of_gpus("nvlink_rate", "nvlink_bytes_per_s", nvlink[0], limit=nvlink[0] / nvlink[1]),)
         said = params(link="NVLink", rate=nvlink[0], link_share=nvlink[1])
         return Finding(code, "link_full", said, proof, (*smaller, action("data_parallel")))
     # Where NVLink is part of the board, PCIe carries no all-reduce: offloaded KV cache, or weights that load.
     joined = any(_nvlink_peak(gpu) and "PCIe" not in gpu.gpu_type for gpu in case.gpus)
     if pcie is not None and pcie[1] >= limit and nvlink is None and not joined:
-        proof = (of_gpus(case, "pcie_rate", "pcie_bytes_per_s", pcie[0], limit=pcie[0] / pcie[1]),)
+        proof = (case.of_gpus("pcie_rate", "pcie_bytes_per_s", pcie[0], limit=pcie[0] / pcie[1]),)
         said = params(link="PCIe", rate=pcie[0], link_share=pcie[1], tp=tp)
         return Finding(code, "link_full", said, proof, (*smaller, action("nvlink_gpus")))
     return None
@@ -170,7 +162,7 @@ def _smaller(case: Case, engine: Engine) -> tuple[Action, ...]:
     """Half the tensor parallelism, where half the GPUs hold an instance; else what makes its layers talk less."""
     words, half = advice(engine.kind), engine.hardware.tp // 2
     stages = engine.hardware.pp or max(1, len(case.gpus) // max(1, engine.hardware.ranks) // engine.hardware.tp)
-    fit = fits(case, engine, half * stages, (mean(case, "running") or 0.0) / 2.0)
+    fit = fits(case, engine, half * stages, (case.mean("running") or 0.0) / 2.0)
     if fit is False:
         split = action("pipeline_instead", pp_flag=words.pp, pp=2.0 * stages, tp_flag=words.tp, tp=float(half))
         return (*quantise(engine), split)
@@ -182,7 +174,7 @@ def _nvlink(case: Case) -> tuple[float, float] | None:
     """Bytes/s of a GPU over NVLink, and their share of its peak: the mean of the GPUs; None where not known."""
     found = []
     for gpu in case.gpus:
-        moved, peak = gpu_mean(case, gpu, "nvlink_bytes_per_s"), _nvlink_peak(gpu)
+        moved, peak = case.gpu_mean(gpu, "nvlink_bytes_per_s"), _nvlink_peak(gpu)
         if moved is not None and peak:
             found.append((moved, moved / peak))
     return _mean(found)
@@ -198,7 +190,7 @@ def _pcie(case: Case) -> tuple[float, float] | None:
     """Bytes/s of a GPU over PCIe in its busier direction, and their share of its link."""
     found = []
     for gpu in case.gpus:
-        sides = (gpu_mean(case, gpu, f"pcie_{side}_bytes_per_s") for side in ("tx", "rx"))
+        sides = (case.gpu_mean(gpu, f"pcie_{side}_bytes_per_s") for side in ("tx", "rx"))
         ways = [way for way in sides if way is not None]
         lanes, generation = finite(gpu.pcie_width), finite(gpu.pcie_generation)
         lane = PCIE_LANE_BYTES_PER_S.get(int(generation), 0.0) if generation and generation < 100.0 else 0.0

@@ -8,7 +8,7 @@ from gpumon.efficiency.checks import EMPTY, ROLES
 from gpumon.readings.frame import EndpointState, EngineReading, GpuState
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Evidence, Level
-from gpumon.triage.signals import TOKENS, Case, Finding, action, mean, params, served, slots, still_s
+from gpumon.triage.signals import TOKENS, Case, Finding, action, params
 
 SEEN_S: Final = 30.0
 """Over so long a replica must have had room, as a limit must hold."""
@@ -68,13 +68,13 @@ def _loads(case: Case, engine: Engine) -> list[_Load]:
 
 
 def _load(case: Case) -> _Load:
-    waiting, running, usage = (mean(case, field, SEEN_S) for field in ("waiting", "running", "kv_usage_ratio"))
+    waiting, running, usage = (case.mean(field, SEEN_S) for field in ("waiting", "running", "kv_usage_ratio"))
     role = next((value for key in ROLES if (value := case.info.get(key, ""))), "")
-    known = slots(case)
+    known = case.slots()
     share = None if running is None or known is None else running / known[0]
-    quiet_s = still_s(case, TOKENS)
+    quiet_s = case.still_s(TOKENS)
     hangs = bool(running) and quiet_s is not None and quiet_s >= SEEN_S
-    works = served(case) is not None and not hangs and all(gpu.state is GpuState.OK for gpu in case.gpus)
+    works = case.served() is not None and not hangs and all(gpu.state is GpuState.OK for gpu in case.gpus)
     return _Load(case.key, case.name, role, works, waiting, running, usage, share)
 
 
@@ -91,7 +91,7 @@ def beside(case: Case, finding: Finding, field: str) -> Finding:
 
     `field`: the load in which the engine has none (`running`, `kv_usage_ratio`); empty: they are not asked for.
     """
-    engine, own = case.engine, mean(case, field) if field else None
+    engine, own = case.engine, case.mean(field) if field else None
     loads = [] if engine is None or not own else _loads(case, engine)
     role = next((one.role for one in loads if one.key == case.key), "")
     others = [one for one in loads if one.key != case.key and one.role == role]

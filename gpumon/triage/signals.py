@@ -134,6 +134,236 @@ class Case(NamedTuple):
         """Settings that the engine exports."""
         return {} if self.reading is None else self.reading.info
 
+    def served(self) -> Engine | None:
+        """The engine, if it serves requests itself, answers, and does not hang."""
+        engine = self.engine
+        if engine is None or engine.phase is not Phase.INFERENCE or engine.kind in FRONTENDS:
+            return None
+        return engine if engine.state is EndpointState.OK and Limit.HUNG not in self.found else None
+
+    def mean(self, field: str, seconds: float = NOW_S) -> float | None:
+        """Mean of a sampled field; None where it is not known right now."""
+        recent = self.recent
+        return finite(recent.mean(field, seconds)) if recent.last(field) is not None else None
+
+    def now(self, field: str) -> float | None:
+        """Newest sample of a field, if it is a number that makes sense."""
+        return finite(self.recent.last(field))
+
+    def gpu_mean(self, gpu: Gpu, field: str, seconds: float = NOW_S) -> float | None:
+        """Mean of a GPU's sampled field; None where it is not known."""
+        recent = self.others.get(gpu.uuid)
+        return None if recent is None or recent.last(field) is None else finite(recent.mean(field, seconds))
+
+    def dram_of(self, gpu: Gpu, seconds: float = NOW_S) -> float | None:
+        """Measured share of a GPU's peak bandwidth."""
+        peak = finite(gpu.bandwidth_peak_bytes_per_s)
+        if gpu.bandwidth_source not in MEASURED or not peak:
+            return None
+        moved = self.gpu_mean(gpu, "bandwidth_bytes_per_s", seconds)
+        return None if moved is None else finite(moved / peak)
+
+    def activity(self, seconds: float = NOW_S) -> Activity:
+        """What the engine's GPUs do."""
+        if not self.gpus:
+            return UNSEEN
+        kept = self.recent.worked_out
+        if ("activity", seconds) not in kept:
+            busy, sm, tensor = (
+                _over(self.gpu_mean(gpu, field, seconds) for gpu in self.gpus)
+                for field in ("busy_ratio", "sm_active_ratio", "tensor_active_ratio")
+            )
+            dram = _over(self.dram_of(gpu, seconds) for gpu in self.gpus)
+            kept["activity", seconds] = Activity(busy, sm, tensor, dram)
+        found: Activity = kept["activity", seconds]
+        return found
+
+    def still_s(self, fields: tuple[str, ...]) -> float | None:
+        """For how long none of these counters has moved; None where none is there."""
+        recent = self.recent
+        known = [recent.steady_s(field) for field in fields if recent.last(field) is not None]
+        return min(known) if known else None
+
+    def slots(self) -> tuple[float, str] | None:
+        """Requests that may run at once, all ranks, and where that comes from; None where the engine does not say."""
+        engine, reading = self.engine, self.reading
+        if engine is None or reading is None:
+            return None
+        limits = [limit for rank in reading.ranks if (limit := finite(rank.gauges.get(MOST_RUNNING)))]
+        if limits and len(limits) == len(reading.ranks):
+            return sum(limits), reading.live.get(MOST_RUNNING, MOST_RUNNING)
+        flag = advice(engine.kind).slots
+        if not flag.startswith("-"):
+            return None
+        for gpu in self.gpus:
+            for process in gpu.processes:
+                if process.engine == engine.name and (value := _option(process.command, flag)):
+                    return value * max(1, engine.hardware.ranks), f"{flag} of its command line"
+        return None
+
+    def pinned(self) -> bool:
+        """The scheduler runs as many requests as it may; where the limit is not known: their number stands still.
+
+        Beside much prefill it stands still, too: the prompts are what is waited for.
+        """
+        running, known = self.mean("running"), self.slots()
+        if running is None or running < 1.0:
+            return False
+        if known is not None:
+            return running >= FULL_SLOTS * known[0]
+        if (
+            running < PINNED_LEAST
+            or (self.mean("mfu_prefill_ratio") or 0.0) >= self.thresholds.compute_queued_mfu_ratio
+        ):
+            return False
+        samples = [value for _, value in self.recent.values("running", PINNED_S)]
+        return len(samples) >= PINNED_SAMPLES and max(samples) - min(samples) <= max(1.0, PINNED_SHARE * max(samples))
+
+    def works(self) -> bool:
+        """It had something to do: what its GPUs do is then its own work. Also where it tells nothing of that."""
+        known = [
+            value
+            for field in ("running", "decode_tokens_per_s", "prefill_tokens_per_s", "inferences_per_s")
+            if (value := self.mean(field)) is not None
+        ]
+        return any(known) or not known
+
+    def waiting_mean(self) -> float:
+        """Mean requests that wait for room; less than half a request now and then is none."""
+        deferred = None if self.engine is None else finite(self.engine.load.waiting_deferred)
+        waiting = (self.mean("waiting") or 0.0) - (deferred or 0.0)
+        return waiting if waiting >= 0.5 else 0.0
+
+    def shared_with(self) -> str:
+        """Who else works on its GPUs, as far as it can be told: `emb:8001`, `python (pid 999)`; empty: nobody."""
+        own, limits = self.engine, self.thresholds
+        if own is None or not self.gpus:
+            return ""
+        here = {gpu.uuid for gpu in self.gpus}
+        for other, reading in zip(self.snapshot.engines, self.frame.engines, strict=True):
+            beside = other.key != own.key and other.kind not in FRONTENDS and not here.isdisjoint(reading.gpus)
+            if beside and not self._rests(other):
+                return other.name
+        for gpu in self.gpus:
+            mine = [process for process in gpu.processes if process.engine == own.name]
+            for process in gpu.processes if mine else ():
+                held, total = finite(process.vram_bytes), finite(gpu.vram_total_bytes)
+                small = held is not None and total is not None and held <= limits.held_ratio * total
+                share = finite(process.sm_ratio)
+                if not process.engine and not small and (share is None or share > limits.stalled_busy_ratio):
+                    return briefly(process)
+        return ""
+
+    def _rests(self, other: Engine) -> bool:
+        """Whether another engine has had nothing to do."""
+        recent = self.others.get(other.key)
+        return recent is not None and recent.last("running") is not None and not recent.mean("running", NOW_S)
+
+    def own_activity(self, *, urgent: bool) -> tuple[Activity, str]:
+        """What its GPUs do for it, and with whom it shares them.
+
+        Beside others MFU and MBU are its own; the GPUs' activity stands in where one of them is not known, or where
+        it is `urgent` to know what its GPUs are full of.
+        """
+        seen, others = self.activity(), self.shared_with()
+        if others and not urgent:
+            tensor = seen.tensor if self.mean("mfu_ratio") is None else None
+            seen = seen._replace(tensor=tensor, dram=seen.dram if self.mean("mbu_ratio") is None else None)
+        return seen, others
+
+    def late(self) -> tuple[Evidence, ...]:
+        """Latencies beyond their goal, or where none is set beyond the default of `Thresholds`, the worst first.
+
+        Of a histogram only the bucket is sure: its lower end has to be beyond it, too.
+        """
+        engine, limits, goals = self.engine, self.thresholds, self.goals
+        if engine is None or engine.phase is not Phase.INFERENCE:
+            return ()
+        found = []
+        for quantity, field, of, goal, default in (
+            ("ttft_p95", "ttft_s", engine.latency.ttft_s, goals.ttft_s, limits.late_ttft_s),
+            ("itl_p95", "itl_s", engine.latency.itl_s, goals.itl_s, limits.late_itl_s),
+            ("e2e_p95", "e2e_s", engine.latency.e2e_s, goals.e2e_s, None),
+        ):
+            limit = goal or default
+            if goal is None and quantity == "itl_p95" and (finite(engine.load.answer_tokens_mean) or READ) < READ:
+                continue  # nobody reads along
+            p95, low = finite(of.p95), finite(of.p95_low)
+            if limit and p95 is not None and p95 > limit and (low is None or low >= limit):
+                chart = "" if field == "e2e_s" else field.removesuffix("_s")
+                found.append(self.evidence(quantity, field, p95, chart, limit, goal="yes" if goal else None))
+        queued = finite(engine.latency.queue_s.mean)
+        if not found and queued is not None and queued > limits.late_queue_s:
+            found.append(self.evidence("queue_time", "queue_s", queued, "queue", limits.late_queue_s))
+        found.sort(key=lambda one: -(finite(one.value) or 0.0) / (finite(one.limit) or 1.0))
+        return tuple(found)
+
+    def suffers(self, engine: Engine) -> bool:
+        """Whether users of an engine feel a limit: latencies beyond their goals or defaults, or requests that wait."""
+        recent = self.others.get(engine.key)
+        if recent is None or engine.state is not EndpointState.OK:
+            return False
+        return bool(self._replace(engine=engine, key=engine.key, recent=recent).late()) or (
+            (recent.mean("waiting", NOW_S) or 0.0) >= self.thresholds.queue_waiting
+        )
+
+    def grown(self) -> tuple[float, float] | None:
+        """A mean time to first token that is far above its own of the minutes before: that of now, and that, in s.
+
+        Both are means of a minute: older samples have no request in common with the newest.
+        """
+        newest, usual = self.mean("ttft_s.mean"), self.recent.mean("ttft_s.mean", KEPT_S)
+        if newest is None or not usual or newest < usual + LEAST_GROWN_S / 2:
+            return None
+        seen = self.recent.values("ttft_s.mean", KEPT_S)
+        end_s = min(seen[0][0] + MINUTE_S, self.now_s - MINUTE_S)
+        old = [value for at_s, value in seen if at_s < end_s]
+        before = sum(old) / len(old) if old and end_s - seen[0][0] >= MINUTE_S / 2 else newest
+        return None if newest < GROWN * before or newest < before + LEAST_GROWN_S else (newest, before)
+
+    def unmeasured(self) -> Signal:
+        """What its GPUs do is not known: why, and what would help."""
+        if self.gpus:
+            return Signal("gpu_activity", fix="needs_hopper")
+        remote = self.engine is not None and self.engine.hardware.gpu_type
+        return Signal("gpu_activity", fix="run_there" if remote else "add_gpus")
+
+    def evidence(
+        self,
+        quantity: str,
+        field: str,
+        value: float,
+        chart: str = "",
+        limit: float | None = None,
+        **values: float | str | None,
+    ) -> Evidence:
+        """A figure of the engine, with its source and its chart."""
+        source = self.engine.sources.get(field, "") if self.engine is not None else ""
+        at = f"{chart}@{self.key}" if chart else ""
+        return Evidence(quantity, value, NOT_EXPOSED if limit is None else limit, source, at, params(**values))
+
+    def of_gpus(self, quantity: str, field: str, value: float, chart: str = "", limit: float | None = None) -> Evidence:
+        """A mean over the engine's GPUs; its chart is that of the first."""
+        gpu = self.gpus[0]
+        several = params(gpus=float(len(self.gpus))) if len(self.gpus) > 1 else {}
+        limits = NOT_EXPOSED if limit is None else limit
+        return Evidence(quantity, value, limits, gpu.sources.get(field, ""), of_gpu(gpu, chart), several)
+
+    def work(self, seen: Activity) -> tuple[Evidence, ...]:
+        """What the arithmetic and the memory do, measured before modelled, beside the limits that they would have."""
+        limits, proof = self.thresholds, []
+        for value, quantity, field, chart, limit in (
+            (seen.tensor, "tensor_active", "tensor_active_ratio", "tensor", limits.compute_tensor_ratio),
+            (seen.dram, "dram_active", "bandwidth_bytes_per_s", "dram", limits.bandwidth_dram_ratio),
+        ):
+            if value is not None:
+                proof.append(self.of_gpus(quantity, field, value, chart, limit))
+        for name, limit in (("mfu", limits.compute_mfu_ratio), ("mbu", limits.bandwidth_mbu_ratio)):
+            share = self.mean(f"{name}_ratio")
+            if share is not None:
+                proof.append(self.evidence(name, f"{name}_ratio", share, name, limit))
+        return tuple(proof)
+
 
 def cases(
     frame: Frame,
@@ -196,14 +426,6 @@ class Activity(NamedTuple):
 UNSEEN: Final = Activity(None, None, None, None)
 
 
-def served(case: Case) -> Engine | None:
-    """The engine, if it serves requests itself, answers, and does not hang."""
-    engine = case.engine
-    if engine is None or engine.phase is not Phase.INFERENCE or engine.kind in FRONTENDS:
-        return None
-    return engine if engine.state is EndpointState.OK and Limit.HUNG not in case.found else None
-
-
 def finite(reading: Reading | None) -> float | None:
     """The number, where it is one that a figure can be: not below zero, and no more than any server comes to."""
     if reading is None or isinstance(reading, Missing):
@@ -211,76 +433,9 @@ def finite(reading: Reading | None) -> float | None:
     return reading if 0.0 <= reading < LARGEST else None
 
 
-def mean(case: Case, field: str, seconds: float = NOW_S) -> float | None:
-    """Mean of a sampled field; None where it is not known right now."""
-    recent = case.recent
-    return finite(recent.mean(field, seconds)) if recent.last(field) is not None else None
-
-
-def now(case: Case, field: str) -> float | None:
-    """Newest sample of a field, if it is a number that makes sense."""
-    return finite(case.recent.last(field))
-
-
-def gpu_mean(case: Case, gpu: Gpu, field: str, seconds: float = NOW_S) -> float | None:
-    """Mean of a GPU's sampled field; None where it is not known."""
-    recent = case.others.get(gpu.uuid)
-    return None if recent is None or recent.last(field) is None else finite(recent.mean(field, seconds))
-
-
-def dram_of(case: Case, gpu: Gpu, seconds: float = NOW_S) -> float | None:
-    """Measured share of a GPU's peak bandwidth."""
-    peak = finite(gpu.bandwidth_peak_bytes_per_s)
-    if gpu.bandwidth_source not in MEASURED or not peak:
-        return None
-    moved = gpu_mean(case, gpu, "bandwidth_bytes_per_s", seconds)
-    return None if moved is None else finite(moved / peak)
-
-
-def activity(case: Case, seconds: float = NOW_S) -> Activity:
-    """What the engine's GPUs do."""
-    if not case.gpus:
-        return UNSEEN
-    kept = case.recent.worked_out
-    if ("activity", seconds) not in kept:
-        busy, sm, tensor = (
-            _over(gpu_mean(case, gpu, field, seconds) for gpu in case.gpus)
-            for field in ("busy_ratio", "sm_active_ratio", "tensor_active_ratio")
-        )
-        dram = _over(dram_of(case, gpu, seconds) for gpu in case.gpus)
-        kept["activity", seconds] = Activity(busy, sm, tensor, dram)
-    found: Activity = kept["activity", seconds]
-    return found
-
-
 def _over(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
-
-
-def still_s(case: Case, fields: tuple[str, ...]) -> float | None:
-    """For how long none of these counters has moved; None where none is there."""
-    recent = case.recent
-    known = [recent.steady_s(field) for field in fields if recent.last(field) is not None]
-    return min(known) if known else None
-
-
-def slots(case: Case) -> tuple[float, str] | None:
-    """Requests that may run at once, all ranks, and where that comes from; None where the engine does not say."""
-    engine, reading = case.engine, case.reading
-    if engine is None or reading is None:
-        return None
-    limits = [limit for rank in reading.ranks if (limit := finite(rank.gauges.get(MOST_RUNNING)))]
-    if limits and len(limits) == len(reading.ranks):
-        return sum(limits), reading.live.get(MOST_RUNNING, MOST_RUNNING)
-    flag = advice(engine.kind).slots
-    if not flag.startswith("-"):
-        return None
-    for gpu in case.gpus:
-        for process in gpu.processes:
-            if process.engine == engine.name and (value := _option(process.command, flag)):
-                return value * max(1, engine.hardware.ranks), f"{flag} of its command line"
-    return None
 
 
 def _option(command: str, flag: str) -> float:
@@ -288,79 +443,6 @@ def _option(command: str, flag: str) -> float:
     _, found, rest = command.partition(flag)
     word = rest.lstrip(" =").partition(" ")[0] if found and rest[:1] in (" ", "=") else ""
     return float(word) if word.isascii() and word.isdigit() and len(word) < 8 else 0.0
-
-
-def pinned(case: Case) -> bool:
-    """The scheduler runs as many requests as it may; where the limit is not known: their number stands still.
-
-    Beside much prefill it stands still, too: the prompts are what is waited for.
-    """
-    running, known = mean(case, "running"), slots(case)
-    if running is None or running < 1.0:
-        return False
-    if known is not None:
-        return running >= FULL_SLOTS * known[0]
-    if running < PINNED_LEAST or (mean(case, "mfu_prefill_ratio") or 0.0) >= case.thresholds.compute_queued_mfu_ratio:
-        return False
-    samples = [value for _, value in case.recent.values("running", PINNED_S)]
-    return len(samples) >= PINNED_SAMPLES and max(samples) - min(samples) <= max(1.0, PINNED_SHARE * max(samples))
-
-
-def works(case: Case) -> bool:
-    """It had something to do: what its GPUs do is then its own work. Also where it tells nothing of that."""
-    known = [
-        value
-        for field in ("running", "decode_tokens_per_s", "prefill_tokens_per_s", "inferences_per_s")
-        if (value := mean(case, field)) is not None
-    ]
-    return any(known) or not known
-
-
-def waiting_mean(case: Case) -> float:
-    """Mean requests that wait for room; less than half a request now and then is none."""
-    deferred = None if case.engine is None else finite(case.engine.load.waiting_deferred)
-    waiting = (mean(case, "waiting") or 0.0) - (deferred or 0.0)
-    return waiting if waiting >= 0.5 else 0.0
-
-
-def shared_with(case: Case) -> str:
-    """Who else works on its GPUs, as far as it can be told: `emb:8001`, `python (pid 999)`; empty: nobody."""
-    own, limits = case.engine, case.thresholds
-    if own is None or not case.gpus:
-        return ""
-    here = {gpu.uuid for gpu in case.gpus}
-    for other, reading in zip(case.snapshot.engines, case.frame.engines, strict=True):
-        beside = other.key != own.key and other.kind not in FRONTENDS and not here.isdisjoint(reading.gpus)
-        if beside and not _rests(case, other):
-            return other.name
-    for gpu in case.gpus:
-        mine = [process for process in gpu.processes if process.engine == own.name]
-        for process in gpu.processes if mine else ():
-            held, total = finite(process.vram_bytes), finite(gpu.vram_total_bytes)
-            small = held is not None and total is not None and held <= limits.held_ratio * total
-            share = finite(process.sm_ratio)
-            if not process.engine and not small and (share is None or share > limits.stalled_busy_ratio):
-                return briefly(process)
-    return ""
-
-
-def _rests(case: Case, other: Engine) -> bool:
-    """Whether another engine has had nothing to do."""
-    recent = case.others.get(other.key)
-    return recent is not None and recent.last("running") is not None and not recent.mean("running", NOW_S)
-
-
-def own_activity(case: Case, *, urgent: bool) -> tuple[Activity, str]:
-    """What its GPUs do for it, and with whom it shares them.
-
-    Beside others MFU and MBU are its own; the GPUs' activity stands in where one of them is not known, or where it is
-    `urgent` to know what its GPUs are full of.
-    """
-    seen, others = activity(case), shared_with(case)
-    if others and not urgent:
-        tensor = seen.tensor if mean(case, "mfu_ratio") is None else None
-        seen = seen._replace(tensor=tensor, dram=seen.dram if mean(case, "mbu_ratio") is None else None)
-    return seen, others
 
 
 def request_tokens(engine: Engine) -> float | None:
@@ -378,72 +460,11 @@ def kv_requests(engine: Engine) -> float | None:
     return finite(requests_that_fit(pool, each)) if pool and each else None
 
 
-def late(case: Case) -> tuple[Evidence, ...]:
-    """Latencies beyond their goal, or where none is set beyond the default of `Thresholds`, the worst first.
-
-    Of a histogram only the bucket is sure: its lower end has to be beyond it, too.
-    """
-    engine, limits, goals = case.engine, case.thresholds, case.goals
-    if engine is None or engine.phase is not Phase.INFERENCE:
-        return ()
-    found = []
-    for quantity, field, of, goal, default in (
-        ("ttft_p95", "ttft_s", engine.latency.ttft_s, goals.ttft_s, limits.late_ttft_s),
-        ("itl_p95", "itl_s", engine.latency.itl_s, goals.itl_s, limits.late_itl_s),
-        ("e2e_p95", "e2e_s", engine.latency.e2e_s, goals.e2e_s, None),
-    ):
-        limit = goal or default
-        if goal is None and quantity == "itl_p95" and (finite(engine.load.answer_tokens_mean) or READ) < READ:
-            continue  # nobody reads along
-        p95, low = finite(of.p95), finite(of.p95_low)
-        if limit and p95 is not None and p95 > limit and (low is None or low >= limit):
-            chart = "" if field == "e2e_s" else field.removesuffix("_s")
-            found.append(evidence(case, quantity, field, p95, chart, limit, goal="yes" if goal else None))
-    queued = finite(engine.latency.queue_s.mean)
-    if not found and queued is not None and queued > limits.late_queue_s:
-        found.append(evidence(case, "queue_time", "queue_s", queued, "queue", limits.late_queue_s))
-    found.sort(key=lambda one: -(finite(one.value) or 0.0) / (finite(one.limit) or 1.0))
-    return tuple(found)
-
-
-def suffers(case: Case, engine: Engine) -> bool:
-    """Whether users of an engine feel a limit: its latencies are beyond their goals or defaults, or requests wait."""
-    recent = case.others.get(engine.key)
-    if recent is None or engine.state is not EndpointState.OK:
-        return False
-    return bool(late(case._replace(engine=engine, key=engine.key, recent=recent))) or (
-        (recent.mean("waiting", NOW_S) or 0.0) >= case.thresholds.queue_waiting
-    )
-
-
-def grown(case: Case) -> tuple[float, float] | None:
-    """A mean time to first token that is far above its own of the minutes before: that of now, and that, in s.
-
-    Both are means of a minute: older samples have no request in common with the newest.
-    """
-    newest, usual = mean(case, "ttft_s.mean"), case.recent.mean("ttft_s.mean", KEPT_S)
-    if newest is None or not usual or newest < usual + LEAST_GROWN_S / 2:
-        return None
-    seen = case.recent.values("ttft_s.mean", KEPT_S)
-    end_s = min(seen[0][0] + MINUTE_S, case.now_s - MINUTE_S)
-    old = [value for at_s, value in seen if at_s < end_s]
-    before = sum(old) / len(old) if old and end_s - seen[0][0] >= MINUTE_S / 2 else newest
-    return None if newest < GROWN * before or newest < before + LEAST_GROWN_S else (newest, before)
-
-
 def missing(signal: str, reading: Reading) -> Signal | None:
     """A signal that is not there; None where it is, or comes by itself."""
     if not isinstance(reading, Missing) or reading.reason in PASSING or reading in BY_NATURE:
         return None
     return Signal(signal, reading.reason.value, _FIXES.get(reading.reason, ""))
-
-
-def unmeasured(case: Case) -> Signal:
-    """What its GPUs do is not known: why, and what would help."""
-    if case.gpus:
-        return Signal("gpu_activity", fix="needs_hopper")
-    remote = case.engine is not None and case.engine.hardware.gpu_type
-    return Signal("gpu_activity", fix="run_there" if remote else "add_gpus")
 
 
 def no_compute(engine: Engine, seen: Activity) -> Signal | None:
@@ -456,47 +477,6 @@ def no_bandwidth(engine: Engine, seen: Activity) -> Signal | None:
     return None if seen.dram is not None else missing("mbu", engine.efficiency.mbu_ratio)
 
 
-def evidence(
-    case: Case,
-    quantity: str,
-    field: str,
-    value: float,
-    chart: str = "",
-    limit: float | None = None,
-    **values: float | str | None,
-) -> Evidence:
-    """A figure of the engine, with its source and its chart."""
-    source = case.engine.sources.get(field, "") if case.engine is not None else ""
-    at = f"{chart}@{case.key}" if chart else ""
-    return Evidence(quantity, value, NOT_EXPOSED if limit is None else limit, source, at, params(**values))
-
-
 def of_gpu(gpu: Gpu, chart: str) -> str:
     """Its chart; a MIG slice has its parent's index, and no chart of its own."""
     return "" if gpu.parent_uuid or not chart else f"{chart}:{gpu.index}"
-
-
-def of_gpus(
-    case: Case, quantity: str, field: str, value: float, chart: str = "", limit: float | None = None
-) -> Evidence:
-    """A mean over the engine's GPUs; its chart is that of the first."""
-    gpu = case.gpus[0]
-    several = params(gpus=float(len(case.gpus))) if len(case.gpus) > 1 else {}
-    limits = NOT_EXPOSED if limit is None else limit
-    return Evidence(quantity, value, limits, gpu.sources.get(field, ""), of_gpu(gpu, chart), several)
-
-
-def work(case: Case, seen: Activity) -> tuple[Evidence, ...]:
-    """What the arithmetic and the memory do, measured before modelled, beside the limits that they would have."""
-    limits, proof = case.thresholds, []
-    for value, quantity, field, chart, limit in (
-        (seen.tensor, "tensor_active", "tensor_active_ratio", "tensor", limits.compute_tensor_ratio),
-        (seen.dram, "dram_active", "bandwidth_bytes_per_s", "dram", limits.bandwidth_dram_ratio),
-    ):
-        if value is not None:
-            proof.append(of_gpus(case, quantity, field, value, chart, limit))
-    for name, limit in (("mfu", limits.compute_mfu_ratio), ("mbu", limits.bandwidth_mbu_ratio)):
-        share = mean(case, f"{name}_ratio")
-        if share is not None:
-            proof.append(evidence(case, name, f"{name}_ratio", share, name, limit))
-    return tuple(proof)
