@@ -25,7 +25,6 @@ from gpumon.triage.signals import (
     Activity,
     Case,
     Finding,
-    Unsure,
     action,
     finite,
     kv_requests,
@@ -34,6 +33,7 @@ from gpumon.triage.signals import (
     no_compute,
     params,
     request_tokens,
+    unsure,
 )
 
 NARROW_BITS: Final = ("fp8", "int8", "int4", "mxfp4", "nvfp4", "q8", "q4")
@@ -139,7 +139,7 @@ def _longest(info: Mapping[str, str]) -> float:
     return next((float(word) for word in given if word.isascii() and word.isdigit() and len(word) < 12), math.inf)
 
 
-def queue(case: Case) -> Finding | Unsure | None:
+def queue(case: Case) -> Finding | None:
     """Requests wait although the KV cache, the arithmetic and the bandwidth have room: the scheduler holds them."""
     engine, limits = case.served(), case.thresholds
     waiting = 0.0 if engine is None else case.waiting_mean()
@@ -160,7 +160,7 @@ def queue(case: Case) -> Finding | Unsure | None:
         proof.append(case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", limits.kv_full_ratio))
     proof += [*case.work(seen), *case.late()]
     if lacking := tuple(one for one in unknown if one):
-        return Unsure(lacking, tuple(proof), Level.WARN if case.late() else Level.NOTE)
+        return unsure(lacking, tuple(proof), Level.WARN if case.late() else Level.NOTE)
     if not held_back and seen.busy is not None and seen.busy < HOST_WAIT:
         return None
     said = params(
@@ -435,7 +435,7 @@ def _room(case: Case, engine: Engine) -> float | None:
     return min(bounds) if bounds else None
 
 
-def unexplained(case: Case) -> Unsure | None:
+def unexplained(case: Case) -> Finding | None:
     """Latency beyond its goal, or the default, with no figure near its limit."""
     engine, slow = case.served(), case.late()
     if engine is None or not slow or case.found or _computed(case):
@@ -447,4 +447,4 @@ def unexplained(case: Case) -> Unsure | None:
         *(missing("kv_usage", load.kv_usage_ratio), missing("preemptions", engine.rates.preemptions_per_s)),
         missing("queue_time", engine.latency.queue_s.mean),
     )
-    return Unsure(tuple(one for one in lacking if one) or (Signal("why_late"),), slow, Level.WARN)
+    return unsure(tuple(one for one in lacking if one) or (Signal("why_late"),), slow, Level.WARN)

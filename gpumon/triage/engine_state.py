@@ -20,10 +20,10 @@ from gpumon.triage.signals import (
     Activity,
     Case,
     Finding,
-    Unsure,
     action,
     finite,
     params,
+    unsure,
 )
 from gpumon.triage.thresholds import Thresholds
 
@@ -47,7 +47,7 @@ POWER_AT_WORK: Final = 0.5
 _COUNTS: Final = (DECODE_TOKENS, PREFILL_COMPUTED, PREFILL_CACHED, PROMPT_TOKENS)
 
 
-def hung(case: Case) -> Finding | Unsure | None:
+def hung(case: Case) -> Finding | None:
     """Requests run and no token comes, or a training run makes no step, while its GPUs do not work."""
     engine = case.engine
     if engine is None or engine.kind in FRONTENDS or engine.state in _SILENT:
@@ -77,7 +77,7 @@ def _loaded_s(case: Case) -> float:
     return case.now_s - free[-1] if free else float("inf")
 
 
-def _stuck(case: Case, engine: Engine, unit: str, seconds: float | None, least_s: float) -> Finding | Unsure | None:
+def _stuck(case: Case, engine: Engine, unit: str, seconds: float | None, least_s: float) -> Finding | None:
     """The verdict, once nothing has come for `least_s` and its GPUs do not work either: a long prefill's do."""
     if seconds is None or seconds < least_s:
         return None
@@ -95,7 +95,7 @@ def _stuck(case: Case, engine: Engine, unit: str, seconds: float | None, least_s
         said |= {"gpus": lost}
         return Finding(Limit.HUNG, "hung_lost_gpu", said, tuple(proof), (fix,), Level.CRITICAL, began_s=began_s)
     rest = _resting(case, min(seconds, least_s))
-    if isinstance(rest, Unsure):
+    if isinstance(rest, Finding):
         return rest._replace(evidence=tuple(proof), began_s=began_s)
     if rest is None:
         return None
@@ -166,7 +166,7 @@ def computes(case: Case, seen: Activity, seconds: float, limits: Thresholds) -> 
     return any(known) if known else None
 
 
-def _resting(case: Case, seconds: float) -> tuple[Evidence, bool, Parameters] | Unsure | None:
+def _resting(case: Case, seconds: float) -> tuple[Evidence, bool, Parameters] | Finding | None:
     """The figure that says that its GPUs do nothing, neither memory traffic nor arithmetic; whether they are busy all
     the same, as kernels that wait for each other; and its parameters. None where one works."""
     limits = case.thresholds
@@ -175,7 +175,7 @@ def _resting(case: Case, seconds: float) -> tuple[Evidence, bool, Parameters] | 
         limits = msgspec.structs.replace(limits, stalled_busy_ratio=busy, stalled_dram_ratio=dram)
     seen, least = case.activity(seconds), limits.stalled_busy_ratio
     if not case.gpus or (seen.busy is None and seen.sm is None and seen.dram is None):
-        return Unsure((case.unmeasured(),))
+        return unsure((case.unmeasured(),))
     if computes(case, seen, seconds, limits):
         return None
     measured = seen.dram is not None
@@ -186,7 +186,7 @@ def _resting(case: Case, seconds: float) -> tuple[Evidence, bool, Parameters] | 
     shares = [case.dram_of(gpu, seconds) if measured else _upper_bound(case, gpu, seconds) for gpu in case.gpus]
     known = [share for share in shares if share is not None]
     if not measured and len(known) < len(shares):
-        return Unsure((Signal("dram", fix="needs_hopper"),))
+        return unsure((Signal("dram", fix="needs_hopper"),))
     most = max(known, default=0.0)
     if most > limits.stalled_dram_ratio:
         return None

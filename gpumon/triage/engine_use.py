@@ -24,7 +24,6 @@ from gpumon.triage.signals import (
     Activity,
     Case,
     Finding,
-    Unsure,
     action,
     finite,
     kv_requests,
@@ -32,6 +31,7 @@ from gpumon.triage.signals import (
     no_bandwidth,
     no_compute,
     params,
+    unsure,
 )
 
 FULL: Final = 0.9
@@ -329,7 +329,7 @@ def stands_still(case: Case) -> bool:
     return bool(case.now("running") and case.now("waiting")) and rates == [0.0, 0.0]
 
 
-def healthy(case: Case) -> Finding | Unsure | None:
+def healthy(case: Case) -> Finding | None:
     """Nothing holds it back and nothing is wrong: how much more traffic until the next limit."""
     engine = case.served()
     if engine is None or case.found:
@@ -353,13 +353,13 @@ def healthy(case: Case) -> Finding | Unsure | None:
             missing("preemptions", engine.rates.preemptions_per_s),
             missing("queue_time", engine.latency.queue_s.mean),
         ]
-        return Unsure(tuple(one for one in unknown if one))
+        return unsure(tuple(one for one in unknown if one))
     quiet = case.still_s(TOKENS)
     if quiet is not None and quiet >= case.thresholds.stalled_s / 2 and seen.tensor is None:
         # What a long prefill hides: its tokens count at its end, and MFU shows none of it until then.
-        return Unsure((Signal("arithmetic", fix="needs_hopper", parameters=params(seconds=quiet)),))
+        return unsure((Signal("arithmetic", fix="needs_hopper", parameters=params(seconds=quiet)),))
     if engine.contradicts:
-        return Unsure((Signal("believable", fix="doctor"),), engine.contradicts)
+        return unsure((Signal("believable", fix="doctor"),), engine.contradicts)
     if isinstance(load.running, Missing) and load.running.reason in PASSING:
         return None
     if _left_s(case) > 0.0 and (little := _little(case, engine)) is not None:
@@ -429,13 +429,13 @@ def _clock(case: Case) -> float:
     return min(shares)
 
 
-def training_low(case: Case) -> Finding | Unsure | None:
+def training_low(case: Case) -> Finding | None:
     """Little MFU although nothing else was found that holds a training run back."""
     engine = _training(case)
     if engine is None or _left_s(case) > 0.0:
         return None
     if (lacking := missing("mfu", engine.efficiency.mfu_ratio)) is not None:
-        return Unsure((lacking,))
+        return unsure((lacking,))
     seconds, limit = _judged_s(case), case.thresholds.under_used_training_mfu_ratio
     mfu, seen = case.mean("mfu_ratio", seconds), case.activity(seconds)
     if mfu is None or mfu >= limit:
@@ -451,13 +451,13 @@ def training_low(case: Case) -> Finding | Unsure | None:
     return Finding(Limit.LOW_EFFICIENCY, "training_low_mfu", said, tuple(proof), fixes, level, sure)
 
 
-def training_well(case: Case) -> Finding | Unsure | None:
+def training_well(case: Case) -> Finding | None:
     """It trains, and nothing was found."""
     engine = _training(case)
     if engine is None:
         return None
     if (lacking := missing("mfu", engine.efficiency.mfu_ratio)) is not None:
-        return Unsure((lacking,))
+        return unsure((lacking,))
     mfu, limit = case.mean("mfu_ratio"), case.thresholds.under_used_training_mfu_ratio
     if mfu is None:
         return None

@@ -23,11 +23,11 @@ from gpumon.triage.signals import (
     NOW_S,
     Case,
     Finding,
-    Unsure,
     action,
     finite,
     of_gpu,
     params,
+    unsure,
 )
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.xid import RESET, xid_of
@@ -485,7 +485,7 @@ def under_used(case: Case) -> Finding | None:
     return Finding(code, cause, said, tuple(proof), fixes, Level.NOTE, Confidence.MEDIUM, began_s)
 
 
-def at_work(case: Case) -> Finding | Unsure | None:
+def at_work(case: Case) -> Finding | None:
     """A GPU without an engine that works: healthy where its own activity shows that, else nobody can tell."""
     gpu = _gpu(case)
     if _is_told(case) or _is_parent(case) or gpu.state in _SILENT:
@@ -494,7 +494,7 @@ def at_work(case: Case) -> Finding | Unsure | None:
     if busy is None:
         state = params(state=gpu.state.value)
         why = params(why=_why(gpu))
-        return Unsure((Signal("busy", parameters=why),), (Evidence("gpu_state", source="NVML", parameters=state),))
+        return unsure((Signal("busy", parameters=why),), (Evidence("gpu_state", source="NVML", parameters=state),))
     low = case.thresholds.busy_low_ratio
     if case.recent.seconds < MINUTE_S or busy < low:
         return None
@@ -515,7 +515,7 @@ def at_work(case: Case) -> Finding | Unsure | None:
         return Finding(Limit.HEALTHY, "gpu_at_work", said, tuple(proof), (), Level.OK, Confidence.MEDIUM)
     engine = _unplaced(case)
     fix = "map_engine" if engine else "" if case.engines else "add_endpoint"
-    return Unsure(
+    return unsure(
         (Signal("gpu_work", fix=fix, parameters=params(processes=who, busy=busy, engines=engine)),), tuple(proof)
     )
 

@@ -23,11 +23,11 @@ from gpumon.triage.signals import (
     MINUTE_S,
     Case,
     Finding,
-    Unsure,
     action,
     finite,
     of_gpu,
     params,
+    unsure,
 )
 from gpumon.triage.thresholds import Thresholds
 
@@ -124,10 +124,10 @@ def even_drops(case: Case) -> Finding | None:
     """An engine's GPUs that stop in a rhythm: queues and waits come of that, so it is asked before them."""
     found = rhythm_of(case) if _low_busy(case) is not None and _pending(case) is not None else None
     answer = input_starved(case) if found is not None else None
-    return answer if isinstance(answer, Finding) else None
+    return None if answer is None or answer.code is Limit.UNKNOWN else answer
 
 
-def input_starved(case: Case) -> Finding | Unsure | None:
+def input_starved(case: Case) -> Finding | None:
     """GPUs that wait for their host with requests or steps pending."""
     busy = _low_busy(case)
     pending = _pending(case) if busy is not None else None
@@ -157,18 +157,18 @@ def _low_busy(case: Case) -> float | None:
     return busy if busy < HARDLY else None
 
 
-def _judged(case: Case, is_even: bool, said: Parameters, proof: tuple[Evidence, ...]) -> Finding | Unsure | None:
+def _judged(case: Case, is_even: bool, said: Parameters, proof: tuple[Evidence, ...]) -> Finding | None:
     elsewhere = next((gpu.host for gpu in case.gpus if gpu.host), "")
     host, limits = case.others.get(""), case.thresholds
     seen = {} if host is None else {one.quantity: one for one in _figures(host, limits)}
     if host is None or elsewhere or not seen.keys() & {"cpu", "busiest_core", "iowait"}:
-        return Unsure((Signal("host_load", parameters=params(host=elsewhere)),), proof)
+        return unsure((Signal("host_load", parameters=params(host=elsewhere)),), proof)
     spins, evidences = _spins(case), (*proof, *seen.values())
     cause = next((one for one in _CAUSES if _over(seen, one) and not (spins and one.part == "core")), None)
     if cause is None:
         if not is_even or case.kind is Kind.GPU:
             return None
-        return Unsure((Signal("input_wait", parameters=params(spins="yes" if spins else None)),), evidences)
+        return unsure((Signal("input_wait", parameters=params(spins="yes" if spins else None)),), evidences)
     trains = case.engine is None or case.engine.phase is Phase.TRAINING
     fixes = [action(f"{'training' if trains else 'serving'}_{cause.part}")]
     if not trains and case.engine is not None and cause.part in ("cpu", "core"):

@@ -14,13 +14,13 @@ from gpumon.triage.replicas import apart
 from gpumon.triage.signals import (
     Case,
     Finding,
-    Unsure,
     action,
     finite,
     no_bandwidth,
     no_compute,
     of_gpu,
     params,
+    unsure,
 )
 
 NVLINK_BYTES_PER_S: Final = (
@@ -120,7 +120,7 @@ def _odd(case: Case, shares: Sequence[tuple[Gpu, float]], name: str) -> Finding:
     return Finding(Limit.STRAGGLER, "straggler", said, tuple(proof), fixes, Level.NOTE)
 
 
-def interconnect(case: Case) -> Finding | Unsure | None:
+def interconnect(case: Case) -> Finding | None:
     """Busy GPUs of one instance that neither compute nor read memory, while their links carry much."""
     engine, busy = _busy(case)
     if engine is None or engine.hardware.tp < 2:
@@ -130,7 +130,7 @@ def interconnect(case: Case) -> Finding | Unsure | None:
     reads = case.mean("mbu_ratio") if seen.dram is None else seen.dram
     if arithmetic is None or reads is None:
         lacking = tuple(one for one in (no_compute(engine, seen), no_bandwidth(engine, seen)) if one)
-        return Unsure(lacking) if lacking else None
+        return unsure(lacking) if lacking else None
     if arithmetic >= limits.communication_tensor_ratio or reads >= limits.communication_dram_ratio:
         return None
     found = _links(case, engine)

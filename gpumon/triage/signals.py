@@ -74,7 +74,7 @@ class Goals(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """A rule's yes."""
+    """A rule's yes; or that it cannot tell (`unsure`)."""
 
     code: Limit
     cause: str
@@ -85,16 +85,13 @@ class Finding(NamedTuple):
     confidence: Confidence = Confidence.HIGH
     began_s: float = math.inf
     """Monotonic time at which the cause began, where its text tells how long that has been there."""
+    missing: tuple[Signal, ...] = ()
+    """What would tell, of `UNKNOWN`."""
 
 
-class Unsure(NamedTuple):
+def unsure(missing: tuple[Signal, ...], evidence: tuple[Evidence, ...] = (), level: Level = Level.NOTE) -> Finding:
     """A rule that would say yes or no if it saw more."""
-
-    missing: tuple[Signal, ...]
-    evidence: tuple[Evidence, ...] = ()
-    level: Level = Level.NOTE
-    began_s: float = math.inf
-    """As in `Finding`."""
+    return Finding(Limit.UNKNOWN, "", {}, evidence, (), level, Confidence.LOW, missing=missing)
 
 
 class Case(NamedTuple):

@@ -6,24 +6,24 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import EndpointState, EngineReading, Frame
 from gpumon.readings.snapshot import Snapshot
-from gpumon.readings.verdict import Confidence, EventKind, Family, Kind, Level, Limit, Verdict
+from gpumon.readings.verdict import EventKind, Family, Kind, Level, Limit, Verdict
 from gpumon.triage import engine_limits, engine_state, engine_use, gpu, host, parallel
 from gpumon.triage.engine_state import holders
 from gpumon.triage.engine_use import stands_still
 from gpumon.triage.events import Events
-from gpumon.triage.hold import Holds
+from gpumon.triage.hold import Hold
 from gpumon.triage.samples import Recent
-from gpumon.triage.signals import Case, Finding, Goals, Unsure, cases
+from gpumon.triage.signals import Case, Finding, Goals, cases
 from gpumon.triage.thresholds import Thresholds
 
-RuleFunction = Callable[[Case], "Finding | Unsure | None"]
+RuleFunction = Callable[[Case], "Finding | None"]
 RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
     (Kind.GPU, Family.STATE): (gpu.broken, gpu.throttled, gpu.program_fault),
     (Kind.GPU, Family.LIMIT): (host.input_starved,),
@@ -65,17 +65,18 @@ _FAMILIES: Final = {family: at for at, family in enumerate(Family)}
 _LIMITS: Final = {limit: at for at, limit in enumerate(Limit)}
 
 
-def _hold_s(case: Case, family: Family, code: Limit | None) -> float:
-    """How long a finding must hold: what is true at once, such as a lost GPU, or a hang that counts time itself, 0."""
-    at_once = family is Family.STATE and (case.kind is Kind.ENGINE or code is Limit.HARDWARE_FAULT)
-    return 0.0 if at_once else case.thresholds.hold_s
+def _hold_s(case: Case, family: Family, found: Limit | None, stands: Limit | None) -> float:
+    """How long a finding (None: nothing) must hold to take the place of what stands.
 
-
-def _leave_s(case: Case, family: Family, stands: Limit | None) -> float:
-    """How long nothing must be found for what stands to go: 0 for what says itself that it is over."""
-    at_once = family is Family.STATE and (case.kind is Kind.ENGINE or stands is Limit.THROTTLED)
-    at_once = at_once or (stands is Limit.STRAGGLER and Limit.THROTTLED in case.found)  # its cause is known now
-    return 0.0 if at_once else case.thresholds.hold_s
+    0 for what is true at once, such as a lost GPU; for a hang, which counts time itself; for what says itself that it
+    is over; and for a straggler whose cause, a slow clock, is known now.
+    """
+    over = found is None and (
+        (family is Family.STATE and stands is Limit.THROTTLED)
+        or (stands is Limit.STRAGGLER and Limit.THROTTLED in case.found)
+    )
+    now = family is Family.STATE and (case.kind is Kind.ENGINE or found is Limit.HARDWARE_FAULT)
+    return 0.0 if now or over else case.thresholds.hold_s
 
 
 REST_S: Final = 2.0
@@ -91,13 +92,22 @@ _since: Final = lru_cache(maxsize=1024)(rfc3339)
 """What stands has done so since the same time at every tick."""
 
 
-class _Judged(NamedTuple):
-    """The verdicts on an engine, on what they stand, and when (monotonic) they were given."""
+class _Kept:
+    """What is remembered of one thing, beside its samples."""
 
-    reading: EngineReading
-    around: object
-    at_s: float
-    verdicts: tuple[Verdict, ...]
+    def __init__(self) -> None:
+        self.holds: dict[Family, Hold] = {}
+        self.verdicts: tuple[Verdict, ...] = ()
+        """Those on an engine, given at `judged_s` (monotonic) on `reading` and what was `around` it."""
+        self.judged_s = -math.inf
+        self.reading: EngineReading | None = None
+        self.around: object = None
+        self.use: Finding | None = None
+        """What its use was found to be at `used_s` (monotonic), after `use_found` was."""
+        self.used_s = -math.inf
+        self.use_found: tuple[Limit, ...] = ()
+        self.restarts_s: tuple[float, ...] = ()
+        """When an engine's processes were seen to begin anew (monotonic), the last ones."""
 
 
 class Triage:
@@ -114,17 +124,11 @@ class Triage:
         self._thresholds = thresholds
         self._prices = prices
         self._goals = goals
-        self._keys: set[str] = set()
-        """Of the things in the frame before."""
         self._recents: dict[str, Recent] = {}
-        self._holds = Holds()
+        self._kept: dict[str, _Kept] = {}
+        """By the keys of the things in the frame before."""
         self._events = Events()
         self._last: dict[tuple[str, Family], Verdict] = {}
-        self._judged: dict[str, _Judged] = {}
-        self._used: dict[str, tuple[float, tuple[Limit, ...], Finding | Unsure | None]] = {}
-        """When the use of a thing was judged (monotonic), what was found before it, and the answer."""
-        self._restarts: dict[str, tuple[float, ...]] = {}
-        """When engines' processes were seen to begin anew (monotonic), the last ones."""
 
     def judge(self, frame: Frame, snapshot: Snapshot) -> Snapshot:
         """The snapshot with its verdicts, the most urgent first, and what happened since the one before."""
@@ -134,8 +138,8 @@ class Triage:
         events = self._events.between(frame, judged)
         for event in events:
             if event.kind is EventKind.RESTART:
-                seen = self._restarts.get(event.key, ())[1 - MOST_RESTARTS :]
-                self._restarts[event.key] = (*seen, frame.monotonic_s)
+                kept = self._kept[event.key]
+                kept.restarts_s = (*kept.restarts_s[1 - MOST_RESTARTS :], frame.monotonic_s)
         return msgspec.structs.replace(judged, events=events)
 
     def _found(self, frame: Frame, snapshot: Snapshot) -> list[Verdict]:
@@ -156,22 +160,22 @@ class Triage:
 
     def _of_engine(self, case: Case, reading: EngineReading) -> tuple[Verdict, ...]:
         around = [(gpu.state, [one.cause for one in case.standing.get(gpu.uuid, ())]) for gpu in case.gpus]
-        last = self._judged.get(case.key)
-        rest_s = max(REST_S, reading.interval_s)
-        if last is not None and last.reading is reading and last.around == around and case.now_s - last.at_s < rest_s:
-            return last.verdicts
-        ago = [case.now_s - at_s for at_s in self._restarts.get(case.key, ())]
+        kept, rest_s = self._kept[case.key], max(REST_S, reading.interval_s)
+        if kept.reading is reading and kept.around == around and case.now_s - kept.judged_s < rest_s:
+            return kept.verdicts
+        ago = [case.now_s - at_s for at_s in kept.restarts_s]
         lately = tuple(ago_s for ago_s in ago if 0.0 <= ago_s < self._thresholds.restart_s)
-        verdicts = tuple(self._verdicts(case._replace(restarts_s=lately)))
-        self._judged[case.key] = _Judged(reading, around, case.now_s, verdicts)
-        return verdicts
+        kept.verdicts = tuple(self._verdicts(case._replace(restarts_s=lately)))
+        kept.reading, kept.around, kept.judged_s = reading, around, case.now_s
+        return kept.verdicts
 
     def _sample(self, frame: Frame, snapshot: Snapshot) -> None:
         now_s, gpus = frame.monotonic_s, {gpu.uuid: gpu for gpu in snapshot.gpus}
         named = [engine.key for engine in snapshot.engines]
         keys = {"", *gpus, *named}
-        if keys != self._keys:
-            self._forget(keys)
+        if keys != self._kept.keys():
+            self._recents = {key: recent for key, recent in self._recents.items() if key in keys}
+            self._kept = {key: self._kept.get(key) or _Kept() for key in keys}
         self._recent(Kind.HOST, "").add(now_s, snapshot.host)
         for one in snapshot.gpus:
             self._recent(Kind.GPU, one.uuid).add(now_s, one)
@@ -190,96 +194,82 @@ class Triage:
             recent = self._recents[key] = Recent(kind)
         return recent
 
-    def _forget(self, keys: set[str]) -> None:
-        """Drop what is known of things that are not among these."""
-        self._keys = keys
-        self._recents = {key: recent for key, recent in self._recents.items() if key in keys}
-        self._judged = {key: judged for key, judged in self._judged.items() if key in keys}
-        self._used = {key: used for key, used in self._used.items() if key in keys}
-        self._restarts = {key: at_s for key, at_s in self._restarts.items() if key in keys}
-        self._holds.forget(keys)
-
     def _verdicts(self, case: Case) -> Iterator[Verdict]:
         """Those that stand for it, none beside a critical one or a hang; a family is told what was found before."""
         alone = degraded = False
-        if near := self._holds.near(case.key):
-            case = case._replace(near=near)
+        holds = self._kept[case.key].holds.values()
+        near = [limit for hold in holds for limit in (hold.limit, hold.coming) if limit is not None]
+        case = case._replace(near=frozenset(near)) if near else case
         for family in Family:
             answer = self._answer(case, family)
-            found = None if answer is None else answer.code if isinstance(answer, Finding) else Limit.UNKNOWN
-            verdict = self._standing(case, family, answer, found)
+            verdict = self._standing(case, family, answer)
             fine = verdict is not None and verdict.code in _FINE
             if verdict is not None and not alone and not (degraded and fine):
                 degraded = degraded or (family is Family.STATE and verdict.level is Level.WARN)
                 alone = verdict.level is Level.CRITICAL or verdict.code in (Limit.HUNG, Limit.UNRESPONSIVE)
                 yield verdict
-            if found is not None:
-                case = case._replace(found=(*case.found, found))
+            if answer is not None:
+                case = case._replace(found=(*case.found, answer.code))
 
-    def _standing(
-        self, case: Case, family: Family, answer: Finding | Unsure | None, found: Limit | None
-    ) -> Verdict | None:
+    def _standing(self, case: Case, family: Family, answer: Finding | None) -> Verdict | None:
         """The verdict that stands for a thing in a family, with the newest evidence that it has."""
-        usual_s, now_s, wall_s = self._thresholds.hold_s, case.now_s, case.frame.wall_s
-        hold_s = (
-            _leave_s(case, family, self._holds.limit(case.key, family))
-            if found is None
-            else _hold_s(case, family, found)
-        )
-        stands, since_s = self._holds.take(case.key, family, found, hold_s, now_s, wall_s)
+        now_s, wall_s, holds = case.now_s, case.frame.wall_s, self._kept[case.key].holds
+        hold = holds.get(family)
+        if hold is None:
+            hold = holds[family] = Hold(now_s, wall_s)
+        found = None if answer is None else answer.code
+        stands = hold.take(found, _hold_s(case, family, found, hold.limit), now_s, wall_s)
         last = self._last.get((case.key, family))
         if stands is None or (stands in _FINE and stands_still(case)):
             return None
-        if stands is found and answer is not None:
-            if answer.began_s < math.inf:
-                since_s = self._holds.onset_s(case.key, family, answer.began_s, wall_s - now_s)
-            level = self._holds.level(case.key, family, answer.level, usual_s, now_s)
-            verdict = _verdict(case, family, answer, level, _since(since_s))
-            if level is answer.level or verdict.actions or last is None:
-                return verdict
-            return msgspec.structs.replace(verdict, actions=last.actions)  # those of the level that still stands
-        return last
+        if answer is None or stands is not found:
+            return last
+        since_s = hold.since_wall_s if answer.began_s == math.inf else hold.onset_s(answer.began_s, wall_s - now_s)
+        level = hold.level(answer.level, self._thresholds.hold_s, now_s)
+        # Without actions of its own it has those of the level that still stands.
+        kept = last is not None and level is not answer.level and not answer.actions
+        return Verdict(
+            case.name,
+            answer.code,
+            answer.cause,
+            _since(since_s),
+            case.kind,
+            case.key,
+            family,
+            level,
+            answer.confidence,
+            answer.parameters,
+            answer.evidence,
+            last.actions if kept and last is not None else answer.actions,
+            answer.missing,
+        )
 
     def _dated(self, verdict: Verdict, frame: Frame) -> Verdict:
         """One that is not found any more says when it was: its figures are of then."""
-        gone_s = self._holds.gone_s(verdict.key, verdict.family, frame.monotonic_s)
+        gone_s = self._kept[verdict.key].holds[verdict.family].gone_s(frame.monotonic_s)
         if gone_s < FADES_S:
             return verdict
         return msgspec.structs.replace(verdict, until=rfc3339(frame.wall_s - gone_s))
 
-    def _answer(self, case: Case, family: Family) -> Finding | Unsure | None:
+    def _answer(self, case: Case, family: Family) -> Finding | None:
         """What the rules say."""
         if family is not Family.USE or case.kind is Kind.HOST:
             return self._first(case, family)
-        case.recent.found = case.found
-        at_s, found, answer = self._used.get(case.key, (-math.inf, (), None))
-        if found != case.found or not 0.0 <= case.now_s - at_s < USED_S:
-            answer = self._first(case, family)
-            self._used[case.key] = case.now_s, case.found, answer
-        return answer
+        kept, case.recent.found = self._kept[case.key], case.found
+        if kept.use_found != case.found or not 0.0 <= case.now_s - kept.used_s < USED_S:
+            kept.use = self._first(case, family)
+            kept.used_s, kept.use_found = case.now_s, case.found
+        return kept.use
 
-    def _first(self, case: Case, family: Family) -> Finding | Unsure | None:
-        unsure: Unsure | None = None
+    def _first(self, case: Case, family: Family) -> Finding | None:
+        """The first that is sure, else the first that cannot tell."""
+        open_: Finding | None = None
         for rule in self._rules.get((case.kind, family), ()):
             answer = rule(case)
-            if isinstance(answer, Finding):
+            if answer is not None and answer.code is not Limit.UNKNOWN:
                 return answer
-            unsure = unsure or answer
-        return unsure
-
-
-def _verdict(case: Case, family: Family, answer: Finding | Unsure, level: Level, since: str) -> Verdict:
-    bare = Verdict(case.name, Limit.UNKNOWN, "", since, case.kind, case.key, family, level, evidence=answer.evidence)
-    if isinstance(answer, Unsure):
-        return msgspec.structs.replace(bare, confidence=Confidence.LOW, unknown=answer.missing)
-    return msgspec.structs.replace(
-        bare,
-        code=answer.code,
-        cause=answer.cause,
-        confidence=answer.confidence,
-        parameters=answer.parameters,
-        actions=answer.actions,
-    )
+            open_ = open_ or answer
+        return open_
 
 
 def rank(verdict: Verdict) -> tuple[int, int, int]:

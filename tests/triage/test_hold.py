@@ -1,4 +1,4 @@
-"""What must hold how long to stand, also where several take turns; and that it goes on as it was after a restore."""
+"""What must hold how long to stand, also where several take turns."""
 
 from __future__ import annotations
 
@@ -8,21 +8,18 @@ from itertools import pairwise
 import pytest
 
 from gpumon.readings.snapshot import Family, Kind, Level, Limit, Quantiles
-from gpumon.triage.hold import Holds
+from gpumon.triage.hold import Hold
 from gpumon.triage.render import event_text, verdict_text
 from tests.triage.engines import scene
 from tests.triage.stage import Stage, said
 
 HOLD_S = 30.0
-KEY = "a"
 
 
-def stands(found: Sequence[Limit | None], holds: Holds | None = None, since_s: int = 0) -> list[Limit | None]:
+def stands(found: Sequence[Limit | None]) -> list[Limit | None]:
     """What stands after each of these, a second apart."""
-    holds = holds or Holds()
-    return [
-        holds.take(KEY, Family.LIMIT, one, HOLD_S, 1000.0 + at, 5000.0 + at)[0] for at, one in enumerate(found, since_s)
-    ]
+    hold = Hold(1000.0, 5000.0)
+    return [hold.take(one, HOLD_S, 1000.0 + at, 5000.0 + at) for at, one in enumerate(found)]
 
 
 def turns(*of: tuple[Limit | None, int], seconds: int = 600) -> list[Limit | None]:
@@ -90,12 +87,12 @@ def test_a_kv_cache_that_breathes_around_its_mark_is_one_verdict(period: int) ->
     assert [event_text(event).partition(":")[0] for event in stage.events] == ["KV cache full"]
 
 
-def levels(found: Sequence[Level], holds: Holds | None = None, since_s: int = 0) -> list[Level]:
+def levels(found: Sequence[Level]) -> list[Level]:
     """The level of one verdict that is found at these, a second apart."""
-    holds, given = holds or Holds(), []
-    for at, level in enumerate(found, since_s):
-        holds.take(KEY, Family.STATE, Limit.THROTTLED, 0.0, 1000.0 + at, 5000.0 + at)
-        given.append(holds.level(KEY, Family.STATE, level, HOLD_S, 1000.0 + at))
+    hold, given = Hold(1000.0, 5000.0), []
+    for at, level in enumerate(found):
+        hold.take(Limit.THROTTLED, 0.0, 1000.0 + at, 5000.0 + at)
+        given.append(hold.level(level, HOLD_S, 1000.0 + at))
     return given
 
 
@@ -124,9 +121,9 @@ def test_a_verdict_on_its_way_out_says_of_when_its_figures_are() -> None:
 
 
 def test_the_onset_of_a_verdict_is_fixed_once() -> None:
-    holds = Holds()
-    holds.take(KEY, Family.STATE, Limit.HUNG, 0.0, 1060.0, 5060.0)
-    assert holds.onset_s(KEY, Family.STATE, 1010.3, 4000.0) == 5010.0
-    assert holds.onset_s(KEY, Family.STATE, 1010.3, 4000.3) == 5010.0
-    assert holds.onset_s(KEY, Family.STATE, 1011.5, 7600.0) == 5010.0
-    assert holds.onset_s(KEY, Family.STATE, 1020.0, 4000.0) == 5020.0  # another cause
+    hold = Hold(1060.0, 5060.0)
+    hold.take(Limit.HUNG, 0.0, 1060.0, 5060.0)
+    assert hold.onset_s(1010.3, 4000.0) == 5010.0
+    assert hold.onset_s(1010.3, 4000.3) == 5010.0
+    assert hold.onset_s(1011.5, 7600.0) == 5010.0
+    assert hold.onset_s(1020.0, 4000.0) == 5020.0  # another cause
