@@ -354,7 +354,7 @@ def compute(case: Case) -> Finding | None:
 def _less_work(case: Case, engine: Engine, *, of_prompts: bool) -> tuple[Action, ...]:
     other = action("split_prefill") if of_prompts else action("more_gpus", flag=advice(engine.kind).tp)
     faster, more = (*quantise(engine), other), action("more_instances")
-    if waiting_mean(case):  # more is asked than these GPUs compute: other steps make none of it
+    if case.waiting_mean():  # more is asked than these GPUs compute: other steps make none of it
         return (more, *faster)
     return (*(fewer_prompt_tokens(engine, case.info) if of_prompts else ()), *faster, more)
 
