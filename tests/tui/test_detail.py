@@ -12,7 +12,6 @@ from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Evidence, Family, FaultShown, Kind, Level, Limit, Verdict
 from gpumon.readings.verdict import Action
-from gpumon.tui.pages.detail import DetailPage
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.detail_scenes import NOW_S, flat, full_engine, full_gpu, full_snapshot, page_of, things, whole
@@ -32,14 +31,6 @@ def test_every_scene_paints_at_every_width(scene: str) -> None:
             lines = whole(page, width)
             assert len(lines) > 5
             assert all(line.isprintable() for line in lines)
-
-
-def test_every_width_from_60_to_200() -> None:
-    snapshot = full_snapshot()
-    for kind, key in things(snapshot):
-        page = page_of(snapshot, kind, key)
-        for width in range(60, 201):
-            assert len(whole(page, width)) > 10
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
@@ -154,13 +145,6 @@ def test_nothing_below_moves_when_a_number_gets_shorter() -> None:
     assert [before.index(title) for title in titles] == [after.index(title) for title in titles]
 
 
-def test_it_is_set_once_per_snapshot() -> None:
-    page = page_of(full_snapshot(), "engine", full_engine().url)
-    assert page.body(80, 20) is page.body(80, 5)
-    wide = page.body(160, 20)
-    assert wide is not page.body(80, 20)
-
-
 async def test_enter_follows_and_escape_goes_back() -> None:
     first = full_snapshot()
     feed = Still(first)
@@ -186,24 +170,3 @@ async def test_going_round_makes_the_way_back_no_longer() -> None:
         assert " gpu 0 " in text_of(app)[1]
         await pilot.press("escape")
         assert app.monitor.pages.shown is None
-
-
-async def test_a_tick_changes_few_lines_and_a_closed_page_is_left_alone() -> None:
-    first = full_snapshot()
-    feed = Still(first)
-    async with running(feed, 120, 40) as (app, pilot):
-        await pilot.press("1", "enter")
-        await pilot.pause()
-        page = app.monitor.pages.made["detail"]
-        assert isinstance(page, DetailPage)
-        page.snapshot = full_snapshot(gpus=(full_gpu(busy_ratio=0.94), *first.gpus[1:]))
-        page._follow(page.snapshot)
-        assert 1 <= page.update() <= 2
-        await pilot.press("escape")
-        assert not page.display
-        newer = full_snapshot(gpus=(full_gpu(busy_ratio=0.5), *first.gpus[1:]))
-        feed.give(newer)
-        await until(lambda: app.monitor.shown is newer, pilot)
-        assert page._shown.now is not newer.gpus[0]
-        await pilot.press("enter")
-        await until(lambda: any(re.match(r"  busy +50.00 %", line) for line in text_of(app)), pilot)

@@ -77,23 +77,6 @@ def test_no_figure_is_cut(factor: float) -> None:
             assert cells(figure.number) <= values.NUMBER, figure
 
 
-def test_small_amounts_are_no_zeros() -> None:
-    assert values.percent(0.00003) == ("0.0030", "%")
-    assert values.tokens_per_joule(0.0003) == ("0.00030", "tok/J")
-    assert values.rate(0.004) == ("0.0040", "/s")
-    assert values.plain_seconds(0.04) == ("0.040", "s")
-    assert values.rate(1e-8) == ("<0.000001", "/s")
-    assert values.seconds(5e-10) == ("<1.000", "ns")
-    assert values.percent(0.0) == ("0.00", "%")
-    assert values.temperature(VIEW)(0.2) == ("0", "°C")
-
-
-def test_a_time_of_1000_seconds_stays_in_seconds() -> None:
-    assert values.seconds(999.94) == ("999.9", "s")
-    assert values.seconds(999.97) == ("1,000", "s")
-    assert values.seconds(1234.0) == ("1,234", "s")
-
-
 def throttled(page: DetailPage, slowed_s: float, after_s: float) -> str:
     """The page once the counter stands at `slowed_s`, `after_s` after it was opened."""
     gpu = full_gpu(throttle_s={"sw_power_cap": slowed_s, "hw_thermal_slowdown": 0.0}, age_s=0.0)

@@ -12,9 +12,7 @@ from gpumon.readings.format import cells
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.sizing.accuracy import Band
 from gpumon.sizing.answer import NOT_KNOWN, Source, Totals
-from gpumon.sizing.plan import Column, compare
-from gpumon.sizing.scenario import Known, Scenario, Server, Workload
-from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
+from gpumon.sizing.plan import Column
 from gpumon.tui.line import Row
 from gpumon.tui.palette import TONES
 from gpumon.tui.sizing.compare import lines
@@ -83,37 +81,9 @@ def test_a_narrow_place_drops_columns_in_order_and_names_them() -> None:
     assert seen == sorted(seen)
 
 
-def test_columns_without_a_figure_go_first() -> None:
-    without = [column("H100", instances=2.0, gpus=2.0, servers=1.0), column("H200", instances=1.0, gpus=1.0)]
-    assert text(lines(46, 5, without)).splitlines()[0].split() == ["GPU", "inst", "GPUs", "ITL", "mean"]
-
-
 def test_a_reason_takes_the_lines_that_are_free() -> None:
     assert "goal 40.0 ms; more TP would help" in " ".join(text(lines(46, 12, COLUMNS)).split())
     assert "…" in text(lines(46, 7, COLUMNS))
-
-
-def test_equal_figures_have_no_best() -> None:
-    same = [column("A", instances=2.0, gpus=4.0), column("B", instances=2.0, gpus=4.0)]
-    assert "*" not in text(lines(80, 6, same))
-
-
-def test_too_many_are_counted() -> None:
-    many = [column(f"GPU {at}", instances=2.0, gpus=2.0) for at in range(9)]
-    assert "+ 6 more in a taller window" in text(lines(120, 5, many))
-
-
-def test_nothing_to_compare_says_so() -> None:
-    assert "nothing to compare" in text(lines(46, 3, ()))
-
-
-def test_real_answers_are_shown() -> None:
-    known = Known(gpu_catalogue(), llm_catalogue(), prices={"H100 SXM5 80GB": 2.5})
-    workload = Workload("meta-llama/Llama-3.1-8B-Instruct", 512.0, prompt_tokens=1000.0, answer_tokens=500.0)
-    scenario = Scenario(itl_p95_ms=40.0, server=(Server("H100 SXM5 80GB"),), workload=(workload,))
-    said = text(lines(120, 8, compare(scenario, known, ("H200 SXM",))))
-    assert "roofline -15..+38%" in said
-    assert len(said.splitlines()[1].split()) >= 9
 
 
 NUMBERS = st.one_of(st.floats(0.0, 1e12), st.sampled_from([0.0, 1e300, math.inf, math.nan, -1.0]), st.just(NOT_KNOWN))

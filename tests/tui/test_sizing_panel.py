@@ -189,19 +189,6 @@ async def test_twice_the_traffic_is_one_key_and_one_step_back() -> None:
         assert target(app) == 48.0
 
 
-async def test_twice_is_for_the_row_under_the_cursor() -> None:
-    async with running(watched(), 140, 40) as (app, pilot):
-        await type_keys(app, pilot, "s", "down")
-        assert "+ -: step · d: double · D: double all" in text_of(app)[-2]
-        await type_keys(app, pilot, "d")
-        assert [target(app, at) for at in range(3)] == [24.0, 54.0, 30.0]
-        await type_keys(app, pilot, "u")
-        assert [target(app, at) for at in range(3)] == [24.0, 27.0, 30.0]
-        await type_keys(app, pilot, "up", "up", "d")
-        assert "d doubles the model under the cursor; all: D" in foot(app)
-        assert [target(app, at) for at in range(3)] == [24.0, 27.0, 30.0]
-
-
 async def test_a_model_without_an_answer_hides_nothing_of_the_others() -> None:
     async with running(watched(), 140, 40) as (app, pilot):
         await type_keys(app, pilot, "s", "enter")
@@ -310,17 +297,6 @@ async def test_a_model_is_added_by_a_part_of_its_name_and_removed_again() -> Non
         assert desk_of(app).present.workload[4].model == "my own model"
         await type_keys(app, pilot, "a", *"llama-3.3-70B", "up", "enter")
         assert desk_of(app).present.workload[5].seen is not None
-
-
-async def test_a_profile_can_be_added() -> None:
-    async with running(watched(), 140, 40) as (app, pilot):
-        await type_keys(app, pilot, "s", "a", *"nemo")
-        name = names_of(app)[0]
-        await type_keys(app, pilot, "enter")
-        workload = desk_of(app).present.workload[-1]
-        assert workload.profile == name
-        page = shown(app)
-        assert "sweep" in page or "table" in page or "no answer" in page
 
 
 async def test_a_scenario_is_saved_and_loaded_and_nothing_is_overwritten(tmp_path: Path) -> None:
@@ -604,7 +580,7 @@ async def test_hostile_names_stay_text(size: tuple[int, int]) -> None:
             assert "failed" not in text
 
 
-SCENES = ("empty", "crowded", "one_lost", "engines_down", "hostile", "other_kinds", "engines_only")
+SCENES = ("empty", "crowded", "one_lost", "engines_down", "engines_only")
 
 
 @pytest.mark.parametrize("scene", SCENES)
@@ -684,19 +660,6 @@ async def test_all_types_of_gpu_fit_and_escape_brings_the_words_back() -> None:
         await type_keys(app, pilot, "escape")
         assert app.monitor.dock.open
         assert "all instances" in shown(app)
-
-
-async def test_reset_clears_the_count_and_what_ran_is_not_typed() -> None:
-    async with running(watched(), 80, 24) as (app, pilot):
-        await type_keys(app, pilot, "s", "d", "d")
-        assert "2 changed" in shown(app)
-        await type_keys(app, pilot, "R")
-        assert "changed" not in shown(app)
-        await type_keys(app, pilot, "enter")
-        assert "field 1 of" in shown(app)
-        assert "target [24] live" in said(app)
-        await type_keys(app, pilot, "9", "enter")
-        assert "target [9] typed" in said(app)
 
 
 async def test_workloads_without_a_place_are_counted() -> None:

@@ -29,14 +29,13 @@ from gpumon.tui.line import Row
 from gpumon.tui.palette import TONES, Glyphs
 from gpumon.tui.sizing.layout import page
 from gpumon.tui.sizing.placement import letter, placement
-from gpumon.tui.sizing.plot import MARKS, NO_POINTS, Canvas, Key, flowed, latency
+from gpumon.tui.sizing.plot import NO_POINTS, Canvas, latency
 from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.table import Scene
 from tests.tui.picture_scenes import (
     GUIDE,
     GUIDE_SCENARIO,
     INSTANCE,
-    LINE,
     POINTS,
     SCENARIO,
     SPARE,
@@ -120,12 +119,6 @@ def test_the_goal_is_named_as_it_was_asked_for_and_as_a_mean() -> None:
     assert "100┤" in itl_of(far)
 
 
-def test_a_limit_far_to_the_right_is_only_named() -> None:
-    drawn = itl_of(plan=replace(PLAN, limits=(Limit(LimitKind.KV, 5000.0, "much"),)))
-    assert "KV limit 5.0k, far right" in drawn
-    assert "┊" not in drawn
-
-
 def test_without_a_curve_points_are_drawn_and_the_reason_is_named() -> None:
     two = INSTANCE._replace(seen=measured(*POINTS[:2]), curve=None, fitted=None)
     drawn = itl_of(two)
@@ -173,24 +166,11 @@ def test_equal_servers_are_one_line_and_what_has_no_line_is_counted() -> None:
     assert len({letter(at) for at in range(52)}) == 52
 
 
-def test_two_shapes_of_server_are_named() -> None:
-    layout = (single(*[(0,)] * 8), PlacedServer(1, (GpuSlot((0,)),) * 4))
-    drawn = placed(answer_of((plan_of("A"),), packed_of(layout)))
-    assert "│A│A│A│A│A│A│A│A│ H100 SXM 80GB" in drawn
-    assert "│A│A│A│A│ L40S 48GB" in drawn
-
-
 def test_what_is_on_no_gpu_is_named() -> None:
     packed = packed_of((single((0,)),), problem="no place for 3 instances of NeMo 20B: 2 servers at most")
     drawn = placed(answer_of((plan_of("A"),), packed))
     assert "not placed: no place for 3 instances of NeMo 20B" in drawn
     assert "optimal" not in drawn
-
-
-def test_a_legend_counts_what_it_leaves_out() -> None:
-    keys = [Key("x", "text", f"entry {at}") for at in range(5)]
-    assert text(flowed(keys, 30, 2)) == f"{'x entry 0  x entry 1  +1':30}\n{'x entry 2  x entry 3':30}\n"
-    assert flowed(keys, 30, 0) == []
 
 
 def test_a_tall_panel_has_as_many_pictures_as_fit() -> None:
@@ -288,25 +268,3 @@ def test_every_row_is_exact_whatever_is_asked(
         assert {sum(cells(piece) for piece, _ in row) for row in rows} <= {width}
         assert {tone for row in rows for _, tone in row} <= set(TONES)
         assert not any(ord(character) < 32 for row in rows for piece, _ in row for character in piece)
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    INSTANCES.filter(lambda instance: instance.curve is not None), PLANS, st.floats(0.0, 1e9),
-    st.integers(34, 80), st.integers(4, 20), st.sampled_from(ALL_GLYPHS),
-)  # fmt: skip
-def test_the_planned_point_is_in_the_frame(
-    instance: Instance, plan: WorkloadPlan, planned: float, width: int, height: int, glyphs: Glyphs,
-) -> None:  # fmt: skip
-    rows = latency(width, height, instance, replace(plan, name="A", running=planned), glyphs)
-    side = {MARKS[glyphs].side, MARKS[glyphs].tick}
-    framed = [row for row in rows[1:] if row[0][1] == "muted" and row[0][0][-1] in side]
-    assert sum(tone == "focus" and piece == MARKS[glyphs].plan for row in framed for piece, tone in row) == 1
-
-
-def test_a_curve_keeps_its_height() -> None:
-    canvas = Canvas(10, 5, 10.0, 100.0, "ascii")
-    canvas.curve(LINE.itl_s, lambda _: True, "accent")
-    assert text(list(canvas.rows())).splitlines()[:4] == [" " * 10] * 4
-    assert [canvas.line(y) for y in (0.0, 19.9, 20.0, 99.0, 100.0, 1e9)] == [4, 4, 3, 0, 0, 0]
-    assert [canvas.column(x) for x in (0.0, 0.99, 1.0, 9.99, 10.0)] == [0, 0, 1, 9, 9]

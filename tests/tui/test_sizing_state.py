@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from gpumon.sizing.peaks import PeakLoad
 from gpumon.sizing.scenario import Scenario, Workload
@@ -35,16 +34,6 @@ def test_changes_of_one_place_in_a_row_are_one_step() -> None:
     assert undo.move(-1)
     assert undo.present == of(1)
     assert not undo.move(-1)
-
-
-def test_what_changes_nothing_is_no_step_and_a_change_drops_what_was_undone() -> None:
-    undo = UndoList(of(1))
-    assert not undo.put(of(1))
-    undo.put(of(2))
-    undo.move(-1)
-    undo.put(of(3))
-    assert not undo.move(1)
-    assert undo.present == of(3)
 
 
 def test_changes_are_counted_from_what_was_saved() -> None:
@@ -79,11 +68,6 @@ def test_only_targets_that_nobody_typed_follow_what_runs() -> None:
     assert targets(Version.of(two, runs=False).followed(newest)) == [8.0, 8.0]
     unchanged = Version.of(two, runs=True)
     assert unchanged.followed(Newest((), {"other": 9.0})) is unchanged
-
-
-def test_users_are_none_that_run() -> None:
-    users = Version.of(replace(of(8).scenario, workload=(Workload("m", 8.0, target_kind="users"),)), runs=True)
-    assert users.followed(Newest((), {"m": 9.0})) is users
 
 
 def test_a_recorded_load_is_a_target_in_flight_or_a_second_and_stays() -> None:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol, cast
 
 from textual import events
 
 from gpumon.config.scenario_file import base_of
 from gpumon.readings.snapshot import Snapshot
-from gpumon.sizing.live import targets
+from gpumon.sizing.live import from_live, targets
+from gpumon.sizing.scenario import Scenario
 from gpumon.tui.control import Control, Files
+from gpumon.tui.keys import scoped
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
-from gpumon.tui.sizing.keys import PanelKeys
+from gpumon.tui.sizing.dialogs import Dialogs
+from gpumon.tui.sizing.fields import GOALS, SERVER, WORKLOAD
 from gpumon.tui.sizing.layout import VIEWS, Page, page
-from gpumon.tui.sizing.state import Here, Newest, PanelState, Version, ages
+from gpumon.tui.sizing.state import Here, Newest, PanelState, Version, ages, double, next_tp, next_value, next_weights
 from gpumon.tui.sizing.table import Scene
 from gpumon.tui.table import clock
 from gpumon.tui.view import View
@@ -27,6 +31,9 @@ if TYPE_CHECKING:
 
 _RENEW_S: Final = 2.0
 """Between two looks at what the engines showed since."""
+_ITL_GOALS_MS: Final = (None, 100.0, 60.0, 40.0, 25.0, 15.0)
+_TTFT_GOALS_MS: Final = (None, 5000.0, 2000.0, 1000.0, 500.0, 200.0)
+"""What one key goes through: open at first."""
 
 
 class HostScreen(Protocol):
@@ -65,7 +72,9 @@ class SizingPanel(Pane):
         """Lines of words that are scrolled out of view."""
         self._page = Page([], False)
         """As it was painted last."""
-        self.keys = PanelKeys(self)
+        self._misplaced = False
+        """Whether the last key was part of a number that nothing here takes."""
+        self._dialogs = Dialogs(self)
 
     @property
     def monitor(self) -> HostScreen:
@@ -77,7 +86,7 @@ class SizingPanel(Pane):
         """What is worked on; at first what runs here."""
         if self._state is None:
             configured = bool(base_of(self.view.config).server)
-            self._state = PanelState(self.monitor.control.known(), self.keys.as_it_runs(), configured)
+            self._state = PanelState(self.monitor.control.known(), self._as_it_runs(), configured)
             self.look()
         return self._state
 
@@ -93,6 +102,12 @@ class SizingPanel(Pane):
         number = state is not None and state.opened and state.place.field.kind is not None
         return NUMBER if number and not self.editing else SIZING
 
+    def _as_it_runs(self) -> Scenario:
+        """The scenario of what runs here; the settings alone before anything was seen."""
+        seen = self.monitor.control.calibration
+        base, shot = base_of(self.view.config), self.snapshot
+        return from_live(shot, seen.observed(), base, seen.in_flight()) if shot is not None else base
+
     def show(self, snapshot: Snapshot) -> None:
         """Take a snapshot in; what it changes is looked at every 2 s."""
         first = self.snapshot is None
@@ -100,7 +115,7 @@ class SizingPanel(Pane):
         state = self._state
         if state is not None and not state.present.workload and not state.undo.changes and state.edit is None:
             # It was opened before the first engine was read.
-            scenario = self.keys.as_it_runs()
+            scenario = self._as_it_runs()
             if scenario.workload:
                 state.load(Version.of(scenario, runs=True))
                 first = True
@@ -151,11 +166,80 @@ class SizingPanel(Pane):
 
     def take(self, key: str, character: str | None = None) -> bool:
         """Numbers are typed, and the panel's own keys do what the table of keys says."""
-        return self.keys.take(key, character)
+        state = self.state
+        if state.type(key, character):
+            self.changed()
+            return True
+        goes_on = self._misplaced and character in ("e", "E", ".", ",")
+        self._misplaced = False
+        name = scoped(self.view.keymap, self.KEY).get(key, "").removeprefix("sizing.")
+        refused = self._refusal(key, character, name)
+        if goes_on or (not refused and not name and character is not None and character.isdigit()):
+            self._misplaced = True
+            first, field = self.view.keymap.first, state.place.field
+            chosen = "" if field.kind is not None else f"{field.name}: "
+            refused = f"{chosen}choose with {first('left')} {first('right')} or {first('open')}; "
+            refused += "digits belong to a number field"
+        if refused:
+            self.monitor.say(refused)
+            return True
+        if name:
+            self.run(name)
+        return bool(name)
+
+    def _refusal(self, key: str, character: str | None, name: str) -> str:
+        """While a value is typed only what the key line names does something, and on a number field no letter is a
+        command: no slip of a letter undoes or quits. Returns why a key does nothing; empty where it may."""
+        first, field = self.view.keymap.first, self.state.place.field
+        if self.editing:
+            shown = character if character is not None and character.isprintable() else key if name else ""
+            why = f"{shown} is no part of a number; {first('open')}: take it"
+            return self._why(why) if shown else ""
+        if self.keys_of != NUMBER or field.kind is None or character is None or not character.isalpha():
+            return ""
+        return f"{field.name}: {character} is no number; type one {field.kind.name}; {first('back')}: the rows"
+
+    def _why(self, why: str = "") -> str:
+        """Why what is typed is not taken; empty where nothing is typed."""
+        edit = self.state.edit
+        if edit is None:
+            return ""
+        return f"{edit.place.field.name}: {why or edit.reason}; {self.view.keymap.first('back')}: as it was"
 
     def run(self, name: str) -> None:
         """One of the panel's commands, by the last part of its id."""
-        self.keys.run(name)
+        state, first = self.state, self.view.keymap.first
+        in_row = f"{first('sizing.double')} doubles the model under the cursor; all: {first('sizing.double.all')}"
+        commands: dict[str, tuple[Callable[[], object], str]] = {
+            "more": (partial(state.step, 1), ""),
+            "less": (partial(state.step, -1), ""),
+            "double": (partial(double, state), in_row if state.stop.section != WORKLOAD else ""),
+            "double.all": (partial(double, state, every=True), ""),
+            "tp": (partial(next_tp, state), "no other TP is known to hold this model on one of these servers"),
+            "precision": (partial(next_weights, state), ""),
+            "goal": (partial(next_value, state, GOALS, "itl_p95_ms", _ITL_GOALS_MS), ""),
+            "goal.ttft": (partial(next_value, state, GOALS, "ttft_p95_ms", _TTFT_GOALS_MS), ""),
+            "remove": (
+                state.remove,
+                f"{state.place.field.name}: nothing was typed here, so there is nothing to remove",
+            ),
+            "undo": (partial(state.turn, -1), "nothing to undo"),
+            "redo": (partial(state.turn, 1), "nothing to redo"),
+            "peak": (self._dialogs.plan_for, ""),
+            "reset": (self._reset, "no engine runs here: nothing to go back to"),
+            "view": (self._next_view, ""),
+            "add": (self._dialogs.add_model, ""),
+            "gpu": (self._dialogs.choose_gpu, ""),
+            "save": (self._dialogs.save, ""),
+            "load": (self._dialogs.load, ""),
+        }
+        self._do(*commands[name])
+
+    def _do(self, command: Callable[[], object], otherwise: str = "") -> None:
+        """Run a command and show what it did; `otherwise` is said where it did nothing."""
+        if command() is False and otherwise:
+            self.monitor.say(otherwise)
+        self.changed()
 
     def changed(self) -> None:
         """Show what is another now."""
@@ -167,7 +251,7 @@ class SizingPanel(Pane):
 
     def move(self, lines: int) -> None:
         """Another row, or another field of the opened one."""
-        self.keys.move(lines)
+        self._do(partial(self.state.move, lines), self._why())
 
     def leaf(self, pages: int) -> None:
         """Scroll what is written about the workload; where all of it is in view, move the cursor."""
@@ -179,17 +263,30 @@ class SizingPanel(Pane):
 
     def side(self, step: int) -> bool:
         """The value beside, or another choice."""
-        self.keys.side(step)
+        self._do(partial(self.state.side, step))
+        if self.editing:
+            self.monitor.say(self._why())
         return True
 
     def change(self, step: int) -> bool:
         """A step of the value."""
-        self.keys.change(step)
+        self._do(partial(self.state.step, step))
         return True
 
     def open(self) -> None:
         """Enter: take what is typed; else all fields of the row; of these, type or choose."""
-        self.keys.open()
+        state, why = self.state, self._why()
+        no_server = state.stop.section == SERVER and state.stop.at >= len(state.present.server)
+        if state.edit is not None:
+            self._do(state.accept, why)
+        elif no_server or (state.opened and state.place.field.key == "gpu"):
+            self._do(self._dialogs.choose_gpu)
+        elif not state.opened:
+            self._do(state.open)
+        elif state.place.field.kind is not None:
+            self._do(state.begin)
+        else:
+            self._do(self._dialogs.choose_value)
 
     def back(self) -> bool:
         """Drop what is typed, then from the fields to the rows, then words in place of the picture."""
@@ -202,16 +299,24 @@ class SizingPanel(Pane):
 
     def write(self) -> bool:
         """The key for saving saves the scenario."""
-        self.keys.dialogs.save()
+        self._dialogs.save()
         return True
 
-    def next_view(self) -> None:
+    def _next_view(self) -> None:
         """Ask for a picture where there is none, else for the next one; after the last, words have the room again."""
         if self._page.pictured or self._asked:
             self._view = VIEWS[(VIEWS.index(self._view) + 1) % len(VIEWS)]
             self._asked = self._view != VIEWS[0]
         else:
             self._asked = True
+
+    def _reset(self) -> bool:
+        scenario = self._as_it_runs()
+        if self.snapshot is None or not scenario.workload:
+            return self.snapshot is None
+        self.state.load(Version.of(scenario, runs=True))
+        self.look()
+        return True
 
     def on_paste(self, event: events.Paste) -> None:
         """A pasted number is a typed number."""
