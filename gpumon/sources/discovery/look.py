@@ -27,6 +27,17 @@ _LOOPBACK: Final = f"{1:032x}"
 _UP: Final = 0x1
 _GATEWAY: Final = 0x2
 _PROXY_OPTIONS: Final = ("-host-port", "-container-ip", "-container-port")
+ASKED: Final = Launch(EngineKind.UNKNOWN, "a port of [discovery]", command="[discovery] ports")
+
+SERVE_REPLICA: Final = "ray::ServeReplica"
+THROUGH_RAY: Final = (
+    "its engine was started through Ray by another server: add that server's URL as [[endpoint]], with gpus = [..]"
+)
+
+NAME_PATIENCE_S: Final = 0.5
+"""How long a look waits for the name of a file: a store on a disk of this host answers in milliseconds."""
+
+Found = tuple[Process, Launch]
 
 
 class Published(NamedTuple):
@@ -276,19 +287,6 @@ def _foreign_host(server: Process, addresses: Sequence[IpAddress]) -> IpAddress 
         own += addresses_of(server.pid)
     ways = (address for address in own if isinstance(address, ipaddress.IPv4Address) and not address.is_loopback)
     return next((way for way in ways if on_link(way)), None)
-
-
-ASKED: Final = Launch(EngineKind.UNKNOWN, "a port of [discovery]", command="[discovery] ports")
-
-SERVE_REPLICA: Final = "ray::ServeReplica"
-THROUGH_RAY: Final = (
-    "its engine was started through Ray by another server: add that server's URL as [[endpoint]], with gpus = [..]"
-)
-
-NAME_PATIENCE_S: Final = 0.5
-"""How long a look waits for the name of a file: a store on a disk of this host answers in milliseconds."""
-
-Found = tuple[Process, Launch]
 
 
 class Look:
