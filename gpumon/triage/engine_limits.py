@@ -28,6 +28,7 @@ from gpumon.triage.signals import (
     action,
     finite,
     kv_requests,
+    lacking,
     missing,
     no_bandwidth,
     no_compute,
@@ -44,6 +45,8 @@ HOST_WAIT: Final = 0.8
 """Busy share below which GPUs wait for the host: requests that then wait at no known limit are not the scheduler's."""
 LITTLE_SHARE: Final = 0.8
 """Share of the GPU's memory given to an engine below which more of it is the first thing to do: 0.9 is usual."""
+MOST_SHARE: Final = 0.95
+"""The same from which on there is nothing left to give: activations and graphs need the rest."""
 KV_ROOM: Final = 0.85
 """KV use that more slots may lead to."""
 MOST_SLOTS: Final = 2.0
@@ -125,7 +128,7 @@ def _more_kv(case: Case, engine: Engine, load: float, fits: float | None) -> tup
         done.append(action("fp8_kv", flag=words.fp8_kv))
     share = info.get("gpu_memory_utilization", "")
     known_share = share.isascii() and share.replace(".", "", 1).isdigit() and len(share) < 8
-    if words.memory:
+    if words.memory and not (known_share and float(share) >= MOST_SHARE):
         # What costs nothing comes first, where there is much of it to take.
         first = known_share and float(share) < LITTLE_SHARE
         more = action("more_kv_memory", flag=words.memory, now=share if known_share else None)
@@ -159,8 +162,8 @@ def queue(case: Case) -> Finding | None:
     if usage is not None:
         proof.append(case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", limits.kv_full_ratio))
     proof += [*case.work(seen), *case.late()]
-    if lacking := tuple(one for one in unknown if one):
-        return unsure(lacking, tuple(proof), Level.WARN if case.late() else Level.NOTE)
+    if open_ := tuple(one for one in unknown if one):
+        return unsure(open_, tuple(proof), Level.WARN if case.late() else Level.NOTE)
     if not held_back and seen.busy is not None and seen.busy < HOST_WAIT:
         return None
     said = params(
@@ -440,11 +443,4 @@ def unexplained(case: Case) -> Finding | None:
     engine, slow = case.served(), case.late()
     if engine is None or not slow or case.found or _computed(case):
         return None
-    seen, load = case.activity(), engine.load
-    lacking = (
-        *(no_compute(engine, seen), no_bandwidth(engine, seen)),
-        *(missing("running", load.running), missing("waiting", load.waiting)),
-        *(missing("kv_usage", load.kv_usage_ratio), missing("preemptions", engine.rates.preemptions_per_s)),
-        missing("queue_time", engine.latency.queue_s.mean),
-    )
-    return unsure(tuple(one for one in lacking if one) or (Signal("why_late"),), slow, Level.WARN)
+    return unsure(lacking(engine, case.activity()) or (Signal("why_late"),), slow, Level.WARN)

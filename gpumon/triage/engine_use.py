@@ -18,6 +18,7 @@ from gpumon.triage.host import rhythm_of
 from gpumon.triage.replicas import alike, apart, replicas
 from gpumon.triage.samples import KEPT_S, REASONS
 from gpumon.triage.signals import (
+    NEEDED,
     NOW_S,
     PASSING,
     TOKENS,
@@ -27,9 +28,8 @@ from gpumon.triage.signals import (
     action,
     finite,
     kv_requests,
+    lacking,
     missing,
-    no_bandwidth,
-    no_compute,
     params,
     unsure,
 )
@@ -345,15 +345,9 @@ def healthy(case: Case) -> Finding | None:
     if engine.rates.decode_tokens_per_s == NO_TOKENS:  # such models have neither requests nor MFU
         return None
     seen, load = case.activity(), engine.load
-    unknown = [no_compute(engine, seen), no_bandwidth(engine, seen)]
-    unknown += [missing("running", load.running), missing("waiting", load.waiting)]
-    if any(unknown):  # what else would tell of a limit: named where the verdict is open anyway
-        unknown += [
-            missing("kv_usage", load.kv_usage_ratio),
-            missing("preemptions", engine.rates.preemptions_per_s),
-            missing("queue_time", engine.latency.queue_s.mean),
-        ]
-        return unsure(tuple(one for one in unknown if one))
+    unknown = lacking(engine, seen)
+    if any(one.code in NEEDED for one in unknown):  # the others are named where the verdict is open anyway
+        return unsure(unknown)
     quiet = case.still_s(TOKENS)
     if quiet is not None and quiet >= case.thresholds.stalled_s / 2 and seen.tensor is None:
         # What a long prefill hides: its tokens count at its end, and MFU shows none of it until then.
@@ -434,8 +428,8 @@ def training_low(case: Case) -> Finding | None:
     engine = _training(case)
     if engine is None or _left_s(case) > 0.0:
         return None
-    if (lacking := missing("mfu", engine.efficiency.mfu_ratio)) is not None:
-        return unsure((lacking,))
+    if (unknown := missing("mfu", engine.efficiency.mfu_ratio)) is not None:
+        return unsure((unknown,))
     seconds, limit = _judged_s(case), case.thresholds.under_used_training_mfu_ratio
     mfu, seen = case.mean("mfu_ratio", seconds), case.activity(seconds)
     if mfu is None or mfu >= limit:
@@ -446,7 +440,12 @@ def training_low(case: Case) -> Finding | None:
     if seen.tensor is not None:
         proof.append(case.of_gpus("tensor_active", "tensor_active_ratio", seen.tensor, "tensor"))
     working = seen.busy is not None and seen.busy >= case.thresholds.communication_busy_ratio
-    fixes = (action("larger_micro_batch" if working else "profile_steps"),)
+    # Where its memory is nearly full, `memory_full` advises the opposite.
+    filled = case.thresholds.vram_note_ratio
+    used = [(finite(gpu.vram_used_bytes), finite(gpu.vram_total_bytes)) for gpu in case.gpus]
+    full = any(held is not None and total and held >= filled * total for held, total in used)
+    faster = "faster_kernels" if full else "larger_micro_batch"
+    fixes = (action(faster if working else "profile_steps"),)
     said, level, sure = params(mfu=mfu, busy=seen.busy), Level.NOTE, Confidence.MEDIUM
     return Finding(Limit.LOW_EFFICIENCY, "training_low_mfu", said, tuple(proof), fixes, level, sure)
 
@@ -456,8 +455,8 @@ def training_well(case: Case) -> Finding | None:
     engine = _training(case)
     if engine is None:
         return None
-    if (lacking := missing("mfu", engine.efficiency.mfu_ratio)) is not None:
-        return unsure((lacking,))
+    if (unknown := missing("mfu", engine.efficiency.mfu_ratio)) is not None:
+        return unsure((unknown,))
     mfu, limit = case.mean("mfu_ratio"), case.thresholds.under_used_training_mfu_ratio
     if mfu is None:
         return None

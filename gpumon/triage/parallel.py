@@ -116,7 +116,10 @@ def _odd(case: Case, shares: Sequence[tuple[Gpu, float]], name: str) -> Finding:
         waits="for_it" if own > rest else "for_each_other",
     )
     unlock = (action("reset_locked_clocks", index=index),) if slow else ()
-    fixes = (*unlock, action("inspect_gpu", index=index), action("smaller_tp", tp=float(len(shares))))
+    tp, engine = len(shares), case.engine
+    too_small = engine is not None and fits(case, engine, tp // 2, (case.mean("running") or 0.0) / 2.0) is False
+    smaller = () if too_small else (action("smaller_tp", tp=float(tp)),)
+    fixes = (*unlock, action("inspect_gpu", index=index), *smaller)
     return Finding(Limit.STRAGGLER, "straggler", said, tuple(proof), fixes, Level.NOTE)
 
 

@@ -370,6 +370,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "stop_instances": "stop {stop:count} of {instances:count} instances, and send their requests to the others; {seconds:lasting} were looked at: gpumon report tells of the busy hours",
     "fewer_gpus": "lower [{pp_flag} from {pp:count} to {pp_to:count} and {tp_flag} to {tp_to:count}|{pp_flag} from {pp:count} to {pp_to:count}|{tp_flag} to {tp_to:count}], and give the other GPUs to another model; {seconds:lasting} were looked at: gpumon report tells of the busy hours",
     "larger_micro_batch": "a larger micro-batch, fused kernels (torch.compile, FlashAttention), bf16 or FP8 matmuls, less recomputation",
+    "faster_kernels": "fused kernels (torch.compile, FlashAttention), bf16 or FP8 matmuls; its memory has no room for a larger micro-batch",
     "profile_steps": "look at what its steps wait for: data loading, checkpoints, logging, or other ranks",
     "reset_gpu": "drain it, then nvidia-smi --gpu-reset -i {index:count} (reboot where that is refused)",
     "reset_when_free": "reset it when it is free: nvidia-smi --gpu-reset -i {index:count}",
@@ -420,7 +421,14 @@ _OTHERS: Final = {
     ),
     Team.OWNER: (
         *("stop_exporter", "training_disk", "training_cpu", "training_core", "training_network"),
-        *("larger_micro_batch", "profile_steps", "restart_hit_program", "read_program_log", "find_killer"),
+        *(
+            "larger_micro_batch",
+            "faster_kernels",
+            "profile_steps",
+            "restart_hit_program",
+            "read_program_log",
+            "find_killer",
+        ),
         *("end_program", "less_vram", "keep_vram_free", "ask_owner", "share_gpu_or_batch"),
     ),
     Team.CLIENT: (*("bigger_batch", "smooth_bursts", "more_requests", "send_earlier"),),

@@ -477,3 +477,19 @@ def no_bandwidth(engine: Engine, seen: Activity) -> Signal | None:
 def of_gpu(gpu: Gpu, chart: str) -> str:
     """Its chart; a MIG slice has its parent's index, and no chart of its own."""
     return "" if gpu.parent_uuid or not chart else f"{chart}:{gpu.index}"
+
+
+NEEDED: Final = frozenset({"mfu", "mbu", "running", "waiting"})
+"""Codes of `lacking` without which an engine is not called healthy."""
+
+
+def lacking(engine: Engine, seen: Activity) -> tuple[Signal, ...]:
+    """Signals of limits that an engine does not give, the most telling first."""
+    load = engine.load
+    found = (
+        *(no_compute(engine, seen), no_bandwidth(engine, seen)),
+        *(missing("running", load.running), missing("waiting", load.waiting)),
+        *(missing("kv_usage", load.kv_usage_ratio), missing("preemptions", engine.rates.preemptions_per_s)),
+        missing("queue_time", engine.latency.queue_s.mean),
+    )
+    return tuple(one for one in found if one)

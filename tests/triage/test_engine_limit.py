@@ -165,6 +165,23 @@ def test_a_lower_limit_of_the_context_helps_where_contexts_come_near_it(name: st
     assert ("lower --max-model-len" in actions_text(found)) is advised
 
 
+@pytest.mark.parametrize(("share", "advised"), [("0.9", True), ("0.95", False)])
+def test_memory_that_is_given_already_is_not_asked_for(share: str, advised: bool) -> None:
+    found = only(judged(scene(FULL, info={"gpu_memory_utilization": share})))
+    assert ("--gpu-memory-utilization" in actions_text(found)) is advised
+
+
+@pytest.mark.parametrize(("experts_gib", "advised"), [(8.0, True), (100.0, False)])
+def test_less_tensor_parallelism_is_advised_where_the_model_fits(experts_gib: float, advised: bool) -> None:
+    """Two GPUs of 80 GB and one that reads half as much; 100 GiB of weights do not fit on one of them."""
+    llm = LlmSpec("m", "test", 8e9, 8e9, 1e9, 1000, 4096, 32, 32, 8, 128, stored_bytes=experts_gib * GIB)
+    changes = {"tp": 2, "llm": llm, "kv_bytes_per_token": 1e5}
+    cards = ({**BUSY, "processes": ()}, {**BUSY, "processes": (), "bandwidth_bytes_per_s": 0.2 * PEAK})
+    found = only(judged(scene(changes, cards)))
+    assert found.code is Limit.STRAGGLER
+    assert ("smaller_tp" in [one.code for one in found.actions]) is advised
+
+
 @pytest.mark.parametrize("kept", [{"kv_precision": "fp8"}, {}])
 def test_fp8_is_no_advice_where_the_kv_cache_is_fp8(kept: dict[str, str]) -> None:
     found = only(judged(scene({**FULL, **kept}, info={} if kept else {"cache_dtype": "fp8_e4m3"})))

@@ -235,6 +235,14 @@ def test_a_lost_gpu_is_told_at_once_with_its_xid() -> None:
     assert found.parameters["xid"] == 79.0
 
 
+@pytest.mark.parametrize(("used", "first"), [(40.0, "larger_micro_batch"), (76.0, "faster_kernels")])
+def test_a_slow_training_run_is_told_to_use_memory_that_it_has(used: float, first: str) -> None:
+    run = engine(name="run", phase=Phase.TRAINING, mfu_ratio=0.1, trained_tokens_per_s=9_000.0)
+    found = verdict(Stage().play(200, (gpu(busy_ratio=0.97, vram_used_bytes=used * GIB), run)), Family.USE, Kind.ENGINE)
+    assert found is not None
+    assert (found.cause, found.actions[0].code) == ("training_low_mfu", first)
+
+
 @pytest.mark.parametrize(("gpus_busy", "level"), [(0.97, Level.NOTE), (0.6, Level.WARN)])
 def test_a_busy_host_is_a_warning_where_its_gpus_notice(gpus_busy: float, level: Level) -> None:
     things = (gpu(0, busy_ratio=gpus_busy), engine(phase=Phase.TRAINING, gpus=(0,)))
