@@ -230,3 +230,33 @@ def test_pages_of_ever_new_series_do_not_grow_the_memory_without_bound() -> None
     finally:
         tracemalloc.stop()
     assert size < 12 * 2**20
+
+
+tails = st.sampled_from(
+    ["1", "2", "10", "3.5", "NaN", "-nan(ind)", "1_0", " 4", "5 ", "6 1700000000", "\t7", "8\r", "x", "9 # {} 1"]
+)
+heads = st.sampled_from(
+    ["x ", 'x{a="1"} ', 'x{a="#"} ', 'y_total{a="b c"} ', "unwanted ", "unwanted_too{} ", "# x ", ""]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(heads, max_size=7),
+    st.lists(st.tuples(st.lists(tails, min_size=7, max_size=7), st.integers(0, 6), heads), min_size=2, max_size=6),
+    st.sampled_from(["", "\n"]),
+)
+def test_pages_that_differ_here_and_there_are_read_as_they_stand(
+    starts: list[str], made: list[tuple[list[str], int, str]], end: str
+) -> None:
+    """Line by line the same but for the values, and one line in some of them."""
+    scanner = Scanner(WANTED)
+    for number, (values, at, other) in enumerate(made):
+        lines = [head + value for head, value in zip(starts, values, strict=False)]
+        if number % 3 == 2:
+            lines[at : at + 1] = [other + "1"]
+        body = ("\n".join(lines) + end).encode()
+        found, fresh = scanner.scan(body), Scanner(WANTED).scan(body)
+        told, anew = ([(one.name, one.labels, value) for one, value in scan.values.items()] for scan in (found, fresh))
+        assert str(told) == str(anew)
+        assert found[1:] == fresh[1:]
