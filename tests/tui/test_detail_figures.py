@@ -19,7 +19,7 @@ from gpumon.tui.detail import engine as engine_page
 from gpumon.tui.detail import gpu as gpu_page
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import Figure, Section, folded
-from gpumon.tui.detail.latencies import interval
+from gpumon.tui.detail.engine import interval
 from gpumon.tui.detail.why import Subject, explain
 from tests.tui import scenes
 from tests.tui.detail_scenes import KV, NOW_S, VIEW, flat, full_engine, full_gpu, full_snapshot, page_of

@@ -569,7 +569,7 @@ def hostile() -> Still:
     return feed
 
 
-@pytest.mark.parametrize("size", [(60, 15), (80, 24), (160, 50)])
+@pytest.mark.parametrize("size", [(60, 15), (160, 50)])
 async def test_hostile_names_stay_text(size: tuple[int, int]) -> None:
     async with running(hostile(), *size) as (app, pilot):
         for keys in (("s",), ("enter",), ("escape", "5"), ("escape", "a"), ("escape", "v"), ("v", "v", "v", "v")):

@@ -173,14 +173,14 @@ def there_only(sections: Sequence[Section]) -> list[Section]:
     """The sections of a thing without figures: only what is known of it all the same."""
     kept = []
     for section in sections:
-        entries = [each for each in section.entries if isinstance(each, Fact) or _is_there(each)]
+        entries = [
+            each
+            for each in section.entries
+            if isinstance(each, Fact) or (isinstance(each, Figure) and each.why is None)
+        ]
         if entries:
             kept.append(section._replace(entries=entries, missing=()))
     return kept
-
-
-def _is_there(entry: Entry) -> bool:
-    return isinstance(entry, Figure) and entry.why is None
 
 
 def applying(sections: Sequence[Section], without: frozenset[str]) -> list[Section]:

@@ -7,10 +7,10 @@ from typing import Final
 
 from gpumon.efficiency.service import Service
 from gpumon.readings.flat import value_of
-from gpumon.readings.format import clock_utc, wall_of
+from gpumon.readings.format import clock_utc, left, right, short, wall_of
 from gpumon.readings.frame import Phase
-from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Replicas, Snapshot
+from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles, Replicas, Snapshot
 from gpumon.triage.render import evidence_text
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import (
@@ -19,16 +19,19 @@ from gpumon.tui.detail.blocks import (
     ESTIMATED,
     MEASURED,
     Entry,
+    Explain,
     Fact,
     Figures,
+    Line,
     Section,
     Sentence,
+    Why,
     applying,
 )
-from gpumon.tui.detail.latencies import latencies
 from gpumon.tui.detail.things import is_blank
 from gpumon.tui.detail.values import above_one, formula, known, said
 from gpumon.tui.detail.why import Subject, explain
+from gpumon.tui.line import Piece
 from gpumon.tui.replica_rows import as_engine, mapped_of
 from gpumon.tui.services import WITHOUT, service_of
 from gpumon.tui.table import spans
@@ -85,6 +88,15 @@ _SLACK: Final = 1.25
 _AGREES: Final = 2.0
 """A measured share may be that many times the modelled one, which leaves out writes, activations and prefill."""
 _MEASURED: Final = (BandwidthSource.GPM, BandwidthSource.DCGM)
+
+_LATENCIES: Final = (("TTFT", "ttft_s"), ("ITL", "itl_s"), ("queue", "queue_s"), ("E2E", "e2e_s"), ("TPOT", "tpot_s"))
+_SOME: Final = frozenset({"tpot_s"})
+"""Those of which there is no row where an engine has none."""
+_LATENCY_NAME: Final = 8
+_LATENCY_CELL: Final = 11
+_GOALS: Final = {"ttft_s": "ttft_p95_ms", "itl_s": "itl_p95_ms", "e2e_s": "e2e_p95_ms"}
+_EXACT: Final = 0.5
+"""Width of a bucket as a share of its quantile from which on the bucket is called coarse."""
 
 
 def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
@@ -263,6 +275,107 @@ def _rates(engine: Engine, figures: Figures) -> Section:
     if (pair := known(rates.preemptions_per_s)) and pair[0] > 0.0:
         entries.append(Sentence("! requests lose their KV cache and are computed again: it is too small", "warn"))
     return Section("rates", entries)
+
+
+def latencies(engine: Engine, view: View, explain: Explain, without: frozenset[str] = frozenset()) -> list[Section]:
+    """A table of mean and quantiles; below each row the buckets and the metric. No rows of fields that are `without`
+    and missing, and no section without rows."""
+    titles = "".join(right(title, _LATENCY_CELL) for title in ("mean", "p50", "p95", "p99"))
+    entries: list[Entry] = [Line(((" " * (2 + _LATENCY_NAME) + titles, "muted"),))]
+    missing: list[tuple[str, Why]] = []
+    coarse = False
+    without = without | _SOME
+    rows = [
+        (name, field) for name, field in _LATENCIES if not (field in without and _has_none(value_of(engine, field)))
+    ]
+    for name, field in rows:
+        of: Quantiles = value_of(engine, field)
+        goal_ms: float | None = getattr(view.goals, _GOALS[field]) if field in _GOALS else None
+        entries.append(Line(_row(name, of, None if goal_ms is None else goal_ms / 1e3)))
+        if buckets := _buckets(of):
+            entries.append(Sentence(f"buckets {buckets}", indent=4))
+        if source := engine.sources.get(field, ""):
+            entries.append(Sentence(source, indent=4))
+        shown = {"": of.mean} if _has_none(of) else {"mean": of.mean, **{part: value for part, value, *_ in _parts(of)}}
+        missing += [
+            (f"{name} {part}".rstrip(), explain(reading, field))
+            for part, reading in shown.items()
+            if isinstance(reading, Missing)
+        ]
+        coarse = coarse or _coarse(of)
+    entries.append(Sentence("mean: sum / count, exact; a quantile is interpolated, and truly anywhere in its bucket"))
+    if coarse:
+        entries.append(Sentence("the engine's buckets are coarse: a quantile can be wrong by half of itself and more"))
+    return [Section("latencies", entries, missing=missing)] if rows else []
+
+
+def _has_none(of: Quantiles) -> bool:
+    return all(isinstance(reading, Missing) for reading in (of.mean, of.p50, of.p95, of.p99))
+
+
+def _row(name: str, of: Quantiles, goal_s: float | None) -> tuple[Piece, ...]:
+    pieces: list[Piece] = [("  " + left(name, _LATENCY_NAME), "muted"), _cell(of.mean)]
+    for part, value, _, high in _parts(of):
+        pieces.append(_cell(value, high, of.first_bound_s, goal_s if part == "p95" else None))
+    if goal_s is not None:
+        pieces.append((f"  goal {said(values.seconds(goal_s))}", "muted"))
+    return tuple(pieces)
+
+
+def _parts(of: Quantiles) -> tuple[tuple[str, Reading, Reading, Reading], ...]:
+    """Name and value of each quantile, and the bounds of the bucket that it fell in."""
+    return (
+        ("p50", of.p50, of.p50_low, of.p50_high),
+        ("p95", of.p95, of.p95_low, of.p95_high),
+        ("p99", of.p99, of.p99_low, of.p99_high),
+    )
+
+
+def _cell(
+    reading: Reading, high: Reading = NOT_EXPOSED, first_bound_s: Reading = NOT_EXPOSED, goal_s: float | None = None
+) -> Piece:
+    """A mean, or a quantile: where it fell in the first or the last bucket only a bound of it is known."""
+    if isinstance(reading, Missing):
+        return right(short(reading, 5), _LATENCY_CELL), "muted"
+    text, over = said(values.seconds(reading)), goal_s is not None and reading > goal_s
+    if _is_open(high):
+        text, over = f">{_bound(reading)}", goal_s is not None and reading >= goal_s
+    elif (first := known(first_bound_s)) and reading <= first[0]:
+        text = f"<{_bound(first[0])}"
+    return right(text, _LATENCY_CELL), "warn" if over else "text"
+
+
+def _is_open(high: Reading) -> bool:
+    """Whether a quantile fell in the last bucket: then it is its lower bound, and truly somewhere above."""
+    return isinstance(high, Missing) and high.reason is Reason.INVALID
+
+
+def _buckets(of: Quantiles) -> str:
+    """Between which bounds each quantile lies: `p50 10–25 ms · p95 50–75 ms`."""
+    there = ((part, interval(low, high)) for part, value, low, high in _parts(of) if not isinstance(value, Missing))
+    return " · ".join(f"{part} {text}" for part, text in there if text)
+
+
+def interval(low: Reading, high: Reading) -> str:
+    """The bounds of a bucket in seconds; the last one is open, and the first begins at 0."""
+    if isinstance(low, Missing):
+        return ""
+    if isinstance(high, Missing):
+        return f"above {_bound(low)}" if _is_open(high) else ""
+    if low <= 0.0:
+        return f"below {_bound(high)}"
+    if high < 1.0:
+        return f"{low * 1e3:g}–{_bound(high)}"
+    return f"{low:g}–{_bound(high)}"
+
+
+def _bound(value: float) -> str:
+    return f"{value * 1e3:g} ms" if value < 1.0 else f"{value:g} s"
+
+
+def _coarse(of: Quantiles) -> bool:
+    numbers = known(of.p95, of.p95_low, of.p95_high)
+    return numbers is not None and numbers[2] - numbers[1] > _EXACT * numbers[0]
 
 
 def _mfu(engine: Engine, figures: Figures) -> Section:

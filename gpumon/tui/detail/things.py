@@ -38,32 +38,21 @@ _ANSWERS: Final = (
 """States in which an engine may have figures all the same: one slow answer is no outage."""
 
 
-def keys(snapshot: Snapshot, kind: str) -> list[str]:
-    """The keys of all things of one kind, in the order of their list."""
-    if kind == "gpu":
-        return [gpu.uuid for gpu in snapshot.gpus]
-    if kind == "engine":
-        return [engine.key for engine in snapshot.engines]
-    if kind == "replicas":
-        return [replicas.model for replicas in snapshot.replicas]
-    if kind == "verdict":
-        return [verdict_key(verdict) for verdict in snapshot.verdicts]
-    return list(dict.fromkeys(str(process.pid) for gpu in snapshot.gpus for process in gpu.processes))
-
-
-def find(snapshot: Snapshot, key: Key) -> Thing | None:
-    """The thing as it is in a snapshot; None where it is not in it."""
-    kind, name = key
-    if kind == "gpu":
-        return next((gpu for gpu in snapshot.gpus if gpu.uuid == name), None)
-    if kind == "engine":
-        return next((engine for engine in snapshot.engines if engine.key == name), None)
-    if kind == "replicas":
-        return next((replicas for replicas in snapshot.replicas if replicas.model == name), None)
-    if kind == "verdict":
-        return next((verdict for verdict in snapshot.verdicts if verdict_key(verdict) == name), None)
-    on = tuple((gpu, process) for gpu in snapshot.gpus for process in gpu.processes if str(process.pid) == name)
-    return ProcessSeen(on[0][1].pid, on) if on else None
+def of_kind(snapshot: Snapshot, kind: str) -> dict[str, Thing]:
+    """Key -> thing, of all things of one kind, in the order of their list."""
+    if kind == "process":
+        on: dict[str, list[tuple[Gpu, Process]]] = {}
+        for gpu in snapshot.gpus:
+            for process in gpu.processes:
+                on.setdefault(str(process.pid), []).append((gpu, process))
+        return {pid: ProcessSeen(there[0][1].pid, tuple(there)) for pid, there in on.items()}
+    every: dict[str, list[tuple[str, Thing]]] = {
+        "gpu": [(gpu.uuid, gpu) for gpu in snapshot.gpus],
+        "engine": [(engine.key, engine) for engine in snapshot.engines],
+        "replicas": [(replicas.model, replicas) for replicas in snapshot.replicas],
+        "verdict": [(verdict_key(verdict), verdict) for verdict in snapshot.verdicts],
+    }
+    return dict(every.get(kind, ()))
 
 
 def blank_reason(thing: Thing) -> Missing | None:

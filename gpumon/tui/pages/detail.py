@@ -11,7 +11,7 @@ from gpumon.tui.detail import engine, gpu, process, verdict
 from gpumon.tui.detail.blocks import Heights, Section, laid_out, there_only
 from gpumon.tui.detail.gpu import Watch
 from gpumon.tui.detail.state import Shown, head, troubles
-from gpumon.tui.detail.things import Key, Thing, find, is_blank, keys, leads_to, title
+from gpumon.tui.detail.things import Key, is_blank, leads_to, of_kind, title
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.view import View
@@ -86,7 +86,7 @@ class DetailPage(Pane):
     def _follow(self, snapshot: Snapshot) -> None:
         self._laid_out = (None, 0, [])
         before = self._shown
-        now = find(snapshot, before.key)
+        now = of_kind(snapshot, before.key[0]).get(before.key[1])
         gone_s = 0.0 if now is not None else before.gone_wall_s or snapshot.wall_s
         if now is None or (is_blank(now) and before.figures is not None and not is_blank(before.figures)):
             self._shown = before._replace(now=now, gone_wall_s=gone_s)
@@ -118,7 +118,7 @@ class DetailPage(Pane):
         if self._shown.key[1] in names and len(names) > 1:
             said.append(f"{names.index(self._shown.key[1]) + 1}/{len(names)}")
         if (other := self.open()) is not None:
-            name = title(other, find(self.snapshot, other)).partition(" · ")[0]
+            name = title(other, of_kind(self.snapshot, other[0]).get(other[1])).partition(" · ")[0]
             said.append(f"{self.view.keymap.first('open')}: {name}")
         return " · ".join(said)
 
@@ -151,7 +151,7 @@ class DetailPage(Pane):
         """The keys of its list as it is shown; of all things of its kind where the list leaves it out."""
         kind, key = self._shown.key
         shown = self._keys_in(kind)
-        return shown if key in shown else keys(snapshot, kind)
+        return shown if key in shown else list(of_kind(snapshot, kind))
 
     def head(self, width: int) -> Sequence[Row]:  # noqa: ARG002
         """State, age and since when."""
@@ -187,19 +187,17 @@ class DetailPage(Pane):
         thing = self._shown.figures
         if thing is None:
             return []
-        sections = self._all(thing, snapshot)
-        return there_only(sections) if is_blank(thing) else sections
-
-    def _all(self, thing: Thing, snapshot: Snapshot) -> list[Section]:
         if isinstance(thing, Gpu):
-            return gpu.sections(thing, snapshot, self.view, self._watch)
-        if isinstance(thing, Engine):
-            return engine.sections(thing, snapshot, self.view)
-        if isinstance(thing, Verdict):
-            return verdict.sections(thing, self._history)
-        if isinstance(thing, Replicas):
-            return engine.replicas_sections(thing, snapshot, self.view)
-        return process.sections(thing, snapshot, self.view)
+            sections = gpu.sections(thing, snapshot, self.view, self._watch)
+        elif isinstance(thing, Engine):
+            sections = engine.sections(thing, snapshot, self.view)
+        elif isinstance(thing, Verdict):
+            sections = verdict.sections(thing, self._history)
+        elif isinstance(thing, Replicas):
+            sections = engine.replicas_sections(thing, snapshot, self.view)
+        else:
+            sections = process.sections(thing, snapshot, self.view)
+        return there_only(sections) if is_blank(thing) else sections
 
 
 def _way(trail: Sequence[Key], thing: Key) -> list[Key]:
