@@ -511,6 +511,8 @@ def at_work(case: Case) -> Finding | None:
             proof.append(Evidence(quantity, value, source=gpu.activity_source or "GPM", chart=of_gpu(gpu, chart)))
     who = named(gpu.processes) if gpu.processes else "a program that is not visible here"
     if sm is not None and sm >= 0.5:
+        if case.found:  # a locked clock, a program's Xid, a wait for the host: it works, and something stands
+            return None
         said = params(processes=who, sm=sm)
         return Finding(Limit.HEALTHY, "gpu_at_work", said, tuple(proof), (), Level.OK, Confidence.MEDIUM)
     engine = _unplaced(case)

@@ -135,6 +135,11 @@ def test_a_clock_that_nobody_has_to_mend_is_no_verdict(thing: Of) -> None:
     assert limit(Stage().play(120, (thing,)), Family.STATE) is None
 
 
+def test_a_gpu_of_which_anything_is_told_is_not_called_healthy_beside_it() -> None:
+    found = Stage().play(120, (loaded(clock=1.035, sm_active_ratio=0.8),)).verdicts
+    assert [(one.code, one.level) for one in found] == [(Limit.THROTTLED, Level.NOTE)]
+
+
 def test_an_engine_on_a_gpu_with_wrong_data_is_degraded_and_not_healthy() -> None:
     broken = {**BUSY, "xid": (XidEvent(48, START_S),)}
     found = [each for each in judged(scene({}, broken)).verdicts if each.kind is Kind.ENGINE]
