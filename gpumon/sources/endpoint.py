@@ -94,7 +94,7 @@ class EndpointSource:
             secret=endpoint,
         )
         self._probe: Callable[[], Awaitable[tuple[Server, Answer] | Refusal]] = partial(
-            find, self._fetcher, self.url, endpoint
+            find, self._fetcher, self.url, endpoint, []
         )
         """Finds the server with its first page, or why there is none. Raises FetchError."""
         self.joined: Callable[[EngineReading], EngineReading] | None = None

@@ -56,12 +56,15 @@ class Keyed(NamedTuple):
     """Why the configured key did not open the page, in one line."""
 
 
-async def find(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint) -> tuple[Server, Answer] | Refusal:
+async def find(
+    fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, taken: list[Refusal]
+) -> tuple[Server, Answer] | Refusal:
     """The server with its first metrics page; or why there is none. Raises FetchError.
 
     It is looked for at one page where the config says the kind, else wherever an engine has one. TensorRT-LLM's JSON
     /metrics gives every record once: a server that may be one is asked for its other page first, and then for its model
-    list, which it signs.
+    list, which it signs. What an unsigned /metrics with JSON came to is kept in `taken`: its records may have been
+    somebody else's, so it is not asked again.
     """
     kind = EngineKind.UNKNOWN if endpoint.engine == "auto" else EngineKind(endpoint.engine)
     rows: tuple[Row, ...] = ROWS if kind is EngineKind.UNKNOWN else (BY_KIND[kind],)
@@ -73,7 +76,11 @@ async def find(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint) -> tuple[
         rows_of = {path: tuple(row for row in rows if path in row.paths) for path in paths}
     refusals: list[tuple[tuple[bool, bool], Refusal]] = []
     for path in paths:
-        if path == METRICS and paths[0] == SAFE and await _signed(fetcher, url, endpoint):
+        careful = path == METRICS and paths[0] == SAFE
+        if careful and taken:
+            refusals.append(((False, False), taken[0]))
+            continue
+        if careful and await _signed(fetcher, url, endpoint):
             off = f"{DRAINS.title} without Prometheus metrics: {DRAINS.switch}"
             (_, asked) = refusals[0]
             return Refusal(asked.state, off) if asked.state is EndpointState.METRICS_OFF else asked
@@ -85,6 +92,8 @@ async def find(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint) -> tuple[
             return Server(found, path, at, key), answer
         if answer.status in IN_TROUBLE:
             return found
+        if careful and answer.status == 200 and is_json(answer.body, answer.content_type, ()):
+            taken.append(found)
         aside = path != METRICS and (len(rows) > 1 or path in rows[0].json_paths)
         refusals.append(((aside, found.state is EndpointState.METRICS_OFF), found))
     return min(refusals, key=lambda each: each[0])[1]

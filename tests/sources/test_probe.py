@@ -11,6 +11,7 @@ from gpumon.efficiency.deriver import Deriver
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineKind, Frame, HostReading
 from gpumon.readings.missing import Missing, Reason
+from gpumon.sources.endpoint import BackOff
 from gpumon.sources.packaged import gpu_catalogue
 from tests.fakes.engine import Capture, other_pages
 from tests.fakes.http_server import LoopbackServer, Reply, Request
@@ -126,6 +127,18 @@ async def test_another_engine_than_the_config_says_is_named() -> None:
             assert source.reading.state is EndpointState.WRONG_ENGINE
             assert "llama.cpp" in source.reading.fault
             assert "vLLM" in source.reading.fault
+
+
+async def test_records_that_may_be_somebody_elses_are_taken_once_at_most() -> None:
+    """A TensorRT-LLM server that nothing tells from others: its model list is guarded."""
+    pages = {"/metrics": json(b'[{"iter": 1}]'), "/v1/models": Reply(401)}
+    with serving(pages) as server:
+        async with polling(server.url, back_off=BackOff(0.005, 0.005)) as source:
+            assert source.reading.state is EndpointState.NOT_METRICS
+            assert await until(lambda: len(server.requests) > 40)
+            asked = [request.path for request in server.requests]
+            assert asked.count("/metrics") == 1
+            assert "/prometheus/metrics" in source.reading.fault
 
 
 async def test_what_may_drain_is_not_asked_while_the_server_does_not_say_who_it_is() -> None:

@@ -7,8 +7,9 @@ how it is started (`Form`), by which discovery tells a server.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
 from operator import le
 from types import MappingProxyType
 from typing import ClassVar, Final, NamedTuple
@@ -217,9 +218,100 @@ class Figures:
             rank.gauges.pop(quantity, None)
 
 
+class _Part(NamedTuple):
+    """A series that is all of a counter or gauge of a rank, or a part of it."""
+
+    put: Callable[[Rank, str, float], None]
+    rank: str
+    quantity: str
+    series: Series
+
+
+class _Histogram:
+    """One histogram of one rank. Whoever reads it twice while nothing was observed gets the same object twice."""
+
+    __slots__ = ("_bounds", "_last", "_more", "_row", "_series", "quantity", "rank")
+
+    def __init__(self, rank: str, quantity: str, bounds: tuple[float, ...], series: Sequence[Sequence[Series]]) -> None:
+        """`series`: of each bound those that are added up, and then those of the sum and those of the count."""
+        self.rank, self.quantity, self._bounds = rank, quantity, bounds
+        self._series = [each[0] for each in series] + [one for each in series for one in each[1:]]
+        self._more = [at for at, each in enumerate(series) for _ in each[1:]]
+        self._row: tuple[float, ...] = ()
+        self._last: HistogramReading | None = None
+
+    def reading(self, values: Mapping[Series, float]) -> HistogramReading | None:
+        """The histogram, or None where a part is no number, or the buckets do not rise."""
+        row = tuple(map(values.__getitem__, self._series))
+        if row != self._row:
+            self._row = row
+            first = len(row) - len(self._more)
+            # Added to 0, as in any sum: a zero has no sign then.
+            sums = [*map((0.0).__add__, row[:first])]
+            for at, value in zip(self._more, row[first:], strict=True):
+                sums[at] += value
+            *counts, total, count = sums
+            rising = counts[0] >= 0.0 and all(map(le, counts, counts[1:]))
+            sane = rising and usable(total) and usable(count) and usable(counts[-1])
+            self._last = HistogramReading(self._bounds, tuple(counts), total, count) if sane else None
+        return self._last
+
+
+class _Plan:
+    """Where each figure of a page comes from.
+
+    It holds for the next page with the same series as long as all of its values are usable: then the labels alone made
+    it.
+    """
+
+    def __init__(self) -> None:
+        self.ranks: dict[str, None] = {}
+        """Names, in the order in which the page has them."""
+        self.parts: list[_Part] = []
+        self.histograms: list[_Histogram] = []
+        self.live: dict[str, str] = {}
+        self.advance: dict[str, Advance] = {}
+        self.cut = False
+        """Ranks beyond the bound were left out."""
+
+    def collected(self, values: Mapping[Series, float]) -> Figures | None:
+        """The figures of a page; None where one is not usable, which the plan did not expect."""
+        row = [values[part.series] for part in self.parts]
+        if not all(map(usable, row)):
+            return None
+        ranks = {name: Rank(name) for name in self.ranks}
+        for (put, rank, quantity, _), value in zip(self.parts, row, strict=True):
+            put(ranks[rank], quantity, value)
+        for histogram in self.histograms:
+            if (reading := histogram.reading(values)) is not None:
+                ranks[histogram.rank].histograms[histogram.quantity] = reading
+        return Figures(ranks, self.live.copy(), self.advance.copy())
+
+    def rank(self, name: str) -> str | None:
+        """The rank, if there is room for it."""
+        if name not in self.ranks:
+            if len(self.ranks) >= MOST_RANKS:
+                self.cut = True
+                return None
+            self.ranks[name] = None
+        return name
+
+
 def usable(value: float) -> bool:
     """Whether a value can be a count or a gauge here: 0, or of a size whose sums and quotients stay finite."""
     return value == 0.0 or LEAST_VALUE < value < MOST_VALUE
+
+
+def _add_counter(rank: Rank, quantity: str, value: float) -> None:
+    rank.counters[quantity] = rank.counters.get(quantity, 0.0) + value
+
+
+def _raise_gauge(rank: Rank, quantity: str, value: float) -> None:
+    rank.gauges[quantity] = max(value, rank.gauges.get(quantity, 0.0))
+
+
+def _add_gauge(rank: Rank, quantity: str, value: float) -> None:
+    rank.gauges[quantity] = rank.gauges.get(quantity, 0.0) + value
 
 
 class Adapter:
@@ -242,8 +334,12 @@ class Adapter:
         self.cut = False
         """The last page has more than `MOST_RANKS` ranks, or `MOST_PARTS` models: the others were left out."""
         self._parts: dict[str, Adapter] = {}
-        self._histograms: dict[tuple[str, str], HistogramReading] = {}
-        """By rank and quantity, of the last page: many polls are kept, and those that are equal share one object."""
+        self._layout: tuple[list[Series], list[str], list[int]] | None = None
+        """The series of the last page, its names, and how many series each has."""
+        self._plan = _Plan()
+        """How a page of that layout is read."""
+        self._bounds: dict[str, tuple[float, ...]] = {}
+        """Quantity -> the bounds that its histogram had last."""
         self._remainders: dict[str, tuple[float, float]] = {}
 
     @classmethod
@@ -260,6 +356,12 @@ class Adapter:
         for one in self.tables.histograms:
             names.update(metric.name + end for metric in one.metrics for end in ("_bucket", "_sum", "_count"))
         return frozenset(names)
+
+    @cached_property
+    def _deciding(self) -> frozenset[str]:
+        """Names of the samples that are left out of a plan where they are not usable."""
+        rules = (*self.tables.counters, *self.tables.gauges)
+        return frozenset(name for one in rules for name in (*(metric.name for metric in one.metrics), *one.also))
 
     def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:
         """A reading for each model of the server, those without ranks left out."""
@@ -333,37 +435,17 @@ class Adapter:
 
     def collect(self, found: Mapping[str, Found]) -> Figures:
         """What the tables give of a page."""
-        figures = Figures({}, {}, {})
-        self.cut = False
-        for rules, gauges in ((self.tables.counters, False), (self.tables.gauges, True)):
-            for one in rules:
-                metric, series = self._first(one, lambda metric: picked(found, metric))
-                if metric is None:
-                    continue
-                others = [name for name in one.also if name in found]
-                series += [each for name in others for each in picked(found, Metric(name))]
-                for each, value in self._unrepeated(series):
-                    if (rank := self._rank(figures, self._rank_of(each))) is None:
-                        continue
-                    values = rank.gauges if gauges else rank.counters
-                    last = values.get(one.quantity, 0.0)
-                    values[one.quantity] = max(value, last) if gauges and not one.added else last + value
-                figures.live[one.quantity] = f"{metric} + {len(others)} others" if others else str(metric)
-                if metric.advance is not Advance.LIVE:
-                    figures.advance[one.quantity] = metric.advance
-        last_histograms, self._histograms = self._histograms, {}
-        for one in self.tables.histograms:
-            metric, _ = self._first(one, lambda metric: found.get(metric.name + "_bucket", []))
-            if metric is not None:
-                figures.live[one.quantity] = str(metric)
-                for rank, reading in self._read_histograms(figures, found, metric.name):
-                    key = rank.name, one.quantity
-                    last_reading = last_histograms.get(key, reading)
-                    if last_reading.bounds == reading.bounds:
-                        same = last_reading == reading
-                        reading = last_reading if same else msgspec.structs.replace(reading, bounds=last_reading.bounds)
-                    self._histograms[key] = rank.histograms[one.quantity] = reading
-        return figures
+        values = dict(chain.from_iterable(found.values()))
+        layout = [*values], [*found], [*map(len, found.values())]
+        taken = self._plan.collected(values) if layout == self._layout else None
+        if taken is None:
+            self._plan = self._planned(found)
+            deciding = (value for one, value in values.items() if one.name in self._deciding)
+            self._layout = layout if all(map(usable, deciding)) else None
+            taken = self._plan.collected(values)
+            assert taken is not None, "a plan has usable values only"
+        self.cut = self._plan.cut
+        return taken
 
     def work_out_prefill(self, figures: Figures, *, cache_off: bool = False) -> None:
         """Computed prefill = prompt - cached, where the engine does not count it, but its cached tokens (`cache_off`:
@@ -394,17 +476,31 @@ class Adapter:
             del self._remainders[next(iter(self._remainders))]
         return left
 
+    def _planned(self, found: Mapping[str, Found]) -> _Plan:
+        plan = _Plan()
+        for rules, gauges in ((self.tables.counters, False), (self.tables.gauges, True)):
+            for one in rules:
+                metric, series = self._first(one, lambda metric: picked(found, metric))
+                if metric is not None and one.also:
+                    series += [each for name in one.also for each in picked(found, Metric(name))]
+                put = _raise_gauge if gauges and not one.added else _add_gauge if gauges else _add_counter
+                for each, _ in self._unrepeated(series):
+                    if (rank := plan.rank(self._rank_of(each))) is not None:
+                        plan.parts.append(_Part(put, rank, one.quantity, each))
+                if metric is not None:
+                    others = sum(name in found for name in one.also)
+                    plan.live[one.quantity] = f"{metric} + {others} others" if others else str(metric)
+                    if metric.advance is not Advance.LIVE:
+                        plan.advance[one.quantity] = metric.advance
+        for one in self.tables.histograms:
+            metric, _ = self._first(one, lambda metric: found.get(metric.name + "_bucket", []))
+            if metric is not None:
+                plan.live[one.quantity] = str(metric)
+                plan.histograms += self._histograms(plan, found, one.quantity, metric.name)
+        return plan
+
     def _rank_of(self, series: Series) -> str:
         return series.labels.get(self.tables.rank_label, "0")
-
-    def _rank(self, figures: Figures, name: str) -> Rank | None:
-        """The rank of this name, if there is room for it."""
-        if name not in figures.ranks:
-            if len(figures.ranks) >= MOST_RANKS:
-                self.cut = True
-                return None
-            figures.ranks[name] = Rank(name)
-        return figures.ranks[name]
 
     def _unrepeated(self, series: Found) -> Found:
         """Of series that differ in nothing but who reports them, the one of the lowest reporter."""
@@ -428,30 +524,28 @@ class Adapter:
                 return metric, series
         return None, []
 
-    def _read_histograms(
-        self, figures: Figures, found: Mapping[str, Found], name: str
-    ) -> Iterator[tuple[Rank, HistogramReading]]:
-        """The histogram of each rank that has all parts of one: numbers, and buckets that rise."""
-        buckets: dict[str, dict[float, float]] = {}
-        totals: dict[str, dict[str, float]] = {"_sum": {}, "_count": {}}
-        for series, value in self._unrepeated(found.get(name + "_bucket", [])):
-            rank_name, bound = self._rank_of(series), _bound(series.labels.get("le", ""))
-            if bound == bound and (rank_name in buckets or self._rank(figures, rank_name) is not None):
-                of_rank = buckets.setdefault(rank_name, {})
-                of_rank[bound] = of_rank.get(bound, 0.0) + value
-        for end, of_ranks in totals.items():
-            for series, value in self._unrepeated(found.get(name + end, [])):
-                rank_name = self._rank_of(series)
-                if self._rank(figures, rank_name) is not None:
-                    of_ranks[rank_name] = of_ranks.get(rank_name, 0.0) + value
-        for rank_name, of_rank in buckets.items():
-            total, count = (totals[end].get(rank_name, math.nan) for end in ("_sum", "_count"))
-            of_rank.setdefault(math.inf, count)
-            bounds = tuple(sorted(of_rank))
-            counts = tuple(map(of_rank.__getitem__, bounds))
-            rising = counts[0] >= 0.0 and all(map(le, counts, counts[1:]))
-            if rising and len(counts) <= MOST_BUCKETS and all(map(usable, (total, count, counts[-1]))):
-                yield figures.ranks[rank_name], HistogramReading(bounds, counts, total, count)
+    def _histograms(self, plan: _Plan, found: Mapping[str, Found], quantity: str, name: str) -> Iterator[_Histogram]:
+        """The histogram of each rank that has all parts of one."""
+        of_rank: dict[str, dict[float, list[Series]]] = {}
+        sums: dict[str, list[Series]] = {}
+        counts: dict[str, list[Series]] = {}
+        for end, totals in (("_bucket", None), ("_sum", sums), ("_count", counts)):
+            for series, _ in self._unrepeated(found.get(name + end, [])):
+                if (rank := plan.rank(self._rank_of(series))) is None:
+                    continue
+                if totals is not None:
+                    totals.setdefault(rank, []).append(series)
+                elif (bound := _bound(series.labels.get("le", ""))) == bound:
+                    of_rank.setdefault(rank, {}).setdefault(bound, []).append(series)
+        for rank, buckets in of_rank.items():
+            if rank in sums and rank in counts and len(buckets) <= MOST_BUCKETS:
+                buckets.setdefault(math.inf, counts[rank])
+                bounds = tuple(sorted(buckets))
+                if bounds == self._bounds.get(quantity):
+                    # Many polls are kept, and all share one.
+                    bounds = self._bounds[quantity]
+                self._bounds[quantity] = bounds
+                yield _Histogram(rank, quantity, bounds, [*map(buckets.__getitem__, bounds), sums[rank], counts[rank]])
 
 
 class Row(NamedTuple):
@@ -552,7 +646,6 @@ def _order(text: str) -> float:
     return float(text) if text.isascii() and text.isdecimal() else math.inf
 
 
-@lru_cache(maxsize=4096)
 def _bound(text: str) -> float:
     """A bucket's upper bound; NaN where it is none. Nothing that is observed here is negative."""
     try:

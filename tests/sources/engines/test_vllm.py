@@ -15,7 +15,6 @@ from tests.sources.engines.contract import PAGES
 
 ABSURD = {b"0": True, b"1e-20": True, b"1e29": True, b"1e31": False, b"1e-31": False, b"-1": False, b"+Inf": False}
 """Value of a counter -> whether it can be one."""
-TTFT = "vllm:time_to_first_token_seconds"
 LABELS = 'engine="0",model_name="m"'
 
 
@@ -179,11 +178,3 @@ def test_what_cannot_be_counted_is_left_out():
     lines = [line for line in old("0.10").splitlines() if not line.startswith(b"vllm:generation_tokens_total{")]
     read_of = {value: Reader().read(b"\n".join([*lines, b"vllm:generation_tokens_total " + value])) for value in ABSURD}
     assert {value: q.DECODE_TOKENS in found.ranks[0].counters for value, found in read_of.items()} == ABSURD
-
-
-def test_a_histogram_without_a_new_observation_is_the_same_object() -> None:
-    reader = Reader()
-    page = f'{TTFT}_bucket{{le="+Inf"}} 9\n{TTFT}_sum 3.5\n{TTFT}_count 9\nvllm:num_requests_running 1\n'
-    first, second, third = (reader.read(each) for each in (page, page, page.replace("9", "10")))
-    assert second.ranks[0].histograms[q.TTFT] is first.ranks[0].histograms[q.TTFT]
-    assert third.ranks[0].histograms[q.TTFT].count == 10.0
