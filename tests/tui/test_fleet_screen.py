@@ -427,7 +427,7 @@ async def test_enter_on_a_triage_line_without_a_page_says_so() -> None:
         await pilot.press("5", "g", "enter")
         assert app.host is not None
         assert app.host.pages.shown is None
-        assert "nothing more to show" in foot(app)
+        assert "no details" in foot(app)
 
 
 async def test_why_there_was_never_an_answer_is_read_to_its_end_at_80_columns() -> None:

@@ -169,7 +169,7 @@ class HostBody:
             page.look_at(thing, self._keys_in)
             screen.pages.put_over(page)
         elif screen.current is self.triage and self.triage.selected is not None:
-            screen.say("nothing more to show: this line is no verdict, and about no engine or GPU here")
+            screen.say("no details: this line is not about a verdict, engine or GPU")
         screen.show_keys()
 
     def _keys_in(self, kind: str) -> Sequence[str]:
