@@ -41,8 +41,10 @@ REAL_TIME: Final = (
         "end_to_end/test_feeds.py",
         "commands/test_web.py",
         "commands/test_record.py",
+        "rules/test_served.py",
     ),
     (
+        "accuracy/test_families.py",
         "tui/test_slow_line.py",
         "end_to_end/test_terminals.py",
         "end_to_end/test_scenarios.py",

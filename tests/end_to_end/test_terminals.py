@@ -199,7 +199,7 @@ class Window:
     def lines(self) -> list[str]:
         """The screen without the clock and gpumon's own cost, which are not the same twice."""
         title, *rest = self.glass.display
-        return [re.sub(r"self.*", "", title).rstrip(), *(line.rstrip() for line in rest)]
+        return [re.sub(r"gpumon CPU.*", "", title).rstrip(), *(line.rstrip() for line in rest)]
 
 
 def fresh(width: int, height: int) -> list[str]:

@@ -545,7 +545,7 @@ async def test_a_resize_storm_ends_at_the_last_size() -> None:
 async def test_its_own_cost_is_a_share_or_a_dash(cpu: float, shown: str) -> None:
     snapshot = replace(scenes.snapshot(), self_cost=Self(cpu, 6e7))
     async with running(Still(snapshot)) as (app, _):
-        assert f" self {shown} " in text_of(app)[0]
+        assert f" gpumon CPU {shown} " in text_of(app)[0]
 
 
 async def test_a_late_collector_is_named() -> None:
