@@ -148,6 +148,8 @@ def _palette(screen: MonitorScreen) -> None:
     if not screen.tiny:
         palette = CommandPalette([Commands], placeholder="a command's name or key, an order, a theme")
         screen.opening = screen.app.push_screen(palette)
+        # Not in a provider's `startup`: that is cancelled, and all of its commands, by a character typed meanwhile.
+        screen.looks.ask_themes()
 
 
 def _redraw(screen: MonitorScreen) -> None:

@@ -15,6 +15,7 @@ from textual.message import Message
 from textual.reactive import Reactive
 from textual.screen import Screen
 from textual.widget import Widget
+from textual.widgets import Input
 from textual.worker import WorkType
 
 from gpumon.readings.format import period
@@ -399,9 +400,12 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         self.opening = self.mount(self.asking)
 
     def renew(self) -> None:
-        """Of what is asked there are other choices by now."""
+        """Of what is asked, or listed in the palette, there are other choices by now."""
         if self.asking is not None:
             self.asking.renew()
+        elif self.app.screen is not self:
+            for field in self.app.screen.query(Input):
+                self.app.screen.post_message(Input.Changed(field, field.value))
 
     def say(self, text: str) -> None:
         """A notice, for some seconds or until the next key."""

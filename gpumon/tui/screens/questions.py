@@ -307,12 +307,6 @@ def _now(pane: ListPane[Any], order: Order[Any]) -> str:
 class Commands(Provider):
     """Everything that can be done on a screen, for the command palette: commands, orders of all lists, themes."""
 
-    async def startup(self) -> None:
-        """Which themes there are is known only when the disk has answered."""
-        screen: Any = self.screen
-        if screen.files is not None:
-            screen.looks.themes = await screen.files.themes()
-
     async def discover(self) -> Hits:
         """All of it, before anything is typed."""
         for name, note, run in everything(self.screen):  # type: ignore[arg-type]
