@@ -220,8 +220,8 @@ def between(points: Sequence[tuple[float, float | None]], at: float) -> float | 
     return before[1] + (after[1] - before[1]) * (at - before[0]) / (after[0] - before[0])
 
 
-def resolve(workload: Workload, scenario: Scenario, known: Known, shape: int = 0) -> Instance:
-    """One instance of `workload` on the GPUs of the `shape`-th server; `problem` says why there can be none.
+def resolve(workload: Workload, scenario: Scenario, known: Known) -> Instance:
+    """One instance of `workload` on the GPUs of the servers; `problem` says why there can be none.
 
     Typed values stand above measured ones, these above imported ones, these above formulas.
     """
@@ -231,7 +231,7 @@ def resolve(workload: Workload, scenario: Scenario, known: Known, shape: int = 0
         check_scenario(scenario)
         seen = _seen(workload, known)
         was = None if seen is None else Was.of(seen, known)
-        return _with_latency(_bare(workload, scenario, known, shape, was), was)
+        return _with_latency(_bare(workload, scenario, known, was), was)
     except ValueError as why:
         return Instance(workload, problem=str(why))
 
@@ -252,10 +252,10 @@ def _seen(workload: Workload, known: Known) -> Observed | None:
     return seen if name == seen.gpu else msgspec.structs.replace(seen, gpu=name)
 
 
-def _bare(workload: Workload, scenario: Scenario, known: Known, shape: int, was: Was | None) -> Instance:
+def _bare(workload: Workload, scenario: Scenario, known: Known, was: Was | None) -> Instance:
     """All but its latencies. ValueError says why there can be none."""
     seen = was.seen if was is not None else None
-    server = scenario.server[shape] if shape < len(scenario.server) else None
+    server = scenario.server[0] if scenario.server else None
     if server is None:
         if seen is None or not seen.gpu:
             raise ValueError("no server is given: choose a GPU type and how many a server has ([[server]] gpu, gpus)")

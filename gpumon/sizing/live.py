@@ -170,8 +170,8 @@ def _peaks_note(peaks: Mapping[str, PeakLoad]) -> list[str]:
 
 
 def _servers(snapshot: Snapshot, notes: list[str]) -> tuple[Server, ...]:
-    """The shapes of servers here, one for GPUs of one type on one host, those that serve most in front: what is
-    measured on one type and planned on another is only re-scaled. Else one of eight GPUs for each type of remote ones.
+    """The shapes of servers here with the type of GPU that serves most; else one of eight GPUs of a type that remote
+    engines run on. What else there is stands in the notes: a plan is for one type.
     """
     counts: Counter[tuple[str, str]] = Counter()
     serving: Counter[tuple[str, str]] = Counter()
@@ -188,9 +188,11 @@ def _servers(snapshot: Snapshot, notes: list[str]) -> tuple[Server, ...]:
         serving[gpu.host, gpu.gpu_type] += bool(gpu.engines)
     notes += _few(_times(left_out), "GPUs or hosts")
     if not counts:
-        remote = dict.fromkeys(engine.hardware.gpu_type for engine in snapshot.engines if engine.hardware.gpu_type)
+        remote = Counter(engine.hardware.gpu_type for engine in snapshot.engines if engine.hardware.gpu_type)
+        first, *others = [name for name, _ in remote.most_common()] or [""]
         notes += [f"servers of remote engines: assumed to have {REMOTE_GPUS} GPUs each"] if remote else []
-        return tuple(Server(gpu=name, gpus=REMOTE_GPUS) for name in remote)
+        notes += [f"planned on {first}, not on {', '.join(_few(others, 'types'))}"] if others else []
+        return (Server(gpu=first, gpus=REMOTE_GPUS),) if first else ()
     hosts = Counter((name, number) for (_, name), number in counts.items())
     busy: Counter[tuple[str, int]] = Counter()
     for (host, name), number in counts.items():
@@ -199,7 +201,10 @@ def _servers(snapshot: Snapshot, notes: list[str]) -> tuple[Server, ...]:
     if len({host for host, _ in counts}) > 1:
         here = _few([f"{hosts[shape]} of {shape[1]} x {shape[0]}" for shape in shapes], "shapes")
         notes.append(f"servers here: {', '.join(here)}")
-    return tuple(Server(gpu=name, gpus=number) for name, number in shapes[:MOST_SHAPES])
+    first = shapes[0][0]
+    if others := [name for name in dict.fromkeys(name for name, _ in shapes) if name != first]:
+        notes.append(f"planned on {first}, not on {', '.join(_few(others, 'types'))}")
+    return tuple(Server(gpu=name, gpus=number) for name, number in shapes if name == first)[:MOST_SHAPES]
 
 
 def _whole(snapshot: Snapshot) -> list[Gpu]:

@@ -80,8 +80,10 @@ class Stands(msgspec.Struct):
     """Of these, those that hold an instance of another workload, too."""
     most_on_a_server: int = 0
     """Instances that the loss of one server costs at most."""
+    instances: int = 0
+    """That have a place."""
     unplaced: int = 0
-    """Instances that have no place."""
+    """Instances that have none."""
     problem: str = ""
     """Why."""
 
@@ -134,7 +136,7 @@ def place(blocks: Sequence[Block], shapes: Sequence[Shape], packing: Packing) ->
 
     Limited shapes (`count`) are filled first, those that fewer blocks fit before others, then the rest in their order.
     """
-    stands = {block.workload: Stands() for block in blocks if block.count > 0}
+    stands = {block.workload: Stands(instances=block.count) for block in blocks if block.count > 0}
     left: dict[int, Block] = {}
     for block in blocks:
         if problem := _unsound(block):
@@ -160,13 +162,14 @@ def place(blocks: Sequence[Block], shapes: Sequence[Shape], packing: Packing) ->
             left[block.workload] = msgspec.structs.replace(left[block.workload], count=rest)
         left = {workload: block for workload, block in left.items() if block.count}
     for block in left.values():
-        count = next(each.count for each in sound if each.workload == block.workload)
-        stands[block.workload].unplaced = block.count
-        stands[block.workload].problem = _reason(block, count, shapes, wanted)
+        stand = stands[block.workload]
+        stand.problem = _reason(block, stand.instances, shapes, wanted)
+        stand.instances -= block.count
+        stand.unplaced = block.count
     placed = [
-        msgspec.structs.replace(block, count=block.count - stands[block.workload].unplaced)
+        msgspec.structs.replace(block, count=stands[block.workload].instances)
         for block in sound
-        if block.count > stands[block.workload].unplaced
+        if stands[block.workload].instances
     ]
     return _placement(rows, placed, shapes, packing == "busy", stands)
 

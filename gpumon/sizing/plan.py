@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -26,10 +26,11 @@ from gpumon.sizing.capacity import OPERATING_POINTS
 from gpumon.sizing.design_guide import queue_warning
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.latency import queued_ttft_s
+from gpumon.sizing.placement import Stands
 from gpumon.sizing.profile import Origin
 from gpumon.sizing.scenario import Known, Scenario, Server
-from gpumon.sizing.search import INFEASIBLE, Demand, first_demand_of
-from gpumon.sizing.servers import Filled, Part, Placed, have_of, total
+from gpumon.sizing.search import INFEASIBLE, Demand, demand_of
+from gpumon.sizing.servers import Filled, filled, have_of, total
 
 _ROOM: Final = (LimitKind.KV, LimitKind.MAX_NUM_SEQS, LimitKind.PREFILL, LimitKind.KNEE)
 """Limits beyond which requests wait."""
@@ -51,11 +52,9 @@ _OPEN: Final[dict[str, Any]] = dict.fromkeys(
 
 
 class Planned(NamedTuple):
-    """The answer, the instance that each workload is planned with, on the GPUs that most of them stand on, and what
-    the next answer can go on with."""
+    """The answer, the demands that it stands on, and what the next answer can go on with."""
 
     answer: Answer
-    instances: tuple[Instance, ...]
     scenario: Scenario
     known: Known
     demands: tuple[Demand, ...]
@@ -83,15 +82,10 @@ def planned(
     """The same with the instances that it stands on; of `before`, workloads that did not change are not asked anew."""
     asked, scenario = scenario, _with_server(scenario, known)
     kept = before.kept(scenario, known) if before is not None else {}
-    demands = tuple(kept.get(id(each)) or first_demand_of(each, scenario, known) for each in scenario.workload)
-    memory_only, busy_aware = (Filled(demands, scenario, known, packing) for packing in ("memory", "busy"))
+    demands = tuple(kept.get(id(each)) or demand_of(each, scenario, known) for each in scenario.workload)
+    memory_only, busy_aware = (filled(demands, scenario, known, packing) for packing in ("memory", "busy"))
     needed = memory_only if scenario.packing == "memory" else busy_aware
-    standing = tuple(
-        # On the shape that most of its instances stand on.
-        max(each.parts, key=lambda part: part.number).demand if each.parts else demand
-        for demand, each in zip(demands, needed.workloads, strict=True)
-    )
-    workloads = tuple(map(_workload, standing, needed.workloads))
+    workloads = tuple(map(_workload, demands, needed.stands))
     totals = _totals(workloads, needed.packed)
     problem = next((f"{each.name}: {each.problem}" for each in workloads if each.problem), needed.packed.problem)
     others = _others(demands, workloads, scenario, known)
@@ -103,11 +97,11 @@ def planned(
         plans=Plans(memory_only.packed, busy_aware.packed),
         warnings=tuple(_warnings(demands, asked, scenario, memory_only, busy_aware)),
         problem=problem if demands else NO_WORKLOAD,
-        have=None if have is None else have_of(have, scenario, needed, known),
+        have=None if have is None else have_of(have, scenario, needed.packed, known),
         without=() if others is NONE_LEFT_OUT else tuple(each.name for each in workloads if each.problem),
         totals_without=others,
     )
-    return Planned(answer, tuple(demand.instance for demand in standing), scenario, known, demands)
+    return Planned(answer, scenario, known, demands)
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -144,23 +138,23 @@ def _with_server(scenario: Scenario, known: Known) -> Scenario:
     return msgspec.structs.replace(scenario, server=(named(Server(gpu), known),)) if gpu else scenario
 
 
-def _workload(demand: Demand, placed: Placed) -> WorkloadPlan:
+def _workload(demand: Demand, stands: Stands) -> WorkloadPlan:
     workload, instance = demand.workload, demand.instance
     kinds = tuple(dict.fromkeys(limit.kind.value for limit in demand.limits))
     first = kinds.index("typed") if "typed" in kinds else 0
     others = kinds[:first] + kinds[first + 1 :]
-    problem, parts = demand.problem or placed.problem, placed.parts
-    figures = {} if problem else at_target(parts, placed.gpus)
+    problem = demand.problem or stands.problem
+    figures = {} if problem else at_target(demand, stands)
     return WorkloadPlan(
         name=workload.label,
         model=workload.model,
         target=workload.target,
         target_kind=workload.target_kind,
         capacity_per_instance=demand.planned or INFEASIBLE,
-        instances=INFEASIBLE if problem else float(placed.instances),
-        gpus=INFEASIBLE if problem else float(placed.gpus),
-        servers=INFEASIBLE if problem else float(placed.servers),
-        servers_shared=INFEASIBLE if problem else float(placed.servers_shared),
+        instances=INFEASIBLE if problem else float(stands.instances),
+        gpus=INFEASIBLE if problem else float(stands.gpus),
+        servers=INFEASIBLE if problem else float(stands.servers),
+        servers_shared=INFEASIBLE if problem else float(stands.shared_servers),
         limit=kinds[first] if kinds else "",
         next_limit=others[0] if others else "",
         limits=demand.limits,
@@ -174,8 +168,8 @@ def _workload(demand: Demand, placed: Placed) -> WorkloadPlan:
         memory_bytes=demand.memory_bytes,
         memory_source=demand.memory_source,
         busy_ratio=demand.busy_ratio,
-        degraded=() if problem else degraded_of(parts),
-        notes=(*instance.notes, *_notes(demand), *placed.notes),
+        degraded=() if problem else degraded_of(demand, stands.instances, stands.most_on_a_server),
+        notes=(*instance.notes, *_notes(demand)),
         problem=problem,
         seen_name=instance.seen.name if instance.seen is not None else "",
         seen_time=instance.seen.time if instance.seen is not None else "",
@@ -286,76 +280,42 @@ def _others(demands: Sequence[Demand], workloads: Sequence[WorkloadPlan], scenar
     sound = [demand for demand, each in zip(demands, workloads, strict=True) if not each.problem]
     if not sound or len(sound) == len(demands):
         return NONE_LEFT_OUT
-    filled = Filled(sound, scenario, known, scenario.packing)
-    plans = tuple(map(_workload, sound, filled.workloads))
-    return NONE_LEFT_OUT if any(each.problem for each in plans) else _totals(plans, filled.packed)
+    others = filled(sound, scenario, known, scenario.packing)
+    plans = tuple(map(_workload, sound, others.stands))
+    return NONE_LEFT_OUT if any(each.problem for each in plans) else _totals(plans, others.packed)
 
 
-def at_target(parts: Sequence[Part], gpus: int) -> dict[str, Reading]:
-    """Load, latency, throughput and power with none of them lost; `gpus` hold them.
-
-    Latencies are of the part that is slowest. Over several kinds of GPU the load is shared by capacity.
-    """
-    loads = [
-        (part.demand.instance, part.number, running)
-        for part, running in zip(parts, _running(parts, [0] * len(parts)), strict=True)
-    ]
-
-    def slowest(figure: Callable[[Instance, float], float | None]) -> Reading:
-        values = [figure(instance, running) for instance, _, running in loads]
-        known = [value for value in values if value is not None]
-        return max(known) if known and len(known) == len(values) else NOT_GIVEN
-
-    def summed(figure: Callable[[Instance, float], float | None]) -> Reading:
-        return total((_given(figure(instance, running)), number) for instance, number, running in loads)
-
-    watts = total(
-        (_given(instance.gpu_power_w(running)[0]), instance.gpus * number) for instance, number, running in loads
-    )
-    held = sum(instance.gpus * number for instance, number, _ in loads)
-    in_flight = sum(number * running for _, number, running in loads)
+def at_target(demand: Demand, stands: Stands) -> dict[str, Reading]:
+    """Load, latency, throughput and power with none of its instances lost."""
+    instance, count = demand.instance, stands.instances
+    running = demand.running(count)
     return {
-        "concurrency": in_flight,
-        "running": in_flight / sum(part.number for part in parts),
-        "itl_s": slowest(Instance.itl_s),
-        "ttft_s": slowest(Instance.ttft_s),
-        "itl_p95_s": slowest(Instance.itl_p95_s),
-        "ttft_p95_s": slowest(Instance.ttft_p95_s),
-        "e2e_s": slowest(lambda instance, running: instance.response_s(max(running, 1e-9))),
-        "tokens_per_s": summed(_tokens_per_s),
-        "requests_per_s": summed(_requests_per_s),
+        "concurrency": running * count,
+        "running": running,
+        "itl_s": _given(instance.itl_s(running)),
+        "ttft_s": _given(instance.ttft_s(running)),
+        "itl_p95_s": _given(instance.itl_p95_s(running)),
+        "ttft_p95_s": _given(instance.ttft_p95_s(running)),
+        "e2e_s": _given(instance.response_s(max(running, 1e-9))),
+        "tokens_per_s": total([(_given(_tokens_per_s(instance, running)), count)]),
+        "requests_per_s": total([(_given(_requests_per_s(instance, running)), count)]),
         # GPUs that several instances share are counted once.
-        "power_w": watts if isinstance(watts, Missing) or not held else watts * gpus / held,
+        "power_w": total([(_given(instance.gpu_power_w(running)[0]), stands.gpus)]),
     }
 
 
-def degraded_of(parts: Sequence[Part]) -> tuple[Degraded, ...]:
-    """Without one instance, and without the server that carries most of the load: the worst that one fault does, until
-    a spare server has loaded what was on it."""
-    found = [_without(parts, "instance", _largest(parts, [1 for _ in parts]))]
-    on_a_server = [part.on_a_server for part in parts]
-    if max(on_a_server) > 1:
-        found.append(_without(parts, "server", _largest(parts, on_a_server)))
-    return tuple(found)
+def degraded_of(demand: Demand, count: int, on_a_server: int = 1) -> tuple[Degraded, ...]:
+    """With one of `count` instances less, and without the server that holds most of them: the worst that one fault
+    does, until a spare server has loaded what was on it."""
+    lost = {"instance": 1, **({"server": on_a_server} if on_a_server > 1 else {})}
+    return tuple(_without(demand, what, count - number) for what, number in lost.items())
 
 
-def _largest(parts: Sequence[Part], numbers: Sequence[int]) -> list[int]:
-    """Instances lost of each part: those numbers of the part where they carry most, of the others none."""
-    worst = max(range(len(parts)), key=lambda at: parts[at].demand.planned * numbers[at])
-    return [number if at == worst else 0 for at, number in enumerate(numbers)]
-
-
-def _without(parts: Sequence[Part], what: str, lost: Sequence[int]) -> Degraded:
+def _without(demand: Demand, what: str, left: int) -> Degraded:
     """Survivors carry the whole load: N/(N-k) times as much each."""
-    left = sum(part.number for part in parts) - sum(lost)
     if left < 1:
         return Degraded(what, 0, text="no replica left, requests fail until it is back")
-    loads = [
-        (part.demand, running)
-        for part, running, gone in zip(parts, _running(parts, lost), lost, strict=True)
-        if part.number > gone
-    ]
-    demand, load = max(loads, key=lambda load: load[1] / load[0].planned)
+    load = demand.running(left)
     fit = _fit(demand)
     queue = load > fit * (1 + 1e-9)
     # Past its capacity a rate only grows the queue: more in flight would run faster, but do not fit.
@@ -410,15 +370,6 @@ def _waiting_s(demand: Demand, load: float, running: float) -> Reading:
     if not answer or not itl_s or not response_s:
         return NOT_GIVEN
     return queued_ttft_s(load, running / response_s, answer, itl_s)
-
-
-def _running(parts: Sequence[Part], lost: Sequence[int]) -> list[float]:
-    """Requests in flight of each instance of each part, after some of them went."""
-    if len(parts) == 1:
-        return [parts[0].demand.running(parts[0].number - lost[0])]
-    wanted = parts[0].demand.needed * parts[0].demand.running(parts[0].demand.needed)
-    carried = sum((part.number - gone) * part.demand.planned for part, gone in zip(parts, lost, strict=True))
-    return [wanted / carried * part.demand.planned if carried > 0 else math.inf for part in parts]
 
 
 def _given(value: float | None) -> Reading:

@@ -101,7 +101,7 @@ class Scenario(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     ttft_p95_ms: float | None = None
     e2e_p95_ms: float | None = None
     server: tuple[Server, ...] = ()
-    """Shapes in the order in which they are filled."""
+    """Shapes in the order in which they are filled, all with one type of GPU."""
     workload: tuple[Workload, ...] = ()
 
 
@@ -231,6 +231,8 @@ def check_scenario(scenario: Scenario) -> None:
         if not 1 <= server.gpus <= MOST_GPUS:
             raise ValueError(f"a server of {server.gpus} GPUs: give it from 1 to {MOST_GPUS}")
         check(server, SERVER_RANGES)
+    if len(types := dict.fromkeys(server.gpu for server in scenario.server)) > 1:
+        raise ValueError(f"servers with {' and '.join(types)}: a plan is for one type of GPU; ask for each of them")
 
 
 def sound(seen: Observed) -> Observed:

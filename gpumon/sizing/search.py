@@ -32,12 +32,10 @@ _HELPS: Final = {
 
 
 class Demand(NamedTuple):
-    """What one workload needs on one shape; `problem` says why nothing would do."""
+    """What one workload needs; `problem` says why nothing would do."""
 
     workload: Workload
     instance: Instance
-    shape: int = 0
-    """Server that it is worked out for."""
     limits: tuple[Limit, ...] = ()
     planned: float = 0.0
     """Requests in flight that an instance is planned with."""
@@ -110,14 +108,14 @@ class Demand(NamedTuple):
         )
 
 
-def demand_of(workload: Workload, scenario: Scenario, known: Known, shape: int = 0) -> Demand:
-    """The needs of `workload` on the `shape`-th server, at the TP that takes the fewest GPUs; of several the smallest.
+def demand_of(workload: Workload, scenario: Scenario, known: Known) -> Demand:
+    """The needs of `workload` at the TP that takes the fewest GPUs; of several the smallest.
 
     A TP that was typed, or seen on these GPUs, stays: one that takes fewer is named.
     """
-    asked = _demand_at(workload, scenario, known, shape)
+    asked = _demand_at(workload, scenario, known)
     others = [
-        _demand_at(msgspec.structs.replace(workload, tp=tp), scenario, known, shape)._replace(workload=workload)
+        _demand_at(msgspec.structs.replace(workload, tp=tp), scenario, known)._replace(workload=workload)
         for tp in asked.instance.tps
         if tp != asked.instance.tp
     ]
@@ -130,22 +128,9 @@ def demand_of(workload: Workload, scenario: Scenario, known: Known, shape: int =
     return asked._replace(better=f"TP {best.instance.tp} would take {best.gpus:,.0f} GPUs{instead}")
 
 
-def first_demand_of(workload: Workload, scenario: Scenario, known: Known) -> Demand:
-    """The needs on the first shape of server that can carry it; on the first of all where none can."""
-    first = demand_of(workload, scenario, known)
-    tried = {server.gpu for server in scenario.server[:1]}
-    for shape, server in enumerate(scenario.server if first.problem else ()):
-        if server.gpu not in tried:
-            tried.add(server.gpu)
-            found = demand_of(workload, scenario, known, shape)
-            if not found.problem:
-                return found
-    return first
-
-
-def _demand_at(workload: Workload, scenario: Scenario, known: Known, shape: int) -> Demand:
-    instance = resolve(workload, scenario, known, shape)
-    bare = Demand(workload, instance, shape, problem=instance.problem)
+def _demand_at(workload: Workload, scenario: Scenario, known: Known) -> Demand:
+    instance = resolve(workload, scenario, known)
+    bare = Demand(workload, instance, problem=instance.problem)
     if not bare.problem and (not workload.target > 0 or math.isinf(workload.target)):
         bare = bare._replace(problem=f"the target is {workload.target:g}: it must be above 0")
     if bare.problem:

@@ -12,7 +12,6 @@ from gpumon.sizing.plan import degraded_of, plan
 from gpumon.sizing.profile import Origin
 from gpumon.sizing.scenario import Scenario
 from gpumon.sizing.search import demand_of
-from gpumon.sizing.servers import Part
 from tests.records import replace
 from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed
 
@@ -20,7 +19,7 @@ from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed
 def alone(scenario: Scenario = SEVENTY, **fields: Any) -> Degraded:
     """One of two instances, after the other one went."""
     scenario = changed(scenario, **fields)
-    [lost] = degraded_of([Part(demand_of(scenario.workload[0], scenario, KNOWN), 2)])
+    [lost] = degraded_of(demand_of(scenario.workload[0], scenario, KNOWN), 2)
     return lost
 
 

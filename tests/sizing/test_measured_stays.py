@@ -156,4 +156,4 @@ def test_far_beyond_what_was_measured_elsewhere_is_extrapolated() -> None:
 def test_the_gpus_that_serve_are_planned_with_first() -> None:
     idle = gpu(0, "nobody", engines=(), processes=(), gpu_type="A100 SXM4 80GB")
     scenario = from_live(at(0.0, gpus=(idle, gpu(1))), ())
-    assert [server.gpu for server in scenario.server] == ["H100 SXM 80GB", "A100 SXM4 80GB"]
+    assert [server.gpu for server in scenario.server] == ["H100 SXM 80GB"]

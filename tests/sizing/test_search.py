@@ -84,15 +84,6 @@ def test_a_goal_decides_and_the_knee_is_advice() -> None:
     assert (without.limit, without.capacity_per_instance) == ("knee", 8.0)
 
 
-def test_the_row_speaks_of_the_gpus_that_its_instances_stand_on() -> None:
-    """The first shape has no room for it: memory, limits and TP are those of the second."""
-    workload = Workload(SEVENTY_B, 50, prompt_tokens=1000.0, answer_tokens=200.0)
-    shapes = (Server("L40S", 2, count=1), Server(H100))
-    [row] = plan(Scenario(server=shapes, workload=(workload,)), KNOWN).workloads
-    [alone] = plan(Scenario(server=shapes[1:], workload=(workload,)), KNOWN).workloads
-    assert (row.tp, row.memory_bytes, row.limits) == (alone.tp, alone.memory_bytes, alone.limits)
-
-
 def test_a_guide_profile_on_another_gpu_says_which_its_table_is_for() -> None:
     [row] = plan(
         Scenario(server=(Server("L40S"),), workload=(Workload("NeMo-GPT-20B", 8, profile="guide-nemo-20b"),)),

@@ -638,19 +638,6 @@ async def test_a_negative_number_is_refused() -> None:
         assert target(app) == 24.0
 
 
-async def test_a_typed_price_stays_with_its_type_of_gpu() -> None:
-    async with running(watched(), 120, 40) as (app, pilot):
-        await type_keys(app, pilot, "s", "up", "right", "right", *"3.5", "enter", "g", *"h200", "enter")
-        assert desk_of(app).scenario.server[0].gpu == "H200 SXM 141GB"
-        await type_keys(app, pilot, *"4.5", "enter", "v", "v")
-        prices = {each.gpu: number(each.answer.totals.price_per_hour) for each in desk_of(app).calculation.columns}
-        assert prices["H200 SXM 141GB"] == 36.0
-        assert prices[H100] == 28.0
-        await type_keys(app, pilot, "g", *"h100", "enter")
-        assert desk_of(app).scenario.server[0].gpu == H100
-        assert desk_of(app).scenario.server[0].price_per_gpu_hour == 3.5
-
-
 async def test_all_types_of_gpu_fit_and_escape_brings_the_words_back() -> None:
     async with running(watched(), 80, 24) as (app, pilot):
         await type_keys(app, pilot, "s", "v", "v")

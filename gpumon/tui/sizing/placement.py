@@ -51,7 +51,7 @@ def placement(width: int, height: int, answer: Answer, scenario: Scenario, glyph
     most = next((n for least, n in _LEGENDS if height >= least), 0)
     legend = flowed(_keys(answer, kinds, width * most, marks), width, most)
     room = max(1, height - len(head) - len(tail) - len(legend))
-    body = _body(kinds, scenario, width, room, _not_drawn(packed, scenario), marks)
+    body = _body(kinds, width, room, _not_drawn(packed, scenario), marks)
     return [*head, *body, *tail, *legend][: max(0, height)]
 
 
@@ -78,27 +78,21 @@ def _not_drawn(packed: Packed, scenario: Scenario) -> str:
         return ""
     spare = min(rest, scenario.spare_servers)
     text = f"{spare} spare server{'s' * (spare != 1)}" if spare else ""
-    if text and len(scenario.server) > 1:
-        text += f" of {clean(scenario.server[packed.spare_shape].gpu)}"
     more = f"{rest - spare:,} more server{'s' * (rest - spare != 1)} not drawn" if rest > spare else ""
     return " + ".join(part for part in (text, more) if part)
 
 
-def _body(
-    kinds: Counter[Kind], scenario: Scenario, width: int, room: int, not_drawn: str, marks: Marks
-) -> list[Row]:  # fmt: skip
+def _body(kinds: Counter[Kind], width: int, room: int, not_drawn: str, marks: Marks) -> list[Row]:
     """A line of each kind of server, as many kinds as fit; the others are counted."""
     most = max(kinds.values())
-    mixed = len({shape for shape, _ in kinds}) > 1
     rows: list[Row] = []
-    for (shape, units), times in kinds.items():
+    for (_, units), times in kinds.items():
         prefix = f"{times:>{len(f'{most:,}')},} x " if most > 1 else ""
-        name = f" {clean(scenario.server[shape].gpu)}" if mixed and shape < len(scenario.server) else ""
         line = _server([(_gpus(unit, marks), 1) for unit in units], marks)
         if sum(cells(text) for text, _ in line) + cells(prefix) > width:
             runs = [(unit, len(list(same))) for unit, same in groupby(units)]
             line = _server([(_gpus(unit, marks, short=True), times) for unit, times in runs], marks)
-        rows.append(fitted([(prefix, "strong"), *line, (name, "muted")], width))
+        rows.append(fitted([(prefix, "strong"), *line], width))
     text = f"+ {not_drawn}" if not_drawn else ""
     if len(rows) + bool(text) > room:
         left = list(kinds.values())[room - 1 :]

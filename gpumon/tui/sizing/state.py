@@ -28,12 +28,11 @@ MOST_STEPS: Final = 200
 FROZEN_S: Final = 30.0
 """Seconds without an engine's figures from which its row says how old they are."""
 _MOST_TYPED: Final = 40
-_PRICE: Final = "price_per_gpu_hour"
 _WEIGHTS: Final = ("", "fp8", "w8a8", "int4", "nvfp4")
 """Precisions that one key goes through."""
 _CELLS: Final = {
     GOALS: ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms"),
-    SERVER: ("gpus", "gpu", _PRICE),
+    SERVER: ("gpus", "gpu", "price_per_gpu_hour"),
     WORKLOAD: ("target",),
 }
 """What can be changed in the row itself; the first is where the cursor comes to."""
@@ -239,34 +238,24 @@ class Calculation:
     """The answer to a scenario; worked out only where something that it depends on changed."""
 
     def __init__(self, known: Known, configured: bool = False) -> None:
-        self.known = self._given = known
+        self.known = known
         self.configured = configured
         """Whether the servers at the start are those of the settings."""
         self.here = Here()
         self.answer: Answer | None = None
         self.failed = ""
         """A bug of ours that kept the newest scenario from being answered."""
-        self.prices: dict[str, float] = {}
-        """GPU type -> price that was typed for it since the panel was opened first."""
         self._scenario: Scenario | None = None
         self._planned: Planned | None = None
         self._columns: tuple[Column, ...] | None = None
 
     def use(self, known: Known, here: Here) -> bool:
         """Take over what is known and what is here; returns whether the answer depends on what changed."""
-        changed = known != self._given or here.gpus != self.here.gpus
-        self._given, self.here = known, here
+        changed = known != self.known or here.gpus != self.here.gpus
+        self.here = here
         if changed:
-            self.keep_price("", None)
+            self.known, self._scenario = known, None
         return changed
-
-    def keep_price(self, gpu: str, price: float | None) -> None:
-        """What was typed for a type of GPU holds until something else is; None: nothing is."""
-        self.prices.pop(gpu, None)
-        if price is not None:
-            self.prices[gpu] = price
-        self.known = self._given._replace(prices={**self._given.prices, **self.prices})
-        self._scenario = None
 
     def ask(self, scenario: Scenario) -> None:
         """Answer a scenario; where that fails the last answer stays, and `failed` says so."""
@@ -281,8 +270,8 @@ class Calculation:
 
     def instance(self, at: int) -> Instance | None:
         """One workload's instance as the answer has it; None where there is none."""
-        instances = self._planned.instances if self._planned is not None and not self.failed else ()
-        return instances[at] if 0 <= at < len(instances) else None
+        demands = self._planned.demands if self._planned is not None and not self.failed else ()
+        return demands[at].instance if 0 <= at < len(demands) else None
 
     def plan(self, at: int) -> WorkloadPlan | None:
         """The answer for one workload; None for one that was added since."""
@@ -503,8 +492,6 @@ class PanelState:
             return self.put(version)
         if not self._there(place) or place.field.key == "gpu":
             return False
-        if place.field.key == _PRICE:
-            self.calculation.keep_price(now.server[place.at].gpu, None)
         open_value = None if place.field.kind is not None else ""
         return self.put(
             self._with(place, with_value(now, place, open_value if place.field.optional else default_of(place)))
@@ -522,22 +509,12 @@ class PanelState:
         self.go_to(len(self.stops) - 1)
 
     def use_gpu(self, name: str, place: Place | None = None) -> bool:
-        """Another type of GPU, in the server under the cursor, else in the first; price and power were of the old.
-
-        A price that was typed for a type comes back with it.
-        """
-        servers = self.present.server
-        at = self.stop.at if self.stop.section == SERVER else 0
-        if at >= len(servers):
-            return self.put(replace(self.present, server=(*servers, Server(name))))
-        before = servers[at]
-        if before.gpu == name:
-            return False
-        if before.price_per_gpu_hour is not None:
-            self.calculation.keep_price(before.gpu, before.price_per_gpu_hour)
-        price = self.calculation.prices.get(name)
-        changed = replace(before, gpu=name, price_per_gpu_hour=price, gpu_power_w=None)
-        return self.put(replace(self.present, server=(*servers[:at], changed, *servers[at + 1 :])), place)
+        """Another type of GPU in all servers; price and power were of the old one."""
+        servers = tuple(
+            each if each.gpu == name else replace(each, gpu=name, price_per_gpu_hour=None, gpu_power_w=None)
+            for each in self.present.server
+        )
+        return self.put(replace(self.present, server=servers or (Server(name),)), place)
 
     def load(self, version: Version) -> None:
         """Go on with a whole other scenario, of a file or of what runs here."""
