@@ -115,13 +115,12 @@ def compare(scenario: Scenario, known: Known, gpus: Sequence[str] = USUAL) -> tu
     """The answers on servers of the same size with other GPUs, the scenario's own type first.
 
     Typed capacities, memory and busy shares hold on the GPU that they were typed for: elsewhere they are left out, so
-    that formulas and what was measured decide. The watts are the boards' limits unless typed: those seen here at one
-    load beside limits of what is not here would flatter what is here.
+    that formulas and what was measured decide.
     """
     own = named(scenario.server[0], known) if scenario.server else None
     others = (named(Server(gpu), known).gpu for gpu in gpus)
     names = dict.fromkeys((*([own.gpu] if own is not None else []), *others))
-    return tuple(Column(name, plan(_on(scenario, own, name, known), known)) for name in names)
+    return tuple(Column(name, plan(_on(scenario, own, name), known)) for name in names)
 
 
 def named(server: Server, known: Known) -> Server:
@@ -390,17 +389,9 @@ def _tokens_per_s(instance: Instance, running: float) -> float | None:
     return running / itl_s if itl_s else None
 
 
-def _on(scenario: Scenario, own: Server | None, gpu: str, known: Known) -> Scenario:
+def _on(scenario: Scenario, own: Server | None, gpu: str) -> Scenario:
     if own is not None and own.gpu == gpu:
-        return msgspec.structs.replace(scenario, server=(_at_its_limit(own, known),))
+        return msgspec.structs.replace(scenario, server=(own,))
     shape = Server(gpu) if own is None else Server(gpu, own.gpus, own.nvlink_gpus, price_per_hour=own.price_per_hour)
     workloads = tuple(msgspec.structs.replace(each, **_OPEN) for each in scenario.workload)
     return msgspec.structs.replace(scenario, server=(shape,), workload=workloads)
-
-
-def _at_its_limit(server: Server, known: Known) -> Server:
-    try:
-        limit_w = known.gpus.find(server.gpu).tdp_w
-    except ValueError:
-        return server
-    return msgspec.structs.replace(server, gpu_power_w=server.gpu_power_w or limit_w or None)

@@ -138,12 +138,6 @@ def prefill_tokens_per_s(setting: Setting) -> float:
     return new / prompt_s(of_one) * setting.gpus / setting.tp
 
 
-def prefill_slope_s(setting: Setting) -> float:
-    """What one running sequence adds to each token's time by the prompts it stands for: ISL*(1-hit)/OSL / R_p."""
-    mix = setting.mix
-    return mix.new_tokens / mix.answer_tokens / prefill_tokens_per_s(setting)
-
-
 def rescale(curve: Curve, seen: Setting, wanted: Setting, most: float, reached: Efficiency | None = None) -> Curve:
     """A curve measured under `seen` as it would be under `wanted`: it stays as far from the roofline as it was.
 

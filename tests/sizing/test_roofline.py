@@ -11,7 +11,6 @@ from gpumon.sizing.latency import Curve, Mix
 from gpumon.sizing.roofline import (
     Setting,
     layers_s,
-    prefill_slope_s,
     prefill_tokens_per_s,
     rescale,
     roofline,
@@ -120,8 +119,7 @@ def test_the_roofline_by_hand() -> None:
     curve = roofline(at)
     assert curve.base_s == pytest.approx(weight_read_s(at) / REACHED.weights + layers_s(at))
     kv_s = 131_072 * 1536 / (REACHED.kv * at.gpu.bandwidth_bytes_per_s)
-    assert curve.slope_s == pytest.approx(kv_s + prefill_slope_s(at))
-    assert prefill_slope_s(at) == pytest.approx(1.0 / prefill_tokens_per_s(at))
+    assert curve.slope_s == pytest.approx(kv_s + 1.0 / prefill_tokens_per_s(at))
 
 
 def test_all_reduces_by_hand() -> None:

@@ -16,7 +16,7 @@ from gpumon.sizing.scenario import Known, Workload
 from gpumon.tui.control import Files, Timeline
 from gpumon.tui.screens.questions import Choice, Question
 from gpumon.tui.sizing.fields import SERVER, TARGETS, value_of
-from gpumon.tui.sizing.state import Version, plan_for
+from gpumon.tui.sizing.state import Version, add, plan_for
 from gpumon.tui.sizing.values import SEEN
 from gpumon.tui.table import clock
 
@@ -59,7 +59,7 @@ class Dialogs:
 
         def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001
             if choice is not None and isinstance(choice.value, Workload):
-                state.add(choice.value, observed)
+                add(state, choice.value, observed)
                 panel.changed()
 
         hint = "type a part of the model's name · Enter: add · Esc: close"

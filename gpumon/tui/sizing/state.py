@@ -304,7 +304,7 @@ class PanelState:
         self.stops = stops(scenario)
         """The rows that the cursor goes to."""
         self._row = 0
-        self._to_workload()
+        self.go_to()
         self.answer()
 
     @property
@@ -386,14 +386,12 @@ class PanelState:
             self.go_to(self.row + lines)
         return True
 
-    def go_to(self, row: int) -> None:
-        """Put the cursor on a row."""
+    def go_to(self, row: int | None = None) -> None:
+        """Put the cursor on a row; by default on the first workload's, or that of the first server without one."""
+        if row is None:
+            row = next((at for at, stop in enumerate(self.stops) if stop.section == WORKLOAD), 1)
         self._row = max(0, min(len(self.stops) - 1, row))
         self.cell = 0
-
-    def _to_workload(self) -> None:
-        """The first workload's row; that of the first server where there is none."""
-        self.go_to(next((at for at, stop in enumerate(self.stops) if stop.section == WORKLOAD), 1))
 
     def side(self, step: int) -> None:
         """The value beside; where there is none, a step of the value. What is typed is taken, and not stepped."""
@@ -497,17 +495,6 @@ class PanelState:
             self._with(place, with_value(now, place, open_value if place.field.optional else default_of(place)))
         )
 
-    def add(self, workload: Workload, observed: Sequence[Observed] = ()) -> None:
-        """One more workload, and the cursor on it."""
-        seen = seen_of(workload.model, observed)
-        if seen is not None and not workload.profile:
-            workload = replace(workload, seen=seen)
-        version = self.undo.present
-        scenario = replace(version.scenario, workload=(*version.scenario.workload, workload))
-        self.opened = False
-        self.put(version._replace(scenario=scenario, follows=(*version.follows, Follows(figures=seen is not None))))
-        self.go_to(len(self.stops) - 1)
-
     def use_gpu(self, name: str, place: Place | None = None) -> bool:
         """Another type of GPU in all servers; price and power were of the old one."""
         servers = tuple(
@@ -521,7 +508,7 @@ class PanelState:
         self.opened = False
         self.put(version)
         self.undo.settle()
-        self._to_workload()
+        self.go_to()
 
     def turn(self, step: int) -> bool:
         """Undo (-1) or redo (1); returns whether there was something. What follows the engines is as it runs now."""
@@ -546,6 +533,18 @@ class PanelState:
 
 
 # What-ifs of one key.
+
+
+def add(state: PanelState, workload: Workload, observed: Sequence[Observed] = ()) -> None:
+    """One more workload, and the cursor on it."""
+    seen = seen_of(workload.model, observed)
+    if seen is not None and not workload.profile:
+        workload = replace(workload, seen=seen)
+    version = state.undo.present
+    scenario = replace(version.scenario, workload=(*version.scenario.workload, workload))
+    state.opened = False
+    state.put(version._replace(scenario=scenario, follows=(*version.follows, Follows(figures=seen is not None))))
+    state.go_to(len(state.stops) - 1)
 
 
 def double(state: PanelState, *, every: bool = False) -> bool:
