@@ -149,22 +149,11 @@ def test_one_outlier_does_no_harm() -> None:
         assert found.curve.itl_s(50) == pytest.approx(TRUE.itl_s(50), rel=0.08), spoiled
 
 
-def test_an_outlier_among_many_windows_of_one_load_is_not_seen() -> None:
-    seen = [each for each in points(1, 2, 5, 10, 20) for _ in range(5)]
-    spoiled = [*seen, Point(10.2, 3.0), Point(1.9, 0.001)]
-    assert fitted_to(spoiled).curve == fitted_to(seen).curve
-
-
 def test_weights_count_in_the_medians() -> None:
     seen = [*points(1, 2, 5, 10, 20), Point(5.0, 0.9, weight=1), Point(5.0, 0.8, weight=1)]
     heavy = [replace(each, weight=10) if each.itl_s == TRUE.itl_s(each.running) else each for each in seen]
     found = fitted_to(heavy)
     assert found.curve.slope_s == pytest.approx(TRUE.slope_s)
-
-
-def test_duplicates_change_nothing() -> None:
-    once, thrice = fitted_to(points(1, 2, 5, 10, 20)), fitted_to(points(1, 2, 5, 10, 20) * 3)
-    assert thrice.curve == once.curve
 
 
 def test_points_without_a_latency_are_left_out() -> None:

@@ -14,8 +14,8 @@ from gpumon.sizing.profile import Origin
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Row, wrapped
 from gpumon.tui.sizing.fields import WORKLOAD, Place, field, labelled
+from gpumon.tui.sizing.state import SOURCES, effect
 from gpumon.tui.sizing.table import GOAL_KEYS, Scene, whole_count
-from gpumon.tui.sizing.values import SOURCES, effect
 
 _LIMITS: Final = {
     LimitKind.TYPED.value: "as typed",

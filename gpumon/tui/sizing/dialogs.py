@@ -16,8 +16,7 @@ from gpumon.sizing.scenario import Known, Workload
 from gpumon.tui.control import Files, Timeline
 from gpumon.tui.screens.questions import Choice, Question
 from gpumon.tui.sizing.fields import SERVER, TARGETS, value_of
-from gpumon.tui.sizing.state import Version, add, plan_for
-from gpumon.tui.sizing.values import SEEN
+from gpumon.tui.sizing.state import SEEN, Version, add, plan_for
 from gpumon.tui.table import clock
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from gpumon.sizing.scenario import Server, Workload
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.sizing.fields import GOALS, SERVER, SIGNS, TARGETS, WORKLOAD, Place, field, holder
-from gpumon.tui.sizing.state import PanelState, Stop
-from gpumon.tui.sizing.values import effect
+from gpumon.tui.sizing.state import PanelState, Stop, effect
 
 GOAL_KEYS: Final = ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms")
 _TARGET: Final = 11
