@@ -41,12 +41,31 @@ def test_added_listed_shown_and_removed(capsys: pytest.CaptureFixture[str], home
 
 
 def test_options_may_stand_anywhere_and_fill_what_files_lack(capsys: pytest.CaptureFixture[str]) -> None:
-    file, name = str(FOLDER / "aiperf-0.10.json"), ("--name", "y")
-    given = ("--concurrency", "2", "--memory-gb", "20.5", "--busy", "0.9", "--precision", "bfloat16", "--tp", "2")
-    assert run(capsys, "add", "--model", "m", file, "--gpu", "A100 SXM4 80GB", *given, *name)[0] == 0
+    sheets = sorted(map(str, FOLDER.glob("genai-perf-csv/*/*.csv")))
+    code, out, _ = run(
+        capsys,
+        "add",
+        "--model",
+        "llama3-8b",
+        *sheets[:3],
+        "--gpu",
+        "A100 SXM4 80GB",
+        *sheets[3:],
+        "--tp",
+        "2",
+        "--name",
+        "x",
+    )
+    assert code == 0
+    assert "added x: 6 points of llama3-8b" in out
+    assert "note: the concurrency is taken from the names of files or folders" in out
+    profile = json.loads(run(capsys, "show", "x", "--json")[1])["profile"]
+    assert (profile["gpu"], profile["tp"], profile["gpus"]) == ("A100 SXM4 80GB", 2, 2)
+    given = ("--concurrency", "144", "--memory-gb", "20.5", "--busy", "0.9", "--precision", "bfloat16", "--name", "y")
+    assert run(capsys, "add", str(FOLDER / "genai-perf-new.csv"), "--model", "m", *given)[0] == 0
     profile = json.loads(run(capsys, "show", "y", "--json")[1])["profile"]
-    assert (profile["concurrency"], profile["memory_bytes"], profile["busy_ratio"]) == (2.0, 20.5e9, 0.9)
-    assert (profile["gpu"], profile["tp"], profile["weight_precision"]) == ("A100 SXM4 80GB", 2, "bf16")
+    assert (profile["concurrency"], profile["memory_bytes"], profile["busy_ratio"]) == (144.0, 20.5e9, 0.9)
+    assert profile["weight_precision"] == "bf16"
 
 
 def test_a_bad_file_imports_nothing_and_every_problem_is_a_line(

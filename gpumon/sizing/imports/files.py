@@ -24,6 +24,7 @@ _SECONDS: Final = {
     "s": 1.0, "sec": 1.0, "seconds": 1.0,
 }  # fmt: skip
 _SPACES: Final = re.compile(r"\s*")
+_THOUSANDS: Final = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")
 _ABSENT: Final = frozenset(("", "n/a", "na", "none", "null", "-"))
 _SUMMARY: Final = "the summary of a load test, not its requests"
 
@@ -170,10 +171,14 @@ class Document(NamedTuple):
         if not self.header:
             yield Record(self.fields, self.place)
         for line, cells in self.rows:
-            place = self.place._replace(line=line)
-            if len(cells) != len(self.header):
-                raise refused(place, "", f"has {len(cells)} cells", f"{len(self.header)}, as the header has")
-            yield Record(dict(zip(self.header, cells, strict=True)), place)
+            yield self.row(line, cells, self.header)
+
+    def row(self, line: int, cells: tuple[str, ...], header: tuple[str, ...]) -> Record:
+        """A row by the names of a header. Raises ImportRefused where their lengths differ."""
+        place = self.place._replace(line=line)
+        if len(cells) != len(header):
+            raise refused(place, "", f"has {len(cells)} cells", f"{len(header)}, as the header has")
+        return Record(dict(zip(header, cells, strict=True)), place)
 
 
 def documents(file: str, data: bytes) -> tuple[Document, ...]:
@@ -236,9 +241,12 @@ def _sheet(place: Place, text: str) -> Document:
 
 
 def to_number(value: Any) -> float | None:
-    """A number, or a text that is one. None for anything else and for NaN."""
+    """A number, or a text that is one: `"1,916.33"` has thousands separators. None for anything else and for NaN."""
     if isinstance(value, bool):
         return None
+    if isinstance(value, str):
+        value = value.strip()
+        value = value.replace(",", "") if _THOUSANDS.fullmatch(value) else value
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):

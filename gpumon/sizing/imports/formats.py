@@ -183,6 +183,55 @@ def _bench(record: Record) -> Run:
     )
 
 
+# InferenceX (ex InferenceMAX): aggregate rows and the files of its experiments. Latencies in seconds.
+
+_INFERENCEX: Final = {
+    "itl_s": ("mean_tpot", "median_tpot"),
+    "itl_p95_s": ("p95_tpot",),
+    "ttft_s": ("mean_ttft", "median_ttft"),
+    "ttft_p95_s": ("p95_ttft",),
+    "e2e_s": ("mean_e2el", "median_e2el"),
+    "e2e_p95_s": ("p95_e2el",),
+    "prompt_tokens": ("isl", "random_input_len"),
+    "answer_tokens": ("osl", "random_output_len"),
+}
+_INFERENCEX_MEANS: Final = ("mean_ttft", "median_ttft", "mean_tpot", "median_tpot")
+_MEDIAN: Final = "medians stand for means: the file has no means"
+
+
+def _inferencex(record: Record) -> Run:
+    if record.flag("disagg"):
+        raise refused(record.place, "disagg", "is true: prefill and decode run apart", "rows of one instance")
+    gpus = record.count("num_gpus", "gpus") or record.count("tp") * (record.count("pp") or 1)
+    per_gpu = record.number("output_tput_per_gpu")
+    if per_gpu is not None and not gpus:
+        raise refused(record.place, "tp", "is missing: the throughput is one per GPU")
+    tokens_per_s = per_gpu * gpus if per_gpu is not None else record.wanted("output_throughput")
+    figures = _figures(record, _INFERENCEX)
+    answer, power = figures["answer_tokens"], record.number("avg_power_w")
+    # With drafts the gap between chunks is a step, and several tokens come in one.
+    drafts, step_s = record.text("spec_decoding") not in ("", "none"), record.number("mean_itl", "median_itl")
+    return Run(
+        place=record.place,
+        tool=f"InferenceX {record.text('framework')}".strip(),
+        model=record.text("model", "model_id"),
+        gpu=record.text("hw", "device"),
+        gpus=gpus,
+        tp=record.count("tp"),
+        pp=record.count("pp"),
+        weight_precision=precision(record.text("precision")),
+        variant="" if record.count("ep") < 2 else f"ep{record.count('ep')}",
+        time=record.text("date"),
+        offered=record.wanted("conc", "max_concurrency"),
+        tokens_per_s=tokens_per_s,
+        requests_per_s=record.number("request_throughput") or (tokens_per_s / answer if answer else None),
+        power_w=power * gpus if power and gpus else None,
+        tokens_per_step=step_s / figures["itl_s"] if drafts and step_s and figures["itl_s"] else None,
+        notes=() if "mean_tpot" in record else (_MEDIAN,),
+        **figures,
+    )
+
+
 # guidellm benchmarks.json: a benchmark per strategy. Layout 2 since 0.7, layout 1 from 0.4 on.
 
 _NEWEST: Final = 2
@@ -243,7 +292,7 @@ def _guidellm(record: Record) -> Run:
     )
 
 
-# genai-perf and aiperf: JSON of one run with a unit per metric.
+# genai-perf and aiperf: JSON of one run with a unit per metric, and its CSV of two tables.
 
 _TAILS: Final = {"itl_s": "itl_p95_s", "ttft_s": "ttft_p95_s", "e2e_s": "e2e_p95_s"}
 _TIMES: Final = {"itl_s": "inter_token_latency", "ttft_s": "time_to_first_token", "e2e_s": "request_latency"}
@@ -256,6 +305,9 @@ _RATES: Final = {
 }
 _LOADS: Final = (("loadgen",), ("perf_analyzer", "stimulus"), ("phases", "profiling"), ())
 """Where the concurrency stands inside `input_config`, by version."""
+_FILE_CONCURRENCY: Final = re.compile(r"concurrency[-_=]?(\d{1,6})(?!\d)", re.IGNORECASE)
+_NAMED: Final = "the concurrency is taken from the names of files or folders: genai-perf leaves it out"
+_METRIC_ROW: Final = re.compile(r"(?P<name>[^()]+?)\s*(?:\((?P<unit>[^()]*)\))?")
 
 
 def _is_genai_perf(document: Document) -> bool:
@@ -278,7 +330,10 @@ def _genai_perf(record: Record) -> Run:
         figures[_TAILS[field]] = metric.seconds("p95", metric.text("unit") or "ms")
     loads = (config.part(*path).number("concurrency") for path in _LOADS)
     offered = next(filter(None, loads), None)
+    notes: tuple[str, ...] = ()
     rated = any(config.part(*path).number("request_rate") for path in _LOADS)
+    if offered is None and not rated:
+        offered, notes = _from_name(record.place)
     items = config.part("models").fields.get("items")
     model = Record(items[0], record.place).text("name") if isinstance(items, list) and items else ""
     aiperf = "aiperf_version" in record or "benchmark_id" in record
@@ -289,6 +344,106 @@ def _genai_perf(record: Record) -> Run:
         time=record.text("start_time"),
         offered=offered,
         open_loop=offered is None and rated,
+        notes=notes,
+        **figures,
+    )
+
+
+def _from_name(place: Place) -> tuple[float | None, tuple[str, ...]]:
+    """The concurrency that the file leaves out, from its name or folder: the only thing that a name may tell."""
+    found = _FILE_CONCURRENCY.findall(place.file)
+    return (None, ()) if not found or int(found[-1]) == 0 else (float(found[-1]), (_NAMED,))
+
+
+def _metrics(document: Document) -> Iterable[Record]:
+    """The whole CSV as one record, metric -> its row: a row that begins with `Metric` heads the rows below it."""
+    header, metrics = document.header, dict[str, Record]()
+    for line, cells in document.rows:
+        # A row of the second table may be filled up to the width of the first.
+        while len(cells) > len(header) and not cells[-1]:
+            cells = cells[:-1]
+        if cells[0] == "Metric":
+            header = cells
+        elif match := _METRIC_ROW.fullmatch(cells[0]):
+            row = document.row(line, cells, header)
+            fields = {**row.fields, "unit": match["unit"] or "ms"}
+            metrics.setdefault(match["name"].lower().replace(" ", "_"), Record(fields, row.place))
+    yield Record(metrics, document.place)
+
+
+def _genai_sheet(record: Record) -> Run:
+    """The file tells neither the model nor the load."""
+    figures: dict[str, Any] = {}
+    for field, name in _RATES.items():
+        metric = record.value(name)
+        figures[field] = metric.number("avg", "Value") if metric else None
+    for field, name in _TIMES.items():
+        metric = record.value(name)
+        figures[field] = metric.seconds("avg", metric.text("unit")) if metric else None
+        figures[_TAILS[field]] = metric.seconds("p95", metric.text("unit")) if metric else None
+    offered, notes = _from_name(record.place)
+    return Run(place=record.place, tool="genai-perf", offered=offered, notes=notes, **figures)
+
+
+# aiconfigurator `best_config_topn.csv` and `pareto.csv`: computed, not measured. Latencies in ms.
+
+_COMPUTED: Final = "aiconfigurator computes these figures, nobody measured them"
+
+
+def _aiconfigurator(record: Record) -> Run:
+    if any(name.startswith("(p)") for name in record.fields):
+        raise refused(
+            record.place, "(p)tp", "prefill and decode run apart in this file", "the `agg` file of the same run"
+        )
+    prefix = record.number("prefix") or 0.0
+    tp, pp, dp, ep = (record.count(name) for name in ("tp", "pp", "dp", "moe_ep"))
+    answer, tokens_per_s = record.wanted("osl", least=1.0), record.wanted("tokens/s")
+    return Run(
+        place=record.place,
+        tool=f"aiconfigurator {record.text('backend')} {record.text('version')}".strip(),
+        model=record.text("model"),
+        variant="-".join(f"{name}{size}" for name, size in (("dp", dp), ("ep", ep)) if size > 1),
+        gpu=record.text("system"),
+        gpus=record.count("num_total_gpus") or max(1, tp) * max(1, pp) * max(1, dp),
+        tp=tp,
+        pp=pp,
+        weight_precision=precision(record.text("gemm")),
+        kv_precision=precision(record.text("kvcache")),
+        offered=record.wanted("concurrency", least=1.0),
+        prompt_tokens=record.wanted("isl"),
+        answer_tokens=answer,
+        itl_s=record.wanted("tpot", scale=1e-3),
+        ttft_s=record.wanted("ttft", scale=1e-3),
+        e2e_s=record.number("request_latency", scale=1e-3),
+        tokens_per_s=tokens_per_s,
+        requests_per_s=record.number("seq/s") or tokens_per_s / answer,
+        notes=(_COMPUTED, *([f"{prefix:.0f} tokens of each prompt were cached"] if prefix > 0.0 else [])),
+    )
+
+
+# The flat CSV of NVIDIA's NIM benchmarks and sizing course: a row per run, times in ns.
+
+
+def _nim(record: Record) -> Run:
+    figures: dict[str, Any] = {}
+    for field, name in _TIMES.items():
+        unit = record.text(f"{name}-unit") or "ns"
+        figures[field] = record.seconds(f"{name}-avg", unit)
+        figures[_TAILS[field]] = record.seconds(f"{name}-p95", unit)
+    return Run(
+        place=record.place,
+        tool=record.text("task_inputs-execution_type") or "NIM",
+        model=record.text("task_inputs-model", "input_config-model"),
+        gpu=record.text("task_inputs-GPU"),
+        gpus=record.count("task_inputs-n_gpus"),
+        # An instance of these benchmarks is one tensor-parallel group.
+        tp=record.count("task_inputs-tp") or record.count("task_inputs-n_gpus"),
+        weight_precision=precision(record.text("task_inputs-precision")),
+        offered=record.wanted("input_config-concurrency", least=1.0),
+        prompt_tokens=record.number("input_config-synthetic_input_tokens_mean", "num_input_token-avg"),
+        answer_tokens=record.number("input_config-output_tokens_mean", "num_output_token-avg"),
+        tokens_per_s=record.wanted("output_token_throughput-avg"),
+        requests_per_s=record.number("request_throughput-avg"),
         **figures,
     )
 
@@ -370,15 +525,19 @@ JSON_FORMATS: Final = (
     Format("genai-perf or aiperf", _is_genai_perf, _genai_perf),
     Format("guidellm", _is_guidellm, _guidellm, _benchmarks),
     Format("SGLang bench_serving", _has(("output_throughput",), _SGLANG), _bench),
+    Format("InferenceX", _has(("output_throughput", "tput_per_gpu"), _INFERENCEX_MEANS), _inferencex),
     Format("vllm bench serve", _has(("output_throughput",), _VLLM), _bench),
 )
 CSV_FORMATS: Final = (
     Format("Triton Model Analyzer", _has(("Model",), ("Throughput (infer/sec)",)), _analyzer),
     # No runs: `gpu_usage` reads this file.
     Format("Triton Model Analyzer, GPUs", is_gpu_sheet, _analyzer, lambda _: ()),
+    Format("genai-perf or aiperf CSV", lambda sheet: sheet.header[:2] == ("Metric", "avg"), _genai_sheet, _metrics),
+    Format("aiconfigurator", _has(("tokens/s/gpu",), ("tokens/s/user",), ("tpot",), ("concurrency",)), _aiconfigurator),
+    Format("NIM flat CSV", _has(("input_config-concurrency",), ("output_token_throughput-avg",)), _nim),
 )
 """The first that fits counts."""
 KNOWN: Final = (
-    "Triton Model Analyzer CSV, genai-perf or aiperf JSON of a run, vllm bench serve JSON, guidellm JSON, SGLang "
-    "bench_serving JSONL"
+    "Triton Model Analyzer CSV, genai-perf or aiperf JSON or CSV of a run, vllm bench serve JSON, InferenceX JSON, "
+    "guidellm JSON, SGLang bench_serving JSONL, aiconfigurator CSV, NIM CSV"
 )

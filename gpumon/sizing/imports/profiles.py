@@ -25,6 +25,14 @@ from gpumon.sizing.profile import MOST_POINTS, Observed, Origin, Point, merged
 from gpumon.specs.gpu import GpuFacts
 from gpumon.specs.gpus import GpuCatalogue
 
+_SYSTEMS: Final = {
+    "a100": "A100 SXM4 80GB", "a100_sxm": "A100 SXM4 80GB", "h100": "H100 SXM5 80GB", "h100_sxm": "H100 SXM5 80GB",
+    "h200": "H200 SXM 141GB", "h200_sxm": "H200 SXM 141GB", "b200_sxm": "B200 SXM 180GB", "b300_sxm": "B300 SXM 288GB",
+    "gb200_sxm": "GB200", "gb300_sxm": "GB300", "gb200_nvl72": "GB200", "gb300_nvl72": "GB300",
+    "rtx_pro_6000_server": "RTX PRO 6000 Blackwell Server", "mi300x": "Instinct MI300X", "mi325x": "Instinct MI325X",
+    "mi355x": "Instinct MI355X",
+}  # fmt: skip
+"""What aiconfigurator and InferenceX call a system (theirs are the SXM parts) -> its catalogue name."""
 _HUB_CACHE: Final = re.compile(r"models--([^/]+?)--([^/]+)/")
 _OPTIONS: Final = {
     "gpus": "--gpus", "tp": "--tp", "pp": "--pp", "weight_precision": "--precision", "kv_precision": "--kv-precision",
@@ -159,8 +167,9 @@ def _catalogue_name(text: str, catalogue: GpuCatalogue | None, notes: list[str])
     """The catalogue's name of a GPU that a file names in its own way; empty, with a note, where it is not found."""
     if not text or catalogue is None:
         return ""
+    known = _SYSTEMS.get(text.lower().replace("-", "_"), text)
     try:
-        return (catalogue.match(GpuFacts(text)) or catalogue.find(text)).name
+        return (catalogue.match(GpuFacts(known)) or catalogue.find(known)).name
     except ValueError:
         notes.append(f"the catalogue has no GPU {text}: name it with --gpu")
         return ""

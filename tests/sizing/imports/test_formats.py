@@ -8,20 +8,29 @@ import pytest
 
 from gpumon.sizing.imports.profiles import Given, imported
 from gpumon.sizing.profile import Observed, Origin
+from tests.records import replace
 from tests.sizing.imports.samples import files, one, read
 
 MODEL = Given(model="some/Model")
 LOADS = [
+    ("nim.csv", {}, None),
+    ("genai-perf-csv/*/*.csv", {"model": "m"}, [1, 5, 10, 50, 100, 250]),
+    ("genai-perf-new.csv", {"model": "m", "concurrency": (144.0,)}, [144]),
     ("genai-perf*.json", {}, [1, 25, 100]),
+    ("aiperf.csv", {"model": "m", "concurrency": (2.0,)}, [2]),
     ("aiperf-0.10.json", {"model": "m", "concurrency": (2.0,)}, [2]),
     ("aiperf-0.13-*.json", {}, [4, 16]),
     ("vllm-bench.jsonl", {}, [1, 5, 25, 50, 100, 250]),
     ("vllm-sweep.json", {}, [8, 16]),
+    ("inferencex.json", {}, [4, 16, 64]),
+    ("inferencex-experiment.json", {}, [4]),
+    ("inferencex-mtp.jsonl", {}, [32, 64]),
     ("vllm-hub-path.jsonl", {}, [8, 64]),
     ("guidellm-0.5.json", {}, None),
     ("sglang-new.jsonl", {}, [1, 8, 32]),
     ("guidellm-v2.json", {}, [1, 8, 25, 64]),
     ("guidellm-v1.json", {}, [1, 8, 64]),
+    ("aiconfigurator.csv", {}, [1, 32, 64, 128]),
     ("model-analyzer/llm-mode.csv", {}, [1, 4, 16]),
     ("model-analyzer/old-inference.csv", {}, [1, 2]),
 ]
@@ -37,8 +46,9 @@ def test_every_format_is_read_whatever_its_file_is_called(
     assert all(each.origin is Origin.SWEEP and each.model and each.tool for each in plain.profiles)
     if loads is not None:
         assert [point.offered for point in plain.profiles[0].points] == loads
-    renamed = {f"upload {number}.dat": data for number, data in reversed([*enumerate(content.values())])}
-    assert imported(renamed, known).profiles == plain.profiles
+    if "genai-perf-csv" not in name:
+        renamed = {f"upload {number}.dat": data for number, data in enumerate(content.values())}
+        assert imported(renamed, known).profiles == plain.profiles
 
 
 def test_running_is_tokens_per_second_times_itl_and_never_above_the_load() -> None:
@@ -82,6 +92,39 @@ def test_a_rate_instead_of_a_concurrency_is_in_flight_by_littles_law() -> None:
     assert measured.points[0].running == pytest.approx(957.162 * 0.0118089, rel=1e-4)
 
 
+def test_nanoseconds_of_the_nim_csv_and_the_duplicate_runs_of_concurrency_5() -> None:
+    """Rows D1-D5 and D10-D12 of the fact sheet (DLI, Llama-3-8B on 2 x A100)."""
+    by_name = {each.name: each for each in read("nim.csv").profiles}
+    assert sorted(by_name) == [
+        "meta-llama3-8b-instruct-tp1-200x1000",
+        "meta-llama3-8b-instruct-tp2-200x1000",
+        "meta-llama3-8b-instruct-tp2-7000x1000",
+    ]
+    short = {point.offered: point for point in by_name["meta-llama3-8b-instruct-tp2-200x1000"].points}
+    assert [short[load].itl_s for load in (1, 10, 50, 100, 250)] == pytest.approx(
+        [8.33e-3, 9.13e-3, 12.79e-3, 19.99e-3, 37.04e-3], rel=1e-3
+    )
+    assert [short[load].ttft_s for load in (1, 10, 50, 100, 250)] == pytest.approx(
+        [0.021, 0.086, 0.297, 0.415, 1.243], rel=0.03
+    )
+    assert (short[5].weight, short[1].weight) == (2, 1)
+    long = {point.offered: point for point in by_name["meta-llama3-8b-instruct-tp2-7000x1000"].points}
+    assert long[150].running == pytest.approx(113.3, abs=0.1)
+    found = by_name["meta-llama3-8b-instruct-tp2-200x1000"]
+    assert (found.gpu, found.gpus, found.tp, found.weight_precision) == ("A100 SXM4 80GB", 2, 2, "fp16")
+
+
+def test_thousands_separators_of_the_real_genai_perf_files() -> None:
+    found = read("genai-perf-csv/*/*.csv", given=replace(MODEL, gpu="A100 SXM4 80GB", tp=2))
+    at = {point.offered: point for point in found.profiles[0].points}
+    assert at[50].e2e_s == pytest.approx(1.91633)
+    assert at[250].ttft_s == pytest.approx(2.01696)
+    assert at[250].tokens_per_s == 2014.70
+    assert at[50].itl_p95_s == pytest.approx(0.02626)
+    assert any("taken from the names" in note for note in found.notes)
+    assert found.profiles[0].gpus == 2
+
+
 def test_units_are_those_that_the_file_names() -> None:
     by_load = {point.offered: point for point in one("genai-perf*.json").points}
     assert by_load[1].itl_s == pytest.approx(4.63e-3)
@@ -92,6 +135,16 @@ def test_units_are_those_that_the_file_names() -> None:
         figures = record[name]
         record[name] = {"unit": "s"} | {key: value / 1e3 for key, value in figures.items() if key != "unit"}
     assert imported({"a": json.dumps(record).encode()}).profiles[0].points[0].e2e_s == pytest.approx(1.069)
+
+
+def test_seconds_and_throughput_per_gpu_of_inferencex() -> None:
+    """Row X1 of the fact sheet (GLM-5 FP8 TP8, 1024/128)."""
+    found = one("inferencex.json")
+    assert [point.tokens_per_s for point in found.points] == pytest.approx([165, 404, 663])
+    assert [point.itl_s for point in found.points] == pytest.approx([0.0214, 0.0336, 0.0879])
+    assert (found.gpu, found.gpus, found.tp, found.weight_precision) == ("H200 SXM 141GB", 8, 8, "fp8")
+    assert found.points[0].power_w == 504.0 * 8
+    assert any("medians" in note for note in read("inferencex-experiment.json").notes)
 
 
 def test_guidellm_uses_successful_requests_and_the_tpot_formula() -> None:
@@ -113,6 +166,15 @@ def test_sglang_tells_its_server() -> None:
     assert (found.model, found.tp, found.weight_precision) == ("Qwen/Qwen3-32B", 2, "fp8")
     assert (found.kv_pool_tokens, found.max_num_seqs) == (412345.0, 256)
     assert found.tool == "SGLang bench_serving 0.5.3"
+
+
+def test_aiconfigurator_is_marked_as_computed() -> None:
+    """Rows A1-A4 of the fact sheet (Llama-3.1-8B on H100)."""
+    found = read("aiconfigurator.csv")
+    profile = found.profiles[0]
+    assert [point.itl_s for point in profile.points] == pytest.approx([6.21e-3, 9.50e-3, 12.53e-3, 17.75e-3])
+    assert (profile.gpu, profile.tp, profile.weight_precision) == ("H100 SXM5 80GB", 1, "bf16")
+    assert any("computes" in note for note in found.notes)
 
 
 def test_model_analyzer_joins_its_gpu_file_and_keeps_configurations_apart() -> None:
@@ -153,6 +215,12 @@ def test_llm_mode_of_model_analyzer_has_tokens_in_a_column_that_says_inferences(
     assert (found.prompt_tokens, found.answer_tokens) == (512.0, 200.0)
 
 
+def test_the_order_of_files_and_rows_does_not_matter() -> None:
+    content = files("genai-perf-csv/*/*.csv")
+    backwards = dict(reversed(content.items()))
+    assert imported(content, MODEL).profiles == imported(backwards, MODEL).profiles
+
+
 def test_a_profile_keeps_at_most_64_points_with_both_ends() -> None:
     first = json.loads(files("vllm-bench.jsonl")["vllm-bench.jsonl"].splitlines()[0])
     lines = [
@@ -185,3 +253,9 @@ def test_what_the_user_gives_fills_what_the_files_leave_out() -> None:
 def test_a_model_of_the_hub_s_cache_has_its_published_name() -> None:
     found = one("vllm-hub-path.jsonl")
     assert (found.name, found.model) == ("MiniMax-M2.5", "MiniMaxAI/MiniMax-M2.5")
+
+
+def test_points_with_drafts_say_so() -> None:
+    """Kimi-K2.5 with MTP: a step of 630 ms gives tokens 224 ms apart, so that typed drafts are not counted twice."""
+    assert one("inferencex-mtp.jsonl").tokens_per_step == pytest.approx(2.81, abs=0.01)
+    assert one("vllm-hub-path.jsonl").tokens_per_step is None

@@ -27,11 +27,20 @@ def test_rows_n_queue_between_50_and_100_and_hold_85_5() -> None:
     assert one("vllm-bench.jsonl").concurrency == 50
 
 
+def test_rows_d_of_long_prompts_queue_between_100_and_150() -> None:
+    """DLI, Llama-3-8B on 2 x A100, 7000/1000: 113 run whatever is offered."""
+    long = next(each for each in read("nim.csv").profiles if each.name.endswith("7000x1000"))
+    found = knee(long.points)
+    assert found.point.offered == 100
+    assert found.beyond is not None
+    assert found.beyond.offered == 150
+    assert found.plateau == pytest.approx(113.3, abs=0.1)
+
+
 def test_rows_d_of_short_prompts_never_queue_and_bend_at_25() -> None:
     """200/1000: from 25 to 50 a request more adds 58.9 tok/s, of 119.8 at first."""
-    rows = [(1, 119.8, 0.00833, 0.021), (5, 571.7, 0.00871, 0.046), (10, 1085.8, 0.00913, 0.086)]
-    rows += [(25, 2347.7, 0.01054, 0.119), (50, 3820.2, 0.01279, 0.297), (100, 4898.0, 0.01999, 0.415)]
-    found = knee([point(*row) for row in rows])
+    short = next(each for each in read("nim.csv").profiles if each.name.endswith("tp2-200x1000"))
+    found = knee(short.points)
     assert found.point.offered == 25
     assert "49%" in found.rule
     assert found.plateau is None

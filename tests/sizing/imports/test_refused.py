@@ -67,6 +67,8 @@ RECORDS: list[tuple[bytes, str]] = [
     (changed(GUIDELLM, benchmarks=[]), "benchmarks: is empty"),
     (changed(GUIDELLM, benchmarks=[*GUIDELLM["benchmarks"], 7]), "run.dat:1 benchmarks[3]: is no object"),
     (FOLDER.joinpath("sglang-aborted.jsonl").read_bytes(), "the server aborted them"),
+    (FOLDER.joinpath("inferencex-disagg.json").read_bytes(), "disagg: is true"),
+    (FOLDER.joinpath("aiconfigurator-disagg.csv").read_bytes(), "(p)tp: prefill and decode run apart"),
     (
         FOLDER.joinpath("model-analyzer/request-rate.csv").read_bytes(),
         "run.dat:2: mean latency: is missing: the load is a rate",
@@ -105,9 +107,14 @@ def test_a_foreign_or_broken_file_is_named(content: bytes, text: str) -> None:
 
 
 def test_a_row_of_another_length_names_its_line() -> None:
-    lines = files("model-analyzer/llm-mode.csv")["model-analyzer/llm-mode.csv"].splitlines()
-    cut = b"\n".join([*lines[:3], lines[3][:20]])
-    assert "run.dat:4: has " in refusal(cut)
+    lines = files("nim.csv")["nim.csv"].splitlines()
+    cut = b"\n".join([*lines[:3], lines[3][:200]])
+    assert "run.dat:4: has 1" in refusal(cut)
+
+
+def test_a_bad_cell_names_line_and_column() -> None:
+    text = files("nim.csv")["nim.csv"].replace(b",8332502.995435435,", b",n/a?,")
+    assert "run.dat:5: inter_token_latency-avg: is 'n/a?'; allowed: a number" in refusal(text)
 
 
 def test_one_bad_file_keeps_all_out_and_every_problem_is_named() -> None:
@@ -158,9 +165,17 @@ def test_what_a_file_says_is_not_overruled_by_an_option() -> None:
 
 
 def test_concurrencies_have_to_fit_the_runs_that_lack_them() -> None:
-    content = files("aiperf-0.10.json")
+    content = files("genai-perf-new.csv")
     assert "1 runs that do not tell theirs" in refusal(content, Given(model="m", concurrency=(1.0, 2.0)))
     assert "0 runs that do not tell theirs" in refusal(changed(VLLM), Given(concurrency=(1.0,)))
+
+
+def test_without_any_hint_the_concurrency_is_asked_for() -> None:
+    text = files("genai-perf-new.csv")["genai-perf-new.csv"].decode()
+    bare = "\n".join(line for line in text.splitlines() if not line.startswith(("Request", "Time To First")))
+    assert "concurrency: is not in the file: add it with --concurrency N" in refusal(
+        bare.replace('"4,000.03"', "4000.03").encode(), Given(model="m")
+    )
 
 
 def test_control_characters_of_a_file_never_reach_the_screen() -> None:
