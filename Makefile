@@ -29,8 +29,8 @@ lint: $(VENV)/.dev
 check: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu and not perf"
 
-test-noisy: $(VENV)/.dev  ## the same tests at low priority beside eight busy loops
-	@for loop in 1 2 3 4 5 6 7 8; do (while :; do :; done) & loops="$$loops $$!"; done; \
+test-noisy: $(VENV)/.dev  ## the same tests beside eight busy loops of the same priority
+	@for loop in 1 2 3 4 5 6 7 8; do nice sh -c 'while :; do :; done' & loops="$$loops $$!"; done; \
 	trap "kill $$loops" EXIT; nice $(MAKE) --no-print-directory check
 
 properties: $(VENV)/.dev  ## the tests over generated input, with new examples

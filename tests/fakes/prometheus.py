@@ -27,7 +27,7 @@ def binary(name: str) -> str:
 def promtool(*arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
     """Run promtool; its exit status is the caller's to judge."""
     command, env = [binary("promtool"), *arguments], {**os.environ, "GOGC": "off"}  # it is over before that pays
-    return subprocess.run(command, env=env, input=text, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=env, input=text, capture_output=True, text=True, timeout=600, check=False)
 
 
 def free_port() -> int:

@@ -101,14 +101,13 @@ async def test_commands_by_their_name() -> None:
         await pilot.press("colon", *"models", "enter")
         await until(lambda: app.monitor.body.table.models, pilot)
         await pilot.press("colon", *"models by busy", "enter")
-        assert app.monitor.body.table.order is not None
-        assert app.monitor.body.table.order.name == "busy"
+        await until(lambda: getattr(app.monitor.body.table.order, "name", "") == "busy", pilot)
         await pilot.press("question_mark", "ctrl+p", *"settings", "enter")
         await until(lambda: app.monitor.pages.shown is app.monitor.pages.made["settings"], pilot)
         await pilot.press("escape")
-        assert app.monitor.pages.shown is app.monitor.pages.made["help"]
+        await until(lambda: app.monitor.pages.shown is app.monitor.pages.made["help"], pilot)
         await pilot.press("colon", *"by mfu", "enter")
-        assert app.monitor.pages.shown is None
+        await until(lambda: app.monitor.pages.shown is None, pilot)
         assert app.monitor.focused is app.monitor.body.table
 
 

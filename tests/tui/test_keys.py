@@ -301,7 +301,7 @@ async def test_help_palette_and_key_line_show_the_keys_in_effect(tmp_path: Path)
         assert "ctrl+f" in shown
         assert " F4 " in shown
         await type_keys(app, pilot, "escape", ":")
-        assert any("ctrl+f  filter" in text for text in text_of(app))
+        await until(lambda: any("ctrl+f  filter" in text for text in text_of(app)), pilot)
 
 
 @pytest.mark.parametrize("key", ["?", "f1"])
