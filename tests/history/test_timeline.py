@@ -41,7 +41,7 @@ class Writing:
 
 
 class Live:
-    """Five minutes of a server: in memory, in a file, and in a copy of it."""
+    """Five minutes of a server: in memory and in a file."""
 
     def __init__(self, folder: Path) -> None:
         self.frames = list(served(60 * 5 + 20))
@@ -53,8 +53,6 @@ class Live:
             self.shown = lived(self.frames, self.ring, Writing(writer))
             writer.finish()
         self.ring.settle()
-        self.copy = folder / "copy.sqlite"
-        write_recording(self.copy, self.ring, {"host": "box"})
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +60,9 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Live:
     return Live(tmp_path_factory.mktemp("past"))
 
 
-@pytest.fixture(params=["memory", "copy", "recorded"])
+@pytest.fixture(params=["memory", "recorded"])
 def timeline(request: pytest.FixtureRequest, live: Live) -> DerivedTimeline:
-    files = {"copy": live.copy, "recorded": live.recorded}
-    past = Recording(files[request.param]) if request.param in files else live.ring
+    past = Recording(live.recorded) if request.param == "recorded" else live.ring
     return DerivedTimeline(past, make, lambda path: None)
 
 
