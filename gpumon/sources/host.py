@@ -7,16 +7,19 @@ import socket
 import time
 from collections import deque
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpumon.readings.frame import HostReading
 from gpumon.readings.missing import WARMING_UP, Missing, Reading, Reason
 from gpumon.sources.host_load import HostLoad
 from gpumon.sources.offload import daemon_thread
 
+if TYPE_CHECKING:
+    import psutil
+
 WINDOW_S = 10.0
 """Own CPU is a mean over this long: the kernel counts a process's time in steps of 10 ms."""
-PSS_S = 10.0
+PSS_S = 30.0
 """Between two looks at the own memory: the kernel walks all pages for it."""
 PSS_SILENT_S = 5.0
 """A look at the own memory that takes longer hangs."""
@@ -33,6 +36,7 @@ class HostMeter:
         self._busy: tuple[float, float] | None = None
         self._own: deque[tuple[float, float]] = deque()
         self._own_pids: tuple[int, ...] = ()
+        self._workers: dict[int, psutil.Process] = {}
         self._pss: Reading = WARMING_UP
         self._pss_asked_s = float("-inf")
         self._pss_look: Future[Reading] | None = None
@@ -70,8 +74,9 @@ class HostMeter:
         now_s = time.monotonic()
         if pids != self._own_pids:
             self._own.clear()
+            self._workers.clear()
             self._own_pids = pids
-        spent_s = [_cpu_s(pid) for pid in pids]
+        spent_s = [self._cpu_s(pid) for pid in pids]
         if None in spent_s:
             return Missing(Reason.ERROR, "the worker process is gone")
         self._own.append((now_s, sum(spent for spent in spent_s if spent is not None)))
@@ -92,17 +97,19 @@ class HostMeter:
             self._pss = Missing(Reason.STALE, "the worker process hangs inside the driver")
         return self._pss
 
+    def _cpu_s(self, pid: int) -> float | None:
+        """CPU time of this process or a worker so far; None where that one has ended."""
+        import psutil
 
-def _cpu_s(pid: int) -> float | None:
-    import psutil
-
-    if pid == os.getpid():
-        return time.process_time()
-    try:
-        times = psutil.Process(pid).cpu_times()
-    except psutil.Error:
-        return None
-    return float(times.user + times.system)
+        if pid == os.getpid():
+            return time.process_time()
+        try:
+            if pid not in self._workers:  # making one costs three times what its reading does
+                self._workers[pid] = psutil.Process(pid)
+            times = self._workers[pid].cpu_times()
+        except psutil.Error:
+            return None
+        return float(times.user + times.system)
 
 
 def _pss_bytes(pids: tuple[int, ...]) -> Reading:

@@ -15,7 +15,7 @@ import pytest
 
 from gpumon.readings.frame import GpuProcess, GpuReading, GpuState
 from gpumon.sources.ownership import OWNED, Ownership
-from gpumon.sources.sockets import sockets_of
+from gpumon.sources.sockets import OURS, listening, sockets_of
 from tests.fakes.nvml.driver import FakeDriver
 from tests.records import replace
 from tests.sources.nvml.rig import running
@@ -189,3 +189,20 @@ def test_sockets_that_linux_hides_are_not_none_at_all() -> None:
             [*lowered, sys.executable, "-c", ASK, str(pid)], capture_output=True, text=True, check=True
         )
     assert asked.stdout.strip() == "None"
+
+
+def test_listening_sockets_are_those_of_proc() -> None:
+    """The kernel's answer by netlink against its own table in /proc, which is read for other namespaces."""
+    kinds = (("127.0.0.1", socket.AF_INET), ("0.0.0.0", socket.AF_INET), ("::1", socket.AF_INET6))
+    opened = [socket.create_server((address, 0), family=family) for address, family in kinds]
+    opened.append(socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True))
+    ports = {each.getsockname()[1] for each in opened}
+    client = socket.create_connection(opened[0].getsockname())
+    inodes = {os.fstat(each.fileno()).st_ino for each in opened}
+    try:
+        asked, printed = ({each for each in listening(pid) if each.port in ports} for pid in (OURS, os.getpid()))
+    finally:
+        for each in (client, *opened):
+            each.close()
+    assert {each.inode for each in asked} == inodes
+    assert asked == printed

@@ -18,9 +18,8 @@ from gpumon.sources.engines.registry import BY_KIND
 from gpumon.sources.family import FIRST, Family, Process, descendants, process, program, variables_of
 from gpumon.sources.model_files import allowed, container_of, is_blob, ollama_name, reader_of, root_of
 from gpumon.sources.offload import daemon_thread
-from gpumon.sources.sockets import IpAddress, Listener, Locator, Place, listening, reached, sockets_of
+from gpumon.sources.sockets import OURS, IpAddress, Listener, Locator, Place, listening, reached, sockets_of
 
-OURS: Final = "self"
 _LOCAL: Final = re.compile(r"\|-- ([0-9.]+)\n\s+/32 host LOCAL")
 """An address of the namespace's own in fib_trie (net/ipv4/fib_trie.c)."""
 _LOOPBACK: Final = f"{1:032x}"
