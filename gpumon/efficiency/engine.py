@@ -158,6 +158,7 @@ def known_of(reading: EngineReading, track: Track, indices: tuple[int, ...], sin
         part=clean(reading.part),
         found_by=reading.found_by,
         from_documentation=reading.from_documentation,
+        departure=() if reading.departure is None else (reading.departure,),
         asleep=clean(reading.info.get(SLEEPING, "")),
         hardware=Hardware(
             gpus=indices,

@@ -52,6 +52,8 @@ class EndpointState(str, Enum):
     OK = "ok"
     STARTING = "starting"
     """Not polled yet, or the server answers 503 while it loads."""
+    DOWN = "down"
+    """It served, and its process has ended: `EngineReading.departure` says when and how, as far as that is known."""
     REFUSED = "refused"
     TIMEOUT = "timeout"
     DNS = "dns"
@@ -261,6 +263,31 @@ class Training(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Format that its matmuls run in: it decides the FLOP/s peak."""
 
 
+class Departure(msgspec.Struct, frozen=True, gc=False):
+    """The end of an engine that served. Times are Unix times."""
+
+    wall_s: float
+    """When its process was first seen gone."""
+    served_wall_s: float = 0.0
+    """When it answered last."""
+    pid: int = 0
+    """0: not known."""
+    cause: str = ""
+    """`signal`, `exit`, `oom` (killed by the kernel for want of memory) or `stopped`; empty: not known."""
+    number: int = 0
+    """Number of the signal, or the exit code."""
+    planned: bool = False
+    """Somebody stopped it, by what `source` says or as it had nothing to do when its port closed."""
+    source: str = ""
+    """Who tells the cause: `systemd vllm.service`, `docker`, `kernel log`; empty: nobody."""
+    unit: str = ""
+    """systemd unit that ran it. Text from outside."""
+    container: str = ""
+    """Id of the container that ran it."""
+    command: str = ""
+    """Its command line, at most 512 characters. Text from outside."""
+
+
 class EngineReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One poll of one serving endpoint.
 
@@ -318,6 +345,8 @@ class EngineReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """`config` or `discovery`; empty where neither."""
     earlier: tuple[EngineReading, ...] = ()
     """Good readings before this one, the oldest first, that its source had at hand when it began."""
+    departure: Departure | None = None
+    """How it ended; only with `EndpointState.DOWN`."""
 
     @property
     def key(self) -> str:

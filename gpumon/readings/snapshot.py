@@ -7,7 +7,7 @@ from enum import Enum
 import msgspec
 
 from gpumon.readings.flat import Part
-from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
+from gpumon.readings.frame import Departure, EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, WARMING_UP, Reading
 from gpumon.readings.verdict import Confidence as Confidence
 from gpumon.readings.verdict import Event as Event
@@ -409,6 +409,8 @@ class Engine(msgspec.Struct, frozen=True, gc=False):
     """In what it does worse than the other replicas of its model, or that it gets less to do."""
     contradicts: tuple[Evidence, ...] = ()
     """Figures of it that cannot be right beside what its own GPUs measure."""
+    departure: tuple[Departure, ...] = ()
+    """How it ended: one where `state` is `down`, else none."""
     asleep: str = ""
     """How it rests on purpose (vLLM's and llama.cpp's sleep mode); empty while it is awake."""
     hardware: Hardware = Hardware()

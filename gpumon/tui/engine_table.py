@@ -60,6 +60,7 @@ _PREFILL: Final = 8
 
 STATES: Final = {
     EndpointState.STARTING: ("… starting", "muted"),
+    EndpointState.DOWN: ("✗ DOWN", "critical"),
     EndpointState.REFUSED: ("✗ REFUSED", "critical"),
     EndpointState.TIMEOUT: ("✗ TIMEOUT", "critical"),
     EndpointState.DNS: ("✗ NO SUCH HOST", "critical"),

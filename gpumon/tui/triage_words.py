@@ -12,7 +12,7 @@ from gpumon.tui.palette import Glyphs
 LEVELS: Final[dict[Level, tuple[str, str, str]]] = {
     Level.CRITICAL: ("✗", "critical", "critical"),
     Level.WARN: ("!", "warn", "warning"),
-    Level.NOTE: ("+", "accent", "optimisation"),
+    Level.NOTE: ("+", "accent", "note"),
     Level.OK: ("●", "ok", "ok"),
 }
 """Glyph, tone and word of each level."""
