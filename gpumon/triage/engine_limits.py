@@ -13,6 +13,7 @@ from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, 
 from gpumon.specs.hints import CONTEXT_LEN
 from gpumon.triage.advice import advice, fewer_prompt_tokens, quantise
 from gpumon.triage.engine_state import SM_AT_WORK, computes
+from gpumon.triage.host import profile
 from gpumon.triage.replicas import beside
 from gpumon.triage.samples import KEPT_S
 from gpumon.triage.signals import (
@@ -26,6 +27,7 @@ from gpumon.triage.signals import (
     Case,
     Finding,
     action,
+    ask,
     finite,
     kv_requests,
     lacking,
@@ -163,7 +165,7 @@ def queue(case: Case) -> Finding | None:
         proof.append(case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", limits.kv_full_ratio))
     proof += [*case.work(seen), *case.late()]
     if open_ := tuple(one for one in unknown if one):
-        return unsure(open_, tuple(proof), Level.WARN if case.late() else Level.NOTE)
+        return unsure(open_, tuple(proof), Level.WARN if case.late() else Level.NOTE, ask(open_))
     if not held_back and seen.busy is not None and seen.busy < HOST_WAIT:
         return None
     said = params(
@@ -260,18 +262,26 @@ def _queue_proof(case: Case, engine: Engine, waiting: float, share: float | None
 
 
 def _more_slots(case: Case, engine: Engine, running: float, waiting: float) -> tuple[Action, ...]:
-    """The scheduler's limit, and how far it can go by the room that there is."""
-    words, ratio, usage = advice(engine.kind), MOST_SLOTS, case.mean("kv_usage_ratio")
-    bounded = bool(usage and KV_ROOM / usage < ratio)
-    if bounded and usage:
-        ratio = KV_ROOM / usage
-    wanted = math.floor(min(running + waiting, running * ratio) + 1e-6)
+    """The scheduler's limit, and how far it can go by the room that there is. The setting is that of one rank, and its
+    value of now is told only where the engine's page or command line gives it."""
+    words = advice(engine.kind)
+    usage = case.mean("kv_usage_ratio")
+    factor = min(MOST_SLOTS, KV_ROOM / usage) if usage else MOST_SLOTS
+    wanted = min(running + waiting, running * factor)
     if wanted <= running * 1.05:
         return (action("more_instances_no_kv", flag=words.slots),)
+    ranks = max(1, engine.hardware.ranks)
+    known = case.slots()
     raised = action(
-        "raise_slots", flag=words.slots, now=running, wanted=float(wanted), usage=usage if bounded else None
+        "raise_slots",
+        flag=words.slots,
+        now=None if known is None else known[0] / ranks,
+        wanted=float(math.floor(wanted / ranks + 1e-6)),
+        usage=usage if factor < MOST_SLOTS else None,
     )
-    return (raised,) if wanted >= running + waiting - 1.0 else (raised, action("more_instances_for_rest"))
+    if wanted >= running + waiting - 1.0:
+        return (raised,)
+    return (raised, action("more_instances_for_rest"))
 
 
 def _computes(case: Case, seen: Activity) -> bool:
@@ -443,4 +453,7 @@ def unexplained(case: Case) -> Finding | None:
     engine, slow = case.served(), case.late()
     if engine is None or not slow or case.found or _computed(case):
         return None
-    return unsure(lacking(engine, case.activity()) or (Signal("why_late"),), slow, Level.WARN)
+    hidden = lacking(engine, case.activity())
+    if not hidden:
+        return unsure((Signal("why_late"),), slow, Level.WARN, (profile(case),))
+    return unsure(hidden, slow, Level.WARN, ask(hidden) or (profile(case),))

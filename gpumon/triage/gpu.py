@@ -10,12 +10,12 @@ from typing import Final, NamedTuple
 
 from gpumon.efficiency.faults import is_free, is_unmapped
 from gpumon.readings.dcgm import DCGM
-from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase, XidEvent
+from gpumon.readings.frame import EndpointState, EngineKind, Frame, GpuState, Phase, XidEvent
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.process_words import named, program
 from gpumon.readings.snapshot import Engine, Gpu, Process
 from gpumon.readings.text import clean
-from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Signal
+from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters, Signal
 from gpumon.triage.host import is_called
 from gpumon.triage.samples import AWAKE, KEPT_S, Recent
 from gpumon.triage.signals import (
@@ -69,8 +69,27 @@ def _worst(found: list[Finding]) -> Finding | None:
 def _fault(
     case: Case, level: Level, cause: str, shown: Evidence, actions: tuple[str, ...], **said: float | str | None
 ) -> Finding:
+    """A fault of the hardware. On a GPU that nobody uses it is no more than a warning."""
     fixes = tuple(action(code, index=float(_gpu(case).index)) for code in actions)
-    return Finding(Limit.HARDWARE_FAULT, cause, params(**said), (shown,), fixes, level)
+    parameters = params(**said)
+    if level is Level.CRITICAL and is_unused(case):
+        level = Level.WARN
+        parameters |= params(unused="yes")
+    return Finding(Limit.HARDWARE_FAULT, cause, parameters, (shown,), fixes, level)
+
+
+def taken(frame: Frame) -> set[str]:
+    """GPUs with a process or an engine on them, or on one of their slices."""
+    found = {uuid for engine in frame.engines for uuid in engine.gpus}
+    found |= {reading.uuid for reading in frame.gpus if reading.processes}
+    return found | {reading.parent_uuid for reading in frame.gpus if reading.parent_uuid and reading.uuid in found}
+
+
+def is_unused(case: Case) -> bool:
+    """Whether a GPU was free when that was seen last, and has been for 10 minutes as far as it was seen: a program that
+    its fault has just ended did use it."""
+    recent = case.recent
+    return recent.free_s > recent.used_s and case.now_s - recent.used_s >= case.thresholds.gpu_idle_s
 
 
 def _state(case: Case) -> Iterator[Finding]:
@@ -264,53 +283,123 @@ def _load(case: Case, gpu: Gpu, clock: _Clock | None, busy: float | None) -> Ite
         yield Evidence("power", watts, gpu.power_limit_w, "NVML", of_gpu(gpu, "power"))
 
 
+class _Held(NamedTuple):
+    """A clock under load below the highest, and what is known of why."""
+
+    clock: _Clock
+    busy: float
+    """Mean of the last minute."""
+    capped: bool
+    """The power limit holds it most of the time."""
+    lowered: bool
+    """That limit is below the card's default."""
+    locked: bool
+    """It stands still, and no power limit explains that."""
+    chosen: str | None
+    """Cause by a setting that the driver names."""
+    apart: bool
+    """Other GPUs of its instance run faster, and wait for it."""
+
+    @property
+    def cause(self) -> str:
+        """Code of the verdict's sentence."""
+        if self.capped:
+            return "power_cap"
+        if self.chosen:
+            return self.chosen
+        return "locked_clock" if self.locked else "low_clock"
+
+
 def _held_down(case: Case, gpu: Gpu) -> Finding | None:
     """Clocks below the highest under load, and no fault: a power limit, a lock, or nobody who says so."""
-    limits, near = case.thresholds, Limit.THROTTLED in case.near
-    newest, most = finite(case.recent.last("sm_clock_hz")), finite(gpu.sm_clock_max_hz)
+    held = _held(case, gpu)
+    if held is None:
+        return None
+    explained = held.lowered or (held.locked and held.apart)
+    if case.recent.seconds < MINUTE_S and not explained:
+        return None
+    low = held.clock.mean < case.thresholds.clock_low_ratio * _width(case) * held.clock.most
+    if not (held.lowered or held.locked or low):
+        return None
+    felt = held.apart or any(case.suffers(engine) for engine in case.engines)
+    wrong = held.lowered or held.cause != "power_cap"
+    sure = held.lowered or (held.locked and held.chosen is not None)
+    return Finding(
+        Limit.THROTTLED,
+        held.cause,
+        _held_parameters(gpu, held),
+        tuple(_load(case, gpu, held.clock, held.busy)),
+        (_unlock(gpu, held),),
+        Level.WARN if felt and wrong else Level.NOTE,
+        Confidence.HIGH if sure else Confidence.MEDIUM,
+    )
+
+
+def _width(case: Case) -> float:
+    """How much further a clock may rise while the verdict stands."""
+    return 1.0 + BAND if Limit.THROTTLED in case.near else 1.0
+
+
+def _held(case: Case, gpu: Gpu) -> _Held | None:
+    """What the clock of a loaded GPU does; None where there is nothing to look back for, as nearly always."""
+    limits = case.thresholds
+    near = Limit.THROTTLED in case.near
+    newest = finite(case.recent.last("sm_clock_hz"))
+    most = finite(gpu.sm_clock_max_hz)
     if newest is None or not most:
         return None
     if not near and newest >= limits.clock_locked_ratio * most and not case.recent.last(POWER_CAP):
-        return None  # as nearly always: nothing to look back for
+        return None
     clock = _clock(case, gpu)
-    wide = 1.0 + BAND if near else 1.0
     busy = finite(case.recent.mean("busy_ratio", MINUTE_S))
     if clock is None or busy is None or case.recent.seconds < NOW_S:
         return None
-    if busy < limits.loaded_ratio * (1.0 - BAND if near else 1.0):
+    least_busy = limits.loaded_ratio * (1.0 - BAND if near else 1.0)
+    if busy < least_busy:
         return None
     capped = _share(case.recent, POWER_CAP) > 0.5
-    limit, default = finite(gpu.power_limit_w), finite(gpu.power_default_w)
-    lowered = bool(capped and limit and default and limit < LOWERED * default)
+    return _Held(
+        clock,
+        busy,
+        capped,
+        lowered=capped and _is_lowered(gpu),
+        locked=not capped and _stands_low(case, clock),
+        chosen=next((cause for reason, cause in _SET.items() if _share(case.recent, reason) > 0.5), None),
+        apart=any(_peers_wait(case, gpu, engine, clock) for engine in case.engines),
+    )
+
+
+def _is_lowered(gpu: Gpu) -> bool:
+    """Whether somebody set its power limit below the card's default."""
+    limit = finite(gpu.power_limit_w)
+    default = finite(gpu.power_default_w)
+    return bool(limit and default and limit < LOWERED * default)
+
+
+def _stands_low(case: Case, clock: _Clock) -> bool:
+    """Whether the clock of the last minute stood still, far below the highest."""
     values = [value for _, value in case.recent.values("sm_clock_hz", MINUTE_S)]
     still = max(values) - min(values) <= STEADY * clock.most
-    locked = not capped and still and clock.mean < limits.clock_locked_ratio * wide * clock.most
-    apart = any(_peers_wait(case, gpu, engine, clock) for engine in case.engines)
-    if case.recent.seconds < MINUTE_S and not lowered and not (locked and apart):
-        return None
-    if not (lowered or locked or clock.mean < limits.clock_low_ratio * wide * clock.most):
-        return None
-    chosen = next((cause for reason, cause in _SET.items() if _share(case.recent, reason) > 0.5), None)
-    cause = "power_cap" if capped else chosen or ("locked_clock" if locked else "low_clock")
-    index = float(gpu.index)
-    if cause == "power_cap":
-        fixes = (action("restore_power_limit", index=index, watts=default),)
-    elif cause in _FIXES:
-        fixes = (action(_FIXES[cause], index=index),)
-    else:
-        fixes = (action("reset_locked_clocks", index=index),)
-    felt = apart or any(case.suffers(engine) for engine in case.engines)
-    said = params(
-        index=index,
-        clock_hz=clock.mean,
-        clock_max_hz=clock.most,
-        limit_w=limit if cause == "power_cap" else None,
-        default_w=default if lowered else None,
+    return still and clock.mean < case.thresholds.clock_locked_ratio * _width(case) * clock.most
+
+
+def _held_parameters(gpu: Gpu, held: _Held) -> Parameters:
+    """Figures of its sentence."""
+    return params(
+        index=float(gpu.index),
+        clock_hz=held.clock.mean,
+        clock_max_hz=held.clock.most,
+        limit_w=finite(gpu.power_limit_w) if held.capped else None,
+        default_w=finite(gpu.power_default_w) if held.lowered else None,
     )
-    proof = tuple(_load(case, gpu, clock, busy))
-    sure = Confidence.HIGH if lowered or (locked and chosen) else Confidence.MEDIUM
-    level = Level.WARN if felt and (lowered or cause != "power_cap") else Level.NOTE
-    return Finding(Limit.THROTTLED, cause, said, proof, fixes, level, sure)
+
+
+def _unlock(gpu: Gpu, held: _Held) -> Action:
+    """What gives it its clock back."""
+    index = float(gpu.index)
+    if held.cause == "power_cap":
+        return action("restore_power_limit", index=index, watts=finite(gpu.power_default_w))
+    return action(_FIXES.get(held.cause, "reset_locked_clocks"), index=index)
 
 
 def _peers_wait(case: Case, gpu: Gpu, engine: Engine, clock: _Clock) -> bool:

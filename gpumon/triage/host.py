@@ -165,17 +165,20 @@ def _judged(case: Case, is_even: bool, said: Parameters, proof: tuple[Evidence, 
         return unsure((Signal("host_load", parameters=params(host=elsewhere)),), proof)
     spins, evidences = _spins(case), (*proof, *seen.values())
     cause = next((one for one in _CAUSES if _over(seen, one) and not (spins and one.part == "core")), None)
+    trains = case.engine is None or case.engine.phase is Phase.TRAINING
     if cause is None:
         if not is_even or case.kind is Kind.GPU:
             return None
-        return unsure((Signal("input_wait", parameters=params(spins="yes" if spins else None)),), evidences)
-    trains = case.engine is None or case.engine.phase is Phase.TRAINING
+        look = (action("profile_steps"),) if trains else (profile(case),)
+        return unsure(
+            (Signal("input_wait", parameters=params(spins="yes" if spins else None)),), evidences, actions=look
+        )
     fixes = [action(f"{'training' if trains else 'serving'}_{cause.part}")]
     if not trains and case.engine is not None and cause.part in ("cpu", "core"):
         flag = advice(case.engine.kind).front_end
         fixes = [action("more_front_ends", flag=flag), *fixes] if flag else fixes
     if cause.part == "core":
-        fixes.append(_profile(case))
+        fixes.append(profile(case))
     sure = cause.confidence if is_even and case.kind is Kind.ENGINE else Confidence.LOW
     slow = case.late()
     level = Level.WARN if case.kind is Kind.ENGINE and (slow or cause.part != "core") else Level.NOTE
@@ -193,7 +196,7 @@ def _over(seen: dict[str, Evidence], cause: _Cause) -> bool:
     return value is not None and limit is not None and value > limit
 
 
-def _profile(case: Case) -> Action:
+def profile(case: Case) -> Action:
     """How to see what its thread does. Of a server the process on the GPU is known, whose parent takes the requests."""
     engine = case.engine
     here = list(case.gpu.processes) if case.gpu is not None else processes(case, engine) if engine else []

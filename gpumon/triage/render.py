@@ -107,6 +107,7 @@ _REST: Final = (
     "[its GPUs read next to no memory and do no arithmetic (DRAM {dram:percent}[, tensor cores {tensor:percent}]"
     "[, busy {busy:percent}])|its GPUs are idle (SM {sm:percent})|its GPUs are idle ({busy:percent} busy)]"
 )
+_UNUSED: Final = "[{unused=yes}; nothing runs on it]"
 _WHO_IDLE: Final = "[: {cost:money} idle]"
 _FAULTS: Final = {
     "lost": "is lost",
@@ -184,6 +185,8 @@ TEXTS: Final[Mapping[str, str]] = {
     "still [meets {goal_s:latency}|fits, about {then_s:latency} a token]]" + _SPARE,
     "waits_for_host": "[busy drops every {period:seconds} from {upper:percent} to {lower:percent}|busy {busy:percent}] "
     "with {pending} pending: waits for {part:host_part}",
+    "offline_batch": "offline batch: {queued:thousands} queued, [{arrived:requests} arrived in {window_s:lasting}|none arriving]"
+    "[; done in about {left_s:lasting}[ at {rate:requests} requests/s]]",
     # use of an engine
     "engine_idle": "no request for {seconds:lasted}[: {gpus:gpus} idle][, {cost:money}]" + _AFTER,
     "few_requests": "[{mfu:percent} MFU|{tensor:percent} tensor activity] at {running:requests} of "
@@ -199,13 +202,13 @@ TEXTS: Final[Mapping[str, str]] = {
     "[: headroom {headroom:factor}][; TTFT {ttft:latency}, {ttft_before:latency} in the minutes before]" + _AFTER,
     "training": "MFU {mfu:percent}[, {rate:amount} tok/s]" + _AFTER,
     # hardware
-    "lost": "[Xid {xid:count} ({xid:xid_head}), ]lost[ for {seconds:age}]",
-    "reset_required": "needs a reset",
-    "remap_failed": "a memory row could not be remapped",
+    "lost": "[Xid {xid:count} ({xid:xid_head}), ]lost[ for {seconds:age}]" + _UNUSED,
+    "reset_required": "needs a reset" + _UNUSED,
+    "remap_failed": "a memory row could not be remapped" + _UNUSED,
     "remap_pending": "a memory row waits to be remapped: the next reset does it",
-    "ecc_rising": "uncorrectable ECC errors rise: {count:count}, {risen:count} more",
+    "ecc_rising": "uncorrectable ECC errors rise: {count:count}, {risen:count} more" + _UNUSED,
     "ecc": "{count:count} uncorrectable ECC errors since the driver was loaded",
-    "xid": "Xid {xid:count}: {xid:xid}",
+    "xid": "Xid {xid:count}: {xid:xid}" + _UNUSED,
     "xid_program": "Xid {xid:count}: {xid:xid}[; on it now: {processes}]",
     # clocks
     **{
@@ -256,6 +259,7 @@ QUANTITIES: Final[Mapping[str, str]] = {
     "running_always": "{value:requests} to {most:requests} requests ran at all times",
     "waiting": "{value:requests} waiting" + _WINDOW,
     "slots": "at most {value:requests} run at once",
+    "arrived": "{value:requests} arrived in {window_s:lasting}",
     "capacity": "room for {value:requests} requests",
     "batch": "batch {value:requests}",
     "wider_batch": "batch {value:requests} still [meets {goal_s:latency}|fits, about {then_s:latency} a token]",
@@ -345,13 +349,20 @@ ACTIONS: Final[Mapping[str, str]] = {
     "wait_for_prefill": "wait: it works on a prompt",
     "send_one_request": "send it one request: a token tells that only its gauges froze",
     "stop_exporter": "where it has ended, stop its exporter or take it out of the config",
-    "more_instances": "[{instances:count} instances instead of {now:count} for these {requests:requests} requests|more instances]",
-    "more_instances_for_rest": "more instances for the rest",
-    "more_instances_no_kv": "more instances: the KV cache has no room for a higher {flag}",
+    "more_instances": "[{instances:count} instances instead of {now:count}|more instances][ on free {free}][ for these {requests:requests} requests]",
+    "more_instances_for_rest": "more instances[ on free {free}] for the rest",
+    "more_instances_no_kv": "more instances[ on free {free}]: the KV cache has no room for a higher {flag}",
+    "read_figures_in_log": "look in its log for what its page lacks: {signals:signals}; a newer release may export it",
+    "add_model": "add a [[model]] entry to the config: gpumon doctor names what is missing",
+    "add_gpus": "add gpus to its [[endpoint]] in the config",
+    "add_context": "add context_tokens to its [[endpoint]] in the config",
+    "needs_hopper": "set [dcgm] url to a dcgm-exporter, which measures what its GPUs do",
+    "run_there": "run gpumon on the host of its GPUs",
+    "doctor": "check its model, precision and GPUs: gpumon doctor",
     "lower_context": "lower {flag}",
     "fp8_kv": "{flag} (holds twice as many)",
     "more_kv_memory": "raise {flag}[ (now {now})]",
-    "raise_slots": "raise {flag}[ from {now:requests} to {wanted:count}][: the KV cache at {usage:percent} has no room for more]",
+    "raise_slots": "raise {flag}[ from {now:count}][ to {wanted:count}][: the KV cache at {usage:percent} has no room for more]",
     "bigger_steps": "raise {flag}, so that a step takes more prompts in",
     "bigger_batch": "a bigger batch (send it more requests at once)[: up to {wider:requests}]",
     "quantise_weights": "{flag} halves the weights",
@@ -447,12 +458,12 @@ _OTHERS: Final = {
             "read_program_log",
             "find_killer",
         ),
-        *("end_program", "less_vram", "keep_vram_free", "ask_owner", "share_gpu_or_batch"),
+        *("less_vram", "keep_vram_free", "share_gpu_or_batch"),
     ),
     Team.CLIENT: (*("bigger_batch", "smooth_bursts", "more_requests", "send_earlier"),),
     Team.SCHEDULER: (*("own_gpus", "spread_requests", "compare_replicas", "balance_ranks", "nvlink_gpus"),),
     Team.HOST: (
-        *("serving_disk", "serving_cpu", "serving_network", "update_driver", "lower_power_limit"),
+        *("serving_disk", "serving_cpu", "serving_network", "update_driver", "lower_power_limit", "needs_hopper"),
         *("restore_power_limit", "reset_locked_clocks", "reset_application_clocks"),
         *("find_hidden_process", "free_cores", "find_reader", "less_host_memory"),
         *("raise_cgroup_limit",),
@@ -566,10 +577,10 @@ def actions_text(verdict: Verdict) -> str:
 _TEAMS: Final = {
     Team.ENGINE: "",
     Team.HARDWARE: "hardware: ",
-    Team.HOST: "",
+    Team.HOST: "host: ",
     Team.SCHEDULER: "scheduler: ",
     Team.CLIENT: "client: ",
-    Team.OWNER: "",
+    Team.OWNER: "owner: ",
 }
 
 
@@ -659,6 +670,7 @@ _NUMBERS: Final[Mapping[str, Callable[[float], str]]] = {
     "percent": percent,
     "requests": requests,
     "tokens": tokens,
+    "thousands": lambda value: f"{min(value, 1e9):,.0f}",
     "latency": latency,
     "lasting": lasting,
     "lasted": lasted,
@@ -683,6 +695,7 @@ _NUMBERS: Final[Mapping[str, Callable[[float], str]]] = {
 _NAMES: Final[Mapping[str, Callable[[str, Parameters], str]]] = {
     "fault": lambda code, _: _FAULTS.get(code) or clean(code, _MOST),
     "fault_began": lambda code, _: (_FAULTS.get(code) or clean(code, _MOST)).removeprefix("is "),
+    "signals": lambda codes, _: ", ".join(_of(SIGNALS, code, {}) for code in codes.split()),
     "host_part": lambda code, of: _HOST_PARTS.get(code, "the host").format(_host_figure(code, of.get("value", 0.0))),
 }
 _TOKEN: Final = re.compile(r"\{(\w+)(?:(:)(\w+)|(=)(\w+))?\}|([\[\]|])")

@@ -14,6 +14,7 @@ from gpumon.readings.flat import flat_path
 from gpumon.readings.missing import Missing, number
 from gpumon.readings.snapshot import Engine, Gpu, Host
 from gpumon.readings.verdict import Kind, Limit
+from gpumon.triage.arrivals import Arrivals
 
 KEPT_S: Final = 180.0
 """How far back `Recent` goes."""
@@ -79,6 +80,12 @@ class Recent:
         """Of an engine: when nothing listened at its address last (monotonic): what answers later is a new process."""
         self.found: tuple[Limit, ...] = ()
         """Of an engine: `Case.found` when its use was judged last."""
+        self.arrivals = Arrivals()
+        """Of an engine: the requests that came and went."""
+        self.used_s = -math.inf
+        """Of a GPU: when a program or an engine was last seen on it (monotonic)."""
+        self.free_s = -math.inf
+        """Of a GPU: when it was last seen without any (monotonic)."""
         self.worked_out: dict[object, Any] = {}
         """What rules keep of this sample for each other."""
 

@@ -89,9 +89,14 @@ class Finding(NamedTuple):
     """What would tell, of `UNKNOWN`."""
 
 
-def unsure(missing: tuple[Signal, ...], evidence: tuple[Evidence, ...] = (), level: Level = Level.NOTE) -> Finding:
+def unsure(
+    missing: tuple[Signal, ...],
+    evidence: tuple[Evidence, ...] = (),
+    level: Level = Level.NOTE,
+    actions: tuple[Action, ...] = (),
+) -> Finding:
     """A rule that would say yes or no if it saw more."""
-    return Finding(Limit.UNKNOWN, "", {}, evidence, (), level, Confidence.LOW, missing=missing)
+    return Finding(Limit.UNKNOWN, "", {}, evidence, actions, level, Confidence.LOW, missing=missing)
 
 
 class Case(NamedTuple):
@@ -462,6 +467,16 @@ def missing(signal: str, reading: Reading) -> Signal | None:
     if not isinstance(reading, Missing) or reading.reason in PASSING or reading in BY_NATURE:
         return None
     return Signal(signal, reading.reason.value, _FIXES.get(reading.reason, ""))
+
+
+def ask(missing: Iterable[Signal]) -> tuple[Action, ...]:
+    """What to do about signals that are missing: give what they need, and look for the others in the engine's log."""
+    known = dict.fromkeys(signal.fix for signal in missing if signal.fix)
+    needed = [Action(fix) for fix in known]
+    hidden = [signal.code for signal in missing if signal.reason == Reason.NOT_EXPOSED.value]
+    if hidden:
+        needed.insert(0, action("read_figures_in_log", signals=" ".join(hidden)))
+    return tuple(needed)
 
 
 def no_compute(engine: Engine, seen: Activity) -> Signal | None:

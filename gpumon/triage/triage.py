@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from gpumon.efficiency.faults import is_free
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import EndpointState, EngineReading, Frame
 from gpumon.readings.snapshot import Snapshot
@@ -18,6 +19,8 @@ from gpumon.triage import engine_limits, engine_state, engine_use, gpu, host, pa
 from gpumon.triage.engine_state import holders
 from gpumon.triage.engine_use import stands_still
 from gpumon.triage.events import Events
+from gpumon.triage.free_gpus import placed
+from gpumon.triage.harm import weighed
 from gpumon.triage.hold import Hold
 from gpumon.triage.samples import Recent
 from gpumon.triage.signals import Case, Finding, Goals, cases
@@ -179,14 +182,26 @@ class Triage:
         self._recent(Kind.HOST, "").add(now_s, snapshot.host)
         for one in snapshot.gpus:
             self._recent(Kind.GPU, one.uuid).add(now_s, one)
+        self._note_use(frame)
         for key, reading, engine in zip(named, frame.engines, snapshot.engines, strict=True):
             recent = self._recent(Kind.ENGINE, key)
             recent.add(now_s, engine)
             if engine.state is EndpointState.OK:
+                recent.arrivals.add(now_s, reading)
                 own = [gpus[uuid] for uuid in reading.gpus if uuid in gpus]
                 recent.holders = frozenset(holders(engine, own)) if own else frozenset()
             elif engine.state is EndpointState.REFUSED:
                 recent.refused_s = now_s
+
+    def _note_use(self, frame: Frame) -> None:
+        """Remember which GPUs are used, and which are free: one that is lost does not tell any more."""
+        taken = gpu.taken(frame)
+        for reading in frame.gpus:
+            recent = self._recents[reading.uuid]
+            if reading.uuid in taken or recent.last("awake"):
+                recent.used_s = frame.monotonic_s
+            elif is_free(reading):
+                recent.free_s = frame.monotonic_s
 
     def _recent(self, kind: Kind, key: str) -> Recent:
         recent = self._recents.get(key)
@@ -253,6 +268,8 @@ class Triage:
 
     def _answer(self, case: Case, family: Family) -> Finding | None:
         """What the rules say."""
+        if family is Family.LIMIT:
+            return self._limit(case)
         if family is not Family.USE or case.kind is Kind.HOST:
             return self._first(case, family)
         kept, case.recent.found = self._kept[case.key], case.found
@@ -260,6 +277,13 @@ class Triage:
             kept.use = self._first(case, family)
             kept.used_s, kept.use_found = case.now_s, case.found
         return kept.use
+
+    def _limit(self, case: Case) -> Finding | None:
+        """What holds it back; of an engine at the level of the harm that is done."""
+        found = self._first(case, Family.LIMIT)
+        if found is None or case.kind is not Kind.ENGINE:
+            return found
+        return placed(case, weighed(case, found))
 
     def _first(self, case: Case, family: Family) -> Finding | None:
         """The first that is sure, else the first that cannot tell."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gpumon.readings.frame import GpuState, XidEvent
+from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import Confidence, Family, Level, Limit
 from gpumon.triage.render import actions_text, evidence_text, verdict_text
-from tests.triage.stage import START_S, Of, Stage, gpu, limit, process, said
+from tests.records import replace
+from tests.triage.stage import START_S, Of, Stage, engine, gpu, limit, process, said
 
 
 def with_xid(*codes: int, ago_s: float = 0.0, **fields: object) -> Of:
@@ -31,7 +35,7 @@ def test_a_code_that_is_not_known_says_so() -> None:
 
 
 def test_the_worst_of_several_speaks_and_all_are_evidence() -> None:
-    found = said(Stage().tick(with_xid(63, 79, 63, remap_pending=1.0)), Family.STATE)
+    found = said(Stage().tick(with_xid(63, 79, 63, remap_pending=1.0, processes=(process(),))), Family.STATE)
     assert "Xid 79" in verdict_text(found)
     shown = " ".join(evidence_text(each) for each in found.evidence)
     assert "Xid 63" in shown
@@ -51,7 +55,9 @@ def test_an_old_xid_ages_out_and_what_persists_stays() -> None:
 )
 def test_a_gpu_that_is_gone_is_critical_and_its_use_is_no_question(state: GpuState, text: str) -> None:
     stage = Stage()
-    snapshot = stage.play(60, (gpu(3, state=state, age_s=14.0, state_text="fallen off the bus"),))
+    stage.tick(gpu(3, processes=(process(),)))
+    broken = gpu(3, state=state, age_s=14.0, state_text="fallen off the bus", vram_used_bytes=NOT_SUPPORTED)
+    snapshot = stage.play(60, (broken,))
     found = said(snapshot, Family.STATE)
     assert (found.code, found.level, verdict_text(found)) == (Limit.HARDWARE_FAULT, Level.CRITICAL, text)
     assert "fallen off the bus" in evidence_text(found.evidence[0])
@@ -60,7 +66,49 @@ def test_a_gpu_that_is_gone_is_critical_and_its_use_is_no_question(state: GpuSta
 
 def test_ecc_errors_that_rise_are_critical_and_old_ones_are_not() -> None:
     stage = Stage()
-    old = said(stage.play(40, (gpu(ecc_uncorrected=2.0),)), Family.STATE)
+    old = said(stage.play(40, (gpu(ecc_uncorrected=2.0, processes=(process(),)),)), Family.STATE)
     assert (old.level, "2 uncorrectable" in verdict_text(old)) == (Level.WARN, True)
-    risen = said(stage.play(5, (gpu(ecc_uncorrected=5.0),)), Family.STATE)
+    risen = said(stage.play(5, (gpu(ecc_uncorrected=5.0, processes=(process(),)),)), Family.STATE)
     assert (risen.level, "3 more" in verdict_text(risen)) == (Level.CRITICAL, True)
+
+
+UNREADABLE = {"state": GpuState.LOST, "vram_used_bytes": NOT_SUPPORTED, "busy_ratio": NOT_SUPPORTED}
+FAULTS = [
+    {"state": GpuState.RESET_REQUIRED},
+    {"xid": (XidEvent(48, START_S),)},
+    {"remap_failed": 1.0},
+    UNREADABLE,
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_on_a_gpu_that_nobody_uses_is_a_warning(fault: dict[str, Any]) -> None:
+    stage = Stage()
+    stage.play(5, (gpu(3),))
+    found = said(stage.play(5, (gpu(3, **fault),)), Family.STATE)
+    assert (found.code, found.level) == (Limit.HARDWARE_FAULT, Level.WARN)
+    assert found.parameters["unused"] == "yes"
+    assert found.actions
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("used_s_ago", [1, 300])
+def test_a_fault_that_ended_its_program_is_critical(fault: dict[str, Any], used_s_ago: int) -> None:
+    """Nothing runs on it any more, as of a program that died of it."""
+    stage = Stage()
+    stage.tick(gpu(3, processes=(process(),)))
+    stage.play(used_s_ago, (gpu(3),))
+    assert said(stage.tick(gpu(3, **fault)), Family.STATE).level is Level.CRITICAL
+
+
+def test_a_lost_gpu_of_which_nothing_else_was_ever_seen_is_critical() -> None:
+    assert said(Stage().tick(gpu(3, **UNREADABLE)), Family.STATE).level is Level.CRITICAL
+
+
+def test_a_fault_on_a_gpu_of_an_engine_or_with_a_used_slice_is_critical() -> None:
+    broken = gpu(0, remap_failed=1.0, mig=True)
+    parent = said(Stage().tick(broken, engine(gpus=(0,))), Family.STATE)
+    part = gpu(0, uuid="MIG-1", processes=(process(),))
+    slice_ = part._replace(read=replace(part.read, parent_uuid="GPU-0"), shown=replace(part.shown, parent_uuid="GPU-0"))
+    split = said(Stage().tick(broken, slice_), Family.STATE)
+    assert (parent.level, split.level) == (Level.CRITICAL, Level.CRITICAL)

@@ -233,8 +233,10 @@ def test_a_server_whose_address_is_not_known_is_ended_only_where_it_does_not_ans
 
 
 def test_a_lost_gpu_is_told_at_once_with_its_xid() -> None:
+    stage = Stage()
+    stage.tick(gpu(3, busy_ratio=0.9))
     lost = gpu(3, state=GpuState.LOST, xid=(XidEvent(79, START_S),))
-    found = verdict(Stage().tick(lost), Family.STATE)
+    found = verdict(stage.tick(lost), Family.STATE)
     assert found is not None
     assert (found.code, found.cause, found.level) == (Limit.HARDWARE_FAULT, "lost", Level.CRITICAL)
     assert found.parameters["xid"] == 79.0

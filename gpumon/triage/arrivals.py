@@ -1,0 +1,88 @@
+"""Requests that arrived at an engine and left it in the last minutes, by what its page counts."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from gpumon.readings.frame import EngineReading
+from gpumon.readings.quantities import REQUESTS, RUNNING, WAITING
+
+WINDOW_S: Final = 300.0
+"""How far back arrivals are known: a batch that was sent before has been sent as a whole."""
+STEP_S: Final = 5.0
+"""Seconds between two points that are kept."""
+
+
+class Flow(NamedTuple):
+    """What changed over some seconds, in requests."""
+
+    seconds: float
+    arrived: float
+    finished: float
+    queue_change: float
+    """Requests waiting now, less those at the beginning."""
+
+
+class _Point(NamedTuple):
+    at_s: float
+    """Monotonic."""
+    waiting: float
+    running: float
+    finished: float
+
+    @property
+    def total(self) -> float:
+        """All requests that have ever come."""
+        return self.waiting + self.running + self.finished
+
+
+class Arrivals:
+    """Counts of the last 5 minutes. An engine that does not count finished requests has none."""
+
+    def __init__(self) -> None:
+        self._points: deque[_Point] = deque()
+        self._newest: _Point | None = None
+
+    def add(self, now_s: float, reading: EngineReading) -> None:
+        """Take the counts of one poll."""
+        finished = _sum(reading, REQUESTS, are_gauges=False)
+        running = _sum(reading, RUNNING, are_gauges=True)
+        waiting = _sum(reading, WAITING, are_gauges=True)
+        if finished is None or running is None or waiting is None:
+            return
+        point = _Point(now_s, waiting, running, finished)
+        if self._newest is not None and finished < self._newest.finished:  # it began anew
+            self._points.clear()
+        self._newest = point
+        if not self._points or now_s - self._points[-1].at_s >= STEP_S:
+            self._points.append(point)
+        while len(self._points) > 1 and self._points[1].at_s <= now_s - WINDOW_S:
+            self._points.popleft()
+
+    def flow(self) -> Flow | None:
+        """What came and went in the last 5 minutes, or since it is watched; None where nothing tells."""
+        if self._newest is None or not self._points:
+            return None
+        first = self._points[0]
+        seconds = self._newest.at_s - first.at_s
+        if seconds <= 0.0:
+            return None
+        return Flow(
+            seconds,
+            max(0.0, self._newest.total - first.total),
+            self._newest.finished - first.finished,
+            self._newest.waiting - first.waiting,
+        )
+
+
+def _sum(reading: EngineReading, quantity: str, *, are_gauges: bool) -> float | None:
+    """Sum over the ranks; None where one of them lacks it."""
+    total = 0.0
+    for rank in reading.ranks:
+        counts = rank.gauges if are_gauges else rank.counters
+        value = counts.get(quantity)
+        if value is None:
+            return None
+        total += value
+    return total if reading.ranks else None

@@ -1,0 +1,83 @@
+"""GPUs of this host that are free for one more instance of an engine."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpumon.readings.format import spans
+from gpumon.readings.frame import GpuState
+from gpumon.readings.snapshot import Gpu
+from gpumon.readings.verdict import Action, Family, Level
+from gpumon.triage.signals import MINUTE_S, Case, Finding, finite, params
+
+ADDS_INSTANCES: Final = frozenset({"more_instances", "more_instances_for_rest", "more_instances_no_kv"})
+"""Actions that need GPUs."""
+SAME_SIZE: Final = 0.99
+"""Share of the VRAM of an engine's own GPUs that another one must have: drivers reserve a little more or less of it."""
+
+
+def placed(case: Case, finding: Finding) -> Finding:
+    """The finding, with the free GPUs that more instances of its engine fit on."""
+    if not any(one.code in ADDS_INSTANCES for one in finding.actions):
+        return finding
+    free = free_gpus(case)
+    if not free:
+        return finding
+    actions = tuple(_on(one, case, free) for one in finding.actions)
+    return finding._replace(actions=actions)
+
+
+def _on(action: Action, case: Case, free: list[int]) -> Action:
+    """The action with the GPUs of as many instances as it asks for."""
+    if action.code not in ADDS_INSTANCES:
+        return action
+    wanted = finite(_number(action, "instances")) or 2.0
+    now = finite(_number(action, "now")) or 1.0
+    size = instance_gpus(case)
+    shown = free[: size * max(1, round(wanted - now))]
+    word = "GPU" if len(shown) == 1 else "GPUs"
+    return Action(action.code, action.parameters | params(free=f"{word} {spans(shown)}"))
+
+
+def _number(action: Action, name: str) -> float | None:
+    value = action.parameters.get(name)
+    return value if isinstance(value, float) else None
+
+
+def instance_gpus(case: Case) -> int:
+    """GPUs of one instance of the engine on this host; 0 where they are not known."""
+    ranks = 1 if case.engine is None else max(1, case.engine.hardware.ranks)
+    return len(case.gpus) // ranks if len(case.gpus) % ranks == 0 else len(case.gpus)
+
+
+def free_gpus(case: Case) -> list[int]:
+    """Indices of free GPUs, a whole number of instances of them; empty where not even one fits."""
+    size = instance_gpus(case)
+    totals = [finite(gpu.vram_total_bytes) for gpu in case.gpus]
+    known = [total for total in totals if total is not None]
+    if not size or len(known) < len(totals) or any(gpu.parent_uuid for gpu in case.gpus):
+        return []
+    least_bytes = SAME_SIZE * min(known)
+    free = [gpu.index for gpu in case.snapshot.gpus if _is_free(case, gpu, least_bytes)]
+    return free[: len(free) // size * size]
+
+
+def _is_free(case: Case, gpu: Gpu, least_bytes: float) -> bool:
+    """Whether a GPU works, is large enough, and nothing has run on it for a minute."""
+    recent = case.others.get(gpu.uuid)
+    total = finite(gpu.vram_total_bytes)
+    if recent is None or total is None or total < least_bytes:
+        return False
+    if gpu.state is not GpuState.OK or gpu.mig_profile or gpu.parent_uuid or _is_split(case, gpu):
+        return False
+    if recent.free_s < case.now_s or case.now_s - recent.used_s < MINUTE_S:
+        return False
+    return not any(
+        verdict.family is Family.STATE and verdict.level in (Level.CRITICAL, Level.WARN)
+        for verdict in case.standing.get(gpu.uuid, ())
+    )
+
+
+def _is_split(case: Case, gpu: Gpu) -> bool:
+    """Whether MIG is on: only its slices can be used."""
+    return any(reading.uuid == gpu.uuid and reading.mig for reading in case.frame.gpus)

@@ -1,0 +1,133 @@
+"""How much users suffer from what holds an engine back: overload that nobody can wait for, or a batch that nobody
+waits for."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Final
+
+from gpumon.readings.snapshot import Engine, Quantiles
+from gpumon.readings.verdict import Evidence, Level, Limit
+from gpumon.triage.arrivals import WINDOW_S, Flow
+from gpumon.triage.samples import KEPT_S
+from gpumon.triage.signals import Case, Finding, Goals, finite, params
+
+HOPELESS_S: Final = 20.0
+"""TTFT (p95, or mean) and mean time in the queue from which overload is critical: most clients give up within 30 s."""
+FOURFOLD: Final = 4.0
+"""Times a goal from which missing it is critical."""
+PARTS: Final = 6
+"""Parts of the last 3 minutes, 30 s each, over which a queue that grows never shrinks."""
+LEAST_GROWTH: Final = 10.0
+"""Requests that such a queue gained at least: fewer come and go."""
+LARGE_QUEUE: Final = 100.0
+"""Requests waiting from which on a queue may be that of an offline batch."""
+FEW_ARRIVALS: Final = 0.05
+"""Share of the queue that may arrive in 5 minutes beside an offline batch."""
+WATCHED_S: Final = 30.0
+"""Seconds that arrivals have to be watched at least: as long as a verdict takes."""
+OVERLOADS: Final = frozenset({Limit.QUEUE_LIMIT, Limit.KV_CACHE_FULL, Limit.COMPUTE_BOUND, Limit.BANDWIDTH_BOUND})
+"""Limits that an offline batch runs into on purpose."""
+AT_NO_COST: Final = frozenset({"raise_slots", "more_kv_memory", "bigger_steps"})
+"""Actions that make an offline batch faster on the GPUs that it has."""
+
+
+def weighed(case: Case, finding: Finding) -> Finding:
+    """A finding on what holds an engine back, at the level of the harm that is done: critical where users cannot wait
+    for it any more, a note where nobody waits."""
+    engine = case.served()
+    if engine is None or finding.level is Level.OK:
+        return finding
+    flow = case.recent.arrivals.flow()
+    if finding.code in OVERLOADS and flow is not None and is_offline(case, engine, flow):
+        return _offline(case, finding, flow)
+    if finding.cause == "long_prefill" and not case.waiting_mean():
+        return finding  # one long prompt takes as long as it takes
+    if is_hopeless(case, engine):
+        return finding._replace(level=Level.CRITICAL)
+    return finding
+
+
+def is_hopeless(case: Case, engine: Engine) -> bool:
+    """Whether users suffer so much that it is critical: tens of seconds to the first token, a queue that grows for
+    minutes, or a goal missed fourfold."""
+    return waits_long(case, engine) or misses_fourfold(case, engine) or queue_grows(case)
+
+
+def waits_long(case: Case, engine: Engine) -> bool:
+    """Whether the first token, or the turn in the queue, takes 20 s and more, and no goal allows that."""
+    limit_s = max(HOPELESS_S, case.goals.ttft_s or 0.0)
+    return _is_beyond(engine.latency.ttft_s, limit_s) or (finite(engine.latency.queue_s.mean) or 0.0) >= limit_s
+
+
+def misses_fourfold(case: Case, engine: Engine) -> bool:
+    """Whether a latency is four times its goal and more."""
+    latency, goals = engine.latency, case.goals
+    promised = ((latency.ttft_s, goals.ttft_s), (latency.itl_s, goals.itl_s), (latency.e2e_s, goals.e2e_s))
+    return any(goal_s is not None and _is_beyond(of, FOURFOLD * goal_s) for of, goal_s in promised)
+
+
+def _is_beyond(of: Quantiles, limit_s: float) -> bool:
+    """Whether the p95 is beyond a limit for sure: the bucket of the histogram that it lies in, or the mean."""
+    p95_s = finite(of.p95)
+    low_s = finite(of.p95_low)
+    mean_s = finite(of.mean)
+    if mean_s is not None and mean_s >= limit_s:
+        return True
+    return p95_s is not None and p95_s >= limit_s and (low_s is None or low_s >= limit_s)
+
+
+def queue_grows(case: Case) -> bool:
+    """Whether the queue grew in each half minute of the last three, by more requests than run at once."""
+    if case.recent.seconds < KEPT_S - 1.0:
+        return False
+    samples = case.recent.values("waiting", KEPT_S)
+    step_s = KEPT_S / PARTS
+    means = []
+    for part in range(PARTS):
+        end_s = case.now_s - (PARTS - 1 - part) * step_s
+        values = [value for at_s, value in samples if end_s - step_s < at_s <= end_s]
+        if not values:
+            return False
+        means.append(sum(values) / len(values))
+    grows = all(after > before for before, after in pairwise(means))
+    return grows and means[-1] - means[0] >= max(LEAST_GROWTH, case.mean("running") or 0.0)
+
+
+def is_offline(case: Case, engine: Engine, flow: Flow) -> bool:
+    """Whether a queue is that of a batch that nobody waits for: large, getting shorter, next to nothing arrives, no
+    goal is set, and nobody gave up. What gpumon has watched of the last 5 minutes stands for all of them."""
+    waiting = case.waiting_mean()
+    if case.goals != Goals() or waiting < max(LARGE_QUEUE, case.mean("running") or 0.0):
+        return False
+    if finite(engine.rates.aborts_per_s) or flow.seconds < WATCHED_S or flow.queue_change >= 0.0:
+        return False
+    return flow.arrived * WINDOW_S / flow.seconds < FEW_ARRIVALS * waiting
+
+
+def _offline(case: Case, finding: Finding, flow: Flow) -> Finding:
+    """`offline batch: 5,447 queued, none arriving; done in about 40 min at 12 requests/s`."""
+    waiting = case.waiting_mean()
+    rate = flow.finished / flow.seconds
+    said = params(
+        queued=waiting,
+        arrived=flow.arrived if flow.arrived >= 1.0 else None,
+        window_s=flow.seconds,
+        rate=rate or None,
+        left_s=waiting / rate if rate else None,
+    )
+    shown = Evidence(
+        "arrived",
+        flow.arrived,
+        FEW_ARRIVALS * waiting,
+        "change of waiting + running + finished requests",
+        parameters=params(window_s=flow.seconds),
+    )
+    actions = tuple(one for one in finding.actions if one.code in AT_NO_COST)
+    return finding._replace(
+        cause="offline_batch",
+        parameters=said,
+        evidence=(shown, *finding.evidence),
+        actions=actions,
+        level=Level.NOTE,
+    )

@@ -1,0 +1,174 @@
+"""How urgent overload is: by what users feel of it, and not at all where nobody waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gpumon.readings.frame import RankReading
+from gpumon.readings.quantities import MOST_RUNNING, REQUESTS, RUNNING, WAITING
+from gpumon.readings.snapshot import Family, Kind, Level, Limit, Quantiles, Verdict
+from gpumon.triage.render import verdict_text
+from gpumon.triage.signals import Goals
+from gpumon.triage.triage import Triage
+from tests.records import replace
+from tests.triage.engines import BUSY, PEAK, judged, scene
+from tests.triage.stage import Of, Stage, verdict
+
+QUEUED = {"waiting": 12.0, "queue_s": Quantiles(mean=0.9), "ttft_s": Quantiles(mean=1.0, p95=3.0)}
+FULL = {**QUEUED, "kv_usage_ratio": 0.97, "running": 48.0, "kv_pool_tokens": 100_000.0, "context_tokens": 2000.0}
+COMPUTES = {**BUSY, "tensor_active_ratio": 0.78}
+READS = {**BUSY, "bandwidth_bytes_per_s": 0.81 * PEAK}
+KINDS = [
+    (Limit.QUEUE_LIMIT, QUEUED, BUSY, 24.0),
+    (Limit.KV_CACHE_FULL, FULL, BUSY, 0.0),
+    (Limit.COMPUTE_BOUND, QUEUED, COMPUTES, 24.0),
+    (Limit.BANDWIDTH_BOUND, QUEUED, READS, 64.0),
+    (Limit.UNKNOWN, {}, BUSY, 0.0),
+]
+LATE = {"ttft_s": Quantiles(mean=15.0, p95=38.0, p95_low=20.0), "queue_s": Quantiles(mean=14.0)}
+
+
+def limit_of(changes: dict[str, Any], gpus: Any = BUSY, slots: float = 0.0, goals: Goals | None = None) -> Verdict:
+    found = verdict(judged(scene(changes, gpus, slots=slots), goals=goals), Family.LIMIT, Kind.ENGINE)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(("code", "changes", "gpus", "slots"), KINDS)
+def test_any_overload_is_critical_at_tens_of_seconds_to_the_first_token(
+    code: Limit, changes: dict[str, Any], gpus: Any, slots: float
+) -> None:
+    found = limit_of({**changes, **LATE}, gpus, slots)
+    assert (found.code, found.level) == (code, Level.CRITICAL)
+    assert found.actions, "and says what to do"
+
+
+@pytest.mark.parametrize(
+    ("latencies", "level"),
+    [
+        ({"ttft_s": Quantiles(mean=8.0, p95=19.0), "queue_s": Quantiles(mean=7.0)}, Level.WARN),
+        ({"ttft_s": Quantiles(mean=8.0, p95=21.0), "queue_s": Quantiles(mean=7.0)}, Level.CRITICAL),
+        ({"ttft_s": Quantiles(mean=8.0, p95=21.0, p95_low=10.0), "queue_s": Quantiles(mean=7.0)}, Level.WARN),
+        ({"ttft_s": Quantiles(mean=22.0, p95=26.0, p95_low=10.0), "queue_s": Quantiles(mean=19.0)}, Level.CRITICAL),
+        ({"ttft_s": Quantiles(), "queue_s": Quantiles(mean=25.0)}, Level.CRITICAL),
+    ],
+)
+def test_only_what_is_sure_counts(latencies: dict[str, Any], level: Level) -> None:
+    """The p95 lies in a bucket from its lower end on; the mean is exact."""
+    assert limit_of({**FULL, **latencies}).level is level
+
+
+@pytest.mark.parametrize(
+    ("goals", "level"),
+    [
+        (Goals(ttft_s=1.0), Level.WARN),
+        (Goals(ttft_s=0.7), Level.CRITICAL),
+        (Goals(itl_s=0.02), Level.WARN),
+        (Goals(itl_s=0.005), Level.CRITICAL),
+        (Goals(e2e_s=2.0), Level.CRITICAL),
+    ],
+)
+def test_a_goal_missed_fourfold_is_critical(goals: Goals, level: Level) -> None:
+    changes = {**FULL, "ttft_s": Quantiles(mean=1.0, p95=3.0), "e2e_s": Quantiles(mean=5.0, p95=9.0)}
+    assert limit_of(changes, goals=goals).level is level
+
+
+def test_a_goal_that_allows_half_a_minute_is_not_missed_by_20_s() -> None:
+    assert limit_of({**FULL, **LATE}, goals=Goals(ttft_s=60.0)).level is Level.WARN
+
+
+def play(seconds: int, of: Callable[[int], tuple[Of, ...]]) -> Verdict:
+    found = verdict(Stage().play(seconds, of), Family.LIMIT, Kind.ENGINE)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(("a_second", "level"), [(0.5, Level.CRITICAL), (0.05, Level.WARN), (0.0, Level.WARN)])
+def test_a_queue_that_grows_for_minutes_is_critical(a_second: float, level: Level) -> None:
+    """By 90, 9 and no requests in 3 min, beside 24 that run."""
+    found = play(200, lambda tick: scene({**QUEUED, "waiting": 12.0 + a_second * tick}, slots=24.0)(tick))
+    assert (found.code, found.level) == (Limit.QUEUE_LIMIT, level)
+
+
+def test_a_level_rises_at_once_and_falls_after_half_a_minute() -> None:
+    stage = Stage()
+    stage.play(60, scene(QUEUED, slots=24.0))
+
+    def level(seconds: int, changes: dict[str, Any]) -> Level:
+        found = verdict(stage.play(seconds, scene(changes, slots=24.0)), Family.LIMIT, Kind.ENGINE)
+        assert found is not None
+        return found.level
+
+    assert level(3, {**QUEUED, **LATE}) is Level.CRITICAL
+    assert level(20, QUEUED) is Level.CRITICAL
+    assert level(20, QUEUED) is Level.WARN
+
+
+BATCH = {
+    "ttft_s": Quantiles(mean=300.0, p95=560.0),
+    "queue_s": Quantiles(mean=290.0),
+    "running": 24.0,
+    "requests_per_s": 12.0,
+    "aborts_per_s": 0.0,
+}
+
+
+def batch(
+    queue: float = 6000.0, finish: float = 12.0, arrive: float = 0.0, **changes: Any
+) -> Callable[[int], tuple[Of, ...]]:
+    """An engine that works on a queue at `finish` requests/s, while `arrive` requests/s come."""
+
+    def at(tick: int) -> tuple[Of, ...]:
+        waiting = queue + (arrive - finish) * tick
+        *cards, made = scene({**BATCH, "waiting": waiting, **changes}, slots=24.0)(tick)
+        gauges = {MOST_RUNNING: 24.0, RUNNING: 24.0, WAITING: waiting}
+        rank = RankReading("0", {REQUESTS: 100.0 + finish * tick}, gauges, {})
+        return (*cards, Of(replace(made.read, ranks=(rank,)), made.shown))
+
+    return at
+
+
+def test_a_queue_to_which_nothing_is_added_is_an_offline_batch() -> None:
+    found = play(60, batch())
+    assert (found.code, found.cause, found.level) == (Limit.QUEUE_LIMIT, "offline_batch", Level.NOTE)
+    assert not [one for one in found.actions if one.code.startswith("more_instances")]
+    assert verdict_text(found).startswith("offline batch: 5,3")
+    assert "none arriving; done in about 7 min at 12 requests/s" in verdict_text(found)
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        batch(arrive=2.0),  # 600 in 5 min
+        batch(aborts_per_s=0.5),
+        batch(queue=150.0, finish=0.0),  # it does not get shorter
+        batch(queue=90.0, finish=0.2),  # too few to be a batch for sure
+    ],
+)
+def test_where_requests_come_or_clients_give_up_it_is_overload(of: Callable[[int], tuple[Of, ...]]) -> None:
+    found = play(60, of)
+    assert (found.cause, found.level) == ("queue_slots", Level.CRITICAL)
+
+
+def test_with_a_goal_somebody_waits() -> None:
+    stage = Stage()
+    stage.triage = Triage(goals=Goals(ttft_s=2.0))
+    found = verdict(stage.play(60, batch()), Family.LIMIT, Kind.ENGINE)
+    assert found is not None
+    assert (found.cause, found.level) == ("queue_slots", Level.CRITICAL)
+
+
+def test_new_arrivals_make_it_overload_again() -> None:
+    stage = Stage()
+    stage.play(60, batch())
+    found = verdict(stage.play(60, batch(queue=5400.0, arrive=12.5)), Family.LIMIT, Kind.ENGINE)
+    assert found is not None
+    assert (found.cause, found.level) == ("queue_slots", Level.CRITICAL)
+
+
+def test_an_engine_that_counts_no_finished_requests_is_overloaded() -> None:
+    found = play(60, scene({**BATCH, "waiting": 6000.0}, slots=24.0))
+    assert (found.cause, found.level) == ("queue_slots", Level.CRITICAL)
