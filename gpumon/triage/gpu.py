@@ -542,6 +542,9 @@ def under_used(case: Case) -> Finding | None:
     gpu, limits, idle_s = _gpu(case), case.thresholds, _asleep_s(case)
     if _is_told(case) or _is_parent(case) or max(case.recent.seconds, idle_s) < KEPT_S - 30.0:
         return None
+    fault = broken(case)
+    if fault is not None and fault.level in (Level.CRITICAL, Level.WARN):
+        return None  # it is not free for other work
     busy = _mean_busy(case)
     if busy is None or busy >= limits.busy_low_ratio:
         return None
