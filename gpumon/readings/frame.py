@@ -364,6 +364,16 @@ def part_of_name(part: str) -> str:
     return f"/{clean(part, MOST_PART)}" if part else ""
 
 
+class HostProcess(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A process of the host that uses much of its cores. `name` and `user` are text from outside."""
+
+    pid: int
+    name: str = ""
+    user: str = ""
+    cores: float = 0.0
+    """CPU time over time: 2 is two cores."""
+
+
 class HostReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The machine that gpumon runs on, and what gpumon itself costs it. CPU ratios: 1.0 = all cores / one core."""
 
@@ -387,6 +397,8 @@ class HostReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     disk_busy_ratio: Reading = NOT_SUPPORTED
     network_rx_bytes_per_s: Reading = NOT_SUPPORTED
     network_tx_bytes_per_s: Reading = NOT_SUPPORTED
+    consumers: tuple[HostProcess, ...] = ()
+    """Processes that use most of the cores, the largest first; only while nearly all cores are in use."""
 
 
 class Fault(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpumon.readings.frame import HostReading
 from gpumon.readings.missing import WARMING_UP, Missing, Reading, Reason
+from gpumon.sources.cpu_consumers import CpuConsumers
 from gpumon.sources.host_load import HostLoad
 from gpumon.sources.offload import daemon_thread
 
@@ -33,6 +34,7 @@ class HostMeter:
         self._pss_s = pss_s
         self._name = socket.gethostname()
         self._load = HostLoad()
+        self._consumers = CpuConsumers()
         self._busy: tuple[float, float] | None = None
         self._own: deque[tuple[float, float]] = deque()
         self._own_pids: tuple[int, ...] = ()
@@ -48,13 +50,15 @@ class HostMeter:
         memory = psutil.virtual_memory()
         own_pids = (os.getpid(), *pids)
         load: dict[str, Any] = self._load.figures()
+        cpu_ratio = self._cpu_ratio()
         return HostReading(
             name=self._name,
-            cpu_ratio=self._cpu_ratio(),
+            cpu_ratio=cpu_ratio,
             memory_used_bytes=float(memory.total - memory.available),
             memory_total_bytes=float(memory.total),
             self_cpu_ratio=self._own_ratio(own_pids),
             self_pss_bytes=self._own_pss(own_pids),
+            consumers=self._consumers.of(cpu_ratio),
             **load,
         )
 

@@ -12,8 +12,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.readings.frame import EngineKind, Phase
-from gpumon.readings.process_words import named, titled
+from gpumon.readings.process_words import named, program, titled
 from gpumon.readings.snapshot import Process
+from gpumon.readings.text import clean
 from gpumon.readings.verdict import Action, Confidence, Evidence, Kind, Level, Limit, Parameters, Signal
 from gpumon.triage.advice import advice
 from gpumon.triage.engine_state import processes
@@ -39,6 +40,9 @@ HARDLY: Final = 0.9
 """Mean busy share above which drops cost next to nothing."""
 FULL_LEFT_BYTES: Final = float(1 << 30)
 """Bytes left at which a host of any size is full."""
+MOST_CONSUMERS: Final = 3
+LEAST_CORES: Final = 0.5
+"""Cores that a process on a GPU uses at least to be named as one that fills them."""
 SPINNER: Final = re.compile(r"\bsglang\b", re.IGNORECASE)
 """Processes of an engine whose scheduler keeps a core at 100 % while it is idle (sglang#9863)."""
 FIGURES: Final = (
@@ -187,7 +191,7 @@ def _judged(case: Case, is_even: bool, said: Parameters, proof: tuple[Evidence, 
         pending="steps" if trains else "requests", part=cause.quantity, value=value if isinstance(value, float) else 0.0
     )
     found = Finding(cause.code, "waits_for_host", said, (*evidences, *slow), tuple(fixes), level, sure)
-    return apart(case, found)
+    return apart(case, _names_consumers(case, found) if cause.part == "cpu" else found)
 
 
 def _over(seen: dict[str, Evidence], cause: _Cause) -> bool:
@@ -249,6 +253,40 @@ def _figures(host: Recent, limits: Thresholds, seconds: float = MINUTE_S) -> Ite
             yield Evidence(quantity, value, getattr(limits, threshold), source, chart)
 
 
+class _Consumer(NamedTuple):
+    """A process that uses the host's cores."""
+
+    cores: float
+    name: str
+
+
+def _consumers(case: Case) -> list[_Consumer]:
+    """The processes that use most of the cores, the largest first, as far as they are known."""
+    found: dict[int, _Consumer] = {}
+    for each in case.frame.host.consumers:
+        of = f" of {clean(each.user, 24)}" if each.user else ""
+        found[each.pid] = _Consumer(each.cores, f"{clean(each.name, 32) or 'a process'} (pid {each.pid}){of}")
+    for gpu in case.snapshot.gpus:
+        for process in gpu.processes:
+            cores = finite(process.cpu_ratio)
+            if cores is not None and cores >= LEAST_CORES:
+                found[process.pid] = _Consumer(cores, program(process))
+    return sorted(found.values(), key=lambda one: -one.cores)[:MOST_CONSUMERS]
+
+
+def _names_consumers(case: Case, finding: Finding) -> Finding:
+    """The finding with who uses the cores."""
+    consumers = _consumers(case)
+    if not consumers:
+        return finding
+    shown = [
+        Evidence("cpu_process", one.cores, source="processes of this host", parameters=params(process=one.name))
+        for one in consumers
+    ]
+    first = params(process=consumers[0].name, cores=consumers[0].cores)
+    return finding._replace(parameters=finding.parameters | first, evidence=(*finding.evidence, *shown))
+
+
 def cpu_saturated(case: Case) -> Finding | None:
     """All cores at work, and tasks that wait for one. A note while no GPU and no user notices."""
     limits, cpu, pressure = case.thresholds, _mean(case, "cpu_ratio"), _mean(case, "cpu_pressure_ratio")
@@ -260,7 +298,7 @@ def cpu_saturated(case: Case) -> Finding | None:
     sure = Confidence.HIGH if pressure is not None else Confidence.MEDIUM
     level = Level.WARN if felt else Level.NOTE
     fixes = (action("free_cores"),) if felt or not case.gpus else ()
-    return Finding(Limit.HOST_CPU, "cpu_full", said, proof, fixes, level, sure)
+    return _names_consumers(case, Finding(Limit.HOST_CPU, "cpu_full", said, proof, fixes, level, sure))
 
 
 def _is_felt(case: Case) -> bool:

@@ -184,7 +184,7 @@ TEXTS: Final[Mapping[str, str]] = {
     + "[ at batch {batch:requests}][: batch {wider:requests} "
     "still [meets {goal_s:latency}|fits, about {then_s:latency} a token]]" + _SPARE,
     "waits_for_host": "[busy drops every {period:seconds} from {upper:percent} to {lower:percent}|busy {busy:percent}] "
-    "with {pending} pending: waits for {part:host_part}",
+    "with {pending} pending: waits for {part:host_part}[; {process} uses {cores:requests} cores]",
     "offline_batch": "offline batch: {queued:thousands} queued, [{arrived:requests} arrived in {window_s:lasting}|none arriving]"
     "[; done in about {left_s:lasting}[ at {rate:requests} requests/s]]",
     # use of an engine
@@ -235,8 +235,8 @@ TEXTS: Final[Mapping[str, str]] = {
     "gpu_hardly_used": "{busy:percent} busy over 3 min[, with {processes} on it|, nothing runs on it]",
     "gpu_at_work": "{processes}: SM active {sm:percent}",
     # host
-    "cpu_full": "all cores at work ({cpu:percent})[: tasks wait for one {pressure:percent} of the time]"
-    "[{felt=no}; the GPUs do not notice]",
+    "cpu_full": "all cores at work ({cpu:percent})[: {process} uses {cores:requests} cores]"
+    "[; tasks wait for a core {pressure:percent} of the time][{felt=no}; GPUs unaffected]",
     "disk_full": "tasks wait for a disk {pressure:percent} of the time",
     "host_memory_full": "memory {share:percent} used, {left:gib} left: the kernel may soon kill a process",
     "host_memory_waits": "memory {share:percent} used, {left:gib} left: tasks wait for it {pressure:percent} of the time",
@@ -331,6 +331,7 @@ QUANTITIES: Final[Mapping[str, str]] = {
     "cpu": "CPU {value:percent} of all cores, mean of 60 s",
     "busiest_core": "busiest core {value:percent}, mean of 60 s",
     "cpu_pressure": "tasks wait for a core {value:percent} of the time, mean of 60 s",
+    "cpu_process": "{process} uses {value:requests} cores",
     "iowait": "iowait {value:percent} of all cores, mean of 60 s",
     "io_pressure": "tasks wait for a disk {value:percent} of the time, mean of 60 s",
     "disk_busy": "busiest disk {value:percent} busy, mean of 60 s",

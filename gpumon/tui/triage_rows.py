@@ -244,14 +244,13 @@ def _of_verdict(verdict: Verdict, snapshot: Snapshot) -> Item:
 
 
 def _heaviest(verdict: Verdict, snapshot: Snapshot) -> Iterator[str]:
-    """Of the processes on the GPUs those that take the most of the host: of its memory, where that is short."""
-    field = "rss_bytes" if verdict.cause in _SHORT_OF_MEMORY else "cpu_ratio"
+    """The processes on the GPUs that hold most of the host's memory, where that is short."""
+    if verdict.cause not in _SHORT_OF_MEMORY:
+        return
     every = {process.pid: process for gpu in snapshot.gpus for process in gpu.processes}
-    known = [each for each in every.values() if not isinstance(getattr(each, field), Missing)]
-    for process in sorted(known, key=lambda each: -float(getattr(each, field)))[:_MOST_PROCESSES]:
-        figures = [] if isinstance(process.cpu_ratio, Missing) else [f"CPU {process.cpu_ratio * 100.0:.0f} %"]
-        figures += [] if isinstance(process.rss_bytes, Missing) else [f"{memory(process.rss_bytes)} GiB of memory"]
-        yield f"· pid {process.pid} {process.name} ({process.user}): {', '.join(figures)}"
+    known = [each for each in every.values() if not isinstance(each.rss_bytes, Missing)]
+    for process in sorted(known, key=lambda each: -float(each.rss_bytes))[:_MOST_PROCESSES]:  # type: ignore[arg-type]
+        yield f"· pid {process.pid} {process.name} ({process.user}): {memory(process.rss_bytes)} GiB of memory"
 
 
 def _actions(verdict: Verdict) -> tuple[str, ...]:

@@ -113,8 +113,11 @@ class Stage:
         self.events: list[Event] = []
         self.last: Snapshot | None = None
 
-    def tick(self, *things: Of, seconds: float = 1.0, **host: Any) -> Snapshot:
-        """One snapshot of these GPUs and engines, and of a host with these figures."""
+    def tick(
+        self, *things: Of, seconds: float = 1.0, reading: Mapping[str, Any] | None = None, **host: Any
+    ) -> Snapshot:
+        """One snapshot of these GPUs and engines, and of a host with these figures; `reading`: what only its reading
+        has."""
         wall_s, now_s = START_S + self.at + self.ahead_s, 1000.0 + self.at
         self.at += seconds  # type: ignore[assignment]
         gpus = [thing for thing in things if isinstance(thing.shown, Gpu)]
@@ -124,7 +127,7 @@ class Stage:
             wall_s,
             now_s,
             seconds,
-            HostReading("box", **host),
+            HostReading("box", **host, **(reading or {})),
             gpus=tuple(thing.read for thing in gpus),
             engines=tuple(thing.read for thing in engines),
         )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from gpumon.readings.frame import HostProcess
 from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import Confidence, Family, Kind, Level, Limit
 from gpumon.triage.render import actions_text, verdict_text
-from tests.triage.stage import CALM, GIB, Stage, said
+from tests.records import replace
+from tests.triage.stage import CALM, GIB, Stage, gpu, process, said
 
 
 def test_memory_that_runs_out_is_critical_where_tasks_wait_for_it() -> None:
@@ -33,3 +35,25 @@ def test_tasks_that_wait_for_memory_beside_an_empty_host_have_a_limit_of_their_o
 def test_a_calm_host_and_one_without_figures_have_no_verdict() -> None:
     for host in (CALM, dict.fromkeys((*CALM, "memory_used_bytes", "memory_total_bytes"), NOT_SUPPORTED)):
         assert Stage().play(90, (), **host).verdicts == ()
+
+
+FULL = {**CALM, "cpu_ratio": 0.97, "cpu_pressure_ratio": 0.7}
+
+
+def test_a_full_cpu_names_who_uses_it() -> None:
+    """Programs on the GPUs are known anyway, with their scripts; the others come from the host's own list."""
+    loader = process(20, "python", user="ada", command="python train.py", cpu_ratio=3.0)
+    on_gpu = gpu(busy_ratio=0.95, processes=(loader,))
+    shown = on_gpu.shown.processes[0]
+    card = on_gpu._replace(shown=replace(on_gpu.shown, processes=(replace(shown, cpu_ratio=3.0),)))
+    consumers = (HostProcess(7, "cc1plus", "build", 5.6), HostProcess(20, "python", "ada", 3.1))
+    found = said(Stage().play(60, (card,), reading={"consumers": consumers}, **FULL), Family.LIMIT, Kind.HOST)
+    named = [(one.parameters["process"], one.value) for one in found.evidence if one.quantity == "cpu_process"]
+    assert named == [("cc1plus (pid 7) of build", 5.6), ("python train.py (pid 20) of ada", 3.0)]
+    assert "cc1plus (pid 7) of build uses 5.6 cores" in verdict_text(found)
+
+
+def test_a_full_cpu_of_which_nobody_is_known_names_nobody() -> None:
+    found = said(Stage().play(60, (), **FULL), Family.LIMIT, Kind.HOST)
+    assert found.cause == "cpu_full"
+    assert "uses" not in verdict_text(found)

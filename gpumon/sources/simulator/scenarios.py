@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import Any, Final
 
 import msgspec
 import tomli
 
-from gpumon.readings.frame import HostReading
+from gpumon.readings.frame import HostProcess, HostReading
 from gpumon.readings.verdict import Level
 from gpumon.sources.simulator import physics
 from gpumon.sources.simulator.engine_model import Held
@@ -94,9 +94,16 @@ def _leftover(row: Row) -> Leftover:
     return Leftover(vram_bytes=row.pop("vram_gib") * physics.GIB, **row)
 
 
-def host(from_s: float = -math.inf, to_s: float = math.inf, **figures: float) -> HostEffect:
-    """Figures of the host for a while."""
-    return HostEffect(reading=msgspec.structs.replace(HostReading(), **figures), from_s=from_s, to_s=to_s)
+def host(
+    from_s: float = -math.inf,
+    to_s: float = math.inf,
+    consumers: Sequence[Sequence[Any]] = (),
+    **figures: float,
+) -> HostEffect:
+    """Figures of the host for a while. `consumers`: pid, name, user and cores of each process."""
+    processes = tuple(HostProcess(*each) for each in consumers)
+    reading = msgspec.structs.replace(HostReading(consumers=processes), **figures)
+    return HostEffect(reading=reading, from_s=from_s, to_s=to_s)
 
 
 def _scenario(row: Row) -> Scenario:

@@ -290,6 +290,6 @@ class SimulatedHost:
         for effect in lasting(self._effects, self.at_s()):
             for field in HostReading.__struct_fields__:
                 value = getattr(effect.reading, field)
-                if field not in _OWN and not isinstance(value, Missing):
+                if field not in _OWN and not isinstance(value, Missing) and value != ():
                     fields[field] = value
         return msgspec.structs.replace(HostReading(), **{**fields, "name": f"{real.name} (simulated load)"})

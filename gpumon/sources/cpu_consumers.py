@@ -1,0 +1,115 @@
+"""The processes that use the host's cores, looked for only while they are nearly all in use."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gpumon.readings.frame import HostProcess
+from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.text import clean
+from gpumon.sources.offload import daemon_thread
+
+if TYPE_CHECKING:
+    import psutil
+
+SATURATED: Final = 0.85
+"""Share of all cores from which on it is worth a walk over all processes: `cpu_high_ratio` of triage."""
+CALM_S: Final = 30.0
+"""Seconds below that share after which the last answer is dropped: a compile job breathes."""
+FIRST_S: Final = 2.0
+"""Seconds between the first two looks: CPU time is a difference."""
+LOOK_S: Final = 10.0
+"""Seconds between two looks after that: one costs about 30 us per process."""
+MOST_TOLD: Final = 5
+LEAST_CORES: Final = 0.5
+"""CPU time of a process below which it is not what fills the cores."""
+
+
+class _Spent(NamedTuple):
+    """CPU time of all processes at one moment."""
+
+    at_s: float
+    seconds: dict[tuple[int, float], float]
+    """(pid, start time) -> CPU seconds so far."""
+
+
+class CpuConsumers:
+    """What the last look found; the looks are taken by a thread, as /proc may hang."""
+
+    def __init__(self, saturated: float = SATURATED, look_s: float = LOOK_S, first_s: float = FIRST_S) -> None:
+        self._saturated = saturated
+        self._look_s = look_s
+        self._first_s = first_s
+        self._look: Future[tuple[_Spent, tuple[HostProcess, ...]]] | None = None
+        self._spent: _Spent | None = None
+        self._top: tuple[HostProcess, ...] = ()
+        self._due_s = 0.0
+        self._high_s = float("-inf")
+
+    def of(self, cpu_ratio: Reading) -> tuple[HostProcess, ...]:
+        """The top consumers, the largest first; none where the host is not saturated, or nothing is known yet."""
+        now_s = time.monotonic()
+        if not isinstance(cpu_ratio, Missing) and cpu_ratio >= self._saturated:
+            self._high_s = now_s
+        if now_s - self._high_s > CALM_S:
+            self._spent = None
+            self._top = ()
+            return ()
+        self._take(now_s)
+        if self._look is None and now_s >= self._due_s and self._high_s == now_s:
+            self._look = daemon_thread(_look, self._spent)
+        return self._top
+
+    def _take(self, now_s: float) -> None:
+        """Keep what a look found, once it has ended."""
+        if self._look is None or not self._look.done():
+            return
+        look = self._look
+        self._look = None
+        if look.exception() is not None:
+            self._due_s = now_s + self._look_s
+            return
+        first = self._spent is None
+        self._spent, self._top = look.result()
+        self._due_s = now_s + (self._first_s if first else self._look_s)
+
+
+def _look(before: _Spent | None) -> tuple[_Spent, tuple[HostProcess, ...]]:
+    """The CPU time of all processes, and those that used most since the look before."""
+    import psutil
+
+    seconds: dict[tuple[int, float], float] = {}
+    used: list[tuple[float, psutil.Process]] = []
+    now_s = time.monotonic()
+    for process in psutil.process_iter():
+        try:
+            key = (process.pid, process.create_time())
+            times = process.cpu_times()
+        except (psutil.Error, OSError):
+            continue
+        seconds[key] = times.user + times.system
+        if before is not None and key in before.seconds:
+            used.append((seconds[key] - before.seconds[key], process))
+    spent = _Spent(now_s, seconds)
+    if before is None or now_s <= before.at_s:
+        return spent, ()
+    used.sort(key=lambda one: -one[0])
+    length_s = now_s - before.at_s
+    top = [_told(process, cpu_s / length_s) for cpu_s, process in used[:MOST_TOLD] if cpu_s >= LEAST_CORES * length_s]
+    return spent, tuple(top)
+
+
+def _told(process: psutil.Process, cores: float) -> HostProcess:
+    """Name and user as far as they may be read."""
+    import psutil
+
+    name = ""
+    user = ""
+    try:
+        name = clean(process.name(), 32)
+        user = clean(process.username(), 32)
+    except (psutil.Error, OSError, KeyError):
+        pass
+    return HostProcess(process.pid, name, user, cores)

@@ -1,0 +1,55 @@
+"""Who fills the cores: looked for while they are full, among real processes."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from gpumon.readings.frame import HostProcess
+from gpumon.readings.missing import WARMING_UP
+from gpumon.sources.cpu_consumers import MOST_TOLD, CpuConsumers
+from tests.fakes.http_server import wait_until
+
+BUSY = "import time\nprint(flush=True)\nend = time.time() + 60\nwhile time.time() < end: pass"
+
+
+@pytest.fixture
+def busy() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+        process.kill()
+
+
+def of(found: tuple[HostProcess, ...], pid: int) -> HostProcess | None:
+    return next((one for one in found if one.pid == pid), None)
+
+
+def test_a_process_that_spins_is_named_while_the_host_is_full(busy: subprocess.Popen[bytes]) -> None:
+    consumers = CpuConsumers(look_s=0.3, first_s=0.3)
+    assert wait_until(lambda: of(consumers.of(0.97), busy.pid) is not None, 20.0)
+    found = consumers.of(0.97)
+    one = of(found, busy.pid)
+    assert one is not None
+    assert "python" in one.name
+    assert one.user == getpass.getuser()
+    assert 0.5 <= one.cores <= 1.2
+    assert len(found) <= MOST_TOLD
+    assert [each.cores for each in found] == sorted((each.cores for each in found), reverse=True)
+    assert of(found, os.getppid()) is None, "what rests is not named"
+
+
+@pytest.mark.parametrize("cpu_ratio", [0.5, WARMING_UP])
+def test_nothing_is_looked_at_while_it_is_not(busy: subprocess.Popen[bytes], cpu_ratio: float) -> None:
+    consumers = CpuConsumers(look_s=0.0, first_s=0.0)
+    end_s = time.monotonic() + 1.0
+    while time.monotonic() < end_s:
+        assert consumers.of(cpu_ratio) == ()
+        time.sleep(0.05)
