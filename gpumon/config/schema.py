@@ -38,6 +38,9 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     tls_ca: str = ""
     """PEM file of the certificate authority to trust."""
     tls_verify: bool = True
+    trust_other_namespace: bool = False
+    """Send the key or password also to a server at an address of this host that runs in another network namespace, as a
+    container behind a forwarded port does: Linux does not tell who owns it."""
 
 
 class Keyed(Reached, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -234,6 +237,8 @@ class Host(Reached, frozen=True, forbid_unknown_fields=True):
     """Environment variable that holds its password."""
     password_file: checks.KeyFile = ""
     """Path of the file that holds its password, with a slash in it."""
+    password_user: str = ""
+    """User of this host whose server the password is for, besides root, gpumon's own user and the owner of the file."""
 
 
 class Exporter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

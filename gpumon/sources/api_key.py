@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import time
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.config.schema import Endpoint
 from gpumon.readings.text import clean
 from gpumon.sources.family import user_name
 from gpumon.sources.model_files import open_regular
-from gpumon.sources.sockets import Place, listening, locate, reached
+from gpumon.sources.sockets import Connection, Peer, PeerState, listening, peer_of
 
 MOST_BYTES: Final = 8192
+ACCEPTED_S: Final = 1.0
+"""Longest wait for the server to accept a connection: an engine's event loop may be busy for that long. A server with
+TCP_DEFER_ACCEPT accepts none before the request."""
+LISTED_S: Final = 0.1
+"""Longest wait for the kernel to list the other end of a connection to this host."""
+LOOK_AGAIN_S: Final = 0.01
+UNVERIFIED: Final = (
+    "the {secret} is sent unverified: nothing shows who runs this server; https:// with a certificate that holds does"
+)
 
 
 def read_key(endpoint: Endpoint, setting: str = "api_key") -> tuple[str, str]:
@@ -45,28 +56,87 @@ def read_key(endpoint: Endpoint, setting: str = "api_key") -> tuple[str, str]:
     return key, ""
 
 
-def withheld(endpoint: Endpoint) -> str:
-    """Why the secret may not be sent to the endpoint now, and the fix; empty where it may.
+class Recipient(NamedTuple):
+    """Whether the secret may be sent over a connection."""
 
-    On this host a port is anybody's while its server is down. Whoever listens there must know the secret without
-    gpumon: root, gpumon's own user, the owner of its file, or the user that the config names. Another host can not be
-    looked into; a server with TLS that is verified shows who it is. May wait for a name server.
+    refusal: str = ""
+    """Why not, and the fix, in one line; empty if it may."""
+    verified: bool = True
+    """Whether the server was identified: by its TLS certificate, or as a socket of a user who may know the secret."""
+
+
+def recipient(endpoint: Endpoint, connection: Connection, setting: str = "api_key") -> Recipient:
+    """Whether the secret may be sent over this connection. Blocks for up to `ACCEPTED_S`. Raises ConnectionError.
+
+    On this host a port is anybody's while its server is down. Whoever has the other end must know the secret without
+    gpumon: root, gpumon's own user, the owner of its file, or the user that the config names. The owner of the
+    connected socket decides: one who listens may have stopped listening, and another port of the same number may be
+    meant. Another host can not be looked into. A server with TLS that is verified shows who it is.
     """
     if endpoint.tls_verify and endpoint.url.lower().startswith("https:"):
-        return ""
-    place = locate(endpoint.url)
-    uids = {each.uid for each in reached(place, listening())} if isinstance(place, Place) else set()
+        return Recipient()
+    peer = _settled(connection)
+    if peer.state is PeerState.ENDED:
+        raise ConnectionResetError(errno.ECONNRESET, "the server closed the connection at once")
+    if peer.state is PeerState.ELSEWHERE:
+        return Recipient(verified=False)
+    if peer.state is PeerState.HIDDEN:
+        if endpoint.trust_other_namespace:
+            return Recipient(verified=False)
+        return Recipient(
+            f"what {_place(endpoint)} holds was not sent: Linux does not tell whose server this is (a container with a "
+            "network of its own?); if it may have it, set trust_other_namespace = true"
+        )
+    uids = _listeners(connection) if peer.state is PeerState.WAITING else {peer.uid}
+    strangers = _strangers(endpoint, uids)
+    if not strangers:
+        return Recipient()
+    return Recipient(
+        f"what {_place(endpoint)} holds was not sent: the server on this port belongs to {' and '.join(strangers)}, "
+        f'and it is not given for that user; if it is, set {setting}_user = "{strangers[0]}"'
+    )
+
+
+def _settled(connection: Connection) -> Peer:
+    """The other end once a process has accepted it, or as it is after `ACCEPTED_S`.
+
+    A kernel that hands packets from core to core may list it a moment late.
+    """
+    end_s = time.monotonic() + ACCEPTED_S
+    listed_s = time.monotonic() + LISTED_S
+    while True:
+        peer = peer_of(connection)
+        now_s = time.monotonic()
+        waits = peer.state is PeerState.WAITING and now_s < end_s
+        is_late = peer.state is PeerState.HIDDEN and now_s < listed_s
+        if not waits and not is_late:
+            return peer
+        time.sleep(LOOK_AGAIN_S)
+
+
+def _listeners(connection: Connection) -> set[int]:
+    """Owners of the listening sockets in whose queue the connection may wait.
+
+    Raises ConnectionError if it was accepted meanwhile: then its own owner decides, at the next request.
+    """
+    uids = {
+        listener.uid
+        for listener in listening()
+        if listener.port == connection.remote_port
+        and (listener.address == connection.remote or listener.address.is_unspecified)
+    }
+    if not uids or peer_of(connection).state is not PeerState.WAITING:
+        raise ConnectionAbortedError(errno.ECONNABORTED, "the server accepted the connection late")
+    return uids
+
+
+def _strangers(endpoint: Endpoint, uids: set[int]) -> list[str]:
+    """Names of those of these users whom the secret is not for."""
     strangers = uids - {0, os.geteuid()}
     if strangers and endpoint.api_key_file:
         with contextlib.suppress(OSError, RuntimeError):
             strangers.discard(Path(endpoint.api_key_file).expanduser().stat().st_uid)
-    names = {user_name(uid) for uid in strangers} - {endpoint.api_key_user}
-    if not names:
-        return ""
-    return (
-        f"what {_place(endpoint)} holds was not sent: {' and '.join(sorted(names))} listens on this port, and it is "
-        f'not given for that user; if it is, set api_key_user = "{min(names)}"'
-    )
+    return sorted({user_name(uid) for uid in strangers} - {endpoint.api_key_user})
 
 
 def key_refused(endpoint: Endpoint, what: str = "the key") -> str:

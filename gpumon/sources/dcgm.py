@@ -61,6 +61,7 @@ class DcgmSource:
             api_key_file=config.api_key_file,
             api_key_user=config.api_key_user,
             tls_verify=config.tls_verify,
+            trust_other_namespace=config.trust_other_namespace,
         )
         self._key = ""
         self._clock = clock

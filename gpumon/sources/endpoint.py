@@ -15,7 +15,7 @@ import msgspec
 from gpumon.config.schema import Endpoint
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Fault, part_of_name
 from gpumon.readings.quantities import DECODE_TOKENS
-from gpumon.sources.api_key import key_refused
+from gpumon.sources.api_key import UNVERIFIED, key_refused
 from gpumon.sources.endpoint_url import EndpointUrl
 from gpumon.sources.endpoint_url import parse_url as parse_url
 from gpumon.sources.engines.adapter import MOST_PARTS, MOST_RANKS, Adapter, Bodies
@@ -307,6 +307,8 @@ class EndpointSource:
             texts.append(f"the metrics page has more than {most}: figures may be too low")
         if self._known is not None and self._known.notice:
             texts.append(self._known.notice)
+        if self._fetcher.unverified:
+            texts.append(UNVERIFIED.format(secret="key"))
         self._notices = {text: self._notices.get(text, self._wall()) for text in texts}
 
     def _identify(self, server: Server) -> None:

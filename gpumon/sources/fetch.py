@@ -13,14 +13,15 @@ import ssl
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gpumon.config.schema import Endpoint
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.text import clean
-from gpumon.sources.api_key import withheld
+from gpumon.sources.api_key import recipient
 from gpumon.sources.endpoint_url import EndpointUrl
 from gpumon.sources.offload import in_daemon_thread
+from gpumon.sources.sockets import connection_of
 
 if TYPE_CHECKING:
     import httpx
@@ -33,6 +34,9 @@ KEEP_ALIVE_S: Final = 20.0
 """Longer than between two polls: a connection for each costs a seventh of the whole. Not longer than that: what stands
 between may forget a quiet connection without a word. Where the server closes it before
 (uvicorn after 5 s), a new one is made; a request that meets the closing is sent once more (`_attempts`)."""
+
+CONNECTED: Final = "connection.connect_tcp.complete"
+"""What httpcore calls the moment at which a connection is made."""
 
 CAUSES: Final = (
     (
@@ -105,15 +109,24 @@ class Fetcher:
         clock: Callable[[], float],
         connections: int = 2,
         secret: Endpoint | None = None,
+        setting: str = "api_key",
     ) -> None:
-        """`connections`: so many requests are under way at once. `secret`: whose key is sent, where one is."""
+        """`connections`: so many requests are under way at once. `secret`: whose key is sent, where one is.
+
+        `setting`: what the config calls that key, before `_user`.
+        """
         self._url = url
         self._secret = secret
+        self._setting = setting
+        self.unverified = False
+        """Whether a secret went to a server that could not be identified."""
         self._connections = connections
         self._tls = (tls_ca, tls_verify)
         self._limits = limits
         self._clock = clock
         self._transport: httpx.AsyncHTTPTransport | None = None
+        self._keyed_transport: httpx.AsyncHTTPTransport | None = None
+        """For requests with a secret alone: each of its connections is checked before anything is sent on it."""
         self._looking = False
         self._resolved = False
         self._last: tuple[tuple[object, ...], httpx.Request] | None = None
@@ -130,16 +143,14 @@ class Fetcher:
         self, method: str, url: str, headers: Mapping[str, str], content: bytes = b"", most_bytes: int = 0
     ) -> Answer:
         """The answer to a request that may be repeated, with these headers besides its own. Raises FetchError."""
-        transport = self._transport or await self._build()
+        if "Authorization" in headers:
+            self._keyed_transport = self._keyed_transport or await self._build()
+            transport = self._keyed_transport
+        else:
+            self._transport = self._transport or await self._build()
+            transport = self._transport
         request = self._request(method, url, headers, content)
         most = most_bytes or self._limits.body_bytes
-        if "Authorization" in headers and self._secret is not None:
-            try:
-                wrong = await asyncio.wait_for(in_daemon_thread(withheld, self._secret), self._limits.total_s)
-            except asyncio.TimeoutError:
-                raise timed_out(self._limits.total_s) from None
-            if wrong:
-                raise FetchError(EndpointState.UNAUTHORIZED, wrong)
         try:
             await self._resolve()
             return await asyncio.wait_for(self._once(transport, request, most), self._limits.total_s)
@@ -152,10 +163,11 @@ class Fetcher:
 
     async def close(self) -> None:
         """Close the connection; at most a tenth of a second."""
-        transport, self._transport = self._transport, None
-        if transport is not None:
-            with contextlib.suppress(Exception):
-                await asyncio.wait_for(transport.aclose(), 0.1)
+        transports = [one for one in (self._transport, self._keyed_transport) if one is not None]
+        self._transport = None
+        self._keyed_transport = None
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(asyncio.gather(*(one.aclose() for one in transports)), 0.1)
 
     async def _build(self) -> httpx.AsyncHTTPTransport:
         try:
@@ -175,8 +187,29 @@ class Fetcher:
             max_keepalive_connections=max(1, self._connections - 1),
             keepalive_expiry=KEEP_ALIVE_S,
         )
-        self._transport = httpx.AsyncHTTPTransport(verify=context, trust_env=False, limits=limits)
-        return self._transport
+        return httpx.AsyncHTTPTransport(verify=context, trust_env=False, limits=limits)
+
+    async def _check_peer(self, event: str, info: Mapping[str, Any]) -> None:
+        """What httpcore calls at each step of a request with a secret (its `trace` extension).
+
+        A new connection is checked as soon as it is made, before TLS and before any byte of the request. Raises
+        FetchError.
+        """
+        if event != CONNECTED or self._secret is None:
+            return
+        stream = info["return_value"]
+        try:
+            connection = connection_of(stream.get_extra_info("socket"))
+            answer = await in_daemon_thread(recipient, self._secret, connection, self._setting)
+            if answer.refusal:
+                raise FetchError(EndpointState.UNAUTHORIZED, answer.refusal)
+        except OSError as error:
+            await stream.aclose()
+            raise fault(error, self._url, *self._limits[:2]) from None
+        except BaseException:
+            await stream.aclose()
+            raise
+        self.unverified = not answer.verified
 
     async def _resolve(self) -> None:
         """Look the host name up once per outage, in a thread that can be left behind.
@@ -216,9 +249,11 @@ class Fetcher:
         headers = {"Accept": ACCEPT, "Accept-Encoding": "identity", "User-Agent": "gpumon", **more}
         connect_s, total_s, _ = self._limits
         # The whole has an end of its own: no timer for each read and write.
-        timeouts = {"timeout": {"connect": connect_s, "read": None, "write": None, "pool": None}}
+        extensions: dict[str, Any] = {"timeout": {"connect": connect_s, "read": None, "write": None, "pool": None}}
+        if "Authorization" in more:
+            extensions["trace"] = self._check_peer
         try:
-            request = httpx.Request(method, url, headers=headers, content=content or None, extensions=timeouts)
+            request = httpx.Request(method, url, headers=headers, content=content or None, extensions=extensions)
         except httpx.InvalidURL:
             raise fault(socket.gaierror(), self._url, connect_s, total_s) from None
         self._last = made_of, request

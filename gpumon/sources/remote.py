@@ -21,7 +21,7 @@ from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Fault
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
-from gpumon.sources.api_key import key_refused
+from gpumon.sources.api_key import UNVERIFIED, key_refused
 from gpumon.sources.endpoint_url import parse_url
 from gpumon.sources.fetch import Fetcher, FetchError, Limits
 from gpumon.sources.probe import api_key
@@ -76,6 +76,8 @@ class Remote:
         """Why there are no new figures; empty while there are."""
         self.since_s = wall()
         self.lines = 0
+        self._unverified = False
+        """Whether the password went to a server that could not be identified."""
         self._every_s = every_s
         self._wall = wall
         self._newest: tuple[float, bytes] | None = None
@@ -139,6 +141,8 @@ class Remote:
             which = "ahead of" if ahead_s > 0.0 else "behind"
             text = f"its clock is {abs(ahead_s):.0f} s {which} this machine's: set both by NTP"
             faults = (*faults, Fault(source, text, self.since_s))
+        if self._unverified and wall_s is None:
+            faults = (*faults, Fault(source, UNVERIFIED.format(secret="password"), self.since_s))
         shown = msgspec.structs.replace(ready, time=rfc3339(at_s))
         return HostFrame(self.name, ready=shown, interval_s=max(ready.interval_s, 0.25), faults=faults)
 
@@ -222,7 +226,9 @@ class Remote:
             url=host.address,
             api_key_env=host.password_env,
             api_key_file=host.password_file,
+            api_key_user=host.password_user,
             tls_verify=host.tls_verify,
+            trust_other_namespace=host.trust_other_namespace,
         )
         limits = Limits(5.0, 10.0, MOST_LINE_BYTES)
         fetcher = Fetcher(
@@ -232,6 +238,7 @@ class Remote:
             limits=limits,
             clock=time.monotonic,
             secret=secret if host.user else None,
+            setting="password",
         )
         headers = {"Accept": "application/json"}
         if host.user:
@@ -245,6 +252,7 @@ class Remote:
         try:
             while True:
                 answer = await fetcher.send("GET", page, headers)
+                self._unverified = fetcher.unverified
                 if answer.status != 200:
                     raise RemoteFault(self._refused(answer.status, secret if host.user else None))
                 if answer.body != newest:  # an unchanged one is of the same moment: it grows old

@@ -1,9 +1,11 @@
-"""Listening TCP sockets of this host: which belong to a URL, and which processes hold them (Linux /proc)."""
+"""TCP sockets of this host: who listens for a URL, which processes hold them, who has the other end of a connection."""
 
 from __future__ import annotations
 
+import enum
 import ipaddress
 import math
+import os
 import socket
 import struct
 import time
@@ -29,7 +31,15 @@ _HEADER = struct.Struct("=IH10x")
 _REQUEST = struct.Struct("=IHHIIBBHI48x")
 _LOCAL_END = struct.Struct("!20xH2x16s")
 _OWNER = struct.Struct("=80xII")
+_STATE = struct.Struct("=17xB")
+_ONE_REQUEST = struct.Struct("=IHHIIBBHI")
+_PORTS = struct.Struct("!HH16s16s")
+_INTERFACE = struct.Struct("=I8s")
+_NO_COOKIE: Final = b"\xff" * 8
 _SOCK_DIAG, _NETLINK_SOCK_DIAG, _DONE, _DUMP, _TCP_LISTEN = 20, 4, 3, 0x301, 10
+_ONE, _ANY_STATE = 1, 0xFFFFFFFF
+_ESTABLISHED, _NOT_YET = 1, frozenset({3, 12})
+"""States of a connection (linux/tcp_states.h): SYN_RECV and NEW_SYN_RECV come before it."""
 _NETLINK_S = 2.0
 _SOCKET = "socket:["
 _LOOPBACK = frozenset({ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")})
@@ -51,6 +61,50 @@ class Listener(NamedTuple):
     uid: int
 
 
+class Connection(NamedTuple):
+    """A TCP connection that this process has made: both ends, and the inode of its own socket.
+
+    An IPv4 address mapped into IPv6 stands here as IPv4.
+    """
+
+    local: IpAddress
+    local_port: int
+    remote: IpAddress
+    remote_port: int
+    inode: int
+    interface: int = 0
+    """Index of the interface of a link-local IPv6 address."""
+
+
+class PeerState(enum.Enum):
+    """What Linux tells about the other end of a connection."""
+
+    OWNED = "owned"
+    """It is a socket of this network namespace, and a user of this host owns it."""
+    WAITING = "waiting"
+    """No process has accepted it yet: it waits in the queue of a listening socket."""
+    ENDED = "ended"
+    HIDDEN = "hidden"
+    """The address is this host's, and the socket is in another network namespace, or is not shown."""
+    ELSEWHERE = "elsewhere"
+    """The address is another host's."""
+
+
+class Peer(NamedTuple):
+    """The other end of a connection; `uid` is its owner's where it is `OWNED`."""
+
+    state: PeerState
+    uid: int = -1
+
+
+class _End(NamedTuple):
+    """One end of a connection as the kernel lists it. The inode is 0 until a process accepts it."""
+
+    state: int
+    uid: int
+    inode: int
+
+
 def locate(url: str) -> Place | str:
     """The place on this host that `url` leads to, or why there is none. May wait for a name server."""
     try:
@@ -63,10 +117,18 @@ def locate(url: str) -> Place | str:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return "its host name can not be resolved right now"
-    addresses = frozenset(ipaddress.ip_address(str(entry[4][0]).split("%")[0]) for entry in found)
+    addresses = frozenset(_connected_to(str(entry[4][0])) for entry in found)
     here = frozenset() if all(address.is_loopback for address in addresses) else _own_addresses()
     own = frozenset(address for address in addresses if address.is_loopback or address in here)
     return Place(own, port) if own else ANOTHER_HOST
+
+
+def _connected_to(text: str) -> IpAddress:
+    """The address that a connection to this one reaches: Linux takes the unspecified address for loopback."""
+    address = _mapped(ipaddress.ip_address(text.partition("%")[0]))
+    if not address.is_unspecified:
+        return address
+    return ipaddress.ip_address("127.0.0.1" if address.version == 4 else "::1")
 
 
 class Locator:
@@ -137,14 +199,110 @@ def _dumped(family: int) -> Iterator[Listener]:
 
 
 def _printed(pid: int | str) -> list[Listener]:
-    """Columns by proc(5): number, local, remote, state, queues, timer, retransmits, uid, timeout, inode."""
-    found = []
+    words = (line.split() for line in _lines(pid) if _LISTEN in line)
+    return [Listener(*_end(each[1]), int(each[9]), int(each[7])) for each in words]
+
+
+def _lines(pid: int | str) -> Iterator[str]:
+    """All TCP sockets of a process's network namespace, one a line.
+
+    Columns by proc(5): number, local, remote, state, queues, timer, retransmits, uid, timeout, inode.
+    """
     for table in ("tcp", "tcp6"):
         with suppress(OSError):
-            lines = Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
-            words = (line.split() for line in lines if _LISTEN in line)
-            found += [Listener(*_end(each[1]), int(each[9]), int(each[7])) for each in words]
-    return found
+            yield from Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
+
+
+def connection_of(made: socket.socket) -> Connection:
+    """The two ends of a connected TCP socket. Raises OSError if it is no longer connected."""
+    local = made.getsockname()
+    remote = made.getpeername()
+    address = ipaddress.ip_address(remote[0].partition("%")[0])
+    interface = remote[3] if address.is_link_local and len(remote) == 4 else 0
+    inode = os.fstat(made.fileno()).st_ino
+    own_address = _mapped(ipaddress.ip_address(local[0].partition("%")[0]))
+    return Connection(own_address, local[1], _mapped(address), remote[1], inode, interface)
+
+
+def peer_of(connection: Connection) -> Peer:
+    """Who has the other end of a connection, by its exact addresses and ports.
+
+    Whether the kernel can be asked at all shows at this end: where it is not found, nothing is known of the other one.
+    """
+    find = _asked_end
+    own = find(connection)
+    if own is None or own.inode != connection.inode:
+        find = _printed_end
+        own = find(connection)
+    other = None
+    if own is not None and own.inode == connection.inode:
+        other = find(_reversed(connection))
+    if other is None:
+        return Peer(PeerState.HIDDEN if _is_of_this_host(connection) else PeerState.ELSEWHERE)
+    if other.state in _NOT_YET:
+        return Peer(PeerState.WAITING)
+    if other.state != _ESTABLISHED:
+        return Peer(PeerState.ENDED)
+    # Until a process accepts a connection, older kernels list it as root's.
+    if other.inode == 0:
+        return Peer(PeerState.WAITING)
+    return Peer(PeerState.OWNED, other.uid)
+
+
+def _reversed(connection: Connection) -> Connection:
+    """The same connection as the other end has it."""
+    return connection._replace(
+        local=connection.remote,
+        local_port=connection.remote_port,
+        remote=connection.local,
+        remote_port=connection.local_port,
+    )
+
+
+def _is_of_this_host(connection: Connection) -> bool:
+    """Whether a connection leads to an address of this host."""
+    remote = connection.remote
+    return remote.is_loopback or remote == connection.local or remote in _own_addresses()
+
+
+def _asked_end(connection: Connection) -> _End | None:
+    """The local end of a connection by sock_diag(7); None if the kernel has none in this network namespace.
+
+    It answers with a listening socket on that port where it finds no such connection.
+    """
+    family = socket.AF_INET if connection.local.version == 4 else socket.AF_INET6
+    ports = _PORTS.pack(
+        connection.local_port, connection.remote_port, connection.local.packed, connection.remote.packed
+    )
+    wanted = ports + _INTERFACE.pack(connection.interface, _NO_COOKIE)
+    size = _ONE_REQUEST.size + len(wanted)
+    head = _ONE_REQUEST.pack(size, _SOCK_DIAG, _ONE, 0, 0, family, socket.IPPROTO_TCP, 0, _ANY_STATE)
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as link:
+            link.settimeout(_NETLINK_S)
+            link.send(head + wanted)
+            answer = link.recv(65536)
+    except OSError:
+        return None
+    _, kind = _HEADER.unpack_from(answer)
+    if kind != _SOCK_DIAG:
+        return None
+    (state,) = _STATE.unpack_from(answer)
+    if state == _TCP_LISTEN:
+        return None
+    uid, inode = _OWNER.unpack_from(answer)
+    return _End(state, uid, inode)
+
+
+def _printed_end(connection: Connection) -> _End | None:
+    """The same from /proc/net/tcp, for a sandbox without netlink."""
+    local = (connection.local, connection.local_port)
+    remote = (connection.remote, connection.remote_port)
+    for line in _lines(OURS):
+        words = line.split()
+        if _end(words[1]) == local and _end(words[2]) == remote:
+            return _End(int(words[3], 16), int(words[7]), int(words[9]))
+    return None
 
 
 def reached(place: Place, sockets: Iterable[Listener]) -> tuple[Listener, ...]:

@@ -172,7 +172,7 @@ async def test_who_took_the_port_of_a_server_that_is_down_gets_no_key(key: Path,
         await dcgm.close()
     assert SESAME not in log.read_text()
     for text in (fault, told.text):
-        assert "nobody listens on this port" in text
+        assert "the server on this port belongs to nobody" in text
         assert 'api_key_user = "nobody"' in text
         assert SESAME not in text
 

@@ -81,6 +81,7 @@ class PrometheusApi:
             api_key_file=getattr(config, file),
             api_key_user=config.api_key_user,
             tls_verify=config.tls_verify,
+            trust_other_namespace=config.trust_other_namespace,
         )
         """Where the password, or the key, is."""
         self._fetcher = Fetcher(
