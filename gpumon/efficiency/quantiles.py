@@ -96,7 +96,8 @@ def bucket_of(window: HistogramReading, share: float) -> tuple[int, float]:
 def quantile(window: HistogramReading, share: float) -> tuple[float, float, Reading]:
     """The `share` quantile, linear inside its bucket, and the bounds of that bucket.
 
-    In the +Inf bucket, which has no upper bound, it is the last finite bound (PromQL's rule).
+    In the +Inf bucket, which has no upper bound, it is the last finite bound (PromQL's rule). It is never more than the
+    mean allows, which tells in a wide bucket: half of the observations can not lie above twice the mean.
     """
     at, rank = bucket_of(window, share)
     low = window.bounds[at - 1] if at else 0.0
@@ -105,7 +106,13 @@ def quantile(window: HistogramReading, share: float) -> tuple[float, float, Read
     below = window.counts[at - 1] if at else 0.0
     inside = window.counts[at] - below
     value = low + (window.bounds[at] - low) * ((rank - below) / inside if inside else 1.0)
-    return value, low, window.bounds[at]
+    most = _most_by_mean(window, share)
+    return max(low, min(value, most)), low, window.bounds[at]
+
+
+def _most_by_mean(window: HistogramReading, share: float) -> float:
+    """The highest value that a quantile can have with this mean (Markov's inequality): mean / (1 - share)."""
+    return window.sum / window.counts[-1] / (1.0 - share)
 
 
 def quantiles(window: HistogramReading | None) -> Quantiles:

@@ -309,15 +309,42 @@ def _prefill_window(reading: EngineReading, track: Track) -> tuple[Window, bool]
     if track.moves(q.PREFILL_COMPUTED) is not Advance.PROMPT:
         track.keep_s = MOST_KEPT_S if reading.phase is Phase.TRAINING else track.long.seconds
         return track.short, True
-    ttft_s = longest(track.window(max(track.long.seconds, track.keep_s)).histogram(q.TTFT))
-    ttft_s = min(ttft_s, MOST_KEPT_S)
-    window = track.window(max(track.short.seconds, ttft_s))
-    if window.length_s < ttft_s:
+    span = _prefill_span(track)
+    window = track.window(max(track.short.seconds, span.smooth_s))
+    if window.length_s < span.smooth_s:
         window = track.window(window.seconds + track.cadence_s)
     track.keep_s = max(track.long.seconds, window.seconds)
     # Whoever begins to watch in the middle of a long prefill sees no token of it: that is no rate of 0.
     begun = any(track.totals.values()) or not any(track.short.samples(q.RUNNING))
-    return window, window.length_s >= ttft_s and begun
+    return window, window.length_s >= span.least_s and begun
+
+
+class PrefillSpan(NamedTuple):
+    """Seconds of the window of prefill that is booked at the first token."""
+
+    least_s: float
+    """There is no rate over a shorter one."""
+    smooth_s: float
+    """Its length, once there are polls for it."""
+
+
+def _prefill_span(track: Track) -> PrefillSpan:
+    """The longest prefill of the last minutes.
+
+    Without a queue that is the longest TTFT. With one, most of a TTFT is waiting: the prefill time of the requests that
+    ended tells what is needed. Requests that still run may have had longer ones, so the window grows to their TTFT, up
+    to that of the quantiles. Where no prefill time is told, this is needed, too.
+    """
+    seen = track.window(max(track.long.seconds, track.keep_s))
+    ttft_s = min(longest(seen.histogram(q.TTFT)), MOST_KEPT_S)
+    if not any(seen.samples(q.WAITING)):
+        return PrefillSpan(ttft_s, ttft_s)
+    smooth_s = min(ttft_s, track.long.seconds)
+    prefills = seen.histogram(q.PREFILL_TIME)
+    if prefills is None or prefills.count <= 0:
+        return PrefillSpan(smooth_s, smooth_s)
+    prefill_s = min(longest(prefills), MOST_KEPT_S)
+    return PrefillSpan(prefill_s, max(prefill_s, smooth_s))
 
 
 def _decode_mean(track: Track, service: Service) -> Reading:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from gpumon.efficiency.births import before_first_count, born_series, has_all_series, series_of, with_zeros
 from gpumon.efficiency.quantiles import difference, longest, merge
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EndpointState, EngineReading, HistogramReading, RankReading
@@ -227,6 +228,8 @@ class Track:
         self._counted: dict[str, dict[str, float]] = {}
         """Rank -> counter -> up to where it is in the totals."""
         self._seen_s: dict[str, float] = {}
+        self._whole_answers: dict[str, int] = {}
+        """Rank -> answers of this process that had it and were read to their end."""
         self._before_fall: tuple[float, dict[str, RankReading]] = (float("-inf"), {})
         """When counters fell, and the ranks before that."""
         self._good_wall_s = float("inf")
@@ -246,6 +249,7 @@ class Track:
         earlier = False
         for before in reading.earlier if reading.state is EndpointState.OK else ():
             earlier |= self._add(before, wall_s - (reading.monotonic_s - before.monotonic_s), frames_s)
+        self._add_before_first_count(reading, wall_s, frames_s)
         total, last_s = self.totals.get(q.DECODE_TOKENS, 0.0), self.last_s
         added = self._add(reading, wall_s, frames_s)
         self.short, self.long = Window(self, grown(RATE_S, self.cadence_s)), Window(self, self.quantile_s)
@@ -254,6 +258,15 @@ class Track:
         if earlier:
             self.totals = dict.fromkeys(self.totals, 0.0)
         return added
+
+    def _add_before_first_count(self, reading: EngineReading, wall_s: float, frames_s: float) -> None:
+        """Take in zeros of the last answer that had nothing of this model, if that was a moment ago."""
+        absent_s = reading.absent_s
+        if absent_s is None or self.polls > 0:
+            return
+        since_s = reading.monotonic_s - absent_s
+        if since_s <= max(GAP * max(reading.interval_s, frames_s), GONE_S):
+            self._add(before_first_count(reading, absent_s), wall_s - since_s, frames_s)
 
     def _add(self, reading: EngineReading, wall_s: float, frames_s: float) -> bool:
         self.cadence_s = max(reading.interval_s, frames_s)
@@ -274,10 +287,12 @@ class Track:
         if another:
             self._ranks.clear()
             self._counted.clear()
-        self._count(reading, newborn=newborn)
+            self._whole_answers.clear()
         if reset:
             self.points.clear()
             self._was_reset = True
+        self._begin_at_zero(reading)
+        self._count(reading, newborn=newborn)
         self._remember(reading)
         self._append(reading)
         self.last_s, self._good_wall_s = reading.monotonic_s, wall_s
@@ -319,6 +334,21 @@ class Track:
                 counted.pop(name, None)
         return bool(changed)
 
+    def _begin_at_zero(self, reading: EngineReading) -> None:
+        """Give the points and totals so far the series that came with their first count, at 0."""
+        for rank in reading.ranks:
+            known = self._ranks.get(rank.rank)
+            if known is None:
+                continue
+            born = born_series(known, reading, rank, self._whole_answers.get(rank.rank, 0))
+            if not born:
+                continue
+            counted = self._counted.setdefault(rank.rank, {})
+            for name in born.intersection(TOTALS):
+                counted[name] = 0.0
+            self._ranks[rank.rank] = with_zeros(known, rank, born)
+            self.points = [_began_at_zero(point, rank, born) for point in self.points]
+
     def _count(self, reading: EngineReading, *, newborn: bool) -> None:
         """Grow the totals.
 
@@ -345,10 +375,12 @@ class Track:
         for rank in reading.ranks:
             self._ranks[rank.rank] = _with_lacked(self._ranks.get(rank.rank), rank)
             self._seen_s[rank.rank] = now_s
+            self._whole_answers[rank.rank] = self._whole_answers.get(rank.rank, 0) + reading.whole
             self._gauged.update(rank.gauges)
         oldest_s = now_s - max(GAP * self.cadence_s, GONE_S)
         for name in [name for name, seen_s in self._seen_s.items() if seen_s < oldest_s]:
             del self._seen_s[name]
+            self._whole_answers.pop(name, None)
             self._ranks.pop(name, None)
             self._counted.pop(name, None)
         self._counters = {name for rank in self._ranks.values() for name in rank.counters}
@@ -364,7 +396,7 @@ class Track:
         self._paced_s = self.cadence_s
         here = {rank.rank: rank for rank in reading.ranks}
         lacked = {
-            name: _series(known) - (_series(here[name]) if name in here else frozenset())
+            name: series_of(known) - (series_of(here[name]) if name in here else frozenset())
             for name, known in self._ranks.items()
             if here.get(name) is not known
         }
@@ -501,8 +533,12 @@ def _increase(rank: str, counter: str, ends: tuple[Point, Point]) -> float | Non
     return None if before is None or after is None else (after - before) / (ends[1].monotonic_s - ends[0].monotonic_s)
 
 
-def _series(rank: RankReading) -> frozenset[str]:
-    return frozenset((*rank.counters, *rank.histograms))
+def _began_at_zero(point: Point, rank: RankReading, born: frozenset[str]) -> Point:
+    """The point with a rank's newborn series at 0; as it is where it does not know the rank."""
+    known = point.ranks.get(rank.rank)
+    if known is None:
+        return point
+    return point._replace(ranks={**point.ranks, rank.rank: with_zeros(known, rank, born)})
 
 
 def _fell(old: RankReading | None, new: RankReading) -> bool:
@@ -535,6 +571,6 @@ def _began_anew(old: RankReading | None, new: RankReading) -> bool:
 
 def _with_lacked(old: RankReading | None, new: RankReading) -> RankReading:
     """`new` with the series that this poll lacked taken from `old`: absent in one answer is not gone."""
-    if old is None or (old.counters.keys() <= new.counters.keys() and old.histograms.keys() <= new.histograms.keys()):
+    if old is None or has_all_series(new, old):
         return new
     return RankReading(new.rank, {**old.counters, **new.counters}, new.gauges, {**old.histograms, **new.histograms})

@@ -347,6 +347,10 @@ class EngineReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Good readings before this one, the oldest first, that its source had at hand when it began."""
     departure: Departure | None = None
     """How it ended; only with `EndpointState.DOWN`."""
+    whole: bool = False
+    """The page was read to its end: a series that `ranks` lacks was not on it."""
+    absent_s: float | None = None
+    """Moment of an earlier whole answer of this process, the newest one that had nothing of this model."""
 
     @property
     def key(self) -> str:

@@ -56,6 +56,8 @@ ANOTHER: Final = frozenset(
 )
 """After these the next server there may be another one, or want another key: it is looked for anew."""
 
+MOST_MODELS: Final = 1024
+"""Models of one server of which it is remembered when they came."""
 NO_SCAN: Final = Scan({}, 0, 0, cut=False)
 
 
@@ -104,6 +106,8 @@ class EndpointSource:
         self._task: asyncio.Task[None] | None = None
         self._identity: asyncio.Task[None] | None = None
         self._answered = asyncio.Event()
+        self._whole_s: float | None = None
+        """Moment of the newest answer of this process that was read to its end, one without figures included."""
         self._fresh()
         kind = EngineKind.UNKNOWN if endpoint.engine == "auto" else EngineKind(endpoint.engine)
         self._blank = EngineReading(
@@ -204,10 +208,16 @@ class EndpointSource:
 
     def _fail(self, refusal: Refusal) -> None:
         """What was learnt from earlier pages stays: after a time-out or a 500 the same process may go on counting."""
-        self._failures += 1
         self._notices = {}
         if refusal.state in ANOTHER:
             self._fresh()
+            self._whole_s = None
+        if refusal.nothing_counted:
+            # Its first request is to be seen as soon as that of any other engine.
+            self._failures = 0
+            self._whole_s = self._clock()
+        else:
+            self._failures += 1
         changes = {"state": refusal.state, "fault": refusal.text, "interval_s": self.interval_s}
         self.readings = tuple(msgspec.structs.replace(reading, **changes) for reading in self.readings)
 
@@ -219,6 +229,8 @@ class EndpointSource:
             self._scanner = Scanner(self._adapter.wanted)
         self._known: Identity | None = None
         self._ask_again_s = 0.0
+        self._absent_s: dict[str, float | None] = {}
+        """Model -> the newest whole answer before its first figures; None where there was none."""
         self._bodies: dict[str, bytes] = {}
         self._asked_s: dict[str, float] = {}
 
@@ -233,10 +245,13 @@ class EndpointSource:
             # Another object, so that what the process before still answers is not taken for this one's.
             server = server._replace()
             self._fresh(server)
+            self._whole_s = None
             found, pages = await self._parsed(server, bodies)
         self._failures = 0
         known = self._known or UNASKED
-        self.readings = tuple(self._reading(answer, found, page, known) for page in pages)
+        whole = not (found.cut or found.skipped or (self._adapter is not None and self._adapter.cut))
+        self.readings = tuple(self._reading(answer, found, page, known, whole=whole) for page in pages)
+        self._whole_s = self.reading.monotonic_s if whole else None
         self._notice(found)
         self._identify(server)
         return None
@@ -276,8 +291,12 @@ class EndpointSource:
                 self._bodies.pop(companion.path, None)
         return self._bodies
 
-    def _reading(self, answer: Answer, found: Scan, page: EngineReading, known: Identity) -> EngineReading:
-        """What the adapter read, with what the endpoint knows beside its page."""
+    def _reading(
+        self, answer: Answer, found: Scan, page: EngineReading, known: Identity, *, whole: bool
+    ) -> EngineReading:
+        """What the adapter read, with what the endpoint knows beside its page, which was read to its end or not."""
+        if page.part not in self._absent_s and len(self._absent_s) < MOST_MODELS:
+            self._absent_s[page.part] = self._whole_s if whole else None
         flags = {"skipped_lines": found.skipped, "duplicate_series": found.duplicates}
         page = msgspec.structs.replace(
             page,
@@ -288,6 +307,8 @@ class EndpointSource:
             latency_s=answer.ended_s - answer.sent_s,
             info=page.info | {name: str(count) for name, count in flags.items() if count},
             found_by=self._blank.found_by,
+            whole=whole,
+            absent_s=self._absent_s.get(page.part),
         )
         return _identified(page, known)
 

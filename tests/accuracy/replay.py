@@ -72,7 +72,11 @@ async def replay(name: str, seconds: float | None = None) -> Replay:
     """Watch one capture, or a variant of one, from its start (or `STARTS`) to its end."""
     variant = VARIANTS.get(name)
     recorded = Recorded(variant.capture if variant else name, change=variant.change if variant else None)
-    start_s = STARTS.get(name, 0.0)
+    return await watch(recorded, name, STARTS.get(name, 0.0), seconds)
+
+
+async def watch(recorded: Recorded, name: str, start_s: float = 0.0, seconds: float | None = None) -> Replay:
+    """Watch a server from a second of its recording on."""
     async with LoopEngine(recorded, start_s) as engine:
         await asyncio.sleep(PHASE_S)
         source = EndpointSource(Endpoint(url=engine.url), POLL_S, time.monotonic, wall=wall)

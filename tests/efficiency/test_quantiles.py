@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,8 @@ from hypothesis import strategies as st
 from gpumon.efficiency.quantiles import difference, longest, quantile, quantiles, size_biased_mean
 from gpumon.readings.frame import HistogramReading
 from gpumon.readings.missing import Missing, Reason
+from tests.accuracy.pages import Where, recorded, snapshots
+from tests.efficiency.polls import there
 
 INF = float("inf")
 
@@ -37,6 +41,36 @@ def test_each_quantile_has_the_bounds_of_its_own_bucket():
     assert (shown.p50_low, shown.p50_high) == (0.0, 0.01)
     assert (shown.p95_low, shown.p95_high) == (0.01, 0.02)
     assert (shown.p99_low, shown.p99_high) == (0.04, Missing(Reason.INVALID))
+
+
+def test_a_quantile_is_never_more_than_the_mean_allows():
+    """Half of the requests can not wait longer than twice the mean, however wide the first bucket is."""
+    shown = quantiles(histogram((0.3, 100), (0.5, 100), (INF, 100), total=0.002))
+    assert shown.p50 == pytest.approx(2 * 0.00002)
+    assert shown.p95 == pytest.approx(20 * 0.00002)
+    assert shown.p99 == pytest.approx(100 * 0.00002)
+    assert (shown.p95_low, shown.p95_high, shown.first_bound_s) == (0.0, 0.3, 0.3)
+
+
+def test_the_queue_of_a_recorded_engine_without_one_is_no_tenth_of_a_second():
+    """vLLM's first bucket of the queue time is 0 to 300 ms."""
+    snapshot = list(snapshots(recorded("vllm-basic"), Where()))[-1]
+    queue = snapshot.engines[0].latency.queue_s
+    assert there(queue.mean) < 0.001
+    assert there(queue.p50) <= 2 * there(queue.mean)
+    assert there(queue.p95) <= 20 * there(queue.mean) * (1 + 1e-9)
+    assert queue.first_bound_s == 0.3
+
+
+@given(st.lists(st.floats(1e-6, 100.0), min_size=20, max_size=60), st.sampled_from([0.5, 0.95, 0.99]))
+def test_the_bound_of_the_mean_is_above_the_true_quantile(values: list[float], share: float):
+    bounds = (200.0, INF)
+    window = HistogramReading(bounds, (float(len(values)),) * 2, sum(values), float(len(values)))
+    value, low, _ = quantile(window, share)
+    true = sorted(values)[math.ceil(share * len(values)) - 1]
+    assert low <= value <= sum(values) / len(values) / (1.0 - share)
+    # In one bucket of 0 to 200 the interpolated value is far too high: the bound is what is shown, or less.
+    assert min(share * 200.0, true) <= value * (1 + 1e-9)
 
 
 def test_fewer_than_twenty_observations_give_the_mean_only():

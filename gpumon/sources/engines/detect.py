@@ -24,6 +24,8 @@ class Refusal(NamedTuple):
 
     state: EndpointState
     text: str
+    nothing_counted: bool = False
+    """The page was read to its end, and is that of an engine that has counted nothing yet."""
 
 
 SWITCHES: Final = "SGLang: --enable-metrics, llama.cpp: --metrics"
@@ -70,7 +72,7 @@ PLAIN: Final = ("http_", "process_", "python_")
 """What a Python web server's exporter writes of itself."""
 
 NO_ENGINE_YET: Final = Refusal(
-    EndpointState.STARTING, "vLLM answers, but no engine has counted anything yet: starting?"
+    EndpointState.STARTING, "vLLM answers, but no engine has counted anything yet: starting?", nothing_counted=True
 )
 
 _NAME: Final = re.compile(rb'(?:\{\s*")?([a-zA-Z_:][a-zA-Z0-9_:]*)(?:"?[,}]|[ \t{])')
@@ -121,7 +123,7 @@ def by_content(body: bytes, content_type: str, kind: EngineKind = EngineKind.UNK
     media = content_type.split(";")[0].strip().lower()
     if not start and kind in BY_KIND:  # some exporters write a metric only once it has a value
         text = f"{BY_KIND[kind].title} answers with an empty page: it has served nothing yet"
-        return Refusal(EndpointState.STARTING, text)
+        return Refusal(EndpointState.STARTING, text, nothing_counted=True)
     if not start:
         text = "the answer is empty: an engine that has served nothing yet? else check port and path"
         return Refusal(EndpointState.NOT_METRICS, text)
@@ -162,7 +164,7 @@ def _by_names(names: list[str], kind: EngineKind) -> Refusal:
         if any(name.startswith(row.adapter.prefixes) for name in names):
             if kind in (EngineKind.UNKNOWN, row.kind):
                 text = f"{row.title} answers, but no engine has counted anything yet: starting?"
-                return Refusal(EndpointState.STARTING, text)
+                return Refusal(EndpointState.STARTING, text, nothing_counted=True)
             text = f"these are metrics of {row.title}, and the config says {BY_KIND[kind].title}: correct `engine`"
             return Refusal(EndpointState.WRONG_ENGINE, text)
     other = next((name for name in names if not name.startswith(PLAIN)), "")

@@ -126,6 +126,7 @@ TABLES: Final = Tables(
         _rule(q.ITL, "inter_token_latency_seconds", "time_per_output_token_seconds"),
         _rule(q.E2E, "e2e_request_latency_seconds"),
         _rule(q.QUEUE, "request_queue_time_seconds"),
+        _rule(q.PREFILL_TIME, "request_prefill_time_seconds"),
         # From 0.11 on.
         _rule(q.TPOT, "request_time_per_output_token_seconds"),
         _rule(q.PROMPT_LENGTH, "request_prompt_tokens"),

@@ -14,6 +14,7 @@ from gpumon.readings.quantities import (
     E2E,
     ITL,
     OUTPUT_LENGTH,
+    PREFILL_TIME,
     PROMPT_LENGTH,
     QUEUE,
     REQUESTS,
@@ -41,7 +42,7 @@ _ADAPTERS: Final[tuple[Adapter, ...]] = tuple(row.adapter() for row in TABLED)
 ENGINE_NAMES: Final = frozenset(name for adapter in _ADAPTERS for name in adapter.wanted) - {START_TIME}
 """All sample names that an engine is read from, but one that every exporter writes."""
 _SIGNED_BY: Final = frozenset({RUNNING, WAITING, REQUESTS, DECODE_TOKENS})
-ALL_BUCKETS: Final = frozenset({TTFT, ITL, E2E, QUEUE, TPOT, PROMPT_LENGTH, OUTPUT_LENGTH})
+ALL_BUCKETS: Final = frozenset({TTFT, ITL, E2E, QUEUE, TPOT, PREFILL_TIME, PROMPT_LENGTH, OUTPUT_LENGTH})
 FLEET_BUCKETS: Final = frozenset({TTFT, ITL, PROMPT_LENGTH})
 """Quantities whose buckets a whole fleet is asked for: latencies that its rows merge, and of prompts what attention
 takes, which grows with the square of a length. Of the others the means are enough there: a third fewer series."""
