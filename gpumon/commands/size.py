@@ -49,6 +49,11 @@ def options(parser: argparse.ArgumentParser) -> None:
         dest="scraped",
         help="size for the p95 load of a Prometheus, last 7 days or since --from",
     )
+    parser.add_argument(
+        "--assume-ttft",
+        action="store_true",
+        help="let a TTFT goal decide by an estimate where TTFT was not measured",
+    )
     parser.add_argument("--prometheus", metavar="URL", help="Prometheus to ask (default [prometheus].url)")
     add_span(parser)
     add_forms(
@@ -91,6 +96,8 @@ def run(chosen: argparse.Namespace) -> int:
 
     if not scenario.server and config.sizing.gpu:
         scenario = replace(scenario, server=(Server(gpu=config.sizing.gpu, gpus=config.sizing.gpus or 8),))
+    if chosen.assume_ttft:
+        scenario = replace(scenario, assume_ttft=True)
     known = _known(config, scenario, os.environ, own)
     for at, workload in enumerate(scenario.workload):
         if workload.profile and workload.seen is None and workload.profile not in known.profiles:

@@ -85,6 +85,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
             ("precision", ("f",), "other weights: fp8, int4"),
             ("goal", ("i",), "another ITL goal"),
             ("goal.ttft", ("T",), "another TTFT goal"),
+            ("goal.estimate", ("E",), "TTFT goal by estimate"),
             ("view", ("v",), "compare GPUs; pictures"),
             ("undo", ("u",), "undo"),
             ("redo", ("U", "ctrl+r"), "redo"),

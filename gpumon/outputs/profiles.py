@@ -132,6 +132,8 @@ def _facts(profile: Observed, found: Knee | None) -> list[tuple[str, str]]:
         why = f": {found.rule}" if found is not None and profile.origin is Origin.SWEEP else ""
         until = f", knee before {load(found.beyond):.4g}" if why and found and found.beyond is not None else ""
         facts.append(("operates at", f"{profile.concurrency:.4g} in flight{until}{why}"))
+    if found is not None and found.advice:
+        facts.append(("throughput", found.advice))
     if found is not None and found.plateau is not None:
         facts.append(("plateau", f"{found.plateau:.1f} decode together, whatever more is offered"))
     return facts

@@ -362,9 +362,11 @@ def _detail(plan: WorkloadPlan, scenario: Scenario) -> Iterator[Line]:
     yield Line("each instance", _instance(plan))
     asked = _with(number, behind=" in flight")(plan.concurrency) if plan.target_kind != "concurrency" else NONE
     each, together = (_joined([form(getattr(plan, field)) for field, form in forms]) for forms in (_OF_EACH, _OF_ALL))
+    first = f"TTFT: {_joined((plan.ttft_basis, plan.ttft_band.text))}" if plan.ttft_basis else ""
     basis = {"limit": " (the boards' limit)", "seen": " (as seen)"}.get(plan.power_source, "")
     basis = "" if isinstance(plan.power_w, Missing) else basis
     yield Line("at the target", _joined((asked, each, f"all together {together}{basis}" if together else ""), "; "))
+    yield Line("", first)
     for case in plan.degraded:
         yield Line(f"one {clean(case.lost, 20)} lost", _lost(case))
     for note in plan.notes:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.sizing.measured_errors import BANDS, EFFICIENCY, ENGINES
+from gpumon.sizing.measured_errors import ARCHITECTURES, BANDS, EFFICIENCY, ENGINES
 
 CLAIM: Final = 0.8
 """Share of measured rows that a band holds: it runs from their 10th to their 90th percentile."""
@@ -98,3 +98,12 @@ def band_of(figure: str, tp: int, moe: bool) -> Band:
         size for size, sparse in cells if sparse == moe
     ]
     return Band(*cells[max(sizes), moe])
+
+
+def unmeasured(architecture: str, pp: int) -> str:
+    """Why no reference row tells how far a prediction may be off; empty where some do."""
+    if architecture not in ARCHITECTURES:
+        return f"no reference row is of a GPU of the generation {architecture or 'that it has'}"
+    if pp > 1:
+        return "no reference row has pipeline stages"
+    return ""

@@ -7,7 +7,7 @@ from enum import Enum
 import msgspec
 
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.sizing.accuracy import Band
+from gpumon.sizing.accuracy import NO_BAND, Band
 
 NOT_KNOWN = Missing(Reason.NOT_EXPOSED)
 NOT_GIVEN = Missing(Reason.NOT_GIVEN)
@@ -133,6 +133,10 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     seen_name: str = ""
     """Engine or profile that it was calibrated by."""
     seen_time: str = ""
+    ttft_band: Band = NO_BAND
+    """Errors of the TTFT; both sides 0 where it was typed or is not known."""
+    ttft_basis: str = ""
+    """What the TTFT stands on: a fit, a formula scaled to a load, an estimate, or what was typed."""
     servers: Reading = NOT_KNOWN
     """Servers that hold an instance of it, in the plan that is needed. One that several workloads share counts for each
     of them, so that the sum may be more than the total; spare servers count for none."""

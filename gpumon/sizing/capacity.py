@@ -11,9 +11,10 @@ from gpumon.efficiency.traffic import kv_stored_bytes
 from gpumon.sizing import memory
 from gpumon.sizing.answer import Limit, LimitKind
 from gpumon.sizing.instance import Instance
+from gpumon.sizing.knee import LEAST_GAIN, load
 from gpumon.sizing.latency import MOST, Curve, Tail, largest, largest_within
-from gpumon.sizing.profile import Origin
-from gpumon.sizing.scenario import GOALS, Known, Scenario
+from gpumon.sizing.profile import Observed, Origin
+from gpumon.sizing.scenario import Known, Scenario
 
 OPERATING_POINTS: Final = frozenset({LimitKind.TYPED, LimitKind.KNEE, LimitKind.RANGE})
 """Bounds that are capacities to plan with already: the planning factor does not apply."""
@@ -23,7 +24,12 @@ EXTRAPOLATED: Final = 1.05
 
 def limits_of(instance: Instance, scenario: Scenario) -> tuple[Limit, ...]:
     """All bounds that are known, by rising concurrency. Empty where nothing bounds it: nothing is known then."""
-    found = [*_operating_point(instance), *_kv(instance, scenario), *_latencies(instance), *_prefill(instance)]
+    found = [
+        *_operating_point(instance, scenario),
+        *_kv(instance, scenario),
+        *_latencies(instance, scenario),
+        *_prefill(instance),
+    ]
     engine = instance.workload.max_num_seqs or (instance.seen.max_num_seqs if instance.seen is not None else None)
     if engine is not None:
         found.append(Limit(LimitKind.MAX_NUM_SEQS, float(engine), f"the engine runs at most {engine} requests at once"))
@@ -43,18 +49,57 @@ def kv_pool_tokens(instance: Instance, scenario: Scenario) -> tuple[float, str] 
     return tokens, "from memory" if shift is None else "re-scaled"
 
 
-def _operating_point(instance: Instance) -> Iterator[Limit]:
-    typed, seen, asked = instance.workload.capacity_per_instance, instance.seen, instance.workload
-    # A goal decides; where throughput stopped following the load is advice.
-    goals = instance.curve is not None and any(getattr(asked, goal) for goal in GOALS)
+def ttft_decides(instance: Instance, scenario: Scenario) -> bool:
+    """Whether a TTFT goal bounds the requests in flight: where TTFT was measured, or an estimate is to count."""
+    return instance.first.line is not None and (instance.first.decides or scenario.assume_ttft)
+
+
+def _operating_point(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
+    """The load that was typed, or up to which a load test or a table says that more load pays."""
+    typed = instance.workload.capacity_per_instance
     if typed is not None:
         yield Limit(LimitKind.TYPED, typed, f"typed: {typed:g} per instance")
-    elif seen is not None and instance.alike and instance.same_mix and seen.origin is not Origin.LIVE and not goals:
-        if seen.concurrency is not None:
-            yield Limit(LimitKind.KNEE, seen.concurrency, f"the knee of {seen.name} is at {seen.concurrency:g}")
-        elif seen.points:
-            last = seen.points[-1].running
-            yield Limit(LimitKind.RANGE, last, f"{seen.name} was measured up to {last:g}")
+        return
+    seen = instance.seen
+    if seen is None or seen.origin is Origin.LIVE or _goal_decides(instance, scenario):
+        return
+    if instance.alike and instance.same_mix:
+        yield from _tested(seen)
+    elif seen.origin is Origin.SWEEP and instance.curve is not None:
+        yield from _moved(instance.curve, seen)
+
+
+def _goal_decides(instance: Instance, scenario: Scenario) -> bool:
+    """Whether a latency goal sets the capacity: where throughput stopped following the load is advice then."""
+    asked = instance.workload
+    if asked.ttft_p95_ms is not None and ttft_decides(instance, scenario):
+        return True
+    return instance.curve is not None and (asked.itl_p95_ms is not None or asked.e2e_p95_ms is not None)
+
+
+def _tested(seen: Observed) -> Iterator[Limit]:
+    """The operating point of what was seen: the knee of its sweep, or the end of it where there is none."""
+    last = max((load(point) for point in seen.points), default=math.inf)
+    if seen.concurrency is not None and (seen.concurrency < last or seen.origin is Origin.TABLE):
+        yield Limit(LimitKind.KNEE, seen.concurrency, f"the knee of {seen.name} is at {seen.concurrency:g}")
+    elif seen.points:
+        yield Limit(LimitKind.RANGE, last, f"{seen.name} was measured up to {last:g}")
+
+
+def _moved(curve: Curve, seen: Observed) -> Iterator[Limit]:
+    """The same for another TP, GPU or mix: no load beyond the one that was tested, nor one that does not pay here."""
+    for limit in _tested(seen):
+        pays = largest(lambda running: _gain(curve, running) >= LEAST_GAIN)
+        if pays < limit.concurrency:
+            text = f"above {pays:.0f} twice the load adds less than {LEAST_GAIN:.0%} throughput"
+            yield Limit(LimitKind.KNEE, pays, text)
+        else:
+            yield limit
+
+
+def _gain(curve: Curve, running: float) -> float:
+    """Throughput that a load adds to that of half of it, as a share."""
+    return curve.tokens_per_s(running) / curve.tokens_per_s(running / 2.0) - 1.0
 
 
 def _kv(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
@@ -102,8 +147,10 @@ def ran_together(instance: Instance) -> float:
     return ran * took / takes if takes > 0.0 else 0.0
 
 
-def _latencies(instance: Instance) -> Iterator[Limit]:
-    curve, ttft, asked = instance.curve, instance.ttft, instance.workload
+def _latencies(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
+    curve = instance.curve
+    ttft = instance.first.line if ttft_decides(instance, scenario) else None
+    asked = instance.workload
     if asked.itl_p95_ms is not None and curve is not None:
         running = largest_within(asked.itl_p95_ms / 1e3, curve.itl_s, instance.itl_tail)
         yield Limit(LimitKind.ITL, running, _missed("ITL", curve.itl_s, instance.itl_tail, asked.itl_p95_ms, running))
@@ -117,7 +164,8 @@ def _latencies(instance: Instance) -> Iterator[Limit]:
 
 def _e2e(instance: Instance, curve: Curve, goal_ms: float, answer_tokens: float) -> Limit:
     """The bound of a goal for the whole request: its p95 is taken to have the tail of its parts."""
-    tail, ttft = instance.itl_tail, instance.ttft
+    tail = instance.itl_tail
+    ttft = instance.first.line
 
     def p95_s(running: float) -> float:
         first_s = ttft.ttft_s(running) if ttft is not None else 0.0

@@ -11,8 +11,9 @@ import msgspec
 
 from gpumon.efficiency.lengths import KV_SHARE
 from gpumon.sizing import memory
-from gpumon.sizing.accuracy import NO_BAND, Band, band_of
+from gpumon.sizing.accuracy import NO_BAND, Band, band_of, unmeasured
 from gpumon.sizing.answer import Source
+from gpumon.sizing.first_token import FirstToken, engine_of, estimated, measured, typed
 from gpumon.sizing.fit import Fitted, Sample, below_knee, calibrated, fit, tail_of
 from gpumon.sizing.latency import MOST, Curve, Mix, Tail, TtftLine, largest_within, response_s
 from gpumon.sizing.profile import Observed, Origin
@@ -71,7 +72,8 @@ class Instance(NamedTuple):
     source: Source = Source.NONE
     band: Band = NO_BAND
     """Errors of its ITL."""
-    ttft: TtftLine | None = None
+    first: FirstToken = FirstToken()
+    """Its TTFT."""
     prefill_tokens_per_s: float | None = None
     itl_tail: Tail = Tail()
     ttft_tail: Tail = Tail()
@@ -120,7 +122,7 @@ class Instance(NamedTuple):
 
     def ttft_s(self, running: float) -> float | None:
         """Mean TTFT, of requests that do not wait for admission."""
-        return None if self.ttft is None else self.ttft.ttft_s(running)
+        return None if self.first.line is None else self.first.line.ttft_s(running)
 
     def ttft_p95_s(self, running: float) -> float | None:
         """p95 of the TTFT; None where its tail is not known."""
@@ -371,7 +373,8 @@ def _learnt(seen: Observed, roof: Curve | None, floor_s: float, formula: TtftLin
 def _with_latency(bare: Instance, was_seen: Was | None) -> Instance:
     """The ladder of the latency: fitted here, re-scaled, roofline."""
     workload, setting, was = bare.workload, bare.setting, was_seen.setting if was_seen is not None else None
-    learnt, formula, found = None, _formula(bare.seen, was), bare
+    learnt, found = None, bare
+    formula = _formula(engine_of(bare.seen.tool) if bare.seen is not None else "", was)
     if bare.seen is not None:
         floor_s = _FLOOR * (_or_none(weight_read_s, was) or 0.0)
         learnt = _learnt(bare.seen, _or_none(roofline, was), floor_s, formula)
@@ -385,13 +388,37 @@ def _with_latency(bare: Instance, was_seen: Was | None) -> Instance:
             found = found._replace(notes=(*found.notes, f"no roofline: {wrong}"))
     if workload.capacity_per_instance:
         found = found._replace(source=Source.TYPED, band=NO_BAND)
-    typed = workload.itl_tail_ratio
-    return found._replace(
-        itl_tail=learnt.itl_tail if typed is None and learnt is not None else Tail(typed or 1.0, typed is not None),
-        ttft=_ttft(bare, learnt.ttft if learnt is not None else None, formula),
+    ratio = workload.itl_tail_ratio
+    found = found._replace(
+        itl_tail=learnt.itl_tail if ratio is None and learnt is not None else Tail(ratio or 1.0, ratio is not None),
+        first=_first_token(bare, learnt.ttft if learnt is not None else None, formula),
         ttft_tail=learnt.ttft_tail if learnt is not None else Tail(),
         prefill_tokens_per_s=workload.prefill_tokens_per_s or _or_none(prefill_tokens_per_s, setting),
     )
+    return _with_honest_bands(found)
+
+
+COMPUTED: Final = "aiconfigurator"
+"""Tool whose sweeps are computed, not measured."""
+
+
+def _with_honest_bands(instance: Instance) -> Instance:
+    """Without the errors of servers that are unlike it: a band is of what was measured."""
+    gpu = instance.gpu
+    why = "" if gpu is None else unmeasured(gpu.architecture, instance.pp)
+    notes = list(instance.notes)
+    band = instance.band
+    first = instance.first
+    if why and instance.source in (Source.ROOFLINE, Source.RESCALED):
+        band = NO_BAND
+        notes.append(f"ITL without an error band: estimate by roofline, {why}")
+    if why and not first.decides:
+        first = first._replace(band=NO_BAND)
+    seen = instance.seen
+    if seen is not None and COMPUTED in seen.tool.lower() and instance.source is not Source.TYPED and band:
+        band = NO_BAND
+        notes.append(f"without an error band: {COMPUTED} computes its figures, nobody measured them")
+    return instance._replace(band=band, first=first, notes=tuple(notes))
 
 
 def _measured(bare: Instance, seen: Observed, found: Fitted | str, was: Setting | None) -> Instance:
@@ -436,30 +463,44 @@ def _measured(bare: Instance, seen: Observed, found: Fitted | str, was: Setting 
     )
 
 
-def _ttft(bare: Instance, learnt: TtftLine | None, formula: TtftLine | None) -> TtftLine | None:
-    """TTFT over the requests in flight: from dimensions, moved as far as what was seen was off; else what was seen.
+def _first_token(bare: Instance, learnt: TtftLine | None, formula: TtftLine | None) -> FirstToken:
+    """TTFT over the requests in flight, from the best source: typed, measured, moved from what was seen, a formula.
 
     `learnt` and `formula` are those of what was seen.
     """
-    setting, typed, seen = bare.setting, bare.workload.prefill_tokens_per_s, bare.seen
-    if typed is not None and bare.prompt_tokens is not None:
+    setting = bare.setting
+    seen = bare.seen
+    rate = bare.workload.prefill_tokens_per_s
+    if rate is not None and bare.prompt_tokens is not None:
         # A prompt passes the stages one after the other.
-        alone_s = bare.prompt_tokens * (1.0 - bare.hit_ratio) / typed * bare.pp
-        return line_of(alone_s, layers_s(setting) if setting is not None else 0.0)
-    line = _formula(seen, setting)
+        alone_s = bare.prompt_tokens * (1.0 - bare.hit_ratio) / rate * bare.pp
+        return typed(line_of(alone_s, layers_s(setting) if setting is not None else 0.0))
+    engine = _engine(bare.workload, seen)
+    line = _formula(engine, setting)
     if seen is None:
-        return line
-    if bare.alike and (bare.same_mix or formula is None):
-        return calibrated(line, seen.points)
+        return estimated(line, setting, engine)
+    if bare.alike and (bare.same_mix or formula is None) and engine == engine_of(seen.tool):
+        return measured(line, seen.points, setting, engine)
     if line is None or formula is None or learnt is None:
-        return line
+        return estimated(line, setting, engine)
     usual = median(point.running for point in seen.points) if seen.points else 1.0
-    return learnt.scaled(line.ttft_s(usual) / formula.ttft_s(usual))
+    moved = learnt.scaled(line.ttft_s(usual) / formula.ttft_s(usual))
+    own = measured(formula, seen.points, setting, engine)
+    if bare.alike and own.decides and setting is not None:  # the same server, other lengths
+        band = own.band.joined(band_of("mix", 1, bool(setting.llm.experts)))
+        return FirstToken(moved, band, decides=True, basis=f"{own.basis}, re-scaled to these lengths")
+    return estimated(moved, setting, engine, "re-scaled from what was measured elsewhere")
 
 
-def _formula(seen: Observed | None, setting: Setting | None) -> TtftLine | None:
-    """The TTFT from dimensions alone, of the engine that was seen; None where something is not known."""
-    engine = seen.tool.split(" ", 1)[0].lower() if seen is not None and seen.tool else ""
+def _engine(workload: Workload, seen: Observed | None) -> str:
+    """The engine that is sized: typed, else the one that was seen; empty where nothing tells it."""
+    if workload.engine or seen is None:
+        return workload.engine
+    return engine_of(seen.tool)
+
+
+def _formula(engine: str, setting: Setting | None) -> TtftLine | None:
+    """TTFT of an engine from dimensions alone; None where something is not known."""
     return _or_none(lambda at: ttft_line(at, engine), setting)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
@@ -13,19 +14,22 @@ from gpumon.sizing.profile import Point
 
 BEHIND: Final = 0.05
 """Running falls behind the offered load by more than this share, against the point before."""
-TTFT_JUMP: Final = 2.0
-SLOPE: Final = 0.5
-"""Of the first slope of throughput over concurrency."""
-_QUEUEING: Final = 1.5
-"""A TTFT that grows by this factor more than the load is a queue; one that grows with the load is prefill."""
+LEAST_GAIN: Final = 0.1
+"""Throughput that a doubled load must add for the larger load to be worth its latency."""
+BENT: Final = 0.5
+"""Share of the throughput that one request more added at first, below which the curve counts as bent: advice."""
+APART: Final = 1.2
+"""Factor between two loads from which on their throughputs are compared."""
 _FOLLOWS: Final = 0.5
 """Running that grows by less than this share of what the load grew by waits, whatever TTFT says."""
+_QUEUEING: Final = 1.5
+"""A TTFT that grows by this factor more than the load is a queue; one that grows with the load is prefill."""
 _PLATEAU: Final = 0.25
 """Running that grows by less than this share of what the load grew by stands on a plateau."""
 
 
 class Knee(msgspec.Struct, frozen=True):
-    """The last point before the knee, the first beyond it (None: the sweep ends before), and what told it."""
+    """The last point before the knee, the first beyond it (None: the sweep ends before), and the rule that decided."""
 
     point: Point
     beyond: Point | None
@@ -33,6 +37,8 @@ class Knee(msgspec.Struct, frozen=True):
     """One clause for people: `running stops following the load: 85.2 of 100`."""
     plateau: float | None = None
     """Sequences that decode together where running stopped to grow, whatever more is offered."""
+    advice: str = ""
+    """Where throughput began to flatten before the knee, in one clause; empty where it did not."""
 
 
 def load(point: Point) -> float:
@@ -41,61 +47,106 @@ def load(point: Point) -> float:
 
 
 def throughput(point: Point) -> float | None:
-    """Output tokens/s, else requests/s."""
-    return point.requests_per_s if point.tokens_per_s is None else point.tokens_per_s
+    """Output tokens/s, else requests/s, else what follows from the time per token: running / ITL."""
+    if point.tokens_per_s is not None:
+        return point.tokens_per_s
+    if point.requests_per_s is not None:
+        return point.requests_per_s
+    return point.running / point.itl_s if point.itl_s else None
 
 
 def knee(points: Sequence[Point]) -> Knee:
-    """The knee of at least one point. Raises ValueError for none.
+    """The knee of at least one point: the last load that is worth offering. Raises ValueError for none.
 
-    A queue is the hard limit, so it is looked for first: the first point where running stops following the offered
-    load by more than 5 %, or TTFT is more than twice that of the point before. Both count only where TTFT grew faster
-    than the load, or running hardly grew: a prompt that waits for other prompts of the same burst is no queue. Only
-    where nothing queued does the bend decide: the last point up to which each step pays at least half of what the
-    first one paid per request.
+    The first of two rules that finds something decides. Running stops following the offered load by more than 5 %:
+    the rest waits. Throughput gains less than 10 % per doubling of the load: the rest only makes answers slower. Where
+    neither does, the sweep ends before a knee and its last load stands. A bend of throughput before that is advice: it
+    depends on the lowest load that was tested, and the load beyond it still pays.
     """
     if not points:
         raise ValueError("a sweep without points has no knee")
     rising = sorted(points, key=load)
     plateau = _plateau(rising)
-    for before, after in pairwise(rising):
-        if rule := _queued(before, after):
-            return Knee(before, after, rule, plateau)
-    for before, after in pairwise(rising):
-        if rule := _bent(rising[0], before, after):
-            return Knee(before, after, rule, plateau)
+    advice = _bend(rising)
+    for rule_of, loads in ((_queued, rising), (_saturated, _spaced(rising))):
+        for before, after in pairwise(loads):
+            if rule := rule_of(before, after):
+                return Knee(before, after, rule, plateau, advice)
     rule = "the sweep ends before a knee" if len(rising) > 1 else "a single point"
-    return Knee(rising[-1], None, rule, plateau)
+    return Knee(rising[-1], None, rule, plateau, advice)
 
 
 def _queued(before: Point, after: Point) -> str:
-    """How the load began to queue between two points; empty where it did not."""
-    step = load(after) - load(before)
-    grown = load(after) / load(before) if load(before) > 0.0 else 1.0
-    waits = after.ttft_s / before.ttft_s if before.ttft_s and after.ttft_s is not None else None
-    stands = step > 0.0 and after.running - before.running < _FOLLOWS * step
-    if waits is not None and waits <= _QUEUEING * grown and not stands:
+    """How running fell behind the offered load between two points; empty where it did not.
+
+    A prompt that waits for other prompts of the same burst is no queue: TTFT then grows no faster than the load.
+    """
+    if _share(after) >= _share(before) * (1.0 - BEHIND):
         return ""
-    if _share(after) < _share(before) * (1.0 - BEHIND):
-        return f"running stops following the load: {after.running:.1f} of {load(after):.4g}"
-    if waits is not None and waits > TTFT_JUMP:
-        return f"TTFT jumps to {waits:.1f} times that of the point before"
-    return ""
+    step = load(after) - load(before)
+    stands = step > 0.0 and after.running - before.running < _FOLLOWS * step
+    if not stands and _bursts(before, after):
+        return ""
+    return f"running stops following the load: {after.running:.1f} of {load(after):.4g}"
+
+
+def _bursts(before: Point, after: Point) -> bool:
+    """Whether TTFT grew no faster than the load between two points."""
+    if not before.ttft_s or after.ttft_s is None or load(before) <= 0.0:
+        return False
+    return after.ttft_s / before.ttft_s <= _QUEUEING * load(after) / load(before)
 
 
 def _share(point: Point) -> float:
+    """Share of the offered requests that run."""
     return point.running / load(point) if load(point) > 0.0 else 1.0
 
 
-def _bent(first: Point, before: Point, after: Point) -> str:
-    """How throughput flattened between two points; empty where it did not, or is not known."""
-    at_first, at_before, at_after = throughput(first), throughput(before), throughput(after)
-    step = load(after) - load(before)
-    if at_first is None or at_before is None or at_after is None or load(first) <= 0.0 or step <= 0.0:
+def gain_per_doubling(before: float, after: float, growth: float) -> float:
+    """Throughput that a doubled load adds, as a share, from two throughputs and the factor between their loads."""
+    if before <= 0.0 or after <= 0.0 or growth <= 1.0:
+        return math.inf
+    return math.pow(after / before, 1.0 / math.log2(growth)) - 1.0
+
+
+def _spaced(rising: Sequence[Point]) -> list[Point]:
+    """The points at least a fifth of the load apart: between closer ones the noise of a run is more than the gain."""
+    kept = [rising[0]]
+    for point in rising[1:]:
+        if load(point) >= APART * load(kept[-1]):
+            kept.append(point)
+    return kept
+
+
+def _saturated(before: Point, after: Point) -> str:
+    """How little throughput grew between two points; empty where it grew enough, or is not known."""
+    at_before = throughput(before)
+    at_after = throughput(after)
+    if at_before is None or at_after is None or load(before) <= 0.0:
         return ""
-    share = (at_after - at_before) / step / (at_first / load(first)) if at_first > 0.0 else 1.0
-    text = f"one more in flight adds {max(0.0, share):.0%} of the throughput that one added at first"
-    return text if share < SLOPE else ""
+    gain = gain_per_doubling(at_before, at_after, load(after) / load(before))
+    if gain >= LEAST_GAIN:
+        return ""
+    return f"twice the load adds {max(0.0, gain):.0%} throughput"
+
+
+def _bend(rising: Sequence[Point]) -> str:
+    """Where one request more first added less than half of the throughput that one added at first."""
+    first = rising[0]
+    at_first = throughput(first)
+    if not at_first or load(first) <= 0.0:
+        return ""
+    for before, after in pairwise(rising):
+        at_before = throughput(before)
+        at_after = throughput(after)
+        step = load(after) - load(before)
+        if at_before is None or at_after is None or step <= 0.0:
+            continue
+        share = (at_after - at_before) / step / (at_first / load(first))
+        if share < BENT:
+            each = f"{max(0.0, share):.0%} of the throughput that one added at first"
+            return f"above {load(before):.4g} one more in flight adds {each}"
+    return ""
 
 
 def _plateau(rising: Sequence[Point]) -> float | None:

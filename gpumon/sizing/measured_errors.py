@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 EFFICIENCY: Final = (0.7891, 0.6351, 0.4529, 0.8752, 3.226e-05, 1.173e-05, 4.362e-05, 7.454, 1.771, 0.9791)
+ARCHITECTURES: Final = frozenset({"Blackwell Ultra", "Blackwell", "Hopper"})
+"""Generations of GPUs that rows are of."""
 ENGINES: Final = {"": 1.36, "sglang": 3.29, "trtllm": 1.35, "vllm": 1.06}
 BANDS: Final[dict[str, dict[tuple[int, bool], tuple[float, float, int]]]] = {
     "itl": {
@@ -39,6 +41,10 @@ BANDS: Final[dict[str, dict[tuple[int, bool], tuple[float, float, int]]]] = {
         (4, True): (-0.575, 2.88, 680),
         (8, False): (-0.674, 1.826, 272),
         (8, True): (-0.385, 1.974, 338),
+    },
+    "ttft one load": {
+        (1, False): (-0.192, 0.238, 956),
+        (1, True): (-0.294, 0.415, 2016),
     },
     "one load": {
         (1, False): (-0.141, 0.164, 3056),

@@ -85,7 +85,9 @@ def planned(
     demands = tuple(kept.get(id(each)) or demand_of(each, scenario, known) for each in scenario.workload)
     memory_only, busy_aware = (filled(demands, scenario, known, packing) for packing in ("memory", "busy"))
     needed = memory_only if scenario.packing == "memory" else busy_aware
-    workloads = tuple(map(_workload, demands, needed.stands))
+    workloads = tuple(
+        _workload(demand, stands, scenario) for demand, stands in zip(demands, needed.stands, strict=True)
+    )
     totals = _totals(workloads, needed.packed)
     problem = next((f"{each.name}: {each.problem}" for each in workloads if each.problem), needed.packed.problem)
     others = _others(demands, workloads, scenario, known)
@@ -137,7 +139,7 @@ def _with_server(scenario: Scenario, known: Known) -> Scenario:
     return msgspec.structs.replace(scenario, server=(named(Server(gpu), known),)) if gpu else scenario
 
 
-def _workload(demand: Demand, stands: Stands) -> WorkloadPlan:
+def _workload(demand: Demand, stands: Stands, scenario: Scenario) -> WorkloadPlan:
     workload, instance = demand.workload, demand.instance
     kinds = tuple(dict.fromkeys(limit.kind.value for limit in demand.limits))
     first = kinds.index("typed") if "typed" in kinds else 0
@@ -159,6 +161,8 @@ def _workload(demand: Demand, stands: Stands) -> WorkloadPlan:
         limits=demand.limits,
         source=demand.source,
         band=_band(demand),
+        ttft_band=instance.first.band,
+        ttft_basis=instance.first.basis,
         extrapolated=demand.extrapolated,
         gpus_per_instance=instance.gpus,
         tp=instance.tp or workload.tp or 0,
@@ -168,7 +172,7 @@ def _workload(demand: Demand, stands: Stands) -> WorkloadPlan:
         memory_source=demand.memory_source,
         busy_ratio=demand.busy_ratio,
         degraded=() if problem else degraded_of(demand, stands.instances, stands.most_on_a_server),
-        notes=(*instance.notes, *_notes(demand)),
+        notes=(*instance.notes, *_notes(demand, scenario)),
         problem=problem,
         seen_name=instance.seen.name if instance.seen is not None else "",
         seen_time=instance.seen.time if instance.seen is not None else "",
@@ -184,39 +188,125 @@ def _band(demand: Demand) -> Band:
     return band.joined(band_of("extrapolated", 1, bool(demand.instance.llm and demand.instance.llm.experts)))
 
 
-def _notes(demand: Demand) -> Iterator[str]:
+def _notes(demand: Demand, scenario: Scenario) -> Iterator[str]:
     """What one has to know to believe the figures."""
-    instance, seen, fitted = demand.instance, demand.instance.seen, demand.instance.fitted
-    asked, kinds = instance.workload, [limit.kind for limit in demand.limits]
+    instance = demand.instance
     if demand.better:
         yield demand.better
-    curve, ttft = instance.curve is not None, instance.ttft is not None
-    goals = [
-        (name, known, tail.known)
-        for name, goal, known, tail in (
-            ("ITL", asked.itl_p95_ms, curve, instance.itl_tail),
-            ("TTFT", asked.ttft_p95_ms, ttft, instance.ttft_tail),
-            ("E2E", asked.e2e_p95_ms, curve and instance.answer_tokens is not None, instance.itl_tail),
-        )
-        if goal is not None
-    ]
+    yield from _goal_notes(demand, scenario)
+    if instance.fitted is not None and instance.fitted.anchored:
+        yield f"{instance.fitted.text}: too few load levels for a fit"
+    yield from _typed_notes(demand)
+    seen = instance.seen
+    if seen is None:
+        return
+    if seen.origin is Origin.TABLE and not instance.alike and seen.gpu and instance.gpu:
+        yield f"the table of {seen.name} was measured on {seen.gpu}, not on {instance.gpu.name}"
+    if warning := queue_warning(seen):
+        yield warning
+
+
+class _Goal(NamedTuple):
+    """A latency goal that was asked for."""
+
+    name: str
+    known: bool
+    """Something tells that latency."""
+    tail: bool
+    """So it does of p95 / mean."""
+
+
+def _goals(instance: Instance) -> list[_Goal]:
+    """The latency goals of a workload."""
+    asked = instance.workload
+    curve = instance.curve is not None
+    found = []
+    if asked.itl_p95_ms is not None:
+        found.append(_Goal("ITL", curve, instance.itl_tail.known))
+    if asked.ttft_p95_ms is not None:
+        found.append(_Goal("TTFT", instance.first.line is not None, instance.ttft_tail.known))
+    if asked.e2e_p95_ms is not None:
+        found.append(_Goal("E2E", curve and instance.answer_tokens is not None, instance.itl_tail.known))
+    return found
+
+
+def _goal_notes(demand: Demand, scenario: Scenario) -> Iterator[str]:
+    """Which goals count, and as what."""
+    instance = demand.instance
+    goals = _goals(instance)
+    kinds = [limit.kind for limit in demand.limits]
     if kinds and not goals and not OPERATING_POINTS.intersection(kinds):
         names = " and ".join(dict.fromkeys(kind.value for kind in kinds))
         yield f"no latency goal: only {names} limit{'s' if len(set(kinds)) == 1 else ''} it"
-    if names := " and ".join(name for name, _, tail in goals if not tail):
+    if names := " and ".join(goal.name for goal in goals if not goal.tail):
         yield f"p95 / mean of the {names} is not known: the goal is compared with the mean"
-    if names := " and ".join(name for name, known, _ in goals if not known):
+    if names := " and ".join(goal.name for goal in goals if not goal.known):
         yield f"the {names} goal is not checked: its latency is not known"
-    if fitted is not None and fitted.anchored:
-        yield f"{fitted.text}: too few load levels for a fit"
+    if instance.workload.ttft_p95_ms is not None and instance.first.line is not None and not instance.first.decides:
+        yield _assumed(demand) if scenario.assume_ttft else _not_used(demand)
+
+
+def _assumed(demand: Demand) -> str:
+    """A plan that stands on an estimate of TTFT says so."""
+    first = demand.instance.first
+    return f"the TTFT goal counts by an {_with_band('estimate', first.band)} (assume_ttft): it was not measured here"
+
+
+def _not_used(demand: Demand) -> str:
+    """Why a TTFT goal does not decide, and what makes it count."""
+    first = demand.instance.first
+    value_s = _first_s(demand)
+    figure = "" if value_s is None else f" ({_with_band(f'{first.basis}: {value_s * 1e3:,.0f} ms', first.band)})"
+    return (
+        f"TTFT goal not used: not measured on this engine{figure}; `gpumon profiles add` of a load test or a running "
+        f"engine makes it count, assume_ttft plans by the estimate"
+    )
+
+
+def _with_band(text: str, band: Band) -> str:
+    """A figure with the errors that such figures have."""
+    return f"{text}, {band.text}" if band else text
+
+
+def _first_s(demand: Demand) -> float | None:
+    """TTFT at the target, p95 where its tail is known; None where there is no answer."""
+    if demand.problem or not demand.needed:
+        return None
+    running = demand.running(demand.needed)
+    if not math.isfinite(running):
+        return None
+    p95_s = demand.instance.ttft_p95_s(running)
+    return demand.instance.ttft_s(running) if p95_s is None else p95_s
+
+
+def _typed_notes(demand: Demand) -> Iterator[str]:
+    """Limits below the capacity that the user typed."""
     typed = demand.workload.capacity_per_instance
-    for limit in demand.limits if typed is not None else ():
-        if limit.concurrency < (typed or 0.0):
+    if typed is None:
+        return
+    for limit in demand.limits:
+        if limit.concurrency < typed:
             yield f"typed capacity is above what {limit.kind.value} allows: {limit.text}"
-    if seen is not None and seen.origin is Origin.TABLE and not instance.alike and seen.gpu and instance.gpu:
-        yield f"the table of {seen.name} was measured on {seen.gpu}, not on {instance.gpu.name}"
-    if seen is not None and (warning := queue_warning(seen)):
-        yield warning
+
+
+def _straddles(demand: Demand, scenario: Scenario) -> str:
+    """That an estimate of TTFT can not tell whether its goal is met, or that it is most likely missed."""
+    first = demand.instance.first
+    goal_ms = demand.instance.workload.ttft_p95_ms
+    if goal_ms is None or first.decides or scenario.assume_ttft or not first.band:
+        return ""
+    value_s = _first_s(demand)
+    if value_s is None:
+        return ""
+    low_ms = value_s * 1e3 * (1.0 + first.band.low)
+    high_ms = value_s * 1e3 * (1.0 + first.band.high)
+    if goal_ms >= high_ms:
+        return ""
+    name = demand.workload.label
+    if goal_ms < low_ms:
+        return f"{name}: TTFT is estimated at {low_ms:,.0f} to {high_ms:,.0f} ms, above its goal of {goal_ms:,.0f} ms"
+    span = f"{low_ms:,.0f} to {high_ms:,.0f} ms"
+    return f"{name}: the TTFT goal of {goal_ms:,.0f} ms lies inside its estimate, {span}: measure it"
 
 
 def _warnings(
@@ -232,6 +322,7 @@ def _warnings(
             f"packed by memory alone, instances on one GPU need {memory_only.busiest * 100:.0f} % of it in sum: each "
             f"runs at about 1/{memory_only.busiest:.1f} of its speed; by busy share {more}"
         )
+    yield from filter(None, (_straddles(demand, scenario) for demand in demands))
     if beyond := ", ".join(each.workload.label for each in demands if each.extrapolated):
         yield f"planned beyond the load that was measured (extrapolated): {beyond}"
     if scenario.planning_factor >= 1.0 and any(demand.instances for demand in demands):
@@ -280,7 +371,7 @@ def _others(demands: Sequence[Demand], workloads: Sequence[WorkloadPlan], scenar
     if not sound or len(sound) == len(demands):
         return NONE_LEFT_OUT
     others = filled(sound, scenario, known, scenario.packing)
-    plans = tuple(map(_workload, sound, others.stands))
+    plans = tuple(_workload(demand, stands, scenario) for demand, stands in zip(sound, others.stands, strict=True))
     return NONE_LEFT_OUT if any(each.problem for each in plans) else _totals(plans, others.packed)
 
 

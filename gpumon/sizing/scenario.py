@@ -16,6 +16,7 @@ from gpumon.specs.llms import LlmCatalogue
 
 TargetKind = Literal["concurrency", "users", "requests_per_s"]
 Packing = Literal["busy", "memory"]
+Engine = Literal["", "vllm", "sglang", "trtllm"]
 
 
 class Server(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -72,6 +73,8 @@ class Workload(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     """Of one instance."""
     spare_instances: int | None = None
     """Default: that of the scenario."""
+    engine: Engine = ""
+    """Engine that will serve it; empty: the one that was seen. TTFT differs by engine."""
     profile: str = ""
     """Name of an imported profile to take capacity and latency from."""
     seen: Observed | None = None
@@ -100,6 +103,8 @@ class Scenario(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     itl_p95_ms: float | None = None
     ttft_p95_ms: float | None = None
     e2e_p95_ms: float | None = None
+    assume_ttft: bool = False
+    """A TTFT goal decides the number of GPUs by an estimate, too, where TTFT was not measured on the engine."""
     server: tuple[Server, ...] = ()
     """Shapes in the order in which they are filled, all with one type of GPU."""
     workload: tuple[Workload, ...] = ()

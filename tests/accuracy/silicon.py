@@ -22,8 +22,9 @@ from typing import Final, NamedTuple
 
 from gpumon.sizing import memory
 from gpumon.sizing.accuracy import CLAIM, REACHED, Band, Efficiency, band_of, engine_factor
+from gpumon.sizing.first_token import ONE_LOAD_ENGINE
 from gpumon.sizing.fit import Fitted, fit
-from gpumon.sizing.latency import Curve, Mix
+from gpumon.sizing.latency import Curve, Mix, TtftLine
 from gpumon.sizing.profile import Point
 from gpumon.sizing.roofline import Setting, layers_s, prompt_parts_s, rescale, roofline, step_cost, weight_read_s
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
@@ -328,7 +329,9 @@ def sweep_errors(rows: Sequence[Row], fits: Fits) -> dict[str, list[tuple[bool, 
     for sweep in sweeps.values():
         sweep.sort(key=lambda row: row.running)
         loads = {row.running for row in sweep}
-        at = fits[sweep[0].family][0]
+        at, factors = fits[sweep[0].family]
+        if sweep[0].engine == ONE_LOAD_ENGINE:
+            found["ttft one load"] += [(row.moe, error) for row, error in scaled_errors(sweep, at, factors)]
         if len(loads) < LEAST_LOADS - 1:
             continue
         whole = curve_of(sweep, at)
@@ -352,6 +355,16 @@ def sweep_errors(rows: Sequence[Row], fits: Fits) -> dict[str, list[tuple[bool, 
                 moved = rescale(curve, sweep[0].setting, other[0].setting, sweep[-1].running, at)
                 found[figure] += [(row.moe, error_of(moved, row)) for row in other]
     found.pop("", None)
+    return found
+
+
+def scaled_errors(sweep: Sequence[Row], at: Efficiency, factors: dict[str, float]) -> list[tuple[Row, float]]:
+    """Errors of TTFT at the other loads of a sweep, by the formula scaled to each one of them."""
+    told = [(row, ttft_s(row, at) * factors.get(row.engine, factors[""])) for row in sweep]
+    found = []
+    for known, known_s in told:
+        scale = known.ttft_s / known_s
+        found += [(row, row.ttft_s / (scale * value_s) - 1.0) for row, value_s in told if row is not known]
     return found
 
 
@@ -427,7 +440,56 @@ def table(judged: Sequence[Judged], bands: dict[str, Cells]) -> str:
     return markdown(HEAD, lines) + "\n\n" + markdown(("figure", "models", "errors", "band"), others)
 
 
-def module(at: Efficiency, factors: dict[str, float], bands: dict[str, Cells]) -> str:
+HEAD_TTFT: Final = ("engine", "sweeps", "unmeasured: within x2", "scaled to one load: sweeps", "within x2")
+LEAST_APART: Final = 4.0
+"""Highest over lowest load of a sweep that is scaled to its lowest load and judged at its highest."""
+FACTOR: Final = 2.0
+
+
+def ttft_capacity_table(rows: Sequence[Row], fits: Fits) -> str:
+    """Requests in flight predicted at the measured TTFT of a sweep's highest load, over those that ran, by engine.
+
+    Without a measurement, and with the formula scaled to the sweep's lowest load.
+    """
+    sweeps = defaultdict(list)
+    for row in rows:
+        if row.offered <= row.running:
+            sweeps[row.sweep].append(row)
+    lines = []
+    for engine in sorted({row.engine for row in rows}):
+        alone = list[float]()
+        scaled = list[float]()
+        for sweep in sweeps.values():
+            if sweep[0].engine != engine:
+                continue
+            sweep.sort(key=lambda row: row.running)
+            low = sweep[0]
+            high = sweep[-1]
+            at, factors = fits[high.family]
+            factor = factors.get(engine, factors[""])
+            alone.append(held_ratio(high, at, factor))
+            if high.running >= LEAST_APART * low.running:
+                scaled.append(held_ratio(high, at, low.ttft_s / ttft_s(low, at)))
+        lines.append((engine, f"{len(alone)}", within(alone), f"{len(scaled)}", within(scaled)))
+    return markdown(HEAD_TTFT, lines)
+
+
+def held_ratio(row: Row, at: Efficiency, factor: float) -> float:
+    """Requests in flight at which the formula comes to the measured TTFT of a row, over those that ran."""
+    beside_s, together_s, prompts_s = ttft_parts(row._replace(running=1.0), at)
+    fixed_s = factor * beside_s * at.ttft_steps
+    crowd_s = factor * (together_s * at.ttft_crowd + prompts_s * at.ttft_prompt)
+    return TtftLine(fixed_s, crowd_s).running_at(row.ttft_s) / row.running
+
+
+def within(ratios: Sequence[float]) -> str:
+    """Share of ratios within `FACTOR` of 1."""
+    if not ratios:
+        return "-"
+    return f"{sum(1.0 / FACTOR <= ratio <= FACTOR for ratio in ratios) / len(ratios) * 100:.0f} %"
+
+
+def module(at: Efficiency, factors: dict[str, float], bands: dict[str, Cells], generations: set[str]) -> str:
     """The text of gpumon/sizing/measured_errors.py."""
     engines = [f'"{name}": {value:.3g}' for name, value in factors.items()]
     lines = [
@@ -441,6 +503,10 @@ def module(at: Efficiency, factors: dict[str, float], bands: dict[str, Cells]) -
         "from typing import Final",
         "",
         f"EFFICIENCY: Final = ({', '.join(f'{value:.4g}' for value in at)})",
+        f"ARCHITECTURES: Final = frozenset({{{', '.join(sorted(repr(name) for name in generations))}}})".replace(
+            "'", '"'
+        ),
+        '"""Generations of GPUs that rows are of."""',
         f"ENGINES: Final = {{{', '.join(engines)}}}",
         "BANDS: Final[dict[str, dict[tuple[int, bool], tuple[float, float, int]]]] = {",
     ]
@@ -480,10 +546,11 @@ def main() -> None:
         fits = fits_without(rows if own else read(DATA)[0], {row.family for row in rows})
         judged = [judge(row, *fits[row.family]) for row in rows]
         bands = bands_of(judged, fits) if own else shipped(judged)
-        text = table(judged, bands)
+        text = f"{table(judged, bands)}\n\n{ttft_capacity_table(rows, fits)}"
         if given.write and own:
             at = fitted(rows)
-            TABLE.write_text(module(at, engine_factors(rows, at), bands), encoding="utf-8")
+            generations = {row.setting.gpu.architecture for row in rows}
+            TABLE.write_text(module(at, engine_factors(rows, at), bands, generations), encoding="utf-8")
     print(text)
     if given.markdown:
         write(given.markdown, text, BEGIN, END)

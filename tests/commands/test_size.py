@@ -109,6 +109,7 @@ def test_standard_input_is_a_file_named_dash(env: dict[str, str]) -> None:
 
 
 NO_WAY = """
+assume_ttft = true
 ttft_p95_ms = 0.001
 [[server]]
 gpu = "L40S"

@@ -29,9 +29,11 @@ MESSAGES = {
     "alert_when": '2: alert[0].when = "engines.kv_usage > 0.9": it has no field kv_usage; known there (docs/json.md): '
     "kv_usage_ratio, age_s",
     "alert_word": '2: alert[0].when = "kv_full": no verdict has this word; known: asleep, compute_bound, '
-    "critical, hardware_fault, host_cpu_saturated, host_disk_saturated, host_network_saturated, hung, idle, "
-    "idle_vram_held, interconnect_bound, kv_cache_full, low_efficiency, memory_bandwidth_bound, memory_full, note, "
-    "queue_limit, straggler, throttled, unknown, unresponsive, warn; or write a figure with a limit such as "
+    "critical, down, failing, gpu_shared, hardware_fault, host_cpu_saturated, host_disk_saturated, "
+    "host_network_saturated, hung, idle, idle_vram_held, interconnect_bound, kv_cache_full, kv_transfer, "
+    "lora_slots_full, low_efficiency, memory_bandwidth_bound, memory_full, note, prefix_cache_lost, queue_limit, "
+    "speculation_low, starting, straggler, throttled, traffic_fell, unknown, unresponsive, warn"
+    "; or write a figure with a limit such as "
     '"engines.kv_usage_ratio > 0.95"; after the first word [NAME] narrows it down: "engines[llama*].ttft_s.p95 > 2"',
     "keys_unknown": "2: keys.zooom: unknown key; did you mean zoom?",
     "keys_unquoted": "2: keys.pane.nxet: unknown key; did you mean pane.next?",

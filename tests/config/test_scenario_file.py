@@ -33,7 +33,7 @@ BAD = Path(__file__).parent / "bad_scenarios"
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 KEYS = (
     "name, note, packing, planning_factor, usable_memory_ratio, spare_instances, spare_servers, "
-    "itl_p95_ms, ttft_p95_ms, e2e_p95_ms, server, workload"
+    "itl_p95_ms, ttft_p95_ms, e2e_p95_ms, assume_ttft, server, workload"
 )
 
 MESSAGES = {
@@ -184,6 +184,7 @@ NUMBERS = {
 NAMED = {
     **{name: st.sampled_from(["", *Precision]).map(str.__str__) for name in ("weight_precision", "kv_precision")},
     "target_kind": st.sampled_from(["concurrency", "users", "requests_per_s"]),
+    "engine": st.sampled_from(["", "vllm", "sglang", "trtllm"]),
     "packing": st.sampled_from(["busy", "memory"]),
     "origin": st.sampled_from(Origin),
 }
@@ -204,6 +205,8 @@ def structs(kind: type[msgspec.Struct], **given_: st.SearchStrategy[Any]) -> st.
             continue
         if field.name in NAMED:
             value = NAMED[field.name]
+        elif "bool" in about:
+            value = st.booleans()
         elif "float" in about:
             value = number(field.name)
         else:

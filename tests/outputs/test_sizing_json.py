@@ -23,7 +23,7 @@ CONTRACT = {
     "workloads": "name model target target_kind concurrency capacity_per_instance instances gpus limit next_limit "
     "limits source band extrapolated gpus_per_instance tp pp spares memory_bytes memory_source busy_ratio "
     "running itl_s ttft_s e2e_s itl_p95_s ttft_p95_s tokens_per_s requests_per_s power_w power_source degraded notes "
-    "problem seen_name seen_time servers servers_shared missing",
+    "problem seen_name seen_time ttft_band ttft_basis servers servers_shared missing",
     "workloads.limits": "kind concurrency text",
     "workloads.degraded": "lost instances running itl_s ttft_s text itl_p95_s ttft_p95_s missing",
     "totals": "instances gpus servers memory_bytes price_per_hour power_w tokens_per_s price_per_mtok tokens_per_j "

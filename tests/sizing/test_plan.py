@@ -240,7 +240,7 @@ class TestNoAnswer:
             ({"target": math.inf}, "must be above 0"),
             ({"target": 1e30}, "instances: check the target"),
             ({"itl_p95_ms": 0.1}, "more instances would not"),
-            ({"ttft_p95_ms": 0.1}, "more instances would not"),
+            ({"ttft_p95_ms": 0.1, "prefill_tokens_per_s": 5000.0}, "more instances would not"),
             ({"e2e_p95_ms": 1.0}, "more instances would not"),
             ({"capacity_per_instance": 0.5}, "it must be from 1 to"),
             ({"weight_precision": "fp3"}, "unknown precision"),

@@ -33,10 +33,10 @@ def seen_of(kind: str) -> Observed:
     instance = resolve(asked, scenario, KNOWN)
     [kv] = [limit for limit in plan(scenario, KNOWN).workloads[0].limits if limit.kind is LimitKind.KV]
     assert instance.curve is not None
-    assert instance.ttft is not None
+    assert instance.first.line is not None
     assert instance.llm is not None
     points = tuple(
-        Point(float(load), itl_s=1.15 * instance.curve.itl_s(load), ttft_s=1.3 * instance.ttft.ttft_s(load))
+        Point(float(load), itl_s=1.15 * instance.curve.itl_s(load), ttft_s=1.3 * instance.first.line.ttft_s(load))
         for load in (1, 4, 8, 16, 32)
     )
     request = 1500.0 + bool(instance.llm.states) * 600.0
@@ -54,7 +54,9 @@ def scenario_of(kind: str, source: str) -> Scenario:
         model, 4000.0, tp=tp, prompt_tokens=1000.0, answer_tokens=500.0, prefix_hit_ratio=0.3,
         seen=None if source == "roofline" else seen_of(kind),
     )  # fmt: skip
-    return Scenario(itl_p95_ms=60.0, ttft_p95_ms=2000.0, server=(Server(here, gpus=16),), workload=(workload,))
+    return Scenario(
+        itl_p95_ms=60.0, ttft_p95_ms=2000.0, assume_ttft=True, server=(Server(here, gpus=16),), workload=(workload,)
+    )
 
 
 def row(scenario: Scenario) -> WorkloadPlan:

@@ -19,7 +19,18 @@ from gpumon.tui.palette import Palette
 from gpumon.tui.sizing.dialogs import Dialogs
 from gpumon.tui.sizing.fields import GOALS, SERVER, WORKLOAD
 from gpumon.tui.sizing.layout import VIEWS, Page, page
-from gpumon.tui.sizing.state import Here, Newest, PanelState, Version, ages, double, next_tp, next_value, next_weights
+from gpumon.tui.sizing.state import (
+    Here,
+    Newest,
+    PanelState,
+    Version,
+    ages,
+    double,
+    next_tp,
+    next_value,
+    next_weights,
+    toggle_estimate,
+)
 from gpumon.tui.sizing.table import Scene
 from gpumon.tui.table import clock
 from gpumon.tui.view import View
@@ -219,6 +230,7 @@ class SizingPanel(Pane):
             "precision": (partial(next_weights, state), ""),
             "goal": (partial(next_value, state, GOALS, "itl_p95_ms", _ITL_GOALS_MS), ""),
             "goal.ttft": (partial(next_value, state, GOALS, "ttft_p95_ms", _TTFT_GOALS_MS), ""),
+            "goal.estimate": (partial(toggle_estimate, state), ""),
             "remove": (
                 state.remove,
                 f"{state.place.field.name}: nothing was typed here, so there is nothing to remove",

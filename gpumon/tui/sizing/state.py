@@ -700,6 +700,14 @@ def next_value(state: PanelState, section: str, key: str, values: Sequence[Any])
     return state.put_value(place, values[(values.index(now) + 1) % len(values)] if now in values else values[0])
 
 
+def toggle_estimate(state: PanelState) -> bool:
+    """Let a TTFT goal decide by an estimate, or no more."""
+    if not state.accept():
+        return False
+    now = state.present
+    return state.put(state.undo.present._replace(scenario=replace(now, assume_ttft=not now.assume_ttft)))
+
+
 def next_weights(state: PanelState) -> bool:
     """The next of some precisions of the weights, without the one that they have where none is typed."""
     if not state.accept() or not state.present.workload:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,13 +39,40 @@ def test_rows_d_of_long_prompts_queue_between_100_and_150() -> None:
     assert found.plateau == pytest.approx(113.3, abs=0.1)
 
 
-def test_rows_d_of_short_prompts_never_queue_and_bend_at_25() -> None:
-    """200/1000: from 25 to 50 a request more adds 58.9 tok/s, of 119.8 at first."""
+def test_rows_d_of_short_prompts_never_queue_and_the_bend_at_25_is_advice() -> None:
+    """200/1000: from 25 to 50 a request more adds 58.9 tok/s, of 119.8 at first; up to 250 throughput still grows."""
     short = next(each for each in read("nim.csv").profiles if each.name.endswith("tp2-200x1000"))
     found = knee(short.points)
-    assert found.point.offered == 25
-    assert "49%" in found.rule
+    assert found.point.offered == 250
+    assert found.beyond is None
+    assert found.advice.startswith("above 25 one more in flight adds 49%")
     assert found.plateau is None
+
+
+def line(loads: Sequence[int]) -> list[Point]:
+    """ITL = 10 + 0.4 b ms at these loads."""
+    return [Point(float(load), itl_s=0.010 + 0.0004 * load, offered=float(load)) for load in loads]
+
+
+@pytest.mark.parametrize("loads", [(1, 2, 4, 8, 16, 32, 64, 128), (32, 64, 128), (64, 128), (1, 8, 64, 128), (128,)])
+def test_the_knee_does_not_depend_on_the_lowest_load_that_was_tested(loads: Sequence[int]) -> None:
+    """From 64 to 128 throughput still grows by 16 %."""
+    assert knee(line(loads)).point.offered == 128
+
+
+def test_a_doubled_load_that_adds_less_than_a_tenth_does_not_pay() -> None:
+    """From 128 to 256 it grows by 9 %."""
+    found = knee(line((32, 64, 128, 256, 512)))
+    assert found.point.offered == 128
+    assert found.beyond is not None
+    assert found.beyond.offered == 256
+    assert found.rule == "twice the load adds 9% throughput"
+
+
+def test_noise_between_loads_that_lie_close_together_is_no_knee() -> None:
+    steady = line((8, 16, 32))
+    dip = Point(33.0, itl_s=0.0245, offered=33.0)
+    assert knee([*steady, dip, *line((64,))]).point.offered == 64
 
 
 def test_rows_e_are_single_points() -> None:
@@ -60,14 +89,13 @@ def test_a_serial_server_bends_at_once() -> None:
     assert knee(known).rule == "running stops following the load: 1.0 of 2"
     unknown = [Point(running=load, offered=load, requests_per_s=3.61, e2e_s=load / 3.61) for load in loads]
     assert knee(unknown).point.offered == 1
-    assert "adds 0%" in knee(unknown).rule
+    assert knee(unknown).rule == "twice the load adds 0% throughput"
 
 
-def test_a_jump_of_ttft_tells_a_queue_before_running_does() -> None:
-    points = [point(1, 100, 0.01, 0.1), point(2, 200, 0.01, 0.11), point(3, 300, 0.00999, 0.5)]
-    found = knee(points)
-    assert found.point.offered == 2
-    assert found.rule == "TTFT jumps to 4.5 times that of the point before"
+def test_a_jump_of_ttft_beside_growing_throughput_is_no_knee() -> None:
+    """Where no goal is set, more load that is served pays, whatever the first token waits for."""
+    points = [point(1, 100, 0.01, 0.1), point(2, 200, 0.01, 0.11), point(4, 390, 0.00999, 0.9)]
+    assert knee(points).point.offered == 4
 
 
 def test_a_ttft_that_grows_with_the_load_is_prefill_and_no_queue() -> None:
