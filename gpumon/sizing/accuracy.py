@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.sizing.measured_errors import ARCHITECTURES, BANDS, EFFICIENCY, ENGINES
+from gpumon.sizing.measured_errors import ARCHITECTURES, BANDS, EFFICIENCY, TTFT
 
 CLAIM: Final = 0.8
 """Share of measured rows that a band holds: it runs from their 10th to their 90th percentile."""
@@ -68,22 +67,28 @@ class Efficiency(NamedTuple):
     """More of them per doubling of the tensor-parallel size: the latency of the all-reduces."""
     layer_moe_s: float
     """More of them in a mixture of experts: routing and grouping."""
-    ttft_steps: float
-    """Times its layers' cost that a first token takes beside prompts: admission, scheduling, the step under way."""
-    ttft_crowd: float
-    """The same of each prompt that came in with it."""
-    ttft_prompt: float
-    """Times a prompt's own computation that each of these takes."""
+
+
+class FirstTokenCost(NamedTuple):
+    """What the mean TTFT of an engine is a sum of, at `b` requests in flight: fixed parts, and what each one adds."""
+
+    layers: float
+    """Times the cost of its layers in a step: admission, scheduling, the step under way."""
+    layers_each: float
+    """The same for each request in flight."""
+    prompt: float
+    """Times the computation of the request's own prompt."""
+    prompt_each: float
+    """The same for each request in flight: prompts that came in with it."""
 
 
 REACHED: Final = Efficiency(*EFFICIENCY)
 """As fitted to all measured rows (`python -m tests.accuracy.silicon`)."""
 
 
-def engine_factor(engine: str) -> float:
-    """TTFT of this engine over vLLM's; of one that is not known, the median over the rows of all."""
-    factors: Mapping[str, float] = ENGINES
-    return factors.get(engine, factors[""])
+def first_token_cost(engine: str) -> FirstTokenCost:
+    """The TTFT of an engine, as fitted to its measured rows; of one that is not known, to the rows of all."""
+    return FirstTokenCost(*TTFT.get(engine, TTFT[""]))
 
 
 def band_of(figure: str, tp: int, moe: bool) -> Band:

@@ -474,7 +474,8 @@ def _first_token(bare: Instance, learnt: TtftLine | None, formula: TtftLine | No
     if rate is not None and bare.prompt_tokens is not None:
         # A prompt passes the stages one after the other.
         alone_s = bare.prompt_tokens * (1.0 - bare.hit_ratio) / rate * bare.pp
-        return typed(line_of(alone_s, layers_s(setting) if setting is not None else 0.0))
+        beside_s = layers_s(setting) if setting is not None else 0.0
+        return typed(line_of(alone_s, beside_s, _engine(bare.workload, seen)))
     engine = _engine(bare.workload, seen)
     line = _formula(engine, setting)
     if seen is None:

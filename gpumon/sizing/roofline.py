@@ -10,7 +10,7 @@ import msgspec
 from gpumon.efficiency.flops import compute_peak, head_flops, prefill_flops_per_token
 from gpumon.efficiency.ratio import checked, positive
 from gpumon.efficiency.traffic import kv_read_bytes
-from gpumon.sizing.accuracy import REACHED, Efficiency, engine_factor
+from gpumon.sizing.accuracy import REACHED, Efficiency, first_token_cost
 from gpumon.sizing.latency import Curve, Mix, TtftLine
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec
@@ -188,16 +188,18 @@ def _bandwidth(gpu: GpuSpec) -> float:
     return gpu.bandwidth_bytes_per_s
 
 
-def line_of(alone_s: float, beside_s: float, factor: float = 1.0) -> TtftLine:
+def line_of(alone_s: float, beside_s: float, engine: str = "") -> TtftLine:
     """The line of prompts that take `alone_s` to compute, in steps whose layers cost `beside_s` beside that.
 
-    Constants and errors are those of measured servers (`bands`): a first token takes some steps beside its prompt
-    (admission, scheduling, detokenising), and each prompt of its crowd its own computation and two steps' layers.
+    TTFT(b) = layers*(k0 + k1*b) + prompt*(k2 + k3*b), with an engine's constants (`accuracy.first_token_cost`): a first
+    token takes some steps beside its prompt, and waits for a share of the prompts that are in flight.
     """
-    crowd_s = REACHED.ttft_prompt * alone_s + REACHED.ttft_crowd * beside_s
-    return TtftLine(factor * REACHED.ttft_steps * beside_s, factor * crowd_s)
+    cost = first_token_cost(engine)
+    fixed_s = cost.layers * beside_s + cost.prompt * alone_s
+    growth_s = cost.layers_each * beside_s + cost.prompt_each * alone_s
+    return TtftLine(fixed_s, 0.0, growth_s)
 
 
 def ttft_line(setting: Setting, engine: str = "") -> TtftLine:
     """The line from dimensions and peaks; `engine`: vllm, trtllm, sglang, or not known."""
-    return line_of(prompt_s(setting), layers_s(setting), engine_factor(engine))
+    return line_of(prompt_s(setting), layers_s(setting), engine)

@@ -21,7 +21,7 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from gpumon.sizing import memory
-from gpumon.sizing.accuracy import CLAIM, REACHED, Band, Efficiency, band_of, engine_factor
+from gpumon.sizing.accuracy import CLAIM, REACHED, Band, Efficiency, FirstTokenCost, band_of, first_token_cost
 from gpumon.sizing.first_token import ONE_LOAD_ENGINE
 from gpumon.sizing.fit import Fitted, fit
 from gpumon.sizing.latency import Curve, Mix, TtftLine
@@ -166,36 +166,38 @@ def parts(row: Row) -> list[float]:
 
 
 def fitted(rows: Sequence[Row]) -> Efficiency:
-    """Efficiencies and layer costs by least squares of the relative error, and TTFT's constants on vLLM's rows."""
+    """Efficiencies and layer costs by least squares of the relative error."""
     found = least_squares([(parts(row), row.itl_s) for row in rows])
     shares = [1.0 / one for one in found[:4]]
-    at = Efficiency(*shares, *found[4:], 0.0, 0.0, 0.0)
-    vllm = [row for row in rows if row.engine == "vllm" and row.offered <= row.running] or rows
-    steps, crowd, prompt = least_squares([(ttft_parts(row, at), row.ttft_s) for row in vllm])
-    return at._replace(ttft_steps=steps, ttft_crowd=crowd, ttft_prompt=prompt)
+    return Efficiency(*shares, *found[4:])
 
 
 def ttft_parts(row: Row, at: Efficiency) -> list[float]:
-    """What a row's TTFT is a sum of, as `parts`."""
+    """What a row's TTFT is a sum of, each times a constant that is fitted (`FirstTokenCost`)."""
     computed_s, exchanged_s = prompt_parts_s(row.setting)
-    beside_s, together = layers_s(row.setting, at), math.sqrt(row.running)
-    return [beside_s, together * beside_s, together * (computed_s / at.prefill + exchanged_s / at.link)]
+    beside_s = layers_s(row.setting, at)
+    prompt_s = computed_s / at.prefill + exchanged_s / at.link
+    return [beside_s, row.running * beside_s, prompt_s, row.running * prompt_s]
 
 
-def ttft_s(row: Row, at: Efficiency) -> float:
-    """TTFT of a row on an engine of factor 1."""
-    return sum(part * one for part, one in zip(ttft_parts(row, at), at[-3:], strict=True))
+def ttft_s(row: Row, at: Efficiency, cost: FirstTokenCost) -> float:
+    """TTFT of a row by the constants of an engine."""
+    return sum(part * one for part, one in zip(ttft_parts(row, at), cost, strict=True))
 
 
-def engine_factors(rows: Sequence[Row], at: Efficiency) -> dict[str, float]:
-    """TTFT of each engine over vLLM's: the median; that of all rows under the empty name."""
+Costs = dict[str, FirstTokenCost]
+"""Engine -> its constants of TTFT; those of all rows under the empty name."""
+
+
+def first_token_costs(rows: Sequence[Row], at: Efficiency) -> Costs:
+    """The constants of each engine, by least squares of the relative error over the rows that do not queue."""
     by_engine = defaultdict(list)
     for row in rows:
         if row.offered <= row.running:
-            ratio = row.ttft_s / ttft_s(row, at)
-            by_engine[row.engine].append(ratio)
-            by_engine[""].append(ratio)
-    return {engine: median(ratios) for engine, ratios in sorted(by_engine.items())}
+            equation = ttft_parts(row, at), row.ttft_s
+            by_engine[row.engine].append(equation)
+            by_engine[""].append(equation)
+    return {engine: FirstTokenCost(*least_squares(each)) for engine, each in sorted(by_engine.items())}
 
 
 def least_squares(equations: Sequence[tuple[list[float], float]]) -> list[float]:
@@ -256,13 +258,13 @@ class Judged(NamedTuple):
     """Requests in flight that are predicted at the measured ITL, over those that ran."""
 
 
-def judge(row: Row, at: Efficiency, factors: dict[str, float]) -> Judged:
+def judge(row: Row, at: Efficiency, costs: Costs) -> Judged:
     """The errors of one row."""
     curve = roofline(row.setting, at)
     # Those that do not fit wait for as many answers as there are of them for each that runs.
     decode_s = row.setting.mix.answer_tokens * curve.itl_s(row.running)
     waited_s = max(0.0, row.offered / row.running - 1.0) * decode_s
-    told = [ttft_s(row, at) * factors.get(name, factors[""]) + waited_s for name in (row.engine, "")]
+    told = [ttft_s(row, at, costs.get(name, costs[""])) + waited_s for name in (row.engine, "")]
     held = curve.running_at(row.itl_s) if curve.itl_s(1.0) <= row.itl_s else 0.0
     return Judged(
         row,
@@ -273,7 +275,7 @@ def judge(row: Row, at: Efficiency, factors: dict[str, float]) -> Judged:
     )
 
 
-Fits = dict[str, tuple[Efficiency, dict[str, float]]]
+Fits = dict[str, tuple[Efficiency, Costs]]
 """Family -> what is fitted to all others."""
 
 
@@ -283,7 +285,7 @@ def fits_without(rows: Sequence[Row], families: Iterable[str]) -> Fits:
     for family in sorted(families):
         others = [row for row in rows if row.family != family]
         at = fitted(others)
-        found[family] = at, engine_factors(others, at)
+        found[family] = at, first_token_costs(others, at)
     return found
 
 
@@ -329,9 +331,9 @@ def sweep_errors(rows: Sequence[Row], fits: Fits) -> dict[str, list[tuple[bool, 
     for sweep in sweeps.values():
         sweep.sort(key=lambda row: row.running)
         loads = {row.running for row in sweep}
-        at, factors = fits[sweep[0].family]
+        at, costs = fits[sweep[0].family]
         if sweep[0].engine == ONE_LOAD_ENGINE:
-            found["ttft one load"] += [(row.moe, error) for row, error in scaled_errors(sweep, at, factors)]
+            found["ttft one load"] += [(row.moe, error) for row, error in scaled_errors(sweep, at, costs)]
         if len(loads) < LEAST_LOADS - 1:
             continue
         whole = curve_of(sweep, at)
@@ -358,9 +360,9 @@ def sweep_errors(rows: Sequence[Row], fits: Fits) -> dict[str, list[tuple[bool, 
     return found
 
 
-def scaled_errors(sweep: Sequence[Row], at: Efficiency, factors: dict[str, float]) -> list[tuple[Row, float]]:
+def scaled_errors(sweep: Sequence[Row], at: Efficiency, costs: Costs) -> list[tuple[Row, float]]:
     """Errors of TTFT at the other loads of a sweep, by the formula scaled to each one of them."""
-    told = [(row, ttft_s(row, at) * factors.get(row.engine, factors[""])) for row in sweep]
+    told = [(row, ttft_s(row, at, costs.get(row.engine, costs[""]))) for row in sweep]
     found = []
     for known, known_s in told:
         scale = known.ttft_s / known_s
@@ -465,21 +467,22 @@ def ttft_capacity_table(rows: Sequence[Row], fits: Fits) -> str:
             sweep.sort(key=lambda row: row.running)
             low = sweep[0]
             high = sweep[-1]
-            at, factors = fits[high.family]
-            factor = factors.get(engine, factors[""])
-            alone.append(held_ratio(high, at, factor))
+            at, costs = fits[high.family]
+            cost = costs.get(engine, costs[""])
+            alone.append(held_ratio(high, at, cost))
             if high.running >= LEAST_APART * low.running:
-                scaled.append(held_ratio(high, at, low.ttft_s / ttft_s(low, at)))
+                scale = low.ttft_s / ttft_s(low, at, cost)
+                scaled.append(held_ratio(high, at, FirstTokenCost(*(scale * one for one in cost))))
         lines.append((engine, f"{len(alone)}", within(alone), f"{len(scaled)}", within(scaled)))
     return markdown(HEAD_TTFT, lines)
 
 
-def held_ratio(row: Row, at: Efficiency, factor: float) -> float:
+def held_ratio(row: Row, at: Efficiency, cost: FirstTokenCost) -> float:
     """Requests in flight at which the formula comes to the measured TTFT of a row, over those that ran."""
-    beside_s, together_s, prompts_s = ttft_parts(row._replace(running=1.0), at)
-    fixed_s = factor * beside_s * at.ttft_steps
-    crowd_s = factor * (together_s * at.ttft_crowd + prompts_s * at.ttft_prompt)
-    return TtftLine(fixed_s, crowd_s).running_at(row.ttft_s) / row.running
+    beside_s, beside_each_s, prompt_s, prompt_each_s = ttft_parts(row._replace(running=1.0), at)
+    fixed_s = beside_s * cost.layers + prompt_s * cost.prompt
+    growth_s = beside_each_s * cost.layers_each + prompt_each_s * cost.prompt_each
+    return TtftLine(fixed_s, 0.0, growth_s).running_at(row.ttft_s) / row.running
 
 
 def within(ratios: Sequence[float]) -> str:
@@ -489,9 +492,9 @@ def within(ratios: Sequence[float]) -> str:
     return f"{sum(1.0 / FACTOR <= ratio <= FACTOR for ratio in ratios) / len(ratios) * 100:.0f} %"
 
 
-def module(at: Efficiency, factors: dict[str, float], bands: dict[str, Cells], generations: set[str]) -> str:
+def module(at: Efficiency, costs: Costs, bands: dict[str, Cells], generations: set[str]) -> str:
     """The text of gpumon/sizing/measured_errors.py."""
-    engines = [f'"{name}": {value:.3g}' for name, value in factors.items()]
+    engines = [f'    "{name}": ({", ".join(f"{value:.4g}" for value in cost)}),' for name, cost in costs.items()]
     lines = [
         '"""Efficiencies and error bands of measured servers; written by `python -m tests.accuracy.silicon --write`.',
         "",
@@ -507,7 +510,9 @@ def module(at: Efficiency, factors: dict[str, float], bands: dict[str, Cells], g
             "'", '"'
         ),
         '"""Generations of GPUs that rows are of."""',
-        f"ENGINES: Final = {{{', '.join(engines)}}}",
+        "TTFT: Final[dict[str, tuple[float, float, float, float]]] = {",
+        *engines,
+        "}",
         "BANDS: Final[dict[str, dict[tuple[int, bool], tuple[float, float, int]]]] = {",
     ]
     for figure, cells in bands.items():
@@ -538,8 +543,8 @@ def main() -> None:
         print(f"{number:,} rows left out: {why}", file=sys.stderr)
     if given.as_shipped:
         engines = {row.engine for row in rows}
-        factors = {"": engine_factor("")} | {engine: engine_factor(engine) for engine in engines}
-        judged = [judge(row, REACHED, factors) for row in rows]
+        costs = {engine: first_token_cost(engine) for engine in ("", *engines)}
+        judged = [judge(row, REACHED, costs) for row in rows]
         text = table(judged, shipped(judged))
     else:
         own = given.file.resolve() == DATA.resolve()
@@ -550,7 +555,7 @@ def main() -> None:
         if given.write and own:
             at = fitted(rows)
             generations = {row.setting.gpu.architecture for row in rows}
-            TABLE.write_text(module(at, engine_factors(rows, at), bands, generations), encoding="utf-8")
+            TABLE.write_text(module(at, first_token_costs(rows, at), bands, generations), encoding="utf-8")
     print(text)
     if given.markdown:
         write(given.markdown, text, BEGIN, END)

@@ -8,8 +8,8 @@ from statistics import median
 
 import pytest
 
-from gpumon.sizing.accuracy import CLAIM, REACHED, band_of, engine_factor
-from tests.accuracy.silicon import DATA, Judged, Row, fits_without, fitted, judge, ranks, read
+from gpumon.sizing.accuracy import CLAIM, REACHED, band_of, first_token_cost
+from tests.accuracy.silicon import DATA, Judged, Row, first_token_costs, fits_without, fitted, judge, ranks, read
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,8 @@ def test_what_is_shipped_is_what_the_rows_say(rows: list[Row]) -> None:
     """`python -m tests.accuracy.silicon --write` after a change of formulas or models."""
     for now, was in zip(fitted(rows), REACHED, strict=True):
         assert was == pytest.approx(now, rel=0.05)
-    assert engine_factor("vllm") < engine_factor("") < engine_factor("sglang")
+    for engine, now in first_token_costs(rows, REACHED).items():
+        assert first_token_cost(engine) == pytest.approx(now, rel=0.05, abs=0.01)
 
 
 @pytest.mark.parametrize(

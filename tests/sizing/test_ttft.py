@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.sizing.accuracy import REACHED, band_of
+from gpumon.sizing.accuracy import band_of, first_token_cost
 from gpumon.sizing.fit import calibrated
 from gpumon.sizing.latency import TtftLine, queued_ttft_s
 from gpumon.sizing.profile import Point
-from gpumon.sizing.roofline import layers_s, line_of, prompt_s, ttft_line
+from gpumon.sizing.roofline import layers_s, prompt_s, ttft_line
 from tests.sizing.rows import ROWS, named, point, setting
 
 LINES = st.builds(TtftLine, st.floats(0.001, 10.0), st.floats(0.0, 1.0), st.floats(0.0, 0.1))
@@ -24,15 +24,15 @@ def errors(line: TtftLine | None, names: str) -> dict[str, float]:
 
 
 def test_the_line_by_hand() -> None:
-    """70B FP8 on two H100, prompts of 5,000: one prompt and the layers of two steps for each of sqrt(b)."""
+    """70B FP8 on two H100, prompts of 5,000: the request's own prompt and steps, and a share of the 25 in flight."""
     at = setting(ROWS["N1"])
     alone_s, beside_s = prompt_s(at), layers_s(at)
     line = ttft_line(at, "vllm")
-    expected_s = REACHED.ttft_steps * beside_s
-    expected_s += 5.0 * (REACHED.ttft_prompt * alone_s + REACHED.ttft_crowd * beside_s)
-    assert line.ttft_s(25.0) / line_of(alone_s, beside_s).ttft_s(25.0) == pytest.approx(1.06, abs=0.02)
-    assert line_of(alone_s, beside_s).ttft_s(25.0) == pytest.approx(expected_s)
-    assert ttft_line(at, "sglang").ttft_s(8.0) > 2.0 * line.ttft_s(8.0)
+    cost = first_token_cost("vllm")
+    expected_s = beside_s * (cost.layers + 25.0 * cost.layers_each)
+    expected_s += alone_s * (cost.prompt + 25.0 * cost.prompt_each)
+    assert line.ttft_s(25.0) == pytest.approx(expected_s)
+    assert ttft_line(at, "sglang").ttft_s(32.0) > 2.0 * line.ttft_s(32.0)
     assert line.ttft_s(8.0) < ttft_line(at).ttft_s(8.0) < ttft_line(at, "sglang").ttft_s(8.0)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.sizing.accuracy import REACHED
+from gpumon.sizing.accuracy import first_token_cost
 from gpumon.sizing.answer import LimitKind, WorkloadPlan
 from gpumon.sizing.instance import resolve
 from gpumon.sizing.plan import plan
@@ -147,7 +147,8 @@ def test_typed_prefill_passes_the_stages_one_after_the_other() -> None:
     scenario = changed(scenario_of("dense", "roofline"), prefill_tokens_per_s=20_000.0, target=1.0)
     one, two = row(scenario), row(changed(scenario, pp=2))
     prompts_s = 700.0 / 20_000.0
-    assert two.ttft_s == pytest.approx(one.ttft_s + REACHED.ttft_prompt * prompts_s)
+    cost = first_token_cost("")
+    assert two.ttft_s == pytest.approx(one.ttft_s + (cost.prompt + cost.prompt_each) * prompts_s)
 
 
 def test_fewer_than_one_request_decode_alone() -> None:
