@@ -53,7 +53,7 @@ def measured(*points: Point) -> Observed:
 INSTANCE = Instance(
     workload=Workload("Llama-3.3-70B", 512, itl_p95_ms=100.0), server=None, gpu=None, llm=None,
     seen=measured(*POINTS), gpus=1, tp=1, pp=1, prompt_tokens=None, answer_tokens=None, hit_ratio=0.0,
-    curve=LINE, fitted=fitted_to(1.0, 36.0), source=Source.MEASURED, band=BAND, ttft=None,
+    curve=LINE, fitted=fitted_to(1.0, 36.0), source=Source.MEASURED, band=BAND,
     prefill_tokens_per_s=None, itl_tail=Tail(100.0 / 89.6, known=True), ttft_tail=Tail(), alike=True,
 )  # fmt: skip
 """Planned beyond the 36 that it was measured at, with a goal of 100 ms as p95, which is 89.6 ms as a mean."""
