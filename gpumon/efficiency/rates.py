@@ -154,6 +154,7 @@ def rates_of(reading: EngineReading, track: Track, split: Layout) -> Rates:
     shown = EngineRates(
         **per_s_of,
         tokens_per_step=per_step if known else WITHOUT_DECODE[service],
+        acceptance_ratio=acceptance(track) if known else WITHOUT_DECODE[service],
         batch=_batch(reading, service, decode, per_s, number(per_step) or 1.0),
         decode_mean_tokens_per_s=_decode_mean(track, service),
     )
@@ -378,10 +379,18 @@ def _other_sources(reading: EngineReading, track: Track) -> dict[str, str]:
         drafted = f"all tokens / those not accepted, at most 1 + {live[q.ACCEPTED_TOKENS]} / {live[q.DRAFTS]}"
     sampled = f"mean of {live[q.MEAN_ACCEPTED]}" if q.MEAN_ACCEPTED in live else "no sign of speculation"
     rate = f"{live[q.DECODE_RATE]}, mean of its samples of the last 10 min at most" if q.DECODE_RATE in live else ""
+    accepted = f"mean of {live[q.ACCEPTANCE]}" if q.ACCEPTANCE in live else ""
+    if {q.ACCEPTED_TOKENS, q.DRAFTED_TOKENS} <= live.keys():
+        accepted = f"{live[q.ACCEPTED_TOKENS]} / {live[q.DRAFTED_TOKENS]}"
     gaps = f"{live[q.ITL]} sum / count over {track.short.length_s:.0f} s" if q.ITL in live else ""
     if gaps and gaps_are_steps(reading):
         gaps += ", / tokens per step and sequence"
-    return {"tokens_per_step": drafted or sampled, "decode_mean_tokens_per_s": rate, "itl_mean_s": gaps}
+    return {
+        "tokens_per_step": drafted or sampled,
+        "acceptance_ratio": accepted,
+        "decode_mean_tokens_per_s": rate,
+        "itl_mean_s": gaps,
+    }
 
 
 class Steps(NamedTuple):
@@ -475,6 +484,16 @@ def speculation(track: Track, decode: Reading) -> Reading:
     most, made = 1.0 + accepted / drafts, number(decode)
     beside = all(track.moves(quantity) is Advance.LIVE for quantity in (q.DECODE_TOKENS, q.DRAFTS, q.ACCEPTED_TOKENS))
     return min(most, made / (made - accepted)) if beside and made is not None and made > accepted else most
+
+
+def acceptance(track: Track) -> Reading:
+    """Share of the draft tokens that were accepted: from the counters, else the mean of the engine's own gauge."""
+    if not track.counts(q.DRAFTED_TOKENS):
+        samples = track.short.samples(q.ACCEPTANCE)
+        ranks = len(track.points[-1].ranks) if track.points else 1
+        return sum(samples) / len(samples) / ranks if samples else NOT_EXPOSED
+    drafted = track.short.rate(q.DRAFTED_TOKENS)
+    return per(track.short.rate(q.ACCEPTED_TOKENS), drafted, IDLE)
 
 
 def tokens_per_gap(reading: EngineReading, tokens_per_step: float) -> float:

@@ -171,6 +171,11 @@ ENGINE: Final = (
     Field("running_mean", "engine_requests_running_mean", "Mean of gpumon_engine_requests_running over 10 s."),
     Field("waiting", "engine_requests_waiting", "Requests in the queue now."),
     Field("waiting_deferred", "engine_requests_deferred", "Those of them that do not wait for room."),
+    Field("lora_slots", "engine_lora_slots", "LoRA adapters that it can serve at once."),
+    Field(
+        "lora_loaded", "engine_lora_adapters", "LoRA adapters with a slot, and those waited for.", {"state": "loaded"}
+    ),
+    Field("lora_waiting", "engine_lora_adapters", "", {"state": "waiting"}),
     Field("router_queue", "engine_router_queue_requests", "Requests that its router has given to no worker yet."),
     Field("kv_usage_ratio", "engine_kv_cache_used_ratio", "Share of the KV cache in use now, mean of the ranks."),
     Field("kv_pool_tokens", "engine_kv_cache_size_tokens", "Tokens that the KV cache holds, all ranks."),
@@ -190,6 +195,7 @@ ENGINE: Final = (
     Field("steps_per_s", "engine_steps_per_second", "Forward passes."),
     Field("preemptions_per_s", "engine_preemptions_per_second", "Requests thrown out of the KV cache."),
     Field("tokens_per_step", "engine_tokens_per_step", "Tokens per step and sequence: 1 without speculation."),
+    Field("acceptance_ratio", "engine_speculation_accepted_ratio", "Share of the draft tokens that were accepted."),
     Field("batch", "engine_batch_sequences", "Mean sequences per step of one rank."),
     Field("context_tokens", "engine_context_tokens", "Mean tokens in context of a running sequence."),
     Field("prompt_tokens_mean", "engine_prompt_tokens_mean", "Mean prompt of the requests of the last 60 s."),

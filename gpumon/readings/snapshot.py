@@ -273,6 +273,12 @@ class Load(Part, frozen=True, gc=False):
     waiting: Reading = NOT_EXPOSED
     waiting_deferred: Reading = NOT_EXPOSED
     """Those of `waiting` that do not wait for room but for a LoRA slot, a KV transfer or the like."""
+    lora_slots: Reading = NOT_EXPOSED
+    """LoRA adapters that it can serve at once."""
+    lora_loaded: Reading = NOT_EXPOSED
+    """LoRA adapters that take one of those slots."""
+    lora_waiting: Reading = NOT_EXPOSED
+    """LoRA adapters that requests wait for and that have no slot."""
     router_queue: Reading = NOT_EXPOSED
     """Requests that its router holds and has given to no worker yet."""
     running_mean: Reading = NOT_EXPOSED
@@ -304,6 +310,8 @@ class EngineRates(Part, frozen=True, gc=False):
     steps_per_s: Reading = NOT_EXPOSED
     tokens_per_step: Reading = NOT_EXPOSED
     """Tokens per step and sequence: 1 without speculation."""
+    acceptance_ratio: Reading = NOT_EXPOSED
+    """Share of the draft tokens of speculation that were accepted."""
     batch: Reading = NOT_EXPOSED
     """Mean sequences per step of one rank."""
     preemptions_per_s: Reading = NOT_EXPOSED

@@ -31,6 +31,8 @@ class Advice(NamedTuple):
     """First release in which prefix caching is on by itself; None: in none."""
     chunked_since: tuple[int, int] | None = None
     """The same of chunked prefill."""
+    loras: str = "the number of LoRA adapters at once"
+    """LoRA adapters that are served at once."""
     front_end: str = ""
     """More processes or threads of the front end: those that tokenise and stream."""
 
@@ -48,6 +50,7 @@ _VLLM: Final = Advice(
     pp="--pipeline-parallel-size",
     prefix_since=(0, 8),
     chunked_since=(0, 8),
+    loras="--max-loras",
     front_end="--api-server-count 4",
 )
 _TRTLLM: Final = Advice(
@@ -75,6 +78,7 @@ _ADVICE: Final = {
         fp8_weights="engine_kwargs.quantization: fp8",
         tp="engine_kwargs.tensor_parallel_size",
         pp="engine_kwargs.pipeline_parallel_size",
+        loras="engine_kwargs.max_loras",
     ),
     EngineKind.SGLANG: Advice(
         slots="--max-running-requests",
@@ -89,6 +93,7 @@ _ADVICE: Final = {
         pp="--pp-size",
         prefix_since=(0, 0),
         chunked_since=(0, 3),
+        loras="--max-loras-per-batch",
         front_end="--tokenizer-worker-num 4",
     ),
     EngineKind.LLAMA_CPP: Advice(

@@ -14,6 +14,7 @@ from gpumon.specs.hints import CONTEXT_LEN
 from gpumon.triage.advice import advice, fewer_prompt_tokens, quantise
 from gpumon.triage.engine_state import SM_AT_WORK, computes
 from gpumon.triage.host import profile
+from gpumon.triage.hour import FIELDS
 from gpumon.triage.replicas import beside
 from gpumon.triage.samples import KEPT_S
 from gpumon.triage.signals import (
@@ -62,6 +63,10 @@ MOST_BATCH: Final = 4.0
 LEAST_BATCH: Final = 1.1
 MOST_PREFILL: Final = 0.15
 """Prefill MFU up to which the time per token is that of decode steps: beyond it a bigger batch brings prompts along."""
+GIANT: Final = 0.5
+"""Share of the KV pool that one request holds, from which on it keeps the others out."""
+GIANT_SAMPLES: Final = 5
+"""Samples of the last 3 min with a queue that make one request the cause of it."""
 BURST: Final = 2.0
 """Times the mean number waiting that the most of 3 min must be, so that it is one of bursts."""
 
@@ -97,6 +102,60 @@ def kv_cache(case: Case) -> Finding | None:
     fixes = _more_kv(case, engine, running + waiting, fits)
     found = Finding(Limit.KV_CACHE_FULL, "kv_full", said, (*proof, *slow), fixes, Level.WARN, sure)
     return beside(case, found, "kv_usage_ratio")
+
+
+def one_prompt(case: Case) -> Finding | None:
+    """One request holds most of the KV cache, and the others wait until it ends."""
+    engine, limits = case.served(), case.thresholds
+    if engine is None:
+        return None
+    queued = _while_waiting(case, "waiting")
+    shares = _of_the_largest(case)
+    giant = [share for share in shares if share >= GIANT]
+    if len(giant) < GIANT_SAMPLES or len(giant) < SPLIT * len(shares):
+        return None
+    share = sum(giant) / len(giant)
+    pool = finite(engine.load.kv_pool_tokens)
+    tokens = share * pool if pool else None
+    most = max(queued)
+    said = params(share=share, tokens=tokens, waiting=most)
+    usage = max(_while_waiting(case, "kv_usage_ratio"))
+    proof = (
+        Evidence(
+            "one_request_holds", share, source="KV usage - the usual of the others", parameters=params(tokens=tokens)
+        ),
+        case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", limits.kv_full_ratio),
+        case.evidence("waiting", "waiting", most, "waiting"),
+        *case.late(),
+    )
+    fixes = (action("limit_prompt", flag=advice(engine.kind).length), action("long_prompts_apart"))
+    return Finding(Limit.KV_CACHE_FULL, "one_prompt", said, proof, fixes, Level.WARN, Confidence.MEDIUM)
+
+
+def _of_the_largest(case: Case) -> list[float]:
+    """Share of the KV pool that the largest request held, of each sample of the last minutes with a queue and a full
+    pool: what is in use, less what the other requests usually take."""
+    waits = {at_s for at_s, count in case.recent.values("waiting", KEPT_S) if count >= case.thresholds.queue_waiting}
+    running = dict(case.recent.values("running", KEPT_S))
+    full_at = case.thresholds.kv_full_ratio
+    usual = _usual_share(case)
+    found = []
+    for at_s, usage in case.recent.values("kv_usage_ratio", KEPT_S):
+        count = running.get(at_s, 0.0)
+        if at_s not in waits or usage < full_at or count < 1.0:
+            continue
+        others = usage * (1.0 - 1.0 / count) if usual is None else min(usage, (count - 1.0) * usual)
+        found.append(usage - others)
+    return found
+
+
+def _usual_share(case: Case) -> float | None:
+    """Share of the KV pool that a request took in the quieter half of the last hour; None where that is not known."""
+    hour = case.recent.hour
+    usage, running = FIELDS.index("kv_usage_ratio"), FIELDS.index("running")
+    pairs = [(slot.means[usage], slot.means[running]) for slot in hour.slots]
+    shares = sorted(used / count for used, count in pairs if used is not None and count is not None and count >= 1.0)
+    return shares[len(shares) // 4] if shares else None
 
 
 def _no_room(engine: Engine, usage: float) -> bool:

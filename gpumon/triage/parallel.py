@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from statistics import median_low
 from typing import Final
 
+from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Engine, Gpu
-from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit
+from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.advice import advice, quantise
 from gpumon.triage.engine_use import fits
 from gpumon.triage.replicas import apart
@@ -40,18 +41,30 @@ APART: Final = 0.1
 """Least difference in activity that counts between two GPUs."""
 
 
+def uneven_ranks(case: Case) -> Finding | None:
+    """Data-parallel ranks that share the work unevenly: no setting of the scheduler gives a rank what it does not get.
+
+    The GPUs of a rank without work are idle, so that their mean activity says nothing.
+    """
+    engine = case.served()
+    if engine is None or not engine.uneven or (case.mean("running") or 0.0) < 1.0:
+        return None
+    queue = next((one for one in engine.uneven if one.quantity == "rank_queue"), None)
+    said: Parameters = {}
+    if queue is not None and not isinstance(queue.value, Missing):
+        said = queue.parameters | params(waiting=queue.value)
+    proof = (*engine.uneven, *case.work(case.activity()), *case.late())
+    level = Level.WARN if queue is not None or case.late() else Level.NOTE
+    fixes = (action("balance_ranks"),)
+    sure = Confidence.MEDIUM if queue is None else Confidence.HIGH
+    return apart(case, Finding(Limit.STRAGGLER, "uneven_ranks", said, proof, fixes, level, sure))
+
+
 def straggler(case: Case) -> Finding | None:
-    """A rank or a GPU that is slower than its peers. Where its clocks are held down, that is the verdict already."""
+    """A GPU that is slower than its peers. Where its clocks are held down, that is the verdict already."""
     engine, busy = _busy(case)
     if engine is None or Limit.THROTTLED in case.found:
         return None
-    if engine.uneven:
-        fixes = (action("balance_ranks"),)
-        return _told(
-            case,
-            busy,
-            Finding(Limit.STRAGGLER, "uneven_ranks", {}, engine.uneven, fixes, Level.NOTE, Confidence.MEDIUM),
-        )
     # Pipeline stages and data-parallel ranks may differ by their share of the traffic: only one group of TP is alike.
     if engine.hardware.tp < 2 or engine.hardware.tp != len(case.gpus):
         return None
@@ -72,7 +85,7 @@ def straggler(case: Case) -> Finding | None:
 def _busy(case: Case) -> tuple[Engine | None, float]:
     """An engine of several GPUs that are at work, and how busy they are."""
     engine, busy = case.served(), case.activity().busy
-    if engine is None or not (engine.hardware.tp > 1 or engine.uneven) or (case.mean("running") or 0.0) < 1.0:
+    if engine is None or engine.hardware.tp < 2 or (case.mean("running") or 0.0) < 1.0:
         return None, 0.0
     known = busy is not None and busy >= case.thresholds.communication_busy_ratio
     return (engine, busy or 0.0) if known else (None, 0.0)

@@ -155,7 +155,26 @@ TEXTS: Final[Mapping[str, str]] = {
     "[{vram_bytes:gib}|their GPU]",
     "restart_loop": "began anew {times:count} times in {seconds:lasting}, last {last:lasted} ago: its process keeps ending",
     "gpu_degraded": "degraded: {gpu}, which it runs on, {fault:fault}[ ({xid:xid})][, at " + _CLOCK + "]",
+    "errors": "{share:percent} of its requests fail ({failed:requests} in {seconds:lasting})",
+    "aborts": "{share:percent} of its requests are given up by their clients ({aborted:requests} in {seconds:lasting})"
+    "[: the first token takes {first_token_s:latency}]",
+    "rejections": "{share:percent} of its requests are turned away ({rejected:requests} in {seconds:lasting})"
+    "[: {waiting:requests} wait]",
     # limit of an engine
+    "lora_slots": "{waiting:requests} wait: all {slots:count} LoRA slots are taken, requests for {adapters:requests} other "
+    "adapters wait for one",
+    "prefix_hits_fell": "{now:percent} of the prompt tokens come from the prefix cache, {before:percent} before: the rest is "
+    "computed anew",
+    "prefix_cold": "restarted {restarted:lasted} ago: its prefix cache is cold ({now:percent} of the prompt tokens, "
+    "{before:percent} before) and fills by itself in about {heals_s:lasting}",
+    "acceptance_fell": "{now:percent} of the draft tokens are accepted, {before:percent} before"
+    "[: {per_step:factor} tokens per step]",
+    "acceptance_low": "{now:percent} of the draft tokens are accepted[, {per_step:factor} tokens per step]: speculation costs "
+    "more than it gives",
+    "neighbour": "[{engine}|{process}[ (pid {pid})][ of {owner}]] works on {gpu}, too[: it takes {share:percent} of its "
+    "time][; ITL {itl_s:latency}[, {itl_before_s:latency} before]][; TTFT was {ttft_before_s:latency}]",
+    "one_prompt": "one request holds {share:percent} of the KV cache[ (about {tokens:tokens} tokens)]: up to "
+    "{waiting:requests} wait for it to end",
     "kv_full": "KV cache {usage:percent} full at {running:requests} requests[ of {tokens:tokens} tokens]: "
     "[{waiting:requests} wait|{thrown:per_minute} preempted a minute]" + _SPARE,
     "queue_slots": "{waiting:requests} wait while {running:requests} run[ of {slots:requests}]: "
@@ -167,7 +186,8 @@ TEXTS: Final[Mapping[str, str]] = {
     "{slots:requests} slots]; {share:percent} of the time to first token is queue",
     "kv_bursts": "requests come in bursts: up to {most:requests} wait for a full KV cache, {usual:requests} on average; "
     "{share:percent} of the time to first token is queue",
-    "uneven_ranks": "its ranks share the work unevenly" + _SPARE,
+    "uneven_ranks": "[rank {other} runs {other_running:requests} while rank {rank} runs {running:requests} and has "
+    "{waiting:requests} waiting|its ranks share the work unevenly]" + _SPARE,
     "straggler": "gpu {index:count} is at {share:percent} {activity} activity, its peer{peers:others} at "
     "{peers_share:percent}[, with its clock at {clock_hz:ghz} of {peers_clock_hz:ghz} GHz]: "
     "[{waits=for_it}they wait for it|the ranks wait for each other]" + _SPARE,
@@ -188,6 +208,8 @@ TEXTS: Final[Mapping[str, str]] = {
     "offline_batch": "offline batch: {queued:thousands} queued, [{arrived:requests} arrived in {window_s:lasting}|none arriving]"
     "[; done in about {left_s:lasting}[ at {rate:requests} requests/s]]",
     # use of an engine
+    "traffic_stopped": "no request for {seconds:lasted}, {before_per_s:rate}/s before: its clients have stopped",
+    "traffic_fell": "{now_per_s:rate} requests/s in the last minute, {before_per_s:rate}/s before",
     "engine_idle": "no request for {seconds:lasted}[: {gpus:gpus} idle][, {cost:money}]" + _AFTER,
     "few_requests": "[{mfu:percent} MFU|{tensor:percent} tensor activity] at {running:requests} of "
     "[{slots:requests} slots|about {kv_requests:requests} requests that fill its KV cache]"
@@ -265,6 +287,22 @@ QUANTITIES: Final[Mapping[str, str]] = {
     "wider_batch": "batch {value:requests} still [meets {goal_s:latency}|fits, about {then_s:latency} a token]",
     "rejections": "{value:requests} requests/s are turned away",
     "preemptions": "{value:per_minute} preemptions a minute",
+    "failed_requests": "{value:percent} of the requests of {seconds:lasting} failed ({requests:requests})",
+    "failure_causes": "failed since it started: {causes}",
+    "aborted_requests": "{value:percent} of the requests of {seconds:lasting} were aborted ({requests:requests})",
+    "rejected_requests": "{value:percent} of the requests of {seconds:lasting} were turned away ({requests:requests})",
+    "requests_expected": "about {value:requests} requests would have come since, at {before_per_s:rate}/s",
+    "requests_came": "{value:requests} requests came in the last minute, about {limit:requests} would have",
+    "acceptance": "{value:percent} of the draft tokens are accepted[, {limit:percent} before]",
+    "tokens_per_step": "{value:factor} tokens per step and sequence",
+    "itl_before": "ITL {value:latency}, {limit:latency} before",
+    "ttft_before": "TTFT {value:latency}, {limit:latency} before",
+    "prefix_hits": "{value:percent} of the prompt tokens come from the prefix cache, {limit:percent} before",
+    "prefill_rate": "prefill computes {value:amount} tok/s",
+    "lora_waiting": "{value:requests} LoRA adapters are waited for",
+    "lora_loaded": "{value:count} of {limit:count} LoRA slots are taken",
+    "neighbour_sm": "[{engine}|{process}[ (pid {pid})]] takes {value:percent} of the SMs' time",
+    "one_request_holds": "one request holds about {value:percent} of the KV cache[: {tokens:tokens} tokens]",
     "kv_usage": "KV cache {value:percent}",
     "kv_holds": "it holds about {value:requests} requests of {tokens:tokens} tokens",
     "queue_share": "{value:percent} of the time to first token is queueing ({seconds:latency})",
@@ -345,6 +383,18 @@ _APART: Final = frozenset(quantity for quantity in QUANTITIES if quantity.starts
 ACTIONS: Final[Mapping[str, str]] = {
     "save_stacks_and_restart": "[{otherwise=yes}else ]save its log[ ({log=journal}journalctl _PID={pid}, or where its output goes)| ({log} logs {container})] and the stacks[ of {pids}] (py-spy dump[ --pid {pid}]), look for Xid and NCCL errors, then restart it",
     "read_last_log": "read what its log says last before each end (kubectl logs --previous, docker logs, journalctl -u) and look for the OOM killer in dmesg; until that is fixed take it out of the load balancer",
+    "read_error_log": "read the errors in its log[ ({log=journal}journalctl _PID={pid}, or where its output goes)| ({log} logs {container})], and send it one request by hand",
+    "check_client_timeouts": "compare the timeouts of its clients and of the proxy between with TTFT and E2E, and find out which client gives up",
+    "check_retries": "retries with growing pauses (429 and 503 are retried at once by some clients)",
+    "check_clients": "look at what sends its requests: clients, load balancer, DNS, certificates, quotas",
+    "check_draft_model": "compare prompts, sampling and draft with what they were (temperature, language, a new model without its draft); until then speculation off",
+    "stop_speculation": "speculation off, or fewer draft tokens, or a draft that fits this model",
+    "check_prefix_routing": "find what changed in the prompts' first tokens (a date or an id in the system prompt, the chat template) or in the routing (session or prefix affinity), and whether the KV cache is too small to keep them",
+    "wait_for_cache": "wait: the prefix cache fills with the first requests of each prefix",
+    "raise_lora_slots": "raise {flag} from {now:count}[ to {wanted:count}]",
+    "group_adapters": "send each adapter's requests to the same few replicas",
+    "limit_prompt": "lower {flag}, or limit the prompts at the gateway",
+    "long_prompts_apart": "long prompts to an instance of their own",
     "fix_gpu_first": "fix {gpus} first: a restart on the same GPUs cannot work before",
     "wait_for_compile": "wait: the first request compiles kernels and graphs for minutes; look at its log",
     "wait_for_prefill": "wait: it works on a prompt",
@@ -461,8 +511,14 @@ _OTHERS: Final = {
         ),
         *("less_vram", "keep_vram_free", "share_gpu_or_batch"),
     ),
-    Team.CLIENT: (*("bigger_batch", "smooth_bursts", "more_requests", "send_earlier"),),
-    Team.SCHEDULER: (*("own_gpus", "spread_requests", "compare_replicas", "balance_ranks", "nvlink_gpus"),),
+    Team.CLIENT: (
+        *("check_client_timeouts", "check_retries", "check_clients"),
+        *("bigger_batch", "smooth_bursts", "more_requests", "send_earlier"),
+    ),
+    Team.SCHEDULER: (
+        *("own_gpus", "spread_requests", "compare_replicas", "balance_ranks", "nvlink_gpus"),
+        *("check_prefix_routing", "group_adapters"),
+    ),
     Team.HOST: (
         *("serving_disk", "serving_cpu", "serving_network", "update_driver", "lower_power_limit", "needs_hopper"),
         *("restore_power_limit", "reset_locked_clocks", "reset_application_clocks"),

@@ -15,6 +15,7 @@ from gpumon.readings.missing import Missing, number
 from gpumon.readings.snapshot import Engine, Gpu, Host
 from gpumon.readings.verdict import Kind, Limit
 from gpumon.triage.arrivals import Arrivals
+from gpumon.triage.hour import Hour
 
 KEPT_S: Final = 180.0
 """How far back `Recent` goes."""
@@ -28,6 +29,8 @@ SAMPLED: Final[Mapping[Kind, tuple[str, ...]]] = {
         *("preemptions_per_s", "trained_tokens_per_s", "samples_per_s", "mfu_ratio", "mbu_ratio"),
         *("mfu_prefill_ratio", "ttft_s.mean", "inferences_per_s", "tokens_total.trained", "tokens_total.samples"),
         *("tokens_total.decode", "tokens_total.prefill_computed", "tokens_total.prefill_cached"),
+        *("requests_per_s", "failures_per_s", "aborts_per_s", "rejections_per_s"),
+        *("acceptance_ratio", "cached_ratio", "itl_mean_s", "lora_waiting"),
     ),
     Kind.GPU: (
         *("busy_ratio", "sm_active_ratio", "tensor_active_ratio", "bandwidth_bytes_per_s", "sm_clock_hz"),
@@ -78,6 +81,8 @@ class Recent:
         """Of an engine: the processes on its GPUs (pids) when it answered last."""
         self.refused_s = -math.inf
         """Of an engine: when nothing listened at its address last (monotonic): what answers later is a new process."""
+        self.hour = Hour()
+        """Of an engine."""
         self.found: tuple[Limit, ...] = ()
         """Of an engine: `Case.found` when its use was judged last."""
         self.arrivals = Arrivals()
@@ -105,11 +110,18 @@ class Recent:
         times.append(now_s)
         self._means.clear()
         self.worked_out.clear()
+        if isinstance(thing, Engine) and self.hour.is_due(now_s):
+            self.hour.add(now_s, self.mean, self._in_flight())
         if len(times) >= MOST:
             gone = bisect_left(times, now_s - KEPT_S)
             del times[:gone]
             for column in self._columns:
                 del column[:gone]
+
+    def _in_flight(self) -> float | None:
+        """Requests that run or wait in an engine."""
+        running, waiting = self.last("running"), self.last("waiting")
+        return None if running is None else running + (waiting or 0.0)
 
     def _first(self, seconds: float) -> int:
         """Where the last seconds begin."""

@@ -15,7 +15,19 @@ from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import EndpointState, EngineReading, Frame
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import EventKind, Family, Kind, Level, Limit, Verdict
-from gpumon.triage import engine_limits, engine_state, engine_use, gpu, host, parallel
+from gpumon.triage import (
+    engine_limits,
+    engine_state,
+    engine_use,
+    failing,
+    gpu,
+    host,
+    lora,
+    lost_gains,
+    neighbours,
+    parallel,
+    traffic,
+)
 from gpumon.triage.engine_state import holders
 from gpumon.triage.engine_use import stands_still
 from gpumon.triage.events import Events
@@ -35,11 +47,20 @@ RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
         engine_state.hung,
         engine_state.unresponsive,
         engine_state.restarting,
+        failing.errors,
+        failing.rejections,
+        failing.aborts,
         engine_state.degraded,
     ),
     (Kind.ENGINE, Family.LIMIT): (
         host.even_drops,
+        parallel.uneven_ranks,
+        lora.lora_slots,
+        lost_gains.prefix_hits,
+        engine_limits.one_prompt,
         engine_limits.kv_cache,
+        neighbours.neighbour,
+        lost_gains.speculation,
         engine_limits.bursts,
         engine_limits.queue,
         parallel.straggler,
@@ -51,6 +72,7 @@ RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
         engine_limits.unexplained,
     ),
     (Kind.ENGINE, Family.USE): (
+        traffic.fell,
         engine_use.under_used,
         engine_use.training_low,
         engine_use.healthy,

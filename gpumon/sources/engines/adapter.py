@@ -584,7 +584,9 @@ class Failures(NamedTuple):
     cause: str
     """Its label that says why."""
     client: str = ""
-    """The cause that is the client's wish: a request that ended, and no failure."""
+    """The cause that is the client's wish: a request that was aborted, and no failure."""
+    turned_away: str = ""
+    """The cause of requests that were turned away, as the queue was full: no failure of one that ran."""
     besides: bool = True
     """They are not among the requests that the engine counts otherwise."""
 
@@ -594,11 +596,16 @@ class Failures(NamedTuple):
         for series, value in figures.picked(Metric(self.name)):
             cause = series.labels.get(self.cause, "")
             causes[cause] = causes.get(cause, 0.0) + value
+        others = {self.client: q.ABORTS, self.turned_away: q.REJECTIONS}
         for rank in figures.ranks.values() if causes else ():
-            failed = sum(value for cause, value in causes.items() if not cause or cause != self.client)
+            failed = sum(value for cause, value in causes.items() if not cause or cause not in others)
             figures.put(rank.counters, q.FAILURES, failed, self.name)
+            for cause, quantity in others.items():
+                if cause:
+                    source = str(Metric(self.name, self.cause, cause))
+                    figures.put(rank.counters, quantity, causes.get(cause, 0.0), source)
             if self.besides and q.REQUESTS in rank.counters:
-                rank.counters[q.REQUESTS] += sum(causes.values())
+                rank.counters[q.REQUESTS] += failed + causes.get(self.client, 0.0)
                 figures.live[q.REQUESTS] += f" + {self.name}"
             tell_causes(figures, causes)
 

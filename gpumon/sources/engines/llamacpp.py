@@ -138,6 +138,7 @@ class LlamaCppAdapter(Adapter):
             _rule(q.PREFILL_COMPUTED, "prompt_tokens_total", advance=Advance.PROMPT),
             _rule(q.PREFILL_CACHED, "prompt_tokens_cached_total", advance=Advance.PROMPT),
             _rule(q.DRAFTS, "spec_decode_num_drafts_total"),
+            _rule(q.DRAFTED_TOKENS, "spec_decode_num_draft_tokens_total"),
             _rule(q.ACCEPTED_TOKENS, "spec_decode_num_accepted_tokens_total"),
             _rule(q.STEPS, "n_decode_total"),
             _rule(q.DECODE_TOKENS, "tokens_predicted_total", advance=Advance.END),
@@ -173,8 +174,8 @@ class LlamaCppAdapter(Adapter):
         _take_settings(figures, props)
         if not any(rank.counters.get(q.DRAFTS) for rank in figures.ranks.values()):
             # Without speculation they stand at 0.
-            figures.leave_out(q.DRAFTS)
-            figures.leave_out(q.ACCEPTED_TOKENS)
+            for quantity in (q.DRAFTS, q.DRAFTED_TOKENS, q.ACCEPTED_TOKENS):
+                figures.leave_out(quantity)
         self._speculates |= q.DRAFTS in figures.live or any(slot.busy and slot.speculative for slot in slots)
         if slots or figures.ranks:
             rank = figures.ranks.setdefault("0", Rank("0"))

@@ -33,9 +33,11 @@ class LmdeployAdapter(Adapter):
             _rule(q.PREFILL_CACHED, "cached_tokens_total", advance=Advance.END),
             _rule(q.DECODE_TOKENS, "generation_tokens_total"),
             _rule(q.REQUESTS, "request_success_total"),
+            _rule(q.ABORTS, "request_success_total", label="finished_reason", value="ResponseType.CANCEL"),
             # A gauge by its type, and a count by its meaning.
             _rule(q.FAILURES, "num_requests_failed"),
             _rule(q.DRAFTS, "spec_decode_num_drafts_total"),
+            _rule(q.DRAFTED_TOKENS, "spec_decode_num_draft_tokens_total"),
             _rule(q.ACCEPTED_TOKENS, "spec_decode_num_accepted_tokens_total"),
             # No q.STEPS: lmdeploy:iteration_tokens_total has one observation per output of a request, not per step.
         ),

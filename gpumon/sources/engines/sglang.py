@@ -143,6 +143,10 @@ TABLES: Final = Tables(
         rule(q.USED_TOKENS, SIGN_OF_LIVE, "sglang:num_used_tokens"),
         _rule(q.DECODE_RATE, "gen_throughput", advance=Advance.SAMPLED),
         _rule(q.MEAN_ACCEPTED, "spec_accept_length", advance=Advance.SAMPLED),
+        _rule(q.ACCEPTANCE, "spec_accept_rate", advance=Advance.SAMPLED),
+        # From 0.5.7 on. Which adapters are waited for it does not say.
+        _rule(q.LORA_SLOTS, "lora_pool_slots_total"),
+        _rule(q.LORA_LOADED, "lora_pool_slots_used"),
     ),
     histograms=(
         _rule(q.TTFT, "time_to_first_token_seconds"),
@@ -348,6 +352,7 @@ def _add_gauges(figures: Figures, server: Server) -> None:
     # 0 where nothing is speculated.
     if not any(rank.gauges.get(q.MEAN_ACCEPTED) for rank in figures.ranks.values()):
         figures.leave_out(q.MEAN_ACCEPTED)
+        figures.leave_out(q.ACCEPTANCE)
     told = {
         q.MOST_RUNNING: (server.most_running, "max_running_requests"),
         q.POOL_TOKENS: (0 if q.POOL_TOKENS in figures.live else server.pool_tokens, "token_capacity"),

@@ -14,7 +14,7 @@ from gpumon.sources.engines.adapter import Adapter, Failures, Figures, Form, Row
 from gpumon.sources.engines.tgi import INFO, add_info
 from gpumon.specs import hints
 
-FAILURES: Final = Failures("te_request_failure", "err", client="dropped", besides=False)
+FAILURES: Final = Failures("te_request_failure", "err", client="dropped", turned_away="overloaded", besides=False)
 """A request of several texts counts once for each that failed."""
 KEPT: Final = {
     "model_dtype": hints.WEIGHT_PRECISION,

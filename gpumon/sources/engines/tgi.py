@@ -20,7 +20,7 @@ INFO: Final = Companion("/info", 30.0)
 """Hugging Face's servers (TGI, TEI) tell there which model they serve; it does not change while the process lives."""
 EMITTED: Final = Metric("tgi_request_skipped_tokens_count")
 """Of a request, each time that it is given tokens: a summary."""
-FAILURES: Final = Failures("tgi_request_failure", "err", client="dropped")
+FAILURES: Final = Failures("tgi_request_failure", "err", client="dropped", turned_away="overloaded")
 KEPT: Final = {
     "model_dtype": hints.WEIGHT_PRECISION,
     "max_total_tokens": hints.CONTEXT_LEN,

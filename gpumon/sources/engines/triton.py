@@ -30,7 +30,7 @@ from gpumon.sources.engines.adapter import (
 )
 
 SUCCESSES: Final = "nv_inference_request_success"
-FAILURES: Final = Failures("nv_inference_request_failure", "reason", client="CANCELED")
+FAILURES: Final = Failures("nv_inference_request_failure", "reason", client="CANCELED", turned_away="REJECTED")
 MICROSECONDS: Final = {
     q.E2E: "nv_inference_request_duration_us",
     q.QUEUE: "nv_inference_queue_duration_us",
@@ -68,7 +68,7 @@ class TritonAdapter(Adapter):
         part_label="model",
         model=("model",),
         counters=_joined(
-            tuple(one for one in vllm.TABLES.counters if one.quantity not in (q.REQUESTS, q.FAILURES)),
+            tuple(one for one in vllm.TABLES.counters if one.quantity not in (q.REQUESTS, q.FAILURES, q.ABORTS)),
             (
                 rule(q.REQUESTS, SUCCESSES),
                 rule(q.INFERENCES, "nv_inference_count"),

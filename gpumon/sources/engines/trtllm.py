@@ -82,6 +82,7 @@ class TrtllmAdapter(Adapter):
             ),
             _rule(q.DECODE_TOKENS, "generation_tokens_total", advance=Advance.END),
             rule(q.REQUESTS, SUCCESSES),
+            _rule(q.DRAFTED_TOKENS, "spec_decode_num_draft_tokens_total"),
             _rule(q.ACCEPTED_TOKENS, "spec_decode_num_accepted_tokens_total"),
         ),
         gauges=(

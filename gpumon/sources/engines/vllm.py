@@ -18,6 +18,7 @@ from gpumon.sources.engines.adapter import (
     Catch,
     Figures,
     Form,
+    Found,
     Metric,
     Page,
     Row,
@@ -25,12 +26,21 @@ from gpumon.sources.engines.adapter import (
     Tables,
     rule,
     usable,
+    whole_number,
 )
 from gpumon.sources.engines.dynamo import WORKER_KV_USAGE, WORKER_REQUESTS, worker_place
 
 CONFIG: Final = "vllm:cache_config_info"
 REJECTIONS: Final = "vllm:admission_rejections_total"
 """Of the API server: it has no label `engine` (from 0.33 on)."""
+ANSWERS: Final = "http_requests_total"
+"""Of the API server, by path, method and class of status (`2xx`), counted when an answer ends."""
+GENERATES: Final = frozenset({"/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages"})
+"""Paths whose answers are requests of the engine: health checks and lists of models are none."""
+LORAS: Final = "vllm:lora_requests_info"
+"""Its labels tell which adapters run and are waited for; its value is when that was so (Unix time)."""
+LATEST_S: Final = 3e9
+"""A later time than this is a sum over several processes, whose labels tell nothing."""
 SLEEP: Final = "vllm:engine_sleep_state"
 SLEEPS: Final = {
     "weights_offloaded": "weights in the host's memory (sleep level 1)",
@@ -84,6 +94,8 @@ TABLES: Final = Tables(
         # Aborted and failed ones too, in spite of its name.
         _rule(q.REQUESTS, "request_success_total"),
         _rule(q.FAILURES, "request_success_total", label="finished_reason", value="error"),
+        # The client gave up or disconnected.
+        _rule(q.ABORTS, "request_success_total", label="finished_reason", value="abort"),
         _rule(q.PREEMPTIONS, "num_preemptions_total"),
         # KV cache beyond the GPUs: offloading as from 0.24 on, and as from 0.16 on; Mooncake's store.
         Rule(
@@ -106,6 +118,7 @@ TABLES: Final = Tables(
         _rule(q.KV_TRANSFERRED_BYTES, "nixl_bytes_transferred_sum"),
         _rule(q.KV_TRANSFER_FAILURES, "nixl_num_failed_transfers_total"),
         _rule(q.DRAFTS, "spec_decode_num_drafts_total"),
+        _rule(q.DRAFTED_TOKENS, "spec_decode_num_draft_tokens_total"),
         _rule(q.ACCEPTED_TOKENS, "spec_decode_num_accepted_tokens_total"),
         # From 0.17 on, with --enable-mfu-metrics.
         _rule(q.OWN_FLOPS, "estimated_flops_per_gpu_total"),
@@ -132,8 +145,28 @@ TABLES: Final = Tables(
         _rule(q.PROMPT_LENGTH, "request_prompt_tokens"),
         _rule(q.OUTPUT_LENGTH, "request_generation_tokens"),
     ),
-    extra=(CONFIG, REJECTIONS, SLEEP, DENOISING, EXTERNAL_HITS, WORKER_REQUESTS),
+    extra=(CONFIG, REJECTIONS, ANSWERS, LORAS, SLEEP, DENOISING, EXTERNAL_HITS, WORKER_REQUESTS),
 )
+
+
+class _Outside:
+    """Errors that the API server answered with and that the engine knows nothing of, since the first page."""
+
+    def __init__(self) -> None:
+        self.total = 0.0
+        self._broken = 0.0
+        self._known = 0.0
+
+    def add(self, broken: float, known: float) -> None:
+        """Take in what both have counted: an error that both counted in the same interval is one."""
+        if broken < self._broken or known < self._known:  # a restart
+            self.total = 0.0
+            self._broken = 0.0
+            self._known = 0.0
+        more = (broken - self._broken) - (known - self._known)
+        self.total += max(0.0, more)
+        self._broken = broken
+        self._known = known
 
 
 class VllmAdapter(Adapter):
@@ -142,6 +175,10 @@ class VllmAdapter(Adapter):
     kind = EngineKind.VLLM
     tables = TABLES
     prefixes = ("vllm:",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._outside = _Outside()
 
     @classmethod
     def claims(cls, page: Page) -> bool:
@@ -167,11 +204,13 @@ class VllmAdapter(Adapter):
         if by_hits and q.PREFILL_COMPUTED in live:
             live[q.PREFILL_COMPUTED] += " (last resort: hits count at admission)"
         self._add_pools(figures)
+        _add_loras(figures)
         # What the API server turned away, whatever rank it would have been for: the first has it.
         refused = figures.picked(Metric(REJECTIONS))
         for name in sorted(figures.ranks)[:1] if refused else ():
             total = sum(value for _, value in refused)
             figures.put(figures.ranks[name].counters, q.REJECTIONS, total, REJECTIONS)
+        self._add_unfinished(figures)
         if _pools(figures):
             info[SERVES] = EMBEDDINGS
         if DENOISING in figures.found:
@@ -180,6 +219,27 @@ class VllmAdapter(Adapter):
         if in_rust:
             info[UNTOLD] = OF_RUST
         figures.exact_steps = q.STEPS in live and (in_rust or self._one_api_server(figures.started_wall_s))
+
+    def _add_unfinished(self, figures: Figures) -> None:
+        """Requests that the engine counts nowhere: answered with a server's error before they reached it, or given up
+        by their client. The API server has answered them, so they are what it has more than the engine."""
+        ranks = [figures.ranks[name] for name in sorted(figures.ranks)]
+        needed = (q.REQUESTS, q.FAILURES, q.ABORTS)
+        answers = figures.picked(Metric(ANSWERS, "method", "POST"))
+        if not answers or not ranks or any(quantity not in rank.counters for rank in ranks for quantity in needed):
+            return
+        answered = _answered(answers, "2")
+        broken = _answered(answers, "5")
+        ended = sum(rank.counters[q.REQUESTS] for rank in ranks)
+        known = sum(rank.counters[q.FAILURES] + rank.counters.get(q.REJECTIONS, 0.0) for rank in ranks)
+        self._outside.add(broken, known)
+        given_up = self.remainder(ANSWERS, answered + broken - self._outside.total, ended)
+        first = ranks[0].counters
+        first[q.FAILURES] += self._outside.total
+        first[q.ABORTS] += given_up
+        first[q.REQUESTS] += self._outside.total + given_up
+        figures.live[q.FAILURES] += f' + {ANSWERS}{{status="5xx"}}'
+        figures.live[q.ABORTS] += f" + {ANSWERS} - {figures.live[q.REQUESTS]}"
 
     def _one_api_server(self, started_wall_s: float) -> bool:
         """Whether each step is counted once: by one API server. Where there are several, no start time is written."""
@@ -200,6 +260,39 @@ class VllmAdapter(Adapter):
             for rank in figures.ranks.values() if size else ():
                 if labels.get(self.tables.rank_label) in (None, rank.name):
                     figures.put(rank.gauges, q.POOL_TOKENS, size, f"{CONFIG} {source}")
+
+
+def _answered(answers: Found, first_digit: str) -> float:
+    """Requests for tokens that were answered with such a status."""
+    return sum(
+        value
+        for series, value in answers
+        if series.labels.get("handler") in GENERATES and series.labels.get("status", "").startswith(first_digit)
+    )
+
+
+def _add_loras(figures: Figures) -> None:
+    """Slots of LoRA adapters, and the adapters that have one or are waited for: by the newest series of them."""
+    told = [(value, series.labels) for series, value in figures.found.get(LORAS, ()) if 0.0 < value < LATEST_S]
+    if not told or not figures.ranks:
+        return
+    _, labels = max(told, key=_first)
+    loaded = _adapters(labels.get("running_lora_adapters", ""))
+    waiting = _adapters(labels.get("waiting_lora_adapters", ""))
+    gauges = figures.ranks[min(figures.ranks)].gauges
+    if slots := whole_number(labels.get("max_lora", "")):
+        figures.put(gauges, q.LORA_SLOTS, float(slots), f"{LORAS} max_lora")
+        figures.put(gauges, q.LORA_LOADED, float(len(loaded)), f"{LORAS} running_lora_adapters")
+        figures.put(gauges, q.LORA_WAITING, float(len(waiting - loaded)), f"{LORAS} waiting_lora_adapters")
+
+
+def _first(told: tuple[float, Mapping[str, str]]) -> float:
+    return told[0]
+
+
+def _adapters(text: str) -> set[str]:
+    """Names in a label that holds several."""
+    return {name.strip() for name in text.split(",") if name.strip()}
 
 
 def _hybrid(labels: Mapping[str, str]) -> bool:

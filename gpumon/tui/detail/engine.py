@@ -46,6 +46,7 @@ _SOMETIMES: Final = (
     ("failures", "failures_per_s", values.rate),
     ("aborts", "aborts_per_s", values.rate),
     ("tokens per step", "tokens_per_step", values.mean_tokens),
+    ("drafts accepted", "acceptance_ratio", values.percent),
     ("turned away", "rejections_per_s", values.rate),
     ("KV stored", "kv_stored_bytes_per_s", values.traffic),
     ("KV loaded", "kv_loaded_bytes_per_s", values.traffic),

@@ -83,14 +83,14 @@ async def test_each_model_of_triton_is_an_engine_of_its_own() -> None:
     assert readings["flaky"].ranks[0].counters[q.FAILURES] > 0
 
 
-def test_a_request_that_its_client_took_back_is_no_failure() -> None:
+def test_a_request_that_its_client_took_back_or_that_was_turned_away_is_no_failure() -> None:
     (part,) = read(
         EngineKind.TRITON,
         'nv_inference_request_success{model="m",version="1"} 5\n'
         'nv_inference_request_failure{model="m",reason="CANCELED",version="1"} 2\n'
         'nv_inference_request_failure{model="m",reason="REJECTED",version="1"} 1\n',
     )
-    assert part.ranks[0].counters == {q.REQUESTS: 8.0, q.FAILURES: 1.0}
+    assert part.ranks[0].counters == {q.REQUESTS: 7.0, q.FAILURES: 0.0, q.ABORTS: 2.0, q.REJECTIONS: 1.0}
 
 
 def test_tokens_of_the_tensorrt_llm_backend_add_up_over_polls() -> None:

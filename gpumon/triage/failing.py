@@ -1,0 +1,116 @@
+"""Do an engine's requests end well: errors, clients that give up, and requests that are turned away."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from gpumon.readings.snapshot import Engine
+from gpumon.readings.text import clean
+from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit
+from gpumon.triage.engine_state import processes
+from gpumon.triage.signals import MINUTE_S, Case, Finding, action, params
+
+LEAST: Final = 5.0
+"""Requests of a minute that make a share: one or two that fail are no verdict."""
+ERRORS: Final = 0.05
+"""Share of failed requests from which on an engine is failing: a service promises 99 % and more."""
+MOST_FAIL: Final = 0.5
+"""Share of failed requests from which on it serves hardly anybody."""
+ABORTS: Final = 0.2
+"""Share of aborted requests from which on it is no habit: agents and chats cancel some of theirs."""
+REJECTIONS: Final = 0.05
+"""Share of requests turned away from which on clients feel it: fewer are spikes that a retry gets over."""
+BAND: Final = 0.6
+"""Part of a least share and number down to which a verdict that stands goes on: a share wavers."""
+MOST_CAUSES: Final = 80
+"""Characters of the causes that an engine names."""
+
+
+class Ended(NamedTuple):
+    """Requests of the last minute that ended in one way."""
+
+    count: float
+    share: float
+    """Of all that ended, or were turned away."""
+    seconds: float
+    """Time that was looked at."""
+
+
+def _ended(case: Case, field: str, *, apart: bool = False) -> Ended | None:
+    """Requests that ended in a way that `field` counts; `apart`: they are not among those that ended otherwise."""
+    seconds = min(MINUTE_S, case.recent.seconds)
+    per_s = case.mean(field, MINUTE_S)
+    if not per_s or seconds <= 0.0:
+        return None
+    all_per_s = case.mean("requests_per_s", MINUTE_S) or 0.0
+    whole = all_per_s + per_s if apart else max(all_per_s, per_s)
+    return Ended(per_s * seconds, per_s / whole, seconds)
+
+
+def _is_enough(case: Case, ended: Ended | None, least_share: float) -> bool:
+    """Whether so many requests ended so that it is a verdict; fewer keep one that stands."""
+    if ended is None:
+        return False
+    part = BAND if Limit.FAILING in case.near else 1.0
+    return ended.count >= part * LEAST and ended.share >= part * least_share
+
+
+def errors(case: Case) -> Finding | None:
+    """Requests end in errors: of the engine, or of its server with a status of 500 and more."""
+    engine, ended = case.served(), _ended(case, "failures_per_s")
+    if engine is None or ended is None or not _is_enough(case, ended, ERRORS):
+        return None
+    proof = [_proof(case, "failed_requests", "failures_per_s", ended, ERRORS)]
+    if causes := clean(case.info.get("failures_by_cause", ""), MOST_CAUSES):
+        proof.append(
+            Evidence("failure_causes", source=engine.sources.get("failures_per_s", ""), parameters={"causes": causes})
+        )
+    level = Level.CRITICAL if ended.share >= MOST_FAIL else Level.WARN
+    said = params(share=ended.share, failed=ended.count, seconds=ended.seconds)
+    return Finding(Limit.FAILING, "errors", said, (*proof, *case.late()), (_read_log(case, engine),), level)
+
+
+def aborts(case: Case) -> Finding | None:
+    """Many clients give up before their answer is whole: mostly as it comes too late for them."""
+    engine, ended = case.served(), _ended(case, "aborts_per_s")
+    if engine is None or ended is None or not _is_enough(case, ended, ABORTS):
+        return None
+    slow = case.late()
+    late_first = next((one for one in slow if one.quantity in ("ttft_p95", "queue_time")), None)
+    said = params(share=ended.share, aborted=ended.count, seconds=ended.seconds)
+    if late_first is not None and isinstance(late_first.value, float):
+        said |= {"first_token_s": late_first.value}
+    proof = (_proof(case, "aborted_requests", "aborts_per_s", ended, ABORTS), *slow)
+    level = Level.WARN if late_first is None else Level.CRITICAL
+    fixes = (action("check_client_timeouts"),)
+    return Finding(Limit.FAILING, "aborts", said, proof, fixes, level, Confidence.MEDIUM)
+
+
+def rejections(case: Case) -> Finding | None:
+    """Requests are turned away, as its queue is full."""
+    engine, ended = case.served(), _ended(case, "rejections_per_s", apart=True)
+    if engine is None or ended is None or not _is_enough(case, ended, REJECTIONS):
+        return None
+    waiting = case.waiting_mean()
+    said = params(share=ended.share, rejected=ended.count, seconds=ended.seconds, waiting=waiting or None)
+    proof = [_proof(case, "rejected_requests", "rejections_per_s", ended, REJECTIONS)]
+    if waiting:
+        proof.append(case.evidence("waiting", "waiting", waiting, "waiting"))
+    fixes = (action("more_instances"), action("check_retries"))
+    return Finding(Limit.FAILING, "rejections", said, (*proof, *case.late()), fixes, Level.WARN)
+
+
+def _proof(case: Case, quantity: str, field: str, ended: Ended, limit: float) -> Evidence:
+    return case.evidence(quantity, field, ended.share, "", limit, requests=ended.count, seconds=ended.seconds)
+
+
+def _read_log(case: Case, engine: Engine) -> Action:
+    """Read the engine's log where its first process writes it."""
+    holding = processes(case, engine)
+    if not holding:
+        return action("read_error_log")
+    first = holding[0]
+    log = "journal"
+    if first.container:
+        log = "crictl" if first.pod else "docker"
+    return action("read_error_log", pid=str(first.pid), log=log, container=first.container[:12])

@@ -1,0 +1,117 @@
+"""An engine's last hour in slots of 20 s: what its figures were before, for rules that ask what has changed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Final, NamedTuple
+
+SLOT_S: Final = 20.0
+"""Length of a slot: three of them are the minute over which rates of requests are judged."""
+KEPT: Final = 180
+"""Slots of an hour."""
+FIELDS: Final = (
+    *("requests_per_s", "acceptance_ratio", "cached_ratio", "itl_mean_s", "ttft_s.mean"),
+    *("kv_usage_ratio", "running"),
+)
+"""Sampled fields of an engine whose means are kept."""
+LEAST_BEFORE: Final = 3
+"""Slots of before that make a level: a minute."""
+EXTREME: Final = 0.9
+"""Quantile that stands for the level of before while it is not known yet which slots are of before."""
+SWINGS: Final = 0.25
+"""Share of the slots of before that may lie as far off as now: with more of them the figure always swings so."""
+JOINED: Final = 1.5
+"""Slots that begin later than this many lengths after the one before do not follow it."""
+
+Mean = Callable[[str, float], "float | None"]
+"""Mean of a sampled field over the last seconds; None where it was not known."""
+
+
+class Slot(NamedTuple):
+    """20 s of an engine."""
+
+    end_s: float
+    """Monotonic."""
+    means: tuple[float | None, ...]
+    """Of `FIELDS`, in their order."""
+    in_flight: float | None
+    """Requests that ran or waited when it ended."""
+
+
+class Arrivals(NamedTuple):
+    """Requests that came in one slot."""
+
+    end_s: float
+    count: float
+
+
+class Hour:
+    """The slots of the last hour; knows no clock."""
+
+    def __init__(self) -> None:
+        self.slots: deque[Slot] = deque(maxlen=KEPT)
+        self._began_s: float | None = None
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether a slot has ended by now."""
+        if self._began_s is None:
+            self._began_s = now_s
+        return now_s - self._began_s >= SLOT_S
+
+    def add(self, now_s: float, mean: Mean, in_flight: float | None) -> None:
+        """Take in the slot that ends now."""
+        self._began_s = now_s
+        self.slots.append(Slot(now_s, tuple([mean(field, SLOT_S) for field in FIELDS]), in_flight))
+
+    def values(self, field: str) -> list[float]:
+        """The known means of a field, oldest first."""
+        place = FIELDS.index(field)
+        return [value for slot in self.slots if (value := slot.means[place]) is not None]
+
+    def before_fall(self, field: str, now: float, most: float) -> float | None:
+        """The level that a field had before it fell to `most` of it or less; None where it did not fall so."""
+        level = _level_before(self.values(field), now)
+        return level if level is not None and now <= most * level else None
+
+    def before_rise(self, field: str, now: float, least: float) -> float | None:
+        """The level that a field had before it rose to `least` times of it or more; None where it did not rise so."""
+        level = _level_before([-value for value in self.values(field)], -now)
+        return -level if level is not None and now >= least * -level else None
+
+    def arrivals(self) -> list[Arrivals]:
+        """Requests that came in each slot whose begin is known, oldest first: those that ended, and what is in flight
+        more than before. Prompts are answered late, so that ended requests alone go on after the last has come."""
+        place = FIELDS.index("requests_per_s")
+        found: list[Arrivals] = []
+        for before, slot in zip(list(self.slots), list(self.slots)[1:], strict=False):
+            per_s = slot.means[place]
+            length_s = slot.end_s - before.end_s
+            if per_s is None or before.in_flight is None or slot.in_flight is None or length_s > JOINED * SLOT_S:
+                found.clear()
+                continue
+            count = per_s * length_s + slot.in_flight - before.in_flight
+            found.append(Arrivals(slot.end_s, max(0.0, count)))
+        return found
+
+
+def _level_before(values: Sequence[float], now: float) -> float | None:
+    """The median of the values before the last ones that lie at the height of now, which is below it.
+
+    None without enough of them, and where they have gone as low as now all along.
+    """
+    if not values:
+        return None
+    ranked = sorted(values)
+    high = ranked[int(EXTREME * (len(ranked) - 1))]
+    middle = (high + now) / 2.0
+    end = len(values)
+    while end and values[end - 1] < middle:
+        end -= 1
+    before = values[:end]
+    if len(before) < LEAST_BEFORE:
+        return None
+    level = median(before)
+    swings = [value for value in before if value < (level + now) / 2.0]
+    return level if level > now and len(swings) <= SWINGS * len(before) else None

@@ -1,0 +1,35 @@
+"""LoRA adapters that wait for a slot on the GPU."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpumon.readings.verdict import Level, Limit
+from gpumon.triage.advice import advice
+from gpumon.triage.signals import Case, Finding, action, finite, params
+
+OFTEN: Final = 0.5
+"""Mean adapters waited for from which on they are waited for most of the time."""
+
+
+def lora_slots(case: Case) -> Finding | None:
+    """Requests wait for a LoRA adapter that has no slot on the GPU, as others have them all."""
+    engine = case.served()
+    if engine is None:
+        return None
+    slots, loaded = finite(engine.load.lora_slots), finite(engine.load.lora_loaded)
+    adapters, waiting = case.mean("lora_waiting"), case.mean("waiting") or 0.0
+    if not slots or loaded is None or loaded < slots or not adapters or adapters < OFTEN:
+        return None
+    if waiting < case.thresholds.queue_waiting:
+        return None
+    said = params(slots=slots, adapters=adapters, waiting=waiting)
+    proof = (
+        case.evidence("lora_waiting", "lora_waiting", adapters),
+        case.evidence("lora_loaded", "lora_loaded", loaded, limit=slots),
+        case.evidence("waiting", "waiting", waiting, "waiting"),
+    )
+    flag = advice(engine.kind).loras
+    wanted = float(round(slots + adapters)) if flag else None
+    fixes = (action("raise_lora_slots", flag=flag, now=slots, wanted=wanted), action("group_adapters"))
+    return Finding(Limit.LORA_SLOTS_FULL, "lora_slots", said, (*proof, *case.late()), fixes, Level.WARN)

@@ -1,0 +1,109 @@
+"""Gains that an engine had and lost: draft tokens that are accepted, and prompts that the prefix cache knows."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpumon.readings.verdict import Confidence, Evidence, Level, Limit
+from gpumon.triage.signals import GROWN, MINUTE_S, Case, Finding, action, finite, params
+
+ACCEPTANCE_FELL: Final = 0.5
+"""Part of its acceptance of before to which it falls where a draft does not fit any more: prompts of another kind
+change it by a third."""
+ACCEPTED_LEAST: Final = 0.2
+"""Acceptance below which most of what the draft computes is thrown away."""
+PER_STEP_LEAST: Final = 1.3
+"""Tokens per step and sequence from which on speculation pays all the same: drafts and checks cost 10 % to 30 %."""
+HITS_FELL: Final = 0.5
+"""Part of its share of cached prompt tokens of before to which it falls where the prefixes are lost."""
+HITS_MATTER: Final = 0.2
+"""Share of cached prompt tokens that has to be lost: less is hardly felt."""
+LEAST_PROMPTS: Final = 10.0
+"""Requests of a minute that make a share of cached tokens."""
+SLOWER: Final = 1.5
+"""Times its time per token of before from which on users see the difference."""
+HEALS_S: Final = 180.0
+"""A prefix cache is as warm as it was after so long: the prefixes of most requests come again within minutes."""
+COLD_S: Final = 300.0
+"""So long after a restart a cold prefix cache is taken for its consequence."""
+
+
+def speculation(case: Case) -> Finding | None:
+    """The draft's tokens are accepted far less than they were, or hardly ever."""
+    engine, now = case.served(), case.mean("acceptance_ratio", MINUTE_S / 2.0)
+    if engine is None or now is None or not case.mean("running"):
+        return None
+    before = case.recent.hour.before_fall("acceptance_ratio", now, ACCEPTANCE_FELL)
+    per_step = finite(engine.rates.tokens_per_step)
+    low = now < ACCEPTED_LEAST and per_step is not None and per_step < PER_STEP_LEAST
+    if before is None and not (low and case.recent.seconds >= MINUTE_S):
+        return None
+    slow = case.late()
+    proof = [case.evidence("acceptance", "acceptance_ratio", now, limit=before)]
+    said = params(now=now, before=before, per_step=per_step)
+    if per_step is not None:
+        proof.append(case.evidence("tokens_per_step", "tokens_per_step", per_step))
+    slower = slower_tokens(case)
+    if slower is not None:
+        proof.append(slower)
+    cause = "acceptance_low" if before is None else "acceptance_fell"
+    level = Level.WARN if before is not None and (slow or slower is not None) else Level.NOTE
+    fixes = (action("check_draft_model" if before is not None else "stop_speculation"),)
+    return Finding(Limit.SPECULATION_LOW, cause, said, (*proof, *slow), fixes, level)
+
+
+def slower_tokens(case: Case) -> Evidence | None:
+    """The time per token beside its own of before, where it is far longer."""
+    now = case.mean("itl_mean_s")
+    before = None if now is None else case.recent.hour.before_rise("itl_mean_s", now, SLOWER)
+    if now is None or before is None:
+        return None
+    return case.evidence("itl_before", "itl_mean_s", now, "itl", before)
+
+
+def prefix_hits(case: Case) -> Finding | None:
+    """The prefix cache knows far fewer of the prompts' tokens than it did."""
+    engine, now = case.served(), case.mean("cached_ratio")
+    if engine is None or now is None:
+        return None
+    requests_per_s = case.mean("requests_per_s", MINUTE_S)
+    if requests_per_s is not None and requests_per_s * MINUTE_S < LEAST_PROMPTS:
+        return None
+    if _thrown_out(case):
+        return None
+    before = case.recent.hour.before_fall("cached_ratio", now, HITS_FELL)
+    if before is None or before - now < HITS_MATTER:
+        return None
+    said = params(now=now, before=before)
+    proof = [case.evidence("prefix_hits", "cached_ratio", now, limit=before)]
+    computed = case.mean("prefill_tokens_per_s")
+    if computed is not None:
+        proof.append(case.evidence("prefill_rate", "prefill_tokens_per_s", computed, "prefill"))
+    slow = case.late()
+    restarted_s = min(case.restarts_s, default=None)
+    if restarted_s is not None and restarted_s < COLD_S:
+        said |= params(restarted=restarted_s, heals_s=HEALS_S)
+        fixes = (action("wait_for_cache"),)
+        return Finding(Limit.PREFIX_CACHE_LOST, "prefix_cold", said, (*proof, *slow), fixes, Level.NOTE)
+    first_late = later_first_tokens(case)
+    if first_late is not None:
+        proof.append(first_late)
+    suffers = bool(slow) or first_late is not None or case.waiting_mean() >= case.thresholds.queue_waiting
+    level = Level.WARN if suffers else Level.NOTE
+    fixes = (action("check_prefix_routing"),)
+    found = Finding(Limit.PREFIX_CACHE_LOST, "prefix_hits_fell", said, (*proof, *slow), fixes, level)
+    return found._replace(confidence=Confidence.HIGH if level is Level.WARN else Confidence.MEDIUM)
+
+
+def _thrown_out(case: Case) -> bool:
+    """Requests are thrown out of a full KV cache, and their prefixes with them: that has a verdict of its own."""
+    return (case.mean("preemptions_per_s") or 0.0) >= case.thresholds.kv_preemptions_per_s
+
+
+def later_first_tokens(case: Case) -> Evidence | None:
+    """The time to first token beside its own of before, where it is far longer."""
+    now = case.mean("ttft_s.mean")
+    before = None if now is None else case.recent.hour.before_rise("ttft_s.mean", now, GROWN)
+    if now is None or before is None:
+        return None
+    return case.evidence("ttft_before", "ttft_s", now, "ttft", before)
