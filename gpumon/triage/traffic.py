@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
+from statistics import median
 from typing import Final
 
 from gpumon.readings.verdict import Confidence, Evidence, Level, Limit
 from gpumon.triage.engine_use import idle_s
-from gpumon.triage.hour import SLOT_S, Arrivals
+from gpumon.triage.hour import EXTREME, SLOT_S, Arrivals
 from gpumon.triage.signals import MINUTE_S, Case, Finding, action, params
 
-BEFORE_S: Final = 180.0
-"""Traffic is held against so long of what was before: the least of it, so that a lull is no fall."""
+MINUTE_SLOTS: Final = 3
+"""Slots of a minute."""
+MOST_SLOTS: Final = 9
+"""Traffic is held against the least of so many slots before, 3 min, so that a lull is no fall."""
 LEAST_SLOTS: Final = 3
-"""Slots of before that tell how much traffic there was: a minute."""
+"""Slots of before that tell how much traffic there was."""
+LOOKED_BACK: Final = 24
+"""Slots in which the fall is looked for: those of before, and as long as it is told."""
 EXPECTED: Final = 20.0
 """Requests that would have come from which on none is no chance: e^-20."""
 THIRD: Final = 1.0 / 3.0
@@ -37,53 +42,70 @@ def fell(case: Case) -> Finding | None:
 
 def _stopped(case: Case, quiet_s: float) -> Finding | None:
     """No request for long enough to be no chance, at the traffic that there was."""
-    end_s = case.now_s - quiet_s
-    if quiet_s > TOLD_S:
+    seen = case.recent.hour.arrivals()
+    before, since = _split(seen, 0.0)
+    if quiet_s > TOLD_S or len(before) < LEAST_SLOTS or _pauses(before):
         return None
-    # The last slots before the end may have the end in them.
-    seen = [slot for slot in case.recent.hour.arrivals() if slot.end_s <= end_s]
-    per_s = _least_per_s(seen, end_s)
-    if per_s is None or per_s * quiet_s < EXPECTED or _pauses(seen):
+    least = min(slot.count for slot in before[-MOST_SLOTS:]) / SLOT_S
+    expected = least * quiet_s
+    came = sum(slot.count for slot in since)
+    gone_s = case.now_s - before[-1].end_s
+    if expected < EXPECTED or _chance(came, least * gone_s) >= CHANCE:
         return None
-    said = params(seconds=quiet_s, before_per_s=per_s)
-    expected = per_s * quiet_s
+    usual = _usual_per_s(before)
+    said = params(seconds=quiet_s, before_per_s=usual)
+    source = "least requests/s of 20 s in the 3 min before x time"
     proof = (
         case.evidence("no_request", "running", quiet_s, "running"),
-        Evidence("requests_expected", expected, source="least requests/s of 20 s in the 3 min before", parameters=said),
+        Evidence("requests_expected", expected, source=source, parameters=params(before_per_s=usual)),
     )
     fixes = (action("check_clients"),)
-    return Finding(Limit.TRAFFIC_FELL, "traffic_stopped", said, proof, fixes, Level.WARN, began_s=end_s)
+    began_s = case.now_s - quiet_s
+    return Finding(Limit.TRAFFIC_FELL, "traffic_stopped", said, proof, fixes, Level.WARN, began_s=began_s)
 
 
 def _fallen(case: Case) -> Finding | None:
     """At most a third of the requests of before came in the last minute."""
-    slots = case.recent.hour.arrivals()
-    count = round(MINUTE_S / SLOT_S)
-    newest, seen = slots[-count:], slots[:-count]
-    if len(newest) < count or not seen:
-        return None
-    per_s = _least_per_s(seen, seen[-1].end_s)
-    if per_s is None or per_s * MINUTE_S < EXPECTED:
-        return None
+    seen = case.recent.hour.arrivals()
+    newest = seen[-MINUTE_SLOTS:]
     came = sum(slot.count for slot in newest)
-    expected = per_s * MINUTE_S
-    if came > THIRD * expected or _chance(came, expected) >= CHANCE:
+    before, since = _split(seen, came / MINUTE_SLOTS)
+    if not MINUTE_SLOTS <= len(since) <= TOLD_S / SLOT_S or len(before) < LEAST_SLOTS:
         return None
-    said = params(now_per_s=came / MINUTE_S, before_per_s=per_s)
-    proof = (Evidence("requests_came", came, expected, "requests/s x time + requests in flight", parameters=said),)
+    expected = min(slot.count for slot in before[-MOST_SLOTS:]) * MINUTE_SLOTS
+    if expected < EXPECTED or came > THIRD * expected or _chance(came, expected) >= CHANCE:
+        return None
+    said = params(now_per_s=came / MINUTE_S, before_per_s=_usual_per_s(before))
+    source = "requests/s x time + requests in flight"
+    proof = (Evidence("requests_came", came, expected, source, parameters=said),)
     fixes = (action("check_clients"),)
     return Finding(Limit.TRAFFIC_FELL, "traffic_fell", said, proof, fixes, Level.NOTE, Confidence.MEDIUM)
 
 
-def _least_per_s(seen: list[Arrivals], end_s: float) -> float | None:
-    """The least requests per second of a slot in the minutes before; None where too little was seen."""
-    last = [slot.count / SLOT_S for slot in seen if slot.end_s > end_s - BEFORE_S]
-    return min(last) if len(last) >= LEAST_SLOTS else None
+def _split(seen: list[Arrivals], now: float) -> tuple[list[Arrivals], list[Arrivals]]:
+    """The slots before the last ones with as few requests as now, and those last ones.
+
+    The last slot of before is left out of both, as it may have the fall in it.
+    """
+    lately = sorted(slot.count for slot in seen[-LOOKED_BACK:])
+    if not lately:
+        return [], []
+    high = lately[int(EXTREME * (len(lately) - 1))]
+    middle = (high + now) / 2.0
+    end = len(seen)
+    while end and seen[end - 1].count < middle:
+        end -= 1
+    return seen[: max(0, end - 1)], seen[end:]
 
 
-def _pauses(seen: list[Arrivals]) -> bool:
+def _usual_per_s(before: list[Arrivals]) -> float:
+    """Requests per second of the minutes before."""
+    return median(slot.count for slot in before[-MOST_SLOTS:]) / SLOT_S
+
+
+def _pauses(before: list[Arrivals]) -> bool:
     """Whether there was a pause before, after its first request: its traffic comes in batches."""
-    counts = [slot.count for slot in seen]
+    counts = [slot.count for slot in before]
     first = next((at for at, count in enumerate(counts) if count >= 1.0), len(counts))
     return any(count < 1.0 for count in counts[first:])
 

@@ -135,3 +135,28 @@ async def test_what_is_turned_away_and_moved_beyond_the_gpus_is_shown_as_rates()
     assert there(engine.rates.kv_transfer_failures_per_s) == pytest.approx(0.5)
     assert engine.sources["kv_loaded_bytes_per_s"] == "vllm:kv_offload_load_bytes_total over 10 s"
     assert there(engine.load.waiting_deferred) == 3.0
+
+
+async def test_acceptance_failures_and_aborts_are_shown_of_now() -> None:
+    labels = '{engine="0",model_name="m"}'
+    page = (PAGES / "vllm" / "kv-tiers.prom").read_text() + "".join(
+        f"vllm:spec_decode_num_{name}_total{labels} 100\n" for name in ("drafts", "draft_tokens", "accepted_tokens")
+    )
+    deriver, ended = Deriver(gpu_catalogue()), 'vllm:request_success_total{engine="0",finished_reason='
+    grown = {
+        f"vllm:spec_decode_num_drafts_total{labels}": 100.0,
+        f"vllm:spec_decode_num_draft_tokens_total{labels}": 300.0,
+        f"vllm:spec_decode_num_accepted_tokens_total{labels}": 216.0,
+        f'{ended}"error"': 0.5,
+        f'{ended}"abort"': 1.5,
+    }
+    for at_s in range(0, 22, 2):
+        reading = await polled(later(page, {series: at_s * rate for series, rate in grown.items()}))
+        reading = replace(reading, monotonic_s=float(at_s), interval_s=INTERVAL_S, url="http://e:1")
+        engine = only(deriver.derive(frame(at_s, (), (reading,))).snapshot)
+    assert there(engine.rates.acceptance_ratio) == pytest.approx(0.72)
+    assert engine.sources["acceptance_ratio"] == (
+        "vllm:spec_decode_num_accepted_tokens_total / vllm:spec_decode_num_draft_tokens_total"
+    )
+    assert (there(engine.rates.failures_per_s), there(engine.rates.aborts_per_s)) == pytest.approx((0.5, 1.5))
+    assert there(engine.rates.requests_per_s) == pytest.approx(2.0)

@@ -178,3 +178,63 @@ def test_what_cannot_be_counted_is_left_out():
     lines = [line for line in old("0.10").splitlines() if not line.startswith(b"vllm:generation_tokens_total{")]
     read_of = {value: Reader().read(b"\n".join([*lines, b"vllm:generation_tokens_total " + value])) for value in ABSURD}
     assert {value: q.DECODE_TOKENS in found.ranks[0].counters for value, found in read_of.items()} == ABSURD
+
+
+def test_requests_that_their_client_gave_up_are_what_the_api_server_answered_and_no_finish_reason_has() -> None:
+    """vLLM counts them nowhere: its `abort` stays 0 (a recording of 158 requests, of which the client cut 12)."""
+    reader = Reader()
+    pages = [reader.read(body) for body in last_pages("vllm-mfu-queue-prefix-abort")]
+    cut = sum(bool(line.get("aborted_by_client")) for line in Capture("vllm-mfu-queue-prefix-abort").truth)
+    counts = [page.ranks[0].counters[q.ABORTS] for page in pages]
+    assert counts[-1] == cut == 12
+    assert counts == sorted(counts)
+    assert pages[-1].ranks[0].counters[q.REQUESTS] == 158.0
+    assert "http_requests_total" in pages[-1].live[q.ABORTS]
+
+
+def answers(*, finished: int, failed: int, ok: int, broken: int, health: int = 0) -> str:
+    """A page with what the engine ended, and what its API server answered."""
+    success, http = "vllm:request_success_total", "http_requests_total"
+    return (
+        f'vllm:num_requests_running{{{LABELS}}} 1\nvllm:generation_tokens_total{{{LABELS}}} 9\n'
+        f'{success}{{{LABELS},finished_reason="stop"}} {finished}\n'
+        f'{success}{{{LABELS},finished_reason="error"}} {failed}\n{success}{{{LABELS},finished_reason="abort"}} 0\n'
+        f'{http}{{handler="/v1/chat/completions",method="POST",status="2xx"}} {ok}\n'
+        f'{http}{{handler="/v1/chat/completions",method="POST",status="5xx"}} {broken}\n'
+        f'{http}{{handler="/health",method="GET",status="5xx"}} {health}\n'
+        f'{http}{{handler="/tokenize",method="POST",status="2xx"}} 77\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("then", "failed", "aborted", "ended"),
+    [
+        ({"ok": 110, "finished": 110}, 0.0, 0.0, 10.0),
+        ({"ok": 110, "finished": 104}, 0.0, 6.0, 10.0),
+        ({"broken": 8}, 8.0, 0.0, 8.0),  # none of them reached the engine
+        ({"broken": 8, "failed": 8}, 8.0, 0.0, 8.0),  # both counted the same
+        ({"ok": 108, "failed": 8}, 8.0, 0.0, 8.0),  # streams that broke after their headers
+        ({"ok": 110, "finished": 130}, 0.0, 0.0, 30.0),  # several samples of one request
+        ({"health": 50}, 0.0, 0.0, 0.0),
+    ],
+)
+def test_errors_of_the_api_server_and_of_the_engine_are_counted_once(
+    then: dict[str, int], failed: float, aborted: float, ended: float
+) -> None:
+    reader, before = Reader(), {"finished": 100, "failed": 0, "ok": 100, "broken": 0}
+    pages = [reader.read(answers(**one)).ranks[0].counters for one in (before, {**before, **then})]
+    grown = [pages[1][quantity] - pages[0][quantity] for quantity in (q.FAILURES, q.ABORTS, q.REQUESTS)]
+    assert grown == [failed, aborted, ended]
+
+
+LORA = 'vllm:lora_requests_info{{max_lora="4",running_lora_adapters="{}",waiting_lora_adapters="{}"}} {}\n'
+
+
+def test_lora_adapters_come_from_the_newest_series() -> None:
+    page = answers(finished=1, failed=0, ok=1, broken=0)
+    told = LORA.format("", "", 1.7e9) + LORA.format("a,b,c,d", "e, a,f", 1.7e9 + 9.0)
+    gauges = Reader().read(page + told).ranks[0].gauges
+    assert (gauges[q.LORA_SLOTS], gauges[q.LORA_LOADED], gauges[q.LORA_WAITING]) == (4.0, 4.0, 2.0)
+    summed = Reader().read(page + LORA.format("a", "b", 3.4e9)).ranks[0].gauges
+    assert q.LORA_SLOTS not in summed, "several processes added up their times"
+    assert q.LORA_SLOTS not in Reader().read(page).ranks[0].gauges
