@@ -510,7 +510,8 @@ def _room(case: Case, engine: Engine) -> float | None:
 def unexplained(case: Case) -> Finding | None:
     """Latency beyond its goal, or the default, with no figure near its limit."""
     engine, slow = case.served(), case.late()
-    if engine is None or not slow or case.found or _computed(case):
+    explained = any(limit is not Limit.FAILING for limit in case.found)
+    if engine is None or not slow or explained or _computed(case):
         return None
     hidden = lacking(engine, case.activity())
     if not hidden:

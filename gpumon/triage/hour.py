@@ -40,7 +40,7 @@ class Slot(NamedTuple):
     """Requests that ran or waited when it ended."""
 
 
-class Arrivals(NamedTuple):
+class Arrived(NamedTuple):
     """Requests that came in one slot."""
 
     end_s: float
@@ -80,11 +80,11 @@ class Hour:
         level = _level_before([-value for value in self.values(field)], -now)
         return -level if level is not None and now >= least * -level else None
 
-    def arrivals(self) -> list[Arrivals]:
+    def arrived(self) -> list[Arrived]:
         """Requests that came in each slot whose begin is known, oldest first: those that ended, and what is in flight
         more than before. Prompts are answered late, so that ended requests alone go on after the last has come."""
         place = FIELDS.index("requests_per_s")
-        found: list[Arrivals] = []
+        found: list[Arrived] = []
         for before, slot in zip(list(self.slots), list(self.slots)[1:], strict=False):
             per_s = slot.means[place]
             length_s = slot.end_s - before.end_s
@@ -92,7 +92,7 @@ class Hour:
                 found.clear()
                 continue
             count = per_s * length_s + slot.in_flight - before.in_flight
-            found.append(Arrivals(slot.end_s, max(0.0, count)))
+            found.append(Arrived(slot.end_s, max(0.0, count)))
         return found
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from gpumon.readings.verdict import Confidence, Evidence, Level, Limit
 from gpumon.triage.engine_use import idle_s
-from gpumon.triage.hour import EXTREME, SLOT_S, Arrivals
+from gpumon.triage.hour import EXTREME, SLOT_S, Arrived
 from gpumon.triage.signals import MINUTE_S, Case, Finding, action, params
 
 MINUTE_SLOTS: Final = 3
@@ -42,7 +42,7 @@ def fell(case: Case) -> Finding | None:
 
 def _stopped(case: Case, quiet_s: float) -> Finding | None:
     """No request for long enough to be no chance, at the traffic that there was."""
-    seen = case.recent.hour.arrivals()
+    seen = case.recent.hour.arrived()
     before, since = _split(seen, 0.0)
     if quiet_s > TOLD_S or len(before) < LEAST_SLOTS or _pauses(before):
         return None
@@ -66,7 +66,7 @@ def _stopped(case: Case, quiet_s: float) -> Finding | None:
 
 def _fallen(case: Case) -> Finding | None:
     """At most a third of the requests of before came in the last minute."""
-    seen = case.recent.hour.arrivals()
+    seen = case.recent.hour.arrived()
     newest = seen[-MINUTE_SLOTS:]
     came = sum(slot.count for slot in newest)
     before, since = _split(seen, came / MINUTE_SLOTS)
@@ -82,7 +82,7 @@ def _fallen(case: Case) -> Finding | None:
     return Finding(Limit.TRAFFIC_FELL, "traffic_fell", said, proof, fixes, Level.NOTE, Confidence.MEDIUM)
 
 
-def _split(seen: list[Arrivals], now: float) -> tuple[list[Arrivals], list[Arrivals]]:
+def _split(seen: list[Arrived], now: float) -> tuple[list[Arrived], list[Arrived]]:
     """The slots before the last ones with as few requests as now, and those last ones.
 
     The last slot of before is left out of both, as it may have the fall in it.
@@ -98,12 +98,12 @@ def _split(seen: list[Arrivals], now: float) -> tuple[list[Arrivals], list[Arriv
     return seen[: max(0, end - 1)], seen[end:]
 
 
-def _usual_per_s(before: list[Arrivals]) -> float:
+def _usual_per_s(before: list[Arrived]) -> float:
     """Requests per second of the minutes before."""
     return median(slot.count for slot in before[-MOST_SLOTS:]) / SLOT_S
 
 
-def _pauses(before: list[Arrivals]) -> bool:
+def _pauses(before: list[Arrived]) -> bool:
     """Whether there was a pause before, after its first request: its traffic comes in batches."""
     counts = [slot.count for slot in before]
     first = next((at for at, count in enumerate(counts) if count >= 1.0), len(counts))

@@ -196,7 +196,7 @@ def answers(*, finished: int, failed: int, ok: int, broken: int, health: int = 0
     """A page with what the engine ended, and what its API server answered."""
     success, http = "vllm:request_success_total", "http_requests_total"
     return (
-        f'vllm:num_requests_running{{{LABELS}}} 1\nvllm:generation_tokens_total{{{LABELS}}} 9\n'
+        f"vllm:num_requests_running{{{LABELS}}} 1\nvllm:generation_tokens_total{{{LABELS}}} 9\n"
         f'{success}{{{LABELS},finished_reason="stop"}} {finished}\n'
         f'{success}{{{LABELS},finished_reason="error"}} {failed}\n{success}{{{LABELS},finished_reason="abort"}} 0\n'
         f'{http}{{handler="/v1/chat/completions",method="POST",status="2xx"}} {ok}\n'
