@@ -29,7 +29,7 @@ MOST_CAUSES: Final = 80
 class Ended(NamedTuple):
     """Requests of the last minute that ended in one way."""
 
-    count: float
+    requests: float
     share: float
     """Of all that ended, or were turned away."""
     seconds: float
@@ -52,7 +52,7 @@ def _is_enough(case: Case, ended: Ended | None, least_share: float) -> bool:
     if ended is None:
         return False
     part = BAND if Limit.FAILING in case.near else 1.0
-    return ended.count >= part * LEAST and ended.share >= part * least_share
+    return ended.requests >= part * LEAST and ended.share >= part * least_share
 
 
 def errors(case: Case) -> Finding | None:
@@ -66,7 +66,7 @@ def errors(case: Case) -> Finding | None:
             Evidence("failure_causes", source=engine.sources.get("failures_per_s", ""), parameters={"causes": causes})
         )
     level = Level.CRITICAL if ended.share >= MOST_FAIL else Level.WARN
-    said = params(share=ended.share, failed=ended.count, seconds=ended.seconds)
+    said = params(share=ended.share, failed=ended.requests, seconds=ended.seconds)
     return Finding(Limit.FAILING, "errors", said, (*proof, *case.late()), (_read_log(case, engine),), level)
 
 
@@ -77,7 +77,7 @@ def aborts(case: Case) -> Finding | None:
         return None
     slow = case.late()
     late_first = next((one for one in slow if one.quantity in ("ttft_p95", "queue_time")), None)
-    said = params(share=ended.share, aborted=ended.count, seconds=ended.seconds)
+    said = params(share=ended.share, aborted=ended.requests, seconds=ended.seconds)
     if late_first is not None and isinstance(late_first.value, float):
         said |= {"first_token_s": late_first.value}
     proof = (_proof(case, "aborted_requests", "aborts_per_s", ended, ABORTS), *slow)
@@ -92,7 +92,7 @@ def rejections(case: Case) -> Finding | None:
     if engine is None or ended is None or not _is_enough(case, ended, REJECTIONS):
         return None
     waiting = case.waiting_mean()
-    said = params(share=ended.share, rejected=ended.count, seconds=ended.seconds, waiting=waiting or None)
+    said = params(share=ended.share, rejected=ended.requests, seconds=ended.seconds, waiting=waiting or None)
     proof = [_proof(case, "rejected_requests", "rejections_per_s", ended, REJECTIONS)]
     if waiting:
         proof.append(case.evidence("waiting", "waiting", waiting, "waiting"))
@@ -101,7 +101,7 @@ def rejections(case: Case) -> Finding | None:
 
 
 def _proof(case: Case, quantity: str, field: str, ended: Ended, limit: float) -> Evidence:
-    return case.evidence(quantity, field, ended.share, "", limit, requests=ended.count, seconds=ended.seconds)
+    return case.evidence(quantity, field, ended.share, "", limit, requests=ended.requests, seconds=ended.seconds)
 
 
 def _read_log(case: Case, engine: Engine) -> Action:

@@ -44,7 +44,7 @@ class Arrived(NamedTuple):
     """Requests that came in one slot."""
 
     end_s: float
-    count: float
+    requests: float
 
 
 class Hour:
@@ -91,8 +91,8 @@ class Hour:
             if per_s is None or before.in_flight is None or slot.in_flight is None or length_s > JOINED * SLOT_S:
                 found.clear()
                 continue
-            count = per_s * length_s + slot.in_flight - before.in_flight
-            found.append(Arrived(slot.end_s, max(0.0, count)))
+            requests = per_s * length_s + slot.in_flight - before.in_flight
+            found.append(Arrived(slot.end_s, max(0.0, requests)))
         return found
 
 

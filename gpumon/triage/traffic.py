@@ -46,9 +46,9 @@ def _stopped(case: Case, quiet_s: float) -> Finding | None:
     before, since = _split(seen, 0.0)
     if quiet_s > TOLD_S or len(before) < LEAST_SLOTS or _pauses(before):
         return None
-    least = min(slot.count for slot in before[-MOST_SLOTS:]) / SLOT_S
+    least = min(slot.requests for slot in before[-MOST_SLOTS:]) / SLOT_S
     expected = least * quiet_s
-    came = sum(slot.count for slot in since)
+    came = sum(slot.requests for slot in since)
     gone_s = case.now_s - before[-1].end_s
     if expected < EXPECTED or _chance(came, least * gone_s) >= CHANCE:
         return None
@@ -68,11 +68,11 @@ def _fallen(case: Case) -> Finding | None:
     """At most a third of the requests of before came in the last minute."""
     seen = case.recent.hour.arrived()
     newest = seen[-MINUTE_SLOTS:]
-    came = sum(slot.count for slot in newest)
+    came = sum(slot.requests for slot in newest)
     before, since = _split(seen, came / MINUTE_SLOTS)
     if not MINUTE_SLOTS <= len(since) <= TOLD_S / SLOT_S or len(before) < LEAST_SLOTS:
         return None
-    expected = min(slot.count for slot in before[-MOST_SLOTS:]) * MINUTE_SLOTS
+    expected = min(slot.requests for slot in before[-MOST_SLOTS:]) * MINUTE_SLOTS
     if expected < EXPECTED or came > THIRD * expected or _chance(came, expected) >= CHANCE:
         return None
     said = params(now_per_s=came / MINUTE_S, before_per_s=_usual_per_s(before))
@@ -87,25 +87,25 @@ def _split(seen: list[Arrived], now: float) -> tuple[list[Arrived], list[Arrived
 
     The last slot of before is left out of both, as it may have the fall in it.
     """
-    lately = sorted(slot.count for slot in seen[-LOOKED_BACK:])
+    lately = sorted(slot.requests for slot in seen[-LOOKED_BACK:])
     if not lately:
         return [], []
     high = lately[int(EXTREME * (len(lately) - 1))]
     middle = (high + now) / 2.0
     end = len(seen)
-    while end and seen[end - 1].count < middle:
+    while end and seen[end - 1].requests < middle:
         end -= 1
     return seen[: max(0, end - 1)], seen[end:]
 
 
 def _usual_per_s(before: list[Arrived]) -> float:
     """Requests per second of the minutes before."""
-    return median(slot.count for slot in before[-MOST_SLOTS:]) / SLOT_S
+    return median(slot.requests for slot in before[-MOST_SLOTS:]) / SLOT_S
 
 
 def _pauses(before: list[Arrived]) -> bool:
     """Whether there was a pause before, after its first request: its traffic comes in batches."""
-    counts = [slot.count for slot in before]
+    counts = [slot.requests for slot in before]
     first = next((at for at, count in enumerate(counts) if count >= 1.0), len(counts))
     return any(count < 1.0 for count in counts[first:])
 
