@@ -70,9 +70,9 @@ class Truth:
                 self.prompt.append((request["t_first"], prompt))
             if (timings := request.get("server_timings")) is not None:
                 self.cached.append((request["t_first"], timings["cache_n"]))
-            # A refused request ended, too; one that broke off in its answer did not.
-            cut = request.get("status") == 200 and request.get("error")
-            if request.get("status") and not aborted and not cut:
+            # A refused request ended, too, and one that its client cut; one that the server's end broke off did not.
+            cut = request.get("status") == 200 and request.get("error") and not aborted
+            if request.get("status") and not cut:
                 self.ended.append((request["t_end"], 1.0))
                 items = float(request.get("batch") or 0.0) if request["status"] == 200 else 0.0
                 self.items.append((request["t_end"], items))
