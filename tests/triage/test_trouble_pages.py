@@ -1,4 +1,4 @@
-"""Pages of a vLLM server that gets into trouble: through the real scanner, adapter, deriver and rules, in virtual time."""
+"""Pages of a vLLM server that gets into trouble, through scanner, adapter, deriver and rules in virtual time."""
 
 from __future__ import annotations
 
@@ -222,5 +222,3 @@ def test_a_day_of_small_changes_is_healthy() -> None:
     for factor in (1.0, 0.75, 1.2, 0.7, 1.0, 0.8):
         play.play(90, **usual, requests=4.0 * factor, hits=0.8 * factor, answer=150.0)
         assert {one.code for one in play.verdicts} <= {Limit.HEALTHY, Limit.EVALUATING}
-
-
