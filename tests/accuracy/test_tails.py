@@ -12,7 +12,7 @@ from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Observed
 from gpumon.sizing.scenario import Known, Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
-from gpumon.sources.simulator.engine_model import Histogram
+from gpumon.sources.simulator.counters import Histogram
 from gpumon.sources.simulator.traffic import Lengths
 from tests.accuracy.calibration import GPU
 from tests.accuracy.pages import Where, snapshots

@@ -32,9 +32,7 @@ from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.probe import IDENTITY
 from gpumon.sources.simulator.scenario import Scenario, Truth
 from gpumon.sources.simulator.scenarios import SCENARIOS
-from gpumon.sources.simulator.serving import SimulatedEngine
-from gpumon.sources.simulator.source import SLICE_S, SimulatedServer
-from gpumon.sources.simulator.training import SimulatedRun
+from gpumon.sources.simulator.source import SLICE_S, Port, SimulatedServer
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.triage import Triage
 from tests.records import replace
@@ -58,7 +56,7 @@ BEGIN, END = "<!-- triage: begin, written by `make triage` -->", "<!-- triage: e
 class Poll:
     """One engine or run, polled: its page's bytes read by the real adapter, as the endpoint source does."""
 
-    def __init__(self, act: SimulatedEngine | SimulatedRun, url: str, name: str, feed: Feed | None) -> None:
+    def __init__(self, act: Port, url: str, name: str, feed: Feed | None) -> None:
         self._act = act
         self._feed = feed
         self._failures, self._next_s = 0, 0.0
@@ -119,7 +117,7 @@ def _frames(server: SimulatedServer, now_s: list[float], to_s: float) -> Iterato
     feeds = [None] * len(server.endpoints) + list(server.feeds)
     polls = [
         Poll(act, endpoint.url, endpoint.name, feed)
-        for act, endpoint, feed in zip(server.acts, endpoints, feeds, strict=True)
+        for act, endpoint, feed in zip(server.ports, endpoints, feeds, strict=True)
     ]
     facts = EngineFacts(
         {poll.reading.key: endpoint for poll, endpoint in zip(polls, endpoints, strict=True)}, (), None, {}

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import heapq
 import math
-from bisect import bisect_left
 from collections import deque
-from itertools import accumulate
+from collections.abc import Callable
 
 import msgspec
 
+from gpumon.sources.simulator.counters import Counters
+from gpumon.sources.simulator.link import Link
 from gpumon.sources.simulator.physics import Cost, Instance, Step
+from gpumon.sources.simulator.sequence import Sequence
+from gpumon.sources.simulator.speculation import Speculation
 from gpumon.sources.simulator.traffic import Arrivals, Request
 
 MOST_STEPS = 256
@@ -58,97 +61,6 @@ class KvBlocks:
         return rounds * decoding + sum(phases[(-ordinal - i) % BLOCK_TOKENS] for i in range(rest))
 
 
-class Histogram:
-    """Counts of observations by upper bound, with their sum."""
-
-    __slots__ = ("bounds", "count", "counts", "total")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.count = 0
-        self.total = 0.0
-
-    def observe(self, value: float, times: int = 1) -> None:
-        """Add `times` observations of `value`."""
-        self.counts[bisect_left(self.bounds, value)] += times
-        self.count += times
-        self.total += value * times
-
-    def cumulative(self) -> list[float]:
-        """Observations at or below each bound; the last is +Inf."""
-        return [float(n) for n in accumulate(self.counts)]
-
-
-_ITERATION = (1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0)
-_TTFT = (
-    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
-    *(1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0),
-)
-_ITL = (
-    *(0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75),
-    *(1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0),
-)
-_REQUEST = (
-    *(0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0),
-    *(120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0),
-)
-_FEW = (1.0, 2.0, 5.0, 10.0, 20.0)
-_PREEMPTIONS = (1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0)
-
-
-def _ladder(most: int) -> tuple[float, ...]:
-    """1, 2, 5, 10, ... up to `most`: vLLM's bounds for token counts."""
-    steps = (mantissa * 10.0**exponent for exponent in range(7) for mantissa in (1, 2, 5))
-    return tuple(step for step in steps if step <= most)
-
-
-class Counters:
-    """The counters and histograms of one rank. `api_servers` processes share its output (data parallel: several)."""
-
-    def __init__(self, max_model_len: int, api_servers: int) -> None:
-        self._api_servers = api_servers
-        tokens = _ladder(max_model_len)
-        self.prompt_tokens = 0
-        self.cached_tokens = 0
-        self.generation_tokens = 0
-        self.preemptions = 0
-        self.cache_queries = 0
-        self.cache_hits = 0
-        self.stopped = self.cut = 0
-        """Requests that ended by themselves, and at their longest answer."""
-        self.request_prompt_tokens = Histogram(tokens)
-        self.request_generation_tokens = Histogram(tokens)
-        self.iteration_tokens = Histogram(_ITERATION)
-        self.request_max_tokens = Histogram(tokens)
-        self.request_n = Histogram(_FEW)
-        self.request_max_tokens_param = Histogram(tokens)
-        self.ttft = Histogram(_TTFT)
-        self.itl = Histogram(_ITL)
-        self.time_per_token = Histogram(_ITL)
-        self.e2e = Histogram(_REQUEST)
-        self.queue = Histogram(_REQUEST)
-        self.inference = Histogram(_REQUEST)
-        self.prefill = Histogram(_REQUEST)
-        self.decode = Histogram(_REQUEST)
-        self.request_preemptions = Histogram(_PREEMPTIONS)
-        self.request_computed_tokens = Histogram(tokens)
-
-    @property
-    def computed_tokens(self) -> int:
-        """Prompt tokens that were not in the prefix cache."""
-        return self.prompt_tokens - self.cached_tokens
-
-    def step_output(self, sequences: int, tokens: float, steps: int = 1) -> None:
-        """`steps` steps gave `tokens` tokens each to `sequences` sequences.
-
-        Each API server observes its own share: with two of them a step counts twice as soon as both have a sequence.
-        """
-        servers = min(self._api_servers, sequences)
-        for _ in range(servers):
-            self.iteration_tokens.observe(tokens / servers, steps)
-
-
 class Limits(msgspec.Struct, frozen=True):
     """Settings of the scheduler."""
 
@@ -159,6 +71,14 @@ class Limits(msgspec.Struct, frozen=True):
     api_servers: int = 1
     most_waiting: int = 0
     """Requests beyond are turned away at the door; 0: none is."""
+    max_loras: int = 0
+    """LoRA adapters that one batch may use; 0: it serves none."""
+    link_bytes_per_s: float = 0.0
+    """Speed at which KV comes from another engine or the host's memory; 0: none comes."""
+    offloads: bool = False
+    """That is the host's memory, to which it writes the KV of every prompt."""
+    counts_aborts: bool = False
+    """`request_success` counts requests whose client hung up. vLLM 0.32 was seen not to."""
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -189,6 +109,8 @@ class Meter(msgspec.Struct):
     tokens: float = 0.0
     """Tokens through the layers: prefill, decode and recomputed ones."""
     steps: float = 0.0
+    link_bytes: float = 0.0
+    """KV that came over the link, or was written to the host's memory."""
 
     def add(self, cost: Cost, tokens: float, times: float) -> None:
         """Add `times` steps that cost `cost` each."""
@@ -202,35 +124,6 @@ class Meter(msgspec.Struct):
         self.steps += times
 
 
-class Sequence:
-    """A request on its way through the engine."""
-
-    __slots__ = (
-        *("cached", "computed", "decoding", "ends", "first_token_s", "generated", "joined", "last_token_s"),
-        *("preemptions", "request", "scheduled_s", "target"),
-    )
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.cached = request.cached_tokens
-        self.target = request.prompt_tokens
-        """Tokens whose KV must be there before the next token comes out."""
-        self.computed = self.cached
-        self.generated = 0
-        """Tokens given out when it joined the decoding ones; later ones follow from the decode step."""
-        self.joined = 0
-        self.ends = 0
-        self.decoding = False
-        self.scheduled_s = math.nan
-        self.first_token_s = math.nan
-        self.last_token_s = math.nan
-        self.preemptions = 0
-
-    def held(self, ordinal: int) -> int:
-        """Tokens in the KV pool after decode step `ordinal`, once it decodes."""
-        return self.target + ordinal - self.joined
-
-
 class EngineModel:
     """One data-parallel rank. It has no clock: `advance` says what time it is."""
 
@@ -241,15 +134,26 @@ class EngineModel:
         arrivals: Arrivals,
         start_s: float = 0.0,
         held: Held | None = None,
+        speculation: Speculation | None = None,
+        hand_over: Callable[[Request], None] | None = None,
     ) -> None:
+        """`hand_over` takes the requests that another engine decodes: this one only prefills."""
         self.instance = instance
         """May change between two calls of `advance`: clocks that are held down make it slower."""
+        self.speculation = speculation
+        """May change between two calls of `advance`, too: other text, another acceptance."""
+        self.failing_share = 0.0
+        """Share of the requests admitted from now on that end in an error."""
         self.rejected = 0
         """Requests that were turned away."""
         self.asleep = False
         """Its weights are not on its GPUs; nobody asks it anything."""
+        self.link = Link(limits.link_bytes_per_s) if limits.link_bytes_per_s else None
+        self._hand_over = hand_over
         self._held = held
         self._hung_s = math.inf
+        self._paused_s = -math.inf
+        """No step begins before."""
         self.limits = limits
         self.counters = Counters(limits.max_model_len, limits.api_servers)
         self.blocks = KvBlocks(limits.kv_pool_blocks)
@@ -259,13 +163,21 @@ class EngineModel:
         self._waiting: deque[Sequence] = deque()
         self._running: dict[Sequence, None] = {}
         self._prefilling: dict[Sequence, None] = {}
+        self._without_slot = 0
+        """Requests in the queue whose LoRA adapter had no slot when the scheduler looked last."""
+        self._deadlines: list[tuple[float, int, Sequence]] = []
+        self._received = 0
+        self._failing = 0.0
+        """Failures that are due; each whole one is a request's."""
         self._ends: list[tuple[int, int, Sequence]] = []
         self._ends_made = 0
         self._decoding = 0
         self._context = 0
         """Tokens held by the decoding sequences."""
         self._ordinal = 0
-        """Decode steps done."""
+        """Tokens that a sequence would have gained since the start: one with every step, with speculation more."""
+        self._gained = 0.0
+        """What a step's mean tokens have left of a whole one."""
         self._plan: list[tuple[Sequence, int]] | None = None
         """Chunks of the step in progress; None between steps."""
         self._most_steps = MOST_STEPS
@@ -284,7 +196,41 @@ class EngineModel:
     @property
     def waiting(self) -> int:
         """Requests in the queue."""
-        return len(self._waiting)
+        return len(self._waiting) + self._fetching
+
+    @property
+    def deferred(self) -> int:
+        """Those of them that wait for KV from elsewhere, or for a slot of their LoRA adapter."""
+        return min(self.waiting, self._fetching + self._without_slot)
+
+    @property
+    def for_capacity(self) -> int:
+        """Those of them that wait for a slot or for blocks."""
+        return self.waiting - self.deferred
+
+    @property
+    def host_hits(self) -> int:
+        """Prompt tokens whose KV was in the host's memory."""
+        return self.counters.link_hits if self.limits.offloads else 0
+
+    @property
+    def peer_hits(self) -> int:
+        """Prompt tokens whose KV came from another engine."""
+        return 0 if self.limits.offloads else self.counters.link_hits
+
+    @property
+    def _fetching(self) -> int:
+        return len(self.link) if self.link else 0
+
+    @property
+    def running_adapters(self) -> tuple[str, ...]:
+        """LoRA adapters of the requests that run, by name."""
+        return tuple(sorted({each.request.adapter for each in self._running if each.request.adapter}))
+
+    @property
+    def waiting_adapters(self) -> tuple[str, ...]:
+        """LoRA adapters of the requests in the queue, by name."""
+        return tuple(sorted({each.request.adapter for each in self._waiting if each.request.adapter}))
 
     def advance(self, to_s: float) -> None:
         """Finish every step that ends by `to_s`; the one in progress then stays in progress."""
@@ -292,43 +238,79 @@ class EngineModel:
             self._receive(to_s)
             return
         while True:
-            if self._plan is None:
-                if self._held is not None and (free_s := self._held.free_s(self._now_s)) > self._now_s:
-                    if free_s > to_s:
-                        return
-                    self._now_s = free_s
-                self._receive(self._now_s)
-                if not self._running and not self._waiting:
-                    if self._arrivals.next_s() > to_s:
-                        return
-                    self._now_s = self._arrivals.next_s()
-                    continue
-                self._plan = self._schedule()
+            if self._plan is None and not self._begin_step(to_s):
+                return
             if not (self._prefill_step(self._plan, to_s) if self._plan else self._decode_steps(to_s)):
                 return
+
+    def _begin_step(self, to_s: float) -> bool:
+        """Plan the next step; False if none begins by `to_s`."""
+        while True:
+            free_s = self._free_s()
+            if free_s > to_s:
+                self._receive(to_s)
+                return False
+            self._now_s = max(self._now_s, free_s)
+            self._receive(self._now_s)
+            if self._running or self._waiting:
+                plan = self._schedule()
+                if plan or self._decoding:
+                    self._plan = plan
+                    return True
+            # Nothing can run: nobody asks, or all that was asked waits for its KV.
+            next_s = min(self._arrivals.next_s(), self._interruption_s())
+            if next_s > to_s:
+                return False
+            self._now_s = max(self._now_s, next_s)
+
+    def _free_s(self) -> float:
+        """From when on it may make a step: now, unless its host or a pause keeps it from that."""
+        free_s = max(self._now_s, self._paused_s)
+        return free_s if self._held is None else self._held.free_s(free_s)
+
+    def _interruption_s(self) -> float:
+        """When the next KV has come, or the next client gives up: the scheduler then looks anew."""
+        fetched_s = self.link.next_s() if self.link else math.inf
+        return min(fetched_s, self._deadlines[0][0]) if self._deadlines else fetched_s
 
     def hang(self, at_s: float) -> None:
         """Make no step any more from `at_s` on; requests still come in."""
         self._hung_s = at_s
+
+    def pause(self, to_s: float) -> None:
+        """Begin no step before `to_s`; requests still come in, and those that run wait."""
+        self._paused_s = to_s
 
     def meter(self, at_s: float) -> Meter:
         """What was done by `at_s`, which is no earlier than the last `advance`: a running step counts in part."""
         total = msgspec.structs.replace(self._meter)
         if self._plan is not None:
             step = self._step(self._plan)
-            cost = self.instance.cost(step)
+            cost = self._cost(step)
             share = min(1.0, max(0.0, (min(at_s, self._hung_s) - self._now_s) / cost.seconds))
-            total.add(cost, step.decoding + step.chunk_tokens, share)
+            total.add(cost, step.tokens, share)
         return total
 
     def _receive(self, by_s: float) -> None:
+        """Take in what has come by then: requests, KV from elsewhere, and the end of some clients' patience."""
         most = self.limits.most_waiting or math.inf
         while self._arrivals.next_s() <= by_s:
             request = self._arrivals.take()
             if len(self._waiting) < most:
-                self._waiting.append(Sequence(self._fitted(request)))
+                self._accept(request)
             else:
                 self.rejected += 1
+        while self.link and self.link.next_s() <= by_s:
+            self._fetched(*self.link.take())
+        while self._deadlines and self._deadlines[0][0] <= by_s:
+            self._abort(heapq.heappop(self._deadlines)[2], by_s)
+
+    def _accept(self, request: Request) -> None:
+        sequence = Sequence(self._fitted(request))
+        self._waiting.append(sequence)
+        self._received += 1
+        if math.isfinite(request.patience_s):
+            heapq.heappush(self._deadlines, (request.arrival_s + request.patience_s, self._received, sequence))
 
     def _fitted(self, request: Request) -> Request:
         """The request, cut to what the model's context and the pool can hold at all."""
@@ -337,22 +319,34 @@ class EngineModel:
         output = min(request.output_tokens, most - prompt)
         if (prompt, output) == (request.prompt_tokens, request.output_tokens):
             return request
-        cached = min(request.cached_tokens, prompt - 1)
-        return Request(request.arrival_s, prompt, cached, output, "length")
+        return msgspec.structs.replace(
+            request,
+            prompt_tokens=prompt,
+            cached_tokens=min(request.cached_tokens, prompt - 1),
+            output_tokens=output,
+            finish="length",
+        )
+
+    def _fetched(self, sequence: Sequence, seconds: float) -> None:
+        """The KV of a request has come: it is next to be admitted."""
+        size_bytes = sequence.fetched * self.instance.shape.kv_bytes
+        self._meter.link_bytes += size_bytes
+        self.counters.fetches.observe(size_bytes)
+        self.counters.fetch_s.observe(seconds)
+        self._waiting.appendleft(sequence)
 
     # Scheduling: decoding sequences first, then chunks of the admitted prompts, then new ones.
 
     def _schedule(self) -> list[tuple[Sequence, int]]:
         self._most_steps = MOST_STEPS
-        while self.blocks.need(self._ordinal, 1, self._decoding) > self.blocks.free:
+        while self.blocks.need(self._ordinal, self._gain(1), self._decoding) > self.blocks.free:
             self._preempt()
             self._most_steps = 1
         budget = self.limits.max_batched_tokens - self._decoding
         chunks: list[tuple[Sequence, int]] = []
         for sequence in self._prefilling:
             budget = self._chunk(sequence, budget, chunks)
-        while self._waiting and budget > 0 and self._most_steps > 1 and self._admit(self._waiting[0]):
-            budget = self._chunk(self._waiting.popleft(), budget, chunks)
+        self._admit_waiting(budget, chunks)
         return chunks
 
     @staticmethod
@@ -362,40 +356,93 @@ class EngineModel:
             chunks.append((sequence, tokens))
         return budget - tokens
 
-    def _admit(self, sequence: Sequence) -> bool:
-        """Take a request in if a slot is free and the pool holds its whole prompt, with a block to grow for each."""
+    def _admit_waiting(self, budget: int, chunks: list[tuple[Sequence, int]]) -> None:
+        """Take requests in as long as there is room; one whose adapter has no slot lets others go before it."""
+        skipped: list[Sequence] = []
+        active = set(self.running_adapters) if self.limits.max_loras else set()
+        while self._waiting and budget > 0 and self._most_steps > 1:
+            sequence = self._waiting[0]
+            adapter = sequence.request.adapter
+            if adapter and adapter not in active and len(active) >= self.limits.max_loras:
+                skipped.append(self._waiting.popleft())
+            elif self._must_fetch(sequence):
+                if not self._fetch(sequence):
+                    break
+                self._waiting.popleft()
+            elif self._admit(sequence):
+                active |= {adapter} - {""}
+                budget = self._chunk(self._waiting.popleft(), budget, chunks)
+            else:
+                break
+        self._without_slot = len(skipped)
+        self._waiting.extendleft(reversed(skipped))
+
+    @staticmethod
+    def _must_fetch(sequence: Sequence) -> bool:
+        return bool(sequence.fetched) and not sequence.reserved and not sequence.preemptions
+
+    def _fetch(self, sequence: Sequence) -> bool:
+        """Ask for the KV of a request, into blocks of its own; False if there is no room for it."""
+        if self.link is None or not self._reserve(sequence):
+            return False
+        self.counters.link_queries += sequence.target - sequence.cached
+        self.counters.link_hits += sequence.fetched
+        self.link.begin(sequence, sequence.fetched * self.instance.shape.kv_bytes, self._now_s)
+        return True
+
+    def _reserve(self, sequence: Sequence) -> bool:
+        """Take the blocks of a request, if the pool holds them with a block to grow for each that runs."""
         blocks = blocks_of(sequence.target)
-        room = self.blocks.free - len(self._running)
-        if blocks > room or len(self._running) >= self.limits.max_num_seqs:
+        if blocks > self.blocks.free - len(self._running):
             return False
         self.blocks.free -= blocks
-        self._running[sequence] = self._prefilling[sequence] = None
+        sequence.reserved = True
+        return True
+
+    def _admit(self, sequence: Sequence) -> bool:
+        """Take a request in if a slot is free and the pool holds its whole prompt."""
+        if len(self._running) >= self.limits.max_num_seqs:
+            return False
+        if not sequence.reserved and not self._reserve(sequence):
+            return False
+        self._running[sequence] = None
+        self._prefilling[sequence] = None
         if not sequence.preemptions:
             sequence.scheduled_s = self._now_s
             self.counters.cache_queries += sequence.target
             self.counters.cache_hits += sequence.cached
+            self._failing += self.failing_share
+            sequence.fails = self._failing >= 1.0
+            self._failing -= sequence.fails
         return True
 
     def _preempt(self) -> None:
         """Throw the newest request out of the pool; it goes to the head of the queue and computes everything anew."""
         sequence, _ = self._running.popitem()
         if sequence.decoding:
-            held = sequence.held(self._ordinal)
-            self._drop(sequence, held)
             sequence.generated += self._ordinal - sequence.joined
+            self._stop_decoding(sequence)
             sequence.last_token_s = self._now_s
-            self._ends = [entry for entry in self._ends if entry[2] is not sequence]
-            heapq.heapify(self._ends)
             sequence.target = sequence.request.prompt_tokens + sequence.generated
         else:
-            self.blocks.free += blocks_of(sequence.target)
-            del self._prefilling[sequence]
+            self._stop_prefilling(sequence)
         if not sequence.generated:
             sequence.cached = 0
+            sequence.fetched = 0
         sequence.computed = 0
+        sequence.reserved = False
         sequence.preemptions += 1
         self.counters.preemptions += 1
         self._waiting.appendleft(sequence)
+
+    def _stop_decoding(self, sequence: Sequence) -> None:
+        self._drop(sequence, sequence.held(self._ordinal))
+        self._ends = [entry for entry in self._ends if entry[2] is not sequence]
+        heapq.heapify(self._ends)
+
+    def _stop_prefilling(self, sequence: Sequence) -> None:
+        self.blocks.free += blocks_of(sequence.target)
+        del self._prefilling[sequence]
 
     def _drop(self, sequence: Sequence, held: int) -> None:
         """Take a decoding sequence that holds `held` tokens out of the batch."""
@@ -405,10 +452,36 @@ class EngineModel:
         self._decoding -= 1
         sequence.decoding = False
 
+    def _abort(self, sequence: Sequence, at_s: float) -> None:
+        """The client has hung up: the request goes, wherever it is."""
+        if sequence.ended:
+            return
+        sequence.ended = True
+        if sequence in self._running:
+            del self._running[sequence]
+            if sequence.decoding:
+                sequence.generated += self._ordinal - sequence.joined
+                self._stop_decoding(sequence)
+            else:
+                self._stop_prefilling(sequence)
+        else:
+            if self.link is None or not self.link.drop(sequence):
+                self._waiting.remove(sequence)
+            if sequence.reserved:
+                self.blocks.free += blocks_of(sequence.target)
+        self.counters.answered += 1
+        if self.limits.counts_aborts:
+            self.counters.aborted += 1
+            self.counters.request_prompt_tokens.observe(sequence.request.prompt_tokens)
+            self.counters.request_generation_tokens.observe(sequence.generated)
+            self.counters.e2e.observe(at_s - sequence.request.arrival_s)
+
     # Steps.
 
     def _step(self, chunks: list[tuple[Sequence, int]]) -> Step:
         step = Step(self._decoding, float(self._context + self._decoding), chunks=len(chunks))
+        if self.speculation is not None:
+            step.verified = 1 + self.speculation.draft_tokens
         for sequence, tokens in chunks:
             step.chunk_tokens += tokens
             step.chunk_pairs += tokens * (sequence.computed + tokens / 2)
@@ -416,20 +489,33 @@ class EngineModel:
             step.logits += sequence.computed + tokens == sequence.target
         return step
 
+    def _cost(self, step: Step) -> Cost:
+        cost = self.instance.cost(step)
+        if self.speculation is not None and step.decoding:
+            cost.overhead_s += self.speculation.overhead_s
+        return cost
+
+    def _gain(self, steps: int) -> int:
+        """Tokens that each decoding sequence gets out of so many steps."""
+        if self.speculation is None:
+            return steps
+        return int(self._gained + steps * self.speculation.mean_tokens)
+
     def _prefill_step(self, chunks: list[tuple[Sequence, int]], to_s: float) -> bool:
         """One step with prefill chunks in it; False if it does not end by `to_s`."""
         step = self._step(chunks)
-        cost = self.instance.cost(step)
+        cost = self._cost(step)
         if self._now_s + cost.seconds > to_s:
             return False
         decoding, computed_before = self._decoding, self.counters.computed_tokens
+        gain = self._gain(1)
         self._commit(cost, step, 1, cost.seconds)
         ended = [sequence for sequence, tokens in chunks if self._computed(sequence, tokens)]
         for sequence in ended:
             self._token_after_prefill(sequence)
         if decoding or ended:
             computed = self.counters.computed_tokens - computed_before
-            self.counters.step_output(decoding + len(ended), decoding + len(ended) + computed)
+            self.counters.step_output(decoding + len(ended), decoding * gain + len(ended) + computed)
         self._finish_ended()
         return True
 
@@ -441,37 +527,56 @@ class EngineModel:
     def _decode_steps(self, to_s: float) -> bool:
         """As many pure decode steps as end by `to_s` and before anything changes the batch; False if none does."""
         step = self._step([])
-        cost = self.instance.cost(step)
+        cost = self._cost(step)
         if self._now_s + cost.seconds > to_s:
             return False
-        growth_s = self.instance.growth_s(self._decoding, cost.memory_bound)
-        until_s = to_s if self._held is None else min(to_s, self._held.from_s(self._now_s))
-        in_time = int(_steps_in(until_s - self._now_s, cost.seconds, growth_s))
-        steps = min(self._most_steps, self._ends[0][0] - self._ordinal, in_time)
-        if not self._waiting:
-            steps = min(steps, math.ceil(_steps_in(self._arrivals.next_s() - self._now_s, cost.seconds, growth_s)))
-        steps = max(1, steps)
-        while self.blocks.need(self._ordinal, steps, self._decoding) > self.blocks.free:
-            steps = max(1, steps // 2)
-        if steps > 1:
-            step.context_tokens += self._decoding * (steps - 1) / 2
-            cost = self.instance.cost(step)
+        steps = self._steps_at_one_go(cost, to_s)
+        gain = self._gain(steps)
+        if gain > 1:
+            step.context_tokens += self._decoding * (gain - 1) / 2
+            cost = self._cost(step)
         self._commit(cost, step, steps, steps * cost.seconds)
-        self.counters.step_output(self._decoding, self._decoding, steps)
+        self.counters.step_output(self._decoding, self._decoding * gain / steps, steps)
         self._finish_ended()
         return True
 
+    def _steps_at_one_go(self, cost: Cost, to_s: float) -> int:
+        """Decode steps until something changes the batch, at least one."""
+        growth_s = self.instance.growth_s(self._decoding, cost.memory_bound)
+        mean_tokens = 1.0
+        if self.speculation is not None:
+            mean_tokens = self.speculation.mean_tokens
+            growth_s *= mean_tokens
+        until_s = min(to_s, self._interruption_s())
+        if self._held is not None:
+            until_s = min(until_s, self._held.from_s(self._now_s))
+        in_time = int(_steps_in(until_s - self._now_s, cost.seconds, growth_s))
+        to_end = math.ceil((self._ends[0][0] - self._ordinal) / mean_tokens)
+        steps = min(self._most_steps, to_end, in_time)
+        if not self._waiting:
+            arrival_s = self._arrivals.next_s() - self._now_s
+            steps = min(steps, math.ceil(_steps_in(arrival_s, cost.seconds, growth_s)))
+        steps = max(1, steps)
+        while self.blocks.need(self._ordinal, self._gain(steps), self._decoding) > self.blocks.free:
+            steps = max(1, steps // 2)
+        return steps
+
     def _commit(self, cost: Cost, step: Step, steps: int, seconds: float) -> None:
-        """`steps` steps of mean `cost` are done: every decoding sequence has as many tokens more."""
-        self._meter.add(cost, step.decoding + step.chunk_tokens, steps)
+        """`steps` steps of mean `cost` are done: every decoding sequence has as many tokens more, or more than that."""
+        self._meter.add(cost, step.tokens, steps)
         self._now_s += seconds
         self._plan = None
-        if self._decoding:
-            self.blocks.free -= self.blocks.need(self._ordinal, steps, self._decoding)
-            self._ordinal += steps
-            self._context += steps * self._decoding
-            self.counters.generation_tokens += steps * self._decoding
-            self.counters.itl.observe(cost.seconds, steps * self._decoding)
+        if not self._decoding:
+            return
+        gain = self._gain(steps)
+        if self.speculation is not None:
+            self._gained += steps * self.speculation.mean_tokens - gain
+            self.counters.speculated(self.speculation, steps * self._decoding, (gain - steps) * self._decoding)
+        self.blocks.free -= self.blocks.need(self._ordinal, gain, self._decoding)
+        self._ordinal += gain
+        self._context += gain * self._decoding
+        self.counters.generation_tokens += gain * self._decoding
+        self.counters.itl.observe(cost.seconds, steps * self._decoding)
 
     def _token_after_prefill(self, sequence: Sequence) -> None:
         """The prompt is computed: its next token comes out, and it joins the decoding sequences."""
@@ -483,37 +588,69 @@ class EngineModel:
             sequence.first_token_s = self._now_s
             counters.prompt_tokens += request.prompt_tokens
             counters.cached_tokens += sequence.cached
+            counters.fetched_tokens += sequence.fetched
             counters.ttft.observe(self._now_s - request.arrival_s)
+            self._store(sequence)
         else:
             counters.itl.observe(self._now_s - sequence.last_token_s)
         sequence.joined = self._ordinal
         sequence.decoding = True
-        sequence.ends = self._ordinal + request.output_tokens - sequence.generated
+        sequence.ends = self._ordinal + self._answer_tokens(sequence) - sequence.generated
         self._ends_made += 1
         heapq.heappush(self._ends, (sequence.ends, self._ends_made, sequence))
         self.blocks.join(sequence.target, self._ordinal)
         self._decoding += 1
         self._context += sequence.target
 
+    def _answer_tokens(self, sequence: Sequence) -> int:
+        """Tokens of its answer that this engine gives."""
+        if sequence.fails or self._hand_over is not None:
+            return sequence.generated
+        return sequence.request.output_tokens
+
+    def _store(self, sequence: Sequence) -> None:
+        """Write the KV of a prompt to the host's memory, where that is set up."""
+        if self.limits.offloads:
+            computed = sequence.request.prompt_tokens - sequence.cached - sequence.fetched
+            size_bytes = computed * self.instance.shape.kv_bytes
+            self.counters.stored_bytes += size_bytes
+            self._meter.link_bytes += size_bytes
+
     def _finish_ended(self) -> None:
         while self._ends and self._ends[0][0] <= self._ordinal:
             sequence = heapq.heappop(self._ends)[2]
+            # What speculation gave beyond the end of the answer was never sent.
+            self.counters.generation_tokens -= self._ordinal - sequence.ends
             self._drop(sequence, sequence.held(self._ordinal))
             del self._running[sequence]
+            sequence.ended = True
             self._count_finished(sequence)
+            if self._hand_over is not None:
+                self._hand_over(self._handed_over(sequence.request))
+
+    def _handed_over(self, request: Request) -> Request:
+        """The request as it reaches the engine that decodes it: all but its last token's KV is here."""
+        return msgspec.structs.replace(
+            request, arrival_s=self._now_s, cached_tokens=0, fetched_tokens=request.prompt_tokens - 1
+        )
 
     def _count_finished(self, sequence: Sequence) -> None:
         request, counters, now_s = sequence.request, self.counters, self._now_s
-        if request.finish == "stop":
+        output_tokens = sequence.generated + sequence.ends - sequence.joined
+        if sequence.fails:
+            counters.failed += 1
+        elif request.finish == "stop" and self._hand_over is None:
             counters.stopped += 1
+            counters.answered += 1
         else:
             counters.cut += 1
+            counters.answered += 1
         counters.request_prompt_tokens.observe(request.prompt_tokens)
-        counters.request_generation_tokens.observe(request.output_tokens)
-        counters.request_max_tokens.observe(request.output_tokens)
+        counters.request_generation_tokens.observe(output_tokens)
+        counters.request_max_tokens.observe(output_tokens)
         counters.request_n.observe(1)
         counters.request_max_tokens_param.observe(self.limits.max_model_len - request.prompt_tokens)
-        counters.request_computed_tokens.observe(request.prompt_tokens - sequence.cached)
+        counters.request_computed_tokens.observe(request.prompt_tokens - sequence.cached - sequence.fetched)
         counters.request_preemptions.observe(sequence.preemptions)
         decode_s = now_s - sequence.first_token_s
         counters.e2e.observe(now_s - request.arrival_s)
@@ -521,8 +658,8 @@ class EngineModel:
         counters.inference.observe(now_s - sequence.scheduled_s)
         counters.prefill.observe(sequence.first_token_s - sequence.scheduled_s)
         counters.decode.observe(decode_s)
-        if request.output_tokens > 1:
-            counters.time_per_token.observe(decode_s / (request.output_tokens - 1))
+        if output_tokens > 1:
+            counters.time_per_token.observe(decode_s / (output_tokens - 1))
 
 
 def _steps_in(seconds: float, first_s: float, growth_s: float) -> float:

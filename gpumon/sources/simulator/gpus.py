@@ -94,7 +94,8 @@ def work_between(instance: Instance, before: Meter, after: Meter, seconds: float
         dram_ratio=dram_bytes_per_s / instance.chip.bytes_per_s,
         nvlink_bytes_per_s=tokens_per_s * reduced_bytes if nvlink else 0.0,
         pcie_bytes_per_s=2e5 * (after.steps - before.steps) / seconds
-        + (60.0 + (0.0 if nvlink else reduced_bytes)) * tokens_per_s,
+        + (60.0 + (0.0 if nvlink else reduced_bytes)) * tokens_per_s
+        + (after.link_bytes - before.link_bytes) / seconds / gpus,
     )
 
 

@@ -157,6 +157,13 @@ class Step(msgspec.Struct):
     chunks: int = 0
     logits: int = 0
     """Sequences whose prefill ends here: the LM head runs for their last token."""
+    verified: int = 1
+    """Tokens of each decoding sequence that go through the model: with speculation the drafted ones, and one more."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that go through the layers."""
+        return self.decoding * self.verified + self.chunk_tokens
 
 
 class Cost(msgspec.Struct):
@@ -204,11 +211,11 @@ class Instance(msgspec.Struct, frozen=True, dict=True):
     def cost(self, step: Step) -> Cost:
         """Cost of one step: the slower of arithmetic and memory, then the overhead."""
         shape = self.shape
-        tokens = step.decoding + step.chunk_tokens
+        tokens = step.tokens
         flops = (
             shape.token_flops * tokens
-            + 2.0 * shape.head_params * (step.decoding + step.logits)
-            + shape.score_flops * (step.context_tokens + step.chunk_pairs)
+            + 2.0 * shape.head_params * (step.decoding * step.verified + step.logits)
+            + shape.score_flops * (step.context_tokens * step.verified + step.chunk_pairs)
         )
         weight_bytes = shape.weight_read_bytes(tokens)
         kv_bytes = shape.kv_bytes * (step.context_tokens + step.chunk_context_tokens)

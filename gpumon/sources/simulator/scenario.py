@@ -14,6 +14,7 @@ from gpumon.readings.verdict import Level
 from gpumon.sources.simulator.engine_model import BLOCK_TOKENS, Held, Limits
 from gpumon.sources.simulator.gpus import Work
 from gpumon.sources.simulator.physics import GIB, H100, Chip, Instance, Shape, Speed
+from gpumon.sources.simulator.speculation import Speculation
 from gpumon.sources.simulator.traffic import Demand
 from gpumon.sources.simulator.training import Run
 
@@ -53,6 +54,35 @@ class Actor(msgspec.Struct, frozen=True):
     """What keeps it from its steps on the host."""
     hidden: tuple[str, ...] = ()
     """Metrics that its page does not have."""
+    speculation: Speculation | None = None
+    """Its draft, where it has one."""
+    max_loras: int = 0
+    """LoRA adapters that one batch may use; 0: it serves none."""
+    link_bytes_per_s: float = 0.0
+    """Speed at which KV comes from elsewhere; 0: none comes."""
+    offloads: bool = False
+    """KV goes to the host's memory and back; else, where there is a link, it comes from an engine that prefills."""
+    counts_aborts: bool = False
+    """Its page counts requests whose client hung up."""
+    hands_over_to: str = ""
+    """Name of the actor that decodes what this one prefills; empty: it decodes by itself."""
+    port_of: str = ""
+    """Name of the actor before this one that had the same port; empty: it has one of its own."""
+
+    @property
+    def features(self) -> frozenset[str]:
+        """What the server is set up with beyond the usual, by the names of `vllm_page.txt`."""
+        has = {
+            "speculation": self.speculation is not None,
+            "nixl": self.link_bytes_per_s > 0.0 and not self.offloads,
+            "offload": self.offloads,
+        }
+        return frozenset(name for name, present in has.items() if present)
+
+    @property
+    def endpoint(self) -> str:
+        """The name by which its port is known."""
+        return self.port_of or self.name
 
     @property
     def command(self) -> str:
@@ -65,6 +95,7 @@ class Actor(msgspec.Struct, frozen=True):
             f"--max-model-len {self.max_model_len}",
             f"--max-num-batched-tokens {self.max_batched_tokens}",
             f"--max-num-seqs {self.max_num_seqs}" if self.max_num_seqs != MAX_NUM_SEQS else "",
+            f"--enable-lora --max-loras {self.max_loras}" if self.max_loras else "",
         ]
         return " ".join(part for part in parts if part)
 
@@ -103,10 +134,21 @@ class Actor(msgspec.Struct, frozen=True):
             int(self.kv_pool_bytes / block_bytes),
             len(self.ranks),
             self.most_waiting,
+            self.max_loras,
+            self.link_bytes_per_s,
+            self.offloads,
+            self.counts_aborts,
         )
 
 
-class Leftover(msgspec.Struct, frozen=True):
+class _Effect(msgspec.Struct, frozen=True, kw_only=True):
+    """Lasts from one moment to another: seconds of simulated time, of which zero is the end of the warm-up."""
+
+    from_s: float = -math.inf
+    to_s: float = math.inf
+
+
+class Leftover(_Effect, frozen=True):
     """A process that is no engine: it holds memory of a GPU, and does nothing where no work is given."""
 
     gpu: int
@@ -115,13 +157,6 @@ class Leftover(msgspec.Struct, frozen=True):
     work: Work = Work()
     name: str = "sim:python"
     user: str = "simulated"
-
-
-class _Effect(msgspec.Struct, frozen=True, kw_only=True):
-    """Lasts from one moment to another: seconds of simulated time, of which zero is the end of the warm-up."""
-
-    from_s: float = -math.inf
-    to_s: float = math.inf
 
 
 class GpuEffect(_Effect, frozen=True):
@@ -156,8 +191,41 @@ class EngineEffect(_Effect, frozen=True):
     """It takes connections and answers none of them, and its processes still hold their GPUs."""
     spinning: bool = False
     """While it hangs, its kernels wait for each other: the GPUs are busy and read no memory."""
+    compiling: bool = False
+    """A new process has its weights and compiles: nobody listens yet, and some cores are busy."""
     asleep: bool = False
     """Somebody has put it to sleep (level 1): weights are in the host's memory, the KV cache is dropped."""
+
+    @property
+    def ends_process(self) -> bool:
+        """No process listens: the old one has ended, and a new one is not ready yet."""
+        return self.down or self.loading or self.compiling
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """What a server does that makes no step for a while, and then goes on."""
+
+    cores: float
+    """CPU cores that its process keeps busy."""
+    busy_ratio: float = 0.0
+    """Of its GPUs."""
+    pcie_bytes_per_s: float = 0.0
+    nvlink_bytes_per_s: float = 0.0
+
+
+class EngineCondition(_Effect, frozen=True):
+    """What an engine meets for a while, and goes on with the same process."""
+
+    engine: str
+    """Name of the actor."""
+    failing_share: float = 0.0
+    """Share of the requests admitted meanwhile that end in an error."""
+    acceptance: float | None = None
+    """Share of the drafted tokens that are accepted meanwhile."""
+    link_stuck: bool = False
+    """No KV comes over its link."""
+    pause: Pause | None = None
+    """It makes no step, for a reason of its own."""
 
 
 class HostEffect(_Effect, frozen=True):
@@ -210,6 +278,7 @@ class Scenario(msgspec.Struct, frozen=True):
     leftovers: tuple[Leftover, ...] = ()
     gpu_effects: tuple[GpuEffect, ...] = ()
     engine_effects: tuple[EngineEffect, ...] = ()
+    engine_conditions: tuple[EngineCondition, ...] = ()
     host_effects: tuple[HostEffect, ...] = ()
     """Beside those of a host that has little to do."""
     unmeasured: tuple[str, ...] = ()

@@ -18,6 +18,7 @@ from gpumon.sources.simulator.engine_model import Held
 from gpumon.sources.simulator.gpus import Work
 from gpumon.sources.simulator.scenario import (
     Actor,
+    EngineCondition,
     EngineEffect,
     GpuEffect,
     HostEffect,
@@ -25,7 +26,8 @@ from gpumon.sources.simulator.scenario import (
     Scenario,
     Truth,
 )
-from gpumon.sources.simulator.traffic import Demand, Lengths, Surge
+from gpumon.sources.simulator.speculation import Speculation
+from gpumon.sources.simulator.traffic import Demand, Lengths, Patience, Surge
 from gpumon.sources.simulator.training import Loader, Run
 
 Row = dict[str, Any]
@@ -65,6 +67,9 @@ def demand(requests_per_s: float, prompt: Any, output: Any, **more: Any) -> Dema
     """Traffic, without waves unless they are asked for."""
     surges = tuple(Surge(*each) for each in more.pop("surges", ()))
     singles = tuple((float(at_s), prompt, output) for at_s, prompt, output in more.pop("singles", ()))
+    more["hit_surges"] = tuple(Surge(*each) for each in more.pop("hit_surges", ()))
+    more["patience"] = tuple(Patience(*each) for each in more.pop("patience", ()))
+    more["batches"] = tuple((float(at_s), count) for at_s, count in more.pop("batches", ()))
     more = {"swing": 0.0, **more, "surges": surges, "singles": singles}
     return Demand(requests_per_s, lengths(prompt), lengths(output), **more)
 
@@ -78,6 +83,7 @@ def _actor(row: Row) -> Actor:
         "demand": lambda figures: demand(**figures),
         "ranks": lambda ranks: tuple(map(tuple, ranks)),
         "hidden": tuple,
+        "speculation": lambda figures: Speculation(*figures),
     }
     fields = {key: made[key](value) if key in made else value for key, value in row.items() if key != "like"}
     return msgspec.structs.replace(ENGINES[row["like"]], **fields) if "like" in row else Actor(**fields)
@@ -114,6 +120,7 @@ def _scenario(row: Row) -> Scenario:
         "leftovers": _leftover,
         "gpu_effects": lambda each: msgspec.convert(each, GpuEffect),
         "engine_effects": lambda each: msgspec.convert(each, EngineEffect),
+        "engine_conditions": lambda each: msgspec.convert(each, EngineCondition),
         "host_effects": lambda each: host(**each),
     }
     lists = {key: tuple(map(make, row.get(key, ()))) for key, make in parts.items()}

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from gpumon.sources.simulator.engine_model import EngineModel, Meter
 from gpumon.sources.simulator.gpus import Pace, Work, work_between
-from gpumon.sources.simulator.scenario import Actor, EngineEffect, boundaries, lasting
+from gpumon.sources.simulator.scenario import Actor, EngineCondition, EngineEffect, Pause, boundaries, lasting
 from gpumon.sources.simulator.server import NOT_FOUND, Answer
-from gpumon.sources.simulator.traffic import Traffic
+from gpumon.sources.simulator.traffic import Arrivals, Demand, Handover, Traffic
 from gpumon.sources.simulator.vllm_page import MetricsPage
 
 ASLEEP_VRAM = 0.03
 """Share of its memory that a vLLM worker keeps while it sleeps: context, CUDA graphs, NCCL buffers."""
+LEAST_VRAM = 0.01
+"""The same of one that has just begun to read its weights: the context."""
+LOADING_CORES = 0.6
+"""CPU cores that a process keeps busy which reads its weights: mostly it waits for the disk."""
+COMPILING_CORES = 12.0
+SERVING_CORES = 1.1
+"""Of a process that serves: the engine core's loop, and a little for the API server."""
+RESTING_CORES = 0.03
 
 
 class SimulatedEngine:
     """The ranks of an `Actor`, on simulated time that begins at `start_s` (its wall time is `started_wall_s`)."""
 
     def __init__(
-        self, actor: Actor, seed: int, start_s: float, started_wall_s: float, effects: tuple[EngineEffect, ...] = ()
+        self,
+        actor: Actor,
+        seed: int,
+        start_s: float,
+        started_wall_s: float,
+        effects: tuple[EngineEffect, ...] = (),
+        conditions: tuple[EngineCondition, ...] = (),
+        handovers: Mapping[str, Handover] | None = None,
     ) -> None:
+        """`handovers` has the requests on their way to each actor that decodes what another one prefills."""
         self.actor = actor
         self.up = True
         """It listens."""
@@ -31,9 +47,13 @@ class SimulatedEngine:
         self._seed = seed
         self._begun = (start_s, started_wall_s)
         self._effects = tuple(effect for effect in effects if effect.engine == actor.name)
-        self._changes = boundaries(self._effects)
+        self._conditions = tuple(condition for condition in conditions if condition.engine == actor.name)
+        self._handovers = handovers or {}
+        self._changes = boundaries((*self._effects, *self._conditions))
         self._now: list[EngineEffect] = []
         """The effects of this moment."""
+        self._met: list[EngineCondition] = []
+        """The conditions of this moment."""
         self._at_s = self._seen_s = start_s
         self._start(start_s)
 
@@ -41,13 +61,26 @@ class SimulatedEngine:
         """A new process, with empty counters."""
         actor, (start_s, wall_s) = self.actor, self._begun
         self._started_wall_s = wall_s + at_s - start_s
+        receiver = self._handovers.get(actor.hands_over_to)
         self.ranks = tuple(
-            EngineModel(actor.instance, actor.limits, Traffic(demand, number, at_s), at_s, actor.held)
+            EngineModel(
+                actor.instance,
+                actor.limits,
+                self._arrivals(demand, number, at_s),
+                at_s,
+                actor.held,
+                actor.speculation,
+                receiver.put if receiver else None,
+            )
             for number, demand in enumerate(actor.demands, self._seed * 100)
         )
         self._paces = (Pace(),) * len(self.ranks)
         self._seen = (Meter(),) * len(self.ranks)
         self._page = MetricsPage(actor, self.ranks, self._started_wall_s)
+
+    def _arrivals(self, demand: Demand, seed: int, at_s: float) -> Arrivals:
+        """Who asks a new process: clients, or the engine that prefills for it."""
+        return self._handovers.get(self.actor.name) or Traffic(demand, seed, at_s)
 
     def advance(self, to_s: float) -> None:
         """Let all ranks work until `to_s`; a time that is past already changes nothing."""
@@ -65,29 +98,65 @@ class SimulatedEngine:
 
     def _change(self, at_s: float) -> None:
         """Begin and end what happens at this moment."""
-        before, self._now = self._now, lasting(self._effects, at_s)
+        before = self._now
+        self._now = lasting(self._effects, at_s)
         asleep = any(effect.asleep for effect in self._now)
-        self.up = not any(effect.down or effect.loading for effect in self._now)
+        self.up = not any(effect.ends_process for effect in self._now)
         self.mute = any(effect.mute for effect in self._now)
-        if not self._now and not all(effect.asleep for effect in before):
+        if before and not self._now and not all(effect.asleep for effect in before):
             self._start(at_s)
         for rank in self.ranks:
             rank.asleep = asleep
             if self._now and self.up and not asleep:
                 rank.hang(at_s)
+        self._meet_conditions(at_s)
+
+    def _meet_conditions(self, at_s: float) -> None:
+        """Set the ranks to the conditions of this moment."""
+        self._met = lasting(self._conditions, at_s)
+        acceptances = [each.acceptance for each in self._met if each.acceptance is not None]
+        pauses_s = [each.to_s for each in self._met if each.pause is not None]
+        stuck = any(each.link_stuck for each in self._met)
+        for rank in self.ranks:
+            rank.failing_share = max((each.failing_share for each in self._met), default=0.0)
+            rank.pause(max(pauses_s, default=at_s))
+            if rank.speculation is not None and self.actor.speculation is not None:
+                acceptance = min(acceptances, default=self.actor.speculation.acceptance)
+                rank.speculation = msgspec.structs.replace(self.actor.speculation, acceptance=acceptance)
+            if rank.link is not None and stuck:
+                rank.link.stick(at_s)
+            elif rank.link is not None:
+                rank.link.go_on(at_s)
 
     @property
     def vram_share(self) -> float:
         """How much of its memory its processes hold: none where they are gone, more and more while they load."""
+        weights = self.actor.shape.file_bytes / (len(self.actor.gpus) * self.actor.chip.memory_bytes)
         for effect in self._now:
             if effect.down:
                 return 0.0
             if effect.loading:
-                weights = self.actor.shape.file_bytes / (len(self.actor.gpus) * self.actor.chip.memory_bytes)
-                return max(0.01, weights * (self._at_s - effect.from_s) / (effect.to_s - effect.from_s))
+                return max(LEAST_VRAM, weights * (self._at_s - effect.from_s) / (effect.to_s - effect.from_s))
+            if effect.compiling:
+                return weights
             if effect.asleep:
                 return ASLEEP_VRAM
         return 1.0
+
+    @property
+    def cpu_cores(self) -> float:
+        """CPU cores that each of its processes keeps busy."""
+        for effect in self._now:
+            if effect.loading:
+                return LOADING_CORES
+            if effect.compiling:
+                return COMPILING_CORES
+            # One that waits for its kernels asks the driver again and again.
+            return SERVING_CORES if effect.spinning else RESTING_CORES
+        for condition in self._met:
+            if condition.pause is not None:
+                return condition.pause.cores
+        return SERVING_CORES if any(rank.running for rank in self.ranks) else RESTING_CORES
 
     def works(self, pace: Callable[[int], Pace]) -> dict[int, Work]:
         """What each of its GPUs did on average since the last call.
@@ -99,6 +168,9 @@ class SimulatedEngine:
             return {}
         if any(effect.spinning for effect in self._now):
             return {gpu: Work(busy_ratio=1.0) for gpu in self.actor.gpus}
+        for condition in self._met:
+            if condition.pause is not None:
+                return dict.fromkeys(self.actor.gpus, self._work_in_pause(condition.pause))
         works: dict[int, Work] = {}
         meters, paces = self.meters(), []
         for gpus, rank, before, meter in zip(self.actor.ranks, self.ranks, self._seen, meters, strict=True):
@@ -111,6 +183,15 @@ class SimulatedEngine:
         self._seen = meters
         self._slow_to(tuple(paces))
         return works
+
+    def _work_in_pause(self, pause: Pause) -> Work:
+        """What its GPUs do while it makes no step."""
+        self._seen = self.meters()
+        return Work(
+            busy_ratio=pause.busy_ratio,
+            nvlink_bytes_per_s=pause.nvlink_bytes_per_s if self.actor.chip.nvlink else 0.0,
+            pcie_bytes_per_s=pause.pcie_bytes_per_s,
+        )
 
     def _slow_to(self, paces: tuple[Pace, ...]) -> None:
         """Arithmetic goes with the SM clock, the memory has a clock of its own; another program takes of both."""
@@ -129,10 +210,16 @@ class SimulatedEngine:
         """What each rank has done."""
         return tuple(rank.meter(self._at_s) for rank in self.ranks)
 
+    @property
+    def _wall_s(self) -> float:
+        """Unix time of the simulated moment."""
+        start_s, wall_s = self._begun
+        return wall_s + self._at_s - start_s
+
     def answer(self, path: str) -> Answer:
         """What the server says to GET `path`."""
         if path == "/metrics":
-            return Answer(200, "text/plain; version=1.0.0; charset=utf-8", self._page.text().encode())
+            return Answer(200, "text/plain; version=1.0.0; charset=utf-8", self._page.text(self._wall_s).encode())
         if path == "/version":
             return Answer(200, "application/json", msgspec.json.encode({"version": self.actor.version}))
         if path == "/v1/models":

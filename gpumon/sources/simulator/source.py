@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
 from gpumon.config.schema import Endpoint, Feed
 from gpumon.readings.frame import GpuProcess, GpuReading, GpuState, HostReading, XidEvent
-from gpumon.readings.missing import NOT_SUPPORTED, Missing, number
+from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, number
 from gpumon.sources.simulator.gpus import Pace, SimulatedGpu, Work, shared
 from gpumon.sources.simulator.physics import GIB
-from gpumon.sources.simulator.scenario import GpuEffect, HostEffect, Scenario, lasting
+from gpumon.sources.simulator.scenario import Actor, GpuEffect, HostEffect, Leftover, Scenario, lasting
 from gpumon.sources.simulator.scenarios import DEMO, QUIET_HOST
 from gpumon.sources.simulator.server import SILENCE, Answer, LoopbackServer
 from gpumon.sources.simulator.serving import SimulatedEngine
+from gpumon.sources.simulator.traffic import Handover
 from gpumon.sources.simulator.training import SimulatedRun
 from gpumon.sources.source import Contribution
 from gpumon.triage.thresholds import Thresholds
@@ -62,31 +64,44 @@ class SimulatedServer:
         start_s = self.at_s = self._reached_s = -scenario.warm_s
         """Simulated time."""
         started_wall_s = self._zero_wall_s + start_s
+        handovers = {actor.hands_over_to: Handover() for actor in scenario.cast if actor.hands_over_to}
         self.engines = tuple(
-            SimulatedEngine(actor, seed + at, start_s, started_wall_s, scenario.engine_effects)
+            SimulatedEngine(
+                actor,
+                seed + at,
+                start_s,
+                started_wall_s,
+                scenario.engine_effects,
+                scenario.engine_conditions,
+                handovers,
+            )
             for at, actor in enumerate(scenario.cast)
         )
         runs = tuple(SimulatedRun(run, start_s, started_wall_s) for run in scenario.runs)
-        self._strays = {left.gpu: left.work for left in scenario.leftovers}
-        processes = tuple(_processes(scenario))
+        running = tuple(_processes(scenario, self.engines))
+        self._running = {each.process.pid: each for each in running}
         self.gpus = tuple(
-            SimulatedGpu(scenario.chip, index, tuple(process for at, process in processes if at == index))
+            SimulatedGpu(scenario.chip, index, tuple(each.process for each in running if each.gpu == index))
             for index in range(scenario.gpus)
         )
         self.acts: tuple[SimulatedEngine | SimulatedRun, ...] = (*self.engines, *runs)
         """The engines, then the training runs."""
-        self._servers = tuple(LoopbackServer(self._answers(act)) for act in self.acts)
+        self.ports = tuple(_ports(self.engines, runs))
+        """What is behind each endpoint, then each feed."""
+        self._servers = tuple(LoopbackServer(self._answers(port)) for port in self.ports)
         self._warming: asyncio.Task[None] | None = None
         self.warm = False
         """The warm-up is over, and the servers answer."""
         self.endpoints: tuple[Endpoint, ...] = tuple(
             Endpoint(url=server.url, name=actor.name, engine="vllm", gpus=actor.gpus)
-            for server, actor in zip(self._servers, scenario.cast, strict=False)
+            for server, actor in zip(
+                self._servers, [actor for actor in scenario.cast if not actor.port_of], strict=False
+            )
         )
         """One entry per engine; whoever polls before the warm-up is over waits for its end."""
         self.feeds: tuple[Feed, ...] = tuple(
             run.feed(f"{server.url}/metrics")
-            for server, run in zip(self._servers[len(self.engines) :], scenario.runs, strict=True)
+            for server, run in zip(self._servers[len(self.endpoints) :], scenario.runs, strict=True)
         )
         """One entry per training run."""
 
@@ -116,14 +131,26 @@ class SimulatedServer:
             gpus = tuple(gpu.initialising(monotonic_s) for gpu in self.gpus)
             return Contribution(gpus=gpus, driver=DRIVER, cuda=CUDA)
         self.advance(self._simulated_s())
-        for server, act in zip(self._servers, self.acts, strict=True):
-            await server.listen(up=act.up)
+        for server, port in zip(self._servers, self.ports, strict=True):
+            await server.listen(up=port.up)
         return Contribution(gpus=self.readings(self._read_s), driver=DRIVER, cuda=CUDA)
 
     def readings(self, monotonic_s: float) -> tuple[GpuReading, ...]:
         """The GPUs, as they are after the last `advance`."""
-        vram = {engine.actor.name: engine.vram_share for engine in self.engines}
-        return tuple(self._reading(_resized(gpu.reading(monotonic_s), vram)) for gpu in self.gpus)
+        return tuple(self._reading(self._with_processes(gpu.reading(monotonic_s))) for gpu in self.gpus)
+
+    def _with_processes(self, reading: GpuReading) -> GpuReading:
+        """A GPU's reading with its processes as they are now: one that holds nothing has ended, or not begun."""
+        processes: list[GpuProcess] = []
+        for process in reading.processes:
+            running = self._running[process.pid]
+            share = running.vram_share(self.at_s)
+            if share > 0.0:
+                vram_bytes = share * (number(process.vram_bytes) or 0.0)
+                cores = running.cpu_cores()
+                processes.append(msgspec.structs.replace(process, vram_bytes=vram_bytes, cpu_ratio=cores))
+        used_bytes = sum(number(process.vram_bytes) or 0.0 for process in processes)
+        return msgspec.structs.replace(reading, processes=tuple(processes), vram_used_bytes=used_bytes)
 
     def _reading(self, reading: GpuReading) -> GpuReading:
         """A GPU's reading with the effects on it."""
@@ -173,11 +200,12 @@ class SimulatedServer:
 
     def _work_gpus(self, seconds: float) -> None:
         now = lasting(self._scenario.gpu_effects, self.at_s)
+        works = {left.gpu: left.work for left in lasting(self._scenario.leftovers, self.at_s)}
+        others = {gpu: work.busy_ratio for gpu, work in works.items()}
 
         def pace(gpu: int) -> Pace:
-            return Pace(self.gpus[gpu].clock_share, self._strays.get(gpu, _NO_WORK).busy_ratio)
+            return Pace(self.gpus[gpu].clock_share, others.get(gpu, 0.0))
 
-        works = dict(self._strays)
         for act in self.acts:
             for gpu, work in act.works(pace).items():
                 works[gpu] = shared(work, works[gpu]) if gpu in works else work
@@ -193,11 +221,13 @@ class SimulatedServer:
         gap_s, self._read_s = now_s - self._read_s, now_s
         return self.at_s + min(max(gap_s, 0.0), LONGEST_GAP_S)
 
-    def _answers(self, act: SimulatedEngine | SimulatedRun) -> Callable[[str], Answer | None]:
+    def _answers(self, port: Port) -> Callable[[str], Answer | None]:
         def answer(path: str) -> Answer | None:
             self.at_s = self._simulated_s()
-            act.advance(self.at_s)
-            return SILENCE if act.mute else act.answer(path) if act.up else None
+            port.advance(self.at_s)
+            if port.mute:
+                return SILENCE
+            return port.answer(path) if port.up else None
 
         return answer
 
@@ -211,51 +241,104 @@ class SimulatedServer:
         self.warm = True
 
 
-def _processes(scenario: Scenario) -> Iterator[tuple[int, GpuProcess]]:
-    """GPU and process of each worker of an engine, named as vLLM names them, of what else runs, and of the trainers."""
-    pid = FIRST_PID
-    for actor in scenario.cast:
-        for rank, gpus in enumerate(actor.ranks):
-            for worker, at in enumerate(gpus):
-                # The engine core holds the GPU where there is but one.
-                title = "VLLM::Worker" if len(gpus) > 1 else "VLLM::EngineCore"
-                title += f"_DP{rank}" if len(actor.ranks) > 1 else ""
-                title += f"_TP{worker}" if len(gpus) > 1 else ""
-                vram_bytes = actor.gpu_memory_utilization * actor.chip.memory_bytes + GRAPHS_BYTES
-                yield (
-                    at,
-                    GpuProcess(
-                        pid,
-                        f"sim:{title}",
-                        actor.user,
-                        vram_bytes,
-                        actor.container,
-                        engine=actor.name,
-                        command=actor.command,
-                        pod=actor.pod,
-                    ),
-                )
-                pid += 1
+class Port:
+    """What is behind one URL: an engine or a run, and the engines that follow it there."""
+
+    def __init__(self, acts: tuple[SimulatedEngine | SimulatedRun, ...]) -> None:
+        self._acts = acts
+
+    @property
+    def _act(self) -> SimulatedEngine | SimulatedRun:
+        """The one that listens; the first one where none does."""
+        listening = [act for act in self._acts if act.up]
+        return listening[0] if listening else self._acts[0]
+
+    @property
+    def up(self) -> bool:
+        """Somebody listens."""
+        return self._act.up
+
+    @property
+    def mute(self) -> bool:
+        """Connections are taken, and nothing is answered."""
+        return self._act.mute
+
+    def advance(self, to_s: float) -> None:
+        """Let all of them work until `to_s`."""
+        for act in self._acts:
+            act.advance(to_s)
+
+    def answer(self, path: str) -> Answer:
+        """What the one that listens says to GET `path`."""
+        return self._act.answer(path)
+
+
+def _ports(engines: tuple[SimulatedEngine, ...], runs: tuple[SimulatedRun, ...]) -> Iterator[Port]:
+    for engine in engines:
+        if not engine.actor.port_of:
+            followers = tuple(each for each in engines if each.actor.port_of == engine.actor.name)
+            yield Port((engine, *followers))
+    for run in runs:
+        yield Port((run,))
+
+
+class Running(NamedTuple):
+    """A process on a GPU, and what it belongs to."""
+
+    gpu: int
+    process: GpuProcess
+    engine: SimulatedEngine | None = None
+    leftover: Leftover | None = None
+
+    def vram_share(self, at_s: float) -> float:
+        """Share of its memory that it holds now: 0 where there is no such process."""
+        if self.engine is not None:
+            return self.engine.vram_share
+        if self.leftover is not None and not lasting((self.leftover,), at_s):
+            return 0.0
+        return 1.0
+
+    def cpu_cores(self) -> Reading:
+        """CPU cores that it keeps busy."""
+        if self.engine is not None:
+            return self.engine.cpu_cores
+        if self.leftover is not None:
+            return min(1.0, self.leftover.work.busy_ratio)
+        return 1.0
+
+
+def _processes(scenario: Scenario, engines: tuple[SimulatedEngine, ...]) -> Iterator[Running]:
+    """Each worker of an engine, named as vLLM names them, then what else runs, and the trainers."""
+    pids = itertools.count(FIRST_PID)
+    for engine in engines:
+        for rank, gpus in enumerate(engine.actor.ranks):
+            for worker, gpu in enumerate(gpus):
+                yield Running(gpu, _worker(engine.actor, rank, worker, next(pids)), engine)
     for left in scenario.leftovers:
-        yield left.gpu, GpuProcess(pid, left.name, left.user, left.vram_bytes, command=left.command)
-        pid += 1
+        process = GpuProcess(next(pids), left.name, left.user, left.vram_bytes, command=left.command)
+        yield Running(left.gpu, process, leftover=left)
     for run in scenario.runs:
-        for at in run.gpus:
-            yield at, GpuProcess(pid, "sim:python", "simulated", run.vram_bytes, engine=run.name, command=run.command)
-            pid += 1
+        for gpu in run.gpus:
+            owner = {"engine": run.name, "command": run.command}
+            yield Running(gpu, GpuProcess(next(pids), "sim:python", "simulated", run.vram_bytes, **owner))
 
 
-def _resized(reading: GpuReading, vram: dict[str, float]) -> GpuReading:
-    """The processes with what they hold now: `vram` has the share by engine; one with nothing has ended."""
-    if all(vram.get(process.engine, 1.0) == 1.0 for process in reading.processes):
-        return reading
-    left = tuple(
-        msgspec.structs.replace(process, vram_bytes=share * (number(process.vram_bytes) or 0.0))
-        for process in reading.processes
-        if (share := vram.get(process.engine, 1.0)) > 0.0
+def _worker(actor: Actor, rank: int, worker: int, pid: int) -> GpuProcess:
+    """A process of an engine; the engine core holds the GPU where there is but one."""
+    several = len(actor.ranks[rank]) > 1
+    title = "VLLM::Worker" if several else "VLLM::EngineCore"
+    title += f"_DP{rank}" if len(actor.ranks) > 1 else ""
+    title += f"_TP{worker}" if several else ""
+    return GpuProcess(
+        pid,
+        f"sim:{title}",
+        actor.user,
+        actor.gpu_memory_utilization * actor.chip.memory_bytes + GRAPHS_BYTES,
+        actor.container,
+        engine=actor.endpoint,
+        command=actor.command,
+        pod=actor.pod,
     )
-    used_bytes = sum(number(process.vram_bytes) or 0.0 for process in left)
-    return msgspec.structs.replace(reading, processes=left, vram_used_bytes=used_bytes)
 
 
 def _throttled(counted_s: dict[str, float], effects: Iterable[GpuEffect], at_s: float) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import deque
 from typing import Protocol
 
 import msgspec
@@ -17,6 +18,12 @@ class Request(msgspec.Struct, frozen=True):
     cached_tokens: int
     output_tokens: int
     finish: str = "stop"
+    adapter: str = ""
+    """LoRA adapter that it names; empty: the base model."""
+    fetched_tokens: int = 0
+    """Prompt tokens whose KV another engine, or the host's memory, holds: they come over the engine's link."""
+    patience_s: float = math.inf
+    """Its client hangs up that long after it was sent, whatever has come by then."""
 
 
 class Lengths(msgspec.Struct, frozen=True):
@@ -50,6 +57,14 @@ class Surge(msgspec.Struct, frozen=True):
         return self.from_s <= at_s and math.isinf(self.to_s)
 
 
+class Patience(msgspec.Struct, frozen=True):
+    """Requests sent from one moment to another are given up after `seconds`."""
+
+    from_s: float
+    to_s: float
+    seconds: float
+
+
 class Demand(msgspec.Struct, frozen=True):
     """The traffic of one rank.
 
@@ -72,6 +87,15 @@ class Demand(msgspec.Struct, frozen=True):
     surges: tuple[Surge, ...] = ()
     singles: tuple[tuple[float, int, int], ...] = ()
     """Requests beside all this: when each arrives, its prompt and its answer."""
+    batches: tuple[tuple[float, int], ...] = ()
+    """Jobs that send all their requests at one moment: when, and how many. Lengths as of the others."""
+    hit_surges: tuple[Surge, ...] = ()
+    """When `hit_share` is `factor` times as high: a router that sends conversations elsewhere makes it fall."""
+    adapters: int = 0
+    """LoRA adapters that the requests name, each as often as the others; 0: none does."""
+    fetched_share: float = 0.0
+    """Share of the prompt beyond the cached tokens whose KV comes over the engine's link."""
+    patience: tuple[Patience, ...] = ()
 
     @property
     def most_per_s(self) -> float:
@@ -85,6 +109,15 @@ class Demand(msgspec.Struct, frozen=True):
         factor = math.prod(each.factor for each in self.surges if each.holds(at_s))
         return max(0.0, factor * self.requests_per_s * (1.0 + self.swing * wave))
 
+    def hit_share_at(self, at_s: float) -> float:
+        """The mean share of a returning prompt that is in the prefix cache."""
+        return self.hit_share * math.prod(each.factor for each in self.hit_surges if each.holds(at_s))
+
+    def patience_s(self, at_s: float) -> float:
+        """How long the client of a request sent at `at_s` waits; infinity: for ever."""
+        limits_s = [each.seconds for each in self.patience if each.from_s <= at_s < each.to_s]
+        return min(limits_s, default=math.inf)
+
 
 class Arrivals(Protocol):
     """Requests in order of arrival."""
@@ -96,6 +129,25 @@ class Arrivals(Protocol):
         """The next request."""
 
 
+class Handover:
+    """The requests that one engine has prefilled, as they reach the engine that decodes them."""
+
+    def __init__(self) -> None:
+        self._requests: deque[Request] = deque()
+
+    def put(self, request: Request) -> None:
+        """Send one on."""
+        self._requests.append(request)
+
+    def next_s(self) -> float:
+        """When the next request arrives; infinity as long as none was sent on."""
+        return self._requests[0].arrival_s if self._requests else math.inf
+
+    def take(self) -> Request:
+        """The next request."""
+        return self._requests.popleft()
+
+
 class Traffic:
     """Poisson arrivals at the rate of a `Demand`, from `start_s` on."""
 
@@ -103,7 +155,8 @@ class Traffic:
         self._demand = demand
         self._rng = random.Random(seed)
         self._start_s = self._next_s = start_s
-        self._singles = sorted(single for single in demand.singles if single[0] >= start_s)
+        singles = [single for single in (*demand.singles, *_batched(demand, seed)) if single[0] >= start_s]
+        self._singles = deque(sorted(singles))
         self._step()
 
     def next_s(self) -> float:
@@ -112,20 +165,39 @@ class Traffic:
 
     def take(self) -> Request:
         """The next request."""
-        demand, rng = self._demand, self._rng
+        demand = self._demand
         if self._singles and self._singles[0][0] <= self._next_s:
-            at_s, prompt, output = self._singles.pop(0)
+            at_s, prompt, output = self._singles.popleft()
             return Request(at_s, prompt, 0, output)
+        rng = self._rng
+        at_s = self._next_s
         prompt = demand.prompt.draw(rng)
-        cached = 0
-        if rng.random() < demand.returning:
-            known = 1.0 - math.exp((self._start_s - self._next_s) / demand.relearn_s) if demand.relearn_s else 1.0
-            cached = int(prompt * min(0.95, max(0.0, known * rng.gauss(demand.hit_share, 0.1)))) // 16 * 16
+        cached = self._cached(prompt)
         output = demand.output.draw(rng)
-        finish = "length" if output == demand.output.most else "stop"
-        request = Request(self._next_s, prompt, min(cached, prompt - 1), output, finish)
+        request = Request(
+            arrival_s=at_s,
+            prompt_tokens=prompt,
+            cached_tokens=cached,
+            output_tokens=output,
+            finish="length" if output == demand.output.most else "stop",
+            adapter=f"adapter-{rng.randrange(demand.adapters):02d}" if demand.adapters else "",
+            fetched_tokens=int(demand.fetched_share * (prompt - 1 - cached)),
+            patience_s=demand.patience_s(at_s),
+        )
         self._step()
         return request
+
+    def _cached(self, prompt: int) -> int:
+        """Tokens of a prompt that are in the prefix cache: whole blocks, and never all of it."""
+        demand, rng = self._demand, self._rng
+        if rng.random() >= demand.returning:
+            return 0
+        known = 1.0
+        if demand.relearn_s:
+            known = 1.0 - math.exp((self._start_s - self._next_s) / demand.relearn_s)
+        share = known * rng.gauss(demand.hit_share_at(self._next_s), 0.1)
+        cached = int(prompt * min(0.95, max(0.0, share))) // 16 * 16
+        return min(cached, prompt - 1)
 
     def _step(self) -> None:
         most = self._demand.most_per_s
@@ -139,3 +211,12 @@ class Traffic:
             self._next_s += self._rng.expovariate(most)
             if self._rng.random() * most <= self._demand.rate_per_s(self._next_s):
                 return
+
+
+def _batched(demand: Demand, seed: int) -> list[tuple[float, int, int]]:
+    """Arrival, prompt and answer of each request of the batches."""
+    rng = random.Random(f"batch {seed}")
+    requests: list[tuple[float, int, int]] = []
+    for at_s, count in demand.batches:
+        requests += [(at_s, demand.prompt.draw(rng), demand.output.draw(rng)) for _ in range(count)]
+    return requests

@@ -40,11 +40,17 @@ CACHE_CONFIG: Final = dict(
 """Labels of vllm:cache_config_info that do not depend on the server."""
 
 
+MOST_LORA_SERIES: Final = 32
+"""Series of vllm:lora_requests_info that are kept: the real exporter keeps all that ever were."""
+
+
 class Family(NamedTuple):
     """One metric of each rank."""
 
     kind: str
     """counter, gauge, histogram; or estimate, a counter that stays 0 without --enable-mfu-metrics."""
+    feature: str
+    """What a server must be set up with to have it; empty: nothing."""
     name: str
     label: str
     """`LABEL=VALUE,VALUE`: what tells its series apart; empty where it has one."""
@@ -58,7 +64,15 @@ class Family(NamedTuple):
 
 
 _LINES: Final = files(__package__).joinpath("vllm_page.txt").read_text(encoding="utf-8").splitlines()
-FAMILIES: Final = [Family(*map(str.strip, line.split("|", 4))) for line in _LINES if not line.startswith("#")]
+
+
+def _family(line: str) -> Family:
+    kind, *others = map(str.strip, line.split("|", 4))
+    kind, _, feature = kind.partition("/")
+    return Family(kind, feature, *others)
+
+
+FAMILIES: Final = [_family(line) for line in _LINES if not line.startswith("#")]
 
 
 def go_number(value: float) -> str:
@@ -94,21 +108,23 @@ class MetricsPage:
         self._alone = len(self._ranks) == 1
         of: dict[str, list[Block]] = {"estimate": [], "gauge": [], "counter": [], "histogram": []}
         for family in FAMILIES:
-            of[family.kind] += self._histogram(family) if family.kind == "histogram" else self._scalars(family)
-        config, (rejections, requests) = self._cache_config(), self._without_engine()
+            if not family.feature or family.feature in actor.features:
+                of[family.kind] += self._histogram(family) if family.kind == "histogram" else self._scalars(family)
+        of["counter"] += self._accepted_by_position()
+        self._loras: dict[Labels, float] = {}
+        config = self._cache_config()
+        rejections = self._rejections()
         blocks = (
             (*self._process(), *of["estimate"], *of["gauge"], *of["counter"], *rejections, *of["histogram"], config)
             if self._alone
             else (*of["gauge"], config, *of["histogram"], *of["estimate"], *of["counter"], *rejections)
         )
-        self._blocks = tuple(
-            block for block in (*blocks, *requests) if not any(hidden in block[1][0] for hidden in actor.hidden)
-        )
+        self._blocks = tuple(block for block in blocks if not any(hidden in block[1][0] for hidden in actor.hidden))
 
-    def text(self) -> str:
-        """The page as it is now."""
+    def text(self, wall_s: float = 0.0) -> str:
+        """The page as it is at a Unix time."""
         lines: list[str] = []
-        for header, series, values in self._blocks:
+        for header, series, values in (*self._blocks, *self._lora_requests(wall_s), *self._answers()):
             lines.append(header)
             lines.extend(name + go_number(value) for name, value in zip(series, values(), strict=True))
         lines.append("")
@@ -183,19 +199,59 @@ class MetricsPage:
         text = "Information of the LLMEngine CacheConfig"
         return _block("vllm:cache_config_info", text, "gauge", labels, lambda: (1.0,) * len(ranks))
 
-    def _without_engine(self) -> tuple[Iterable[Block], Iterable[Block]]:
-        """Rejected requests, of which the simulated engines have the first reason only; and answers by HTTP status."""
+    def _rejections(self) -> Iterable[Block]:
+        """Rejected requests, of which the simulated engines have the first reason only."""
         ranks, model = self._ranks, ("model_name", self._actor.model)
-        rejections = self._counter(
+        return self._counter(
             "vllm:admission_rejections",
             "Number of admission attempts rejected by a queue limit, by reason.",
             [(model, ("reason", reason)) for reason in REJECTIONS],
             lambda: (sum(rank.rejected for rank in ranks), 0.0),
         )
-        answers = self._counter(
-            "http_requests",
-            "Total number of requests by method, status and handler.",
-            [(("handler", "/v1/chat/completions"), ("method", "POST"), ("status", "2xx"))],
-            lambda: (sum(rank.counters.e2e.count for rank in ranks),),
+
+    def _answers(self) -> Iterable[Block]:
+        """Answers by HTTP status, each from its first on."""
+        counts = {
+            "2xx": sum(rank.counters.answered for rank in self._ranks),
+            "5xx": sum(rank.counters.failed for rank in self._ranks),
+        }
+        seen = {status: count for status, count in counts.items() if count or status == "2xx"}
+        labels = [(("handler", "/v1/chat/completions"), ("method", "POST"), ("status", status)) for status in seen]
+        text = "Total number of requests by method, status and handler."
+        return self._counter("http_requests", text, labels, seen.values)
+
+    def _accepted_by_position(self) -> Iterable[Block]:
+        """Accepted tokens by their place in the draft, of a server with speculation."""
+        speculation = self._actor.speculation
+        if speculation is None:
+            return ()
+        ranks = self._ranks
+        positions = range(speculation.draft_tokens)
+
+        def values() -> Iterable[float]:
+            for position in positions:
+                for rank in ranks:
+                    yield float(int(rank.counters.accepted_at[position]))
+
+        labels = [self._labels(rank, ("position", str(each))) for each in positions for rank in range(len(ranks))]
+        text = "Accepted tokens per draft position."
+        return self._counter("vllm:spec_decode_num_accepted_tokens_per_pos", text, labels, values)
+
+    def _lora_requests(self, wall_s: float) -> Iterable[Block]:
+        """Adapters of the requests that run and wait, as labels; the value is when it was so, and the newest counts."""
+        most = self._ranks[0].limits.max_loras
+        if not most:
+            return
+        running = sorted({adapter for rank in self._ranks for adapter in rank.running_adapters})
+        waiting = sorted({adapter for rank in self._ranks for adapter in rank.waiting_adapters})
+        labels: Labels = (
+            ("max_lora", str(most)),
+            ("running_lora_adapters", ",".join(running)),
+            ("waiting_lora_adapters", ",".join(waiting)),
         )
-        return rejections, answers
+        self._loras.pop(labels, None)
+        self._loras[labels] = wall_s
+        while len(self._loras) > MOST_LORA_SERIES:
+            del self._loras[next(iter(self._loras))]
+        text = "Running stats on lora requests."
+        yield _block("vllm:lora_requests_info", text, "gauge", self._loras, self._loras.values)

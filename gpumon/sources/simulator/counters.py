@@ -1,0 +1,136 @@
+"""The counters and histograms that one rank of a simulated engine keeps."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from itertools import accumulate
+
+from gpumon.sources.simulator.speculation import Speculation
+
+MOST_DRAFT_TOKENS = 8
+"""Tokens of a draft whose places are counted."""
+
+
+class Histogram:
+    """Counts of observations by upper bound, with their sum."""
+
+    __slots__ = ("bounds", "count", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.count = 0
+        self.total = 0.0
+
+    def observe(self, value: float, times: int = 1) -> None:
+        """Add `times` observations of `value`."""
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.count += times
+        self.total += value * times
+
+    def cumulative(self) -> list[float]:
+        """Observations at or below each bound; the last is +Inf."""
+        return [float(n) for n in accumulate(self.counts)]
+
+
+_ITERATION = (1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0)
+_TTFT = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
+    *(1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0),
+)
+_ITL = (
+    *(0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75),
+    *(1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0),
+)
+_REQUEST = (
+    *(0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0),
+    *(120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0),
+)
+_FEW = (1.0, 2.0, 5.0, 10.0, 20.0)
+_PREEMPTIONS = (1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0)
+_BYTES = tuple(2.0 ** (10 + exponent) for exponent in range(1, 25, 2))
+_TRANSFER = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 5.0)
+
+
+def _ladder(most: int) -> tuple[float, ...]:
+    """1, 2, 5, 10, ... up to `most`: vLLM's bounds for token counts."""
+    steps = (mantissa * 10.0**exponent for exponent in range(7) for mantissa in (1, 2, 5))
+    return tuple(step for step in steps if step <= most)
+
+
+class Counters:
+    """The counters and histograms of one rank. `api_servers` processes share its output (data parallel: several)."""
+
+    def __init__(self, max_model_len: int, api_servers: int) -> None:
+        self._api_servers = api_servers
+        tokens = _ladder(max_model_len)
+        self.prompt_tokens = 0
+        self.cached_tokens = 0
+        self.generation_tokens = 0
+        self.preemptions = 0
+        self.cache_queries = 0
+        self.cache_hits = 0
+        self.stopped = self.cut = 0
+        """Requests that ended by themselves, and at their longest answer."""
+        self.aborted = 0
+        """Requests whose client hung up, as far as the engine counts them."""
+        self.failed = 0
+        """Requests that ended in an error of the engine."""
+        self.answered = 0
+        """Requests that the API server answered with 200, also where the client did not wait for the end."""
+        self.fetched_tokens = 0
+        """Prompt tokens whose KV came over the link."""
+        self.link_queries = 0
+        self.link_hits = 0
+        self.fetches = Histogram(_BYTES)
+        self.fetch_s = Histogram(_TRANSFER)
+        self.stored_bytes = 0.0
+        """KV written to the host's memory."""
+        self.drafts = 0
+        self.draft_tokens = 0
+        self.accepted_tokens = 0
+        self.accepted_at = [0.0] * MOST_DRAFT_TOKENS
+        """The accepted tokens by their place in the draft."""
+        self.request_prompt_tokens = Histogram(tokens)
+        self.request_generation_tokens = Histogram(tokens)
+        self.iteration_tokens = Histogram(_ITERATION)
+        self.request_max_tokens = Histogram(tokens)
+        self.request_n = Histogram(_FEW)
+        self.request_max_tokens_param = Histogram(tokens)
+        self.ttft = Histogram(_TTFT)
+        self.itl = Histogram(_ITL)
+        self.time_per_token = Histogram(_ITL)
+        self.e2e = Histogram(_REQUEST)
+        self.queue = Histogram(_REQUEST)
+        self.inference = Histogram(_REQUEST)
+        self.prefill = Histogram(_REQUEST)
+        self.decode = Histogram(_REQUEST)
+        self.request_preemptions = Histogram(_PREEMPTIONS)
+        self.request_computed_tokens = Histogram(tokens)
+
+    @property
+    def computed_tokens(self) -> int:
+        """Prompt tokens whose KV was neither in the prefix cache nor fetched."""
+        return self.prompt_tokens - self.cached_tokens - self.fetched_tokens
+
+    @property
+    def known_tokens(self) -> int:
+        """Prompt tokens whose KV was in the prefix cache, or fetched."""
+        return self.cached_tokens + self.fetched_tokens
+
+    def speculated(self, speculation: Speculation, drafts: int, accepted: int) -> None:
+        """So many drafts were verified, and so many of their tokens accepted."""
+        self.drafts += drafts
+        self.draft_tokens += drafts * speculation.draft_tokens
+        self.accepted_tokens += accepted
+        for position, share in enumerate(speculation.by_position):
+            self.accepted_at[position] += share * accepted
+
+    def step_output(self, sequences: int, tokens: float, steps: int = 1) -> None:
+        """`steps` steps gave `tokens` tokens each to `sequences` sequences.
+
+        Each API server observes its own share: with two of them a step counts twice as soon as both have a sequence.
+        """
+        servers = min(self._api_servers, sequences)
+        for _ in range(servers):
+            self.iteration_tokens.observe(tokens / servers, steps)
