@@ -74,8 +74,8 @@ oracle: .venv-oracle/.ready  ## what the real model code has, multiplies and kee
 silicon: $(VENV)/.dev  ## sizing against measured servers: the table in docs/sizing.md; ROWS=FILE.csv for other rows
 	$(BIN)/python -m tests.accuracy.silicon $(ROWS) $(if $(ROWS),,--markdown docs/sizing.md)
 
-triage: $(VENV)/.dev  ## every verdict in every scenario of the demo against the truth: the table in docs/accuracy.md; fails on a false one
-	$(BIN)/python -m tests.accuracy.triage --markdown docs/accuracy.md
+triage: $(VENV)/.dev  ## every verdict in every scenario of the demo, with three kinds of traffic, against the truth: the table in docs/accuracy.md; fails on a false one
+	$(BIN)/python -m tests.accuracy.triage --seeds 1,2,3 --markdown docs/accuracy.md
 
 prove: $(VENV)/.dev  ## real engines on this host (installed when missing), found and measured without configuration
 	-$(BIN)/python -m tests.real.install

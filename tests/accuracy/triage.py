@@ -1,6 +1,6 @@
 """Every verdict that is ever on the screen, scored: each scenario of the demo at live pace in virtual time.
 
-python -m tests.accuracy.triage [--markdown docs/accuracy.md] [NAME ...]
+python -m tests.accuracy.triage [--seeds 1,2,3] [--markdown docs/accuracy.md] [NAME ...]
 
 The same frames as live: GPUs every second, engines every two, their pages' bytes through the real adapter, deriver and
 rules. Each verdict of each second is right (it had to be named), tolerable (true, or harmless), or false.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -44,12 +45,15 @@ POLL_S = 2.0
 PRICES = {"H100 SXM 80GB": 2.49, "H100 PCIe 80GB": 1.99}
 FADES_S = 60.0
 """A verdict may stand that long after its cause: windows of 10 s have to pass, and then 30 s in which it holds."""
+HEALTHY_FADES_S = 45.0
+"""The same of a verdict that says that all is well: a window of 10 s, and the 30 s that a new one needs."""
 STANDS = 0.5
 """Once it is named it stands for so much of the time that its cause lasts."""
 WRONG = frozenset({"prefix_caching"})
 """Actions that are done already: the page of every simulated engine says that prefix caching is on."""
 RESTART = "save_stacks_and_restart"
 """What ends the requests that run: only for an engine that gives nothing."""
+URGENT = (Level.CRITICAL, Level.WARN)
 BEGIN, END = "<!-- triage: begin, written by `make triage` -->", "<!-- triage: end -->"
 
 
@@ -227,16 +231,35 @@ def agrees(truth: Truth, one: Said, at_s: float) -> bool:
     worst = min(map(order.index, truth.levels))
     levels = truth.levels if at_s < truth.to_s else order[worst:]
     code, _, cause = truth.code.partition("/")
-    allowed = truth.actions or ("*",)
     return (
         fnmatchcase(one.thing, truth.thing)
         and fnmatchcase(one.code, code)
         and fnmatchcase(one.cause, cause or "*")
         and Level(one.level) in levels
-        and all(any(fnmatchcase(action, each) for each in allowed) for action in one.actions)
-        and not WRONG.intersection(one.actions)
-        and (one.code in ("hung", "unresponsive") or RESTART not in one.actions)
+        and advises_well(truth, one)
     )
+
+
+def advises_well(truth: Truth, one: Said) -> bool:
+    """Whether the actions mend it, the first one first. Whoever warns has to say what to do."""
+    if not one.actions:
+        return Level(one.level) not in URGENT
+    if WRONG.intersection(one.actions):
+        return False
+    if RESTART in one.actions and one.code not in ("hung", "unresponsive"):
+        return False
+    allowed = (*truth.actions, *truth.first) if truth.actions else ("*",)
+    first = truth.first or allowed
+    return all(_is_one_of(action, allowed) for action in one.actions) and _is_one_of(one.actions[0], first)
+
+
+def _is_one_of(action: str, codes: Sequence[str]) -> bool:
+    return any(fnmatchcase(action, code) for code in codes)
+
+
+def fades_s(one: Said) -> float:
+    """How long a verdict may stand after its cause has ended."""
+    return HEALTHY_FADES_S if one.level == Level.OK.value else FADES_S
 
 
 def score(scenario: Scenario, timed: Iterable[tuple[float, Snapshot]]) -> Score:
@@ -254,9 +277,7 @@ def score(scenario: Scenario, timed: Iterable[tuple[float, Snapshot]]) -> Score:
                     stood[at].append(at_s)
             if due:
                 right += 1
-            elif (
-                one.code == "evaluating" or now or any(0.0 <= at_s - scenario.truth[at].to_s <= FADES_S for at in fits)
-            ):
+            elif one.code == "evaluating" or now or _fading(scenario, fits, one, at_s):
                 tolerable += 1
             else:
                 mine = spans.setdefault(one, [])
@@ -271,6 +292,11 @@ def score(scenario: Scenario, timed: Iterable[tuple[float, Snapshot]]) -> Score:
     )
     false = sorted((span for mine in spans.values() for span in mine), key=lambda span: span.from_s)
     return Score(scenario.name, named, tuple(false), right, tolerable)
+
+
+def _fading(scenario: Scenario, fits: Sequence[int], one: Said, at_s: float) -> bool:
+    """Whether a verdict was right a moment ago."""
+    return any(0.0 <= at_s - scenario.truth[at].to_s <= fades_s(one) for at in fits)
 
 
 def _named(truth: Truth, stood: Sequence[float], length_s: float) -> Named:
@@ -296,8 +322,8 @@ def total(scores: Sequence[Score]) -> str:
     )
 
 
-def table(scores: Sequence[Score]) -> str:
-    """Markdown: a row for each scenario, the false verdicts below, and the totals."""
+def table(scores: Sequence[Score], others: str = "") -> str:
+    """Markdown: a row for each scenario, the totals, what the `others` came to, and the false verdicts."""
     lines = ["| scenario | what has to be named | first named after | false for |", "|---|---|---|---|"]
     for each in scores:
         truths = "<br>".join(f"{named.truth.thing}: {named.truth.code.replace('_', ' ')}" for named in each.named)
@@ -314,7 +340,8 @@ def table(scores: Sequence[Score]) -> str:
         for each in scores
         for span in each.false
     ]
-    return "\n".join([*lines, "", total(scores), *([""] if spans else []), *spans]) + "\n"
+    below = ["", others] if others else []
+    return "\n".join([*lines, "", total(scores), *below, *([""] if spans else []), *spans]) + "\n"
 
 
 def written(text: str, new: str) -> str:
@@ -330,25 +357,50 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print what is false or missed, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--markdown", metavar="FILE", type=Path, help="page to write the table into")
-    parser.add_argument("--seed", metavar="N", type=int, default=1, help="of the traffic (default: %(default)s)")
-    parser.add_argument("names", metavar="NAME", nargs="*", help="scenarios (default: all)")
+    parser.add_argument("--seeds", metavar="N,N", default="1", help="of the traffic (default: %(default)s)")
+    parser.add_argument("names", metavar="NAME", nargs="*", help="scenarios, or globs of their names (default: all)")
     chosen = parser.parse_args(arguments)
-    scenarios = [each for each in SCENARIOS if not chosen.names or each.name in chosen.names]
-    with ProcessPoolExecutor(2) as pool:
-        scores = list(pool.map(played, scenarios, [chosen.seed] * len(scenarios)))
+    names = chosen.names or ["*"]
+    scenarios = [each for each in SCENARIOS if any(fnmatchcase(each.name, name) for name in names)]
+    seeds = [int(seed) for seed in chosen.seeds.split(",")]
+    begun_s = time.monotonic()
+    by_seed = play_all(scenarios, seeds)
+    for seed, scores in by_seed.items():
+        print_scores(scores, f" (seed {seed})" if len(seeds) > 1 else "")
+    for seed, scores in by_seed.items():
+        print(f"seed {seed}: {total(scores)}")
+    print(f"{time.monotonic() - begun_s:.0f} s of wall time")
+    if chosen.markdown:
+        page = written(chosen.markdown.read_text(encoding="utf-8"), table(by_seed[seeds[0]], _other_seeds(by_seed)))
+        chosen.markdown.write_text(page, encoding="utf-8")
+    wrong = [score for scores in by_seed.values() for score in scores if score.false or score.missed]
+    return 1 if wrong else 0
+
+
+def play_all(scenarios: Sequence[Scenario], seeds: Sequence[int]) -> dict[int, list[Score]]:
+    """The scores of all scenarios by seed, on all cores; the longest plays begin first."""
+    plays = [(scenario, seed) for seed in seeds for scenario in scenarios]
+    longest_first = sorted(plays, key=lambda play: -play[0].length_s * max(1, len(play[0].cast)))
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        running = {(scenario.name, seed): pool.submit(played, scenario, seed) for scenario, seed in longest_first}
+        return {seed: [running[scenario.name, seed].result() for scenario in scenarios] for seed in seeds}
+
+
+def print_scores(scores: Sequence[Score], of_seed: str) -> None:
+    """What is false or missed in each scenario."""
     for each in scores:
-        print(f"{'ok' if not each.false and not each.missed else 'WRONG':6} {each.scenario}")
+        print(f"{'ok' if not each.false and not each.missed else 'WRONG':6} {each.scenario}{of_seed}")
         for named in each.missed:
             when = "never" if named.after_s is None else f"after {named.after_s:.0f} s, stood {named.share:.0%}"
             print(f"         missed: {named.truth.thing} {named.truth.code}: {when}")
         for span in each.false:
             print(f"         false:  {span.from_s:4.0f} to {span.to_s:4.0f} s  {span.said}")
-    print(total(scores))
-    if chosen.markdown:
-        chosen.markdown.write_text(
-            written(chosen.markdown.read_text(encoding="utf-8"), table(scores)), encoding="utf-8"
-        )
-    return 1 if any(each.false or each.missed for each in scores) else 0
+
+
+def _other_seeds(by_seed: dict[int, list[Score]]) -> str:
+    """What the other seeds came to, in a line each; empty where there is one."""
+    lines = [f"The same with seed {seed}: {total(scores)}" for seed, scores in list(by_seed.items())[1:]]
+    return "\n\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -258,6 +258,8 @@ class Truth(msgspec.Struct, frozen=True):
     levels: tuple[Level, ...]
     actions: tuple[str, ...] = ()
     """Codes (globs) of the actions that mend it: no other may stand; empty: any."""
+    first: tuple[str, ...] = ()
+    """Codes (globs) of which one has to be the first action; empty: any of `actions`."""
     from_s: float = -math.inf
     """Simulated time at which its cause begins, and at which it ends."""
     to_s: float = math.inf

@@ -36,17 +36,21 @@ _LEVELS: Final = {"C": Level.CRITICAL, "W": Level.WARN, "N": Level.NOTE, "O": Le
 
 
 def _truth(row: Row) -> Truth:
-    actions = [part for word in row.get("actions", "").split() for part in _spelt(word)]
     must = "must" in row
     return Truth(
         row["must" if must else "may"],
         row["code"],
         tuple(_LEVELS[letter] for letter in row["levels"]),
-        tuple(actions),
+        _actions(row.get("actions", "")),
+        _actions(row.get("first", "")),
         row.get("from_s", 0.0),
         row.get("to_s", math.inf),
         row.get("within_s", 60.0) if must else math.inf,
     )
+
+
+def _actions(words: str) -> tuple[str, ...]:
+    return tuple(code for word in words.split() for code in _spelt(word))
 
 
 def _spelt(word: str) -> list[str]:
