@@ -319,8 +319,10 @@ def _processes(scenario: Scenario, engines: tuple[SimulatedEngine, ...]) -> Iter
         yield Running(left.gpu, process, leftover=left)
     for run in scenario.runs:
         for gpu in run.gpus:
-            owner = {"engine": run.name, "command": run.command}
-            yield Running(gpu, GpuProcess(next(pids), "sim:python", "simulated", run.vram_bytes, **owner))
+            process = GpuProcess(
+                next(pids), "sim:python", "simulated", run.vram_bytes, engine=run.name, command=run.command
+            )
+            yield Running(gpu, process)
 
 
 def _worker(actor: Actor, rank: int, worker: int, pid: int) -> GpuProcess:
