@@ -31,8 +31,8 @@ AWAITED = frozenset(
     """
     engine-crash replica-crash planned-stop error-storm some-errors errors-then-crash
     client-aborts late-and-aborted rejections speculation-collapse prefix-hits-collapse lora-slots
-    starved-rank weight-sync compile-midway kv-transfer-stuck prefill-decode-pair offline-batch
-    model-swap cold-start replica-starts traffic-stopped traffic-a-third kv-offload
+    starved-rank weight-sync compile-midway kv-transfer-stuck offline-batch
+    model-swap cold-start replica-starts traffic-stopped traffic-a-third
     neighbour-arrives dead-endpoint queue-grows
     """.split()
 )
