@@ -28,13 +28,33 @@ GPU_FIELDS = {
 """Signals of GPUs that a generation, a driver or a container does not give."""
 SIGNALS = (*GPU_FIELDS, "host", "model")
 AWAITED = frozenset(
-    """
-    engine-crash replica-crash planned-stop error-storm some-errors errors-then-crash
-    client-aborts late-and-aborted rejections speculation-collapse prefix-hits-collapse lora-slots
-    starved-rank weight-sync compile-midway kv-transfer-stuck offline-batch
-    model-swap cold-start replica-starts traffic-stopped traffic-a-third
-    neighbour-arrives dead-endpoint queue-grows
-    """.split()
+    [
+        "engine-crash",
+        "replica-crash",
+        "planned-stop",
+        "error-storm",
+        "some-errors",
+        "errors-then-crash",
+        "client-aborts",
+        "late-and-aborted",
+        "rejections",
+        "speculation-collapse",
+        "prefix-hits-collapse",
+        "lora-slots",
+        "starved-rank",
+        "weight-sync",
+        "compile-midway",
+        "kv-transfer-stuck",
+        "offline-batch",
+        "model-swap",
+        "cold-start",
+        "replica-starts",
+        "traffic-stopped",
+        "traffic-a-third",
+        "neighbour-arrives",
+        "dead-endpoint",
+        "queue-grows",
+    ]
 )
 """Scenarios whose rules are still to be written."""
 Timed = list[tuple[float, Frame]]
