@@ -262,7 +262,7 @@ def test_scenarios_are_named_and_told_apart() -> None:
     assert scenario("kv-cache-full").expected == "kv cache full"
     assert near("kv-cash-full")[0] == "kv-cache-full"
     assert near("thermall") == ["thermal"]
-    assert near("kv") == ["kv-cache-full", "metrics-without-kv"]
+    assert near("kv") == ["kv-cache-full", "metrics-without-kv", "kv-transfer-stuck"]
     with pytest.raises(LookupError):
         scenario("no-such")
 
