@@ -68,7 +68,7 @@ OWN_OFF: Final = Missing(
     Reason.OFF, "the counter stays 0 while tokens are generated: start the engine with --enable-mfu-metrics"
 )
 OWN_PER_TOKEN: Final = Missing(Reason.INVALID, "SGLang charges all weights to every token instead of every step")
-_ASSUMED: Final = "assumed, as nothing tells what activations its MXFP4 weights are multiplied with"
+_ASSUMED: Final = "assumed: the activation format of its MXFP4 weights is not exported"
 
 PartT = TypeVar("PartT", bound=msgspec.Struct)
 

@@ -17,8 +17,8 @@ from gpumon.readings.verdict import Limit
 STATES: Final = {
     GpuState.LOST: "has fallen off the bus: drain this server, see dmesg for its Xid, power-cycle it",
     GpuState.RESET_REQUIRED: "needs a reset: drain its work, then nvidia-smi --gpu-reset or a reboot",
-    GpuState.NO_PERMISSION: "the driver refuses its figures to this user",
-    GpuState.ERROR: "does not answer as it should; it is tried again",
+    GpuState.NO_PERMISSION: "the driver does not let this user read it",
+    GpuState.ERROR: "returns errors; retried",
 }
 SLOWED: Final = {
     "hw_thermal_slowdown": "is slowed down by heat (hardware): check cooling and airflow",
@@ -44,7 +44,7 @@ _TOLD: Final[Mapping[Limit, tuple[str, ...]]] = MappingProxyType(
 """Verdict on a GPU -> causes of faults of the same GPU that it covers."""
 FREE: Final = 0.05
 """Share of a GPU's VRAM up to which nothing is loaded there: the driver and its contexts take some."""
-UNMAPPED: Final = "no MFU or MBU: it is not known on which GPUs it runs"
+UNMAPPED: Final = "no MFU or MBU: GPUs unknown"
 
 
 def gpu_faults(gpu: GpuReading) -> Iterator[tuple[str, str]]:
@@ -111,11 +111,11 @@ NO_STEPS: Final = Lack(
     "start vLLM without --api-server-count and without --disable-log-stats",
 )
 NO_PREFILL: Final = Lack(
-    "the engine does not tell computed prompt tokens from cached ones",
+    "the engine does not separate computed from cached prompt tokens",
     "vLLM 0.16 and newer do; with an older one: --no-enable-prefix-caching",
 )
 NO_CONTEXT: Final = Lack(
-    "the mean context length cannot be had, so what the KV cache costs is not known",
+    "mean context length unknown, so KV cache reads are unknown",
     'add to its [[endpoint]] in the config (url = "{url}"): context_tokens = 2000',
 )
 _OF_VLLM: Final[Mapping[str, Lack]] = MappingProxyType({"prefill": NO_PREFILL, "steps": NO_STEPS})

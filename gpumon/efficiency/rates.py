@@ -44,7 +44,7 @@ NOT_LIVE: Final = Missing(Reason.NOT_LIVE)
 IDLE: Final = Missing(Reason.IDLE)
 _COUNTER: Final = {
     Advance.LIVE: "{metric} over {span_s} s",
-    Advance.PROMPT: "{metric} over {span_s} s, smoothed: a whole prompt is booked at its first token",
+    Advance.PROMPT: "{metric} over {span_s} s, smoothed: a prompt is counted when its first token comes",
     Advance.DERIVED: "worked out: {metric}, over {span_s} s",
     Advance.SAMPLED: "sampled: {metric}, over {span_s} s",
     Advance.END: "{metric}: counted when a request ends, so there is no rate of now",

@@ -101,7 +101,7 @@ def test_a_process_that_ended_says_since_when() -> None:
         page.show(full_snapshot(gpus=(full_gpu(processes=()),), wall_s=NOW_S + seconds))
     lines = whole(page, 120)
     assert lines[0] == "process 4242 · VLLM::Worker_TP0"
-    assert lines[1] == " ✗ GONE · on no GPU any more · since 08:53:27 (4.0 s)"
+    assert lines[1] == " ✗ GONE · no longer on a GPU · since 08:53:27 (4.0 s)"
     assert "OLD" in lines[2]
     dark = scenes.dead_gpu(0, GpuState.STALE, 6.0, scenes.STALE)
     page.show(full_snapshot(gpus=(dark,), wall_s=NOW_S + 12.0))
@@ -116,7 +116,7 @@ def test_what_was_never_there() -> None:
 def test_a_lost_gpu_opened_late_says_why_once() -> None:
     lost = scenes.dead_gpu(0, GpuState.LOST, 14.0, scenes.LOST)
     text = flat(page_of(full_snapshot(gpus=(lost,)), "gpu", lost.uuid))
-    assert text.count("the GPU does not answer any more") == 1
+    assert text.count("the GPU no longer answers") == 1
     assert "power-cycle it" in text
     assert "busy" not in text
     assert "nothing slows the clocks" not in text

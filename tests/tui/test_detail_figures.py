@@ -239,7 +239,7 @@ def test_long_names_break_behind_their_marks() -> None:
 def test_memory_that_is_held_is_explained() -> None:
     none = dict.fromkeys(("mfu_ratio", "mbu_ratio"), Missing(Reason.NO_ENGINE))
     gpu = full_gpu(busy_ratio=0.0, engines=(), processes=(), **none)
-    assert "! VRAM held: no engine is known here" in flat(page_of(full_snapshot(gpus=(gpu,)), "gpu", gpu.uuid))
+    assert "! VRAM held: no engine known" in flat(page_of(full_snapshot(gpus=(gpu,)), "gpu", gpu.uuid))
     served = full_gpu(busy_ratio=0.0)
     assert "! VRAM held" not in flat(page_of(full_snapshot(gpus=(served,)), "gpu", served.uuid))
 
@@ -335,7 +335,7 @@ def test_age_and_units() -> None:
 
 def test_what_only_some_engines_have_stands_on_their_pages_alone() -> None:
     names = (
-        "of them deferred",
+        "deferred",
         "held by its router",
         "turned away",
         "KV stored",

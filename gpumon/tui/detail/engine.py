@@ -55,9 +55,9 @@ _SOMETIMES: Final = (
 )
 """Rates that only some engines have: no row where they are not exported."""
 _ADVANCES: Final = {
-    "prompt": "a whole prompt at once, at its first token",
-    "end": "only when a request ends: no rate of now",
-    "sampled": "the engine's own figure of a moment",
+    "prompt": "the whole prompt is counted when the first token comes",
+    "end": "counted when a request ends: no live rate",
+    "sampled": "sampled by the engine",
     "derived": "derived from other counters",
 }
 """What `Engine.advances` says, in words; what is live needs none."""
@@ -200,7 +200,7 @@ def _identity(engine: Engine, service: Service, figures: Figures) -> Section:
         stages = f" x {hardware.pp} pipeline stages" if hardware.pp > 1 else ""
         entries.append(Fact("GPUs per rank", f"{hardware.tp} tensor parallel{stages}"))
     if engine.found_by:
-        entries.append(Fact("polled because of", engine.found_by))
+        entries.append(Fact("source", engine.found_by))
     sizes = (
         ("parameters", "params", values.parameters),
         ("used per token", "active_params", values.parameters),
@@ -223,7 +223,7 @@ def _load(engine: Engine, view: View, service: Service, figures: Figures) -> Sec
     if not isinstance(load.kv_usage_ratio, Missing) and load.kv_usage_ratio >= view.levels.kv_warn:
         tone = "critical" if load.kv_usage_ratio >= view.levels.kv_critical else "warn"
     from_kv = engine.sources.get("context_tokens", "").startswith("KV")
-    queues = (("of them deferred", "waiting_deferred"), ("held by its router", "router_queue"))
+    queues = (("deferred", "waiting_deferred"), ("held by its router", "router_queue"))
     entries: list[Entry] = [
         figures("running", "running", values.whole),
         figures("waiting", "waiting", values.whole),
@@ -274,7 +274,7 @@ def _rates(engine: Engine, figures: Figures) -> Section:
         share = said(values.percent(pair[1] / sum(pair)))
         entries.append(Sentence(f"the prefix cache saved {share} of the prompt tokens"))
     if (pair := known(rates.preemptions_per_s)) and pair[0] > 0.0:
-        entries.append(Sentence("! requests lose their KV cache and are computed again: it is too small", "warn"))
+        entries.append(Sentence("! preemptions: the KV cache is too small, requests are computed again", "warn"))
     return Section("rates", entries)
 
 
@@ -304,9 +304,11 @@ def latencies(engine: Engine, view: View, explain: Explain, without: frozenset[s
             if isinstance(reading, Missing)
         ]
         coarse = coarse or _coarse(of)
-    entries.append(Sentence("mean: sum / count, exact; a quantile is interpolated, and truly anywhere in its bucket"))
+    entries.append(
+        Sentence("mean: sum / count, exact; quantiles are interpolated: the true value lies anywhere in the bucket")
+    )
     if coarse:
-        entries.append(Sentence("the engine's buckets are coarse: a quantile can be wrong by half of itself and more"))
+        entries.append(Sentence("coarse buckets: quantiles can be off by 50 % and more"))
     return [Section("latencies", entries, missing=missing)] if rows else []
 
 
@@ -592,7 +594,7 @@ def _own_estimate(engine: Engine, figures: Figures) -> list[Section]:
     for reading, name, field, write, ratio in rows:
         beside = "" if isinstance(ratio, Missing) else f"{ratio:.2f} x gpumon's"
         entries.append(figures.of(reading, name, field, write, ESTIMATED, beside))
-    text = "a second opinion that MFU and MBU above do not use; docs/accuracy.md has the known differences"
+    text = "cross-check only, not used for MFU and MBU above; known differences: docs/accuracy.md"
     return [Section("the engine's own count", [*entries, Sentence(text)], side=1)]
 
 

@@ -181,7 +181,7 @@ def _activity(gpu: Gpu, figures: Figures) -> Section:
         gap = f"{points} of the chip stood idle while it counted as busy"
         entries.append(Sentence(f"a kernel ran {busy} of the time, but the mean SM had work {active}: {gap}"))
     elif known(gpu.busy_ratio):
-        entries.append(Sentence("busy is the share of time with any kernel: it says little about the work done"))
+        entries.append(Sentence("busy is the share of time with any kernel, not the work done"))
     return Section("activity", entries)
 
 
@@ -241,7 +241,7 @@ def _memory(gpu: Gpu, view: View, figures: Figures) -> Section:
     if gpu.vram_shared:
         entries.append(Sentence("this GPU uses the host's memory: the figures are the host's"))
     elif held(gpu):
-        entries.append(Sentence("! VRAM held: no engine is known here and nothing runs, but no other has it", "warn"))
+        entries.append(Sentence("! VRAM held: no engine known and nothing runs, but the memory is not free", "warn"))
     if not gpu.vram_shared and known(gpu.vram_reserved_bytes):
         entries.append(Sentence("reserved is the driver's own, and not part of used"))
     return Section("VRAM", entries)
@@ -320,9 +320,7 @@ def _throttling(gpu: Gpu, counted_since: str, figures: Figures, watch: Watch | N
     else:
         entries.append(Sentence("the driver keeps no counters of throttled time for this GPU"))
     if counted_since:
-        entries.append(
-            Sentence(f"here energy and throttled time are counted since {clock_utc(wall_of(counted_since))}")
-        )
+        entries.append(Sentence(f"energy and throttled time counted since {clock_utc(wall_of(counted_since))}"))
     return Section("throttling", entries, side=1)
 
 

@@ -21,9 +21,8 @@ from gpumon.tui.line import Row
 from gpumon.tui.triage_words import mark
 
 _MEANINGS: Final = {
-    "! low eff.": "it is busy, but its MFU and its MBU are both low: small batches, waits for the host, or work that "
-    "gpumon does not see",
-    "! row remap": "a memory row waits to be remapped: reset this GPU when it is free",
+    "! low eff.": "busy, but MFU and MBU are both low: small batches, waiting for the host, or work unknown to gpumon",
+    "! row remap": "a memory row waits for remapping: reset this GPU when it is free",
 }
 """Words of the state that need one, where no fault explains them."""
 _AGED: Final = (GpuState.LOST, GpuState.STALE, GpuState.ERROR)
@@ -34,10 +33,10 @@ _UNREAD: Final = frozenset({Reason.UNREACHABLE, Reason.WARMING_UP})
 """Why an engine that never answered has no figures."""
 _GONE: Final = {
     "gpu": "not listed by the driver",
-    "engine": "not polled any more",
+    "engine": "no longer polled",
     "replicas": "fewer than two engines serve this model now",
-    "process": "on no GPU any more",
-    "verdict": "nothing speaks for it any more",
+    "process": "no longer on a GPU",
+    "verdict": "no longer found",
 }
 
 
@@ -85,7 +84,7 @@ def _now(shown: Shown, snapshot: Snapshot, levels: Levels) -> Row:
     if isinstance(thing, Replicas):
         down = len(thing.engines) - thing.answering
         word, tone = (f"! {down} of {len(thing.engines)} without figures", "warn") if down else ("● all answer", "ok")
-        rest = (" · the sums are of those that answer" if down else "", "text")
+        rest = (" · sums over the engines that answer" if down else "", "text")
         apart = ", ".join(thing.deviating)
         return (f" {word}", tone), rest, (f" · ! apart: {apart}" if apart else "", "warn")
     if isinstance(thing, Gpu):

@@ -21,8 +21,8 @@ _QUESTIONS: Final = {
     Family.USE: "how is it used?",
 }
 _CONFIDENCE: Final = {
-    Confidence.MEDIUM: "not quite sure: it is derived, or one of its signals is an estimate",
-    Confidence.LOW: "not sure: its signals would fit something else, too",
+    Confidence.MEDIUM: "medium confidence: derived, or one signal is an estimate",
+    Confidence.LOW: "low confidence: the signals would also fit another cause",
 }
 _MOST_CHARTS: Final = 6
 _LEAST: Final = 3

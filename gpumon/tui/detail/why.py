@@ -17,7 +17,7 @@ _PERMISSION: Final = (
     "for all users: options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d/, then reload the driver; "
     "`sudo gpumon doctor` shows whether it is that"
 )
-_WAIT: Final = "it comes by itself, within seconds"
+_WAIT: Final = "shown within seconds"
 _NEWER: Final = "a newer vLLM exports it, unless --disable-log-stats is set; `gpumon doctor` lists what is not exported"
 _LISTS: Final = "`gpumon doctor` lists what this engine does not export"
 
@@ -27,72 +27,74 @@ _GENERAL: Final[dict[Reason, Why]] = {
         "nothing to do: it depends on the GPU, the driver, and whether it is virtual",
     ),
     Reason.NO_PERMISSION: Why(
-        "the driver refuses it to your user",
-        "`sudo gpumon doctor` shows whether root may read it; in a container, pass the GPU's device nodes",
+        "the driver does not let your user read it",
+        "`sudo gpumon doctor` tells if root may read it; in a container, pass the GPU's device nodes",
     ),
     Reason.LOST: Why(
-        "the GPU does not answer any more",
-        "`dmesg | grep -i xid` says why; drain this server, then power-cycle it",
+        "the GPU no longer answers",
+        "`dmesg | grep -i xid` shows why; drain this server, then power-cycle it",
     ),
-    Reason.WARMING_UP: Why("a rate needs two readings, a quantile a filled window", _WAIT),
+    Reason.WARMING_UP: Why("a rate needs two readings; a quantile needs a full window", _WAIT),
     Reason.UNDER_MIG: Why(
-        "MIG is on: this is known for the whole GPU or for a slice, not for both",
-        "look at the other rows of this GPU: the whole one, and its slices below it",
+        "MIG is on: known for the whole GPU or for its slices, not for both",
+        "see the other rows of this GPU: the whole GPU and its slices",
     ),
     Reason.NOT_EXPOSED: Why("the engine does not export it", _LISTS),
     Reason.NOT_LIVE: Why(
-        "the engine counts it only when a request ends: a rate of now would be 0, then a spike",
-        "the total since gpumon started is right",
+        "counted only when a request ends: a live rate would be 0, then a spike",
+        "the total since gpumon started is exact",
     ),
-    Reason.STALE: Why("the last reading is older than 3 intervals", "it comes back by itself with the next answer"),
-    Reason.OFF: Why("its source, or the engine's own switch for it, is off", "`gpumon doctor` says what to switch on"),
+    Reason.STALE: Why("the last reading is older than 3 intervals", "shown again with the next answer"),
+    Reason.OFF: Why("switched off at its source or in the engine", "`gpumon doctor` names the switch"),
     Reason.NO_ENGINE: Why(
         "no engine that gpumon polls runs on this GPU",
         "if one does: gpumon --endpoint http://127.0.0.1:PORT, with its port",
     ),
     Reason.UNMAPPED: Why(
-        "an engine answers whose GPUs are not known: it may run on this one",
+        "an engine with unknown GPUs answers: it may run on this one",
         "add to its [[endpoint]] in the config: gpus = [{gpu}]",
     ),
     Reason.NO_GPU: Why(
-        "it is not known on which GPUs this engine runs{gpus_source}",
+        "GPUs unknown{gpus_source}",
         'add to its [[endpoint]] in the config (url = "{url}"): gpus = [0, 1]; for an engine on another host: '
         'gpu_type = "H100 SXM 80GB" and gpu_count = 2',
     ),
     Reason.UNKNOWN_MODEL: Why(
-        "the dimensions of the model are not known, so neither FLOPs nor bytes are",
+        "model dimensions unknown, so FLOPs and bytes are unknown",
         "`gpumon doctor` prints the [[model]] lines to add to the config",
     ),
     Reason.NOT_MODELLED: Why(
-        "no formula gives this figure for what this engine does",
-        "nothing to do: the other figures are right all the same",
+        "there is no formula for this figure on this engine",
+        "nothing to do: the other figures are not affected",
     ),
     Reason.UNKNOWN_GPU: Why(
         "no peak is known for this GPU at this precision",
-        "`gpumon doctor` shows what is known of it, and the [[gpu]] lines to add to the config",
+        "`gpumon doctor` prints the [[gpu]] lines to add to the config",
     ),
     Reason.NO_CONTEXT: Why(*NO_CONTEXT),
     Reason.IDLE: Why("nothing happened in the window: no request, no token", "it comes with the next request"),
     Reason.FEW: Why(
-        "fewer than 20 observations in 60 s: a quantile of them is noise",
-        "the mean stands beside it; quantiles come with more requests",
+        "fewer than 20 observations in 60 s: too few for a quantile",
+        "see the mean; quantiles need more requests",
     ),
     Reason.RESET: Why(
-        "the counters fell inside the window: the engine was restarted",
-        "it comes back once the window has passed: 10 s, for latencies 60 s",
+        "counters were reset inside the window: the engine restarted",
+        "shown after one window: 10 s, latencies 60 s",
     ),
     Reason.UNREACHABLE: Why(
         "the engine gives no figures",
-        "its row and the top of its page say what is wrong; `gpumon doctor` tries it anew",
+        "see its row and the top of its page; `gpumon doctor` tries again",
     ),
     Reason.INVALID: Why(
-        "the source sent something that is no number in range",
-        "a bug of the engine or the driver: report it with the answer of `gpumon snapshot --json`",
+        "the source sent a value out of range",
+        "a bug of the engine or the driver: report it with the output of `gpumon snapshot --json`",
     ),
-    Reason.ERROR: Why("the driver failed on this call", "it is tried again; `gpumon doctor` and dmesg say more"),
+    Reason.ERROR: Why("the driver failed on this call", "retried; see `gpumon doctor` and dmesg"),
     Reason.NOT_GIVEN: Why("neither typed nor measured", "type it in the sizing panel"),
     Reason.NO_PRICE: Why("no price of this GPU is configured", "type one in the sizing panel, or set [sizing.prices]"),
-    Reason.INFEASIBLE: Why("no number of instances would do", "the sizing panel says which goal or size is in the way"),
+    Reason.INFEASIBLE: Why(
+        "no number of instances is enough", "the sizing panel names the goal or size that prevents it"
+    ),
 }
 """What holds whatever the figure is."""
 _OF_TRAINING: Final = {
@@ -100,7 +102,7 @@ _OF_TRAINING: Final = {
         "it tells no tokens, and of samples not how many tokens they have",
         "in its [[feed]]: trained_tokens in [feed.quantities], or tokens_per_sample beside samples",
     ),
-    Reason.WARMING_UP: Why("a rate needs two steps of the run, and some time between them", "it comes by itself"),
+    Reason.WARMING_UP: Why("a rate needs two steps of the run, and some time between them", "shown after two steps"),
 }
 """What holds of a training run."""
 _OF_ANOTHER: Final = Why(
@@ -121,7 +123,7 @@ _OF_KIND: Final[dict[EngineKind, str]] = {
     EngineKind.LMDEPLOY: "LMDeploy up to 0.16 does not export it; a newer one may",
     EngineKind.TRITON: "its backend decides: TensorRT-LLM's counts no prompts; vLLM's needs REPORT_CUSTOM_METRICS",
     EngineKind.NIM: "NIM 1.x has few figures; 2.x has all those of the engine inside",
-    EngineKind.DYNAMO: "a frontend does not know it: add the endpoints of its workers (DYN_SYSTEM_PORT)",
+    EngineKind.DYNAMO: "not known to a frontend: add the endpoints of its workers (DYN_SYSTEM_PORT)",
     EngineKind.RAY: "Ray passes on what the engine in its replicas exports: a newer vLLM or SGLang has more",
     EngineKind.OLLAMA: "Ollama exports which models are loaded, and no figures of its work",
     EngineKind.GENERIC: "add the metric to [feed.quantities] in the config, if the server has it",
@@ -129,8 +131,8 @@ _OF_KIND: Final[dict[EngineKind, str]] = {
 """What helps against a figure that is not exported, by kind of engine."""
 
 _GPM: Final = "GPM counts it, on Hopper and newer with driver 525 or newer, and not inside a vGPU"
-_NO_GPM: Final = "nothing to do: busy and memory busy are what older GPUs tell"
-_NVLINK: Final = "there is no NVLink, or the driver does not count its traffic"
+_NO_GPM: Final = "nothing to do: older GPUs report busy and memory busy only"
+_NVLINK: Final = "no NVLink, or the driver does not count its traffic"
 _SPECIAL: Final[dict[tuple[str, Reason], Why]] = {
     **{
         (field, Reason.NOT_SUPPORTED): Why(_GPM, _NO_GPM)
@@ -170,17 +172,15 @@ _SPECIAL: Final[dict[tuple[str, Reason], Why]] = {
         for field in ("ecc_corrected", "ecc_uncorrected", "remap_pending", "remap_failed")
     },
     ("sm_ratio", Reason.NOT_SUPPORTED): Why(
-        "the driver samples no shares of processes here (MIG, vGPU, WSL, or an older GPU)", "nothing to do"
+        "the driver does not sample per-process shares here (MIG, vGPU, WSL, or an older GPU)", "nothing to do"
     ),
-    ("sm_ratio", Reason.IDLE): Why(
-        "the driver has no sample of this process in the last seconds: it did nothing on this GPU", ""
-    ),
+    ("sm_ratio", Reason.IDLE): Why("no sample of this process in the last seconds: it did nothing on this GPU", ""),
     ("vram_bytes", Reason.NOT_SUPPORTED): Why(
-        "the driver does not tell it: the process is in another container or virtual machine, or under WSL",
+        "not reported by the driver: the process is in another container or virtual machine, or under WSL",
         "run gpumon on the host",
     ),
     ("decode_tokens_per_s", Reason.NOT_LIVE): Why(
-        _GENERAL[Reason.NOT_LIVE].sentence, "the mean over minutes stands below, and the total is right"
+        _GENERAL[Reason.NOT_LIVE].sentence, "see the mean over minutes below; the total is exact"
     ),
     ("mfu_ratio", Reason.INVALID): Why(
         "its tokens need more FLOP/s than its GPUs have",
