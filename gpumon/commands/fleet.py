@@ -347,17 +347,25 @@ class FleetControl:
 
         if snapshot.answered and snapshot.wall_s > self._learned_s and snapshot.hosts:
             self._learned_s = snapshot.wall_s
-            self._calibrator.take(await asyncio.to_thread(whole, snapshot))
+            with contextlib.suppress(ValueError, TypeError, ArithmeticError, LookupError):  # figures of peers
+                self._calibrator.take(await asyncio.to_thread(whole, snapshot))
 
     def _grow_late(self, wall_s: float) -> None:
         """No answer for too long, and maybe no failure either: whatever hangs, what is shown has no figures now."""
-        fault = Fault("prometheus", f"no answer since {rfc3339(wall_s)}: is it up, and is the network?", wall_s)
+        fault = self._silence(wall_s)
         if self._fleet is not None and not self.snapshot.late:
             self._fleet.grow_late(fault)
             self.snapshot = self._fleet.snapshot
             self._sink(self.snapshot)
         for take in tuple(self._takers):
             take(FleetFrame(wall_s, self._interval_s, faults=(fault,), answered=False))
+
+    def _silence(self, wall_s: float) -> Fault:
+        """What is wrong where nothing came since `wall_s`, by what was asked."""
+        if self._config.host:
+            text = f"no refresh since {rfc3339(wall_s)}: this machine has no time for gpumon, or gpumon hangs"
+            return Fault("gpumon", text, wall_s)
+        return Fault("prometheus", f"no answer since {rfc3339(wall_s)}: is it up, and is the network?", wall_s)
 
 
 def _nobody(snapshot: FleetSnapshot) -> None:

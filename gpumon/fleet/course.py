@@ -54,10 +54,22 @@ class HostCourse:
         if wall_s < self._last_s:
             self.deriver, self._triage = self._make()
         self._last_s = wall_s
-        if host.ready is not None:
+        frame = self._frame(host, wall_s, interval_s)
+        try:
+            if host.ready is None:
+                return self._derived(host, frame)
+            if host.engines:
+                return self._ready(host, self._with_engines(host.ready, frame), wall_s, interval_s)
             return self._ready(host, host.ready, wall_s, interval_s)
+        except Exception as error:  # what one host's series lead to costs its own row
+            self.deriver, self._triage = self._make()
+            text = f"gpumon failed on these series, please report: {clean(f'{type(error).__name__}: {error}', 200)}"
+            return Taken(bare(frame, Fault("gpumon", text, wall_s)), {}, HostState.OK)
+
+    def _frame(self, host: HostFrame, wall_s: float, interval_s: float) -> Frame:
+        """The series of a host as a frame of one machine."""
         self._seq += 1
-        frame = Frame(
+        return Frame(
             seq=self._seq,
             wall_s=wall_s,
             monotonic_s=wall_s,
@@ -67,14 +79,24 @@ class HostCourse:
             engines=unique(host.engines),
             faults=host.faults,
         )
-        try:
-            derived = self.deriver.derive(frame)
-            snapshot = self._triage.judge(frame, derived.snapshot)
-        except Exception as error:  # what one host's series lead to costs its own row
-            self.deriver, self._triage = self._make()
-            text = f"gpumon failed on these series, please report: {type(error).__name__}: {error}"
-            return Taken(bare(frame, Fault("gpumon", text, wall_s)), {}, HostState.OK)
+
+    def _derived(self, host: HostFrame, frame: Frame) -> Taken:
+        """What gpumon works out here from a host's series."""
+        derived = self.deriver.derive(frame)
+        snapshot = self._triage.judge(frame, derived.snapshot)
         return Taken(snapshot, derived.points, state_of(snapshot, host.exporters_down))
+
+    def _with_engines(self, ready: Snapshot, frame: Frame) -> Snapshot:
+        """What the host's own gpumon worked out, with the engines that it does not tell of and their verdicts."""
+        beside = self._triage.judge(frame, self.deriver.derive(frame).snapshot)
+        keys = {engine.key for engine in beside.engines}
+        verdicts = tuple(verdict for verdict in beside.verdicts if verdict.key in keys)
+        return msgspec.structs.replace(
+            ready,
+            engines=(*ready.engines, *beside.engines),
+            verdicts=(*ready.verdicts, *verdicts),
+            events=(*ready.events, *beside.events),
+        )
 
     def _ready(self, host: HostFrame, ready: Snapshot, wall_s: float, interval_s: float) -> Taken:
         """What the host's own gpumon worked out; without figures once it is older than 3 of its own scrapes, which

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from math import fsum
+from math import fsum, isfinite
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.quantiles import merge_common, quantiles
@@ -15,6 +15,7 @@ from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles
 
 NO_PRICE: Final = Missing(Reason.NO_PRICE)
+_NO_SUM: Final = Missing(Reason.INVALID, "its parts are too large to be added")
 ONE, MERGED, WORST = "one", "merged", "worst"
 """How a latency of several engines was found: there is one; over all requests of all of them; the worst of theirs."""
 _SURENESS: Final = {source: at for at, source in enumerate(BandwidthSource)}
@@ -72,29 +73,42 @@ class Parts(NamedTuple):
     """Catalogue name of a GPU -> price of one hour; under "" that of all others."""
 
 
+def sum_of(values: Iterable[float]) -> Reading:
+    """The sum of numbers; missing where it is no number, as of figures that can not be true."""
+    try:
+        found = fsum(values)
+    except (OverflowError, ValueError):
+        return _NO_SUM
+    return found if isfinite(found) else _NO_SUM
+
+
 def mean(values: Iterable[Reading]) -> Known:
     """The mean over the GPUs that it is known of."""
     every = list(values)
     known = [value for value in every if not isinstance(value, Missing)]
-    return Known(fsum(known) / len(known) if known else _why(every), len(known), len(every))
+    if not known:
+        return Known(_why(every), 0, len(every))
+    added = sum_of(known)
+    return Known(added if isinstance(added, Missing) else added / len(known), len(known), len(every))
 
 
 def total(values: Iterable[Reading]) -> Known:
     """The sum over the GPUs that it is known of."""
     every = list(values)
     known = [value for value in every if not isinstance(value, Missing)]
-    return Known(fsum(known) if known else _why(every), len(known), len(every))
+    return Known(sum_of(known) if known else _why(every), len(known), len(every))
 
 
 def share(pairs: Iterable[tuple[Reading, Reading]]) -> Known:
     """Sum of the parts / sum of the wholes, over the GPUs that both are known of."""
     every = list(pairs)
     known = [(part, whole) for part, whole in every if not isinstance(part, Missing) and not isinstance(whole, Missing)]
-    most = fsum(whole for _, whole in known)
-    if not most > 0.0:
+    most = sum_of(whole for _, whole in known)
+    if isinstance(most, Missing) or not most > 0.0:
         lacking = [part if isinstance(part, Missing) else whole for part, whole in every]
         return Known(_why(lacking), 0, len(every))
-    return Known(fsum(part for part, _ in known) / most, len(known), len(every))
+    parts = sum_of(part for part, _ in known)
+    return Known(parts if isinstance(parts, Missing) else parts / most, len(known), len(every))
 
 
 def weighted(pairs: Iterable[tuple[Reading, Reading]]) -> Known:
@@ -152,15 +166,17 @@ def tokens_per_j(engines: Sequence[Served]) -> Reading:
     tokens: list[float] = []
     watts: list[float] = []
     for one in engines:
-        rate, power = number(one.engine.rates.decode_tokens_per_s), number(one.engine.hardware.power_w)
+        decoded = number(one.engine.rates.decode_tokens_per_s)
+        power = number(one.engine.hardware.power_w)
         gpus = set(one.engine.hardware.gpus)
-        if rate is not None and power is not None and gpus:
-            tokens.append(rate)
+        if decoded is not None and power is not None and gpus:
+            tokens.append(decoded)
             watts.append(power * sum(1.0 / sharers[one.host, index] for index in gpus) / len(gpus))
-    power_w = fsum(watts)
-    if not power_w > 0.0:
+    power_w = sum_of(watts)
+    rate = sum_of(tokens)
+    if isinstance(power_w, Missing) or isinstance(rate, Missing) or not power_w > 0.0:
         return _why([one.engine.efficiency.tokens_per_j for one in engines])
-    return fsum(tokens) / power_w
+    return rate / power_w
 
 
 def p95(engines: Sequence[Served], field: str, window: str) -> Latency:

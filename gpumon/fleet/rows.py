@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from math import fsum
 from typing import Final, NamedTuple
 
 import msgspec
@@ -27,6 +26,7 @@ from gpumon.fleet.parts import (
     product,
     share,
     sum_known,
+    sum_of,
     tokens_per_j,
     weighted,
 )  # fmt: skip
@@ -143,7 +143,7 @@ def _with_slices(gpu: Gpu, gpus: Sequence[Gpu]) -> Gpu:
         return gpu
     slices = [(one.busy_ratio, one.mig_profile.partition("g.")[0]) for one in gpus if one.parent_uuid == gpu.uuid]
     known = [busy * int(sevenths) / 7.0 for busy, sevenths in slices if isinstance(busy, float) and sevenths.isdigit()]
-    return msgspec.structs.replace(gpu, busy_ratio=fsum(known)) if known else gpu
+    return msgspec.structs.replace(gpu, busy_ratio=sum_of(known)) if known else gpu
 
 
 def by_model(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[Row]:

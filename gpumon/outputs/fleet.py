@@ -10,8 +10,9 @@ from typing import Any, Final
 import msgspec
 
 from gpumon.fleet.parts import MERGED, ONE, Known, Latency
-from gpumon.fleet.rows import Row, by_host, by_model, by_name, ordered, total, troubles
+from gpumon.fleet.rows import Row, by_name, ordered, troubles
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
+from gpumon.fleet.summed import summed
 from gpumon.outputs.json import MOST_CHARACTERS, as_object
 from gpumon.outputs.tables import Column, table
 from gpumon.outputs.units import NONE, milliseconds, quantities, token
@@ -35,7 +36,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 def encode(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> bytes:
     """The fleet as one line of JSON, without a newline: the hosts with their snapshots, and the rows over them."""
-    rows = by_host(snapshot, prices)
+    snapshot, rows, models, whole = summed(snapshot, prices)
     hosts = [
         {
             "name": clean(host.name),
@@ -57,8 +58,8 @@ def encode(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> bytes:
             "cost_s": round(snapshot.cost_s, 3),
             "faults": [as_object(fault) for fault in snapshot.faults],
             "hosts": hosts,
-            "models": [_row_object(row) for row in by_model(snapshot, prices)],
-            "total": _row_object(total(rows)),
+            "models": [_row_object(row) for row in models],
+            "total": _row_object(whole),
         }
     )
 
@@ -96,8 +97,7 @@ def report(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int = 16
 
 
 def _lines(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int) -> Iterator[str]:
-    rows = by_host(snapshot, prices)
-    whole = total(rows)
+    snapshot, rows, models, whole = summed(snapshot, prices)
     yield f"gpumon fleet  {snapshot.time or 'no answer yet'}  {_summary(whole)}"
     if trouble := troubles(rows):
         yield f"! {', '.join(trouble)}"
@@ -108,7 +108,7 @@ def _lines(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int) -> 
         yield ""
         yield from table(_columns("host", [*hosts, whole]), width)
         yield ""
-        yield from table(_columns("model", ordered(by_model(snapshot, prices), "tokens")), width)
+        yield from table(_columns("model", ordered(models, "tokens")), width)
     yield from _verdicts(snapshot, ordered(rows))
     for fault in snapshot.faults:
         yield ""

@@ -49,9 +49,18 @@ def value_of(record: msgspec.Struct, path: str) -> Any:
 
 def nested(kind: type[RecordT], values: Mapping[str, Any]) -> RecordT:
     """A record from its fields by flat name. Raises KeyError of a name that it does not have."""
+    types = _part_types(kind)
+    if not types:
+        return kind(**values)
     own, parts = _by_part(kind, values)
-    types = {field.name: field.type for field in msgspec.structs.fields(kind)}
     return kind(**own, **{part: types[part](**inside) for part, inside in parts.items()})
+
+
+@lru_cache(maxsize=64)
+def _part_types(kind: type[msgspec.Struct]) -> dict[str, type[Part]]:
+    """Name of each part of a record -> its type."""
+    fields = msgspec.structs.fields(kind)
+    return {field.name: field.type for field in fields if isinstance(field.type, type) and issubclass(field.type, Part)}
 
 
 def replaced(record: RecordT, values: Mapping[str, Any]) -> RecordT:

@@ -16,7 +16,8 @@ class HostFrame(msgspec.Struct, frozen=True):
     gpus: tuple[GpuReading, ...] = ()
     engines: tuple[EngineReading, ...] = ()
     ready: Snapshot | None = None
-    """What a gpumon on that machine has worked out and exports; `gpus` and `engines` are then empty."""
+    """What a gpumon on that machine has worked out and exports; `gpus` are then empty, and `engines` those that it does
+    not tell of."""
     labels: dict[str, str] = {}
     """Labels of its scrape targets that all of them share, for filters. Text from outside."""
     interval_s: float = 15.0

@@ -20,9 +20,21 @@ def clean(text: str, most: int = MOST) -> str:
     """
     if len(text) <= most and text.isprintable():
         return text
-    cut = text[: most + 1]
-    safe = "".join(_visible(character) for character in cut)
+    safe = _visible_start(text[: most + 1], most)
     return safe if len(safe) <= most and len(text) <= most else safe[: most - 1] + "…"
+
+
+def _visible_start(text: str, most: int) -> str:
+    """The text in visible characters, as far as is needed to tell that it has more than `most`."""
+    pieces: list[str] = []
+    size = 0
+    for character in text:
+        piece = _visible(character)
+        pieces.append(piece)
+        size += len(piece)
+        if size > most:
+            break
+    return "".join(pieces)
 
 
 def _visible(character: str) -> str:

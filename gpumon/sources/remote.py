@@ -18,14 +18,16 @@ import msgspec
 from gpumon.config.schema import Endpoint, Host
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.format import rfc3339
-from gpumon.readings.frame import Fault
+from gpumon.readings.frame import EndpointState, Fault
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.sources.api_key import UNVERIFIED, key_refused
 from gpumon.sources.endpoint_url import parse_url
-from gpumon.sources.fetch import Fetcher, FetchError, Limits
+from gpumon.sources.fetch import Answer, Fetcher, FetchError, Limits
+from gpumon.sources.offload import in_daemon_thread
 from gpumon.sources.probe import api_key
 from gpumon.sources.snapshot_json import decoded
+from gpumon.triage.peers import MOST_BYTES, PeerError
 
 SSH: Final = (
     *("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5"),
@@ -42,7 +44,12 @@ LATE: Final = 3.0
 END_S: Final = 2.0
 """Longest wait for ssh's last words once its output has ended: what it started may keep stderr open for long, and
 asyncio waits for that, too."""
-MOST_LINE_BYTES: Final = 16 * 1024 * 1024
+READ_S: Final = 10.0
+"""Longest time to decode one snapshot: the largest takes half a second of a free core."""
+MOST_READ: Final = 2
+"""Snapshots that are decoded at once, each in a thread of its own: more would keep the event loop from its turn."""
+LEAST_GAP_S: Final = 0.2
+"""Between two snapshots of a host: one that sends more often is read no faster."""
 KEPT_BYTES: Final = 96_000_000
 """Of packed snapshots of all hosts, for charts and for going back."""
 KEPT_S: Final = 1800.0
@@ -75,13 +82,17 @@ class Remote:
         self.fault = CONNECTING
         """Why there are no new figures; empty while there are."""
         self.since_s = wall()
+        self.refused = ""
+        """Why what it sends is not read: it is beyond the bounds of a snapshot. Empty while it is read."""
         self.lines = 0
         self._unverified = False
         """Whether the password went to a server that could not be identified."""
+        self.turn = asyncio.Semaphore(1)
+        """Taken while a snapshot is decoded."""
         self._every_s = every_s
         self._wall = wall
-        self._newest: tuple[float, bytes] | None = None
-        self._decoded: tuple[bytes, Snapshot] | None = None
+        self._decoded: tuple[float, Snapshot] | None = None
+        """Unix time of the newest snapshot, and the snapshot."""
         self._kept: deque[tuple[float, bytes]] = deque()
         self._kept_bytes = 0
 
@@ -95,24 +106,43 @@ class Remote:
         failures = 0
         while True:
             before = self.lines
+            refused = ""
             try:
                 await (self._poll() if self.is_url else self._listen())
+            except PeerError as beyond:
+                text = refused = str(beyond)
             except (RemoteFault, FetchError) as fault:
                 text = str(fault)
             except Exception as error:  # a fault of gpumon's own costs this host's row only
                 text = f"gpumon failed on this host, please report: {type(error).__name__}: {clean(str(error), 120)}"
+            self.refused = refused
             if text != self.fault:
-                self.fault, self.since_s = text, self._wall()
+                self.fault = text
+                self.since_s = self._wall()
             failures = 0 if self.lines > before else failures
             await asyncio.sleep(BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
             failures += 1
 
+    async def receive(self, line: bytes) -> None:
+        """Read a snapshot that has just arrived, beside the event loop. Raises RemoteFault, PeerError."""
+        try:
+            async with self.turn:
+                await asyncio.wait_for(in_daemon_thread(self.take, line, self.most_bytes), READ_S)
+        except asyncio.TimeoutError:
+            raise PeerError(f"its snapshot takes more than {READ_S:.0f} s to read: it is not read") from None
+        except PeerError:
+            raise
+        except ValueError as wrong:
+            raise RemoteFault(str(wrong)) from None
+
     def take(self, line: bytes, most_bytes: float) -> None:
-        """A snapshot that has just arrived."""
+        """Decode a snapshot and keep it. Raises ValueError, of which PeerError."""
         wall_s = self._wall()
-        self._newest, self.fault = (wall_s, line), ""
-        self.lines += 1
+        snapshot = decoded(line, wall_s)
         packed = zlib.compress(line, 1)
+        self._decoded = wall_s, snapshot
+        self.fault = self.refused = ""
+        self.lines += 1
         self._kept.append((wall_s, packed))
         self._kept_bytes += len(packed)
         while len(self._kept) > 1 and (self._kept_bytes > most_bytes or wall_s - self._kept[0][0] > KEPT_S):
@@ -120,22 +150,19 @@ class Remote:
 
     def at(self, wall_s: float | None) -> HostFrame | None:
         """The host now (None), or as it was at a Unix time; None where nothing is kept of that time."""
-        found = self._newest
+        source = "gpumon" if self.is_url else "ssh"
+        faults = (Fault(source, self.fault, self.since_s),) if self.fault and wall_s is None else ()
+        found = self._decoded
         if wall_s is not None:
             kept = list(self._kept)  # snapshots go on arriving
             place = bisect_right(kept, wall_s, key=lambda one: one[0]) - 1
             if place < 0:
                 return None
-            found = kept[place][0], zlib.decompress(kept[place][1])
-        source = "gpumon" if self.is_url else "ssh"
-        faults = (Fault(source, self.fault, self.since_s),) if self.fault and wall_s is None else ()
+            kept_s, packed = kept[place]
+            found = kept_s, decoded(zlib.decompress(packed), kept_s)
         if found is None:
             return HostFrame(self.name, interval_s=self._every_s, faults=faults)
-        at_s, line = found
-        try:
-            ready = self._snapshot(line, at_s)
-        except ValueError as wrong:
-            return HostFrame(self.name, interval_s=self._every_s, faults=(Fault(source, str(wrong), at_s),))
+        at_s, ready = found
         ahead_s = _seconds(ready.time) - at_s
         if abs(ahead_s) > MOST_SKEW_S + ready.interval_s and wall_s is None:
             which = "ahead of" if ahead_s > 0.0 else "behind"
@@ -159,11 +186,6 @@ class Remote:
         """Unix time of the oldest that is kept."""
         return self._kept[0][0] if self._kept else None
 
-    def _snapshot(self, line: bytes, wall_s: float) -> Snapshot:
-        if self._decoded is None or self._decoded[0] is not line:
-            self._decoded = line, decoded(line, wall_s)
-        return self._decoded[1]
-
     most_bytes: float = KEPT_BYTES
     """Of what is kept of this host."""
 
@@ -173,7 +195,7 @@ class Remote:
         pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
         try:
             process = await asyncio.create_subprocess_exec(
-                *command, stdin=nothing, stdout=pipe, stderr=pipe, limit=MOST_LINE_BYTES, start_new_session=True
+                *command, stdin=nothing, stdout=pipe, stderr=pipe, limit=MOST_BYTES, start_new_session=True
             )
         except FileNotFoundError:
             raise RemoteFault("there is no ssh on this machine: install OpenSSH's client") from None
@@ -185,15 +207,18 @@ class Remote:
             wait_s = FIRST_LINE_S
             while line := await asyncio.wait_for(process.stdout.readline(), wait_s):
                 if line.startswith(b"{"):  # what a shell's start-up files print is none of it
-                    self.take(line, self.most_bytes)
+                    await self.receive(line)
                     wait_s = patience_s(line)
+                    await asyncio.sleep(LEAST_GAP_S)
             await asyncio.wait(tasks, timeout=END_S)
             code = process.returncode
             raise RemoteFault(self._why(-1 if code is None else code, _last_words(said)))
         except asyncio.TimeoutError:
             raise RemoteFault(f"its gpumon has told nothing for {wait_s:.0f} s: it hangs") from None
+        except PeerError:
+            raise
         except ValueError:
-            raise RemoteFault("it sends lines without an end: is this gpumon?") from None
+            raise PeerError(f"it sends lines of more than {MOST_BYTES >> 20} MiB: is this gpumon?") from None
         finally:
             for task in tasks:
                 task.cancel()
@@ -230,7 +255,7 @@ class Remote:
             tls_verify=host.tls_verify,
             trust_other_namespace=host.trust_other_namespace,
         )
-        limits = Limits(5.0, 10.0, MOST_LINE_BYTES)
+        limits = Limits(5.0, 10.0, MOST_BYTES)
         fetcher = Fetcher(
             url,
             tls_ca=host.tls_ca,
@@ -251,17 +276,26 @@ class Remote:
         slot_s = time.monotonic()
         try:
             while True:
-                answer = await fetcher.send("GET", page, headers)
+                answer = await self._answer(fetcher, page, headers)
                 self._unverified = fetcher.unverified
                 if answer.status != 200:
                     raise RemoteFault(self._refused(answer.status, secret if host.user else None))
                 if answer.body != newest:  # an unchanged one is of the same moment: it grows old
                     newest = answer.body
-                    self.take(newest, self.most_bytes)
+                    await self.receive(newest)
                 slot_s = max(slot_s + self._every_s, time.monotonic())
                 await asyncio.sleep(slot_s - time.monotonic())
         finally:
             await fetcher.close()
+
+    async def _answer(self, fetcher: Fetcher, page: str, headers: dict[str, str]) -> Answer:
+        """One page. Raises FetchError; PeerError where it is larger than a snapshot can be."""
+        try:
+            return await fetcher.send("GET", page, headers)
+        except FetchError as fault:
+            if fault.state is EndpointState.TOO_LARGE:
+                raise PeerError(f"its snapshot has more than {MOST_BYTES >> 20} MiB: it is not read") from None
+            raise
 
     def _refused(self, status: int, secret: Endpoint | None) -> str:
         if status == 401:
@@ -314,7 +348,9 @@ class RemoteHosts:
     def __init__(self, hosts: Sequence[Host], every_s: float, wall: Callable[[], float] = time.time) -> None:
         self._remotes = [Remote(host, max(1.0, every_s), wall) for host in hosts]
         twice = {one.name for one in self._remotes if [other.name for other in self._remotes].count(one.name) > 1}
+        turn = asyncio.Semaphore(MOST_READ)
         for one in self._remotes:
+            one.turn = turn
             one.most_bytes = KEPT_BYTES / len(self._remotes)
             if one.name in twice:
                 one.name = clean(one.host.name or one.host.address, 120)
@@ -327,7 +363,13 @@ class RemoteHosts:
         self._start()
         found = await asyncio.to_thread(lambda: [remote.at(at_s) for remote in self._remotes])
         hosts = sorted((one for one in found if one is not None), key=lambda one: one.name)
-        return FleetFrame(self._wall() if at_s is None else at_s, self._every_s, tuple(hosts))
+        wall_s = self._wall() if at_s is None else at_s
+        return FleetFrame(wall_s, self._every_s, tuple(hosts), self._notices() if at_s is None else ())
+
+    def _notices(self) -> tuple[Fault, ...]:
+        """Hosts whose snapshots are not read, each named."""
+        refused = (one for one in self._remotes if one.refused)
+        return tuple(Fault(one.name, one.refused, one.since_s) for one in refused)
 
     async def settle(self, timeout_s: float = 15.0) -> None:
         """Wait until each host has rates, or is known not to answer."""

@@ -159,6 +159,11 @@ _ADVICE: Final = {
     ),
 }
 
+OPTIONS: Final = frozenset(
+    word for known in (*_ADVICE.values(), _GENERIC) for word in known if isinstance(word, str) and word
+)
+"""All words that actions name as an option: what a peer advises is held against them."""
+
 
 def advice(kind: EngineKind) -> Advice:
     """The options of a kind of engine."""

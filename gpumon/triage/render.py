@@ -490,8 +490,11 @@ ACTIONS: Final[Mapping[str, str]] = {
     "find_reader": "find the reader: iotop -o; put data and weights on local NVMe, in fewer and larger files",
     "less_host_memory": "fewer data loader workers, smaller --swap-space or CPU offload, no pinned buffers; ps aux --sort=-rss | head",
     "raise_cgroup_limit": "systemd-cgtop -m shows which is at its limit, its memory.events counts how often; raise it (docker update --memory, resources.limits.memory, MemoryMax=)",
+    "peer_words": "in that host's own words, not gpumon's: {text}",
 }
 """Sentences of actions, by code."""
+PEER_WORDS: Final = "peer_words"
+"""Code of advice of another host that is not, or not wholly, of the table above. It is never copied."""
 _OTHERS: Final = {
     Team.HARDWARE: (
         *("fix_gpu_first", "inspect_gpu", "reset_gpu", "reset_when_free", "reset_span"),
@@ -609,6 +612,34 @@ def evidence_text(one: Evidence) -> str:
 def action_text(one: Action) -> str:
     """What to try, with option names and figures."""
     return _of(ACTIONS, one.code, one.parameters)
+
+
+@lru_cache(maxsize=256)
+def parameters_of(code: str) -> Mapping[str, frozenset[str]]:
+    """Parameters that the sentence of an action names -> their formats; `=word` where it asks for a word."""
+    formats: dict[str, frozenset[str]] = {}
+    waiting: list[Part] = list(_parsed(ACTIONS[code]))
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, list):
+            waiting += [one for alternative in part for one in alternative]
+        elif isinstance(part, tuple):
+            name, sign, word = part
+            spec = f"={word}" if sign == "=" else word
+            formats[name] = formats.get(name, frozenset()) | {spec}
+    return formats
+
+
+def advice_to_copy(verdict: Verdict) -> str:
+    """The first action of a verdict, for the clipboard; empty where it is another host's own words."""
+    first = verdict.actions[0] if verdict.actions else None
+    if first is None or first.code == PEER_WORDS:
+        return ""
+    return clean(f"{team_note(first)}{action_text(first)}", _MOST_COPIED)
+
+
+_MOST_COPIED: Final = 1000
+"""Characters of one action on the clipboard."""
 
 
 def team_of(one: Action) -> Team:
@@ -749,6 +780,8 @@ _NUMBERS: Final[Mapping[str, Callable[[float], str]]] = {
     "xid": lambda value: xid_of(int(value)).text,
     "xid_head": lambda value: xid_of(int(value)).text.partition(":")[0],
 }
+NUMERIC: Final = frozenset(_NUMBERS)
+"""Formats of parameters that are numbers."""
 _NAMES: Final[Mapping[str, Callable[[str, Parameters], str]]] = {
     "fault": lambda code, _: _FAULTS.get(code) or clean(code, _MOST),
     "fault_began": lambda code, _: (_FAULTS.get(code) or clean(code, _MOST)).removeprefix("is "),

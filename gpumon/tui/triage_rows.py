@@ -14,7 +14,16 @@ from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Event, FaultShown, Kind, Level, Limit, Snapshot, Verdict
 from gpumon.readings.text import clean
-from gpumon.triage.render import LIMITS, NARROW, action_text, event_text, evidence_text, team_note, verdict_text
+from gpumon.triage.render import (
+    LIMITS,
+    NARROW,
+    action_text,
+    advice_to_copy,
+    event_text,
+    evidence_text,
+    team_note,
+    verdict_text,
+)
 from gpumon.tui.fold import fitted, folded
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Glyphs
@@ -66,6 +75,8 @@ class Item(NamedTuple):
     text: str
     actions: tuple[str, ...] = ()
     """What to do, the best first."""
+    advice: str = ""
+    """The first of them, for the clipboard; empty where it is another host's own words."""
     evidence: tuple[str, ...] = ()
     about: str = ""
     """Of a fault its source, of an event the key of its thing."""
@@ -236,6 +247,7 @@ def _of_verdict(verdict: Verdict, snapshot: Snapshot) -> Item:
         since=verdict.since,
         text=clean(verdict_text(verdict), _TEXT),
         actions=_actions(verdict),
+        advice=advice_to_copy(verdict),
         evidence=tuple(clean(text, _TEXT) for text in evidence),
         judged=True,
         level=verdict.level,

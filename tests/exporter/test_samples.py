@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gpumon.outputs.samples import MOST, SILENT_GPU, gpu_key, samples
 from gpumon.readings import exported as table
+from gpumon.readings.bounds import BOUNDS, LARGEST, most_of
 from gpumon.readings.exported import METRICS, NAMES, Sample
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import rfc3339
@@ -42,13 +43,21 @@ from gpumon.sources.prometheus.own import rebuilt
 from gpumon.triage.render import actions_text, verdict_text
 from tests.outputs import shots
 
-FIGURES = st.one_of(
-    st.floats(allow_nan=False, allow_infinity=False), st.sampled_from([Missing(reason) for reason in Reason])
-)
+MISSING = st.sampled_from([Missing(reason) for reason in Reason])
+UPPER_BOUNDS = frozenset(bound.of for bound in BOUNDS.values() if bound.of)
 TEXTS = st.text(max_size=30) | st.sampled_from([shots.HOSTILE, "MBU 69.5 % at batch 24", 'a"b\\n{x}', "{}", ""])
 NAMES_OF = st.text(min_size=1, max_size=12)
 SINCE = st.integers(0, 4_000_000_000_000).map(lambda ms: rfc3339(ms / 1000.0))
 AGES = st.floats(0.0, 1e6)
+
+
+def figures(field: str) -> st.SearchStrategy[Any]:
+    """Any figure that a field can have: others do not come back from an exporter."""
+    bound = BOUNDS.get(field)
+    most = most_of(field) if bound is None else min(bound.most, most_of(field))
+    if bound is not None and bound.of:
+        most = 1.0
+    return st.floats(1.0 if field in UPPER_BOUNDS else 0.0, most) | MISSING
 
 
 def built(kind: type[msgspec.Struct], fixed: dict[str, Any]) -> st.SearchStrategy[Any]:
@@ -58,7 +67,7 @@ def built(kind: type[msgspec.Struct], fixed: dict[str, Any]) -> st.SearchStrateg
         if name in fixed:
             fields[name] = fixed[name]
         elif hint == Reading:
-            fields[name] = FIGURES
+            fields[name] = figures(name)
         elif hint is str:
             fields[name] = TEXTS
         elif hint is bool:
@@ -106,9 +115,15 @@ ENGINES = built(
 )
 PARAMETERS = st.dictionaries(
     st.sampled_from(["flag", "seconds", "processes", "owner", "share"]),
-    st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from(["--max-num-seqs", "two words"]),
+    st.floats(-LARGEST, LARGEST) | st.sampled_from(["--max-num-seqs", "two words"]),
     max_size=3,
 )
+ACTIONS = st.builds(
+    Action,
+    code=st.sampled_from(["raise_slots", "lower_context", "fp8_kv"]),
+    parameters=st.dictionaries(st.just("flag"), st.sampled_from(["--max-num-seqs", "--kv-cache-dtype fp8"])),
+)
+"""Advice as gpumon gives it: other advice comes back as another host's words."""
 VERDICTS = built(
     Verdict,
     {
@@ -116,7 +131,7 @@ VERDICTS = built(
         "family": st.sampled_from(Family),
         "code": st.sampled_from(Limit),
         "parameters": PARAMETERS,
-        "actions": st.lists(built(Action, {"parameters": PARAMETERS}), max_size=2).map(tuple),
+        "actions": st.lists(ACTIONS, max_size=2).map(tuple),
         "level": st.sampled_from(Level),
         "confidence": st.sampled_from(Confidence),
         "since": SINCE,

@@ -152,6 +152,8 @@ class Memory:
         self.engines: dict[Key, Engine] = {}
         self.exporters: dict[Key, Exporter] = {}
         self.ready: dict[Key, tuple[float, Snapshot | None]] = {}
+        self.refused: dict[Key, str] = {}
+        """Why what a host's own gpumon exports is not read."""
         self.jobs: dict[str, Row] = {}
         """Jobs all of whose targets are engines of one kind."""
         self.exporter_jobs: set[str] = set()

@@ -39,6 +39,7 @@ from gpumon.sources.prometheus.memory import Answers, Key, Memory, Pages, Place
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.own import rebuilt
 from gpumon.sources.prometheus.targets import Target
+from gpumon.triage.peers import PeerError
 
 OFTEN: Final = 3
 """A page that was not scraped for so many intervals is old."""
@@ -63,6 +64,10 @@ ONE_NAME: Final = (
     "labels of [prometheus].host_labels or cluster_labels"
 )
 CUT_GPUS: Final = "the dcgm-exporter has more GPUs than gpumon reads"
+UNSEEN: Final = (
+    "its gpumon serve-metrics sees {} of the {} engines that this Prometheus scrapes here, whose own series are taken: "
+    "in a container it needs the host's PIDs and network (hostPID, hostNetwork), or the engines as [[endpoint]]"
+)
 OWN_DOWN: Final = "the Prometheus can not scrape this host's gpumon serve-metrics (up is 0): see its page /targets"
 
 
@@ -73,7 +78,9 @@ class Own(NamedTuple):
     name: str
     """Of its host."""
     ready: Snapshot | None
-    """None where it is down."""
+    """None where it is down, or refused."""
+    refused: str = ""
+    """Why what it exports is not read: it is beyond the bounds of a snapshot."""
 
 
 class _Host:
@@ -253,12 +260,13 @@ class Moment:
             scrape = self._scrape(target, values)
             known = self._memory.ready.get(target.key)
             if known is None or (known[0] != scrape.scraped_s and target not in self._moving):
-                samples = (Sample(series.name, series.labels, value) for series, value in values.items())
-                known = scrape.scraped_s, rebuilt(samples, scrape.scraped_s, scrape.interval_s)
+                known = scrape.scraped_s, self._rebuilt(scrape)
             kept[target.key] = known
             old = self._answers.at_s - known[0] > OFTEN * scrape.interval_s
             if known[1] is not None and not old:
                 found.append(Own(target, self._own_host(target, known[1]), known[1]))
+            elif refused := self._memory.refused.get(target.key, ""):
+                found.append(Own(target, self._own_host(target, None), None, refused))
         self._learn(self._memory.own_jobs, (target for target in pages if target.key in kept))
         for target in self._down:
             seen = self._memory.ready.get(target.key)
@@ -268,6 +276,16 @@ class Moment:
                 found.append(Own(target, self._own_host(target, seen[1] if seen is not None else None), None))
         self._memory.ready = kept
         return found
+
+    def _rebuilt(self, scrape: Scrape) -> Snapshot | None:
+        """What a host's own gpumon exports; None where it is of none, or has more than is read."""
+        samples = (Sample(series.name, series.labels, value) for series, value in scrape.values.items())
+        self._memory.refused.pop(scrape.target.key, None)
+        try:
+            return rebuilt(samples, scrape.scraped_s, scrape.interval_s)
+        except PeerError as refused:
+            self._memory.refused[scrape.target.key] = str(refused)
+            return None
 
     def _own_host(self, target: Target, seen: Snapshot | None) -> str:
         return host_of(target.labels, {"Hostname": seen.host.name} if seen is not None else {}, self._labels.hosts)
@@ -316,13 +334,13 @@ class Moment:
             for name, reading in exporter.gpus:
                 if reading.uuid in exporter.here and not self._is_down(target):
                     told.setdefault(self._place(target, name), set()).add(reading.uuid)
-        best = {self._place(target, name): ready for target, name, ready in owns if ready is not None}
+        best = {self._place(one.target, one.name): one.ready for one in owns if one.ready is not None}
         for place, ready in best.items():
             told.setdefault(place, set()).update(gpu.uuid for gpu in ready.gpus if gpu.uuid)
         self._renamed = machines.see(told, best)
         self._know_users(frozenset(chain(*told.values())))
-        for target, name, _ in owns:
-            self._know_address(target, name)
+        for own in owns:
+            self._know_address(own.target, own.name)
         clusters: dict[str, set[str]] = {}
         for place in (*told, *(self._place(target, self._name(target)) for target, _ in found)):
             clusters.setdefault(place.name, set()).add(place.cluster)
@@ -423,10 +441,13 @@ class Moment:
 
     def _seat_own(self, owns: Sequence[Own]) -> None:
         """What a host's own gpumon exports goes before what is worked out here, as long as it is fresh."""
-        for target, name, ready in owns:
+        for target, name, ready, refused in owns:
             host = self._host(target, name)
             if ready is not None:
                 host.ready = ready
+            elif refused:
+                host.faults[refused] = None
+                self._texts[f"{clean(name, 60)}: {refused}"] = None
             else:
                 host.faults[OWN_DOWN] = None
                 host.down.add(target.key)
@@ -450,6 +471,8 @@ class Moment:
         return TWO_NAMES.format(len(self._renamed), *(clean(place.name, 60) for place in first)) if first else ""
 
     def _whole(self, here: Sequence[Target]) -> FleetFrame:
+        for host in self._hosts.values():
+            self._merge_own(host)
         placed = self._placed()
         hosts = [self._one(place, host, placed) for place, host in self._hosts.items()]
         before, here_now = self._memory.hosts, {one.key for host in self._hosts.values() for one in host.targets}
@@ -473,6 +496,24 @@ class Moment:
             ),
         )
 
+    def _merge_own(self, host: _Host) -> None:
+        """Keep of the engines that are scraped those that the host's own gpumon does not tell of.
+
+        Where it tells of none, and a dcgm-exporter tells of GPUs, the host is worked out here: engines and GPUs belong
+        together.
+        """
+        if host.ready is None:
+            return
+        unseen = _unseen(host.engines, host.ready)
+        number = sum(len(engine.readings) for _, engine in host.engines)
+        if unseen:
+            seen = number - sum(len(engine.readings) for _, engine in unseen)
+            host.faults[UNSEEN.format(seen or "none", number)] = None
+        if host.gpus and unseen and not host.ready.engines:
+            host.ready = None
+        else:
+            host.engines = unseen
+
     def _placed(self) -> dict[int, Placing]:
         """On which GPUs each reading (by its id) runs: of all hosts, as engines of one model tell of each other."""
         engines: dict[Place, list[Seated]] = {
@@ -482,7 +523,6 @@ class Moment:
                 for reading in engine.readings
             ]
             for place, host in self._hosts.items()
-            if host.ready is None
         }
         pods = Counter(
             user.pod
@@ -511,7 +551,7 @@ class Moment:
         return HostFrame(
             name=shown(place.name, place.cluster, len(self._memory.clusters)),
             gpus=() if host.ready is not None else _in_order(host),
-            engines=() if host.ready is not None else tuple(self._engines(host, placed)),
+            engines=tuple(self._engines(host, placed)),
             ready=host.ready,
             labels=_shared(host.targets),
             interval_s=self._memory.intervals.most(host.targets),
@@ -538,6 +578,25 @@ class Moment:
                     gpu_type=placing.gpu_type,
                     gpu_count=placing.number,
                 )
+
+
+def _unseen(engines: Found, own: Snapshot) -> list[tuple[Target, Engine]]:
+    """Scraped engines that a host's own gpumon does not tell of, by their kind and port, else by kind and model."""
+    by_port = Counter((engine.kind, port_of(engine.url)) for engine in own.engines)
+    by_model = Counter((engine.kind, engine.model) for engine in own.engines)
+    unseen: list[tuple[Target, Engine]] = []
+    for target, engine in engines:
+        first = engine.readings[0]
+        place = (engine.row.kind, port_of(target.instance))
+        model = (engine.row.kind, first.model)
+        if by_port[place] > 0:
+            by_port[place] -= 1
+            by_model[model] -= 1
+        elif by_model[model] > 0:
+            by_model[model] -= 1
+        else:
+            unseen.append((target, engine))
+    return unseen
 
 
 def _in_order(host: _Host) -> tuple[GpuReading, ...]:

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from gpumon.readings import exported
+from gpumon.readings.bounds import LARGEST
 from gpumon.readings.exported import PREFIX, Field, Sample
 from gpumon.readings.flat import nested
 from gpumon.readings.format import rfc3339
@@ -45,6 +46,7 @@ from gpumon.readings.verdict import (
     Signal,
     Verdict,
 )
+from gpumon.triage import peers
 
 Series = tuple[dict[str, str], float]
 E = TypeVar("E", bound=Enum)
@@ -71,6 +73,21 @@ _SILENT: Final = {
     GpuState.INITIALISING: Reason.WARMING_UP,
     GpuState.ERROR: Reason.ERROR,
 }
+_COUNTED: Final = {
+    "gpu_info": "gpus",
+    "engine_info": "engines",
+    "verdict": "verdicts",
+    "alert": "alerts",
+    "faults": "faults",
+    "verdict_evidence": "evidence of all verdicts",
+    "verdict_action_info": "actions of all verdicts",
+    "verdict_unknown_info": "missing signals of all verdicts",
+    "verdict_parameter": "parameters of all verdicts",
+    "missing_info": "missing figures",
+    "engine_gpu_info": "GPUs of all engines",
+    "model_replica_info": "engines of all models",
+}
+"""Series of which there is one for each of something, and what: more than there can be are refused."""
 _ORDER: Final = tuple({member: at for at, member in enumerate(kind)} for kind in (Level, Family, Limit))
 
 
@@ -118,7 +135,8 @@ class Scrape:
 
 
 def rebuilt(samples: Iterable[Sample], wall_s: float, interval_s: float) -> Snapshot | None:
-    """The snapshot that `samples` gave; None where they are of no gpumon. Raises nothing, whatever they hold.
+    """The snapshot that `samples` gave; None where they are of no gpumon. Raises PeerError where they have more of
+    something than a host can have, and nothing else, whatever they hold.
 
     What is not exported has the values of a Struct's defaults: processes, provenance, events, what only sizing needs.
     Where that gpumon's collector is stuck, the snapshot is empty but for a fault that says so.
@@ -127,6 +145,8 @@ def rebuilt(samples: Iterable[Sample], wall_s: float, interval_s: float) -> Snap
     collector = page.value("source_up", {"source": "collector"})
     if collector is None:
         return None
+    for name, field in _COUNTED.items():
+        peers.check_count(field, len(page.all(name)))
     names = next((labels for labels, _ in page.all("host_info")), {})
     about = _texts(names, exported.HOST_TEXTS, ())
     gpus = tuple(sorted(_gpus(page), key=lambda gpu: (gpu.index, gpu.uuid)))
@@ -191,6 +211,9 @@ def _figures(
             inner[head][tail] = value
         else:
             found[path] = value
+    bound = peers.bounded_gpu if fields is exported.GPU else peers.bounded_figures
+    for values in (found, *inner.values()):
+        bound(values)
     return {**found, **{name: kind(**inner[name]) for name, kind in parts.items()}}
 
 
@@ -230,9 +253,9 @@ def _gpus(page: Scrape) -> Iterator[Gpu]:
             index=int(index),
             uuid=uuid,
             state=standing,
-            age_s=page.value("gpu_age_seconds", labels) or 0.0,
+            age_s=peers.bounded_number("age_s", page.value("gpu_age_seconds", labels) or 0.0),
             throttle=tuple(page.told("gpu_throttled", labels, "cause")),
-            throttle_s={has.get("cause", ""): value for has, value in slowed},
+            throttle_s={has.get("cause", ""): peers.bounded_number("throttle_s", value) for has, value in slowed},
             xid=tuple(sorted(map(_whole, page.told("gpu_xid", labels, "xid")))),
             engines=tuple(sorted(page.told("engine_gpu_info", labels, "engine"))),
             **texts,
@@ -259,7 +282,7 @@ def _engines(page: Scrape) -> Iterator[Engine]:
             "name": name,
             "state": standing,
             "since": page.since("engine_state_since_timestamp_seconds", labels),
-            "age_s": page.value("engine_age_seconds", labels) or 0.0,
+            "age_s": peers.bounded_number("age_s", page.value("engine_age_seconds", labels) or 0.0),
             "gpus": tuple(sorted(set(map(_whole, page.told("engine_gpu_info", labels, "gpu"))))),
             "rank_loads": tuple(_ranks(page, name)),
             **{doubt: (Evidence("own_gpumon"),) if doubt in doubts else () for doubt in exported.DOUBTS},
@@ -306,21 +329,23 @@ def _verdicts(page: Scrape) -> Iterator[Verdict]:
             confidence = Confidence(said.get("confidence", ""))
         except ValueError:  # of a newer gpumon
             continue
-        yield Verdict(
-            scope=said.get("scope", ""),
-            code=code,
-            cause=said.get("cause", ""),
-            since=page.since("verdict_since_timestamp_seconds", labels),
-            kind=kind,
-            key=labels["thing"],
-            family=family,
-            level=level,
-            confidence=confidence,
-            parameters=_parameters(page, labels, "verdict"),
-            evidence=tuple(_evidence(page, labels)),
-            actions=tuple(_actions(page, labels)),
-            unknown=tuple(_unknown(page, labels)),
-            until=page.since("verdict_until_timestamp_seconds", labels),
+        yield peers.bounded_verdict(
+            Verdict(
+                scope=said.get("scope", ""),
+                code=code,
+                cause=said.get("cause", ""),
+                since=page.since("verdict_since_timestamp_seconds", labels),
+                kind=kind,
+                key=labels["thing"],
+                family=family,
+                level=level,
+                confidence=confidence,
+                parameters=_parameters(page, labels, "verdict"),
+                evidence=tuple(_evidence(page, labels)),
+                actions=tuple(_actions(page, labels)),
+                unknown=tuple(_unknown(page, labels)),
+                until=page.since("verdict_until_timestamp_seconds", labels),
+            )
         )
 
 
@@ -329,27 +354,29 @@ def _evidence(page: Scrape, labels: Mapping[str, str]) -> Iterator[Evidence]:
     for has, value in sorted(found, key=lambda each: _whole(each[0].get("at", ""))):
         parameters = _parameters(page, labels, f"evidence {has.get('at', '')}")
         limit = parameters.pop("limit", NOT_EXPOSED)
-        yield Evidence(
-            has.get("quantity", ""),
-            value,
-            NOT_EXPOSED if isinstance(limit, str) else limit,
-            has.get("source", ""),
-            has.get("chart", ""),
-            parameters,
+        yield peers.bounded_evidence(
+            Evidence(
+                has.get("quantity", ""),
+                value,
+                NOT_EXPOSED if isinstance(limit, str) else limit,
+                has.get("source", ""),
+                has.get("chart", ""),
+                parameters,
+            )
         )
 
 
 def _actions(page: Scrape, labels: Mapping[str, str]) -> Iterator[Action]:
     found = page.having("verdict_action_info", labels)
     for has, _ in sorted(found, key=lambda each: _whole(each[0].get("at", ""))):
-        yield Action(has.get("code", ""), _parameters(page, labels, f"action {has.get('at', '')}"))
+        yield peers.vetted(Action(has.get("code", ""), _parameters(page, labels, f"action {has.get('at', '')}")))
 
 
 def _unknown(page: Scrape, labels: Mapping[str, str]) -> Iterator[Signal]:
     found = page.having("verdict_unknown_info", labels)
     for has, _ in sorted(found, key=lambda each: _whole(each[0].get("at", ""))):
         parameters = _parameters(page, labels, f"unknown {has.get('at', '')}")
-        yield Signal(has.get("code", ""), has.get("reason", ""), has.get("fix", ""), parameters)
+        yield peers.bounded_signal(Signal(has.get("code", ""), has.get("reason", ""), has.get("fix", ""), parameters))
 
 
 def _parameters(page: Scrape, labels: Mapping[str, str], of: str) -> dict[str, float | str]:
@@ -372,7 +399,7 @@ def _alerts(page: Scrape) -> Iterator[RaisedAlert]:
             scope=key["scope"],
             text="" if value is None else f"{value:.6g}",
             since=page.since("alert_since_timestamp_seconds", key),
-            value=NOT_EXPOSED if value is None else value,
+            value=NOT_EXPOSED if value is None or not abs(value) <= LARGEST else value,
         )
 
 

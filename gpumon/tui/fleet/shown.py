@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from gpumon.fleet.rows import Row, by_host, by_model, total
+from gpumon.fleet.rows import Row
 from gpumon.fleet.snapshot import FleetSnapshot
+from gpumon.fleet.summed import summed
 from gpumon.fleet.whole import whole
 from gpumon.readings.snapshot import Snapshot
 
@@ -29,5 +30,5 @@ class Shown(NamedTuple):
 
 def worked_out(fleet: FleetSnapshot, prices: Mapping[str, float]) -> Shown:
     """All of it, in a time that grows with the hosts: for a thread."""
-    hosts = by_host(fleet, prices)
-    return Shown(fleet, tuple(hosts), tuple(by_model(fleet, prices)), total(hosts), whole(fleet))
+    rows = summed(fleet, prices)
+    return Shown(rows.fleet, tuple(rows.hosts), tuple(rows.models), rows.total, whole(rows.fleet))

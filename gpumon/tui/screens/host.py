@@ -198,10 +198,11 @@ class HostBody:
     def _copy(self, screen: MonitorScreen) -> None:
         """What the line under triage's cursor says to do, to the terminal's clipboard (OSC 52)."""
         item = self.triage.selected
-        action = item.actions[0] if item is not None and item.actions else ""
-        if action:
-            screen.app.copy_to_clipboard(action)
-            screen.say(f"copied, if the terminal allows it: {action}")
+        if item is not None and item.advice:
+            screen.app.copy_to_clipboard(item.advice)
+            screen.say(f"copied, if the terminal allows it: {item.advice}")
+        elif item is not None and item.actions:
+            screen.say("not copied: these are the host's own words, not gpumon's")
         else:
             screen.say(f"nothing to copy: choose a verdict in triage ({screen.view.keymap.first('pane.faults')})")
 

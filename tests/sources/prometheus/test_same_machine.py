@@ -116,12 +116,33 @@ async def test_a_machine_under_three_names_is_one_host():
     exporter = api.target({"job": "dcgm", "instance": "10.0.0.5:9400"})
     for index, uuid in enumerate(("GPU-a", "GPU-b")):
         api.gpu(exporter, uuid, index, Hostname="gpu01")
-    api.engine(api.target({"job": "llm", "instance": "10.0.0.5:8000"}))
     (frame,) = await moments(api)
     (host,) = frame.hosts
     assert host.name == "gpu01.example"
     assert host.ready is not None
     assert "1 hosts have two names, such as gpu01 and gpu01.example" in texts(frame)
+
+
+async def test_engines_that_a_hosts_own_gpumon_does_not_see_stay_and_their_gpus_with_them():
+    """A gpumon in a container of its own sees GPUs and no engine."""
+    api = Api()
+    own(api, api.target({"job": "gpumon", "instance": "gpu01:9454"}), "gpu01", "GPU-a", "GPU-b")
+    api.engine(api.target({"job": "llm", "instance": "gpu01:8000"}))
+    (frame,) = await moments(api)
+    (host,) = frame.hosts
+    assert host.ready is not None
+    assert [engine.url for engine in host.engines] == ["gpu01:8000"]
+    assert "sees none of the 1 engines that this Prometheus scrapes here" in host.faults[0].text
+
+    exporter = api.target({"job": "dcgm", "instance": "gpu01:9400"})
+    for index, uuid in enumerate(("GPU-a", "GPU-b")):
+        api.gpu(exporter, uuid, index, Hostname="gpu01")
+    (frame,) = await moments(api)
+    (host,) = frame.hosts
+    assert host.ready is None
+    assert [gpu.uuid for gpu in host.gpus] == ["GPU-a", "GPU-b"]
+    assert len(host.engines) == 1
+    assert "sees none of the 1 engines" in host.faults[0].text
 
 
 async def test_a_gpu_under_two_host_names_counts_once_and_its_engines_are_beside_it():

@@ -1,0 +1,72 @@
+"""A fleet with its rows and their sum. A host whose figures can not be put together costs its own row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gpumon.fleet.rows import Row, by_host, by_model, total
+from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
+from gpumon.readings.missing import NOT_SUPPORTED
+from gpumon.readings.snapshot import FaultShown, Host, Self, Snapshot
+from gpumon.readings.text import clean
+
+FAILED: Final = "gpumon failed on the figures of this host, please report: {}"
+
+
+class Summed(NamedTuple):
+    """One moment of a fleet, and all rows over it."""
+
+    fleet: FleetSnapshot
+    hosts: list[Row]
+    """By name."""
+    models: list[Row]
+    total: Row
+
+
+def summed(fleet: FleetSnapshot, prices: Mapping[str, float]) -> Summed:
+    """The rows. Whatever the figures of a host are, the others have theirs: `fleet` says which host has none."""
+    try:
+        return _rows(fleet, prices)
+    except Exception:  # which host it was is looked for below
+        return _rows(_sound(fleet, prices), prices)
+
+
+def _rows(fleet: FleetSnapshot, prices: Mapping[str, float]) -> Summed:
+    hosts = by_host(fleet, prices)
+    return Summed(fleet, hosts, by_model(fleet, prices), total(hosts))
+
+
+def _sound(fleet: FleetSnapshot, prices: Mapping[str, float]) -> FleetSnapshot:
+    """The fleet without the figures of hosts that can not be summed, and a notice of each."""
+    wrong = {host.name: why for host in fleet.hosts if (why := _why_not(host, prices))}
+    if not wrong:  # each alone is well: no sum of them is
+        wrong = {host.name: "its figures can not be added to those of the others" for host in fleet.hosts}
+    notices = {name: FaultShown(clean(name), FAILED.format(why), fleet.time) for name, why in wrong.items()}
+    hosts = tuple(_blank(host, notices[host.name]) if host.name in notices else host for host in fleet.hosts)
+    return msgspec.structs.replace(fleet, hosts=hosts, faults=(*fleet.faults, *notices.values()))
+
+
+def _why_not(host: HostShown, prices: Mapping[str, float]) -> str:
+    """Why the figures of a host can not be put together; empty where they can."""
+    try:
+        _rows(FleetSnapshot("", 0.0, 0.0, (host,)), prices)
+    except Exception as error:
+        return clean(f"{type(error).__name__}: {error}", 200)
+    return ""
+
+
+def _blank(host: HostShown, why: FaultShown) -> HostShown:
+    """The host with nothing but what is wrong."""
+    nothing = Snapshot(
+        time=host.snapshot.time,
+        wall_s=host.snapshot.wall_s,
+        simulated=False,
+        interval_s=host.snapshot.interval_s,
+        host=Host(host.name, "", "", NOT_SUPPORTED, NOT_SUPPORTED, NOT_SUPPORTED),
+        self_cost=Self(NOT_SUPPORTED, NOT_SUPPORTED),
+        faults=(why,),
+    )
+    return msgspec.structs.replace(host, snapshot=nothing, state=HostState.STALE, latencies={})

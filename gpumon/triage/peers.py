@@ -1,0 +1,215 @@
+"""Bounds of what other hosts and files from elsewhere say: sizes, counts, numbers, texts, and what they advise.
+
+A snapshot is read within these bounds or not at all; a single figure, time or advice beyond them costs only itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from gpumon.readings.bounds import BOUNDS, LARGEST, excess, invalid, most_of
+from gpumon.readings.format import wall_of
+from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.text import clean
+from gpumon.readings.verdict import Action, Event, EventKind, Evidence, Limit, Parameters, Signal, Verdict
+from gpumon.triage.advice import OPTIONS
+from gpumon.triage.render import ACTIONS, NUMERIC, PEER_WORDS, action_text, parameters_of
+
+MOST_BYTES: Final = 2 * 1024 * 1024
+"""Of one snapshot: 8 GPUs and 8 engines take 50 kB."""
+MOST_VALUES: Final = 60_000
+"""Values in one snapshot, counted by its commas before anything is decoded."""
+MOST_OBJECTS: Final = 15_000
+"""Lists and objects in one snapshot, counted by their brackets: each costs the decoder far more than a number."""
+MOST_CHARACTERS: Final = 1000
+"""Of one text."""
+MOST_ITEMS: Final[Mapping[str, int]] = {
+    "gpus": 128,
+    "engines": 128,
+    "verdicts": 512,
+    "events": 128,
+    "faults": 128,
+    "alerts": 128,
+    "replicas": 128,
+    "processes": 256,
+    "evidence": 32,
+    "actions": 16,
+    "unknown": 32,
+    "parameters": 32,
+    "rank_loads": 1024,
+    "evidence of all verdicts": 4096,
+    "actions of all verdicts": 2048,
+    "missing signals of all verdicts": 2048,
+    "parameters of all verdicts": 8192,
+    "missing figures": 16_384,
+    "GPUs of all engines": 4096,
+    "engines of all models": 1024,
+}
+"""Items of one list by its field: a server has at most 16 GPUs of 7 slices each."""
+MOST_OTHER_ITEMS: Final = 1024
+"""Items of any other list or table."""
+MOST_TIME_S: Final = 253_402_214_400.0
+"""Unix time at the end of the year 9999."""
+MOST_WHOLE: Final = {"tp": 4096, "pp": 4096, "ranks": 4096, "index": 100_000, "answering": 4096, "mapped": 4096}
+"""Largest whole number of a field; beyond it stands 0, which is `not known`."""
+_LIMITS: Final = frozenset(limit.value for limit in Limit)
+_REASONS: Final = frozenset(reason.value for reason in Reason)
+WHO: Final = "its gpumon"
+
+
+class PeerError(ValueError):
+    """A peer's snapshot is beyond these bounds: one line, safe to show."""
+
+
+def check_size(text: bytes) -> None:
+    """Refuse a snapshot that is too large to be decoded at all. Cheap: nothing is decoded. Raises PeerError."""
+    if len(text) > MOST_BYTES:
+        raise PeerError(f"its snapshot has more than {MOST_BYTES >> 20} MiB: it is not read")
+    if text.count(b",") > MOST_VALUES:
+        raise PeerError(f"its snapshot has more than {MOST_VALUES:,} values: it is not read")
+    if text.count(b"[") + text.count(b"{") > MOST_OBJECTS:
+        raise PeerError(f"its snapshot has more than {MOST_OBJECTS:,} lists and objects: it is not read")
+
+
+def check_count(field: str, number: int) -> None:
+    """Refuse a list of more items than gpumon can have. Raises PeerError."""
+    most = MOST_ITEMS.get(field, MOST_OTHER_ITEMS)
+    if number > most:
+        raise PeerError(f"its snapshot has {number:,} {field.replace('_', ' ')}, at most {most:,} are read")
+
+
+def bounded_figures(values: dict[str, Any]) -> None:
+    """Put a reason in the place of every figure that can not be true. `values` are fields of one record by name."""
+    for field, value in values.items():
+        if value.__class__ is float and not 0.0 <= value <= most_of(field):
+            values[field] = invalid(value, f"0 to {most_of(field):g} is possible", WHO)
+
+
+def bounded_gpu(values: dict[str, Any]) -> None:
+    """The same for a GPU, also by the table that readings of the local driver are held against."""
+    bounded_figures(values)
+    for field in BOUNDS.keys() & values.keys():
+        if why := excess(field, values):
+            values[field] = invalid(values[field], why, WHO)
+
+
+def bounded_number(field: str, value: float) -> float:
+    """A number that has to be there, such as an age, within what its unit can have."""
+    return min(max(value, 0.0), most_of(field)) if value == value else 0.0
+
+
+def bounded_whole(field: str, value: int) -> int:
+    """A whole number; 0 where it can not be true."""
+    most = MOST_WHOLE.get(field)
+    return value if most is None or 0 <= value <= most else 0
+
+
+def bounded_time(text: str) -> str:
+    """A time as RFC 3339; empty where it is none of the years 1970 to 9999."""
+    try:
+        wall_s = wall_of(text)
+    except (ValueError, OverflowError):
+        return ""
+    return text if 0.0 <= wall_s <= MOST_TIME_S else ""
+
+
+def bounded_parameters(parameters: Parameters) -> Parameters:
+    """Numbers and names of a sentence, without numbers that can not be shown."""
+    return {name: value for name, value in parameters.items() if isinstance(value, str) or abs(value) <= LARGEST}
+
+
+def bounded_signal(signal: Signal) -> Signal:
+    """A missing signal; a reason that is not known is left out."""
+    reason = signal.reason if signal.reason in _REASONS else ""
+    return msgspec.structs.replace(signal, reason=reason, parameters=bounded_parameters(signal.parameters))
+
+
+_OPTION: Final = r"--?[A-Za-z][A-Za-z0-9_-]{0,60}(?:[ =][A-Za-z0-9_.:][A-Za-z0-9_.:-]{0,60})?"
+_NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_.:@/+,() -]{0,199}"
+_TOKEN: Final = r"[A-Za-z0-9_][A-Za-z0-9_.:@/+-]{0,119}"
+_NUMBERED: Final = r"\d{1,10}(?:, \d{1,10}){0,15}(?: and \d{1,6} more)?"
+_PATTERNS: Final[Mapping[str, re.Pattern[str]]] = {
+    name: re.compile(pattern, re.ASCII)
+    for names, pattern in (
+        (("flag", "chunked", "tp_flag", "pp_flag", "option"), _OPTION),
+        (("pid",), r"\d{1,10}|PID"),
+        (("pids",), rf"pids? {_NUMBERED}"),
+        (("log",), r"journal|docker|crictl|podman|kubectl"),
+        (("container",), r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"),
+        (("unit",), r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,99}"),
+        (("path", "file", "folder"), r"/[A-Za-z0-9_./@+-]{0,250}"),
+        (("gpus", "replica", "shared", "engines", "owner", "processes", "now", "program", "model"), _NAME),
+    )
+    for name in names
+}
+"""Parameter of an action -> what it may be. A sentence with a command has no name that a shell would interpret."""
+_OTHER: Final = re.compile(_TOKEN, re.ASCII)
+"""What all other parameters may be: one word."""
+
+
+def vetted(action: Action) -> Action:
+    """What a peer advises: as gpumon's own advice only where its code is known and every parameter is what it can be.
+
+    Anything else is shown as the peer's words, and is never copied.
+    """
+    if action.code in ACTIONS and action.code != PEER_WORDS:
+        expected = parameters_of(action.code)
+        parameters = {name: value for name, value in action.parameters.items() if name in expected}
+        if all(_is_sound(name, value, expected[name]) for name, value in parameters.items()):
+            return Action(action.code, parameters)
+    if action.code == PEER_WORDS:
+        return Action(PEER_WORDS, {"text": clean(str(action.parameters.get("text", "")), MOST_CHARACTERS)})
+    return Action(PEER_WORDS, {"text": clean(action_text(action), MOST_CHARACTERS)})
+
+
+def _is_sound(name: str, value: float | str, formats: frozenset[str]) -> bool:
+    """Whether a parameter is of the type that the sentence writes, and its text harmless."""
+    if not isinstance(value, str):
+        return abs(value) <= LARGEST
+    if formats & NUMERIC:
+        return False
+    if value in OPTIONS:
+        return True
+    return _PATTERNS.get(name, _OTHER).fullmatch(value) is not None
+
+
+def vetted_verdict(verdict: Verdict) -> Verdict:
+    """A verdict from a file of elsewhere with its numbers, times, counts and advice within bounds."""
+    return bounded_verdict(
+        msgspec.structs.replace(
+            verdict,
+            evidence=tuple(map(bounded_evidence, verdict.evidence[: MOST_ITEMS["evidence"]])),
+            actions=tuple(map(vetted, verdict.actions[: MOST_ITEMS["actions"]])),
+            unknown=tuple(map(bounded_signal, verdict.unknown[: MOST_ITEMS["unknown"]])),
+            since=bounded_time(verdict.since),
+            until=bounded_time(verdict.until),
+        )
+    )
+
+
+def bounded_verdict(verdict: Verdict) -> Verdict:
+    """The verdict without numbers in its sentence that can not be shown."""
+    return msgspec.structs.replace(verdict, parameters=bounded_parameters(verdict.parameters))
+
+
+def bounded_event(event: Event) -> Event:
+    """The event without parameters that can not be shown."""
+    parameters = bounded_parameters(event.parameters)
+    before = parameters.get("before", "")
+    if event.kind is EventKind.VERDICT and before not in _LIMITS:
+        parameters.pop("before", None)
+    return msgspec.structs.replace(event, parameters=parameters)
+
+
+def bounded_evidence(one: Evidence) -> Evidence:
+    """Evidence whose figures can be written; their unit depends on the quantity."""
+    changes: dict[str, Any] = {"parameters": bounded_parameters(one.parameters)}
+    for field in ("value", "limit"):
+        value = getattr(one, field)
+        if not isinstance(value, Missing) and not abs(value) <= LARGEST:
+            changes[field] = Missing(Reason.INVALID)
+    return msgspec.structs.replace(one, **changes)
