@@ -39,6 +39,27 @@ class Attachment(Protocol):
         """The GPUs, with the engine's name at each process that belongs to one; returns at once."""
 
 
+class Memory(Protocol):
+    """Remembers engines and GPUs that were there, and puts those that are gone into each tick."""
+
+    async def start(self) -> None:
+        """Begin; returns at once."""
+
+    async def ready(self) -> None:
+        """Wait until what an earlier run remembered is there, a few seconds at most."""
+
+    def gpus(self, gpus: tuple[GpuReading, ...], driver: str, wall_s: float, now_s: float) -> tuple[GpuReading, ...]:
+        """The GPUs of a tick, with those that are gone; returns at once."""
+
+    def engines(
+        self, engines: Sequence[EngineReading], gpus: Sequence[GpuReading], wall_s: float, now_s: float
+    ) -> tuple[EngineReading, ...]:
+        """The engines of a tick, with those that have ended; returns at once."""
+
+    async def close(self) -> None:
+        """Keep what is remembered, within a quarter of a second."""
+
+
 class Keeper(Protocol):
     """Keeps ticks."""
 
@@ -73,12 +94,13 @@ class Collector:
         alerts: Alerts | None = None,
         on_alert: Callable[[AlertChange, Snapshot], None] | None = None,
         troubles: Sequence[Callable[[float], Fault | None]] = (),
+        memory: Memory | None = None,
     ) -> None:
         """`see_gpus` is told the GPUs of every frame (discovery looks at their processes); it returns at once.
 
         `keepers` get every tick to keep: the flight recorder, a recording file. `on_alert` is told each alert that is
         raised or over. `troubles` are asked at each tick (Unix time) what does not work beside the sources. All of
-        them return at once.
+        them return at once. `memory` knows what was there before.
         """
         self.history = history or History()
         self._sources = tuple(sources)
@@ -95,6 +117,7 @@ class Collector:
         self._alerts = alerts or Alerts()
         self._on_alert = on_alert
         self._troubles = tuple(troubles)
+        self._memory = memory
         self._seq = 0
         self._opened = self._asked = False
         self._task: asyncio.Task[None] | None = None
@@ -130,11 +153,15 @@ class Collector:
         """Start the sources only, once, for one who calls `tick` himself."""
         if not self._opened:
             self._opened = True
+            if self._memory is not None:
+                await self._memory.start()
             await asyncio.gather(*(source.start() for source in self._sources))
 
     async def ready(self, timeout_s: float) -> None:
         """Wait until every source has something to say, good or bad, at most `timeout_s`."""
         await asyncio.gather(*(source.ready(timeout_s) for source in self._sources))
+        if self._memory is not None:
+            await self._memory.ready()
 
     async def any_ready(self, timeout_s: float) -> None:
         """Wait until one source has something to say, good or bad, at most `timeout_s`."""
@@ -157,6 +184,8 @@ class Collector:
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=STOP_S)
             self._task = None
+        if self._memory is not None and self._opened:
+            await self._memory.close()
         await asyncio.gather(*(source.close() for source in self._sources), return_exceptions=True)
 
     async def _run(self, sink: Callable[[Snapshot], None], *, early: bool) -> None:
@@ -244,14 +273,17 @@ class Collector:
         self._seq += 1
         host = self._host.read(tuple(pid for part in parts for pid in part.pids))
         gpus = merged([gpu for part in parts for gpu in part.gpus], host.name)
+        driver = next((part.driver for part in parts if part.driver), "")
+        if self._memory is not None:
+            gpus = self._memory.gpus(gpus, driver, self._wall(), time.monotonic())
         if self._see_gpus is not None:
             self._see_gpus(gpus)
         engines, faults = told_apart(
             ([self._attachment.attach(engine, gpus) for engine in part.engines], part.faults) for part in parts
         )
         wall_s = self._wall()
+        engines = self._remembered(engines, gpus, wall_s)
         faults += tuple(fault for trouble in self._troubles if (fault := trouble(wall_s)) is not None)
-        driver = next((part.driver for part in parts if part.driver), "")
         cuda = next((part.cuda for part in parts if part.cuda), "")
         return Frame(
             seq=self._seq,
@@ -264,6 +296,14 @@ class Collector:
             faults=faults,
             simulated=self._simulated,
         )
+
+    def _remembered(
+        self, engines: tuple[EngineReading, ...], gpus: tuple[GpuReading, ...], wall_s: float
+    ) -> tuple[EngineReading, ...]:
+        """The engines, with those that have ended."""
+        if self._memory is None:
+            return engines
+        return self._memory.engines(engines, gpus, wall_s, time.monotonic())
 
 
 def _kept(keeper: Keeper, kept: Tick) -> Fault | None:

@@ -17,12 +17,13 @@ from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from gpumon.collector import Collector, Keeper
+    from gpumon.collector import Collector, Keeper, Memory
     from gpumon.history.derivation import Make
     from gpumon.outputs.alert_commands import AlertCommands
     from gpumon.sizing.calibration import Calibration
     from gpumon.sizing.profile import Observed
     from gpumon.sizing.scenario import Known
+    from gpumon.sources.discovery.source import Discovery
     from gpumon.sources.endpoint import EndpointSource
     from gpumon.sources.feeds import FileFeed
     from gpumon.sources.source import Source
@@ -98,7 +99,20 @@ def build(
         keepers=keepers,
         troubles=(commands.fault, *(keeper.fault for keeper in keepers if hasattr(keeper, "fault"))),
         triage=triage,
+        memory=_memory(options, hardware, discovery),
     )
+
+
+def _memory(options: Options, hardware: Source | None, discovery: Discovery | None) -> Memory | None:
+    """What remembers engines; the simulated server is remembered in no file."""
+    from gpumon.sources.last_seen.keeper import Keeper
+    from gpumon.sources.last_seen.store import Store, state_file
+
+    if options.demo:
+        return Keeper(None, None, simulated=getattr(hardware, "around", None))
+    path = state_file(os.environ)
+    servers = discovery.servers if discovery is not None else None
+    return Keeper(servers, Store(path) if path is not None else None)
 
 
 def _exporters(config: Config, options: Options) -> list[Source]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import collections
 import gc
 import itertools
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +23,18 @@ from tests.fakes.nvml.driver import FakeDriver
 def fake_driver(tmp_path: Path) -> FakeDriver:
     """A fake NVIDIA driver whose calls are logged; the test writes its script."""
     return FakeDriver(tmp_path, log=True)
+
+
+_STATES: Final = tempfile.mkdtemp(prefix="gpumon-states-")
+atexit.register(shutil.rmtree, _STATES, ignore_errors=True)
+_NUMBERS: Final = itertools.count()
+os.environ["XDG_STATE_HOME"] = f"{_STATES}/first"
+
+
+@pytest.fixture(autouse=True)
+def own_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines that one test ends are not those of the next one, nor of the user who runs the tests."""
+    monkeypatch.setenv("XDG_STATE_HOME", f"{_STATES}/{next(_NUMBERS)}")
 
 
 # Bytecode is kept, whatever the shell says: hundreds of tests start gpumon, each worker loads hundreds of test modules,

@@ -27,7 +27,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Print the line; exit code 1: a critical verdict stands, 3: nothing to monitor."""
+    """Print the line; exit code 1: a critical verdict stands or an engine crashed, 3: nothing to monitor."""
     loaded, given = settings(chosen)
     exporter = loaded.config.exporter
     ask = not given.demo and given.nvml and not chosen.endpoint and not exporter.tls_cert and not exporter.user

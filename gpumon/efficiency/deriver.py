@@ -174,6 +174,8 @@ class Deriver:
             self._gpus = {uuid: track for uuid, track in self._gpus.items() if uuid in uuids}
 
     def _state_since(self, reading: EngineReading, wall_s: float) -> str:
+        if reading.departure is not None:
+            return rfc3339(reading.departure.wall_s)
         state, since = self._states.get(reading.key, (None, ""))
         if state is not reading.state:
             since = rfc3339(wall_s)

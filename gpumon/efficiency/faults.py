@@ -10,7 +10,7 @@ from gpumon.efficiency.rates import layout, rates_of
 from gpumon.efficiency.service import FRONTENDS, Service
 from gpumon.efficiency.tracks import Track
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, GpuReading, GpuState
+from gpumon.readings.frame import STARTS, EndpointState, EngineKind, EngineReading, GpuReading, GpuState
 from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.readings.verdict import Limit
 
@@ -71,6 +71,8 @@ def is_told(code: str, limit: Limit) -> bool:
 
 def engine_faults(engine: EngineReading, wrong: str, has_gpus: bool) -> Iterator[tuple[str, str]]:
     """Why an endpoint gives nothing; else what is `wrong` with its figures, or that its GPUs are not known."""
+    if engine.state is EndpointState.DOWN or STARTS in engine.info:
+        return  # its verdict says it
     if engine.state is not EndpointState.OK:
         if engine.fault:
             yield engine.state.value, engine.fault

@@ -19,11 +19,26 @@ class _Gpu(msgspec.Struct):
     mbu_ratio: float | None
 
 
+class _Departure(msgspec.Struct):
+    planned: bool
+
+
 class _Engine(msgspec.Struct):
     state: str
     mfu_ratio: float | None
     mbu_ratio: float | None
     decode_tokens_per_s: float | None
+    departure: list[_Departure] = []
+
+    @property
+    def stopped(self) -> bool:
+        """Somebody stopped it."""
+        return any(departure.planned for departure in self.departure)
+
+    @property
+    def crashed(self) -> bool:
+        """It served, and its process ended without anybody's doing."""
+        return self.state == "down" and not self.stopped
 
 
 class _Verdict(msgspec.Struct):
@@ -62,8 +77,10 @@ def status_line(shot: Shot) -> str:
         parts += [] if share is None else [f"{name} {ratio(share)}"]
     decoded = [one.decode_tokens_per_s for one in shot.engines if one.decode_tokens_per_s is not None]
     parts += [f"{count(sum(decoded))} tok/s"] if decoded else []
-    down = sum(one.state not in ("ok", "starting") for one in shot.engines)
+    stopped = sum(one.stopped for one in shot.engines)
+    down = sum(one.state not in ("ok", "starting") and not one.stopped for one in shot.engines)
     parts += [f"{counted(down, 'engine')} down"] if down else []
+    parts += [f"{counted(stopped, 'engine')} stopped"] if stopped else []
     for level, word in (("critical", "critical"), ("warn", "warning")):
         if found := [verdict for verdict in shot.verdicts if verdict.level == level]:
             first = f"{clean(found[0].scope, 60)} {_named(found[0].code)}"
@@ -74,8 +91,9 @@ def status_line(shot: Shot) -> str:
 
 
 def is_critical(shot: Shot) -> bool:
-    """Whether somebody suffers right now."""
-    return any(verdict.level == "critical" for verdict in shot.verdicts)
+    """Whether somebody suffers right now, or an engine has ended that nobody stopped."""
+    crashed = any(one.crashed for one in shot.engines)
+    return crashed or any(verdict.level == "critical" for verdict in shot.verdicts)
 
 
 def _named(code: str) -> str:

@@ -28,6 +28,15 @@ UNTOLD: Final = "untold"
 """Key in `EngineReading.info`: why the server does not tell how large its KV pool is."""
 TOKENS_OFF = "tokens_off"
 """Key in `EngineReading.info`: its server counts no tokens, and what to start it with so that it does."""
+SERVED: Final = "served"
+"""Key in `EngineReading.info` of an engine that does not answer and did before: when it answered last (Unix time)."""
+STARTS: Final = "starts"
+"""Key in `EngineReading.info`: its process runs and does not listen yet; what it does is one of `Start`'s values."""
+START_READ: Final = "starts_read_bytes_per_s"
+START_VRAM: Final = "starts_vram_bytes"
+START_CPU: Final = "starts_cpu_cores"
+START_PID: Final = "starts_pid"
+"""Keys beside `STARTS`: bytes/s that it reads from disks, VRAM that it holds, CPU cores that it keeps busy, its pid."""
 MOST_PART: Final = 40
 """Characters of a model that stand in an engine's name."""
 
@@ -273,7 +282,8 @@ class Departure(msgspec.Struct, frozen=True, gc=False):
     pid: int = 0
     """0: not known."""
     cause: str = ""
-    """`signal`, `exit`, `oom` (killed by the kernel for want of memory) or `stopped`; empty: not known."""
+    """`signal`, `exit`, `oom` (the kernel killed it for want of memory), `reboot` (of its host) or `stopped`; empty:
+    not known."""
     number: int = 0
     """Number of the signal, or the exit code."""
     planned: bool = False
@@ -286,6 +296,18 @@ class Departure(msgspec.Struct, frozen=True, gc=False):
     """Id of the container that ran it."""
     command: str = ""
     """Its command line, at most 512 characters. Text from outside."""
+    log: str = ""
+    """Command that shows the end of its log; empty: it is not known where that is."""
+    start: str = ""
+    """Command of systemd or of the container's runtime that starts it again; empty: not known."""
+
+
+class Start(str, Enum):
+    """What the process of an engine does before it serves, in `EngineReading.info[STARTS]`."""
+
+    LOADING_WEIGHTS = "loading_weights"
+    COMPILING = "compiling"
+    STARTING = "starting"
 
 
 class EngineReading(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -44,9 +44,7 @@ NO_GPU_YET: Final = f"no GPU of this host is known yet: if the engine runs elsew
 NOT_READ: Final = f"GPUs are not read (--no-nvml): {_REMOTE}"
 NAMELESS: Final = "the server does not tell its model's name: set model for this endpoint in the config"
 NAMELESS_FEED: Final = "the feed does not say which model it is: set model in its [[feed]]"
-NOT_LOOKED: Final = (
-    "processes are not looked at (discovery is off, or NVML): set gpus = [..] for this endpoint in the config"
-)
+NOT_LOOKED: Final = "discovery is off, or the driver is not read: set gpus = [..] for this endpoint in the config"
 
 NO_PROCESS: Final = "a file does not tell who writes it: set gpus = [..], or gpu_type and gpu_count, for this feed"
 OF_ALL_RANKS: Final = (

@@ -42,7 +42,7 @@ CAUSES: Final = (
     (
         ssl.SSLCertVerificationError,
         EndpointState.TLS,
-        "{at} has a certificate that does not hold ({reason}): set tls_ca to its authority, or tls_verify = false",
+        "the certificate of {at} is not valid ({reason}): set tls_ca to its authority, or tls_verify = false",
     ),
     (ssl.SSLError, EndpointState.TLS, "no TLS connection to {at}: does it speak plain HTTP only? Try http://"),
     (
@@ -53,9 +53,9 @@ CAUSES: Final = (
     (
         ConnectionRefusedError,
         EndpointState.REFUSED,
-        "nothing listens on {at}: is the engine up? vLLM opens its port only once the model is loaded",
+        "nothing listens on {at}: down, or still loading",
     ),
-    (OSError, EndpointState.ERROR, "no way to {at} ({reason}): check host and network"),
+    (OSError, EndpointState.ERROR, "no route to {at} ({reason}): check host and network"),
 )
 """The innermost cause decides, from the most to the least specific."""
 NO_TLS: Final = ("TLS connection", "it may speak plain HTTP only (try http://); else ")
@@ -129,6 +129,8 @@ class Fetcher:
         """For requests with a secret alone: each of its connections is checked before anything is sent on it."""
         self._looking = False
         self._resolved = False
+        self._answered = False
+        """It gave a valid HTTP answer, at least once."""
         self._last: tuple[tuple[object, ...], httpx.Request] | None = None
         """What the last request was made of, and the request: a poll is the same as the one before."""
 
@@ -271,11 +273,12 @@ class Fetcher:
             async with contextlib.aclosing(response):
                 body = await _body(response, most)
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            failure = fault(error, self._url, *self._limits[:2], begun=begun)
+            failure = fault(error, self._url, *self._limits[:2], begun=begun, answered=self._answered)
             if again and isinstance(failure, DroppedError):
                 # The server may have closed the kept connection just then: that says nothing about it.
                 return await self._once(transport, request, most, again=False)
             raise failure from None
+        self._answered = True
         kind, location = (response.headers.get(name, "")[:500] for name in ("content-type", "location"))
         return Answer(response.status_code, kind, location, body, sent_s, self._clock())
 
@@ -305,7 +308,8 @@ async def _body(response: httpx.Response, most: int) -> bytes:
     encoding = response.headers.get("content-encoding", "").strip().lower()
     if encoding not in (*PLAIN, "gzip", "x-gzip", "deflate"):
         raise FetchError(
-            EndpointState.NOT_METRICS, f"the answer is packed ({clean(encoding, 20)}), which nobody asked for"
+            EndpointState.NOT_METRICS,
+            f"the answer is compressed ({clean(encoding, 20)}), though no compression was asked for",
         )
     unpacker = None if encoding in PLAIN else zlib.decompressobj(wbits=GZIP_OR_ZLIB)
     parts: list[bytes] = []
@@ -317,7 +321,7 @@ async def _body(response: httpx.Response, most: int) -> bytes:
             try:
                 part = unpacker.decompress(chunk, most - size + 1)
             except zlib.error:
-                raise FetchError(EndpointState.NOT_METRICS, "the answer says it is packed, and is not") from None
+                raise FetchError(EndpointState.NOT_METRICS, "the answer is marked as compressed and is not") from None
         size += len(part)
         if raw > most or size > most:
             text = f"the answer is larger than {most / 2**20:g} MiB: is this a metrics page?"
@@ -334,8 +338,19 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def fault(error: Exception, url: EndpointUrl, connect_s: float, total_s: float, *, begun: bool = False) -> FetchError:
-    """The failure behind an exception of httpx or of the system; `begun` where the answer had begun."""
+def fault(
+    error: Exception,
+    url: EndpointUrl,
+    connect_s: float,
+    total_s: float,
+    *,
+    begun: bool = False,
+    answered: bool = False,
+) -> FetchError:
+    """The failure behind an exception of httpx or of the system.
+
+    `begun`: the answer had begun; `answered`: the port gave a valid answer before.
+    """
     import httpx
 
     at = clean(f"{url.host}:{url.port}", 90)
@@ -348,8 +363,10 @@ def fault(error: Exception, url: EndpointUrl, connect_s: float, total_s: float, 
     if isinstance(error, (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)):
         if begun:
             return DroppedError(EndpointState.ERROR, f"{at} broke off in the middle of its answer: see its log")
-        hint = "see its log, or try http://" if url.secure else "does it speak TLS only? Try https://"
-        return DroppedError(EndpointState.ERROR, f"{at} broke off without a valid HTTP answer: {hint}")
+        if answered:
+            return DroppedError(EndpointState.ERROR, f"{at} closed the connection (restarting?): see its log")
+        hint = "see its log, or try http://" if url.secure else "if it speaks TLS only, use https://"
+        return DroppedError(EndpointState.ERROR, f"{at} gave no valid HTTP answer: {hint}")
     causes = tuple(_causes(error))
     for kind, state, text in CAUSES:
         for cause in causes:

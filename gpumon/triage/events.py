@@ -11,6 +11,7 @@ from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReadin
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Event, EventKind, Family, Level, Limit, Parameters, Verdict
+from gpumon.triage.engine_down import departure_parameters
 from gpumon.triage.gpu import SLOWDOWNS
 from gpumon.triage.xid import xid_of
 
@@ -37,6 +38,8 @@ class _Seen(NamedTuple):
     """None: it has neither answered nor settled yet."""
     said: EngineReading
     """What it said last."""
+    ended: bool = False
+    """Its process has ended."""
 
 
 class _Stands(NamedTuple):
@@ -96,7 +99,7 @@ class Events:
                 found += _of_engine(known, now, engine, frame.wall_s)
         for key in self._engines.keys() - seen.keys():
             gone = self._engines[key]
-            if gone.up:
+            if gone.up and not gone.ended:
                 name = clean(gone.said.name, MOST_MODEL)
                 found.append(Event(frame.wall_s, EventKind.ENGINE, name, "gone", Level.NOTE, key))
             if gone.up is not None:
@@ -180,13 +183,14 @@ class Events:
 def _seen(known: _Seen | None, reading: EngineReading, wall_s: float) -> _Seen:
     """What is known of an engine after this reading; what a silent one said last stays."""
     since_s = known.since_s if known is not None else wall_s
+    ended = reading.departure is not None
     answers = reading.state is EndpointState.OK
     up: bool | None = answers
     if not answers and (known is None or known.up is None) and wall_s - since_s < SETTLE_S:
         up = None
     if known is not None and (not answers or reading.monotonic_s == known.said.monotonic_s):
-        return known if known.up is up else known._replace(up=up)
-    return _Seen(since_s, up, reading)
+        return known if (known.up, known.ended) == (up, ended) else known._replace(up=up, ended=ended)
+    return _Seen(since_s, up, reading, ended)
 
 
 def _of_engine(known: _Seen, now: _Seen, engine: Engine, wall_s: float) -> Iterator[Event]:
@@ -194,7 +198,11 @@ def _of_engine(known: _Seen, now: _Seen, engine: Engine, wall_s: float) -> Itera
         return Event(wall_s, kind, clean(now.said.name, MOST_MODEL), code, level, engine.key, said or {})
 
     late = wall_s - now.since_s >= SETTLE_S
-    if known.up and not now.up:
+    if now.ended and not known.ended:
+        departure = engine.departure[0]
+        level = Level.WARN if departure.planned else Level.CRITICAL
+        yield event(EventKind.ENGINE, "ended", level, departure_parameters(departure))
+    elif known.up and not now.up:
         yield event(EventKind.ENGINE, "down", Level.WARN, {"state": engine.state.value.replace("_", " ")})
     elif now.up and not known.up and (known.up is False or late):
         yield event(EventKind.ENGINE, "answers", Level.OK)

@@ -431,6 +431,8 @@ POOLED: Final = frozenset(
 """Engines that take their memory when they load a model: how full the VRAM is says nothing of them."""
 _SILENT: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED, GpuState.INITIALISING})
 """States in which there is no question of use."""
+_GONE: Final = frozenset({EndpointState.REFUSED, EndpointState.DOWN})
+"""States of an engine whose process is not there any more, or is a new one."""
 _TELLING: Final = frozenset({EndpointState.OK, EndpointState.STARTING, EndpointState.TIMEOUT})
 """States of an engine that its own verdicts tell of, or that pass."""
 _SERVER: Final = re.compile(
@@ -590,10 +592,10 @@ def at_work(case: Case) -> Finding | None:
     low = case.thresholds.busy_low_ratio
     if case.recent.seconds < MINUTE_S or busy < low:
         return None
-    if refused := [engine for engine in case.engines if engine.state is EndpointState.REFUSED]:
+    if gone := [engine for engine in case.engines if engine.state in _GONE]:
         # What worked was the engine that has ended; its new process is given a minute.
         rests = (finite(case.recent.mean("busy_ratio", NOW_S)) or 0.0) < low
-        if rests or any((finite(engine.age_s) or 0.0) < MINUTE_S for engine in refused):
+        if rests or any((finite(engine.age_s) or 0.0) < MINUTE_S for engine in gone):
             return None
     proof = [Evidence("busy", busy, source=_BUSY, chart=of_gpu(gpu, "busy"), parameters=params(window_s=KEPT_S))]
     sm = finite(case.recent.mean("sm_active_ratio", MINUTE_S))

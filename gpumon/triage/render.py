@@ -128,6 +128,13 @@ _FAULTS: Final = {
     "low_clock": "runs at a low clock",
 }
 """What is wrong with a GPU, behind its name."""
+_ENDED: Final = (
+    "[pid {pid}, ][{cause=signal}killed by signal {number:count}|{cause=exit}exit code {number:count}"
+    "[ (signal {by_signal:count})]|{cause=oom}killed by the kernel, out of memory|{cause=reboot}its host restarted"
+    "|{cause=stopped}stopped|{idle=yes}stopped while idle: no request ran or waited in its last 30 s|cause unknown]"
+    "[ ({source})]"
+)
+_SINCE: Final = "since {down:minute}[ (answered last at {served:minute})], "
 _HOST_PARTS: Final = {
     "io_pressure": "the disk (tasks wait for it {} of the time)",
     "iowait": "the disk (iowait {} of all cores)",
@@ -139,6 +146,15 @@ _HOST_PARTS: Final = {
 }
 
 TEXTS: Final[Mapping[str, str]] = {
+    # an engine that is not there, or not yet
+    "ended": _ENDED,
+    "crashed": _SINCE + _ENDED,
+    "stopped": _SINCE + _ENDED,
+    "never_served": "nothing listens at its URL, and it was never seen serving",
+    "unreachable": "no answer for {seconds:lasted}: its host, or the network to it (no process of it is known here)",
+    "loading_weights": "loads its weights[: reads {read:bytes}/s from disk][, VRAM {vram:gib}]",
+    "compiling": "compiles kernels and graphs[: {cores:requests} CPU cores busy][, VRAM {vram:gib}]",
+    "starting": "its process[ (pid {pid})] runs and does not listen yet[, VRAM {vram:gib}]",
     # state of an engine
     "hung_lost_gpu": "no {unit} for {seconds:lasted}" + _LOAD + ": {gpus}, which it runs on, is lost",
     "hung_compiling": "no {unit} for {seconds:lasted}" + _LOAD + ": " + _REST + "; no token yet: compiling?",
@@ -274,6 +290,11 @@ QUANTITIES: Final[Mapping[str, str]] = {
     "no_token": "no token for {value:lasted}",
     "no_step": "no step for {value:lasted}",
     "no_answer": "no answer for {value:lasted}",
+    "ended": _ENDED,
+    "refuses": "nothing listens there",
+    "starting_read": "reads {value:bytes}/s from disk",
+    "starting_vram": "its processes hold {value:gib} of VRAM",
+    "starting_cores": "{value:requests} CPU cores busy",
     "restarts": "{value:count} restarts in {seconds:lasting}",
     "no_request": "no request for {value:lasted}",
     "idle_time": "at most 5 % busy for {value:lasted}",
@@ -382,7 +403,6 @@ QUANTITIES: Final[Mapping[str, str]] = {
 _APART: Final = frozenset(quantity for quantity in QUANTITIES if quantity.startswith("replica_"))
 ACTIONS: Final[Mapping[str, str]] = {
     "save_stacks_and_restart": "[{otherwise=yes}else ]save its log[ ({log=journal}journalctl _PID={pid}, or where its output goes)| ({log} logs {container})] and the stacks[ of {pids}] (py-spy dump[ --pid {pid}]), look for Xid and NCCL errors, then restart it",
-    "read_last_log": "read what its log says last before each end (kubectl logs --previous, docker logs, journalctl -u) and look for the OOM killer in dmesg; until that is fixed take it out of the load balancer",
     "read_error_log": "read the errors in its log[ ({log=journal}journalctl _PID={pid}, or where its output goes)| ({log} logs {container})], and send it one request by hand",
     "check_client_timeouts": "compare the timeouts of its clients and of the proxy between with TTFT and E2E, and find out which client gives up",
     "check_retries": "retries with growing pauses (429 and 503 are retried at once by some clients)",
@@ -395,6 +415,10 @@ ACTIONS: Final[Mapping[str, str]] = {
     "group_adapters": "send each adapter's requests to the same few replicas",
     "limit_prompt": "lower {flag}, or limit the prompts at the gateway",
     "long_prompts_apart": "long prompts to an instance of their own",
+    "start_again": "[{start} starts it again|start it again[: it ran as {command}]]",
+    "check_url": "curl -sS {url}/metrics tells whether a server is there: start it, correct the URL, or take its [[endpoint]] out of the config",
+    "check_host": "ping -c 3 {host} and curl -sS -m 5 {url}/health tell whether its host and its port are there; then its own log",
+    "read_last_log": "[{log} shows what it wrote last|{ended=yes}sudo dmesg -T shows whether the kernel or the driver ended it; what it wrote is where it was started|read what its log says last before each end (kubectl logs --previous, docker logs, journalctl -u) and look for the OOM killer in dmesg; until that is fixed take it out of the load balancer]",
     "fix_gpu_first": "fix {gpus} first: a restart on the same GPUs cannot work before",
     "wait_for_compile": "wait: the first request compiles kernels and graphs for minutes; look at its log",
     "wait_for_prefill": "wait: it works on a prompt",
@@ -564,7 +588,8 @@ FIXES: Final[Mapping[str, str]] = {
 }
 """What would give a signal."""
 _EVENTS: Final[Mapping[str, str]] = {
-    "down": "down: {state}",
+    "down": "no answer: {state}",
+    "ended": "down: " + _ENDED,
     "gone": "gone",
     "answers": "answers",
     "restarted": "restarted",
@@ -767,6 +792,7 @@ _NUMBERS: Final[Mapping[str, Callable[[float], str]]] = {
     "age": age,
     "amount": amount,
     "clock": clock_utc,
+    "minute": lambda value: f"{clock_utc(value)[:5]} UTC",
     "count": lambda value: f"{value:.0f}",
     "rate": lambda value: f"{value:,.2f}",
     "factor": lambda value: f"{value:.1f}x",

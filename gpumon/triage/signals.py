@@ -243,7 +243,8 @@ class Case(NamedTuple):
             return ""
         here = {gpu.uuid for gpu in self.gpus}
         for other, reading in zip(self.snapshot.engines, self.frame.engines, strict=True):
-            beside = other.key != own.key and other.kind not in FRONTENDS and not here.isdisjoint(reading.gpus)
+            runs = other.state is not EndpointState.DOWN and other.kind not in FRONTENDS
+            beside = other.key != own.key and runs and not here.isdisjoint(reading.gpus)
             if beside and not self._rests(other):
                 return other.name
         for gpu in self.gpus:

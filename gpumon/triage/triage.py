@@ -16,6 +16,7 @@ from gpumon.readings.frame import EndpointState, EngineReading, Frame
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import EventKind, Family, Kind, Level, Limit, Verdict
 from gpumon.triage import (
+    engine_down,
     engine_limits,
     engine_state,
     engine_use,
@@ -44,13 +45,17 @@ RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
     (Kind.GPU, Family.LIMIT): (host.input_starved,),
     (Kind.GPU, Family.USE): (gpu.memory_idle, gpu.memory_full, gpu.under_used, gpu.at_work),
     (Kind.ENGINE, Family.STATE): (
+        engine_down.down,
         engine_state.hung,
         engine_state.unresponsive,
+        engine_down.unreachable,
         engine_state.restarting,
         failing.errors,
         failing.rejections,
         failing.aborts,
         engine_state.degraded,
+        engine_down.never_served,
+        engine_down.starting,
     ),
     (Kind.ENGINE, Family.LIMIT): (
         host.even_drops,
@@ -212,7 +217,7 @@ class Triage:
                 recent.arrivals.add(now_s, reading)
                 own = [gpus[uuid] for uuid in reading.gpus if uuid in gpus]
                 recent.holders = frozenset(holders(engine, own)) if own else frozenset()
-            elif engine.state is EndpointState.REFUSED:
+            elif engine.state in (EndpointState.REFUSED, EndpointState.DOWN):
                 recent.refused_s = now_s
 
     def _note_use(self, frame: Frame) -> None:

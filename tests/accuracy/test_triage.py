@@ -29,12 +29,8 @@ GPU_FIELDS = {
 SIGNALS = (*GPU_FIELDS, "host", "model")
 AWAITED = frozenset(
     [
-        "engine-crash",
-        "replica-crash",
-        "planned-stop",
         "error-storm",
         "some-errors",
-        "errors-then-crash",
         "client-aborts",
         "late-and-aborted",
         "rejections",
@@ -46,13 +42,9 @@ AWAITED = frozenset(
         "compile-midway",
         "kv-transfer-stuck",
         "offline-batch",
-        "model-swap",
-        "cold-start",
-        "replica-starts",
         "traffic-stopped",
         "traffic-a-third",
         "neighbour-arrives",
-        "dead-endpoint",
         "queue-grows",
     ]
 )

@@ -29,6 +29,7 @@ from gpumon.sources.endpoint import BACK_OFF
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scanner
 from gpumon.sources.feeds import as_feed, endpoint_of, row_of
+from gpumon.sources.last_seen.memory import LastSeen
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.probe import IDENTITY
 from gpumon.sources.simulator.scenario import Scenario, Truth
@@ -127,6 +128,7 @@ def _frames(server: SimulatedServer, now_s: list[float], to_s: float) -> Iterato
         {poll.reading.key: endpoint for poll, endpoint in zip(polls, endpoints, strict=True)}, (), None, {}
     )
     host = server.host_meter(_NoHost())
+    memory = LastSeen()
     for second in range(int(to_s) + 1):
         now_s[0] = at_s = float(second)
         server.advance(at_s)
@@ -135,7 +137,8 @@ def _frames(server: SimulatedServer, now_s: list[float], to_s: float) -> Iterato
             for poll in polls:
                 poll.read(BEGIN_S + at_s)
                 _look_up(facts, poll)
-        engines = tuple(facts.attach(poll.reading, gpus) for poll in polls)
+        attached = [facts.attach(poll.reading, gpus) for poll in polls]
+        engines = memory.take(attached, gpus, server.around(), WALL_S + at_s, BEGIN_S + at_s)
         yield (
             at_s,
             Frame(second + 1, WALL_S + at_s, BEGIN_S + at_s, 1.0, host.read(()), gpus, engines, simulated=True),

@@ -49,8 +49,8 @@ ANSWERS = {
     "dcgm": (page(b'DCGM_FI_DEV_GPU_UTIL{gpu="0"} 5\n'), S.WRONG_ENGINE, ("dcgm-exporter",)),
     "statistics off": (page(b"python_info 1\nhttp_requests_total 2\n"), S.METRICS_OFF, ("--disable-log-stats",)),
     "vllm before its first figure": (page(b'vllm:cache_config_info{a="b"} 1\n'), S.STARTING, ("no engine",)),
-    "brotli": (Reply(200, PAGE, headers={"Content-Encoding": "br"}), S.NOT_METRICS, ("br", "packed")),
-    "broken gzip": (Reply(200, PAGE, headers={"Content-Encoding": "gzip"}), S.NOT_METRICS, ("packed",)),
+    "brotli": (Reply(200, PAGE, headers={"Content-Encoding": "br"}), S.NOT_METRICS, ("br", "compressed")),
+    "broken gzip": (Reply(200, PAGE, headers={"Content-Encoding": "gzip"}), S.NOT_METRICS, ("compressed",)),
     "redirect": (
         Reply(302, b"", headers={"Location": "https://user:pw@sso.example/login?token=abc"}),
         S.HTTP_ERROR,
@@ -61,8 +61,8 @@ ANSWERS = {
         S.HTTP_ERROR,
         ("307", "\\x9b2Jxyy"),
     ),
-    "no HTTP": (Reply(raw=b"\x15\x03\x01\x00\x02\x02\x16"), S.ERROR, ("https://",)),
-    "nothing": (Reply(raw=b""), S.ERROR, ("broke off",)),
+    "no HTTP": (Reply(raw=b"\x15\x03\x01\x00\x02\x02\x16"), S.ERROR, ("closed the connection (restarting?)",)),
+    "nothing": (Reply(raw=b""), S.ERROR, ("closed the connection (restarting?)",)),
     "half a body": (Reply(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nvllm:"), S.ERROR, ("middle",)),
 }
 
@@ -72,6 +72,12 @@ async def test_a_line_that_only_looks_like_a_sample_takes_no_time() -> None:
     source = await first(always(page(b"a " + b"1" * 400_000 + b" x\n" + b"b " + b"1" * 120_000 + b" x")))
     shows(source, S.NOT_METRICS, "no metrics text")
     assert time.monotonic() - began < 20.0
+
+
+@pytest.mark.parametrize("raw", [b"\x15\x03\x01\x00\x02\x02\x16", b""])
+async def test_a_port_that_never_spoke_http_may_speak_tls(raw: bytes) -> None:
+    source = await first(always(Reply(raw=raw)))
+    shows(source, S.ERROR, "no valid HTTP answer", "https://")
 
 
 @pytest.mark.parametrize("name", ANSWERS)
@@ -88,7 +94,7 @@ async def test_nothing_listens() -> None:
     server = LoopbackServer(vllm)
     try:
         async with polling(server.url) as source:
-            shows(source, S.REFUSED, f"127.0.0.1:{server.port}", "is the engine up?")
+            shows(source, S.REFUSED, f"127.0.0.1:{server.port}", "down, or still loading")
     finally:
         server.close()
 

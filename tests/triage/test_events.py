@@ -48,7 +48,7 @@ def test_an_engine_that_goes_down_and_comes_back_with_another_start_was_restarte
     stage.play(20, (DOWN,))
     stage.play(20, (up(900.0, read_s=2.0),))
     assert told(stage) == [
-        (EventKind.ENGINE, "vllm:8000", "down: refused"),
+        (EventKind.ENGINE, "vllm:8000", "no answer: refused"),
         (EventKind.ENGINE, "vllm:8000", "answers"),
         (EventKind.RESTART, "vllm:8000", "restarted"),
     ]
@@ -90,11 +90,11 @@ def test_an_engine_that_was_not_listed_for_a_while_is_no_new_one() -> None:
     stage.play(20, (up(900.0, "other", read_s=2.0),))
     stage.play(3, (DOWN,))
     assert [(event.kind, event_text(event)) for event in stage.events] == [
-        (EventKind.ENGINE, "down: refused"),
+        (EventKind.ENGINE, "no answer: refused"),
         (EventKind.ENGINE, "answers"),
         (EventKind.RESTART, "restarted"),
         (EventKind.MODEL, "model m -> other"),
-        (EventKind.ENGINE, "down: refused"),
+        (EventKind.ENGINE, "no answer: refused"),
     ]
 
 

@@ -19,6 +19,7 @@ from gpumon.sources.discovery.chain import SOURCE, Chain, Notices, chain_checks,
 from gpumon.sources.discovery.look import Look
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.family import lives
+from gpumon.sources.last_seen.keeper import RunningServer
 from gpumon.sources.offload import in_daemon_thread
 from gpumon.sources.ownership import Ownership
 from gpumon.sources.probe import IDENTITY
@@ -128,6 +129,18 @@ class Discovery:
             if chain.unreached and self._notices.concern(chain, self._gpus):
                 readings.append(self._told(_unpolled(chain, self._interval_s, monotonic_s), chain))
         return Contribution(engines=tuple(readings), faults=(*faults, *self._faults(monotonic_s)))
+
+    def servers(self) -> tuple[RunningServer, ...] | None:
+        """The servers that run on this host by the newest look; None before the first."""
+        if not self._looked.is_set():
+            return None
+        found = []
+        for chain in self.chains:
+            url = chain.configured or chain.url
+            if chain.server is not None and url:
+                passing = chain.launch is not None and bool(chain.launch.stored_as)
+                found.append(RunningServer(url, chain.server, tuple(sorted(chain.pids)), chain.listens, passing))
+        return tuple(found)
 
     def set_interval(self, seconds: float) -> None:
         """Engines are polled and looked for at a cadence of their own."""

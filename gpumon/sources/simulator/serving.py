@@ -55,10 +55,13 @@ class SimulatedEngine:
         self._met: list[EngineCondition] = []
         """The conditions of this moment."""
         self._at_s = self._seen_s = start_s
+        self.life = 0
+        """Number of its process: another one serves after a restart."""
         self._start(start_s)
 
     def _start(self, at_s: float) -> None:
         """A new process, with empty counters."""
+        self.life += 1
         actor, (start_s, wall_s) = self.actor, self._begun
         self._started_wall_s = wall_s + at_s - start_s
         receiver = self._handovers.get(actor.hands_over_to)
@@ -99,10 +102,13 @@ class SimulatedEngine:
     def _change(self, at_s: float) -> None:
         """Begin and end what happens at this moment."""
         before = self._now
+        was_starting = self.starts
         self._now = lasting(self._effects, at_s)
         asleep = any(effect.asleep for effect in self._now)
         self.up = not any(effect.ends_process for effect in self._now)
         self.mute = any(effect.mute for effect in self._now)
+        if self.starts and not was_starting:
+            self.life += 1
         if before and not self._now and not all(effect.asleep for effect in before):
             self._start(at_s)
         for rank in self.ranks:
@@ -127,6 +133,24 @@ class SimulatedEngine:
                 rank.link.stick(at_s)
             elif rank.link is not None:
                 rank.link.go_on(at_s)
+
+    @property
+    def ended(self) -> bool:
+        """Its process is gone, and no other has begun."""
+        return any(effect.down for effect in self._now)
+
+    @property
+    def starts(self) -> bool:
+        """A new process has begun, and does not listen yet."""
+        return not self.ended and any(effect.ends_process for effect in self._now)
+
+    @property
+    def read_bytes_per_s(self) -> float:
+        """What it reads from disks: its weights, evenly while they are loaded."""
+        for effect in self._now:
+            if effect.loading:
+                return self.actor.shape.file_bytes / (effect.to_s - effect.from_s)
+        return 0.0
 
     @property
     def vram_share(self) -> float:

@@ -13,6 +13,8 @@ import msgspec
 from gpumon.config.schema import Endpoint, Feed
 from gpumon.readings.frame import GpuProcess, GpuReading, GpuState, HostReading, XidEvent
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, number
+from gpumon.sources.last_seen.memory import Around, ServerWork
+from gpumon.sources.last_seen.records import Origin, ProcessId
 from gpumon.sources.simulator.gpus import Pace, SimulatedGpu, Work, shared
 from gpumon.sources.simulator.physics import GIB
 from gpumon.sources.simulator.scenario import Actor, GpuEffect, HostEffect, Leftover, Scenario, lasting
@@ -134,6 +136,27 @@ class SimulatedServer:
         for server, port in zip(self._servers, self.ports, strict=True):
             await server.listen(up=port.up)
         return Contribution(gpus=self.readings(self._read_s), driver=DRIVER, cuda=CUDA)
+
+    def around(self) -> Around:
+        """What is known of the engines' processes."""
+        urls = {endpoint.name: endpoint.url for endpoint in self.endpoints}
+        servers: dict[str, Origin] = {}
+        listening: set[str] = set()
+        ended: set[ProcessId] = set()
+        works: dict[ProcessId, ServerWork] = {}
+        for engine in self.engines:
+            pids = tuple(pid for pid, running in self._running.items() if running.engine is engine)
+            origin = Origin(pid=pids[0], started=engine.life, gpu_pids=pids, command=engine.actor.command)
+            if engine.ended:
+                ended.add(origin.id)
+                continue
+            servers[urls[engine.actor.endpoint]] = origin
+            if engine.starts:
+                ended.add((origin.pid, engine.life - 1))
+                works[origin.id] = ServerWork(engine.read_bytes_per_s, engine.cpu_cores)
+            else:
+                listening.add(urls[engine.actor.endpoint])
+        return Around(servers=servers, listening=frozenset(listening), ended=frozenset(ended), works=works)
 
     def readings(self, monotonic_s: float) -> tuple[GpuReading, ...]:
         """The GPUs, as they are after the last `advance`."""

@@ -230,8 +230,8 @@ async def test_partial_answers_are_told_once_taken():
         (Reply(200, b'{"status":"success","data":{"resultType":"streams","result":[]}}'), "with a streams, not with"),
         (Reply(200, b'{"status":"error","error":"no"}'), "refuses the query: no"),
         (Reply(200, b"[" * 100_000), "not that of a Prometheus API"),
-        (Reply(200, b'{"status":"success"}', headers={"Content-Encoding": "br"}), "is packed (br)"),
-        (Reply(200, b"not packed", headers={"Content-Encoding": "gzip"}), "says it is packed, and is not"),
+        (Reply(200, b'{"status":"success"}', headers={"Content-Encoding": "br"}), "is compressed (br)"),
+        (Reply(200, b"not packed", headers={"Content-Encoding": "gzip"}), "marked as compressed and is not"),
         (Reply(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"), "broke off in the middle"),
     ],
 )

@@ -1,0 +1,206 @@
+"""How a process ended, as systemd, the container's runtime, the kernel's log or its cgroup tell: never a guess."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from gpumon.sources.last_seen.memory import NO_CAUSE, Cause
+from gpumon.sources.last_seen.processes import UNIT, oom_kills
+from gpumon.sources.last_seen.records import Origin, Served
+
+COMMAND_S: Final = 2.0
+"""A command that takes longer is ended: systemd and the runtimes of containers answer in milliseconds."""
+PAUSES_S: Final = (0.2, 0.5, 1.0)
+"""Between tries: a runtime may learn of an end a moment after /proc shows it."""
+MOST_BYTES: Final = 1 << 20
+MOST_MESSAGES: Final = 20_000
+"""Messages of the kernel that are looked through."""
+TOGETHER_S: Final = 120.0
+"""The kernel's message on a process is not older than this before its end was seen, unless nobody watched."""
+_PROPERTIES: Final = (
+    *("ActiveState", "SubState", "Result", "ExecMainPID", "ExecMainCode", "ExecMainStatus"),
+    "ExecMainExitTimestampMonotonic",
+)
+_EXITED: Final = "1"
+"""CLD_EXITED of waitid(2), as systemd's ExecMainCode."""
+_KILLED: Final = frozenset({"2", "3"})
+"""CLD_KILLED and CLD_DUMPED."""
+_ENDED_STATES: Final = frozenset({"inactive", "failed", "deactivating"})
+_OOM: Final = re.compile(r"[Kk]illed process (\d+) ")
+_CONTAINER: Final = re.compile(r"[0-9a-f]{12,64}")
+_TERM: Final = 128 + signal.SIGTERM
+"""Exit code of a container whose process ended by the SIGTERM of `docker stop`."""
+_TICKS: Final = float(os.sysconf("SC_CLK_TCK"))
+_KERNEL_LOG: Final = ("journalctl", "-k", "-q", "--no-pager", "-o", "cat", "-n", "5000", "-S")
+_RUNTIMES: Final = ("docker", "podman")
+
+Run = Callable[[Sequence[str]], str]
+
+
+def cause_of(served: Served) -> Cause:
+    """How the process of an engine ended. Blocks for a few seconds at most: for a thread."""
+    for pause_s in (*PAUSES_S, 0.0):
+        found = look_up(served, run)
+        if found.code or not (served.origin.unit or served.origin.container):
+            return found
+        time.sleep(pause_s)
+    return NO_CAUSE
+
+
+def look_up(served: Served, ask: Run) -> Cause:
+    """The same, with `ask` for the commands."""
+    origin = served.origin
+    found = NO_CAUSE
+    if origin.container:
+        found = of_container(origin, ask)
+    elif origin.unit:
+        found = of_unit(origin, ask)
+    if found.code in ("oom", "stopped"):
+        return found
+    killed = of_kernel(origin, served.served_wall_s, ask)
+    if killed is not NO_CAUSE:
+        return killed._replace(wall_s=found.wall_s)
+    return found if found.code else of_cgroup(origin)
+
+
+def of_unit(origin: Origin, ask: Run) -> Cause:
+    """What systemd says of the unit: https://www.freedesktop.org/software/systemd/man/org.freedesktop.systemd1.html."""
+    if not UNIT.fullmatch(origin.unit):
+        return NO_CAUSE
+    user = ("--user",) if origin.is_user_unit else ()
+    text = ask(("systemctl", *user, "show", "-p", ",".join(_PROPERTIES), "--", origin.unit))
+    told = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    is_main = told.get("ExecMainPID", "") == str(origin.pid)
+    if not is_main and told.get("ActiveState", "") not in _ENDED_STATES:
+        return NO_CAUSE  # the unit goes on: this was a process in it
+    return unit_cause(told, f"systemd {origin.unit}")
+
+
+def unit_cause(told: Mapping[str, str], source: str) -> Cause:
+    """The cause by the properties of a unit."""
+    result, status = told.get("Result", ""), _whole(told.get("ExecMainStatus", ""))
+    ended_wall_s = _ended_wall_s(told.get("ExecMainExitTimestampMonotonic", ""))
+    code = told.get("ExecMainCode", "")
+    if result == "oom-kill":
+        return Cause("oom", 0, planned=False, source=source, wall_s=ended_wall_s)
+    if result == "success":
+        if code not in (_EXITED, *_KILLED):
+            return NO_CAUSE  # it never ran
+        return Cause("stopped", 0, planned=True, source=source, wall_s=ended_wall_s)
+    if code in _KILLED:
+        return Cause("signal", status, planned=False, source=source, wall_s=ended_wall_s)
+    if code == _EXITED:
+        return Cause("exit", status, planned=False, source=source, wall_s=ended_wall_s)
+    return NO_CAUSE
+
+
+def of_container(origin: Origin, ask: Run) -> Cause:
+    """What the container's runtime says."""
+    if not _CONTAINER.fullmatch(origin.container):
+        return NO_CAUSE
+    for runtime in _RUNTIMES:
+        text = ask((runtime, "inspect", "--format", "{{json .State}}", origin.container))
+        with contextlib.suppress(msgspec.MsgspecError):
+            state = msgspec.json.decode(text or "null", type=dict[str, Any])
+            return container_cause(state, runtime)
+    return NO_CAUSE
+
+
+def container_cause(state: Mapping[str, Any], runtime: str) -> Cause:
+    """The cause by the `State` of `docker inspect`."""
+    number = state.get("ExitCode")
+    if state.get("Running") or not isinstance(number, int):
+        return NO_CAUSE
+    ended_wall_s = 0.0
+    with contextlib.suppress(ValueError, TypeError):
+        # Nanoseconds are more digits than Python reads before 3.11.
+        text = re.sub(r"(\.\d{6})\d+", r"\1", str(state["FinishedAt"])).replace("Z", "+00:00")
+        ended_wall_s = max(0.0, datetime.fromisoformat(text).timestamp())
+    if state.get("OOMKilled"):
+        return Cause("oom", 0, planned=False, source=runtime, wall_s=ended_wall_s)
+    if number in (0, _TERM):
+        return Cause("stopped", number, planned=True, source=runtime, wall_s=ended_wall_s)
+    return Cause("exit", number, planned=False, source=runtime, wall_s=ended_wall_s)
+
+
+def of_kernel(origin: Origin, served_wall_s: float, ask: Run) -> Cause:
+    """Whether the kernel's log says that it killed one of its processes for want of memory."""
+    pids = {str(pid) for pid in (origin.pid, *origin.gpu_pids) if pid}
+    since = f"@{max(0.0, served_wall_s - TOGETHER_S):.0f}"
+    text = kernel_messages(origin.started / _TICKS) or ask((*_KERNEL_LOG, since))
+    if any(match in pids for match in _OOM.findall(text)):
+        return Cause("oom", 0, planned=False, source="kernel log")
+    return NO_CAUSE
+
+
+def of_cgroup(origin: Origin) -> Cause:
+    """Whether its cgroup counts a kill more than when it lived."""
+    now = oom_kills(origin.cgroup)
+    if 0 <= origin.oom_kills < now:
+        return Cause("oom", 0, planned=False, source="memory.events of its cgroup")
+    return NO_CAUSE
+
+
+def kernel_messages(since_boot_s: float) -> str:
+    """What the kernel wrote from so many seconds after its boot on; empty where this user may not read it."""
+    try:
+        buffer = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    lines: list[str] = []
+    try:
+        for _ in range(MOST_MESSAGES):
+            try:
+                message = os.read(buffer, 8192).decode("utf-8", "replace")
+            except BlockingIOError:
+                break
+            except OSError:
+                continue  # overwritten meanwhile (EPIPE)
+            # `priority,sequence,microseconds,flags;text` (Documentation/ABI/testing/dev-kmsg)
+            fields = message.partition(";")[0].split(",")
+            if len(fields) > 2 and fields[2].isdecimal() and int(fields[2]) / 1e6 >= since_boot_s:
+                lines.append(message)
+    finally:
+        os.close(buffer)
+    return "".join(lines)
+
+
+def run(command: Sequence[str]) -> str:
+    """What a program prints; empty where it is not there, fails, or takes too long."""
+    program = shutil.which(command[0])
+    if program is None:
+        return ""
+    try:
+        done = subprocess.run(
+            [program, *command[1:]],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=COMMAND_S,
+            check=False,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout[:MOST_BYTES].decode("utf-8", "replace") if done.returncode == 0 else ""
+
+
+def _whole(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 10 else 0
+
+
+def _ended_wall_s(monotonic_us: str) -> float:
+    """Unix time of a moment on the kernel's monotonic clock in microseconds; 0: it is not told."""
+    ended_us = int(monotonic_us) if monotonic_us.isdecimal() and len(monotonic_us) < 19 else 0
+    return time.time() - (time.monotonic() - ended_us / 1e6) if ended_us else 0.0

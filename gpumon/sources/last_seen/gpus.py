@@ -1,0 +1,75 @@
+"""GPUs that the driver listed and does not list any more: each keeps a row that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from gpumon.readings.format import clock_utc
+from gpumon.readings.frame import GpuReading, GpuState
+from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reason
+from gpumon.sources.last_seen.records import Listed
+
+REMEMBERED_S: Final = 86400.0
+FIGURES: Final = tuple(field.name for field in msgspec.structs.fields(GpuReading) if field.default is NOT_SUPPORTED)
+"""Names of all fields of a GpuReading that are a Reading."""
+
+
+class LastListed:
+    """Remembers the GPUs of this boot and driver."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Listed] = {}
+        self._gone: dict[str, GpuReading] = {}
+        self.driver = ""
+        self.version = 0
+        """Grows when a GPU comes or goes."""
+
+    def load(self, listed: Iterable[Listed], driver: str) -> None:
+        """Take what an earlier run of this boot remembered."""
+        if self.driver in ("", driver):
+            self.driver = driver
+            for gpu in listed:
+                self._known.setdefault(gpu.uuid, gpu)
+
+    def records(self) -> list[Listed]:
+        """All that is remembered."""
+        return list(self._known.values())
+
+    def take(self, gpus: tuple[GpuReading, ...], driver: str, wall_s: float, now_s: float) -> tuple[GpuReading, ...]:
+        """The GPUs of a tick, with those that are not listed any more.
+
+        Where the driver lists none, or is another one, nothing is said of single GPUs.
+        """
+        if not gpus or not driver or any(gpu.state is GpuState.INITIALISING for gpu in gpus):
+            return gpus
+        if self.driver and driver != self.driver:
+            self._known = {}
+            self._gone = {}
+        self.driver = driver
+        listed = {gpu.uuid: gpu for gpu in gpus if not gpu.parent_uuid and not gpu.uuid.startswith("index:")}
+        if len(listed) < sum(not gpu.parent_uuid for gpu in gpus):
+            return gpus  # one that can not be opened has no name yet: it may be the missing one
+        for uuid, gpu in listed.items():
+            if uuid not in self._known or uuid in self._gone:
+                self.version += 1
+            self._gone.pop(uuid, None)
+            if gpu.state is not GpuState.LOST:
+                self._known[uuid] = Listed(uuid, gpu.index, gpu.name, gpu.source, wall_s)
+        self._known = {uuid: gpu for uuid, gpu in self._known.items() if wall_s - gpu.listed_wall_s <= REMEMBERED_S}
+        for uuid, known in self._known.items():
+            if uuid not in listed and uuid not in self._gone:
+                self._gone[uuid] = _row(known, wall_s, now_s)
+                self.version += 1
+        gone = [row for uuid, row in self._gone.items() if uuid in self._known and uuid not in listed]
+        return tuple(sorted((*gpus, *gone), key=lambda gpu: gpu.index)) if gone else gpus
+
+
+def _row(known: Listed, wall_s: float, now_s: float) -> GpuReading:
+    text = f"the driver does not list it any more, and did at {clock_utc(known.listed_wall_s)}: unplugged or removed"
+    blank: dict[str, Any] = dict.fromkeys(FIGURES, Missing(Reason.LOST, text))
+    read_s = now_s - max(0.0, wall_s - known.listed_wall_s)
+    own = (known.index, known.uuid, known.name, GpuState.LOST, read_s, text)
+    return GpuReading(*own, source=known.source, **blank)

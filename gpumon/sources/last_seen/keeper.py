@@ -1,0 +1,205 @@
+"""Keeps the memory of last-seen engines beside a collector: its file, its looks at processes, its questions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gpumon.readings.frame import EngineReading, GpuReading
+from gpumon.readings.merge import unique
+from gpumon.sources.family import Process
+from gpumon.sources.last_seen.causes import cause_of
+from gpumon.sources.last_seen.gpus import LastListed
+from gpumon.sources.last_seen.memory import CAUSE_S, Around, Cause, LastSeen
+from gpumon.sources.last_seen.processes import Look, Use, boot_id, look, works
+from gpumon.sources.last_seen.records import Listed, Origin, ProcessId, Served, Written
+from gpumon.sources.last_seen.store import Store
+from gpumon.sources.offload import daemon_thread
+
+LOOK_S: Final = 1.0
+"""Between two looks at the processes of engines."""
+SAVE_S: Final = 30.0
+"""Between two writings while nothing but the times of answers changes."""
+SOON_S: Final = 1.0
+"""The same after an engine came or ended."""
+CLOSE_S: Final = 0.2
+READY_S: Final = 1.0
+"""Longest wait for the file and the first look: a home folder may be on a mount that hangs."""
+
+
+class RunningServer(NamedTuple):
+    """A server that runs on this host, as discovery follows it."""
+
+    url: str
+    """At which it is polled."""
+    server: Process
+    gpu_pids: tuple[int, ...]
+    listens: bool
+    passing: bool = False
+    """Another server starts and ends it at will."""
+
+
+Servers = Callable[[], "tuple[RunningServer, ...] | None"]
+"""Servers of this host that run; None: nobody has looked yet."""
+
+
+class Keeper:
+    """What a collector asks at each tick. All calls return at once: files and /proc are read in threads."""
+
+    def __init__(
+        self,
+        servers: Servers | None,
+        store: Store | None,
+        *,
+        simulated: Callable[[], Around] | None = None,
+        ask: Callable[[Served], Cause] = cause_of,
+        save_s: float = SAVE_S,
+        soon_s: float = SOON_S,
+        look_s: float = LOOK_S,
+    ) -> None:
+        """`servers` is discovery's; None: processes are not looked at. Without a `store` nothing outlives this run.
+        `simulated` tells what is known of processes that do not exist.
+        """
+        asks_nobody = simulated is not None
+        self.memory = LastSeen(None if asks_nobody else lambda served: daemon_thread(ask, served))
+        self._listed = LastListed()
+        self._servers = servers
+        self._simulated = simulated
+        self._store = store
+        self._save_s = save_s
+        self._soon_s = soon_s
+        self._look_s = look_s
+        self._reading: Future[Written] | None = None
+        self._writing: Future[bool] | None = None
+        self._saved_s = time.monotonic()
+        self._saved: object = (0, 0)
+        self._looking: Future[Look] | None = None
+        self._looked_s = float("-inf")
+        self._origins: Mapping[ProcessId, Origin] = {}
+        self._ended: frozenset[ProcessId] = frozenset()
+        self._uses: Mapping[ProcessId, Use] = {}
+        self._around = Around()
+        self._has_rebooted = False
+
+    async def start(self) -> None:
+        """Begin to read the file."""
+        if self._store is not None and self._reading is None:
+            self._reading = daemon_thread(self._store.read, time.time())
+
+    async def ready(self) -> None:
+        """Wait for the file, the first look at its processes, and how those that are gone have ended."""
+        if self._reading is None:
+            return
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(asyncio.wrap_future(self._reading), READY_S)
+        self._load()
+        self._look()
+        with contextlib.suppress(Exception):
+            if self._looking is not None:
+                await asyncio.wait_for(asyncio.wrap_future(self._looking), READY_S)
+        self._take_look()
+        asked = self.memory.expected(self._around, time.monotonic(), time.time())
+        if asked:
+            await asyncio.wait([asyncio.wrap_future(future) for future in asked], timeout=CAUSE_S)
+
+    def gpus(self, gpus: tuple[GpuReading, ...], driver: str, wall_s: float, now_s: float) -> tuple[GpuReading, ...]:
+        """The GPUs of a tick, with those that the driver does not list any more."""
+        self._load()
+        return self._listed.take(gpus, driver, wall_s, now_s)
+
+    def engines(
+        self, engines: Sequence[EngineReading], gpus: Sequence[GpuReading], wall_s: float, now_s: float
+    ) -> tuple[EngineReading, ...]:
+        """The engines of a tick, with those that have ended."""
+        self._load()
+        self._take_look()
+        if now_s - self._looked_s >= self._look_s:
+            self._look()
+        shown = unique(self.memory.take(engines, gpus, self._around, wall_s, now_s))
+        self._save(now_s)
+        return shown
+
+    async def close(self) -> None:
+        """Write what is remembered, within a fraction of a second."""
+        if self._store is None:
+            return
+        self._load()
+        if self._writing is not None and not self._writing.done():
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(asyncio.wrap_future(self._writing), CLOSE_S)
+        self._write()
+        if self._writing is not None:
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(asyncio.wrap_future(self._writing), CLOSE_S)
+
+    def _load(self) -> None:
+        """Take what the file had, once it is read."""
+        if self._reading is None or not self._reading.done() or self._reading.cancelled():
+            return
+        reading = self._reading
+        self._reading = None
+        if reading.exception() is not None:
+            return
+        written = reading.result()
+        self._has_rebooted = bool(written.boot) and written.boot != boot_id()
+        self.memory.load(written.engines)
+        if not self._has_rebooted:
+            self._listed.load(written.gpus, written.driver)
+
+    def _look(self) -> None:
+        """Begin a look at the processes, unless one is under way."""
+        if self._servers is None or self._looking is not None:
+            return
+        running = self._servers() or ()
+        servers = {(one.server.pid, one.server.started): (one.server, one.gpu_pids) for one in running}
+        starting = [(one.server.pid, one.server.started) for one in running if not one.listens]
+        watched = [served.origin for served in self.memory.records()]
+        self._looked_s = time.monotonic()
+        self._looking = daemon_thread(look, servers, dict(self._origins), watched, starting)
+
+    def _take_look(self) -> None:
+        """What is known of processes by now."""
+        if self._simulated is not None:
+            self._around = self._simulated()
+            return
+        if self._looking is not None and self._looking.done():
+            looking = self._looking
+            self._looking = None
+            if looking.exception() is None:
+                found = looking.result()
+                self._around = self._around._replace(works=works(self._uses, found.uses) or self._around.works)
+                self._origins = found.origins
+                self._ended = found.ended
+                self._uses = found.uses
+        running = self._servers() if self._servers is not None else None
+        known = {one.url: self._origins.get((one.server.pid, one.server.started)) for one in running or ()}
+        self._around = self._around._replace(
+            servers={url: origin for url, origin in known.items() if origin is not None},
+            listening=frozenset(one.url for one in running or () if one.listens),
+            passing=frozenset(one.url for one in running or () if one.passing),
+            ended=self._ended,
+            looks=running is not None,
+            rebooted=self._has_rebooted,
+        )
+
+    def _save(self, now_s: float) -> None:
+        state = (self.memory.version, self._listed.version)
+        pace_s = self._soon_s if state != self._saved else self._save_s
+        if self._store is not None and self._reading is None and now_s - self._saved_s >= pace_s:
+            self._write()
+
+    def _write(self) -> None:
+        if self._store is None or (self._writing is not None and not self._writing.done()):
+            return
+        self._saved_s = time.monotonic()
+        self._saved = (self.memory.version, self._listed.version)
+        engines = [msgspec.structs.replace(served) for served in self.memory.records()]
+        gpus: list[Listed] = self._listed.records()
+        dropped = dict(self.memory.dropped)
+        self._writing = daemon_thread(self._store.write, engines, gpus, self._listed.driver, dropped, time.time())

@@ -1,0 +1,574 @@
+"""Which engines served, and which of them have ended: knows no clock and does no I/O."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gpumon.readings.frame import (
+    SERVED,
+    START_CPU,
+    START_PID,
+    START_READ,
+    START_VRAM,
+    STARTS,
+    Departure,
+    EndpointState,
+    EngineReading,
+    GpuReading,
+    Phase,
+    Start,
+)
+from gpumon.readings.missing import number
+from gpumon.readings.quantities import RUNNING, WAITING
+from gpumon.sources.last_seen.records import NO_ORIGIN, Origin, ProcessId, Served, without_bulk
+from gpumon.triage.engine_down import ended_text, starting_text
+
+REFUSES_S: Final = 10.0
+"""An engine whose process is not known has ended once its port refused for so long: a restart of nginx or of a
+container's proxy takes less."""
+REMEMBERED_S: Final = 86400.0
+"""An engine that ended is shown for so long."""
+PLANNED_S: Final = 600.0
+"""The same of one that somebody stopped."""
+IDLE_S: Final = 30.0
+"""Without a request for so long before its port closed, its end is taken for planned."""
+WATCHED_S: Final = 15.0
+"""An answer is older than this: what the engine did in between was not seen."""
+CAUSE_S: Final = 3.0
+"""The cause of an end is waited for so long before the end is shown: a stop by systemd is not first called a crash."""
+SUCCEEDS_S: Final = 5.0
+"""An engine that answers first this long after another's last answer may stand in its place: one that was there
+before is a replica."""
+MOST: Final = 64
+"""Engines that are remembered."""
+LOADING_BYTES_PER_S: Final = 20e6
+"""Read from disks, or taken of VRAM, from which on an engine loads its weights: a slow network mount gives as much."""
+COMPILING_CORES: Final = 0.5
+"""CPU cores that a server keeps busy while it compiles kernels; one that waits for others takes none."""
+VRAM_S: Final = 10.0
+"""Over so long the VRAM of a starting engine is compared."""
+NEVER_SERVED: Final = "never seen serving: check that the URL is right and the server was started"
+
+
+class Cause(NamedTuple):
+    """How a process ended, and who says so."""
+
+    code: str = ""
+    """As `Departure.cause`."""
+    number: int = 0
+    planned: bool = False
+    source: str = ""
+    wall_s: float = 0.0
+    """When it ended; 0: nobody tells."""
+
+
+NO_CAUSE: Final = Cause()
+
+
+class ServerWork(NamedTuple):
+    """What the processes of a server do at a moment. None: not readable by this user."""
+
+    read_bytes_per_s: float | None = None
+    cpu_cores: float | None = None
+
+
+class Around(NamedTuple):
+    """What is known of the processes of engines at a tick."""
+
+    servers: Mapping[str, Origin] = {}
+    """Servers that run now, by the URL at which they are polled."""
+    listening: frozenset[str] = frozenset()
+    """Those URLs of them at which they listen."""
+    ended: frozenset[ProcessId] = frozenset()
+    """Processes that are gone."""
+    works: Mapping[ProcessId, ServerWork] = {}
+    """What servers do that do not listen yet."""
+    passing: frozenset[str] = frozenset()
+    """URLs of servers that others start and end at will: the end of such a one is no event."""
+    looks: bool = False
+    """Servers of this host are looked for: one that is remembered and not found has ended."""
+    rebooted: bool = False
+    """This host began anew since the memory was written."""
+
+
+NOTHING_KNOWN: Final = Around()
+Ask = Callable[[Served], "Future[Cause]"]
+
+
+class _Kept:
+    """One engine that served, with what only this run knows of it. Times are monotonic."""
+
+    def __init__(self, served: Served) -> None:
+        self.served = served
+        self.answered_s = -math.inf
+        """When it answered last in this run."""
+        self.ended_s: float | None = None
+        """When its process was first seen gone, or its port had refused for long enough."""
+        self.asked: Future[Cause] | None = None
+        self.shown: EngineReading | None = None
+        """The row of its end; the same object as long as nothing about it changes."""
+        self.has_replaced = False
+        """It stands for another one that has ended: it does so for one only."""
+
+    @property
+    def key(self) -> str:
+        """As `EngineReading.key`."""
+        return self.served.reading.key
+
+
+class LastSeen:
+    """Remembers engines that served, and puts those that ended into the readings of each tick."""
+
+    def __init__(self, ask: Ask | None = None) -> None:
+        """`ask` looks up how a process ended, in a thread; without it no cause is known."""
+        self._ask = ask
+        self._kept: dict[str, _Kept] = {}
+        self._dropped: dict[str, float] = {}
+        """Keys that were forgotten on purpose, and when (Unix time)."""
+        self._vram: dict[str, deque[tuple[float, float]]] = {}
+        """VRAM of starting servers by URL: monotonic time and bytes."""
+        self.version = 0
+        """Grows when an engine comes, ends or is forgotten."""
+
+    def load(self, remembered: Iterable[Served]) -> None:
+        """Take what an earlier run remembered; what this run has seen itself is newer."""
+        for served in remembered:
+            key = served.reading.key
+            if key not in self._kept and len(self._kept) < MOST:
+                self._kept[key] = _Kept(served)
+
+    def records(self) -> list[Served]:
+        """All that is remembered."""
+        return [kept.served for kept in self._kept.values()]
+
+    @property
+    def dropped(self) -> Mapping[str, float]:
+        """Keys that were forgotten on purpose, and when (Unix time)."""
+        return self._dropped
+
+    def take(
+        self,
+        engines: Sequence[EngineReading],
+        gpus: Sequence[GpuReading],
+        around: Around,
+        wall_s: float,
+        now_s: float,
+    ) -> tuple[EngineReading, ...]:
+        """The engines of a tick: those that have ended say so, those that start say what they do."""
+        for reading in engines:
+            if reading.state is EndpointState.OK and _is_remembered(reading, around):
+                self._answered(reading, around, wall_s, now_s)
+        shown: list[EngineReading] = []
+        listed = {reading.key for reading in engines}
+        for reading in engines:
+            shown += self._shown(reading, listed, gpus, around, wall_s, now_s)
+        urls = {reading.url for reading in engines}
+        for kept in list(self._kept.values()):
+            if kept.served.reading.url not in urls:
+                shown += self._absent(kept, around, wall_s, now_s)
+        self._vram = {url: seen for url, seen in self._vram.items() if url in urls}
+        return _without_taken_gpus(shown)
+
+    def expected(self, around: Around, now_s: float, wall_s: float) -> list[Future[Cause]]:
+        """Begin to ask for the causes of all ends that are known already: what a first tick should wait for."""
+        asked = []
+        for kept in self._kept.values() if not around.rebooted else ():
+            if kept.served.departure is None and self._has_ended(kept, None, around, wall_s, now_s):
+                self._begin_asking(kept)
+                if kept.asked is not None:
+                    asked.append(kept.asked)
+        return asked
+
+    def _answered(self, reading: EngineReading, around: Around, wall_s: float, now_s: float) -> None:
+        """Take a good reading."""
+        kept = self._kept.get(reading.key)
+        if kept is not None and kept.answered_s == reading.monotonic_s:
+            return
+        answered_wall_s = wall_s - max(0.0, now_s - reading.monotonic_s)
+        if kept is not None and kept.ended_s is not None and reading.monotonic_s <= kept.ended_s:
+            return  # the last answer of a process that has ended since
+        if kept is None and len(self._kept) >= MOST and not self._forget_oldest():
+            return
+        begins = kept is None or kept.served.departure is not None or kept.ended_s is not None
+        if kept is None:
+            kept = _Kept(Served(without_bulk(reading), answered_wall_s, answered_wall_s))
+            self._kept[reading.key] = kept
+        served = kept.served
+        origin = around.servers.get(reading.url, NO_ORIGIN)
+        runs = bool(origin.pid) and origin.id not in around.ended
+        if begins:
+            kept.ended_s = None
+            kept.asked = None
+            kept.shown = None
+            kept.has_replaced = False
+            served.departure = None
+            served.begun_wall_s = answered_wall_s
+            served.origin = NO_ORIGIN
+            self._dropped.pop(reading.key, None)
+            self.version += 1
+        if runs and served.origin != origin:
+            served.origin = origin
+            self._forget_moved(kept, answered_wall_s)
+        if begins:
+            self._take_the_place(kept)
+        kept.answered_s = reading.monotonic_s
+        served.reading = reading
+        served.served_wall_s = answered_wall_s
+        served.refused_wall_s = 0.0
+        load = _load_of(reading)
+        served.tells_load = load is not None
+        if load:
+            served.busy_wall_s = answered_wall_s
+
+    def _take_the_place(self, fresh: _Kept) -> None:
+        """Forget the engine that this one replaces: one of the same command or model that has ended."""
+        ended = [kept for kept in self._kept.values() if kept is not fresh and kept.served.departure is not None]
+        for is_same in (_same_command, _same_model):
+            for kept in ended:
+                if is_same(kept.served, fresh.served):
+                    fresh.has_replaced = True
+                    self._drop(kept, fresh.served.begun_wall_s)
+                    return
+
+    def _is_replaced(self, ended: _Kept) -> bool:
+        """Whether another engine took its place before its end was seen: one that began after its last answer."""
+        last_s = ended.served.served_wall_s + SUCCEEDS_S
+        for kept in self._kept.values():
+            served = kept.served
+            if kept is ended or kept.has_replaced or served.departure is not None or served.begun_wall_s <= last_s:
+                continue
+            if _same_command(ended.served, served) or _same_model(ended.served, served):
+                kept.has_replaced = True
+                return True
+        return False
+
+    def _forget_moved(self, moved: _Kept, wall_s: float) -> None:
+        """Forget the URL at which a server was that answers at another one now."""
+        origin, url = moved.served.origin, moved.served.reading.url
+        for kept in list(self._kept.values()):
+            if kept.served.origin.id == origin.id and kept.served.reading.url != url:
+                self._drop(kept, wall_s)
+
+    def _drop(self, kept: _Kept, wall_s: float) -> None:
+        del self._kept[kept.key]
+        self._dropped[kept.key] = wall_s
+        while len(self._dropped) > MOST:
+            del self._dropped[next(iter(self._dropped))]
+        self.version += 1
+
+    def _forget_oldest(self) -> bool:
+        """Make room for an engine; those that serve are not forgotten."""
+        gone = [kept for kept in self._kept.values() if kept.served.departure is not None]
+        if not gone:
+            return False
+        oldest = min(gone, key=lambda kept: kept.served.changed_wall_s)
+        self._drop(oldest, oldest.served.changed_wall_s)
+        return True
+
+    def _shown(
+        self,
+        reading: EngineReading,
+        listed: set[str],
+        gpus: Sequence[GpuReading],
+        around: Around,
+        wall_s: float,
+        now_s: float,
+    ) -> list[EngineReading]:
+        """A reading as it is shown: several where a server of several models has ended before this run."""
+        if reading.phase is not Phase.INFERENCE:
+            return [reading]
+        known = [self._kept[reading.key]] if reading.key in self._kept else []
+        if not known and not reading.part and reading.state is not EndpointState.OK:
+            parts = [kept for kept in self._kept.values() if kept.served.reading.url == reading.url]
+            known = [kept for kept in parts if kept.key not in listed]
+        ended = bool(known) and self._has_ended(known[0], reading, around, wall_s, now_s)
+        if reading.state is EndpointState.OK and not ended:
+            return [reading]
+        starting = self._starting(reading, known, gpus, around, now_s)
+        if starting is not None:
+            return [starting]
+        if not known:
+            return [_never_served(reading)]
+        return [self._silent(kept, reading, around, wall_s, now_s) for kept in known]
+
+    def _silent(
+        self, kept: _Kept, reading: EngineReading, around: Around, wall_s: float, now_s: float
+    ) -> EngineReading:
+        """The reading of an engine that served and does not answer: it has ended, or nobody knows."""
+        served = kept.served
+        if reading.state is EndpointState.REFUSED:
+            served.refused_wall_s = served.refused_wall_s or wall_s
+        else:
+            served.refused_wall_s = 0.0
+        if self._departed(kept, reading, around, wall_s, now_s):
+            assert served.departure is not None
+            if not _is_over(served.departure, wall_s):
+                return self._down(kept, reading, wall_s, now_s)
+            return _long_gone(_last(served, reading), served.departure)
+        if reading.state is EndpointState.OK:
+            return reading
+        return _last(served, reading)
+
+    def _absent(self, kept: _Kept, around: Around, wall_s: float, now_s: float) -> list[EngineReading]:
+        """The row of an engine that was found on this host and is not listed any more."""
+        served = kept.served
+        if served.reading.found_by != "discovery" or not around.looks:
+            return []
+        if not self._departed(kept, None, around, wall_s, now_s):
+            return []
+        assert served.departure is not None
+        if _is_over(served.departure, wall_s):
+            self._drop(kept, wall_s)
+            return []
+        return [self._down(kept, None, wall_s, now_s)]
+
+    def _has_ended(
+        self, kept: _Kept, reading: EngineReading | None, around: Around, wall_s: float, now_s: float
+    ) -> bool:
+        """Whether its process is known to be gone, or its port refuses for so long that it must be."""
+        served = kept.served
+        if kept.ended_s is not None or served.departure is not None:
+            answers = reading is not None and reading.state is EndpointState.OK
+            return not answers or kept.answered_s <= (kept.ended_s or 0.0)
+        if served.origin.pid:
+            ended = around.rebooted or served.origin.id in around.ended
+        else:
+            since_s = served.refused_wall_s
+            if kept.answered_s == -math.inf:  # another run saw it last
+                since_s = min(since_s or wall_s, served.served_wall_s)
+            refuses = reading is not None and reading.state is EndpointState.REFUSED
+            ended = refuses and bool(since_s) and wall_s - since_s >= REFUSES_S
+        if ended:
+            kept.ended_s = now_s
+        return ended
+
+    def _departed(
+        self, kept: _Kept, reading: EngineReading | None, around: Around, wall_s: float, now_s: float
+    ) -> bool:
+        """Whether it has ended, and it is known how, or that was waited for long enough."""
+        served = kept.served
+        if served.departure is not None and (kept.asked is None or not kept.asked.done()):
+            return True
+        if not self._has_ended(kept, reading, around, wall_s, now_s):
+            return False
+        if served.departure is None and self._is_replaced(kept):
+            self._drop(kept, wall_s)
+            return False
+        if not around.rebooted:
+            self._begin_asking(kept)
+        cause = NO_CAUSE
+        if kept.asked is not None:
+            if kept.asked.done():
+                cause = NO_CAUSE if kept.asked.exception() is not None else kept.asked.result()
+            elif now_s - (kept.ended_s or 0.0) < CAUSE_S:
+                return False
+        if around.rebooted and not cause.code:
+            cause = Cause("reboot")
+        if served.departure is None or cause is not NO_CAUSE:
+            found_s = served.departure.wall_s if served.departure is not None else wall_s
+            served.departure = _departure(served, cause, found_s)
+            kept.shown = None
+            self.version += 1
+        if kept.asked is not None and kept.asked.done():
+            kept.asked = None
+        return True
+
+    def _begin_asking(self, kept: _Kept) -> None:
+        if self._ask is not None and kept.asked is None and kept.served.origin.pid:
+            kept.asked = self._ask(kept.served)
+
+    def _down(self, kept: _Kept, reading: EngineReading | None, wall_s: float, now_s: float) -> EngineReading:
+        """The row of an engine that has ended: its last figures, and how it ended."""
+        served = kept.served
+        interval_s = served.reading.interval_s if reading is None else reading.interval_s
+        if kept.shown is None or kept.shown.interval_s != interval_s:
+            assert served.departure is not None
+            seen_here = kept.answered_s > -math.inf
+            kept.shown = msgspec.structs.replace(
+                served.reading,
+                monotonic_s=kept.answered_s if seen_here else now_s - max(0.0, wall_s - served.served_wall_s),
+                ranks=served.reading.ranks if seen_here else (),
+                state=EndpointState.DOWN,
+                departure=served.departure,
+                fault=ended_text(served.departure),
+                interval_s=interval_s,
+            )
+        return kept.shown
+
+    def _starting(
+        self,
+        reading: EngineReading,
+        known: Sequence[_Kept],
+        gpus: Sequence[GpuReading],
+        around: Around,
+        now_s: float,
+    ) -> EngineReading | None:
+        """The reading of a server that runs and does not listen yet; None where there is no such process.
+
+        The very process that served is not starting: it closed its port, or hangs.
+        """
+        origin = around.servers.get(reading.url)
+        if origin is None or origin.id in around.ended or reading.url in around.listening:
+            return None
+        if reading.state not in (EndpointState.REFUSED, EndpointState.STARTING):
+            return None
+        if any(kept.served.origin.id == origin.id for kept in known):
+            return None
+        work = around.works.get(origin.id, ServerWork())
+        vram_bytes, growth = self._vram_of(reading.url, origin, gpus, now_s)
+        info = {**reading.info, STARTS: _start_of(work, growth).value, START_PID: str(origin.pid)}
+        for name, value in ((START_READ, work.read_bytes_per_s), (START_CPU, work.cpu_cores), (START_VRAM, vram_bytes)):
+            if value is not None:
+                info[name] = f"{value:.3g}"
+        model = reading.model or (known[0].served.reading.model if known else "")
+        return msgspec.structs.replace(
+            reading, state=EndpointState.STARTING, info=info, model=model, fault=starting_text(info)
+        )
+
+    def _vram_of(
+        self, url: str, origin: Origin, gpus: Sequence[GpuReading], now_s: float
+    ) -> tuple[float | None, float]:
+        """VRAM that its processes hold, and by how many bytes/s that grows."""
+        known = [
+            number(process.vram_bytes)
+            for gpu in gpus
+            for process in gpu.processes
+            if process.pid in origin.gpu_pids and process.type != "graphics"
+        ]
+        held = [value for value in known if value is not None]
+        if not held:
+            return None, 0.0
+        seen = self._vram.setdefault(url, deque())
+        seen.append((now_s, sum(held)))
+        while now_s - seen[0][0] > VRAM_S:
+            seen.popleft()
+        seconds = now_s - seen[0][0]
+        growth = (sum(held) - seen[0][1]) / seconds if seconds > 0.0 else 0.0
+        return sum(held), growth
+
+
+def _is_remembered(reading: EngineReading, around: Around) -> bool:
+    """Whether the end of this engine would be an event: a training run ends by itself, as does Ollama's runner."""
+    return reading.phase is Phase.INFERENCE and reading.url not in around.passing
+
+
+def _load_of(reading: EngineReading) -> float | None:
+    """Requests that run or wait; None where it does not tell."""
+    told = [rank.gauges[name] for rank in reading.ranks for name in (RUNNING, WAITING) if name in rank.gauges]
+    return sum(told) if told else None
+
+
+def _same_command(old: Served, new: Served) -> bool:
+    return bool(new.origin.command) and old.origin.command == new.origin.command
+
+
+def _same_model(old: Served, new: Served) -> bool:
+    return bool(new.reading.model) and old.reading.model == new.reading.model
+
+
+def _start_of(work: ServerWork, vram_bytes_per_s: float) -> Start:
+    """What a starting server does, by what it reads, takes and computes."""
+    if max(work.read_bytes_per_s or 0.0, vram_bytes_per_s) >= LOADING_BYTES_PER_S:
+        return Start.LOADING_WEIGHTS
+    if (work.cpu_cores or 0.0) >= COMPILING_CORES:
+        return Start.COMPILING
+    return Start.STARTING
+
+
+def _departure(served: Served, cause: Cause, found_wall_s: float) -> Departure:
+    """The end of an engine, with what is known of its cause."""
+    origin = served.origin
+    ended_wall_s = cause.wall_s if served.served_wall_s <= cause.wall_s <= found_wall_s else found_wall_s
+    return Departure(
+        wall_s=ended_wall_s,
+        served_wall_s=served.served_wall_s,
+        pid=origin.pid,
+        cause=cause.code,
+        number=cause.number,
+        planned=cause.planned or (not cause.code and _was_idle(served, ended_wall_s)),
+        source=cause.source,
+        unit=origin.unit,
+        container=origin.container,
+        command=origin.command[:512],
+        log=log_command(origin),
+        start=start_command(origin),
+    )
+
+
+def _was_idle(served: Served, ended_wall_s: float) -> bool:
+    """Whether nothing ran or waited in the time before its end, and that was seen."""
+    if not served.tells_load or ended_wall_s - served.served_wall_s > WATCHED_S:
+        return False
+    idle_since_s = max(served.busy_wall_s, served.begun_wall_s)
+    return served.served_wall_s - idle_since_s >= IDLE_S - WATCHED_S and ended_wall_s - idle_since_s >= IDLE_S
+
+
+def log_command(origin: Origin) -> str:
+    """The command that shows the end of its log."""
+    if origin.pod:
+        namespace, _, name = origin.pod.rpartition("/")
+        return f"kubectl logs{f' -n {namespace}' if namespace else ''} {name} --previous --tail=100"
+    if origin.container:
+        return f"docker logs --tail 100 {origin.container[:12]}"
+    if origin.unit:
+        return f"journalctl{' --user' if origin.is_user_unit else ''} -u {origin.unit} -n 100"
+    return f"tail -n 100 {origin.output}" if origin.output else ""
+
+
+def start_command(origin: Origin) -> str:
+    """The command that starts it again."""
+    if origin.pod:
+        return ""
+    if origin.container:
+        return f"docker start {origin.container[:12]}"
+    if origin.unit:
+        return f"systemctl{' --user' if origin.is_user_unit else ''} start {origin.unit}"
+    return ""
+
+
+def _is_over(departure: Departure, wall_s: float) -> bool:
+    """Whether an end is old enough to be forgotten."""
+    return wall_s - departure.wall_s > (PLANNED_S if departure.planned else REMEMBERED_S)
+
+
+def _last(served: Served, reading: EngineReading) -> EngineReading:
+    """A reading without figures of an engine that served: named as it was, with when it answered last."""
+    last = served.reading
+    kept = reading if reading.ranks else msgspec.structs.replace(
+        last, state=reading.state, fault=reading.fault, monotonic_s=reading.monotonic_s, ranks=()
+    )  # fmt: skip
+    return msgspec.structs.replace(kept, info={**kept.info, SERVED: f"{served.served_wall_s:.0f}"})
+
+
+def _long_gone(reading: EngineReading, departure: Departure) -> EngineReading:
+    """The row of an endpoint of the config whose end is old: it has no verdict any more."""
+    return msgspec.structs.replace(
+        reading, fault=f"{ended_text(departure)}; take it out of the config if it does not come back"
+    )
+
+
+def _never_served(reading: EngineReading) -> EngineReading:
+    """An endpoint of the config at which nothing listens, and at which no engine was ever seen."""
+    if reading.state is not EndpointState.REFUSED or reading.found_by == "discovery":
+        return reading
+    return msgspec.structs.replace(reading, fault=f"{reading.fault}; {NEVER_SERVED}")
+
+
+def _without_taken_gpus(engines: Sequence[EngineReading]) -> tuple[EngineReading, ...]:
+    """The engines; one that has ended is not on a GPU any more that another engine took."""
+    if not any(reading.state is EndpointState.DOWN for reading in engines):
+        return tuple(engines)
+    taken = {uuid for reading in engines if reading.state is not EndpointState.DOWN for uuid in reading.gpus}
+    shown = []
+    for reading in engines:
+        if reading.state is EndpointState.DOWN and not taken.isdisjoint(reading.gpus):
+            free = tuple(uuid for uuid in reading.gpus if uuid not in taken)
+            reading = msgspec.structs.replace(reading, gpus=free)
+        shown.append(reading)
+    return tuple(shown)

@@ -1,0 +1,98 @@
+"""What is remembered of an engine that served: its last reading, its process, and how it ended. Written as JSON."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpumon.readings.frame import Departure, EngineReading
+
+ProcessId = tuple[int, int]
+"""Pid and start in clock ticks since boot: tells a process from a later one with the same pid."""
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """The process that serves, and where it runs: read while it lives. Texts come from outside."""
+
+    pid: int = 0
+    """Main process of the server; 0: not known."""
+    started: int = 0
+    """Its start in clock ticks since boot."""
+    gpu_pids: tuple[int, ...] = ()
+    """Its processes on GPUs."""
+    command: str = ""
+    """Command line as `shown_command` gives it: without what may be a secret."""
+    unit: str = ""
+    """systemd unit; empty where it runs in none."""
+    is_user_unit: bool = False
+    """The unit belongs to the user's own systemd."""
+    container: str = ""
+    """Id of its container, 64 hexadecimal digits."""
+    pod: str = ""
+    """`namespace/name` of its pod."""
+    output: str = ""
+    """The file that its standard output goes to."""
+    cgroup: str = ""
+    """Path of its cgroup below /sys/fs/cgroup."""
+    oom_kills: int = -1
+    """Processes of that cgroup that the kernel had killed for want of memory by then; -1: not known."""
+
+    @property
+    def id(self) -> ProcessId:
+        """Tells it from every other process of this boot."""
+        return self.pid, self.started
+
+
+NO_ORIGIN = Origin()
+
+
+class Served(msgspec.Struct):
+    """An engine that answered at least once."""
+
+    reading: EngineReading
+    """Its last good reading, without histograms."""
+    served_wall_s: float
+    """When it answered last (Unix time)."""
+    begun_wall_s: float
+    """When it answered first after it was not there, as far as that was seen."""
+    busy_wall_s: float = 0.0
+    """When a request ran or waited last; 0: never seen."""
+    tells_load: bool = False
+    """It tells how many requests run or wait."""
+    origin: Origin = NO_ORIGIN
+    refused_wall_s: float = 0.0
+    """Since when nothing listens at its URL; 0: it listens, or nobody knows."""
+    departure: Departure | None = None
+
+    @property
+    def changed_wall_s(self) -> float:
+        """When something was learnt about it last."""
+        return max(self.served_wall_s, self.departure.wall_s if self.departure is not None else 0.0)
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """A GPU that the driver listed."""
+
+    uuid: str
+    index: int
+    name: str
+    source: str
+    listed_wall_s: float
+
+
+class Written(msgspec.Struct):
+    """The file."""
+
+    version: int
+    host: str
+    boot: str
+    """Id of the boot in which it was written: processes and GPUs of another one are gone."""
+    engines: list[Served] = []
+    gpus: list[Listed] = []
+    driver: str = ""
+    """Version of the driver that listed the GPUs."""
+
+
+def without_bulk(reading: EngineReading) -> EngineReading:
+    """A reading as it is remembered: histograms and earlier readings are most of its size, and no page shows them."""
+    ranks = tuple(msgspec.structs.replace(rank, histograms={}) for rank in reading.ranks)
+    return msgspec.structs.replace(reading, ranks=ranks, earlier=(), fault="")

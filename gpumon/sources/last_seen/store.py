@@ -1,0 +1,123 @@
+"""The file of last-seen engines and GPUs in the user's state folder. All calls block: for a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gpumon.sources.last_seen.memory import MOST, REMEMBERED_S
+from gpumon.sources.last_seen.processes import boot_id
+from gpumon.sources.last_seen.records import Listed, Served, Written, without_bulk
+
+VERSION: Final = 1
+"""Raised when a file of before can not be read any more; that costs what it remembered."""
+MOST_BYTES: Final = 4 << 20
+MOST_RECORD_BYTES: Final = 64 << 10
+"""A larger record (a server of a hundred ranks) is left out."""
+MOST_GPUS: Final = 256
+
+
+def state_file(environ: Mapping[str, str]) -> Path | None:
+    """`gpumon/engines-HOST.json` in the user's XDG state folder; None where no such folder is known.
+
+    A home folder may be that of several hosts: each has a file of its own.
+    """
+    base, home = environ.get("XDG_STATE_HOME", ""), environ.get("HOME", "")
+    if not os.path.isabs(base):  # noqa: PTH117 - the text as it is
+        base = f"{home}/.local/state" if home else ""
+    name = "".join(letter for letter in socket.gethostname() if letter.isalnum() or letter in "-._")[:64]
+    return Path(base) / "gpumon" / f"engines-{name or 'host'}.json" if base else None
+
+
+class Store:
+    """Reads and writes the file; a damaged or foreign one counts as none, and one that can not be written as well."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._host = socket.gethostname()
+        self._loaded: set[str] = set()
+        """Keys of the engines that this run knows."""
+
+    def read(self, wall_s: float) -> Written:
+        """What an earlier run wrote; of another boot, `Written.boot` is another one than `boot_id`."""
+        written = self._read()
+        if written is None:
+            return Written(VERSION, self._host, boot_id())
+        written.engines = [served for served in written.engines if _is_current(served, wall_s)][:MOST]
+        written.gpus = [gpu for gpu in written.gpus if 0.0 <= wall_s - gpu.listed_wall_s <= REMEMBERED_S][:MOST_GPUS]
+        self._loaded |= {served.reading.key for served in written.engines}
+        return written
+
+    def write(
+        self,
+        engines: Iterable[Served],
+        gpus: Iterable[Listed],
+        driver: str,
+        dropped: Mapping[str, float],
+        wall_s: float,
+    ) -> bool:
+        """Write the file anew; returns whether that went well.
+
+        Another gpumon may have written its engines meanwhile: those that this one never knew are kept.
+        """
+        own = {served.reading.key: served for served in engines}
+        self._loaded |= own.keys() | dropped.keys()
+        others = self._read()
+        for served in others.engines if others is not None else ():
+            key = served.reading.key
+            if key not in self._loaded and _is_current(served, wall_s) and len(own) < MOST:
+                own[key] = served
+        records = []
+        for served in own.values():
+            record = msgspec.structs.replace(served, reading=without_bulk(served.reading))
+            with contextlib.suppress(msgspec.MsgspecError, ValueError):
+                if len(msgspec.json.encode(record)) <= MOST_RECORD_BYTES:
+                    records.append(record)
+        written = Written(VERSION, self._host, boot_id(), records, list(gpus)[:MOST_GPUS], driver)
+        try:
+            self._replace(msgspec.json.encode(written))
+        except (OSError, msgspec.MsgspecError, ValueError):
+            return False
+        return True
+
+    def _read(self) -> Written | None:
+        try:
+            file = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except (OSError, ValueError):
+            return None
+        try:
+            status = os.fstat(file)
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_size > MOST_BYTES:
+                return None
+            with os.fdopen(os.dup(file), "rb") as stream:
+                written = msgspec.json.decode(stream.read(MOST_BYTES + 1), type=Written)
+        except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
+            return None
+        finally:
+            os.close(file)
+        return written if written.version == VERSION and written.host == self._host else None
+
+    def _replace(self, data: bytes) -> None:
+        """The file appears whole or not at all; only its user can read it. Raises OSError."""
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        new = self._path.with_name(f".{self._path.name}.{os.urandom(6).hex()}.new")
+        try:
+            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as stream:
+                stream.write(data)
+            new.replace(self._path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                new.unlink()
+            raise
+
+
+def _is_current(served: Served, wall_s: float) -> bool:
+    """Whether it is worth remembering: an engine that was not seen for a day is no news."""
+    return wall_s - served.changed_wall_s <= REMEMBERED_S

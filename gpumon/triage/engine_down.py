@@ -1,0 +1,143 @@
+"""Is an engine there at all: it has ended, is out of reach, was never seen, or starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+from gpumon.readings.frame import (
+    SERVED,
+    START_CPU,
+    START_PID,
+    START_READ,
+    START_VRAM,
+    STARTS,
+    Departure,
+    EndpointState,
+    Start,
+)
+from gpumon.readings.missing import NOT_EXPOSED
+from gpumon.readings.snapshot import Engine
+from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
+from gpumon.triage.render import TEXTS, fill
+from gpumon.triage.replicas import replicas
+from gpumon.triage.signals import Case, Finding, action, params
+
+CRASHED: Final = "crashed"
+STOPPED: Final = "stopped"
+APART_S: Final = 60.0
+"""An end that was found this long after the last answer is told with both times: it was somewhere between."""
+_LOST: Final = frozenset({EndpointState.TIMEOUT, EndpointState.DNS})
+"""States of an engine whose host may be gone."""
+_SIGNAL_CODES: Final = 128
+"""A shell and a container's runtime tell signal N as exit code 128 + N."""
+
+
+def departure_parameters(departure: Departure) -> Parameters:
+    """What the sentence of an end says."""
+    found_late = not departure.source and departure.wall_s - departure.served_wall_s > APART_S
+    by_signal = departure.cause == "exit" and departure.number > _SIGNAL_CODES
+    return params(
+        down=departure.wall_s,
+        served=departure.served_wall_s if found_late and departure.served_wall_s else None,
+        pid=str(departure.pid) if departure.pid else None,
+        cause=departure.cause,
+        number=float(departure.number),
+        by_signal=float(departure.number - _SIGNAL_CODES) if by_signal else None,
+        idle="yes" if departure.planned and not departure.cause else None,
+        source=departure.source,
+    )
+
+
+def ended_text(departure: Departure) -> str:
+    """How an engine ended, without the time: `pid 4121, killed by signal 9 (systemd vllm.service)`."""
+    return fill(TEXTS["ended"], departure_parameters(departure))
+
+
+def down(case: Case) -> Finding | None:
+    """It served, and its process has ended: by a crash, or because somebody stopped it."""
+    engine = case.engine
+    if engine is None or engine.state is not EndpointState.DOWN or not engine.departure:
+        return None
+    departure = engine.departure[0]
+    said = departure_parameters(departure)
+    began_s = case.now_s - max(0.0, case.frame.wall_s - departure.wall_s)
+    start = action("start_again", start=departure.start, command=departure.command)
+    answered_s = max(0.0, case.frame.wall_s - departure.served_wall_s)
+    proof = (Evidence("no_answer", answered_s, source=engine.url), Evidence("ended", NOT_EXPOSED, parameters=said))
+    if departure.planned:
+        return Finding(Limit.DOWN, STOPPED, said, proof, (start,), Level.WARN, began_s=began_s)
+    log = action("read_last_log", log=departure.log, ended="yes")
+    return Finding(Limit.DOWN, CRASHED, said, proof, (log, start), _level(case, engine), began_s=began_s)
+
+
+def _level(case: Case, engine: Engine) -> Level:
+    """Critical, unless other replicas of its model serve and nobody waits for them."""
+    others = [one for one, _ in replicas(case, engine) if one.key != engine.key]
+    if others and not any(case.suffers(one) for one in others):
+        return Level.WARN
+    return Level.CRITICAL
+
+
+def unreachable(case: Case) -> Finding | None:
+    """It served, and now nothing comes back; no process of it is known on this host."""
+    engine, reading = case.engine, case.reading
+    if engine is None or reading is None or engine.state not in _LOST or case.recent.holders:
+        return None
+    served = reading.info.get(SERVED, "")
+    if not served:
+        return None
+    seconds = max(0.0, case.frame.wall_s - float(served))
+    if seconds < case.thresholds.silent_s:
+        return None
+    proof = (Evidence("no_answer", seconds, case.thresholds.silent_s, engine.url),)
+    fixes = (action("check_host", host=urlsplit(engine.url).hostname or "", url=engine.url),)
+    level, began_s = _level(case, engine), case.now_s - seconds
+    said = params(seconds=seconds, served=float(served))
+    return Finding(Limit.UNRESPONSIVE, "unreachable", said, proof, fixes, level, Confidence.MEDIUM, began_s)
+
+
+def never_served(case: Case) -> Finding | None:
+    """Nothing listens at a URL of the config, and no engine was ever seen there."""
+    engine, reading = case.engine, case.reading
+    if engine is None or reading is None or engine.state is not EndpointState.REFUSED:
+        return None
+    if engine.found_by != "config" or SERVED in reading.info or reading.ranks:
+        return None
+    fixes: tuple[Action, ...] = (action("check_url", url=engine.url),)
+    return Finding(Limit.DOWN, "never_served", {}, (Evidence("refuses", source=engine.url),), fixes, Level.WARN)
+
+
+def starting(case: Case) -> Finding | None:
+    """Its process runs and does not listen yet: what it does, by what it reads, takes and computes."""
+    engine, reading = case.engine, case.reading
+    if engine is None or reading is None or engine.state is not EndpointState.STARTING:
+        return None
+    doing = reading.info.get(STARTS, "")
+    if doing not in {start.value for start in Start}:
+        return None
+    said = starting_parameters(reading.info)
+    proof = tuple(
+        Evidence(f"starting_{name}", value, source=_SOURCES[name])
+        for name, value in said.items()
+        if isinstance(value, float)
+    )
+    return Finding(Limit.STARTING, doing, said, proof, (), Level.OK)
+
+
+def starting_parameters(info: Mapping[str, str]) -> Parameters:
+    """What is known of a start."""
+    said: Parameters = params(pid=info.get(START_PID, ""))
+    for name, key in (("read", START_READ), ("vram", START_VRAM), ("cores", START_CPU)):
+        if key in info:
+            said[name] = float(info[key])
+    return said
+
+
+def starting_text(info: Mapping[str, str]) -> str:
+    """What a starting server does: `loads its weights: reads 1.2 GB/s from disk, VRAM 14 GiB`."""
+    return fill(TEXTS[info[STARTS]], starting_parameters(info))
+
+
+_SOURCES: Final = {"read": "/proc/PID/io", "vram": "processes of its GPUs", "cores": "/proc/PID/stat"}

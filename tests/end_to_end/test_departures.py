@@ -1,0 +1,261 @@
+"""Engines that end: real processes that are killed really, on the fake driver, seen by the installed command."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.engine import FakeEngine
+from tests.fakes.nvml.driver import FakeDriver
+from tests.sources.discovery.servers import Server, Servers, free_port, servers
+
+GPUMON = str(Path(sys.executable).with_name("gpumon"))
+IDLE_PAGE = (
+    'vllm:generation_tokens_total{engine="0",model_name="m"} 7\n'
+    'vllm:num_requests_running{engine="0",model_name="m"} 0\n'
+    'vllm:num_requests_waiting{engine="0",model_name="m"} 0\n'
+    "process_start_time_seconds 1700000000\n"
+)
+BUSY_PAGE = IDLE_PAGE.replace(
+    'num_requests_running{engine="0",model_name="m"} 0', 'num_requests_running{engine="0",model_name="m"} 5'
+)
+
+
+@pytest.fixture
+def engines(tmp_path: Path) -> Iterator[Servers]:
+    with servers(tmp_path / "engines") as made:
+        yield made
+
+
+class Host:
+    """A host of fake GPUs, on which engines run and gpumon looks at them."""
+
+    def __init__(self, folder: Path, engines: Servers) -> None:
+        self.driver = FakeDriver(folder)
+        self._engines = engines
+        self.env = self.driver.env(XDG_CONFIG_HOME=str(folder), XDG_STATE_HOME=str(folder / "state"))
+        self.processes: dict[int, list[int]] = {}
+        self.place()
+
+    def serve(self, gpu: int, page: str = BUSY_PAGE, port: int = 0) -> Server:
+        """A vLLM on a GPU."""
+        pages = {"/metrics": [200, page], "/version": [200, '{"version":"0.32.0"}']}
+        server = self._engines.start(
+            "vllm", "serve", "m", "--port", str(port or free_port()), pages=pages, workers=["VLLM::EngineCore"]
+        )
+        self.processes[gpu] = server.workers
+        self.place()
+        return server
+
+    def kill(self, gpu: int, server: Server) -> None:
+        """`kill -9`, and its VRAM is free."""
+        server.kill()
+        del self.processes[gpu]
+        self.place()
+
+    def place(self) -> None:
+        """Tell the driver who is on which GPU."""
+        lines = [f"gpu {gpu} process {pid} 70000" for gpu, pids in self.processes.items() for pid in pids]
+        self.driver.write("\n".join(["gpus 2", *lines, ""]))
+
+    def ask(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run gpumon to its end."""
+        return subprocess.run([GPUMON, *arguments], env=self.env, capture_output=True, text=True, timeout=90)
+
+    def snapshot(self, *arguments: str) -> dict[str, Any]:
+        """What it shows."""
+        done = self.ask("snapshot", "--json", "--window", "0", *arguments)
+        assert done.returncode == 0, done.stderr
+        shown: dict[str, Any] = json.loads(done.stdout)
+        return shown
+
+    def until_it_answers(self) -> None:
+        """Look until the engine is found and answers: on a busy machine that takes more than one look."""
+        end_s = time.monotonic() + 60.0
+        while states(self.snapshot()) != ["ok"]:
+            assert time.monotonic() < end_s
+
+
+class Watch:
+    """`gpumon watch --json` that goes on."""
+
+    def __init__(self, host: Host, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [GPUMON, "watch", "--json", "--interval", "0.5", *arguments],
+            env=host.env,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def until(self, true: Callable[[dict[str, Any]], object], within_s: float = 60.0) -> dict[str, Any]:
+        """The first snapshot of which it is so."""
+        assert self.process.stdout is not None
+        end_s = time.monotonic() + within_s
+        for line in self.process.stdout:
+            shown: dict[str, Any] = json.loads(line)
+            if true(shown):
+                return shown
+            assert time.monotonic() < end_s, (shown["engines"], shown["verdicts"], shown["faults"])
+        raise AssertionError("it ended")
+
+    def end(self) -> None:
+        """As Ctrl+C does."""
+        self.process.send_signal(signal.SIGINT)
+        self.process.communicate(timeout=20)
+
+
+@pytest.fixture
+def host(tmp_path: Path, engines: Servers) -> Host:
+    return Host(tmp_path, engines)
+
+
+@pytest.fixture
+def watch(host: Host) -> Iterator[Callable[..., Watch]]:
+    begun: list[Watch] = []
+
+    def begin(*arguments: str) -> Watch:
+        begun.append(Watch(host, *arguments))
+        return begun[-1]
+
+    yield begin
+    for one in begun:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.communicate()
+
+
+def states(shown: dict[str, Any]) -> list[str]:
+    return [engine["state"] for engine in shown["engines"]]
+
+
+def verdict_of(shown: dict[str, Any], code: str) -> dict[str, Any]:
+    found: list[dict[str, Any]] = [verdict for verdict in shown["verdicts"] if verdict["code"] == code]
+    assert found, shown["verdicts"]
+    return found[0]
+
+
+def test_a_killed_engine_stays_as_down_until_it_serves_again(host: Host, watch: Callable[..., Watch]) -> None:
+    server = host.serve(0)
+    seen = watch()
+    seen.until(lambda shown: states(shown) == ["ok"])
+    host.kill(0, server)
+    shown = seen.until(lambda shown: states(shown) == ["down"], 15.0)
+    (engine,) = shown["engines"]
+    (departure,) = engine["departure"]
+    assert (departure["pid"], departure["planned"], departure["cause"]) == (server.pid, False, "")
+    assert engine["model"] == "m"
+    verdict = verdict_of(shown, "down")
+    assert (verdict["cause"], verdict["level"]) == ("crashed", "critical")
+    assert f"pid {server.pid}, cause unknown" in verdict["text"]
+    assert verdict["actions"][0]["code"] == "read_last_log"
+    assert [event["code"] for event in shown["events"] if event["kind"] == "engine"] == ["ended"] or shown[
+        "events"
+    ] == []
+
+    seen.end()
+    status = host.ask("status")
+    assert status.returncode == 1
+    assert "1 engine down" in status.stdout
+    again = host.snapshot()
+    assert again["engines"][0]["departure"] == [departure]
+
+    host.serve(0, port=server.port)
+    back = watch()
+    back.until(lambda shown: states(shown) == ["ok"])
+    back.end()
+    assert host.ask("status").returncode == 0
+
+
+def test_a_gpumon_that_starts_after_the_crash_knows_of_it(host: Host) -> None:
+    server = host.serve(0)
+    host.until_it_answers()
+    host.kill(0, server)
+    status = host.ask("status")
+    assert status.returncode == 1
+    assert "1 engine down" in status.stdout
+    (engine,) = host.snapshot()["engines"]
+    assert (engine["state"], engine["departure"][0]["pid"]) == ("down", server.pid)
+
+
+def test_one_of_two_replicas_that_dies_is_missed(host: Host, watch: Callable[..., Watch]) -> None:
+    first, _ = host.serve(0), host.serve(1)
+    seen = watch()
+    seen.until(lambda shown: states(shown) == ["ok", "ok"] and shown["replicas"])
+    host.kill(0, first)
+    shown = seen.until(lambda shown: "down" in states(shown), 15.0)
+    (replicas,) = shown["replicas"]
+    assert (len(replicas["engines"]), replicas["answering"]) == (2, 1)
+    assert verdict_of(shown, "down")["level"] == "warn"
+    seen.end()
+    assert host.ask("status").returncode == 1
+
+
+def test_an_idle_engine_that_is_terminated_was_stopped(host: Host, watch: Callable[..., Watch]) -> None:
+    server = host.serve(0, IDLE_PAGE)
+    seen = watch()
+    seen.until(lambda shown: states(shown) == ["ok"])
+    end_s = time.monotonic() + 31.0
+    seen.until(lambda shown: time.monotonic() > end_s)
+    os.kill(server.pid, signal.SIGTERM)
+    host.kill(0, server)
+    shown = seen.until(lambda shown: states(shown) == ["down"], 15.0)
+    verdict = verdict_of(shown, "down")
+    assert (verdict["cause"], verdict["level"]) == ("stopped", "warn")
+    seen.end()
+    status = host.ask("status")
+    assert (status.returncode, "1 engine stopped" in status.stdout) == (0, True)
+
+
+def test_a_configured_endpoint_that_dies_is_down_after_ten_seconds(host: Host, watch: Callable[..., Watch]) -> None:
+    engine = FakeEngine("vllm-basic", start_s=20.0).start()
+    url = engine.url
+    seen = watch("--endpoint", url, "--no-discovery")
+    seen.until(lambda shown: states(shown) == ["ok"])
+    engine.close()
+    died_s = time.monotonic()
+    refused = seen.until(lambda shown: states(shown) == ["refused"], 15.0)
+    assert "down, or still loading" in refused["engines"][0]["fault"]
+    assert "is the engine up" not in refused["engines"][0]["fault"]
+    shown = seen.until(lambda shown: states(shown) == ["down"], 40.0)
+    assert time.monotonic() - died_s >= 9.0
+    assert verdict_of(shown, "down")["cause"] == "crashed"
+    seen.end()
+    assert host.ask("status", "--endpoint", url, "--no-discovery").returncode == 1
+
+
+def test_a_url_at_which_nothing_was_ever_seen_says_so(host: Host) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    shown = host.snapshot("--endpoint", url)
+    assert states(shown) == ["refused"]
+    assert "never seen serving" in shown["engines"][0]["fault"]
+    verdict = verdict_of(shown, "down")
+    assert (verdict["cause"], verdict["level"]) == ("never_served", "warn")
+    assert host.ask("status", "--endpoint", url).returncode == 0
+
+
+@pytest.mark.parametrize("damage", ["damaged", "foreign", "folder is a file"])
+def test_a_state_file_that_can_not_be_used_costs_nothing(damage: str, host: Host, tmp_path: Path) -> None:
+    server = host.serve(0)
+    host.until_it_answers()
+    (file,) = (tmp_path / "state" / "gpumon").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    if damage == "damaged":
+        file.write_bytes(file.read_bytes()[:-40])
+    elif damage == "foreign":
+        file.write_text('{"version": 1, "host": "another", "boot": "x"}')
+    elif damage == "folder is a file":
+        file.unlink()
+        file.parent.rmdir()
+        file.parent.write_text("not a folder")
+    host.until_it_answers()
+    host.kill(0, server)
+    assert host.ask("status").returncode == (0 if damage == "folder is a file" else 1)
