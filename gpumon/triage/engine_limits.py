@@ -12,7 +12,6 @@ from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Signal
 from gpumon.specs.hints import CONTEXT_LEN
 from gpumon.triage.advice import advice, fewer_prompt_tokens, quantise
-from gpumon.triage.engine_state import SM_AT_WORK, computes
 from gpumon.triage.host import profile
 from gpumon.triage.hour import FIELDS
 from gpumon.triage.replicas import beside
@@ -39,6 +38,7 @@ from gpumon.triage.signals import (
     request_tokens,
     unsure,
 )
+from gpumon.triage.stall import SM_AT_WORK, computes
 
 NARROW_BITS: Final = ("fp8", "int8", "int4", "mxfp4", "nvfp4", "q8", "q4")
 """Formats of a KV cache that is small already."""

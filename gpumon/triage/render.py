@@ -108,6 +108,11 @@ _REST: Final = (
     "[, busy {busy:percent}])|its GPUs are idle (SM {sm:percent})|its GPUs are idle ({busy:percent} busy)]"
 )
 _UNUSED: Final = "[{unused=yes}; nothing runs on it]"
+_AT_WORK: Final = (
+    "[; busiest of its processes: {cpu:percent} of a core][; PCIe {pcie:bytes}/s][; NVLink {nvlink:bytes}/s]"
+    "[; KV cache moves at {kv:bytes}/s][; the host's disks read {disk:bytes}/s][; its GPUs move memory (DRAM {reads:percent})]"
+)
+"""What speaks for work."""
 _WHO_IDLE: Final = "[: {cost:money} idle]"
 _FAULTS: Final = {
     "lost": "is lost",
@@ -157,6 +162,10 @@ TEXTS: Final[Mapping[str, str]] = {
     "starting": "its process[ (pid {pid})] runs and does not listen yet[, VRAM {vram:gib}]",
     # state of an engine
     "hung_lost_gpu": "no {unit} for {seconds:lasted}" + _LOAD + ": {gpus}, which it runs on, is lost",
+    "no_tokens": "no {unit} for {seconds:lasted}" + _LOAD + ": wait or check" + _AT_WORK,
+    "paused": "no {unit} for {seconds:lasted}"
+    + _LOAD
+    + ": paused ([asleep: {how}|{paused:requests} requests held while its weights are updated])",
     "hung_compiling": "no {unit} for {seconds:lasted}" + _LOAD + ": " + _REST + "; no token yet: compiling?",
     "hung_spinning": "no {unit} for {seconds:lasted}" + _LOAD + ": " + _REST,
     "hung_idle": "no {unit} for {seconds:lasted}" + _LOAD + ": " + _REST,
@@ -191,6 +200,8 @@ TEXTS: Final[Mapping[str, str]] = {
     "time][; ITL {itl_s:latency}[, {itl_before_s:latency} before]][; TTFT was {ttft_before_s:latency}]",
     "one_prompt": "one request holds {share:percent} of the KV cache[ (about {tokens:tokens} tokens)]: up to "
     "{waiting:requests} wait for it to end",
+    "kv_transfer_waits": "{waiting:requests} requests wait for [{role=prefill}the decode side to take their KV cache"
+    "|KV cache of the prefill side][; no token for {seconds:lasted}]",
     "kv_full": "KV cache {usage:percent} full at {running:requests} requests[ of {tokens:tokens} tokens]: "
     "[{waiting:requests} wait|{thrown:per_minute} preempted a minute]" + _SPARE,
     "queue_slots": "{waiting:requests} wait while {running:requests} run[ of {slots:requests}]: "
@@ -295,6 +306,15 @@ QUANTITIES: Final[Mapping[str, str]] = {
     "starting_read": "reads {value:bytes}/s from disk",
     "starting_vram": "its processes hold {value:gib} of VRAM",
     "starting_cores": "{value:requests} CPU cores busy",
+    "process_cpu": "CPU of its busiest process [{value:percent} of a core|not known]",
+    "pcie_traffic": "PCIe [{value:bytes}/s|not measured]",
+    "nvlink_traffic": "NVLink {value:bytes}/s",
+    "kv_transfer_rate": "KV cache moved {value:bytes}/s",
+    "kv_transfer_failures": "{value:per_minute} KV transfers fail a minute",
+    "disk_reads": "the host's disks read {value:bytes}/s",
+    "gpu_activity": "what its GPUs do is not known",
+    "paused_requests": "{value:requests} requests held by the server",
+    "waiting_for_kv": "{value:requests} requests wait for a KV transfer",
     "restarts": "{value:count} restarts in {seconds:lasting}",
     "no_request": "no request for {value:lasted}",
     "idle_time": "at most 5 % busy for {value:lasted}",
@@ -421,6 +441,9 @@ ACTIONS: Final[Mapping[str, str]] = {
     "read_last_log": "[{log} shows what it wrote last|{ended=yes}sudo dmesg -T shows whether the kernel or the driver ended it; what it wrote is where it was started|read what its log says last before each end (kubectl logs --previous, docker logs, journalctl -u) and look for the OOM killer in dmesg; until that is fixed take it out of the load balancer]",
     "fix_gpu_first": "fix {gpus} first: a restart on the same GPUs cannot work before",
     "wait_for_compile": "wait: the first request compiles kernels and graphs for minutes; look at its log",
+    "wait_or_check": "[py-spy dump --pid {pid}|py-spy dump of its process] and its log[ ({log=journal}journalctl -f _PID={pid}, or where its output goes)| ({log} logs {container})] tell what it does; [{paused=yes}whoever paused it lets it go on|a kernel compile, a weight update or a KV transfer ends within {seconds:count} s]: wait so long",
+    "check_prefill_side": "look at the prefill side that sends its KV cache[ ({engine})]: does it serve, what does its log say, does the link between them work (NIXL, UCX, RDMA)? A restart of this engine does not help",
+    "check_decode_side": "look at the decode side that takes its KV cache[ ({engine})]: does it serve, has it room, does the link between them work (NIXL, UCX, RDMA)? A restart of this engine does not help",
     "wait_for_prefill": "wait: it works on a prompt",
     "send_one_request": "send it one request: a token tells that only its gauges froze",
     "stop_exporter": "where it has ended, stop its exporter or take it out of the config",

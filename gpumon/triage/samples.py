@@ -23,6 +23,8 @@ MOST: Final = 400
 """Samples of one thing that are kept: those of twice that time, so that what is old goes many at a time."""
 LEAST_GAP_S: Final = 0.9
 """Two samples of one thing are at least so far apart."""
+PROCESS_CPU: Final = "process_cpu_ratio"
+"""What is sampled of an engine's processes: the CPU of the busiest, where 1 is one core."""
 SAMPLED: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.ENGINE: (
         *("running", "waiting", "kv_usage_ratio", "decode_tokens_per_s", "prefill_tokens_per_s"),
@@ -31,6 +33,7 @@ SAMPLED: Final[Mapping[Kind, tuple[str, ...]]] = {
         *("tokens_total.decode", "tokens_total.prefill_computed", "tokens_total.prefill_cached"),
         *("requests_per_s", "failures_per_s", "aborts_per_s", "rejections_per_s"),
         *("acceptance_ratio", "cached_ratio", "itl_mean_s", "lora_waiting"),
+        "waiting_deferred",
     ),
     Kind.GPU: (
         *("busy_ratio", "sm_active_ratio", "tensor_active_ratio", "bandwidth_bytes_per_s", "sm_clock_hz"),
@@ -58,9 +61,10 @@ _TYPES: Final[Mapping[Kind, type[msgspec.Struct]]] = {Kind.ENGINE: Engine, Kind.
 _READERS: Final = {
     kind: attrgetter(*(flat_path(_TYPES[kind], field) for field in fields)) for kind, fields in SAMPLED.items()
 }
+_BESIDE: Final[Mapping[Kind, tuple[str, ...]]] = {Kind.ENGINE: (PROCESS_CPU,), Kind.GPU: SIGNS, Kind.HOST: ()}
+"""What is sampled of a thing beside its own fields."""
 _COLUMNS: Final[Mapping[Kind, Mapping[str, int]]] = {
-    kind: {field: at for at, field in enumerate((*fields, *SIGNS) if kind is Kind.GPU else fields)}
-    for kind, fields in SAMPLED.items()
+    kind: {field: at for at, field in enumerate((*fields, *_BESIDE[kind]))} for kind, fields in SAMPLED.items()
 }
 
 
@@ -94,8 +98,8 @@ class Recent:
         self.worked_out: dict[object, Any] = {}
         """What rules keep of this sample for each other."""
 
-    def add(self, now_s: float, thing: object) -> None:
-        """Sample the thing, unless it was sampled just before."""
+    def add(self, now_s: float, thing: object, process_cpu: float | None = None) -> None:
+        """Sample the thing, unless it was sampled just before; of an engine also the CPU of its busiest process."""
         times = self._times
         if times and now_s - times[-1] < LEAST_GAP_S:
             return
@@ -103,6 +107,8 @@ class Recent:
         values = [value if type(value) is not Missing and math.isfinite(value) else None for value in self._read(thing)]
         if isinstance(thing, Gpu):
             values += _signs(thing)
+        elif isinstance(thing, Engine):
+            values.append(process_cpu)
         for at, (column, value) in enumerate(zip(self._columns, values, strict=True)):
             if not column or column[-1] != value:
                 self._since[at] = now_s

@@ -52,7 +52,11 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     communication_spread_ratio: Share = 0.2
     """How far the GPUs of one instance may lie apart, as a share of the busiest: they do the same work within 5 %."""
     stalled_s: Positive = 30.0
-    """Seconds without a token while requests run, at least; 3 x the time to first token where that is longer."""
+    """Seconds without a token while requests run, from which on it is a warning; 3 x the time to first token where that
+    is longer."""
+    hung_s: Positive = 150.0
+    """Seconds without a token from which on an engine counts as hung: kernel compiles, weight updates and KV transfers
+    in the middle of serving take up to two minutes. Before that it does where nothing of it has moved for a minute."""
     stalled_busy_ratio: Share = 0.05
     """Busy share up to which a GPU is idle."""
     stalled_tensor_ratio: Share = 0.03

@@ -29,14 +29,17 @@ from gpumon.triage import (
     parallel,
     traffic,
 )
-from gpumon.triage.engine_state import holders
+from gpumon.triage.engine_state import busiest_cpu, holders
 from gpumon.triage.engine_use import stands_still
 from gpumon.triage.events import Events
 from gpumon.triage.free_gpus import placed
 from gpumon.triage.harm import weighed
 from gpumon.triage.hold import Hold
+from gpumon.triage.hung import hung
+from gpumon.triage.kv_transfer import transfer_waits
 from gpumon.triage.samples import Recent
 from gpumon.triage.signals import Case, Finding, Goals, cases
+from gpumon.triage.stall import suspected
 from gpumon.triage.thresholds import Thresholds
 
 RuleFunction = Callable[[Case], "Finding | None"]
@@ -46,7 +49,7 @@ RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
     (Kind.GPU, Family.USE): (gpu.memory_idle, gpu.memory_full, gpu.under_used, gpu.at_work),
     (Kind.ENGINE, Family.STATE): (
         engine_down.down,
-        engine_state.hung,
+        hung,
         engine_state.unresponsive,
         engine_down.unreachable,
         engine_state.restarting,
@@ -58,6 +61,7 @@ RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
         engine_down.starting,
     ),
     (Kind.ENGINE, Family.LIMIT): (
+        transfer_waits,
         host.even_drops,
         parallel.uneven_ranks,
         lora.lora_slots,
@@ -138,6 +142,8 @@ class _Kept:
         self.use_found: tuple[Limit, ...] = ()
         self.restarts_s: tuple[float, ...] = ()
         """When an engine's processes were seen to begin anew (monotonic), the last ones."""
+        self.suspects: tuple[str, ...] = ()
+        """GPUs (uuids) of an engine that may hang, when it was judged last."""
 
 
 class Triage:
@@ -172,6 +178,11 @@ class Triage:
                 kept.restarts_s = (*kept.restarts_s[1 - MOST_RESTARTS :], frame.monotonic_s)
         return msgspec.structs.replace(judged, events=events)
 
+    @property
+    def suspects(self) -> frozenset[str]:
+        """GPUs (uuids) whose PCIe traffic is worth measuring: their engine may hang."""
+        return frozenset(uuid for kept in self._kept.values() for uuid in kept.suspects)
+
     def _found(self, frame: Frame, snapshot: Snapshot) -> list[Verdict]:
         """All verdicts that stand: of engines in their order, of GPUs, of the host."""
         standing: dict[str, tuple[Verdict, ...]] = {}
@@ -197,6 +208,7 @@ class Triage:
         lately = tuple(ago_s for ago_s in ago if 0.0 <= ago_s < self._thresholds.restart_s)
         kept.verdicts = tuple(self._verdicts(case._replace(restarts_s=lately)))
         kept.reading, kept.around, kept.judged_s = reading, around, case.now_s
+        kept.suspects = reading.gpus if suspected(case) else ()
         return kept.verdicts
 
     def _sample(self, frame: Frame, snapshot: Snapshot) -> None:
@@ -212,11 +224,12 @@ class Triage:
         self._note_use(frame)
         for key, reading, engine in zip(named, frame.engines, snapshot.engines, strict=True):
             recent = self._recent(Kind.ENGINE, key)
-            recent.add(now_s, engine)
+            own = [gpus[uuid] for uuid in reading.gpus if uuid in gpus]
+            holding = holders(engine, own) if own and engine.state is EndpointState.OK else {}
+            recent.add(now_s, engine, busiest_cpu(holding.values()))
             if engine.state is EndpointState.OK:
                 recent.arrivals.add(now_s, reading)
-                own = [gpus[uuid] for uuid in reading.gpus if uuid in gpus]
-                recent.holders = frozenset(holders(engine, own)) if own else frozenset()
+                recent.holders = frozenset(holding)
             elif engine.state in (EndpointState.REFUSED, EndpointState.DOWN):
                 recent.refused_s = now_s
 

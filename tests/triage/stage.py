@@ -61,7 +61,15 @@ def gpu(
     read = GpuReading(index, uuid, "H100", state, 0.0, xid=xid, processes=processes, mig=mig, **shared)
     shown_processes = tuple(
         Process(
-            each.pid, each.name, each.user, each.vram_bytes, each.container, each.engine, each.command, pod=each.pod
+            each.pid,
+            each.name,
+            each.user,
+            each.vram_bytes,
+            each.container,
+            each.engine,
+            each.command,
+            pod=each.pod,
+            cpu_ratio=each.cpu_ratio,
         )
         for each in processes
     )

@@ -59,7 +59,7 @@ def test_tokens_that_are_counted_at_the_end_of_a_request_say_nothing(advances: d
 
 def test_without_activity_a_share_of_time_is_enough_to_see_that_memory_rests() -> None:
     bound = {**SPINS, **BLIND, "bandwidth_source": BandwidthSource.UPPER_BOUND}
-    assert limits(judged(scene(STOPS, bound, moves=False), 40)) == (Limit.HUNG,)
+    assert only(judged(scene(STOPS, bound, moves=False), 160)).cause == "hung_spinning"
     works = {**bound, "bandwidth_bytes_per_s": 0.3 * PEAK}
     assert Limit.HUNG not in limits(judged(scene(STOPS, works, moves=False), 120))
 
@@ -119,10 +119,12 @@ def test_a_hang_is_told_since_the_last_step_and_no_longer_than_it_lasts(seen: tu
 def test_at_the_edge_of_doing_nothing_a_hang_does_not_come_and_go() -> None:
     """It goes at once, so it needs more than a step over the edge at which it came."""
     stage = Stage()
-    assert limits(stage.play(60, scene(STOPS, SPINS, moves=False))) == (Limit.HUNG,)
+    assert only(stage.play(160, scene(STOPS, SPINS, moves=False))).cause == "hung_spinning"
     little = {**SPINS, "bandwidth_bytes_per_s": 0.04 * PEAK}
-    assert limits(stage.play(60, scene(STOPS, little, moves=False))) == (Limit.HUNG,)
-    works = {**SPINS, "bandwidth_bytes_per_s": 0.2 * PEAK}
+    assert only(stage.play(60, scene(STOPS, little, moves=False))).cause == "hung_spinning"
+    moves = {**SPINS, "bandwidth_bytes_per_s": 0.2 * PEAK}
+    assert only(stage.play(60, scene(STOPS, moves, moves=False))).cause == "no_tokens"
+    works = {**moves, "sm_active_ratio": 0.9}
     assert Limit.HUNG not in limits(stage.play(60, scene(STOPS, works, moves=False)))
 
 
@@ -136,5 +138,5 @@ def test_at_the_edge_of_doing_nothing_a_hang_does_not_come_and_go() -> None:
 )
 def test_the_log_to_save_is_named(where: dict[str, str], log: str) -> None:
     holder = GpuProcess(4711, "vllm", vram_bytes=70.0 * GIB, engine="vllm:8000", **where)
-    found = only(judged(scene(STOPS, {**SPINS, "processes": (holder,)}, moves=False), 40))
+    found = only(judged(scene(STOPS, {**SPINS, "processes": (holder,)}, moves=False), 160))
     assert actions_text(found).startswith(log)

@@ -115,11 +115,11 @@ def test_what_fits_follows_from_the_share_of_the_kv_cache_that_is_used() -> None
 ASLEEP = "weights in the host's memory (sleep level 1)"
 
 
-def test_requests_that_a_sleeping_engine_keeps_do_not_make_it_hang() -> None:
+def test_requests_that_a_sleeping_engine_keeps_wait_for_whoever_put_it_to_sleep() -> None:
     asleep = {**STOPS, "running": 3.0, "waiting": 1.0, "asleep": ASLEEP}
     awake = {name: value for name, value in asleep.items() if name != "asleep"}
-    assert Limit.HUNG in limits(judged(scene(awake, IDLE, moves=False), 600))
-    assert Limit.HUNG not in limits(judged(scene(asleep, IDLE, moves=False), 600))
+    assert only(judged(scene(awake, IDLE, moves=False), 600)).cause == "hung_idle"
+    assert only(judged(scene(asleep, IDLE, moves=False), 600)).cause == "paused"
 
 
 @pytest.mark.parametrize(("changes", "card"), [({}, BUSY), (FEW, QUIET)], ids=["healthy", "under-used"])

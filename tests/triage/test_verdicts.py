@@ -48,7 +48,7 @@ PROMPTS = {"mfu_ratio": 0.5, "mfu_prefill_ratio": 0.45}
 def test_a_hang_needs_gpus_that_do_nothing(
     changes: Mapping[str, Any], card: Mapping[str, Any], code: Limit, cause: str, level: Level, first: str | None
 ) -> None:
-    found = only(judged(scene(changes, card, moves=False), 70))
+    found = only(judged(scene(changes, card, moves=False), 160))
     assert (found.code, found.cause, found.level) == (code, cause, level)
     assert first is None or found.actions[0].code == first
     restart = next((render.action_text(one) for one in found.actions if one.code == RESTART), "")

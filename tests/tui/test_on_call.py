@@ -32,7 +32,7 @@ SIZE = (80, 24)
 TASKS = {
     "which GPU is lost, and what to do": ("gpu-off-the-bus", 150, "", "LOST", "gpu 2", "Xid 79", "power-cycle it"),
     "which engine hangs, and what to save before the restart": (
-        *("engine-hang-idle", 120, ""),
+        *("engine-hang-idle", 200, ""),
         *("hung", "llama-8b", "py-spy dump --pid 9000001", "then restart it", "6 running"),
     ),
     "does the server that does not answer still run": (

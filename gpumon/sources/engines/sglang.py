@@ -71,6 +71,12 @@ QUEUES: Final = (
     "sglang:num_decode_transfer_queue_reqs",
 )
 """Requests that wait elsewhere than in `num_queue_reqs`."""
+KV_QUEUES: Final = (
+    "sglang:num_decode_transfer_queue_reqs",
+    "sglang:num_prefill_bootstrap_queue_reqs",
+    "sglang:num_prefill_inflight_queue_reqs",
+)
+"""Those of them that wait for the other half: for its KV cache, or until it takes theirs."""
 OF_THE_OTHER: Final = {
     "prefill": (q.DECODE_TOKENS, q.USED_TOKENS),
     "decode": (q.PROMPT_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED),
@@ -131,6 +137,9 @@ TABLES: Final = Tables(
     gauges=(
         _rule(q.RUNNING, "num_running_reqs"),
         Rule(q.WAITING, (Metric("sglang:num_queue_reqs"),), added=True, also=QUEUES),
+        Rule(q.WAITING_DEFERRED, tuple(Metric(name) for name in KV_QUEUES[:1]), added=True, also=KV_QUEUES[1:]),
+        # While weights are updated.
+        _rule(q.PAUSED, "num_paused_reqs"),
         # Exact, and of the fullest pool of a model with layers of several kinds; else rounded to 0.01.
         Rule(
             q.KV_USAGE,
@@ -244,6 +253,8 @@ class SglangAdapter(Adapter):
         role = figures.first_label("engine_type", ("sglang:num_running_reqs", REALTIME, "sglang:max_total_num_tokens"))
         if role in OF_THE_OTHER:
             figures.info["role"] = role
+        else:
+            figures.leave_out(q.WAITING_DEFERRED)
         self._add_failures(figures, apart=role in OF_THE_OTHER)
         for quantity in OF_THE_OTHER.get(role, ()):
             figures.leave_out(quantity)

@@ -1,0 +1,264 @@
+"""An engine without tokens, or a training run without steps, in steps: wait or check, then restart."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from gpumon.efficiency.service import FRONTENDS
+from gpumon.readings.flat import value_of
+from gpumon.readings.frame import EndpointState, GpuState, Phase
+from gpumon.readings.missing import number
+from gpumon.readings.quantities import DECODE_TOKENS, PAUSED, PREFILL_CACHED, PREFILL_COMPUTED, PROMPT_TOKENS
+from gpumon.readings.snapshot import Engine
+from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
+from gpumon.triage.engine_state import log_of, look_and_restart, pids_of, processes
+from gpumon.triage.kv_transfer import check_other_side, explains_stall
+from gpumon.triage.samples import KEPT_S
+from gpumon.triage.signals import Case, Finding, action, finite, params, unsure
+from gpumon.triage.stall import (
+    GpuWork,
+    Work,
+    all_quiet,
+    at_work,
+    gpu_work,
+    sign_evidence,
+    signs,
+    without_tokens_s,
+)
+
+LONGEST_S: Final = KEPT_S - 10.0
+"""A longer time to first token is one of queueing: the requests that run give tokens all the same."""
+TTFT_TIMES: Final = 3.0
+_STEPS: Final = ("tokens_total.trained", "tokens_total.samples")
+_DOWN: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED})
+_SILENT: Final = frozenset({EndpointState.TIMEOUT, EndpointState.REFUSED, EndpointState.DOWN})
+_COUNTS: Final = (DECODE_TOKENS, PREFILL_COMPUTED, PREFILL_CACHED, PROMPT_TOKENS)
+
+
+class Stall(NamedTuple):
+    """Requests or a run that make no progress."""
+
+    unit: str
+    """token or step."""
+    seconds: float
+    """For how long."""
+    least_s: float
+    """Seconds from which on that is worth a word."""
+    parameters: Parameters
+    """Of the verdict's sentence: how long, how many requests run and wait."""
+    evidence: tuple[Evidence, ...]
+
+    def plus(self, *evidence: Evidence, **parameters: float | str | None) -> Stall:
+        """The same with more evidence and parameters."""
+        return self._replace(
+            evidence=(*self.evidence, *evidence), parameters={**self.parameters, **params(**parameters)}
+        )
+
+
+def hung(case: Case) -> Finding | None:
+    """Requests run and no token comes, or a training run makes no step, and its GPUs do not compute."""
+    engine = case.engine
+    if engine is None or engine.kind in FRONTENDS or engine.state in _SILENT:
+        return None
+    training = engine.phase is Phase.TRAINING
+    stall = _stalled_run(case) if training else _stalled_requests(case, engine)
+    if stall is None:
+        return None
+    finding = _lost_gpu(case, stall)
+    if finding is None and training:
+        finding = _run_without_steps(case, engine, stall)
+    elif finding is None:
+        finding = _engine_without_tokens(case, engine, stall)
+    return None if finding is None else finding._replace(began_s=case.now_s - stall.seconds)
+
+
+def _stalled_run(case: Case) -> Stall | None:
+    """A training run without a step for longer than validation or a checkpoint takes."""
+    least_s = case.thresholds.stalled_training_s
+    seconds = case.still_s(_STEPS)
+    if seconds is None or seconds < least_s:
+        return None
+    proof = case.evidence("no_step", "decode_tokens_per_s", seconds, "", least_s)
+    return Stall("step", seconds, least_s, params(seconds=seconds, unit="step"), (proof,))
+
+
+def _stalled_requests(case: Case, engine: Engine) -> Stall | None:
+    """Requests without a token for longer than a slow first token takes."""
+    seconds = without_tokens_s(case)
+    if seconds is None or seconds < case.thresholds.stalled_s:
+        return None
+    usual_s = max((value for _, value in case.recent.values("ttft_s.mean", KEPT_S)), default=0.0)
+    least_s = max(case.thresholds.stalled_s, min(TTFT_TIMES * usual_s, LONGEST_S))
+    if seconds < least_s:
+        return None
+    proof = case.evidence("no_token", "decode_tokens_per_s", seconds, "decode", least_s)
+    stall = Stall("token", seconds, least_s, params(seconds=seconds, unit="token"), (proof,))
+    for name in ("running", "waiting"):
+        if count := finite(value_of(engine, name)):
+            stall = stall.plus(case.evidence(name, name, count, name), **{name: count})
+    return stall
+
+
+def _lost_gpu(case: Case, stall: Stall) -> Finding | None:
+    """A GPU under it is gone: that comes first."""
+    down = [gpu for gpu in case.gpus if gpu.state in _DOWN]
+    if not down:
+        return None
+    lost = " and ".join(f"gpu {gpu.index}" for gpu in down)
+    fix = action("fix_gpu_first", gpus=lost)
+    said = {**stall.parameters, "gpus": lost}
+    return Finding(Limit.HUNG, "hung_lost_gpu", said, stall.evidence, (fix,), Level.CRITICAL)
+
+
+def _run_without_steps(case: Case, engine: Engine, stall: Stall) -> Finding | None:
+    """A training run: it hangs, or has ended and left its exporter."""
+    seen = gpu_work(case, stall.least_s)
+    if seen.work in (Work.COMPUTES, Work.MOVES):
+        return None
+    if seen.work is Work.UNKNOWN:
+        return unsure(seen.missing)._replace(evidence=stall.evidence)
+    stall = stall.plus(*seen.evidence, **seen.parameters)
+    look = look_and_restart(processes(case, engine))
+    if seen.work is Work.SPINS:
+        return Finding(Limit.HUNG, "hung_spinning", stall.parameters, stall.evidence, (look,), Level.CRITICAL)
+    cause, level = ("run_ended", Level.NOTE) if _memory_is_free(case) else ("run_hung_or_ended", Level.WARN)
+    fixes = (action("stop_exporter"), _otherwise(look))
+    return Finding(Limit.HUNG, cause, stall.parameters, stall.evidence, fixes, level, Confidence.MEDIUM)
+
+
+def _memory_is_free(case: Case) -> bool:
+    """Next to no memory of its GPUs is held: a run that lives holds some."""
+    limit = case.thresholds.held_ratio
+    for gpu in case.gpus:
+        used = number(gpu.vram_used_bytes)
+        total = number(gpu.vram_total_bytes)
+        if used is None or not total or used > limit * total:
+            return False
+    return True
+
+
+def _engine_without_tokens(case: Case, engine: Engine, stall: Stall) -> Finding | None:
+    """An engine: paused, waiting for another one's KV cache, compiling, or one that may or does hang."""
+    paused = _paused(case, engine, stall)
+    if paused is not None:
+        return paused
+    seen = gpu_work(case, min(stall.seconds, stall.least_s))
+    if seen.work is Work.COMPUTES:
+        return None
+    quiet = all_quiet(case, engine, stall.seconds)
+    late = stall.seconds >= max(case.thresholds.hung_s, stall.least_s)
+    if explains_stall(case) and not (late and quiet):
+        return None  # the other side's: `kv_transfer`
+    stall = _looked_at(case, engine, stall, seen)
+    if _compiles(case, stall.seconds):
+        wait = action("wait_for_compile")  # after `compile_s` it is a hang, with what to do then
+        return Finding(
+            Limit.HUNG, "hung_compiling", stall.parameters, stall.evidence, (wait,), Level.NOTE, Confidence.LOW
+        )
+    if seen.work in (Work.RESTS, Work.SPINS) and (late or quiet):
+        return _hang(case, engine, stall, seen.work)
+    return _wait_or_check(case, engine, stall, late=late)
+
+
+def _looked_at(case: Case, engine: Engine, stall: Stall, seen: GpuWork) -> Stall:
+    """The stall with what its GPUs, processes and links do."""
+    found = signs(case, engine)
+    activity = seen.evidence or (Evidence("gpu_activity"),)
+    reads = seen.parameters["dram"] if seen.work is Work.MOVES else None
+    return stall.plus(*activity, *sign_evidence(found), **seen.parameters, **at_work(found), reads=reads)
+
+
+def _paused(case: Case, engine: Engine, stall: Stall) -> Finding | None:
+    """Somebody has put it to sleep, or holds its requests for an update of its weights."""
+    held = _held_requests(case)
+    if not engine.asleep and not held:
+        return None
+    proof = Evidence("asleep", parameters=params(how=engine.asleep))
+    if held:
+        proof = case.evidence("paused_requests", PAUSED, held)
+    stall = stall.plus(proof, how=engine.asleep, paused=held or None)
+    level = Level.WARN if stall.seconds >= case.thresholds.hung_s else Level.NOTE
+    wait = wait_or_check(case, engine, paused="yes")
+    return Finding(Limit.HUNG, "paused", stall.parameters, stall.evidence, (wait,), level)
+
+
+def _held_requests(case: Case) -> float:
+    """Requests that the server itself says it has paused."""
+    if case.reading is None:
+        return 0.0
+    return sum(finite(rank.gauges.get(PAUSED)) or 0.0 for rank in case.reading.ranks)
+
+
+def _compiles(case: Case, seconds: float) -> bool:
+    """It has not given a token since its process began, and its first requests are there for minutes at most."""
+    steady_s = max(KEPT_S, case.recent.steady_s("running"))
+    return not _gave_tokens(case) and min(seconds, steady_s) < case.thresholds.compile_s
+
+
+def _gave_tokens(case: Case) -> bool:
+    """Whether a token of its process was counted: by the engine, else by gpumon."""
+    ranks = () if case.reading is None else case.reading.ranks
+    counts = [rank.counters[name] for rank in ranks for name in _COUNTS if name in rank.counters]
+    if counts:
+        return any(counts)
+    if case.engine is None:
+        return False
+    totals = case.engine.tokens_total
+    return any(number(total) for total in (totals.decode, totals.prefill_computed, totals.prefill_cached))
+
+
+def _wait_or_check(case: Case, engine: Engine, stall: Stall, *, late: bool) -> Finding:
+    """Too early to restart it, or not known well enough: it may compile, load weights or wait for others."""
+    fixes: tuple[Action, ...] = (wait_or_check(case, engine),)
+    if late:
+        fixes = (*fixes, _otherwise(look_and_restart(processes(case, engine))))
+    said = stall.parameters
+    return Finding(Limit.HUNG, "no_tokens", said, stall.evidence, fixes, Level.WARN, Confidence.MEDIUM)
+
+
+def _hang(case: Case, engine: Engine, stall: Stall, work: Work) -> Finding:
+    """It hangs, unless its gauges froze: engines renew them with their steps.
+
+    After an abort of all requests there is no step (vLLM #22545).
+    """
+    look = look_and_restart(processes(case, engine))
+    said = stall.parameters
+    proof = stall.evidence
+    if work is Work.SPINS:
+        return Finding(Limit.HUNG, "hung_spinning", said, proof, (look,), Level.CRITICAL)
+    if explains_stall(case):
+        fixes = (check_other_side(case), _otherwise(look))
+        return Finding(Limit.HUNG, "hung_idle", said, proof, fixes, Level.CRITICAL, Confidence.LOW)
+    if "waiting" in said or _load_moves(case, stall.seconds):
+        return Finding(Limit.HUNG, "hung_idle", said, proof, (look,), Level.CRITICAL, Confidence.MEDIUM)
+    fixes = (action("send_one_request"), _otherwise(look))
+    return Finding(Limit.HUNG, "hung_or_frozen", said, proof, fixes, Level.WARN, Confidence.MEDIUM)
+
+
+def _load_moves(case: Case, seconds: float) -> bool:
+    """Requests came or went meanwhile: its gauges are alive."""
+    for field in ("running", "waiting"):
+        values = [value for at_s, value in case.recent.values(field, seconds) if at_s > case.now_s - seconds + 5.0]
+        if values and max(values) != min(values):
+            return True
+    return False
+
+
+def _otherwise(then: Action) -> Action:
+    """What to do only where the action before it does not help: what may be well is not restarted."""
+    return Action(then.code, then.parameters | params(otherwise="yes"))
+
+
+def wait_or_check(case: Case, engine: Engine, paused: str = "") -> Action:
+    """Wait, or look at what it does: the stacks of its first process, and its log."""
+    holding = processes(case, engine)
+    first = holding[0] if holding else None
+    return action(
+        "wait_or_check",
+        seconds=case.thresholds.hung_s,
+        paused=paused,
+        pids=pids_of(holding),
+        pid=None if first is None else str(first.pid),
+        log=log_of(first),
+        container="" if first is None else first.container[:12],
+    )

@@ -1,0 +1,101 @@
+"""Requests that wait for KV cache of another engine: the stall is that of the other side."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpumon.efficiency.checks import ROLES
+from gpumon.readings.frame import EngineReading
+from gpumon.readings.quantities import KV_TRANSFERRED_BYTES
+from gpumon.readings.snapshot import Engine
+from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit
+from gpumon.triage.signals import Case, Finding, action, finite, params
+from gpumon.triage.stall import SUSPECTED_S, sign_evidence, signs, without_tokens_s
+
+ROLE: Final = "role"
+"""Key in `EngineReading.info`: `prefill` or `decode`, of a server whose halves run apart (SGLang)."""
+_CONNECTOR: Final = "--kv-transfer-config"
+"""Option of a vLLM that gets or gives KV cache."""
+
+
+def waiting_for_kv(case: Case) -> float:
+    """Mean requests that wait for KV cache of another engine or store; 0 where none does, or it cannot be told.
+
+    vLLM counts those that wait for a LoRA slot among the same: without a KV connector, and beside requests that run,
+    it is not known what they wait for.
+    """
+    deferred = case.mean("waiting_deferred") or 0.0
+    if deferred < case.thresholds.queue_waiting:
+        return 0.0
+    return deferred if _connected(case) or not case.mean("running") else 0.0
+
+
+def _connected(case: Case) -> bool:
+    """Whether the engine exchanges KV cache with others, by its metrics, its role or its command line."""
+    reading = case.reading
+    if reading is not None and (KV_TRANSFERRED_BYTES in reading.live or ROLE in reading.info):
+        return True
+    own = "" if case.engine is None else case.engine.name
+    commands = [process.command for gpu in case.gpus for process in gpu.processes if process.engine == own]
+    return any(_CONNECTOR in command for command in commands)
+
+
+def explains_stall(case: Case) -> bool:
+    """Whether most of its requests wait for KV cache: no token is then no fault of its own."""
+    waiting = waiting_for_kv(case)
+    return waiting > 0.0 and waiting >= (case.now("running") or 0.0)
+
+
+def transfer_waits(case: Case) -> Finding | None:
+    """Requests wait for KV cache of another engine, and users feel it or no token comes."""
+    engine = case.served()
+    waiting = waiting_for_kv(case)
+    if engine is None or not waiting or case.waiting_mean() > waiting:
+        return None
+    seconds = without_tokens_s(case) or 0.0
+    stalls = seconds >= SUSPECTED_S
+    late = case.late()
+    if not stalls and not late:
+        return None
+    proof = [case.evidence("waiting_for_kv", "waiting_deferred", waiting, "waiting")]
+    if stalls:
+        proof.append(case.evidence("no_token", "decode_tokens_per_s", seconds, "decode"))
+    proof += _transfers(case, engine)
+    said = params(waiting=waiting, seconds=seconds if stalls else None, role=case.info.get(ROLE))
+    finding = Finding(
+        Limit.KV_TRANSFER,
+        "kv_transfer_waits",
+        said,
+        (*proof, *late),
+        (check_other_side(case),),
+        Level.WARN,
+        Confidence.HIGH if _connected(case) else Confidence.LOW,
+    )
+    return finding._replace(began_s=case.now_s - seconds) if stalls else finding
+
+
+def _transfers(case: Case, engine: Engine) -> list[Evidence]:
+    """What its transfers do: bytes that move, and those that failed."""
+    links = tuple(sign for sign in signs(case, engine) if sign.name in ("kv", "nvlink", "pcie"))
+    proof = list(sign_evidence(links))
+    failures = finite(engine.rates.kv_transfer_failures_per_s)
+    if failures:
+        proof.append(case.evidence("kv_transfer_failures", "kv_transfer_failures_per_s", failures))
+    return proof
+
+
+def check_other_side(case: Case) -> Action:
+    """Where to look: the engine that sends its KV cache, of a prefill engine the one that takes it."""
+    prefills = case.reading is not None and _is_prefill(case.reading)
+    names = []
+    for engine, reading in zip(case.snapshot.engines, case.frame.engines, strict=True):
+        halved = any(role in reading.info for role in ROLES)
+        if halved and engine.key != case.key and _is_prefill(reading) is not prefills:
+            names.append(engine.name)
+    code = "check_decode_side" if prefills else "check_prefill_side"
+    return action(code, engine=names[0] if len(names) == 1 else None)
+
+
+def _is_prefill(reading: EngineReading) -> bool:
+    """Whether it is the half of a server that computes prompts."""
+    return any(reading.info.get(role) == "prefill" for role in ROLES)

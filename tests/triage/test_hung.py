@@ -1,0 +1,209 @@
+"""An engine without tokens, in steps: nothing, wait or check, then restart; and what is no hang of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from gpumon.readings.frame import EngineKind, GpuProcess, GpuState, RankReading
+from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing
+from gpumon.readings.quantities import KV_TRANSFERRED_BYTES, PAUSED
+from gpumon.readings.snapshot import Level, Limit, Snapshot, Verdict
+from gpumon.triage.render import actions_text, evidence_text, verdict_text
+from tests.records import replace
+from tests.triage.engines import BUSY, IDLE, PEAK, SPINS, limits, only, scene
+from tests.triage.stage import GIB, Of, Stage
+
+STOPS = {"decode_tokens_per_s": 0.0, "prefill_tokens_per_s": 0.0, "mfu_ratio": 0.0, "mbu_ratio": 0.0}
+QUEUES = {**STOPS, "running": 14.0, "waiting": 3.0}
+QUIET_PCIE = {"pcie_tx_bytes_per_s": 4e5, "pcie_rx_bytes_per_s": 2e5}
+LOADS = {"pcie_tx_bytes_per_s": 4e5, "pcie_rx_bytes_per_s": 2.1e10}
+MOVES = {**IDLE, "bandwidth_bytes_per_s": 0.2 * PEAK}
+PREFILL = {**SPINS, "sm_active_ratio": 0.94, "tensor_active_ratio": 0.83}
+NEVER = NOT_SUPPORTED
+
+
+def card(
+    of: Mapping[str, Any] = IDLE, cpu: float | Missing = 0.02, pcie: Mapping[str, Any] = QUIET_PCIE, **more: Any
+) -> dict[str, Any]:
+    """A GPU with the engine's process on it, which uses this much of a core."""
+    holder = GpuProcess(4711, "vllm", vram_bytes=70.0 * GIB, engine="vllm:8000", cpu_ratio=cpu)
+    return {**of, **pcie, "processes": (holder,), **more}
+
+
+def stalled(
+    seconds: int, changes: Mapping[str, Any] = QUEUES, gpu: Mapping[str, Any] | None = None, **more: Any
+) -> tuple[Stage, Snapshot]:
+    """An engine that served for a minute and has given no token for so many seconds."""
+    stage = Stage()
+    stage.play(60, scene(gpus=card(BUSY, 0.9)))
+    return stage, stage.play(seconds, scene(changes, gpu or card(), moves=False, **more))
+
+
+def quantities(found: Verdict) -> dict[str, Any]:
+    return {one.quantity: one.value for one in found.evidence}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "gpu", "cause", "level", "first"),
+    [
+        (20, card(), None, None, None),
+        (34, card(), "no_tokens", Level.WARN, "wait_or_check"),
+        (50, card(cpu=1.0), "no_tokens", Level.WARN, "wait_or_check"),
+        (66, card(), "hung_idle", Level.CRITICAL, "save_stacks_and_restart"),
+        (66, card(cpu=1.0), "no_tokens", Level.WARN, "wait_or_check"),
+        (140, card(cpu=1.0), "no_tokens", Level.WARN, "wait_or_check"),
+        (140, card(pcie=LOADS), "no_tokens", Level.WARN, "wait_or_check"),
+        (140, card(nvlink_bytes_per_s=5e10), "no_tokens", Level.WARN, "wait_or_check"),
+        (154, card(cpu=1.0), "hung_idle", Level.CRITICAL, "save_stacks_and_restart"),
+        (154, card(pcie=LOADS), "hung_idle", Level.CRITICAL, "save_stacks_and_restart"),
+        # Kernels that wait for each other keep a core busy, too.
+        (140, card(SPINS, cpu=1.0), "no_tokens", Level.WARN, "wait_or_check"),
+        (140, card(SPINS), "no_tokens", Level.WARN, "wait_or_check"),
+        (154, card(SPINS, cpu=1.0), "hung_spinning", Level.CRITICAL, "save_stacks_and_restart"),
+        # Weights or KV cache come in: that may take as long as it will.
+        (300, card(MOVES), "no_tokens", Level.WARN, "wait_or_check"),
+        # What is not measured is not quiet.
+        (140, card(cpu=NOT_EXPOSED), "no_tokens", Level.WARN, "wait_or_check"),
+        (140, card(pcie={}), "no_tokens", Level.WARN, "wait_or_check"),
+        (154, card(pcie={}), "hung_idle", Level.CRITICAL, "save_stacks_and_restart"),
+        (34, card(state=GpuState.LOST), "hung_lost_gpu", Level.CRITICAL, "fix_gpu_first"),
+    ],
+)
+def test_a_stall_is_a_warning_first_and_a_hang_when_nothing_moves_or_it_lasts(
+    seconds: int, gpu: Mapping[str, Any], cause: str | None, level: Level | None, first: str | None
+) -> None:
+    _, last = stalled(seconds, gpu=gpu)
+    if cause is None:
+        assert Limit.HUNG not in limits(last)
+        return
+    found = only(last)
+    assert (found.code, found.cause, found.level) == (Limit.HUNG, cause, level)
+    assert found.actions[0].code == first
+
+
+@pytest.mark.parametrize("seconds", [34, 70, 154])
+def test_the_next_token_ends_it_at_once(seconds: int) -> None:
+    stage, last = stalled(seconds)
+    assert Limit.HUNG in limits(last)
+    assert Limit.HUNG not in limits(stage.play(3, scene(gpus=card(BUSY, 0.9))))
+
+
+def test_a_long_prefill_is_no_stall() -> None:
+    _, last = stalled(200, gpu=card(PREFILL))
+    assert only(last).cause == "long_prefill"
+
+
+def test_what_was_looked_at_stands_in_the_evidence_and_what_speaks_for_work_in_the_line() -> None:
+    _, last = stalled(40, gpu=card(cpu=0.98, pcie={}), changes={**QUEUES, "kv_loaded_bytes_per_s": 3e8})
+    found = only(last)
+    seen = quantities(found)
+    assert seen["process_cpu"] == 0.98
+    assert seen["kv_transfer_rate"] == 3e8
+    assert isinstance(seen["pcie_traffic"], Missing)
+    assert {"no_token", "running", "waiting", "dram_active"} <= seen.keys()
+    assert "PCIe not measured" in [evidence_text(one) for one in found.evidence]
+    assert {name: found.parameters.get(name) for name in ("cpu", "pcie", "kv")} == {
+        "cpu": 0.98,
+        "pcie": None,
+        "kv": 3e8,
+    }
+    assert verdict_text(found).startswith("no token for over 30 s, 14 running, 3 waiting: wait or check")
+    assert "py-spy dump --pid 4711" in actions_text(found)
+    assert "restart" not in actions_text(found)
+
+
+def test_where_nothing_tells_what_its_gpus_do_it_is_no_certain_hang() -> None:
+    """A prompt of minutes can not be told from it."""
+    blind = {
+        "busy_ratio": NEVER,
+        "sm_active_ratio": NEVER,
+        "bandwidth_bytes_per_s": NEVER,
+        "tensor_active_ratio": NEVER,
+    }
+    _, last = stalled(200, gpu=card({**IDLE, **blind}))
+    found = only(last)
+    assert (found.cause, found.level) == ("no_tokens", Level.WARN)
+    assert [one.code for one in found.actions] == ["wait_or_check", "save_stacks_and_restart"]
+    assert actions_text(found).count("else save its log") == 1
+    assert "gpu_activity" in quantities(found)
+
+
+def told(changes: Mapping[str, Any], **of_reading: Any) -> tuple[Of, ...]:
+    """The stalled engine on idle GPUs, with these fields of its reading."""
+    *cards, one = scene(changes, card(cpu=1.0), moves=False)(0)
+    return (*cards, Of(replace(one.read, **of_reading), one.shown))
+
+
+def after(seconds: int, things: tuple[Of, ...]) -> Snapshot:
+    stage = Stage()
+    stage.play(60, scene(gpus=card(BUSY, 0.9)))
+    return stage.play(seconds, things)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "level"), [(40, Level.NOTE), (140, Level.NOTE), (160, Level.WARN), (900, Level.WARN)]
+)
+def test_requests_that_the_server_holds_are_no_hang(seconds: int, level: Level) -> None:
+    held = (RankReading("0", {}, {PAUSED: 14.0}, {}),)
+    found = only(after(seconds, told(QUEUES, ranks=held, kind=EngineKind.SGLANG)))
+    assert (found.code, found.cause, found.level) == (Limit.HUNG, "paused", level)
+    assert found.actions[0].code == "wait_or_check"
+    assert quantities(found)["paused_requests"] == 14.0
+
+
+DEFERRED = {**STOPS, "running": 0.0, "waiting": 9.0, "waiting_deferred": 9.0, "kv_transferred_bytes_per_s": 0.0}
+NIXL = {"live": {KV_TRANSFERRED_BYTES: "vllm:nixl_bytes_transferred_sum"}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "of_reading", "first"),
+    [
+        (DEFERRED, NIXL, "check_prefill_side"),
+        (DEFERRED, {}, "check_prefill_side"),
+        (DEFERRED, {"info": {"role": "decode"}, "kind": EngineKind.SGLANG}, "check_prefill_side"),
+        (DEFERRED, {"info": {"role": "prefill"}, "kind": EngineKind.SGLANG}, "check_decode_side"),
+        ({**DEFERRED, "running": 2.0}, NIXL, "check_prefill_side"),
+    ],
+)
+def test_requests_that_wait_for_kv_cache_are_the_other_sides_stall(
+    changes: Mapping[str, Any], of_reading: Mapping[str, Any], first: str
+) -> None:
+    found = only(after(75, told(changes, **of_reading)))
+    assert (found.code, found.cause, found.level) == (Limit.KV_TRANSFER, "kv_transfer_waits", Level.WARN)
+    assert [one.code for one in found.actions] == [first]
+    assert found.parameters["waiting"] == 9.0
+
+
+def test_a_stall_of_the_other_side_is_its_own_only_when_it_lasts_and_nothing_moves() -> None:
+    quiet, busy = (scene(DEFERRED, card(cpu=cpu), moves=False)(0) for cpu in (0.01, 1.0))
+    assert only(after(140, quiet)).code is Limit.KV_TRANSFER
+    assert only(after(400, busy)).code is Limit.KV_TRANSFER
+    found = only(after(160, quiet))
+    assert (found.cause, found.level) == ("hung_idle", Level.CRITICAL)
+    assert [one.code for one in found.actions] == ["check_prefill_side", "save_stacks_and_restart"]
+    assert "else save its log" in actions_text(found)
+
+
+def test_requests_that_wait_for_a_lora_slot_beside_others_wait_for_no_kv_cache() -> None:
+    waits = {"waiting": 9.0, "waiting_deferred": 9.0}
+    assert Limit.KV_TRANSFER not in limits(Stage().play(120, scene(waits, card(BUSY, 0.9))))
+
+
+def test_short_transfers_of_a_healthy_decode_engine_are_no_verdict() -> None:
+    stage = Stage()
+    for _ in range(120):
+        *cards, one = scene({"waiting": 3.0, "waiting_deferred": 3.0}, card(BUSY, 0.9))(stage.at)
+        last = stage.tick(*cards, Of(replace(one.read, **NIXL), one.shown))
+    assert Limit.KV_TRANSFER not in limits(last)
+
+
+def test_a_stall_is_suspected_before_it_is_told_and_no_longer_than_it_lasts() -> None:
+    stage, _ = stalled(8)
+    assert not stage.triage.suspects
+    stage.play(5, scene(QUEUES, card(), moves=False))
+    assert stage.triage.suspects == {"GPU-0"}
+    stage.play(3, scene(gpus=card(BUSY, 0.9)))
+    assert not stage.triage.suspects
