@@ -15,7 +15,7 @@ from gpumon.readings.frame import EngineReading, Fault, Frame, GpuReading, HostR
 from gpumon.readings.history import History
 from gpumon.readings.merge import merged, told_apart
 from gpumon.readings.snapshot import Snapshot
-from gpumon.sources.source import AtHand, Contribution, Source
+from gpumon.sources.source import AtHand, Contribution, PcieMeter, Source
 from gpumon.triage.alerts import AlertChange, Alerts
 from gpumon.triage.triage import Triage
 
@@ -105,6 +105,7 @@ class Collector:
         self.history = history or History()
         self._sources = tuple(sources)
         self._at_hand = {id(source): source for source in self._sources if isinstance(source, AtHand)}
+        self._pcie_meters = [source for source in self._sources if isinstance(source, PcieMeter)]
         self._deriver = deriver
         self._host = host
         self._attachment = attachment
@@ -234,6 +235,8 @@ class Collector:
             snapshot = self._triage.judge(frame, snapshot)
         except Exception as error:  # nor do the verdicts cost the figures
             snapshot = _blamed(snapshot, frame, _bug("the verdicts", error, frame.wall_s))
+        for meter in self._pcie_meters:
+            meter.watch_pcie(self._triage.suspects)
         self.history.append(frame.wall_s, points, frame.interval_s)
         for event in snapshot.events:
             self.history.mark(event)

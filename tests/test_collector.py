@@ -6,12 +6,14 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
+import msgspec
 import pytest
 
 from gpumon.collector import Collector
 from gpumon.efficiency.deriver import Deriver
 from gpumon.history.frame_store import Tick
-from gpumon.readings.frame import EndpointState, EngineReading, Fault, GpuReading, GpuState, HostReading
+from gpumon.readings.frame import EndpointState, EngineReading, Fault, GpuReading, GpuState, HostReading, RankReading
+from gpumon.readings.quantities import DECODE_TOKENS, RUNNING, WAITING
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.source import Contribution, Source
@@ -72,6 +74,34 @@ class Ready(Still):
         if self._broken:
             raise RuntimeError("oops")
         return Contribution(gpus=(GpuReading(self._index, f"GPU-{self._index}", "NVIDIA L4", GpuState.OK, 0.0),))
+
+
+class Serves(Still):
+    """A GPU with an engine that gives tokens but for a minute, and what is asked of its PCIe traffic at each tick."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.watched: list[frozenset[str]] = [frozenset()]
+        self._tokens = 0.0
+
+    async def poll(self, monotonic_s: float) -> Contribution:
+        found = await super().poll(monotonic_s)
+        if not 20 < len(self.polls) <= 80:
+            self._tokens += 900.0
+        rank = RankReading("0", {DECODE_TOKENS: self._tokens}, {RUNNING: 14.0, WAITING: 0.0}, {})
+        engine = EngineReading(
+            "vllm:8000",
+            "http://127.0.0.1:8000",
+            EndpointState.OK,
+            monotonic_s,
+            live={DECODE_TOKENS: "t", RUNNING: "r", WAITING: "w"},
+            ranks=(rank,),
+            gpus=("GPU-0",),
+        )
+        return msgspec.structs.replace(found, engines=(engine,))
+
+    def watch_pcie(self, uuids: frozenset[str]) -> None:
+        self.watched.append(uuids)
 
 
 class Meter:
@@ -163,6 +193,15 @@ async def test_readings_at_hand_are_taken_without_waiting_and_stand_in_the_order
     assert [gpu.index for gpu in snapshots[-1].gpus] == [7, 0, 5]
     texts = {(fault.text, fault.since) for snapshot in snapshots for fault in snapshot.faults}
     assert [text for text, _ in texts] == ["Ready failed: RuntimeError: oops"]
+
+
+def test_pcie_is_watched_only_while_a_stall_is_suspected():
+    source = Serves()
+    collecting(collector(Still(), source, interval_s=1.0), lambda _: None, lambda: asyncio.sleep(100.5), Clock())
+    ticks = [at for at, uuids in enumerate(source.watched) if uuids]
+    assert set(source.watched) == {frozenset(), frozenset({"GPU-0"})}
+    assert (ticks[0], ticks[-1]) == (pytest.approx(30, abs=3), pytest.approx(81, abs=3))
+    assert ticks == list(range(ticks[0], ticks[-1] + 1))
 
 
 def test_what_can_not_be_kept_is_named_and_costs_nothing_else():

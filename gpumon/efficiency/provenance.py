@@ -44,9 +44,9 @@ _CALLS: Final = {
     "pcie_generation_max": "nvmlDeviceGetMaxPcieLinkGeneration, each minute",
     "pcie_width": "nvmlDeviceGetCurrPcieLinkWidth, each 4 s",
     "pcie_width_max": "nvmlDeviceGetMaxPcieLinkWidth, each minute",
-    "pcie_tx_bytes_per_s": "GPM metric 20 (PCIE_TX)",
-    "pcie_rx_bytes_per_s": "GPM metric 21 (PCIE_RX)",
-    "pcie_bytes_per_s": "GPM metrics 20 + 21",
+    "pcie_tx_bytes_per_s": "GPM metric 20 (PCIE_TX), else nvmlDeviceGetPcieThroughput while an engine may hang",
+    "pcie_rx_bytes_per_s": "GPM metric 21 (PCIE_RX), else nvmlDeviceGetPcieThroughput while an engine may hang",
+    "pcie_bytes_per_s": "GPM metrics 20 + 21, else nvmlDeviceGetPcieThroughput while an engine may hang",
     "processes": "nvmlDeviceGet{Compute,Graphics,MPSCompute}RunningProcesses, nvmlDeviceGetProcessUtilization "
     "and /proc, each 4 s",
     "mfu_ratio": "sum of the MFU of its engines",

@@ -13,7 +13,7 @@ from gpumon.readings.frame import GpuProcess, GpuReading, GpuState, XidEvent
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.sources.driver.bounds import Energy, drop_implausible
 from gpumon.sources.driver.calls import NEVER, UNKNOWN, Api, Calls, Pause, Rule
-from gpumon.sources.driver.fleet import Gpu
+from gpumon.sources.driver.fleet import Gpu, Pcie
 from gpumon.sources.driver.names import Names
 from gpumon.sources.driver.wire import Timings
 
@@ -117,8 +117,8 @@ class AmdGpu:
     def close(self) -> None:
         """Nothing is to be given back."""
 
-    def read(self, now_s: float, xid: tuple[XidEvent, ...]) -> tuple[GpuReading, ...]:
-        """Its row; reads all that is due."""
+    def read(self, now_s: float, xid: tuple[XidEvent, ...], pcie: Pcie) -> tuple[GpuReading, ...]:  # noqa: ARG002
+        """Its row; reads all that is due. It has no call for PCIe traffic."""
         values = self._values
         self._calls.begin(now_s)
         if now_s >= self._minute_due_s:

@@ -43,6 +43,14 @@ class Source(Protocol):
 
 
 @runtime_checkable
+class PcieMeter(Protocol):
+    """A source that measures the PCIe traffic of single GPUs, at a cost, while that is asked for."""
+
+    def watch_pcie(self, uuids: frozenset[str]) -> None:
+        """Measure it of these GPUs from now on, and of no other; returns at once."""
+
+
+@runtime_checkable
 class AtHand(Protocol):
     """A source that reads at its own pace and has its newest readings at hand: a tick need not wait for it."""
 

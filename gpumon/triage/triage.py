@@ -61,10 +61,10 @@ RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
         engine_down.starting,
     ),
     (Kind.ENGINE, Family.LIMIT): (
-        transfer_waits,
         host.even_drops,
         parallel.uneven_ranks,
         lora.lora_slots,
+        transfer_waits,
         lost_gains.prefix_hits,
         engine_limits.one_prompt,
         engine_limits.kv_cache,

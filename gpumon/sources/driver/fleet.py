@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from enum import Enum
 from typing import Any, Protocol
 
 import msgspec
@@ -29,6 +30,15 @@ FIGURES = tuple(field.name for field in msgspec.structs.fields(GpuReading) if fi
 _REASONS = {GpuState.LOST: Reason.LOST, GpuState.NO_PERMISSION: Reason.NO_PERMISSION}
 
 
+class Pcie(Enum):
+    """What is done about a GPU's PCIe traffic at one reading, where measuring it takes a call that blocks."""
+
+    OFF = "off"
+    KEEP = "keep"
+    """It is another GPU's turn: what was measured last stays."""
+    MEASURE = "measure"
+
+
 class Gpu(Protocol):
     """One GPU that is open. Reading it may raise GpuDownError, HandleStaleError or DriverDownError."""
 
@@ -41,7 +51,7 @@ class Gpu(Protocol):
     def name(self) -> str:
         """The driver's name of it; empty until it was read."""
 
-    def read(self, now_s: float, xid: tuple[XidEvent, ...]) -> tuple[GpuReading, ...]:
+    def read(self, now_s: float, xid: tuple[XidEvent, ...], pcie: Pcie) -> tuple[GpuReading, ...]:
         """This GPU, then its slices."""
 
     def troubles(self) -> dict[str, tuple[str, float]]:
@@ -134,6 +144,7 @@ class _Slot:
         self._question = threading.Semaphore(0)
         self._answer = threading.Event()
         self._now_s = 0.0
+        self._pcie = Pcie.OFF
         threading.Thread(target=self._run, name=f"gpu {index}", daemon=True).start()
 
     def end(self) -> None:
@@ -141,10 +152,11 @@ class _Slot:
         self._ended = True
         self._question.release()
 
-    def ask(self, now_s: float) -> None:
+    def ask(self, now_s: float, pcie: Pcie) -> None:
         """Let it be read, unless it is still being read."""
         if self.asked is None:
             self._now_s, self.asked = now_s, (now_s, time.time())
+            self._pcie = pcie
             self._answer.clear()
             self._question.release()
 
@@ -189,7 +201,7 @@ class _Slot:
             self._open(now_s)
         if self.gpu is not None:
             try:
-                self.rows = self.gpu.read(now_s, self._events.of(self.gpu.uuid))
+                self.rows = self.gpu.read(now_s, self._events.of(self.gpu.uuid), self._pcie)
                 self.troubles = self.gpu.troubles()
                 self.down = None
                 return
@@ -243,13 +255,18 @@ class Fleet:
         """The rows of the last report by uuid, slices left out."""
         self._gone: dict[str, _Down] = {}
         """GPUs that the driver does not list any more, by uuid."""
+        self._turns = 0
+        """Readings with PCIe traffic so far: they go round the GPUs that are watched."""
         self.faults: tuple[Fault, ...] = ()
         """What is wrong with single GPUs right now."""
         self.silent_s = 0.0
         """For how long calls have hung on every GPU that is not down; 0 while one answers."""
 
-    def read(self, now_s: float) -> tuple[GpuReading, ...]:
-        """All rows in the order of their index. Raises DriverDownError where the driver as a whole is gone."""
+    def read(self, now_s: float, watched: frozenset[str] = frozenset()) -> tuple[GpuReading, ...]:
+        """All rows in the order of their index; of the GPUs `watched` (uuids) with their PCIe traffic.
+
+        Raises DriverDownError where the driver as a whole is gone.
+        """
         count, first = self._count(), not self._slots
         enumerates = count != len(self._slots) or any(slot.stale for slot in self._slots)
         if enumerates:
@@ -261,9 +278,10 @@ class Fleet:
             for slot in self._slots:
                 slot.look_again = True
         end_s = time.monotonic() + (self._timings.open_s if first else MOST_WAIT_S)
+        pcie = self._pcie(watched)
         for slot in self._slots:
             hung = not slot.answered(0.0)
-            slot.ask(now_s)
+            slot.ask(now_s, pcie.get(slot.index, Pcie.OFF))
             left_s = max(0.0, end_s - time.monotonic())
             slot.answered(0.0 if hung else left_s if first else min(PATIENCE_S, left_s))
         if error := next((slot.error for slot in self._slots if slot.error is not None), None):
@@ -285,6 +303,15 @@ class Fleet:
         self.faults = tuple(fault for slot in self._slots for fault in slot.faults(now_s))
         rows += [down.reading(self._driver.source, self._events) for down in self._gone.values()]
         return tuple(sorted(rows, key=lambda row: row.index))
+
+    def _pcie(self, watched: frozenset[str]) -> dict[int, Pcie]:
+        """By index the GPUs that are watched: one of them is measured, each in its turn."""
+        indices = [slot.index for slot in self._slots if slot.gpu is not None and slot.gpu.uuid in watched]
+        if not indices:
+            return {}
+        self._turns += 1
+        turn = indices[self._turns % len(indices)]
+        return {index: Pcie.MEASURE if index == turn else Pcie.KEEP for index in indices}
 
     def _count(self) -> int:
         try:

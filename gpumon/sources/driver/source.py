@@ -18,7 +18,7 @@ import msgspec
 import gpumon
 from gpumon.readings.frame import Fault, GpuState, XidEvent
 from gpumon.readings.text import clean
-from gpumon.sources.driver.wire import REQUEST, GarbledError, Inbox, Report, Timings
+from gpumon.sources.driver.wire import GarbledError, Inbox, Report, Timings, request
 from gpumon.sources.source import Contribution
 
 
@@ -99,12 +99,12 @@ class Child:
                 os.set_blocking(pipe.fileno(), False)
                 self._loop.add_reader(pipe.fileno(), reader)
 
-    def ask(self, now_s: float) -> None:
-        """Ask for a report, unless one is still to come."""
+    def ask(self, now_s: float, watched: frozenset[str]) -> None:
+        """Ask for a report, of the GPUs `watched` with their PCIe traffic, unless one is still to come."""
         if self.asked_s is not None or self.broken or self.process.stdin is None:
             return
         try:
-            os.write(self.process.stdin.fileno(), REQUEST)
+            os.write(self.process.stdin.fileno(), request(watched))
         except OSError as error:
             self._break(f"its pipe is closed ({error.strerror})")
             return
@@ -235,6 +235,7 @@ class DriverSource:
         self._fault: tuple[str, float] = ("", 0.0)
         self._news: asyncio.Future[None] | None = None
         self._closed = False
+        self._watched: frozenset[str] = frozenset()
 
     async def start(self) -> None:
         """Start the worker, unless it is there already; returns at once."""
@@ -256,12 +257,16 @@ class DriverSource:
         self._supervise(monotonic_s)
         child = self._child
         if child is not None:
-            child.ask(monotonic_s)
+            child.ask(monotonic_s, self._watched)
             if child.asked_s is not None and not child.broken:
                 self._news = asyncio.get_running_loop().create_future()
                 await asyncio.wait((self._news,), timeout=min(LONGEST_WAIT_S, self.interval_s / 4))
             self._take_report()
         return self._contribution(monotonic_s)
+
+    def watch_pcie(self, uuids: frozenset[str]) -> None:
+        """Measure the PCIe traffic of these GPUs from the next poll on, and of no other."""
+        self._watched = uuids
 
     def set_interval(self, seconds: float) -> None:
         """Lateness is measured in intervals, and so is the longest wait of a poll."""

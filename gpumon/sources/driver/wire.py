@@ -1,15 +1,16 @@
-"""What travels between the monitor and a driver's worker: one byte per request, framed msgpack back."""
+"""What travels between the monitor and a driver's worker: a line per request, framed msgpack back."""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection
 
 import msgspec
 
 from gpumon.readings.frame import Fault, GpuReading
 
-REQUEST = b"\n"
-"""One byte on the worker's stdin asks for one report; the end of its stdin ends the worker."""
+MOST_WATCHED = 64
+"""GPUs that one request names: what is written to the worker's pipe at once stays whole."""
 MOST_BYTES = 8 << 20
 """A longer message is garbage: 16 GPUs in 7 slices each with 256 processes fit."""
 
@@ -51,6 +52,27 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     """For how long no GPU has given a reading because calls hang; 0 while one does."""
     leaving: bool = False
     """The worker ends after this report: only a new process can load the driver's new library."""
+
+
+def request(watched: Collection[str] = ()) -> bytes:
+    """The line on the worker's stdin that asks for one report; the end of its stdin ends the worker.
+
+    `watched` are the GPUs (uuids) whose PCIe traffic is measured meanwhile.
+    """
+    named = [uuid for uuid in sorted(watched) if uuid.isascii() and uuid.isprintable() and " " not in uuid]
+    return " ".join(named[:MOST_WATCHED]).encode() + b"\n"
+
+
+class Requests:
+    """Puts requests together from whatever pieces a pipe delivers."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, piece: bytes) -> list[frozenset[str]]:
+        """The GPUs (uuids) that each request names which is complete with this piece."""
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        return [frozenset(line.decode("ascii", "replace").split()) for line in lines]
 
 
 _DECODER = msgspec.msgpack.Decoder(Report)

@@ -1,4 +1,4 @@
-"""The process that talks to a GPU driver: one report on stdout for each byte on stdin, until stdin ends.
+"""The process that talks to a GPU driver: one report on stdout for each line on stdin, until stdin ends.
 
 python -m gpumon.sources.driver.worker MODULE [TIMINGS as JSON]; MODULE has the vendor's driver as `DRIVER`.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import queue
 import signal
 import sys
 import threading
@@ -17,7 +18,7 @@ import msgspec
 
 from gpumon.sources.driver.calls import DriverDownError
 from gpumon.sources.driver.fleet import Driver, Fleet
-from gpumon.sources.driver.wire import Report, Timings, pack
+from gpumon.sources.driver.wire import Report, Requests, Timings, pack
 
 
 class Reporter:
@@ -32,8 +33,8 @@ class Reporter:
         self._retry_s = 0.0
         self._seq = 0
 
-    def report(self) -> Report:
-        """The newest readings; blocks as long as the driver does."""
+    def report(self, watched: frozenset[str]) -> Report:
+        """The newest readings, with PCIe traffic of the GPUs `watched` (uuids). Blocks as long as the driver does."""
         self._seq += 1
         now_s = time.monotonic()
         if self._fleet is None and now_s >= self._retry_s:
@@ -44,7 +45,7 @@ class Reporter:
         fleet = self._fleet
         if fleet is not None:
             try:
-                gpus = fleet.read(time.monotonic())
+                gpus = fleet.read(time.monotonic(), watched)
                 error = "" if gpus else self._driver.no_gpu
                 return Report(self._seq, True, gpus, *self._versions, error, fleet.faults, fleet.silent_s)
             except DriverDownError as down:
@@ -53,10 +54,12 @@ class Reporter:
         return Report(self._seq, False, error=self._driver.explain(self._code), leaving=leaving)
 
 
-def _listen(requests: threading.Semaphore) -> None:
+def _listen(requests: queue.SimpleQueue[frozenset[str]]) -> None:
     """Runs in a thread, so that the end of stdin ends this process even while the driver hangs."""
-    while asked := os.read(0, 4096):
-        requests.release(len(asked))
+    lines = Requests()
+    while piece := os.read(0, 4096):
+        for watched in lines.feed(piece):
+            requests.put(watched)
     os._exit(0)
 
 
@@ -66,12 +69,11 @@ def main(module: str, timings: str = "{}") -> None:
     # The pipe to the monitor leaves descriptor 1: what the driver library prints goes to stderr.
     pipe = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
-    requests = threading.Semaphore(0)
+    requests: queue.SimpleQueue[frozenset[str]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(requests,), name="requests", daemon=True).start()
     reporter = Reporter(importlib.import_module(module).DRIVER, msgspec.json.decode(timings, type=Timings))
     while True:
-        requests.acquire()
-        report = reporter.report()
+        report = reporter.report(requests.get())
         rest = memoryview(pack(report))
         try:
             while rest:

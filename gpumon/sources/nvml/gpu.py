@@ -7,11 +7,13 @@ import re
 import time
 from typing import Any, NamedTuple
 
+import pynvml
+
 from gpumon.readings.frame import GpuProcess, GpuReading, GpuState, XidEvent
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.sources.driver.bounds import Energy, drop_implausible, implausible
 from gpumon.sources.driver.calls import Api, Calls, DriverDownError, GpuDownError, HandleStaleError
-from gpumon.sources.driver.fleet import FIGURES
+from gpumon.sources.driver.fleet import FIGURES, Pcie
 from gpumon.sources.driver.names import Names
 from gpumon.sources.driver.wire import Timings
 from gpumon.sources.nvml import figures
@@ -23,6 +25,12 @@ _PER_SLICE = Missing(Reason.UNDER_MIG, "exists per slice only")
 _UNIFIED = Missing(Reason.NOT_SUPPORTED, "this GPU uses the host's memory and has no such figure")
 _LINK = ("pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max")
 _NVLINK = {"nvlink_tx_bytes_per_s": figures.NVLINK_TX_KIB, "nvlink_rx_bytes_per_s": figures.NVLINK_RX_KIB}
+_PCIE = {
+    "pcie_tx_bytes_per_s": pynvml.NVML_PCIE_UTIL_TX_BYTES,
+    "pcie_rx_bytes_per_s": pynvml.NVML_PCIE_UTIL_RX_BYTES,
+}
+"""Counter of `nvmlDeviceGetPcieThroughput` by field."""
+_KIB = 1024.0
 _PROFILE = re.compile(r"\bMIG (\S+)")
 _REFUSED = "its MIG slices are not open to you: in a container, pass the /dev/nvidia-caps device nodes"
 MOST_PROCESSES = 256
@@ -69,6 +77,8 @@ class NvmlGpu:
         self._minute_fields = figures.Batch(figures.MINUTE_FIELDS)
         self._rates = {field: figures.CounterRate() for field in _NVLINK}
         self._nvlink: dict[str, Reading] = {}
+        self._pcie: dict[str, Reading] = {}
+        """PCIe traffic as it was measured last, while the GPU is watched."""
         self._advice = (GpuState.OK, "")
         self._energy = Energy()
         self._slow_due_s = 0.0
@@ -83,7 +93,7 @@ class NvmlGpu:
         """The driver's name of it; empty until it was read."""
         return str(self._values["name"])
 
-    def read(self, now_s: float, xid: tuple[XidEvent, ...]) -> tuple[GpuReading, ...]:
+    def read(self, now_s: float, xid: tuple[XidEvent, ...], pcie: Pcie) -> tuple[GpuReading, ...]:
         """This GPU, then its MIG slices; reads all tiers that are due."""
         self._calls.begin(now_s)
         timings = self._session.timings
@@ -94,7 +104,7 @@ class NvmlGpu:
             self._read_slow(now_s)
             spread = 0.0 if self._slow_due_s else self.index % STAGGER / STAGGER
             self._slow_due_s = now_s + timings.slow_s * (1.0 + spread)
-        self._read_tick(now_s)
+        self._read_tick(now_s, pcie)
         self._drop_implausible()
         badge = self._calls.badge()
         state, text = self._advice if badge[0] is GpuState.OK and self._advice[1] else badge
@@ -117,7 +127,7 @@ class NvmlGpu:
             self._gpm.free()
             self._slices.close()
 
-    def _read_tick(self, now_s: float) -> None:
+    def _read_tick(self, now_s: float, pcie: Pcie) -> None:
         calls, handle, values = self._calls, self.handle, self._values
         memory = figures.read_memory(calls, handle, values["name"])
         values["vram_used_bytes"], values["vram_total_bytes"] = memory.used, memory.total
@@ -136,9 +146,27 @@ class NvmlGpu:
                 values[metric.field] = _PER_SLICE
             return
         values.update(self._gpm.read(now_s))
-        for field, rate in self._nvlink.items():
-            if isinstance(values[field], Missing) and values[field].reason is Reason.NOT_SUPPORTED:
+        self._read_pcie(pcie)
+        for field, rate in (*self._nvlink.items(), *self._pcie.items()):
+            if self._lacks(field):
                 values[field] = rate
+
+    def _lacks(self, field: str) -> bool:
+        """Whether this GPU has no GPM metric of a field."""
+        value = self._values[field]
+        return isinstance(value, Missing) and value.reason is Reason.NOT_SUPPORTED
+
+    def _read_pcie(self, pcie: Pcie) -> None:
+        """Measure PCIe traffic where GPM does not. Each call blocks for 20 ms, so it is made only when asked for."""
+        if pcie is Pcie.OFF:
+            self._pcie = {}
+        elif pcie is Pcie.MEASURE and not self._values["vram_shared"]:
+            self._pcie = {field: self._pcie_rate(field, way) for field, way in _PCIE.items() if self._lacks(field)}
+
+    def _pcie_rate(self, field: str, way: int) -> Reading:
+        """Traffic of one direction in bytes/s."""
+        kib_per_s = self._calls.read("nvmlDeviceGetPcieThroughput", self.handle, way, key=field)
+        return kib_per_s if isinstance(kib_per_s, Missing) else kib_per_s * _KIB
 
     def _read_busy(self) -> None:
         busy: Reading = _PER_SLICE
