@@ -54,6 +54,10 @@ class Hold:
             self._stand(found, self._coming_wall_s, now_s, wall_s)
         return self.limit
 
+    def coming_s(self, now_s: float) -> float:
+        """Seconds for which a finding has come without a break that is not the verdict that stands; 0 without one."""
+        return 0.0 if self.coming is self.limit else now_s - self._coming_s
+
     def gone_s(self, now_s: float) -> float:
         """For how long the verdict that stands has not been found."""
         return 0.0 if self.coming is self.limit else sum(self._turns(now_s).values())

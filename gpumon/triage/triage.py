@@ -120,6 +120,8 @@ USED_S: Final = 4.0
 """For so long what the use of an engine or a GPU was found to be counts: it is a mean of minutes."""
 FADES_S: Final = 5.0
 """A verdict that was not found for so long tells that its figures are of then."""
+DOUBT_S: Final = 10.0
+"""A thing is not called healthy any more once a warning was found for so long, though it does not stand yet."""
 MOST_RESTARTS: Final = 8
 
 _since: Final = lru_cache(maxsize=1024)(rfc3339)
@@ -251,9 +253,10 @@ class Triage:
 
     def _verdicts(self, case: Case) -> Iterator[Verdict]:
         """Those that stand for it, none beside a critical one or a hang; a family is told what was found before."""
-        alone = degraded = False
-        holds = self._kept[case.key].holds.values()
-        near = [limit for hold in holds for limit in (hold.limit, hold.coming) if limit is not None]
+        alone = False
+        degraded = False
+        holds = self._kept[case.key].holds
+        near = [limit for hold in holds.values() for limit in (hold.limit, hold.coming) if limit is not None]
         case = case._replace(near=frozenset(near)) if near else case
         for family in Family:
             answer = self._answer(case, family)
@@ -265,6 +268,8 @@ class Triage:
                 yield verdict
             if answer is not None:
                 case = case._replace(found=(*case.found, answer.code))
+                urgent = answer.level in (Level.WARN, Level.CRITICAL)
+                degraded = degraded or (urgent and holds[family].coming_s(case.now_s) >= DOUBT_S)
 
     def _standing(self, case: Case, family: Family, answer: Finding | None) -> Verdict | None:
         """The verdict that stands for a thing in a family, with the newest evidence that it has."""

@@ -10,10 +10,11 @@ import pytest
 from gpumon.readings.snapshot import Family, Kind, Level, Limit, Quantiles
 from gpumon.triage.hold import Hold
 from gpumon.triage.render import event_text, verdict_text
-from tests.triage.engines import scene
-from tests.triage.stage import Stage, said
+from tests.triage.engines import judged, limits, scene
+from tests.triage.stage import Of, Stage, said
 
 HOLD_S = 30.0
+QUEUED = {"waiting": 20.0, "running": 24.0, "queue_s": Quantiles(mean=1.8), "ttft_s": Quantiles(mean=2.0, p95=4.0)}
 
 
 def stands(found: Sequence[Limit | None]) -> list[Limit | None]:
@@ -127,3 +128,15 @@ def test_the_onset_of_a_verdict_is_fixed_once() -> None:
     assert hold.onset_s(1010.3, 4000.3) == 5010.0
     assert hold.onset_s(1011.5, 7600.0) == 5010.0
     assert hold.onset_s(1020.0, 4000.0) == 5020.0  # another cause
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(5, (Limit.HEALTHY,)), (15, ()), (35, (Limit.KV_CACHE_FULL,))])
+def test_a_warning_that_is_on_its_way_takes_the_word_healthy_away(seconds: int, said: tuple[Limit, ...]) -> None:
+    """It holds after 30 s; from 10 s on nothing good is said."""
+    well = scene()
+    full = scene({**QUEUED, "kv_usage_ratio": 0.97})
+
+    def at(tick: int) -> tuple[Of, ...]:
+        return (well if tick < 90 else full)(tick)
+
+    assert limits(judged(at, 90 + seconds)) == said
