@@ -117,13 +117,8 @@ class Recording:
     def before(self, wall_s: float) -> float | None:
         """When the last frame before a time was taken."""
         with self._reading():
-            for since_s, until_s, run in reversed(self._visible()):
-                latest_s = min(until_s, math.nextafter(wall_s, -math.inf))
-                for block in self._blocks(run, since_s, latest_s, newest=True) if since_s <= latest_s else ():
-                    at = bisect_right(block.times, latest_s) - 1
-                    if at >= 0 and block.times[at] >= since_s:
-                        return block.times[at]
-        return None
+            last = self._last_to(math.nextafter(wall_s, -math.inf), self._visible())
+        return None if last is None else last[0]
 
     def after(self, wall_s: float) -> float | None:
         """When the first frame after a time was taken."""
@@ -189,17 +184,47 @@ class Recording:
             spans = [*kept, (run.first_s, run.last_s, run.number)]
         return sorted(spans)
 
+    def _last_to(self, wall_s: float, visible: Sequence[tuple[float, float, int]]) -> tuple[float, int] | None:
+        """Time and run of the last visible frame at or before a time; None where there is none."""
+        for since_s, until_s, run in reversed(visible):
+            latest_s = min(until_s, wall_s)
+            for block in self._blocks(run, since_s, latest_s, newest=True) if since_s <= latest_s else ():
+                at = bisect_right(block.times, latest_s) - 1
+                if at >= 0 and block.times[at] >= since_s:
+                    return block.times[at], run
+        return None
+
     def _runs_to(self, from_s: float, to_s: float) -> Iterator[tuple[int, float, float]]:
-        """Runs that led to the moment `to_s`, the newest first, each with the span that is its own."""
-        at = [span for span in self._visible() if span[0] <= to_s]
-        newest = at[-1][2] if at else 0
+        """Runs that led to the moment `to_s`, the latest time first, each with the span that is its own.
+
+        A clock that was ahead for a while leaves frames in the future, and a later run before them in time. Where such a
+        run is in the span, all runs are given as they are visible.
+        """
+        visible = self._visible()
+        last = self._last_to(to_s, visible)
+        newest = last[1] if last is not None else 0
+        inside = [span for span in visible if span[0] <= to_s and span[1] >= from_s]
+        later = {run for _, _, run in inside if run > newest}
+        if any(self._fills_gap(run, newest) for run in self._runs() if run.number in later):
+            for since_s, until_s, run in reversed(inside):
+                yield run, max(since_s, from_s), min(until_s, to_s)
+            return
         until_s = to_s
-        for run in reversed(self._runs()):
-            if run.number <= newest and run.first_s <= until_s:
-                yield run.number, from_s, until_s
-                until_s = math.nextafter(run.first_s, -math.inf)
+        for found in reversed(self._runs()):
+            if found.number <= newest and found.first_s <= until_s:
+                yield found.number, from_s, until_s
+                until_s = math.nextafter(found.first_s, -math.inf)
             if until_s < from_s:
                 return
+
+    def _fills_gap(self, run: _Run, older: int) -> bool:
+        """Whether a run lies where an older one has no frames, as its clock had leapt ahead."""
+        for block in self._blocks(older, run.first_s, run.last_s, newest=True):
+            at = bisect_right(block.times, run.last_s) - 1
+            if at >= 0:
+                last_s = block.times[at]
+                return last_s < run.first_s or run.last_s - last_s > LONGEST_BLOCK_S
+        return True
 
     def _blocks(self, run: int, from_s: float, to_s: float, *, newest: bool = False) -> Iterator[_Block]:
         """Blocks of a run that may hold frames of a span, oldest or newest first; read as they are asked for."""
@@ -249,13 +274,16 @@ class Recording:
         """What rows of a kind hold, oldest first. Events of one tick may be of very different times."""
         with self._reading():
             found: list[T] = []
+            seen: set[int] = set()
             reach_s = math.inf if kind is Kind.EVENTS else LONGEST_BLOCK_S
             for run, since_s, until_s in self._runs_to(from_s, to_s):
                 rows = self._rows(
                     "first_s BETWEEN ? AND ? AND last_s >= ? ORDER BY first_s",
                     (kind, run, since_s - reach_s, until_s, since_s),
                 )
-                found = [each for row in rows for each in self._read(read, row)] + found
+                fresh = [row for row in rows if row not in seen]
+                seen.update(fresh)
+                found = [each for row in fresh for each in self._read(read, row)] + found
             return found
 
     def _read(self, read: Callable[[bytes], list[T]], row: int) -> list[T]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -67,10 +67,23 @@ def have(snapshot: Snapshot) -> tuple[tuple[str, int], ...]:
     for gpu in _whole(snapshot):
         if not _why_not(gpu) and not _holder(gpu, placed):
             counts[gpu.gpu_type or f"{gpu.name} (not in the catalogue)"] += 1
-    for hardware in (engine.hardware for engine in snapshot.engines):
-        if not hardware.gpus and hardware.gpu_type and (count := credible(hardware.gpu_count)):
+    hosts = {gpu.host for gpu in _whole(snapshot)}
+    for engine in snapshot.engines:
+        hardware = engine.hardware
+        count = credible(hardware.gpu_count)
+        if count and hardware.gpu_type and not hardware.gpus and not _is_on(engine, hosts):
             counts[hardware.gpu_type] += round(count)
     return tuple(counts.items())
+
+
+def _is_on(engine: Engine, hosts: Collection[str]) -> bool:
+    """Whether an engine of a fleet is on one of these hosts, whose GPUs are counted already.
+
+    It has its host's name before its own (`fleet.whole`); a host's name may have slashes, too. The engines of one
+    machine have none: those without GPUs there are on other machines.
+    """
+    parts = engine.url.split("/")
+    return any("/".join(parts[:number]) in hosts for number in range(1, len(parts)))
 
 
 def held(snapshot: Snapshot) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ import pytest
 from gpumon.history.recorder import Recorder
 from tests.history.frames import served
 from tests.history.pasts import lived
+from tests.records import replace
 
 GPUMON = str(Path(sys.executable).with_name("gpumon"))
 SECONDS = 50
@@ -58,6 +59,19 @@ def test_an_export_has_every_moment_or_one_in_so_many_seconds(recording: Path) -
     assert [row["kind"] for row in rows[-13:]] == ["gpu"] * 8 + ["engine"] * 4 + ["host"]
     assert float(rows[-2]["decode_tokens_per_s"]) > 0
     assert run("export", recording, "--every", "1m").count("\n") == 14
+
+
+def test_a_clock_that_was_ahead_hides_nothing_that_was_recorded(tmp_path: Path) -> None:
+    """Ten seconds of the recording are dated an hour ahead; real time is far from there."""
+    path = tmp_path / "leapt.gpumon"
+    recorder = Recorder(path, {"host": "box"})
+    frames = [
+        replace(frame, wall_s=frame.wall_s + (3600.0 if 20 <= at < 30 else 0.0)) for at, frame in enumerate(served(80))
+    ]
+    lived(frames, recorder)
+    recorder.close()
+    assert len(run("export", path, "--jsonl").splitlines()) == 80
+    assert json.loads(run("report", path, "--json"))["covered_s"] == pytest.approx(77.0, abs=3.0)
 
 
 def test_without_a_name_it_is_the_hosts_own_and_of_a_folder_the_one_in_it(

@@ -254,6 +254,26 @@ def test_a_clock_that_leaps_ahead_leaves_a_gap(tmp_path: Path) -> None:
     assert past.after(WALL_S + 99) == WALL_S + 1e8 + 100
 
 
+@pytest.mark.parametrize("ahead_s", [300.0, 1e8])
+def test_what_is_recorded_after_a_clock_was_ahead_is_there_at_once(tmp_path: Path, ahead_s: float) -> None:
+    """60 s, then a clock that is wrong for 20 s, then the right one again: real time has not passed the false one."""
+    path = tmp_path / "r.sqlite"
+    with recording(path, keep_s=3600.0) as recorder:
+        keep(recorder, range(60))
+        for number in range(60, 80):
+            recorder.keep(tick(number, WALL_S + ahead_s + number))
+        keep(recorder, range(80, 200))
+    past = Recording(path)
+    assert past.span() == (WALL_S, WALL_S + ahead_s + 79)
+    right = [*range(60), *range(80, 200)]
+    assert [each.seq for each in past.frames(0.0, EVER)] == [*right, *range(60, 80)]
+    assert [each.seq for each in past.frames(0.0, WALL_S + 199)] == right
+    assert [each.seq for each in past.frames(0.0, WALL_S + 250)] == right
+    assert [each.seq for each in past.frames(WALL_S + 190, WALL_S + 260)] == [*range(190, 200)]
+    assert [each.seq for each in past.frames(WALL_S + ahead_s + 70, EVER)] == [*range(70, 80)]
+    assert {event.code for event in past.events(0.0, EVER)} == {f"number {number}" for number in (0, 50, 100, 150)}
+
+
 FULL = """
 import resource, sys, time
 from pathlib import Path

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.readings.text import clean
 
 INSTANCE: Final = "instance"
-PODS: Final = (("namespace", "pod", "container"), ("pod_namespace", "pod_name", "container_name"))
-"""How engines' targets and dcgm-exporters of today and of old (before 2.0) call a pod."""
+PODS: Final = (
+    ("namespace", "pod", "container"),
+    ("pod_namespace", "pod_name", "container_name"),
+    ("kubernetes_namespace", "kubernetes_pod_name", "kubernetes_container_name"),
+)
+"""How engines' targets and dcgm-exporters call a pod: today, before 2.0, and the scrape jobs of Prometheus' old example."""
+_CONTAINER_ID: Final = re.compile(r"[0-9a-f]{12}|[0-9a-f]{64}")
+"""Host name of a container that was given none."""
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 NAMELESS: Final = "(no host label)"
 
 
@@ -42,15 +50,19 @@ class Labels(NamedTuple):
 def host_of(target: Mapping[str, str], own: Mapping[str, str], ladder: Sequence[str]) -> str:
     """Name of the machine: by the first label of the ladder that the target or else its page has.
 
-    Of an address the port is left out: a pod's address stays, as there is no better name.
+    Of an address the port is left out: a pod's address stays, as there is no better name. The id of a container is no
+    name where a later label has one: an exporter in docker knows no other name of its machine.
     """
+    container = ""
     for label in ladder:
         value = target.get(label) or own.get(label, "")
         if label == INSTANCE:
             value = without_port(value)
-        if value.strip():
+        if _CONTAINER_ID.fullmatch(value):
+            container = container or value
+        elif value.strip() and not (container and value in _LOOPBACK):
             return value
-    return ""
+    return container
 
 
 def without_port(instance: str) -> str:
