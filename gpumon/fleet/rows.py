@@ -228,7 +228,28 @@ def _model_row(
     gpus = tuple(placed for whole, served in found for placed in _placed(whole, [one.engine for one in served]))
     engines = tuple(one for _, served in found for one in served)
     parts = Parts(tuple(whole.shown for whole, _ in found), gpus, engines, prices)
-    return _row(" ".join(model) or NO_MODEL, name, parts, _verdicts_on(parts))
+    row = _row(" ".join(model) or NO_MODEL, name, parts, _verdicts_on(parts))
+    return _with_others(row, sum(_on_other_hosts(one.engine) for one in engines))
+
+
+def _on_other_hosts(engine: Engine) -> int:
+    """GPUs of an engine beside those of its own host: it has worker pods there."""
+    hardware = engine.hardware
+    if not hardware.gpus or isinstance(hardware.gpu_count, Missing):
+        return 0
+    return max(0, round(hardware.gpu_count) - len(set(hardware.gpus)))
+
+
+def _with_others(row: Row, number: int) -> Row:
+    """The row with so many GPUs more, of which no figure is the row's: its figures are known of some of its GPUs."""
+    if not number or isinstance(row.gpus, Missing):
+        return row
+    figures = {name: getattr(row, name) for name in Row.__struct_fields__}
+    wider = {name: one._replace(of=one.of + number) for name, one in figures.items() if isinstance(one, Known)}
+    types = row.gpu_types
+    if len(types) == 1:
+        types = ((types[0][0], types[0][1] + number),)
+    return msgspec.structs.replace(row, gpus=row.gpus + number, gpu_types=types, **wider)
 
 
 def _placed(whole: _Whole, engines: Sequence[Engine]) -> Iterator[Placed]:

@@ -197,8 +197,8 @@ class Recording:
     def _runs_to(self, from_s: float, to_s: float) -> Iterator[tuple[int, float, float]]:
         """Runs that led to the moment `to_s`, the latest time first, each with the span that is its own.
 
-        A clock that was ahead for a while leaves frames in the future, and a later run before them in time. Where such a
-        run is in the span, all runs are given as they are visible.
+        A clock that was ahead for a while leaves frames in the future, and a later run before them in time. Where the
+        span has such a run, all runs are given as they are visible.
         """
         visible = self._visible()
         last = self._last_to(to_s, visible)

@@ -63,34 +63,35 @@ def have(snapshot: Snapshot) -> tuple[tuple[str, int], ...]:
     The type is the catalogue's name; a GPU that is not in the catalogue goes by the name that its driver gives it.
     """
     counts: Counter[str] = Counter()
-    placed = _placed(snapshot)
+    unplaced = _unplaced_hosts(snapshot)
     for gpu in _whole(snapshot):
-        if not _why_not(gpu) and not _holder(gpu, placed):
+        if not _why_not(gpu) and not _holder(gpu, gpu.host not in unplaced):
             counts[gpu.gpu_type or f"{gpu.name} (not in the catalogue)"] += 1
     hosts = {gpu.host for gpu in _whole(snapshot)}
     for engine in snapshot.engines:
         hardware = engine.hardware
         count = credible(hardware.gpu_count)
-        if count and hardware.gpu_type and not hardware.gpus and not _is_on(engine, hosts):
+        if count and hardware.gpu_type and not hardware.gpus and not _host_of(engine, hosts):
             counts[hardware.gpu_type] += round(count)
     return tuple(counts.items())
 
 
-def _is_on(engine: Engine, hosts: Collection[str]) -> bool:
-    """Whether an engine of a fleet is on one of these hosts, whose GPUs are counted already.
+def _host_of(engine: Engine, hosts: Collection[str]) -> str:
+    """Which of these hosts, whose GPUs are counted already, an engine of a fleet is on; empty where it is on none.
 
-    It has its host's name before its own (`fleet.whole`); a host's name may have slashes, too. The engines of one
-    machine have none: those without GPUs there are on other machines.
+    It has its host's name before its own (`fleet.whole`), and that may have slashes, too. Engines of one machine have
+    none: those without GPUs there are on other machines.
     """
     parts = engine.url.split("/")
-    return any("/".join(parts[:number]) in hosts for number in range(1, len(parts)))
+    names = ("/".join(parts[:number]) for number in range(1, len(parts)))
+    return next((name for name in names if name and name in hosts), "")
 
 
 def held(snapshot: Snapshot) -> tuple[str, ...]:
     """What `have` leaves out because something else holds it: `GPU 3: in use by python, 20.0 GB`, the same of several
     GPUs once."""
-    placed = _placed(snapshot)
-    holders = (_holder(gpu, placed) for gpu in _whole(snapshot) if not _why_not(gpu))
+    unplaced = _unplaced_hosts(snapshot)
+    holders = (_holder(gpu, gpu.host not in unplaced) for gpu in _whole(snapshot) if not _why_not(gpu))
     return tuple(_few(_times(Counter(filter(None, holders))), "GPUs or hosts"))
 
 
@@ -189,13 +190,13 @@ def _servers(snapshot: Snapshot, notes: list[str]) -> tuple[Server, ...]:
     counts: Counter[tuple[str, str]] = Counter()
     serving: Counter[tuple[str, str]] = Counter()
     left_out: Counter[str] = Counter()
-    placed = _placed(snapshot)
+    unplaced = _unplaced_hosts(snapshot)
     for gpu in _whole(snapshot):
         why = _why_not(gpu) or ("" if gpu.gpu_type else f"{gpu.name} is not in the catalogue")
         if why:
             left_out[f"{_at(gpu)}: left out ({why})"] += 1
             continue
-        if holder := _holder(gpu, placed):
+        if holder := _holder(gpu, gpu.host not in unplaced):
             left_out[holder] += 1
         counts[gpu.host, gpu.gpu_type] += 1
         serving[gpu.host, gpu.gpu_type] += bool(gpu.engines)
@@ -234,9 +235,15 @@ def _why_not(gpu: Gpu) -> str:
     return "MIG: its slices are not whole GPUs" if under_mig else ""
 
 
-def _placed(snapshot: Snapshot) -> bool:
-    """Whether the GPUs of all engines are known: else one of those engines may be what holds memory."""
-    return all(engine.hardware.gpus or engine.hardware.gpu_type for engine in snapshot.engines)
+def _unplaced_hosts(snapshot: Snapshot) -> set[str]:
+    """Hosts with an engine whose GPUs are not known: it may be what holds memory there."""
+    hosts = {gpu.host for gpu in _whole(snapshot)}
+    found: set[str] = set()
+    for engine in snapshot.engines:
+        host = _host_of(engine, hosts)
+        if not engine.hardware.gpus and (host or not engine.hardware.gpu_type):
+            found.add(host)
+    return found
 
 
 def _holder(gpu: Gpu, placed: bool) -> str:

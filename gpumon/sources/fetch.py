@@ -94,6 +94,8 @@ class Answer(NamedTuple):
     body: bytes
     sent_s: float
     ended_s: float
+    date: str = ""
+    """The server's own time, as its header says it."""
 
 
 class Fetcher:
@@ -279,8 +281,9 @@ class Fetcher:
                 return await self._once(transport, request, most, again=False)
             raise failure from None
         self._answered = True
-        kind, location = (response.headers.get(name, "")[:500] for name in ("content-type", "location"))
-        return Answer(response.status_code, kind, location, body, sent_s, self._clock())
+        names = ("content-type", "location", "date")
+        kind, location, date = (response.headers.get(name, "")[:500] for name in names)
+        return Answer(response.status_code, kind, location, body, sent_s, self._clock(), date)
 
 
 def _prepare(ca: str, verify: bool | None) -> ssl.SSLContext:

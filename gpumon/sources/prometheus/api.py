@@ -7,6 +7,7 @@ import base64
 import ipaddress
 import time
 from collections.abc import Callable, Mapping
+from email.utils import parsedate_to_datetime
 from typing import Final, TypeVar
 from urllib.parse import urlencode, urlsplit
 
@@ -70,6 +71,8 @@ class PrometheusApi:
         self.base = _base(config.url, self.url)
         self.requests = 0
         """Sent so far."""
+        self.date_s: float | None = None
+        """The server's clock as the header of its newest answer says it (Unix time, to a second); None without one."""
         self.warnings: dict[str, None] = {}
         self.reader = Reader()
         self._config = config
@@ -200,8 +203,11 @@ class PrometheusApi:
         headers = {**self._login, "Accept": "application/json", "Accept-Encoding": self._packing}
         self.requests += 1
         if self._get:
-            return await self._fetcher.send("GET", f"{url}?{form.decode('ascii')}", headers)
-        return await self._fetcher.send("POST", url, {**headers, "Content-Type": FORM}, form)
+            answer = await self._fetcher.send("GET", f"{url}?{form.decode('ascii')}", headers)
+        else:
+            answer = await self._fetcher.send("POST", url, {**headers, "Content-Type": FORM}, form)
+        self.date_s = _date_s(answer.date)
+        return answer
 
     @property
     def _packing(self) -> str:
@@ -236,6 +242,14 @@ class PrometheusApi:
         if fault.state is EndpointState.TOO_LARGE:
             return TOO_LARGE
         return fault.text
+
+
+def _date_s(text: str) -> float | None:
+    """The middle of the second that a Date header names, as Unix time; None where it names none."""
+    try:
+        return parsedate_to_datetime(text).timestamp() + 0.5
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
 
 
 def _base(text: str, url: EndpointUrl) -> str:

@@ -14,7 +14,7 @@ PODS: Final = (
     ("pod_namespace", "pod_name", "container_name"),
     ("kubernetes_namespace", "kubernetes_pod_name", "kubernetes_container_name"),
 )
-"""How engines' targets and dcgm-exporters call a pod: today, before 2.0, and the scrape jobs of Prometheus' old example."""
+"""How engines' targets and dcgm-exporters call a pod: today, before 2.0, and in Prometheus' example of annotations."""
 _CONTAINER_ID: Final = re.compile(r"[0-9a-f]{12}|[0-9a-f]{64}")
 """Host name of a container that was given none."""
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})

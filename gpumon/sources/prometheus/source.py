@@ -53,10 +53,17 @@ BEFORE_AGAIN_S: Final = 600.0
 """The last day is looked at so often."""
 DAY_S: Final = 86400.0
 MOST_SKEW_S: Final = 5.0
+DATE_S: Final = 1.0
+"""A Date header is no more exact than this."""
 KEPT_S: Final = 15 * 86400.0
 """How far back one may go: what a Prometheus keeps unless it was told otherwise."""
 SKEWED: Final = (
     "this machine's clock is {:.0f} s {} the Prometheus': its clock is taken, so ages may look wrong; set both by NTP"
+)
+
+BEHIND: Final = (
+    "it answers as of {:.0f} s ago, so all figures are that old: a VictoriaMetrics before 1.80 needs "
+    "-search.latencyOffset=1s, as it does not know latency_offset"
 )
 
 
@@ -90,6 +97,9 @@ class FleetSource:
         self._memory = Memory(config.interval_s)
         self._learn_again_s = self._clock_again_s = self._before_again_s = -math.inf
         self._ahead_s = 0.0
+        """How far its answers are ahead of this machine's clock."""
+        self._clock_ahead_s = 0.0
+        """The same of its clock."""
         self._sent = 0
         self._since: dict[str, float] = {}
         self._one_at_a_time = asyncio.Lock()
@@ -212,16 +222,28 @@ class FleetSource:
         """How far the server's clock is ahead of this machine's, as far as an answer tells that. Raises ApiFault."""
         if self._clock() < self._clock_again_s:
             return
-        begun_s, sent_s = self._clock(), self._wall()
+        begun_s = self._clock()
+        sent_s = self._wall()
         told = await self._query(CLOCK, None)
         took_s = self._clock() - begun_s
-        ahead_s = told[0].value - sent_s - took_s / 2 if told else 0.0
-        self._ahead_s = ahead_s if abs(ahead_s) > took_s else 0.0
+        middle_s = sent_s + took_s / 2
+        self._ahead_s = _beyond(told[0].value - middle_s, took_s) if told else 0.0
+        date_s = self.api.date_s
+        self._clock_ahead_s = self._ahead_s
+        if date_s is not None and date_s - middle_s > self._ahead_s:
+            self._clock_ahead_s = _beyond(date_s - middle_s, took_s + DATE_S)
         self._clock_again_s = self._clock() + CLOCK_AGAIN_S
 
     def _skew(self) -> tuple[str, ...]:
-        off_s = abs(self._ahead_s)
-        return (SKEWED.format(off_s, "behind" if self._ahead_s > 0.0 else "ahead of"),) if off_s > MOST_SKEW_S else ()
+        """Notices of a clock that is off, and of answers that are older than that clock."""
+        notices: list[str] = []
+        off_s = abs(self._clock_ahead_s)
+        if off_s > MOST_SKEW_S:
+            notices.append(SKEWED.format(off_s, "behind" if self._clock_ahead_s > 0.0 else "ahead of"))
+        behind_s = self._clock_ahead_s - self._ahead_s
+        if behind_s > MOST_SKEW_S:
+            notices.append(BEHIND.format(behind_s))
+        return tuple(notices)
 
     def _more(self) -> list[str]:
         """What is asked beside of the host that is looked at."""
@@ -276,6 +298,11 @@ class FleetSource:
     async def _built(self, answers: Answers, memory: Memory) -> FleetFrame:
         moment = Moment(answers, memory, self._models, self._labels, self._config.gpus_per_engine)
         return await asyncio.to_thread(moment.frame)
+
+
+def _beyond(seconds: float, doubt_s: float) -> float:
+    """A difference of clocks; 0 where it is within what the measurement can tell."""
+    return seconds if abs(seconds) > doubt_s else 0.0
 
 
 def _uuid(one: Vector) -> str:

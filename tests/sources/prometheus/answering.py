@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
+from email.utils import formatdate
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -69,10 +70,12 @@ class Api:
         self.asked_s: list[float] = []
         """Moments that were asked for."""
         self.now_s: Callable[[], float] = time.time
-        """Its clock."""
+        """What it takes for now: its clock, unless it answers as of a while ago."""
+        self.date_s: Callable[[], float] | None = None
+        """Its clock, where it tells that in a header."""
         self.undated: list[tuple[dict[str, str], float]] = []
         """Labels and Unix time of the pages without `up`."""
-        self.server = LoopbackServer(self._answer)
+        self.server = LoopbackServer(self._dated)
 
     def target(self, labels: dict[str, str], scraped_s: float = 990.0, up: float = 1.0) -> dict[str, str]:
         """A target that was scraped; returns its labels."""
@@ -89,6 +92,11 @@ class Api:
         """A GPU of a dcgm-exporter."""
         own = {"__name__": "DCGM_FI_DEV_GPU_UTIL", "gpu": str(index), "UUID": uuid, "modelName": "NVIDIA H100", **more}
         self.series["gpus"].append(({**own, **labels}, "50"))
+
+    def _dated(self, request: Request) -> Reply:
+        reply = self._answer(request)
+        date = {} if self.date_s is None else {"Date": formatdate(self.date_s(), usegmt=True)}
+        return reply._replace(headers={**reply.headers, **date})
 
     def _answer(self, request: Request) -> Reply:
         query = asked(request)["query"]

@@ -44,6 +44,22 @@ async def test_the_servers_clock_is_taken_and_one_that_is_off_is_told(off_s: flo
     assert said in texts(frame)
 
 
+async def test_answers_as_of_a_while_ago_are_no_wrong_clock():
+    """A VictoriaMetrics before 1.80 ignores latency_offset; the Date header of its answers is right."""
+    api = Api()
+    api.engine(api.target({"job": "llm", "instance": "n:8000"}, time.time() - 33.0))
+    api.now_s = lambda: time.time() - 30.0
+    api.date_s = time.time
+    with api.server as server:
+        source = FleetSource(Settings(url=server.url))
+        frame = await source.frame()
+        await source.close()
+    assert "this machine's clock is" not in texts(frame)
+    assert "it answers as of 30 s ago" in texts(frame) or "it answers as of 31 s ago" in texts(frame)
+    assert "-search.latencyOffset=1s" in texts(frame)
+    assert frame.wall_s < time.time() - 29.0
+
+
 async def test_a_query_that_fails_leaves_none_behind():
     hung, end = threading.Event(), threading.Event()
 

@@ -7,10 +7,15 @@ from typing import Any
 
 import pytest
 
-from gpumon.config.schema import Endpoint, Prometheus
+from gpumon.config.schema import Config, Endpoint, Prometheus
 from gpumon.efficiency.deriver import Deriver
+from gpumon.fleet.fleet import Fleet
+from gpumon.fleet.rows import by_model
+from gpumon.fleet.whole import whole
 from gpumon.readings.fleet import FleetFrame
 from gpumon.readings.frame import EngineReading, Frame, HostReading
+from gpumon.session import maker
+from gpumon.sizing.live import have
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.prometheus.source import FleetSource
 from tests.sources.prometheus.answering import Api
@@ -77,6 +82,58 @@ async def test_a_multi_node_engine_has_the_gpus_of_its_worker_pods(leader: str, 
     hardware = derived.snapshot.engines[0].hardware
     assert (hardware.gpu_count, hardware.gpus) == (16.0, tuple(range(8)))
     assert derived.snapshot.engines[0].efficiency.peak_flops_per_s == pytest.approx(16 * 989.4e12, rel=0.01)
+
+
+async def test_the_row_of_a_multi_node_engines_model_has_all_its_gpus():
+    api = Api()
+    engine(api, "n1", LARGE, namespace="s", pod="llm-0")
+    exporter(api, "n1", range(8), range(8), namespace="s", pod="llm-0")
+    exporter(api, "n2", range(8), range(8), namespace="s", pod="llm-0-1")
+    fleet = Fleet(maker(Config()))
+    for _ in fleet.steps(await framed(api)):
+        pass
+    (row,) = [row for row in by_model(fleet.snapshot, {}) if row.models]
+    assert row.gpus == 16
+    assert [number for _, number in row.gpu_types] == [16]
+    assert (row.busy_ratio.gpus, row.busy_ratio.of) == (8, 16)
+
+
+async def test_the_pod_of_an_old_scrape_job_is_known_by_its_label():
+    """`kubernetes_pod_name`, as Prometheus' example of annotations names it."""
+    api = Api()
+    engine(api, "n1", SMALL, kubernetes_namespace="s", kubernetes_pod_name="a")
+    engine(api, "n1", SMALL, 8001, kubernetes_namespace="s", kubernetes_pod_name="b")
+    exporter(api, "n1", (0, 1), (0, 1), namespace="s", pod="a")
+    exporter(api, "n1", (2, 3), (2, 3), namespace="s", pod="b")
+    found = engines(await framed(api))
+    assert found["n1:8000"].gpus == uuids("n1", (0, 1))
+    assert found["n1:8001"].gpus == uuids("n1", (2, 3))
+
+
+async def test_a_containers_id_is_no_host_name_where_instance_has_one():
+    """A dcgm-exporter in docker writes its container's id as `Hostname`."""
+    api = Api()
+    api.engine(api.target({"job": "llm", "instance": "gpu07:8000"}))
+    api.gpu(api.target({"job": "dcgm", "instance": "gpu07:9400"}), "GPU-a", Hostname="0a1b2c3d4e5f")
+    frame = await framed(api)
+    assert [(host.name, len(host.gpus), len(host.engines)) for host in frame.hosts] == [("gpu07", 1, 1)]
+    near = Api()
+    near.gpu(near.target({"job": "dcgm", "instance": "localhost:9400"}), "GPU-a", Hostname="0a1b2c3d4e5f")
+    assert [host.name for host in (await framed(near)).hosts] == ["0a1b2c3d4e5f"]
+
+
+async def test_gpus_of_engines_that_are_not_mapped_count_once_for_sizing():
+    api = Api()
+    for node in ("n1", "n2"):
+        for port in (8000, 8001):
+            engine(api, node, SMALL, port)
+        exporter(api, node, range(8), range(8))
+    fleet = Fleet(maker(Config()))
+    for _ in fleet.steps(await framed(api, gpus_per_engine={"*8B*": 4})):
+        pass
+    everything = whole(fleet.snapshot)
+    assert [engine.hardware.gpu_count for engine in everything.engines] == [4.0] * 4
+    assert have(everything) == (("H100 SXM5 80GB", 16),)
 
 
 async def test_weights_that_do_not_fit_are_no_answer():
