@@ -68,6 +68,8 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("settings", ("f2", "e"), "settings", ""),
     Command("palette", (":", "ctrl+p"), "all commands by name", ""),
     Command("save", ("w", "f12"), "write an incident bundle", ""),
+    Command("hide", ("H",), "hide an engine that has ended"),
+    Command("hide.none", (), "show hidden rows again"),
     Command("copy", ("c",), "copy what triage advises"),
     Command("suspend", ("ctrl+z",), "to the shell; fg comes back", ""),
     Command("fleet.models", ("m",), "rows: hosts, or models", "", scope="fleet"),

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from gpumon.readings.exported import PRIVATE, SOMEBODY
+from gpumon.readings.frame import FILE_LOG, Departure
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Parameters, Verdict
 
@@ -30,6 +31,7 @@ def without_processes(snapshot: Snapshot) -> Snapshot:
             replaced(
                 one,
                 fault=_reworded(one.fault),
+                departure=tuple(map(_departure, one.departure)),
                 hardware=replaced(one.hardware, gpus_source=_reworded(one.hardware.gpus_source)),
             )
             for one in snapshot.engines
@@ -40,6 +42,12 @@ def without_processes(snapshot: Snapshot) -> Snapshot:
             one if one.verdict is None else replaced(one, verdict=_verdict(one.verdict)) for one in snapshot.events
         ),
     )
+
+
+def _departure(departure: Departure) -> Departure:
+    """An end without its process: a file's path names users, too."""
+    log = "" if departure.log.startswith(FILE_LOG) else departure.log
+    return msgspec.structs.replace(departure, pid=0, command="", log=log)
 
 
 def _verdict(verdict: Verdict) -> Verdict:

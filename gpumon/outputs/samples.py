@@ -230,6 +230,11 @@ def _engine(engine: Engine, name: str) -> Iterator[Sample]:
     yield _sample("engine_info", {**labels, **texts, "url": _cut(engine.url, MOST_KEY)}, 1.0)
     yield _sample("engine_state", {**labels, "state": engine.state.value}, 1.0)
     yield from _since("engine_state_since_timestamp_seconds", labels, engine.since)
+    for departure in engine.departure:
+        number = str(departure.number) if departure.number else ""
+        how = {"cause": _cut(departure.cause), "number": number, "planned": "yes" if departure.planned else ""}
+        if math.isfinite(departure.wall_s):
+            yield _sample("engine_ended_timestamp_seconds", {**labels, **how}, departure.wall_s)
     if math.isfinite(engine.age_s):
         yield _sample("engine_age_seconds", labels, engine.age_s)
     if not answers(engine):

@@ -303,6 +303,7 @@ SELF: Final = (
 )
 DOUBTS: Final = ("uneven", "deviates", "contradicts")
 """Fields of an engine that hold findings: it is exported that there are some."""
+ENDED_LABELS: Final = (*ENGINE_LABELS, "cause", "number", "planned")
 _DOUBT_LABELS: Final = (*ENGINE_LABELS, "doubt")
 VERDICT_LABELS: Final = ("kind", "thing", "family")
 HISTOGRAMS: Final = {attribute: f"engine_{word}_distribution_seconds" for attribute, word, _ in _LATENCIES}
@@ -323,6 +324,7 @@ _OTHERS: Final = (
     ("engine", "info", "What an engine is.", (*ENGINE_LABELS, *ENGINE_TEXTS)),
     ("engine_state", "gauge", "1 for what the last poll came to.", (*ENGINE_LABELS, "state")),
     ("engine_state_since_timestamp_seconds", "gauge", "Since when the state is so.", ENGINE_LABELS),
+    ("engine_ended_timestamp_seconds", "gauge", "When the engine ended, and how.", ENDED_LABELS),
     ("engine_age_seconds", "gauge", "Since the engine was read.", ENGINE_LABELS),
     ("engine_gpu", "info", "Which engine runs on which GPU.", (*ENGINE_LABELS, *GPU_LABELS)),
     ("engine_doubt", "gauge", "1 for each: uneven ranks, unlike its replicas, figures at odds.", _DOUBT_LABELS),
@@ -382,5 +384,13 @@ NAMES: Final = frozenset(metric.sample for metric in METRICS if metric.kind != "
 """Every name on the wire but those of histograms, which no snapshot is made of."""
 
 SOMEBODY: Final = "a process"
-PRIVATE: Final[Mapping[str, str]] = {"process": SOMEBODY, "processes": SOMEBODY, "pid": "PID", "pids": "", "owner": ""}
+PRIVATE: Final[Mapping[str, str]] = {
+    "process": SOMEBODY,
+    "processes": SOMEBODY,
+    "pid": "PID",
+    "pids": "",
+    "owner": "",
+    "command": "",
+    "file": "",
+}
 """Parameters of verdicts that name processes and users -> what stands for them outside of their host."""

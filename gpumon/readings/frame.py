@@ -28,6 +28,8 @@ UNTOLD: Final = "untold"
 """Key in `EngineReading.info`: why the server does not tell how large its KV pool is."""
 TOKENS_OFF = "tokens_off"
 """Key in `EngineReading.info`: its server counts no tokens, and what to start it with so that it does."""
+SCRAPED: Final = "prometheus"
+"""`EngineReading.found_by` of an engine that a Prometheus scrapes."""
 SERVED: Final = "served"
 """Key in `EngineReading.info` of an engine that does not answer and did before: when it answered last (Unix time)."""
 STARTS: Final = "starts"
@@ -270,6 +272,10 @@ class Training(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Of a run that counts samples; 0: it counts tokens."""
     precision: str = "bf16"
     """Format that its matmuls run in: it decides the FLOP/s peak."""
+
+
+FILE_LOG: Final = "tail -n 100 "
+"""`Departure.log` begins so where its log is a file, whose path follows."""
 
 
 class Departure(msgspec.Struct, frozen=True, gc=False):

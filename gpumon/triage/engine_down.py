@@ -7,6 +7,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from gpumon.readings.frame import (
+    FILE_LOG,
+    SCRAPED,
     SERVED,
     START_CPU,
     START_PID,
@@ -68,7 +70,9 @@ def down(case: Case) -> Finding | None:
     proof = (Evidence("no_answer", answered_s, source=engine.url), Evidence("ended", NOT_EXPOSED, parameters=said))
     if departure.planned:
         return Finding(Limit.DOWN, STOPPED, said, proof, (start,), Level.WARN, began_s=began_s)
-    log = action("read_last_log", log=departure.log, ended="yes")
+    is_file = departure.log.startswith(FILE_LOG)
+    where = {"file": departure.log.removeprefix(FILE_LOG)} if is_file else {"log": departure.log}
+    log = action("read_last_log", ended="yes", **where)
     return Finding(Limit.DOWN, CRASHED, said, proof, (log, start), _level(case, engine), began_s=began_s)
 
 
@@ -83,7 +87,7 @@ def _level(case: Case, engine: Engine) -> Level:
 def unreachable(case: Case) -> Finding | None:
     """It served, and now nothing comes back; no process of it is known on this host."""
     engine, reading = case.engine, case.reading
-    if engine is None or reading is None or engine.state not in _LOST or case.recent.holders:
+    if engine is None or reading is None or case.recent.holders or not _is_out_of_reach(engine):
         return None
     served = reading.info.get(SERVED, "")
     if not served:
@@ -96,6 +100,13 @@ def unreachable(case: Case) -> Finding | None:
     level, began_s = _level(case, engine), case.now_s - seconds
     said = params(seconds=seconds, served=float(served))
     return Finding(Limit.UNRESPONSIVE, "unreachable", said, proof, fixes, level, Confidence.MEDIUM, began_s)
+
+
+def _is_out_of_reach(engine: Engine) -> bool:
+    """Whether nothing comes back from it; of one that a Prometheus scrapes it is only known that it does not answer."""
+    if engine.found_by == SCRAPED:
+        return engine.state is EndpointState.REFUSED
+    return engine.state in _LOST
 
 
 def never_served(case: Case) -> Finding | None:

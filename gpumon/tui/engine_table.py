@@ -248,10 +248,21 @@ def row(engine: Engine, width: int, view: View, now_s: float, verdict: Verdict |
         (word, tone), lasts = _ASLEEP, ""
     elif engine.state is EndpointState.OK:
         (word, tone), lasts = _STALE, age(engine.age_s)
+    elif engine.departure:
+        (word, tone), lasts = _ended(engine), ""
     else:
         (word, tone), since = STATES[engine.state], moment(engine.since)
         lasts = "" if since is None else age(max(0.0, now_s - since.timestamp()))
     return (*name, (f"  {word} {lasts}".rstrip() + "  ", tone), (engine.asleep if asleep else engine.fault, "muted"))
+
+
+def _ended(engine: Engine) -> tuple[str, str]:
+    """Word and tone of an engine that has ended."""
+    since = moment(engine.since)
+    clock = f" since {since:%H:%M}" if since is not None else ""
+    if any(departure.planned for departure in engine.departure):
+        return f"! stopped{clock}", "warn"
+    return f"✗ down{clock}", "critical"
 
 
 def trouble(engine: Engine, verdict: Verdict | None = None) -> str:
@@ -301,7 +312,13 @@ ORDERS: Final[tuple[Order[Engine], ...]] = (
 
 def _items(snapshot: Snapshot, pane: ListPane[Engine]) -> Sequence[Engine]:
     """In the order of the config; replicas together below their sums where nothing else orders or filters the rows."""
-    return snapshot.engines if pane.wanted or pane.order is not None else grouped(snapshot)
+    rows = snapshot.engines if pane.wanted or pane.order is not None else grouped(snapshot)
+    return [engine for engine in rows if ended_at(engine) not in pane.hidden] if pane.hidden else rows
+
+
+def ended_at(engine: Engine) -> tuple[str, str] | None:
+    """What the row of an engine that has ended is hidden by: another end of it is shown again."""
+    return (engine.key, engine.since) if engine.state is EndpointState.DOWN else None
 
 
 def _page(engine: Engine) -> tuple[str, str]:

@@ -9,16 +9,19 @@ import pytest
 from textual.pilot import Pilot
 
 from gpumon.config.schema import Config, Screen
-from gpumon.readings.frame import EndpointState
+from gpumon.readings.format import wall_of
+from gpumon.readings.frame import Departure, EndpointState
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import FaultShown, Process, Snapshot
+from gpumon.readings.snapshot import Engine, FaultShown, Process, Snapshot
+from gpumon.triage.engine_down import ended_text
 from gpumon.tui.app import MonitorApp
+from gpumon.tui.table import moment
 from gpumon.tui.widgets.list_pane import ListPane
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still
 from tests.tui.painted import process
-from tests.tui.running import running, text_of
+from tests.tui.running import running, text_of, until
 
 
 def below(lines: list[str], title: str) -> list[str]:
@@ -247,6 +250,60 @@ async def test_the_cursor_stays_on_its_gpu_when_the_order_changes() -> None:
         gpus.sort(next(order for order in gpus.listing.orders if order.name == "VRAM"))
         assert gpus.selected.index == 2
         assert next(line for line in text_of(app) if line.startswith("▸")).split()[1] == "2"
+
+
+def ended(number: int, since: str, *, planned: bool = False) -> Engine:
+    """An engine whose process is gone."""
+    departure = Departure(
+        wall_s=wall_of(since),
+        served_wall_s=wall_of(since) - 2.0,
+        pid=4121,
+        cause="" if planned else "signal",
+        number=0 if planned else 9,
+        planned=planned,
+        source="" if planned else "systemd vllm.service",
+        unit="vllm.service",
+        log="journalctl -u vllm.service -n 100",
+        start="systemctl start vllm.service",
+        command="vllm serve m",
+    )
+    down = scenes.down_engine(number, EndpointState.DOWN, ended_text(departure))
+    return replace(down, departure=(departure,), since=since)
+
+
+async def test_an_engine_that_ended_says_when_and_how_and_its_page_has_the_command_for_its_log() -> None:
+    of = scenes.snapshot(2, 1)
+    one, other = ended(0, "2025-10-09T08:43:22Z"), ended(1, "2025-10-09T08:43:22Z", planned=True)
+    clock = moment("2025-10-09T08:43:22Z")
+    assert clock is not None
+    async with running(Still(replace(of, engines=(one, other))), 110, 30) as (app, pilot):
+        rows = "".join(below(text_of(app), "engines"))
+        assert f"✗ down since {clock:%H:%M}  pid 4121, killed by signal 9 (systemd vllm.service)" in rows
+        assert f"! stopped since {clock:%H:%M}  pid 4121, stopped while idle" in rows
+        await pilot.press("2", "enter")
+        page = "\n".join(text_of(app))
+        assert "how it ended" in page
+        assert "journalctl -u vllm.service -n 100" in page
+        assert "systemctl start vllm.service" in page
+
+
+async def test_the_row_of_an_engine_that_ended_can_be_hidden_here_and_shown_again() -> None:
+    of = scenes.snapshot(2, 1)
+    down, runs = ended(0, "2025-10-09T08:43:22Z"), scenes.engine(1)
+    shown = replace(of, engines=(down, runs))
+    async with running(Still(shown), 110, 30) as (app, pilot):
+        await pilot.press("2", "j", "H")
+        await until(lambda: "only an engine that has ended" in "\n".join(text_of(app)), pilot)
+        await pilot.press("k", "H")
+        engines = pane(app, "engines")
+        await until(lambda: [engine.name for engine in engines.chosen()] == [runs.name], pilot)
+        assert app.monitor.shown.engines == (down, runs)
+        again = replace(shown, engines=(ended(0, "2025-10-09T08:50:22Z"), runs))
+        engines.show(again)
+        assert len(engines.chosen()) == 2
+        engines.show(shown)
+        app.monitor.action_do("hide.none")
+        await until(lambda: len(engines.chosen()) == 2, pilot)
 
 
 async def test_engines_that_are_down_say_since_when() -> None:

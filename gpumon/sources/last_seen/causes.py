@@ -125,7 +125,7 @@ def container_cause(state: Mapping[str, Any], runtime: str) -> Cause:
     ended_wall_s = 0.0
     with contextlib.suppress(ValueError, TypeError):
         # Nanoseconds are more digits than Python reads before 3.11.
-        text = re.sub(r"(\.\d{6})\d+", r"\1", str(state["FinishedAt"])).replace("Z", "+00:00")
+        text = re.sub(r"(\.\d{6})\d+", r"\1", str(state.get("FinishedAt", ""))).replace("Z", "+00:00")
         ended_wall_s = max(0.0, datetime.fromisoformat(text).timestamp())
     if state.get("OOMKilled"):
         return Cause("oom", 0, planned=False, source=runtime, wall_s=ended_wall_s)

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.readings.frame import (
+    FILE_LOG,
     SERVED,
     START_CPU,
     START_PID,
@@ -518,7 +519,7 @@ def log_command(origin: Origin) -> str:
         return f"docker logs --tail 100 {origin.container[:12]}"
     if origin.unit:
         return f"journalctl{' --user' if origin.is_user_unit else ''} -u {origin.unit} -n 100"
-    return f"tail -n 100 {origin.output}" if origin.output else ""
+    return f"{FILE_LOG}{origin.output}" if origin.output else ""
 
 
 def start_command(origin: Origin) -> str:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.config.schema import Endpoint
-from gpumon.readings.frame import EndpointState, EngineReading, part_of_name
+from gpumon.readings.frame import SCRAPED, SERVED, EndpointState, EngineReading, part_of_name
 from gpumon.sources.endpoint import NO_SCAN, restarted
 from gpumon.sources.engines.adapter import METRICS, Adapter, Page, Row
 from gpumon.sources.engines.detect import Refusal
@@ -20,7 +20,7 @@ from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.queries import ENDS, FLEET_BUCKETS, TABLED, left_out
 from gpumon.sources.prometheus.targets import Target
 
-FOUND_BY: Final = "prometheus"
+FOUND_BY: Final = SCRAPED
 DOWN: Final = Refusal(
     EndpointState.REFUSED, "the Prometheus can not scrape it (up is 0): see its page /targets for the reason"
 )
@@ -93,7 +93,10 @@ class Engine:
             found_by=FOUND_BY,
         )
         changes = {"state": why.state, "fault": why.text, "interval_s": interval_s}
-        self.readings = tuple(msgspec.structs.replace(one, **changes) for one in self.readings or (blank,))
+        served = {SERVED: f"{self.read_s:.0f}"} if self.read_s else {}
+        self.readings = tuple(
+            msgspec.structs.replace(one, info={**one.info, **served}, **changes) for one in self.readings or (blank,)
+        )
 
     def _with_buckets(self, values: dict[Series, float]) -> dict[Series, float]:
         """The page, in which each histogram has a bucket: without one an adapter takes it for none."""

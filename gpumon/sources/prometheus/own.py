@@ -18,7 +18,7 @@ from gpumon.readings.bounds import LARGEST
 from gpumon.readings.exported import PREFIX, Field, Sample
 from gpumon.readings.flat import nested
 from gpumon.readings.format import rfc3339
-from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
+from gpumon.readings.frame import Departure, EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import (
     BandwidthSource,
@@ -284,10 +284,19 @@ def _engines(page: Scrape) -> Iterator[Engine]:
             "since": page.since("engine_state_since_timestamp_seconds", labels),
             "age_s": peers.bounded_number("age_s", page.value("engine_age_seconds", labels) or 0.0),
             "gpus": tuple(sorted(set(map(_whole, page.told("engine_gpu_info", labels, "gpu"))))),
+            "departure": _departure(page, labels),
             "rank_loads": tuple(_ranks(page, name)),
             **{doubt: (Evidence("own_gpumon"),) if doubt in doubts else () for doubt in exported.DOUBTS},
         }
         yield nested(Engine, {**known, **texts, **figures})
+
+
+def _departure(page: Scrape, labels: Mapping[str, str]) -> tuple[Departure, ...]:
+    """How an engine ended, as far as that is exported; none of one that runs."""
+    for has, wall_s in page.having("engine_ended_timestamp_seconds", labels):
+        number, planned = _whole(has.get("number", "")), has.get("planned", "") == "yes"
+        return (Departure(wall_s=wall_s, cause=has.get("cause", ""), number=number, planned=planned),)
+    return ()
 
 
 def _ranks(page: Scrape, engine: str) -> Iterator[RankLoad]:

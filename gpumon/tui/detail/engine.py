@@ -11,6 +11,8 @@ from gpumon.readings.format import clock_utc, left, right, short, wall_of
 from gpumon.readings.frame import Phase
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles, Replicas, Snapshot
+from gpumon.readings.text import clean
+from gpumon.triage.engine_down import ended_text
 from gpumon.triage.render import evidence_text
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import (
@@ -106,6 +108,7 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
     subject = Subject(is_blank(engine), url=engine.url, gpus_source=engine.hardware.gpus_source, kind=engine.kind)
     figures = Figures(engine, engine.sources, explain(subject._replace(trains=service is Service.TRAINING)))
     every = [
+        *_end(engine, snapshot),
         _identity(engine, service, figures),
         _load(engine, view, service, figures),
         _rates(engine, figures),
@@ -172,6 +175,26 @@ def _in_brief(before: str, decode: Reading, running: Reading, waiting: Reading, 
         more,
     )
     return " · ".join(part for part in parts if part) or "no figures yet"
+
+
+def _end(engine: Engine, snapshot: Snapshot) -> list[Section]:
+    """How it ended, and the commands for its log and its start; nothing of one that runs."""
+    sections = []
+    for departure in engine.departure:
+        ended = values.moment_of(departure.wall_s, snapshot.wall_s)
+        served = values.moment_of(departure.served_wall_s, snapshot.wall_s)
+        entries: list[Entry] = [
+            Fact("ended", f"{ended.clock}, {values.lasting(ended.ago_s)} ago", tone="warn"),
+            Fact("how", ended_text(departure)),
+            Fact("answered last", f"{served.clock}, {values.lasting(served.ago_s)} ago"),
+            Fact("log", departure.log or "not known: it ran in no systemd unit and no container that can be seen"),
+        ]
+        if departure.start:
+            entries.append(Fact("start again", departure.start))
+        if departure.command:
+            entries.append(Fact("it ran as", clean(departure.command, 512)))
+        sections.append(Section("how it ended", entries))
+    return sections
 
 
 def _identity(engine: Engine, service: Service, figures: Figures) -> Section:

@@ -8,9 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from gpumon.config.validate import changed
+from gpumon.readings.format import counted
 from gpumon.readings.snapshot import Event, Snapshot
 from gpumon.tui.control import Incident, Picture
-from gpumon.tui.engine_table import ENGINES
+from gpumon.tui.engine_table import ENGINES, ended_at
 from gpumon.tui.gpu_table import gpu_listing
 from gpumon.tui.layout import PANES, Counts, Plan, plan
 from gpumon.tui.process_table import process_listing
@@ -60,6 +61,7 @@ class HostBody:
         self.triage = TriagePane(palette, view, control.history)
         gpus = ListPane(palette, view, gpu_listing(), control.history)
         engines = ListPane(palette, view, ENGINES)
+        self._engines = engines
         processes = ListPane(palette, view, process_listing(afar=self.afar))
         every: tuple[Pane, ...] = (gpus, engines, self.history, processes, self.triage)
         self.panes = dict(zip(PANES, every, strict=True))
@@ -72,6 +74,8 @@ class HostBody:
             "span.shorter": partial(self._span, -1),
             "span.longer": partial(self._span, 1),
             "copy": self._copy,
+            "hide": self._hide,
+            "hide.none": self._show_hidden,
             **{pane.KEY: partial(_go, name) for name, pane in self.panes.items()},
         }
 
@@ -205,6 +209,23 @@ class HostBody:
             screen.say("not copied: these are the host's own words, not gpumon's")
         else:
             screen.say(f"nothing to copy: choose a verdict in triage ({screen.view.keymap.first('pane.faults')})")
+
+    def _hide(self, screen: MonitorScreen) -> None:
+        """Leave the row of an engine that has ended out of this screen."""
+        pane = self._engines
+        engine = pane.selected if screen.current is pane else None
+        ended = ended_at(engine) if engine is not None else None
+        if ended is None:
+            screen.say("only an engine that has ended can be hidden: put the cursor on its row")
+            return
+        pane.hide(pane.hidden | {ended})
+        screen.say("hidden on this screen only; the palette's `show hidden rows again` brings it back")
+
+    def _show_hidden(self, screen: MonitorScreen) -> None:
+        """All rows again."""
+        count = len(self._engines.hidden)
+        self._engines.hide(frozenset())
+        screen.say(f"{counted(count, 'row')} shown again" if count else "no row is hidden")
 
 
 def _go(name: str, screen: MonitorScreen) -> None:

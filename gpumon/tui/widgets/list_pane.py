@@ -37,6 +37,8 @@ class ListPane(Pane, Generic[T]):
         self.order: Order[T] | None = None
         self.turned = False
         """Whether the order is turned round."""
+        self.hidden: frozenset[tuple[str, str]] = frozenset()
+        """Rows that the user hid: their keys, and since when their things are as they were then."""
         self.shift = 0
         """Columns that are scrolled out on the left."""
         self._at = 0
@@ -100,7 +102,7 @@ class ListPane(Pane, Generic[T]):
         snapshot = self.snapshot
         if snapshot is None:
             return []
-        state = (snapshot, self.wanted, self.order, self.turned)
+        state = (snapshot, self.wanted, self.order, self.turned, self.hidden)
         if len(self._chosen) != len(state) or any(a is not b for a, b in zip(state, self._chosen, strict=True)):
             self._chosen = state
             items = self.listing.items(snapshot, self)
@@ -235,6 +237,11 @@ class ListPane(Pane, Generic[T]):
     def filter(self, text: str) -> None:
         """Show what contains the words."""
         self.wanted = text.strip()
+        self.update()
+
+    def hide(self, rows: frozenset[tuple[str, str]]) -> None:
+        """Leave out these rows."""
+        self.hidden = rows
         self.update()
 
     def sort(self, order: Order[T] | None) -> None:

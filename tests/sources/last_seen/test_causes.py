@@ -1,0 +1,168 @@
+"""How a process ended, by what systemd, Docker, the kernel's log and its cgroup say."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from gpumon.readings.frame import EndpointState, EngineReading
+from gpumon.sources.family import process
+from gpumon.sources.last_seen import causes
+from gpumon.sources.last_seen.causes import NO_CAUSE, cause_of, container_cause, look_up, unit_cause
+from gpumon.sources.last_seen.memory import Cause
+from gpumon.sources.last_seen.processes import has_ended, look, origin_of, unit_of, works
+from gpumon.sources.last_seen.records import Origin, Served
+from tests.records import replace
+
+CONTAINER = "a1b2c3d4e5f6" * 5 + "abcd"
+
+
+def unit(**told: str) -> dict[str, str]:
+    return {"Result": "success", "ExecMainCode": "1", "ExecMainStatus": "0", **told}
+
+
+@pytest.mark.parametrize(
+    ("told", "cause"),
+    [
+        (unit(), Cause("stopped", 0, planned=True, source="s")),
+        (unit(ExecMainCode="2", ExecMainStatus="15"), Cause("stopped", 0, planned=True, source="s")),
+        (unit(Result="signal", ExecMainCode="2", ExecMainStatus="9"), Cause("signal", 9, source="s")),
+        (unit(Result="core-dump", ExecMainCode="3", ExecMainStatus="11"), Cause("signal", 11, source="s")),
+        (unit(Result="exit-code", ExecMainStatus="1"), Cause("exit", 1, source="s")),
+        (unit(Result="oom-kill", ExecMainCode="2", ExecMainStatus="9"), Cause("oom", source="s")),
+        (unit(ExecMainCode="0"), NO_CAUSE),
+        ({}, NO_CAUSE),
+    ],
+)
+def test_a_unit_tells_its_result(told: dict[str, str], cause: Cause) -> None:
+    assert unit_cause(told, "s") == cause
+
+
+@pytest.mark.parametrize(
+    ("state", "cause"),
+    [
+        ({"Running": True, "ExitCode": 0}, NO_CAUSE),
+        ({"Running": False, "ExitCode": 0}, Cause("stopped", 0, planned=True, source="docker")),
+        ({"Running": False, "ExitCode": 143}, Cause("stopped", 143, planned=True, source="docker")),
+        ({"Running": False, "ExitCode": 137}, Cause("exit", 137, source="docker")),
+        ({"Running": False, "ExitCode": 137, "OOMKilled": True}, Cause("oom", source="docker")),
+        ({"Running": False, "ExitCode": 1, "FinishedAt": "2026-01-01T00:00:00.123456789Z"},
+         Cause("exit", 1, source="docker", wall_s=1767225600.123456)),
+        ({"ExitCode": "x"}, NO_CAUSE),
+    ],
+)  # fmt: skip
+def test_a_container_tells_its_exit_code(state: dict[str, object], cause: Cause) -> None:
+    assert container_cause(state, "docker") == cause
+
+
+def served(origin: Origin) -> Served:
+    return Served(EngineReading("e", "http://127.0.0.1:1", EndpointState.OK, 0.0), 1e9, 1e9, origin=origin)
+
+
+def told(answers: dict[str, str], asked: list[Sequence[str]]) -> causes.Run:
+    def run(command: Sequence[str]) -> str:
+        asked.append(command)
+        return answers.get(command[0], "")
+
+    return run
+
+
+@pytest.fixture
+def silent_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user who may not read the kernel's buffer."""
+    monkeypatch.setattr(causes, "kernel_messages", lambda _since_s: "")
+
+
+@pytest.mark.usefixtures("silent_kernel")
+def test_the_kernels_log_stands_before_a_signal_that_nobody_explains() -> None:
+    origin = Origin(pid=4121, started=1, gpu_pids=(4122,), unit="vllm.service")
+    show = "Result=signal\nExecMainPID=4121\nExecMainCode=2\nExecMainStatus=9\nActiveState=failed\n"
+    log = "Memory cgroup out of memory: Killed process 4122 (VLLM::EngineCor) total-vm:1kB\n"
+    assert look_up(served(origin), told({"systemctl": show, "journalctl": log}, [])).code == "oom"
+    other = log.replace("4122", "41220")
+    assert look_up(served(origin), told({"systemctl": show, "journalctl": other}, [])) == Cause(
+        "signal", 9, source="systemd vllm.service"
+    )
+
+
+@pytest.mark.usefixtures("silent_kernel")
+def test_a_unit_that_goes_on_tells_nothing_of_another_process() -> None:
+    origin = Origin(pid=4121, started=1, unit="vllm.service")
+    show = "Result=success\nExecMainPID=9\nExecMainCode=1\nExecMainStatus=0\nActiveState=active\n"
+    assert look_up(served(origin), told({"systemctl": show}, [])) == NO_CAUSE
+
+
+@pytest.mark.usefixtures("silent_kernel")
+def test_names_from_outside_never_become_options() -> None:
+    asked: list[Sequence[str]] = []
+    for origin in (
+        Origin(pid=1, unit="--root=/x.service; reboot"),
+        Origin(pid=1, container="--format"),
+        Origin(pid=1, container=CONTAINER, unit=""),
+    ):
+        look_up(served(origin), told({}, asked))
+    assert [command for command in asked if command[0] != "journalctl"] == [
+        (runtime, "inspect", "--format", "{{json .State}}", CONTAINER) for runtime in ("docker", "podman")
+    ]
+
+
+def test_a_command_that_hangs_or_fails_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(causes, "COMMAND_S", 0.3)
+    for name, script in (("slow", "sleep 30"), ("wrong", "echo no; exit 3"), ("well", "echo yes")):
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    begun_s = time.monotonic()
+    assert [causes.run([name]) for name in ("slow", "wrong", "well", "not-there")] == ["", "", "yes\n", ""]
+    assert time.monotonic() - begun_s < 10.0
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "unit"),
+    [
+        ("/system.slice/vllm.service", ("vllm.service", False)),
+        ("/system.slice/system-vllm.slice/vllm@a.service/payload", ("vllm@a.service", False)),
+        ("/user.slice/user-1000.slice/user@1000.service/app.slice/vllm.service", ("vllm.service", True)),
+        ("/user.slice/user-1000.slice/user@1000.service/init.scope", ("", False)),
+        ("/user.slice/user-1000.slice/session-3.scope", ("", False)),
+        ("/system.slice/a b.service", ("", False)),
+        ("/", ("", False)),
+    ],
+)
+def test_the_unit_is_the_innermost_service(cgroup: str, unit: tuple[str, bool]) -> None:
+    assert unit_of(cgroup) == unit
+
+
+def test_a_real_process_is_seen_to_work_and_to_end(tmp_path: Path) -> None:
+    log = tmp_path / "vllm.log"
+    with log.open("w") as output:
+        child = subprocess.Popen([sys.executable, "-c", "while True: pass"], stdout=output)
+    server = process(child.pid)
+    assert server is not None
+    origin = origin_of(server)
+    assert origin.output == str(log)
+    servers = {origin.id: (server, ())}
+    first = look(servers, {}, [origin], [origin.id])
+    time.sleep(0.5)
+    second = look(servers, first.origins, [origin], [origin.id])
+    cores = works(first.uses, second.uses)[origin.id].cpu_cores
+    assert cores is not None
+    assert cores > 0.05
+    assert second.ended == frozenset()
+    assert has_ended((child.pid, origin.started + 1))
+    child.send_signal(signal.SIGKILL)
+    end_s = time.monotonic() + 30.0
+    while not has_ended(origin.id):  # a zombie, before anybody waits for it
+        assert time.monotonic() < end_s
+    assert look({}, {}, [origin], []).ended == {origin.id}
+    child.wait()
+    assert look({}, {}, [origin], []).ended == {origin.id}
+    assert cause_of(served(replace(origin, unit="", container=""))) == NO_CAUSE

@@ -1,0 +1,392 @@
+"""What is remembered of engines that end, minute by minute on a clock of its own."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.readings.frame import (
+    SERVED,
+    STARTS,
+    EndpointState,
+    EngineKind,
+    EngineReading,
+    GpuProcess,
+    GpuReading,
+    GpuState,
+    Phase,
+    RankReading,
+)
+from gpumon.readings.quantities import RUNNING, WAITING
+from gpumon.sources.last_seen.gpus import LastListed
+from gpumon.sources.last_seen.memory import Around, Cause, LastSeen, ServerWork
+from gpumon.sources.last_seen.records import Origin, Served
+from gpumon.sources.last_seen.store import Store
+from tests.records import replace
+
+URL = "http://127.0.0.1:8000"
+WALL_S = 1_767_225_600.0
+HOUR_S = 3600.0
+VLLM = Origin(pid=4121, started=77, gpu_pids=(4122,), command="vllm serve m", unit="vllm.service")
+OK, DOWN, REFUSED, TIMEOUT, STARTING = (
+    EndpointState.OK,
+    EndpointState.DOWN,
+    EndpointState.REFUSED,
+    EndpointState.TIMEOUT,
+    EndpointState.STARTING,
+)
+
+
+class Host:
+    """A memory and its clock: engines are polled at every step."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.memory = LastSeen(**settings)
+        self.now_s = 5000.0
+        self.around = Around(looks=True)
+
+    @property
+    def wall_s(self) -> float:
+        return WALL_S + self.now_s
+
+    def reading(self, state: EndpointState = OK, url: str = URL, running: float = 4.0, **more: Any) -> EngineReading:
+        """A poll of this moment."""
+        rank = RankReading("0", {}, {RUNNING: running, WAITING: 0.0}, {})
+        ranks = (rank,) if state is OK else ()
+        values = {"kind": EngineKind.VLLM, "model": "m", "ranks": ranks, "found_by": "discovery", **more}
+        return EngineReading("vllm:8000", url, state, self.now_s, **values)
+
+    def see(self, *engines: EngineReading, gpus: tuple[GpuReading, ...] = ()) -> list[EngineReading]:
+        """A tick."""
+        return list(self.memory.take(engines, gpus, self.around, self.wall_s, self.now_s))
+
+    def serve(self, seconds: int = 60, running: float = 4.0, **more: Any) -> EngineReading:
+        """An engine that answers for a while; its last reading."""
+        for _ in range(0, seconds, 2):
+            self.now_s += 2.0
+            last = self.reading(running=running, **more)
+            (shown,) = self.see(last)
+            assert shown.state is OK
+        return last
+
+    def runs(self, origin: Origin, url: str = URL, *, listens: bool = True) -> None:
+        """Its process is known."""
+        self.around = self.around._replace(servers={url: origin}, listening=frozenset({url} if listens else ()))
+
+    def ends(self, origin: Origin) -> None:
+        """Its process is gone."""
+        self.around = Around(looks=True, ended=frozenset({origin.id}))
+
+
+@pytest.fixture
+def host() -> Host:
+    return Host()
+
+
+def states(engines: list[EngineReading]) -> list[EndpointState]:
+    return [engine.state for engine in engines]
+
+
+def test_an_engine_whose_process_is_gone_is_down_at_once_and_for_a_day(host: Host) -> None:
+    host.runs(VLLM)
+    host.serve()
+    host.ends(VLLM)
+    (shown,) = host.see()
+    departure = shown.departure
+    assert shown.state is DOWN
+    assert departure is not None
+    assert (departure.pid, departure.planned, departure.unit) == (4121, False, "vllm.service")
+    assert departure.log == "journalctl -u vllm.service -n 100"
+    assert departure.start == "systemctl start vllm.service"
+    assert shown.model == "m"
+    assert "pid 4121, cause unknown" in shown.fault
+    host.now_s += 24 * HOUR_S - 1.0
+    assert states(host.see()) == [DOWN]
+    host.now_s += 2.0
+    assert host.see() == []
+    assert host.memory.records() == []
+
+
+def test_one_that_had_nothing_to_do_was_stopped_and_is_gone_after_ten_minutes(host: Host) -> None:
+    host.runs(VLLM)
+    host.serve(20)
+    host.serve(32, running=0.0)
+    host.ends(VLLM)
+    (shown,) = host.see()
+    assert shown.departure is not None
+    assert shown.departure.planned
+    assert "stopped while idle" in shown.fault
+    host.now_s += 599.0
+    assert states(host.see()) == [DOWN]
+    host.now_s += 2.0
+    assert host.see() == []
+
+
+def test_half_a_minute_of_rest_is_needed_for_that_and_seen(host: Host) -> None:
+    host.runs(VLLM)
+    host.serve(20)
+    host.serve(24, running=0.0)
+    host.ends(VLLM)
+    (shown,) = host.see()
+    assert shown.departure is not None
+    assert not shown.departure.planned
+
+
+def test_what_it_did_while_nobody_looked_is_not_known(host: Host) -> None:
+    host.runs(VLLM)
+    host.serve(60, running=0.0)
+    later = Host()
+    later.now_s = host.now_s + HOUR_S
+    later.memory.load(host.memory.records())
+    later.ends(VLLM)
+    (shown,) = later.see()
+    assert shown.departure is not None
+    assert not shown.departure.planned
+
+
+@pytest.mark.parametrize(
+    ("more", "origin"),
+    [
+        ({}, replace(VLLM, pid=9000)),  # at the same URL
+        ({"url": "http://127.0.0.1:9000"}, replace(VLLM, pid=9000)),  # by the same command
+        ({"url": "http://127.0.0.1:9000"}, replace(VLLM, pid=9000, command="vllm serve m --port 9000")),  # same model
+    ],
+)
+def test_it_leaves_when_another_one_serves_in_its_place(host: Host, more: dict[str, Any], origin: Origin) -> None:
+    host.runs(VLLM)
+    host.serve()
+    host.ends(VLLM)
+    assert states(host.see()) == [DOWN]
+    host.now_s += 60.0
+    host.around = Around(
+        servers={more.get("url", URL): origin}, ended=frozenset({VLLM.id}), listening=frozenset({URL}), looks=True
+    )
+    assert states(host.see(host.reading(**more))) == [OK]
+    host.now_s += 60.0
+    assert states(host.see(host.reading(**more))) == [OK]
+
+
+def test_a_replica_that_served_all_along_takes_nobodys_place(host: Host) -> None:
+    other = "http://127.0.0.1:9000"
+    twin = replace(VLLM, pid=5000, command="vllm serve m --port 9000")
+    host.around = Around(servers={URL: VLLM, other: twin}, listening=frozenset({URL, other}), looks=True)
+    for _ in range(20):
+        host.now_s += 2.0
+        host.see(host.reading(), host.reading(url=other))
+    host.around = Around(servers={other: twin}, listening=frozenset({other}), ended=frozenset({VLLM.id}), looks=True)
+    for _ in range(20):
+        host.now_s += 2.0
+        assert states(host.see(host.reading(url=other))) == [OK, DOWN]
+
+
+def test_another_url_of_the_same_server_is_no_end(host: Host) -> None:
+    host.runs(VLLM)
+    host.serve()
+    moved = "http://10.0.0.1:8000"
+    host.runs(VLLM, moved)
+    host.now_s += 2.0
+    assert states(host.see(host.reading(url=moved))) == [OK]
+    host.ends(VLLM)
+    assert [one.url for one in host.see()] == [moved]
+
+
+def test_an_endpoint_without_a_known_process_is_down_once_it_refused_for_ten_seconds(host: Host) -> None:
+    host.serve(found_by="config")
+    for _ in range(10):
+        host.now_s += 1.0
+        (shown,) = host.see(host.reading(REFUSED, found_by="config"))
+        assert shown.state is REFUSED
+        assert shown.info[SERVED]
+    host.now_s += 1.0
+    (shown,) = host.see(host.reading(REFUSED, found_by="config"))
+    assert shown.state is DOWN
+    host.now_s += 24 * HOUR_S + 1.0
+    (shown,) = host.see(host.reading(REFUSED, found_by="config"))
+    assert (shown.state, "take it out of the config" in shown.fault) == (REFUSED, True)
+    host.now_s += 10.0
+    assert states(host.see(host.reading(found_by="config"))) == [OK]
+
+
+def test_one_that_times_out_has_not_ended(host: Host) -> None:
+    host.serve(found_by="config")
+    for _ in range(60):
+        host.now_s += 10.0
+        (shown,) = host.see(host.reading(TIMEOUT, found_by="config"))
+        assert (shown.state, shown.model) == (TIMEOUT, "m")
+    assert float(shown.info[SERVED]) == pytest.approx(host.wall_s - 600.0, abs=1.0)
+
+
+def test_a_url_at_which_nothing_was_seen_says_so(host: Host) -> None:
+    (shown,) = host.see(host.reading(REFUSED, found_by="config", model="", fault="nothing listens"))
+    assert shown.state is REFUSED
+    assert "never seen serving" in shown.fault
+
+
+def loading(vram_bytes: float) -> tuple[GpuReading, ...]:
+    process = GpuProcess(4122, vram_bytes=vram_bytes)
+    return (GpuReading(0, "GPU-0", "H100", GpuState.OK, 0.0, processes=(process,)),)
+
+
+@pytest.mark.parametrize(
+    ("work", "growth", "says", "words"),
+    [
+        (ServerWork(900e6, 0.9), 0.0, "loading_weights", "reads 900 MB/s from disk"),
+        (ServerWork(None, None), 1e9, "loading_weights", "VRAM"),
+        (ServerWork(0.0, 3.2), 0.0, "compiling", "3.2 CPU cores busy"),
+        (ServerWork(0.0, 0.1), 0.0, "starting", "does not listen yet"),
+    ],
+)
+def test_a_process_that_does_not_listen_yet_is_starting(
+    host: Host, work: ServerWork, growth: float, says: str, words: str
+) -> None:
+    host.runs(VLLM, listens=False)
+    host.around = host.around._replace(works={VLLM.id: work})
+    host.see(host.reading(REFUSED, found_by="config"), gpus=loading(2e9))
+    host.now_s += 5.0
+    (shown,) = host.see(host.reading(REFUSED, found_by="config"), gpus=loading(2e9 + 5.0 * growth))
+    assert (shown.state, shown.info[STARTS]) == (STARTING, says)
+    assert words in shown.fault
+
+
+def test_a_new_process_of_an_engine_that_ended_is_starting_and_the_old_one_is_not(host: Host) -> None:
+    host.runs(VLLM)
+    host.serve()
+    host.now_s += 2.0
+    host.runs(VLLM, listens=False)
+    assert states(host.see(host.reading(REFUSED))) == [REFUSED]  # it closed its port and lives
+    host.ends(VLLM)
+    assert states(host.see(host.reading(REFUSED))) == [DOWN]
+    host.runs(replace(VLLM, pid=9000), listens=False)
+    assert states(host.see(host.reading(STARTING))) == [STARTING]
+
+
+def test_the_cause_is_waited_for_and_a_late_one_is_taken(host: Host) -> None:
+    asked: list[Future[Cause]] = []
+
+    def ask(served: Served) -> Future[Cause]:
+        assert served.origin == VLLM
+        asked.append(Future())
+        return asked[-1]
+
+    host = Host(ask=ask)
+    host.runs(VLLM)
+    last = host.serve()
+    host.ends(VLLM)
+    assert states(host.see(last)) == [OK]
+    host.now_s += 3.5
+    (shown,) = host.see(last)
+    assert (shown.state, "cause unknown" in shown.fault) == (DOWN, True)
+    asked[0].set_result(Cause("signal", 9, planned=False, source="systemd vllm.service", wall_s=host.wall_s - 3.0))
+    (shown,) = host.see(last)
+    assert shown.fault == "pid 4121, killed by signal 9 (systemd vllm.service)"
+    assert shown.departure is not None
+    assert shown.departure.wall_s == host.wall_s - 3.0
+    host.see(last)
+    assert len(asked) == 1
+
+
+def test_training_runs_and_models_that_ollama_unloads_end_without_a_word(host: Host) -> None:
+    host.runs(VLLM)
+    host.serve(phase=Phase.TRAINING)
+    host.ends(VLLM)
+    assert host.see() == []
+    host = Host()
+    host.runs(VLLM)
+    host.around = host.around._replace(passing=frozenset({URL}))
+    host.serve()
+    host.ends(VLLM)
+    assert host.see() == []
+
+
+def test_a_reboot_ends_what_ran(host: Host) -> None:
+    host.runs(VLLM)
+    host.serve()
+    later = Host()
+    later.now_s = host.now_s + 300.0
+    later.memory.load(host.memory.records())
+    later.around = Around(looks=True, rebooted=True)
+    (shown,) = later.see()
+    assert (shown.state, "its host restarted" in shown.fault) == (DOWN, True)
+
+
+def test_an_engine_that_ended_is_not_on_a_gpu_that_another_one_took(host: Host) -> None:
+    host.runs(VLLM)
+    host.serve(gpus=("GPU-0", "GPU-1"))
+    host.ends(VLLM)
+    assert host.see()[0].gpus == ("GPU-0", "GPU-1")
+    new = host.reading(url="http://127.0.0.1:9000", model="other", gpus=("GPU-1",))
+    assert [one.gpus for one in host.see(new)] == [("GPU-1",), ("GPU-0",)]
+
+
+def test_more_engines_than_are_remembered_cost_the_oldest_that_ended(host: Host) -> None:
+    for number in range(80):
+        host.now_s += 2.0
+        url = f"http://127.0.0.1:{9000 + number}"
+        origin = replace(VLLM, pid=10_000 + number, command=f"vllm serve m{number}")
+        host.around = Around(looks=True, servers={url: origin}, listening=frozenset({url}))
+        host.see(host.reading(url=url, model=f"m{number}"))
+        host.ends(origin)
+        host.see()
+    assert len(host.memory.records()) == 64
+    assert host.memory.records()[-1].reading.model == "m79"
+
+
+def test_the_file_keeps_what_another_gpumon_wrote_and_no_secret(host: Host, tmp_path: Path) -> None:
+    host.runs(VLLM)
+    host.serve()
+    path = tmp_path / "state" / "engines.json"
+    assert Store(path).write(host.memory.records(), (), "", {}, host.wall_s)
+    other = Host()
+    other.now_s = host.now_s
+    other.serve(url="http://10.0.0.7:8000", found_by="config")
+    store = Store(path)
+    assert store.write(other.memory.records(), (), "", {}, host.wall_s)
+    urls = {served.reading.url for served in Store(path).read(host.wall_s).engines}
+    assert urls == {URL, "http://10.0.0.7:8000"}
+    assert Store(path).read(host.wall_s + 25 * HOUR_S).engines == []
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert sorted(tmp_path.joinpath("state").iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"version":2,"host":"x","boot":""}', b"\xff" * 50, b"[" * 9999]
+)
+def test_a_damaged_file_counts_as_none(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "engines.json"
+    path.write_bytes(content)
+    assert Store(path).read(WALL_S).engines == []
+    path.unlink()
+    path.symlink_to(tmp_path / "elsewhere")
+    assert Store(path).read(WALL_S).engines == []
+    path.unlink()
+    path.mkdir()
+    assert not Store(path).write([], (), "", {}, WALL_S)
+
+
+def card(index: int, **more: Any) -> GpuReading:
+    return GpuReading(index, f"GPU-{index}", "H100", GpuState.OK, 0.0, source="nvml", **more)
+
+
+def test_a_gpu_that_is_not_listed_any_more_keeps_a_row_also_over_a_restart_of_gpumon() -> None:
+    listed = LastListed()
+    both = (card(0), card(1))
+    assert listed.take(both, "580", WALL_S, 10.0) == both
+    later = LastListed()
+    later.load(listed.records(), listed.driver)
+    first, lost = later.take((card(0),), "580", WALL_S + 60.0, 70.0)
+    assert (first.state, lost.state, lost.uuid) == (GpuState.OK, GpuState.LOST, "GPU-1")
+    assert "does not list it any more" in lost.state_text
+    assert later.take(both, "580", WALL_S + 61.0, 71.0) == both
+    assert len(later.take((card(0),), "580", WALL_S + 62.0, 72.0)) == 2
+    assert later.take((card(0),), "590", WALL_S + 63.0, 73.0) == (card(0),)
+
+
+def test_nothing_is_said_of_single_gpus_where_the_driver_is_gone() -> None:
+    listed = LastListed()
+    listed.take((card(0), card(1)), "580", WALL_S, 10.0)
+    assert listed.take((), "", WALL_S + 1.0, 11.0) == ()
+    nameless = (card(0), replace(card(1), uuid="index:1", state=GpuState.ERROR))
+    assert listed.take(nameless, "580", WALL_S + 2.0, 12.0) == nameless

@@ -1,0 +1,154 @@
+"""Engines that have ended, are out of reach, were never there, or start: verdicts, levels and the first action."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpumon.outputs.private import without_processes
+from gpumon.readings.frame import SCRAPED, SERVED, START_CPU, START_READ, STARTS, Departure, EndpointState
+from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.verdict import Level, Limit, Verdict
+from gpumon.triage.alerts import parse
+from gpumon.triage.render import action_text, event_text, verdict_text
+from gpumon.triage.thresholds import Thresholds
+from tests.records import replace
+from tests.triage.engines import Alike
+from tests.triage.stage import START_S, Of, Stage, engine, gpu
+
+DOWN, REFUSED, TIMEOUT = EndpointState.DOWN, EndpointState.REFUSED, EndpointState.TIMEOUT
+CRASH = Departure(
+    wall_s=START_S + 30.0,
+    served_wall_s=START_S + 29.0,
+    pid=4121,
+    cause="signal",
+    number=9,
+    source="systemd vllm.service",
+    unit="vllm.service",
+    log="journalctl -u vllm.service -n 100",
+    start="systemctl start vllm.service",
+    command="vllm serve m",
+)
+
+
+def ended(departure: Departure = CRASH, **more: Any) -> Of:
+    one = engine(state=DOWN, **more)
+    return Of(replace(one.read, departure=departure), replace(one.shown, departure=(departure,)))
+
+
+def told(one: Of, **info: str) -> Of:
+    return Of(replace(one.read, info={**one.read.info, **info}), one.shown)
+
+
+def only(snapshot: Snapshot, key: str = "http://127.0.0.1:8000") -> Verdict:
+    found = [verdict for verdict in snapshot.verdicts if verdict.key == key]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def test_a_crash_is_critical_and_its_log_comes_first() -> None:
+    stage = Stage()
+    stage.play(30, (engine(),))
+    last = stage.play(3, (ended(),))
+    verdict = only(last)
+    assert (verdict.code, verdict.cause, verdict.level) == (Limit.DOWN, "crashed", Level.CRITICAL)
+    assert verdict_text(verdict) == "since 00:00 UTC, pid 4121, killed by signal 9 (systemd vllm.service)"
+    assert [action.code for action in verdict.actions] == ["read_last_log", "start_again"]
+    assert action_text(verdict.actions[0]).startswith("journalctl -u vllm.service -n 100 ")
+    assert action_text(verdict.actions[1]).startswith("systemctl start vllm.service ")
+    assert [(event.code, event.level) for event in stage.events if event.code == "ended"] == [("ended", Level.CRITICAL)]
+    assert "down: pid 4121, killed by signal 9" in " ".join(map(event_text, stage.events))
+    (sight,) = parse("down").look(last)
+    assert (sight.holds, sight.scope) == (True, "vllm:8000")
+    stage.play(30, (engine(read_s=1.0),))
+    assert "answers" in [event.code for event in stage.events]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"cause": "exit", "number": 1}, "exit code 1 (systemd vllm.service)"),
+        ({"cause": "exit", "number": 137, "source": "docker"}, "exit code 137 (signal 9) (docker)"),
+        ({"cause": "oom", "source": "kernel log"}, "killed by the kernel, out of memory (kernel log)"),
+        ({"cause": "reboot", "source": ""}, "its host restarted"),
+        ({"cause": "", "source": ""}, "pid 4121, cause unknown"),
+        ({"cause": "", "source": "", "pid": 0}, "UTC, cause unknown"),
+        ({"cause": "", "source": "", "served_wall_s": START_S - 7200.0}, "(answered last at 22:00 UTC)"),
+    ],
+)
+def test_the_cause_is_told_as_far_as_it_is_known(changes: dict[str, Any], words: str) -> None:
+    stage = Stage()
+    stage.play(30, (engine(),))
+    verdict = only(stage.play(2, (ended(replace(CRASH, **changes)),)))
+    assert words in verdict_text(verdict)
+    assert verdict.level is Level.CRITICAL
+
+
+def test_without_a_log_that_is_known_the_kernels_is_named() -> None:
+    stage = Stage()
+    for log, words in (("", "sudo dmesg -T "), ("tail -n 100 /var/log/vllm.log", "tail -n 100 /var/log/vllm.log ")):
+        verdict = only(stage.play(4, (ended(replace(CRASH, log=log)),)))
+        assert action_text(verdict.actions[0]).startswith(words)
+
+
+def test_a_planned_stop_is_a_warning() -> None:
+    stage = Stage()
+    stage.play(30, (engine(),))
+    stopped = replace(CRASH, cause="stopped", number=0, planned=True)
+    verdict = only(stage.play(2, (ended(stopped),)))
+    assert (verdict.cause, verdict.level) == ("stopped", Level.WARN)
+    assert [action.code for action in verdict.actions] == ["start_again"]
+    assert [event.level for event in stage.events if event.code == "ended"] == [Level.WARN]
+
+
+@pytest.mark.parametrize(("waiting", "level"), [(0.0, Level.WARN), (40.0, Level.CRITICAL)])
+def test_other_replicas_that_serve_make_it_a_warning_unless_requests_wait_there(waiting: float, level: Level) -> None:
+    stage = Stage()
+    stage.triage = Alike(("vllm:8000", "vllm:9000"), thresholds=Thresholds())
+    other = engine(name="vllm:9000", url="http://127.0.0.1:9000", waiting=waiting)
+    assert only(stage.play(20, (other, ended()))).level is level
+
+
+def test_an_engine_of_another_host_that_is_silent_is_out_of_reach() -> None:
+    stage = Stage()
+    stage.play(30, (engine(),))
+    silent = told(engine(state=TIMEOUT), **{SERVED: str(START_S)})
+    verdict = only(stage.play(60, (silent,)))
+    assert (verdict.code, verdict.cause, verdict.level) == (Limit.UNRESPONSIVE, "unreachable", Level.CRITICAL)
+    assert action_text(verdict.actions[0]).startswith(
+        "ping -c 3 127.0.0.1 and curl -sS -m 5 http://127.0.0.1:8000/health"
+    )
+
+
+def test_what_a_prometheus_cannot_scrape_any_more_is_out_of_reach_too() -> None:
+    stage = Stage()
+    silent = told(engine(state=REFUSED, found_by=SCRAPED), **{SERVED: str(START_S - 300.0)})
+    assert only(stage.play(60, (silent,))).cause == "unreachable"
+
+
+def test_a_url_of_the_config_that_never_answered_is_a_warning() -> None:
+    stage = Stage()
+    verdict = only(stage.play(5, (engine(state=REFUSED, found_by="config", model=""),)))
+    assert (verdict.code, verdict.cause, verdict.level) == (Limit.DOWN, "never_served", Level.WARN)
+    assert [action.code for action in verdict.actions] == ["check_url"]
+    assert stage.play(40, (engine(state=REFUSED, found_by="discovery", model=""),)).verdicts == ()
+
+
+def test_a_start_is_no_trouble_and_says_what_it_does() -> None:
+    stage = Stage()
+    starts = told(
+        engine(state=EndpointState.STARTING), **{STARTS: "loading_weights", START_READ: "9e8", START_CPU: "0.7"}
+    )
+    verdict = only(stage.play(3, (gpu(), starts)))
+    assert (verdict.code, verdict.cause, verdict.level) == (Limit.STARTING, "loading_weights", Level.OK)
+    assert verdict_text(verdict) == "loads its weights: reads 900 MB/s from disk"
+    assert verdict.actions == ()
+
+
+def test_other_hosts_see_neither_its_pid_nor_its_command_nor_a_path() -> None:
+    stage = Stage()
+    secret = replace(CRASH, log="tail -n 100 /home/bob/vllm.log", command="vllm serve /home/bob/m", start="")
+    shown = without_processes(stage.play(3, (ended(secret, fault="pid 4121, killed by signal 9"),)))
+    assert "4121" not in repr(shown)
+    assert "bob" not in repr(shown)
