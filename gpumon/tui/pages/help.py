@@ -44,6 +44,7 @@ GROUPS: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
     (("time.previous", "time.next"), "time: what happened", "what happened on the row's host"),
     (("time.oldest", "time.live"), "time: oldest, live; ends", ""),
     (("settings", "palette"), "settings, all commands", ""),
+    (("copy", "hide", "hide.none"), "copy advice; hide ended", ""),
     (("suspend",), "to the shell (fg: back)", ""),
     (("sizing.more", "sizing.less"), "a step more, less", ""),
     (("sizing.double", "sizing.double.all"), "double this target, all", ""),
