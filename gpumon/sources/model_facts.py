@@ -23,7 +23,7 @@ from gpumon.specs.hints import MODEL_PATH
 from gpumon.specs.llm import Attention, LlmSpec, Reach, grouped_attention, latent_attention
 from gpumon.specs.llm_config import QUANTIZATION_KEYS, llm_from_config
 from gpumon.specs.llm_gguf import llm_from_gguf
-from gpumon.specs.llm_hints import from_hints, quantised_at_load, with_kv_dtype
+from gpumon.specs.llm_hints import from_hints, quantised_at_load, with_kv_dtype, with_state_dtypes
 from gpumon.specs.llms import LlmCatalogue
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
 
@@ -101,7 +101,8 @@ def look_up(
         return Facts(None, f"unknown model ({what}). Mend that file, then start gpumon again", tuple(looked))
     if spec is None:
         return _not_known(model_id, looked, [each.found for each in looked[-1:] if each.found != NO_ROW])
-    return Facts(with_kv_dtype(spec, hints), spec.source, tuple(looked))
+    stored = with_state_dtypes(with_kv_dtype(spec, hints), hints)
+    return Facts(stored, spec.source, tuple(looked))
 
 
 def _from_catalogue(names: Sequence[str], llms: LlmCatalogue, looked: list[Looked]) -> LlmSpec | None:

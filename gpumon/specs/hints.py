@@ -31,6 +31,11 @@ WEIGHT_PRECISION: Final = "weight_precision"
 """Format of the weights: `fp8`, `awq`, `Q4_K_M`, `Q4_K - Medium`, `mxfp4`, `bfloat16`, `torch.float16`."""
 KV_DTYPE: Final = "kv_dtype"
 """Format of the KV cache: `fp8_e4m3`, `q8_0`, `bf16`; `auto` is the weights' own."""
+STATE_DTYPE: Final = "state_dtype"
+"""Format of recurrent states (Mamba, gated delta nets): `float32`, `bfloat16`; absent where the engine leaves it to
+the model."""
+CONVOLUTION_DTYPE: Final = "convolution_dtype"
+"""Format of what short convolutions and lightning attention keep of a sequence; absent: the model's own."""
 PARAMETER_SIZE: Final = "parameter_size"
 """All parameters in words: `8.0B`, `751.63M`."""
 CONTEXT_LEN: Final = "context_len"
@@ -45,7 +50,7 @@ LORA: Final = "lora"
 MODALITIES: Final = "modalities"
 """What it takes beside text, with commas between: `vision,audio`; absent for text alone."""
 
-STORAGE_HINTS: Final = (WEIGHT_PRECISION, QUANTIZATION, KV_DTYPE)
+STORAGE_HINTS: Final = (WEIGHT_PRECISION, QUANTIZATION, KV_DTYPE, STATE_DTYPE, CONVOLUTION_DTYPE)
 """How the model is stored."""
 SPEC_HINTS: Final = (
     MODEL_PATH,

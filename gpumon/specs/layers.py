@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.specs.fields import Fields, shown
-from gpumon.specs.llm import CONVOLUTION, Attention, Reach, State, grouped_attention, latent_attention
+from gpumon.specs.llm import CONVOLUTION, LIGHTNING, Attention, Reach, State, grouped_attention, latent_attention
 
 ATTENTION: Final = "attention"
 STATE: Final = "state layers"
@@ -29,7 +29,8 @@ _MOST_HEADS: Final = 100_000
 _MOST_DIM: Final = 1_000_000
 _INDEXER_KEY_BYTES: Final = 1.03125
 """An indexer's keys are FP8 with one 4-byte scale per 128 elements (vLLM, SGLang: 132 bytes per token and layer)."""
-_STATE_BYTES: Final = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0}
+STATE_BYTES: Final = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0}
+"""Format of a recurrent state -> bytes per element."""
 _GIVEN: Final = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
 _KV_HEADS: Final = (
     "num_key_value_heads", "num_kv_heads", "n_head_kv", "num_attention_groups", "multi_query_group_num", "kv_n_heads",
@@ -308,7 +309,8 @@ def gated_delta_net(fields: Fields) -> Block:
     weights = hidden * (2 * keys + 3 * values + 2 * value_heads)
     elements = float(keys // key_heads * values)
     kernel = fields.integer("linear_conv_kernel_dim", default=4)
-    state = State("delta net", 1, elements, 7.0 * elements, _state_bytes(fields))
+    # vLLM takes what Qwen3.5's config says; Qwen3-Next's says nothing.
+    state = State("delta net", 1, elements, 7.0 * elements, _state_bytes(fields, "mamba_ssm_dtype"))
     return Block({STATE: float(weights)}, (), (state, _convolution(2 * keys + values, kernel)))
 
 
@@ -331,7 +333,7 @@ def kimi_delta(fields: Fields, full_rank: bool = False) -> Block:
     weights = 4 * wide + decay + gate + hidden * heads
     elements = float(width * dim)
     kernel = own.integer("linear_conv_kernel_dim", "short_conv_kernel_size", default=4)
-    state = State("delta net", 1, elements, 7.0 * elements, 4.0)
+    state = State("kimi delta", 1, elements, 7.0 * elements, 4.0)
     return Block({STATE: float(weights)}, (), (state, _convolution(3 * width, kernel)))
 
 
@@ -355,6 +357,10 @@ class Mamba2(msgspec.Struct, frozen=True):
 
     heads: tuple[str, ...] = ("mamba_num_heads", "mamba_n_heads", "n_mamba_heads")
     head_dim: tuple[str, ...] = ("mamba_head_dim", "mamba_d_head", "mamba_headdim")
+    dtype: str = ""
+    """The config's field with the format of the state; empty: it is the model's."""
+    unsaid_bytes: float = 2.0
+    """Bytes per element of the state where the config does not say."""
 
     def __call__(self, fields: Fields) -> Block:
         hidden, heads = hidden_size(fields), fields.integer(*self.heads, high=_MOST_HEADS)
@@ -367,7 +373,8 @@ class Mamba2(msgspec.Struct, frozen=True):
         weights = hidden * (inner + mixed + heads) + inner * hidden
         elements = float(inner * states)
         kernel = fields.integer("conv_kernel", "mamba_d_conv", default=4)
-        state = State("mamba2", 1, elements, 5.0 * elements, _state_bytes(fields))
+        state_bytes = _state_bytes(fields, self.dtype, self.unsaid_bytes)
+        state = State("mamba2", 1, elements, 5.0 * elements, state_bytes)
         return Block({STATE: float(weights)}, (), (state, _convolution(mixed, kernel)))
 
 
@@ -381,7 +388,7 @@ def mamba(fields: Fields) -> Block:
     rank = rank if isinstance(rank, int) and not isinstance(rank, bool) and rank > 0 else ceil(hidden / 16)
     weights = 2 * hidden * inner + inner * (rank + 2 * states) + rank * inner + inner * hidden
     elements = float(inner * states)
-    state = State("mamba", 1, elements, 5.0 * elements, _state_bytes(fields))
+    state = State("mamba", 1, elements, 5.0 * elements)
     return Block(
         {STATE: float(weights)},
         (),
@@ -393,7 +400,7 @@ def lightning(fields: Fields) -> Block:
     """Lightning attention with an output gate (MiniMax-01, arXiv 2501.08313; Ring-linear)."""
     hidden, heads, dim = hidden_size(fields), query_heads(fields), key_dim(fields)
     elements = float(heads * dim * dim)
-    return Block({STATE: float(5 * hidden * heads * dim)}, (), (State("lightning", 1, elements, 5.0 * elements, 4.0),))
+    return Block({STATE: float(5 * hidden * heads * dim)}, (), (State(LIGHTNING, 1, elements, 5.0 * elements),))
 
 
 def short_convolution(fields: Fields) -> Block:
@@ -454,10 +461,10 @@ def _convolution(channels: int, kernel: int) -> State:
     return State(CONVOLUTION, 1, float(channels * (kernel - 1)), 2.0 * channels * kernel)
 
 
-def _state_bytes(fields: Fields) -> float:
-    """Of a recurrent state: as the config says, else 16 bit as vLLM keeps it."""
-    word = fields.text("mamba_ssm_cache_dtype", "mamba_ssm_dtype").removeprefix("torch.")
-    return _STATE_BYTES.get(word, 2.0)
+def _state_bytes(fields: Fields, dtype: str, unsaid_bytes: float = 2.0) -> float:
+    """Bytes per element of a recurrent state as vLLM keeps it: as the config's field `dtype` says."""
+    word = fields.text(dtype) if dtype else ""
+    return STATE_BYTES.get(word.removeprefix("torch."), unsaid_bytes)
 
 
 class Dense(msgspec.Struct, frozen=True):

@@ -54,17 +54,21 @@ class Attention(msgspec.Struct, frozen=True, array_like=True):
     """Of a cache with a format of its own (an indexer's FP8 keys); 0: the KV cache's."""
 
 
+MODELS_OWN_BYTES: Final = 2.0
+"""Bytes per element of a state that is kept in the type of the model, 16 bit."""
+
+
 class State(msgspec.Struct, frozen=True, array_like=True):
     """What layers keep of a sequence whatever its length: a recurrent state or the tail of a convolution."""
 
     kind: str
-    """`mamba`, `mamba2`, `delta net`, `lightning`, `lru`, `convolution`."""
+    """`mamba`, `mamba2`, `delta net`, `kimi delta`, `lightning`, `lru`, `convolution`."""
     layers: int
     elements: float
     """Of one sequence, per layer."""
     flops: float
     """Of updating and reading it, per token and layer."""
-    bytes_per_element: float = 2.0
+    bytes_per_element: float = MODELS_OWN_BYTES
 
 
 class LlmSpec(msgspec.Struct, frozen=True, array_like=True):
@@ -141,6 +145,7 @@ class LlmSpec(msgspec.Struct, frozen=True, array_like=True):
 
 
 CONVOLUTION: Final = "convolution"
+LIGHTNING: Final = "lightning"
 
 
 def gathered(found: Iterable[Attention]) -> tuple[Attention, ...]:

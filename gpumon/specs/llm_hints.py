@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.specs import hints as h
-from gpumon.specs.layers import MLP
+from gpumon.specs.layers import MLP, STATE_BYTES
 from gpumon.specs.left_out import ADAPTERS, AUDIO, DRAFTS, VISION
-from gpumon.specs.llm import LlmSpec, grouped_attention
+from gpumon.specs.llm import CONVOLUTION, LIGHTNING, MODELS_OWN_BYTES, LlmSpec, State, grouped_attention
 from gpumon.specs.llm_names import llm_name
 from gpumon.specs.llms import LlmCatalogue, LlmRow
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
@@ -56,6 +56,9 @@ _ALIKE: Final = frozenset(
     )
 )  # fmt: skip
 """Architectures whose layers are all alike and attend to everything: full dimensions are then all there is to know."""
+
+_CHOSEN_STATES: Final = frozenset(("mamba", "mamba2", "delta net"))
+"""States whose format vLLM lets its user choose."""
 
 
 class _Words(NamedTuple):
@@ -103,6 +106,33 @@ def with_kv_dtype(llm: LlmSpec, hints: Mapping[str, str]) -> LlmSpec:
     word = hints.get(h.KV_DTYPE, "").strip().lower().removeprefix("torch.")
     precision = next((found for begin, found in _KV_WORDS.items() if word.startswith(begin)), None)
     return llm if precision is None else msgspec.structs.replace(llm, kv_precision=precision)
+
+
+def with_state_dtypes(llm: LlmSpec, hints: Mapping[str, str]) -> LlmSpec:
+    """The spec with its states' formats as the engine words them; unchanged where that says nothing.
+
+    As vLLM chooses them (`MambaStateDtypeCalculator`): one format for convolutions and lightning attention, one for the
+    states of Mamba and gated delta nets, which without a word of their own have that of the convolutions. The state of
+    Kimi delta attention is always of 32 bit.
+    """
+    states = tuple(_with_dtype(state, hints) for state in llm.states)
+    return llm if states == llm.states else msgspec.structs.replace(llm, states=states)
+
+
+def _with_dtype(state: State, hints: Mapping[str, str]) -> State:
+    convolution = _bytes_of_state(hints.get(h.CONVOLUTION_DTYPE, ""))
+    size: float | None = None
+    if state.kind in (CONVOLUTION, LIGHTNING):
+        size = convolution
+    elif state.kind in _CHOSEN_STATES:
+        size = _bytes_of_state(hints.get(h.STATE_DTYPE, ""))
+        if size is None and state.bytes_per_element == MODELS_OWN_BYTES:
+            size = convolution
+    return state if size is None else msgspec.structs.replace(state, bytes_per_element=size)
+
+
+def _bytes_of_state(word: str) -> float | None:
+    return STATE_BYTES.get(word.strip().lower().removeprefix("torch."))
 
 
 def left_out_by(hints: Mapping[str, str]) -> tuple[str, ...]:

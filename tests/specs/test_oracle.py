@@ -133,6 +133,24 @@ def test_elements_of_the_cache(row: Row) -> None:
     assert held[Reach.INDEX] == number(row, "indexer_keys") or held[Reach.INDEX] == number(row, "other")
 
 
+SAME_FORMAT: Final = frozenset(
+    ("bailing_hybrid", "kimi_linear", "lfm2", "lfm2_moe", "minimax", "nemotron_h", "qwen3_5", "qwen3_5_moe")
+)
+"""Families whose published configs make vLLM keep states as transformers does."""
+
+
+@pytest.mark.parametrize(
+    "row",
+    [row for row in CACHES if row["model_type"] in SAME_FORMAT and row["kind"] == "released"],
+    ids=lambda row: f"{row['id']} {row['tokens']}",
+)
+def test_states_of_32_bit(row: Row) -> None:
+    states = oracle.spec(row).states
+    assert sum(each.layers * each.elements for each in states if each.bytes_per_element == 4.0) == number(
+        row, "float32"
+    )
+
+
 @pytest.mark.parametrize("row", CACHES, ids=lambda row: f"{row['id']} {row['tokens']}")
 def test_elements_of_states(row: Row) -> None:
     found = oracle.spec(row)

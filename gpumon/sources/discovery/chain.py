@@ -100,7 +100,12 @@ class Chain(NamedTuple):
         launch = self.launch
         if launch is None:
             return {}
-        told = {hints.QUANTIZATION: launch.quantization, hints.KV_DTYPE: launch.kv_dtype}
+        told = {
+            hints.QUANTIZATION: launch.quantization,
+            hints.KV_DTYPE: launch.kv_dtype,
+            hints.STATE_DTYPE: launch.state_dtype,
+            hints.CONVOLUTION_DTYPE: launch.convolution_dtype,
+        }
         told[SERVES] = EMBEDDINGS if launch.embeds else ""
         found = {key: word for key, word in told.items() if word and key not in said}
         if self.folder and said.get(hints.MODEL_PATH, launch.model) == launch.model:

@@ -115,7 +115,9 @@ class Launch(NamedTuple):
     """A process of an engine, not its server."""
     quantization: str = ""
     kv_dtype: str = ""
-    """How weights and KV cache are stored, in the engine's own words."""
+    state_dtype: str = ""
+    convolution_dtype: str = ""
+    """How weights, KV cache and states are stored, in the engine's own words."""
     embeds: bool = False
     """It turns texts into vectors or scores, and generates nothing."""
     apart: tuple[EngineKind, ...] = ()
@@ -265,6 +267,8 @@ def _started(form: Form, command: str, arguments: Sequence[str], variables: Mapp
         part=form.part,
         quantization=_first(said("quantization")),
         kv_dtype=_first(said("kv_dtype")),
+        state_dtype=_first(said("state_dtype")),
+        convolution_dtype=_first(said("convolution_dtype")),
         embeds=bool(embeds := said("embeds")) and embeds[0].lower() in ("", *_TRUE),
         apart=form.apart,
         wrapper=form.wrapper,

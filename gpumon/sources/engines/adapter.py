@@ -40,8 +40,8 @@ class Form(NamedTuple):
     """One way to start an engine. `options` and `variables` (of the environment) are by what they say:
 
     host, port, address (both in one), model, served_name, tp, pp, dp (numbers), on, off (metrics), key (an API key is
-    asked for), tls, prefix (path that its pages stand below), quantization and kv_dtype (in the engine's words), embeds
-    (it generates nothing), file (options stand in a file too).
+    asked for), tls, prefix (path that its pages stand below), quantization, kv_dtype, state_dtype and convolution_dtype
+    (in the engine's words), embeds (it generates nothing), file (options stand in a file too).
     """
 
     kind: EngineKind

@@ -91,6 +91,7 @@ SETTINGS: Final = {
     "dtype": hints.WEIGHT_PRECISION,
     "quantization": hints.QUANTIZATION,
     "kv_cache_dtype": hints.KV_DTYPE,
+    "mamba_ssm_dtype": hints.STATE_DTYPE,
     "context_length": hints.CONTEXT_LEN,
     "speculative_algorithm": hints.SPECULATION,
     "page_size": "block_size",
@@ -399,6 +400,7 @@ ENGINE: Final = Row(
                 "tls": "--ssl-keyfile --ssl-certfile",
                 "quantization": "--quantization",
                 "kv_dtype": "--kv-cache-dtype",
+                "state_dtype": "--mamba-ssm-dtype",
                 "file": "--config",
             },
             catches=(

@@ -29,6 +29,7 @@ from gpumon.sources.engines.adapter import (
     whole_number,
 )
 from gpumon.sources.engines.dynamo import WORKER_KV_USAGE, WORKER_REQUESTS, worker_place
+from gpumon.specs import hints
 
 CONFIG: Final = "vllm:cache_config_info"
 REJECTIONS: Final = "vllm:admission_rejections_total"
@@ -75,6 +76,13 @@ KEPT_SETTINGS: Final = (
 )
 MAMBA_SETTINGS: Final = ("mamba_block_size", "mamba_page_size_padded")
 """Set only where some layers keep a state instead of KV: blocks x block size is then not the pool in tokens."""
+STATE_FORMATS: Final = {
+    "mamba_ssm_cache_dtype": hints.STATE_DTYPE,
+    "mamba_cache_dtype": hints.CONVOLUTION_DTYPE,
+}
+"""Formats of what such layers keep -> key in `info`; `auto` is the model's own."""
+
+UNSET: Final = ("auto", "None", "")
 
 _rule = partial(rule, prefix="vllm:")
 _prompt = partial(_rule, advance=Advance.PROMPT)
@@ -189,6 +197,7 @@ class VllmAdapter(Adapter):
         """Prefill before 0.16, the KV pool, what it does besides generating, and whether its steps are exact."""
         live, info, labels = figures.live, figures.info, figures.labels(CONFIG)
         info |= {name: labels[name] for name in KEPT_SETTINGS if labels.get(name, "None") != "None"}
+        info |= {key: labels[name] for name, key in STATE_FORMATS.items() if labels.get(name, "auto") not in UNSET}
         info |= worker_place(figures)
         if _hybrid(labels):
             info["hybrid"] = "yes"
@@ -329,6 +338,8 @@ OPTIONS: Final = {
     "tls": "--ssl-keyfile --ssl-certfile",
     "quantization": "--quantization -q",
     "kv_dtype": "--kv-cache-dtype",
+    "state_dtype": "--mamba-ssm-cache-dtype",
+    "convolution_dtype": "--mamba-cache-dtype",
     "file": "--config",
 }
 ENGINE: Final = Row(
