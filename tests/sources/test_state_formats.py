@@ -95,9 +95,9 @@ def test_without_a_word_of_its_own_a_state_follows_the_convolutions() -> None:
 
 
 def test_the_command_line_says_it_too() -> None:
-    found = launch("vllm serve m --mamba-ssm-cache-dtype float32 --mamba-cache-dtype=bfloat16".split())
+    found = launch(["vllm", "serve", "m", "--mamba-ssm-cache-dtype", "float32", "--mamba-cache-dtype=bfloat16"])
     assert found is not None
     assert (found.state_dtype, found.convolution_dtype) == ("float32", "bfloat16")
-    found = launch("python -m sglang.launch_server --model-path m --mamba-ssm-dtype bfloat16".split())
+    found = launch(["python", "-m", "sglang.launch_server", "--model-path", "m", "--mamba-ssm-dtype", "bfloat16"])
     assert found is not None
     assert found.state_dtype == "bfloat16"
