@@ -197,7 +197,7 @@ TEXTS: Final[Mapping[str, str]] = {
     "acceptance_low": "{now:percent} of the draft tokens are accepted[, {per_step:factor} tokens per step]: speculation costs "
     "more than it gives",
     "neighbour": "[{engine}|{process}[ (pid {pid})][ of {owner}]] works on {gpu}, too[: it takes {share:percent} of its "
-    "time][; ITL {itl_s:latency}[, {itl_before_s:latency} before]][; TTFT was {ttft_before_s:latency}]",
+    "time][; ITL {itl_s:latency}[, {itl_before_s:latency} before|, about {alone_s:latency} alone]][; TTFT was {ttft_before_s:latency}]",
     "one_prompt": "one request holds {share:percent} of the KV cache[ (about {tokens:tokens} tokens)]: up to "
     "{waiting:requests} wait for it to end",
     "kv_transfer_waits": "{waiting:requests} requests wait for [{role=prefill}the decode side to take their KV cache"
@@ -337,6 +337,7 @@ QUANTITIES: Final[Mapping[str, str]] = {
     "acceptance": "{value:percent} of the draft tokens are accepted[, {limit:percent} before]",
     "tokens_per_step": "{value:factor} tokens per step and sequence",
     "itl_before": "ITL {value:latency}, {limit:latency} before",
+    "itl_alone": "ITL {value:latency}, about {limit:latency} by the bytes that a step reads",
     "ttft_before": "TTFT {value:latency}, {limit:latency} before",
     "prefix_hits": "{value:percent} of the prompt tokens come from the prefix cache, {limit:percent} before",
     "prefill_rate": "prefill computes {value:amount} tok/s",

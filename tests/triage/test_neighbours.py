@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from gpumon.readings.frame import GpuProcess
-from gpumon.readings.snapshot import Level, Limit, Process, Quantiles
+from gpumon.readings.missing import NOT_SUPPORTED
+from gpumon.readings.snapshot import Confidence, Level, Limit, Process, Quantiles
 from gpumon.readings.verdict import Evidence
 from gpumon.triage.render import actions_text, verdict_text
 from tests.records import replace
@@ -62,6 +63,28 @@ def test_without_the_drivers_share_what_the_gpu_does_beyond_the_engine_tells() -
     assert "takes" not in verdict_text(found)
     quiet = {**BESIDE, "tensor_active_ratio": 0.12, "bandwidth_bytes_per_s": 0.22 * PEAK}
     assert Limit.GPU_SHARED not in limits(judged(scene(late, quiet), 90)), "it holds memory and does nothing"
+
+
+OF_8B = {
+    "weight_bytes": 16e9,
+    "kv_bytes_per_s": 2e10,
+    "steps_per_s": 11.5,
+    "peak_bandwidth_bytes_per_s": PEAK,
+    "mfu_prefill_ratio": 0.02,
+    "tokens_per_step": 1.0,
+}
+
+
+def test_steps_that_take_far_longer_than_their_bytes_are_costly_from_the_start() -> None:
+    """(16 GB + 20 GB/s / 11.5) / 3.35 TB/s / 0.35 = 15.1 ms; the job was there before gpumon."""
+    found = only(judged(scene({**SLOW, **OF_8B}, BESIDE), 90))
+    assert (found.code, found.level) == (Limit.GPU_SHARED, Level.WARN)
+    assert verdict_text(found) == ("python train.py (pid 999) of bob works on gpu 0, too; ITL 87 ms, about 15 ms alone")
+    blind = {**BESIDE, "tensor_active_ratio": NOT_SUPPORTED, "bandwidth_bytes_per_s": NOT_SUPPORTED}
+    guessed = only(judged(scene({**SLOW, **OF_8B}, blind), 90))
+    assert (guessed.code, guessed.level, guessed.confidence) == (Limit.GPU_SHARED, Level.NOTE, Confidence.LOW)
+    assert Limit.GPU_SHARED not in limits(judged(scene({**SLOW, **OF_8B, "itl_mean_s": 0.04}, blind), 90))
+    assert Limit.GPU_SHARED not in limits(judged(scene({**SLOW, **OF_8B}), 90)), "nobody is beside it"
 
 
 @pytest.mark.parametrize(

@@ -246,7 +246,10 @@ def _load(engine: Engine, view: View, service: Service, figures: Figures) -> Sec
     if not isinstance(load.kv_usage_ratio, Missing) and load.kv_usage_ratio >= view.levels.kv_warn:
         tone = "critical" if load.kv_usage_ratio >= view.levels.kv_critical else "warn"
     from_kv = engine.sources.get("context_tokens", "").startswith("KV")
-    queues = (("deferred", "waiting_deferred"), ("held by its router", "router_queue"))
+    queues = (
+        *(("deferred", "waiting_deferred"), ("held by its router", "router_queue")),
+        *(("LoRA slots", "lora_slots"), ("LoRA loaded", "lora_loaded"), ("LoRA waiting", "lora_waiting")),
+    )
     entries: list[Entry] = [
         figures("running", "running", values.whole),
         figures("waiting", "waiting", values.whole),

@@ -124,3 +124,13 @@ def test_first_tokens_are_shared_among_the_ranks_and_none_is_lost() -> None:
     one = two_ranks(150, 400, 50).splitlines(keepends=True)
     assert decoded(reader, "".join(one[:1] + one[2:])) == {"0": 175.0}
     assert sum(decoded(reader, two_ranks(150, 460, 50)).values()) == 150 + 460 + 50
+
+
+def test_acceptance_and_lora_slots_are_read_where_there_are_drafts_and_slots() -> None:
+    runs = series("sglang:num_running_reqs", 2.0)
+    speculates = series("sglang:spec_accept_length", 2.75) + series("sglang:spec_accept_rate", 0.58)
+    loras = series("sglang:lora_pool_slots_total", 4.0) + series("sglang:lora_pool_slots_used", 3.0)
+    gauges = read(Reader(ROW), runs + speculates + loras).ranks[0].gauges
+    assert (gauges[q.ACCEPTANCE], gauges[q.LORA_SLOTS], gauges[q.LORA_LOADED]) == (0.58, 4.0, 3.0)
+    none = series("sglang:spec_accept_length", 0.0) + series("sglang:spec_accept_rate", 0.0)
+    assert q.ACCEPTANCE not in read(Reader(ROW), runs + none).ranks[0].gauges
