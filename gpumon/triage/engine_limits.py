@@ -107,7 +107,7 @@ def kv_cache(case: Case) -> Finding | None:
 def one_prompt(case: Case) -> Finding | None:
     """One request holds most of the KV cache, and the others wait until it ends."""
     engine, limits = case.served(), case.thresholds
-    if engine is None:
+    if engine is None or not case.recent.mean("waiting", KEPT_S):
         return None
     queued = _while_waiting(case, "waiting")
     shares = _of_the_largest(case)

@@ -30,7 +30,7 @@ COLD_S: Final = 300.0
 
 def speculation(case: Case) -> Finding | None:
     """The draft's tokens are accepted far less than they were, or hardly ever."""
-    engine, now = case.served(), case.mean("acceptance_ratio", MINUTE_S / 2.0)
+    engine, now = case.served(), case.mean("acceptance_ratio")
     if engine is None or now is None or not case.mean("running"):
         return None
     before = case.recent.hour.before_fall("acceptance_ratio", now, ACCEPTANCE_FELL)

@@ -54,7 +54,8 @@ def uneven_ranks(case: Case) -> Finding | None:
     if queue is not None and not isinstance(queue.value, Missing):
         said = queue.parameters | params(waiting=queue.value)
     proof = (*engine.uneven, *case.work(case.activity()), *case.late())
-    level = Level.WARN if queue is not None or case.late() else Level.NOTE
+    queues = queue is not None or case.waiting_mean() >= case.thresholds.queue_waiting
+    level = Level.WARN if queues or case.late() else Level.NOTE
     fixes = (action("balance_ranks"),)
     sure = Confidence.MEDIUM if queue is None else Confidence.HIGH
     return apart(case, Finding(Limit.STRAGGLER, "uneven_ranks", said, proof, fixes, level, sure))

@@ -29,10 +29,15 @@ TOLD_S: Final = 300.0
 """Traffic that stopped is told for so long: then the engine is one without work."""
 
 
+_NO_REASON: Final = frozenset({Limit.BANDWIDTH_BOUND})
+"""Limits that are found beside little traffic, too, and do not explain it."""
+
+
 def fell(case: Case) -> Finding | None:
     """Requests stopped, or fell to a third, while nothing is wrong with the engine."""
     engine = case.served()
-    if engine is None or case.found or engine.asleep or case.restarts_s:
+    slowed = any(limit not in _NO_REASON for limit in case.found)
+    if engine is None or slowed or engine.asleep or case.restarts_s:
         return None
     quiet_s = idle_s(case)
     if quiet_s is not None:
@@ -72,10 +77,12 @@ def _fallen(case: Case) -> Finding | None:
     before, since = _split(seen, came / MINUTE_SLOTS)
     if not MINUTE_SLOTS <= len(since) <= TOLD_S / SLOT_S or len(before) < LEAST_SLOTS:
         return None
-    expected = min(slot.requests for slot in before[-MOST_SLOTS:]) * MINUTE_SLOTS
-    if expected < EXPECTED or came > THIRD * expected or _chance(came, expected) >= CHANCE:
+    least = min(slot.requests for slot in before[-MOST_SLOTS:]) * MINUTE_SLOTS
+    usual = _usual_per_s(before)
+    expected = usual * MINUTE_S
+    if least < EXPECTED or came > THIRD * expected or _chance(came, least) >= CHANCE:
         return None
-    said = params(now_per_s=came / MINUTE_S, before_per_s=_usual_per_s(before))
+    said = params(now_per_s=came / MINUTE_S, before_per_s=usual)
     source = "requests/s x time + requests in flight"
     proof = (Evidence("requests_came", came, expected, source, parameters=said),)
     fixes = (action("check_clients"),)

@@ -148,6 +148,13 @@ class _Kept:
         """GPUs (uuids) of an engine that may hang, when it was judged last."""
 
 
+def _stands_alone(verdict: Verdict) -> bool:
+    """Whether nothing else is worth saying of the thing: what makes its requests fail, though, mostly is."""
+    if verdict.code is Limit.FAILING:
+        return False
+    return verdict.level is Level.CRITICAL or verdict.code in (Limit.HUNG, Limit.UNRESPONSIVE)
+
+
 class Triage:
     """Holds the last minutes of each thing and the verdicts that stand; knows no clock and does no I/O."""
 
@@ -263,8 +270,8 @@ class Triage:
             verdict = self._standing(case, family, answer)
             fine = verdict is not None and verdict.code in _FINE
             if verdict is not None and not alone and not (degraded and fine):
-                degraded = degraded or (family is Family.STATE and verdict.level is Level.WARN)
-                alone = verdict.level is Level.CRITICAL or verdict.code in (Limit.HUNG, Limit.UNRESPONSIVE)
+                degraded = degraded or (family is Family.STATE and verdict.level in (Level.CRITICAL, Level.WARN))
+                alone = _stands_alone(verdict)
                 yield verdict
             if answer is not None:
                 case = case._replace(found=(*case.found, answer.code))
