@@ -29,22 +29,10 @@ GPU_FIELDS = {
 SIGNALS = (*GPU_FIELDS, "host", "model")
 AWAITED = frozenset(
     [
-        "error-storm",
-        "some-errors",
-        "client-aborts",
-        "late-and-aborted",
-        "rejections",
-        "speculation-collapse",
-        "prefix-hits-collapse",
-        "lora-slots",
-        "starved-rank",
         "weight-sync",
         "compile-midway",
         "kv-transfer-stuck",
         "offline-batch",
-        "traffic-stopped",
-        "traffic-a-third",
-        "neighbour-arrives",
         "queue-grows",
     ]
 )
