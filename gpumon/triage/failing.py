@@ -31,7 +31,7 @@ class Ended(NamedTuple):
 
     requests: float
     share: float
-    """Of all that ended, or were turned away."""
+    """Share of all requests that ended, or were turned away."""
     seconds: float
     """Time that was looked at."""
 

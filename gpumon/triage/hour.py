@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -35,7 +36,7 @@ class Slot(NamedTuple):
     end_s: float
     """Monotonic."""
     means: tuple[float | None, ...]
-    """Of `FIELDS`, in their order."""
+    """Means of `FIELDS`, in their order."""
     in_flight: float | None
     """Requests that ran or waited when it ended."""
 
@@ -85,7 +86,7 @@ class Hour:
         more than before. Prompts are answered late, so that ended requests alone go on after the last has come."""
         place = FIELDS.index("requests_per_s")
         found: list[Arrived] = []
-        for before, slot in zip(list(self.slots), list(self.slots)[1:], strict=False):
+        for before, slot in pairwise(self.slots):
             per_s = slot.means[place]
             length_s = slot.end_s - before.end_s
             if per_s is None or before.in_flight is None or slot.in_flight is None or length_s > JOINED * SLOT_S:

@@ -86,7 +86,7 @@ class Recent:
         self.refused_s = -math.inf
         """Of an engine: when nothing listened at its address last (monotonic): what answers later is a new process."""
         self.hour = Hour()
-        """Of an engine."""
+        """Means of an engine's last hour."""
         self.found: tuple[Limit, ...] = ()
         """Of an engine: `Case.found` when its use was judged last."""
         self.arrivals = Arrivals()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpumon.readings.frame import EndpointState, EngineKind, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import BandwidthSource, Kind, Limit, Quantiles, TokensTotal
-from gpumon.readings.text import clean
+from gpumon.readings.text import MOST_FAULT, clean
 from gpumon.readings.verdict import Evidence
 from gpumon.specs.llm import LlmSpec
 from gpumon.triage.render import actions_text, evidence_text, signal_text, verdict_text
@@ -98,7 +98,7 @@ def test_no_reading_breaks_it_and_every_verdict_is_whole(
             ):
                 assert "nan" not in text.split()
                 assert "inf" not in text.split()
-                assert clean(text) == text
+                assert clean(text, MOST_FAULT) == text
 
 
 def test_engines_that_come_and_go_are_judged_anew() -> None:
