@@ -43,7 +43,7 @@ def weighed(case: Case, finding: Finding) -> Finding:
         return _offline(case, finding, flow)
     if finding.cause == "long_prefill" and not case.waiting_mean():
         return finding  # one long prompt takes as long as it takes
-    if is_hopeless(case, engine):
+    if is_hopeless(case, engine) and not case.after_stall():
         return finding._replace(level=Level.CRITICAL)
     return finding
 

@@ -13,8 +13,8 @@ from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.engine_state import log_of, look_and_restart, pids_of, processes
 from gpumon.triage.kv_transfer import check_other_side, explains_stall
-from gpumon.triage.samples import KEPT_S
-from gpumon.triage.signals import Case, Finding, action, finite, params, unsure
+from gpumon.triage.samples import KEPT_S, STALLED
+from gpumon.triage.signals import AFTER_STALL_S, Case, Finding, action, finite, params, unsure
 from gpumon.triage.stall import (
     GpuWork,
     Work,
@@ -87,8 +87,7 @@ def _stalled_requests(case: Case, engine: Engine) -> Stall | None:
     seconds = without_tokens_s(case)
     if seconds is None or seconds < case.thresholds.stalled_s:
         return None
-    usual_s = max((value for _, value in case.recent.values("ttft_s.mean", KEPT_S)), default=0.0)
-    least_s = max(case.thresholds.stalled_s, min(TTFT_TIMES * usual_s, LONGEST_S))
+    least_s = max(case.thresholds.stalled_s, min(TTFT_TIMES * _usual_ttft_s(case), LONGEST_S))
     if seconds < least_s:
         return None
     proof = case.evidence("no_token", "decode_tokens_per_s", seconds, "decode", least_s)
@@ -97,6 +96,16 @@ def _stalled_requests(case: Case, engine: Engine) -> Stall | None:
         if count := finite(value_of(engine, name)):
             stall = stall.plus(case.evidence(name, name, count, name), **{name: count})
     return stall
+
+
+def _usual_ttft_s(case: Case) -> float:
+    """Longest mean time to first token of the last minutes; what a stall before this one did to it is left out."""
+    stalls_s = [at_s for at_s, stalled in case.recent.values(STALLED, KEPT_S) if stalled]
+    usual_s = 0.0
+    for at_s, ttft_s in case.recent.values("ttft_s.mean", KEPT_S):
+        if not any(stall_s <= at_s < stall_s + AFTER_STALL_S for stall_s in stalls_s):
+            usual_s = max(usual_s, ttft_s)
+    return usual_s
 
 
 def _lost_gpu(case: Case, stall: Stall) -> Finding | None:

@@ -22,8 +22,10 @@ def waiting_for_kv(case: Case) -> float:
     """Mean requests that wait for KV cache of another engine or store; 0 where none does, or it cannot be told.
 
     vLLM counts those that wait for a LoRA slot among the same: without a KV connector, and beside requests that run,
-    it is not known what they wait for.
+    it is not known what they wait for. Before 0.20 they are not counted apart: while none runs, all wait for it.
     """
+    if case.now("waiting_deferred") is None and _connected(case) and case.now("running") == 0.0:
+        return case.mean("waiting") or 0.0
     deferred = case.mean("waiting_deferred") or 0.0
     if deferred < case.thresholds.queue_waiting:
         return 0.0

@@ -25,6 +25,8 @@ LEAST_GAP_S: Final = 0.9
 """Two samples of one thing are at least so far apart."""
 PROCESS_CPU: Final = "process_cpu_ratio"
 """What is sampled of an engine's processes: the CPU of the busiest, where 1 is one core."""
+STALLED: Final = "stalled"
+"""What is sampled of an engine as 1 or 0: it had requests and gave no token for some seconds."""
 SAMPLED: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.ENGINE: (
         *("running", "waiting", "kv_usage_ratio", "decode_tokens_per_s", "prefill_tokens_per_s"),
@@ -61,7 +63,7 @@ _TYPES: Final[Mapping[Kind, type[msgspec.Struct]]] = {Kind.ENGINE: Engine, Kind.
 _READERS: Final = {
     kind: attrgetter(*(flat_path(_TYPES[kind], field) for field in fields)) for kind, fields in SAMPLED.items()
 }
-_BESIDE: Final[Mapping[Kind, tuple[str, ...]]] = {Kind.ENGINE: (PROCESS_CPU,), Kind.GPU: SIGNS, Kind.HOST: ()}
+_BESIDE: Final[Mapping[Kind, tuple[str, ...]]] = {Kind.ENGINE: (PROCESS_CPU, STALLED), Kind.GPU: SIGNS, Kind.HOST: ()}
 """What is sampled of a thing beside its own fields."""
 _COLUMNS: Final[Mapping[Kind, Mapping[str, int]]] = {
     kind: {field: at for at, field in enumerate((*fields, *_BESIDE[kind]))} for kind, fields in SAMPLED.items()
@@ -98,8 +100,9 @@ class Recent:
         self.worked_out: dict[object, Any] = {}
         """What rules keep of this sample for each other."""
 
-    def add(self, now_s: float, thing: object, process_cpu: float | None = None) -> None:
-        """Sample the thing, unless it was sampled just before; of an engine also the CPU of its busiest process."""
+    def add(self, now_s: float, thing: object, process_cpu: float | None = None, *, stalled: bool = False) -> None:
+        """Sample the thing, unless it was sampled just before; of an engine also the CPU of its busiest process, and
+        whether a stall is suspected."""
         times = self._times
         if times and now_s - times[-1] < LEAST_GAP_S:
             return
@@ -108,7 +111,7 @@ class Recent:
         if isinstance(thing, Gpu):
             values += _signs(thing)
         elif isinstance(thing, Engine):
-            values.append(process_cpu)
+            values += [process_cpu, float(stalled)]
         for at, (column, value) in enumerate(zip(self._columns, values, strict=True)):
             if not column or column[-1] != value:
                 self._since[at] = now_s

@@ -27,7 +27,7 @@ from gpumon.readings.verdict import (
     Verdict,
 )
 from gpumon.triage.advice import advice
-from gpumon.triage.samples import KEPT_S, Recent
+from gpumon.triage.samples import KEPT_S, STALLED, Recent
 from gpumon.triage.thresholds import Thresholds
 
 NOW_S: Final = 10.0
@@ -63,6 +63,11 @@ READ: Final = 20.0
 """Tokens of an answer from which on somebody reads along as it comes: a class or a score has fewer."""
 LEAST_GROWN_S: Final = 0.1
 """A TTFT is mostly queue and prompt: it varies with them; 100 ms more is nothing that a user notes."""
+
+
+AFTER_STALL_S: Final = 90.0
+"""For so long after a stall its engine's latencies are those of the requests that it held up: they are of 60 s, and the
+queue has to be worked off first."""
 
 
 class Goals(NamedTuple):
@@ -280,7 +285,7 @@ class Case(NamedTuple):
         Of a histogram only the bucket is sure: its lower end has to be beyond it, too.
         """
         engine, limits, goals = self.engine, self.thresholds, self.goals
-        if engine is None or engine.phase is not Phase.INFERENCE:
+        if engine is None or engine.phase is not Phase.INFERENCE or self.after_stall():
             return ()
         found = []
         for quantity, field, of, goal, default in (
@@ -300,6 +305,10 @@ class Case(NamedTuple):
             found.append(self.evidence("queue_time", "queue_s", queued, "queue", limits.late_queue_s))
         found.sort(key=lambda one: -(finite(one.value) or 0.0) / (finite(one.limit) or 1.0))
         return tuple(found)
+
+    def after_stall(self) -> bool:
+        """Whether its latencies say nothing of its load: it gave no token a moment ago, for whatever reason."""
+        return bool(self.recent.mean(STALLED, AFTER_STALL_S))
 
     def suffers(self, engine: Engine) -> bool:
         """Whether users of an engine feel a limit: latencies beyond their goals or defaults, or requests that wait."""

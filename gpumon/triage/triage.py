@@ -146,6 +146,8 @@ class _Kept:
         """When an engine's processes were seen to begin anew (monotonic), the last ones."""
         self.suspects: tuple[str, ...] = ()
         """GPUs (uuids) of an engine that may hang, when it was judged last."""
+        self.stalls = False
+        """An engine gave no token for some seconds, when it was judged last."""
 
 
 def _stands_alone(verdict: Verdict) -> bool:
@@ -217,7 +219,8 @@ class Triage:
         lately = tuple(ago_s for ago_s in ago if 0.0 <= ago_s < self._thresholds.restart_s)
         kept.verdicts = tuple(self._verdicts(case._replace(restarts_s=lately)))
         kept.reading, kept.around, kept.judged_s = reading, around, case.now_s
-        kept.suspects = reading.gpus if suspected(case) else ()
+        kept.stalls = suspected(case)
+        kept.suspects = reading.gpus if kept.stalls else ()
         return kept.verdicts
 
     def _sample(self, frame: Frame, snapshot: Snapshot) -> None:
@@ -235,7 +238,7 @@ class Triage:
             recent = self._recent(Kind.ENGINE, key)
             own = [gpus[uuid] for uuid in reading.gpus if uuid in gpus]
             holding = holders(engine, own) if own and engine.state is EndpointState.OK else {}
-            recent.add(now_s, engine, busiest_cpu(holding.values()))
+            recent.add(now_s, engine, busiest_cpu(holding.values()), stalled=self._kept[key].stalls)
             if engine.state is EndpointState.OK:
                 recent.arrivals.add(now_s, reading)
                 recent.holders = frozenset(holding)
@@ -290,7 +293,8 @@ class Triage:
         if stands is None or (stands in _FINE and stands_still(case)):
             return None
         if answer is None or stands is not found:
-            return last
+            # What limited an engine's tokens limits nothing while none comes.
+            return None if family is Family.LIMIT and self._kept[case.key].stalls else last
         since_s = hold.since_wall_s if answer.began_s == math.inf else hold.onset_s(answer.began_s, wall_s - now_s)
         level = hold.level(answer.level, self._thresholds.hold_s, now_s)
         # Without actions of its own it has those of the level that still stands.

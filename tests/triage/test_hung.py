@@ -10,7 +10,7 @@ import pytest
 from gpumon.readings.frame import EngineKind, GpuProcess, GpuState, RankReading
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing
 from gpumon.readings.quantities import KV_TRANSFERRED_BYTES, PAUSED
-from gpumon.readings.snapshot import Level, Limit, Snapshot, Verdict
+from gpumon.readings.snapshot import Level, Limit, Quantiles, Snapshot, Verdict
 from gpumon.triage.render import actions_text, evidence_text, verdict_text
 from tests.records import replace
 from tests.triage.engines import BUSY, IDLE, PEAK, SPINS, limits, only, scene
@@ -198,6 +198,31 @@ def test_short_transfers_of_a_healthy_decode_engine_are_no_verdict() -> None:
         *cards, one = scene({"waiting": 3.0, "waiting_deferred": 3.0}, card(BUSY, 0.9))(stage.at)
         last = stage.tick(*cards, Of(replace(one.read, **NIXL), one.shown))
     assert Limit.KV_TRANSFER not in limits(last)
+
+
+def test_a_limit_does_not_outlast_the_tokens_and_late_ones_after_a_stall_make_no_overload() -> None:
+    reads = {**BUSY, "bandwidth_bytes_per_s": 0.85 * PEAK}
+    stage = Stage()
+    stage.play(60, scene({"mbu_ratio": 0.8}, card(reads, 0.9)))
+    assert limits(stage.last) == (Limit.BANDWIDTH_BOUND,)
+    assert Limit.BANDWIDTH_BOUND not in limits(stage.play(24, scene(QUEUES, card(cpu=1.0), moves=False)))
+    stage.play(30, scene(QUEUES, card(cpu=1.0), moves=False))
+    late = scene({"mbu_ratio": 0.8, "ttft_s": Quantiles(mean=30.0, p95=40.0)}, card(reads, 0.9))
+    found = only(stage.play(60, late))
+    assert (found.code, found.level) == (Limit.BANDWIDTH_BOUND, Level.NOTE)
+    assert only(stage.play(120, late)).level is Level.CRITICAL
+
+
+def test_a_stall_does_not_make_the_next_one_a_usual_wait() -> None:
+    stage, _ = stalled(45, gpu=card(cpu=1.0))
+    stage.play(70, scene({"ttft_s": Quantiles(mean=22.0, p95=40.0)}, card(BUSY, 0.9)))
+    assert only(stage.play(36, scene(QUEUES, card(cpu=1.0), moves=False))).cause == "no_tokens"
+
+
+def test_requests_of_an_engine_that_does_not_count_deferred_ones_wait_for_kv_cache_too() -> None:
+    old = {**STOPS, "running": 0.0, "waiting": 9.0}
+    assert only(after(75, told(old, **NIXL))).code is Limit.KV_TRANSFER
+    assert only(after(75, told(old))).code is Limit.HUNG
 
 
 def test_a_stall_is_suspected_before_it_is_told_and_no_longer_than_it_lasts() -> None:
