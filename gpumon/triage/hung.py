@@ -218,11 +218,9 @@ def _gave_tokens(case: Case) -> bool:
 
 def _wait_or_check(case: Case, engine: Engine, stall: Stall, *, late: bool) -> Finding:
     """Too early to restart it, or not known well enough: it may compile, load weights or wait for others."""
-    fixes: tuple[Action, ...] = (wait_or_check(case, engine),)
-    if late:
-        fixes = (*fixes, _otherwise(look_and_restart(processes(case, engine))))
+    check = wait_or_check(case, engine, late="yes" if late else "")
     said = stall.parameters
-    return Finding(Limit.HUNG, "no_tokens", said, stall.evidence, fixes, Level.WARN, Confidence.MEDIUM)
+    return Finding(Limit.HUNG, "no_tokens", said, stall.evidence, (check,), Level.WARN, Confidence.MEDIUM)
 
 
 def _hang(case: Case, engine: Engine, stall: Stall, work: Work) -> Finding:
@@ -258,7 +256,7 @@ def _otherwise(then: Action) -> Action:
     return Action(then.code, then.parameters | params(otherwise="yes"))
 
 
-def wait_or_check(case: Case, engine: Engine, paused: str = "") -> Action:
+def wait_or_check(case: Case, engine: Engine, *, paused: str = "", late: str = "") -> Action:
     """Wait, or look at what it does: the stacks of its first process, and its log."""
     holding = processes(case, engine)
     first = holding[0] if holding else None
@@ -266,6 +264,7 @@ def wait_or_check(case: Case, engine: Engine, paused: str = "") -> Action:
         "wait_or_check",
         seconds=case.thresholds.hung_s,
         paused=paused,
+        late=late,
         pids=pids_of(holding),
         pid=None if first is None else str(first.pid),
         log=log_of(first),
