@@ -12,6 +12,7 @@ import msgspec
 from gpumon.efficiency import flops, ratio, traffic
 from gpumon.efficiency.checks import rank_loads, uneven
 from gpumon.efficiency.lengths import answer_mean, pool_tokens, prompt_mean
+from gpumon.efficiency.offload import GpuPart, gpu_part, scaled
 from gpumon.efficiency.peaks import Peak, assumes, flops_peak_of
 from gpumon.efficiency.provenance import Spans, engine_sources
 from gpumon.efficiency.quantiles import ENOUGH, no_quantiles, quantiles
@@ -384,6 +385,13 @@ def _bytes(reading: EngineReading, rates: Rates, tp: int) -> tuple[Reading, Read
     return weights, traffic.step_bytes_per_s(llm, *made), single
 
 
+def _of_gpus(part: GpuPart, weights: Reading, moved: Reading, single: Reading) -> tuple[Reading, Reading, Reading]:
+    """What of the results of `_bytes` the GPUs read: the rest is the CPU's, or comes from the host's memory."""
+    own = scaled(weights, part.weights)
+    cached = scaled(minus(moved, weights), part.kv)
+    return own, moved if isinstance(moved, Missing) else plus(own, cached), scaled(single, part.weights)
+
+
 def kv_precision(reading: EngineReading) -> Precision | None:
     """Format of the KV cache where the engine says that it is another than the model's."""
     return Precision.FP8 if reading.info.get("cache_dtype", "").startswith("fp8") else None
@@ -392,11 +400,13 @@ def kv_precision(reading: EngineReading) -> Precision | None:
 def _efficiency(reading: EngineReading, rates: Rates, tp: int, peaks: Sequence[Peak]) -> Efficiency:
     """FLOPs and bytes, and their shares of the peaks of the engine's GPUs."""
     prefill, decode, total, per_token = _flops(reading, rates)
-    weights, moved, single = _bytes(reading, rates, tp)
+    part = gpu_part(reading, max(tp, 0) * max(reading.pp, 1))
+    weights, moved, single = _of_gpus(part, *_bytes(reading, rates, tp))
     flops_peak, precision = _flops_peak(reading, peaks)
     bandwidth = plus(*(peak.bandwidth_bytes_per_s for peak in peaks)) if peaks else Missing(Reason.NO_GPU)
-    mfu = [_share(ratio.mfu, part, flops_peak) for part in (prefill, decode, total)]
-    mbu = [_share(ratio.mbu, part, bandwidth) for part in (moved, single)]
+    arithmetic = (scaled(each, part.arithmetic) for each in (prefill, decode, total))
+    mfu = [_share(ratio.mfu, each, flops_peak) for each in arithmetic]
+    mbu = [_share(ratio.mbu, each, bandwidth) for each in (moved, single)]
     made = rates.shown.prefill_tokens_per_s, rates.shown.decode_tokens_per_s
     if isinstance(mfu[2], Missing) and reading.llm is not None:
         # What all tokens that are known of need whatever their context: without attention and LM head.

@@ -38,7 +38,7 @@ class Reason(str, Enum):
     UNKNOWN_MODEL = "unknown_model"
     """The model's dimensions are not known: see `gpumon doctor` for the config line to add."""
     NOT_MODELLED = "not_modelled"
-    """The model's architecture has parts that the formulas do not cover."""
+    """The model's architecture has parts that the formulas do not cover, or weights are partly on the CPU."""
     UNKNOWN_GPU = "unknown_gpu"
     """No peak is known for this GPU at this precision."""
     NO_CONTEXT = "no_context"

@@ -519,7 +519,10 @@ def _holds(process: Process) -> Evidence:
 
 
 def memory_full(case: Case) -> Finding | None:
-    """VRAM nearly full under programs that allocate as they go: out of memory is near."""
+    """VRAM nearly full under programs that allocate as they go: out of memory is near.
+
+    An engine fills its share by design, so nothing is said where the memory may be that of one.
+    """
     gpu, limits = _gpu(case), case.thresholds
     room = _vram(gpu)
     if room is None or gpu.mig_profile or any(engine.kind in POOLED for engine in case.engines):
@@ -529,14 +532,22 @@ def memory_full(case: Case) -> Finding | None:
         return None
     level = Level.WARN if used >= limits.vram_warn_ratio * total else Level.NOTE
     trains = any(engine.phase is Phase.TRAINING for engine in case.engines)
+    if not trains and _may_be_an_engine(case):
+        return None
     proof = (
         _vram_used(gpu, used, total, limits.vram_note_ratio),
         *(_holds(process) for process in gpu.processes[:3] if finite(process.vram_bytes) is not None),
     )
-    who = named(gpu.processes) if gpu.processes else "training" if trains else "programs that are not visible here"
+    who = named(gpu.processes) if gpu.processes else "training"
     said = params(share=used / total, left=total - used, processes=who)
     fix = action("less_vram" if trains else "keep_vram_free")
     return Finding(Limit.MEMORY_FULL, "vram_full", said, proof, (fix,), level)
+
+
+def _may_be_an_engine(case: Case) -> bool:
+    """Whether what holds the memory may be an engine: it is not visible, or has no command line that tells."""
+    processes = _gpu(case).processes
+    return not processes or any(not process.command and not process.name for process in processes)
 
 
 def under_used(case: Case) -> Finding | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
@@ -70,6 +72,14 @@ def test_a_program_that_is_no_engine_is_told_as_before_beside_an_engine_elsewher
     assert limit(Stage().play(800, (held, UNMAPPED)), Family.USE) is Limit.IDLE_VRAM_HELD
     full = gpu(vram_used_bytes=75 * GIB, busy_ratio=0.9, processes=(LEFTOVER,))
     assert limit(Stage().play(200, (full, UNMAPPED)), Family.USE) is Limit.MEMORY_FULL
+
+
+@pytest.mark.parametrize("others", [(), (UNMAPPED,), (engine(gpus=(), state=EndpointState.TIMEOUT),)])
+@pytest.mark.parametrize("processes", [(), (process(name="", command=""),)])
+def test_memory_of_a_program_that_nobody_sees_may_be_an_engines_pool(others: tuple[Of, ...], processes: Any) -> None:
+    """vLLM takes nine tenths by design: that is no memory that runs out."""
+    full = gpu(vram_used_bytes=74 * GIB, busy_ratio=0.9, processes=processes)
+    assert limit(Stage().play(200, (full, *others)), Family.USE) is not Limit.MEMORY_FULL
 
 
 def test_a_slice_has_a_name_of_its_own_no_price_and_not_its_parents_chart() -> None:

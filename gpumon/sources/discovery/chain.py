@@ -10,8 +10,11 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.check import Check, CheckState
 from gpumon.readings.frame import (
+    CPU_OFFLOAD_GB,
     EMBEDDINGS,
+    GPU_LAYERS,
     SERVES,
+    WEIGHTS_ON_CPU,
     EndpointState,
     EngineKind,
     EngineReading,
@@ -105,6 +108,9 @@ class Chain(NamedTuple):
             hints.KV_DTYPE: launch.kv_dtype,
             hints.STATE_DTYPE: launch.state_dtype,
             hints.CONVOLUTION_DTYPE: launch.convolution_dtype,
+            GPU_LAYERS: launch.gpu_layers,
+            WEIGHTS_ON_CPU: launch.weights_on_cpu,
+            CPU_OFFLOAD_GB: launch.cpu_offload_gb,
         }
         told[SERVES] = EMBEDDINGS if launch.embeds else ""
         found = {key: word for key, word in told.items() if word and key not in said}

@@ -118,6 +118,12 @@ class Launch(NamedTuple):
     state_dtype: str = ""
     convolution_dtype: str = ""
     """How weights, KV cache and states are stored, in the engine's own words."""
+    gpu_layers: str = ""
+    """Layers on the GPUs: `99`, `all`; empty: not said."""
+    weights_on_cpu: str = ""
+    """What leaves some weights to the CPU, in its own words: `--cpu-moe`; empty: nothing is known to."""
+    cpu_offload_gb: str = ""
+    """GiB of each GPU's weights that are in the host's memory."""
     embeds: bool = False
     """It turns texts into vectors or scores, and generates nothing."""
     apart: tuple[EngineKind, ...] = ()
@@ -269,12 +275,24 @@ def _started(form: Form, command: str, arguments: Sequence[str], variables: Mapp
         kv_dtype=_first(said("kv_dtype")),
         state_dtype=_first(said("state_dtype")),
         convolution_dtype=_first(said("convolution_dtype")),
+        gpu_layers=_first(said("gpu_layers")),
+        weights_on_cpu=_weights_on_cpu(said("experts_on_cpu"), said("placement")),
+        cpu_offload_gb=_first(said("cpu_offload_gb")),
         embeds=bool(embeds := said("embeds")) and embeds[0].lower() in ("", *_TRUE),
         apart=form.apart,
         wrapper=form.wrapper,
         usual=form.usual,
         command=command,
     )
+
+
+def _weights_on_cpu(experts: Sequence[str], placement: Sequence[str]) -> str:
+    """The option that leaves weights to the CPU; empty where none does."""
+    if experts and _first(experts).lower() not in ("0", "false", "off"):
+        return "experts on the CPU: --cpu-moe or --n-cpu-moe"
+    if any("=CPU" in value.upper() for value in placement):
+        return "tensors on the CPU: --override-tensor"
+    return ""
 
 
 def _options(arguments: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:

@@ -41,7 +41,9 @@ class Form(NamedTuple):
 
     host, port, address (both in one), model, served_name, tp, pp, dp (numbers), on, off (metrics), key (an API key is
     asked for), tls, prefix (path that its pages stand below), quantization, kv_dtype, state_dtype and convolution_dtype
-    (in the engine's words), embeds (it generates nothing), file (options stand in a file too).
+    (in the engine's words), gpu_layers (layers on the GPUs), experts_on_cpu (of all layers or of so many), placement
+    (tensors by device), cpu_offload_gb (GiB of each GPU's weights), embeds (it generates nothing), file (options stand
+    in a file too).
     """
 
     kind: EngineKind

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gpumon.readings.frame import EngineKind, EngineReading
+from gpumon.readings.frame import ON_GPU_RATIO, EngineKind, EngineReading
 from gpumon.sources.engines.adapter import MOST_PARTS, NO_BODIES, Adapter, Bodies, Figures, Form, Page, Rank, Row
 from gpumon.sources.engines.json_body import decoded, items, mapping, number, text
 from gpumon.sources.exposition import Scan
@@ -58,7 +58,7 @@ class OllamaAdapter(Adapter):
             hints.CONTEXT_LEN: text(told.get("context_length")),
             "loaded_bytes": f"{size:.0f}" if size else "",
             "vram_bytes": "" if on_gpu is None else f"{on_gpu:.0f}",
-            "on_gpu_ratio": f"{min(1.0, on_gpu / size):.3f}" if size and on_gpu is not None else "",
+            ON_GPU_RATIO: f"{min(1.0, on_gpu / size):.3f}" if size and on_gpu is not None else "",
             "expires_at": text(told.get("expires_at")),
         }
         return self._bare(name, {key: value for key, value in info.items() if value})

@@ -401,6 +401,7 @@ ENGINE: Final = Row(
                 "quantization": "--quantization",
                 "kv_dtype": "--kv-cache-dtype",
                 "state_dtype": "--mamba-ssm-dtype",
+                "cpu_offload_gb": "--cpu-offload-gb",
                 "file": "--config",
             },
             catches=(

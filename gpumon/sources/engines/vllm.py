@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import DIFFUSION, EMBEDDINGS, SERVES, SLEEPING, UNTOLD, Advance, EngineKind
+from gpumon.readings.frame import CPU_OFFLOAD_GB, DIFFUSION, EMBEDDINGS, SERVES, SLEEPING, UNTOLD, Advance, EngineKind
 from gpumon.sources.engines.adapter import (
     HOST_PORT,
     UNIX_SOCKET,
@@ -73,6 +73,7 @@ KEPT_SETTINGS: Final = (
     "gpu_memory_utilization",
     "enable_prefix_caching",
     "sliding_window",
+    CPU_OFFLOAD_GB,
 )
 MAMBA_SETTINGS: Final = ("mamba_block_size", "mamba_page_size_padded")
 """Set only where some layers keep a state instead of KV: blocks x block size is then not the pool in tokens."""
@@ -340,6 +341,7 @@ OPTIONS: Final = {
     "kv_dtype": "--kv-cache-dtype",
     "state_dtype": "--mamba-ssm-cache-dtype",
     "convolution_dtype": "--mamba-cache-dtype",
+    "cpu_offload_gb": "--cpu-offload-gb",
     "file": "--config",
 }
 ENGINE: Final = Row(
