@@ -17,7 +17,16 @@ import msgspec
 
 from gpumon.config.schema import Model
 from gpumon.sources.gguf_file import read_gguf
-from gpumon.sources.model_files import View, gguf_paths, model_folders, model_root, read_config, read_weights, searched
+from gpumon.sources.model_files import (
+    NotTheModelsError,
+    View,
+    gguf_paths,
+    model_folders,
+    model_root,
+    read_config,
+    read_weights,
+    searched,
+)
 from gpumon.specs.fields import FieldError, RefusedError
 from gpumon.specs.hints import MODEL_PATH
 from gpumon.specs.llm import Attention, LlmSpec, Reach, grouped_attention, latent_attention
@@ -243,6 +252,9 @@ def _from_files(
             spec = read()
         except RefusedError as error:
             raise RefusedError(_problem(error, view)) from None
+        except NotTheModelsError as error:
+            # A row of the catalogue may have the folder's name, and the engine runs what the link leads to.
+            raise RefusedError(f"{place}: {error.strerror}") from None
         except (ValueError, ArithmeticError, OSError, RecursionError, msgspec.MsgspecError) as error:
             looked.append(Looked("files", f"{place}: {_problem(error, view)}"[:_SHOWN]))
         else:

@@ -63,6 +63,9 @@ _OLLAMA_NAME = re.compile(
     r"(?:(?P<host>[A-Za-z0-9][A-Za-z0-9.-]{0,95})/(?=[^/]+/))?(?:(?P<owner>[A-Za-z0-9][A-Za-z0-9._-]{0,95})/)?"
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,95}):(?P<tag>[A-Za-z0-9][A-Za-z0-9._-]{0,95})"
 )
+_HUB_BLOB = re.compile(r"/models--[^/]+/blobs/[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
+"""File of a repository in the Hugging Face cache, by the Git or SHA-256 digest of its content."""
+_LEADS_OUT: Final = "is a link out of the model's folder"
 _MODEL_LAYER: Final = "application/vnd.ollama.image.model"
 _REGISTRY, _LIBRARY = "registry.ollama.ai", "library"
 """Host and owner of an Ollama name that tells neither."""
@@ -124,6 +127,13 @@ def _bounded(uid: int, gids: frozenset[int]) -> Reader | None:
     if uid == os.geteuid():
         return None
     return Reader(uid, gids) if uid else ANYBODY
+
+
+class NotTheModelsError(PermissionError):
+    """A path leads to what is no file of the model: so its name tells nothing about what the engine runs."""
+
+    def __init__(self, why: str, path: Path) -> None:
+        super().__init__(errno.EACCES, why, str(path))
 
 
 class View(NamedTuple):
@@ -230,25 +240,87 @@ def open_file(path: Path, reader: Reader | None = None, within: Path | None = No
     A path below `/proc/PID/root` is one of that process: links in it lead where they lead that process. Each part is
     opened below the one before it, so that no link that is exchanged meanwhile leads elsewhere. OSError says why not.
     """
+    try:
+        return _opened(path, reader, within)
+    except NotTheModelsError:
+        raise
+    except PermissionError:
+        if within is not None and _names_another_folder(path, reader, within):
+            raise NotTheModelsError(_LEADS_OUT, path) from None
+        raise
+
+
+def _opened(path: Path, reader: Reader | None, within: Path | None) -> BinaryIO:
     with ExitStack() as opened:
         folders = _walk(path, reader, opened)
         status = os.fstat(folders[-1])
         if not stat.S_ISREG(status.st_mode) or status.st_dev in _pseudo(path):
-            raise OSError(f"{path.name} is no regular file")
+            raise NotTheModelsError("is no regular file", path)
         if within is not None:
             root = os.fstat(_walk(within, reader, opened)[-1])
-            if not any(os.path.samestat(root, os.fstat(each)) for each in folders):
-                raise PermissionError(errno.EACCES, "is a link out of the model's folder", str(path))
+            inside = any(os.path.samestat(root, os.fstat(each)) for each in folders)
+            if not inside and not _is_hub_blob(path, reader, folders[-1]):
+                raise NotTheModelsError(_LEADS_OUT, path)
         _permit(reader, status, 4, path)
         descriptor = os.open(f"/proc/self/fd/{folders[-1]}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     return cast("BinaryIO", os.fdopen(descriptor, "rb"))
 
 
+def _names_another_folder(path: Path, reader: Reader | None, within: Path) -> bool:
+    """Whether a path is a link whose text leads out of `within`, wherever it ends."""
+    try:
+        target = _link_text(path, reader)
+    except OSError:
+        return False
+    return bool(target) and not Path(os.path.normpath(path.parent / target)).is_relative_to(within)
+
+
+def _link_text(path: Path, reader: Reader | None) -> str:
+    """Where the link at a path leads; empty if it is none. Raises OSError."""
+    with _resolved(path.parent, reader) as folder:
+        if not stat.S_ISLNK(os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode):
+            return ""
+        return os.readlink(path.name, dir_fd=folder)
+
+
+def _is_hub_blob(path: Path, reader: Reader | None, descriptor: int) -> bool:
+    """Whether a link leads to a file of the Hugging Face cache of the same owner.
+
+    `hf download --local-dir` made such links up to huggingface_hub 0.22. Who makes a link can not own a file of
+    another user, so that nobody has files read that are not his.
+    """
+    place = str(Path(f"/proc/self/fd/{descriptor}").readlink())
+    if _HUB_BLOB.search(place) is None:
+        return False
+    with _resolved(path.parent, reader) as folder:
+        link = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
+    return stat.S_ISLNK(link.st_mode) and link.st_uid == os.fstat(descriptor).st_uid
+
+
 def is_file(path: Path, reader: Reader | None = None) -> bool:
     """Whether this is a regular file, or one that the reader may not look for; False where that can not be told."""
     try:
-        with _resolved(path, reader) as descriptor:
-            return stat.S_ISREG(os.fstat(descriptor).st_mode)
+        return _leads_to_file(path, reader)
+    except NotTheModelsError:
+        return False
+    except PermissionError:
+        return reader is not None
+    except (OSError, ValueError):
+        return False
+
+
+def _leads_to_file(path: Path, reader: Reader | None) -> bool:
+    """Whether this is a regular file. Raises OSError, ValueError."""
+    with _resolved(path, reader) as descriptor:
+        return stat.S_ISREG(os.fstat(descriptor).st_mode)
+
+
+def _is_tried(path: Path, reader: Reader | None) -> bool:
+    """Whether a file is opened: also one that is none of a model's, as to open it says what is wrong."""
+    try:
+        return _leads_to_file(path, reader)
+    except NotTheModelsError:
+        return True
     except PermissionError:
         return reader is not None
     except (OSError, ValueError):
@@ -292,7 +364,7 @@ def _walk(path: Path, reader: Reader | None, opened: ExitStack) -> list[int]:
             folders = folders[:-1] or folders
             continue
         if len(folders) == 1 and part in _SYSTEM:
-            raise PermissionError(errno.EACCES, f"/{part} holds no models", str(path))
+            raise NotTheModelsError(f"/{part} holds no models", path)
         _permit(reader, os.fstat(folders[-1]), 1, path)
         found = entered(part, folders[-1])
         if not stat.S_ISLNK(os.fstat(found).st_mode):
@@ -341,7 +413,7 @@ def model_folders(name: str, seen: View) -> Iterator[Path]:
     cached = _CACHED.search(name)
     found = snapshots(cached["id"].replace("--", "/", 1) if cached else name, seen)
     folders += sorted(found, key=lambda folder: folder.name not in Path(name).parts)
-    yield from (folder for folder in dict.fromkeys(folders) if is_file(folder / "config.json", seen.reader))
+    yield from (folder for folder in dict.fromkeys(folders) if _is_tried(folder / "config.json", seen.reader))
 
 
 def model_root(folder: Path) -> Path:

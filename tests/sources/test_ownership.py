@@ -175,6 +175,30 @@ def test_a_gpu_that_is_lost_stays_its_engines(
     assert ownership.gpus_of(url, idle) == (("GPU-0",), OWNED)
 
 
+def test_a_gpu_with_programs_of_others_is_not_an_engines() -> None:
+    """A GPU belongs to an engine by the engine's own processes; one that is lost only while those still live."""
+    url = "http://127.0.0.1:1"
+    ownership = Ownership()
+    started = [subprocess.Popen(["sleep", "600"]) for _ in range(3)]
+    first, second, stranger = (process.pid for process in started)
+    try:
+        ownership.tell(url, frozenset({first, second}))
+        shared = gpus((first, stranger), (stranger,), (second,), ())
+        assert ownership.gpus_of(url, shared) == (("GPU-0", "GPU-2"), OWNED)
+        lost = tuple(replace(gpu, state=GpuState.LOST, processes=()) for gpu in shared)
+        assert ownership.gpus_of(url, lost) == (("GPU-0", "GPU-2"), OWNED)
+        with_strangers = replace(shared[0], state=GpuState.LOST, processes=shared[1].processes)
+        assert ownership.gpus_of(url, (with_strangers, lost[2])) == (("GPU-2",), OWNED)
+        assert ownership.gpus_of(url, shared) == (("GPU-0", "GPU-2"), OWNED)
+        started[1].kill()
+        started[1].wait()
+        assert ownership.gpus_of(url, lost) == (("GPU-0",), OWNED)
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
 ASK = "import sys; from gpumon.sources.sockets import sockets_of; print(sockets_of(int(sys.argv[1])))"
 WITHOUT_PTRACE = ["setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"]
 """Root in a container: it lists the open files of any process, and may read none of the links."""
