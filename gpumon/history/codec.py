@@ -22,8 +22,11 @@ SMALL: Final = 6
 """zlib's level for what stays: 9 takes 5 times as long for 4 % less."""
 MOST_FRAMES: Final = 300
 """Of one block: a minute, four times a second, and some."""
-_MOST_BYTES: Final = 1 << 28
-"""What claims to be larger when unpacked is damaged: a minute of 8 GPUs and 100 engines is a third of that."""
+_MOST_BYTES: Final = 1 << 27
+"""What is larger when unpacked is damaged: a minute of 8 GPUs and 100 engines is two thirds of that."""
+_MOST_SHRINKING: Final = 1032
+"""zlib packs no bytes into fewer than this many times less (zlib.net/zlib_tech.html)."""
+_PIECE_BYTES: Final = 1 << 20
 MOST_PACKED_BYTES: Final = 1 << 25
 """What is larger as it lies there is damaged, and is not read: that minute is a fifth of it."""
 _DAMAGE: Final = (
@@ -38,6 +41,10 @@ _MOST_SECONDS: Final = 1e5
 _SAME, _NEW = 0, 1
 
 _encode = msgspec.msgpack.Encoder().encode
+
+
+class TooLargeError(ValueError):
+    """A row unpacks to more than any that gpumon writes."""
 
 
 class Packed(NamedTuple):
@@ -214,12 +221,28 @@ def _column(place: _Place) -> list[bytes]:
 
 
 def _inflated(data: bytes) -> bytes:
-    """Raises zlib.error, also for what is cut off or too large."""
+    """What zlib packed. Raises zlib.error if it is cut off, TooLargeError."""
+    if len(data) * _MOST_SHRINKING > _MOST_BYTES:
+        _measure(data)
     stream = zlib.decompressobj()
     found = stream.decompress(data, _MOST_BYTES)
     if not stream.eof:
         raise zlib.error("incomplete or too large")
     return found
+
+
+def _measure(data: bytes) -> None:
+    """Unpack in pieces that are dropped: what is too large takes no memory. Raises zlib.error, TooLargeError."""
+    stream = zlib.decompressobj()
+    size = 0
+    while not stream.eof:
+        piece = stream.decompress(data, _PIECE_BYTES)
+        data = stream.unconsumed_tail
+        size += len(piece)
+        if size > _MOST_BYTES:
+            raise TooLargeError(f"damaged: more than {_MOST_BYTES >> 20} MiB when unpacked")
+        if not piece and not data:
+            raise zlib.error("incomplete")
 
 
 def cells(points: Sequence[Points]) -> bytes:

@@ -17,6 +17,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from gpumon.config.errors import ConfigError
+from gpumon.config.load import named
 from gpumon.history import codec
 from gpumon.history.file import Kind, check, connected, identified, unreadable
 from gpumon.history.frame_store import Note, Points
@@ -38,6 +40,13 @@ _FIRST_S, _LAST_S = 0.0, 253_402_214_400.0
 
 _MOST_RUNS: Final = 1000
 """The newest are read of a file whose clock went back more often."""
+
+MOST_DAMAGED: Final = 1000
+"""Rows that are left out; a file with more of them is refused. A bad disk spoils some minutes, and not most of them."""
+MOST_TOO_LARGE: Final = 20
+"""Of those, rows that unpack to more than gpumon writes: each takes a tenth of a second."""
+MOST_ROWS: Final = 300_000
+"""Rows of one kind that one question may take: those of events of a month in which something happens every 10 s."""
 
 T = TypeVar("T")
 
@@ -73,6 +82,7 @@ class Recording:
         self._cache: OrderedDict[int, _Block] = OrderedDict()
         self._cached_bytes = 0
         self._damaged_rows: set[int] = set()
+        self._too_large = 0
         self._damaged_frames: set[tuple[int, float]] = set()
         try:
             self._connection = _opened(path)
@@ -245,7 +255,9 @@ class Recording:
         try:
             rows = self._connection.execute(f"SELECT id FROM pieces WHERE kind = ? AND run = ? AND {where}", values)
             with contextlib.closing(rows):
-                for (row,) in rows:
+                for count, (row,) in enumerate(rows):
+                    if count == MOST_ROWS:
+                        raise self._spoilt(f"has more than {MOST_ROWS:,} rows for one question, which no recording has")
                     yield row
         except sqlite3.Error as error:
             raise unreadable(self._path, error) from None
@@ -291,14 +303,26 @@ class Recording:
             return found
 
     def _read(self, read: Callable[[bytes], list[T]], row: int) -> list[T]:
+        """What a row holds; nothing if it is damaged. Raises ConfigError where too many are."""
+        if row in self._damaged_rows:
+            return []
         try:
             data = self._data(row)
             if isinstance(data, bytes):
                 return read(data)
+        except codec.TooLargeError:
+            self._too_large += 1
         except ValueError:
             pass
         self._damaged_rows.add(row)
+        if self._too_large > MOST_TOO_LARGE:
+            raise self._spoilt(f"is damaged: more than {MOST_TOO_LARGE} rows unpack to what gpumon never writes")
+        if len(self._damaged_rows) > MOST_DAMAGED:
+            raise self._spoilt(f"is damaged: more than {MOST_DAMAGED:,} of its rows can not be read")
         return []
+
+    def _spoilt(self, why: str) -> ConfigError:
+        return ConfigError(f"{named(self._path)}: {why}; take another copy of it")
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 import sqlite3
+import time
 import tracemalloc
 import zlib
 from pathlib import Path
@@ -17,7 +18,7 @@ from gpumon.cli import main
 from gpumon.config.errors import ConfigError
 from gpumon.history import codec
 from gpumon.history.file import connected, make
-from gpumon.history.reader import Recording
+from gpumon.history.reader import MOST_ROWS, Recording
 from gpumon.history.recorder import Recorder
 from gpumon.history.summary import summed_up
 from gpumon.sources.packaged import gpu_catalogue
@@ -81,7 +82,9 @@ def put(path: Path, *rows: tuple[object, ...]) -> Path:
     """A recording with rows of frames: run, first, last, data."""
     make(path, FACTS)
     with connected(path, "rw") as connection:
+        connection.execute("BEGIN")
         connection.executemany("INSERT INTO pieces (kind, run, first_s, last_s, data) VALUES (1, ?, ?, ?, ?)", rows)
+        connection.execute("COMMIT")
     connection.close()
     return path
 
@@ -122,6 +125,65 @@ def test_blocks_that_are_damaged_in_a_row_cost_their_minutes_and_are_counted(
     out, err = capsysbinary.readouterr()
     assert len([json.loads(line) for line in out.splitlines()]) == 2
     assert b"8 parts are damaged" in err
+
+
+def bomb(megabytes: int) -> bytes:
+    """Zeros, packed a thousandfold."""
+    stream = zlib.compressobj(1)
+    return b"".join(stream.compress(bytes(1_000_000)) for _ in range(megabytes)) + stream.flush()
+
+
+def report_on(path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> tuple[int, bytes, float]:
+    """Exit code, stderr, and processor seconds of a report."""
+    begin_s = time.process_time()
+    code = main(["report", str(path), "--json"])
+    return code, capsysbinary.readouterr().err, time.process_time() - begin_s
+
+
+def test_a_row_that_unpacks_to_gigabytes_is_unpacked_once_and_counted(
+    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    minutes = [row(WALL_S + 60.0 * at, at) for at in range(60)]
+    path = put(tmp_path / "r", *minutes, (1, WALL_S + 1.0, WALL_S + 61.0, bomb(600)))
+    code, err, spent_s = report_on(path, capsysbinary)
+    assert (code, b"1 part is damaged" in err) == (0, True)
+    assert spent_s < 10.0
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        ([b"junk"] * 300_000, b"more than 1,000 of its rows can not be read; take another copy of it"),
+        ([bomb(200)] * 100, b"more than 20 rows unpack to what gpumon never writes; take another copy of it"),
+    ],
+    ids=["junk", "bombs"],
+)
+def test_a_file_of_damaged_rows_is_refused_before_all_are_read(
+    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes], rows: list[bytes], text: bytes
+) -> None:
+    junk = ((1, WALL_S + 60.0 + 1e-4 * at, WALL_S + 60.0 + 1e-4 * at, data) for at, data in enumerate(rows))
+    path = put(tmp_path / "r", row(WALL_S), *junk, row(WALL_S + 120.0, 9))
+    code, err, spent_s = report_on(path, capsysbinary)
+    assert code == 2
+    assert text in err
+    assert err.count(b"\n") == 1
+    assert spent_s < 20.0
+
+
+def test_more_rows_than_a_recording_has_are_refused(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """Each is well, and says nothing."""
+    path = put(tmp_path / "r", row(WALL_S), row(WALL_S + 60.0, 9))
+    nothing = codec.told([])
+    with connected(path, "rw") as connection:
+        connection.execute("BEGIN")
+        connection.executemany(
+            "INSERT INTO pieces (kind, run, first_s, last_s, data) VALUES (4, 1, ?, ?, ?)",
+            ((WALL_S + 1.0, WALL_S + 1.0, nothing) for _ in range(MOST_ROWS + 1)),
+        )
+        connection.execute("COMMIT")
+    connection.close()
+    code, err, _ = report_on(path, capsysbinary)
+    assert (code, b"more than 300,000 rows" in err) == (2, True)
 
 
 def test_a_blob_that_is_larger_than_any_minute_is_not_read(tmp_path: Path) -> None:
