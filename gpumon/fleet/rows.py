@@ -361,6 +361,12 @@ def _level(row: Row) -> tuple[Reading, ...]:
     return (level, *_waste(row))
 
 
+def worst_level(rows: Sequence[Row]) -> Level:
+    """Critical where a host is; else a warning, as all that `troubles` counts."""
+    here = [row for row in rows if row.state is not HostState.GONE]
+    return Level.CRITICAL if any(row.level is Level.CRITICAL for row in here) else Level.WARN
+
+
 def troubles(rows: Sequence[Row]) -> list[str]:
     """What is wrong, counted over rows of hosts, the worst first: `2 hosts critical`, `1 exporter down`."""
     here = [row for row in rows if row.state is not HostState.GONE]

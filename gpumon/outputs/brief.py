@@ -17,12 +17,12 @@ from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Kind, Level, Snapshot, Verdict
-from gpumon.triage.render import LEVELS, LIMITS, NARROW, actions_text, verdict_text
+from gpumon.triage.marks import MARKS
+from gpumon.triage.render import LIMITS, NARROW, actions_text, verdict_text
 
 MOST_FINDINGS: Final = 8
 """Verdicts and faults of a screen, the most urgent first."""
 MOST_NAMES: Final = 3
-_MARKS: Final = {Level.CRITICAL: "!!", Level.WARN: "! ", Level.NOTE: "* "}
 _LEAST_WIDTH: Final = 60
 
 
@@ -127,7 +127,8 @@ def _findings(snapshot: Snapshot, width: int) -> Iterator[str]:
         if verdict.level is not Level.OK:
             said, action = verdict_text(verdict), actions_text(verdict)
             text = f"{LIMITS[verdict.code]}{': ' if said else ''}{said}"
-            verdicts.setdefault((f"{_MARKS[verdict.level]} {LEVELS[verdict.level]}", text, action), []).append(verdict)
+            level = MARKS[verdict.level]
+            verdicts.setdefault((f"{level.glyph}  {level.word}", text, action), []).append(verdict)
     faults: dict[str, list[str]] = {}
     for fault in snapshot.faults:
         faults.setdefault(fault.text, []).append(fault.source)

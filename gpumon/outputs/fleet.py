@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from gpumon.fleet.parts import MERGED, ONE, Known, Latency
-from gpumon.fleet.rows import Row, by_name, ordered, troubles
+from gpumon.fleet.rows import Row, by_name, ordered, troubles, worst_level
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
 from gpumon.fleet.summed import summed
 from gpumon.outputs.json import MOST_CHARACTERS, as_object
@@ -20,6 +20,7 @@ from gpumon.readings.format import counted, rfc3339, spans
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import SCHEMA, BandwidthSource, Level, Limit, Verdict
 from gpumon.readings.text import clean
+from gpumon.triage.marks import MARKS
 from gpumon.triage.render import LIMITS, actions_text, verdict_text
 
 _NOT_PRINTED: Final = frozenset({"parts", "labels", "worst"})
@@ -100,7 +101,7 @@ def _lines(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int) -> 
     snapshot, rows, models, whole = summed(snapshot, prices)
     yield f"gpumon fleet  {snapshot.time or 'no answer yet'}  {_summary(whole)}"
     if trouble := troubles(rows):
-        yield f"! {', '.join(trouble)}"
+        yield f"{MARKS[worst_level(rows)].glyph} {', '.join(trouble)}"
     if snapshot.queries:
         yield f"{snapshot.queries} quer{'y' if snapshot.queries == 1 else 'ies'}, {snapshot.cost_s:.2f} s"
     if rows:

@@ -9,6 +9,8 @@ import msgspec
 
 from gpumon.readings.format import count, counted, ratio
 from gpumon.readings.text import clean
+from gpumon.readings.verdict import Level
+from gpumon.triage.marks import MARKS
 
 
 class _Gpu(msgspec.Struct):
@@ -58,7 +60,7 @@ class Shot(msgspec.Struct):
 
 
 def status_line(shot: Shot) -> str:
-    """The sums and the worst verdict: `8 GPUs 91% busy MFU 31% MBU 62% 1.1k tok/s ! 1 critical: vllm:1 KV cache full`.
+    """The sums and the worst verdict: `8 GPUs 91% busy MFU 31% MBU 62% 1.1k tok/s x 1 critical: vllm:1 hung`.
 
     ASCII. A figure that is not known is left out.
     """
@@ -81,11 +83,12 @@ def status_line(shot: Shot) -> str:
     down = sum(one.state not in ("ok", "starting") and not one.stopped for one in shot.engines)
     parts += [f"{counted(down, 'engine')} down"] if down else []
     parts += [f"{counted(stopped, 'engine')} stopped"] if stopped else []
-    for level, word in (("critical", "critical"), ("warn", "warning")):
-        if found := [verdict for verdict in shot.verdicts if verdict.level == level]:
+    for level in (Level.CRITICAL, Level.WARN):
+        if found := [verdict for verdict in shot.verdicts if verdict.level == level.value]:
+            mark = MARKS[level]
             first = f"{clean(found[0].scope, 60)} {_named(found[0].code)}"
             more = f" +{len(found) - 1}" if len(found) > 1 else ""
-            parts.append(f"! {len(found)} {word}: {first}{more}")
+            parts.append(f"{mark.plain} {len(found)} {mark.word}: {first}{more}")
             break
     return " ".join(parts).encode("ascii", "replace").decode()
 

@@ -9,7 +9,7 @@ of its parameters is not there; `|` in brackets parts alternatives, of which the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -18,6 +18,7 @@ from gpumon.readings.format import phrase as missing_phrase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Action, Event, EventKind, Evidence, Level, Limit, Parameters, Signal, Team, Verdict
+from gpumon.triage.marks import MARKS
 from gpumon.triage.xid import xid_of
 
 LIMITS: Final[Mapping[Limit, str]] = {
@@ -87,12 +88,7 @@ BRIEF: Final[Mapping[Limit, str]] = {
     Limit.LOW_EFFICIENCY: "low eff.",
 }
 """The same in at most 9 cells, for a column of states."""
-LEVELS: Final[Mapping[Level, str]] = {
-    Level.CRITICAL: "critical",
-    Level.WARN: "warning",
-    Level.NOTE: "note",
-    Level.OK: "ok",
-}
+LEVELS: Final[Mapping[Level, str]] = {level: mark.word for level, mark in MARKS.items()}
 """Words of the levels."""
 _SPARE: Final = (
     "[, while {replica} has room ([KV cache {spare_kv:percent}, ][{spare_running:requests} running, ]none waiting)"
@@ -104,7 +100,7 @@ _SHARED: Final = "[, shared with {shared}]"
 _CLOCK: Final = "{clock_hz:ghz} of {clock_max_hz:ghz} GHz"
 _LOAD: Final = "[, {running:requests} running][, {waiting:requests} waiting]"
 _REST: Final = (
-    "[its GPUs read next to no memory and do no arithmetic (DRAM {dram:percent}[, tensor cores {tensor:percent}]"
+    "[its GPUs are not working (DRAM {dram:percent}[, tensor cores {tensor:percent}]"
     "[, busy {busy:percent}])|its GPUs are idle (SM {sm:percent})|its GPUs are idle ({busy:percent} busy)]"
 )
 _UNUSED: Final = "[{unused=yes}; nothing runs on it]"
@@ -178,7 +174,7 @@ TEXTS: Final[Mapping[str, str]] = {
     "run_hung_or_ended": "no {unit} for {seconds:lasted}: " + _REST + ": it hangs, or has ended and left its exporter",
     "unresponsive": "[{how=refuses}refuses connections|does not answer] for {seconds:lasted} while its processes hold "
     "[{vram_bytes:gib}|their GPU]",
-    "restart_loop": "began anew {times:count} times in {seconds:lasting}, last {last:lasted} ago: its process keeps ending",
+    "restart_loop": "crash loop: {times:count} restarts in {seconds:lasting}, last {last:lasted} ago",
     "gpu_degraded": "degraded: {gpu}, which it runs on, {fault:fault}[ ({xid:xid})][, at " + _CLOCK + "]",
     "errors": "{share:percent} of its requests fail ({failed:requests} in {seconds:lasting})",
     "aborts": "{share:percent} of its requests are given up by their clients ({aborted:requests} in {seconds:lasting})"
@@ -226,10 +222,10 @@ TEXTS: Final[Mapping[str, str]] = {
     + _SHARED
     + "[, {prefill:percent} of it prefill][: {waiting:requests} wait]"
     + _SPARE,
-    "bandwidth_full": "reads {share:percent} of HBM"
+    "bandwidth_full": "DRAM bandwidth {share:percent}"
     + _SHARED
-    + "[ at batch {batch:requests}][: batch {wider:requests} "
-    "still [meets {goal_s:latency}|fits, about {then_s:latency} a token]]" + _SPARE,
+    + "[ at batch {batch:requests}][: room to batch {wider:requests}, which [meets {goal_s:latency}|takes about "
+    "{then_s:latency} a token]]" + _SPARE,
     "waits_for_host": "[busy drops every {period:seconds} from {upper:percent} to {lower:percent}|busy {busy:percent}] "
     "with {pending} pending: waits for {part:host_part}[; {process} uses {cores:requests} cores]",
     "offline_batch": "offline batch: {queued:thousands} queued, [{arrived:requests} arrived in {window_s:lasting}|none arriving]"
@@ -238,13 +234,13 @@ TEXTS: Final[Mapping[str, str]] = {
     "traffic_stopped": "no request for {seconds:lasted}, {before_per_s:rate}/s before: its clients have stopped",
     "traffic_fell": "{now_per_s:rate} requests/s in the last minute, {before_per_s:rate}/s before",
     "engine_idle": "no request for {seconds:lasted}[: {gpus:gpus} idle][, {cost:money}]" + _AFTER,
-    "few_requests": "[{mfu:percent} MFU|{tensor:percent} tensor activity] at {running:requests} of "
-    "[{slots:requests} slots|about {kv_requests:requests} requests that fill its KV cache]"
+    "few_requests": "[{mfu:percent} MFU|{tensor:percent} tensor activity], "
+    "[{running:requests} of {slots:requests} slots in use|{running:requests} running, room for {kv_requests:requests}]"
     "[: this traffic fits on {needed:count} of {gpus:gpus}][, {cost:money} idle][, in bursts every {period:seconds}]"
     + _AFTER,
     "training_low_mfu": "MFU {mfu:percent}[ while its GPUs are {busy:percent} busy]",
     "asleep": "asleep on purpose[: {how}]",
-    "evaluating": "does little so far ([{mfu:percent} MFU][, {running:requests} running]): its use is judged in {evaluating:count} min"
+    "evaluating": "low use so far ([{mfu:percent} MFU][, {running:requests} running]): utilisation verdict in {evaluating:count} min"
     "[; restarted {restarted:lasted} ago]",
     "ready": "ready, no request right now" + _AFTER,
     "headroom": "[{nearest} at {share:percent}|{running:requests} of {slots:requests} slots]"
@@ -325,7 +321,7 @@ QUANTITIES: Final[Mapping[str, str]] = {
     "arrived": "{value:requests} arrived in {window_s:lasting}",
     "capacity": "room for {value:requests} requests",
     "batch": "batch {value:requests}",
-    "wider_batch": "batch {value:requests} still [meets {goal_s:latency}|fits, about {then_s:latency} a token]",
+    "wider_batch": "room to batch {value:requests}, which [meets {goal_s:latency}|takes about {then_s:latency} a token]",
     "rejections": "{value:requests} requests/s are turned away",
     "preemptions": "{value:per_minute} preemptions a minute",
     "failed_requests": "{value:percent} of the requests of {seconds:lasting} failed ({requests:requests})",
@@ -355,8 +351,8 @@ QUANTITIES: Final[Mapping[str, str]] = {
     "mfu": "MFU {value:percent}[ of the peak, at {clock:percent} of the highest SM clock]",
     "mfu_prefill": "prefill MFU {value:percent}",
     "mbu": "MBU {value:percent}",
-    "token_rate": "trains on {value:amount} tok/s",
-    "sample_rate": "trains on {value:amount} samples/s",
+    "token_rate": "training, {value:amount} tok/s",
+    "sample_rate": "training, {value:amount} samples/s",
     "tensor_active": "tensor cores {value:percent} active" + _OVER_GPUS,
     "sm_active": "SM {value:percent} active" + _OVER_GPUS,
     "sm_share": "SM {value:percent} active" + _OVER_GPUS,
@@ -369,7 +365,7 @@ QUANTITIES: Final[Mapping[str, str]] = {
     "sm_beside_peers": "gpu {index:count}: SM {value:percent} active, its peers {limit:percent}",
     "clock_beside_peers": "gpu {index:count}: SM clock {value:ghz} GHz, its peers {limit:ghz} GHz",
     "mbu_beside_measured": "MBU {value:percent}, and its GPUs measure {limit:percent} of their bandwidth: the model, its "
-    "precision or its GPUs are not what they are taken for",
+    "precision or its GPUs are set wrongly",
     "rank_decode": "decode: rank {rank} gives {value:amount} tok/s, the mean of the ranks is {limit:amount}",
     "rank_queue": "queue: rank {rank} has {value:requests} waiting and runs {running:requests}, rank {other} runs "
     "{other_running:requests} and has none waiting",
@@ -392,7 +388,7 @@ QUANTITIES: Final[Mapping[str, str]] = {
     "pcie_rate": "PCIe {value:bytes}/s of {limit:bytes}/s" + _OVER_GPUS,
     "cost_per_hour": "{value:money}[ for {gpus:gpus}]",
     "gpus_needed": "needs {value:count} of {limit:gpus}",
-    "evaluating": "its use is judged in {value:lasting}",
+    "evaluating": "utilisation verdict in {value:lasting}",
     "asleep": "{how}",
     "gpu_state": "state {state}[: {what}]",
     "xid": "Xid {value:count}: {value:xid} ([{times:count} times, last ]{ago:age} ago)",
@@ -495,8 +491,8 @@ ACTIONS: Final[Mapping[str, str]] = {
     "share_gpu": "let its GPU serve another model, too",
     "send_earlier": "its requests come in bursts every {period:seconds}, with none in between: let the client send the next ones before the last are done",
     "see_replica": "see {replica}, which tells on how many GPUs the traffic of its replicas fits",
-    "stop_instances": "stop {stop:count} of {instances:count} instances, and send their requests to the others; {seconds:lasting} were looked at: gpumon report tells of the busy hours",
-    "fewer_gpus": "lower [{pp_flag} from {pp:count} to {pp_to:count} and {tp_flag} to {tp_to:count}|{pp_flag} from {pp:count} to {pp_to:count}|{tp_flag} to {tp_to:count}], and give the other GPUs to another model; {seconds:lasting} were looked at: gpumon report tells of the busy hours",
+    "stop_instances": "stop {stop:count} of {instances:count} instances, and send their requests to the others; seen for {seconds:lasting} only; peaks: gpumon report",
+    "fewer_gpus": "lower [{pp_flag} from {pp:count} to {pp_to:count} and {tp_flag} to {tp_to:count}|{pp_flag} from {pp:count} to {pp_to:count}|{tp_flag} to {tp_to:count}], and give the other GPUs to another model; seen for {seconds:lasting} only; peaks: gpumon report",
     "larger_micro_batch": "a larger micro-batch, fused kernels (torch.compile, FlashAttention), bf16 or FP8 matmuls, less recomputation",
     "faster_kernels": "fused kernels (torch.compile, FlashAttention), bf16 or FP8 matmuls; its memory has no room for a larger micro-batch",
     "profile_steps": "look at what its steps wait for: data loading, checkpoints, logging, or other ranks",
@@ -520,7 +516,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "find_killer": "no hardware action: look for the Xid before it, and for who killed the program (dmesg: oom, kill)",
     "check_cooling": "check fans, airflow, inlet temperature and dust: nvidia-smi -q -d TEMPERATURE,PERFORMANCE -i {index:count}",
     "lower_power_limit": "until then a lower power limit keeps the clocks steady: sudo nvidia-smi -i {index:count} -pl {watts:count}, and -pl {limit_w:count} takes it back",
-    "check_power_supply": "the server's power supply sheds load: check its PSUs and their redundancy, cables and the rack's budget",
+    "check_power_supply": "power supply is throttling the GPU: check the server's PSUs and their redundancy, cables and the rack's budget",
     "check_cooling_and_power": "nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {index:count}; check cooling and power supply",
     "restore_power_limit": "[sudo nvidia-smi -i {index:count} -pl {watts:count} sets the default|normal for a card with a small power limit under dense work; where it was lowered: nvidia-smi -q -d POWER -i {index:count} shows the default, sudo nvidia-smi -i {index:count} -pl DEFAULT sets it]",
     "reset_locked_clocks": "sudo nvidia-smi -rgc -i {index:count} unlocks it; nvidia-smi -q -d CLOCK,PERFORMANCE -i {index:count} shows it",
@@ -530,11 +526,11 @@ ACTIONS: Final[Mapping[str, str]] = {
     "find_hidden_process": "start gpumon with --pid=host (Kubernetes: hostPID: true) to see it, or look with nvidia-smi on the host",
     "end_program": "[{otherwise=yes}else ]ask [{owner}|its owner] to end it, or end it; then the GPU is free for {vram_bytes:gib}",
     "less_vram": "smaller micro-batch with gradient accumulation, activation checkpointing, PYTORCH_ALLOC_CONF=expandable_segments:True; torch.cuda.memory_reserved() tells how much is only cached",
-    "keep_vram_free": "start nothing more on this GPU and no larger batches until one of its programs ends or frees memory",
+    "keep_vram_free": "start nothing more on this GPU and no larger batches until memory is freed",
     "ask_owner": "ask its owner whether it is still needed: it can be ended, or share its GPU with others",
     "share_gpu_or_batch": "let it share its GPU with others, or give it larger batches",
     "use_free_gpu": "free for other work",
-    "free_cores": "what feeds the GPUs waits too: move other jobs away, fewer workers than cores, pin the engine (taskset)",
+    "free_cores": "CPU work for the GPUs is delayed: move other jobs away, fewer workers than cores, pin the engine (taskset)",
     "find_reader": "find the reader: iotop -o; put data and weights on local NVMe, in fewer and larger files",
     "less_host_memory": "fewer data loader workers, smaller --swap-space or CPU offload, no pinned buffers; ps aux --sort=-rss | head",
     "raise_cgroup_limit": "systemd-cgtop -m shows which is at its limit, its memory.events counts how often; raise it (docker update --memory, resources.limits.memory, MemoryMax=)",
@@ -591,14 +587,16 @@ SIGNALS: Final[Mapping[str, str]] = {
     "queue_time": "time in the queue",
     "gpu_activity": "what its GPUs do",
     "arithmetic": "its arithmetic (no token was counted for {seconds:lasted})",
-    "believable": "what its figures are worth",
+    "believable": "figures contradict each other",
     "why_late": "why: no figure is near its limit",
     "host_load": "CPU, disk and network of [{host}|this host]: what the GPUs wait for",
     "input_wait": "what the GPUs wait for: no [{spins=yes}disk or network|core, disk or network] here is at its limit (a "
     "remote store? the steps?)",
     "busy": "busy share ({why})",
-    "gpu_work": "what {processes} does with it (busy {busy:percent})",
+    "gpu_work": "unknown workload: {processes} (busy {busy:percent})",
 }
+_STATED: Final = frozenset({"believable", "gpu_work"})
+"""Signals that are sentences of their own."""
 FIXES: Final[Mapping[str, str]] = {
     "": "",
     "add_model": "add a [[model]] entry",
@@ -633,7 +631,7 @@ _EVENTS: Final[Mapping[str, str]] = {
 def verdict_text(verdict: Verdict) -> str:
     """The verdict in one line, without its scope and its limit's name."""
     if verdict.code is Limit.UNKNOWN:
-        said = ": ".join(("not known", *filter(None, (", ".join(map(signal_text, verdict.unknown)),))))
+        said = _unknown_text(verdict.unknown)
         if verdict.level in (Level.CRITICAL, Level.WARN) and verdict.evidence:
             said = f"{evidence_text(verdict.evidence[0])}; {said}"
     elif verdict.cause:
@@ -643,6 +641,15 @@ def verdict_text(verdict: Verdict) -> str:
     apart = next((one for one in verdict.evidence if one.quantity in _APART), None)
     said += "" if apart is None else f"; unlike its replicas: {evidence_text(apart)}"
     return f"until {clock_utc(wall_of(verdict.until))}: {said}" if verdict.until else said
+
+
+def _unknown_text(signals: Sequence[Signal]) -> str:
+    """What is not known, and what is wrong with the figures that there are."""
+    stated = [signal_text(one) for one in signals if one.code in _STATED]
+    hidden = [signal_text(one) for one in signals if one.code not in _STATED]
+    if hidden or not stated:
+        stated.append(": ".join(filter(None, ("not known", ", ".join(hidden)))))
+    return "; ".join(stated)
 
 
 def _of(table: Mapping[str, str], code: str, parameters: Parameters) -> str:

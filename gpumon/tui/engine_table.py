@@ -45,7 +45,7 @@ from gpumon.tui.table import (
     spans,
     words,
 )
-from gpumon.tui.triage_words import mark
+from gpumon.tui.triage_words import mark, remarked
 from gpumon.tui.view import View
 
 if TYPE_CHECKING:
@@ -61,19 +61,19 @@ _PREFILL: Final = 8
 STATES: Final = {
     EndpointState.STARTING: ("… starting", "muted"),
     EndpointState.DOWN: ("✗ DOWN", "critical"),
-    EndpointState.REFUSED: ("✗ REFUSED", "critical"),
-    EndpointState.TIMEOUT: ("✗ TIMEOUT", "critical"),
-    EndpointState.DNS: ("✗ NO SUCH HOST", "critical"),
-    EndpointState.TLS: ("✗ TLS", "critical"),
+    EndpointState.REFUSED: ("! REFUSED", "warn"),
+    EndpointState.TIMEOUT: ("! TIMEOUT", "warn"),
+    EndpointState.DNS: ("! NO SUCH HOST", "warn"),
+    EndpointState.TLS: ("! TLS", "warn"),
     EndpointState.UNAUTHORIZED: ("! UNAUTHORIZED", "warn"),
     EndpointState.METRICS_OFF: ("! METRICS OFF", "warn"),
-    EndpointState.HTTP_ERROR: ("✗ HTTP ERROR", "critical"),
+    EndpointState.HTTP_ERROR: ("! HTTP ERROR", "warn"),
     EndpointState.NOT_METRICS: ("! NOT METRICS", "warn"),
     EndpointState.WRONG_ENGINE: ("! NO KNOWN ENGINE", "warn"),
     EndpointState.TOO_LARGE: ("! ANSWER TOO LARGE", "warn"),
-    EndpointState.ERROR: ("✗ ERROR", "critical"),
+    EndpointState.ERROR: ("! ERROR", "warn"),
 }
-"""Word and tone of an engine that gives no figures."""
+"""Word and tone of an engine that gives no figures: a warning, as its fault is, unless a verdict says more."""
 _STALE: Final = ("! STALE", "warn")
 _ASLEEP: Final = ("… asleep", "muted")
 
@@ -231,10 +231,18 @@ _NAMES: Final = frozenset(("engine", "model"))
 """Columns that an engine without figures has, too."""
 
 
-def row(engine: Engine, width: int, view: View, now_s: float, verdict: Verdict | None = None, shift: int = 0) -> Row:
+def row(
+    engine: Engine,
+    width: int,
+    view: View,
+    now_s: float,
+    verdict: Verdict | None = None,
+    shift: int = 0,
+    of_state: Verdict | None = None,
+) -> Row:
     """One engine at a Unix time; one that gives no figures shows since when, and the fix, in their place.
 
-    `verdict`: its worst urgent one.
+    `verdict`: its worst urgent one; `of_state`: the one on its state.
     """
     asleep = bool(engine.asleep) and engine.state is EndpointState.OK
     if engine.state is EndpointState.OK and not asleep and not _is_stale(engine):
@@ -253,6 +261,8 @@ def row(engine: Engine, width: int, view: View, now_s: float, verdict: Verdict |
     else:
         (word, tone), since = STATES[engine.state], moment(engine.since)
         lasts = "" if since is None else age(max(0.0, now_s - since.timestamp()))
+    if of_state is not None and engine.state is not EndpointState.OK:
+        word, tone = remarked(word, tone, of_state.level)
     return (*name, (f"  {word} {lasts}".rstrip() + "  ", tone), (engine.asleep if asleep else engine.fault, "muted"))
 
 
@@ -265,11 +275,14 @@ def _ended(engine: Engine) -> tuple[str, str]:
     return f"✗ down{clock}", "critical"
 
 
-def trouble(engine: Engine, verdict: Verdict | None = None) -> str:
-    """What is wrong with it, as `✗ vllm:8000 REFUSED`; just its name where its row has figures and a mark."""
+def trouble(engine: Engine, verdict: Verdict | None = None, of_state: Verdict | None = None) -> str:
+    """What is wrong with it, as `! vllm:8000 REFUSED`; just its name where its row has figures and a mark."""
     if engine.state is EndpointState.STARTING:
         return ""
-    glyph, _, word = STATES.get(engine.state, _STALE)[0].partition(" ")
+    state, tone = STATES.get(engine.state, _STALE)
+    if of_state is not None:
+        state, _ = remarked(state, tone, of_state.level)
+    glyph, _, word = state.partition(" ")
     if engine.state is not EndpointState.OK or _is_stale(engine):
         return f"{glyph} {engine.name} {word}"
     if verdict is not None:
@@ -342,7 +355,8 @@ def _nothing(width: int, pane: ListPane[Engine]) -> Sequence[Row]:
 
 def _row(engine: Engine, width: int, pane: ListPane[Engine]) -> Row:
     now_s = pane.snapshot.wall_s if pane.snapshot is not None else 0.0
-    return row(engine, width, pane.view, now_s, pane.urgent.get(engine.key), pane.shift)
+    verdicts = (pane.urgent.get(engine.key), pane.shift, pane.states.get(engine.key))
+    return row(engine, width, pane.view, now_s, *verdicts)
 
 
 ENGINES: Final = Listing[Engine](
@@ -357,7 +371,7 @@ ENGINES: Final = Listing[Engine](
     nothing=_nothing,
     table=TABLE,
     orders=ORDERS,
-    trouble=lambda engine, pane: trouble(engine, pane.urgent.get(engine.key)),
+    trouble=lambda engine, pane: trouble(engine, pane.urgent.get(engine.key), pane.states.get(engine.key)),
     page=_page,
     kind=Kind.ENGINE,
 )

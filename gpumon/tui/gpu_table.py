@@ -37,7 +37,7 @@ from gpumon.tui.levels import is_high, tone_of
 from gpumon.tui.line import Piece, Row, wrapped
 from gpumon.tui.rows import Listing, Order
 from gpumon.tui.table import UNSURE, Column, Table, efficiency, figures, share, words
-from gpumon.tui.triage_words import badge
+from gpumon.tui.triage_words import badge, remarked
 from gpumon.tui.view import View
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ _STATES: Final = {
     GpuState.LOST: ("✗ LOST", "alarm", True),
     GpuState.RESET_REQUIRED: ("✗ RESET", "critical", False),
     GpuState.NO_PERMISSION: ("! NO ACCESS", "warn", False),
-    GpuState.ERROR: ("✗ ERROR", "critical", True),
+    GpuState.ERROR: ("! ERROR", "warn", True),
     GpuState.INITIALISING: ("  starting", "muted", False),
 }
 """Word, tone, and whether the age follows."""
@@ -237,19 +237,29 @@ EXTRA: Final[tuple[Column[Gpu], ...]] = (
 TABLE: Final = Table("gpus", BASE, EXTRA, drops=("temperature", "power", "vram"))
 
 
-def row(gpu: Gpu, width: int, view: View, verdict: Verdict | None = None, shift: int = 0) -> Row:
-    """One GPU. A GPU that does not answer is dim, but for its state. `verdict`: its worst urgent one."""
+def row(
+    gpu: Gpu,
+    width: int,
+    view: View,
+    verdict: Verdict | None = None,
+    shift: int = 0,
+    of_state: Verdict | None = None,
+) -> Row:
+    """One GPU. A GPU that does not answer is dim, but for its state. `verdict`: its worst urgent one; `of_state`: the
+    one on its state."""
     tone = "text" if gpu.state is GpuState.OK else "muted"
-    if verdict is None:
+    if verdict is None and of_state is None:
         return tuple(TABLE.row(gpu, width, view, tone, shift=shift))
-    word, other = judged(gpu, view.levels, verdict)
+    word, other = judged(gpu, view.levels, verdict, of_state)
     return tuple(TABLE.row(gpu, width, view, tone, {"state": ((" " + left(word, _STATE), other),)}, shift))
 
 
-def judged(gpu: Gpu, levels: Levels, verdict: Verdict | None) -> tuple[str, str]:
-    """Its state; where that is nothing to speak of, its worst verdict, unless that is none of the urgent ones."""
+def judged(gpu: Gpu, levels: Levels, verdict: Verdict | None, of_state: Verdict | None = None) -> tuple[str, str]:
+    """Its state, marked as the verdict on it is; where that is nothing to speak of, its worst urgent verdict."""
     word, tone = state(gpu, levels)
-    return badge(verdict) if verdict is not None and tone in ("muted", "accent") else (word, tone)
+    if tone in ("muted", "accent"):
+        return (word, tone) if verdict is None else badge(verdict)
+    return (word, tone) if of_state is None else remarked(word, tone, of_state.level)
 
 
 _LEVELS: Final = Levels()
@@ -374,7 +384,7 @@ def _words(gpu: Gpu, pane: ListPane[Gpu]) -> str:
 
 def _trouble(gpu: Gpu, pane: ListPane[Gpu]) -> str:
     """Its state, where that is a warning."""
-    word, tone = judged(gpu, pane.view.levels, pane.urgent.get(gpu.uuid))
+    word, tone = judged(gpu, pane.view.levels, pane.urgent.get(gpu.uuid), pane.states.get(gpu.uuid))
     glyph, _, rest = word.partition(" ")
     return f"{glyph} gpu {gpu.index} {rest}" if tone in ("warn", "critical", "alarm") else ""
 
@@ -408,7 +418,8 @@ class _Sparks:
         """One GPU."""
         snapshot = pane.snapshot
         engines = () if snapshot is None else snapshot.engines
-        cells = row(worded(gpu, engines), width, pane.view, pane.urgent.get(gpu.uuid), pane.shift)
+        verdicts = (pane.urgent.get(gpu.uuid), pane.shift, pane.states.get(gpu.uuid))
+        cells = row(worded(gpu, engines), width, pane.view, *verdicts)
         names, columns = _places(width, pane)
         if not names or snapshot is None:
             return cells

@@ -11,11 +11,11 @@ from gpumon.readings.flat import value_of
 from gpumon.readings.format import cells, count, counted, ratio, watts
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
-from gpumon.readings.snapshot import Engine, Gpu, Snapshot
+from gpumon.readings.snapshot import Engine, Gpu, Level, Snapshot
 from gpumon.readings.text import clean
 from gpumon.triage.render import LIMITS
 from gpumon.tui.line import Piece, Row
-from gpumon.tui.triage_words import URGENT, mark
+from gpumon.tui.triage_words import LEVELS, URGENT, mark
 
 _TROUBLES: Final = (
     ("DOWN", "critical", frozenset(GpuState) - {GpuState.OK, GpuState.STALE, GpuState.INITIALISING}),
@@ -100,10 +100,11 @@ def _glyph(snapshot: Snapshot | None, *, paused: bool) -> Piece:
     if snapshot is None:
         return "…", "muted"
     lost = _TROUBLES[0][2]
-    if _number(snapshot.gpus, lost) or _number(snapshot.engines, _DOWN):
-        return "✗", "critical"
+    critical = any(verdict.level is Level.CRITICAL for verdict in snapshot.verdicts)
+    if critical or _number(snapshot.gpus, lost) or _number(snapshot.engines, _DOWN):
+        return LEVELS[Level.CRITICAL][:2]
     if snapshot.faults:
-        return "!", "warn"
+        return LEVELS[Level.WARN][:2]
     return ("‖", "warn") if paused else ("●", "ok")
 
 

@@ -197,12 +197,14 @@ def _untold(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> Iterator[FaultSh
 def _nothing(healthy: Sequence[Verdict], coming: Sequence[str], hold_s: float, *, named: bool) -> Item:
     """`named`: those that are healthy have no rows of their own below."""
     if coming and not healthy:
-        text = f"collecting {hold_s:.0f} s of data (utilisation verdicts: 2 to 3 min)"
+        text = f"first verdicts after {hold_s:.0f} s of traffic; utilisation after 2 to 3 min"
     else:
-        names = [_names(healthy)] if healthy and named else []
-        names += [f"evaluating: {_joined(coming)}"] if coming else []
-        names += [] if healthy else ["no fault, no verdict"]
-        text = f"nothing limits: {'; '.join(names)}" if names else "nothing limits"
+        parts = ["no problem found"]
+        if healthy and named:
+            parts.append(_names(healthy))
+        if coming:
+            parts.append(f"checking {_joined(coming)}")
+        text = "; ".join(parts)
     return Item(HEALTHY, ("   ", "muted"), "", "", "", text, tone="muted")
 
 
@@ -218,13 +220,13 @@ def unjudged(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def _names(healthy: Sequence[Verdict]) -> str:
-    """`3 healthy: vllm:8000, gpu 0-3, host; asleep: b; evaluating use: 2 min more`."""
+    """`3 healthy: vllm:8000, gpu 0-3, host; asleep: b; utilisation verdict in 2 min`."""
     scopes = list(dict.fromkeys(one.scope for one in healthy if one.code is not Limit.ASLEEP))
     asleep = list(dict.fromkeys(one.scope for one in healthy if one.code is Limit.ASLEEP))
     later = [minutes for one in healthy if isinstance(minutes := one.parameters.get("evaluating"), float)]
     parts = [f"{len(scopes)} healthy: {_joined(scopes)}"] if scopes else []
     parts += [f"asleep: {_joined(asleep)}"] if asleep else []
-    parts += [f"evaluating use: {max(later):.0f} min more"] if later else []
+    parts += [f"utilisation verdict in {max(later):.0f} min"] if later else []
     return "; ".join(parts)
 
 
@@ -238,7 +240,7 @@ def _joined(scopes: Sequence[str]) -> str:
 def _of_verdict(verdict: Verdict, snapshot: Snapshot) -> Item:
     glyph, tone, _ = mark(verdict)
     evidence = list(_heaviest(verdict, snapshot)) if verdict.kind is Kind.HOST else []
-    evidence += [f"· {evidence_text(one)}{f' ({one.source})' if one.source else ''}" for one in verdict.evidence]
+    evidence += [f"· {evidence_text(one)}" for one in verdict.evidence]
     return Item(
         key=verdict_key(verdict),
         mark=(f" {glyph} ", tone),

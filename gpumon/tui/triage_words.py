@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from gpumon.readings.snapshot import Event, EventKind, Kind, Level, Limit, Verdict
+from gpumon.readings.snapshot import Event, EventKind, Family, Kind, Level, Limit, Verdict
+from gpumon.triage.marks import MARKS
 from gpumon.triage.render import BRIEF
 from gpumon.tui.palette import Glyphs
 
 LEVELS: Final[dict[Level, tuple[str, str, str]]] = {
-    Level.CRITICAL: ("✗", "critical", "critical"),
-    Level.WARN: ("!", "warn", "warning"),
-    Level.NOTE: ("+", "accent", "note"),
-    Level.OK: ("●", "ok", "ok"),
+    level: (mark.glyph, mark.tone, mark.word) for level, mark in MARKS.items()
 }
 """Glyph, tone and word of each level."""
+_BY_GLYPH: Final = {mark.glyph: mark.tone for mark in MARKS.values()}
 _UNKNOWN: Final = ("?", "muted", "signals are missing")
 URGENT: Final = (Level.CRITICAL, Level.WARN)
 """Levels at which somebody suffers."""
@@ -54,6 +53,25 @@ def legend(events: Iterable[Event], glyphs: Glyphs) -> str:
 def most_urgent(events: Iterable[Event]) -> Event:
     """Of several events the one to be seen: by level, then by kind."""
     return min(events, key=lambda event: (URGENCY[event.level], _RANK[event.kind]))
+
+
+def tone_of_text(text: str) -> str:
+    """The tone of a text that begins with the glyph of a level: `✗ gpu 3 LOST` is critical."""
+    return _BY_GLYPH.get(text[:1], "warn")
+
+
+def remarked(word: str, tone: str, level: Level) -> tuple[str, str]:
+    """A state's word with the mark and tone of the verdict on it; what is as urgent keeps its own tone."""
+    glyph, level_tone, _ = LEVELS[level]
+    own, _, rest = word.partition(" ")
+    if own == glyph:
+        return word, tone
+    return f"{glyph} {rest.strip()}", level_tone
+
+
+def states_by_key(verdicts: Sequence[Verdict], kind: Kind) -> dict[str, Verdict]:
+    """Key of a thing -> the verdict on its state."""
+    return {verdict.key: verdict for verdict in verdicts if verdict.kind is kind and verdict.family is Family.STATE}
 
 
 def urgent_by_key(verdicts: Sequence[Verdict], kind: Kind) -> dict[str, Verdict]:

@@ -63,7 +63,7 @@ def test_the_worst_verdict_comes_first_with_what_to_do_and_equal_ones_are_one() 
         *(verdict(f"gpu {index}", Level.CRITICAL, "\x1b[2Jhot") for index in range(3)),
     )
     found = below(brief(shots.snapshot(verdicts=verdicts, faults=()), 160))
-    assert found[0] == "!! critical  GPUs 0-2: queue limit: \\x1b[2Jhot"
+    assert found[0] == "✗  critical  GPUs 0-2: queue limit: \\x1b[2Jhot"
     assert found[1] == "!  warning  vllm:2: queue limit: it waits"
     assert found[2] == "     -> " + ACTIONS["wait_for_prefill"]
     assert len(found) == 3
@@ -111,7 +111,7 @@ def test_the_line_has_the_sums_and_the_worst_verdict() -> None:
     said = shot(shots.snapshot(gpus=gpus, verdicts=bad))
     line = status_line(said)
     assert line.startswith("3 GPUs 70% busy 1 lost MFU 31% MBU 62% ")
-    assert line.endswith(" tok/s ! 2 critical: vllm:8000 queue limit +1")
+    assert line.endswith(" tok/s x 2 critical: vllm:8000 queue limit +1")
     assert is_critical(said)
 
 

@@ -211,7 +211,7 @@ BOUND = {
 def test_without_a_goal_the_batch_goes_as_far_as_memory_and_says_what_it_costs() -> None:
     """0.9 x 60,000 / 1,000 = 54; (40 + 54) / (40 + 24) x 24 ms = 35 ms."""
     found = only(judged(scene({**BOUND, "kv_pool_tokens": 60_000.0}, READS)))
-    assert verdict_text(found) == "reads 81 % of HBM at batch 24: batch 54 still fits, about 35 ms a token"
+    assert verdict_text(found) == "DRAM bandwidth 81 % at batch 24: room to batch 54, which takes about 35 ms a token"
 
 
 @pytest.mark.parametrize(

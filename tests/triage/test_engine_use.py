@@ -108,7 +108,7 @@ def test_what_fits_follows_from_the_share_of_the_kv_cache_that_is_used() -> None
     """6 requests take 10 %: 60 fit. Where nobody tells that either, few is not told from many."""
     hidden = {**FEW, "context_tokens": NOT_EXPOSED}
     found = only(judged(scene({**hidden, "kv_usage_ratio": 0.1}, QUIET), 160))
-    assert verdict_text(found) == "15 % MFU at 6 of about 60 requests that fill its KV cache"
+    assert verdict_text(found) == "15 % MFU, 6 running, room for 60"
     assert limits(judged(scene({**hidden, "kv_usage_ratio": NOT_EXPOSED}, QUIET), 160)) == (Limit.HEALTHY,)
 
 

@@ -61,7 +61,7 @@ def test_what_is_wrong_stands_at_the_top() -> None:
         verdicts=(verdict,),
     )
     lines = whole(page_of(snapshot, "engine", down.url), 100)
-    assert lines[1] == " ✗ REFUSED · read 0.4 s ago · since 08:50:22 (3 min)"
+    assert lines[1] == " ! REFUSED · read 0.4 s ago · since 08:50:22 (3 min)"
     assert lines[2] == " what does not work"
     assert lines[3].split() == ["!", "since", "08:52:22", "connection", "refused:", "start", "it"]
     assert [line.strip() for line in lines[4:9]] == [

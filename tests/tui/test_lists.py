@@ -310,4 +310,4 @@ async def test_engines_that_are_down_say_since_when() -> None:
     of = scenes.snapshot(2, 1)
     down = scenes.engine(0, state=EndpointState.REFUSED, fault="connection refused", since="2025-10-09T08:43:22Z")
     async with running(Still(replace(of, engines=(down,))), 80, 24) as (app, _):
-        assert "✗ REFUSED 10m  connection refused" in "".join(below(text_of(app), "engines"))
+        assert "! REFUSED 10m  connection refused" in "".join(below(text_of(app), "engines"))

@@ -61,7 +61,7 @@ TASKS = {
         *("data-loader", 120, "5 enter", "waits for the disk", "num_workers and prefetch_factor"),
     ),
     "which replica keeps dying": (
-        *("restart-loop", 380, "5 enter", "llama-8b-b", "kubectl logs --previous", "its process keeps ending"),
+        *("restart-loop", 380, "5 enter", "llama-8b-b", "kubectl logs --previous", "crash loop"),
     ),
     "what happened before I logged in": ("ecc-uncorrectable", 150, "N", "AGO 08:00", "Xid 48"),
     "what if twice as many users come": ("decode-bound", 120, "s d", "need", "per inst", "servers"),

@@ -220,9 +220,9 @@ def test_a_healthy_host_says_so_in_one_line(said: tuple[str, ...]) -> None:
     of = scenes.snapshot()
     found = tuple(verdicts.healthy(each) for each in (*of.engines, *of.gpus)) if said else ()
     assert body(replace(of, verdicts=found), 80, 1) == [
-        "   nothing limits: 11 healthy: vllm:8000, vllm:8001, vllm:8002, gpu 0-7"
+        "   no problem found; 11 healthy: vllm:8000, vllm:8001, vllm:8002, gpu 0-7"
         if said
-        else "   collecting 30 s of data (utilisation verdicts: 2 to 3 min)"
+        else "   first verdicts after 30 s of traffic; utilisation after 2 to 3 min"
     ]
 
 
@@ -232,24 +232,22 @@ def test_what_has_only_begun_is_not_healthy() -> None:
     engines = tuple(replace(engine, state=EndpointState.STARTING) for engine in of.engines)
     for first in (replace(of, gpus=gpus, engines=()), replace(of, gpus=(), engines=engines)):
         assert body(replace(first, verdicts=()), 80, 1) == [
-            "   collecting 30 s of data (utilisation verdicts: 2 to 3 min)"
+            "   first verdicts after 30 s of traffic; utilisation after 2 to 3 min"
         ]
 
 
 def test_nothing_at_all_to_judge_is_said_so() -> None:
-    assert body(replace(scenes.snapshot(), gpus=(), engines=(), verdicts=()), 80, 1) == [
-        "   nothing limits: no fault, no verdict"
-    ]
+    assert body(replace(scenes.snapshot(), gpus=(), engines=(), verdicts=()), 80, 1) == ["   no problem found"]
 
 
 def test_what_has_no_verdict_yet_is_named_beside_what_is_healthy() -> None:
     of = scenes.snapshot()
     alone = (*of.gpus[:6], replace(of.gpus[6], engines=()), replace(of.gpus[7], engines=()))
     first = replace(of, gpus=alone, verdicts=tuple(map(verdicts.healthy, of.engines[:2])))
-    assert body(first, 100, 1) == ["   nothing limits: 2 healthy: vllm:8000, vllm:8001; evaluating: vllm:8002, gpu 6-7"]
+    assert body(first, 100, 1) == ["   no problem found; 2 healthy: vllm:8000, vllm:8001; checking vllm:8002, gpu 6-7"]
     down = replace(of.engines[2], state=EndpointState.REFUSED)
     gone = replace(first, engines=(*of.engines[:2], down), gpus=of.gpus)
-    assert body(gone, 100, 1) == ["   nothing limits: 2 healthy: vllm:8000, vllm:8001"]
+    assert body(gone, 100, 1) == ["   no problem found; 2 healthy: vllm:8000, vllm:8001"]
 
 
 def test_use_that_is_not_judged_yet_is_no_clean_bill() -> None:
@@ -257,7 +255,7 @@ def test_use_that_is_not_judged_yet_is_no_clean_bill() -> None:
     first, second, *_ = map(verdicts.healthy, of.engines)
     early = replace(first, parameters={"evaluating": 2.0})
     assert body(replace(of, verdicts=(early, second)), 120, 1)[0].endswith(
-        "2 healthy: vllm:8000, vllm:8001; evaluating use: 2 min more; evaluating: vllm:8002"
+        "2 healthy: vllm:8000, vllm:8001; utilisation verdict in 2 min; checking vllm:8002"
     )
 
 

@@ -15,7 +15,7 @@ from gpumon.tui import engine_table, gpu_table, line
 from gpumon.tui.fleet.columns import in_part, sentence
 from gpumon.tui.fold import folded
 from gpumon.tui.palette import Palette
-from gpumon.tui.triage_words import mark, urgent_by_key
+from gpumon.tui.triage_words import mark, states_by_key, urgent_by_key
 from gpumon.tui.view import View
 from gpumon.tui.widgets.board import Board
 from gpumon.tui.widgets.pane import Pane
@@ -94,14 +94,18 @@ class HostPane(Pane):
         yield from _wrong(snapshot, width, spare)
         if snapshot.gpus:
             urgent = urgent_by_key(snapshot.verdicts, Kind.GPU)
+            states = states_by_key(snapshot.verdicts, Kind.GPU)
             yield gpu_table.TABLE.head(width, self.view)
             for gpu in snapshot.gpus:
-                yield gpu_table.row(gpu, width, self.view, urgent.get(gpu.uuid))
+                worst, of_state = urgent.get(gpu.uuid), states.get(gpu.uuid)
+                yield gpu_table.row(gpu, width, self.view, worst, of_state=of_state)
         if snapshot.engines:
             urgent = urgent_by_key(snapshot.verdicts, Kind.ENGINE)
+            states = states_by_key(snapshot.verdicts, Kind.ENGINE)
             yield engine_table.TABLE.head(width, self.view)
             for engine in snapshot.engines:
-                yield engine_table.row(engine, width, self.view, snapshot.wall_s, urgent.get(engine.key))
+                worst, of_state = urgent.get(engine.key), states.get(engine.key)
+                yield engine_table.row(engine, width, self.view, snapshot.wall_s, worst, of_state=of_state)
         if not snapshot.gpus and not snapshot.engines:
             yield ((" no GPU and no engine is known of it", "muted"),)
 

@@ -21,6 +21,7 @@ from gpumon.tui.keys import scoped
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing, Order
 from gpumon.tui.table import Table
+from gpumon.tui.triage_words import mark
 from gpumon.tui.view import View
 from gpumon.tui.widgets.list_pane import ListPane
 
@@ -245,7 +246,7 @@ class RowsPane(ListPane[Row]):
 def _trouble(row: Row, _: ListPane[Row]) -> str:
     """Its worst verdict where it is critical, with its name."""
     worst = row.worst if row.level is Level.CRITICAL else None
-    return f"✗ {clean(row.name, 40)} {BRIEF[worst.code]}" if worst is not None else ""
+    return f"{mark(worst)[0]} {clean(row.name, 40)} {BRIEF[worst.code]}" if worst is not None else ""
 
 
 @lru_cache(maxsize=8)

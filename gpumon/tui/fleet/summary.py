@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gpumon.fleet.parts import Known
-from gpumon.fleet.rows import Row, by_name, troubles
+from gpumon.fleet.rows import Row, by_name, troubles, worst_level
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
 from gpumon.readings.format import DASH, cells, count, counted, cut, figure, memory, ratio, watts, whole
 from gpumon.readings.missing import Missing, Reading
@@ -15,6 +15,7 @@ from gpumon.tui import line
 from gpumon.tui.fleet.columns import bandwidth_unsure, in_part, priced, unsure, vram_ratio
 from gpumon.tui.fleet.shown import Shown
 from gpumon.tui.table import clock
+from gpumon.tui.triage_words import LEVELS
 from gpumon.tui.view import View
 from gpumon.tui.widgets.title_bar import ago
 
@@ -126,7 +127,8 @@ def faults(
         more = f" +{len(fleet.faults) - 1}" if len(fleet.faults) > 1 else ""
         parts.append((f"! {clean(fault.source, 40)}: {clean(fault.text, 600)}{more}", "warn"))
     if trouble := troubles(shown.hosts):
-        parts.append((f"! {', '.join(trouble)}", "warn"))
+        glyph, tone, _ = LEVELS[worst_level(shown.hosts)]
+        parts.append((f"{glyph} {', '.join(trouble)}", tone))
     hosts = [told for state in reversed(HostState) if state is not HostState.OK and (told := _in_state(fleet, state))]
     if hosts:
         parts.append((f"! hosts: {', '.join(hosts)}", "warn"))

@@ -14,7 +14,7 @@ from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing, Order, matches, ordered
 from gpumon.tui.table import Table
-from gpumon.tui.triage_words import urgent_by_key
+from gpumon.tui.triage_words import states_by_key, tone_of_text, urgent_by_key
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
 
@@ -32,6 +32,8 @@ class ListPane(Pane, Generic[T]):
         """Series that its rows may show."""
         self.urgent: Mapping[str, Verdict] = {}
         """Key of a row -> its worst verdict, where that is urgent."""
+        self.states: Mapping[str, Verdict] = {}
+        """Key of a row -> the verdict on its state."""
         self.wanted = ""
         """The filter; empty shows all."""
         self.order: Order[T] | None = None
@@ -53,6 +55,7 @@ class ListPane(Pane, Generic[T]):
         """Paint a snapshot."""
         if self.listing.kind is not None:
             self.urgent = urgent_by_key(snapshot.verdicts, self.listing.kind)
+            self.states = states_by_key(snapshot.verdicts, self.listing.kind)
         super().show(snapshot)
 
     def read_from(self, history: History) -> None:
@@ -81,10 +84,11 @@ class ListPane(Pane, Generic[T]):
         return self.listing.aside(room, self)
 
     def alarm(self) -> str:
-        """The first row with trouble that is not in view, and how many more there are."""
+        """The worst row with trouble that is not in view, the first of equals, and how many more there are."""
         items = self.chosen()
         unseen = [*items[: self._top], *items[self._top + self._in_view :]]
         found = [said for item in unseen if (said := self.listing.trouble(item, self))]
+        found.sort(key=lambda said: tone_of_text(said) != "critical")
         return f"{found[0]} +{len(found) - 1}" if len(found) > 1 else "".join(found)
 
     def pages(self) -> Sequence[str]:

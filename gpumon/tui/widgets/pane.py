@@ -14,6 +14,7 @@ from gpumon.tui.charts.axis import dated
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.table import clock
+from gpumon.tui.triage_words import tone_of_text
 from gpumon.tui.view import View
 from gpumon.tui.widgets.board import Board
 
@@ -166,6 +167,7 @@ class Pane(Board, can_focus=True):
         note = self.note()
         note = note if cells(note) <= room_left else cut(note, room_left) if room_left >= _LEAST_NOTE else ""
         said = cut(" · ".join(part for part in (scroll, note, self.hint) if part), most)
+        alarm_tone = tone_of_text(alarm)
         said, alarm = f" {said} " if said else "", f" {alarm} " if alarm else ""
         room = width - 3 - cells(key) - cells(name) - cells(alarm) - cells(said) - (1 if alarm and said else 0)
         beside = list(self.aside(room - 4))
@@ -178,7 +180,7 @@ class Pane(Board, can_focus=True):
             (name, "focus" if focused else "text"),
             *beside,
             (line, "border"),
-            (alarm, "warn"),
+            (alarm, alarm_tone),
             ("─" if alarm and said else "", "border"),
             (said, "hint"),
             ("─", "border"),

@@ -1,0 +1,79 @@
+"""A level has the same mark and tone wherever it is shown: rows, borders, triage, fleet, texts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpumon.config.themes import load_theme
+from gpumon.outputs.brief import brief
+from gpumon.readings.frame import EndpointState, GpuState
+from gpumon.readings.snapshot import Family, Gpu, Level, Limit
+from gpumon.triage.marks import MARKS
+from gpumon.tui import engine_table, gpu_table
+from gpumon.tui.palette import Palette
+from gpumon.tui.terminal import Depth
+from gpumon.tui.triage_words import states_by_key
+from gpumon.tui.widgets.list_pane import ListPane
+from gpumon.tui.widgets.pane import Pane
+from tests.records import replace
+from tests.tui import scenes, verdicts
+from tests.tui.painted import PLAIN, text
+from tests.tui.test_triage import pane_of
+
+HOT: dict[str, Any] = {"throttle": ("sw_thermal_slowdown",)}
+LEVELS = [Level.CRITICAL, Level.WARN, Level.NOTE]
+
+
+def hot(level: Level) -> tuple[Gpu, Any]:
+    gpu = scenes.gpu(3, **HOT)
+    return gpu, verdicts.of_gpu(gpu, Limit.THROTTLED, "thermal_driver", level=level, family=Family.STATE)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_row_of_a_gpu_is_marked_as_its_verdict(level: Level) -> None:
+    gpu, verdict = hot(level)
+    urgent = verdict if level is not Level.NOTE else None
+    row = gpu_table.row(gpu, 80, PLAIN, urgent, of_state=verdict)
+    word, tone = next((piece, tone) for piece, tone in row if "hot (sw)" in piece)
+    assert (word.strip(), tone) == (f"{MARKS[level].glyph} hot (sw)", MARKS[level].tone)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_row_of_the_triage_pane_and_the_text_are_too(level: Level) -> None:
+    gpu, verdict = hot(level)
+    snapshot = replace(scenes.snapshot(), gpus=(gpu,), verdicts=(verdict,), faults=())
+    rows = pane_of(snapshot).in_view(80, 6)[0]
+    mark = next(row[0] for row in rows if "throttled" in text(row))
+    assert (mark[0].strip(), mark[1]) == (MARKS[level].glyph, MARKS[level].tone)
+    assert any(
+        line.startswith(f"{MARKS[level].glyph}  {MARKS[level].word}") for line in brief(snapshot, 120).split("\n")
+    )
+
+
+@pytest.mark.parametrize("level", [Level.CRITICAL, Level.WARN])
+def test_so_is_the_border_above_rows_out_of_view(level: Level) -> None:
+    gpu, verdict = hot(level)
+    snapshot = replace(scenes.snapshot(), gpus=(*scenes.snapshot().gpus[:3], gpu), verdicts=(verdict,))
+    pane: ListPane[Gpu] = ListPane(Palette(load_theme("default"), Depth.TRUE), PLAIN, gpu_table.gpu_listing())
+    pane.snapshot = snapshot
+    pane.urgent = {gpu.uuid: verdict}
+    pane.states = states_by_key(snapshot.verdicts, verdict.kind)
+    pane.in_view(80, 1)
+    assert pane.alarm() == f"{MARKS[level].glyph} gpu 3 hot (sw)"
+    assert (f" {pane.alarm()} ", MARKS[level].tone) in Pane._rule(pane, 80, 4, 1)
+
+
+@pytest.mark.parametrize("level", [Level.CRITICAL, Level.WARN])
+def test_a_lost_gpu_and_a_silent_engine_are_as_bad_as_their_verdicts_say(level: Level) -> None:
+    gpu = scenes.gpu(3, state=GpuState.LOST)
+    lost = verdicts.of_gpu(gpu, Limit.HARDWARE_FAULT, "lost", level=level)
+    word, _ = gpu_table.judged(gpu, PLAIN.levels, lost, lost)
+    assert word.startswith(f"{MARKS[level].glyph} LOST")
+    engine = scenes.engine(0, state=EndpointState.TIMEOUT, fault="no answer")
+    silent = verdicts.of_engine(engine, Limit.UNRESPONSIVE, "unresponsive", level=level, family=Family.STATE)
+    row = engine_table.row(engine, 80, PLAIN, 0.0, silent, of_state=silent)
+    word, tone = next((piece, tone) for piece, tone in row if "TIMEOUT" in piece)
+    assert (word.split()[:2], tone) == ([MARKS[level].glyph, "TIMEOUT"], MARKS[level].tone)
+    assert engine_table.trouble(engine, silent, silent) == f"{MARKS[level].glyph} {engine.name} TIMEOUT"
