@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EngineReading
@@ -64,16 +65,32 @@ class Arrivals:
         """What came and went in the last 5 minutes, or since it is watched; None where nothing tells."""
         if self._newest is None or not self._points:
             return None
-        first = self._points[0]
-        seconds = self._newest.at_s - first.at_s
-        if seconds <= 0.0:
+        return _flow(self._points[0], self._newest)
+
+    def since_burst(self, least: float) -> Flow | None:
+        """What came and went since one burst of at least so many requests in 5 s ended; None where there was none, or
+        several: more may follow."""
+        if self._newest is None:
             return None
-        return Flow(
-            seconds,
-            max(0.0, self._newest.total - first.total),
-            self._newest.finished - first.finished,
-            self._newest.waiting - first.waiting,
-        )
+        bursts = 0
+        end: _Point | None = None
+        for before, after in pairwise(self._points):
+            if after.total - before.total < least:
+                continue
+            if end is not before:
+                bursts += 1
+            end = after
+        if end is None or bursts > 1:
+            return None
+        return _flow(end, self._newest)
+
+
+def _flow(first: _Point, last: _Point) -> Flow | None:
+    seconds = last.at_s - first.at_s
+    if seconds <= 0.0:
+        return None
+    arrived = max(0.0, last.total - first.total)
+    return Flow(seconds, arrived, last.finished - first.finished, last.waiting - first.waiting)
 
 
 def _sum(reading: EngineReading, quantity: str, *, are_gauges: bool) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gpumon.efficiency.lengths import KV_SHARE
@@ -270,6 +270,8 @@ def bursts(case: Case) -> Finding | None:
     most, usual = max(counts), sum(counts) / len(counts)
     if most < case.thresholds.queue_waiting or most < BURST * usual:
         return None
+    if not _has_passed(counts, most):
+        return None  # more and more wait: that it passes, as a burst does, was not seen yet
     known, limits = case.slots(), case.thresholds
     if _computes(case, case.activity()) or _computed(case):
         return None
@@ -291,6 +293,12 @@ def bursts(case: Case) -> Finding | None:
     proof = (*slow, *_queue_proof(case, engine, usual, share))
     fixes = (action("smooth_bursts"), action("raise_slots", flag=words.slots), action("more_instances"))
     return Finding(Limit.QUEUE_LIMIT, "queue_bursts", said, proof, fixes, Level.WARN, Confidence.MEDIUM)
+
+
+def _has_passed(counts: Sequence[float], most: float) -> bool:
+    """Whether a queue of at least half its greatest length has since gone down to a quarter of that."""
+    grown = next((at for at, count in enumerate(counts) if count >= most / 2.0), len(counts))
+    return any(count <= most / 4.0 for count in counts[grown:])
 
 
 def _mostly_weights(engine: Engine) -> bool:

@@ -3,14 +3,13 @@ waits for."""
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Final
 
 from gpumon.readings.snapshot import Engine, Quantiles
 from gpumon.readings.verdict import Evidence, Level, Limit
 from gpumon.triage.arrivals import WINDOW_S, Flow
 from gpumon.triage.samples import KEPT_S
-from gpumon.triage.signals import Case, Finding, Goals, finite, params
+from gpumon.triage.signals import Case, Finding, Goals, finite, params, rises, waiting_means
 
 HOPELESS_S: Final = 20.0
 """TTFT (p95, or mean) and mean time in the queue from which overload is critical: most clients give up within 30 s."""
@@ -38,8 +37,8 @@ def weighed(case: Case, finding: Finding) -> Finding:
     engine = case.served()
     if engine is None or finding.level is Level.OK:
         return finding
-    flow = case.recent.arrivals.flow()
-    if finding.code in OVERLOADS and flow is not None and is_offline(case, engine, flow):
+    flow = offline_flow(case, engine) if finding.code in OVERLOADS else None
+    if flow is not None:
         return _offline(case, finding, flow)
     if finding.cause == "long_prefill" and not case.waiting_mean():
         return finding  # one long prompt takes as long as it takes
@@ -81,28 +80,37 @@ def queue_grows(case: Case) -> bool:
     """Whether the queue grew in each half minute of the last three, by more requests than run at once."""
     if case.recent.seconds < KEPT_S - 1.0:
         return False
-    samples = case.recent.values("waiting", KEPT_S)
-    step_s = KEPT_S / PARTS
-    means = []
-    for part in range(PARTS):
-        end_s = case.now_s - (PARTS - 1 - part) * step_s
-        values = [value for at_s, value in samples if end_s - step_s < at_s <= end_s]
-        if not values:
-            return False
-        means.append(sum(values) / len(values))
-    grows = all(after > before for before, after in pairwise(means))
-    return grows and means[-1] - means[0] >= max(LEAST_GROWTH, case.mean("running") or 0.0)
+    means = waiting_means(case, PARTS, KEPT_S / PARTS)
+    if len(means) < PARTS or not rises(means):
+        return False
+    return means[-1] - means[0] >= max(LEAST_GROWTH, case.mean("running") or 0.0)
 
 
-def is_offline(case: Case, engine: Engine, flow: Flow) -> bool:
-    """Whether a queue is that of a batch that nobody waits for: large, getting shorter, next to nothing arrives, no
-    goal is set, and nobody gave up. What gpumon has watched of the last 5 minutes stands for all of them."""
+def offline_flow(case: Case, engine: Engine) -> Flow | None:
+    """What comes and goes at a queue that is that of a batch which nobody waits for: large, getting shorter, next to
+    nothing arrives, no goal is set, and nobody gave up. None for every other queue.
+
+    A batch that came in one go within the last 5 minutes is watched from then on. What gpumon has watched of those
+    minutes stands for all of them.
+    """
     waiting = case.waiting_mean()
-    if case.goals != Goals() or waiting < max(LARGE_QUEUE, case.mean("running") or 0.0):
+    largest = max((value for _, value in case.recent.values("waiting", KEPT_S)), default=0.0)
+    if case.goals != Goals() or largest < max(LARGE_QUEUE, case.mean("running") or 0.0):
+        return None
+    if finite(engine.rates.aborts_per_s):
+        return None
+    arrivals = case.recent.arrivals
+    for flow in (arrivals.flow(), arrivals.since_burst(FEW_ARRIVALS * max(waiting, LARGE_QUEUE))):
+        if flow is not None and _only_drains(flow, waiting):
+            return flow
+    return None
+
+
+def _only_drains(flow: Flow, waiting: float) -> bool:
+    """Whether a queue gets shorter and next to nothing is added to it."""
+    if flow.seconds < WATCHED_S or flow.queue_change >= 0.0:
         return False
-    if finite(engine.rates.aborts_per_s) or flow.seconds < WATCHED_S or flow.queue_change >= 0.0:
-        return False
-    return flow.arrived * WINDOW_S / flow.seconds < FEW_ARRIVALS * waiting
+    return flow.arrived * WINDOW_S / flow.seconds <= FEW_ARRIVALS * waiting
 
 
 def _offline(case: Case, finding: Finding, flow: Flow) -> Finding:

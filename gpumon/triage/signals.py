@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -413,6 +414,24 @@ def cases(
         engines=snapshot.engines,
         others=recents,
     )
+
+
+def waiting_means(case: Case, parts: int, part_s: float) -> list[float]:
+    """Mean requests waiting in each of the last parts of so many seconds, the oldest first; fewer where not all of them
+    were seen."""
+    samples = case.recent.values("waiting", KEPT_S)
+    means = []
+    for part in range(parts):
+        end_s = case.now_s - (parts - 1 - part) * part_s
+        values = [value for at_s, value in samples if end_s - part_s < at_s <= end_s]
+        if values:
+            means.append(sum(values) / len(values))
+    return means
+
+
+def rises(values: Sequence[float]) -> bool:
+    """Whether each is larger than the one before."""
+    return all(after > before for before, after in pairwise(values))
 
 
 def params(**values: float | str | None) -> Parameters:

@@ -226,7 +226,7 @@ def test_without_a_goal_the_batch_goes_as_far_as_memory_and_says_what_it_costs()
 )
 def test_no_batch_is_promised_that_cannot_be_worked_out(changes: dict[str, Any]) -> None:
     found = only(judged(scene({**BOUND, **changes}, READS), goals=Goals(itl_s=0.04)))
-    assert verdict_text(found) == "reads 81 % of HBM at batch 24"
+    assert verdict_text(found) == "DRAM bandwidth 81 % at batch 24"
 
 
 @pytest.mark.parametrize("source", [BandwidthSource.ENGINE, BandwidthSource.UPPER_BOUND])

@@ -77,7 +77,7 @@ def play_replicas(stage: Stage, things: list[Of], names: tuple[str, ...]) -> Sna
 def test_money_is_named_where_a_price_is_known(prices: dict[str, float], money: str) -> None:
     found = verdict(fleet(8, {}, 160, prices), Family.USE, Kind.ENGINE)
     assert found is not None
-    assert verdict_text(found) == f"15 % MFU at 6 of 48 slots: this traffic fits on 2 of 8 GPUs{money}"
+    assert verdict_text(found) == f"15 % MFU, 6 of 48 slots in use: this traffic fits on 2 of 8 GPUs{money}"
 
 
 def test_arithmetic_and_kv_reads_bound_how_few_instances_will_do() -> None:
@@ -100,7 +100,7 @@ def test_enough_requests_arithmetic_or_bandwidth_is_no_waste(changes: dict[str, 
 def test_two_minutes_are_looked_at_before_use_is_judged() -> None:
     early = only(judged(scene(FEW, QUIET, slots=48.0), 100))
     assert early.code is Limit.EVALUATING
-    assert verdict_text(early) == "does little so far (15 % MFU, 6 running): its use is judged in 1 min"
+    assert verdict_text(early) == "low use so far (15 % MFU, 6 running): utilisation verdict in 1 min"
     assert limits(judged(scene(FEW, QUIET, slots=48.0), 160)) == (Limit.LOW_EFFICIENCY,)
 
 

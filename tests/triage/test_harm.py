@@ -161,6 +161,36 @@ def test_with_a_goal_somebody_waits() -> None:
     assert (found.cause, found.level) == ("queue_slots", Level.CRITICAL)
 
 
+def test_a_batch_that_was_watched_as_it_came_is_one_after_half_a_minute() -> None:
+    def at(tick: int) -> tuple[Of, ...]:
+        return batch(queue=6000.0 if tick >= 20 else 1.0, finish=12.0 if tick >= 20 else 0.0)(tick)
+
+    found = play(120, at)
+    assert (found.cause, found.level) == ("offline_batch", Level.NOTE)
+
+
+def test_the_second_batch_within_5_minutes_is_overload() -> None:
+    """More may follow."""
+
+    def at(tick: int) -> tuple[Of, ...]:
+        return batch(queue=6000.0 if tick >= 80 else 3000.0 if tick >= 20 else 300.0)(tick)
+
+    found = play(160, at)
+    assert (found.cause, found.level) == ("queue_slots", Level.CRITICAL)
+
+
+def test_its_last_requests_are_no_overload() -> None:
+    """A hundred and less of it are left."""
+    assert play(150, batch(queue=1_000.0, finish=6.2)).cause == "offline_batch"
+
+
+def test_a_queue_that_grows_all_the_time_is_no_burst() -> None:
+    """It has twice its mean at its end all the same."""
+    late = {"ttft_s": Quantiles(mean=3.0, p95=5.0), "queue_s": Quantiles(mean=2.5)}
+    found = play(100, lambda tick: scene({**late, "waiting": 0.01 * tick**2}, slots=24.0)(tick))
+    assert (found.code, found.cause) == (Limit.QUEUE_LIMIT, "queue_slots")
+
+
 def test_new_arrivals_make_it_overload_again() -> None:
     stage = Stage()
     stage.play(60, batch())

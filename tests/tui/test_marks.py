@@ -73,7 +73,7 @@ def crowd(last: Engine) -> Snapshot:
     ("last", "said"),
     [
         (scenes.down_engine(7, EndpointState.METRICS_OFF, "404"), " ! vllm:8007 METRICS OFF ─ 1-"),
-        (scenes.down_engine(7, EndpointState.REFUSED, "refused"), " ✗ vllm:8007 REFUSED ─ 1-"),
+        (scenes.down_engine(7, EndpointState.REFUSED, "refused"), " ! vllm:8007 REFUSED ─ 1-"),
         (scenes.engine(7, deviates=ODD), " ! vllm:8007 ─ 1-"),
         (scenes.engine(7, state=EndpointState.STARTING), "engines ─"),
         (scenes.engine(7), "engines ─"),
@@ -96,7 +96,7 @@ async def test_rows_above_the_view_count_too_and_more_than_one_is_counted() -> N
     async with running(Still(of), 80, 24) as (app, pilot):
         assert "vllm:8000" not in below(text_of(app), "engines")[0]
         await pilot.press("2", "G")
-        assert " ✗ vllm:8000 REFUSED +1 ─ " in below(text_of(app), "engines")[0]
+        assert " ! vllm:8000 REFUSED +1 ─ " in below(text_of(app), "engines")[0]
 
 
 async def test_a_lost_gpu_below_the_fold_is_named_on_the_rule() -> None:

@@ -361,7 +361,7 @@ async def test_the_verdicts_page_follows_to_the_next_verdict_of_its_family() -> 
         await until(lambda: "queue limit · vllm:8001" in text_of(app)[1], pilot)
         assert "31 wait while KV has room" in "\n".join(text_of(app))
         feed.give(replace(of, verdicts=of.verdicts[1:]))
-        await until(lambda: "nothing speaks for it any more" in "\n".join(text_of(app)), pilot)
+        await until(lambda: "no longer found" in "\n".join(text_of(app)), pilot)
 
 
 async def test_an_event_leads_to_what_it_is_about() -> None:
