@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 6
 
-.PHONY: demo fleet-demo run test test-noisy properties lint check wheel installers bench soak compare pictures rivals accuracy calibration silicon oracle triage prove browser schema man catalogue clean
+.PHONY: mutants demo fleet-demo run test test-noisy properties lint check wheel installers bench soak compare pictures rivals accuracy calibration silicon oracle triage prove browser schema man catalogue clean
 
 demo: $(VENV)/.run  ## the monitor on a simulated server: no GPU needed
 	@$(BIN)/gpumon demo
@@ -71,6 +71,9 @@ calibration: $(VENV)/.dev  ## the latency of a held-back load, predicted by a li
 
 oracle: .venv-oracle/.ready  ## what the real model code has, multiplies and keeps: tests/data/oracle (torch and transformers, in a venv of their own)
 	.venv-oracle/bin/python -m tests.oracle
+mutants: $(VENV)/.dev  ## plausible faults put into the code one by one: tests must notice each (minutes)
+	$(BIN)/python -m tests.mutants
+
 silicon: $(VENV)/.dev  ## sizing against measured servers: the table in docs/sizing.md; ROWS=FILE.csv for other rows
 	$(BIN)/python -m tests.accuracy.silicon $(ROWS) $(if $(ROWS),,--markdown docs/sizing.md)
 

@@ -1,0 +1,131 @@
+"""Plausible faults, put into the code one by one: the tests named beside each must fail.
+
+    python -m tests.mutants [--list] [WORD ...]
+
+`mutants.toml` beside this file has them: the text of a file, what it is turned into, and the tests that must notice. Of
+WORDs given, those mutants are tried whose file or reason has one. Each is tried in a copy of the package, two at once;
+the checkout stays as it is. Exit code 1: a mutant survived, or its text is not in its file any more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import tomli
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+LIST: Final = Path(__file__).with_name("mutants.toml")
+LINKED: Final = ("tests", "docs", "themes", "config.example.toml", "README.md", "CHANGELOG.md", "Makefile")
+"""What a copy has beside the package, as links: nothing of it is changed."""
+AT_ONCE: Final = 2
+LONGEST_S: Final = 600.0
+"""A mutant whose tests hang is noticed, too."""
+
+
+class Mutant(msgspec.Struct, frozen=True):
+    """One fault."""
+
+    file: str
+    """In the checkout."""
+    before: str
+    """Text that stands once in it."""
+    after: str
+    tests: list[str]
+    """Files or tests of which at least one must fail."""
+    why: str = ""
+    """What a user would meet."""
+
+
+class Tried(msgspec.Struct, frozen=True):
+    """How a mutant ended."""
+
+    mutant: Mutant
+    noticed: bool
+    text: str
+    """The test that noticed, or what is wrong."""
+
+
+def mutants(words: Sequence[str] = ()) -> list[Mutant]:
+    """All mutants, or those whose file or reason has one of the words."""
+    table = tomli.loads(LIST.read_text(encoding="utf-8"))
+    found = msgspec.convert(table["mutant"], list[Mutant])
+    return [one for one in found if not words or any(word in f"{one.file} {one.why}" for word in words)]
+
+
+def mutated(mutant: Mutant) -> str:
+    """The file's text with the fault in it. Raises LookupError where the text is not there just once."""
+    text = (ROOT / mutant.file).read_text(encoding="utf-8")
+    count = text.count(mutant.before)
+    if count != 1:
+        raise LookupError(f"stands {count} times in {mutant.file}: {mutant.before!r}")
+    return text.replace(mutant.before, mutant.after)
+
+
+def attempt(mutant: Mutant) -> Tried:
+    """Run its tests on a copy that has the fault."""
+    try:
+        text = mutated(mutant)
+    except LookupError as wrong:
+        return Tried(mutant, False, str(wrong))
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        copy = Path(folder)
+        shutil.copytree(ROOT / "gpumon", copy / "gpumon", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "pyproject.toml", copy)
+        for name in LINKED:
+            (copy / name).symlink_to(ROOT / name)
+        (copy / mutant.file).write_text(text, encoding="utf-8")
+        return _tested(mutant, copy)
+
+
+def _tested(mutant: Mutant, copy: Path) -> Tried:
+    """Whether a test fails in this copy."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *mutant.tests]
+    env = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(command, cwd=copy, env=env, capture_output=True, text=True, timeout=LONGEST_S)
+    except subprocess.TimeoutExpired:
+        return Tried(mutant, True, f"tests run longer than {LONGEST_S:.0f} s")
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    if done.returncode == 1 and failed:
+        return Tried(mutant, True, failed[0])
+    if done.returncode == 0:
+        return Tried(mutant, False, "all of its tests pass")
+    return Tried(mutant, False, f"pytest ended with {done.returncode}: {(done.stdout + done.stderr).strip()[-300:]}")
+
+
+def main() -> int:
+    """Try them; prints a line for each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", metavar="WORD")
+    parser.add_argument("--list", action="store_true", help="print them and try none")
+    given = parser.parse_args()
+    chosen = mutants(given.words)
+    if given.list:
+        for mutant in chosen:
+            print(f"{mutant.file}: {mutant.before.strip()!r} -> {mutant.after.strip()!r}")
+        return 0
+    survived = 0
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for tried in pool.map(attempt, chosen):
+            survived += not tried.noticed
+            word = "noticed " if tried.noticed else "SURVIVED"
+            print(
+                f"{word} {tried.mutant.file}: {tried.mutant.why or tried.mutant.before.strip()}: {tried.text}",
+                flush=True,
+            )
+    print(f"{len(chosen) - survived} of {len(chosen)} mutants noticed")
+    return 1 if survived or not chosen else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
