@@ -11,7 +11,6 @@ from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReadin
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Event, EventKind, Family, Level, Limit, Parameters, Verdict
-from gpumon.triage.engine_down import departure_parameters
 from gpumon.triage.gpu import SLOWDOWNS
 from gpumon.triage.xid import xid_of
 
@@ -25,7 +24,7 @@ MOST_MODEL: Final = 80
 MOST_GONE: Final = 256
 """Engines that are remembered after they are not listed any more: one that comes again is no new one."""
 _DOWN: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED})
-_QUIET: Final = frozenset({None, Limit.HEALTHY, Limit.EVALUATING, Limit.ASLEEP, Limit.UNKNOWN})
+_QUIET: Final = frozenset({None, Limit.HEALTHY, Limit.EVALUATING, Limit.ASLEEP, Limit.STARTING, Limit.UNKNOWN})
 """A verdict that changes from one of these to another of these is no event."""
 
 
@@ -198,11 +197,7 @@ def _of_engine(known: _Seen, now: _Seen, engine: Engine, wall_s: float) -> Itera
         return Event(wall_s, kind, clean(now.said.name, MOST_MODEL), code, level, engine.key, said or {})
 
     late = wall_s - now.since_s >= SETTLE_S
-    if now.ended and not known.ended:
-        departure = engine.departure[0]
-        level = Level.WARN if departure.planned else Level.CRITICAL
-        yield event(EventKind.ENGINE, "ended", level, departure_parameters(departure))
-    elif known.up and not now.up:
+    if known.up and not now.up and not now.ended:  # of an end the verdict tells
         yield event(EventKind.ENGINE, "down", Level.WARN, {"state": engine.state.value.replace("_", " ")})
     elif now.up and not known.up and (known.up is False or late):
         yield event(EventKind.ENGINE, "answers", Level.OK)

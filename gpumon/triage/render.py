@@ -611,7 +611,6 @@ FIXES: Final[Mapping[str, str]] = {
 """What would give a signal."""
 _EVENTS: Final[Mapping[str, str]] = {
     "down": "no answer: {state}",
-    "ended": "down: " + _ENDED,
     "gone": "gone",
     "answers": "answers",
     "restarted": "restarted",

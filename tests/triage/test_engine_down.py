@@ -57,8 +57,9 @@ def test_a_crash_is_critical_and_its_log_comes_first() -> None:
     assert [action.code for action in verdict.actions] == ["read_last_log", "start_again"]
     assert action_text(verdict.actions[0]).startswith("journalctl -u vllm.service -n 100 ")
     assert action_text(verdict.actions[1]).startswith("systemctl start vllm.service ")
-    assert [(event.code, event.level) for event in stage.events if event.code == "ended"] == [("ended", Level.CRITICAL)]
-    assert "down: pid 4121, killed by signal 9" in " ".join(map(event_text, stage.events))
+    (event,) = stage.events
+    assert (event.code, event.level) == ("verdict_began", Level.CRITICAL)
+    assert event_text(event) == "down: since 00:00 UTC, pid 4121, killed by signal 9 (systemd vllm.service)"
     (sight,) = parse("down").look(last)
     assert (sight.holds, sight.scope) == (True, "vllm:8000")
     stage.play(30, (engine(read_s=1.0),))
@@ -99,7 +100,7 @@ def test_a_planned_stop_is_a_warning() -> None:
     verdict = only(stage.play(2, (ended(stopped),)))
     assert (verdict.cause, verdict.level) == ("stopped", Level.WARN)
     assert [action.code for action in verdict.actions] == ["start_again"]
-    assert [event.level for event in stage.events if event.code == "ended"] == [Level.WARN]
+    assert [(event.code, event.level) for event in stage.events] == [("verdict_began", Level.WARN)]
 
 
 @pytest.mark.parametrize(("waiting", "level"), [(0.0, Level.WARN), (40.0, Level.CRITICAL)])
