@@ -395,6 +395,7 @@ def _process(read: GpuProcess) -> Process:
         cpu_ratio=read.cpu_ratio,
         rss_bytes=read.rss_bytes,
         started_s=read.started_s,
+        children_cpu_ratio=read.children_cpu_ratio,
     )
 
 

@@ -159,6 +159,8 @@ class GpuProcess(msgspec.Struct, frozen=True, array_like=True, gc=False):
     rss_bytes: Reading = NOT_EXPOSED
     started_s: float = 0.0
     """Unix time; 0 where it is not known."""
+    children_cpu_ratio: Reading = NOT_EXPOSED
+    """Time on the host's cores of the processes that it started (compilers), likewise."""
 
 
 class XidEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):

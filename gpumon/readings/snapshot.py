@@ -66,6 +66,8 @@ class Process(msgspec.Struct, frozen=True, gc=False):
     """Host memory that it holds."""
     started_s: float = 0.0
     """When it began (Unix time); 0 where that is not known."""
+    children_cpu_ratio: Reading = NOT_EXPOSED
+    """Time on the host's cores of the processes that it started, such as compilers: 1 is one core."""
 
 
 class Gpu(msgspec.Struct, frozen=True, gc=False):

@@ -103,9 +103,18 @@ def holders(engine: Engine, gpus: Sequence[Gpu]) -> dict[int, Process]:
 
 
 def busiest_cpu(holding: Iterable[Process]) -> float | None:
-    """CPU of the busiest of these processes, where 1 is one core; None where it is not known of all of them."""
-    known = [finite(process.cpu_ratio) for process in holding]
-    return max((cpu for cpu in known if cpu is not None), default=None) if None not in known else None
+    """CPU of the busiest of these processes or of what it started, where 1 is one core.
+
+    A compiler works in a child while the engine's own process sleeps. None where it is not known of all of them.
+    """
+    busiest: float | None = None
+    for process in holding:
+        own = finite(process.cpu_ratio)
+        if own is None:
+            return None
+        children = finite(process.children_cpu_ratio) or 0.0
+        busiest = max(busiest or 0.0, own, children)
+    return busiest
 
 
 def pids_of(holding: Sequence[Process]) -> str:

@@ -302,7 +302,7 @@ QUANTITIES: Final[Mapping[str, str]] = {
     "starting_read": "reads {value:bytes}/s from disk",
     "starting_vram": "its processes hold {value:gib} of VRAM",
     "starting_cores": "{value:requests} CPU cores busy",
-    "process_cpu": "CPU of its busiest process [{value:percent} of a core|not known]",
+    "process_cpu": "CPU of its busiest process (or what it started) [{value:percent} of a core|not known]",
     "pcie_traffic": "PCIe [{value:bytes}/s|not measured]",
     "nvlink_traffic": "NVLink {value:bytes}/s",
     "kv_transfer_rate": "KV cache moved {value:bytes}/s",

@@ -70,6 +70,7 @@ def gpu(
             each.command,
             pod=each.pod,
             cpu_ratio=each.cpu_ratio,
+            children_cpu_ratio=each.children_cpu_ratio,
         )
         for each in processes
     )

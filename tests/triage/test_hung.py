@@ -26,10 +26,15 @@ NEVER = NOT_SUPPORTED
 
 
 def card(
-    of: Mapping[str, Any] = IDLE, cpu: float | Missing = 0.02, pcie: Mapping[str, Any] = QUIET_PCIE, **more: Any
+    of: Mapping[str, Any] = IDLE,
+    cpu: float | Missing = 0.02,
+    pcie: Mapping[str, Any] = QUIET_PCIE,
+    children: float | Missing = NEVER,
+    **more: Any,
 ) -> dict[str, Any]:
-    """A GPU with the engine's process on it, which uses this much of a core."""
-    holder = GpuProcess(4711, "vllm", vram_bytes=70.0 * GIB, engine="vllm:8000", cpu_ratio=cpu)
+    """A GPU with the engine's process on it, which uses this much of a core, and what it started this much."""
+    use = {"cpu_ratio": cpu, "children_cpu_ratio": children}
+    holder = GpuProcess(4711, "vllm", vram_bytes=70.0 * GIB, engine="vllm:8000", **use)
     return {**of, **pcie, "processes": (holder,), **more}
 
 
@@ -55,6 +60,7 @@ def quantities(found: Verdict) -> dict[str, Any]:
         (66, card(), "hung_idle", Level.CRITICAL, "save_stacks_and_restart"),
         (66, card(cpu=1.0), "no_tokens", Level.WARN, "wait_or_check"),
         (140, card(cpu=1.0), "no_tokens", Level.WARN, "wait_or_check"),
+        (140, card(children=3.0), "no_tokens", Level.WARN, "wait_or_check"),  # compilers below a process that sleeps
         (140, card(pcie=LOADS), "no_tokens", Level.WARN, "wait_or_check"),
         (140, card(nvlink_bytes_per_s=5e10), "no_tokens", Level.WARN, "wait_or_check"),
         (154, card(cpu=1.0), "hung_idle", Level.CRITICAL, "save_stacks_and_restart"),

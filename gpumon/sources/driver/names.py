@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Reading
 from gpumon.sources.discovery.command_line import shown_command
@@ -37,6 +38,12 @@ class Look(NamedTuple):
     """1 is one core."""
     rss_bytes: Reading = NOT_EXPOSED
     started_s: float = 0.0
+    children_cpu_ratio: Reading = NOT_EXPOSED
+    """Of the processes that it started, and those that they did: compilers, mostly."""
+
+
+MOST_CHILDREN: Final = 64
+"""Processes below one that are looked at."""
 
 
 class Names:
@@ -46,15 +53,14 @@ class Names:
         self._known: dict[int, Look] = {}
         self._places: dict[tuple[int, float], tuple[str, str]] = {}
         """Pod's name and Slurm job of a process (pid, start): they do not change."""
-        self._cpu: dict[int, tuple[float, float]] = {}
-        """When a process was looked up last, and how long it had been on a core by then."""
+        self._cpu: dict[tuple[int, str], tuple[float, float]] = {}
+        """When a process (pid, `own` or `children`) was looked up last, and how long it had been on a core by then."""
         self._round_s = 0.0
 
     def of(self, pid: int, round_s: float) -> Look:
         """The process as it is now; `round_s` is the time of the tick, within which nothing is asked twice."""
         if round_s != self._round_s:
-            for gone in self._cpu.keys() - self._known.keys():
-                del self._cpu[gone]
+            self._cpu = {key: seen for key, seen in self._cpu.items() if key[0] in self._known}
             self._places = {key: place for key, place in self._places.items() if key[0] in self._known}
             self._known.clear()
             self._round_s = round_s
@@ -75,6 +81,7 @@ class Names:
             return Look()
         user = command = container = pod = job = ""
         cpu: Reading = NOT_EXPOSED
+        children_cpu: Reading = NOT_EXPOSED
         rss: Reading = NOT_EXPOSED
         started_s = 0.0
         with process.oneshot():
@@ -84,7 +91,10 @@ class Names:
                 command = shown_command(process.cmdline())
             with contextlib.suppress(psutil.Error, OSError, ValueError):
                 started_s, rss = process.create_time(), float(process.memory_info().rss)
-                cpu = self._cpu_of(pid, sum(process.cpu_times()[:2]))
+                times = process.cpu_times()
+                cpu = self._cpu_of(pid, "own", times.user + times.system)
+                ended_s = times.children_user + times.children_system
+                children_cpu = self._cpu_of(pid, "children", ended_s + _running_children_s(pid))
         with contextlib.suppress(OSError):
             text = Path(f"/proc/{pid}/cgroup").read_text(errors="replace")
             (container, pod), found = groups(text), _JOB.search(text)
@@ -94,14 +104,44 @@ class Names:
             self._places[key] = place_of(pid, in_pod=bool(pod))
         pod_name, other = self._places[key]
         texts = (_encodable(name), _encodable(user), container, _encodable(command, _COMMAND_CHARACTERS), pod)
-        return Look(*texts, pod_name, job or other, cpu, rss, started_s)
+        return Look(*texts, pod_name, job or other, cpu, rss, started_s, children_cpu)
 
-    def _cpu_of(self, pid: int, used_s: float) -> Reading:
+    def _cpu_of(self, pid: int, whose: str, used_s: float) -> Reading:
         """Share of one core since the round before."""
         now_s = time.monotonic()
-        at_s, before_s = self._cpu.get(pid, (0.0, 0.0))
-        self._cpu[pid] = (now_s, used_s)
+        at_s, before_s = self._cpu.get((pid, whose), (0.0, 0.0))
+        self._cpu[pid, whose] = (now_s, used_s)
         return (used_s - before_s) / (now_s - at_s) if at_s and now_s > at_s and used_s >= before_s else WARMING_UP
+
+
+def _running_children_s(pid: int) -> float:
+    """CPU seconds of the processes below one, ended children of theirs included; what can not be read is left out."""
+    total_s = 0.0
+    left = _children(pid)
+    for _ in range(MOST_CHILDREN):
+        if not left:
+            break
+        child = left.pop()
+        total_s += _cpu_s(child)
+        left += _children(child)
+    return total_s
+
+
+def _children(pid: int) -> list[int]:
+    """The processes that the main thread of one has started; none where the kernel does not list them."""
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (OSError, ValueError):
+        return []
+
+
+def _cpu_s(pid: int) -> float:
+    """CPU seconds of a process and of its children that have ended: fields 14 to 17 of /proc/PID/stat (proc(5))."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
+        return 0.0
 
 
 def place_of(pid: int, *, in_pod: bool) -> tuple[str, str]:

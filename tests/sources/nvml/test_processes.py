@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gpumon.readings.missing import Missing
+from gpumon.readings.missing import Missing, number
 from gpumon.sources.driver.names import Names, groups, place_of
 from tests.fakes.nvml.driver import FakeDriver
 from tests.sources.nvml.rig import running
@@ -117,6 +118,31 @@ def test_a_process_says_what_it_takes_of_the_host_and_in_which_job_it_runs() -> 
     assert second.rss_bytes > 1 << 26
     assert abs(second.started_s - time.time()) < 600.0
     assert (second.job, second.pod_name) == ("4711", "")
+
+
+def test_what_it_started_counts_apart_while_it_sleeps_itself() -> None:
+    """A compiler below the engine's process: its child, and a child of that."""
+    busy = "while True: pass"
+    middle = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {busy!r}])"
+    code = f"import subprocess, sys; print(1, flush=True); subprocess.run([sys.executable, '-c', {middle!r}])"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            names = Names()
+            seen = [names.of(process.pid, 1.0)]
+            end_s = time.monotonic() + 60.0
+            while time.monotonic() < end_s and not (number(seen[-1].children_cpu_ratio) or 0.0) > 0.1:
+                time.sleep(0.3)
+                seen.append(names.of(process.pid, 1.0 + len(seen)))
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+    last = seen[-1]
+    assert isinstance(seen[0].children_cpu_ratio, Missing)
+    assert isinstance(last.children_cpu_ratio, float)
+    assert last.children_cpu_ratio > 0.1
+    assert isinstance(last.cpu_ratio, float)
+    assert last.cpu_ratio < last.children_cpu_ratio
 
 
 IN_ITS_OWN_ROOT = "import os, sys; os.chroot(sys.argv[1]); print(1, flush=True); sys.stdin.read()"
