@@ -41,7 +41,6 @@ _OOM: Final = re.compile(r"[Kk]illed process (\d+) ")
 _CONTAINER: Final = re.compile(r"[0-9a-f]{12,64}")
 _TERM: Final = 128 + signal.SIGTERM
 """Exit code of a container whose process ended by the SIGTERM of `docker stop`."""
-_TICKS: Final = float(os.sysconf("SC_CLK_TCK"))
 _KERNEL_LOG: Final = ("journalctl", "-k", "-q", "--no-pager", "-o", "cat", "-n", "5000", "-S")
 _RUNTIMES: Final = ("docker", "podman")
 
@@ -138,7 +137,7 @@ def of_kernel(origin: Origin, served_wall_s: float, ask: Run) -> Cause:
     """Whether the kernel's log says that it killed one of its processes for want of memory."""
     pids = {str(pid) for pid in (origin.pid, *origin.gpu_pids) if pid}
     since = f"@{max(0.0, served_wall_s - TOGETHER_S):.0f}"
-    text = kernel_messages(origin.started / _TICKS) or ask((*_KERNEL_LOG, since))
+    text = kernel_messages(origin.started_s) or ask((*_KERNEL_LOG, since))
     if any(match in pids for match in _OOM.findall(text)):
         return Cause("oom", 0, planned=False, source="kernel log")
     return NO_CAUSE

@@ -186,6 +186,7 @@ class Keeper:
             ended=self._ended,
             looks=running is not None,
             rebooted=self._has_rebooted,
+            slept_s=time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic(),
         )
 
     def _save(self, now_s: float) -> None:

@@ -45,7 +45,7 @@ CAUSE_S: Final = 3.0
 """The cause of an end is waited for so long before the end is shown: a stop by systemd is not first called a crash."""
 SUCCEEDS_S: Final = 5.0
 """An engine that answers first this long after another's last answer may stand in its place: one that was there
-before is a replica."""
+before is a replica. Where the start of its process is known, that decides."""
 MOST: Final = 64
 """Engines that are remembered."""
 LOADING_BYTES_PER_S: Final = 20e6
@@ -96,6 +96,9 @@ class Around(NamedTuple):
     """Servers of this host are looked for: one that is remembered and not found has ended."""
     rebooted: bool = False
     """This host began anew since the memory was written."""
+    slept_s: float = 0.0
+    """Time for which this host slept since its boot: processes count it in their start, and the monotonic clock does
+    not."""
 
 
 NOTHING_KNOWN: Final = Around()
@@ -109,13 +112,15 @@ class _Kept:
         self.served = served
         self.answered_s = -math.inf
         """When it answered last in this run."""
+        self.refused_s: float | None = None
+        """Since when nothing listens at its URL; None: something does, or nobody knows."""
         self.ended_s: float | None = None
         """When its process was first seen gone, or its port had refused for long enough."""
         self.asked: Future[Cause] | None = None
         self.shown: EngineReading | None = None
         """The row of its end; the same object as long as nothing about it changes."""
         self.has_replaced = False
-        """It stands for another one that has ended: it does so for one only."""
+        """It stands for one that has ended, another one or itself: it does so for one only."""
 
     @property
     def key(self) -> str:
@@ -196,6 +201,7 @@ class LastSeen:
             return  # the last answer of a process that has ended since
         if kept is None and len(self._kept) >= MOST and not self._forget_oldest():
             return
+        is_new = kept is None
         begins = kept is None or kept.served.departure is not None or kept.ended_s is not None
         if kept is None:
             kept = _Kept(Served(without_bulk(reading), answered_wall_s, answered_wall_s))
@@ -207,7 +213,7 @@ class LastSeen:
             kept.ended_s = None
             kept.asked = None
             kept.shown = None
-            kept.has_replaced = False
+            kept.has_replaced = not is_new
             served.departure = None
             served.begun_wall_s = answered_wall_s
             served.origin = NO_ORIGIN
@@ -216,12 +222,12 @@ class LastSeen:
         if runs and served.origin != origin:
             served.origin = origin
             self._forget_moved(kept, answered_wall_s)
-        if begins:
+        if is_new:
             self._take_the_place(kept)
         kept.answered_s = reading.monotonic_s
         served.reading = reading
         served.served_wall_s = answered_wall_s
-        served.refused_wall_s = 0.0
+        kept.refused_s = None
         load = _load_of(reading)
         served.tells_load = load is not None
         if load:
@@ -237,12 +243,13 @@ class LastSeen:
                     self._drop(kept, fresh.served.begun_wall_s)
                     return
 
-    def _is_replaced(self, ended: _Kept) -> bool:
+    def _is_replaced(self, ended: _Kept, around: Around) -> bool:
         """Whether another engine took its place before its end was seen: one that began after its last answer."""
-        last_s = ended.served.served_wall_s + SUCCEEDS_S
         for kept in self._kept.values():
             served = kept.served
-            if kept is ended or kept.has_replaced or served.departure is not None or served.begun_wall_s <= last_s:
+            if kept is ended or kept.has_replaced or served.departure is not None:
+                continue
+            if not _began_after(kept, ended, around):
                 continue
             if _same_command(ended.served, served) or _same_model(ended.served, served):
                 kept.has_replaced = True
@@ -303,10 +310,12 @@ class LastSeen:
     ) -> EngineReading:
         """The reading of an engine that served and does not answer: it has ended, or nobody knows."""
         served = kept.served
-        if reading.state is EndpointState.REFUSED:
-            served.refused_wall_s = served.refused_wall_s or wall_s
-        else:
-            served.refused_wall_s = 0.0
+        if reading.state is not EndpointState.REFUSED:
+            kept.refused_s = None
+        elif kept.refused_s is None:
+            kept.refused_s = now_s
+        if _has_successor(served, reading, around):
+            return _last(served, reading)
         if self._departed(kept, reading, around, wall_s, now_s):
             assert served.departure is not None
             if not _is_over(served.departure, wall_s):
@@ -317,9 +326,10 @@ class LastSeen:
         return _last(served, reading)
 
     def _absent(self, kept: _Kept, around: Around, wall_s: float, now_s: float) -> list[EngineReading]:
-        """The row of an engine that was found on this host and is not listed any more."""
+        """The row of an engine of this host that is not listed any more, however it was found."""
         served = kept.served
-        if served.reading.found_by != "discovery" or not around.looks:
+        is_here = served.reading.found_by == "discovery" or bool(served.origin.pid)
+        if not is_here or not around.looks:
             return []
         if not self._departed(kept, None, around, wall_s, now_s):
             return []
@@ -340,11 +350,8 @@ class LastSeen:
         if served.origin.pid:
             ended = around.rebooted or served.origin.id in around.ended
         else:
-            since_s = served.refused_wall_s
-            if kept.answered_s == -math.inf:  # another run saw it last
-                since_s = min(since_s or wall_s, served.served_wall_s)
             refuses = reading is not None and reading.state is EndpointState.REFUSED
-            ended = refuses and bool(since_s) and wall_s - since_s >= REFUSES_S
+            ended = refuses and _refuses_for(kept, wall_s, now_s) >= REFUSES_S
         if ended:
             kept.ended_s = now_s
         return ended
@@ -358,7 +365,7 @@ class LastSeen:
             return True
         if not self._has_ended(kept, reading, around, wall_s, now_s):
             return False
-        if served.departure is None and self._is_replaced(kept):
+        if served.departure is None and self._is_replaced(kept, around):
             self._drop(kept, wall_s)
             return False
         if not around.rebooted:
@@ -459,6 +466,33 @@ def _is_remembered(reading: EngineReading, around: Around) -> bool:
     return reading.phase is Phase.INFERENCE and reading.url not in around.passing
 
 
+def _refuses_for(kept: _Kept, wall_s: float, now_s: float) -> float:
+    """Seconds for which nothing listens at its URL; where another run saw it last, since its last answer."""
+    refused_s = 0.0 if kept.refused_s is None else now_s - kept.refused_s
+    if kept.answered_s > -math.inf:
+        return refused_s
+    return max(refused_s, wall_s - kept.served.served_wall_s)
+
+
+def _began_after(kept: _Kept, ended: _Kept, around: Around) -> bool:
+    """Whether an engine began after the last answer of one that has ended."""
+    if kept.served.begun_wall_s > ended.served.served_wall_s + SUCCEEDS_S:
+        return True
+    origin = kept.served.origin
+    if not origin.pid or ended.answered_s == -math.inf:
+        return False
+    return origin.started_s - around.slept_s > ended.answered_s
+
+
+def _has_successor(served: Served, reading: EngineReading, around: Around) -> bool:
+    """Whether a new process listens at its URL, which may want a key by now, or hang: what ended is the old one."""
+    origin = around.servers.get(reading.url)
+    if origin is None or origin.id == served.origin.id or origin.id in around.ended:
+        return False
+    answers = reading.state not in (EndpointState.OK, EndpointState.REFUSED)
+    return answers and reading.url in around.listening
+
+
 def _load_of(reading: EngineReading) -> float | None:
     """Requests that run or wait; None where it does not tell."""
     told = [rank.gauges[name] for rank in reading.ranks for name in (RUNNING, WAITING) if name in rank.gauges]
@@ -534,8 +568,8 @@ def start_command(origin: Origin) -> str:
 
 
 def _is_over(departure: Departure, wall_s: float) -> bool:
-    """Whether an end is old enough to be forgotten."""
-    return wall_s - departure.wall_s > (PLANNED_S if departure.planned else REMEMBERED_S)
+    """Whether an end is old enough to be forgotten; one that lies in the future was dated by a clock that was wrong."""
+    return abs(wall_s - departure.wall_s) > (PLANNED_S if departure.planned else REMEMBERED_S)
 
 
 def _last(served: Served, reading: EngineReading) -> EngineReading:

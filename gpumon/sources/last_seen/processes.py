@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Iterable, Mapping
@@ -15,7 +14,7 @@ from gpumon.sources.discovery.command_line import shown_command
 from gpumon.sources.driver.names import place_of
 from gpumon.sources.family import Process
 from gpumon.sources.last_seen.memory import ServerWork
-from gpumon.sources.last_seen.records import Origin, ProcessId
+from gpumon.sources.last_seen.records import TICKS_PER_S, Origin, ProcessId
 
 CONTAINER: Final = re.compile(r"^(?:.*[/-])?([0-9a-f]{64})(?:\.scope)?(?:/|$)")
 """The innermost container's id in a cgroup path (Docker, containerd, CRI-O, Podman)."""
@@ -27,7 +26,6 @@ FILE: Final = re.compile(r"/[A-Za-z0-9_@%+=:,./-]{1,250}")
 _MANAGER: Final = re.compile(r"user@\d+\.service")
 """The unit of a user's own systemd: what runs under it are units of that one."""
 _CGROUPS: Final = Path("/sys/fs/cgroup")
-_TICKS: Final = float(os.sysconf("SC_CLK_TCK"))
 _MOST_BYTES: Final = 65536
 
 
@@ -158,6 +156,14 @@ def boot_id() -> str:
         return ""
 
 
+def pid_namespace() -> str:
+    """Tells the pids that this process sees from those of a container; empty where it is not told."""
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return ""
+
+
 def _cgroup(pid: int) -> str:
     """Path in the unified hierarchy; of version 1 that of the first controller."""
     try:
@@ -192,7 +198,7 @@ def _use(origin: Origin) -> Use:
             pass
         try:
             fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-            cpu_s.append((int(fields[11]) + int(fields[12])) / _TICKS)
+            cpu_s.append((int(fields[11]) + int(fields[12])) / TICKS_PER_S)
         except (OSError, IndexError, ValueError):
             pass
     return Use(time.monotonic(), sum(read_bytes) if read_bytes else None, sum(cpu_s) if cpu_s else None)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from typing import Final
+
 import msgspec
 
 from gpumon.readings.frame import Departure, EngineReading
 
+TICKS_PER_S: Final = float(os.sysconf("SC_CLK_TCK"))
 ProcessId = tuple[int, int]
 """Pid and start in clock ticks since boot: tells a process from a later one with the same pid."""
 
@@ -41,6 +45,11 @@ class Origin(msgspec.Struct, frozen=True):
         """Tells it from every other process of this boot."""
         return self.pid, self.started
 
+    @property
+    def started_s(self) -> float:
+        """Its start in seconds since boot, time asleep included."""
+        return self.started / TICKS_PER_S
+
 
 NO_ORIGIN = Origin()
 
@@ -59,8 +68,6 @@ class Served(msgspec.Struct):
     tells_load: bool = False
     """It tells how many requests run or wait."""
     origin: Origin = NO_ORIGIN
-    refused_wall_s: float = 0.0
-    """Since when nothing listens at its URL; 0: it listens, or nobody knows."""
     departure: Departure | None = None
 
     @property
@@ -86,6 +93,8 @@ class Written(msgspec.Struct):
     host: str
     boot: str
     """Id of the boot in which it was written: processes and GPUs of another one are gone."""
+    pids: str = ""
+    """Namespace of pids in which it was written: in a container the same numbers are other processes."""
     engines: list[Served] = []
     gpus: list[Listed] = []
     driver: str = ""

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from gpumon.sources.last_seen.memory import MOST, REMEMBERED_S
-from gpumon.sources.last_seen.processes import boot_id
+from gpumon.sources.last_seen.processes import boot_id, pid_namespace
 from gpumon.sources.last_seen.records import Listed, Served, Written, without_bulk
 
 VERSION: Final = 1
@@ -42,17 +42,15 @@ class Store:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._host = socket.gethostname()
-        self._loaded: set[str] = set()
-        """Keys of the engines that this run knows."""
+        self._pids = pid_namespace()
 
     def read(self, wall_s: float) -> Written:
         """What an earlier run wrote; of another boot, `Written.boot` is another one than `boot_id`."""
         written = self._read()
         if written is None:
-            return Written(VERSION, self._host, boot_id())
+            return Written(VERSION, self._host, boot_id(), self._pids)
         written.engines = [served for served in written.engines if _is_current(served, wall_s)][:MOST]
         written.gpus = [gpu for gpu in written.gpus if 0.0 <= wall_s - gpu.listed_wall_s <= REMEMBERED_S][:MOST_GPUS]
-        self._loaded |= {served.reading.key for served in written.engines}
         return written
 
     def write(
@@ -65,22 +63,23 @@ class Store:
     ) -> bool:
         """Write the file anew; returns whether that went well.
 
-        Another gpumon may have written its engines meanwhile: those that this one never knew are kept.
+        Another gpumon may have written its engines meanwhile: of each engine the newer record is kept.
         """
-        own = {served.reading.key: served for served in engines}
-        self._loaded |= own.keys() | dropped.keys()
+        newest = {served.reading.key: served for served in engines}
         others = self._read()
         for served in others.engines if others is not None else ():
             key = served.reading.key
-            if key not in self._loaded and _is_current(served, wall_s) and len(own) < MOST:
-                own[key] = served
+            known_wall_s = newest[key].changed_wall_s if key in newest else dropped.get(key, float("-inf"))
+            has_room = key in newest or len(newest) < MOST
+            if has_room and served.changed_wall_s > known_wall_s and _is_current(served, wall_s):
+                newest[key] = served
         records = []
-        for served in own.values():
+        for served in newest.values():
             record = msgspec.structs.replace(served, reading=without_bulk(served.reading))
             with contextlib.suppress(msgspec.MsgspecError, ValueError):
                 if len(msgspec.json.encode(record)) <= MOST_RECORD_BYTES:
                     records.append(record)
-        written = Written(VERSION, self._host, boot_id(), records, list(gpus)[:MOST_GPUS], driver)
+        written = Written(VERSION, self._host, boot_id(), self._pids, records, list(gpus)[:MOST_GPUS], driver)
         try:
             self._replace(msgspec.json.encode(written))
         except (OSError, msgspec.MsgspecError, ValueError):
@@ -102,7 +101,8 @@ class Store:
             return None
         finally:
             os.close(file)
-        return written if written.version == VERSION and written.host == self._host else None
+        is_own = written.host == self._host and written.pids == self._pids
+        return written if written.version == VERSION and is_own else None
 
     def _replace(self, data: bytes) -> None:
         """The file appears whole or not at all; only its user can read it. Raises OSError."""
@@ -119,5 +119,6 @@ class Store:
 
 
 def _is_current(served: Served, wall_s: float) -> bool:
-    """Whether it is worth remembering: an engine that was not seen for a day is no news."""
-    return wall_s - served.changed_wall_s <= REMEMBERED_S
+    """Whether it is worth remembering: an engine that was not seen for a day is no news, and one of the future was
+    dated by a clock that was wrong."""
+    return abs(wall_s - served.changed_wall_s) <= REMEMBERED_S

@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from gpumon.readings.frame import (
@@ -23,7 +24,7 @@ from gpumon.readings.frame import (
 from gpumon.readings.quantities import RUNNING, WAITING
 from gpumon.sources.last_seen.gpus import LastListed
 from gpumon.sources.last_seen.memory import Around, Cause, LastSeen, ServerWork
-from gpumon.sources.last_seen.records import Origin, Served
+from gpumon.sources.last_seen.records import TICKS_PER_S, Listed, Origin, Served, Written
 from gpumon.sources.last_seen.store import Store
 from tests.records import replace
 
@@ -180,6 +181,87 @@ def test_a_replica_that_served_all_along_takes_nobodys_place(host: Host) -> None
     for _ in range(20):
         host.now_s += 2.0
         assert states(host.see(host.reading(url=other))) == [OK, DOWN]
+
+
+def test_one_that_is_back_takes_the_place_of_itself_and_not_of_a_twin_that_is_down(host: Host) -> None:
+    other = "http://127.0.0.1:9000"
+    twin = replace(VLLM, pid=5000, command="vllm serve m --port 9000")
+    host.around = Around(servers={URL: VLLM, other: twin}, listening=frozenset({URL, other}), looks=True)
+    for _ in range(20):
+        host.now_s += 2.0
+        host.see(host.reading(), host.reading(url=other))
+    host.around = Around(ended=frozenset({VLLM.id, twin.id}), looks=True)
+    assert states(host.see()) == [DOWN, DOWN]
+    back = replace(twin, pid=6000)
+    host.around = host.around._replace(servers={other: back}, listening=frozenset({other}))
+    for _ in range(20):
+        host.now_s += 2.0
+        assert states(host.see(host.reading(url=other))) == [OK, DOWN]
+
+
+@pytest.mark.parametrize(("began_s", "shown"), [(5061.0, [OK]), (5010.0, [OK, DOWN])])
+def test_the_start_of_its_process_tells_a_quick_restart_on_another_port_from_a_replica(
+    host: Host, began_s: float, shown: list[EndpointState]
+) -> None:
+    slept_s = 7000.0
+    host.runs(VLLM)
+    host.serve()
+    other = "http://127.0.0.1:9000"
+    ticks = int((began_s + slept_s) * TICKS_PER_S)
+    fresh = replace(VLLM, pid=9000, started=ticks, command="vllm serve m --port 9000")
+    host.around = Around(
+        servers={URL: VLLM, other: fresh}, listening=frozenset({URL, other}), looks=True, slept_s=slept_s
+    )
+    host.now_s += 3.0
+    host.see(host.reading(url=other))
+    host.around = host.around._replace(servers={other: fresh}, ended=frozenset({VLLM.id}))
+    for _ in range(5):
+        host.now_s += 1.0
+        assert states(host.see(host.reading(url=other))) == shown
+
+
+@pytest.mark.parametrize("state", [TIMEOUT, EndpointState.UNAUTHORIZED, STARTING])
+def test_a_new_process_that_listens_and_gives_no_figures_is_not_the_one_that_ended(
+    host: Host, state: EndpointState
+) -> None:
+    host.runs(VLLM)
+    host.serve()
+    host.ends(VLLM)
+    assert states(host.see()) == [DOWN]
+    host.runs(replace(VLLM, pid=9000))
+    host.now_s += 2.0
+    (shown,) = host.see(host.reading(state))
+    assert (shown.state, SERVED in shown.info) == (state, True)
+
+
+def test_an_endpoint_given_once_whose_process_was_here_is_down_also_for_a_run_without_it(host: Host) -> None:
+    host.runs(VLLM)
+    host.serve(found_by="config")
+    host.serve(2, found_by="config", url="http://10.0.0.7:8000")
+    later = Host()
+    later.now_s = host.now_s + 60.0
+    later.memory.load(host.memory.records())
+    assert later.see() == []
+    later.ends(VLLM)
+    (shown,) = later.see()
+    assert (shown.url, shown.state) == (URL, DOWN)
+
+
+def test_a_clock_that_jumps_ends_no_engine_and_keeps_no_row_for_years(host: Host) -> None:
+    host.serve(found_by="config")
+    host.now_s += 1.0
+    host.memory.take([host.reading(REFUSED, found_by="config")], (), host.around, host.wall_s, host.now_s)
+    host.now_s += 1.0
+    jumped_s = host.wall_s + HOUR_S
+    refused = host.reading(REFUSED, found_by="config")
+    assert states(list(host.memory.take([refused], (), host.around, jumped_s, host.now_s))) == [REFUSED]
+    ahead = Host()
+    ahead.now_s = 365 * 24 * HOUR_S
+    ahead.runs(VLLM)
+    ahead.serve()
+    ahead.ends(VLLM)
+    assert states(ahead.see()) == [DOWN]
+    assert ahead.memory.take((), (), ahead.around, WALL_S, ahead.now_s + 1.0) == ()
 
 
 def test_another_url_of_the_same_server_is_no_end(host: Host) -> None:
@@ -349,6 +431,34 @@ def test_the_file_keeps_what_another_gpumon_wrote_and_no_secret(host: Host, tmp_
     assert Store(path).read(host.wall_s + 25 * HOUR_S).engines == []
     assert path.stat().st_mode & 0o777 == 0o600
     assert sorted(tmp_path.joinpath("state").iterdir()) == [path]
+
+
+def test_the_newer_record_of_an_engine_stays_in_the_file(host: Host, tmp_path: Path) -> None:
+    path = tmp_path / "engines.json"
+    host.runs(VLLM)
+    host.serve()
+    older = [replace(served) for served in host.memory.records()]
+    host.serve(10)
+    host.ends(VLLM)
+    assert states(host.see()) == [DOWN]
+    assert Store(path).write(host.memory.records(), (), "", {}, host.wall_s)
+    assert Store(path).write(older, (), "", {}, host.wall_s)
+    (served,) = Store(path).read(host.wall_s).engines
+    assert served.departure is not None
+    assert Store(path).write([], (), "", {served.reading.key: host.wall_s}, host.wall_s)
+    assert Store(path).read(host.wall_s).engines == []
+
+
+def test_the_file_of_a_container_counts_as_none_on_its_host(host: Host, tmp_path: Path) -> None:
+    path = tmp_path / "engines.json"
+    host.serve()
+    assert Store(path).write(host.memory.records(), [Listed("GPU-1", 1, "H100", "nvml", WALL_S)], "580", {}, WALL_S)
+    written = msgspec.json.decode(path.read_bytes(), type=Written)
+    assert written.pids == str(Path("/proc/self/ns/pid").readlink())
+    written.pids = "pid:[1]"
+    path.write_bytes(msgspec.json.encode(written))
+    again = Store(path).read(host.wall_s)
+    assert (again.engines, again.gpus) == ([], [])
 
 
 @pytest.mark.parametrize(
