@@ -437,3 +437,33 @@ def test_an_ascii_stdout_gets_text_that_fits(env: dict[str, str]) -> None:
     assert done.returncode == 0
     assert done.stdout.isascii()
     assert 'url = "http://m' in done.stdout
+
+
+def driver_env(env: dict[str, str], driver: FakeDriver, script: str) -> dict[str, str]:
+    """The environment of a command that finds the fake driver with these GPUs."""
+    driver.write(script)
+    fake = {key: value for key, value in driver.env().items() if key not in os.environ or "NVML" in key}
+    return {**env, **fake, "LD_LIBRARY_PATH": driver.env()["LD_LIBRARY_PATH"]}
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "text"), [("", 0, "1 GPU 50% busy"), ("gpu 0 fault lost\n", 1, "critical: gpu 0 hardware fault")]
+)
+def test_status_exits_1_where_something_critical_stands(
+    env: dict[str, str], fake_driver: FakeDriver, fault: str, code: int, text: str
+) -> None:
+    driver = driver_env(env, fake_driver, f"gpus 1\nprofile h100-sxm\ngpu * busy 50\n{fault}")
+    done = run("status", "--no-discovery", env=driver)
+    assert (done.returncode, done.stderr) == (code, "")
+    assert text in done.stdout
+
+
+def test_status_exits_3_where_there_is_nothing_to_monitor(env: dict[str, str]) -> None:
+    assert "nothing to monitor" in one_line(run("status", "--no-nvml", "--no-discovery", env=env), 3)
+
+
+@pytest.mark.parametrize(("options", "code"), [((), 0), (("--endpoint", "http://127.0.0.1:9"), 1)])
+def test_doctor_exits_1_where_something_fails(env: dict[str, str], options: tuple[str, ...], code: int) -> None:
+    done = run("doctor", "--no-nvml", "--no-discovery", *options, env=env)
+    assert (done.returncode, done.stderr) == (code, "")
+    assert ("failed" in done.stdout.splitlines()[-1]) == (code == 1)

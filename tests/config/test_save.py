@@ -266,3 +266,18 @@ def test_whatever_the_file_holds_nothing_else_changes(
         wanted.get(section, {}).pop(key, None)
     assert {key: table for key, table in now.items() if table} == {key: table for key, table in wanted.items() if table}
     assert isinstance(config, Config)
+
+
+def test_a_disk_that_gives_back_something_else_leaves_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.write_text("# mine\n")
+    sync = os.fsync
+
+    def loses_the_end(descriptor: int) -> None:
+        os.ftruncate(descriptor, 9)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", loses_the_end)
+    with pytest.raises(NotSavedError, match="could not be read back"):
+        save(str(path), {THEME: "light"})
+    assert path.read_text() == "# mine\n"
+    assert inside(path.parent) == ["config.toml"]

@@ -87,6 +87,21 @@ def test_live_prefill_has_the_window_of_the_other_rates_whatever_the_ttft():
         assert shown.advances["prefill_tokens_per_s"] == shown.advances["mfu_prefill_ratio"] == said
 
 
+def test_polls_are_kept_for_as_long_as_the_longest_prefill_took():
+    """One of 150 s, in the bucket up to 160 s, ends after 160 s: the window grows to that, longer than any other."""
+
+    def engine(at_s: float) -> EngineReading:
+        late = observed(1.0 if at_s >= 160 else 0.0, 150.0, (1.0, 160.0, INF))
+        advance = moving(Advance.PROMPT, q.PREFILL_COMPUTED)
+        return poll(at_s, rank({q.PREFILL_COMPUTED: at_s * 20.0}, {}, {q.TTFT: late}), advance=advance)
+
+    early = only(after(engine, seconds=200))
+    assert why(early.rates.prefill_tokens_per_s) is Reason.WARMING_UP
+    shown = only(after(engine, seconds=300))
+    assert there(shown.rates.prefill_tokens_per_s) == pytest.approx(20.0)
+    assert shown.sources["prefill_tokens_per_s"].startswith(f"metric:{q.PREFILL_COMPUTED} over 160 s")
+
+
 def test_two_models_of_one_server_are_two_engines():
     """Triton shares one URL: counters, states and faults of its models must not mix."""
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.efficiency.quantiles import difference, longest, quantile, quantiles, size_biased_mean
+from gpumon.efficiency.quantiles import difference, longest, merge_common, quantile, quantiles, size_biased_mean
 from gpumon.readings.frame import HistogramReading
 from gpumon.readings.missing import Missing, Reason
 from tests.accuracy.pages import Where, recorded, snapshots
@@ -131,3 +131,17 @@ def test_a_reading_without_buckets_has_the_sum_and_count_of_one_with_them():
         HistogramReading((INF,), (2.0,), 6.0, 2.0)
     )
     assert difference(bare, full) is None
+
+
+def test_twenty_observations_are_enough_for_a_quantile():
+    shown = quantiles(histogram((1.0, 20), (INF, 20), total=10.0))
+    # Linear in the bucket of 0 to 1 s: the 10th of 20.
+    assert shown.p50 == pytest.approx(0.5)
+
+
+def test_histograms_of_different_engines_are_added_on_three_common_bounds_and_not_on_two():
+    one = histogram((1.0, 10), (2.0, 15), (4.0, 18), (INF, 20), total=40.0)
+    three = histogram((0.5, 1), (1.0, 5), (2.0, 5), (4.0, 9), (INF, 10), total=30.0)
+    assert merge_common([one, three]) == histogram((1.0, 15), (2.0, 20), (4.0, 27), (INF, 30), total=70.0)
+    two = histogram((1.0, 5), (3.0, 6), (4.0, 9), (INF, 10), total=30.0)
+    assert merge_common([one, two]) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -46,3 +47,11 @@ def test_bad_input_is_named(bad: float) -> None:
         busy(bad, 1.0)
     with pytest.raises(ValueError, match="elapsed_s"):
         busy(1.0, bad)
+
+
+@pytest.mark.parametrize("share", [mfu, mbu])
+def test_without_a_peak_there_is_no_share(share: Callable[[float, float, float], float]) -> None:
+    with pytest.raises(ValueError, match="peak"):
+        share(0.0, 1, 0.0)
+    with pytest.raises(ValueError, match="n_gpus"):
+        share(0.0, 0.9, 1.0)

@@ -261,3 +261,12 @@ def test_kv_heads_that_can_not_be_divided_are_copied_by_the_told_tensor_parallel
     shown = only(after(engine))
     # Two KV heads on four GPUs: each is read twice; the stages read their own layers once.
     assert there(shown.efficiency.kv_bytes_per_s) == pytest.approx(10.0 * 2 * 2 * 2 * 8 * 2 * (3 * 100 + 2 * 100))
+
+
+def test_a_pipeline_without_gaps_works_on_a_batch_in_each_stage_too():
+    """400 tokens/s of 8 requests, in two batches of 4 at once: 100 steps/s. A single request has one batch."""
+    told = {"pp": 2, "gpu_count": 2}
+    shown = only(after(steady({q.DECODE_TOKENS: 400.0}, {q.RUNNING: 8.0}, **told)))
+    assert there(shown.rates.steps_per_s) == pytest.approx(100.0)
+    alone = only(after(steady({q.DECODE_TOKENS: 50.0}, {q.RUNNING: 1.0}, **told)))
+    assert there(alone.rates.steps_per_s) == pytest.approx(50.0)

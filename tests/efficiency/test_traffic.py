@@ -195,3 +195,13 @@ def test_bad_rates_are_named(bad: float) -> None:
         traffic.weight_read_bytes(DENSE, bad)
     with pytest.raises(ValueError, match="tokens_per_s"):
         traffic.single_stream_bytes_per_s(DENSE, bad)
+
+
+def test_experts_that_are_spread_over_peers_are_read_in_parts() -> None:
+    """8 experts, 2 per token: 4 tokens of each of 2 peers touch 8*(1 - 0.75^8) experts, of which each reads half."""
+    touched = 8 * (1 - 0.75**8) / 2
+    assert traffic.weight_read_bytes(MOE, 4.0, 2.0) == pytest.approx(200.0 + 100.0 * touched)
+    with pytest.raises(ValueError, match="peers"):
+        traffic.weight_read_bytes(MOE, 4.0, 0.5)
+    with pytest.raises(ValueError, match="group_steps_per_s"):
+        traffic.weight_bytes_per_s(MOE, 10.0, 40.0, traffic.Spread(0.0))

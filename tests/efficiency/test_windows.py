@@ -165,3 +165,24 @@ def test_no_sequence_of_polls_gives_a_negative_rate(steps: list[tuple[float, int
         rate = found.window(10.0).rate(DECODE_TOKENS)
         assert isinstance(rate, Missing) or 0.0 <= rate <= 2000 / 0.5 + 1e-6
     assert found.totals[DECODE_TOKENS] >= 0
+
+
+@pytest.mark.parametrize(("moved_s", "same"), [(0.9, True), (-0.9, True), (1.5, False)])
+def test_a_start_time_that_moves_by_less_than_a_second_is_of_the_same_process(moved_s: float, same: bool):
+    """Exporters work it out from clock ticks and a boot time in whole seconds."""
+    started = 1e9 - 500
+    found = track(poll(0.0, 100, started=started), poll(1.0, 150, started=started + moved_s))
+    assert found.window(10.0).rate(DECODE_TOKENS) == (50.0 if same else Missing(Reason.RESET))
+
+
+def test_a_window_is_as_long_as_asked_for_within_half_of_the_newest_interval():
+    """The newest poll came after 1.4 s: the window of 10 s begins up to 0.7 s before its time, so 0.4 s."""
+    found = track(*(poll(float(at), 10.0 * at) for at in range(12)), poll(12.4, 124))
+    assert found.window(10.0).length_s == pytest.approx(10.4)
+    assert found.window(10.0).rate(DECODE_TOKENS) == pytest.approx(104 / 10.4)
+
+
+def test_a_poll_is_kept_until_no_window_can_begin_at_it():
+    found = track(*(poll(float(at), 10.0 * at) for at in range(100)), poll(100.4, 1004))
+    assert found.window(60.0).length_s == pytest.approx(60.4)
+    assert found.points[0].monotonic_s == 40.0

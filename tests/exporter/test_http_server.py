@@ -167,3 +167,14 @@ def test_a_host_line_names_one_host_or_none(header: str, host: str) -> None:
 )
 def test_a_login_admits_its_own_user_alone(authorization: str, right: bool) -> None:
     assert Login.of("user", "päss").admits(authorization) is right
+
+
+@pytest.mark.parametrize("path", ["/", "/missing", "/bug"])
+def test_the_answer_to_head_has_the_length_of_the_body_and_no_body(port: int, path: str) -> None:
+    with opened(port) as one:
+        one.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+        head, _, body = answered(one).partition(b"\r\n\r\n")
+    with opened(port) as one:
+        one.sendall(f"HEAD {path} HTTP/1.0\r\n\r\n".encode())
+        assert answered(one) == head + b"\r\n\r\n"
+    assert f"Content-Length: {len(body)}\r\n".encode() in head

@@ -237,7 +237,9 @@ def test_a_latency_says_what_it_is(value: float, mark: str) -> None:
         assert abs(said - value) <= step * 0.5001
 
 
-@pytest.mark.parametrize(("value", "text"), [(1.04, "104!"), (1.0, "100%"), (0.31, "31%"), (25.0, ">9x!")])
+@pytest.mark.parametrize(
+    ("value", "text"), [(1.04, "104!"), (1.01, "101!"), (1.004, "100%"), (1.0, "100%"), (0.31, "31%"), (25.0, ">9x!")]
+)
 def test_a_share_in_four_cells_keeps_its_mark(value: float, text: str) -> None:
     assert f.ratio(value, 4) == text
 

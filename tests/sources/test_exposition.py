@@ -260,3 +260,19 @@ def test_pages_that_differ_here_and_there_are_read_as_they_stand(
         told, anew = ([(one.name, one.labels, value) for one, value in scan.values.items()] for scan in (found, fresh))
         assert str(told) == str(anew)
         assert found[1:] == fresh[1:]
+
+
+def test_a_number_with_an_underscore_is_none_in_any_page() -> None:
+    """Python reads `1_000` as 1000; no exporter means that."""
+    fresh = Scanner({"x"}).scan(b"x 1_000\n")
+    assert (fresh.values, fresh.skipped) == ({}, 1)
+    scanner = Scanner({"x"})
+    values = [[*scanner.scan(body).values.values()] for body in (b"x 5\ny 1\n", b"x 6\ny 1\n", b"x 1_000\ny 1\n")]
+    assert values == [[5.0], [6.0], []]
+
+
+@pytest.mark.parametrize(("count", "kept"), [(128, True), (129, False)])
+def test_a_series_with_more_labels_than_the_bound_is_skipped(count: int, kept: bool) -> None:
+    labels = ",".join(f'a{number}="b"' for number in range(count))
+    scan = Scanner({"x"}).scan(f"x{{{labels}}} 1\n".encode())
+    assert (len(scan.values), scan.skipped) == ((1, 0) if kept else (0, 1))

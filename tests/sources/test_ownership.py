@@ -230,3 +230,16 @@ def test_listening_sockets_are_those_of_proc() -> None:
             each.close()
     assert {each.inode for each in asked} == inodes
     assert asked == printed
+
+
+def test_a_process_that_has_ended_is_on_no_lost_gpu() -> None:
+    url = "http://127.0.0.1:1"
+    ownership = Ownership()
+    with subprocess.Popen(["sleep", "60"]) as worker:
+        ownership.tell(url, frozenset({worker.pid}))
+        before = gpus((worker.pid,), (os.getpid(),))
+        assert ownership.gpus_of(url, before) == (("GPU-0",), OWNED)
+        lost = (replace(before[0], state=GpuState.LOST, processes=()), before[1])
+        assert ownership.gpus_of(url, lost) == (("GPU-0",), OWNED)
+        worker.kill()
+    assert ownership.gpus_of(url, lost) == ((), "its processes are on no GPU right now")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import GpuState, XidEvent
 from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import Confidence, Family, Level, Limit
@@ -112,3 +113,18 @@ def test_a_fault_on_a_gpu_of_an_engine_or_with_a_used_slice_is_critical() -> Non
     slice_ = part._replace(read=replace(part.read, parent_uuid="GPU-0"), shown=replace(part.shown, parent_uuid="GPU-0"))
     split = said(Stage().tick(broken, slice_), Family.STATE)
     assert (parent.level, split.level) == (Level.CRITICAL, Level.CRITICAL)
+
+
+def test_a_row_that_waits_to_be_remapped_is_a_warning_on_a_gpu_at_work() -> None:
+    """The next reset mends it: nobody suffers meanwhile."""
+    found = said(Stage().tick(gpu(3, remap_pending=1.0, processes=(process(),))), Family.STATE)
+    assert (found.cause, found.level) == ("remap_pending", Level.WARN)
+
+
+@pytest.mark.parametrize(("ago_s", "told"), [(86_390.0, True), (86_410.0, False)])
+def test_a_critical_xid_that_an_exporter_still_shows_is_told_for_a_day(ago_s: float, told: bool) -> None:
+    """Its gauge stands until the GPU is reset. The driver's own event of that age is long over."""
+    event = with_xid(48, ago_s=ago_s)
+    shown_by_exporter = event._replace(read=replace(event.read, source=DCGM))
+    assert limit(Stage().tick(shown_by_exporter), Family.STATE) is (Limit.HARDWARE_FAULT if told else None)
+    assert limit(Stage().tick(event), Family.STATE) is None

@@ -46,3 +46,25 @@ def test_a_low_clock_at_its_edge_is_one_verdict(clock: float) -> None:
     stage = Stage()
     stage.play(400, lambda at: (loaded("applications_clocks_setting", clock=clock + (0.05 if at % 80 > 70 else 0.0)),))
     assert len(stage.events) <= 1
+
+
+@pytest.mark.parametrize(("busy", "level"), [(0.04, Level.NOTE), (0.2, Level.WARN)])
+def test_a_slowdown_of_a_gpu_that_does_nothing_is_a_note(busy: float, level: Level) -> None:
+    found = said(Stage().play(60, (loaded(*HOT, clock=1.2, busy_ratio=busy),)), Family.STATE)
+    assert (found.code, found.level) == (Limit.THROTTLED, level)
+    assert ("idle" in found.parameters) == (level is Level.NOTE)
+
+
+@pytest.mark.parametrize(("step_mhz", "cause"), [(0.0, "locked_clock"), (39.0, "locked_clock"), (41.0, "low_clock")])
+def test_a_clock_that_moves_by_more_than_two_hundredths_is_not_locked(step_mhz: float, cause: str) -> None:
+    """2 % of 1980 MHz are 39.6 MHz."""
+    found = said(Stage().play(125, lambda at: (loaded(clock=0.9 + step_mhz / 1e3 * (at % 2)),)), Family.STATE)
+    assert (found.code, found.cause) == (Limit.THROTTLED, cause)
+
+
+@pytest.mark.parametrize(("draw_w", "advised_w"), [(690.0, 490.0), (400.0, 360.0), (320.0, 280.0), (300.0, None)])
+def test_a_power_limit_against_heat_lies_between_four_and_seven_tenths(draw_w: float, advised_w: float | None) -> None:
+    """Of a limit of 700 W that is 280 to 490 W, and at most nine tenths of what the GPU draws."""
+    found = said(Stage().play(60, (loaded(*HOT, clock=0.9, power_w=draw_w, temperature_c=91.0),)), Family.STATE)
+    advised = [each.parameters["watts"] for each in found.actions if each.code == "lower_power_limit"]
+    assert advised == ([] if advised_w is None else [advised_w])
