@@ -27,16 +27,6 @@ GPU_FIELDS = {
 }
 """Signals of GPUs that a generation, a driver or a container does not give."""
 SIGNALS = (*GPU_FIELDS, "host", "model")
-AWAITED = frozenset(
-    [
-        "weight-sync",
-        "compile-midway",
-        "kv-transfer-stuck",
-        "offline-batch",
-        "queue-grows",
-    ]
-)
-"""Scenarios whose rules are still to be written."""
 Timed = list[tuple[float, Frame]]
 
 
@@ -56,7 +46,7 @@ def without(signals: frozenset[str]) -> Callable[[Frame], Frame]:
     return change
 
 
-@pytest.fixture(scope="module", params=[each.name for each in SCENARIOS if each.name not in AWAITED])
+@pytest.fixture(scope="module", params=[each.name for each in SCENARIOS])
 def played(request: pytest.FixtureRequest) -> tuple[Scenario, Timed]:
     """A scenario and all its frames, played once for all that is asked of them."""
     of = scenario(request.param)
