@@ -465,7 +465,8 @@ def bandwidth(case: Case) -> Finding | None:
     # Where queueing makes the first token late, reading faster lets nobody in.
     queued = (_queued_share(engine) or 0.0) >= case.thresholds.queue_ttft_ratio
     tokens_late = any(one.quantity != "ttft_p95" for one in slow)
-    level = Level.WARN if (slow or waiting) and (tokens_late or not queued) else Level.NOTE
+    held_up = bool(slow) or waiting >= case.thresholds.queue_waiting
+    level = Level.WARN if held_up and (tokens_late or not queued) else Level.NOTE
     fixes = [action("own_gpus", shared=shared)] if shared else []
     if bigger is not None or _room(case, engine) is None:
         fixes.append(Action("bigger_batch", wider))

@@ -54,6 +54,9 @@ OF_RUST: Final = "vLLM's front end in Rust writes no cache_config_info"
 DENOISING: Final = "vllm:diffusion_num_denoising_steps_total"
 """Only of diffusion models."""
 EXTERNAL_HITS: Final = "vllm:external_prefix_cache_hits_total"
+TRANSFERS: Final = Metric("vllm:nixl_bytes_transferred_count")
+FETCHED: Final = Metric("vllm:prompt_tokens_by_source_total", "source", "external_kv_transfer")
+"""Prompt tokens whose KV cache came from another engine, where NIXL carries it; else from a store."""
 RUNNING: Final = "vllm:num_requests_running"
 SIGNS: Final = frozenset({"vllm:generation_tokens_total", "vllm:prompt_tokens_total", CONFIG})
 """An engine writes one of them at least (the router of vLLM's production stack neither), unless something between lets
@@ -154,7 +157,18 @@ TABLES: Final = Tables(
         _rule(q.PROMPT_LENGTH, "request_prompt_tokens"),
         _rule(q.OUTPUT_LENGTH, "request_generation_tokens"),
     ),
-    extra=(CONFIG, REJECTIONS, ANSWERS, LORAS, SLEEP, DENOISING, EXTERNAL_HITS, WORKER_REQUESTS),
+    extra=(
+        CONFIG,
+        REJECTIONS,
+        ANSWERS,
+        LORAS,
+        SLEEP,
+        DENOISING,
+        EXTERNAL_HITS,
+        WORKER_REQUESTS,
+        TRANSFERS.name,
+        FETCHED.name,
+    ),
 )
 
 
@@ -213,6 +227,8 @@ class VllmAdapter(Adapter):
         self.work_out_prefill(figures, cache_off=info.get("enable_prefix_caching") == "False")
         if by_hits and q.PREFILL_COMPUTED in live:
             live[q.PREFILL_COMPUTED] += " (last resort: hits count at admission)"
+        if self._decodes_for_others(figures):
+            info["role"] = "decode"
         self._add_pools(figures)
         _add_loras(figures)
         # What the API server turned away, whatever rank it would have been for: the first has it.
@@ -250,6 +266,15 @@ class VllmAdapter(Adapter):
         first[q.REQUESTS] += self._outside.total + given_up
         figures.live[q.FAILURES] += f' + {ANSWERS}{{status="5xx"}}'
         figures.live[q.ABORTS] += f" + {ANSWERS} - {figures.live[q.REQUESTS]}"
+
+    @staticmethod
+    def _decodes_for_others(figures: Figures) -> bool:
+        """Whether other engines prefill most of its prompts: it is then no replica of those that do."""
+        if not figures.picked(TRANSFERS):
+            return False
+        prompts = sum(rank.counters.get(q.PROMPT_TOKENS, 0.0) for rank in figures.ranks.values())
+        fetched = sum(value for _, value in figures.picked(FETCHED))
+        return fetched > prompts / 2
 
     def _one_api_server(self, started_wall_s: float) -> bool:
         """Whether each step is counted once: by one API server. Where there are several, no start time is written."""

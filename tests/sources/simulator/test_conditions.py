@@ -9,6 +9,8 @@ from collections.abc import Sequence
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from gpumon.sources.engines.vllm import VllmAdapter
+from gpumon.sources.exposition import Scanner
 from gpumon.sources.simulator.counters import Counters
 from gpumon.sources.simulator.engine_model import EngineModel
 from gpumon.sources.simulator.physics import H100, LLAMA_8B, Instance, Speed
@@ -243,6 +245,9 @@ def test_what_one_engine_prefills_the_other_decodes() -> None:
     assert page["vllm:prompt_tokens_by_source_total external_kv_transfer"] == second_.fetched_tokens
     assert page["vllm:prompt_tokens_by_source_total local_compute"] == second_.ttft.count
     assert "vllm:nixl_bytes_transferred_sum" not in page_of(server.engines[0])
+    adapter = VllmAdapter()
+    pages = [adapter.read(Scanner(adapter.wanted).scan(each.answer("/metrics").body)) for each in server.engines]
+    assert [read.info.get("role") for read in pages] == [None, "decode"]
     asyncio.run(server.close())
 
 
