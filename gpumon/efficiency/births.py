@@ -14,9 +14,9 @@ from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineReading, HistogramReading, RankReading
 
 SURE_ANSWERS: Final = 2
-"""Whole answers without a series that prove it new, where others of its rank had counted already.
+"""Whole answers without a series that prove it new.
 
-One answer is not enough: the first one may have lacked what the engine has counted for days.
+One is not enough: the first one may have lacked what the engine has counted for days.
 """
 PARTS: Final = {q.PREFILL_COMPUTED: q.PROMPT_TOKENS}
 """Counter that an adapter may work out -> the one that it is a part of, which may have counted long before."""
@@ -28,12 +28,10 @@ def born_series(known: RankReading, reading: EngineReading, here: RankReading, w
     `known` are all series of the rank so far, `here` those of the new `reading`. `whole_answers` are the answers of
     this process that had the rank and were read to their end.
     """
-    if has_all_series(known, here) or whole_answers == 0 or not reading.whole:
+    if has_all_series(known, here) or whole_answers < SURE_ANSWERS or not reading.whole:
         return frozenset()
-    fresh = [name for name in series_of(here) - series_of(known) if _is_engines_own(name, reading, known)]
-    if _has_counted(known) and whole_answers < SURE_ANSWERS:
-        return frozenset()
-    return frozenset(fresh)
+    fresh = series_of(here) - series_of(known)
+    return frozenset(name for name in fresh if _is_engines_own(name, reading, known))
 
 
 def has_all_series(known: RankReading, here: RankReading) -> bool:
@@ -70,13 +68,6 @@ def _is_engines_own(name: str, reading: EngineReading, known: RankReading) -> bo
         return False
     whole = PARTS.get(name, "")
     return not known.counters.get(whole, 0.0)
-
-
-def _has_counted(rank: RankReading) -> bool:
-    """Whether anything was counted of this rank."""
-    if any(rank.counters.values()):
-        return True
-    return any(histogram.count > 0.0 for histogram in rank.histograms.values())
 
 
 def _empty(histogram: HistogramReading) -> HistogramReading:

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.config.schema import Endpoint
+from gpumon.efficiency.births import SURE_ANSWERS
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Fault, part_of_name
 from gpumon.readings.quantities import DECODE_TOKENS
 from gpumon.sources.api_key import UNVERIFIED, key_refused
@@ -106,8 +107,8 @@ class EndpointSource:
         self._task: asyncio.Task[None] | None = None
         self._identity: asyncio.Task[None] | None = None
         self._answered = asyncio.Event()
-        self._whole_s: float | None = None
-        """Moment of the newest answer of this process that was read to its end, one without figures included."""
+        self._whole_s: list[float] = []
+        """Moments of the newest answers of this process that were read to their end, those without figures included."""
         self._fresh()
         kind = EngineKind.UNKNOWN if endpoint.engine == "auto" else EngineKind(endpoint.engine)
         self._blank = EngineReading(
@@ -211,11 +212,11 @@ class EndpointSource:
         self._notices = {}
         if refusal.state in ANOTHER:
             self._fresh()
-            self._whole_s = None
+            self._whole_s.clear()
         if refusal.nothing_counted:
             # Its first request is to be seen as soon as that of any other engine.
             self._failures = 0
-            self._whole_s = self._clock()
+            self._whole_s = [*self._whole_s, self._clock()][-SURE_ANSWERS:]
         else:
             self._failures += 1
         changes = {"state": refusal.state, "fault": refusal.text, "interval_s": self.interval_s}
@@ -245,13 +246,13 @@ class EndpointSource:
             # Another object, so that what the process before still answers is not taken for this one's.
             server = server._replace()
             self._fresh(server)
-            self._whole_s = None
+            self._whole_s.clear()
             found, pages = await self._parsed(server, bodies)
         self._failures = 0
         known = self._known or UNASKED
         whole = not (found.cut or found.skipped or (self._adapter is not None and self._adapter.cut))
         self.readings = tuple(self._reading(answer, found, page, known, whole=whole) for page in pages)
-        self._whole_s = self.reading.monotonic_s if whole else None
+        self._whole_s = [*self._whole_s, self.reading.monotonic_s][-SURE_ANSWERS:] if whole else []
         self._notice(found)
         self._identify(server)
         return None
@@ -296,7 +297,8 @@ class EndpointSource:
     ) -> EngineReading:
         """What the adapter read, with what the endpoint knows beside its page, which was read to its end or not."""
         if page.part not in self._absent_s and len(self._absent_s) < MOST_MODELS:
-            self._absent_s[page.part] = self._whole_s if whole else None
+            sure = whole and len(self._whole_s) == SURE_ANSWERS
+            self._absent_s[page.part] = self._whole_s[-1] if sure else None
         flags = {"skipped_lines": found.skipped, "duplicate_series": found.duplicates}
         page = msgspec.structs.replace(
             page,

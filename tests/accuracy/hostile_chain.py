@@ -86,6 +86,7 @@ class Wire:
     def __init__(self) -> None:
         self.poll: Poll = {}
         self.now_s = 0.0
+        self.unverified = False
 
     async def get(self, url: str, key: str = "", most_bytes: int = 0) -> Answer:
         """The answer of a path. Raises FetchError where there is none."""
