@@ -12,6 +12,8 @@ from gpumon.commands.options import Usage, understood
 from gpumon.commands.streams import FAILED, OK, USAGE, Failed, complain, forget_stdout, write
 
 INTERRUPTED: Final = 130
+UNIX_MODULES: Final = ("fcntl", "grp", "pwd", "resource", "termios")
+LINUX_ONLY: Final = "gpumon runs on Linux only"
 _MOST_TEXT: Final = 200
 """Characters of an exception's text that are printed."""
 
@@ -28,6 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         forget_stdout()
         return OK
+    except ImportError as missing:
+        if missing.name not in UNIX_MODULES:
+            return _report(missing)
+        return complain(f"{LINUX_ONLY}: this Python has no module {missing.name}", FAILED)
     except Exception as bug:  # whatever it is, the user has to see it, and no more of it than can be reported
         return _report(bug)
 
@@ -38,6 +44,8 @@ def _run(arguments: list[str]) -> int:
     try:
         try:
             chosen, name = understood(arguments)
+            if not os.path.exists("/proc/self/stat"):  # noqa: PTH110 - pathlib is not imported for every command
+                return complain(f"{LINUX_ONLY}: /proc is not mounted here", FAILED)
             code = command(name).run(chosen)
         except SystemExit:  # argparse has printed --help or --version
             code = OK

@@ -414,6 +414,17 @@ class ThisHost:
             await self._collector.stop()
 
 
+def failed_worker(snapshot: Snapshot) -> str:
+    """Why nothing is known of the GPUs: the driver's worker can not be started, or ended. Empty if it runs."""
+    from gpumon.sources.driver.source import AMD, NVIDIA
+
+    for fault in snapshot.faults:
+        for vendor in (NVIDIA, AMD):
+            if fault.source == vendor.source and fault.text.startswith(vendor.worker):
+                return fault.text
+    return ""
+
+
 def nothing(snapshot: Snapshot) -> bool:
     """Whether there is neither a GPU nor an endpoint, nor hope of one: the driver is not still initialising."""
     return not snapshot.gpus and not snapshot.engines

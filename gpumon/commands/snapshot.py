@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from gpumon.commands.options import add_demo, add_fleet, add_forms, add_monitor, number, settings
-from gpumon.commands.streams import NOTHING, NOTHING_HERE, OK, complain, width, write
+from gpumon.commands.streams import NOTHING, NOTHING_HERE, OK, WORKER_FAILED, Failed, complain, width, write
 from gpumon.commands.watch import READY_S, print_fleet
 
 if TYPE_CHECKING:
@@ -66,8 +66,11 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 async def taken(config: Config, given: Options) -> Snapshot | None:
-    """After two readings `given.window_s` apart; None where there is nothing to monitor."""
-    from gpumon.session import build, nothing, open_hardware
+    """After two readings `given.window_s` apart; None where there is nothing to monitor.
+
+    Raises Failed if the GPUs can not be asked for.
+    """
+    from gpumon.session import build, failed_worker, nothing, open_hardware
 
     collector = build(config, given, await open_hardware(config, given))
     try:
@@ -80,6 +83,10 @@ async def taken(config: Config, given: Options) -> Snapshot | None:
         while (left_s := end_s - time.monotonic()) > 0:
             await asyncio.sleep(min(left_s, collector.interval_s))
             snapshot = await collector.tick()
-        return None if nothing(snapshot) else snapshot
+        if not nothing(snapshot):
+            return snapshot
+        if why := failed_worker(snapshot):
+            raise Failed(f"{WORKER_FAILED}{why}")
+        return None
     finally:
         await collector.stop()

@@ -14,6 +14,9 @@ NOTHING_HERE: Final = (
 )
 
 
+WORKER_FAILED: Final = "nothing is known of the GPUs, and no endpoint is given: "
+
+
 class Failed(Exception):  # noqa: N818
     """The command could not do its work; the text says why, in one line."""
 

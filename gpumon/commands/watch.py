@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from gpumon.commands.options import add_demo, add_fleet, add_forms, add_monitor, number, settings
-from gpumon.commands.streams import FAILED, NOTHING, NOTHING_HERE, OK, complain, width, write
+from gpumon.commands.streams import FAILED, NOTHING, NOTHING_HERE, OK, WORKER_FAILED, Failed, complain, width, write
 
 if TYPE_CHECKING:
     from gpumon.collector import Keeper
@@ -57,21 +57,23 @@ def run(chosen: argparse.Namespace) -> int:
 def watch(config: Config, options: Options, sink: Callable[[Snapshot], None], keepers: Sequence[Keeper] = ()) -> int:
     """Snapshots until `options.count` or `options.duration_s`; returns the exit code."""
 
-    from gpumon.session import build, nothing, open_hardware
+    from gpumon.session import build, failed_worker, nothing, open_hardware
 
     async def watched() -> int:
         collector = build(config, options, await open_hardware(config, options), keepers=keepers)
         done = asyncio.Event()
         stop_on_signals(done)
         written = 0
+        failure = ""
 
         def take(snapshot: Snapshot) -> None:
-            nonlocal written
+            nonlocal failure, written
             if done.is_set():
                 return
             if written == 0 and nothing(snapshot):
                 written = -1
                 done.set()
+                failure = failed_worker(snapshot)
                 return
             try:
                 sink(snapshot)
@@ -92,6 +94,8 @@ def watch(config: Config, options: Options, sink: Callable[[Snapshot], None], ke
             if not done.is_set() and time.monotonic() < end_s:
                 await collector.start(take)
                 await _until(done, collector.ended(), end_s)
+            if failure:
+                raise Failed(f"{WORKER_FAILED}{failure}")
             return NOTHING if written < 0 else 0
         finally:
             await collector.stop()

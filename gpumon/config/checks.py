@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -67,14 +68,26 @@ def _host_problem(address: str) -> str:
     """Whatever begins with a dash, or holds what a shell would read, is no host: it stands in a command line of ssh."""
     if "://" in address:
         return urls.problem(address)
+    user, at, host = address.rpartition("@")
+    known_user = not at or re.fullmatch(r"\w[\w.+-]*", user, re.ASCII) is not None
+    if known_user and (re.fullmatch(r"\w[\w.-]*", host, re.ASCII) or _is_ipv6(host)):
+        return ""
     return (
-        ""
-        if re.fullmatch(r"(\w[\w.+-]*@)?[\w:\[][\w.:%\[\]-]*", address, re.ASCII)
-        else (
-            "must be a host as ssh takes it (gpu-07, user@gpu-08) or the URL of its gpumon serve-metrics "
-            "(https://gpu-07:9454)"
-        )
+        "must be a host as ssh takes it (gpu-07, user@gpu-08) or the URL of its gpumon serve-metrics "
+        "(https://gpu-07:9454)"
     )
+
+
+def _is_ipv6(host: str) -> bool:
+    """Whether it is an IPv6 address as ssh takes it, with its interface (`fe80::1%eth0`) if it has one."""
+    address, percent, interface = host.partition("%")
+    if percent and re.fullmatch(r"[A-Za-z0-9][\w.-]{0,14}", interface, re.ASCII) is None:
+        return False
+    try:
+        ipaddress.IPv6Address(address)
+    except ValueError:
+        return False
+    return True
 
 
 def address_problem(address: str) -> str:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import select
+import stat
+import time
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import tomli
@@ -23,6 +28,8 @@ from gpumon.readings.text import clean
 
 MOST_BYTES = 1 << 20
 """A config file larger than this is refused unread."""
+PIPE_S: Final = 5.0
+"""Longest wait for what is written into a pipe that is given as the config."""
 NO_ORIGINS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -78,8 +85,7 @@ def _place(file: str, environ: Mapping[str, str]) -> tuple[Path | None, bool]:
 def read(path: Path, must_exist: bool, what: str = "config of gpumon") -> str | None:
     """The text of a file that is `what`; None where there is none and none has to be. Raises ConfigError."""
     try:
-        with path.open("rb") as stream:
-            content = stream.read(MOST_BYTES + 1)
+        content = _content(path)
     except (FileNotFoundError, NotADirectoryError):
         if must_exist:
             raise ConfigError(f"{named(path)}: there is no such file") from None
@@ -88,6 +94,32 @@ def read(path: Path, must_exist: bool, what: str = "config of gpumon") -> str | 
         why = failure.strerror if isinstance(failure, OSError) and failure.strerror else "is no file name"
         raise ConfigError(f"{named(path)}: cannot be read: {why}") from None
     return decoded(content, path, what)
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a file, or what comes out of a pipe such as `<(...)` of a shell. Raises OSError, ValueError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as stream:
+        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            return _piped(descriptor)
+        return stream.read(MOST_BYTES + 1)
+
+
+def _piped(descriptor: int) -> bytes:
+    """All that is written into a pipe within `PIPE_S`. Raises OSError if that is nothing, or does not end."""
+    content = b""
+    end_s = time.monotonic() + PIPE_S
+    while len(content) <= MOST_BYTES:
+        ready, _, _ = select.select([descriptor], [], [], max(0.0, end_s - time.monotonic()))
+        if not ready:
+            raise OSError(errno.ETIMEDOUT, f"is a pipe in which nothing ends within {PIPE_S:g} s: name a file")
+        piece = os.read(descriptor, MOST_BYTES)
+        if not piece:
+            break
+        content += piece
+    if not content:
+        raise OSError(errno.ENODATA, "is a pipe that nobody writes into: name a file")
+    return content
 
 
 def decoded(content: bytes, path: Path | str, what: str) -> str:

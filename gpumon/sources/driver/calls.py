@@ -201,7 +201,8 @@ class Calls:
         return missing
 
     def _all_failed(self) -> tuple[GpuState, str]:
-        refused = all(held.rule.reason in (Reason.NO_PERMISSION, Reason.NOT_SUPPORTED) for held in self._held.values())
+        reasons = {held.rule.reason for held in self._held.values()}
+        refused = Reason.NO_PERMISSION in reasons and reasons <= {Reason.NO_PERMISSION, Reason.NOT_SUPPORTED}
         details = (
             held.missing.detail for held in self._held.values() if held.missing.reason is not Reason.NOT_SUPPORTED
         )

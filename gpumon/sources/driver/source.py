@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Final, NamedTuple
 
 import msgspec
 
@@ -56,6 +56,19 @@ STDERR_BYTES = 4096
 _PIECE = 1 << 16
 
 
+PASSED: Final = frozenset(
+    ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "ROCM_PATH", "ROCM_HOME")
+)
+"""Variables that the worker gets: where Python and the driver's library are, and in which words they speak."""
+PASSED_BEGINNINGS: Final = ("LC_", "PYTHON", "NVML_", "CUDA_", "NVIDIA_VISIBLE_", "ROCR_", "HIP_", "GPUMON_FAKE_")
+"""The same by their beginnings; the last is that of the fake library of the tests."""
+
+
+def worker_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """A worker's environment. It loads a library of the driver, and has no use for the keys of endpoints."""
+    return {name: value for name, value in environ.items() if name in PASSED or name.startswith(PASSED_BEGINNINGS)}
+
+
 Process = subprocess.Popen[bytes]
 Spawn = Callable[[Sequence[str], Mapping[str, str] | None], Process]
 
@@ -73,7 +86,7 @@ def spawn(command: Sequence[str], env: Mapping[str, str] | None) -> Process:
         stderr=subprocess.PIPE,
         bufsize=0,
         cwd=Path(gpumon.__file__).parent.parent,
-        env=None if env is None else dict(env),
+        env=worker_environment(os.environ) if env is None else dict(env),
         start_new_session=True,
     )
 
@@ -214,7 +227,7 @@ class DriverSource:
         timings: Timings = TIMINGS,
         spawn: Spawn = spawn,
     ) -> None:
-        """`env` is the worker's whole environment; None is this process's own."""
+        """`env` is the worker's whole environment; None: what it needs of this process's own."""
         self.interval_s = interval_s
         self._vendor = vendor
         self._limits = limits

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.missing import Missing, Reason
-from gpumon.sources.driver.source import Limits
+from gpumon.sources.driver.source import DriverSource, Limits
 from gpumon.sources.driver.wire import Timings
 from tests.fakes.nvml.driver import FakeDriver
 from tests.sources.nvml.rig import INTERVAL_S, faults, running
@@ -204,3 +205,32 @@ async def test_a_limit_that_was_raised_is_read_before_the_power_is_judged(fake_d
         fake_driver.write("gpus 1\ngpu 0 power_limit_w 700\ngpu 0 power_w 650\n")
         found = await rig.until(lambda found: found.gpus[0].power_w != 140.0)
     assert (found.gpus[0].power_w, found.gpus[0].power_limit_w) == (650.0, 700.0)
+
+
+async def test_a_driver_that_supports_no_call_any_more_is_no_lack_of_permission(fake_driver: FakeDriver) -> None:
+    async with running(fake_driver, HEALTHY, timings=QUICK) as rig:
+        await rig.gpus(0)
+        fake_driver.write(f"{HEALTHY}gpu 1 call nvml* not_supported\n")
+        bad = await rig.until(lambda found: found.gpus[1].state is not GpuState.OK)
+    assert bad.gpus[1].state is GpuState.ERROR
+    assert "not supported, and it worked before" in faults(bad)
+
+
+async def test_the_worker_gets_no_variable_with_a_key(fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver's library runs in it, and whatever that loads."""
+    secrets = ("VLLM_API_KEY", "NVIDIA_API_KEY", "NGC_API_KEY", "HF_TOKEN", "MY_ENGINE")
+    for name, value in {**fake_driver.env(), **dict.fromkeys(secrets, "open-sesame")}.items():
+        monkeypatch.setenv(name, value)
+    fake_driver.write(HEALTHY)
+    source = DriverSource(1.0)
+    await source.start()
+    try:
+        await source.ready(60.0)
+        found = await source.poll(time.monotonic())
+        (pid,) = found.pids
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    finally:
+        await source.close()
+    assert found.gpus
+    assert b"PATH=" in environment
+    assert b"open-sesame" not in environment

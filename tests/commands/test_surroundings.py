@@ -1,0 +1,138 @@
+"""What gpumon says where something of its surroundings is not there: Linux, memory, a writer of a pipe."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from gpumon.config.errors import ConfigError
+from gpumon.config.load import load
+
+SNAPSHOT = ("snapshot", "--no-discovery")
+
+
+def gpumon(before: str, *arguments: str, words: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """The command after some Python code."""
+    code = f"import sys\n{before}\nfrom gpumon.cli import main\nsys.exit(main(sys.argv[1:]))"
+    return subprocess.run(
+        [*words, sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "command"),
+    [("pwd", SNAPSHOT), ("pwd", ("doctor",)), ("fcntl", ("report",)), ("fcntl", ("record",))],
+)
+def test_a_python_without_a_module_of_unix(module: str, command: tuple[str, ...]) -> None:
+    done = gpumon(f"sys.modules[{module!r}] = None", *command)
+    assert done.stderr == f"gpumon: gpumon runs on Linux only: this Python has no module {module}\n"
+    assert done.returncode == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can take /proc away")
+@pytest.mark.parametrize("command", [SNAPSHOT, ("doctor",), ("status",)])
+def test_a_system_without_proc(command: tuple[str, ...]) -> None:
+    before = (
+        "import ctypes\nlibc = ctypes.CDLL(None)\nassert libc.unshare(0x20000) == 0\n"
+        "assert libc.mount(b'none', b'/', None, 0x44000, None) == 0\n"
+        "assert libc.mount(b'tmpfs', b'/proc', b'tmpfs', 0, None) == 0"
+    )
+    done = gpumon(before, *command)
+    assert done.stderr == "gpumon: gpumon runs on Linux only: /proc is not mounted here\n"
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize("command", [SNAPSHOT, ("status",), ("watch", "--json", "--count", "1")])
+def test_a_worker_that_can_not_be_started_is_named(command: tuple[str, ...], tmp_path: Path) -> None:
+    """A Python that is too large for what memory the worker may take."""
+    worker = tmp_path / "python"
+    worker.write_text(f'#!/bin/sh\nulimit -v 20000\nexec {sys.executable} "$@"\n')
+    worker.chmod(0o755)
+    done = gpumon(f"sys.executable = {str(worker)!r}", *command)
+    assert "nothing is known of the GPUs, and no endpoint is given: the NVML worker" in done.stderr
+    assert "no GPU was found" not in done.stderr
+    assert done.returncode == 1
+
+
+def test_a_pipe_without_a_writer_is_no_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpumon.config.load.PIPE_S", 0.2)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="is a pipe in which nothing ends within"):
+        load(str(tmp_path / "pipe"), {})
+
+
+def test_what_is_written_into_a_pipe_is_a_config() -> None:
+    """As `<(...)` of a shell."""
+    read, write = os.pipe()
+
+    def say() -> None:
+        for line in (b"[general]\n", b"interval_s = 3.0\n"):
+            os.write(write, line)
+        os.close(write)
+
+    threading.Thread(target=say).start()
+    assert load(f"/dev/fd/{read}", {}).config.general.interval_s == 3.0
+    os.close(read)
+
+
+def test_a_pipe_whose_writer_does_not_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpumon.config.load.PIPE_S", 0.2)
+    read, write = os.pipe()
+    with pytest.raises(ConfigError, match="is a pipe in which nothing ends within"):
+        load(f"/dev/fd/{read}", {})
+    os.close(read)
+    os.close(write)
+
+
+def test_a_pipe_that_was_closed_unwritten_is_no_config() -> None:
+    read, write = os.pipe()
+    os.close(write)
+    with pytest.raises(ConfigError, match="is a pipe that nobody writes into"):
+        load(f"/proc/self/fd/{read}", {})
+    os.close(read)
+
+
+def test_dev_null_is_an_empty_config() -> None:
+    assert load("/dev/null", {}).config.general.interval_s == 1.0
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "%h",
+        "[-oX]",
+        ":",
+        "gpu%h",
+        "a@%h",
+        "@gpu",
+        "-oProxyCommand=x",
+        "a@-x",
+        "[gpu]",
+        "fe80::1%-x",
+        "::1%",
+        "a b",
+        "1:2",
+    ],
+)
+def test_a_name_that_ssh_takes_for_something_else_is_refused(name: str, tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text(f"[[host]]\naddress = {name!r}\n")
+    if name == "1:2":  # a URL
+        assert load(str(config), {}).config.host[0].address == "http://1:2"
+        return
+    with pytest.raises(ConfigError, match="must be a host as ssh takes it"):
+        load(str(config), {})
+
+
+@pytest.mark.parametrize(
+    "name", ["gpu-07", "user@gpu-08", "10.0.0.7", "fe80::1%eth0", "ops@2001:db8::7", "a_b.example"]
+)
+def test_names_that_ssh_takes_for_hosts(name: str, tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text(f"[[host]]\naddress = {name!r}\n")
+    assert load(str(config), {}).config.host[0].address == name
