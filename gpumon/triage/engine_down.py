@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
+from gpumon.efficiency.faults import is_free
 from gpumon.readings.frame import (
     FILE_LOG,
     SCRAPED,
@@ -82,6 +83,19 @@ def _level(case: Case, engine: Engine) -> Level:
     if others and not any(case.suffers(one) for one in others):
         return Level.WARN
     return Level.CRITICAL
+
+
+def gpu_left(case: Case) -> Finding | None:
+    """Of a GPU: the engine on it has ended, and it is free; what to do stands at the engine."""
+    reading = case.gpu_reading
+    ended = [engine for engine in case.engines if engine.departure]
+    if reading is None or not ended or len(ended) < len(case.engines) or not is_free(reading):
+        return None
+    departure = ended[0].departure[0]
+    began_s = case.now_s - max(0.0, case.frame.wall_s - departure.wall_s)
+    said = params(engine=ended[0].name, down=departure.wall_s)
+    proof = (Evidence("ended", NOT_EXPOSED, parameters=departure_parameters(departure)),)
+    return Finding(Limit.IDLE, "engine_ended", said, proof, (), Level.NOTE, began_s=began_s)
 
 
 def unreachable(case: Case) -> Finding | None:

@@ -276,6 +276,7 @@ TEXTS: Final[Mapping[str, str]] = {
     "vram_held": "[{processes} {several=yes}hold|{processes} holds|no process that is visible from here holds] "
     "{vram_bytes:gib} and nothing computes for {seconds:lasted}" + _WHO_IDLE,
     "vram_full": "VRAM {share:percent}, {left:gib} left for {processes}: a larger batch may run out of memory",
+    "engine_ended": "nothing runs on it since its engine {engine} went down at {down:minute}",
     "gpu_idle": "idle for {seconds:lasted}[, with {processes} on it|, nothing runs on it]" + _WHO_IDLE,
     "gpu_hardly_used": "{busy:percent} busy over 3 min[, with {processes} on it|, nothing runs on it]",
     "gpu_at_work": "{processes}: SM active {sm:percent}",

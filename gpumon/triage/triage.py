@@ -46,7 +46,7 @@ RuleFunction = Callable[[Case], "Finding | None"]
 RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
     (Kind.GPU, Family.STATE): (gpu.broken, gpu.throttled, gpu.program_fault),
     (Kind.GPU, Family.LIMIT): (host.input_starved,),
-    (Kind.GPU, Family.USE): (gpu.memory_idle, gpu.memory_full, gpu.under_used, gpu.at_work),
+    (Kind.GPU, Family.USE): (engine_down.gpu_left, gpu.memory_idle, gpu.memory_full, gpu.under_used, gpu.at_work),
     (Kind.ENGINE, Family.STATE): (
         engine_down.down,
         hung,

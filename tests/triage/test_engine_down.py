@@ -9,13 +9,13 @@ import pytest
 from gpumon.outputs.private import without_processes
 from gpumon.readings.frame import SCRAPED, SERVED, START_CPU, START_READ, STARTS, Departure, EndpointState
 from gpumon.readings.snapshot import Snapshot
-from gpumon.readings.verdict import Level, Limit, Verdict
+from gpumon.readings.verdict import Kind, Level, Limit, Verdict
 from gpumon.triage.alerts import parse
 from gpumon.triage.render import action_text, event_text, verdict_text
 from gpumon.triage.thresholds import Thresholds
 from tests.records import replace
 from tests.triage.engines import Alike
-from tests.triage.stage import START_S, Of, Stage, engine, gpu
+from tests.triage.stage import START_S, Of, Stage, engine, gpu, process
 
 DOWN, REFUSED, TIMEOUT = EndpointState.DOWN, EndpointState.REFUSED, EndpointState.TIMEOUT
 CRASH = Departure(
@@ -101,6 +101,18 @@ def test_a_planned_stop_is_a_warning() -> None:
     assert (verdict.cause, verdict.level) == ("stopped", Level.WARN)
     assert [action.code for action in verdict.actions] == ["start_again"]
     assert [(event.code, event.level) for event in stage.events] == [("verdict_began", Level.WARN)]
+
+
+def test_the_gpu_of_an_engine_that_ended_names_it_and_is_not_offered_for_other_work() -> None:
+    stage = Stage()
+    stage.play(40, (gpu(engines=("vllm:8000",)), engine()))
+    verdicts = stage.play(240, (gpu(engines=("vllm:8000",)), ended())).verdicts
+    (own,) = [verdict for verdict in verdicts if verdict.kind is Kind.GPU]
+    assert (own.code, own.cause, own.level, own.actions) == (Limit.IDLE, "engine_ended", Level.NOTE, ())
+    assert verdict_text(own).endswith("nothing runs on it since its engine vllm:8000 went down at 00:00 UTC")
+    left = gpu(engines=("vllm:8000",), processes=(process(),), vram_used_bytes=70e9)
+    verdicts = stage.play(240, (left, ended())).verdicts
+    assert "engine_ended" not in [verdict.cause for verdict in verdicts]
 
 
 @pytest.mark.parametrize(("waiting", "level"), [(0.0, Level.WARN), (40.0, Level.CRITICAL)])
