@@ -55,9 +55,10 @@ CAUSES: Final = (
         EndpointState.REFUSED,
         "nothing listens on {at}: down, or still loading",
     ),
-    (OSError, EndpointState.ERROR, "no route to {at} ({reason}): check host and network"),
 )
 """The innermost cause decides, from the most to the least specific."""
+NO_ROUTE: Final = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN})
+"""Errors after which the host is as silent as after a time-out: a router or the neighbour table has given up on it."""
 NO_TLS: Final = ("TLS connection", "it may speak plain HTTP only (try http://); else ")
 """A server of plain HTTP may wait for the end of the line that a handshake is not."""
 
@@ -375,6 +376,12 @@ def fault(
         for cause in causes:
             if isinstance(cause, kind):
                 return FetchError(state, text.format(at=at, reason=_reason(cause)))
+    system = [cause for cause in causes if isinstance(cause, OSError)]
+    for cause in system:
+        if cause.errno in NO_ROUTE:
+            return FetchError(EndpointState.TIMEOUT, f"no route to {at} ({_reason(cause)}): check host and network")
+    if system:
+        return FetchError(EndpointState.ERROR, f"no connection to {at} ({_reason(system[0])}): check host and network")
     return FetchError(EndpointState.ERROR, f"the request to {at} failed ({type(error).__name__})")
 
 

@@ -80,6 +80,11 @@ async def test_a_port_that_never_spoke_http_may_speak_tls(raw: bytes) -> None:
     shows(source, S.ERROR, "no valid HTTP answer", "https://")
 
 
+async def test_a_host_without_a_route_is_as_silent_as_one_that_times_out() -> None:
+    async with polling("http://127.255.255.255:8000", interval_s=60.0) as source:  # no TCP to a broadcast address
+        shows(source, S.TIMEOUT, "no route to 127.255.255.255:8000", "ENETUNREACH", "check host and network")
+
+
 @pytest.mark.parametrize("name", ANSWERS)
 async def test_an_answer_without_readings_is_named_with_the_fix(name: str) -> None:
     reply, state, words = ANSWERS[name]
