@@ -109,7 +109,6 @@ def one_prompt(case: Case) -> Finding | None:
     engine, limits = case.served(), case.thresholds
     if engine is None or not case.recent.mean("waiting", KEPT_S):
         return None
-    queued = _while_waiting(case, "waiting")
     shares = _of_the_largest(case)
     giant = [share for share in shares if share >= GIANT]
     if len(giant) < GIANT_SAMPLES or len(giant) < SPLIT * len(shares):
@@ -117,7 +116,7 @@ def one_prompt(case: Case) -> Finding | None:
     share = sum(giant) / len(giant)
     pool = finite(engine.load.kv_pool_tokens)
     tokens = share * pool if pool else None
-    most = max(queued)
+    most = max(_while_waiting(case, "waiting"))
     said = params(share=share, tokens=tokens, waiting=most)
     usage = max(_while_waiting(case, "kv_usage_ratio"))
     proof = (
@@ -136,13 +135,16 @@ def _of_the_largest(case: Case) -> list[float]:
     """Share of the KV pool that the largest request held, of each sample of the last minutes with a queue and a full
     pool: what is in use, less what the other requests usually take."""
     waits = {at_s for at_s, count in case.recent.values("waiting", KEPT_S) if count >= case.thresholds.queue_waiting}
-    running = dict(case.recent.values("running", KEPT_S))
     full_at = case.thresholds.kv_full_ratio
+    full = [sample for sample in case.recent.values("kv_usage_ratio", KEPT_S) if sample[1] >= full_at]
+    if not waits or not full:
+        return []
+    running = dict(case.recent.values("running", KEPT_S))
     usual = _usual_share(case)
     found = []
-    for at_s, usage in case.recent.values("kv_usage_ratio", KEPT_S):
+    for at_s, usage in full:
         count = running.get(at_s, 0.0)
-        if at_s not in waits or usage < full_at or count < 1.0:
+        if at_s not in waits or count < 1.0:
             continue
         others = usage * (1.0 - 1.0 / count) if usual is None else min(usage, (count - 1.0) * usual)
         found.append(usage - others)

@@ -11,7 +11,7 @@ from gpumon.readings.frame import Advance
 from gpumon.readings.missing import NOT_EXPOSED, Reading
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu
 from gpumon.readings.verdict import Evidence, Limit, Parameters, Signal
-from gpumon.triage.samples import KEPT_S, PROCESS_CPU, Recent
+from gpumon.triage.samples import PROCESS_CPU, Recent
 from gpumon.triage.signals import NOW_S, TOKENS, Activity, Case, finite, params
 from gpumon.triage.thresholds import Thresholds
 
@@ -52,7 +52,7 @@ def without_tokens_s(case: Case) -> float | None:
     if still_s is None:
         return None
     # An idle night gives no token either, nor does a process that is not there.
-    return min(still_s, _loaded_s(case), case.now_s - case.recent.refused_s)
+    return min(still_s, _loaded_s(case, still_s), case.now_s - case.recent.refused_s)
 
 
 def suspected(case: Case) -> bool:
@@ -61,10 +61,11 @@ def suspected(case: Case) -> bool:
     return seconds is not None and seconds >= SUSPECTED_S
 
 
-def _loaded_s(case: Case) -> float:
-    """For how long it has had a request without a break; infinite where no sample that is kept shows it without one."""
-    waiting = dict(case.recent.values("waiting", KEPT_S))
-    running = dict(case.recent.values("running", KEPT_S)) or waiting
+def _loaded_s(case: Case, seconds: float) -> float:
+    """For how long it has had a request without a break; infinite where no sample of the last seconds shows it without
+    one."""
+    waiting = dict(case.recent.values("waiting", seconds))
+    running = dict(case.recent.values("running", seconds)) or waiting
     free = [at_s for at_s, count in running.items() if count == 0.0 and not waiting.get(at_s)]
     return case.now_s - free[-1] if free else float("inf")
 
