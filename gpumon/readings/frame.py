@@ -288,6 +288,18 @@ FILE_LOG: Final = "tail -n 100 "
 """`Departure.log` begins so where its log is a file, whose path follows."""
 
 
+class LastFigures(msgspec.Struct, frozen=True, gc=False):
+    """What an engine did when it answered last."""
+
+    running: Reading = NOT_EXPOSED
+    waiting: Reading = NOT_EXPOSED
+    """Requests that ran, and those that waited."""
+    kv_usage_ratio: Reading = NOT_EXPOSED
+    """Mean over its ranks."""
+    decode_tokens_per_s: Reading = NOT_EXPOSED
+    """Over its last 10 s."""
+
+
 class Departure(msgspec.Struct, frozen=True, gc=False):
     """The end of an engine that served. Times are Unix times."""
 
@@ -316,6 +328,7 @@ class Departure(msgspec.Struct, frozen=True, gc=False):
     """Command that shows the end of its log; empty: it is not known where that is."""
     start: str = ""
     """Command of systemd or of the container's runtime that starts it again; empty: not known."""
+    figures: LastFigures = LastFigures()
 
 
 class Start(str, Enum):

@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 
 from gpumon.config.schema import Config, Screen
 from gpumon.readings.format import wall_of
-from gpumon.readings.frame import Departure, EndpointState
+from gpumon.readings.frame import Departure, EndpointState, LastFigures
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, FaultShown, Process, Snapshot
 from gpumon.triage.engine_down import ended_text
@@ -266,6 +266,7 @@ def ended(number: int, since: str, *, planned: bool = False) -> Engine:
         log="journalctl -u vllm.service -n 100",
         start="systemctl start vllm.service",
         command="vllm serve m",
+        figures=LastFigures(12.0, 3.0, 0.61, 1240.0),
     )
     down = scenes.down_engine(number, EndpointState.DOWN, ended_text(departure))
     return replace(down, departure=(departure,), since=since)
@@ -283,6 +284,7 @@ async def test_an_engine_that_ended_says_when_and_how_and_its_page_has_the_comma
         await pilot.press("2", "enter")
         page = "\n".join(text_of(app))
         assert "how it ended" in page
+        assert "last figures      1,240.0 tok/s · running 12 · waiting 3 · KV 61.00 %" in page
         assert "journalctl -u vllm.service -n 100" in page
         assert "systemctl start vllm.service" in page
 

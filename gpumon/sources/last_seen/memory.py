@@ -22,11 +22,12 @@ from gpumon.readings.frame import (
     EndpointState,
     EngineReading,
     GpuReading,
+    LastFigures,
     Phase,
     Start,
 )
-from gpumon.readings.missing import number
-from gpumon.readings.quantities import RUNNING, WAITING
+from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Reading, number
+from gpumon.readings.quantities import DECODE_TOKENS, KV_USAGE, RUNNING, WAITING
 from gpumon.sources.last_seen.records import NO_ORIGIN, Origin, ProcessId, Served, without_bulk
 from gpumon.triage.engine_down import ended_text, starting_text
 
@@ -52,6 +53,8 @@ LOADING_BYTES_PER_S: Final = 20e6
 """Read from disks, or taken of VRAM, from which on an engine loads its weights: a slow network mount gives as much."""
 COMPILING_CORES: Final = 0.5
 """CPU cores that a server keeps busy while it compiles kernels; one that waits for others takes none."""
+RATE_S: Final = 10.0
+"""Over so long the last rate of tokens of an engine is taken."""
 VRAM_S: Final = 10.0
 """Over so long the VRAM of a starting engine is compared."""
 NEVER_SERVED: Final = "never seen serving: check that the URL is right and the server was started"
@@ -112,6 +115,8 @@ class _Kept:
         self.served = served
         self.answered_s = -math.inf
         """When it answered last in this run."""
+        self.counted: deque[tuple[float, float]] = deque()
+        """Tokens that its process has counted: monotonic time and number, of the last `RATE_S`."""
         self.refused_s: float | None = None
         """Since when nothing listens at its URL; None: something does, or nobody knows."""
         self.ended_s: float | None = None
@@ -213,6 +218,7 @@ class LastSeen:
             kept.ended_s = None
             kept.asked = None
             kept.shown = None
+            kept.counted.clear()
             kept.has_replaced = not is_new
             served.departure = None
             served.begun_wall_s = answered_wall_s
@@ -228,9 +234,12 @@ class LastSeen:
         served.reading = reading
         served.served_wall_s = answered_wall_s
         kept.refused_s = None
-        load = _load_of(reading)
-        served.tells_load = load is not None
-        if load:
+        served.figures = _figures(kept, reading)
+        load = [
+            count for count in (number(served.figures.running), number(served.figures.waiting)) if count is not None
+        ]
+        served.tells_load = bool(load)
+        if any(load):
             served.busy_wall_s = answered_wall_s
 
     def _take_the_place(self, fresh: _Kept) -> None:
@@ -493,10 +502,38 @@ def _has_successor(served: Served, reading: EngineReading, around: Around) -> bo
     return answers and reading.url in around.listening
 
 
-def _load_of(reading: EngineReading) -> float | None:
-    """Requests that run or wait; None where it does not tell."""
-    told = [rank.gauges[name] for rank in reading.ranks for name in (RUNNING, WAITING) if name in rank.gauges]
-    return sum(told) if told else None
+def _figures(kept: _Kept, reading: EngineReading) -> LastFigures:
+    """What an engine does at a good reading, in words of its own page."""
+    usage = _gauges(reading, KV_USAGE)
+    return LastFigures(
+        running=_sum(_gauges(reading, RUNNING)),
+        waiting=_sum(_gauges(reading, WAITING)),
+        kv_usage_ratio=sum(usage) / len(usage) if usage else NOT_EXPOSED,
+        decode_tokens_per_s=_tokens_per_s(kept.counted, reading),
+    )
+
+
+def _gauges(reading: EngineReading, name: str) -> list[float]:
+    return [rank.gauges[name] for rank in reading.ranks if name in rank.gauges]
+
+
+def _sum(values: Sequence[float]) -> Reading:
+    return sum(values) if values else NOT_EXPOSED
+
+
+def _tokens_per_s(counted: deque[tuple[float, float]], reading: EngineReading) -> Reading:
+    """Rate of tokens over the last `RATE_S`; warming up before the second answer of a process."""
+    total = number(_sum([rank.counters[DECODE_TOKENS] for rank in reading.ranks if DECODE_TOKENS in rank.counters]))
+    if total is None:
+        counted.clear()
+        return NOT_EXPOSED
+    if counted and total < counted[-1][1]:  # its counters began anew
+        counted.clear()
+    counted.append((reading.monotonic_s, total))
+    while len(counted) > 2 and counted[1][0] <= reading.monotonic_s - RATE_S:
+        counted.popleft()
+    seconds = reading.monotonic_s - counted[0][0]
+    return (total - counted[0][1]) / seconds if seconds > 0.0 else WARMING_UP
 
 
 def _same_command(old: Served, new: Served) -> bool:
@@ -533,6 +570,7 @@ def _departure(served: Served, cause: Cause, found_wall_s: float) -> Departure:
         command=origin.command[:512],
         log=log_command(origin),
         start=start_command(origin),
+        figures=served.figures,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from gpumon.readings.frame import Departure, EngineReading
+from gpumon.readings.frame import Departure, EngineReading, LastFigures
 
 TICKS_PER_S: Final = float(os.sysconf("SC_CLK_TCK"))
 ProcessId = tuple[int, int]
@@ -67,6 +67,8 @@ class Served(msgspec.Struct):
     """When a request ran or waited last; 0: never seen."""
     tells_load: bool = False
     """It tells how many requests run or wait."""
+    figures: LastFigures = LastFigures()
+    """What it did when it answered last."""
     origin: Origin = NO_ORIGIN
     departure: Departure | None = None
 

@@ -8,7 +8,7 @@ from typing import Final
 from gpumon.efficiency.service import Service
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import clock_utc, left, right, short, wall_of
-from gpumon.readings.frame import Phase
+from gpumon.readings.frame import LastFigures, Phase
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles, Replicas, Snapshot
 from gpumon.readings.text import clean
@@ -189,6 +189,10 @@ def _end(engine: Engine, snapshot: Snapshot) -> list[Section]:
             Fact("answered last", f"{served.clock}, {values.lasting(served.ago_s)} ago"),
             Fact("log", departure.log or "not known: it ran in no systemd unit and no container that can be seen"),
         ]
+        if departure.figures != LastFigures():
+            last = departure.figures
+            did = _in_brief("", last.decode_tokens_per_s, last.running, last.waiting, last.kv_usage_ratio)
+            entries.insert(3, Fact("last figures", did))
         if departure.start:
             entries.append(Fact("start again", departure.start))
         if departure.command:

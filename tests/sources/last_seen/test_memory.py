@@ -18,10 +18,12 @@ from gpumon.readings.frame import (
     GpuProcess,
     GpuReading,
     GpuState,
+    LastFigures,
     Phase,
     RankReading,
 )
-from gpumon.readings.quantities import RUNNING, WAITING
+from gpumon.readings.missing import WARMING_UP
+from gpumon.readings.quantities import DECODE_TOKENS, KV_USAGE, RUNNING, WAITING
 from gpumon.sources.last_seen.gpus import LastListed
 from gpumon.sources.last_seen.memory import Around, Cause, LastSeen, ServerWork
 from gpumon.sources.last_seen.records import TICKS_PER_S, Listed, Origin, Served, Written
@@ -109,6 +111,35 @@ def test_an_engine_whose_process_is_gone_is_down_at_once_and_for_a_day(host: Hos
     host.now_s += 2.0
     assert host.see() == []
     assert host.memory.records() == []
+
+
+def test_its_last_figures_are_known_also_to_a_run_that_began_after_its_end(host: Host) -> None:
+    host.runs(VLLM)
+    tokens = 0.0
+    for _ in range(30):
+        host.now_s += 2.0
+        tokens += 2500.0 if host.now_s > 5040.0 else 10.0
+        gauges = {RUNNING: 12.0, WAITING: 3.0, KV_USAGE: 0.61}
+        host.see(host.reading(ranks=(RankReading("0", {DECODE_TOKENS: tokens}, gauges, {}),)))
+    later = Host()
+    later.now_s = host.now_s + HOUR_S
+    later.memory.load(host.memory.records())
+    for one in (host, later):
+        one.ends(VLLM)
+        (shown,) = one.see()
+        assert shown.departure is not None
+        assert shown.departure.figures == LastFigures(12.0, 3.0, 0.61, 1250.0)
+
+
+def test_the_rate_of_an_ended_engine_is_of_its_last_process_alone(host: Host) -> None:
+    host.runs(VLLM)
+    for tokens in (9000.0, 9100.0, 40.0):
+        host.now_s += 2.0
+        host.see(host.reading(ranks=(RankReading("0", {DECODE_TOKENS: tokens}, {}, {}),)))
+    host.ends(VLLM)
+    (shown,) = host.see()
+    assert shown.departure is not None
+    assert shown.departure.figures == LastFigures(decode_tokens_per_s=WARMING_UP)
 
 
 def test_one_that_had_nothing_to_do_was_stopped_and_is_gone_after_ten_minutes(host: Host) -> None:
