@@ -410,12 +410,16 @@ def columns(shown: Sequence[Item], width: int) -> Columns:
 def lines(item: Item, of: Columns, most: int, *, whole: bool = False) -> tuple[Sequence[Row], bool]:
     """A row in at most `most` lines, and whether its text was cut for that; `whole`: with its evidence.
 
-    Of what is urgent the action comes first, and as many whole actions as leave a line for the cause.
+    Of what is urgent the action comes first, and as many whole actions as leave a line for the cause. A single line has
+    the action: the limit's name is the cause in short.
     """
     before = of.before(item)
     first = max(_LEAST_TEXT, of.width - sum(cells(text) for text, _ in before))
     width = max(_LEAST_TEXT, of.width - _INDENT)
-    if most < 2 or not (item.trouble and item.actions):
+    if most == 1 and item.trouble and item.actions:
+        texts, tones = list(_acts(item.actions, width, first, most)), ["accent"]
+        is_cut = True
+    elif most < 2 or not (item.trouble and item.actions):
         texts = list(fitted(item.text, width, most, first))
         is_cut = len(folded(item.text, width, first)) > most
         actions = _acts(item.actions, width, width, most - len(texts)) if not is_cut else ()
