@@ -16,7 +16,7 @@ STEP_S: Final = 5.0
 
 
 class Flow(NamedTuple):
-    """What changed over some seconds, in requests."""
+    """Changes over some seconds, in requests."""
 
     seconds: float
     arrived: float
@@ -62,13 +62,13 @@ class Arrivals:
             self._points.popleft()
 
     def flow(self) -> Flow | None:
-        """What came and went in the last 5 minutes, or since it is watched; None where nothing tells."""
+        """Flow of requests in the last 5 minutes, or since it is watched; None where no figure tells."""
         if self._newest is None or not self._points:
             return None
         return _flow(self._points[0], self._newest)
 
     def since_burst(self, least: float) -> Flow | None:
-        """What came and went since one burst of at least so many requests in 5 s ended; None where there was none, or
+        """Flow of requests since one burst of at least so many requests in 5 s ended; None where there was none, or
         several: more may follow."""
         if self._newest is None:
             return None

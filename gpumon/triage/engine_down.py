@@ -38,7 +38,7 @@ _SIGNAL_CODES: Final = 128
 
 
 def departure_parameters(departure: Departure) -> Parameters:
-    """What the sentence of an end says."""
+    """Parameters of the sentence about an engine's end."""
     found_late = not departure.source and departure.wall_s - departure.served_wall_s > APART_S
     by_signal = departure.cause == "exit" and departure.number > _SIGNAL_CODES
     return params(
@@ -86,7 +86,7 @@ def _level(case: Case, engine: Engine) -> Level:
 
 
 def gpu_left(case: Case) -> Finding | None:
-    """Of a GPU: the engine on it has ended, and it is free; what to do stands at the engine."""
+    """Finding for a GPU that is free because the engine on it has ended; the engine's verdict holds the actions."""
     reading = case.gpu_reading
     ended = [engine for engine in case.engines if engine.departure]
     if reading is None or not ended or len(ended) < len(case.engines) or not is_free(reading):
@@ -152,7 +152,7 @@ def starting(case: Case) -> Finding | None:
 
 
 def starting_parameters(info: Mapping[str, str]) -> Parameters:
-    """What is known of a start."""
+    """Parameters of the sentence about a start, as far as they are known."""
     said: Parameters = params(pid=info.get(START_PID, ""))
     for name, key in (("read", START_READ), ("vram", START_VRAM), ("cores", START_CPU)):
         if key in info:
@@ -161,7 +161,7 @@ def starting_parameters(info: Mapping[str, str]) -> Parameters:
 
 
 def starting_text(info: Mapping[str, str]) -> str:
-    """What a starting server does: `loads its weights: reads 1.2 GB/s from disk, VRAM 14 GiB`."""
+    """Sentence about a starting server: `loads its weights: reads 1.2 GB/s from disk, VRAM 14 GiB`."""
     return fill(TEXTS[info[STARTS]], starting_parameters(info))
 
 

@@ -292,7 +292,7 @@ class _Held(NamedTuple):
     capped: bool
     """The power limit holds it most of the time."""
     lowered: bool
-    """That limit is below the card's default."""
+    """The power limit is below the card's default."""
     locked: bool
     """It stands still, and no power limit explains that."""
     chosen: str | None
@@ -341,7 +341,7 @@ def _width(case: Case) -> float:
 
 
 def _held(case: Case, gpu: Gpu) -> _Held | None:
-    """What the clock of a loaded GPU does; None where there is nothing to look back for, as nearly always."""
+    """State of a loaded GPU's clock; None where there is nothing to look back for, as nearly always."""
     limits = case.thresholds
     near = Limit.THROTTLED in case.near
     newest = finite(case.recent.last("sm_clock_hz"))
@@ -395,7 +395,7 @@ def _held_parameters(gpu: Gpu, held: _Held) -> Parameters:
 
 
 def _unlock(gpu: Gpu, held: _Held) -> Action:
-    """What gives it its clock back."""
+    """Action that gives the GPU its clock back."""
     index = float(gpu.index)
     if held.cause == "power_cap":
         return action("restore_power_limit", index=index, watts=finite(gpu.power_default_w))

@@ -87,7 +87,7 @@ def queue_grows(case: Case) -> bool:
 
 
 def offline_flow(case: Case, engine: Engine) -> Flow | None:
-    """What comes and goes at a queue that is that of a batch which nobody waits for: large, getting shorter, next to
+    """Flow at a queue that belongs to a batch nobody waits for: it is large and gets shorter, next to
     nothing arrives, no goal is set, and nobody gave up. None for every other queue.
 
     A batch that came in one go within the last 5 minutes is watched from then on. What gpumon has watched of those

@@ -45,11 +45,11 @@ class Stall(NamedTuple):
     least_s: float
     """Seconds from which on that is worth a word."""
     parameters: Parameters
-    """Of the verdict's sentence: how long, how many requests run and wait."""
+    """Parameters of the verdict's sentence: how long, how many requests run and wait."""
     evidence: tuple[Evidence, ...]
 
     def plus(self, *evidence: Evidence, **parameters: float | str | None) -> Stall:
-        """The same with more evidence and parameters."""
+        """This stall with more evidence and parameters."""
         return self._replace(
             evidence=(*self.evidence, *evidence), parameters={**self.parameters, **params(**parameters)}
         )
@@ -252,7 +252,7 @@ def _load_moves(case: Case, seconds: float) -> bool:
 
 
 def _otherwise(then: Action) -> Action:
-    """What to do only where the action before it does not help: what may be well is not restarted."""
+    """The action `then`, to take only where the one before it does not help: what may be healthy is not restarted."""
     return Action(then.code, then.parameters | params(otherwise="yes"))
 
 

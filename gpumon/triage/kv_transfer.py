@@ -77,7 +77,7 @@ def transfer_waits(case: Case) -> Finding | None:
 
 
 def _transfers(case: Case, engine: Engine) -> list[Evidence]:
-    """What its transfers do: bytes that move, and those that failed."""
+    """Evidence of its transfers: bytes that move, and transfers that failed."""
     links = tuple(sign for sign in signs(case, engine) if sign.name in ("kv", "nvlink", "pcie"))
     proof = list(sign_evidence(links))
     failures = finite(engine.rates.kv_transfer_failures_per_s)

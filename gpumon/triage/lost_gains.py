@@ -25,7 +25,7 @@ SLOWER: Final = 1.5
 HEALS_S: Final = 180.0
 """A prefix cache is as warm as it was after so long: the prefixes of most requests come again within minutes."""
 COLD_S: Final = 300.0
-"""So long after a restart a cold prefix cache is taken for its consequence."""
+"""Seconds after a restart in which a cold prefix cache is taken for its consequence."""
 
 
 def speculation(case: Case) -> Finding | None:

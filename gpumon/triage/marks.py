@@ -9,7 +9,7 @@ from gpumon.readings.verdict import Level
 
 
 class Mark(NamedTuple):
-    """What stands before a verdict."""
+    """Mark in front of a verdict."""
 
     glyph: str
     plain: str

@@ -15,7 +15,7 @@ from gpumon.triage.signals import NOW_S, Case, Finding, action, finite, of_gpu, 
 TAKES: Final = 0.1
 """Share of the SMs' time from which on another program is at work: a display or an idle context takes less."""
 TAKES_MUCH: Final = 0.3
-"""The same from which on it is told also where latencies have always been as they are."""
+"""Share of the SMs' time from which on it is reported even where latencies have not changed."""
 UNEXPLAINED: Final = 0.25
 """How far a GPU's arithmetic or memory traffic is above the engine's own for others to be at work there."""
 POOR: Final = 0.35
@@ -111,7 +111,7 @@ def _is_at_its_limit(case: Case) -> bool:
 
 
 def _busiest(case: Case, engine: Engine, *, suspected: bool) -> Neighbour | None:
-    """Of the programs at work beside the engine the one that takes most; where one is `suspected`, also one that only
+    """The program at work beside the engine that takes most; where one is `suspected`, also one that only
     holds memory as far as is known."""
     found = [*_processes(case, engine, suspected=suspected), *_engines(case, engine)]
     return max(found, key=_weight) if found else None

@@ -20,13 +20,13 @@ from gpumon.triage.advice import OPTIONS
 from gpumon.triage.render import ACTIONS, NUMERIC, PEER_WORDS, action_text, parameters_of
 
 MOST_BYTES: Final = 2 * 1024 * 1024
-"""Of one snapshot: 8 GPUs and 8 engines take 50 kB."""
+"""Bytes of one snapshot: 8 GPUs and 8 engines take 50 kB."""
 MOST_VALUES: Final = 60_000
 """Values in one snapshot, counted by its commas before anything is decoded."""
 MOST_OBJECTS: Final = 15_000
 """Lists and objects in one snapshot, counted by their brackets: each costs the decoder far more than a number."""
 MOST_CHARACTERS: Final = 1000
-"""Of one text."""
+"""Characters of one text."""
 MOST_ITEMS: Final[Mapping[str, int]] = {
     "gpus": 128,
     "engines": 128,
@@ -90,7 +90,7 @@ def bounded_figures(values: dict[str, Any]) -> None:
 
 
 def bounded_gpu(values: dict[str, Any]) -> None:
-    """The same for a GPU, also by the table that readings of the local driver are held against."""
+    """Bound a GPU's figures as `bounded_figures` does, and by the bounds for readings of the local driver."""
     bounded_figures(values)
     for field in BOUNDS.keys() & values.keys():
         if why := excess(field, values):
@@ -148,11 +148,11 @@ _PATTERNS: Final[Mapping[str, re.Pattern[str]]] = {
 }
 """Parameter of an action -> what it may be. A sentence with a command has no name that a shell would interpret."""
 _OTHER: Final = re.compile(_TOKEN, re.ASCII)
-"""What all other parameters may be: one word."""
+"""Pattern of all other parameters: one word."""
 
 
 def vetted(action: Action) -> Action:
-    """What a peer advises: as gpumon's own advice only where its code is known and every parameter is what it can be.
+    """A peer's advice, taken for gpumon's own only where its code is known and every parameter is what it can be.
 
     Anything else is shown as the peer's words, and is never copied.
     """

@@ -108,7 +108,7 @@ _AT_WORK: Final = (
     "[; busiest of its processes: {cpu:percent} of a core][; PCIe {pcie:bytes}/s][; NVLink {nvlink:bytes}/s]"
     "[; KV cache moves at {kv:bytes}/s][; the host's disks read {disk:bytes}/s][; its GPUs move memory (DRAM {reads:percent})]"
 )
-"""What speaks for work."""
+"""Template of the signs of work."""
 _WHO_IDLE: Final = "[: {cost:money} idle]"
 _FAULTS: Final = {
     "lost": "is lost",
@@ -644,7 +644,7 @@ def verdict_text(verdict: Verdict) -> str:
 
 
 def _unknown_text(signals: Sequence[Signal]) -> str:
-    """What is not known, and what is wrong with the figures that there are."""
+    """Text of the unknown signals, after the faults of the figures that are known."""
     stated = [signal_text(one) for one in signals if one.code in _STATED]
     hidden = [signal_text(one) for one in signals if one.code not in _STATED]
     if hidden or not stated:

@@ -24,9 +24,9 @@ MOST: Final = 400
 LEAST_GAP_S: Final = 0.9
 """Two samples of one thing are at least so far apart."""
 PROCESS_CPU: Final = "process_cpu_ratio"
-"""What is sampled of an engine's processes: the CPU of the busiest, where 1 is one core."""
+"""Sampled value of an engine's processes: the CPU of the busiest, where 1 is one core."""
 STALLED: Final = "stalled"
-"""What is sampled of an engine as 1 or 0: it had requests and gave no token for some seconds."""
+"""Sampled value of an engine, 1 or 0: it had requests and gave no token for some seconds."""
 SAMPLED: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.ENGINE: (
         *("running", "waiting", "kv_usage_ratio", "decode_tokens_per_s", "prefill_tokens_per_s"),
@@ -64,7 +64,7 @@ _READERS: Final = {
     kind: attrgetter(*(flat_path(_TYPES[kind], field) for field in fields)) for kind, fields in SAMPLED.items()
 }
 _BESIDE: Final[Mapping[Kind, tuple[str, ...]]] = {Kind.ENGINE: (PROCESS_CPU, STALLED), Kind.GPU: SIGNS, Kind.HOST: ()}
-"""What is sampled of a thing beside its own fields."""
+"""Sampled values of a thing beside its own fields."""
 _COLUMNS: Final[Mapping[Kind, Mapping[str, int]]] = {
     kind: {field: at for at, field in enumerate((*fields, *_BESIDE[kind]))} for kind, fields in SAMPLED.items()
 }
@@ -84,21 +84,21 @@ class Recent:
         self._means: dict[tuple[str, float], float | None] = {}
         """Of this sample: several rules ask for the same, and summing anew is a tenth of what triage costs."""
         self.holders: frozenset[int] = frozenset()
-        """Of an engine: the processes on its GPUs (pids) when it answered last."""
+        """Processes (pids) on an engine's GPUs when it answered last."""
         self.refused_s = -math.inf
-        """Of an engine: when nothing listened at its address last (monotonic): what answers later is a new process."""
+        """When nothing listened at an engine's address last (monotonic): what answers later is a new process."""
         self.hour = Hour()
         """Means of an engine's last hour."""
         self.found: tuple[Limit, ...] = ()
-        """Of an engine: `Case.found` when its use was judged last."""
+        """`Case.found` of an engine when its use was judged last."""
         self.arrivals = Arrivals()
-        """Of an engine: the requests that came and went."""
+        """Requests of an engine that came and went."""
         self.used_s = -math.inf
-        """Of a GPU: when a program or an engine was last seen on it (monotonic)."""
+        """When a program or an engine was last seen on a GPU (monotonic)."""
         self.free_s = -math.inf
-        """Of a GPU: when it was last seen without any (monotonic)."""
+        """When a GPU was last seen without a program or an engine (monotonic)."""
         self.worked_out: dict[object, Any] = {}
-        """What rules keep of this sample for each other."""
+        """Results for this sample that rules share."""
 
     def add(self, now_s: float, thing: object, process_cpu: float | None = None, *, stalled: bool = False) -> None:
         """Sample the thing, unless it was sampled just before; of an engine also the CPU of its busiest process, and

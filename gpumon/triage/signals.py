@@ -499,7 +499,7 @@ def missing(signal: str, reading: Reading) -> Signal | None:
 
 
 def ask(missing: Iterable[Signal]) -> tuple[Action, ...]:
-    """What to do about signals that are missing: give what they need, and look for the others in the engine's log."""
+    """Actions for missing signals: give what they need, and look for the others in the engine's log."""
     known = dict.fromkeys(signal.fix for signal in missing if signal.fix)
     needed = [Action(fix) for fix in known]
     hidden = [signal.code for signal in missing if signal.reason == Reason.NOT_EXPOSED.value]

@@ -71,7 +71,7 @@ def _loaded_s(case: Case, seconds: float) -> float:
 
 
 class Work(Enum):
-    """What the GPUs of an engine do while no token comes."""
+    """Work of an engine's GPUs while no token comes."""
 
     COMPUTES = "computes"
     """Arithmetic, or what may be: a long prefill, for example."""
@@ -84,17 +84,17 @@ class Work(Enum):
 
 
 class GpuWork(msgspec.Struct, frozen=True):
-    """What they do, with the figure that says so."""
+    """Work of an engine's GPUs, with the figures that show it."""
 
     work: Work
     evidence: tuple[Evidence, ...] = ()
     parameters: Parameters = {}
     missing: tuple[Signal, ...] = ()
-    """What would tell, of `Work.UNKNOWN`."""
+    """Signals that would settle `Work.UNKNOWN`."""
 
 
 def gpu_work(case: Case, seconds: float) -> GpuWork:
-    """What the engine's GPUs did in the last seconds."""
+    """Activity of the engine's GPUs in the last seconds."""
     limits = _limits(case)
     seen = case.activity(seconds)
     if not case.gpus or (seen.busy is None and seen.sm is None and seen.dram is None):
@@ -190,7 +190,7 @@ class Sign(NamedTuple):
     name: str
     """Parameter of a verdict's sentence."""
     quantity: str
-    """Of its evidence."""
+    """Quantity of its evidence."""
     value: float | None
     """None: not measured."""
     quiet: float
@@ -212,7 +212,7 @@ class Sign(NamedTuple):
 
 
 def signs(case: Case, engine: Engine) -> tuple[Sign, ...]:
-    """What may speak for work beside its GPUs: its processes, the links of its GPUs, KV transfers, the host's disks."""
+    """Signs of work beside its GPUs: its processes, the links of its GPUs, KV transfers, the host's disks."""
     return (
         Sign("cpu", "process_cpu", case.now(PROCESS_CPU), QUIET_CPU, "/proc, each 4 s", always=True),
         Sign("pcie", "pcie_traffic", _most_pcie(case), QUIET_LINK_BYTES_PER_S, _gpu_source(case, "pcie"), always=True),
@@ -223,7 +223,7 @@ def signs(case: Case, engine: Engine) -> tuple[Sign, ...]:
 
 
 def sign_evidence(found: tuple[Sign, ...]) -> tuple[Evidence, ...]:
-    """What was looked at: figures that are known, and those without which nothing counts as quiet."""
+    """Evidence of the signs: known figures, and those without which nothing counts as quiet."""
     return tuple(sign.evidence() for sign in found if sign.value is not None or sign.always)
 
 

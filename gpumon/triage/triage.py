@@ -335,7 +335,7 @@ class Triage:
         return kept.use
 
     def _limit(self, case: Case) -> Finding | None:
-        """What holds it back; of an engine at the level of the harm that is done."""
+        """Finding about the limit of a thing; an engine's stands at the level of the harm that is done."""
         found = self._first(case, Family.LIMIT)
         if found is None or case.kind is not Kind.ENGINE:
             return found
