@@ -118,7 +118,7 @@ def failing_without_a_fault(chosen: Sequence[Mutant]) -> list[str]:
     """Tests of these mutants that do not pass as the code stands: they would notice anything."""
     tests = sorted({test for mutant in chosen for test in mutant.tests})
     with copied() as copy:
-        done = run_tests(copy, tests)
+        done = run_tests(copy, ["-n", str(AT_ONCE), *tests])
     found = failures(done)
     if done.returncode and not found:
         found.append(f"pytest ended with {done.returncode}: {(done.stdout + done.stderr).strip()[-300:]}")
@@ -127,7 +127,7 @@ def failing_without_a_fault(chosen: Sequence[Mutant]) -> list[str]:
 
 def run_tests(copy: Path, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Pytest in a copy: it, and whatever it starts, imports the package from there. Raises TimeoutExpired."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
     env = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(command, cwd=copy, env=env, capture_output=True, text=True, timeout=LONGEST_S)
 

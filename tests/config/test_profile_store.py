@@ -215,3 +215,22 @@ def test_any_text_makes_a_safe_name(text: str, name: str) -> None:
 def test_a_typed_name_has_to_be_one(text: str) -> None:
     with pytest.raises(ConfigError, match="is no name for a profile; allowed: letters, digits"):
         checked_name(text)
+
+
+def test_where_the_disk_refuses_one_profile_none_of_them_is_left(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync = os.fsync
+    calls = []
+
+    def full_at_the_second_file(descriptor: int) -> None:
+        calls.append(descriptor)
+        if len(calls) == 3:  # the first file and its folder came before
+            raise OSError(28, "No space left on device")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full_at_the_second_file)
+    with pytest.raises(NotSavedError, match="No space left on device"):
+        store([SWEPT, replace(SWEPT, name="other")], environ)
+    assert len(calls) == 3
+    assert list(place(environ).iterdir()) == []

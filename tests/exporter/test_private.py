@@ -83,9 +83,10 @@ def test_owners_of_ports_processes_that_have_gone_and_cut_texts_name_nobody() ->
     source = "process 4711 (secret) listens on port 8000 but runs nothing on a GPU of this host"
     owner = "port 8000 belongs to user ada, and Linux hides other users' sockets"
     engines = (shots.engine(gpus_source=source), shots.engine(name="b", url="http://b", gpus_source=owner))
-    fault = FaultShown("engines", f"unmapped ({source}); server 4713 (vllm serve m) has ended", "")
+    fault = FaultShown("engines", f"unmapped ({source}); server 4713 (vllm serve m) has ended; pid 4714 hangs", "")
     seen = told(shots.snapshot(engines=engines, faults=(fault,)))
     assert not NAMES.search(seen), NAMES.findall(seen)
     assert "a process listens on port 8000" in seen
     assert "belongs to another user, and Linux" in seen
     assert "server (vllm serve m) has ended" in seen
+    assert "pid PID hangs" in seen

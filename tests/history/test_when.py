@@ -68,3 +68,12 @@ def test_times_without_a_zone_are_local_ones(monkeypatch: pytest.MonkeyPatch):
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+def test_the_minute_in_which_a_recording_begins_is_its_begin():
+    """A recording from 14:00:20 to 14:30: `14:00` is its first frame, and so is `14:00:20`; `13:59` is before it."""
+    span = (FIRST.timestamp(), FIRST.timestamp() + 1800.0)
+    assert moment_of("14:00", span, BERLIN) == moment_of("14:00:20", span, BERLIN) == span[0]
+    for outside in ("13:59", "14:00:19", "14:31"):
+        with pytest.raises(OutsideError):
+            moment_of(outside, span, BERLIN)

@@ -13,7 +13,7 @@ import pytest
 from gpumon.outputs.brief import brief, things, too_soon
 from gpumon.outputs.json import encode
 from gpumon.outputs.status_line import Shot, is_critical, status_line
-from gpumon.readings.frame import EndpointState, GpuState
+from gpumon.readings.frame import Departure, EndpointState, GpuState
 from gpumon.readings.missing import WARMING_UP, Missing, Reason
 from gpumon.readings.snapshot import Engine, FaultShown, Level, Quantiles, Snapshot, Verdict
 from gpumon.readings.verdict import Action, Confidence, Limit
@@ -121,6 +121,13 @@ def test_the_line_leaves_out_what_is_not_known() -> None:
     said = shot(shots.snapshot(gpus=(), engines=(down,), verdicts=(verdict("\x1b[2Jé", Level.WARN),)))
     assert status_line(said) == "1 engine down ! 1 warning: \\x1b[2J? queue limit"
     assert not is_critical(said)
+
+
+def test_an_engine_that_ended_unasked_is_critical_and_one_that_somebody_stopped_is_not() -> None:
+    crashed = shots.engine(state=EndpointState.DOWN)
+    stopped = msgspec.structs.replace(crashed, departure=(Departure(1.0, pid=4711, planned=True),))
+    assert is_critical(shot(shots.snapshot(gpus=(), engines=(crashed,), verdicts=())))
+    assert not is_critical(shot(shots.snapshot(gpus=(), engines=(stopped,), verdicts=())))
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:

@@ -140,3 +140,11 @@ def test_a_warning_that_is_on_its_way_takes_the_word_healthy_away(seconds: int, 
         return (well if tick < 90 else full)(tick)
 
     assert limits(judged(at, 90 + seconds)) == said
+
+
+def test_what_stands_began_when_it_was_found_first() -> None:
+    """It is told after 30 s; since when is what the user asks."""
+    hold = Hold(1000.0, 5000.0)
+    for at in range(50):
+        hold.take(Limit.QUEUE_LIMIT if at >= 10 else None, HOLD_S, 1000.0 + at, 5000.0 + at)
+    assert (hold.limit, hold.since_wall_s) == (Limit.QUEUE_LIMIT, 5010.0)

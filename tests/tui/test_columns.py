@@ -254,3 +254,11 @@ def test_units_are_those_of_the_settings_and_the_header_says_which() -> None:
     (running,) = process_table.merged([scenes.gpu(0, processes=(process(vram_bytes=64e9),))])
     assert " 64.0 " in text(process_table.row(running, 80, view))
     assert "   GB " in text(process_table.head(80, view))
+
+
+def test_what_a_row_is_known_by_can_not_be_hidden() -> None:
+    everything = frozenset(f"{table.pane}.{column.name}" for table in TABLES for column in table.all)
+    for table in TABLES:
+        shown = [column.name for column in table.columns(300, everything)]
+        assert shown == [column.name for column in table.all if column.fixed]
+        assert shown, table.pane
