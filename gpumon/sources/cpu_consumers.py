@@ -36,7 +36,7 @@ class _Spent(NamedTuple):
 
 
 class CpuConsumers:
-    """What the last look found; the looks are taken by a thread, as /proc may hang."""
+    """The largest CPU consumers at the last look; a thread takes the looks, as /proc may hang."""
 
     def __init__(self, saturated: float = SATURATED, look_s: float = LOOK_S, first_s: float = FIRST_S) -> None:
         self._saturated = saturated

@@ -295,7 +295,7 @@ class EndpointSource:
     def _reading(
         self, answer: Answer, found: Scan, page: EngineReading, known: Identity, *, whole: bool
     ) -> EngineReading:
-        """What the adapter read, with what the endpoint knows beside its page, which was read to its end or not."""
+        """The adapter's reading with the endpoint's own knowledge; `whole`: the page was read to its end."""
         if page.part not in self._absent_s and len(self._absent_s) < MOST_MODELS:
             sure = whole and len(self._whole_s) == SURE_ANSWERS
             self._absent_s[page.part] = self._whole_s[-1] if sure else None

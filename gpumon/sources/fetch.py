@@ -36,7 +36,7 @@ between may forget a quiet connection without a word. Where the server closes it
 (uvicorn after 5 s), a new one is made; a request that meets the closing is sent once more (`_attempts`)."""
 
 CONNECTED: Final = "connection.connect_tcp.complete"
-"""What httpcore calls the moment at which a connection is made."""
+"""Name of httpcore's trace event for a connection that was just made."""
 
 CAUSES: Final = (
     (
@@ -195,7 +195,7 @@ class Fetcher:
         return httpx.AsyncHTTPTransport(verify=context, trust_env=False, limits=limits)
 
     async def _check_peer(self, event: str, info: Mapping[str, Any]) -> None:
-        """What httpcore calls at each step of a request with a secret (its `trace` extension).
+        """Check the peer of a request with a secret, as httpcore's `trace` extension at each step.
 
         A new connection is checked as soon as it is made, before TLS and before any byte of the request. Raises
         FetchError.

@@ -77,7 +77,7 @@ class Connection(NamedTuple):
 
 
 class PeerState(enum.Enum):
-    """What Linux tells about the other end of a connection."""
+    """State of the other end of a connection, as Linux reports it."""
 
     OWNED = "owned"
     """It is a socket of this network namespace, and a user of this host owns it."""
@@ -250,7 +250,7 @@ def peer_of(connection: Connection) -> Peer:
 
 
 def _reversed(connection: Connection) -> Connection:
-    """The same connection as the other end has it."""
+    """The connection as the other end has it."""
     return connection._replace(
         local=connection.remote,
         local_port=connection.remote_port,
@@ -295,7 +295,7 @@ def _asked_end(connection: Connection) -> _End | None:
 
 
 def _printed_end(connection: Connection) -> _End | None:
-    """The same from /proc/net/tcp, for a sandbox without netlink."""
+    """The local end of a connection from /proc/net/tcp, for a sandbox without netlink."""
     local = (connection.local, connection.local_port)
     remote = (connection.remote, connection.remote_port)
     for line in _lines(OURS):

@@ -121,7 +121,7 @@ class Launch(NamedTuple):
     gpu_layers: str = ""
     """Layers on the GPUs: `99`, `all`; empty: not said."""
     weights_on_cpu: str = ""
-    """What leaves some weights to the CPU, in its own words: `--cpu-moe`; empty: nothing is known to."""
+    """Option that leaves some weights to the CPU, as given: `--cpu-moe`; empty: none is known."""
     cpu_offload_gb: str = ""
     """GiB of each GPU's weights that are in the host's memory."""
     embeds: bool = False

@@ -31,7 +31,7 @@ _REASONS = {GpuState.LOST: Reason.LOST, GpuState.NO_PERMISSION: Reason.NO_PERMIS
 
 
 class Pcie(Enum):
-    """What is done about a GPU's PCIe traffic at one reading, where measuring it takes a call that blocks."""
+    """Treatment of a GPU's PCIe traffic at one reading, where measuring it takes a call that blocks."""
 
     OFF = "off"
     KEEP = "keep"

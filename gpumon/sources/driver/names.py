@@ -39,7 +39,7 @@ class Look(NamedTuple):
     rss_bytes: Reading = NOT_EXPOSED
     started_s: float = 0.0
     children_cpu_ratio: Reading = NOT_EXPOSED
-    """Of the processes that it started, and those that they did: compilers, mostly."""
+    """CPU of its child processes and their descendants: compilers, mostly."""
 
 
 MOST_CHILDREN: Final = 64

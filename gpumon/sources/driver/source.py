@@ -61,7 +61,7 @@ PASSED: Final = frozenset(
 )
 """Variables that the worker gets: where Python and the driver's library are, and in which words they speak."""
 PASSED_BEGINNINGS: Final = ("LC_", "PYTHON", "NVML_", "CUDA_", "NVIDIA_VISIBLE_", "ROCR_", "HIP_", "GPUMON_FAKE_")
-"""The same by their beginnings; the last is that of the fake library of the tests."""
+"""Prefixes of further variables that the worker gets; the last is that of the fake library of the tests."""
 
 
 def worker_environment(environ: Mapping[str, str]) -> dict[str, str]:

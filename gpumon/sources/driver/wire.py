@@ -1,4 +1,4 @@
-"""What travels between the monitor and a driver's worker: a line per request, framed msgpack back."""
+"""Protocol between the monitor and a driver's worker: a line per request, framed msgpack back."""
 
 from __future__ import annotations
 

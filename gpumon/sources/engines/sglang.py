@@ -76,7 +76,7 @@ KV_QUEUES: Final = (
     "sglang:num_prefill_bootstrap_queue_reqs",
     "sglang:num_prefill_inflight_queue_reqs",
 )
-"""Those of them that wait for the other half: for its KV cache, or until it takes theirs."""
+"""Requests of `QUEUES` that wait for the other half: for its KV cache, or until it takes theirs."""
 OF_THE_OTHER: Final = {
     "prefill": (q.DECODE_TOKENS, q.USED_TOKENS),
     "decode": (q.PROMPT_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED),

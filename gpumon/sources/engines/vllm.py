@@ -33,9 +33,9 @@ from gpumon.specs import hints
 
 CONFIG: Final = "vllm:cache_config_info"
 REJECTIONS: Final = "vllm:admission_rejections_total"
-"""Of the API server: it has no label `engine` (from 0.33 on)."""
+"""Requests that the API server turned away: without a label `engine` (from 0.33 on)."""
 ANSWERS: Final = "http_requests_total"
-"""Of the API server, by path, method and class of status (`2xx`), counted when an answer ends."""
+"""Answers of the API server, by path, method and class of status (`2xx`), counted when an answer ends."""
 GENERATES: Final = frozenset({"/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages"})
 """Paths whose answers are requests of the engine: health checks and lists of models are none."""
 LORAS: Final = "vllm:lora_requests_info"

@@ -58,7 +58,7 @@ def cause_of(served: Served) -> Cause:
 
 
 def look_up(served: Served, ask: Run) -> Cause:
-    """The same, with `ask` for the commands."""
+    """The cause of an engine's end, with `ask` to run the commands."""
     origin = served.origin
     found = NO_CAUSE
     if origin.container:
@@ -74,7 +74,10 @@ def look_up(served: Served, ask: Run) -> Cause:
 
 
 def of_unit(origin: Origin, ask: Run) -> Cause:
-    """What systemd says of the unit: https://www.freedesktop.org/software/systemd/man/org.freedesktop.systemd1.html."""
+    """The cause by the unit's state, as `systemctl show` reports it.
+
+    See https://www.freedesktop.org/software/systemd/man/org.freedesktop.systemd1.html.
+    """
     if not UNIT.fullmatch(origin.unit):
         return NO_CAUSE
     user = ("--user",) if origin.is_user_unit else ()
@@ -105,7 +108,7 @@ def unit_cause(told: Mapping[str, str], source: str) -> Cause:
 
 
 def of_container(origin: Origin, ask: Run) -> Cause:
-    """What the container's runtime says."""
+    """The cause by the container's state, as its runtime reports it."""
     if not _CONTAINER.fullmatch(origin.container):
         return NO_CAUSE
     for runtime in _RUNTIMES:
@@ -152,7 +155,7 @@ def of_cgroup(origin: Origin) -> Cause:
 
 
 def kernel_messages(since_boot_s: float) -> str:
-    """What the kernel wrote from so many seconds after its boot on; empty where this user may not read it."""
+    """Kernel messages from so many seconds after boot on; empty where this user may not read them."""
     try:
         buffer = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -176,7 +179,7 @@ def kernel_messages(since_boot_s: float) -> str:
 
 
 def run(command: Sequence[str]) -> str:
-    """What a program prints; empty where it is not there, fails, or takes too long."""
+    """Output of a program; empty where it is not installed, fails, or takes too long."""
     program = shutil.which(command[0])
     if program is None:
         return ""

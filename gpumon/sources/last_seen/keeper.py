@@ -23,11 +23,11 @@ from gpumon.sources.last_seen.store import Store
 from gpumon.sources.offload import daemon_thread
 
 LOOK_S: Final = 1.0
-"""Between two looks at the processes of engines."""
+"""Seconds between two looks at the processes of engines."""
 SAVE_S: Final = 30.0
-"""Between two writings while nothing but the times of answers changes."""
+"""Seconds between two writes while nothing but the times of answers changes."""
 SOON_S: Final = 1.0
-"""The same after an engine came or ended."""
+"""Seconds between two writes after an engine came or ended."""
 CLOSE_S: Final = 0.2
 READY_S: Final = 1.0
 """Longest wait for the file and the first look: a home folder may be on a mount that hangs."""
@@ -50,7 +50,7 @@ Servers = Callable[[], "tuple[RunningServer, ...] | None"]
 
 
 class Keeper:
-    """What a collector asks at each tick. All calls return at once: files and /proc are read in threads."""
+    """A collector's access to the memory of engines. All calls return at once: files and /proc are read in threads."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class Keeper:
         self._looking = daemon_thread(look, servers, dict(self._origins), watched, starting)
 
     def _take_look(self) -> None:
-        """What is known of processes by now."""
+        """Take over the results of the last look at the processes."""
         if self._simulated is not None:
             self._around = self._simulated()
             return

@@ -37,7 +37,7 @@ container's proxy takes less."""
 REMEMBERED_S: Final = 86400.0
 """An engine that ended is shown for so long."""
 PLANNED_S: Final = 600.0
-"""The same of one that somebody stopped."""
+"""Seconds for which an engine that somebody stopped is shown."""
 IDLE_S: Final = 30.0
 """Without a request for so long before its port closed, its end is taken for planned."""
 WATCHED_S: Final = 15.0
@@ -64,7 +64,7 @@ class Cause(NamedTuple):
     """How a process ended, and who says so."""
 
     code: str = ""
-    """As `Departure.cause`."""
+    """Code of the cause, as in `Departure.cause`."""
     number: int = 0
     planned: bool = False
     source: str = ""
@@ -76,23 +76,23 @@ NO_CAUSE: Final = Cause()
 
 
 class ServerWork(NamedTuple):
-    """What the processes of a server do at a moment. None: not readable by this user."""
+    """Work of a server's processes at a moment. None: not readable by this user."""
 
     read_bytes_per_s: float | None = None
     cpu_cores: float | None = None
 
 
 class Around(NamedTuple):
-    """What is known of the processes of engines at a tick."""
+    """Known state of the engines' processes at a tick."""
 
     servers: Mapping[str, Origin] = {}
     """Servers that run now, by the URL at which they are polled."""
     listening: frozenset[str] = frozenset()
-    """Those URLs of them at which they listen."""
+    """URLs of `servers` at which they listen."""
     ended: frozenset[ProcessId] = frozenset()
     """Processes that are gone."""
     works: Mapping[ProcessId, ServerWork] = {}
-    """What servers do that do not listen yet."""
+    """Work of servers that do not listen yet."""
     passing: frozenset[str] = frozenset()
     """URLs of servers that others start and end at will: the end of such a one is no event."""
     looks: bool = False
@@ -129,7 +129,7 @@ class _Kept:
 
     @property
     def key(self) -> str:
-        """As `EngineReading.key`."""
+        """Key of the engine, as in `EngineReading.key`."""
         return self.served.reading.key
 
 
@@ -503,7 +503,7 @@ def _has_successor(served: Served, reading: EngineReading, around: Around) -> bo
 
 
 def _figures(kept: _Kept, reading: EngineReading) -> LastFigures:
-    """What an engine does at a good reading, in words of its own page."""
+    """Figures of an engine at a good reading, from its own page."""
     usage = _gauges(reading, KV_USAGE)
     return LastFigures(
         running=_sum(_gauges(reading, RUNNING)),
@@ -545,7 +545,7 @@ def _same_model(old: Served, new: Served) -> bool:
 
 
 def _start_of(work: ServerWork, vram_bytes_per_s: float) -> Start:
-    """What a starting server does, by what it reads, takes and computes."""
+    """Phase of a starting server, by its disk reads, VRAM growth and CPU."""
     if max(work.read_bytes_per_s or 0.0, vram_bytes_per_s) >= LOADING_BYTES_PER_S:
         return Start.LOADING_WEIGHTS
     if (work.cpu_cores or 0.0) >= COMPILING_CORES:

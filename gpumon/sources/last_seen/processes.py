@@ -30,7 +30,7 @@ _MOST_BYTES: Final = 65536
 
 
 class Use(NamedTuple):
-    """What the processes of a server have used since they began."""
+    """Resources used by a server's processes since they began."""
 
     at_s: float
     """Monotonic time of the look."""
@@ -39,7 +39,7 @@ class Use(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What one look found."""
+    """Result of one look at the processes."""
 
     origins: Mapping[ProcessId, Origin]
     """Servers that were asked for, with where they run."""
@@ -129,7 +129,7 @@ def oom_kills(cgroup: str) -> int:
 
 
 def works(before: Mapping[ProcessId, Use], after: Mapping[ProcessId, Use]) -> dict[ProcessId, ServerWork]:
-    """What servers did between two looks."""
+    """Work of servers between two looks."""
     found = {}
     for server_id, use in after.items():
         old = before.get(server_id)

@@ -1,4 +1,4 @@
-"""What is remembered of an engine that served: its last reading, its process, and how it ended. Written as JSON."""
+"""Record of an engine that served: its last reading, its process, and how it ended. Written as JSON."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Served(msgspec.Struct):
     tells_load: bool = False
     """It tells how many requests run or wait."""
     figures: LastFigures = LastFigures()
-    """What it did when it answered last."""
+    """Figures of its last answer."""
     origin: Origin = NO_ORIGIN
     departure: Departure | None = None
 

@@ -45,7 +45,7 @@ class Store:
         self._pids = pid_namespace()
 
     def read(self, wall_s: float) -> Written:
-        """What an earlier run wrote; of another boot, `Written.boot` is another one than `boot_id`."""
+        """Memory that an earlier run wrote; if it ran before a reboot, `Written.boot` differs from `boot_id`."""
         written = self._read()
         if written is None:
             return Written(VERSION, self._host, boot_id(), self._pids)

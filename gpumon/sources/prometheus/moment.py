@@ -278,7 +278,7 @@ class Moment:
         return found
 
     def _rebuilt(self, scrape: Scrape) -> Snapshot | None:
-        """What a host's own gpumon exports; None where it is of none, or has more than is read."""
+        """Snapshot that a host's own gpumon exports; None for other exporters, or where it exceeds the limits."""
         samples = (Sample(series.name, series.labels, value) for series, value in scrape.values.items())
         self._memory.refused.pop(scrape.target.key, None)
         try:

@@ -99,7 +99,7 @@ class FleetSource:
         self._ahead_s = 0.0
         """How far its answers are ahead of this machine's clock."""
         self._clock_ahead_s = 0.0
-        """The same of its clock."""
+        """How far its clock is ahead of this machine's."""
         self._sent = 0
         self._since: dict[str, float] = {}
         self._one_at_a_time = asyncio.Lock()

@@ -119,7 +119,7 @@ class Counters:
         return self.cached_tokens + self.fetched_tokens
 
     def speculated(self, speculation: Speculation, drafts: int, accepted: int) -> None:
-        """So many drafts were verified, and so many of their tokens accepted."""
+        """Count verified drafts and their accepted tokens."""
         self.drafts += drafts
         self.draft_tokens += drafts * speculation.draft_tokens
         self.accepted_tokens += accepted

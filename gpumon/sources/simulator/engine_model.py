@@ -76,7 +76,7 @@ class Limits(msgspec.Struct, frozen=True):
     link_bytes_per_s: float = 0.0
     """Speed at which KV comes from another engine or the host's memory; 0: none comes."""
     offloads: bool = False
-    """That is the host's memory, to which it writes the KV of every prompt."""
+    """KV comes from the host's memory, to which the engine writes the KV of every prompt."""
     counts_aborts: bool = False
     """`request_success` counts requests whose client hung up. vLLM 0.32 was seen not to."""
 
@@ -177,7 +177,7 @@ class EngineModel:
         self._ordinal = 0
         """Tokens that a sequence would have gained since the start: one with every step, with speculation more."""
         self._gained = 0.0
-        """What a step's mean tokens have left of a whole one."""
+        """Fraction of a token that the steps' mean tokens have left over."""
         self._plan: list[tuple[Sequence, int]] | None = None
         """Chunks of the step in progress; None between steps."""
         self._most_steps = MOST_STEPS
@@ -200,12 +200,12 @@ class EngineModel:
 
     @property
     def deferred(self) -> int:
-        """Those of them that wait for KV from elsewhere, or for a slot of their LoRA adapter."""
+        """Requests that wait for KV from elsewhere, or for a slot of their LoRA adapter."""
         return min(self.waiting, self._fetching + self._without_slot)
 
     @property
     def for_capacity(self) -> int:
-        """Those of them that wait for a slot or for blocks."""
+        """Requests that wait for a slot or for blocks."""
         return self.waiting - self.deferred
 
     @property

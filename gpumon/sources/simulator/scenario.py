@@ -71,7 +71,7 @@ class Actor(msgspec.Struct, frozen=True):
 
     @property
     def features(self) -> frozenset[str]:
-        """What the server is set up with beyond the usual, by the names of `vllm_page.txt`."""
+        """Optional features of the server, by their names in `vllm_page.txt`."""
         has = {
             "speculation": self.speculation is not None,
             "nixl": self.link_bytes_per_s > 0.0 and not self.offloads,
@@ -203,18 +203,18 @@ class EngineEffect(_Effect, frozen=True):
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """What a server does that makes no step for a while, and then goes on."""
+    """Activity of a server that makes no step for a while, and then goes on."""
 
     cores: float
     """CPU cores that its process keeps busy."""
     busy_ratio: float = 0.0
-    """Of its GPUs."""
+    """Busy ratio of its GPUs."""
     pcie_bytes_per_s: float = 0.0
     nvlink_bytes_per_s: float = 0.0
 
 
 class EngineCondition(_Effect, frozen=True):
-    """What an engine meets for a while, and goes on with the same process."""
+    """Condition that an engine is in for a while; its process stays the same."""
 
     engine: str
     """Name of the actor."""

@@ -16,12 +16,12 @@ from gpumon.sources.simulator.vllm_page import MetricsPage
 ASLEEP_VRAM = 0.03
 """Share of its memory that a vLLM worker keeps while it sleeps: context, CUDA graphs, NCCL buffers."""
 LEAST_VRAM = 0.01
-"""The same of one that has just begun to read its weights: the context."""
+"""Share that a worker holds which has just begun to read its weights: the context."""
 LOADING_CORES = 0.6
 """CPU cores that a process keeps busy which reads its weights: mostly it waits for the disk."""
 COMPILING_CORES = 12.0
 SERVING_CORES = 1.1
-"""Of a process that serves: the engine core's loop, and a little for the API server."""
+"""CPU cores of a process that serves: the engine core's loop, and a little for the API server."""
 RESTING_CORES = 0.03
 
 
@@ -146,7 +146,7 @@ class SimulatedEngine:
 
     @property
     def read_bytes_per_s(self) -> float:
-        """What it reads from disks: its weights, evenly while they are loaded."""
+        """Rate at which it reads from disks: its weights, evenly while they are loaded."""
         for effect in self._now:
             if effect.loading:
                 return self.actor.shape.file_bytes / (effect.to_s - effect.from_s)
@@ -209,7 +209,7 @@ class SimulatedEngine:
         return works
 
     def _work_in_pause(self, pause: Pause) -> Work:
-        """What its GPUs do while it makes no step."""
+        """Work of its GPUs while it makes no step."""
         self._seen = self.meters()
         return Work(
             busy_ratio=pause.busy_ratio,

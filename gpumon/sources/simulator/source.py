@@ -89,7 +89,7 @@ class SimulatedServer:
         self.acts: tuple[SimulatedEngine | SimulatedRun, ...] = (*self.engines, *runs)
         """The engines, then the training runs."""
         self.ports = tuple(_ports(self.engines, runs))
-        """What is behind each endpoint, then each feed."""
+        """Port of each endpoint, then of each feed."""
         self._servers = tuple(LoopbackServer(self._answers(port)) for port in self.ports)
         self._warming: asyncio.Task[None] | None = None
         self.warm = False
@@ -138,7 +138,7 @@ class SimulatedServer:
         return Contribution(gpus=self.readings(self._read_s), driver=DRIVER, cuda=CUDA)
 
     def around(self) -> Around:
-        """What is known of the engines' processes."""
+        """Known state of the engines' processes."""
         urls = {endpoint.name: endpoint.url for endpoint in self.endpoints}
         servers: dict[str, Origin] = {}
         listening: set[str] = set()
@@ -265,7 +265,7 @@ class SimulatedServer:
 
 
 class Port:
-    """What is behind one URL: an engine or a run, and the engines that follow it there."""
+    """Simulated server behind one URL: an engine or a run, and the engines that follow it there."""
 
     def __init__(self, acts: tuple[SimulatedEngine | SimulatedRun, ...]) -> None:
         self._acts = acts
@@ -292,7 +292,7 @@ class Port:
             act.advance(to_s)
 
     def answer(self, path: str) -> Answer:
-        """What the one that listens says to GET `path`."""
+        """Answer to GET `path` by the engine or run that listens."""
         return self._act.answer(path)
 
 

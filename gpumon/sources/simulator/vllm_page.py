@@ -50,7 +50,7 @@ class Family(NamedTuple):
     kind: str
     """counter, gauge, histogram; or estimate, a counter that stays 0 without --enable-mfu-metrics."""
     feature: str
-    """What a server must be set up with to have it; empty: nothing."""
+    """Feature that a server must be set up with to have it; empty: none."""
     name: str
     label: str
     """`LABEL=VALUE,VALUE`: what tells its series apart; empty where it has one."""
