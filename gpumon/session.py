@@ -104,7 +104,7 @@ def build(
 
 
 def _memory(options: Options, hardware: Source | None, discovery: Discovery | None) -> Memory | None:
-    """What remembers engines; the simulated server is remembered in no file."""
+    """The memory of engines; the simulated server is remembered in no file."""
     from gpumon.sources.last_seen.keeper import Keeper
     from gpumon.sources.last_seen.store import Store, state_file
 

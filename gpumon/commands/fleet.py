@@ -361,7 +361,7 @@ class FleetControl:
             take(FleetFrame(wall_s, self._interval_s, faults=(fault,), answered=False))
 
     def _silence(self, wall_s: float) -> Fault:
-        """What is wrong where nothing came since `wall_s`, by what was asked."""
+        """The fault where nothing came since `wall_s`, by the source that was asked."""
         if self._config.host:
             text = f"no refresh since {rfc3339(wall_s)}: this machine has no time for gpumon, or gpumon hangs"
             return Fault("gpumon", text, wall_s)

@@ -386,7 +386,7 @@ def _bytes(reading: EngineReading, rates: Rates, tp: int) -> tuple[Reading, Read
 
 
 def _of_gpus(part: GpuPart, weights: Reading, moved: Reading, single: Reading) -> tuple[Reading, Reading, Reading]:
-    """What of the results of `_bytes` the GPUs read: the rest is the CPU's, or comes from the host's memory."""
+    """The GPUs' part of the results of `_bytes`: the CPU reads the rest, or it comes from the host's memory."""
     own = scaled(weights, part.weights)
     cached = scaled(minus(moved, weights), part.kv)
     return own, moved if isinstance(moved, Missing) else plus(own, cached), scaled(single, part.weights)

@@ -18,11 +18,11 @@ class GpuPart(NamedTuple):
     """Shares from 0 to 1 that are the GPUs'; a reason where it is known that not all is, and not how much."""
 
     weights: Reading
-    """Of the bytes of weights that a step reads."""
+    """Share of the bytes of weights that a step reads."""
     kv: Reading
-    """Of the bytes of the KV cache."""
+    """Share of the bytes of the KV cache."""
     arithmetic: Reading
-    """Of the FLOPs."""
+    """Share of the FLOPs."""
 
 
 WHOLE: Final = GpuPart(1.0, 1.0, 1.0)

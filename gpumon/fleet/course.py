@@ -81,13 +81,13 @@ class HostCourse:
         )
 
     def _derived(self, host: HostFrame, frame: Frame) -> Taken:
-        """What gpumon works out here from a host's series."""
+        """Snapshot and points that are derived here from a host's series."""
         derived = self.deriver.derive(frame)
         snapshot = self._triage.judge(frame, derived.snapshot)
         return Taken(snapshot, derived.points, state_of(snapshot, host.exporters_down))
 
     def _with_engines(self, ready: Snapshot, frame: Frame) -> Snapshot:
-        """What the host's own gpumon worked out, with the engines that it does not tell of and their verdicts."""
+        """The snapshot of the host's own gpumon, with the engines that it lacks and their verdicts."""
         beside = self._triage.judge(frame, self.deriver.derive(frame).snapshot)
         keys = {engine.key for engine in beside.engines}
         verdicts = tuple(verdict for verdict in beside.verdicts if verdict.key in keys)

@@ -23,7 +23,7 @@ SMALL: Final = 6
 MOST_FRAMES: Final = 300
 """Of one block: a minute, four times a second, and some."""
 _MOST_BYTES: Final = 1 << 27
-"""What is larger when unpacked is damaged: a minute of 8 GPUs and 100 engines is two thirds of that."""
+"""Largest unpacked row; a larger one is damaged: a minute of 8 GPUs and 100 engines is two thirds of it."""
 _MOST_SHRINKING: Final = 1032
 """zlib packs no bytes into fewer than this many times less (zlib.net/zlib_tech.html)."""
 _PIECE_BYTES: Final = 1 << 20
@@ -221,7 +221,7 @@ def _column(place: _Place) -> list[bytes]:
 
 
 def _inflated(data: bytes) -> bytes:
-    """What zlib packed. Raises zlib.error if it is cut off, TooLargeError."""
+    """Unpack zlib data. Raises zlib.error if it is cut off, TooLargeError."""
     if len(data) * _MOST_SHRINKING > _MOST_BYTES:
         _measure(data)
     stream = zlib.decompressobj()

@@ -44,7 +44,7 @@ _MOST_RUNS: Final = 1000
 MOST_DAMAGED: Final = 1000
 """Rows that are left out; a file with more of them is refused. A bad disk spoils some minutes, and not most of them."""
 MOST_TOO_LARGE: Final = 20
-"""Of those, rows that unpack to more than gpumon writes: each takes a tenth of a second."""
+"""Rows left out because they unpack to more than gpumon writes: each takes a tenth of a second."""
 MOST_ROWS: Final = 300_000
 """Rows of one kind that one question may take: those of events of a month in which something happens every 10 s."""
 
@@ -155,7 +155,7 @@ class Recording:
         return [event for event in found if from_s <= event.wall_s <= to_s]
 
     def notes(self, from_s: float, to_s: float) -> Sequence[Note]:
-        """Of the verdicts, oldest first. The file may be from elsewhere: advice that is not gpumon's own is marked."""
+        """Verdict notes, oldest first. The file may be from elsewhere: advice that is not gpumon's own is marked."""
         found = self._told(Kind.VERDICTS, from_s, to_s, codec.notes)
         return [msgspec.structs.replace(note, verdicts=tuple(map(vetted_verdict, note.verdicts))) for note in found]
 
@@ -303,7 +303,7 @@ class Recording:
             return found
 
     def _read(self, read: Callable[[bytes], list[T]], row: int) -> list[T]:
-        """What a row holds; nothing if it is damaged. Raises ConfigError where too many are."""
+        """Contents of a row; empty if it is damaged. Raises ConfigError where too many are."""
         if row in self._damaged_rows:
             return []
         try:

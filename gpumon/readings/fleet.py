@@ -16,8 +16,7 @@ class HostFrame(msgspec.Struct, frozen=True):
     gpus: tuple[GpuReading, ...] = ()
     engines: tuple[EngineReading, ...] = ()
     ready: Snapshot | None = None
-    """What a gpumon on that machine has worked out and exports; `gpus` are then empty, and `engines` those that it does
-    not tell of."""
+    """Snapshot that a gpumon on that machine exports; `gpus` are then empty, and `engines` are those it lacks."""
     labels: dict[str, str] = {}
     """Labels of its scrape targets that all of them share, for filters. Text from outside."""
     interval_s: float = 15.0

@@ -289,7 +289,7 @@ FILE_LOG: Final = "tail -n 100 "
 
 
 class LastFigures(msgspec.Struct, frozen=True, gc=False):
-    """What an engine did when it answered last."""
+    """Figures of an engine from its last answer."""
 
     running: Reading = NOT_EXPOSED
     waiting: Reading = NOT_EXPOSED
@@ -332,7 +332,7 @@ class Departure(msgspec.Struct, frozen=True, gc=False):
 
 
 class Start(str, Enum):
-    """What the process of an engine does before it serves, in `EngineReading.info[STARTS]`."""
+    """Phase of an engine's start, before it serves, in `EngineReading.info[STARTS]`."""
 
     LOADING_WEIGHTS = "loading_weights"
     COMPILING = "compiling"

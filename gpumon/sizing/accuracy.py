@@ -70,16 +70,16 @@ class Efficiency(NamedTuple):
 
 
 class FirstTokenCost(NamedTuple):
-    """What the mean TTFT of an engine is a sum of, at `b` requests in flight: fixed parts, and what each one adds."""
+    """Terms of an engine's mean TTFT at `b` requests in flight: fixed parts, and an increase per request."""
 
     layers: float
     """Times the cost of its layers in a step: admission, scheduling, the step under way."""
     layers_each: float
-    """The same for each request in flight."""
+    """Increase of `layers` per request in flight."""
     prompt: float
     """Times the computation of the request's own prompt."""
     prompt_each: float
-    """The same for each request in flight: prompts that came in with it."""
+    """Increase of `prompt` per request in flight: prompts that came in with it."""
 
 
 REACHED: Final = Efficiency(*EFFICIENCY)

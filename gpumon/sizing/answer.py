@@ -136,7 +136,7 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     ttft_band: Band = NO_BAND
     """Errors of the TTFT; both sides 0 where it was typed or is not known."""
     ttft_basis: str = ""
-    """What the TTFT stands on: a fit, a formula scaled to a load, an estimate, or what was typed."""
+    """Basis of the TTFT: a fit, a formula scaled to a load, an estimate, or a typed value."""
     servers: Reading = NOT_KNOWN
     """Servers that hold an instance of it, in the plan that is needed. One that several workloads share counts for each
     of them, so that the sum may be more than the total; spare servers count for none."""

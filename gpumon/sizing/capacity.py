@@ -87,7 +87,7 @@ def _tested(seen: Observed) -> Iterator[Limit]:
 
 
 def _moved(curve: Curve, seen: Observed) -> Iterator[Limit]:
-    """The same for another TP, GPU or mix: no load beyond the one that was tested, nor one that does not pay here."""
+    """Limits for another TP, GPU or mix: no load beyond the one that was tested, nor one that does not pay here."""
     for limit in _tested(seen):
         pays = largest(lambda running: _gain(curve, running) >= LEAST_GAIN)
         if pays < limit.concurrency:

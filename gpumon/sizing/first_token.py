@@ -42,7 +42,7 @@ class FirstToken(NamedTuple):
     decides: bool = False
     """A goal may decide the number of GPUs by it: it was measured on this engine, or typed."""
     basis: str = ""
-    """What it stands on, as a note says it: `fit of 4 loads`, `estimate`; empty where it is not known."""
+    """Basis of the TTFT, as a note says it: `fit of 4 loads`, `estimate`; empty where it is not known."""
 
 
 def engine_of(tool: str) -> str:

@@ -213,7 +213,7 @@ class _Goal(NamedTuple):
     known: bool
     """Something tells that latency."""
     tail: bool
-    """So it does of p95 / mean."""
+    """Something tells p95 / mean of that latency."""
 
 
 def _goals(instance: Instance) -> list[_Goal]:
@@ -290,7 +290,7 @@ def _typed_notes(demand: Demand) -> Iterator[str]:
 
 
 def _straddles(demand: Demand, scenario: Scenario) -> str:
-    """That an estimate of TTFT can not tell whether its goal is met, or that it is most likely missed."""
+    """Warning where an estimate of TTFT leaves open whether its goal is met, or most likely misses it; else empty."""
     first = demand.instance.first
     goal_ms = demand.instance.workload.ttft_p95_ms
     if goal_ms is None or first.decides or scenario.assume_ttft or not first.band:

@@ -276,7 +276,7 @@ def _ended(engine: Engine) -> tuple[str, str]:
 
 
 def trouble(engine: Engine, verdict: Verdict | None = None, of_state: Verdict | None = None) -> str:
-    """What is wrong with it, as `! vllm:8000 REFUSED`; just its name where its row has figures and a mark."""
+    """State of an engine in trouble, as `! vllm:8000 REFUSED`; just its name where its row has figures and a mark."""
     if engine.state is EndpointState.STARTING:
         return ""
     state, tone = STATES.get(engine.state, _STALE)
@@ -330,7 +330,7 @@ def _items(snapshot: Snapshot, pane: ListPane[Engine]) -> Sequence[Engine]:
 
 
 def ended_at(engine: Engine) -> tuple[str, str] | None:
-    """What the row of an engine that has ended is hidden by: another end of it is shown again."""
+    """Key by which the row of an ended engine is hidden: another end of it is shown again."""
     return (engine.key, engine.since) if engine.state is EndpointState.DOWN else None
 
 
