@@ -42,7 +42,7 @@ TASKS = {
         *("kv-cache-full", 120, "", "KV cache full", "--gpu-memory-utilization (now 0.45)", "57 wait"),
     ),
     "why do requests wait: the server's own limit": (
-        *("queue-at-the-limit", 120, "", "queue limit", "--max-num-seqs from 12 to 24", "wait while 12 run of 12"),
+        *("queue-at-the-limit", 120, "", "queue limit", "--max-num-seqs from 12 to 24", "queue limit llama-8b"),
     ),
     "which GPU slows its tensor-parallel group down": (
         *("one-slow-gpu", 150, "", "gpu 3, which it runs on, is slowed down by heat"),
@@ -61,7 +61,7 @@ TASKS = {
         *("data-loader", 120, "5 enter", "waits for the disk", "num_workers and prefetch_factor"),
     ),
     "which replica keeps dying": (
-        *("restart-loop", 380, "5 enter", "llama-8b-b", "kubectl logs --previous", "crash loop"),
+        *("restart-loop", 390, "5 enter", "llama-8b-b", "kubectl logs --previous", "crash loop"),
     ),
     "what happened before I logged in": ("ecc-uncorrectable", 150, "N", "AGO 08:00", "Xid 48"),
     "what if twice as many users come": ("decode-bound", 120, "s d", "need", "per inst", "servers"),

@@ -195,10 +195,16 @@ class TriagePane(ListPane[Item]):
         counts = self._with_spare(chosen, of, counts, room)
         rows: list[Row] = []
         self._item_of, self._cut = [], False
+        told: set[str] = set()
         for at in range(self._top, len(chosen)):
             if len(rows) >= room:
                 break
-            drawn, is_cut = lines(chosen[at], of, min(counts[at], room - len(rows)), whole=True)
+            item = chosen[at]
+            most = min(counts[at], room - len(rows))
+            if most == 1 and told.intersection(item.actions[:1]):
+                item = item._replace(actions=())  # a row above has this action: its single line says why
+            told.update(item.actions[:1])
+            drawn, is_cut = lines(item, of, most, whole=True)
             self._cut = self._cut or is_cut
             if self.shows_cursor and at == self._at:
                 drawn = [marked(drawn[0]), *drawn[1:]]
