@@ -19,7 +19,7 @@ from gpumon.sources.discovery.chain import SOURCE, Chain, Notices, chain_checks,
 from gpumon.sources.discovery.look import Look
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.family import lives
-from gpumon.sources.last_seen.keeper import RunningServer
+from gpumon.sources.last_seen.looks import RunningServer
 from gpumon.sources.offload import in_daemon_thread
 from gpumon.sources.ownership import Ownership
 from gpumon.sources.probe import IDENTITY

@@ -1,29 +1,27 @@
-"""Keeps the memory of last-seen engines beside a collector: its file, its looks at processes, its questions."""
+"""Keeps the memory of last-seen engines and GPUs beside a collector, and its file."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from gpumon.readings.frame import EngineReading, GpuReading
 from gpumon.readings.merge import unique
-from gpumon.sources.family import Process
 from gpumon.sources.last_seen.causes import cause_of
 from gpumon.sources.last_seen.gpus import LastListed
+from gpumon.sources.last_seen.looks import LOOK_S, Looks, Servers
 from gpumon.sources.last_seen.memory import CAUSE_S, Around, Cause, LastSeen
-from gpumon.sources.last_seen.processes import Look, Use, boot_id, look, works
-from gpumon.sources.last_seen.records import Listed, Origin, ProcessId, Served, Written
+from gpumon.sources.last_seen.processes import boot_id
+from gpumon.sources.last_seen.records import Listed, Served, Written
 from gpumon.sources.last_seen.store import Store
 from gpumon.sources.offload import daemon_thread
 
-LOOK_S: Final = 1.0
-"""Seconds between two looks at the processes of engines."""
 SAVE_S: Final = 30.0
 """Seconds between two writes while nothing but the times of answers changes."""
 SOON_S: Final = 1.0
@@ -31,22 +29,6 @@ SOON_S: Final = 1.0
 CLOSE_S: Final = 0.2
 READY_S: Final = 1.0
 """Longest wait for the file and the first look: a home folder may be on a mount that hangs."""
-
-
-class RunningServer(NamedTuple):
-    """A server that runs on this host, as discovery follows it."""
-
-    url: str
-    """At which it is polled."""
-    server: Process
-    gpu_pids: tuple[int, ...]
-    listens: bool
-    passing: bool = False
-    """Another server starts and ends it at will."""
-
-
-Servers = Callable[[], "tuple[RunningServer, ...] | None"]
-"""Servers of this host that run; None: nobody has looked yet."""
 
 
 class Keeper:
@@ -69,22 +51,14 @@ class Keeper:
         asks_nobody = simulated is not None
         self.memory = LastSeen(None if asks_nobody else lambda served: daemon_thread(ask, served))
         self._listed = LastListed()
-        self._servers = servers
-        self._simulated = simulated
+        self._looks = Looks(servers, simulated, look_s)
         self._store = store
         self._save_s = save_s
         self._soon_s = soon_s
-        self._look_s = look_s
         self._reading: Future[Written] | None = None
         self._writing: Future[bool] | None = None
         self._saved_s = time.monotonic()
         self._saved: object = (0, 0)
-        self._looking: Future[Look] | None = None
-        self._looked_s = float("-inf")
-        self._origins: Mapping[ProcessId, Origin] = {}
-        self._ended: frozenset[ProcessId] = frozenset()
-        self._uses: Mapping[ProcessId, Use] = {}
-        self._around = Around()
         self._has_rebooted = False
 
     async def start(self) -> None:
@@ -100,11 +74,9 @@ class Keeper:
             await asyncio.wait_for(asyncio.wrap_future(self._reading), READY_S)
         self._load()
         self._look()
-        with contextlib.suppress(Exception):
-            if self._looking is not None:
-                await asyncio.wait_for(asyncio.wrap_future(self._looking), READY_S)
-        self._take_look()
-        asked = self.memory.expected(self._around, time.monotonic(), time.time())
+        await self._looks.finish(READY_S)
+        around = self._looks.around(rebooted=self._has_rebooted)
+        asked = self.memory.expected(around, time.monotonic(), time.time())
         if asked:
             await asyncio.wait([asyncio.wrap_future(future) for future in asked], timeout=CAUSE_S)
 
@@ -118,10 +90,10 @@ class Keeper:
     ) -> tuple[EngineReading, ...]:
         """The engines of a tick, with those that have ended."""
         self._load()
-        self._take_look()
-        if now_s - self._looked_s >= self._look_s:
+        around = self._looks.around(rebooted=self._has_rebooted)
+        if self._looks.is_due(now_s):
             self._look()
-        shown = unique(self.memory.take(engines, gpus, self._around, wall_s, now_s))
+        shown = unique(self.memory.take(engines, gpus, around, wall_s, now_s))
         self._save(now_s)
         return shown
 
@@ -153,41 +125,7 @@ class Keeper:
             self._listed.load(written.gpus, written.driver)
 
     def _look(self) -> None:
-        """Begin a look at the processes, unless one is under way."""
-        if self._servers is None or self._looking is not None:
-            return
-        running = self._servers() or ()
-        servers = {(one.server.pid, one.server.started): (one.server, one.gpu_pids) for one in running}
-        starting = [(one.server.pid, one.server.started) for one in running if not one.listens]
-        watched = [served.origin for served in self.memory.records()]
-        self._looked_s = time.monotonic()
-        self._looking = daemon_thread(look, servers, dict(self._origins), watched, starting)
-
-    def _take_look(self) -> None:
-        """Take over the results of the last look at the processes."""
-        if self._simulated is not None:
-            self._around = self._simulated()
-            return
-        if self._looking is not None and self._looking.done():
-            looking = self._looking
-            self._looking = None
-            if looking.exception() is None:
-                found = looking.result()
-                self._around = self._around._replace(works=works(self._uses, found.uses) or self._around.works)
-                self._origins = found.origins
-                self._ended = found.ended
-                self._uses = found.uses
-        running = self._servers() if self._servers is not None else None
-        known = {one.url: self._origins.get((one.server.pid, one.server.started)) for one in running or ()}
-        self._around = self._around._replace(
-            servers={url: origin for url, origin in known.items() if origin is not None},
-            listening=frozenset(one.url for one in running or () if one.listens),
-            passing=frozenset(one.url for one in running or () if one.passing),
-            ended=self._ended,
-            looks=running is not None,
-            rebooted=self._has_rebooted,
-            slept_s=time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic(),
-        )
+        self._looks.begin(served.origin for served in self.memory.records())
 
     def _save(self, now_s: float) -> None:
         state = (self.memory.version, self._listed.version)

@@ -1,0 +1,112 @@
+"""Looks at the processes of engines beside a collector's ticks: where they run, what they do, whether they live."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Final, NamedTuple
+
+from gpumon.sources.family import Process
+from gpumon.sources.last_seen.memory import Around
+from gpumon.sources.last_seen.processes import Look, Use, look, works
+from gpumon.sources.last_seen.records import Origin, ProcessId
+from gpumon.sources.offload import daemon_thread
+
+LOOK_S: Final = 1.0
+"""Seconds between two looks at the processes of engines."""
+
+
+class RunningServer(NamedTuple):
+    """A server that runs on this host, as discovery follows it."""
+
+    url: str
+    """At which it is polled."""
+    server: Process
+    gpu_pids: tuple[int, ...]
+    listens: bool
+    passing: bool = False
+    """Another server starts and ends it at will."""
+
+    @property
+    def id(self) -> ProcessId:
+        """Tells its process from every other one of this boot."""
+        return self.server.pid, self.server.started
+
+
+Servers = Callable[[], "tuple[RunningServer, ...] | None"]
+"""Servers of this host that run; None: nobody has looked yet."""
+
+
+class Looks:
+    """What is known of the processes of engines. All calls but `finish` return at once: /proc is read in a thread."""
+
+    def __init__(
+        self, servers: Servers | None, simulated: Callable[[], Around] | None = None, look_s: float = LOOK_S
+    ) -> None:
+        """`servers` is discovery's; None: processes are not looked at. `simulated` tells what is known of processes
+        that do not exist.
+        """
+        self._servers = servers
+        self._simulated = simulated
+        self._look_s = look_s
+        self._looking: Future[Look] | None = None
+        self._looked_s = float("-inf")
+        self._origins: Mapping[ProcessId, Origin] = {}
+        self._ended: frozenset[ProcessId] = frozenset()
+        self._uses: Mapping[ProcessId, Use] = {}
+        self._around = Around()
+
+    def begin(self, watched: Iterable[Origin]) -> None:
+        """Begin a look, also at whether those `watched` live, unless one is under way."""
+        if self._servers is None or self._looking is not None:
+            return
+        running = self._servers() or ()
+        servers = {one.id: (one.server, one.gpu_pids) for one in running}
+        starting = [one.id for one in running if not one.listens]
+        self._looked_s = time.monotonic()
+        self._looking = daemon_thread(look, servers, dict(self._origins), list(watched), starting)
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether the newest look is old enough for another one."""
+        return now_s - self._looked_s >= self._look_s
+
+    async def finish(self, most_s: float) -> None:
+        """Wait for the look that is under way."""
+        with contextlib.suppress(Exception):
+            if self._looking is not None:
+                await asyncio.wait_for(asyncio.wrap_future(self._looking), most_s)
+
+    def around(self, *, rebooted: bool) -> Around:
+        """What is known by now; `rebooted`: this host began anew since the memory was written."""
+        if self._simulated is not None:
+            return self._simulated()
+        self._take()
+        running = self._servers() if self._servers is not None else None
+        known = {one.url: self._origins.get(one.id) for one in running or ()}
+        self._around = self._around._replace(
+            servers={url: origin for url, origin in known.items() if origin is not None},
+            listening=frozenset(one.url for one in running or () if one.listens),
+            passing=frozenset(one.url for one in running or () if one.passing),
+            ended=self._ended,
+            looks=running is not None,
+            rebooted=rebooted,
+            slept_s=time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic(),
+        )
+        return self._around
+
+    def _take(self) -> None:
+        """Take over the results of the last look, once it is over."""
+        if self._looking is None or not self._looking.done():
+            return
+        looking = self._looking
+        self._looking = None
+        if looking.exception() is not None:
+            return
+        found = looking.result()
+        self._around = self._around._replace(works=works(self._uses, found.uses) or self._around.works)
+        self._origins = found.origins
+        self._ended = found.ended
+        self._uses = found.uses
