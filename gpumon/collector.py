@@ -277,15 +277,15 @@ class Collector:
         host = self._host.read(tuple(pid for part in parts for pid in part.pids))
         gpus = merged([gpu for part in parts for gpu in part.gpus], host.name)
         driver = next((part.driver for part in parts if part.driver), "")
-        if self._memory is not None:
-            gpus = self._memory.gpus(gpus, driver, self._wall(), time.monotonic())
+        gpus, forgot = self._remembered_gpus(gpus, driver)
         if self._see_gpus is not None:
             self._see_gpus(gpus)
         engines, faults = told_apart(
             ([self._attachment.attach(engine, gpus) for engine in part.engines], part.faults) for part in parts
         )
         wall_s = self._wall()
-        engines = self._remembered(engines, gpus, wall_s)
+        engines, forgot_too = self._remembered(engines, gpus, wall_s)
+        faults += (*forgot, *forgot_too)
         faults += tuple(fault for trouble in self._troubles if (fault := trouble(wall_s)) is not None)
         cuda = next((part.cuda for part in parts if part.cuda), "")
         return Frame(
@@ -300,13 +300,28 @@ class Collector:
             simulated=self._simulated,
         )
 
+    def _remembered_gpus(
+        self, gpus: tuple[GpuReading, ...], driver: str
+    ) -> tuple[tuple[GpuReading, ...], tuple[Fault, ...]]:
+        """The GPUs, with those that are gone; a bug there costs only those."""
+        if self._memory is None:
+            return gpus, ()
+        wall_s = self._wall()
+        try:
+            return self._memory.gpus(gpus, driver, wall_s, time.monotonic()), ()
+        except Exception as error:
+            return gpus, (_bug("the GPUs of before", error, wall_s),)
+
     def _remembered(
         self, engines: tuple[EngineReading, ...], gpus: tuple[GpuReading, ...], wall_s: float
-    ) -> tuple[EngineReading, ...]:
-        """The engines, with those that have ended."""
+    ) -> tuple[tuple[EngineReading, ...], tuple[Fault, ...]]:
+        """The engines, with those that have ended; a bug there costs only those."""
         if self._memory is None:
-            return engines
-        return self._memory.engines(engines, gpus, wall_s, time.monotonic())
+            return engines, ()
+        try:
+            return self._memory.engines(engines, gpus, wall_s, time.monotonic()), ()
+        except Exception as error:
+            return engines, (_bug("the engines of before", error, wall_s),)
 
 
 def _kept(keeper: Keeper, kept: Tick) -> Fault | None:

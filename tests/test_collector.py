@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from typing import NoReturn
 
 import msgspec
 import pytest
@@ -202,6 +203,36 @@ def test_pcie_is_watched_only_while_a_stall_is_suspected():
     assert set(source.watched) == {frozenset(), frozenset({"GPU-0"})}
     assert (ticks[0], ticks[-1]) == (pytest.approx(30, abs=3), pytest.approx(81, abs=3))
     assert ticks == list(range(ticks[0], ticks[-1] + 1))
+
+
+class Forgets:
+    """A memory that fails."""
+
+    async def start(self) -> None:
+        pass
+
+    async def ready(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    def gpus(self, *_: object) -> NoReturn:
+        raise ValueError("oops")
+
+    def engines(self, *_: object) -> NoReturn:
+        raise KeyError("oops")
+
+
+def test_a_memory_that_fails_costs_no_tick():
+    made = Collector([Still()], Deriver(gpu_catalogue()), Meter(), Nothing(), interval_s=0.25, memory=Forgets())
+    snapshots = collect(made, 0.8)
+    assert len(snapshots) >= 3
+    assert [gpu.index for gpu in snapshots[-1].gpus] == [0]
+    assert [fault.text for fault in snapshots[-1].faults] == [
+        "gpumon failed on the GPUs of before, please report: ValueError: oops",
+        "gpumon failed on the engines of before, please report: KeyError: 'oops'",
+    ]
 
 
 def test_what_can_not_be_kept_is_named_and_costs_nothing_else():
