@@ -172,6 +172,7 @@ class LastSeen:
         now_s: float,
     ) -> tuple[EngineReading, ...]:
         """The engines of a tick: those that have ended say so, those that start say what they do."""
+        self._take_successors(around, wall_s)
         for reading in engines:
             if reading.state is EndpointState.OK and _is_remembered(reading, around):
                 self._answered(reading, around, wall_s, now_s)
@@ -188,6 +189,7 @@ class LastSeen:
 
     def expected(self, around: Around, now_s: float, wall_s: float) -> list[Future[Cause]]:
         """Begin to ask for the causes of all ends that are known already: what a first tick should wait for."""
+        self._take_successors(around, wall_s)
         asked = []
         for kept in self._kept.values() if not around.rebooted else ():
             if kept.served.departure is None and self._has_ended(kept, None, around, wall_s, now_s):
@@ -195,6 +197,23 @@ class LastSeen:
                 if kept.asked is not None:
                     asked.append(kept.asked)
         return asked
+
+    def _take_successors(self, around: Around, wall_s: float) -> None:
+        """A new process that listens where one served whose end was not told yet: it was restarted, and is no end."""
+        for kept in list(self._kept.values()):
+            served = kept.served
+            if not served.origin.pid or served.departure is not None:
+                continue
+            if not _has_successor(served, around):
+                continue
+            served.origin = around.servers[served.reading.url]
+            served.begun_wall_s = wall_s
+            kept.ended_s = None
+            kept.asked = None
+            kept.has_replaced = True
+            kept.counted.clear()
+            self.version += 1
+            self._forget_moved(kept, wall_s)
 
     def _answered(self, reading: EngineReading, around: Around, wall_s: float, now_s: float) -> None:
         """Take a good reading."""
@@ -323,7 +342,8 @@ class LastSeen:
             kept.refused_s = None
         elif kept.refused_s is None:
             kept.refused_s = now_s
-        if _has_successor(served, reading, around):
+        answers = reading.state not in (EndpointState.OK, EndpointState.REFUSED)
+        if answers and _has_successor(served, around):
             return _last(served, reading)
         if self._departed(kept, reading, around, wall_s, now_s):
             assert served.departure is not None
@@ -493,13 +513,13 @@ def _began_after(kept: _Kept, ended: _Kept, around: Around) -> bool:
     return origin.started_s - around.slept_s > ended.answered_s
 
 
-def _has_successor(served: Served, reading: EngineReading, around: Around) -> bool:
+def _has_successor(served: Served, around: Around) -> bool:
     """Whether a new process listens at its URL, which may want a key by now, or hang: what ended is the old one."""
-    origin = around.servers.get(reading.url)
+    url = served.reading.url
+    origin = around.servers.get(url)
     if origin is None or origin.id == served.origin.id or origin.id in around.ended:
         return False
-    answers = reading.state not in (EndpointState.OK, EndpointState.REFUSED)
-    return answers and reading.url in around.listening
+    return url in around.listening
 
 
 def _figures(kept: _Kept, reading: EngineReading) -> LastFigures:

@@ -414,6 +414,30 @@ def test_training_runs_and_models_that_ollama_unloads_end_without_a_word(host: H
     assert host.see() == []
 
 
+@pytest.mark.parametrize("ready", [True, False])
+def test_a_new_process_that_serves_already_when_gpumon_starts_is_no_end(host: Host, ready: bool) -> None:
+    host.runs(VLLM)
+    host.serve()
+    later = Host()
+    later.now_s = host.now_s + HOUR_S
+    later.memory.load(host.memory.records())
+    answer = later.reading()
+    if not ready:
+        assert states(later.see(answer)) == [OK]  # before the first look at processes
+    later.now_s += 0.5
+    later.runs(replace(VLLM, pid=9000))
+    later.around = later.around._replace(ended=frozenset({VLLM.id}))
+    if ready:
+        assert later.memory.expected(later.around, later.now_s, later.wall_s) == []
+    for _ in range(3):
+        assert states(later.see(answer)) == [OK]
+        later.now_s += 0.5
+    later.ends(replace(VLLM, pid=9000))
+    (shown,) = later.see()
+    assert shown.departure is not None
+    assert shown.departure.pid == 9000
+
+
 def test_a_reboot_ends_what_ran(host: Host) -> None:
     host.runs(VLLM)
     host.serve()
