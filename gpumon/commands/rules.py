@@ -134,34 +134,76 @@ def _models(
             raise ConfigError(f"--model {clean(name, 80)!a}: is not UTF-8, as a label must be")
     if not names and not has.served:
         raise ConfigError(f"rules: {_nothing(config)}")
-    gpus = _by_model("--gpu", chosen.gpu or [], names)
-    counts = _by_model("--gpus-per-engine", chosen.gpus_per_engine or [], names)
-    models, unknown, assumed = [], [], []
+    given = _Given(
+        gpus=_by_model("--gpu", chosen.gpu or [], names),
+        counts=_by_model("--gpus-per-engine", chosen.gpus_per_engine or [], names),
+        context=chosen.context or 0.0,
+        by_name=bool(chosen.model),
+    )
+    models: list[ModelFacts] = []
+    unknown: list[tuple[str, str]] = []
+    assumed: list[str] = []
     for name in names[:MOST_MODELS]:
-        facts = look_up(name, "", config.model, llm_catalogue(), (view(os.environ),) if chosen.model else ())
-        if facts.spec is None:
-            unknown.append((name, facts.why))
-            said = clean(facts.why.partition(". Add")[0], 160)
-            warnings.append(f"no MFU and MBU of {clean(name, 80)}: {said}; the file has the lines to add")
+        try:
+            model, size = _facts_of(name, given, config, has, warnings)
+        except _LeftOut as left_out:
+            unknown.append((name, left_out.why))
+            warnings.append(f"no MFU and MBU of {clean(name, 80)}: {left_out.warning}")
             continue
-        if name in has.sliced and not counts.get(name, counts.get("", "")):
-            why = "its engines run on MIG slices, and the rules know whole GPUs"
-            unknown.append((name, why))
-            warnings.append(f"no MFU and MBU of {clean(name, 80)}: {why}")
-            continue
-        gpu = _gpu(config, gpus.get(name, gpus.get("", "")) or config.sizing.gpu, has.gpus, name)
-        size = _size_of(name, counts, has, warnings, config.prometheus.gpus_per_engine)
-        _check_fits(name, facts.spec, gpu, size.gpus)
-        assumed += [name] if size.source == ASSUMED else []
-        models.append(_model(name, facts.spec, gpu, size, has.pools.get(name, Pool()), chosen.context or 0.0))
+        models.append(model)
+        if size.source == ASSUMED:
+            assumed.append(name)
     if assumed:
-        more = f" and {len(assumed) - MOST_NAMED} more" if len(assumed) > MOST_NAMED else ""
-        warnings.append(
-            f"rules: assumed 1 GPU per engine, as no label says how many: "
-            f"{', '.join(clean(name, 80) for name in assumed[:MOST_NAMED])}{more}; where that is wrong MFU and MBU are "
-            f"too high: give --gpus-per-engine '{clean(assumed[0], 80)}=N'"
-        )
+        warnings.append(_assumed_warning(assumed))
     return tuple(models), tuple(unknown), bool(names or has.gpus)
+
+
+def _assumed_warning(assumed: Sequence[str]) -> str:
+    """The models that are taken to run on one GPU per engine, and how to say otherwise."""
+    more = f" and {len(assumed) - MOST_NAMED} more" if len(assumed) > MOST_NAMED else ""
+    return (
+        f"rules: assumed 1 GPU per engine, as no label says how many: "
+        f"{', '.join(clean(name, 80) for name in assumed[:MOST_NAMED])}{more}; where that is wrong MFU and MBU are "
+        f"too high: give --gpus-per-engine '{clean(assumed[0], 80)}=N'"
+    )
+
+
+class _LeftOut(Exception):  # noqa: N818 (the other models are written)
+    """A model that gets no constants. `why` is the comment in the file, `warning` the line on stderr."""
+
+    def __init__(self, why: str, warning: str = "") -> None:
+        super().__init__(why)
+        self.why = why
+        self.warning = warning or why
+
+
+class _Given(NamedTuple):
+    """What the command line says of the models."""
+
+    gpus: Mapping[str, str]
+    """GPU type by model; under "" that of all others."""
+    counts: Mapping[str, str]
+    """GPUs per engine, and ranks, by model; under "" those of all others."""
+    context: float
+    by_name: bool
+    """Whether the models were named, not looked up: their configs may be in files here."""
+
+
+def _facts_of(
+    name: str, given: _Given, config: Config, has: Seen, warnings: list[str]
+) -> tuple[ModelFacts, Size]:
+    """The constants of one model and the GPUs of its engines. Raises _LeftOut where only this model has none, ConfigError."""
+    views = (view(os.environ),) if given.by_name else ()
+    facts = look_up(name, "", config.model, llm_catalogue(), views)
+    if facts.spec is None:
+        said = clean(facts.why.partition(". Add")[0], 160)
+        raise _LeftOut(facts.why, f"{said}; the file has the lines to add")
+    if name in has.sliced and not given.counts.get(name, given.counts.get("", "")):
+        raise _LeftOut("its engines run on MIG slices, and the rules know whole GPUs")
+    gpu = _gpu(config, given.gpus.get(name, given.gpus.get("", "")) or config.sizing.gpu, has.gpus, name)
+    size = _size_of(name, given.counts, has, warnings, config.prometheus.gpus_per_engine)
+    _check_fits(name, facts.spec, gpu, size.gpus)
+    return _model(name, facts.spec, gpu, size, has.pools.get(name, Pool()), given.context), size
 
 
 def _nothing(config: Config) -> str:
@@ -253,14 +295,15 @@ def _size(text: str) -> Size:
 
 
 def _check_fits(name: str, llm: LlmSpec, gpu: GpuSpec | None, count: int) -> None:
-    """Weights that are larger than the memory mean that the number of GPUs is wrong."""
+    """Weights that are larger than the memory mean that the number of GPUs is wrong. Raises _LeftOut."""
     weights = llm.stored_bytes or llm.read_bytes
-    if gpu is not None and gpu.memory_bytes and weights > gpu.memory_bytes * count:
-        have = f"{count} x {gpu.name} {'has' if count == 1 else 'have'} {gpu.memory_bytes * count / 1e9:.0f}"
-        raise ConfigError(
-            f"rules: the weights of {clean(name, 80)!a} take {weights / 1e9:.0f} GB, and {have}: "
-            f"give --gpus-per-engine '{clean(name, 80)}=N'"
-        )
+    if gpu is None or not gpu.memory_bytes or weights <= gpu.memory_bytes * count:
+        return
+    verb = "has" if count == 1 else "have"
+    raise _LeftOut(
+        f"its weights take {weights / 1e9:.0f} GB, and {count} x {gpu.name} {verb} "
+        f"{gpu.memory_bytes * count / 1e9:.0f}: give --gpus-per-engine '{clean(name, 80)}=N'"
+    )
 
 
 def _prices(config: Config, chosen: argparse.Namespace) -> Prices:

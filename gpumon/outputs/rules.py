@@ -82,7 +82,8 @@ class Ruled(NamedTuple):
     prices: Prices = Prices()
     thresholds: Thresholds = Thresholds()
     unknown: tuple[tuple[str, str], ...] = ()
-    """Models that no facts are known of, and the lines that would tell them."""
+    """Models without constants, and why: no facts are known of them (with the lines that would tell them), or their
+    weights do not fit into the GPUs of an engine."""
     scraped: bool = True
     """Engines or dcgm-exporters are scraped themselves."""
     served: bool = False

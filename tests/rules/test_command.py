@@ -108,7 +108,6 @@ def test_no_group_is_larger_than_what_mimir_takes(capsys: pytest.CaptureFixture[
         ((), "--model NAME"),
         (("--model", "Llama-3.1-8B"), "--gpu TYPE"),
         (("--model", "Llama-3.1-8B", "--gpu", "H101"), "near names"),
-        (("--model", "Llama-3.1-70B", "--gpu", "H100 SXM 80GB"), "--gpus-per-engine 'Llama-3.1-70B=N'"),
         (("--model", "Llama-3.1-8B", "--gpu", "other=H100 SXM 80GB"), "no such model here"),
         (("--model", "Llama-3.1-8B", *GPU, "--gpus-per-engine", "x"), "whole number"),
         (("--model", "Llama-3.1-8B", *GPU, "--gpus-per-engine", "8/3"), "evenly"),
@@ -177,6 +176,18 @@ def test_an_unknown_model_is_a_comment_with_the_lines_to_add(tmp_path: Path, cap
     assert checked(tmp_path, text) > 50
     assert "#   [[model]]" in text
     assert "record: gpumon:model_weight_bytes:const\n" not in text
+
+
+def test_a_model_that_does_not_fit_costs_only_its_own_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    words = ("rules", "--model", "Llama-3.1-70B", "--model", "Llama-3.1-8B", "--gpu", "H100 SXM 80GB")
+    assert cli.main([*words]) == 0
+    text, said = capsys.readouterr()
+    why = "its weights take 139 GB, and 1 x H100 SXM5 80GB has 86: give --gpus-per-engine 'Llama-3.1-70B=N'"
+    assert f"gpumon: no MFU and MBU of Llama-3.1-70B: {why}\n" in said
+    assert f"# No figures of Llama-3.1-70B:\n#   {why}\n" in text
+    assert checked(tmp_path, text) > 50
+    assert 'labels: {model_name: "Llama-3.1-8B"}' in text
+    assert 'model_name: "Llama-3.1-70B"' not in text
 
 
 class TestDashboard:
