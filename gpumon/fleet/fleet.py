@@ -87,6 +87,7 @@ class Fleet:
             state=taken.state,
             seen_wall_s=wall_s,
             exporters_down=host.exporters_down,
+            worker_gpus=host.worker_gpus,
             ready=host.ready is not None,
             latencies={} if host.ready is not None else _latencies(course, taken.snapshot),
         )

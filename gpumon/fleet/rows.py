@@ -155,7 +155,10 @@ def by_model(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[Row]:
     groups: dict[tuple[str, ...], list[tuple[_Whole, list[Served]]]] = {}
     rest: list[tuple[HostShown, list[Placed]]] = []
     unplaced: list[tuple[HostShown, list[Placed]]] = []
-    for whole in _wholes(snapshot):
+    wholes = _wholes(snapshot)
+    of_workers = _worker_gpus(wholes)
+    with_workers = {placed.gpu.uuid for several in of_workers.values() for placed in several}
+    for whole in wholes:
         here: dict[tuple[str, ...], list[Served]] = {}
         for one in whole.served:
             here.setdefault(model_key(one.engine.model), []).append(one)
@@ -165,20 +168,41 @@ def by_model(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[Row]:
         free = [
             Placed(whole.shown.name, gpu, gpu.mfu_ratio, gpu.mbu_ratio)
             for gpu in whole.snapshot.gpus
-            if not gpu.parent_uuid and gpu.index not in on
+            if not gpu.parent_uuid and gpu.index not in on and gpu.uuid not in with_workers
         ]
         unknown = [placed for placed in free if _is_unplaced(placed.gpu)]
         if unknown:
             unplaced.append((whole.shown, unknown))
-        if len(free) > len(unknown) or not whole.served:
+        if len(free) > len(unknown) or not (whole.served or _has_any(whole, with_workers)):
             rest.append((whole.shown, [placed for placed in free if not _is_unplaced(placed.gpu)]))
-    rows = [_model_row(model, found, prices) for model, found in sorted(groups.items())]
+    rows = [_model_row(model, found, of_workers, prices) for model, found in sorted(groups.items())]
     for key, name, others in (("", NO_ENGINE, rest), (UNPLACED_KEY, NOT_PLACED, unplaced)):
         if others:
             gpus = tuple(placed for _, found in others for placed in found)
             parts = Parts(tuple(shown for shown, _ in others), gpus, (), prices)
             rows.append(_row(key, name, parts, _verdicts_on(parts, hosts=not key)))
     return rows
+
+
+def _worker_gpus(wholes: Sequence[_Whole]) -> dict[str, list[Placed]]:
+    """The GPUs of the worker pods of each multi-node engine, by its `host/key`: they do what the engine does."""
+    known = {gpu.uuid: (whole.shown.name, gpu) for whole in wholes for gpu in whole.snapshot.gpus}
+    found: dict[str, list[Placed]] = {}
+    for whole in wholes:
+        for engine in (one.engine for one in whole.served):
+            own = set(engine.hardware.gpus)
+            for uuid in whole.shown.worker_gpus.get(engine.key, ()):
+                host, gpu = known.get(uuid, ("", None))
+                if gpu is None or gpu.parent_uuid or (host == whole.shown.name and gpu.index in own):
+                    continue
+                placed = Placed(host, gpu, engine.efficiency.mfu_ratio, engine.efficiency.mbu_ratio)
+                found.setdefault(f"{whole.shown.name}/{engine.key}", []).append(placed)
+    return found
+
+
+def _has_any(whole: _Whole, uuids: set[str]) -> bool:
+    """Whether one of these GPUs is on the host."""
+    return any(gpu.uuid in uuids for gpu in whole.snapshot.gpus)
 
 
 def _is_unplaced(gpu: Gpu) -> bool:
@@ -221,15 +245,23 @@ def _wholes(snapshot: FleetSnapshot) -> list[_Whole]:
 
 
 def _model_row(
-    model: tuple[str, ...], found: Sequence[tuple[_Whole, Sequence[Served]]], prices: Mapping[str, float]
+    model: tuple[str, ...],
+    found: Sequence[tuple[_Whole, Sequence[Served]]],
+    of_workers: Mapping[str, Sequence[Placed]],
+    prices: Mapping[str, float],
 ) -> Row:
     names = Counter(one.engine.model for _, served in found for one in served)
     name = names.most_common(1)[0][0] or NO_MODEL
-    gpus = tuple(placed for whole, served in found for placed in _placed(whole, [one.engine for one in served]))
     engines = tuple(one for _, served in found for one in served)
-    parts = Parts(tuple(whole.shown for whole, _ in found), gpus, engines, prices)
+    gpus = [placed for whole, served in found for placed in _placed(whole, [one.engine for one in served])]
+    elsewhere = 0
+    for one in engines:
+        workers = of_workers.get(f"{one.host}/{one.engine.key}", ())
+        gpus += workers
+        elsewhere += max(0, _on_other_hosts(one.engine) - len(workers))
+    parts = Parts(tuple(whole.shown for whole, _ in found), tuple(gpus), engines, prices)
     row = _row(" ".join(model) or NO_MODEL, name, parts, _verdicts_on(parts))
-    return _with_others(row, sum(_on_other_hosts(one.engine) for one in engines))
+    return _with_others(row, elsewhere)
 
 
 def _on_other_hosts(engine: Engine) -> int:

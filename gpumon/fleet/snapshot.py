@@ -43,6 +43,8 @@ class HostShown(msgspec.Struct, frozen=True, eq=False):
     """Unix time of the last frame that had it."""
     exporters_down: int = 0
     """Exporters of it that do not answer."""
+    worker_gpus: Mapping[str, tuple[str, ...]] = {}
+    """`Engine.key` -> UUIDs of the GPUs of its worker pods, most of them on other hosts."""
     ready: bool = False
     """Whether its own gpumon worked the snapshot out."""
     latencies: Mapping[str, Latencies] = {}

@@ -22,6 +22,8 @@ class HostFrame(msgspec.Struct, frozen=True):
     interval_s: float = 15.0
     """Seconds between two scrapes of it."""
     faults: tuple[Fault, ...] = ()
+    worker_gpus: dict[str, tuple[str, ...]] = {}
+    """`EngineReading.key` -> UUIDs of the GPUs of its worker pods, most of them on other hosts."""
     exporters_down: int = 0
     """Exporters of it (its own gpumon is one) that do not answer."""
 

@@ -55,6 +55,8 @@ class Placing(NamedTuple):
     """All its GPUs, where that is more than `uuids` (some are on other hosts, or it is not known which)."""
     gpu_type: str = ""
     """Catalogue name of those."""
+    workers: tuple[str, ...] = ()
+    """GPUs of its worker pods; they are in `number`."""
 
     @property
     def gpus(self) -> int:
@@ -151,7 +153,7 @@ class EngineGpus:
         placing = Placing(uuids, FROM_POD)
         if workers:
             gpu_type = _type_of([known[uuid] for uuid in (*uuids, *workers) if uuid in known])
-            placing = Placing(uuids, FROM_WORKERS, len({*uuids, *workers}), gpu_type)
+            placing = Placing(uuids, FROM_WORKERS, len({*uuids, *workers}), gpu_type, workers)
         given = self._size_given(one.reading)
         if given > placing.gpus:
             placing = Placing(uuids, "[prometheus] gpus_per_engine", given, _type_of([known[uuid] for uuid in uuids]))

@@ -548,10 +548,17 @@ class Moment:
         return self._lasting[what]
 
     def _one(self, place: Place, host: _Host, placed: Mapping[int, Placing]) -> HostFrame:
+        engines: list[EngineReading] = []
+        workers: dict[str, tuple[str, ...]] = {}
+        for reading, placing in self._engines(host, placed):
+            engines.append(reading)
+            if placing.workers:
+                workers[reading.key] = placing.workers
         return HostFrame(
             name=shown(place.name, place.cluster, len(self._memory.clusters)),
             gpus=() if host.ready is not None else _in_order(host),
-            engines=tuple(self._engines(host, placed)),
+            engines=tuple(engines),
+            worker_gpus=workers,
             ready=host.ready,
             labels=_shared(host.targets),
             interval_s=self._memory.intervals.most(host.targets),
@@ -561,15 +568,15 @@ class Moment:
             exporters_down=len(host.down),
         )
 
-    def _engines(self, host: _Host, placed: Mapping[int, Placing]) -> Iterable[EngineReading]:
-        """The engines of a host with names of their own, and their GPUs."""
+    def _engines(self, host: _Host, placed: Mapping[int, Placing]) -> Iterable[tuple[EngineReading, Placing]]:
+        """The engines of a host with names of their own and their GPUs, and what is known of those."""
         names = named_apart((engine.readings[0].server_name, target.labels) for target, engine in host.engines)
         urls = Counter(engine.readings[0].url for _, engine in host.engines)
         for name, (target, engine) in zip(names, host.engines, strict=True):
             for reading in engine.readings:
                 placing = placed[id(reading)]
                 pod = f" {target.labels.get('pod', '')}" if urls[reading.url] > 1 else ""
-                yield msgspec.structs.replace(
+                named = msgspec.structs.replace(
                     reading,
                     name=name + part_of_name(reading.part),
                     url=reading.url + pod.rstrip(),
@@ -578,6 +585,7 @@ class Moment:
                     gpu_type=placing.gpu_type,
                     gpu_count=placing.number,
                 )
+                yield named, placing
 
 
 def _unseen(engines: Found, own: Snapshot) -> list[tuple[Target, Engine]]:

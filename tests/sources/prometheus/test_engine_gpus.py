@@ -92,10 +92,23 @@ async def test_the_row_of_a_multi_node_engines_model_has_all_its_gpus():
     fleet = Fleet(maker(Config()))
     for _ in fleet.steps(await framed(api)):
         pass
-    (row,) = [row for row in by_model(fleet.snapshot, {}) if row.models]
+    (row,) = by_model(fleet.snapshot, {})
+    assert row.models, "the GPUs of the worker's host are in no row of GPUs without an engine"
     assert row.gpus == 16
     assert [number for _, number in row.gpu_types] == [16]
-    assert (row.busy_ratio.gpus, row.busy_ratio.of) == (8, 16)
+    assert (row.busy_ratio.gpus, row.busy_ratio.of) == (16, 16)
+
+
+async def test_gpus_of_a_worker_that_no_exporter_tells_of_are_counted_without_figures():
+    """`gpus_per_engine` says 16, and 8 are in this Prometheus."""
+    api = Api()
+    engine(api, "n1", LARGE, namespace="s", pod="llm-0")
+    exporter(api, "n1", range(8), range(8), namespace="s", pod="llm-0")
+    fleet = Fleet(maker(Config()))
+    for _ in fleet.steps(await framed(api, gpus_per_engine={"*": 16})):
+        pass
+    (row,) = by_model(fleet.snapshot, {})
+    assert (row.gpus, row.busy_ratio.gpus, row.busy_ratio.of) == (16, 8, 16)
 
 
 async def test_the_pod_of_an_old_scrape_job_is_known_by_its_label():
