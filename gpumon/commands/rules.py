@@ -189,10 +189,8 @@ class _Given(NamedTuple):
     """Whether the models were named, not looked up: their configs may be in files here."""
 
 
-def _facts_of(
-    name: str, given: _Given, config: Config, has: Seen, warnings: list[str]
-) -> tuple[ModelFacts, Size]:
-    """The constants of one model and the GPUs of its engines. Raises _LeftOut where only this model has none, ConfigError."""
+def _facts_of(name: str, given: _Given, config: Config, has: Seen, warnings: list[str]) -> tuple[ModelFacts, Size]:
+    """The constants of a model, and the GPUs of its engines. Raises _LeftOut where it has none, ConfigError."""
     views = (view(os.environ),) if given.by_name else ()
     facts = look_up(name, "", config.model, llm_catalogue(), views)
     if facts.spec is None:

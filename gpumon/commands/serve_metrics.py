@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from gpumon import __version__
 from gpumon.commands.options import add_demo, add_monitor, settings
 from gpumon.commands.streams import write
 from gpumon.commands.watch import stop_on_signals
@@ -116,7 +117,9 @@ def answer(page: MetricsPage, path: str, headers: Mapping[str, str]) -> Answer:
         snapshot = page.newest
         if snapshot is None:
             return Answer(503, f"{page.trouble()}\n".encode())
-        return Answer(200, encode(without_processes(snapshot)) + b"\n", "application/json")
+        return Answer(
+            200, encode(without_processes(snapshot)) + b"\n", "application/json", {"Server": f"gpumon/{__version__}"}
+        )
     if path == "/":
         return Answer(200, FRONT, "text/html; charset=utf-8")
     return Answer(404, b"there are /metrics, /snapshot.json and /healthz\n")

@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from gpumon import __version__
 from gpumon.commands.options import add_demo, add_fleet, add_forms, add_monitor, number, settings
 from gpumon.commands.streams import FAILED, NOTHING, NOTHING_HERE, OK, WORKER_FAILED, Failed, complain, width, write
+from gpumon.config.errors import ConfigError
 
 if TYPE_CHECKING:
     from gpumon.collector import Keeper
@@ -33,6 +35,12 @@ def options(parser: argparse.ArgumentParser) -> None:
         json="JSON (one object per line; docs/json.md)",
         plain="a line per GPU and engine (the default)",
     )
+    parser.add_argument(
+        "--fleet",
+        action="store_true",
+        help="with --json: for the screen of a fleet on another machine (docs/json.md): after the first object "
+        "differences only, and no end where there is no GPU",
+    )
     add_demo(parser)
     parser.add_argument("--count", metavar="N", type=number(1, 1e9, int), default=0, help="stop after N snapshots")
     parser.add_argument("--duration", metavar="S", type=number(0.25, 1e9), default=0.0, help="stop after S seconds")
@@ -41,9 +49,19 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(chosen: argparse.Namespace) -> int:
     """Print until the end that was asked for, or a signal."""
     loaded, given = settings(chosen)
+    if chosen.fleet and (chosen.form != "json" or chosen.prometheus or chosen.host):
+        raise ConfigError("--fleet: goes with --json, and is of this host alone")
     if chosen.prometheus or chosen.host:
         return print_fleet(loaded.config, given, chosen.form)
-    if chosen.form == "json":
+    if chosen.fleet:
+        from gpumon.outputs.json import Differences
+
+        write(f"gpumon {__version__}\n")  # before the driver opens, which may take long
+        lines_of_fleet = Differences()
+        code = watch(
+            loaded.config, given, lambda snapshot: write(lines_of_fleet.encode(snapshot) + b"\n"), although_nothing=True
+        )
+    elif chosen.form == "json":
         from gpumon.outputs.json import encode
 
         code = watch(loaded.config, given, lambda snapshot: write(encode(snapshot) + b"\n"))
@@ -54,8 +72,18 @@ def run(chosen: argparse.Namespace) -> int:
     return complain(NOTHING_HERE, NOTHING) if code == NOTHING else code
 
 
-def watch(config: Config, options: Options, sink: Callable[[Snapshot], None], keepers: Sequence[Keeper] = ()) -> int:
-    """Snapshots until `options.count` or `options.duration_s`; returns the exit code."""
+def watch(
+    config: Config,
+    options: Options,
+    sink: Callable[[Snapshot], None],
+    keepers: Sequence[Keeper] = (),
+    *,
+    although_nothing: bool = False,
+) -> int:
+    """Snapshots until `options.count` or `options.duration_s`; returns the exit code.
+
+    Where there is neither a GPU nor an engine it ends at once, unless `although_nothing`.
+    """
 
     from gpumon.session import build, failed_worker, nothing, open_hardware
 
@@ -70,7 +98,7 @@ def watch(config: Config, options: Options, sink: Callable[[Snapshot], None], ke
             nonlocal failure, written
             if done.is_set():
                 return
-            if written == 0 and nothing(snapshot):
+            if written == 0 and not although_nothing and nothing(snapshot):
                 written = -1
                 done.set()
                 failure = failed_worker(snapshot)

@@ -44,6 +44,7 @@ NO_ENGINE: Final = "no engine"
 NOT_PLACED: Final = "engine not known"
 """Name of the row of the GPUs that engines of their host may be on: it is not known which of them are on which."""
 UNPLACED_KEY: Final = "?"
+NO_GPU: Final = "no GPU"
 NO_MODEL: Final = "model not known"
 _URGENCY: Final = {level: at for at, level in enumerate(Level)}
 _STATES: Final = {state: at for at, state in enumerate(HostState)}
@@ -103,7 +104,8 @@ class Row(msgspec.Struct, frozen=True, eq=False):
     level: Level | None
     """Of the worst verdict; None where there is none."""
     verdict: str
-    """The worst verdict in one line, with its scope; of a host without one why it does not answer."""
+    """The worst verdict in one line, with its scope; of a host without one why it does not answer, that it has no GPU,
+    or what is wrong with its gpumon."""
     worst: Verdict | None
     """That verdict; its scope says whose it is."""
     state: HostState
@@ -346,7 +348,7 @@ def _row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> Row:
         idle_gpus=total_of(idle(placed.gpu) for placed in gpus),
         idle_cost_per_h=total_of(product(price_per_h(placed.gpu, prices), idle(placed.gpu)) for placed in gpus),
         level=None if worst is None else worst.level,
-        verdict=f"{worst.scope}: {verdict_text(worst)}" if worst is not None else _first_fault(parts),
+        verdict=f"{worst.scope}: {verdict_text(worst)}" if worst is not None else _without_verdict(parts),
         worst=worst,
         state=min((host.state for host in parts.hosts), key=_STATES.__getitem__, default=HostState.OK),
         troubled=sum(host.state is not HostState.OK for host in parts.hosts),
@@ -355,10 +357,23 @@ def _row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> Row:
     )
 
 
-def _first_fault(parts: Parts) -> str:
-    """Why the only host of a row is not well, where no verdict tells."""
-    told = [fault.text for host in parts.hosts if host.state is not HostState.OK for fault in host.snapshot.faults]
-    return told[0] if told and len(parts.hosts) == 1 else ""
+def _without_verdict(parts: Parts) -> str:
+    """Why the only host of a row is not well, where no verdict tells; of one that answers, that it has no GPU, or what
+    is wrong with its gpumon."""
+    if len(parts.hosts) != 1:
+        return ""
+    (host,) = parts.hosts
+    faults = [fault.text for fault in host.snapshot.faults]
+    if host.state is not HostState.OK:
+        return faults[-1] if faults else ""
+    if has_nothing(host):
+        return f"{NO_GPU}: {faults[-1]}" if faults else NO_GPU
+    return faults[-1] if faults and host.ready else ""
+
+
+def has_nothing(host: HostShown) -> bool:
+    """Whether a host's own gpumon answers, and finds neither a GPU nor an engine."""
+    return host.ready and not host.snapshot.gpus and not host.snapshot.engines
 
 
 def _no_gpus(parts: Parts) -> Missing:

@@ -255,6 +255,6 @@ def _latency(latency: Latency) -> str:
 
 
 def _worst(row: Row) -> str:
-    if row.level is Level.OK or (row.level is None and row.state is HostState.OK):
+    if row.level is Level.OK:
         return ""
     return clean(row.verdict, _VERDICT)

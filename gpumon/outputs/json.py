@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gpumon.readings import difference
 from gpumon.readings.flat import flat_fields, getter
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import SCHEMA, BandwidthSource, Snapshot
@@ -53,6 +54,21 @@ _ENCODER: Final = msgspec.json.Encoder()
 def encode(snapshot: Snapshot) -> bytes:
     """The snapshot as one line of JSON, without a newline: UTF-8, no NaN or Infinity, no control characters."""
     return _ENCODER.encode({"schema": SCHEMA, **as_object(snapshot)})
+
+
+class Differences:
+    """The lines of `watch --json --fleet`: a whole snapshot, then what changed since the line before."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, Any] | None = None
+
+    def encode(self, snapshot: Snapshot) -> bytes:
+        """The next line, without a newline."""
+        before = self._before
+        self._before = {"schema": SCHEMA, **as_object(snapshot)}
+        if before is None:
+            return _ENCODER.encode(self._before)
+        return _ENCODER.encode({difference.KEY: difference.difference(before, self._before)})
 
 
 def as_object(struct: msgspec.Struct) -> dict[str, Any]:

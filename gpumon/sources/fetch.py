@@ -97,6 +97,8 @@ class Answer(NamedTuple):
     ended_s: float
     date: str = ""
     """The server's own time, as its header says it."""
+    server: str = ""
+    """Name and version of the server, as its header says them."""
 
 
 class Fetcher:
@@ -282,9 +284,9 @@ class Fetcher:
                 return await self._once(transport, request, most, again=False)
             raise failure from None
         self._answered = True
-        names = ("content-type", "location", "date")
-        kind, location, date = (response.headers.get(name, "")[:500] for name in names)
-        return Answer(response.status_code, kind, location, body, sent_s, self._clock(), date)
+        names = ("content-type", "location", "date", "server")
+        kind, location, date, server = (response.headers.get(name, "")[:500] for name in names)
+        return Answer(response.status_code, kind, location, body, sent_s, self._clock(), date, server)
 
 
 def _prepare(ca: str, verify: bool | None) -> ssl.SSLContext:

@@ -11,14 +11,17 @@ import zlib
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
+from gpumon import __version__
 from gpumon.config.schema import Endpoint, Host
+from gpumon.efficiency.deriver import bare
+from gpumon.readings import difference
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.format import rfc3339
-from gpumon.readings.frame import EndpointState, Fault
+from gpumon.readings.frame import EndpointState, Fault, Frame, HostReading
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.sources.api_key import UNVERIFIED, key_refused
@@ -26,8 +29,8 @@ from gpumon.sources.endpoint_url import parse_url
 from gpumon.sources.fetch import Answer, Fetcher, FetchError, Limits
 from gpumon.sources.offload import in_daemon_thread
 from gpumon.sources.probe import api_key
-from gpumon.sources.snapshot_json import decoded
-from gpumon.triage.peers import MOST_BYTES, PeerError
+from gpumon.sources.snapshot_json import decoded, parsed, read
+from gpumon.triage.peers import MOST_BYTES, PeerError, check_size
 
 SSH: Final = (
     *("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5"),
@@ -59,6 +62,17 @@ MOST_SKEW_S: Final = 5.0
 STAGGER_S: Final = 0.02
 """Between the starts of two ssh: each takes some CPU for its keys."""
 CONNECTING: Final = "connecting: no figures yet"
+PATIENT_S: Final = 10.0
+"""A host that tells nothing for longer is said to: most answer within 3 s, and ssh gives a connection up after 10 s."""
+CONNECTS: Final = "no answer for {:.0f} s: ssh connects, or its gpumon hangs (see `ssh {} true`)"
+OPENS: Final = "no figures for {:.0f} s: its gpumon runs, and its driver does not answer yet"
+NO_GPU_THERE: Final = "its gpumon finds no GPU and no engine there"
+FLEET_OPTION: Final = "--fleet"
+OTHER_VERSION: Final = "gpumon {} there, {} here: update {}"
+_DIFFERENCE: Final = b'{"%s":' % difference.KEY.encode()
+_HELLO: Final = re.compile(rb"gpumon ([0-9]{1,4}\.[0-9]{1,4}[0-9A-Za-z.+-]{0,24})\s*")
+"""What `gpumon --version`, and `watch --json --fleet` at its start, print."""
+_SERVER: Final = re.compile(r"gpumon/([0-9]{1,4}\.[0-9]{1,4}[0-9A-Za-z.+-]{0,24})")
 _INTERVAL: Final = re.compile(rb'"interval_s": ?([0-9]{1,4}(?:\.[0-9]{1,6})?)[,}]')
 _HINTS: Final = (
     ("Permission denied", "ssh refuses the login: try `ssh {host} true`; load your key into the agent (ssh-add)"),
@@ -69,6 +83,10 @@ _HINTS: Final = (
 
 class RemoteFault(Exception):  # noqa: N818 (no fault of the program)
     """Why a host's gpumon tells nothing: one line with the fix."""
+
+
+class OptionRefusedError(Exception):
+    """A host's gpumon is too old to print differences."""
 
 
 class Remote:
@@ -85,6 +103,10 @@ class Remote:
         self.refused = ""
         """Why what it sends is not read: it is beyond the bounds of a snapshot. Empty while it is read."""
         self.lines = 0
+        self.version = ""
+        """Of its gpumon, as that told; empty where it did not."""
+        self._told: dict[str, Any] | None = None
+        """What the newest snapshot was made of, for the difference that follows."""
         self._unverified = False
         """Whether the password went to a server that could not be identified."""
         self.turn = asyncio.Semaphore(1)
@@ -138,8 +160,14 @@ class Remote:
     def take(self, line: bytes, most_bytes: float) -> None:
         """Decode a snapshot and keep it. Raises ValueError, of which PeerError."""
         wall_s = self._wall()
-        snapshot = decoded(line, wall_s)
+        told = parsed(line)
+        if difference.KEY in told:
+            told = self._changed(told[difference.KEY])
+            line = msgspec.json.encode(told)
+            check_size(line)
+        snapshot = read(told, wall_s)
         packed = zlib.compress(line, 1)
+        self._told = told
         self._decoded = wall_s, snapshot
         self.fault = self.refused = ""
         self.lines += 1
@@ -148,10 +176,45 @@ class Remote:
         while len(self._kept) > 1 and (self._kept_bytes > most_bytes or wall_s - self._kept[0][0] > KEPT_S):
             self._kept_bytes -= len(self._kept.popleft()[1])
 
+    def _changed(self, changes: Any) -> dict[str, Any]:
+        """The newest snapshot as a difference changes it. Raises ValueError."""
+        if self._told is None:
+            raise ValueError("its gpumon tells what changed since a snapshot that it did not send")
+        try:
+            told: dict[str, Any] = difference.patched(self._told, changes)
+        except ValueError:
+            raise ValueError("its gpumon tells a difference that makes no sense: update the older of the two") from None
+        return told
+
+    def _faults(self) -> tuple[Fault, ...]:
+        """What is wrong with the host now, as far as its connection tells."""
+        source = "gpumon" if self.is_url else "ssh"
+        faults: list[Fault] = []
+        if update := _update_of(self.version):
+            faults.append(Fault(source, update, self.since_s))
+        if self.fault:
+            faults.append(Fault(source, self._fault_text(), self.since_s))
+        return tuple(faults)
+
+    def _fault_text(self) -> str:
+        """Why there are no figures; while it connects, for how long by now."""
+        silent_s = self._wall() - self.since_s
+        if self.fault != CONNECTING or silent_s < PATIENT_S:
+            return self.fault
+        return OPENS.format(silent_s) if self.version else CONNECTS.format(silent_s, clean(self.host.address, 80))
+
+    def _without_gpu(self, faults: tuple[Fault, ...]) -> HostFrame:
+        """The host as it is now where its gpumon found nothing to watch: it is there, and has no GPU."""
+        wall_s = self._wall()
+        nothing = Frame(0, wall_s, wall_s, self._every_s, HostReading(name=self.name))
+        return HostFrame(self.name, ready=bare(nothing), interval_s=self._every_s, faults=faults)
+
     def at(self, wall_s: float | None) -> HostFrame | None:
         """The host now (None), or as it was at a Unix time; None where nothing is kept of that time."""
         source = "gpumon" if self.is_url else "ssh"
-        faults = (Fault(source, self.fault, self.since_s),) if self.fault and wall_s is None else ()
+        faults = self._faults() if wall_s is None else ()
+        if self.fault == NO_GPU_THERE and wall_s is None:
+            return self._without_gpu(faults)
         found = self._decoded
         if wall_s is not None:
             kept = list(self._kept)  # snapshots go on arriving
@@ -190,8 +253,18 @@ class Remote:
     """Of what is kept of this host."""
 
     async def _listen(self) -> None:
-        """One connection of ssh, for as long as it lasts. Raises RemoteFault."""
-        command = [*SSH, self.host.address, f"{self.host.command} watch --json"]
+        """One connection of ssh, for as long as it lasts: differences, or whole snapshots of a gpumon that knows no
+        differences. Raises RemoteFault."""
+        program = self.host.command
+        try:
+            await self._stream(f"{program} watch --json {FLEET_OPTION}")
+        except OptionRefusedError:
+            await self._stream(f"{program} --version; {program} watch --json")
+
+    async def _stream(self, words: str) -> None:
+        """Read what a command prints on the host until that ends. Raises RemoteFault, OptionRefusedError."""
+        command = [*SSH, self.host.address, words]
+        self._told = None
         pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
         try:
             process = await asyncio.create_subprocess_exec(
@@ -206,13 +279,19 @@ class Remote:
         try:
             wait_s = FIRST_LINE_S
             while line := await asyncio.wait_for(process.stdout.readline(), wait_s):
-                if line.startswith(b"{"):  # what a shell's start-up files print is none of it
+                if hello := _HELLO.fullmatch(line):
+                    self.version = hello[1].decode("ascii")
+                elif line.startswith(b"{"):  # what a shell's start-up files print is none of it
                     await self.receive(line)
-                    wait_s = patience_s(line)
+                    if not line.startswith(_DIFFERENCE):
+                        wait_s = patience_s(line)
                     await asyncio.sleep(LEAST_GAP_S)
             await asyncio.wait(tasks, timeout=END_S)
             code = process.returncode
-            raise RemoteFault(self._why(-1 if code is None else code, _last_words(said)))
+            last_words = _last_words(said)
+            if code == 2 and f"unrecognized arguments: {FLEET_OPTION}" in last_words:
+                raise OptionRefusedError
+            raise RemoteFault(self._why(-1 if code is None else code, last_words))
         except asyncio.TimeoutError:
             raise RemoteFault(f"its gpumon has told nothing for {wait_s:.0f} s: it hangs") from None
         except PeerError:
@@ -235,6 +314,8 @@ class Remote:
             fix = 'install it there, or give its path: [[host]] command = "~/.local/bin/gpumon"'
             return f"its shell finds no {clean(self.host.command, 60)!r}: {fix}"
         words = said.rpartition("gpumon: ")[2]
+        if code == 3 and words.startswith("nothing to monitor"):
+            return NO_GPU_THERE
         if code == 255 and words:
             return f"ssh: {words.removeprefix('ssh: ')}"
         return f"its gpumon ended, or the connection to it: {words or f'exit {code}'}"
@@ -278,6 +359,8 @@ class Remote:
             while True:
                 answer = await self._answer(fetcher, page, headers)
                 self._unverified = fetcher.unverified
+                if named := _SERVER.match(answer.server):
+                    self.version = named[1]
                 if answer.status != 200:
                     raise RemoteFault(self._refused(answer.status, secret if host.user else None))
                 if answer.body != newest:  # an unchanged one is of the same moment: it grows old
@@ -313,6 +396,21 @@ def patience_s(line: bytes) -> float:
     """How long the line after this one is waited for: that gpumon may print one in an hour."""
     told = _INTERVAL.search(line, 0, 1000)
     return max(NEXT_LINE_S, LATE * float(told[1])) if told is not None else NEXT_LINE_S
+
+
+def _update_of(version: str) -> str:
+    """What to update where a host's gpumon is of another minor version; empty where it is not, or its is not known."""
+    there = _minor(version)
+    here = _minor(__version__)
+    if not version or there == here:
+        return ""
+    return OTHER_VERSION.format(version, __version__, "it" if there < here else "this one")
+
+
+def _minor(version: str) -> tuple[int, int]:
+    """The first two numbers of a version."""
+    numbers = re.match(r"([0-9]+)\.([0-9]+)", version)
+    return (int(numbers[1]), int(numbers[2])) if numbers is not None else (0, 0)
 
 
 async def _keep(stream: asyncio.StreamReader, said: bytearray) -> None:

@@ -46,13 +46,22 @@ _JSON: Final = msgspec.json.Decoder(dict[str, Any])
 
 def decoded(line: bytes, wall_s: float) -> Snapshot:
     """The snapshot that was received at `wall_s` (Unix time). Raises ValueError, one line with the fix."""
+    return read(parsed(line), wall_s)
+
+
+def parsed(line: bytes) -> dict[str, Any]:
+    """The JSON object of a line, unless it is larger than a snapshot can be. Raises ValueError."""
     peers.check_size(line)
     try:
-        told = _JSON.decode(line)
+        return _JSON.decode(line)
     except RecursionError:
         raise peers.PeerError("its snapshot has lists in lists without an end: it is not read") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise ValueError("its answer is no snapshot of gpumon: is the address right?") from None
+
+
+def read(told: dict[str, Any], wall_s: float) -> Snapshot:
+    """The snapshot that an object received at `wall_s` (Unix time) is. Raises ValueError, one line with the fix."""
     if told.get("schema") != SCHEMA:
         schema = clean(str(told.get("schema"))[:40], 20)
         raise ValueError(f"its JSON has schema {schema}, this gpumon reads {SCHEMA}: update the older of the two")
@@ -185,7 +194,7 @@ def _text(value: Any) -> str:
 
 def _number(value: Any) -> float:
     """JSON knows neither NaN nor infinity, and a text is no number."""
-    number = float(_of(int, value) if type(value) is int else _of(float, value))
+    number = value if type(value) is float else float(_of(int, value))
     if not math.isfinite(number):
         raise ValueError("not finite")
     return number

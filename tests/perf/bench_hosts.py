@@ -1,9 +1,9 @@
-"""What hosts over ssh cost the fleet's screen: CPU of a core of the screen and of its ssh clients, and bytes/s received.
+"""What hosts over ssh cost the fleet's screen: CPU of the screen and of its ssh clients, and bytes a line.
 
 python -m tests.perf.bench_hosts [--hosts 30] [--seconds 30] [--old]
 
-The hosts are logins at a real sshd on loopback. Each replays what `gpumon watch --json` printed of the simulated server, a
-line a second, so that 30 gpumons do not take the CPU that is measured.
+The hosts are logins at a real sshd on loopback. Each replays what `gpumon watch --json` printed of the simulated
+server, a line a second, so that 30 gpumons do not take the CPU that is measured.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def measure(folder: Path, hosts: int, seconds: float, *, old: bool) -> dict[str,
             before = cpu_s(terminal)
             terminal.run(seconds)
             after = cpu_s(terminal)
-            print("\n".join(terminal.screen()[:14]))
+            print("\n".join(terminal.screen()[:3]))
     return {name: (after[name] - before[name]) / seconds for name in after}
 
 
@@ -98,7 +98,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--hosts", type=int, default=HOSTS)
     arguments.add_argument("--seconds", type=float, default=30.0)
-    arguments.add_argument("--old", action="store_true", help="the hosts have a gpumon that prints whole snapshots only")
+    arguments.add_argument("--old", action="store_true", help="hosts whose gpumon knows no --fleet")
     given = arguments.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

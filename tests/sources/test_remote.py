@@ -7,17 +7,34 @@ import json
 import math
 import os
 import signal
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gpumon.config.schema import Host
+from gpumon import __version__
+from gpumon.config.schema import Config, Host
+from gpumon.efficiency.deriver import bare
+from gpumon.fleet.course import state_of
+from gpumon.fleet.fleet import Fleet
+from gpumon.fleet.rows import by_host
+from gpumon.fleet.snapshot import HostState
+from gpumon.outputs.fleet import report
 from gpumon.outputs.json import encode
+from gpumon.readings.difference import difference, patched
+from gpumon.readings.fleet import FleetFrame, HostFrame
+from gpumon.readings.frame import Fault, Frame, HostReading
 from gpumon.readings.missing import Missing
-from gpumon.sources.remote import NEXT_LINE_S, Remote, patience_s
+from gpumon.session import maker
+from gpumon.sources.remote import CONNECTING, NEXT_LINE_S, NO_GPU_THERE, Remote, patience_s
 from gpumon.sources.snapshot_json import decoded
+from gpumon.triage.peers import PeerError
+from gpumon.tui.fleet.columns import said
 from tests.outputs import shots
 from tests.records import replace
 
@@ -92,3 +109,167 @@ def test_what_is_of_another_type_costs_its_own_host_alone(value: Any) -> None:
         assert host is not None
         for gpu in host.ready.gpus if host.ready is not None else ():
             assert isinstance(gpu.busy_ratio, Missing) or math.isfinite(gpu.busy_ratio)
+
+
+def pretend_ssh(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Put an `ssh` first that does what the shell of a host would do: `$WORDS` is the command that it gets."""
+    ssh = folder / "ssh"
+    ssh.write_text(f'#!/bin/sh\nfor WORDS in "$@"; do :; done\n{script}\n')
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+async def run_until(remote: Remote, done: Callable[[], bool]) -> None:
+    task = asyncio.create_task(remote.run())
+    try:
+        end_s = time.monotonic() + 60.0
+        while not done():
+            assert time.monotonic() < end_s, (remote.fault, remote.version, remote.lines)
+            await asyncio.sleep(0.02)
+    finally:
+        task.cancel()
+
+
+async def test_differences_are_read_as_the_snapshots_that_they_stand_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real gpumon that prints them, here as at the other end of an ssh."""
+    pretend_ssh(tmp_path, monkeypatch, f"exec {sys.executable} -m $WORDS --demo --interval 0.25")
+    seen: list[HostFrame] = []
+    remote = Remote(Host(address="gpu-07"), 1.0, time.time)
+    wire: list[bytes] = []
+    receive = remote.receive
+
+    async def noted(line: bytes) -> None:
+        wire.append(line)
+        await receive(line)
+        frame = remote.at(None)
+        assert frame is not None
+        seen.append(frame)
+
+    monkeypatch.setattr(remote, "receive", noted)
+    await run_until(remote, lambda: remote.lines > 8)
+    assert remote.version == __version__
+    assert wire[0].startswith(b'{"schema":')
+    assert all(line.startswith(b'{"difference":') for line in wire[1:])
+    assert sum(map(len, wire[1:])) / len(wire[1:]) < len(wire[0]) / 2
+    times = [frame.ready.interval_s for frame in seen if frame.ready is not None]
+    assert times == [0.25] * len(seen)
+    told = json.loads(wire[0])
+    for line, frame in zip(wire[1:], seen[1:], strict=True):
+        told = patched(told, json.loads(line)["difference"])
+        assert frame.ready is not None
+        again = json.loads(encode(frame.ready))
+        assert again["gpus"] == told["gpus"]
+        assert [one["name"] for one in again["engines"]] == [one["name"] for one in told["engines"]]
+    assert len({json.dumps(json.loads(encode(frame.ready))["gpus"]) for frame in seen if frame.ready}) > 4
+    assert len(remote.between(0.0, math.inf, 0.0)) == len(seen), "each of them can be gone back to"
+
+
+OLD = """\
+case "$WORDS" in
+*--fleet) echo "gpumon: unrecognized arguments: --fleet (see gpumon watch --help)" >&2; exit 2;;
+"gpumon --version; gpumon watch --json") echo "gpumon {version}"; {then};;
+esac
+exit 9"""
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        ("0.1.0", f"gpumon 0.1.0 there, {__version__} here: update it"),
+        ("99.0.1", f"gpumon 99.0.1 there, {__version__} here: update this one"),
+        (__version__, ""),
+    ],
+)
+async def test_a_gpumon_that_knows_no_differences_is_asked_for_whole_snapshots_and_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, words: str
+) -> None:
+    snapshot = tmp_path / "snapshot.json"
+    snapshot.write_bytes(encode(shots.snapshot()) + b"\n")
+    pretend_ssh(tmp_path, monkeypatch, OLD.format(version=version, then=f"cat {snapshot}; sleep 60; exit 0"))
+    remote = Remote(Host(address="gpu-07"), 1.0, time.time)
+    await run_until(remote, lambda: remote.lines > 0)
+    frame = remote.at(None)
+    assert frame is not None
+    assert frame.ready is not None
+    assert [fault.text for fault in frame.faults if "clock" not in fault.text] == [words] * bool(words)
+
+
+@pytest.mark.parametrize("old", [False, True])
+async def test_a_host_without_a_gpu_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: bool) -> None:
+    """This machine has none: the gpumon is a real one."""
+    here = f"{sys.executable} -m gpumon watch --json --no-nvml --no-discovery --count 3"
+    script = OLD.format(version=__version__, then=f"exec {here}") if old else f"{here} --fleet; sleep 60"
+    pretend_ssh(tmp_path, monkeypatch, script)
+    remote = Remote(Host(address="cpu-01"), 1.0, time.time)
+    await run_until(remote, lambda: remote.fault == NO_GPU_THERE if old else remote.lines > 2)
+    frame = remote.at(None)
+    assert frame is not None
+    fleet = Fleet(maker(Config()))
+    for _ in fleet.steps(FleetFrame(time.time(), 1.0, (frame,))):
+        pass
+    (row,) = by_host(fleet.snapshot, {})
+    assert row.state is HostState.OK
+    assert row.gpus == 0
+    assert row.verdict.startswith("no GPU")
+    assert "no GPU" in "".join(text for text, _ in said(row, time.time(), 60))
+    assert "UNREACHABLE" not in report(fleet.snapshot, {}, 160).upper()
+
+
+async def test_a_host_that_hangs_says_for_how_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    pretend_ssh(tmp_path, monkeypatch, "echo gpumon 0.1.0; sleep 60")
+    remote = Remote(Host(address="gpu-07"), 1.0, lambda: now[0])
+    assert remote.at(None) == HostFrame("gpu-07", interval_s=1.0, faults=(Fault("ssh", CONNECTING, 1000.0),))
+    now[0] += 12.0
+    frame = remote.at(None)
+    assert frame is not None
+    assert frame.faults[0].text == "no answer for 12 s: ssh connects, or its gpumon hangs (see `ssh gpu-07 true`)"
+    assert state_of(bare(Frame(0, now[0], now[0], 1.0, HostReading(), faults=frame.faults))) is HostState.UNREACHABLE
+    await run_until(remote, lambda: remote.version == "0.1.0")
+    frame = remote.at(None)
+    assert frame is not None
+    assert frame.faults[-1].text == "no figures for 12 s: its gpumon runs, and its driver does not answer yet"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"difference":[{},{},[]]}',
+        b'{"difference":5}',
+        b'{"difference":[{"a":1},{"gpus":[{"99":1}]},[]]}',
+        b'{"difference":[{},{"gpus":[{},{"0":[{},{"x":[{}]}]}]}]}',
+        b'{"difference":[{},' + b'{"gpus":[{},' * 40 + b"{}" + b"]}" * 40 + b"]}",
+        b'{"difference":[{},{},[5]]}',
+    ],
+    ids=range(6),
+)
+def test_a_difference_that_makes_no_sense_costs_its_own_host(line: bytes) -> None:
+    remote = Remote(Host(address="gpu-07"), 1.0, time.time)
+    if line != b'{"difference":[{},{},[]]}':
+        remote.take(encode(shots.snapshot()), 1e9)
+    with pytest.raises(ValueError, match=r"difference|did not send"):
+        remote.take(line, 1e9)
+
+
+def test_what_differences_add_up_to_is_bounded_as_a_snapshot_is() -> None:
+    remote = Remote(Host(address="gpu-07"), 1.0, time.time)
+    remote.take(encode(shots.snapshot()), 1e9)
+    with pytest.raises(PeerError, match="MiB: it is not read"):  # noqa: PT012 (which of them is refused does not matter)
+        for number in range(40):
+            remote.take(b'{"difference":[{"more%d":"%s"}]}' % (number, b"x" * 1_000_000), 1e9)
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=2),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=2), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.text(max_size=2), JSON_VALUES), st.dictionaries(st.text(max_size=2), JSON_VALUES))
+def test_a_difference_makes_the_one_value_of_the_other(before: dict[str, Any], now: dict[str, Any]) -> None:
+    kept = json.dumps(before)
+    assert patched(before, json.loads(json.dumps(difference(before, now)))) == now
+    assert json.dumps(before) == kept

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Final
 
 from gpumon.fleet.parts import Known, mean
-from gpumon.fleet.rows import SORTS, Row
+from gpumon.fleet.rows import SORTS, Row, has_nothing
 from gpumon.fleet.snapshot import HostState
 from gpumon.readings.format import (
     DASH,
@@ -275,7 +275,7 @@ def said(row: Row, now_s: float, room: int) -> line.Row:
     if row.exporters_down and (verdict is None or verdict.level not in URGENT):
         return ((" " + cut("! exporter down", room - 1), "warn"),)
     if verdict is None:
-        return ()
+        return _notice(row, room)
     glyph, tone, _ = mark(verdict)
     calm = verdict.level is Level.OK or tone == "muted"
     head = f"{glyph} {BRIEF[verdict.code]}"
@@ -283,6 +283,15 @@ def said(row: Row, now_s: float, room: int) -> line.Row:
         return ((" " + cut(head, room - 1), tone),)
     text = clean(row.verdict, 300)
     return ((" " + left(head, 11), tone), (" " + cut(text, room - 13), "muted" if calm else "text"))
+
+
+def _notice(row: Row, room: int) -> line.Row:
+    """What a host that answers has to say without a verdict: that it has no GPU, or what is wrong with its gpumon."""
+    if not row.verdict:
+        return ()
+    if any(map(has_nothing, row.parts.hosts)):
+        return ((" " + cut(clean(row.verdict, 300), room - 1), "muted"),)
+    return ((" " + cut(f"! {clean(row.verdict, 300)}", room - 1), "warn"),)
 
 
 def sentence(row: Row, now_s: float) -> tuple[str, str, str]:
@@ -293,6 +302,8 @@ def sentence(row: Row, now_s: float) -> tuple[str, str, str]:
         return glyph, state[1], f"{name}: {word}{_fault(row)}"
     if row.silent and (verdict is None or verdict.level not in URGENT):
         return "!", "warn", f"{name}: {_silent(row).removeprefix('! ')}"
+    if verdict is None and row.verdict:
+        return "", "text", f"{name}: {clean(row.verdict, 400)}"
     if verdict is None:
         return "", "text", ""
     glyph, tone, _ = mark(verdict)

@@ -1,0 +1,90 @@
+"""What changed between two JSON values, as JSON: a fleet's hosts send this instead of whole snapshots.
+
+A difference of two objects, or of two lists of one length, is `[new values by key, differences by key, keys that are
+gone]`, without the empty ones at its end; the keys of a list are its indices as text. `gpumon watch --json --fleet`
+prints `{"difference": [...]}` (docs/json.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+KEY: Final = "difference"
+DEEPEST: Final = 16
+"""Objects and lists within each other that a difference may go into: a snapshot has 6."""
+
+
+def difference(before: Any, now: Any) -> list[Any]:
+    """What makes `now` of `before`: both are objects, or lists of one length."""
+    old = dict(_items(before))
+    changed: dict[str, Any] = {}
+    inner: dict[str, list[Any]] = {}
+    here: set[str] = set()
+    for key, value in _items(now):
+        here.add(key)
+        if key not in old:
+            changed[key] = value
+        elif old[key] == value:
+            continue
+        elif _is_alike(old[key], value):
+            inner[key] = difference(old[key], value)
+        else:
+            changed[key] = value
+    gone = [key for key in old if key not in here]
+    if gone:
+        return [changed, inner, gone]
+    return [changed, inner] if inner else [changed]
+
+
+def _is_alike(before: Any, now: Any) -> bool:
+    """Whether the difference of two values is shorter than the new one."""
+    if isinstance(before, dict):
+        return isinstance(now, dict)
+    return isinstance(before, list) and isinstance(now, list) and len(before) == len(now)
+
+
+def _items(value: Any) -> Iterable[tuple[str, Any]]:
+    if isinstance(value, dict):
+        return value.items()
+    return ((str(index), item) for index, item in enumerate(value))
+
+
+def patched(before: Any, changes: Any, depth: int = 0) -> Any:
+    """The value after a difference, which comes from outside. `before` stays as it is. Raises ValueError."""
+    if depth > DEEPEST or not isinstance(changes, list) or not 1 <= len(changes) <= 3:
+        raise ValueError("no difference")
+    empty: list[Any] = [{}, {}, []]
+    changed, inner, gone = changes + empty[len(changes) :]
+    if not isinstance(changed, dict) or not isinstance(inner, dict) or not isinstance(gone, list):
+        raise ValueError("no difference")
+    if isinstance(before, list) and not gone:
+        return _patched_list(before, changed, inner, depth)
+    if not isinstance(before, dict):
+        raise ValueError("a difference of something else")
+    now = before | changed
+    for key, further in inner.items():
+        if key not in before:
+            raise ValueError("a difference of nothing")
+        now[key] = patched(before[key], further, depth + 1)
+    for key in gone:
+        if not isinstance(key, str):
+            raise ValueError("no key")
+        now.pop(key, None)
+    return now
+
+
+def _patched_list(before: list[Any], changed: dict[str, Any], inner: dict[str, Any], depth: int) -> list[Any]:
+    now = list(before)
+    for key, value in changed.items():
+        now[_index(key, now)] = value
+    for key, further in inner.items():
+        index = _index(key, now)
+        now[index] = patched(before[index], further, depth + 1)
+    return now
+
+
+def _index(key: str, items: list[Any]) -> int:
+    if not key.isascii() or not key.isdecimal() or len(key) > 9 or int(key) >= len(items):
+        raise ValueError("no index")
+    return int(key)
