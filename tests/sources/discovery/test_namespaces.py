@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from gpumon.readings.check import CheckState
 from gpumon.readings.frame import EndpointState
 from gpumon.sources.discovery.look import addresses_of, network_of
-from tests.sources.discovery.servers import Server, Servers, free_port, gpus
+from tests.sources.discovery.servers import ROOT, Server, Servers, free_port, gpus
 from tests.sources.discovery.test_following import CORE, OK, PAGES, following
 
 NETWORK = f"198.{18 + os.getpid() // 256 % 2}.{os.getpid() % 256}"
@@ -164,17 +165,21 @@ from gpumon.sources.packaged import llm_catalogue
 async def main():
     await first(vllm)
     llm_catalogue()  # with the modules that this user may not read any more
-    os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
+    user = int(sys.argv[2])
+    os.setgroups([]); os.setresgid(user, user, user); os.setresuid(user, user, user)
     async with following() as followed:
         followed.see(gpus(*eval(sys.argv[1])))
-        await followed.until(lambda: followed.faults or [state.value for state in followed.states()] == ["ok"])
-        print([(reading.url, reading.gpus) for reading in followed.readings], followed.faults)
+        shown = lambda: [state.value for state in followed.states()]
+        await followed.until(lambda: followed.faults or shown() in (["ok"], ["refused"]))
+        refusals = [reading.fault for reading in followed.readings if reading.fault]
+        print([(reading.url, reading.gpus) for reading in followed.readings], followed.faults + refusals)
 asyncio.run(main())
 """
 
 
-def seen_by_nobody(*pids: list[int]) -> str:
-    done = subprocess.run([sys.executable, "-c", AS_NOBODY, repr(pids)], capture_output=True, text=True, timeout=90)
+def seen_by_nobody(*pids: list[int], user: int = 65534, inside: Sequence[str] = ()) -> str:
+    words = [*inside, sys.executable, "-c", AS_NOBODY, repr(pids), str(user)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -238,3 +243,38 @@ def test_the_first_process_of_a_container_is_the_server_of_its_workers(engines: 
     assert seen_beside(server, server.workers) == [f"[({server.url!r}, ('GPU-0',))] []"]
     assert seen_beside(server, [1]) == [f"[({server.url!r}, ('GPU-0',))] []"]
     assert seen_beside(server, server.workers, server.url) == ["('GPU-0',)", "[] []"]
+
+
+POD = (ROOT / "docs" / "kubernetes.yaml").read_text()
+APART = {"hostNetwork": ["unshare", "--net"], "hostPID": ["unshare", "--pid", "--fork", "--mount-proc"]}
+"""What the container's runtime does where a pod does not ask for the host's."""
+
+
+def namespaces_of(pod: str) -> list[str]:
+    return [word for asked, words in APART.items() if f"\n      {asked}: true" not in pod for word in words]
+
+
+@needs_root
+@needs_network
+@needs_pids
+def test_the_pod_of_the_shipped_daemon_set_sees_an_engine_in_another_pod(
+    engines: Servers, container: list[str]
+) -> None:
+    """Its user and its namespaces, as `docs/kubernetes.yaml` has them, beside an engine with an address of its own."""
+    server = engines.start(
+        "vllm", "serve", "m", "--port", "8000", pages=PAGES, workers=CORE, address="0.0.0.0", inside=container
+    )
+    found = re.search(r"\n +runAsUser: (\d+)\n", POD)
+    assert found is not None
+    user = int(found[1])
+    assert user != 0
+    seen = seen_by_nobody(server.workers, user=user, inside=namespaces_of(POD))
+    assert seen == f"[('http://{NETWORK}.2:8000', ('GPU-0',))] []"
+    asked = len(server.asked)
+    assert asked > 0
+
+    for setting, words in (("hostNetwork", "another network namespace"), ("hostPID", "another PID namespace")):
+        pod = POD.replace(f"      {setting}: true", "")
+        blind = seen_by_nobody(server.workers, user=user, inside=namespaces_of(pod))
+        assert words in blind, setting
+    assert len(server.asked) == asked, "without both it asks nobody"
