@@ -85,6 +85,10 @@ def build(
         discovery = discover(config, polled, listed, owner, hardware)
         owner = owner if discovery is not None else None
     (commands, alerts), (deriver, triage) = _alerting(config), maker(config, hardware)()
+    if options.for_fleet:
+        from gpumon.triage.triage import FIRST_HOLD_S
+
+        triage.first_hold_s = FIRST_HOLD_S
     return Collector(
         [source for source in (hardware, *exporters, *polled, *files, discovery) if source is not None],
         deriver,

@@ -237,7 +237,7 @@ class FleetControl:
         await self.open()
         assert self._make is not None
         step_s = self.snapshot.interval_s or self._interval_s
-        fleet = Fleet(self._make)
+        fleet = Fleet(self._make, step_before(step_s, self._config.triage.hold_s))
         at_s = (*moments_before(wall_s, step_s, self._config.triage.hold_s), wall_s)
         for frame in await asyncio.gather(*map(self._frame, at_s)):
             await _take(fleet, frame)
@@ -306,13 +306,14 @@ class FleetControl:
 
         assert self._make is not None
         step_s = max(frame.interval_s, self._interval_s)
-        fleet = Fleet(self._make, self._interval_s)
+        fleet = Fleet(self._make, step_before(step_s, self._config.triage.hold_s))
         before = moments_before(frame.wall_s, step_s, self._config.triage.hold_s)
         for one in await asyncio.gather(*map(self._frame, before)):
             if one.hosts:
                 await _take(fleet, one)
                 await self._learn(fleet.snapshot)
         if fleet.snapshot.wall_s:
+            fleet.interval_s = self._interval_s
             self._fleet = fleet
         return bool(fleet.snapshot.wall_s)
 
@@ -393,11 +394,17 @@ def _source(config: Config) -> FleetSource:
     return Prometheus(config.prometheus, config.model, config.endpoint, buckets=buckets)
 
 
-def moments_before(wall_s: float, step_s: float, hold_s: float) -> list[float]:
-    """Unix times before `wall_s`, the oldest first, `step_s` apart.
+def step_before(step_s: float, hold_s: float) -> float:
+    """Seconds between the moments that are asked for before the first one: `step_s`, unless it took more than
+    `MOST_BEFORE` of them until verdicts stand."""
+    return max(step_s, hold_s / (MOST_BEFORE - 1))
 
-    The first one has no rates; from the second one on verdicts hold, and stand after `hold_s`. Where that takes more
-    moments than `MOST_BEFORE`, there are those for rates alone, and verdicts stand later.
+
+def moments_before(wall_s: float, step_s: float, hold_s: float) -> list[float]:
+    """Unix times before `wall_s`, the oldest first, `step_s` apart or more.
+
+    The first one has no rates; from the second one on verdicts hold, and stand after `hold_s`: at `wall_s`.
     """
-    number = max(RATES, 1 + math.ceil(hold_s / step_s))
-    return [wall_s - at * step_s for at in range(number if number <= MOST_BEFORE else RATES, 0, -1)]
+    apart_s = step_before(step_s, hold_s)
+    number = max(RATES, 1 + math.ceil(hold_s / apart_s))
+    return [wall_s - at * apart_s for at in range(number, 0, -1)]

@@ -54,9 +54,12 @@ def run(chosen: argparse.Namespace) -> int:
     if chosen.prometheus or chosen.host:
         return print_fleet(loaded.config, given, chosen.form)
     if chosen.fleet:
+        from msgspec.structs import replace
+
         from gpumon.outputs.json import Differences
 
         write(f"gpumon {__version__}\n")  # before the driver opens, which may take long
+        given = replace(given, for_fleet=True)
         lines_of_fleet = Differences()
         code = watch(
             loaded.config, given, lambda snapshot: write(lines_of_fleet.encode(snapshot) + b"\n"), although_nothing=True

@@ -20,5 +20,7 @@ class Options(msgspec.Struct, frozen=True):
     """Snapshots that `watch` prints; 0 is no end."""
     duration_s: float = 0.0
     """Seconds that `watch` runs; 0 is no end."""
+    for_fleet: bool = False
+    """A fleet's screen has started this gpumon and waits for verdicts (`watch --fleet`)."""
     config_file: str = ""
     """Path of the config file that was read; empty where there is none."""

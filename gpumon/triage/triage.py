@@ -113,6 +113,9 @@ def _hold_s(case: Case, family: Family, found: Limit | None, stands: Limit | Non
     return 0.0 if now or over else case.thresholds.hold_s
 
 
+FIRST_HOLD_S: Final = 6.0
+"""Three polls of an engine: so long a finding must hold in the first moments of a gpumon that a fleet's screen has just
+started, so that trouble comes first there at once."""
 REST_S: Final = 2.0
 """An engine is judged when it was polled anew, when a GPU of it comes, goes or gets another verdict, and after so long
 or its interval, as its GPUs and the host go on: between two polls hardly anything changes, and rules are dear."""
@@ -176,9 +179,14 @@ class Triage:
         """By the keys of the things in the frame before."""
         self._events = Events()
         self._last: dict[tuple[str, Family], Verdict] = {}
+        self._begun_s = math.inf
+        """When the first snapshot was judged (monotonic)."""
+        self.first_hold_s = math.inf
+        """How long a finding must hold to come in the first `hold_s` of this triage, where that is shorter."""
 
     def judge(self, frame: Frame, snapshot: Snapshot) -> Snapshot:
         """The snapshot with its verdicts, the most urgent first, and what happened since the one before."""
+        self._begun_s = min(self._begun_s, frame.monotonic_s)
         self._sample(frame, snapshot)
         ranked = sorted((self._dated(verdict, frame) for verdict in self._found(frame, snapshot)), key=rank)
         judged = msgspec.structs.replace(snapshot, verdicts=tuple(ranked))
@@ -288,7 +296,10 @@ class Triage:
         if hold is None:
             hold = holds[family] = Hold(now_s, wall_s)
         found = None if answer is None else answer.code
-        stands = hold.take(found, _hold_s(case, family, found, hold.limit), now_s, wall_s)
+        hold_s = _hold_s(case, family, found, hold.limit)
+        if hold.limit in (None, *_FINE) and now_s - self._begun_s < hold_s:
+            hold_s = min(hold_s, self.first_hold_s)
+        stands = hold.take(found, hold_s, now_s, wall_s)
         last = self._last.get((case.key, family))
         if stands is None or (stands in _FINE and stands_still(case)):
             return None

@@ -15,9 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from gpumon import __version__
 from gpumon.commands.fleet import FleetControl
 from gpumon.config.schema import Config, Host
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
+from gpumon.readings.difference import patched
 from tests.fakes.prometheus import free_port
 from tests.fakes.sshd import Sshd
 
@@ -154,3 +156,34 @@ def test_what_ssh_or_a_shell_could_take_for_something_else_is_no_host(name: str,
     assert done.returncode == 2
     assert "must be a host as ssh takes it" in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_trouble_is_told_in_the_first_seconds_where_a_fleet_waits_for_it():
+    """What `--host` starts on a host; a screen of that host alone waits for half a minute."""
+    command = [
+        sys.executable,
+        "-m",
+        "gpumon",
+        "watch",
+        "--json",
+        "--demo",
+        "--scenario",
+        "kv-cache-full",
+        "--count",
+        "16",
+    ]
+    runs = [
+        subprocess.Popen([*command, *more], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+        for more in (["--fleet"], [])
+    ]
+    fleet, alone = (run.communicate(timeout=LONG_S)[0] for run in runs)
+    hello, first, *changes = fleet.splitlines()
+    assert hello == f"gpumon {__version__}".encode()
+    snapshot = json.loads(first)
+    codes = {verdict["code"] for verdict in snapshot["verdicts"]}
+    for line in changes:
+        snapshot = patched(snapshot, json.loads(line)["difference"])
+        codes |= {verdict["code"] for verdict in snapshot["verdicts"]}
+    assert "kv_cache_full" in codes
+    late = {verdict["code"] for line in alone.splitlines() for verdict in json.loads(line)["verdicts"]}
+    assert "kv_cache_full" not in late
