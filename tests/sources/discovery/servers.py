@@ -61,11 +61,16 @@ def replay():
     engine = FakeEngine(told["replay"], port=int(option("--port", 0)), start_s=20.0).start()
     return engine.server.port
 
+def play():
+    sys.path.insert(0, told["root"])
+    from tests.fakes.played import PlayedEngine
+    return PlayedEngine(told["play"], int(option("--port", 0))).start()
+
 if told["comm"]:
     with open("/proc/self/comm", "w") as comm:
         comm.write(told["comm"])
 workers = [worker(title) for title in told["workers"]]
-listen = replay if told["replay"] else serve
+listen = play if told["play"] else replay if told["replay"] else serve
 if told["router"] and not os.fork():
     serve()
     sys.stdin.read()
@@ -136,6 +141,7 @@ class Servers:
         workers: Sequence[str] = (),
         pages: dict[str, Any] | None = None,
         replay: str = "",
+        play: dict[str, Any] | None = None,
         key: str = "",
         address: str = "127.0.0.1",
         port: int = 0,
@@ -147,12 +153,14 @@ class Servers:
     ) -> Server:
         """A console script `command`, or a module where it begins with `-m `; `inside` stands before it.
 
-        `late`: it opens its port when it is told to. `router`: a child listens for it.
+        `late`: it opens its port when it is told to. `router`: a child listens for it. `play`: arguments of
+        `tests.fakes.played`.
         """
         log = self._folder / f"asked-{len(self._running)}"
         told = {"pages": pages or {}, "replay": replay, "key": key, "address": address, "port": port, "late": late}
         told |= {
             "comm": comm,
+            "play": play,
             "router": router,
             "workers": list(workers),
             "log": str(log),
