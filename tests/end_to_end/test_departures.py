@@ -184,6 +184,37 @@ def test_a_gpumon_that_starts_after_the_crash_knows_of_it(host: Host) -> None:
     assert (engine["state"], engine["departure"][0]["pid"]) == ("down", server.pid)
 
 
+def test_a_restart_while_no_gpumon_ran_is_no_end(host: Host, watch: Callable[..., Watch]) -> None:
+    first = host.serve(0)
+    host.until_it_answers()
+    host.kill(0, first)
+    second = host.serve(0, port=first.port)
+    status = host.ask("status")
+    assert "engine down" not in status.stdout
+    assert status.returncode == 0
+    host.until_it_answers()
+    host.kill(0, second)
+    third = host.serve(0, port=first.port)
+    seen = watch()
+    for _ in range(8):
+        shown = seen.until(lambda _: True)
+        assert "down" not in states(shown)
+        assert "down" not in [verdict["code"] for verdict in shown["verdicts"]]
+    seen.end()
+    host.kill(0, third)
+    assert host.ask("status").returncode == 1
+
+
+def test_an_endpoint_given_once_is_down_also_for_a_status_without_it(host: Host) -> None:
+    server = host.serve(0)
+    shown = host.snapshot("--endpoint", f"http://127.0.0.1:{server.port}")
+    assert states(shown) == ["ok"]
+    host.kill(0, server)
+    status = host.ask("status")
+    assert "1 engine down" in status.stdout
+    assert status.returncode == 1
+
+
 def test_one_of_two_replicas_that_dies_is_missed(host: Host, watch: Callable[..., Watch]) -> None:
     first, _ = host.serve(0), host.serve(1)
     seen = watch()

@@ -85,9 +85,8 @@ class Looks:
             return self._simulated()
         self._take()
         running = self._servers() if self._servers is not None else None
-        known = {one.url: self._origins.get(one.id) for one in running or ()}
         self._around = self._around._replace(
-            servers={url: origin for url, origin in known.items() if origin is not None},
+            servers={one.url: self._origin(one) for one in running or ()},
             listening=frozenset(one.url for one in running or () if one.listens),
             passing=frozenset(one.url for one in running or () if one.passing),
             ended=self._ended,
@@ -96,6 +95,13 @@ class Looks:
             slept_s=time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic(),
         )
         return self._around
+
+    def _origin(self, running: RunningServer) -> Origin:
+        """Where a server runs; before the first look at it only which process it is."""
+        known = self._origins.get(running.id)
+        if known is not None:
+            return known
+        return Origin(running.server.pid, running.server.started, running.gpu_pids)
 
     def _take(self) -> None:
         """Take over the results of the last look, once it is over."""
