@@ -66,7 +66,10 @@ class Store:
         Another gpumon may have written its engines meanwhile: of each engine the newer record is kept.
         """
         newest = {served.reading.key: served for served in engines}
+        listed = list(gpus)[:MOST_GPUS]
         others = self._read()
+        if others is None and not newest and not listed:
+            return True  # nothing was seen: no file and no folder is made for that
         for served in others.engines if others is not None else ():
             key = served.reading.key
             known_wall_s = newest[key].changed_wall_s if key in newest else dropped.get(key, float("-inf"))
@@ -79,7 +82,7 @@ class Store:
             with contextlib.suppress(msgspec.MsgspecError, ValueError):
                 if len(msgspec.json.encode(record)) <= MOST_RECORD_BYTES:
                     records.append(record)
-        written = Written(VERSION, self._host, boot_id(), self._pids, records, list(gpus)[:MOST_GPUS], driver)
+        written = Written(VERSION, self._host, boot_id(), self._pids, records, listed, driver)
         try:
             self._replace(msgspec.json.encode(written))
         except (OSError, msgspec.MsgspecError, ValueError):
