@@ -32,6 +32,7 @@ UNNAMED: Final = "hw_slowdown"
 REMAP_FAILED: Final = "a memory row could not be remapped: replace this GPU"
 REMAP_PENDING: Final = "a memory row waits to be remapped: reset this GPU when it is free"
 ECC: Final = "uncorrected memory errors (ECC): reset it, replace it if more come"
+_UNREACHED: Final = (EndpointState.REFUSED.value, EndpointState.TIMEOUT.value, EndpointState.DNS.value)
 _TOLD: Final[Mapping[Limit, tuple[str, ...]]] = MappingProxyType(
     {
         Limit.THROTTLED: tuple(SLOWED),
@@ -39,9 +40,11 @@ _TOLD: Final[Mapping[Limit, tuple[str, ...]]] = MappingProxyType(
             *(GpuState.LOST.value, GpuState.RESET_REQUIRED.value),
             *("remap_failed", "remap_pending", "ecc"),
         ),
+        Limit.DOWN: _UNREACHED,
+        Limit.UNRESPONSIVE: _UNREACHED,
     }
 )
-"""Verdict on a GPU -> causes of faults of the same GPU that it covers."""
+"""Verdict on a GPU or an engine -> causes of its faults that it covers."""
 FREE: Final = 0.05
 """Share of a GPU's VRAM up to which nothing is loaded there: the driver and its contexts take some."""
 UNMAPPED: Final = "no MFU or MBU: GPUs unknown"
@@ -65,7 +68,7 @@ def gpu_faults(gpu: GpuReading) -> Iterator[tuple[str, str]]:
 
 
 def is_told(code: str, limit: Limit) -> bool:
-    """Whether a verdict on a GPU tells what this fault of the same GPU says."""
+    """Whether a verdict on a GPU or an engine tells what this fault of it says."""
     return code in _TOLD.get(limit, ())
 
 

@@ -68,7 +68,7 @@ def down(case: Case) -> Finding | None:
     began_s = case.now_s - max(0.0, case.frame.wall_s - departure.wall_s)
     start = action("start_again", start=departure.start, command=departure.command)
     answered_s = max(0.0, case.frame.wall_s - departure.served_wall_s)
-    proof = (Evidence("no_answer", answered_s, source=engine.url), Evidence("ended", NOT_EXPOSED, parameters=said))
+    proof = (Evidence("no_answer", answered_s, source=engine.url),)
     if departure.planned:
         return Finding(Limit.DOWN, STOPPED, said, proof, (start,), Level.WARN, began_s=began_s)
     is_file = departure.log.startswith(FILE_LOG)

@@ -67,6 +67,11 @@ GIANT: Final = 0.5
 """Share of the KV pool that one request holds, from which on it keeps the others out."""
 GIANT_SAMPLES: Final = 5
 """Samples of the last 3 min with a queue that make one request the cause of it."""
+PAUSE_S: Final = 2.0
+"""So long without a token, a poll of an engine, is no step that reads the weights."""
+MOST_TIMES: Final = 4.0
+"""Times the instances that there are, up to which requests in flight tell how many are needed: more of them are the
+backlog of an overload, which grows with every minute of it."""
 BURST: Final = 2.0
 """Times the mean number waiting that the most of 3 min must be, so that it is one of bursts."""
 
@@ -182,7 +187,8 @@ def _more_kv(case: Case, engine: Engine, load: float, fits: float | None) -> tup
     instances = max(1, engine.hardware.ranks)
     wanted = math.ceil(min(load / fits * instances / KV_ROOM, 1e6)) if fits else 0
     info = case.info
-    known = params(instances=float(wanted), now=float(instances), requests=load) if wanted > instances else {}
+    counts = instances < wanted <= MOST_TIMES * instances
+    known = params(instances=float(wanted), now=float(instances), requests=load) if counts else {}
     done = [Action("more_instances", known)]
     if (each := request_tokens(engine)) and each >= LONG * _longest(info):
         done.append(action("lower_context", flag=words.length))
@@ -467,8 +473,8 @@ def bandwidth(case: Case) -> Finding | None:
     # Where queueing makes the first token late, reading faster lets nobody in.
     queued = (_queued_share(engine) or 0.0) >= case.thresholds.queue_ttft_ratio
     tokens_late = any(one.quantity != "ttft_p95" for one in slow)
-    held_up = bool(slow) or waiting >= case.thresholds.queue_waiting
-    level = Level.WARN if held_up and (tokens_late or not queued) else Level.NOTE
+    suffers = bool(slow) or (waiting >= case.thresholds.queue_waiting and not _pauses(case))
+    level = Level.WARN if suffers and (tokens_late or not queued) else Level.NOTE
     fixes = [action("own_gpus", shared=shared)] if shared else []
     if bigger is not None or _room(case, engine) is None:
         fixes.append(Action("bigger_batch", wider))
@@ -478,6 +484,12 @@ def bandwidth(case: Case) -> Finding | None:
     ]
     finding = Finding(Limit.BANDWIDTH_BOUND, "bandwidth_full", said, tuple(proof), tuple(fixes), level, sure)
     return beside(case, finding, "running" if slow or waiting else "")
+
+
+def _pauses(case: Case) -> bool:
+    """No token came in the last poll: those that wait then wait for what holds it, not for its memory."""
+    quiet_s = case.still_s(TOKENS)
+    return quiet_s is not None and quiet_s >= PAUSE_S
 
 
 def _more_batch(case: Case) -> Evidence | None:

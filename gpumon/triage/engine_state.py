@@ -61,12 +61,21 @@ def restarting(case: Case) -> Finding | None:
     engine, ago = case.engine, case.restarts_s
     if engine is None or engine.kind in FRONTENDS or len(ago) < case.thresholds.restarts:
         return None
+    if any(departure.planned for departure in engine.departure):
+        return None
     said = params(times=float(len(ago)), seconds=max(ago), last=min(ago))
     proof = (Evidence("restarts", float(len(ago)), case.thresholds.restarts, engine.url, parameters=said),)
     alone = not any(one.model == engine.model and one.key != engine.key for one in case.snapshot.engines)
     level = Level.CRITICAL if alone else Level.WARN
     fixes = (action("read_last_log"),)
     return Finding(Limit.UNRESPONSIVE, "restart_loop", said, proof, fixes, level, began_s=case.now_s - max(ago))
+
+
+def ended_again(case: Case) -> Finding | None:
+    """It is down once more in a crash loop, which says more than this end alone."""
+    if case.engine is None or not case.engine.departure:
+        return None
+    return restarting(case)
 
 
 def degraded(case: Case) -> Finding | None:

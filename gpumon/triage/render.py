@@ -8,6 +8,7 @@ of its parameters is not there; `|` in brackets parts alternatives, of which the
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -105,7 +106,7 @@ _REST: Final = (
 )
 _UNUSED: Final = "[{unused=yes}; nothing runs on it]"
 _AT_WORK: Final = (
-    "[; busiest of its processes: {cpu:percent} of a core][; PCIe {pcie:bytes}/s][; NVLink {nvlink:bytes}/s]"
+    "[; CPU {cpu:percent} of a core][; PCIe {pcie:bytes}/s][; NVLink {nvlink:bytes}/s]"
     "[; KV cache moves at {kv:bytes}/s][; the host's disks read {disk:bytes}/s][; its GPUs move memory (DRAM {reads:percent})]"
 )
 """Template of the signs of work."""
@@ -132,7 +133,7 @@ _FAULTS: Final = {
 _ENDED: Final = (
     "[pid {pid}, ][{cause=signal}killed by signal {number:count}|{cause=exit}exit code {number:count}"
     "[ (signal {by_signal:count})]|{cause=oom}killed by the kernel, out of memory|{cause=reboot}its host restarted"
-    "|{cause=stopped}stopped|{idle=yes}stopped while idle: no request ran or waited in its last 30 s|cause unknown]"
+    "|{cause=stopped}stopped|{idle=yes}idle for 30 s before it|cause unknown]"
     "[ ({source})]"
 )
 _SINCE: Final = "since {down:minute}[ (answered last at {served:minute})], "
@@ -177,25 +178,22 @@ TEXTS: Final[Mapping[str, str]] = {
     "restart_loop": "crash loop: {times:count} restarts in {seconds:lasting}, last {last:lasted} ago",
     "gpu_degraded": "degraded: {gpu}, which it runs on, {fault:fault}[ ({xid:xid})][, at " + _CLOCK + "]",
     "errors": "{share:percent} of its requests fail ({failed:requests} in {seconds:lasting})",
-    "aborts": "{share:percent} of its requests are given up by their clients ({aborted:requests} in {seconds:lasting})"
+    "aborts": "clients give up {share:percent} of its requests ({aborted:requests} in {seconds:lasting})"
     "[: the first token takes {first_token_s:latency}]",
     "rejections": "{share:percent} of its requests are turned away ({rejected:requests} in {seconds:lasting})"
     "[: {waiting:requests} wait]",
     # limit of an engine
-    "lora_slots": "{waiting:requests} wait: all {slots:count} LoRA slots are taken, requests for {adapters:requests} other "
-    "adapters wait for one",
-    "prefix_hits_fell": "{now:percent} of the prompt tokens come from the prefix cache, {before:percent} before: the rest is "
-    "computed anew",
+    "lora_slots": "{waiting:requests} wait: all {slots:count} LoRA slots are taken, {adapters:whole} more adapters wanted",
+    "prefix_hits_fell": "the prefix cache gives {now:percent} of the prompt tokens, {before:percent} before",
     "prefix_cold": "restarted {restarted:lasted} ago: its prefix cache is cold ({now:percent} of the prompt tokens, "
-    "{before:percent} before) and fills by itself in about {heals_s:lasting}",
+    "{before:percent} before); heals by itself in about {heals_s:lasting}",
     "acceptance_fell": "{now:percent} of the draft tokens are accepted, {before:percent} before"
     "[: {per_step:factor} tokens per step]",
     "acceptance_low": "{now:percent} of the draft tokens are accepted[, {per_step:factor} tokens per step]: speculation costs "
     "more than it gives",
     "neighbour": "[{engine}|{process}[ (pid {pid})][ of {owner}]] works on {gpu}, too[: it takes {share:percent} of its "
     "time][; ITL {itl_s:latency}[, {itl_before_s:latency} before|, about {alone_s:latency} alone]][; TTFT was {ttft_before_s:latency}]",
-    "one_prompt": "one request holds {share:percent} of the KV cache[ (about {tokens:tokens} tokens)]: up to "
-    "{waiting:requests} wait for it to end",
+    "one_prompt": "one request fills {share:percent} of the KV cache[ ({tokens:tokens} tokens)]: up to {waiting:requests} wait for it",
     "kv_transfer_waits": "{waiting:requests} requests wait for [{role=prefill}the decode side to take their KV cache"
     "|KV cache of the prefill side][; no token for {seconds:lasted}]",
     "kv_full": "KV cache {usage:percent} full at {running:requests} requests[ of {tokens:tokens} tokens]: "
@@ -309,7 +307,7 @@ QUANTITIES: Final[Mapping[str, str]] = {
     "kv_transfer_rate": "KV cache moved {value:bytes}/s",
     "kv_transfer_failures": "{value:per_minute} KV transfers fail a minute",
     "disk_reads": "the host's disks read {value:bytes}/s",
-    "gpu_activity": "what its GPUs do is not known",
+    "gpu_activity": "GPU activity unknown",
     "paused_requests": "{value:requests} requests held by the server",
     "waiting_for_kv": "{value:requests} requests wait for a KV transfer",
     "restarts": "{value:count} restarts in {seconds:lasting}",
@@ -425,25 +423,25 @@ ACTIONS: Final[Mapping[str, str]] = {
     "check_client_timeouts": "compare the timeouts of its clients and of the proxy between with TTFT and E2E, and find out which client gives up",
     "check_retries": "retries with growing pauses (429 and 503 are retried at once by some clients)",
     "check_clients": "look at what sends its requests: clients, load balancer, DNS, certificates, quotas",
-    "check_draft_model": "compare prompts, sampling and draft with what they were (temperature, language, a new model without its draft); until then speculation off",
+    "check_draft_model": "find what changed (prompts, language, temperature, model without its draft); speculation off until then",
     "stop_speculation": "speculation off, or fewer draft tokens, or a draft that fits this model",
-    "check_prefix_routing": "find what changed in the prompts' first tokens (a date or an id in the system prompt, the chat template) or in the routing (session or prefix affinity), and whether the KV cache is too small to keep them",
+    "check_prefix_routing": "find what changed: routing (session or prefix affinity), the prompts' first tokens (date or id in the system prompt, chat template), or a KV cache too small to keep them",
     "wait_for_cache": "wait: the prefix cache fills with the first requests of each prefix",
     "raise_lora_slots": "raise {flag} from {now:count}[ to {wanted:count}]",
     "group_adapters": "send each adapter's requests to the same few replicas",
     "limit_prompt": "lower {flag}, or limit the prompts at the gateway",
     "long_prompts_apart": "long prompts to an instance of their own",
-    "start_again": "[{start} starts it again|start it again[: it ran as {command}]]",
+    "start_again": "[{start} starts it again|start it again[: {command}]]",
     "check_url": "curl -sS {url}/metrics tells whether a server is there: start it, correct the URL, or take its [[endpoint]] out of the config",
     "check_host": "[ping -c 3 {host} and ]curl -sS -m 5 {url}/health shows whether it answers; then read its log on its host",
-    "read_last_log": "[{log} shows what it wrote last|tail -n 100 {file} shows what it wrote last|{ended=yes}sudo dmesg -T shows whether the kernel or the driver ended it; what it wrote is where it was started|read what its log says last before each end (kubectl logs --previous, docker logs, journalctl -u) and look for the OOM killer in dmesg; until that is fixed take it out of the load balancer]",
+    "read_last_log": "[{log} shows what it wrote last|tail -n 100 {file} shows what it wrote last|{ended=yes}sudo dmesg -T tells whether the kernel ended it (OOM, segfault, Xid); its own output went where it was started|read what its log says last before each end (kubectl logs --previous, docker logs, journalctl -u) and look for the OOM killer in dmesg; until that is fixed take it out of the load balancer]",
     "fix_gpu_first": "fix {gpus} first: a restart on the same GPUs cannot work before",
     "wait_for_compile": "wait: the first request compiles kernels and graphs for minutes; look at its log",
-    "wait_or_check": "[py-spy dump --pid {pid}|py-spy dump of its process] and its log[ ({log=journal}journalctl -f _PID={pid})| ({log} logs {container})] tell what it does[{paused=yes}; whoever paused it lets it go on|{late=yes}; restart it only if its stacks stand still|; compiles, weight updates and KV transfers end within {seconds:count} s]",
+    "wait_or_check": "[py-spy dump --pid {pid}|py-spy dump of its process] and its log[ ({log=journal}journalctl -f _PID={pid})| ({log} logs {container})] show what it does[{paused=yes}; whoever paused it lets it go on|{late=yes}; restart it only if its stacks stand still|; wait up to {seconds:count} s for compiles, weight updates, KV transfers]",
     "check_prefill_side": "look at the prefill side that sends its KV cache[ ({engine})]: does it serve, what does its log say, does the link between them work (NIXL, UCX, RDMA)?",
     "check_decode_side": "look at the decode side that takes its KV cache[ ({engine})]: does it serve, has it room, does the link between them work (NIXL, UCX, RDMA)?",
     "wait_for_prefill": "wait: it works on a prompt",
-    "send_one_request": "send it one request: a token tells that only its gauges froze",
+    "send_one_request": "send it one request: if a token comes, only its gauges froze",
     "stop_exporter": "where it has ended, stop its exporter or take it out of the config",
     "more_instances": "[{instances:count} instances instead of {now:count}|more instances][ on free {free}][ for these {requests:requests} requests]",
     "more_instances_for_rest": "more instances[ on free {free}] for the rest",
@@ -466,7 +464,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "prefix_caching": "{flag}",
     "smaller_chunks": "[{chunked} with ]a smaller {flag}",
     "split_prefill": "prefill and decode on GPUs of their own",
-    "own_gpus": "GPUs that it does not share[ with {shared}]",
+    "own_gpus": "[move {shared} to other GPUs|give it GPUs of its own]",
     "smooth_bursts": "let the client spread its requests, or limit how many it sends at once",
     "spread_requests": "spread its requests: [{replica} has|{roomy:requests} of its {replicas:requests} other replicas have] room, so look at the load balancer (its policy, weights, health checks, session or prefix affinity)",
     "compare_replicas": "look at the load balancer (its policy, weights, health checks, session or prefix affinity), and compare its GPU, clocks and options with those of its replicas",
@@ -491,7 +489,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "more_requests": "send it more requests at once",
     "share_gpu": "let its GPU serve another model, too",
     "send_earlier": "its requests come in bursts every {period:seconds}, with none in between: let the client send the next ones before the last are done",
-    "see_replica": "see {replica}, which tells on how many GPUs the traffic of its replicas fits",
+    "see_replica": "see {replica}: it says how many GPUs the traffic of all replicas needs",
     "stop_instances": "stop {stop:count} of {instances:count} instances, and send their requests to the others; seen for {seconds:lasting} only; peaks: gpumon report",
     "fewer_gpus": "lower [{pp_flag} from {pp:count} to {pp_to:count} and {tp_flag} to {tp_to:count}|{pp_flag} from {pp:count} to {pp_to:count}|{tp_flag} to {tp_to:count}], and give the other GPUs to another model; seen for {seconds:lasting} only; peaks: gpumon report",
     "larger_micro_batch": "a larger micro-batch, fused kernels (torch.compile, FlashAttention), bf16 or FP8 matmuls, less recomputation",
@@ -813,6 +811,7 @@ def _bytes(value: float) -> str:
 _NUMBERS: Final[Mapping[str, Callable[[float], str]]] = {
     "percent": percent,
     "requests": requests,
+    "whole": lambda value: f"{math.ceil(min(value, 1e9))}",
     "tokens": tokens,
     "thousands": lambda value: f"{min(value, 1e9):,.0f}",
     "latency": latency,

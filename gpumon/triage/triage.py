@@ -48,6 +48,7 @@ RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
     (Kind.GPU, Family.LIMIT): (host.input_starved,),
     (Kind.GPU, Family.USE): (engine_down.gpu_left, gpu.memory_idle, gpu.memory_full, gpu.under_used, gpu.at_work),
     (Kind.ENGINE, Family.STATE): (
+        engine_state.ended_again,
         engine_down.down,
         hung,
         engine_state.unresponsive,

@@ -10,6 +10,7 @@ from gpumon.readings.format import (
     amount,
     cells,
     count,
+    counted,
     cut,
     figure,
     left,
@@ -257,7 +258,7 @@ def row(
     elif engine.state is EndpointState.OK:
         (word, tone), lasts = _STALE, age(engine.age_s)
     elif engine.departure:
-        (word, tone), lasts = _ended(engine), ""
+        (word, tone), lasts = ended_word(engine), ""
     else:
         (word, tone), since = STATES[engine.state], moment(engine.since)
         lasts = "" if since is None else age(max(0.0, now_s - since.timestamp()))
@@ -266,7 +267,7 @@ def row(
     return (*name, (f"  {word} {lasts}".rstrip() + "  ", tone), (engine.asleep if asleep else engine.fault, "muted"))
 
 
-def _ended(engine: Engine) -> tuple[str, str]:
+def ended_word(engine: Engine) -> tuple[str, str]:
     """Word and tone of an engine that has ended."""
     since = moment(engine.since)
     clock = f" since {since:%H:%M}" if since is not None else ""
@@ -348,7 +349,11 @@ def _words(engine: Engine, pane: ListPane[Engine]) -> str:
 
 
 def _nothing(width: int, pane: ListPane[Engine]) -> Sequence[Row]:
-    """How to get one."""
+    """How to get one, or one that was hidden back."""
+    if pane.hidden and pane.snapshot is not None and pane.snapshot.engines:
+        palette = pane.view.keymap.first("palette")
+        count = counted(len(pane.snapshot.engines), "engine")
+        return wrapped(f"{count} hidden: `show hidden rows again` in the palette ({palette})", width, "muted", most=2)
     add = "start one, or add --endpoint URL ([[endpoint]] in the config) to see tokens/s and MFU"
     return wrapped("starting …" if pane.snapshot is None else f"no engine found: {add}", width, "muted", most=2)
 

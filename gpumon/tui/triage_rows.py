@@ -185,7 +185,7 @@ def _together(items: Sequence[Item]) -> Item:
 
 
 def _untold(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> Iterator[FaultShown]:
-    """Faults but those of a GPU that an urgent verdict on it tells; first those of engines and GPUs that are down."""
+    """Faults but those that an urgent verdict on the same thing tells; first those of what is down."""
     told = {(verdict.scope, verdict.code) for verdict in verdicts if verdict.level in URGENT}
     down = {engine.name for engine in snapshot.engines if engine.state not in _COMING}
     down |= {f"gpu {gpu.index}" for gpu in snapshot.gpus if gpu.state not in _COMING}
@@ -219,12 +219,18 @@ def unjudged(snapshot: Snapshot) -> tuple[str, ...]:
     )
 
 
+_NOT_SERVING: Final = frozenset({Limit.ASLEEP, Limit.STARTING})
+"""Verdicts of an engine with which nothing is wrong, and that serves nobody."""
+
+
 def _names(healthy: Sequence[Verdict]) -> str:
     """`3 healthy: vllm:8000, gpu 0-3, host; asleep: b; utilisation verdict in 2 min`."""
-    scopes = list(dict.fromkeys(one.scope for one in healthy if one.code is not Limit.ASLEEP))
+    scopes = list(dict.fromkeys(one.scope for one in healthy if one.code not in _NOT_SERVING))
     asleep = list(dict.fromkeys(one.scope for one in healthy if one.code is Limit.ASLEEP))
+    starting = list(dict.fromkeys(one.scope for one in healthy if one.code is Limit.STARTING))
     later = [minutes for one in healthy if isinstance(minutes := one.parameters.get("evaluating"), float)]
     parts = [f"{len(scopes)} healthy: {_joined(scopes)}"] if scopes else []
+    parts += [f"starting: {_joined(starting)}"] if starting else []
     parts += [f"asleep: {_joined(asleep)}"] if asleep else []
     parts += [f"utilisation verdict in {max(later):.0f} min"] if later else []
     return "; ".join(parts)

@@ -158,6 +158,20 @@ def test_a_full_kv_cache_says_what_it_holds_and_how_many_instances() -> None:
     assert (found.level, found.confidence) == (Level.WARN, Confidence.HIGH)
 
 
+def test_the_backlog_of_an_overload_is_no_number_of_instances() -> None:
+    """(48 + 150) / 50 / 0.85 = 4.7 instances, and more with every minute of the overload."""
+    found = only(judged(scene({**FULL, "waiting": 150.0})))
+    assert "more instances; " in actions_text(found)
+
+
+@pytest.mark.parametrize(("moves", "level"), [(True, Level.WARN), (False, Level.NOTE)])
+def test_a_queue_that_comes_with_a_pause_does_not_wait_for_the_memory(moves: bool, level: Level) -> None:
+    stage = Stage()
+    stage.play(60, scene({}, READS))
+    found = only(stage.play(6, scene({"waiting": 3.0}, READS, moves=moves)))
+    assert (found.code, found.level) == (Limit.BANDWIDTH_BOUND, level)
+
+
 @pytest.mark.parametrize(("most", "advised"), [("4000", True), ("4001", False), ("", False), ("many", False)])
 @pytest.mark.parametrize("name", ["max_model_len", "context_len"])
 def test_a_lower_limit_of_the_context_helps_where_contexts_come_near_it(name: str, most: str, advised: bool) -> None:

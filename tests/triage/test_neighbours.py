@@ -41,7 +41,7 @@ def test_a_training_job_that_came_later_is_named_with_what_it_costs() -> None:
     assert verdict_text(found) == (
         "python train.py (pid 999) of bob works on gpu 0, too: it takes 60 % of its time; ITL 87 ms, 24 ms before"
     )
-    assert actions_text(found) == "scheduler: GPUs that it does not share with python train.py"
+    assert actions_text(found) == "scheduler: move python train.py to other GPUs"
 
 
 @pytest.mark.parametrize(
@@ -128,9 +128,7 @@ def test_one_prompt_that_fills_the_pool_is_no_lack_of_instances() -> None:
     stage.play(180, scene({"running": 12.0, "kv_usage_ratio": 0.3}))
     found = only(stage.play(60, scene(GIANT)))
     assert (found.code, found.cause, found.level) == (Limit.KV_CACHE_FULL, "one_prompt", Level.WARN)
-    assert verdict_text(found) == (
-        "one request holds 97 % of the KV cache (about 58.2k tokens): up to 9 wait for it to end"
-    )
+    assert verdict_text(found) == ("one request fills 97 % of the KV cache (58.2k tokens): up to 9 wait for it")
     assert actions_text(found).startswith("lower --max-model-len, or limit the prompts at the gateway")
 
 
@@ -147,7 +145,7 @@ def test_one_prompt_is_told_beside_those_that_run_with_it(running: float, share:
 
     found = only(stage.play(150, comes_and_goes))
     assert found.cause == "one_prompt"
-    assert f"one request holds {share}" in verdict_text(found)
+    assert f"one request fills {share}" in verdict_text(found)
 
 
 def test_many_requests_that_fill_the_pool_are_not_one() -> None:

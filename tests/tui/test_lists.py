@@ -280,7 +280,7 @@ async def test_an_engine_that_ended_says_when_and_how_and_its_page_has_the_comma
     async with running(Still(replace(of, engines=(one, other))), 110, 30) as (app, pilot):
         rows = "".join(below(text_of(app), "engines"))
         assert f"✗ down since {clock:%H:%M}  pid 4121, killed by signal 9 (systemd vllm.service)" in rows
-        assert f"! stopped since {clock:%H:%M}  pid 4121, stopped while idle" in rows
+        assert f"! stopped since {clock:%H:%M}  pid 4121, idle for 30 s before it" in rows
         await pilot.press("2", "enter")
         page = "\n".join(text_of(app))
         assert "how it ended" in page
@@ -303,6 +303,8 @@ async def test_the_row_of_an_engine_that_ended_can_be_hidden_here_and_shown_agai
         again = replace(shown, engines=(ended(0, "2025-10-09T08:50:22Z"), runs))
         engines.show(again)
         assert len(engines.chosen()) == 2
+        engines.show(replace(shown, engines=(down,)))
+        await until(lambda: "1 engine hidden: `show hidden rows again`" in "\n".join(text_of(app)), pilot)
         engines.show(shown)
         app.monitor.action_do("hide.none")
         await until(lambda: len(engines.chosen()) == 2, pilot)

@@ -61,7 +61,22 @@ TASKS = {
         *("data-loader", 120, "5 enter", "waits for the disk", "num_workers and prefetch_factor"),
     ),
     "which replica keeps dying": (
-        *("restart-loop", 390, "5 enter", "llama-8b-b", "kubectl logs --previous", "crash loop"),
+        *("restart-loop", 380, "5 enter", "llama-8b-b", "kubectl logs --previous", "crash loop"),
+    ),
+    "what died, and where do I read why": (
+        *("engine-crash", 75, "2 enter", "✗ down since 08:01", "sudo dmesg -T tells whether the kernel ended it"),
+        *("start it again: sim:vllm serve", "answered last"),
+    ),
+    "did somebody want that stop": ("planned-stop", 150, "2 enter", "! stopped since 08:01", "idle for 30 s before"),
+    "which replica is gone": ("replica-crash", 75, "2 enter", "! 1 of 2 down"),
+    "does the engine that is not there yet start": (
+        *("cold-start", 60, "", "starting: llama-70b", "loads its weights: reads", "no problem found"),
+    ),
+    "is the engine of this page well": ("error-storm", 150, "2 enter", "✗ failing · read", "answers since 08:00:00"),
+    "what helps against an overload": ("overload", 240, "", "--gpu-memory-utilization", "more instances on free GPU 1"),
+    "is anybody at that URL": (
+        *("dead-endpoint", 80, "", "curl -sS http://127.0.0.1"),
+        *("nothing listens at its URL, and it was never seen serving",),
     ),
     "what happened before I logged in": ("ecc-uncorrectable", 150, "N", "AGO 08:00", "Xid 48"),
     "what if twice as many users come": ("decode-bound", 120, "s d", "need", "per inst", "servers"),
@@ -116,3 +131,10 @@ def missing(app: MonitorApp, wanted: list[str]) -> list[str]:
         for words in wanted
         if not (any(words in line for line in lines) or (words in text and not COMMAND.search(words)))
     ]
+
+
+async def test_a_url_where_nobody_answers_is_told_once() -> None:
+    app = await asyncio.to_thread(monitor, "dead-endpoint", 80)
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        await until(lambda: not missing(app, ["never seen serving"]), pilot)
+        assert missing(app, [" fault "])

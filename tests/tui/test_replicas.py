@@ -169,7 +169,7 @@ def test_an_engines_own_estimate_stands_beside_gpumons() -> None:
     of = replace(scenes.snapshot(), engines=(replace(scenes.engine(0), own=off),))
     page = flat(page_of(of, "engine", scenes.engine(0).key))
     assert "its FLOP/s" in page
-    assert "switch for it, is off" in page
+    assert "switched off at its source" in page
 
 
 def test_uneven_ranks_are_marked_and_shown() -> None:

@@ -33,6 +33,7 @@ from gpumon.tui.detail.blocks import (
 from gpumon.tui.detail.things import is_blank
 from gpumon.tui.detail.values import above_one, formula, known, said
 from gpumon.tui.detail.why import Subject, explain
+from gpumon.tui.engine_table import ended_word
 from gpumon.tui.line import Piece
 from gpumon.tui.replica_rows import as_engine, mapped_of
 from gpumon.tui.services import WITHOUT, service_of
@@ -158,6 +159,9 @@ def replicas_sections(replicas: Replicas, snapshot: Snapshot, view: View) -> lis
 
 def _replica(engine: Engine) -> list[Entry]:
     load = engine.load
+    if engine.departure:
+        word, tone = ended_word(engine)
+        return [Fact(engine.name, f"{word}, {engine.fault}", tone=tone)]
     if isinstance(load.running, Missing) and load.running.reason in (Reason.UNREACHABLE, Reason.STALE):
         return [Fact(engine.name, engine.fault or engine.state.value, tone="warn")]
     gpus = f"GPU {spans(engine.hardware.gpus)}" if engine.hardware.gpus else ""

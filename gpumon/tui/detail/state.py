@@ -6,19 +6,19 @@ from typing import Final, NamedTuple
 
 from gpumon.config.schema import Levels
 from gpumon.readings.format import DASH
-from gpumon.readings.frame import GpuState
+from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Kind, Level, Replicas, Snapshot, Verdict
 from gpumon.readings.text import clean
-from gpumon.triage.render import LIMITS, actions_text, evidence_text, verdict_text
+from gpumon.triage.render import LIMITS, NARROW, actions_text, evidence_text, verdict_text
 from gpumon.tui.detail.blocks import Entry, Fact, Section, Sentence
 from gpumon.tui.detail.things import ProcessSeen, Thing, blank_reason, is_blank
 from gpumon.tui.detail.values import lasting, moment, moment_of
 from gpumon.tui.detail.why import Subject, explain
-from gpumon.tui.engine_table import STATES
+from gpumon.tui.engine_table import STATES, ended_word
 from gpumon.tui.gpu_table import state as gpu_word
 from gpumon.tui.line import Row
-from gpumon.tui.triage_words import mark
+from gpumon.tui.triage_words import mark, remarked, states_by_key, urgent_by_key
 
 _MEANINGS: Final = {
     "! low eff.": "busy, but MFU and MBU are both low: small batches, waiting for the host, or work unknown to gpumon",
@@ -31,6 +31,8 @@ _BELOW: Final = 4
 """Cells before what stands below a verdict."""
 _UNREAD: Final = frozenset({Reason.UNREACHABLE, Reason.WARMING_UP})
 """Why an engine that never answered has no figures."""
+_JUDGED: Final = frozenset({EndpointState.DOWN, EndpointState.STARTING})
+"""States of an engine that a verdict tells whole."""
 _GONE: Final = {
     "gpu": "not listed by the driver",
     "engine": "no longer polled",
@@ -82,9 +84,8 @@ def _now(shown: Shown, snapshot: Snapshot, levels: Levels) -> Row:
         how = f" · {word}{_since(thing.since, snapshot)} · confidence {thing.confidence.value}"
         return (f" {glyph} {LIMITS[thing.code]}", tone), (how, "text")
     if isinstance(thing, Replicas):
-        down = len(thing.engines) - thing.answering
-        word, tone = (f"! {down} of {len(thing.engines)} without figures", "warn") if down else ("● all answer", "ok")
-        rest = (" · sums over the engines that answer" if down else "", "text")
+        word, tone = _answering(thing, snapshot)
+        rest = (" · sums over the engines that answer" if thing.answering < len(thing.engines) else "", "text")
         apart = ", ".join(thing.deviating)
         return (f" {word}", tone), rest, (f" · ! apart: {apart}" if apart else "", "warn")
     if isinstance(thing, Gpu):
@@ -93,14 +94,41 @@ def _now(shown: Shown, snapshot: Snapshot, levels: Levels) -> Row:
             word, tone = f"● {word.strip()}", "ok"
         said = _gpu_since(thing, snapshot)
     elif isinstance(thing, Engine):
-        word, tone = STATES.get(thing.state, _doubt(thing))
+        word, tone = _engine_word(thing, snapshot)
         said = _since(thing.since, snapshot)
+        if thing.state is EndpointState.OK and tone != "ok":
+            said = said.replace("since", "answers since", 1)
     else:
         thing = max((gpu for gpu, _ in thing.on), key=lambda gpu: gpu.age_s)
         word, tone, said = "● on the GPU", "ok", ""
     aged = isinstance(thing, Gpu) and thing.state in _AGED
     age = "" if aged else " · never read" if _never_read(thing) else f" · read {lasting(thing.age_s)} ago"
     return ((f" {word}", tone), (f"{age}{said}", "text"))
+
+
+def _answering(replicas: Replicas, snapshot: Snapshot) -> tuple[str, str]:
+    """Word and tone of replicas: how many of them have ended, or give no figures."""
+    every = len(replicas.engines)
+    if replicas.answering == every:
+        return "● all answer", "ok"
+    ended = sum(1 for engine in snapshot.engines if engine.departure and engine.name in replicas.engines)
+    if ended == every - replicas.answering:
+        return f"! {ended} of {every} down", "warn"
+    return f"! {every - replicas.answering} of {every} without figures", "warn"
+
+
+def _engine_word(engine: Engine, snapshot: Snapshot) -> tuple[str, str]:
+    """Word and tone of an engine, as its row has them: its worst verdict, else its state."""
+    verdicts = [verdict for verdict in snapshot.verdicts if verdict.key == engine.key]
+    if engine.state is EndpointState.OK:
+        worst = urgent_by_key(verdicts, Kind.ENGINE).get(engine.key)
+        if worst is None:
+            return _doubt(engine)
+        glyph, tone, _ = mark(worst)
+        return f"{glyph} {NARROW[worst.code]}", tone
+    word, tone = ended_word(engine) if engine.departure else STATES[engine.state]
+    of_state = states_by_key(verdicts, Kind.ENGINE).get(engine.key)
+    return (word, tone) if of_state is None else remarked(word, tone, of_state.level)
 
 
 def _doubt(engine: Engine) -> tuple[str, str]:
@@ -160,7 +188,7 @@ def troubles(shown: Shown, snapshot: Snapshot, levels: Levels) -> list[Section]:
             found.append(Fact(f"! since {since.clock if since else DASH}", fault.text, tone="warn"))
     if isinstance(thing, Gpu) and (meaning := _MEANINGS.get(gpu_word(thing, levels)[0])) and not found:
         found.append(Sentence(meaning, "warn"))
-    if own and own not in said and not any(own in text for text in said):
+    if own and not _is_judged(thing, snapshot) and own not in said and not any(own in text for text in said):
         found.insert(0, Fact("! now", clean(own, 1000), tone="warn"))
     if isinstance(thing, Engine):
         named = (("", thing.contradicts), ("uneven ranks: ", thing.uneven), ("beside its replicas: ", thing.deviates))
@@ -173,6 +201,13 @@ def troubles(shown: Shown, snapshot: Snapshot, levels: Levels) -> list[Section]:
     limits = _limits(thing, snapshot)
     wrong = [Section("what does not work", found)] if found else []
     return [*wrong, Section("what limits it", limits)] if limits else wrong
+
+
+def _is_judged(thing: Gpu | Engine, snapshot: Snapshot) -> bool:
+    """Whether an engine has ended or starts, and the verdict below says so."""
+    if not isinstance(thing, Engine) or thing.state not in _JUDGED:
+        return False
+    return thing.key in states_by_key(snapshot.verdicts, Kind.ENGINE)
 
 
 def _limits(thing: Gpu | Engine, snapshot: Snapshot) -> list[Entry]:

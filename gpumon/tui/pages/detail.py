@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
+from gpumon.readings.format import cells, cut
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Engine, Gpu, Replicas, Snapshot, Verdict
 from gpumon.tui.detail import engine, gpu, process, verdict
@@ -12,7 +13,7 @@ from gpumon.tui.detail.blocks import Heights, Section, laid_out, there_only
 from gpumon.tui.detail.gpu import Watch
 from gpumon.tui.detail.state import Shown, head, troubles
 from gpumon.tui.detail.things import Key, is_blank, leads_to, of_kind, title
-from gpumon.tui.line import Row
+from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
@@ -153,9 +154,11 @@ class DetailPage(Pane):
         shown = self._keys_in(kind)
         return shown if key in shown else list(of_kind(snapshot, kind))
 
-    def head(self, width: int) -> Sequence[Row]:  # noqa: ARG002
+    def head(self, width: int) -> Sequence[Row]:
         """State, age and since when."""
-        return head(self._shown, self.snapshot, self.view.levels) if self.snapshot is not None else ()
+        if self.snapshot is None:
+            return ()
+        return [_within(row, width) for row in head(self._shown, self.snapshot, self.view.levels)]
 
     def body(self, width: int, height: int) -> Sequence[Row]:
         """All figures, set once per snapshot and width, and the charts of a verdict."""
@@ -203,3 +206,13 @@ class DetailPage(Pane):
 def _way(trail: Sequence[Key], thing: Key) -> list[Key]:
     """The trail up to a thing: back to where it was looked at before, so that going round makes it no longer."""
     return [*trail[: trail.index(thing) if thing in trail else len(trail)], thing]
+
+
+def _within(row: Row, width: int) -> Row:
+    """The row in so many cells; what does not fit is cut."""
+    pieces: list[Piece] = []
+    for text, tone in row:
+        shown = cut(text, width)
+        width -= cells(shown)
+        pieces.append((shown, tone))
+    return tuple(pieces)

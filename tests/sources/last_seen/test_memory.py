@@ -150,7 +150,7 @@ def test_one_that_had_nothing_to_do_was_stopped_and_is_gone_after_ten_minutes(ho
     (shown,) = host.see()
     assert shown.departure is not None
     assert shown.departure.planned
-    assert "stopped while idle" in shown.fault
+    assert "idle for 30 s before it" in shown.fault
     host.now_s += 599.0
     assert states(host.see()) == [DOWN]
     host.now_s += 2.0
