@@ -68,7 +68,7 @@ class Store:
         newest = {served.reading.key: served for served in engines}
         listed = list(gpus)[:MOST_GPUS]
         others = self._read()
-        if others is None and not newest and not listed:
+        if not newest and not listed and not os.path.lexists(self._path):
             return True  # nothing was seen: no file and no folder is made for that
         for served in others.engines if others is not None else ():
             key = served.reading.key
