@@ -96,6 +96,8 @@ def _now(shown: Shown, snapshot: Snapshot, levels: Levels) -> Row:
     elif isinstance(thing, Engine):
         word, tone = _engine_word(thing, snapshot)
         said = _since(thing.since, snapshot)
+        if thing.departure:
+            return ((f" {word.partition(' since')[0]}", tone), (said.removeprefix(" ·"), "text"))
         if thing.state is EndpointState.OK and tone != "ok":
             said = said.replace("since", "answers since", 1)
     else:
@@ -194,7 +196,9 @@ def troubles(shown: Shown, snapshot: Snapshot, levels: Levels) -> list[Section]:
         named = (("", thing.contradicts), ("uneven ranks: ", thing.uneven), ("beside its replicas: ", thing.deviates))
         for before, doubts in named:
             found += [Sentence(f"! {before}{evidence_text(one)}", "warn") for one in doubts]
-    if not found and thing is shown.now and (missing := blank_reason(thing)) is not None:
+    is_told = bool(found) or thing is not shown.now or _is_judged(thing, snapshot)
+    missing = None if is_told else blank_reason(thing)
+    if missing is not None:
         why = explain(Subject())(missing, "")
         found.append(Sentence(f"? no figures now: {why.sentence}", "text"))
         found.append(Sentence(f"→ {why.todo}", "accent"))
