@@ -138,3 +138,11 @@ async def test_a_url_where_nobody_answers_is_told_once() -> None:
     async with app.run_test(size=SIZE, notifications=True) as pilot:
         await until(lambda: not missing(app, ["never seen serving"]), pilot)
         assert missing(app, [" fault "])
+
+
+async def test_the_page_of_replicas_marks_the_one_that_ended_as_its_row_does() -> None:
+    app = await asyncio.to_thread(monitor, "replica-crash", 75)
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await until(lambda: app.monitor.shown is not None, pilot)
+        await type_keys(app, pilot, "2", "enter")
+        await until(lambda: not missing(app, ["! down since 08:01, pid 9000002"]), pilot)

@@ -30,10 +30,10 @@ from gpumon.tui.detail.blocks import (
     Why,
     applying,
 )
+from gpumon.tui.detail.state import engine_word
 from gpumon.tui.detail.things import is_blank
 from gpumon.tui.detail.values import above_one, formula, known, said
 from gpumon.tui.detail.why import Subject, explain
-from gpumon.tui.engine_table import ended_word
 from gpumon.tui.line import Piece
 from gpumon.tui.replica_rows import as_engine, mapped_of
 from gpumon.tui.services import WITHOUT, service_of
@@ -153,14 +153,14 @@ def replicas_sections(replicas: Replicas, snapshot: Snapshot, view: View) -> lis
     return [
         Section("all replicas", [*figures.table(sums), *figures.table(shares, DERIVED), note]),
         *latencies(as_engine(replicas), view, figures.explain),
-        Section("each replica", [entry for engine in own for entry in _replica(engine)], side=1),
+        Section("each replica", [entry for engine in own for entry in _replica(engine, snapshot)], side=1),
     ]
 
 
-def _replica(engine: Engine) -> list[Entry]:
+def _replica(engine: Engine, snapshot: Snapshot) -> list[Entry]:
     load = engine.load
     if engine.departure:
-        word, tone = ended_word(engine)
+        word, tone = engine_word(engine, snapshot)
         return [Fact(engine.name, f"{word}, {engine.fault}", tone=tone)]
     if isinstance(load.running, Missing) and load.running.reason in (Reason.UNREACHABLE, Reason.STALE):
         return [Fact(engine.name, engine.fault or engine.state.value, tone="warn")]

@@ -94,7 +94,7 @@ def _now(shown: Shown, snapshot: Snapshot, levels: Levels) -> Row:
             word, tone = f"● {word.strip()}", "ok"
         said = _gpu_since(thing, snapshot)
     elif isinstance(thing, Engine):
-        word, tone = _engine_word(thing, snapshot)
+        word, tone = engine_word(thing, snapshot)
         said = _since(thing.since, snapshot)
         if thing.departure:
             return ((f" {word.partition(' since')[0]}", tone), (said.removeprefix(" ·"), "text"))
@@ -119,7 +119,7 @@ def _answering(replicas: Replicas, snapshot: Snapshot) -> tuple[str, str]:
     return f"! {every - replicas.answering} of {every} without figures", "warn"
 
 
-def _engine_word(engine: Engine, snapshot: Snapshot) -> tuple[str, str]:
+def engine_word(engine: Engine, snapshot: Snapshot) -> tuple[str, str]:
     """Word and tone of an engine, as its row has them: its worst verdict, else its state."""
     verdicts = [verdict for verdict in snapshot.verdicts if verdict.key == engine.key]
     if engine.state is EndpointState.OK:
