@@ -213,7 +213,7 @@ ANSWERS = {
     "empty": (Reply(200, b""), ("no GPU of a dcgm-exporter", "30 s")),
     "an engine": (Reply(200, b'vllm:num_requests_running{engine="0"} 1\n'), ("no GPU of a dcgm-exporter",)),
     "binary": (Reply(200, b"\x00\x7fELF\xff" * 100), ("no GPU of a dcgm-exporter",)),
-    "gzip that is none": (Reply(200, ALL, headers={"Content-Encoding": "gzip"}), ("packed",)),
+    "gzip that is none": (Reply(200, ALL, headers={"Content-Encoding": "gzip"}), ("marked as compressed",)),
     "half": (Reply(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\nDCGM"), ("broke off",)),
     "endless": (Reply(200, iter(lambda: b"x" * 100, b""), delay_s=0.01), ("no complete answer",)),
     "too large": (Reply(200, b"# \n" * 4_000_000), ("larger than 8 MiB",)),
