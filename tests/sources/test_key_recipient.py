@@ -196,10 +196,11 @@ async def test_a_host_of_another_user_gets_no_password_before_its_user_is_named(
             remote = Remote(host, 1.0, time.time)
             task = asyncio.create_task(remote.run())
             assert await until(lambda: done(remote))
+            fault = remote.fault
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-            return remote.fault
+            done, _ = await asyncio.wait({task}, timeout=20.0)
+            assert done, "it ends when it is cancelled"
+            return fault
 
         fault = await run("", lambda remote: "belongs to nobody" in remote.fault)
         assert 'set password_user = "nobody"' in fault
