@@ -35,7 +35,16 @@ def of(found: tuple[HostProcess, ...], pid: int) -> HostProcess | None:
     return next((one for one in found if one.pid == pid), None)
 
 
-def test_a_process_that_spins_is_named_while_the_host_is_full(busy: subprocess.Popen[bytes]) -> None:
+@pytest.fixture
+def resting() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        yield process
+        process.kill()
+
+
+def test_a_process_that_spins_is_named_while_the_host_is_full(
+    busy: subprocess.Popen[bytes], resting: subprocess.Popen[bytes]
+) -> None:
     consumers = CpuConsumers(look_s=0.3, first_s=0.3)
     assert wait_until(lambda: of(consumers.of(0.97), busy.pid) is not None, 20.0)
     found = consumers.of(0.97)
@@ -46,7 +55,7 @@ def test_a_process_that_spins_is_named_while_the_host_is_full(busy: subprocess.P
     assert 0.5 <= one.cores <= 1.2
     assert len(found) <= MOST_TOLD
     assert [each.cores for each in found] == sorted((each.cores for each in found), reverse=True)
-    assert of(found, os.getppid()) is None, "what rests is not named"
+    assert of(found, resting.pid) is None, "what rests is not named"
 
 
 @pytest.mark.parametrize("cpu_ratio", [0.5, WARMING_UP])
