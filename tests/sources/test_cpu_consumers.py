@@ -52,7 +52,7 @@ def test_a_process_that_spins_is_named_while_the_host_is_full(
     assert one is not None
     assert "python" in one.name
     assert one.user == getpass.getuser()
-    assert 0.5 <= one.cores <= 1.2
+    assert 0.5 <= one.cores <= 1.6, "one core, by ticks of 10 ms over looks 0.3 s apart"
     assert len(found) <= MOST_TOLD
     assert [each.cores for each in found] == sorted((each.cores for each in found), reverse=True)
     assert of(found, resting.pid) is None, "what rests is not named"
