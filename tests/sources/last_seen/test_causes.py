@@ -150,10 +150,14 @@ def test_a_real_process_is_seen_to_work_and_to_end(tmp_path: Path) -> None:
     origin = origin_of(server)
     assert origin.output == str(log)
     servers = {origin.id: (server, ())}
-    first = look(servers, {}, [origin], [origin.id])
-    time.sleep(0.5)
-    second = look(servers, first.origins, [origin], [origin.id])
-    cores = works(first.uses, second.uses)[origin.id].cpu_cores
+    first = second = look(servers, {}, [origin], [origin.id])
+    cores: float | None = 0.0
+    end_s = time.monotonic() + 30.0
+    while cores is not None and cores <= 0.05 and time.monotonic() < end_s:  # a full host may not let it run at first
+        first = second
+        time.sleep(0.5)
+        second = look(servers, first.origins, [origin], [origin.id])
+        cores = works(first.uses, second.uses)[origin.id].cpu_cores
     assert cores is not None
     assert cores > 0.05
     assert second.ended == frozenset()
