@@ -309,7 +309,7 @@ class Collector:
         wall_s = self._wall()
         try:
             return self._memory.gpus(gpus, driver, wall_s, time.monotonic()), ()
-        except Exception as error:
+        except Exception as error:  # what drivers and engines tell now is shown all the same
             return gpus, (_bug("the GPUs of before", error, wall_s),)
 
     def _remembered(
@@ -320,7 +320,7 @@ class Collector:
             return engines, ()
         try:
             return self._memory.engines(engines, gpus, wall_s, time.monotonic()), ()
-        except Exception as error:
+        except Exception as error:  # what drivers and engines tell now is shown all the same
             return engines, (_bug("the engines of before", error, wall_s),)
 
 

@@ -53,7 +53,7 @@ def _why_not(host: HostShown, prices: Mapping[str, float]) -> str:
     """Why the figures of a host can not be put together; empty where they can."""
     try:
         _rows(FleetSnapshot("", 0.0, 0.0, (host,)), prices)
-    except Exception as error:
+    except Exception as error:  # figures come from another host: whatever they break, only that host is blank
         return clean(f"{type(error).__name__}: {error}", 200)
     return ""
 

@@ -11,7 +11,7 @@ from gpumon.efficiency.traffic import kv_stored_bytes
 from gpumon.sizing import memory
 from gpumon.sizing.answer import Limit, LimitKind
 from gpumon.sizing.instance import Instance
-from gpumon.sizing.knee import LEAST_GAIN, load
+from gpumon.sizing.knee import LEAST_GAIN, gain_per_doubling, load
 from gpumon.sizing.latency import MOST, Curve, Tail, largest, largest_within
 from gpumon.sizing.profile import Observed, Origin
 from gpumon.sizing.scenario import Known, Scenario
@@ -99,7 +99,7 @@ def _moved(curve: Curve, seen: Observed) -> Iterator[Limit]:
 
 def _gain(curve: Curve, running: float) -> float:
     """Throughput that a load adds to that of half of it, as a share."""
-    return curve.tokens_per_s(running) / curve.tokens_per_s(running / 2.0) - 1.0
+    return gain_per_doubling(curve.tokens_per_s(running / 2.0), curve.tokens_per_s(running), 2.0)
 
 
 def _kv(instance: Instance, scenario: Scenario) -> Iterator[Limit]:

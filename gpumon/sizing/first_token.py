@@ -12,15 +12,11 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from gpumon.sizing.accuracy import NO_BAND, Band, band_of
-from gpumon.sizing.fit import below_knee, calibrated
+from gpumon.sizing.fit import below_knee, calibrated, loads_below_knee, span_a_line
 from gpumon.sizing.latency import TtftLine
 from gpumon.sizing.profile import Point
 from gpumon.sizing.roofline import Setting
 
-LEAST_LOADS: Final = 3
-"""Loads with a TTFT from which a line is a fit of its own."""
-LEAST_SPREAD: Final = 2.0
-"""Highest over lowest of these loads."""
 ONE_LOAD_ENGINE: Final = "vllm"
 """Engine whose formula, scaled to one measured load, gave the capacity at the others within a factor of two in 93 % of
 its sweeps; of TensorRT-LLM and SGLang in about half of them."""
@@ -74,9 +70,9 @@ def measured(formula: TtftLine | None, points: Sequence[Point], setting: Setting
     line = calibrated(formula, points)
     if line is None:
         return FirstToken()
-    seen = [point for point in points if below_knee(point)]
-    loads = sorted({round(max(1.0, point.running)) for point in seen})
-    if len(loads) >= LEAST_LOADS and loads[-1] >= LEAST_SPREAD * loads[0]:
+    loads = loads_below_knee(points)
+    if span_a_line(loads):
+        seen = [point for point in points if below_knee(point)]
         return FirstToken(line, _scatter(line, seen), decides=True, basis=f"fit of {len(loads)} loads")
     if not loads:
         return estimated(line, setting, engine)

@@ -17,6 +17,7 @@ from gpumon.sizing.profile import Point, level
 
 _LEAST_BUCKETS: Final = 5
 _LEAST_LOADS: Final = 3
+"""Loads from which on a line stands on points alone."""
 _LEAST_SPREAD: Final = 2.0
 """Highest over lowest load of a fit that stands on points alone."""
 _LEAST_TAIL_SPREAD: Final = 1.5
@@ -104,8 +105,7 @@ def calibrated(line: TtftLine | None, points: Sequence[Point]) -> TtftLine | Non
     windows of the same engine, and the latency drifts with load rather than time.
     """
     seen = [(max(1.0, point.running), point.ttft_s) for point in points if point.ttft_s and below_knee(point)]
-    loads = {round(running) for running, _ in seen}
-    if len(loads) >= _LEAST_LOADS and max(loads) >= _LEAST_SPREAD * min(loads):
+    if span_a_line(loads_below_knee(points)):
         crowd = TtftLine(*_positive_line([(math.sqrt(running), ttft_s) for running, ttft_s in seen]))
         fixed_s, growth_s = _positive_line(seen)
         found = (crowd, TtftLine(fixed_s, 0.0, growth_s))
@@ -114,6 +114,16 @@ def calibrated(line: TtftLine | None, points: Sequence[Point]) -> TtftLine | Non
         return TtftLine(median(ttft_s for _, ttft_s in seen), 0.0) if seen else None
     alone_s = line.ttft_s(1.0)
     return line.scaled(median(ttft_s / line.ttft_s(b) for b, ttft_s in seen)) if seen and alone_s > 0.0 else line
+
+
+def loads_below_knee(points: Sequence[Point]) -> list[int]:
+    """Different loads, in running sequences and rising, at which a TTFT from below the knee was measured."""
+    return sorted({round(max(1.0, point.running)) for point in points if below_knee(point)})
+
+
+def span_a_line(loads: Sequence[int]) -> bool:
+    """Whether the TTFT at these rising loads makes a line of its own: three of them, the last twice the first."""
+    return len(loads) >= _LEAST_LOADS and loads[-1] >= _LEAST_SPREAD * loads[0]
 
 
 def below_knee(point: Point) -> bool:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit
-from gpumon.triage.engine_state import processes
+from gpumon.triage.engine_state import log_of, processes
 from gpumon.triage.signals import MINUTE_S, Case, Finding, action, params
 
 LEAST: Final = 5.0
@@ -110,7 +110,4 @@ def _read_log(case: Case, engine: Engine) -> Action:
     if not holding:
         return action("read_error_log")
     first = holding[0]
-    log = "journal"
-    if first.container:
-        log = "crictl" if first.pod else "docker"
-    return action("read_error_log", pid=str(first.pid), log=log, container=first.container[:12])
+    return action("read_error_log", pid=str(first.pid), log=log_of(first), container=first.container[:12])

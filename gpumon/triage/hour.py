@@ -97,20 +97,25 @@ class Hour:
         return found
 
 
+def begin_of_now(values: Sequence[float], now: float, looked_back: int = KEPT) -> int:
+    """Index from which on all values lie nearer to now than to the high ones of the last `looked_back`."""
+    ranked = sorted(values[-looked_back:])
+    if not ranked:
+        return 0
+    high = ranked[int(EXTREME * (len(ranked) - 1))]
+    middle = (high + now) / 2.0
+    begin = len(values)
+    while begin and values[begin - 1] < middle:
+        begin -= 1
+    return begin
+
+
 def _level_before(values: Sequence[float], now: float) -> float | None:
     """The median of the values before the last ones that lie at the height of now, which is below it.
 
     None without enough of them, and where they have gone as low as now all along.
     """
-    if not values:
-        return None
-    ranked = sorted(values)
-    high = ranked[int(EXTREME * (len(ranked) - 1))]
-    middle = (high + now) / 2.0
-    end = len(values)
-    while end and values[end - 1] < middle:
-        end -= 1
-    before = values[:end]
+    before = values[: begin_of_now(values, now)]
     if len(before) < LEAST_BEFORE:
         return None
     level = median(before)

@@ -129,8 +129,10 @@ class Recent:
 
     def _in_flight(self) -> float | None:
         """Requests that run or wait in an engine."""
-        running, waiting = self.last("running"), self.last("waiting")
-        return None if running is None else running + (waiting or 0.0)
+        running = self.last("running")
+        if running is None:
+            return None
+        return running + (self.last("waiting") or 0.0)
 
     def _first(self, seconds: float) -> int:
         """Where the last seconds begin."""

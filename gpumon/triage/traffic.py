@@ -8,7 +8,7 @@ from typing import Final
 
 from gpumon.readings.verdict import Confidence, Evidence, Level, Limit
 from gpumon.triage.engine_use import idle_s
-from gpumon.triage.hour import EXTREME, SLOT_S, Arrived
+from gpumon.triage.hour import SLOT_S, Arrived, begin_of_now
 from gpumon.triage.signals import MINUTE_S, Case, Finding, action, params
 
 MINUTE_SLOTS: Final = 3
@@ -94,15 +94,8 @@ def _split(seen: list[Arrived], now: float) -> tuple[list[Arrived], list[Arrived
 
     The last slot of before is left out of both, as it may have the fall in it.
     """
-    lately = sorted(slot.requests for slot in seen[-LOOKED_BACK:])
-    if not lately:
-        return [], []
-    high = lately[int(EXTREME * (len(lately) - 1))]
-    middle = (high + now) / 2.0
-    end = len(seen)
-    while end and seen[end - 1].requests < middle:
-        end -= 1
-    return seen[: max(0, end - 1)], seen[end:]
+    begin = begin_of_now([slot.requests for slot in seen], now, LOOKED_BACK)
+    return seen[: max(0, begin - 1)], seen[begin:]
 
 
 def _usual_per_s(before: list[Arrived]) -> float:

@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.config.schema import Host
+from gpumon.config.schema import Dcgm, Host
 from gpumon.readings.frame import EndpointState
+from gpumon.sources.dcgm import DcgmSource
 from gpumon.sources.remote import Remote
 from tests.fakes.http_server import LoopbackServer, Reply, Request
 from tests.sources.discovery.servers import free_port
-from tests.sources.polling import polling, until
+from tests.sources.polling import HURRIED, PATIENT, polling, until
 
 SESAME = "open-sesame-1234"
 OTHER = pwd.getpwnam("nobody")
@@ -123,6 +124,29 @@ async def test_a_server_of_another_user_gets_no_key(key: Path, tmp_path: Path, u
                 assert "belongs to nobody" in source.reading.fault
                 assert 'set api_key_user = "nobody"' in source.reading.fault
     assert SESAME not in log.read_text()
+
+
+@needs_root
+@pytest.mark.parametrize("where", ["env", "file"])
+async def test_who_took_the_port_of_a_server_that_is_down_gets_no_key(key: Path, tmp_path: Path, where: str) -> None:
+    given = {"api_key_env": "THE_KEY"} if where == "env" else {"api_key_file": str(key)}
+    log = tmp_path / "log"
+    with serving(OTHER.pw_uid, log) as port:
+        url = f"http://127.0.0.1:{port}"
+        async with polling(url, engine="vllm", **given) as source:
+            assert await until(lambda: source.reading.state is EndpointState.UNAUTHORIZED)
+            assert await until(lambda: log.read_text().count("/metrics") > 3)
+            fault = source.reading.fault
+        dcgm = DcgmSource(Dcgm(url=url, interval_s=0.5, **given), limits=PATIENT, back_off=HURRIED)
+        await dcgm.start()
+        await dcgm.ready(60.0)
+        (told,) = (await dcgm.poll(0.0)).faults
+        await dcgm.close()
+    assert SESAME not in log.read_text()
+    for text in (fault, told.text):
+        assert "the server on this port belongs to nobody" in text
+        assert 'api_key_user = "nobody"' in text
+        assert SESAME not in text
 
 
 @needs_root

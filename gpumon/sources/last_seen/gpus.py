@@ -10,9 +10,8 @@ import msgspec
 from gpumon.readings.format import clock_utc
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reason
-from gpumon.sources.last_seen.records import Listed
+from gpumon.sources.last_seen.records import REMEMBERED_S, Listed
 
-REMEMBERED_S: Final = 86400.0
 FIGURES: Final = tuple(field.name for field in msgspec.structs.fields(GpuReading) if field.default is NOT_SUPPORTED)
 """Names of all fields of a GpuReading that are a Reading."""
 

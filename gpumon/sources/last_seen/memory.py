@@ -28,14 +28,12 @@ from gpumon.readings.frame import (
 )
 from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Reading, number
 from gpumon.readings.quantities import DECODE_TOKENS, KV_USAGE, RUNNING, WAITING
-from gpumon.sources.last_seen.records import NO_ORIGIN, Origin, ProcessId, Served, without_bulk
+from gpumon.sources.last_seen.records import NO_ORIGIN, REMEMBERED_S, Origin, ProcessId, Served, without_bulk
 from gpumon.triage.engine_down import ended_text, starting_text
 
 REFUSES_S: Final = 10.0
 """An engine whose process is not known has ended once its port refused for so long: a restart of nginx or of a
 container's proxy takes less."""
-REMEMBERED_S: Final = 86400.0
-"""An engine that ended is shown for so long."""
 PLANNED_S: Final = 600.0
 """Seconds for which an engine that somebody stopped is shown."""
 IDLE_S: Final = 30.0
@@ -104,7 +102,6 @@ class Around(NamedTuple):
     not."""
 
 
-NOTHING_KNOWN: Final = Around()
 Ask = Callable[[Served], "Future[Cause]"]
 
 

@@ -10,6 +10,8 @@ import msgspec
 from gpumon.readings.frame import Departure, EngineReading, LastFigures
 
 TICKS_PER_S: Final = float(os.sysconf("SC_CLK_TCK"))
+REMEMBERED_S: Final = 86400.0
+"""An engine that ended, and a GPU that is not listed any more, are shown for so long."""
 ProcessId = tuple[int, int]
 """Pid and start in clock ticks since boot: tells a process from a later one with the same pid."""
 

@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
-from gpumon.sources.last_seen.memory import MOST, REMEMBERED_S
+from gpumon.sources.last_seen.memory import MOST
 from gpumon.sources.last_seen.processes import boot_id, pid_namespace
-from gpumon.sources.last_seen.records import Listed, Served, Written, without_bulk
+from gpumon.sources.last_seen.records import REMEMBERED_S, Listed, Served, Written, without_bulk
 
 VERSION: Final = 1
 """Raised when a file of before can not be read any more; that costs what it remembered."""
