@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import atexit
 import collections
+import functools
 import gc
 import itertools
 import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -47,6 +50,31 @@ sys.dont_write_bytecode = False
 settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("repeatable", settings.get_profile("random"), derandomize=True)
 settings.load_profile("repeatable")
+
+
+def parse_without_collecting(parse: Callable[..., ast.AST]) -> Callable[..., ast.AST]:
+    """Return `ast.parse` with garbage collection off while it runs.
+
+    CPython before 3.11.8 and 3.12.2 keeps the depth of the tree in one place for all calls (gh-106905). A collection
+    in the middle of `ast.parse` may run a finalizer that fails or warns, formatting its traceback calls `ast.parse`
+    again, and the outer call raises SystemError. pytest parses the source of a test to report its failure: there, the
+    error comes outside of the test and ends the worker, and with it the whole run.
+    """
+
+    @functools.wraps(parse)
+    def parse_alone(*arguments: object, **options: object) -> ast.AST:
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return parse(*arguments, **options)
+        finally:
+            if collects:
+                gc.enable()
+
+    return parse_alone
+
+
+ast.parse = parse_without_collecting(ast.parse)
 
 REAL_TIME: Final = (
     (
