@@ -11,7 +11,7 @@ import zlib
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -47,6 +47,8 @@ LATE: Final = 3.0
 END_S: Final = 2.0
 """Longest wait for ssh's last words once its output has ended: what it started may keep stderr open for long, and
 asyncio waits for that, too."""
+HANG_UP_S: Final = 1.0
+"""Longest wait for ssh to end by itself when it is asked to; then it is killed."""
 READ_S: Final = 10.0
 """Longest time to decode one snapshot: the largest takes half a second of a free core."""
 MOST_READ: Final = 2
@@ -265,13 +267,11 @@ class Remote:
         """Read what a command prints on the host until that ends. Raises RemoteFault, OptionRefusedError."""
         command = [*SSH, self.host.address, words]
         self._told = None
-        pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
         try:
-            process = await asyncio.create_subprocess_exec(
-                *command, stdin=nothing, stdout=pipe, stderr=pipe, limit=MOST_BYTES, start_new_session=True
-            )
+            connection = await open_connection(command)
         except FileNotFoundError:
             raise RemoteFault("there is no ssh on this machine: install OpenSSH's client") from None
+        process = connection.process
         assert process.stdout is not None
         assert process.stderr is not None
         said = bytearray()
@@ -301,9 +301,7 @@ class Remote:
         finally:
             for task in tasks:
                 task.cancel()
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.terminate()
+            await connection.hang_up()
 
     def _why(self, code: int, said: str) -> str:
         """What the end of ssh means; 255 is ssh's own, the others are of what it ran."""
@@ -411,6 +409,49 @@ def _minor(version: str) -> tuple[int, int]:
     """The first two numbers of a version."""
     numbers = re.match(r"([0-9]+)\.([0-9]+)", version)
     return (int(numbers[1]), int(numbers[2])) if numbers is not None else (0, 0)
+
+
+class Connection(NamedTuple):
+    """A started ssh."""
+
+    process: asyncio.subprocess.Process
+    transport: asyncio.SubprocessTransport
+
+    async def hang_up(self) -> None:
+        """End it and close its pipes, whoever else holds their other ends; returns when it is gone."""
+        try:
+            if self.process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    self.process.terminate()
+                await _ended(self.transport, HANG_UP_S)
+        finally:
+            self.transport.close()  # kills it where it still runs
+            await self.process.wait()
+
+
+async def open_connection(command: Sequence[str]) -> Connection:
+    """Start ssh in a session of its own, without input. Raises FileNotFoundError.
+
+    `asyncio.create_subprocess_exec` gives no way to close the pipes of a process.
+    """
+    pipe = asyncio.subprocess.PIPE
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.subprocess_exec(
+        lambda: asyncio.subprocess.SubprocessStreamProtocol(MOST_BYTES, loop),
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=pipe,
+        stderr=pipe,
+        start_new_session=True,
+    )
+    return Connection(asyncio.subprocess.Process(transport, protocol, loop), transport)
+
+
+async def _ended(transport: asyncio.SubprocessTransport, timeout_s: float) -> None:
+    """Wait until a process has ended, whether or not its pipes have."""
+    end_s = time.monotonic() + timeout_s
+    while transport.get_returncode() is None and time.monotonic() < end_s:
+        await asyncio.sleep(0.01)
 
 
 async def _keep(stream: asyncio.StreamReader, said: bytearray) -> None:

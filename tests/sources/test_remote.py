@@ -64,9 +64,38 @@ async def test_what_ssh_leaves_behind_does_not_hold_its_end_up(tmp_path: Path, m
             await asyncio.sleep(0.02)
         assert remote.fault == "its gpumon ended, or the connection to it: the driver is gone"
     finally:
-        task.cancel()
+        await end(task)
         for pid in pids.read_text().split():
             os.kill(int(pid), signal.SIGKILL)
+
+
+HELD = """\
+#!/bin/sh
+trap '' TERM
+sleep 600 &
+echo $! $$ >> {pids}
+wait
+"""
+
+
+async def test_a_connection_is_gone_when_its_host_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An ssh that does not heed SIGTERM, and a child of it that keeps both pipes open."""
+    pids = tmp_path / "pids"
+    ssh = tmp_path / "ssh"
+    ssh.write_text(HELD.format(pids=pids))
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    task = asyncio.create_task(Remote(Host(address="gpu-07"), 1.0, time.time).run())
+    end_s = time.monotonic() + 60.0
+    while not (pids.exists() and pids.read_text().endswith("\n")):
+        assert time.monotonic() < end_s
+        await asyncio.sleep(0.02)
+    child, pid = map(int, pids.read_text().split())
+    try:
+        await end(task)
+        assert not Path(f"/proc/{pid}").exists(), "it was killed and waited for"
+    finally:
+        os.kill(child, signal.SIGKILL)
 
 
 def test_a_snapshot_that_is_larger_than_all_that_may_be_kept_is_shown_all_the_same() -> None:
@@ -119,6 +148,13 @@ def pretend_ssh(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> N
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
+async def end(task: asyncio.Task[None]) -> None:
+    """Cancel a task, and see that it ends soon: a subprocess that is left to the garbage collector is an error."""
+    task.cancel()
+    await asyncio.wait({task}, timeout=60.0)
+    assert task.done(), "the connection does not end"
+
+
 async def run_until(remote: Remote, done: Callable[[], bool]) -> None:
     task = asyncio.create_task(remote.run())
     try:
@@ -127,7 +163,7 @@ async def run_until(remote: Remote, done: Callable[[], bool]) -> None:
             assert time.monotonic() < end_s, (remote.fault, remote.version, remote.lines)
             await asyncio.sleep(0.02)
     finally:
-        task.cancel()
+        await end(task)
 
 
 async def test_differences_are_read_as_the_snapshots_that_they_stand_for(
