@@ -188,6 +188,7 @@ def _facts(answer: Answer) -> Iterator[Line]:
             yield Line("need", f"without {names}: {need}")
         else:
             yield Line("need", _joined((need, _other(answer)), "; "))
+            yield Line("GPU types", _types(_packed(answer)[0]))
     yield from (Line("warning", clean(warning, _MOST)) for warning in answer.warnings)
     if known:
         yield from (Line(what, text) for what, text in totals(answer).items())
@@ -228,6 +229,20 @@ def _packed(answer: Answer) -> tuple[Packed, Packed]:
     """The packing that was asked for, and the other one."""
     plans = (answer.plans.memory_only, answer.plans.busy_aware)
     return plans if answer.packing == "memory" else (plans[1], plans[0])
+
+
+def _types(packed: Packed) -> str:
+    """What is needed of each of several types of GPU, and what their order in the file would cost more."""
+    parts = [
+        f"{_counted(float(each.gpus), 'GPU')} {_name(each.gpu)} in {_counted(float(each.servers), 'server')}"
+        for each in packed.by_gpu
+    ]
+    saving = packed.saving_per_hour
+    if not isinstance(saving, Missing) and saving > 0:
+        parts.append(f"{money(saving)} per hour less than in the order of the file")
+    elif len(parts) < 2:
+        return ""
+    return _joined(parts)
 
 
 def _other(answer: Answer) -> str:

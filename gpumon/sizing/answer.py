@@ -75,6 +75,22 @@ class Degraded(msgspec.Struct, frozen=True):
     ttft_p95_s: Reading = NOT_GIVEN
 
 
+class OnGpu(msgspec.Struct, frozen=True):
+    """The instances of a workload that stand on one type of GPU."""
+
+    gpu: str
+    instances: int
+    """Spares included."""
+    gpus: int
+    """GPUs that hold one of them."""
+    gpus_per_instance: int
+    tp: int
+    capacity_per_instance: float
+    """Requests in flight that one of them is planned with."""
+    limit: str
+    """The bound that holds first there."""
+
+
 class WorkloadPlan(msgspec.Struct, frozen=True):
     """The answer for one workload. Counts are 0 only where `problem` says why."""
 
@@ -142,6 +158,9 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     of them, so that the sum may be more than the total; spare servers count for none."""
     servers_shared: Reading = NOT_KNOWN
     """Of these, those that hold instances of other workloads, too."""
+    on: tuple[OnGpu, ...] = ()
+    """Where its instances stand, by type of GPU; the capacity, TP, limits and source of the plan are those of the type
+    that most of them stand on. Empty where there is no answer."""
 
 
 class GpuSlot(msgspec.Struct, frozen=True):
@@ -163,6 +182,16 @@ class PlacedServer(msgspec.Struct, frozen=True):
     gpus: tuple[GpuSlot, ...]
 
 
+class GpuCount(msgspec.Struct, frozen=True):
+    """How much of one type of GPU a packing takes."""
+
+    gpu: str
+    gpus: int
+    """With at least one instance."""
+    servers: int
+    """Spare servers included."""
+
+
 class Packed(msgspec.Struct, frozen=True):
     """Instances on servers, by one packing rule."""
 
@@ -175,13 +204,18 @@ class Packed(msgspec.Struct, frozen=True):
     """Of the instances."""
     price_per_hour: Reading
     servers_least: Reading
-    """Lower bound of `servers`: the same number means that the placement is optimal."""
+    """Lower bound of `servers`: the same number means that the placement is optimal. Not given for servers with several
+    types of GPU."""
     layout: tuple[PlacedServer, ...] = ()
     problem: str = ""
     spare_servers: int = 0
     """Of `servers`, those on which nothing stands."""
     spare_shape: int = 0
     """Index in `Scenario.server` of what they are."""
+    by_gpu: tuple[GpuCount, ...] = ()
+    """The same by type of GPU, in the order of the servers; empty where there is no answer."""
+    saving_per_hour: Reading = 0.0
+    """Money that filling the servers in their order would cost more; 0 where they are filled so."""
 
 
 class Totals(msgspec.Struct, frozen=True):

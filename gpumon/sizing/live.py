@@ -184,8 +184,10 @@ def _peaks_note(peaks: Mapping[str, PeakLoad]) -> list[str]:
 
 
 def _servers(snapshot: Snapshot, notes: list[str]) -> tuple[Server, ...]:
-    """The shapes of servers here with the type of GPU that serves most; else one of eight GPUs of a type that remote
-    engines run on. What else there is stands in the notes: a plan is for one type.
+    """The shapes of servers here, those that serve most in front; else one of eight GPUs for each type that remote
+    engines run on.
+
+    Of several types as many servers as there are, then more of the type that serves most.
     """
     counts: Counter[tuple[str, str]] = Counter()
     serving: Counter[tuple[str, str]] = Counter()
@@ -203,10 +205,8 @@ def _servers(snapshot: Snapshot, notes: list[str]) -> tuple[Server, ...]:
     notes += _few(_times(left_out), "GPUs or hosts")
     if not counts:
         remote = Counter(engine.hardware.gpu_type for engine in snapshot.engines if engine.hardware.gpu_type)
-        first, *others = [name for name, _ in remote.most_common()] or [""]
         notes += [f"servers of remote engines: assumed to have {REMOTE_GPUS} GPUs each"] if remote else []
-        notes += [f"planned on {first}, not on {', '.join(_few(others, 'types'))}"] if others else []
-        return (Server(gpu=first, gpus=REMOTE_GPUS),) if first else ()
+        return tuple(Server(gpu=name, gpus=REMOTE_GPUS) for name, _ in remote.most_common(MOST_SHAPES))
     hosts = Counter((name, number) for (_, name), number in counts.items())
     busy: Counter[tuple[str, int]] = Counter()
     for (host, name), number in counts.items():
@@ -215,10 +215,17 @@ def _servers(snapshot: Snapshot, notes: list[str]) -> tuple[Server, ...]:
     if len({host for host, _ in counts}) > 1:
         here = _few([f"{hosts[shape]} of {shape[1]} x {shape[0]}" for shape in shapes], "shapes")
         notes.append(f"servers here: {', '.join(here)}")
+    return _in_order(shapes[:MOST_SHAPES], hosts)
+
+
+def _in_order(shapes: Sequence[tuple[str, int]], hosts: Mapping[tuple[str, int], int]) -> tuple[Server, ...]:
+    """Servers of these shapes, (type of GPU, how many). Of one type there may be more than are here; of several the
+    first type alone, behind all that are here."""
     first = shapes[0][0]
-    if others := [name for name in dict.fromkeys(name for name, _ in shapes) if name != first]:
-        notes.append(f"planned on {first}, not on {', '.join(_few(others, 'types'))}")
-    return tuple(Server(gpu=name, gpus=number) for name, number in shapes if name == first)[:MOST_SHAPES]
+    if all(name == first for name, _ in shapes):
+        return tuple(Server(gpu=name, gpus=number) for name, number in shapes)
+    here = [Server(gpu=name, gpus=number, count=hosts[name, number]) for name, number in shapes]
+    return (*here, Server(gpu=first, gpus=shapes[0][1]))
 
 
 def _whole(snapshot: Snapshot) -> list[Gpu]:

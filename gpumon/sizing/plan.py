@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -15,25 +16,23 @@ from gpumon.sizing.answer import (
     NONE_LEFT_OUT,
     NOT_GIVEN,
     Answer,
-    Degraded,
-    LimitKind,
+    OnGpu,
     Packed,
     Plans,
     Totals,
     WorkloadPlan,
 )
-from gpumon.sizing.capacity import OPERATING_POINTS
+from gpumon.sizing.capacity import OPERATING_POINTS, binding
 from gpumon.sizing.design_guide import queue_warning
 from gpumon.sizing.instance import Instance
-from gpumon.sizing.latency import queued_ttft_s
-from gpumon.sizing.placement import Stands
+from gpumon.sizing.pools import Filled, Part, Pool, first_of, pools_of
 from gpumon.sizing.profile import Origin
-from gpumon.sizing.scenario import Known, Scenario, Server
+from gpumon.sizing.scenario import Known, Scenario, Server, Workload
 from gpumon.sizing.search import INFEASIBLE, Demand, demand_of
-from gpumon.sizing.servers import Filled, filled, have_of, total
+from gpumon.sizing.servers import have_of, total
+from gpumon.sizing.service import at_target, degraded_of
+from gpumon.sizing.split import cheapest, packings
 
-_ROOM: Final = (LimitKind.KV, LimitKind.MAX_NUM_SEQS, LimitKind.PREFILL, LimitKind.KNEE)
-"""Limits beyond which requests wait."""
 NO_WORKLOAD: Final = "no workload: add a model and a target"
 _SHARED: Final = 1.0 + 1e-6
 """Sum of busy shares above which instances on one GPU slow each other down."""
@@ -58,14 +57,38 @@ class Planned(NamedTuple):
     scenario: Scenario
     known: Known
     demands: tuple[Demand, ...]
+    """Of each workload, on the type of GPU that most of its instances stand on."""
+    asked: Mapping[tuple[int, tuple[Server, ...]], Demand] = MappingProxyType({})
+    """Identity of the workload and the servers that it was asked for -> its needs there."""
 
-    def kept(self, scenario: Scenario, known: Known) -> dict[int, Demand]:
-        """By identity of the workload: those that stand in the next scenario, too, where nothing else changed."""
+    def kept(self, scenario: Scenario, known: Known) -> Mapping[tuple[int, tuple[Server, ...]], Demand]:
+        """The needs that hold in the next scenario, too, where nothing else changed."""
         alone = {"workload": (), "name": "", "note": ""}
         same = msgspec.structs.replace(scenario, **alone) == msgspec.structs.replace(self.scenario, **alone)
         if not same or known is not self.known:
             return {}
-        return {id(was): one for was, one in zip(self.scenario.workload, self.demands, strict=True)}
+        return self.asked
+
+
+class _Needs:
+    """What workloads need on servers with one type of GPU; what an answer before had found is not worked out anew."""
+
+    def __init__(
+        self, known: Known, kept: Mapping[tuple[int, tuple[Server, ...]], Demand], *, any_tp: bool = False
+    ) -> None:
+        self._known = known
+        self._kept = kept
+        self._any_tp = any_tp
+        self.asked: dict[tuple[int, tuple[Server, ...]], Demand] = {}
+
+    def __call__(self, workload: Workload, scenario: Scenario) -> Demand:
+        """The needs on the servers of a scenario."""
+        key = id(workload), scenario.server
+        demand = self._kept.get(key)
+        if demand is None:
+            demand = demand_of(workload, scenario, self._known, any_tp=self._any_tp)
+        self.asked[key] = demand
+        return demand
 
 
 def plan(scenario: Scenario, known: Known, have: Mapping[str, int] | None = None) -> Answer:
@@ -77,20 +100,25 @@ def plan(scenario: Scenario, known: Known, have: Mapping[str, int] | None = None
 
 
 def planned(
-    scenario: Scenario, known: Known, have: Mapping[str, int] | None = None, before: Planned | None = None
+    scenario: Scenario,
+    known: Known,
+    have: Mapping[str, int] | None = None,
+    before: Planned | None = None,
+    *,
+    any_tp: bool = False,
 ) -> Planned:
-    """The same with the instances that it stands on; of `before`, workloads that did not change are not asked anew."""
+    """The same with the instances that it stands on; of `before`, workloads that did not change are not asked anew.
+    With `any_tp` the TP that an engine was seen with does not stay: the one that takes the fewest GPUs is taken."""
     asked, scenario = scenario, _with_server(scenario, known)
-    kept = before.kept(scenario, known) if before is not None else {}
-    demands = tuple(kept.get(id(each)) or demand_of(each, scenario, known) for each in scenario.workload)
-    memory_only, busy_aware = (filled(demands, scenario, known, packing) for packing in ("memory", "busy"))
+    needs = _Needs(known, before.kept(scenario, known) if before is not None else {}, any_tp=any_tp)
+    pools = pools_of(scenario, needs)
+    memory_only, busy_aware = packings(pools, scenario, known)
     needed = memory_only if scenario.packing == "memory" else busy_aware
-    workloads = tuple(
-        _workload(demand, stands, scenario) for demand, stands in zip(demands, needed.stands, strict=True)
-    )
+    demands = _standing(pools, needed)
+    workloads = _workloads(pools, needed, scenario)
     totals = _totals(workloads, needed.packed)
     problem = next((f"{each.name}: {each.problem}" for each in workloads if each.problem), needed.packed.problem)
-    others = _others(demands, workloads, scenario, known)
+    others = _others(pools, workloads, scenario, known)
     answer = Answer(
         name=scenario.name,
         packing=scenario.packing,
@@ -103,7 +131,25 @@ def planned(
         without=() if others is NONE_LEFT_OUT else tuple(each.name for each in workloads if each.problem),
         totals_without=others,
     )
-    return Planned(answer, scenario, known, demands)
+    return Planned(answer, scenario, known, demands, needs.asked)
+
+
+def _standing(pools: Sequence[Pool], filled: Filled) -> tuple[Demand, ...]:
+    """Of each workload its needs on the type of GPU that most of its instances stand on."""
+    return tuple(
+        max(parts, key=lambda part: part.number).demand if parts else demand
+        for demand, parts in zip(first_of(pools), filled.parts, strict=True)
+    )
+
+
+def _workloads(pools: Sequence[Pool], filled: Filled, scenario: Scenario) -> tuple[WorkloadPlan, ...]:
+    """The answer for each workload."""
+    return tuple(
+        _workload(demand, parts, demand.problem or problem, tuple(_on_notes(at, parts, pools)), scenario)
+        for at, (demand, parts, problem) in enumerate(
+            zip(_standing(pools, filled), filled.parts, filled.problems, strict=True)
+        )
+    )
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -139,23 +185,27 @@ def _with_server(scenario: Scenario, known: Known) -> Scenario:
     return msgspec.structs.replace(scenario, server=(named(Server(gpu), known),)) if gpu else scenario
 
 
-def _workload(demand: Demand, stands: Stands, scenario: Scenario) -> WorkloadPlan:
-    workload, instance = demand.workload, demand.instance
+def _workload(
+    demand: Demand, parts: Sequence[Part], problem: str, where: tuple[str, ...], scenario: Scenario
+) -> WorkloadPlan:
+    """The answer for one workload; `demand` is that of the type of GPU that most of its instances stand on."""
+    workload = demand.workload
+    instance = demand.instance
     kinds = tuple(dict.fromkeys(limit.kind.value for limit in demand.limits))
     first = kinds.index("typed") if "typed" in kinds else 0
     others = kinds[:first] + kinds[first + 1 :]
-    problem = demand.problem or stands.problem
-    figures = {} if problem else at_target(demand, stands)
+    figures = {} if problem else at_target(parts)
     return WorkloadPlan(
         name=workload.label,
         model=workload.model,
         target=workload.target,
         target_kind=workload.target_kind,
         capacity_per_instance=demand.planned or INFEASIBLE,
-        instances=INFEASIBLE if problem else float(stands.instances),
-        gpus=INFEASIBLE if problem else float(stands.gpus),
-        servers=INFEASIBLE if problem else float(stands.servers),
-        servers_shared=INFEASIBLE if problem else float(stands.shared_servers),
+        instances=INFEASIBLE if problem else float(sum(part.number for part in parts)),
+        gpus=INFEASIBLE if problem else float(sum(part.stands.gpus for part in parts)),
+        servers=INFEASIBLE if problem else float(sum(part.stands.servers for part in parts)),
+        servers_shared=INFEASIBLE if problem else float(sum(part.stands.shared_servers for part in parts)),
+        on=() if problem else tuple(_on_gpu(part) for part in parts),
         limit=kinds[first] if kinds else "",
         next_limit=others[0] if others else "",
         limits=demand.limits,
@@ -171,14 +221,41 @@ def _workload(demand: Demand, stands: Stands, scenario: Scenario) -> WorkloadPla
         memory_bytes=demand.memory_bytes,
         memory_source=demand.memory_source,
         busy_ratio=demand.busy_ratio,
-        degraded=() if problem else degraded_of(demand, stands.instances, stands.most_on_a_server),
-        notes=(*instance.notes, *_notes(demand, scenario)),
+        degraded=() if problem else degraded_of(parts),
+        notes=(*instance.notes, *_notes(demand, scenario), *where),
         problem=problem,
         seen_name=instance.seen.name if instance.seen is not None else "",
         seen_time=instance.seen.time if instance.seen is not None else "",
         power_source=instance.gpu_power_w(demand.planned)[1],
         **{**_NOTHING, **figures},
     )
+
+
+def _on_gpu(part: Part) -> OnGpu:
+    demand = part.demand
+    return OnGpu(
+        gpu=demand.instance.gpu.name if demand.instance.gpu is not None else "",
+        instances=part.number,
+        gpus=part.stands.gpus,
+        gpus_per_instance=demand.instance.gpus,
+        tp=demand.instance.tp,
+        capacity_per_instance=demand.planned,
+        limit=binding(demand.limits).kind.value if demand.limits else "",
+    )
+
+
+def _on_notes(at: int, parts: Sequence[Part], pools: Sequence[Pool]) -> Iterator[str]:
+    """Of a plan over several types of GPU where the instances of a workload stand, and why not elsewhere."""
+    if len({pool.gpu for pool in pools}) < 2:
+        return
+    for part in parts:
+        gpu = part.demand.instance.gpu
+        name = gpu.name if gpu is not None else "an unknown GPU"
+        yield f"{part.number} on {name} (TP {part.demand.instance.tp}), at most {part.demand.planned:g} requests each"
+    refused = {pool.gpu: pool.demands[at].problem for pool in pools if pool.demands[at].problem}
+    if len(refused) < len({pool.gpu for pool in pools}):
+        for name, problem in refused.items():
+            yield f"not on {name}: {problem}"
 
 
 def _band(demand: Demand) -> Band:
@@ -365,119 +442,16 @@ def _power(workloads: Sequence[WorkloadPlan], packed: Packed) -> Reading:
     return packed.gpus * max(each, default=0.0)
 
 
-def _others(demands: Sequence[Demand], workloads: Sequence[WorkloadPlan], scenario: Scenario, known: Known) -> Totals:
+def _others(pools: Sequence[Pool], workloads: Sequence[WorkloadPlan], scenario: Scenario, known: Known) -> Totals:
     """Totals of the workloads that have an answer, packed without the rest; nothing where all or none have."""
-    sound = [demand for demand, each in zip(demands, workloads, strict=True) if not each.problem]
-    if not sound or len(sound) == len(demands):
+    sound = [at for at, each in enumerate(workloads) if not each.problem]
+    if not sound or len(sound) == len(workloads):
         return NONE_LEFT_OUT
-    others = filled(sound, scenario, known, scenario.packing)
-    plans = tuple(_workload(demand, stands, scenario) for demand, stands in zip(sound, others.stands, strict=True))
+    asked = msgspec.structs.replace(scenario, workload=tuple(scenario.workload[at] for at in sound))
+    chosen = tuple(pool.only(sound) for pool in pools)
+    others = cheapest(chosen, asked, known)
+    plans = _workloads(chosen, others, asked)
     return NONE_LEFT_OUT if any(each.problem for each in plans) else _totals(plans, others.packed)
-
-
-def at_target(demand: Demand, stands: Stands) -> dict[str, Reading]:
-    """Load, latency, throughput and power with none of its instances lost."""
-    instance, count = demand.instance, stands.instances
-    running = demand.running(count)
-    return {
-        "concurrency": running * count,
-        "running": running,
-        "itl_s": _given(instance.itl_s(running)),
-        "ttft_s": _given(instance.ttft_s(running)),
-        "itl_p95_s": _given(instance.itl_p95_s(running)),
-        "ttft_p95_s": _given(instance.ttft_p95_s(running)),
-        "e2e_s": _given(instance.response_s(max(running, 1e-9))),
-        "tokens_per_s": total([(_given(_tokens_per_s(instance, running)), count)]),
-        "requests_per_s": total([(_given(_requests_per_s(instance, running)), count)]),
-        # GPUs that several instances share are counted once.
-        "power_w": total([(_given(instance.gpu_power_w(running)[0]), stands.gpus)]),
-    }
-
-
-def degraded_of(demand: Demand, count: int, on_a_server: int = 1) -> tuple[Degraded, ...]:
-    """With one of `count` instances less, and without the server that holds most of them: the worst that one fault
-    does, until a spare server has loaded what was on it."""
-    lost = {"instance": 1, **({"server": on_a_server} if on_a_server > 1 else {})}
-    return tuple(_without(demand, what, count - number) for what, number in lost.items())
-
-
-def _without(demand: Demand, what: str, left: int) -> Degraded:
-    """Survivors carry the whole load: N/(N-k) times as much each."""
-    if left < 1:
-        return Degraded(what, 0, text="no replica left, requests fail until it is back")
-    load = demand.running(left)
-    fit = _fit(demand)
-    queue = load > fit * (1 + 1e-9)
-    # Past its capacity a rate only grows the queue: more in flight would run faster, but do not fit.
-    if math.isinf(load) or (queue and demand.workload.target_kind == "requests_per_s"):
-        return Degraded(what, left, text="the rest can not serve this rate: the queue grows without end")
-    running = min(load, fit)
-    instance = demand.instance
-    ttft_s = _waiting_s(demand, load, running) if queue else _given(instance.ttft_s(running))
-    missed = [f"the {kind.value} goal" for kind in _missed(demand, load, running, ttft_s)]
-    text = f"{load:,.1f} per instance" + (f", {fit:,.0f} fit" if queue else "")
-    if missed:
-        text = f"{' and '.join(missed)} would be missed: {text}"
-    elif queue:
-        text = f"requests queue: {text}"
-    else:
-        beyond = any(limit.kind is LimitKind.RANGE and load > limit.concurrency for limit in demand.limits)
-        text = f"{'more than was measured' if beyond else 'within all limits'}: {text}"
-    itl_p95_s = _given(instance.itl_p95_s(running))
-    ttft_p95_s = NOT_GIVEN if queue else _given(instance.ttft_p95_s(running))
-    return Degraded(what, left, load, _given(instance.itl_s(running)), ttft_s, text, itl_p95_s, ttft_p95_s)
-
-
-def _fit(demand: Demand) -> float:
-    """Requests that one instance lets run: where it has no room, more wait and do not slow those down that run. A typed
-    capacity is the user's word for it."""
-    most = {limit.kind: limit.concurrency for limit in reversed(demand.limits)}
-    if LimitKind.TYPED in most:
-        return most[LimitKind.TYPED]
-    return min((most[kind] for kind in _ROOM if kind in most), default=math.inf)
-
-
-def _missed(demand: Demand, load: float, running: float, ttft_s: Reading) -> Iterator[LimitKind]:
-    """Goals that `load` in flight cost, of which `running` run: tokens come as fast as those allow, the rest waits."""
-    asked, most = demand.instance.workload, {each.kind: each.concurrency * (1 + 1e-9) for each in demand.limits}
-    response_s = demand.instance.response_s(running)
-    e2e_s = response_s * load / running if response_s else None
-    first_s = None if isinstance(ttft_s, Missing) else ttft_s
-    for kind, held, mean_s, goal_ms in (
-        (LimitKind.ITL, running, None, None),
-        (LimitKind.TTFT, load, first_s, asked.ttft_p95_ms),
-        (LimitKind.E2E, load, e2e_s, asked.e2e_p95_ms),
-    ):
-        late = mean_s is not None and goal_ms is not None and mean_s * 1e3 > goal_ms * (1 + 1e-9)
-        if kind in most and (held > most[kind] or late):
-            yield kind
-
-
-def _waiting_s(demand: Demand, load: float, running: float) -> Reading:
-    """Mean TTFT with more in flight than run, by Little's law: time in the system less decoding."""
-    of = demand.instance
-    answer, itl_s, response_s = of.answer_tokens, of.itl_s(running), of.response_s(running)
-    if not answer or not itl_s or not response_s:
-        return NOT_GIVEN
-    return queued_ttft_s(load, running / response_s, answer, itl_s)
-
-
-def _given(value: float | None) -> Reading:
-    return NOT_GIVEN if value is None else value
-
-
-def _requests_per_s(instance: Instance, running: float) -> float | None:
-    response_s = instance.response_s(max(running, 1e-9))
-    return running / response_s if response_s else None
-
-
-def _tokens_per_s(instance: Instance, running: float) -> float | None:
-    """A request that still computes its prompt is in flight, too, but yields none yet."""
-    answer, response_s = instance.answer_tokens, instance.response_s(running)
-    if answer and response_s:
-        return running * answer / response_s
-    itl_s = instance.itl_s(running)
-    return running / itl_s if itl_s else None
 
 
 def _on(scenario: Scenario, own: Server | None, gpu: str) -> Scenario:

@@ -106,7 +106,7 @@ class Scenario(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     assume_ttft: bool = False
     """A TTFT goal decides the number of GPUs by an estimate, too, where TTFT was not measured on the engine."""
     server: tuple[Server, ...] = ()
-    """Shapes in the order in which they are filled, all with one type of GPU."""
+    """Shapes in the order in which they are filled; each instance stands on one type of GPU."""
     workload: tuple[Workload, ...] = ()
 
 
@@ -136,6 +136,10 @@ class Known(NamedTuple):
             return self.gpus.find(text).name
         except ValueError:
             return text
+
+    def price(self, gpu: str) -> float | None:
+        """Price of one hour of a GPU, by any of its names; None where there is none."""
+        return self.prices.get(self.gpu_name(gpu))
 
     def seen(self, workload: Workload) -> Observed | None:
         """What was seen of its model: the profile that it names, else what the scenario itself keeps."""
@@ -236,8 +240,6 @@ def check_scenario(scenario: Scenario) -> None:
         if not 1 <= server.gpus <= MOST_GPUS:
             raise ValueError(f"a server of {server.gpus} GPUs: give it from 1 to {MOST_GPUS}")
         check(server, SERVER_RANGES)
-    if len(types := dict.fromkeys(server.gpu for server in scenario.server)) > 1:
-        raise ValueError(f"servers with {' and '.join(types)}: a plan is for one type of GPU; ask for each of them")
 
 
 def sound(seen: Observed) -> Observed:

@@ -41,6 +41,8 @@ class Demand(NamedTuple):
     """Requests in flight that an instance is planned with."""
     needed: int = 0
     """Instances for the target, without spares."""
+    exact: float = 0.0
+    """The same before it is rounded up."""
     spares: int = 0
     memory_bytes: Reading = NOT_GIVEN
     memory_source: str = ""
@@ -95,6 +97,15 @@ class Demand(NamedTuple):
             low, high = (middle, high) if wanted(middle) > middle else (low, middle)
         return high
 
+    def asked_of(self, running: float) -> float:
+        """Part of the target that an instance with so many in flight serves, in the unit of the target."""
+        response_s = self.instance.response_s(max(running, 1e-9))
+        if self.workload.target_kind == "concurrency" or not response_s:
+            return running
+        if self.workload.target_kind == "users":
+            return running * (response_s + self.workload.think_s) / response_s
+        return running / response_s
+
     def block(self, index: int, usable_bytes: float, count: int) -> Block:
         """For the placement: an instance whose memory is not known takes its GPUs whole."""
         size, busy = self.memory_bytes, self.busy_ratio
@@ -108,10 +119,11 @@ class Demand(NamedTuple):
         )
 
 
-def demand_of(workload: Workload, scenario: Scenario, known: Known) -> Demand:
+def demand_of(workload: Workload, scenario: Scenario, known: Known, *, any_tp: bool = False) -> Demand:
     """The needs of `workload` at the TP that takes the fewest GPUs; of several the smallest.
 
-    A TP that was typed, or seen on these GPUs, stays: one that takes fewer is named.
+    A TP that was typed, or seen on these GPUs, stays: one that takes fewer is named. With `any_tp` one that was seen
+    does not stay.
     """
     asked = _demand_at(workload, scenario, known)
     others = [
@@ -120,7 +132,8 @@ def demand_of(workload: Workload, scenario: Scenario, known: Known) -> Demand:
         if tp != asked.instance.tp
     ]
     best = min((asked, *others), key=lambda one: (one.gpus, one.instance.tp))
-    if best is asked or (not workload.tp and not asked.instance.alike):
+    kept = asked.instance.alike and not any_tp
+    if best is asked or (not workload.tp and not kept):
         return best
     if best.gpus >= asked.gpus:
         return asked
@@ -164,7 +177,8 @@ def _demand_at(workload: Workload, scenario: Scenario, known: Known) -> Demand:
     exact = _asked(workload, response_s) / planned
     if exact > MOST_INSTANCES:
         return demand._replace(problem=f"{exact:.2g} instances: check the target and the capacity per instance")
-    return demand._replace(needed=max(1, math.ceil(exact - _EPSILON)), problem=_too_large(demand, scenario))
+    needed = max(1, math.ceil(exact - _EPSILON))
+    return demand._replace(needed=needed, exact=exact, problem=_too_large(demand, scenario))
 
 
 def _asked(workload: Workload, response_s: float | None) -> float:

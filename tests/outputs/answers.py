@@ -10,9 +10,11 @@ from gpumon.sizing.accuracy import Band
 from gpumon.sizing.answer import (
     Answer,
     Degraded,
+    GpuCount,
     GpuSlot,
     Limit,
     LimitKind,
+    OnGpu,
     Packed,
     PlacedServer,
     Plans,
@@ -78,6 +80,7 @@ def workload(**changes: Any) -> WorkloadPlan:
         "seen_time": "2026-01-02T14:03:22+01:00",
         "servers": 3.0,
         "servers_shared": 1.0,
+        "on": (OnGpu("H100 SXM5 80GB", 5, 20, 4, 4, 16.0, "ITL"),),
     }
     return WorkloadPlan(**{**fields, **changes})
 
@@ -105,6 +108,7 @@ def packed(**changes: Any) -> Packed:
         "servers_least": 4.0,
         "layout": servers,
         "spare_servers": 1,
+        "by_gpu": (GpuCount("H100 SXM5 80GB", 22, 4),),
     }
     return Packed(**{**fields, **changes})
 

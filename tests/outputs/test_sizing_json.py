@@ -23,16 +23,18 @@ CONTRACT = {
     "workloads": "name model target target_kind concurrency capacity_per_instance instances gpus limit next_limit "
     "limits source band extrapolated gpus_per_instance tp pp spares memory_bytes memory_source busy_ratio "
     "running itl_s ttft_s e2e_s itl_p95_s ttft_p95_s tokens_per_s requests_per_s power_w power_source degraded notes "
-    "problem seen_name seen_time ttft_band ttft_basis servers servers_shared missing",
+    "problem seen_name seen_time ttft_band ttft_basis servers servers_shared on missing",
+    "workloads.on": "gpu instances gpus gpus_per_instance tp capacity_per_instance limit",
     "workloads.limits": "kind concurrency text",
     "workloads.degraded": "lost instances running itl_s ttft_s text itl_p95_s ttft_p95_s missing",
     "totals": "instances gpus servers memory_bytes price_per_hour power_w tokens_per_s price_per_mtok tokens_per_j "
     "missing",
     "plans": "memory_only busy_aware",
     "plans.memory_only": "instances gpus servers memory_bytes price_per_hour servers_least layout problem "
-    "spare_servers spare_shape missing",
+    "spare_servers spare_shape by_gpu saving_per_hour missing",
     "plans.busy_aware": "instances gpus servers memory_bytes price_per_hour servers_least layout problem "
-    "spare_servers spare_shape missing",
+    "spare_servers spare_shape by_gpu saving_per_hour missing",
+    "plans.busy_aware.by_gpu": "gpu gpus servers",
     "plans.busy_aware.layout": "times shape gpus filled",
     "plans.busy_aware.layout.filled": "times gpus workloads memory_bytes busy_ratio",
 }

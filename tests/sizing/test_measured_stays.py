@@ -156,4 +156,5 @@ def test_far_beyond_what_was_measured_elsewhere_is_extrapolated() -> None:
 def test_the_gpus_that_serve_are_planned_with_first() -> None:
     idle = gpu(0, "nobody", engines=(), processes=(), gpu_type="A100 SXM4 80GB")
     scenario = from_live(at(0.0, gpus=(idle, gpu(1))), ())
-    assert [server.gpu for server in scenario.server] == ["H100 SXM 80GB"]
+    types = [(server.gpu, server.count) for server in scenario.server]
+    assert types == [("H100 SXM 80GB", 1), ("A100 SXM4 80GB", 1), ("H100 SXM 80GB", 0)]

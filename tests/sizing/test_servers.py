@@ -21,12 +21,6 @@ def test_counts_are_not_rounded_up_twice() -> None:
     assert (answer.totals.instances, answer.totals.servers) == (25, 2)
 
 
-def test_a_plan_is_for_one_type_of_gpu() -> None:
-    servers = (Server("L40S", gpus=1, count=3), Server("H100 SXM5 80GB"))
-    answer = plan(Scenario(server=servers, workload=(SEVENTY_B,)), KNOWN)
-    assert "servers with L40S and H100 SXM5 80GB: a plan is for one type of GPU" in answer.problem
-
-
 def test_spare_servers_are_of_the_first_shape_that_there_are_more_of() -> None:
     few, many = (Server("L40S", gpus=4, count=number) for number in (1, 900))
     for servers, at in (((few, Server("L40S")), 1), ((many, few), 0)):

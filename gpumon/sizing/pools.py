@@ -1,0 +1,297 @@
+"""Instances onto servers with several types of GPU: one type after the other, each instance on one of them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gpumon.readings.missing import Missing, Reading
+from gpumon.sizing.answer import NOT_GIVEN, GpuCount, Packed, PlacedServer
+from gpumon.sizing.placement import Placement, Shape, Stands, place
+from gpumon.sizing.scenario import Known, Packing, Scenario, Server, Workload
+from gpumon.sizing.search import INFEASIBLE, Demand
+from gpumon.sizing.servers import server_price, total
+
+_NONE_LEFT: Final = 1e-12
+_ROUNDING: Final = 1e-9
+
+
+class Pool(NamedTuple):
+    """Servers with one type of GPU that stand beside each other in the file, and what each workload needs on them."""
+
+    shapes: tuple[int, ...]
+    """Indices in `Scenario.server`."""
+    servers: tuple[Server, ...]
+    demands: tuple[Demand, ...]
+    """One for each workload."""
+
+    @property
+    def gpu(self) -> str:
+        """Catalogue name of its GPUs; empty where no server is given."""
+        return self.servers[0].gpu if self.servers else ""
+
+    def only(self, chosen: Sequence[int]) -> Pool:
+        """The pool with some of the workloads."""
+        return self._replace(demands=tuple(self.demands[at] for at in chosen))
+
+
+class Part(NamedTuple):
+    """Instances of one workload on one type of GPU."""
+
+    demand: Demand
+    stands: Stands
+
+    @property
+    def number(self) -> int:
+        """Instances of it."""
+        return self.stands.instances
+
+
+class Split(NamedTuple):
+    """A way to share the workloads among the pools."""
+
+    order: tuple[int, ...]
+    """Pools in the order in which they are filled."""
+    homes: tuple[tuple[int, ...], ...]
+    """Of each workload the pools that it may stand on before it takes what others leave; empty: all."""
+    most: tuple[int | None, ...]
+    """Of each shape the servers that may be used; None: as many as there are."""
+
+
+class Filled(NamedTuple):
+    """A packing: the whole, and where the instances of each workload stand."""
+
+    packed: Packed
+    parts: tuple[tuple[Part, ...], ...]
+    """Of each workload, by type of GPU."""
+    problems: tuple[str, ...]
+    """Of each workload why instances have no place; empty where all have one."""
+    unplaced: float
+    """Shares of the workloads that have no place, in sum."""
+    servers_by_shape: tuple[int, ...]
+    """Without spare ones."""
+    busiest: float
+    """Highest sum of busy shares on one GPU."""
+
+
+def pools_of(scenario: Scenario, needs: Callable[[Workload, Scenario], Demand]) -> tuple[Pool, ...]:
+    """The pools of a scenario; `needs` is asked once for servers that differ in number and price alone."""
+    pools: list[Pool] = []
+    asked: dict[Server, tuple[Demand, ...]] = {}
+    for _, run in groupby(range(len(scenario.server)), key=lambda at: scenario.server[at].gpu):
+        shapes = tuple(run)
+        servers = tuple(scenario.server[at] for at in shapes)
+        alike = msgspec.structs.replace(servers[0], count=0, price_per_gpu_hour=None, price_per_hour=0.0)
+        if alike not in asked:
+            alone = msgspec.structs.replace(scenario, server=servers)
+            asked[alike] = tuple(needs(workload, alone) for workload in scenario.workload)
+        pools.append(Pool(shapes, servers, asked[alike]))
+    return tuple(pools) or (Pool((), (), tuple(needs(workload, scenario) for workload in scenario.workload)),)
+
+
+class _Left:
+    """The part of a workload that has no place yet."""
+
+    def __init__(self, demand: Demand, homes: tuple[int, ...]) -> None:
+        self.homes = homes
+        self.share = 1.0 if demand.instances else 0.0
+        self.spares = demand.spares if demand.instances else 0
+        self.parts: list[Part] = []
+        self.problem = ""
+
+    def needed(self, demand: Demand) -> int:
+        """Instances for the rest of the target, without spares."""
+        if self.share <= _NONE_LEFT or not demand.instances:
+            return 0
+        if self.share >= 1.0:
+            return demand.needed
+        return max(1, math.ceil(demand.exact * self.share - _ROUNDING))
+
+    def wanted(self, demand: Demand) -> int:
+        """With spares."""
+        return self.needed(demand) + self.spares if demand.instances else 0
+
+    def take(self, demand: Demand, stands: Stands) -> None:
+        """Book the instances that have a place: first those that the target needs, then spares."""
+        needed = self.needed(demand)
+        served = min(stands.instances, needed)
+        if served == needed:
+            self.share = 0.0
+        else:
+            self.share = max(0.0, self.share - served / demand.exact)
+        self.spares -= stands.instances - served
+        self.problem = stands.problem
+        if stands.instances:
+            self._add(Part(demand, stands))
+
+    def _add(self, part: Part) -> None:
+        """One part for each type of GPU, however often its servers are filled."""
+        for at, before in enumerate(self.parts):
+            if before.demand is part.demand:
+                self.parts[at] = Part(part.demand, _both(before.stands, part.stands))
+                return
+        self.parts.append(part)
+
+
+def _both(one: Stands, other: Stands) -> Stands:
+    """Instances on two groups of servers."""
+    return Stands(
+        gpus=one.gpus + other.gpus,
+        servers=one.servers + other.servers,
+        shared_servers=one.shared_servers + other.shared_servers,
+        most_on_a_server=max(one.most_on_a_server, other.most_on_a_server),
+        instances=one.instances + other.instances,
+        unplaced=other.unplaced,
+        problem=other.problem,
+    )
+
+
+def first_of(pools: Sequence[Pool]) -> tuple[Demand, ...]:
+    """Of each workload its needs on the first pool that carries it; on the first of all where none does."""
+    return tuple(
+        next((demand for demand in demands if demand.instances), demands[0])
+        for demands in zip(*(pool.demands for pool in pools), strict=True)
+    )
+
+
+def fill(pools: Sequence[Pool], scenario: Scenario, known: Known, packing: Packing, split: Split) -> Filled:
+    """Place what the demands ask for, pool after pool in the order of the split: at first each workload on its homes,
+    then the rest wherever whole servers are left. Figures are missing where a workload has no answer or no place."""
+    left = [_Left(demand, homes) for demand, homes in zip(first_of(pools), split.homes, strict=True)]
+    used: Counter[int] = Counter()
+    placements: list[Placement] = []
+    gpus: Counter[str] = Counter()
+    for at, homed in _turns(split):
+        pool = pools[at]
+        wanted = [
+            0 if homed and each.homes and at not in each.homes else each.wanted(demand)
+            for each, demand in zip(left, pool.demands, strict=True)
+        ]
+        if not any(wanted):
+            continue
+        shapes = _shapes(pool, scenario, split, used)
+        placement = _placed(pool, shapes, wanted, scenario, packing)
+        for index, count in enumerate(wanted):
+            if count:
+                left[index].take(pool.demands[index], placement.workloads[index])
+        used.update(dict(zip(shapes, placement.servers_by_shape, strict=False)))
+        gpus[pool.gpu] += placement.gpus
+        placements.append(placement)
+    return _whole(pools, scenario, known, left, used, gpus, placements)
+
+
+def _turns(split: Split) -> Iterator[tuple[int, bool]]:
+    """Pools in turn, and whether workloads keep to their homes."""
+    if any(split.homes):
+        yield from ((at, True) for at in split.order)
+    yield from ((at, False) for at in split.order)
+
+
+def _shapes(pool: Pool, scenario: Scenario, split: Split, used: Counter[int]) -> dict[int, int]:
+    """Shapes of a pool that have servers left -> how many; 0: as many as it takes."""
+    found: dict[int, int] = {}
+    for shape in pool.shapes:
+        limits = [split.most[shape], scenario.server[shape].count or None]
+        counts = [count for count in limits if count is not None]
+        if not counts:
+            found[shape] = 0
+        elif min(counts) > used[shape]:
+            found[shape] = min(counts) - used[shape]
+    return found
+
+
+def _placed(
+    pool: Pool, shapes: dict[int, int], wanted: Sequence[int], scenario: Scenario, packing: Packing
+) -> Placement:
+    """So many instances of each workload on what is left of a pool; the servers drawn have the scenario's shapes."""
+    usable = _usable_bytes(pool.demands, scenario)
+    blocks = [pool.demands[index].block(index, usable, count) for index, count in enumerate(wanted) if count]
+    if pool.shapes and not shapes:
+        full = f"the servers with {pool.gpu} are full"
+        return Placement(workloads={block.workload: Stands(unplaced=block.count, problem=full) for block in blocks})
+    numbers = list(shapes)
+    servers = [scenario.server[shape] for shape in numbers]
+    rooms = [
+        Shape(server.gpus, server.nvlink_gpus or server.gpus, usable, shapes[shape])
+        for shape, server in zip(numbers, servers, strict=True)
+    ]
+    placement = place(blocks, rooms, packing)
+    drawn = tuple(msgspec.structs.replace(server, shape=numbers[server.shape]) for server in placement.servers)
+    return msgspec.structs.replace(placement, servers=drawn)
+
+
+def _whole(
+    pools: Sequence[Pool],
+    scenario: Scenario,
+    known: Known,
+    left: Sequence[_Left],
+    used: Counter[int],
+    gpus: Counter[str],
+    placements: Sequence[Placement],
+) -> Filled:
+    """The packing as one answer."""
+    servers = scenario.server
+    layout: list[PlacedServer] = [server for placement in placements for server in placement.servers]
+    spare = scenario.spare_servers if used.total() else 0
+    shape = 0
+    paid = Counter(used)
+    if spare:
+        shape = _spare_shape(servers, used, spare)
+        paid[shape] += spare
+    parts = tuple(tuple(each.parts) for each in left)
+    problems = tuple(each.problem if each.share > _NONE_LEFT or each.spares > 0 else "" for each in left)
+    figures: dict[str, Reading] = {
+        "instances": float(sum(part.number for each in parts for part in each)),
+        "gpus": float(gpus.total()),
+        "servers": float(paid.total()),
+        "memory_bytes": total((part.demand.memory_bytes, part.number) for each in parts for part in each),
+        "price_per_hour": total((server_price(servers[at], known), number) for at, number in sorted(paid.items())),
+        # A bound for one type of GPU says nothing of what another would take.
+        "servers_least": float(placements[0].least_servers + spare) if len(pools) == 1 and placements else NOT_GIVEN,
+    }
+    whole = bool(left) and all(each.parts for each in left) and not any(problems)
+    packed = Packed(
+        **(figures if whole else dict.fromkeys(figures, INFEASIBLE)),
+        layout=tuple(layout),
+        problem=next(filter(None, problems), ""),
+        spare_servers=spare,
+        spare_shape=shape,
+        by_gpu=tuple(_by_gpu(servers, gpus, paid)) if whole else (),
+    )
+    busiest = max((slot.busy_ratio for server in layout for slot in server.gpus), default=0.0)
+    by_shape = tuple(used[at] for at in range(len(servers)))
+    return Filled(packed, parts, problems, sum(each.share for each in left), by_shape, busiest)
+
+
+def _spare_shape(servers: Sequence[Server], used: Counter[int], spare: int) -> int:
+    """The first shape that there are more of."""
+    more = [at for at, each in enumerate(servers) if not each.count or each.count >= used[at] + spare]
+    return min(more, key=lambda at: (servers[at].count > 0, at), default=0)
+
+
+def _by_gpu(servers: Sequence[Server], gpus: Counter[str], paid: Counter[int]) -> Iterator[GpuCount]:
+    """GPUs with an instance, and servers, of each type in use."""
+    by_type: Counter[str] = Counter()
+    for at, number in paid.items():
+        by_type[servers[at].gpu] += number
+    for name in dict.fromkeys(server.gpu for server in servers):
+        if by_type[name]:
+            yield GpuCount(name, gpus[name], by_type[name])
+
+
+def _usable_bytes(demands: Sequence[Demand], scenario: Scenario) -> float:
+    """Of one GPU; what an engine was seen to take of the same GPU fits, whatever share is planned with."""
+    gpu = next((demand.instance.gpu for demand in demands if demand.instance.gpu is not None), None)
+    if gpu is None:
+        return 0.0
+    taken = [
+        demand.memory_bytes / demand.instance.gpus
+        for demand in demands
+        if demand.as_seen and not isinstance(demand.memory_bytes, Missing) and not demand.problem
+    ]
+    return max(gpu.memory_bytes * scenario.usable_memory_ratio, *taken, 0.0)

@@ -1,0 +1,191 @@
+"""What the instances of a workload do at its target, and when an instance or a server of them is lost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from gpumon.readings.missing import Missing, Reading
+from gpumon.sizing.answer import NOT_GIVEN, Degraded, LimitKind
+from gpumon.sizing.instance import Instance
+from gpumon.sizing.latency import queued_ttft_s
+from gpumon.sizing.pools import Part
+from gpumon.sizing.search import Demand
+from gpumon.sizing.servers import total
+
+_ROOM: Final = (LimitKind.KV, LimitKind.MAX_NUM_SEQS, LimitKind.PREFILL, LimitKind.KNEE)
+"""Limits beyond which requests wait."""
+_STEPS: Final = 60
+"""Halvings of the range that a load is searched in: doubles have 53 bits."""
+_NO_END: Final = 1e9
+"""Times its planned load at which the queue of an instance is taken to grow without end."""
+
+
+def at_target(parts: Sequence[Part]) -> dict[str, Reading]:
+    """Load, latency, throughput and power with none of the instances lost.
+
+    Latencies are those of the type of GPU that is slowest; over several types the load is shared by capacity.
+    """
+    running = running_of(parts, [0] * len(parts))
+    in_flight = sum(part.number * each for part, each in zip(parts, running, strict=True))
+    mean = running[0] if len(parts) == 1 else in_flight / sum(part.number for part in parts)
+
+    def slowest(figure: Callable[[Instance, float], float | None]) -> Reading:
+        values = [figure(part.demand.instance, each) for part, each in zip(parts, running, strict=True)]
+        known = [value for value in values if value is not None]
+        return max(known) if known and len(known) == len(values) else NOT_GIVEN
+
+    def summed(figure: Callable[[Instance, float], float | None]) -> Reading:
+        return total(
+            (_given(figure(part.demand.instance, each)), part.number) for part, each in zip(parts, running, strict=True)
+        )
+
+    return {
+        "concurrency": in_flight,
+        "running": mean,
+        "itl_s": slowest(Instance.itl_s),
+        "ttft_s": slowest(Instance.ttft_s),
+        "itl_p95_s": slowest(Instance.itl_p95_s),
+        "ttft_p95_s": slowest(Instance.ttft_p95_s),
+        "e2e_s": slowest(lambda instance, load: instance.response_s(max(load, 1e-9))),
+        "tokens_per_s": summed(_tokens_per_s),
+        "requests_per_s": summed(_requests_per_s),
+        # GPUs that several instances share are counted once.
+        "power_w": total(
+            (_given(part.demand.instance.gpu_power_w(each)[0]), part.stands.gpus)
+            for part, each in zip(parts, running, strict=True)
+        ),
+    }
+
+
+def running_of(parts: Sequence[Part], lost: Sequence[int]) -> list[float]:
+    """Requests in flight of each instance of each part after so many of it are lost; infinite where the rest can not
+    serve the target. Over several types of GPU each carries the same share of the load that it is planned with."""
+    numbers = [part.number - gone for part, gone in zip(parts, lost, strict=True)]
+    if len(parts) == 1:
+        return [parts[0].demand.running(numbers[0])]
+    target = parts[0].demand.workload.target
+
+    def served(share: float) -> float:
+        return sum(
+            number * part.demand.asked_of(share * part.demand.planned)
+            for part, number in zip(parts, numbers, strict=True)
+            if number
+        )
+
+    low = 0.0
+    high = 1.0
+    while served(high) < target:
+        low = high
+        high *= 2.0
+        if high >= _NO_END:
+            return [math.inf] * len(parts)
+    for _ in range(_STEPS):
+        middle = (low + high) / 2.0
+        if served(middle) < target:
+            low = middle
+        else:
+            high = middle
+    return [high * part.demand.planned for part in parts]
+
+
+def degraded_of(parts: Sequence[Part]) -> tuple[Degraded, ...]:
+    """With one instance less, and without the server that carries most: the worst that one fault does, until a spare
+    server has loaded what was on it."""
+    cases = [_without(parts, "instance", _largest(parts, [1] * len(parts)))]
+    on_a_server = [part.stands.most_on_a_server for part in parts]
+    if max(on_a_server) > 1:
+        cases.append(_without(parts, "server", _largest(parts, on_a_server)))
+    return tuple(cases)
+
+
+def _largest(parts: Sequence[Part], numbers: Sequence[int]) -> list[int]:
+    """Instances lost of each part: these numbers of the part where they carry most, none of the others."""
+    worst = max(range(len(parts)), key=lambda at: parts[at].demand.planned * numbers[at])
+    return [number if at == worst else 0 for at, number in enumerate(numbers)]
+
+
+def _without(parts: Sequence[Part], what: str, lost: Sequence[int]) -> Degraded:
+    """Survivors carry the whole load; the figures are those of the type of GPU that is farthest beyond its room."""
+    left = sum(part.number for part in parts) - sum(lost)
+    if left < 1:
+        return Degraded(what, 0, text="no replica left, requests fail until it is back")
+    loads = [
+        (part.demand, running)
+        for part, running, gone in zip(parts, running_of(parts, lost), lost, strict=True)
+        if part.number > gone
+    ]
+    demand, load = max(loads, key=lambda pair: pair[1] / _fit(pair[0]))
+    fit = _fit(demand)
+    queue = load > fit * (1 + 1e-9)
+    # Past its capacity a rate only grows the queue: more in flight would run faster, but do not fit.
+    if math.isinf(load) or (queue and demand.workload.target_kind == "requests_per_s"):
+        return Degraded(what, left, text="the rest can not serve this rate: the queue grows without end")
+    running = min(load, fit)
+    instance = demand.instance
+    ttft_s = _waiting_s(demand, load, running) if queue else _given(instance.ttft_s(running))
+    missed = [f"the {kind.value} goal" for kind in _missed(demand, load, running, ttft_s)]
+    text = f"{load:,.1f} per instance" + (f", {fit:,.0f} fit" if queue else "")
+    if missed:
+        text = f"{' and '.join(missed)} would be missed: {text}"
+    elif queue:
+        text = f"requests queue: {text}"
+    else:
+        beyond = any(limit.kind is LimitKind.RANGE and load > limit.concurrency for limit in demand.limits)
+        text = f"{'more than was measured' if beyond else 'within all limits'}: {text}"
+    itl_p95_s = _given(instance.itl_p95_s(running))
+    ttft_p95_s = NOT_GIVEN if queue else _given(instance.ttft_p95_s(running))
+    return Degraded(what, left, load, _given(instance.itl_s(running)), ttft_s, text, itl_p95_s, ttft_p95_s)
+
+
+def _fit(demand: Demand) -> float:
+    """Requests that one instance lets run: where it has no room, more wait and do not slow those down that run. A typed
+    capacity is the user's word for it."""
+    most = {limit.kind: limit.concurrency for limit in reversed(demand.limits)}
+    if LimitKind.TYPED in most:
+        return most[LimitKind.TYPED]
+    return min((most[kind] for kind in _ROOM if kind in most), default=math.inf)
+
+
+def _missed(demand: Demand, load: float, running: float, ttft_s: Reading) -> Iterator[LimitKind]:
+    """Goals that `load` in flight cost, of which `running` run: tokens come as fast as those allow, the rest waits."""
+    asked, most = demand.instance.workload, {each.kind: each.concurrency * (1 + 1e-9) for each in demand.limits}
+    response_s = demand.instance.response_s(running)
+    e2e_s = response_s * load / running if response_s else None
+    first_s = None if isinstance(ttft_s, Missing) else ttft_s
+    for kind, held, mean_s, goal_ms in (
+        (LimitKind.ITL, running, None, None),
+        (LimitKind.TTFT, load, first_s, asked.ttft_p95_ms),
+        (LimitKind.E2E, load, e2e_s, asked.e2e_p95_ms),
+    ):
+        late = mean_s is not None and goal_ms is not None and mean_s * 1e3 > goal_ms * (1 + 1e-9)
+        if kind in most and (held > most[kind] or late):
+            yield kind
+
+
+def _waiting_s(demand: Demand, load: float, running: float) -> Reading:
+    """Mean TTFT with more in flight than run, by Little's law: time in the system less decoding."""
+    of = demand.instance
+    answer, itl_s, response_s = of.answer_tokens, of.itl_s(running), of.response_s(running)
+    if not answer or not itl_s or not response_s:
+        return NOT_GIVEN
+    return queued_ttft_s(load, running / response_s, answer, itl_s)
+
+
+def _given(value: float | None) -> Reading:
+    return NOT_GIVEN if value is None else value
+
+
+def _requests_per_s(instance: Instance, running: float) -> float | None:
+    response_s = instance.response_s(max(running, 1e-9))
+    return running / response_s if response_s else None
+
+
+def _tokens_per_s(instance: Instance, running: float) -> float | None:
+    """A request that still computes its prompt is in flight, too, but yields none yet."""
+    answer, response_s = instance.answer_tokens, instance.response_s(running)
+    if answer and response_s:
+        return running * answer / response_s
+    itl_s = instance.itl_s(running)
+    return running / itl_s if itl_s else None

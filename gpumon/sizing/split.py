@@ -1,0 +1,125 @@
+"""Which workload stands on which type of GPU: the order of the file, or a cheaper split where all prices are known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import permutations
+from typing import Final
+
+import msgspec
+
+from gpumon.readings.missing import Missing
+from gpumon.sizing.pools import Filled, Pool, Split, fill, first_of
+from gpumon.sizing.profile import Origin
+from gpumon.sizing.scenario import Known, Packing, Scenario, Workload
+from gpumon.sizing.servers import server_price
+
+_MOST_TRIED: Final = 240
+"""Splits times workloads that are tried at most: what a keystroke has time for."""
+_LEAST_TRIED: Final = 12
+"""Splits that are tried at least, however many workloads there are."""
+_PERMUTED: Final = 3
+"""Pools of which every order is tried; of more each one comes first once."""
+_CHEAPER: Final = 1e-9
+"""Share of the price below which two splits cost the same."""
+
+
+def packings(pools: Sequence[Pool], scenario: Scenario, known: Known) -> tuple[Filled, Filled]:
+    """By memory alone, and by memory and busy share: both with the split that is found for the packing asked for."""
+    split, needed = _cheapest(pools, scenario, known, scenario.packing)
+    other: Packing = "memory" if scenario.packing == "busy" else "busy"
+    by_other = fill(pools, scenario, known, other, split)
+    return (needed, by_other) if scenario.packing == "memory" else (by_other, needed)
+
+
+def cheapest(pools: Sequence[Pool], scenario: Scenario, known: Known) -> Filled:
+    """The packing that was asked for."""
+    return _cheapest(pools, scenario, known, scenario.packing)[1]
+
+
+def _cheapest(pools: Sequence[Pool], scenario: Scenario, known: Known, packing: Packing) -> tuple[Split, Filled]:
+    """The split in the order of the file and its packing, or a cheaper one; another order also where that has no room.
+
+    A local search: of the splits that differ in one thing the first that costs less, and so on from there.
+    """
+    split = _of_the_file(pools, scenario)
+    best = fill(pools, scenario, known, packing, split)
+    in_order = best
+    if len(pools) == 1 or not scenario.workload:
+        return split, best
+    priced = all(not isinstance(server_price(server, known), Missing) for server in scenario.server)
+    tried = {split}
+    most = max(_LEAST_TRIED, _MOST_TRIED // len(scenario.workload))
+    better = True
+    while better:
+        better = False
+        for other in _neighbours(split, best, pools):
+            if len(tried) >= most or not (priced or best.unplaced):
+                break
+            if other in tried:
+                continue
+            tried.add(other)
+            filled = fill(pools, scenario, known, packing, other)
+            if _cost(filled) < _cost(best):
+                split = other
+                best = filled
+                better = True
+                break
+    return split, _with_saving(best, in_order)
+
+
+def _of_the_file(pools: Sequence[Pool], scenario: Scenario) -> Split:
+    """Pools in their order. A workload that was measured on a running engine has the GPUs that it ran on for a home:
+    a plan for what runs stands on what was measured."""
+    homes = tuple(_home(workload, pools) for workload in scenario.workload)
+    return Split(tuple(range(len(pools))), homes, (None,) * len(scenario.server))
+
+
+def _home(workload: Workload, pools: Sequence[Pool]) -> tuple[int, ...]:
+    seen = workload.seen
+    if seen is None or seen.origin is not Origin.LIVE or workload.profile:
+        return ()
+    homes = tuple(at for at, pool in enumerate(pools) if pool.gpu == seen.gpu)
+    return () if len(homes) == len(pools) else homes
+
+
+def _cost(filled: Filled) -> tuple[float, float]:
+    """What has no place counts before money."""
+    price = filled.packed.price_per_hour
+    rounded = math.inf if isinstance(price, Missing) else float(f"{price:.9g}")
+    return filled.unplaced, rounded
+
+
+def _with_saving(best: Filled, in_order: Filled) -> Filled:
+    """With what the order of the file would cost more."""
+    now = best.packed.price_per_hour
+    before = in_order.packed.price_per_hour
+    if isinstance(now, Missing) or isinstance(before, Missing) or before <= now * (1.0 + _CHEAPER):
+        return best
+    return best._replace(packed=msgspec.structs.replace(best.packed, saving_per_hour=before - now))
+
+
+def _neighbours(split: Split, filled: Filled, pools: Sequence[Pool]) -> Iterator[Split]:
+    """Splits that differ in one thing: the order of the pools, the servers used of a shape, the home of a workload."""
+    for order in _orders(len(pools)):
+        yield split._replace(order=order)
+    for shape, used in enumerate(filled.servers_by_shape):
+        for number in dict.fromkeys((used - 1, used // 2, 0)):
+            if 0 <= number < used:
+                yield split._replace(most=(*split.most[:shape], number, *split.most[shape + 1 :]))
+    for at, _ in enumerate(first_of(pools)):
+        for home, pool in enumerate(pools):
+            if pool.demands[at].instances:
+                yield split._replace(homes=(*split.homes[:at], (home,), *split.homes[at + 1 :]))
+
+
+def _orders(number: int) -> Iterator[tuple[int, ...]]:
+    """Orders of so many pools, that of the file first."""
+    every = tuple(range(number))
+    if number <= _PERMUTED:
+        yield from permutations(every)
+        return
+    yield every
+    for first in every[1:]:
+        yield (first, *(at for at in every if at != first))
