@@ -13,7 +13,7 @@ from gpumon.sizing.instance import resolve
 from gpumon.sizing.live import from_live
 from gpumon.sizing.profile import Observed, Origin, Point, seen_of
 from gpumon.sizing.scenario import Scenario, Server, Workload
-from gpumon.tui.sizing.state import Newest, Version
+from gpumon.tui.sizing.versions import Newest, Version
 from tests.sizing.live_scenes import at, engine, gpu
 from tests.sizing.questions import KNOWN
 

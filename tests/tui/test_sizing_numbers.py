@@ -13,9 +13,10 @@ from gpumon.config.keymap import Keymap
 from gpumon.outputs.sizing import totals
 from gpumon.sizing.scenario import Known, Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
-from gpumon.tui.sizing import fields as numbers
+from gpumon.tui.sizing import kinds as numbers
 from gpumon.tui.sizing.answer import need
-from gpumon.tui.sizing.fields import FIELDS, Field, Kind, Place, default_of, value_of, with_value
+from gpumon.tui.sizing.fields import FIELDS, Field, Place, default_of, value_of, with_value
+from gpumon.tui.sizing.kinds import Kind
 from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.table import Scene
 from tests.sizing.questions import NIM_70B, SEVENTY, changed
@@ -50,11 +51,11 @@ def test_these_are_numbers(kind: Kind, text: str, value: float) -> None:
 @pytest.mark.parametrize(
     ("kind", "text", "said"),
     [
-        (numbers.REQUESTS, "1e", "no number yet"),
-        (numbers.REQUESTS, ".", "no number yet"),
-        (numbers.REQUESTS, "12x", "no number yet"),
-        (numbers.REQUESTS, "nan", "no number yet"),
-        (numbers.REQUESTS, "inf", "no number yet"),
+        (numbers.REQUESTS, "1e", "is no number"),
+        (numbers.REQUESTS, ".", "is no number"),
+        (numbers.REQUESTS, "12x", "is no number"),
+        (numbers.REQUESTS, "nan", "is no number"),
+        (numbers.REQUESTS, "inf", "is no number"),
         (numbers.REQUESTS, "-5", "must be at least 0"),
         (numbers.REQUESTS, "1e999", "too large"),
         (numbers.REQUESTS, "1e99999999999", "too large"),
@@ -63,7 +64,7 @@ def test_these_are_numbers(kind: Kind, text: str, value: float) -> None:
         (numbers.SHARE, "0", "must be above 0 %"),
         (numbers.SHARE, "120", "must be at most 100 %"),
         (numbers.GB, "0", "must be above 0 GB"),
-        (numbers.GOAL, "5 GB", "no number yet"),
+        (numbers.GOAL, "5 GB", "is no number"),
     ],
 )
 def test_these_are_none_and_say_why(kind: Kind, text: str, said: str) -> None:

@@ -122,7 +122,7 @@ async def test_half_a_number_keeps_the_last_answer_and_says_why() -> None:
         assert desk_of(app).stale
         assert target(app) == 24.0
         assert needed(app) is not None
-        assert "no number yet: such as 512 or 1.5k" in shown(app)
+        assert "target: 1e is no number; allowed: 0 or more, such as 512 or 1.5k" in said(app)
         await type_keys(app, pilot, "enter", "down")
         assert desk_of(app).edit is not None
         assert "as it was" in foot(app)
@@ -170,8 +170,8 @@ async def test_plus_and_minus_step_the_value_and_not_the_interval() -> None:
         await type_keys(app, pilot, "u")
         assert target(app) == 24.0
         await type_keys(app, pilot, *"99", "+")
-        assert "+ is no part of a number" in foot(app)
-        await type_keys(app, pilot, "enter", "+")
+        assert "target: 99+ is no number" in shown(app)
+        await type_keys(app, pilot, "backspace", "enter", "+")
         assert target(app) == 100.0
         await type_keys(app, pilot, "tab", "+")
         assert (target(app), feed.interval_s) == (100.0, 2.0)
@@ -230,7 +230,7 @@ async def test_the_fields_of_a_workload_say_where_their_values_come_from() -> No
         for line in ("prompt (ISL)         2,000", "TP                   4", "weights              bf16"):
             assert line in page
         assert page.count("measured") > 5
-        assert "What has to be carried." in page
+        assert "Load to plan for." in page
         await type_keys(app, pilot, "down", "right")
         assert desk_of(app).scenario.workload[0].target_kind == "users"
         await type_keys(app, pilot, "down", *"30", "enter")
@@ -262,8 +262,11 @@ async def test_choices_cycle_and_open_a_list() -> None:
         assert "re-scaled" in shown(app)
         await type_keys(app, pilot, "escape")
         assert desk_of(app).scenario.workload[0].weight_precision == ""
-        await type_keys(app, pilot, "7")
+        await type_keys(app, pilot, "4")
+        assert names_of(app) == ["int4", "mxfp4", "nvfp4"]
+        await type_keys(app, pilot, "escape", "7")
         assert desk_of(app).edit is None
+        assert "none of the choices has this digit" in foot(app)
 
 
 async def test_g_chooses_the_gpu_type_and_the_answer_follows() -> None:
@@ -402,14 +405,19 @@ async def test_a_loaded_file_never_follows_and_undo_brings_back_what_does(tmp_pa
         assert desk_of(app).present == mine
 
 
-async def test_a_letter_is_no_part_of_a_number_and_says_so() -> None:
+async def test_what_is_no_number_stays_marked_with_what_is_allowed_and_how_to_mend_it() -> None:
     async with running(watched(), 140, 40) as (app, pilot):
         await type_keys(app, pilot, "s", *"51")
-        for key in ("u", "U", "R", "w", "x", "d", "g", "ctrl+r", "s", "p", "q", "-"):
+        for key in ("u", "U", "R", "w", "x", "d", "g", "s", "p", "q", "-"):
             await type_keys(app, pilot, key)
-            assert f"target: {key} is no part of a number; Enter: take it; Esc: as it was" in foot(app)
-            assert target(app) == 51.0
+            assert f"target: 51{key} is no number; allowed: 0 or more, such as 512 or 1.5k" in said(app)
+            assert "Backspace: delete · Ctrl+U: clear · Esc: as it was" in shown(app)
             assert app.monitor.asking is None
+            await type_keys(app, pilot, "backspace")
+            assert target(app) == 51.0
+        await type_keys(app, pilot, "ctrl+r")
+        assert "ctrl+r waits until the number is taken" in shown(app)
+        assert target(app) == 51.0
         await type_keys(app, pilot, *"2k", "enter")
         assert target(app) == 512_000.0
         await type_keys(app, pilot, *"5", "enter", "u")
@@ -617,14 +625,16 @@ async def test_a_panel_that_waits_for_its_first_snapshot_begins_with_what_then_r
         await until(lambda: "Llama-3.3-70B" in shown(app), pilot)
 
 
-async def test_arrows_take_what_is_typed_and_digits_have_no_place_on_a_choice() -> None:
+async def test_arrows_take_what_is_typed_and_digits_on_a_choice_open_its_list() -> None:
     async with running(watched(), 80, 24) as (app, pilot):
         await type_keys(app, pilot, "s", "up", "up", "4", "0", "right", "1")
         assert desk_of(app).present.itl_p95_ms == 40.0
         assert desk_of(app).scenario.ttft_p95_ms == 1.0
-        await type_keys(app, pilot, "escape", "down", "right", "1", "e", "9")
+        await type_keys(app, pilot, "escape", "down", "right", "2", "0", "0")
         assert app.monitor.pages.shown is None
-        assert "digits belong to a number field" in foot(app)
+        assert "H200 SXM 141GB" in names_of(app)
+        assert all("200" in name for name in names_of(app))
+        await type_keys(app, pilot, "escape")
         assert "[H100 SXM5 80GB]" in shown(app)
 
 
@@ -756,3 +766,71 @@ async def test_one_key_tries_another_tp_other_weights_and_another_goal() -> None
         assert desk_of(app).scenario.ttft_p95_ms is not None
         await type_keys(app, pilot, "u", "u", "u", "u")
         assert desk_of(app).scenario == first
+
+
+async def test_plan_for_keeps_goals_tp_and_what_else_was_typed() -> None:
+    feed = watched()
+    hour = [snapshot(60.0 * minute - 3600.0, 100.0 if 20 <= minute < 24 else 24.0) for minute in range(60)]
+    feed.timeline = Kept(hour)
+    async with running(feed, 140, 40) as (app, pilot):
+        await type_keys(app, pilot, "s", "i", *"70", "enter", "T", *"900", "enter", "t", "d")
+        typed = desk_of(app).present
+        assert (typed.itl_p95_ms, typed.ttft_p95_ms, typed.workload[0].tp) == (70.0, 900.0, 8)
+        for keys, loads in ((("enter",), [100.0, 103.0, 106.0]), (("up", "enter"), [24.0, 27.0, 30.0])):
+            await type_keys(app, pilot, "P", *keys)
+            await until(lambda loads=loads: [target(app, at) for at in range(3)] == loads, pilot)  # type: ignore[misc]
+            assert "goals and TP as they were" in foot(app)
+            now = desk_of(app).present
+            assert now.workload[0].tp == 8
+            assert replace(now, workload=()) == replace(typed, workload=())
+        feed.give(snapshot(3.0, 40.0))
+        await until(lambda: target(app) == 40.0, pilot)
+        await type_keys(app, pilot, "P", "up", "enter")
+        assert "no target changed; R begins anew" in foot(app)
+
+
+@pytest.mark.parametrize(("key", "goal"), [("i", "itl_p95_ms"), ("T", "ttft_p95_ms")])
+async def test_digits_after_a_goal_s_key_are_the_goal(key: str, goal: str) -> None:
+    async with running(watched(), 80, 24) as (app, pilot):
+        await type_keys(app, pilot, "s", "down", key, key)
+        assert desk_of(app).place.field.key == goal
+        assert desk_of(app).workload == 1
+        await type_keys(app, pilot, *"350", "enter")
+        assert getattr(desk_of(app).present, goal) == 350.0
+        assert [target(app, at) for at in range(3)] == [24.0, 27.0, 30.0]
+        assert (desk_of(app).stop.section, desk_of(app).stop.at) == ("workload", 1)
+        await type_keys(app, pilot, key, "d")
+        assert target(app, 1) == 54.0
+        await type_keys(app, pilot, key, "5", "escape")
+        assert desk_of(app).stop.section == "workload"
+        assert app.monitor.dock.open
+        await type_keys(app, pilot, "enter", key)
+        assert not desk_of(app).opened or desk_of(app).place.field.kind is not None
+
+
+async def test_a_wrong_number_stays_marked_until_it_is_right() -> None:
+    async with running(watched(), 80, 24) as (app, pilot):
+        await type_keys(app, pilot, "s", *"12abc")
+        assert "[12abc" in shown(app)
+        assert "target: 12abc is no number; allowed: 0 or more, such as 512 or 1.5k" in said(app)
+        for key in ("enter", "down", "up", "left", "right"):
+            await type_keys(app, pilot, key)
+            assert "not taken: target: 12abc is no number" in said(app)
+            assert "[12abc" in shown(app)
+            assert not list(app._notifications)
+        await type_keys(app, pilot, *["backspace"] * 3)
+        assert "answered as you type · Enter: take it · Esc: as it was" in shown(app)
+        await type_keys(app, pilot, "enter")
+        assert desk_of(app).present.workload[0].target == 12.0
+
+
+async def test_a_server_by_another_name_of_its_gpu_has_the_price_of_the_catalogue_s(tmp_path: Path) -> None:
+    scenario = Scenario(server=(Server("h100 sxm5 80gb"),), workload=(Workload("openai/gpt-oss-20b", 77.0),))
+    save_scenario(tmp_path / "a.toml", scenario, replace=False)
+    async with running(watched(), 120, 40, files=disk_at(tmp_path)) as (app, pilot):
+        await type_keys(app, pilot, "s", "l")
+        await until(lambda: app.monitor.asking is not None, pilot)
+        await type_keys(app, pilot, *str(tmp_path / "a.toml"), "enter")
+        await until(lambda: target(app) == 77.0, pilot)
+        assert "no price" not in shown(app)
+        assert "8x h100 sxm5 80gb  2.5 per GPU-h" in shown(app)

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from gpumon.sizing.peaks import PeakLoad
 from gpumon.sizing.scenario import Scenario, Workload
 from gpumon.tui.sizing.fields import Place, field
-from gpumon.tui.sizing.state import MOST_STEPS, Newest, PanelState, UndoList, Version, plan_for
+from gpumon.tui.sizing.state import PanelState
+from gpumon.tui.sizing.versions import MOST_STEPS, Newest, UndoList, Version
+from gpumon.tui.sizing.what_ifs import plan_for
 from tests.sizing.questions import KNOWN
 
 TARGET = Place("workload", 0, field("workload", "target"))

@@ -13,8 +13,8 @@ from gpumon.sizing.answer import NOT_KNOWN, Answer, LimitKind, Source, WorkloadP
 from gpumon.sizing.profile import Origin
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Row, wrapped
+from gpumon.tui.sizing.effects import SOURCES, effect
 from gpumon.tui.sizing.fields import WORKLOAD, Place, field, labelled
-from gpumon.tui.sizing.state import SOURCES, effect
 from gpumon.tui.sizing.table import GOAL_KEYS, Scene, whole_count
 
 _LIMITS: Final = {

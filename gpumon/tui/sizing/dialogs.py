@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gpumon.config.errors import ConfigError
 from gpumon.readings.format import cut, period
@@ -13,10 +13,13 @@ from gpumon.sizing.peaks import PastLoads, PeakLoad, in_flight, request_rates
 from gpumon.sizing.plan import USUAL
 from gpumon.sizing.profile import Observed
 from gpumon.sizing.scenario import Known, Workload
+from gpumon.specs.gpu import GpuSpec
 from gpumon.tui.control import Files, Timeline
 from gpumon.tui.screens.questions import Choice, Question
+from gpumon.tui.sizing.effects import SEEN
 from gpumon.tui.sizing.fields import SERVER, TARGETS, value_of
-from gpumon.tui.sizing.state import SEEN, Version, add, plan_for
+from gpumon.tui.sizing.versions import Version
+from gpumon.tui.sizing.what_ifs import add, plan_for, plan_for_what_runs
 from gpumon.tui.table import clock
 
 if TYPE_CHECKING:
@@ -26,11 +29,12 @@ _START: Final = 32.0
 """Target of a workload that is added: the cursor stands on it."""
 _MOST: Final = 200
 """Choices that are listed; who looks for another one types a part of its name."""
-
-
 _MOMENTS: Final = 120
-"""Of the past that are looked at for a peak: each costs up to 0.3 s, in a thread."""
+"""Moments of the past that are looked at for a peak: each costs up to 0.3 s, in a thread."""
 _LEAST_STEP_S: Final = 10.0
+_MOMENTS_A_NOTICE: Final = 10
+"""Moments after which it is said how many were read."""
+_WHAT_RUNS: Final = "what runs now"
 
 
 class Dialogs:
@@ -43,140 +47,174 @@ class Dialogs:
 
     def add_model(self) -> None:
         """Choose a model: one that runs here, an imported profile, one of the catalogue, or any name."""
-        panel, state = self._panel, self._panel.state
-        observed, known = panel.monitor.control.calibration.observed(), state.calculation.known
-        every = list(_models(known, observed))
+        panel = self._panel
+        known = panel.state.calculation.known
+        observed = panel.monitor.control.calibration.observed()
+        models = list(_models(known, observed))
 
         def choices(text: str) -> Sequence[Choice]:
-            words, name = text.casefold().split(), text.strip()
-            found = [choice for choice in every if all(word in choice.name.casefold() for word in words)]
-            if name and all(choice.name.casefold() != name.casefold() for choice in found):
-                note = "not known: capacity and memory have to be typed"
-                note = "add it under this name" if known.llm(name) is not None else note
-                found.append(Choice(clean(name, 120), note, Workload(model=name, target=_START)))
-            return found[:_MOST]
+            listed = _matching(models, text)
+            name = text.strip()
+            if name and all(choice.name.casefold() != name.casefold() for choice in listed):
+                listed.append(_by_its_name(name, known))
+            return listed[:_MOST]
 
         def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001
             if choice is not None and isinstance(choice.value, Workload):
-                add(state, choice.value, observed)
+                add(panel.state, choice.value, observed)
                 panel.changed()
 
         hint = "type a part of the model's name · Enter: add · Esc: close"
         self._ask(Question("add a workload:", choices, chosen, hint=hint))
 
-    def choose_gpu(self) -> None:
-        """Choose a type of GPU."""
-        panel, state = self._panel, self._panel.state
+    def choose_gpu(self, typed: str = "") -> None:
+        """Choose a type of GPU; `typed` stands in the field at first."""
+        panel = self._panel
+        state = panel.state
         at = state.stop.at if state.stop.section == SERVER else 0
-        now = next((server.gpu for server in state.present.server[at : at + 1]), "")
+        servers = state.present.server[at : at + 1]
+        now = servers[0].gpu if servers else ""
         specs = {spec.name: spec for spec in state.calculation.known.gpus.by_short.values()}
         names = sorted(specs)
 
         def choices(text: str) -> Sequence[Choice]:
             words = text.casefold().split()
-
-            def far(name: str) -> tuple[bool, ...]:
-                """What begins as it is typed comes first, of these the usual and the SXM boards."""
-                return (not name.casefold().startswith(words[0]), name not in USUAL, "SXM" not in name) if words else ()
-
-            return [
-                Choice(name, _about_gpu(specs[name].memory_bytes, specs[name].bandwidth_bytes_per_s, name == now), name)
-                for name in sorted(names, key=far)
-                if all(word in name.casefold() for word in words)
-            ]
+            matching = [name for name in names if _has_words(name, words)]
+            if words:
+                matching.sort(key=partial(_far_from, words[0]))
+            return [Choice(name, _about_gpu(specs[name], now), name) for name in matching]
 
         def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001
             if choice is not None:
                 state.use_gpu(choice.name)
                 panel.changed()
 
+        first = names.index(now) if now in names and not typed else 0
         hint = "type a part of its name · Enter: use it · Esc: close"
-        first = names.index(now) if now in names else 0
-        self._ask(Question("GPU type:", choices, chosen, at=first, hint=hint))
+        self._ask(Question("GPU type:", choices, chosen, text=typed, at=first, hint=hint))
 
-    def choose_value(self) -> None:
-        """One of a field's choices; what the cursor is on is shown at once."""
-        panel, state, place = self._panel, self._panel.state, self._panel.state.place
+    def choose_by_digit(self, digit: str) -> bool:
+        """Open the list of the choice under the cursor with a digit typed; returns whether a choice has the digit."""
+        place = self._panel.state.place
+        listed = place.field.choices(self._panel.state.calculation.known)
+        if not any(digit in name for name in listed):
+            return False
+        if place.field.key == "gpu":
+            self.choose_gpu(digit)
+        else:
+            self.choose_value(digit)
+        return True
+
+    def choose_value(self, typed: str = "") -> None:
+        """Choose one of a field's values; what the cursor is on is shown at once. `typed`: a part of its name."""
+        panel = self._panel
+        state = panel.state
+        place = state.place
         now = str(value_of(state.present, place) or "")
-        listed = list(place.field.choices(state.calculation.known))
+        listed = [_value_choice(name, now) for name in place.field.choices(state.calculation.known)]
+        values = [choice.value for choice in listed]
 
-        def choices(text: str) -> Sequence[Choice]:  # noqa: ARG001
-            return [
-                Choice(clean(TARGETS.get(name, name), 60) or "look it up", "now" if name == now else "", name)
-                for name in listed
-            ]
+        def choices(text: str) -> Sequence[Choice]:
+            return _matching(listed, text)
 
-        def show(choice: Choice | None) -> None:
-            state.put_value(place, now if choice is None else choice.value)
+        def show(value: Any) -> None:
+            state.put_value(place, value)
             panel.changed()
 
-        self._ask(
-            Question(
-                place.field.name,
-                choices,
-                lambda choice, _: show(choice),
-                dropped=lambda: show(None),
-                pointed=show,
-                at=listed.index(now) if now in listed else 0,
-                types=False,
-                hint="Enter: use it · Esc: as before",
-            )
+        def point(choice: Choice | None) -> None:
+            show(now if choice is None else choice.value)
+
+        question = Question(
+            place.field.name,
+            choices,
+            lambda choice, _: point(choice),
+            dropped=lambda: show(now),
+            pointed=point,
+            text=typed,
+            at=values.index(now) if now in values and not typed else 0,
+            types=bool(typed),
+            hint="Enter: use it · Esc: as before",
         )
+        self._ask(question)
 
     def plan_for(self) -> None:
-        """Take the load that runs now for the targets, or the p95 of what is kept of the past."""
-        panel, control, files = self._panel, self._panel.monitor.control, self._panel.monitor.files
-        timeline, playback = getattr(control, "timeline", None), getattr(control, "playback", None)
-        span = timeline.span() if timeline is not None else None
-        found = [Choice("what runs now", "peak of the last 5 minutes; follows the engines", None)]
-        if timeline is not None and span is not None:
-            name = clean(playback.file, 20) if playback is not None else "what is recorded"
-            note = f"requests in flight of each model, {period(span[1] - span[0])} up to {clock(span[1])}"
-            found.append(Choice(f"p95 of {name}", note, partial(self._past_loads, timeline, span)))
-        config = panel.view.config
-        if files is not None and config.prometheus.url:
-            note = "requests in flight of each model on all hosts, the last 7 days"
-            found.append(Choice("p95 in the Prometheus", note, partial(files.prometheus_loads, config)))
+        """Choose a load for the targets: the one that runs now, or the p95 of what is kept of the past."""
+        past = [*self._recorded(), *self._in_the_prometheus()]
+        runs = Choice(_WHAT_RUNS, "peak of the last 5 minutes; follows the engines", None)
 
         def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001
             if choice is not None and callable(choice.value):
-                panel.monitor.run_alone("peak", partial(self._plan_for, choice.value, choice.name))
+                self._panel.monitor.run_alone("peak", partial(self._plan_for, choice.value, choice.name))
             elif choice is not None:
-                panel.run("reset")
+                self._plan_for_what_runs()
 
-        hint = "Enter: take it · Esc: close" if len(found) > 1 else "nothing of the past is kept · Esc: close"
-        at = min(1, len(found) - 1)
-        self._ask(Question("plan for", lambda _: found, chosen, at=at, types=False, hint=hint))
+        hint = "Enter: take it; goals and TP stay · Esc: close" if past else "nothing of the past is kept · Esc: close"
+        at = 1 if past else 0
+        self._ask(Question("plan for", lambda _: [runs, *past], chosen, at=at, types=False, hint=hint))
+
+    def _recorded(self) -> Iterator[Choice]:
+        """The p95 of the past that this program keeps, or of the recording that is played."""
+        control = self._panel.monitor.control
+        timeline: Timeline | None = getattr(control, "timeline", None)
+        playback = getattr(control, "playback", None)
+        span = timeline.span() if timeline is not None else None
+        if timeline is None or span is None:
+            return
+        begin_s, end_s = span
+        name = clean(playback.file, 20) if playback is not None else "what is recorded"
+        note = f"requests in flight of each model, {period(end_s - begin_s)} up to {clock(end_s)}"
+        yield Choice(f"p95 of {name}", note, partial(self._past_loads, timeline, span))
+
+    def _in_the_prometheus(self) -> Iterator[Choice]:
+        """The p95 of the last week in the Prometheus of the settings."""
+        files = self._panel.monitor.files
+        config = self._panel.view.config
+        if files is not None and config.prometheus.url:
+            note = "requests in flight of each model on all hosts, the last 7 days"
+            yield Choice("p95 in the Prometheus", note, partial(files.prometheus_loads, config))
+
+    def _plan_for_what_runs(self) -> None:
+        """Let the targets follow the engines again."""
+        panel = self._panel
+        changed = plan_for_what_runs(panel.state)
+        panel.changed()
+        reset = panel.view.keymap.first("sizing.reset")
+        unchanged = f"no target changed; {reset} begins anew with what runs"
+        panel.monitor.say(f"targets: {_WHAT_RUNS}; goals and TP as they were" if changed else unchanged)
 
     async def _plan_for(self, loads: Callable[[], Awaitable[Mapping[str, PeakLoad]]], source: str) -> None:
         """Take the p95 of the past for the targets, once it is there."""
         panel = self._panel
         panel.monitor.say(f"{source}: reading …")
         try:
-            found = await loads()
-        except ConfigError as refused:
-            panel.monitor.say(str(refused))
+            past = await loads()
+        except ConfigError as error:
+            panel.monitor.say(str(error))
             return
-        changed = plan_for(panel.state, found, "p95 recorded")
+        changed = plan_for(panel.state, past, "p95 recorded")
         panel.changed()
-        panel.monitor.say(f"targets: {source}" if changed else f"{source}: no other load of these models was seen")
+        unchanged = f"{source}: no other load of these models was seen"
+        panel.monitor.say(f"targets: {source}; goals and TP as they were" if changed else unchanged)
 
     async def _past_loads(self, timeline: Timeline, span: tuple[float, float]) -> Mapping[str, PeakLoad]:
-        """Of moments of the whole span, a step apart."""
-        loads, step_s = PastLoads(), max(_LEAST_STEP_S, (span[1] - span[0]) / _MOMENTS)
-        moments = int((span[1] - span[0]) / step_s) + 1
+        """Loads of moments of the whole span, a step apart."""
+        begin_s, end_s = span
+        loads = PastLoads()
+        step_s = max(_LEAST_STEP_S, (end_s - begin_s) / _MOMENTS)
+        moments = int((end_s - begin_s) / step_s) + 1
         for number in range(moments):
-            moment = await timeline.at(span[0] + number * step_s)
+            moment = await timeline.at(begin_s + number * step_s)
             if moment is not None:
-                shot = moment.snapshot
-                loads.take(shot.wall_s, in_flight(shot), request_rates(shot))
-            if number % 10 == 9:
+                snapshot = moment.snapshot
+                loads.take(snapshot.wall_s, in_flight(snapshot), request_rates(snapshot))
+            if (number + 1) % _MOMENTS_A_NOTICE == 0:
                 self._panel.monitor.say(f"reading the past: {number + 1} of {moments} moments")
         return loads.found()
 
     def save(self) -> None:
-        """A name for the scenario; then write it."""
-        panel, files = self._panel, self._panel.monitor.files
+        """Ask for a name for the scenario; then write it."""
+        panel = self._panel
+        files = panel.monitor.files
         if files is None:
             return
 
@@ -184,11 +222,13 @@ class Dialogs:
             if text.strip():
                 panel.monitor.run_alone("scenario", partial(self._save, files, text.strip()))
 
-        name, hint = clean(panel.state.present.name, 60), "a name or a path; overwrites nothing"
+        name = clean(panel.state.present.name, 60)
+        hint = "a name or a path; overwrites nothing"
         self._ask(Question("save scenario as:", chosen=chosen, text=name, fresh=True, hint=hint))
 
     async def _save(self, files: Files, name: str) -> None:
-        panel, state = self._panel, self._panel.state
+        panel = self._panel
+        state = panel.state
         written, text = await files.save_scenario(state.calculation.known.kept(state.present), name)
         if written:
             state.undo.settle()
@@ -197,14 +237,17 @@ class Dialogs:
 
     def load(self) -> None:
         """Choose one of the scenarios there are, or type the path of a file; then read it."""
-        panel, files = self._panel, self._panel.monitor.files
+        panel = self._panel
+        files = panel.monitor.files
         if files is None:
             return
 
         def choices(text: str) -> Sequence[Choice]:
-            words, names, typed = text.casefold().split(), self._files, text.strip()
-            found = [Choice(clean(name, 120), "", name) for name in names if all(w in name.casefold() for w in words)]
-            return [*found, Choice(clean(typed, 120), "this file", typed)] if typed and typed not in names else found
+            typed = text.strip()
+            saved = _matching([Choice(clean(name, 120), "", name) for name in self._files], text)
+            if typed and typed not in self._files:
+                saved.append(Choice(clean(typed, 120), "this file", typed))
+            return saved
 
         def chosen(choice: Choice | None, text: str) -> None:
             name = choice.value if choice is not None else text.strip()
@@ -224,8 +267,8 @@ class Dialogs:
         panel = self._panel
         try:
             scenario = await files.load_scenario(name)
-        except ConfigError as refused:
-            panel.monitor.say(str(refused))
+        except ConfigError as error:
+            panel.monitor.say(str(error))
             return
         panel.state.load(Version.of(scenario, runs=False))
         panel.changed()
@@ -239,8 +282,38 @@ class Dialogs:
         return accepted
 
 
+def _has_words(name: str, words: Sequence[str]) -> bool:
+    """Whether a name has all these parts, in any order; `words` in small letters."""
+    return all(word in name.casefold() for word in words)
+
+
+def _matching(choices: Sequence[Choice], text: str) -> list[Choice]:
+    """The choices whose names have all words of a text."""
+    words = text.casefold().split()
+    return [choice for choice in choices if _has_words(choice.name, words)]
+
+
+def _far_from(begin: str, name: str) -> tuple[bool, bool, bool]:
+    """Order of GPU names: those that begin as it is typed come first, of these the usual and the SXM boards."""
+    return (not name.casefold().startswith(begin), name not in USUAL, "SXM" not in name)
+
+
+def _value_choice(name: str, now: str) -> Choice:
+    """One value of a field that has choices; an empty one is looked up."""
+    words = clean(TARGETS.get(name, name), 60)
+    return Choice(words or "look it up", "now" if name == now else "", name)
+
+
+def _by_its_name(name: str, known: Known) -> Choice:
+    """A model that is in no list."""
+    note = "add it under this name"
+    if known.llm(name) is None:
+        note = "not known: capacity and memory have to be typed"
+    return Choice(clean(name, 120), note, Workload(model=name, target=_START))
+
+
 def _models(known: Known, observed: Sequence[Observed]) -> Iterator[Choice]:
-    """The most certain first."""
+    """Models to add, the most certain first."""
     listed: set[str] = set()
     for seen in observed:
         if seen.model and seen.model not in listed:
@@ -260,6 +333,9 @@ def _models(known: Known, observed: Sequence[Observed]) -> Iterator[Choice]:
             yield Choice(row.hf_id or row.name, note, Workload(model=row.hf_id or row.name, target=_START))
 
 
-def _about_gpu(memory_bytes: float, bandwidth: float, now: bool) -> str:
+def _about_gpu(spec: GpuSpec, now: str) -> str:
+    """Memory and bandwidth of a GPU, and whether it is the present one."""
+    bandwidth = spec.bandwidth_bytes_per_s
     rate = f"{bandwidth / 1e12:.2f} TB/s" if bandwidth else "bandwidth not known"
-    return f"{memory_bytes / 1e9:.0f} GB, {rate}{', now' if now else ''}"
+    text = f"{spec.memory_bytes / 1e9:.0f} GB, {rate}"
+    return f"{text}, now" if spec.name == now else text

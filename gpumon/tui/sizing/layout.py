@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from gpumon.readings.format import cut
 from gpumon.tui.line import Row, wrapped
 from gpumon.tui.sizing import answer, compare, placement, plot
+from gpumon.tui.sizing.edit import Edit
 from gpumon.tui.sizing.fields import SERVER, WORKLOAD
 from gpumon.tui.sizing.plot import filled
 from gpumon.tui.sizing.table import Lines, Scene, fields_page, table
@@ -47,7 +48,7 @@ class Page(NamedTuple):
 def page(scene: Scene) -> Page:
     """At most `scene.height` lines."""
     state = scene.state
-    feet = (2 if state.opened else 1) if scene.height >= _LEAST_FOOT else 0
+    feet = _feet(scene) if scene.height >= _LEAST_FOOT else 0
     room = max(0, scene.height - feet)
     words = answer.need(scene)
     needed = len(words)
@@ -100,14 +101,20 @@ def _lines(number: int) -> str:
     return f"{number} line{'s' * (number != 1)}"
 
 
+def _feet(scene: Scene) -> int:
+    """Lines of the foot."""
+    edit = scene.state.edit
+    if edit is not None and edit.reason:
+        return len(_mend(scene, edit))
+    return 2 if scene.state.opened else 1
+
+
 def _foot(scene: Scene, first: str) -> list[Row]:
     """What the keys do right here, behind what has to be told first."""
-    state, key = scene.state, scene.keymap.first
+    state = scene.state
+    key = scene.keymap.first
     if state.edit is not None:
-        reason = state.edit.reason
-        text = f"{reason or 'answered as you type'} · {key('open')}: take it · {key('back')}: as it was"
-        text += f" · {first}" if first else ""
-        return [((f" {cut(text, scene.width - 2)}", "warn" if reason else "muted"),)]
+        return _foot_of_edit(scene, state.edit, first)
     if state.opened:
         field = state.place.field
         how = f"Type a number, {field.kind.name}." if field.kind is not None else "← → or Enter for the list."
@@ -117,6 +124,24 @@ def _foot(scene: Scene, first: str) -> list[Row]:
     parts += [f"{key('sizing.double')}: double"] if state.stop.section == WORKLOAD else []
     parts.append(f"{key('sizing.double.all')}: double all")
     return [((f" {cut(' · '.join(filter(None, parts)), scene.width - 2)}", "muted"),)]
+
+
+def _foot_of_edit(scene: Scene, edit: Edit, first: str) -> list[Row]:
+    """Whether what is typed is answered; else what is wrong with it, what is allowed, and how to mend it."""
+    key = scene.keymap.first
+    if edit.reason:
+        return _mend(scene, edit)
+    parts = [edit.refused or "answered as you type", f"{key('open')}: take it", f"{key('back')}: as it was", first]
+    return [((f" {cut(' · '.join(filter(None, parts)), scene.width - 2)}", "muted"),)]
+
+
+def _mend(scene: Scene, edit: Edit) -> list[Row]:
+    """What is wrong with what is typed, what is allowed, and how to mend it."""
+    field = edit.place.field
+    begin = f"{edit.refused}: " if edit.refused else ""
+    wrong = f"{begin}{field.name}: {edit.reason}; allowed: {field.allowed}"
+    keys = f" Backspace: delete · Ctrl+U: clear · {scene.keymap.first('back')}: as it was"
+    return [*wrapped(wrong, scene.width, "warn", most=2), ((cut(keys, scene.width - 1), "warn"),)]
 
 
 def _pictures(scene: Scene, height: int) -> list[Row]:

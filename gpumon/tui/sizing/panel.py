@@ -16,22 +16,15 @@ from gpumon.tui.control import Control, Files
 from gpumon.tui.keys import scoped
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
+from gpumon.tui.sizing.calculation import Here
 from gpumon.tui.sizing.dialogs import Dialogs
-from gpumon.tui.sizing.fields import GOALS, SERVER, WORKLOAD
+from gpumon.tui.sizing.effects import ages
+from gpumon.tui.sizing.fields import SERVER, WORKLOAD
 from gpumon.tui.sizing.layout import VIEWS, Page, page
-from gpumon.tui.sizing.state import (
-    Here,
-    Newest,
-    PanelState,
-    Version,
-    ages,
-    double,
-    next_tp,
-    next_value,
-    next_weights,
-    toggle_estimate,
-)
+from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.table import Scene
+from gpumon.tui.sizing.versions import Newest, Version
+from gpumon.tui.sizing.what_ifs import double, next_goal, next_tp, next_weights, toggle_estimate
 from gpumon.tui.table import clock
 from gpumon.tui.view import View
 from gpumon.tui.widgets.key_line import NUMBER, SIZING
@@ -42,9 +35,6 @@ if TYPE_CHECKING:
 
 _RENEW_S: Final = 2.0
 """Between two looks at what the engines showed since."""
-_ITL_GOALS_MS: Final = (None, 100.0, 60.0, 40.0, 25.0, 15.0)
-_TTFT_GOALS_MS: Final = (None, 5000.0, 2000.0, 1000.0, 500.0, 200.0)
-"""What one key goes through: open at first."""
 
 
 class HostScreen(Protocol):
@@ -177,45 +167,51 @@ class SizingPanel(Pane):
 
     def take(self, key: str, character: str | None = None) -> bool:
         """Numbers are typed, and the panel's own keys do what the table of keys says."""
-        state = self.state
-        if state.type(key, character):
+        if self.state.type(key, character):
             self.changed()
             return True
         goes_on = self._misplaced and character in ("e", "E", ".", ",")
         self._misplaced = False
         name = scoped(self.view.keymap, self.KEY).get(key, "").removeprefix("sizing.")
-        refused = self._refusal(key, character, name)
-        if goes_on or (not refused and not name and character is not None and character.isdigit()):
-            self._misplaced = True
-            first, field = self.view.keymap.first, state.place.field
-            chosen = "" if field.kind is not None else f"{field.name}: "
-            refused = f"{chosen}choose with {first('left')} {first('right')} or {first('open')}; "
-            refused += "digits belong to a number field"
-        if refused:
-            self.monitor.say(refused)
+        if self.editing:
+            return self._refuse_while_typing(key, name)
+        if self._is_slip(character):
+            self.monitor.say(self._no_command(character))
+            return True
+        if goes_on or (not name and character is not None and character.isdigit()):
+            self._take_digit(character)
             return True
         if name:
             self.run(name)
         return bool(name)
 
-    def _refusal(self, key: str, character: str | None, name: str) -> str:
-        """While a value is typed only what the key line names does something, and on a number field no letter is a
-        command: no slip of a letter undoes or quits. Returns why a key does nothing; empty where it may."""
-        first, field = self.view.keymap.first, self.state.place.field
-        if self.editing:
-            shown = character if character is not None and character.isprintable() else key if name else ""
-            why = f"{shown} is no part of a number; {first('open')}: take it"
-            return self._why(why) if shown else ""
-        if self.keys_of != NUMBER or field.kind is None or character is None or not character.isalpha():
-            return ""
-        return f"{field.name}: {character} is no number; type one {field.kind.name}; {first('back')}: the rows"
-
-    def _why(self, why: str = "") -> str:
-        """Why what is typed is not taken; empty where nothing is typed."""
+    def _refuse_while_typing(self, key: str, name: str) -> bool:
+        """While a value is typed no key is a command but those that the key line names; returns whether it was one."""
         edit = self.state.edit
-        if edit is None:
-            return ""
-        return f"{edit.place.field.name}: {why or edit.reason}; {self.view.keymap.first('back')}: as it was"
+        if edit is None or not name:
+            return False
+        edit.refused = f"{key} waits until the number is taken"
+        self.changed()
+        return True
+
+    def _is_slip(self, character: str | None) -> bool:
+        """Whether a key is a letter on a number field, where none is a command: no slip undoes or quits."""
+        return self.keys_of == NUMBER and character is not None and character.isalpha()
+
+    def _no_command(self, character: str | None) -> str:
+        field = self.state.place.field
+        example = field.kind.name if field.kind is not None else ""
+        return f"{field.name}: {character} is no number; type one {example}; {self.view.keymap.first('back')}: the rows"
+
+    def _take_digit(self, character: str | None) -> None:
+        """A digit on a choice opens its list, if one of the choices has that digit."""
+        first = self.view.keymap.first
+        field = self.state.place.field
+        if character is not None and self._dialogs.choose_by_digit(character):
+            return
+        self._misplaced = True
+        keys = f"choose with {first('left')} {first('right')} or {first('open')}"
+        self.monitor.say(f"{field.name}: {keys}; none of the choices has this digit")
 
     def run(self, name: str) -> None:
         """One of the panel's commands, by the last part of its id."""
@@ -228,8 +224,8 @@ class SizingPanel(Pane):
             "double.all": (partial(double, state, every=True), ""),
             "tp": (partial(next_tp, state), "no other TP is known to hold this model on one of these servers"),
             "precision": (partial(next_weights, state), ""),
-            "goal": (partial(next_value, state, GOALS, "itl_p95_ms", _ITL_GOALS_MS), ""),
-            "goal.ttft": (partial(next_value, state, GOALS, "ttft_p95_ms", _TTFT_GOALS_MS), ""),
+            "goal": (partial(next_goal, state, "itl_p95_ms"), ""),
+            "goal.ttft": (partial(next_goal, state, "ttft_p95_ms"), ""),
             "goal.estimate": (partial(toggle_estimate, state), ""),
             "remove": (
                 state.remove,
@@ -263,7 +259,7 @@ class SizingPanel(Pane):
 
     def move(self, lines: int) -> None:
         """Another row, or another field of the opened one."""
-        self._do(partial(self.state.move, lines), self._why())
+        self._do(partial(self.state.move, lines))
 
     def leaf(self, pages: int) -> None:
         """Scroll what is written about the workload; where all of it is in view, move the cursor."""
@@ -276,8 +272,6 @@ class SizingPanel(Pane):
     def side(self, step: int) -> bool:
         """The value beside, or another choice."""
         self._do(partial(self.state.side, step))
-        if self.editing:
-            self.monitor.say(self._why())
         return True
 
     def change(self, step: int) -> bool:
@@ -287,10 +281,10 @@ class SizingPanel(Pane):
 
     def open(self) -> None:
         """Enter: take what is typed; else all fields of the row; of these, type or choose."""
-        state, why = self.state, self._why()
+        state = self.state
         no_server = state.stop.section == SERVER and state.stop.at >= len(state.present.server)
         if state.edit is not None:
-            self._do(state.accept, why)
+            self._do(self._accept)
         elif no_server or (state.opened and state.place.field.key == "gpu"):
             self._do(self._dialogs.choose_gpu)
         elif not state.opened:
@@ -300,9 +294,18 @@ class SizingPanel(Pane):
         else:
             self._do(self._dialogs.choose_value)
 
+    def _accept(self) -> bool:
+        """Take what is typed; the cursor comes back to the row that it left for a goal."""
+        if not self.state.accept():
+            return False
+        self.state.come_back()
+        return True
+
     def back(self) -> bool:
-        """Drop what is typed, then from the fields to the rows, then words in place of the picture."""
-        went = self.state.cancel() or self.state.close()
+        """Drop what is typed and leave a goal; then close the fields of a row, then the picture that was asked for."""
+        cancelled = self.state.cancel()
+        came_back = self.state.come_back()
+        went = cancelled or came_back or self.state.close()
         if not went and self._asked:
             self._asked, went = False, True
         if went:

@@ -13,8 +13,9 @@ from gpumon.sizing.answer import Source, WorkloadPlan
 from gpumon.sizing.scenario import Server, Workload
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Glyphs
+from gpumon.tui.sizing.effects import effect
 from gpumon.tui.sizing.fields import GOALS, SERVER, SIGNS, TARGETS, WORKLOAD, Place, field, holder
-from gpumon.tui.sizing.state import PanelState, Stop, effect
+from gpumon.tui.sizing.state import PanelState, Stop
 
 GOAL_KEYS: Final = ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms")
 _TARGET: Final = 11
@@ -168,7 +169,8 @@ def _server(scene: Scene, stop: Stop) -> Row:
     if not isinstance(server, Server):
         return (begin, *_cell(scene, stop, 0, f"as seen; {scene.keymap.first('sizing.gpu')} chooses the GPU type"))
     price = server.price_per_gpu_hour
-    price = scene.state.calculation.known.prices.get(server.gpu) if price is None else price
+    if price is None:
+        price = scene.state.calculation.known.price(server.gpu)
     limit = f"  at most {server.count}" if server.count else ""
     spare = f"  N+{scenario.spare_servers}" if scenario.spare_servers else ""
     gpu = cut(clean(server.gpu, 60), max(8, scene.width - 34 - len(limit) - len(spare)))

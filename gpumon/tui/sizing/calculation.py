@@ -1,0 +1,90 @@
+"""The answer to the scenario of the sizing panel, and the GPUs and instances that it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.text import clean
+from gpumon.sizing.answer import Answer, WorkloadPlan
+from gpumon.sizing.instance import Instance
+from gpumon.sizing.live import have, held, instances_here, kv_ratios
+from gpumon.sizing.plan import Column, Planned, compare, planned
+from gpumon.sizing.scenario import Known, Scenario
+
+
+class Here(NamedTuple):
+    """What runs on the GPUs here."""
+
+    gpus: Mapping[str, int] | None = None
+    """Type -> GPUs that can be planned with; None: not looked yet."""
+    instances: Mapping[str, int] = MappingProxyType({})
+    """Served model name -> instances that answer."""
+    kv_ratios: Mapping[str, float] = MappingProxyType({})
+    """Served model name -> how full the fullest KV cache of its instances is."""
+    in_use: tuple[str, ...] = ()
+    """GPUs that something else than an engine uses."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Here:
+        """The GPUs and instances that a snapshot shows."""
+        return cls(dict(have(snapshot)), instances_here(snapshot), kv_ratios(snapshot), held(snapshot))
+
+
+class Calculation:
+    """The answer to a scenario; worked out only where something that it depends on changed."""
+
+    def __init__(self, known: Known, configured: bool = False) -> None:
+        self.known = known
+        self.configured = configured
+        """Whether the servers at the start are those of the settings."""
+        self.here = Here()
+        self.answer: Answer | None = None
+        self.failed = ""
+        """A bug of ours that kept the newest scenario from being answered."""
+        self._scenario: Scenario | None = None
+        self._planned: Planned | None = None
+        self._columns: tuple[Column, ...] | None = None
+
+    def use(self, known: Known, here: Here) -> bool:
+        """Take over what is known and what is here; returns whether the answer depends on what changed."""
+        changed = known != self.known or here.gpus != self.here.gpus
+        self.here = here
+        if changed:
+            self.known = known
+            self._scenario = None
+        return changed
+
+    def ask(self, scenario: Scenario) -> None:
+        """Answer a scenario; where that fails the last answer stays, and `failed` says so."""
+        if scenario is self._scenario:
+            return
+        try:
+            self._planned = planned(scenario, self.known, self.here.gpus, self._planned)
+        except Exception as error:  # whatever was typed, the panel and what it showed stay
+            self.failed = clean(f"sizing failed, please report: {type(error).__name__}: {error}", 200)
+        else:
+            self.answer = self._planned.answer
+            self.failed = ""
+        self._scenario = scenario
+        self._columns = None
+
+    def instance(self, at: int) -> Instance | None:
+        """One workload's instance as the answer has it; None where there is none."""
+        demands = self._planned.demands if self._planned is not None and not self.failed else ()
+        return demands[at].instance if 0 <= at < len(demands) else None
+
+    def plan(self, at: int) -> WorkloadPlan | None:
+        """The answer for one workload; None for one that was added since."""
+        workloads = self.answer.workloads if self.answer is not None else ()
+        return workloads[at] if 0 <= at < len(workloads) else None
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The same question on other types of GPU."""
+        if self._columns is None:
+            asked = self._scenario if not self.failed else None
+            self._columns = () if asked is None else compare(asked, self.known)
+        return self._columns

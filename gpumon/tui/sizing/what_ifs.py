@@ -1,0 +1,154 @@
+"""What-ifs of one key in the sizing panel: twice the load, another TP, other weights, another goal, another past."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from gpumon.sizing.peaks import PeakLoad
+from gpumon.sizing.profile import Observed, seen_of
+from gpumon.sizing.scenario import Workload
+from gpumon.tui.sizing.fields import WORKLOAD, Place, field, value_of
+from gpumon.tui.sizing.state import PanelState
+from gpumon.tui.sizing.versions import AS_IT_RUNS, Follows
+
+_WEIGHTS: Final = ("", "fp8", "w8a8", "int4", "nvfp4")
+"""Precisions that one key goes through."""
+GOALS_MS: Final[dict[str, tuple[float | None, ...]]] = {
+    "itl_p95_ms": (None, 100.0, 60.0, 40.0, 25.0, 15.0),
+    "ttft_p95_ms": (None, 5000.0, 2000.0, 1000.0, 500.0, 200.0),
+}
+"""Goals that one key goes through: open at first."""
+
+
+def add(state: PanelState, workload: Workload, observed: Sequence[Observed] = ()) -> None:
+    """Add one more workload, and put the cursor on it."""
+    seen = seen_of(workload.model, observed)
+    if seen is not None and not workload.profile:
+        workload = replace(workload, seen=seen)
+    state.opened = False
+    state.put(state.undo.present.with_workload(workload, Follows(figures=seen is not None)))
+    state.go_to(len(state.stops) - 1)
+
+
+def double(state: PanelState, *, every: bool = False) -> bool:
+    """Twice the target of the workload under the cursor, or of every one; returns whether there was one."""
+    if not state.accept():
+        return False
+    state.come_back()
+    chosen: Collection[int] = ()
+    if every:
+        chosen = range(len(state.present.workload))
+    elif state.stop.section == WORKLOAD:
+        chosen = (state.stop.at,)
+    workloads = list(state.present.workload)
+    for at in chosen:
+        workloads[at] = replace(workloads[at], target=workloads[at].target * 2)
+    scenario = replace(state.present, workload=tuple(workloads))
+    return state.put(state.undo.present._replace(scenario=scenario).typed(chosen))
+
+
+def plan_for(state: PanelState, loads: Mapping[str, PeakLoad], source: str) -> bool:
+    """Take targets in flight or per second from loads (by served model name); `source` names where these come from.
+
+    Goals, TP and all else stay as they are. Returns whether that changed a target.
+    """
+    targets = dict[int, float]()
+    for at, workload in enumerate(state.present.workload):
+        load = loads.get(workload.model)
+        target = _target_of(load, workload) if load is not None else None
+        if target is not None:
+            targets[at] = target
+    return _put_targets(state, targets, source)
+
+
+def plan_for_what_runs(state: PanelState) -> bool:
+    """Let targets in flight follow the engines again; goals, TP and all else stay as they are.
+
+    Returns whether that changed a target.
+    """
+    targets = dict[int, float]()
+    for at, workload in enumerate(state.present.workload):
+        if workload.target_kind == "concurrency" and workload.model in state.newest.targets:
+            targets[at] = state.newest.targets[workload.model]
+    return _put_targets(state, targets, AS_IT_RUNS)
+
+
+def _target_of(load: PeakLoad, workload: Workload) -> float | None:
+    """The target that a load is for a workload, in the workload's own kind; None where the load does not tell it."""
+    if workload.target_kind == "concurrency":
+        return max(1.0, float(round(load.peak)))
+    if workload.target_kind == "requests_per_s":
+        return load.requests_per_s or None
+    return None
+
+
+def _put_targets(state: PanelState, targets: Mapping[int, float], source: str) -> bool:
+    """Go on with other targets, by the number of the workload; returns whether that is another version."""
+    state.accept()
+    version = state.undo.present
+    workloads = list(version.scenario.workload)
+    follows = list(version.follows)
+    for at, target in targets.items():
+        workloads[at] = replace(workloads[at], target=target)
+        follows[at] = follows[at]._replace(target=source)
+    scenario = replace(version.scenario, workload=tuple(workloads))
+    return state.put(version._replace(scenario=scenario, follows=tuple(follows)))
+
+
+def next_goal(state: PanelState, key: str) -> bool:
+    """The next of some goals for all, with the cursor on it: digits typed then are the goal."""
+    if not state.accept() or not state.present.workload:
+        return False
+    return _put_next(state, state.visit_goal(key), GOALS_MS[key])
+
+
+def toggle_estimate(state: PanelState) -> bool:
+    """Let a TTFT goal decide by an estimate, or no more."""
+    if not state.accept():
+        return False
+    return state.put(replace(state.present, assume_ttft=not state.present.assume_ttft))
+
+
+def next_weights(state: PanelState) -> bool:
+    """The next of some precisions of the weights, without the one that they have where none is typed."""
+    if not state.accept() or not state.present.workload:
+        return False
+    workload = state.present.workload[state.workload]
+    known = state.calculation.known
+    seen = known.seen(workload)
+    llm = known.llm(workload.model)
+    own = seen.weight_precision if seen is not None else ""
+    if not own and llm is not None:
+        own = llm.precision.value
+    others = [precision for precision in _WEIGHTS if not precision or precision != own]
+    return _put_next(state, _of_workload(state, "weight_precision"), others)
+
+
+def next_tp(state: PanelState) -> bool:
+    """The next TP that holds the model, after the one in effect; behind the last one the smallest. A typed one that has
+    no answer is left open. Returns whether there is another."""
+    if not state.accept() or not state.present.workload:
+        return False
+    place = _of_workload(state, "tp")
+    instance = state.calculation.instance(state.workload)
+    if instance is None or not instance.tps:
+        return value_of(state.present, place) is not None and state.put_value(place, None)
+    after = next((tp for tp in instance.tps if tp > instance.tp), instance.tps[0])
+    return after != instance.tp and state.put_value(place, after)
+
+
+def _of_workload(state: PanelState, key: str) -> Place:
+    """A field of the workload that what-ifs are about."""
+    state.come_back()
+    return Place(WORKLOAD, state.workload, field(WORKLOAD, key))
+
+
+def _put_next(state: PanelState, place: Place, values: Sequence[Any]) -> bool:
+    """The value after the present one in a circle; the first where the present one is none of them."""
+    now = value_of(state.present, place)
+    if now not in values:
+        return state.put_value(place, values[0])
+    return state.put_value(place, values[(values.index(now) + 1) % len(values)])
