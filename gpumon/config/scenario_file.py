@@ -23,6 +23,8 @@ from gpumon.readings.text import clean
 from gpumon.sizing.scenario import Scenario, Server
 
 WHAT: Final = "scenario of gpumon"
+_INLINE: Final = frozenset({"points", "prompt", "answer"})
+"""Lists of many small tables, each written on one line."""
 _HEAD: Final = "# A scenario of gpumon: `gpumon size FILE` answers it (docs/sizing-file.md).\n"
 
 
@@ -137,8 +139,8 @@ def _table(of: msgspec.Struct, header: str) -> Iterator[str]:
             inside += ["", f"[{key}]", *_table(value, key)]
         elif not isinstance(value, tuple):
             yield f"{field.name} = {_value(value)}"
-        elif field.name == "points":
-            yield from ("points = [", *(f"    {_inline(point)}," for point in value), "]")
+        elif field.name in _INLINE:
+            yield from (f"{field.name} = [", *(f"    {_inline(point)}," for point in value), "]")
         else:
             for entry in value:
                 inside += ["", f"[[{key}]]", *_table(entry, key)]

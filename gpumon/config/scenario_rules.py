@@ -11,12 +11,18 @@ from msgspec import Meta
 from gpumon.config.checks import FieldRule, gpu_type_problem
 from gpumon.config.rules import Rulebook, Wrong
 from gpumon.config.validate import validated
+from gpumon.sizing.latency import Speculation
+from gpumon.sizing.length_tail import Lengths, LengthShare, problem_of
 from gpumon.sizing.profile import MOST_POINTS, Observed, Point
 from gpumon.sizing.scenario import (
+    DISAGGREGATED_RANGES,
+    LENGTH_RANGES,
     RANGES,
     SCENARIO_RANGES,
     SEEN_RANGES,
     SERVER_RANGES,
+    SPECULATION_RANGES,
+    Disaggregated,
     Range,
     Scenario,
     Server,
@@ -26,6 +32,8 @@ from gpumon.specs.precision import Precision
 
 MOST_WORKLOADS: Final = 200
 MOST_SERVERS: Final = 32
+MOST_LENGTHS: Final = 100
+"""Steps of one histogram of lengths: engines export 20 to 40 buckets."""
 
 _Above = Annotated[float, Meta(gt=0.0, le=1e12)]
 _Length = Annotated[float, Meta(gt=0.0, le=1e9)]
@@ -46,6 +54,9 @@ _RANGES: Final[dict[type[msgspec.Struct], dict[str, Any]]] = {
     Scenario: _within(Scenario, {**SCENARIO_RANGES, **_Milliseconds}),
     Server: _within(Server, SERVER_RANGES),
     Workload: {"target": _Above, **_within(Workload, RANGES)},
+    Disaggregated: _within(Disaggregated, DISAGGREGATED_RANGES),
+    Speculation: _within(Speculation, SPECULATION_RANGES),
+    LengthShare: _within(LengthShare, LENGTH_RANGES),
     Observed: {**_within(Observed, SEEN_RANGES), "prompt_tokens": _Length, "answer_tokens": _Length},
     Point: {
         **{name: _FromZero for name, kind in Point.__annotations__.items() if "float" in str(kind)},
@@ -83,8 +94,10 @@ _PRECISIONS: Final = FieldRule(_precision_problem)
 
 def observed(seen: Observed) -> Observed:
     """What was seen, if a scenario file could hold it. Raises Refused for the first figure that is out of its range."""
-    raw = msgspec.to_builtins(seen)
-    return validated({**raw, "points": list(raw.get("points", ()))}, Observed, book=SCENARIO)
+    raw = {**msgspec.to_builtins(seen), "points": [msgspec.to_builtins(point) for point in seen.points]}
+    if seen.lengths is not None:
+        raw["lengths"] = {name: list(steps) for name, steps in msgspec.to_builtins(seen.lengths).items()}
+    return validated(raw, Observed, book=SCENARIO)
 
 
 def _server(server: Server) -> Wrong:
@@ -95,6 +108,17 @@ def _server(server: Server) -> Wrong:
 def _observed(seen: Observed) -> Wrong:
     if 0 < seen.gpus < seen.tp * seen.pp:
         yield "gpus", "must be at least tp x pp, or 0"
+
+
+def _speculation(asked: Speculation) -> Wrong:
+    if asked.problem:
+        yield "accepted", asked.problem
+
+
+def _lengths(asked: Lengths) -> Wrong:
+    for name in Lengths.__struct_fields__:
+        if wrong := problem_of(getattr(asked, name)):
+            yield name, wrong
 
 
 SCENARIO: Final = Rulebook(
@@ -109,8 +133,10 @@ SCENARIO: Final = Rulebook(
         "Scenario.server": FieldRule(_most(MOST_SERVERS, "shapes of server")),
         "Scenario.workload": FieldRule(_most(MOST_WORKLOADS, "workloads")),
         "Observed.points": FieldRule(_most(MOST_POINTS, "points")),
+        "Lengths.prompt": FieldRule(_most(MOST_LENGTHS, "steps")),
+        "Lengths.answer": FieldRule(_most(MOST_LENGTHS, "steps")),
     },
-    tables={Server: (_server,), Observed: (_observed,)},
+    tables={Server: (_server,), Observed: (_observed,), Speculation: (_speculation,), Lengths: (_lengths,)},
     unique={},
     open_tables={},
     text=lambda _: "",

@@ -11,7 +11,7 @@ import msgspec
 
 from gpumon.efficiency import flops, ratio, traffic
 from gpumon.efficiency.checks import rank_loads, uneven
-from gpumon.efficiency.lengths import answer_mean, pool_tokens, prompt_mean
+from gpumon.efficiency.lengths import answer_mean, length_steps, pool_tokens, prompt_mean
 from gpumon.efficiency.offload import GpuPart, gpu_part, scaled
 from gpumon.efficiency.peaks import Peak, assumes, flops_peak_of
 from gpumon.efficiency.provenance import Spans, engine_sources
@@ -242,6 +242,8 @@ def _load(reading: EngineReading, track: Track, rates: Rates) -> Load:
             running_most=max(ran for _, ran in seen),
             decoding_mean=_decoding(reading, track, rates),
             first_token_s=None if ttft_s is None else max(0.0, ttft_s - (queue_s or 0.0)),
+            prompt_lengths=length_steps(track, q.PROMPT_LENGTH),
+            answer_lengths=length_steps(track, q.OUTPUT_LENGTH),
         )
     return Load(
         running=track.gauge(q.RUNNING),

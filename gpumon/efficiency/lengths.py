@@ -65,6 +65,19 @@ def _prompt_counters(track: Track) -> tuple[str, ...]:
     return ()
 
 
+def length_steps(track: Track, quantity: str) -> tuple[tuple[float, float], ...]:
+    """Cumulative shares of a histogram of lengths, by upper bound; empty with few observations or without buckets.
+
+    What is in the bucket without an upper bound counts at the last one that there is.
+    """
+    ended = track.long.histogram(quantity)
+    if ended is None or ended.count < ENOUGH or len(ended.bounds) < 2 or not ended.counts[-1]:
+        return ()
+    whole = ended.counts[-1]
+    finite = [(bound, count / whole) for bound, count in zip(ended.bounds, ended.counts, strict=True)][:-1]
+    return (*finite[:-1], (finite[-1][0], 1.0))
+
+
 class _Booked(NamedTuple):
     """Prompts that got their first token: how many, and of their tokens the sum, and the sum of squares at least."""
 

@@ -408,7 +408,10 @@ def _origin(plan: WorkloadPlan) -> str:
 def _instance(plan: WorkloadPlan) -> str:
     """What one instance takes."""
     gpus = _counted(float(plan.gpus_per_instance), "GPU") if plan.gpus_per_instance else ""
-    parallel = f"TP {plan.tp}" + (f" x PP {plan.pp}" if plan.pp > 1 else "") if plan.gpus_per_instance > 1 else ""
+    names = [f"TP {plan.tp}"]
+    names += [f"PP {plan.pp}"] if plan.pp > 1 else []
+    names += [f"DP {plan.dp}"] if plan.dp > 1 else []
+    parallel = " x ".join(names) if plan.gpus_per_instance > 1 else ""
     memory = _with(gigabytes, behind=f" ({plan.memory_source})" if plan.memory_source else "")(plan.memory_bytes)
     busy = "" if isinstance(plan.busy_ratio, Missing) else f"busy {plan.busy_ratio * 100:.3g} %"
     return _joined((gpus, parallel, memory, busy, f"{plan.spares} spare" if plan.spares else ""))

@@ -210,6 +210,10 @@ class Window(msgspec.Struct, frozen=True, gc=False):
     """Mean sequences that decoded: the sum of all gaps between tokens / the window (Little's law)."""
     first_token_s: float | None = None
     """Mean TTFT less the mean time in the queue."""
+    prompt_lengths: tuple[tuple[float, float], ...] = ()
+    """Upper bound in tokens, and share of the prompts that are at most so long, of the requests that ended in the
+    window of the quantiles; empty where these are few or nothing tells."""
+    answer_lengths: tuple[tuple[float, float], ...] = ()
 
 
 class OwnEstimate(msgspec.Struct, frozen=True, gc=False):

@@ -94,9 +94,10 @@ def first_token_cost(engine: str) -> FirstTokenCost:
 def band_of(figure: str, tp: int, moe: bool) -> Band:
     """Errors of a kind of figure by tensor-parallel size and mixture of experts.
 
-    `figure`: itl or ttft of the roofline; rescaled, from another `tp`, `gpu`, `precision` or `mix`; `one load`, a
-    roofline scaled to one measured load; measured, between the loads of a fit, or `extrapolated` beyond them. Sizes
-    that were not measured have the band of the next smaller one.
+    `figure`: itl or ttft of the roofline; `itl dp`, of an instance with data-parallel ranks; rescaled, from another
+    `tp`, `gpu`, `precision` or `mix`; `one load`, a roofline scaled to one measured load; measured,
+    between the loads of a fit, or `extrapolated` beyond them. Sizes that were not measured have the band of the next
+    smaller one.
     """
     cells = BANDS[figure]
     sizes = [size for size, sparse in cells if sparse == moe and size <= tp] or [
@@ -105,10 +106,16 @@ def band_of(figure: str, tp: int, moe: bool) -> Band:
     return Band(*cells[max(sizes), moe])
 
 
-def unmeasured(architecture: str, pp: int) -> str:
+MOST_RANKS: Final = 8
+"""Most data-parallel ranks of a measured server, each on one GPU."""
+
+
+def unmeasured(architecture: str, pp: int, dp: int = 1, tp: int = 1) -> str:
     """Why no reference row tells how far a prediction may be off; empty where some do."""
     if architecture not in ARCHITECTURES:
         return f"no reference row is of a GPU of the generation {architecture or 'that it has'}"
     if pp > 1:
         return "no reference row has pipeline stages"
+    if dp > 1 and (tp > 1 or dp > MOST_RANKS):
+        return f"no reference row has {dp} data-parallel ranks of TP {tp}"
     return ""

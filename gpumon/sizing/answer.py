@@ -151,6 +151,10 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     seen_time: str = ""
     ttft_band: Band = NO_BAND
     """Errors of the TTFT; both sides 0 where it was typed or is not known."""
+    dp: int = 1
+    """Data-parallel ranks of an instance: each has the attention for itself, the experts are spread over all."""
+    tokens_per_step: float = 1.0
+    """Tokens per step and sequence: above 1 with speculative decoding."""
     ttft_basis: str = ""
     """Basis of the TTFT: a fit, a formula scaled to a load, an estimate, or a typed value."""
     servers: Reading = NOT_KNOWN

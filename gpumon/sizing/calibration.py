@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, deque
+from collections.abc import Iterable
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -14,6 +15,7 @@ from gpumon.efficiency.service import FRONTENDS
 from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.missing import Missing, Reading, number
 from gpumon.readings.snapshot import Engine, Gpu, Quantiles, Snapshot, Window
+from gpumon.sizing.length_tail import Lengths, LengthShare, problem_of
 from gpumon.sizing.peaks import PeakLoad, RecentLoads, credible, in_flight
 from gpumon.sizing.profile import MOST_POINTS, Observed, Origin, Point, level, merged
 
@@ -119,6 +121,47 @@ class MixPoints:
         return self._points
 
 
+_Steps = tuple[tuple[float, float], ...]
+"""Upper bound of a length, and share of the requests that are at most so long."""
+
+
+class LengthMeans:
+    """A histogram of lengths over some minutes: each look moves its shares towards those of the last minute."""
+
+    def __init__(self) -> None:
+        self._steps: _Steps = ()
+        self._looks = 0
+
+    def take(self, steps: _Steps) -> None:
+        """Take one look in. Other buckets than before are another engine's: all starts anew."""
+        if not steps or problem_of(_length_shares(steps)):
+            return
+        if [bound for bound, _ in steps] != [bound for bound, _ in self._steps]:
+            self._steps = steps
+            self._looks = 1
+            return
+        self._looks = min(self._looks + 1, _STEADY_AFTER)
+        moved = []
+        for (bound, was), (_, now) in zip(self._steps, steps, strict=True):
+            moved.append((bound, was + (now - was) / self._looks))
+        self._steps = tuple(moved)
+
+    def shares(self) -> tuple[LengthShare, ...]:
+        """The histogram without the steps that no request is in, but for the edges of others."""
+        kept = []
+        last = len(self._steps) - 1
+        for at, (bound, share) in enumerate(self._steps):
+            before = self._steps[at - 1][1] if at else 0.0
+            after = self._steps[at + 1][1] if at < last else share
+            if share > before or after > share:
+                kept.append((bound, min(share, 1.0)))
+        return _length_shares(kept)
+
+
+def _length_shares(steps: Iterable[tuple[float, float]]) -> tuple[LengthShare, ...]:
+    return tuple(LengthShare(bound, share) for bound, share in steps)
+
+
 def tail_ratio(latency: Quantiles) -> float | None:
     """p95 / mean, at least 1; None with few observations or where p95 fell in an open, first or too wide bucket."""
     p95, mean, low, high = (number(each) for each in (latency.p95, latency.mean, latency.p95_low, latency.p95_high))
@@ -193,19 +236,28 @@ class Replicas:
         self._current: MixPoints | None = None
         self._memory_bytes: float | None = None
         self._tokens_per_step: float | None = None
+        self._drafted_per_step: float | None = None
+        self._prompts = LengthMeans()
+        self._answers = LengthMeans()
         self._told: int | None = None
         """max_num_seqs as the command line says."""
         self._plateau: float | None = None
         self._most_running = 0.0
 
     def notice(self, engine: Engine, here: list[Gpu]) -> None:
-        """Look at its memory, its speculation and its processes' command lines."""
+        """Look at its memory, its speculation, the spread of its lengths and its processes' command lines."""
         found = _memory(engine, here)
         if found is not None:
             self._memory_bytes = found / engine.hardware.ranks
         per_step = number(engine.rates.tokens_per_step)
         if per_step is not None and 1.0 <= per_step <= _MOST_PER_STEP:
             self._tokens_per_step = per_step
+            kept = number(engine.rates.acceptance_ratio)
+            if kept is not None and 0.0 < kept <= 1.0:
+                self._drafted_per_step = min((per_step - 1.0) / kept, _MOST_PER_STEP - 1.0)
+        if engine.load.window is not None:
+            self._prompts.take(engine.load.window.prompt_lengths)
+            self._answers.take(engine.load.window.answer_lengths)
         for process in (process for gpu in here for process in gpu.processes):
             if process.engine == engine.name and (told := _MOST_SEQUENCES.search(process.command)):
                 self._told = int(told[1])
@@ -241,6 +293,7 @@ class Replicas:
         prompt, answer, hits = traffic if traffic is not None else (None, None, None)
         points = mix.points() if mix is not None else ()
         names = sorted(self.names.values())
+        lengths = Lengths(self._prompts.shares(), self._answers.shares())
         return Observed(
             origin=Origin.LIVE,
             name=f"{names[0]} +{len(names) - 1}" if len(names) > 1 else "".join(names),
@@ -256,6 +309,7 @@ class Replicas:
             prompt_tokens=prompt,
             answer_tokens=answer,
             prefix_hit_ratio=hits,
+            lengths=lengths if lengths != Lengths() else None,
             itl_tail_ratio=median(mix.itl_tails) if mix is not None and mix.itl_tails else None,
             ttft_tail_ratio=median(mix.ttft_tails) if mix is not None and mix.ttft_tails else None,
             kv_pool_tokens=setting.pool_tokens or None,
@@ -265,6 +319,7 @@ class Replicas:
             busy_ratio=points[-1].busy_ratio if points else None,
             power_w=points[-1].power_w if points else None,
             tokens_per_step=self._tokens_per_step,
+            drafted_per_step=self._drafted_per_step,
         )
 
 

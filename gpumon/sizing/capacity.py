@@ -44,8 +44,16 @@ def kv_pool_tokens(instance: Instance, scenario: Scenario) -> tuple[float, str] 
         return instance.seen.kv_pool_tokens, "seen"
     if instance.llm is None or instance.gpu is None:
         return None
-    llm, size, shift = instance.llm, instance.gpu.memory_bytes, instance.pool_shift_ratio
-    tokens = memory.pool_tokens(llm, size, instance.gpus, instance.tp, scenario.usable_memory_ratio, shift or 0.0)
+    shift = instance.pool_shift_ratio
+    tokens = memory.pool_tokens(
+        instance.llm,
+        instance.gpu.memory_bytes,
+        instance.gpus,
+        instance.tp,
+        scenario.usable_memory_ratio,
+        shift or 0.0,
+        instance.dp,
+    )
     return tokens, "from memory" if shift is None else "re-scaled"
 
 
@@ -111,6 +119,9 @@ def _kv(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
     request = _taken(instance, context)
     if request > 0 and not math.isinf(request) and not math.isinf(tokens):
         held = requests_that_fit(tokens, request, KV_SHARE)
+        one_rank = held / instance.dp
+        if one_rank < 1.0:
+            held = one_rank  # a request stands on one rank
         room = f"{tokens:,.0f} tokens"
         whole = f"{request:,.0f} per request"
         if instance.llm is not None and not instance.llm.uniform:
@@ -118,11 +129,28 @@ def _kv(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
             whole_gb = kv_stored_bytes(instance.llm, context, instance.tp) / 1e9
             room, whole = f"{whole_gb * tokens / request:,.3g} GB", f"{whole_gb:,.3g} GB per request"
         text = f"{KV_SHARE:.0%} of the KV cache's {room} ({said}), {whole}"
+        if instance.dp > 1:
+            text += f", over {instance.dp} ranks"
+        spread = _held_at_p95(instance, tokens, request / context)
+        if spread < held:
+            held = spread
+            text += f"; with the spread of the lengths p95 of {spread:,.0f} requests takes it"
         ran = 0.0 if said == "typed" else ran_together(instance)
         if ran > held:
             held = ran
             text = f"{ran:,.0f} ran at once here, more than {room} ({said}) would hold"
         yield Limit(LimitKind.KV, held, text)
+
+
+def _held_at_p95(instance: Instance, tokens: float, taken: float) -> float:
+    """Requests whose p95 fills the pool; infinite where nobody tells how lengths spread.
+
+    `taken`: tokens of the pool that a token of context takes. Each rank holds its own requests, so that fewer of them
+    level each other out.
+    """
+    if instance.held is None:
+        return math.inf
+    return instance.dp * instance.held.running_in(KV_SHARE * tokens / taken / instance.dp)
 
 
 def _taken(instance: Instance, context_tokens: float) -> float:

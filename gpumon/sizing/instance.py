@@ -15,7 +15,18 @@ from gpumon.sizing.accuracy import NO_BAND, Band, band_of, unmeasured
 from gpumon.sizing.answer import Source
 from gpumon.sizing.first_token import FirstToken, engine_of, estimated, measured, typed
 from gpumon.sizing.fit import Fitted, Sample, below_knee, calibrated, fit, tail_of
-from gpumon.sizing.latency import MOST, Curve, Mix, Tail, TtftLine, largest_within, response_s
+from gpumon.sizing.latency import (
+    MOST,
+    NO_SPECULATION,
+    Curve,
+    Mix,
+    Speculation,
+    Tail,
+    TtftLine,
+    largest_within,
+    response_s,
+)
+from gpumon.sizing.length_tail import Held, held_of
 from gpumon.sizing.profile import Observed, Origin
 from gpumon.sizing.roofline import (
     Setting,
@@ -27,7 +38,7 @@ from gpumon.sizing.roofline import (
     ttft_line,
     weight_read_s,
 )
-from gpumon.sizing.scenario import GOALS, Known, Scenario, Server, Workload, check, check_scenario, sound
+from gpumon.sizing.scenario import GOALS, Known, Scenario, Server, Workload, check_scenario, check_workload, sound
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec
 
@@ -56,11 +67,16 @@ class Instance(NamedTuple):
     gpus: int = 0
     tp: int = 0
     pp: int = 0
+    dp: int = 1
+    """Data-parallel ranks: each has the attention and its KV cache for itself, the experts are spread over all."""
     tps: tuple[int, ...] = ()
     """Tensor-parallel sizes that hold it, inside one NVLink domain; empty where they can not be told."""
     prompt_tokens: float | None = None
     answer_tokens: float | None = None
     hit_ratio: float = 0.0
+    held: Held | None = None
+    """Tokens that a request in flight holds, where it is known how lengths spread."""
+    speculation: Speculation = NO_SPECULATION
     alike: bool = False
     """It is what was seen: same model, GPU, parallelism and precision."""
     same_mix: bool = False
@@ -93,7 +109,8 @@ class Instance(NamedTuple):
         mix = self.mix
         if self.llm is None or self.gpu is None or mix is None:
             return None
-        return Setting(self.llm, self.gpu, self.gpus, self.tp, mix)
+        expert_gpus = self.tp * self.dp if self.dp > 1 else 0
+        return Setting(self.llm, self.gpu, self.gpus, self.tp, mix, expert_gpus, self.speculation)
 
     @property
     def goal_itl_s(self) -> float | None:
@@ -160,8 +177,8 @@ class Was(NamedTuple):
     """Where its points come from; None where something of it is not known."""
 
     @classmethod
-    def of(cls, seen: Observed, known: Known) -> Was:
-        """Looked up."""
+    def of(cls, seen: Observed, known: Known, dp: int = 1) -> Was:
+        """Looked up. Its GPUs beyond TP share the experts where so many data-parallel ranks are asked for."""
         base = known.llm(seen.model)
         try:
             llm = base and memory.variant(known.llms, seen.model, base, seen.weight_precision, seen.kv_precision)
@@ -172,9 +189,18 @@ class Was(NamedTuple):
         tp, pp = seen.parallel
         try:
             mix = Mix(seen.prompt_tokens, seen.answer_tokens, seen.prefix_hit_ratio or 0.0)
-            return cls(seen, llm, Setting(llm, known.gpus.find(seen.gpu), max(tp * pp, seen.gpus), tp, mix))
+            gpus = max(tp * pp, seen.gpus)
+            expert_gpus = gpus if dp > 1 and gpus == tp * dp else 0
+            gpu = known.gpus.find(seen.gpu)
+            return cls(seen, llm, Setting(llm, gpu, gpus, tp, mix, expert_gpus, speculation_of(seen)))
         except ValueError:
             return cls(seen, llm)
+
+    @property
+    def ranks(self) -> int:
+        """Data-parallel ranks that share its experts."""
+        setting = self.setting
+        return setting.expert_gpus // setting.tp if setting is not None and setting.expert_gpus else 1
 
     def same_model(self, workload: Workload, llm: LlmSpec | None) -> bool:
         """Whether dimensions and precisions are these; of a model not known, its name and what was typed."""
@@ -204,10 +230,18 @@ class Was(NamedTuple):
         tp, pp = seen.parallel
         try:
             size, usable = known.gpus.find(seen.gpu).memory_bytes, scenario.usable_memory_ratio
-            shift = memory.pool_shift_ratio(self.llm, tokens, size, tp * pp, tp, usable)
+            shift = memory.pool_shift_ratio(self.llm, tokens, size, tp * pp, tp, usable, self.ranks)
         except ValueError:
             return None
         return shift if _same_size(llm, self.llm) else None
+
+
+def speculation_of(seen: Observed | None) -> Speculation:
+    """The speculation that was seen. Where nobody tells how many tokens are drafted, the accepted ones were all."""
+    if seen is None or seen.tokens_per_step is None or seen.tokens_per_step <= 1.0:
+        return NO_SPECULATION
+    accepted = seen.tokens_per_step - 1.0
+    return Speculation(max(accepted, seen.drafted_per_step or 0.0), accepted)
 
 
 def between(points: Sequence[tuple[float, float | None]], at: float) -> float | None:
@@ -232,7 +266,7 @@ def resolve(workload: Workload, scenario: Scenario, known: Known) -> Instance:
     try:
         check_scenario(scenario)
         seen = _seen(workload, known)
-        was = None if seen is None else Was.of(seen, known)
+        was = None if seen is None else Was.of(seen, known, workload.dp or 1)
         return _with_latency(_bare(workload, scenario, known, was), was)
     except ValueError as why:
         return Instance(workload, problem=str(why))
@@ -279,23 +313,29 @@ def _bare(workload: Workload, scenario: Scenario, known: Known, was: Was | None)
             f"a request of {asked:,.0f} tokens (prompt and answer) is longer than the model's context of "
             f"{llm.max_context:,}: engines refuse it"
         )
-    check(workload)
+    check_workload(workload)
     tp, pp, tps = _parallel(workload, seen, llm, gpu, server, scenario, (prompt or 0.0) + (answer or 0.0))
+    dp = workload.dp or 1
+    gpus = tp * pp * dp
     # What was not recorded does not differ.
-    here = seen is not None and seen.gpu in ("", gpu.name) and seen.gpus in (0, tp * pp) and seen.tp in (0, tp)
+    here = seen is not None and seen.gpu in ("", gpu.name) and seen.gpus in (0, gpus) and seen.tp in (0, tp)
+    lengths = workload.lengths or (seen.lengths if seen is not None else None)
     return Instance(
         workload=workload,
         server=server,
         gpu=gpu,
         llm=llm,
         seen=seen,
-        gpus=tp * pp,
+        gpus=gpus,
         tp=tp,
         pp=pp,
+        dp=dp,
         tps=tps,
         prompt_tokens=prompt,
         answer_tokens=answer,
         hit_ratio=hits or 0.0,
+        held=held_of(lengths, prompt, answer) if lengths and prompt and answer else None,
+        speculation=workload.speculative or speculation_of(seen),
         source=Source.TYPED if workload.capacity_per_instance else Source.NONE,
         alike=was is not None and here and was.same_model(workload, llm),
         pool_shift_ratio=None if was is None else was.pool_shift_ratio(llm, scenario, known),
@@ -324,13 +364,18 @@ def _parallel(
     On another GPU the TP that was seen stays, unless that one holds too little. Where nobody tells on how many GPUs an
     engine runs, they hold the KV pool that it says it has.
     """
-    pp = workload.pp or (seen.parallel[1] if seen is not None else 1)
+    dp = workload.dp or 1
+    pp = workload.pp or (seen.parallel[1] if seen is not None and dp == 1 else 1)
+    if dp > 1 and (llm is None or not llm.experts):
+        raise ValueError(f"DP {dp}: data-parallel ranks share experts, which {_unshared(llm)}; ask for more instances")
     was = (seen.tp or max(1, seen.gpus // pp)) if seen is not None and (seen.tp or seen.gpus) else 0
+    if dp > 1 and seen is not None and seen.gpus != was * dp:
+        was = 0  # it ran without these ranks, so that its TP says nothing of theirs
     typed, here = workload.tp or 0, bool(was) and seen is not None and seen.gpu in ("", gpu.name)
     fitting: tuple[int, ...] | str = ()
     if llm is not None and workload.memory_gb is None and workload.capacity_per_instance is None:
         room = gpu.memory_bytes, min(server.nvlink_gpus or server.gpus, server.gpus), scenario.usable_memory_ratio
-        fitting = memory.tensor_parallels(llm, *room, context / KV_SHARE, pp)
+        fitting = memory.tensor_parallels(llm, *room, context / KV_SHARE, pp, dp)
         pool = seen.kv_pool_tokens if seen is not None and not was else None
         larger = memory.tensor_parallels(llm, *room, pool, pp) if pool else ()
         fitting = larger if larger and not isinstance(larger, str) else fitting
@@ -342,6 +387,11 @@ def _parallel(
     if isinstance(fitting, str):
         raise ValueError(fitting)
     return max(was, choices[0]) if choices else was or 1, pp, choices
+
+
+def _unshared(llm: LlmSpec | None) -> str:
+    """Why data-parallel ranks of a model share nothing."""
+    return "this model has none of" if llm is not None else "nobody knows of this model"
 
 
 def _same_size(one: LlmSpec, other: LlmSpec) -> bool:
@@ -382,7 +432,7 @@ def _with_latency(bare: Instance, was_seen: Was | None) -> Instance:
         found = _measured(bare, bare.seen, learnt.itl, was)
     if found.curve is None and setting is not None:
         try:
-            band = band_of("itl", setting.tp, bool(setting.llm.experts))
+            band = band_of("itl dp" if setting.expert_gpus else "itl", setting.tp, bool(setting.llm.experts))
             found = found._replace(curve=roofline(setting), source=Source.ROOFLINE, band=band)
         except ValueError as wrong:
             found = found._replace(notes=(*found.notes, f"no roofline: {wrong}"))
@@ -405,10 +455,13 @@ COMPUTED: Final = "aiconfigurator"
 def _with_honest_bands(instance: Instance) -> Instance:
     """Without the errors of servers that are unlike it: a band is of what was measured."""
     gpu = instance.gpu
-    why = "" if gpu is None else unmeasured(gpu.architecture, instance.pp)
+    why = "" if gpu is None else unmeasured(gpu.architecture, instance.pp, instance.dp, instance.tp)
     notes = list(instance.notes)
     band = instance.band
     first = instance.first
+    if instance.speculation != speculation_of(instance.seen) and instance.curve is not None:
+        band = NO_BAND
+        notes.append(_speculation_note(instance))
     if why and instance.source in (Source.ROOFLINE, Source.RESCALED):
         band = NO_BAND
         notes.append(f"ITL without an error band: estimate by roofline, {why}")
@@ -421,6 +474,15 @@ def _with_honest_bands(instance: Instance) -> Instance:
     return instance._replace(band=band, first=first, notes=tuple(notes))
 
 
+def _speculation_note(instance: Instance) -> str:
+    """What the ITL of a speculation that was not seen stands on."""
+    speculation = instance.speculation
+    if speculation == NO_SPECULATION:
+        return "without speculation: not measured, estimate by roofline"
+    kept = f"{speculation.accepted:g} of {speculation.tokens:g} drafted tokens kept"
+    return f"speculation ({kept}) not measured: estimate by roofline, without the time of the drafter"
+
+
 def _measured(bare: Instance, seen: Observed, found: Fitted | str, was: Setting | None) -> Instance:
     """With the fit of what was seen, moved to what is wanted; without a curve where either can not be done."""
     if isinstance(found, str):
@@ -428,7 +490,8 @@ def _measured(bare: Instance, seen: Observed, found: Fitted | str, was: Setting 
     wanted = bare.setting
     of = f"{seen.gpus or 1}x {seen.gpu or 'unknown GPU'}"
     curve = found.curve
-    if bare.alike and bare.same_mix:
+    same_speculation = bare.speculation == speculation_of(seen)
+    if bare.alike and bare.same_mix and same_speculation:
         # Moved to lengths a little off, too: else the answer had a step where they count as others.
         if was is not None and wanted is not None and was != wanted:
             curve = _or_none(lambda to: rescale(found.curve, was, to, found.high), wanted) or curve

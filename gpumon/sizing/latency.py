@@ -54,6 +54,35 @@ class Mix(msgspec.Struct, frozen=True):
         return self.prompt_tokens + self.answer_tokens / 2.0
 
 
+class Speculation(msgspec.Struct, frozen=True):
+    """Speculative decoding of one sequence and step."""
+
+    tokens: float
+    """Tokens that are drafted, and verified beside the one that the model itself adds."""
+    accepted: float
+    """Mean of those that are kept: a step yields `1 + accepted` tokens."""
+
+    @property
+    def problem(self) -> str:
+        """Why there is no such speculation; empty where there may be."""
+        if self.accepted > self.tokens:
+            return f"accepted {self.accepted:g} is more than the {self.tokens:g} tokens that are drafted"
+        return ""
+
+    @property
+    def per_step(self) -> float:
+        """Tokens that a step yields."""
+        return 1.0 + self.accepted
+
+    @property
+    def verified(self) -> float:
+        """Tokens that a step computes."""
+        return 1.0 + self.tokens
+
+
+NO_SPECULATION: Final = Speculation(0.0, 0.0)
+
+
 class Curve(msgspec.Struct, frozen=True):
     """Mean ITL of one instance with b sequences running: base_s*w(b) + slope_s*b, seconds.
 

@@ -27,6 +27,9 @@ BANDS: Final[dict[str, dict[tuple[int, bool], tuple[float, float, int]]]] = {
         (8, False): (-0.211, 0.216, 272),
         (8, True): (-0.172, 0.403, 338),
     },
+    "itl dp": {
+        (1, True): (-0.263, 0.361, 62),
+    },
     "ttft": {
         (1, False): (-0.831, 1.412, 215),
         (1, True): (-0.361, 3.248, 150),

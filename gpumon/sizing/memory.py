@@ -51,8 +51,10 @@ def weight_bytes(llm: LlmSpec) -> float:
     return positive("read_bytes", llm.read_bytes) + _embedding(llm) * BYTES_PER_ELEMENT[Precision.BF16]
 
 
-def loaded_bytes(llm: LlmSpec) -> float:
+def loaded_bytes(llm: LlmSpec, dp: int = 1) -> float:
     """`weight_bytes` as an engine holds them: MXFP4 experts are padded to tiles of 256 of the hidden size.
+
+    Each of `dp` data-parallel ranks has all but the routed experts for itself; these are spread over the ranks.
 
     gpt-oss (2,880 -> 3,072) takes 13.47 and 64.38 GiB in vLLM 0.11 on H100 (llm-d-planner), 5 to 6 % more than its
     files; one padded dimension explains both within 0.3 %.
@@ -61,7 +63,8 @@ def loaded_bytes(llm: LlmSpec) -> float:
     if llm.precision is Precision.MXFP4 and llm.experts:
         tiles = math.ceil(llm.hidden / _MXFP4_TILE)
         loaded += (tiles * _MXFP4_TILE / llm.hidden - 1.0) * llm.experts * llm.expert_read_bytes
-    return loaded
+    copied = max(0.0, weight_bytes(llm) - llm.experts * llm.expert_read_bytes)
+    return loaded + (checked("dp", dp, least=1) - 1) * copied
 
 
 def overhead_bytes(llm: LlmSpec, gpus: int, gpu_memory_bytes: float = math.inf) -> float:
@@ -75,25 +78,25 @@ def overhead_bytes(llm: LlmSpec, gpus: int, gpu_memory_bytes: float = math.inf) 
     return activation * share + (_SHARED_NON_TORCH_BYTES if gpus > 1 else _NON_TORCH_BYTES)
 
 
-def pool_bytes(llm: LlmSpec, gpu_memory_bytes: float, gpus: int, usable_ratio: float) -> float:
+def pool_bytes(llm: LlmSpec, gpu_memory_bytes: float, gpus: int, usable_ratio: float, dp: int = 1) -> float:
     """Bytes of the KV cache of one instance, all its GPUs: usable - weights - activation peak - CUDA and NCCL.
 
     vLLM's and SGLang's rule. 0 where the weights leave nothing. ValueError on a negative or impossible size.
     """
-    return max(0.0, _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio))
+    return max(0.0, _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio, dp))
 
 
-def _left_bytes(llm: LlmSpec, gpu_memory_bytes: float, gpus: int, usable_ratio: float) -> float:
+def _left_bytes(llm: LlmSpec, gpu_memory_bytes: float, gpus: int, usable_ratio: float, dp: int = 1) -> float:
     """What weights and overhead leave of all GPUs; negative where they do not fit."""
     checked("gpus", gpus, least=1)
     if positive("usable_ratio", usable_ratio) > 1.0:
         raise ValueError(f"usable_ratio {usable_ratio!r} is above 1")
     usable = positive("gpu_memory_bytes", gpu_memory_bytes) * usable_ratio
-    return gpus * (usable - overhead_bytes(llm, gpus, gpu_memory_bytes)) - loaded_bytes(llm)
+    return gpus * (usable - overhead_bytes(llm, gpus, gpu_memory_bytes)) - loaded_bytes(llm, dp)
 
 
 def pool_shift_ratio(
-    llm: LlmSpec, tokens: float, gpu_memory_bytes: float, gpus: int, tp: int, usable_ratio: float
+    llm: LlmSpec, tokens: float, gpu_memory_bytes: float, gpus: int, tp: int, usable_ratio: float, dp: int = 1
 ) -> float:
     """Share of each GPU's memory that an engine gives its KV cache of `tokens` beyond the formula; negative: less.
 
@@ -104,20 +107,28 @@ def pool_shift_ratio(
     held = checked("tokens", tokens) * kv_bytes_per_token(llm, tp=int(checked("tp", tp, least=1)))
     if held + weight_bytes(llm) > checked("gpus", gpus, least=1) * gpu_memory_bytes:
         raise ValueError(f"a KV cache of {tokens:,.0f} tokens does not fit beside the weights")
-    return (held - _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio)) / (gpus * gpu_memory_bytes)
+    return (held - _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio, dp)) / (gpus * gpu_memory_bytes)
 
 
 def pool_tokens(
-    llm: LlmSpec, gpu_memory_bytes: float, gpus: int, tp: int, usable_ratio: float, shift_ratio: float = 0.0
+    llm: LlmSpec,
+    gpu_memory_bytes: float,
+    gpus: int,
+    tp: int,
+    usable_ratio: float,
+    shift_ratio: float = 0.0,
+    dp: int = 1,
 ) -> float:
     """Tokens that the KV cache of one instance holds; 0 where its weights leave nothing.
 
-    `gpus` is all of them (TP x PP); KV heads divide over `tp`, the latent of MLA and what has fewer heads than ranks
-    is held by each. math.inf of a model without attention layers: divide `pool_bytes` by `kv_stored_bytes` there.
-    Of hybrid models a request takes `request_tokens` of these. `shift_ratio` as it was seen (`pool_shift_ratio`).
+    `gpus` is all of them (TP x PP x DP), and of `dp` data-parallel ranks each holds its share of the tokens; KV heads
+    divide over `tp`, the latent of MLA and what has fewer heads than ranks is held by each. math.inf of a model without
+    attention layers: divide `pool_bytes` by `kv_stored_bytes` there. Of hybrid models a request takes `request_tokens`
+    of these. `shift_ratio` as it was seen (`pool_shift_ratio`).
     """
     per_token = kv_bytes_per_token(llm, tp=int(checked("tp", tp, least=1)))
-    pool = max(0.0, _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio) + gpus * gpu_memory_bytes * shift_ratio)
+    left = _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio, dp)
+    pool = max(0.0, left + gpus * gpu_memory_bytes * shift_ratio)
     if per_token <= 0.0:
         return math.inf if pool > 0.0 else 0.0
     return pool / per_token
@@ -133,7 +144,13 @@ def request_tokens(llm: LlmSpec, context_tokens: float, tp: int = 1) -> float:
 
 
 def instance_bytes(
-    llm: LlmSpec, gpus: int, tp: int, running: float, context_tokens: float, gpu_memory_bytes: float = math.inf
+    llm: LlmSpec,
+    gpus: int,
+    tp: int,
+    running: float,
+    context_tokens: float,
+    gpu_memory_bytes: float = math.inf,
+    dp: int = 1,
 ) -> float:
     """GPU memory that one instance needs for `running` requests of `context_tokens`, over all its GPUs.
 
@@ -142,7 +159,7 @@ def instance_bytes(
     """
     checked("gpus", gpus, least=1)
     held = checked("running", running) * kv_stored_bytes(llm, context_tokens, tp)
-    return loaded_bytes(llm) + gpus * overhead_bytes(llm, gpus, gpu_memory_bytes) + held
+    return loaded_bytes(llm, dp) + gpus * overhead_bytes(llm, gpus, gpu_memory_bytes) + held
 
 
 def rule_bytes(params: float) -> float:
@@ -155,29 +172,39 @@ def rule_bytes(params: float) -> float:
 
 
 def tensor_parallels(
-    llm: LlmSpec, gpu_memory_bytes: float, domain: int, usable_ratio: float, context_tokens: float, pp: int = 1
+    llm: LlmSpec,
+    gpu_memory_bytes: float,
+    domain: int,
+    usable_ratio: float,
+    context_tokens: float,
+    pp: int = 1,
+    dp: int = 1,
 ) -> tuple[int, ...] | str:
     """Those of 1, 2, 4, ... GPUs of one NVLink domain that hold the weights and one request of `context_tokens`, in
-    each of `pp` pipeline stages.
+    each of `pp` pipeline stages, and as often as there are `dp` data-parallel ranks in the domain.
 
     Sizes that do not divide the heads are left out, as engines refuse them. The str says why none fits.
     """
     checked("domain", domain, least=1)
-    sizes = [tp for tp in _SIZES if tp <= domain and not uneven(llm, tp)]
+    sizes = [tp for tp in _SIZES if tp * dp <= domain and not uneven(llm, tp)]
+    if not sizes:
+        return f"{dp} data-parallel ranks do not stand in one NVLink domain of {domain} GPUs: fewer ranks"
     fitting = tuple(
         tp
         for tp in sizes
-        if pool_bytes(llm, gpu_memory_bytes, tp * pp, usable_ratio) >= max(kv_stored_bytes(llm, context_tokens, tp), 1)
+        if pool_bytes(llm, gpu_memory_bytes, tp * pp * dp, usable_ratio, dp)
+        >= dp * max(kv_stored_bytes(llm, context_tokens, tp), 1)
     )
     if fitting:
         return fitting
     most = sizes[-1]
-    needs = instance_bytes(llm, most * pp, most, 1.0, context_tokens, gpu_memory_bytes) / 1e9
-    usable = most * pp * gpu_memory_bytes * usable_ratio / 1e9
+    gpus = most * pp * dp
+    needs = instance_bytes(llm, gpus, most, float(dp), context_tokens, gpu_memory_bytes, dp) / 1e9
+    usable = gpus * gpu_memory_bytes * usable_ratio / 1e9
     heads = f"{llm.heads} heads" if llm.heads % (2 * most) else f"{llm.kv_heads} KV heads"
-    refused = f", its {heads} do not divide over {2 * most}" if most * 2 <= domain else ""
+    refused = f", its {heads} do not divide over {2 * most}" if most * dp * 2 <= domain else ""
     return (
-        f"needs {needs:,.0f} GB, {most * pp} x {gpu_memory_bytes / 1e9:,.0f} GB holds {usable:,.0f} GB usable"
+        f"needs {needs:,.0f} GB, {gpus} x {gpu_memory_bytes / 1e9:,.0f} GB holds {usable:,.0f} GB usable"
         f"{refused}: more GPUs per server, a narrower precision or {'more ' if pp > 1 else ''}PP"
     )
 

@@ -217,6 +217,8 @@ def _workload(
         gpus_per_instance=instance.gpus,
         tp=instance.tp or workload.tp or 0,
         pp=instance.pp or workload.pp or 1,
+        dp=instance.dp,
+        tokens_per_step=instance.speculation.per_step,
         spares=demand.spares,
         memory_bytes=demand.memory_bytes,
         memory_source=demand.memory_source,

@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+from gpumon.sizing.length_tail import Lengths
+
 MOST_POINTS: Final = 64
 """Operating points of one instance that are kept."""
 _SINGLE_BELOW: Final = 15.5
@@ -88,6 +90,8 @@ class Observed(msgspec.Struct, frozen=True, omit_defaults=True):
     """Mean output length (OSL)."""
     prefix_hit_ratio: float | None = None
     """Share of the prompt's tokens that came from the prefix cache."""
+    lengths: Lengths | None = None
+    """How these lengths spread."""
     itl_tail_ratio: float | None = None
     """p95 / mean of the ITL."""
     ttft_tail_ratio: float | None = None
@@ -103,6 +107,8 @@ class Observed(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of its GPUs, at the operating point."""
     tokens_per_step: float | None = None
     """Tokens per step and sequence while it was seen: above 1 its points have speculative decoding in them."""
+    drafted_per_step: float | None = None
+    """Tokens that speculation drafts per step and sequence."""
     prefill_tokens_per_s: float | None = None
     """Highest rate of computed prefill that was seen held: a lower bound of what it can."""
     concurrency: float | None = None

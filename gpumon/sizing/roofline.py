@@ -7,18 +7,16 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.efficiency.flops import compute_peak, head_flops, prefill_flops_per_token
+from gpumon.efficiency.flops import compute_peak, decode_flops_per_token, head_flops, prefill_flops_per_token
 from gpumon.efficiency.ratio import checked, positive
-from gpumon.efficiency.traffic import kv_read_bytes
+from gpumon.efficiency.traffic import distinct_experts, kv_read_bytes
 from gpumon.sizing.accuracy import REACHED, Efficiency, first_token_cost
-from gpumon.sizing.latency import Curve, Mix, TtftLine
+from gpumon.sizing.latency import NO_SPECULATION, Curve, Mix, Speculation, TtftLine
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec
 
 _ACTIVATION_BYTES: Final = 2.0
 """Of an element that ranks exchange: engines do so at 16 bit."""
-_EXCHANGES: Final = 2.0
-"""All-reduces of a layer: behind attention and behind the MLP."""
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -35,6 +33,7 @@ class Setting(msgspec.Struct, frozen=True):
     expert_gpus: int = 0
     """GPUs over which the experts are spread, as measured servers with data-parallel ranks do; 0: those of a
     tensor-parallel group."""
+    speculation: Speculation = NO_SPECULATION
 
     def __post_init__(self) -> None:
         checked("tp", self.tp, least=1)
@@ -49,11 +48,11 @@ class StepCost(NamedTuple):
     resident_ratio: float
     """Share of that which every step reads: all but the routed experts."""
     kv_s: float
-    """Reading the KV cache of one sequence."""
+    """Reading the KV cache of one sequence, per token that a step yields of it."""
     link_s: float
-    """All-reduces of one sequence's token, and of the prompt tokens that stand behind it."""
+    """Exchanges of the tokens that are verified for one output token, and of the prompt tokens behind it."""
     prefill_s: float
-    """Computing the prompt tokens that stand behind one output token."""
+    """Computing the prompt tokens that stand behind one output token, and the tokens that are drafted for it."""
     layers: int
     log2_tp: float
     moe: bool
@@ -71,13 +70,15 @@ def step_cost(setting: Setting) -> StepCost:
     routed = experts / (setting.expert_gpus or tp)
     bandwidth = _bandwidth(setting.gpu)
     new_per_token = mix.new_tokens / mix.answer_tokens
-    exchanged = (1.0 + new_per_token) * _exchange_s(setting) * tp / setting.gpus
+    speculation = setting.speculation
+    verified = speculation.verified / speculation.per_step
+    exchanged = (verified + new_per_token) * _exchange_s(setting) * tp / setting.gpus
     return StepCost(
         weights_s=(resident + routed) / bandwidth,
         resident_ratio=resident / (resident + routed),
-        kv_s=kv_read_bytes(llm, mix.context_tokens, tp) / (setting.gpus * bandwidth),
+        kv_s=kv_read_bytes(llm, mix.context_tokens, tp) / (setting.gpus * bandwidth) / speculation.per_step,
         link_s=exchanged,
-        prefill_s=new_per_token / _peak_prefill_tokens_per_s(setting),
+        prefill_s=new_per_token / _peak_prefill_tokens_per_s(setting) + _drafted_s(setting),
         layers=llm.layers,
         log2_tp=math.log2(tp),
         moe=bool(llm.experts),
@@ -88,7 +89,9 @@ def roofline(setting: Setting, reached: Efficiency | None = None) -> Curve:
     """The curve of an engine at the efficiencies that measured servers reach (`bands.REACHED`).
 
     ITL(b) = W(b)/(e_w*BW) + layers*(t + t_tp*log2 TP + t_moe) + b*(KV/(e_kv*BW) + all-reduce/(e_l*link) +
-    prompts/(e_p*FLOP/s)); W(b) of a MoE is what b tokens are routed to. Its errors on 2,358 measured rows of vLLM,
+    prompts/(e_p*FLOP/s)); W(b) of a MoE is what b tokens are routed to. A step with speculation yields several tokens
+    of each sequence: what is read once per step is divided by them, W(b) is that of all verified tokens, and the
+    drafted ones are computed in full; drafting itself is not in it. Its errors on 2,358 measured rows of vLLM,
     SGLang and TensorRT-LLM stand in docs/sizing.md. ValueError where model or GPU lacks a figure.
     """
     cost = step_cost(setting)
@@ -96,12 +99,20 @@ def roofline(setting: Setting, reached: Efficiency | None = None) -> Curve:
     read_s = cost.weights_s / at.weights
     beside_s = layers_s(setting, at)
     return Curve(
-        base_s=read_s + beside_s,
+        base_s=(read_s + beside_s) / setting.speculation.per_step,
         slope_s=cost.kv_s / at.kv + cost.link_s / at.link + cost.prefill_s / at.prefill,
         resident_ratio=(read_s * cost.resident_ratio + beside_s) / (read_s + beside_s),
         experts=setting.llm.experts,
-        experts_per_token=setting.llm.experts_per_token,
+        experts_per_token=_experts_of_a_sequence(setting),
     )
+
+
+def _experts_of_a_sequence(setting: Setting) -> float:
+    """Experts of a layer that a step touches for one sequence: those of all its verified tokens."""
+    llm = setting.llm
+    if not llm.experts or setting.speculation == NO_SPECULATION:
+        return llm.experts_per_token
+    return distinct_experts(llm.experts, llm.experts_per_token, setting.speculation.verified)
 
 
 def layers_s(setting: Setting, reached: Efficiency | None = None) -> float:
@@ -149,7 +160,7 @@ def rescale(curve: Curve, seen: Setting, wanted: Setting, most: float, reached: 
     was, now = roofline(seen, reached), roofline(wanted, reached)
     few, many = 1.0, max(2.0, most)
     few_s, many_s = (curve.itl_s(b) * now.itl_s(b) / was.itl_s(b) for b in (few, many))
-    alike = (seen.llm.experts, seen.llm.experts_per_token) == (wanted.llm.experts, wanted.llm.experts_per_token)
+    alike = (was.experts, was.experts_per_token) == (now.experts, now.experts_per_token)
     shape = curve if alike and curve.resident_ratio >= was.resident_ratio else now
     read_few, read_many = shape.weight_ratio(few), shape.weight_ratio(many)
     slope_s = (many_s * read_few - few_s * read_many) / (many * read_few - few * read_many)
@@ -161,14 +172,33 @@ def rescale(curve: Curve, seen: Setting, wanted: Setting, most: float, reached: 
 
 
 def _exchange_s(setting: Setting) -> float:
-    """Seconds that the all-reduces of one token take at the peak of the link; 0 of a single rank."""
+    """Seconds that the exchanges of one token of each rank take at the peak of the link; 0 of a single GPU.
+
+    A layer exchanges twice: behind attention among the ranks of a tensor-parallel group, and behind the MLP among the
+    GPUs that share it. Where data-parallel ranks share the experts, the second one has the tokens of all of them.
+    """
     tp = setting.tp
-    if tp == 1:
+    sharing = setting.expert_gpus or tp
+    if sharing == 1:
         return 0.0
     if setting.gpu.link_bytes_per_s <= 0.0:
         raise ValueError(f"the link between {setting.gpu.name} GPUs is not known")
-    moved = setting.llm.layers * _EXCHANGES * setting.llm.hidden * _ACTIVATION_BYTES * 2.0 * (tp - 1) / tp
-    return moved / setting.gpu.link_bytes_per_s
+    times = _ring(tp) + sharing / tp * _ring(sharing)
+    return setting.llm.layers * times * setting.llm.hidden * _ACTIVATION_BYTES / setting.gpu.link_bytes_per_s
+
+
+def _ring(ranks: int) -> float:
+    """Times its own bytes that each rank sends in an all-reduce."""
+    return 2.0 * (ranks - 1) / ranks
+
+
+def _drafted_s(setting: Setting) -> float:
+    """Seconds that computing the drafted tokens behind one output token takes at the peak of all GPUs."""
+    speculation = setting.speculation
+    if not speculation.tokens:
+        return 0.0
+    needed = decode_flops_per_token(setting.llm, setting.mix.context_tokens)
+    return speculation.tokens / speculation.per_step * needed / (setting.gpus * _peak_flops_per_s(setting))
 
 
 def _peak_prefill_tokens_per_s(setting: Setting) -> float:
@@ -176,10 +206,15 @@ def _peak_prefill_tokens_per_s(setting: Setting) -> float:
     mix = setting.mix
     new = max(1.0, mix.new_tokens)
     needed = prefill_flops_per_token(setting.llm, new, mix.prompt_tokens - mix.new_tokens)
+    return setting.gpus * _peak_flops_per_s(setting) / (needed + head_flops(setting.llm) / new)
+
+
+def _peak_flops_per_s(setting: Setting) -> float:
+    """Peak of one GPU in the format of the model's matmuls. ValueError where it is not known."""
     peak = compute_peak(setting.gpu, setting.llm)
     if peak is None:
         raise ValueError(f"no peak FLOP/s is known of {setting.gpu.name} for {setting.llm.precision.value}")
-    return setting.gpus * peak[0] / (needed + head_flops(setting.llm) / new)
+    return peak[0]
 
 
 def _bandwidth(gpu: GpuSpec) -> float:

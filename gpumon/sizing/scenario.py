@@ -9,6 +9,8 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from gpumon.sizing.latency import Speculation
+from gpumon.sizing.length_tail import Lengths, problem_of
 from gpumon.sizing.profile import Observed
 from gpumon.specs.gpus import GpuCatalogue
 from gpumon.specs.llm import LlmSpec
@@ -36,6 +38,18 @@ class Server(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     """Of one GPU under this load; default: measured, else the board's limit from the catalogue."""
 
 
+class Disaggregated(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Prefill and decode on pools of instances of their own. What is None is searched or looked up."""
+
+    prefill_tp: int | None = None
+    decode_tp: int | None = None
+    prefill_dp: int | None = None
+    """Data-parallel ranks of a prefill instance; default: those of the workload."""
+    decode_dp: int | None = None
+    link_gb_per_s: float | None = None
+    """1e9 bytes per second that one GPU sends to the other pool; default: its link of the catalogue."""
+
+
 class Workload(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One model and its target. What is None is looked up: measured, imported, then worked out."""
 
@@ -55,12 +69,18 @@ class Workload(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     """Share of its GPU that one instance keeps busy at that capacity."""
     tp: int | None = None
     pp: int | None = None
+    dp: int | None = None
+    """Data-parallel ranks of an instance: each has the attention for itself, the experts are spread over all."""
     weight_precision: str = ""
     """A value of `specs.Precision`; empty: as published or seen."""
     kv_precision: str = ""
     prompt_tokens: float | None = None
     answer_tokens: float | None = None
     prefix_hit_ratio: float | None = None
+    lengths: Lengths | None = None
+    """How prompt and answer lengths spread around their means; default: as seen."""
+    speculative: Speculation | None = None
+    """Default: as seen."""
     itl_p95_ms: float | None = None
     """Goals of this workload; default: those of the scenario."""
     ttft_p95_ms: float | None = None
@@ -75,6 +95,8 @@ class Workload(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     """Default: that of the scenario."""
     engine: Engine = ""
     """Engine that will serve it; empty: the one that was seen. TTFT differs by engine."""
+    disaggregated: Disaggregated | None = None
+    """Compare with prefill and decode on pools of their own."""
     profile: str = ""
     """Name of an imported profile to take capacity and latency from."""
     seen: Observed | None = None
@@ -172,6 +194,7 @@ RANGES: Final[dict[str, Range]] = {
     "busy_ratio": Range(0.0, 1.0, "busy share"),
     "tp": Range(1, 1024, "TP"),
     "pp": Range(1, 1024, "PP"),
+    "dp": Range(1, 1024, "DP"),
     "think_s": Range(0.0, 1e7, "think time", " s"),
     "prompt_tokens": Range(1.0, 1e8, "prompt tokens"),
     "answer_tokens": Range(1.0, 1e8, "answer tokens"),
@@ -200,6 +223,21 @@ SERVER_RANGES: Final = {
     "price_per_hour": Range(0.0, 1e9, "price of the host per hour"),
     "gpu_power_w": Range(1e-3, 1e6, "power of a GPU", " W"),
 }
+DISAGGREGATED_RANGES: Final = {
+    "prefill_tp": Range(1, 1024, "TP of the prefill pool"),
+    "decode_tp": Range(1, 1024, "TP of the decode pool"),
+    "prefill_dp": Range(1, 1024, "DP of the prefill pool"),
+    "decode_dp": Range(1, 1024, "DP of the decode pool"),
+    "link_gb_per_s": Range(1e-3, 1e6, "link between the pools", " GB/s"),
+}
+SPECULATION_RANGES: Final = {
+    "tokens": Range(0.0, 63.0, "drafted tokens"),
+    "accepted": Range(0.0, 63.0, "accepted tokens"),
+}
+LENGTH_RANGES: Final = {
+    "tokens": Range(1e-3, 1e9, "length", " tokens"),
+    "share": Range(0.0, 1.0, "share of the requests"),
+}
 SEEN_RANGES: Final = {
     "gpus": Range(0, 1e5, "GPUs"),
     "tp": Range(0, 1e5, "TP"),
@@ -215,6 +253,7 @@ SEEN_RANGES: Final = {
     "busy_ratio": Range(0.0, 1.0, "busy share"),
     "power_w": Range(0.0, 1e9, "power"),
     "tokens_per_step": Range(1.0, 64.0, "tokens per step"),
+    "drafted_per_step": Range(0.0, 63.0, "drafted tokens per step"),
     "prefill_tokens_per_s": Range(0.0, 1e12, "prompt tokens per second"),
     "concurrency": Range(0.0, 1e12, "requests in flight"),
 }
@@ -233,6 +272,26 @@ def check(asked: msgspec.Struct, ranges: Mapping[str, Range] = RANGES) -> None:
             raise ValueError(f"{words} is {figure(value)}: it must be from {figure(low)} to {figure(high)}{unit}")
 
 
+def check_workload(workload: Workload) -> None:
+    """The same of a workload, the tables in it included."""
+    check(workload)
+    if workload.speculative is not None:
+        check(workload.speculative, SPECULATION_RANGES)
+        if wrong := workload.speculative.problem:
+            raise ValueError(f"speculative: {wrong}")
+    if workload.disaggregated is not None:
+        check(workload.disaggregated, DISAGGREGATED_RANGES)
+    if workload.lengths is not None:
+        check_lengths(workload.lengths)
+
+
+def check_lengths(lengths: Lengths) -> None:
+    """ValueError on a histogram that is none."""
+    for name, steps in (("prompt", lengths.prompt), ("answer", lengths.answer)):
+        if wrong := problem_of(steps):
+            raise ValueError(f"{name} lengths: {wrong}")
+
+
 def check_scenario(scenario: Scenario) -> None:
     """The same of what holds for all workloads, every shape of server included."""
     check(scenario, SCENARIO_RANGES)
@@ -246,6 +305,8 @@ def sound(seen: Observed) -> Observed:
     """What was seen, without points that no engine can have shown; ValueError on another figure that can not be."""
     try:
         check(seen, SEEN_RANGES)
+        if seen.lengths is not None:
+            check_lengths(seen.lengths)
     except ValueError as wrong:
         raise ValueError(f"what was seen of {seen.name or seen.model}: {wrong}") from None
     points = tuple(

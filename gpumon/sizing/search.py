@@ -113,7 +113,7 @@ class Demand(NamedTuple):
             workload=index,
             count=count,
             gpus=self.instance.gpus,
-            tp=self.instance.tp,
+            tp=self.instance.tp * self.instance.dp,
             memory_bytes=usable_bytes * self.instance.gpus if isinstance(size, Missing) else size,
             busy_ratio=None if isinstance(busy, Missing) else busy,
         )
@@ -219,7 +219,7 @@ def _memory(instance: Instance, planned: float, scenario: Scenario) -> tuple[Rea
         return memory.rule_bytes(instance.llm.params), "rule"
     context = instance.prompt_tokens + instance.answer_tokens / 2.0
     most = instance.gpu.memory_bytes if instance.gpu is not None else math.inf
-    size = memory.instance_bytes(instance.llm, instance.gpus, instance.tp, planned, context, most)
+    size = memory.instance_bytes(instance.llm, instance.gpus, instance.tp, planned, context, most, instance.dp)
     # Room that an engine was seen to find beside the constants is not taken by them.
     room = max(0.0, instance.pool_shift_ratio or 0.0) * (most if instance.gpu is not None else 0.0)
     size -= instance.gpus * min(memory.overhead_bytes(instance.llm, instance.gpus, most), room)

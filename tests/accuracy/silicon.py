@@ -314,6 +314,7 @@ def bands_of(judged: Sequence[Judged], fits: Fits) -> dict[str, Cells]:
         for one in judged:
             groups[one.row.tp, one.row.moe].append(getattr(one, error))
         found[figure] = {cell: band(errors) for cell, errors in sorted(groups.items())}
+    found["itl dp"] = {(1, True): band([one.itl for one in judged if one.row.setting.expert_gpus])}
     for figure, errors in sweep_errors([one.row for one in judged], fits).items():
         by_moe = {moe: [error for at_moe, error in errors if at_moe == moe] for moe in (False, True)}
         found[figure] = {(1, moe): band(each) for moe, each in by_moe.items() if each}

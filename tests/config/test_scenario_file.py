@@ -25,8 +25,20 @@ from gpumon.config.scenario_file import (
     scenario_toml,
 )
 from gpumon.config.scenario_rules import MOST_POINTS, MOST_SERVERS, MOST_WORKLOADS, SCENARIO
+from gpumon.sizing.latency import Speculation
+from gpumon.sizing.length_tail import Lengths, LengthShare
 from gpumon.sizing.profile import Observed, Origin, Point
-from gpumon.sizing.scenario import RANGES, SCENARIO_RANGES, SEEN_RANGES, SERVER_RANGES, Scenario, Server, Workload
+from gpumon.sizing.scenario import (
+    DISAGGREGATED_RANGES,
+    RANGES,
+    SCENARIO_RANGES,
+    SEEN_RANGES,
+    SERVER_RANGES,
+    Disaggregated,
+    Scenario,
+    Server,
+    Workload,
+)
 from gpumon.specs.precision import Precision
 
 BAD = Path(__file__).parent / "bad_scenarios"
@@ -50,6 +62,12 @@ MESSAGES = {
     "H100 PCIe 80GB, H100 SXM5 80GB, H100 NVL 94GB, H100 SXM5 64GB",
     "gpus_fraction": "3: server[0].gpus = 1.5: must be a whole number from 1 to 576",
     "gpus_zero": "3: server[0].gpus = 0: must be a whole number from 1 to 576",
+    "lengths_fall": "4: workload[0].lengths.prompt = [{...}, {...}]: "
+    "lengths must rise from step to step: 50 is behind 100",
+    "lengths_open": "4: workload[0].lengths.answer = [{...}]: the share of the last step is 0.9: it must be 1",
+    "speculative_more": "4: workload[0].speculative.accepted = 4: "
+    "accepted 4 is more than the 3 tokens that are drafted",
+    "link_zero": "4: workload[0].disaggregated.link_gb_per_s = 0: must be a number from 0.001 to 1e+06",
     "inline": '1: workload[0].target = "1": must be a number above 0, at most 1e+12',
     "key_at_top": "1: target: unknown key; did you mean workload.target (in [[workload]])?",
     "key_unknown": "3: workload[0].targt: unknown key; did you mean target?",
@@ -177,7 +195,7 @@ def test_whatever_comes_in_it_is_read_or_refused(content: bytes) -> None:
 TEXT = st.text(max_size=12) | st.sampled_from(['a"b', "\\", "\x00\x1b\x7f\x80", "\u2028\u202e", "'''", "a\r\nb", "😀é"])
 NUMBERS = {
     name: st.floats(max(low, 5e-324), min(high, 1e6))
-    for table in (SEEN_RANGES, SERVER_RANGES, SCENARIO_RANGES, RANGES)
+    for table in (SEEN_RANGES, SERVER_RANGES, SCENARIO_RANGES, RANGES, DISAGGREGATED_RANGES)
     for name, (low, high, *_) in table.items()
 } | {"target": st.floats(5e-324, 1e12)}
 """Numbers whose range is not plain from their name."""
@@ -215,17 +233,34 @@ def structs(kind: type[msgspec.Struct], **given_: st.SearchStrategy[Any]) -> st.
     return st.builds(kind, **fields)
 
 
+def histogram(steps: dict[int, float]) -> tuple[LengthShare, ...]:
+    """Rising lengths with rising shares, the last of which is 1."""
+    shares = [*sorted(steps.values())[1:], 1.0]
+    return tuple(LengthShare(float(tokens), share) for tokens, share in zip(sorted(steps), shares, strict=True))
+
+
+HISTOGRAMS = st.just(()) | st.dictionaries(st.integers(1, 10**9), st.floats(0.0, 1.0), min_size=1, max_size=4).map(
+    histogram
+)
+LENGTHS = st.builds(Lengths, HISTOGRAMS, HISTOGRAMS)
+SPECULATIONS = st.builds(
+    lambda tokens, share: Speculation(tokens, tokens * share), st.floats(0.0, 63.0), st.floats(0.0, 1.0)
+)
 SEEN = structs(
     Observed,
     points=st.lists(structs(Point), max_size=3).map(tuple),
     gpus=st.sampled_from([0, 32, 64]),
     tp=st.integers(0, 8),
     pp=st.integers(0, 4),
+    lengths=st.none() | LENGTHS,
 )
 WORKLOADS = structs(
     Workload,
     model=TEXT.filter(lambda text: text.strip() != ""),
     seen=st.none() | SEEN,
+    lengths=st.none() | LENGTHS,
+    speculative=st.none() | SPECULATIONS,
+    disaggregated=st.none() | structs(Disaggregated),
 )
 SERVERS = structs(
     Server,
@@ -381,7 +416,7 @@ def test_what_the_plan_refuses_is_refused_in_the_file_with_its_line(name: str) -
 
 
 def test_every_number_has_a_least_and_a_most() -> None:
-    for kind in (Scenario, Server, Workload, Observed, Point):
+    for kind in (Scenario, Server, Workload, Observed, Point, Disaggregated, Speculation, LengthShare):
         for field in msgspec.structs.fields(kind):
             if {"int", "float"} & set(str(field.type).replace("<class '", "").replace("'>", "").split(" | ")):
                 assert f"{kind.__name__}.{field.name}" in SCENARIO.types
