@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -27,9 +28,10 @@ from gpumon.sizing.scenario import Known, Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.tui.line import Row
 from gpumon.tui.palette import TONES, Glyphs
+from gpumon.tui.sizing.canvas import Axis, Canvas, Scale
 from gpumon.tui.sizing.layout import page
 from gpumon.tui.sizing.placement import letter, placement
-from gpumon.tui.sizing.plot import NO_POINTS, Canvas, latency
+from gpumon.tui.sizing.plot import NO_POINTS, latency
 from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.table import Scene
 from tests.tui.picture_scenes import (
@@ -99,6 +101,38 @@ def test_what_is_beyond_the_measured_range_is_dashed_muted_and_named(glyphs: Gly
     assert {tone for row in first.rows() for _, tone in row} == {"accent", "text"}
     assert {tone for row in muted.rows() for _, tone in row} == {"muted", "text"}
     assert sum(map(len, text(list(muted.rows())).split())) < sum(map(len, text(list(first.rows())).split()))
+
+
+@given(st.floats(10.0, 1e6), st.integers(1, 120), st.sampled_from([(3, 4, 2, 5, 6, 1), (10, 8, 12, 7)]))
+def test_ticks_are_even_round_and_reach_the_largest_value(most: float, size: int, distances: tuple[int, ...]) -> None:
+    axis = Axis.of(Scale(most), size, distances)
+    places = [cell for cell, _ in axis.ticks()]
+    assert {after - before for before, after in pairwise(places)} <= {axis.cells_a_step}
+    assert places[0] == 0
+    assert places[-1] < size
+    assert axis.end >= most * (1.0 - 1e-6)
+    canvas = Canvas(size, size, axis.most, axis.most, "braille")
+    assert [canvas.column(axis.step * number) for number in range(len(places))] == places
+    assert len({text for _, text in axis.ticks()}) == len(places)
+
+
+@pytest.mark.parametrize("tone", ["measured", "extrapolated"])
+@given(slope=st.floats(0.1, 8.0))
+def test_a_curve_has_no_gap(tone: str, slope: float) -> None:
+    canvas = Canvas(40, 10, 10.0, 10.0, "braille")
+    canvas.curve(lambda x: x * slope, lambda _: tone == "measured", "accent")
+    columns = [set[int]() for _ in range(80)]
+    for line, row in enumerate(canvas.rows()):
+        for column, character in enumerate("".join(piece for piece, _ in row)):
+            bits = ord(character) - 0x2800 if character != " " else 0
+            for number, bit in enumerate((0x40, 0x04, 0x02, 0x01)):
+                columns[2 * column] |= {4 * (9 - line) + number} if bits & bit else set()
+            for number, bit in enumerate((0x80, 0x20, 0x10, 0x08)):
+                columns[2 * column + 1] |= {4 * (9 - line) + number} if bits & bit else set()
+    drawn = [heights for heights in columns if heights]
+    assert columns[: len(drawn)] == drawn
+    for before, after in pairwise(drawn):
+        assert any(abs(one - other) <= 1 for one in before for other in after)
 
 
 def test_a_curve_says_what_it_stands_on() -> None:

@@ -14,9 +14,9 @@ from gpumon.sizing.answer import Answer, Totals, WorkloadPlan
 from gpumon.sizing.plan import Column
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Piece, Row
+from gpumon.tui.sizing.canvas import filled, fitted
 from gpumon.tui.sizing.effects import SOURCES
 from gpumon.tui.sizing.fields import labelled
-from gpumon.tui.sizing.plot import filled, fitted
 
 _NAMES: Final = (13, 20)
 """Fewest and most cells of the name of a GPU."""

@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 from gpumon.readings.format import cut
 from gpumon.tui.line import Row, wrapped
 from gpumon.tui.sizing import answer, compare, placement, plot
+from gpumon.tui.sizing.canvas import filled, reason
 from gpumon.tui.sizing.edit import Edit
 from gpumon.tui.sizing.fields import SERVER, WORKLOAD
-from gpumon.tui.sizing.plot import filled
 from gpumon.tui.sizing.table import Lines, Scene, fields_page, table
 
 VIEWS: Final = ("itl", "gpus", "packing")
@@ -163,7 +163,7 @@ def _plot(scene: Scene, height: int) -> list[Row]:
     plan, instance = calculation.plan(at), calculation.instance(at)
     if plan is None or instance is None:
         problem = plan.problem if plan is not None else ""
-        return plot.reason("ITL over requests in flight", problem or "no answer yet", scene.width, height)
+        return reason("ITL over requests in flight", problem or "no answer yet", scene.width, height)
     return plot.latency(scene.width, height, instance, plan, scene.glyphs)
 
 
@@ -171,5 +171,5 @@ def _packing(scene: Scene, height: int) -> list[Row]:
     """Servers and GPUs, in at most so many lines."""
     calculation, scenario = scene.state.calculation, scene.state.scenario
     if calculation.answer is None:
-        return plot.reason("servers and GPUs", "no answer yet", scene.width, height)
+        return reason("servers and GPUs", "no answer yet", scene.width, height)
     return placement.placement(scene.width, height, calculation.answer, scenario, scene.glyphs)

@@ -14,7 +14,7 @@ from gpumon.sizing.answer import Answer, Packed, PlacedServer
 from gpumon.sizing.scenario import Scenario
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Glyphs
-from gpumon.tui.sizing.plot import MARKS, Key, Marks, fitted, flowed, reason, usable
+from gpumon.tui.sizing.canvas import MARKS, Key, Marks, fitted, flowed, reason, usable
 
 LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _TONES: Final = ("accent", "tokens", "mfu", "mbu", "ok", "sm", "strong", "text")
