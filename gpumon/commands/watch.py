@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 READY_S: Final = 90.0
 """Longest wait for the driver: eight GPUs without persistence mode are slow to open."""
 
+TOO_SHORT: Final = "nothing was read before --duration was over: neither the driver nor an engine had answered"
+
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What to read, in which form to print it, and for how long."""
@@ -127,6 +129,8 @@ def watch(
                 await _until(done, collector.ended(), end_s)
             if failure:
                 raise Failed(f"{WORKER_FAILED}{failure}")
+            if written == 0 and not done.is_set():
+                raise Failed(TOO_SHORT)
             return NOTHING if written < 0 else 0
         finally:
             await collector.stop()

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from gpumon.commands.watch import TOO_SHORT
 from tests.fakes.engine import FakeEngine
 from tests.fakes.nvml.driver import FakeDriver
 
@@ -66,10 +67,11 @@ def test_watch_can_be_interrupted_while_the_driver_hangs(driver: FakeDriver):
     assert running.wait(60.0) == 0
 
 
-def test_a_duration_counts_from_the_start(driver: FakeDriver):
+def test_a_duration_counts_from_the_start_and_a_watch_that_read_nothing_says_so(driver: FakeDriver):
     driver.write("init hang\n" + driver.busy_h100s(8))
     command = [GPUMON, "watch", "--json", "--duration", "2"]
-    assert subprocess.run(command, env=driver.env(), timeout=60, check=False).returncode == 0
+    done = subprocess.run(command, env=driver.env(), capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"gpumon: {TOO_SHORT}\n")
 
 
 def test_the_demo_says_simulated_and_knows_its_models(tmp_path: Path):
