@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from textual.app import ScreenStackError
 from textual.command import CommandPalette
-from textual.pilot import Pilot
+from textual.pilot import Pilot, WaitForScreenTimeout
 from textual.widgets import OptionList
 
 from gpumon.config.schema import Config, General
@@ -43,11 +44,20 @@ async def until(condition: Callable[[], bool], pilot: Pilot[int], seconds: float
     """Let the application work until something holds; the time is patience with a machine that is busy."""
     end_s = asyncio.get_running_loop().time() + seconds
     while asyncio.get_running_loop().time() < end_s:
-        await pilot.pause()
+        await settle(pilot)
         if condition():
             return
         await asyncio.sleep(0.02)
     raise AssertionError("it never came to hold")
+
+
+async def settle(pilot: Pilot[int]) -> None:
+    """Let the application answer what it was sent; one that quits meanwhile has no screen, and no answer, any more."""
+    try:
+        await pilot.pause()
+    except (ScreenStackError, WaitForScreenTimeout):
+        if not pilot.app._exit:
+            raise
 
 
 def text_of(app: MonitorApp) -> list[str]:

@@ -26,7 +26,7 @@ from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still
 from tests.tui.past import Kept
-from tests.tui.running import foot, running, text_of, until
+from tests.tui.running import foot, running, settle, text_of, until
 
 BY_ID = {command.id: command for command in COMMANDS}
 LEAVES = ("quit", "suspend")
@@ -45,7 +45,7 @@ async def type_keys(app: MonitorApp, pilot: Pilot[int], *keys: str) -> None:
     """Keys that come at once, as from a fast line; they are all answered when this returns."""
     for key in keys:
         app.post_message(event(key))
-    await pilot.pause()
+    await settle(pilot)
 
 
 async def type_fast(app: MonitorApp, *keys: str) -> None:
