@@ -220,11 +220,12 @@ class MonitorApp(App[int], inherit_bindings=False):
 
         What was typed before a question stood is for the question all the same: `/q` filters, it never quits.
         """
-        if not self.screen_stack:
-            return  # it is being left
-        opening, self.front.opening = self.front.opening, None
+        opening = self.front.opening
+        self.front.opening = None
         if opening is not None:
             await opening
+        if not self.screen_stack:
+            return  # it is being left
         if self.front.asking is not None:
             await self.front.asking.take(event)
             return
