@@ -50,6 +50,12 @@ class FleetSource(Protocol):
     def look_at(self, host: str) -> None:
         """Ask of this host, from the next frame on, for all that there is; "": of none."""
 
+    def lacks_gpumon(self, host: str) -> bool:
+        """Whether gpumon could run on this host from a temporary folder, and was not allowed to so far."""
+
+    def install(self, host: str) -> None:
+        """Run gpumon on this host from a temporary folder."""
+
     def first_s(self, newest_s: float) -> float:
         """Unix time of the oldest moment that can be asked for, where the newest one is of `newest_s`."""
 
@@ -254,6 +260,16 @@ class FleetControl:
             none_s, there_s = (none_s, middle_s) if frame.hosts else (middle_s, there_s)
         return there_s
 
+    def lacks_gpumon(self, host: str) -> bool:
+        """Whether gpumon could run on this host from a temporary folder, and was not allowed to so far."""
+        return self._source is not None and self._source.lacks_gpumon(host)
+
+    def install(self, host: str) -> None:
+        """Run gpumon on this host from a temporary folder; its row follows."""
+        if self._source is not None:
+            self._source.install(host)
+        self.refresh()
+
     def host(self, name: str, seen: Snapshot | None = None) -> Session:
         """One host, for the screen of one machine; `seen`: as it was shown last."""
         from gpumon.commands.fleet_host import HostOfFleet
@@ -386,7 +402,7 @@ def _source(config: Config) -> FleetSource:
     if config.host:
         from gpumon.sources.remote import RemoteHosts
 
-        return RemoteHosts(config.host, config.general.interval_s)
+        return RemoteHosts(config)
     from gpumon.sources.prometheus.queries import FLEET_BUCKETS
     from gpumon.sources.prometheus.source import FleetSource as Prometheus
 

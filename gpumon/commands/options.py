@@ -294,6 +294,16 @@ def add_fleet(parser: argparse.ArgumentParser) -> None:
         help="host of a fleet: ssh name, or URL of its serve-metrics (repeatable)",
     )
     parser.add_argument(
+        "--host-install",
+        action="store_true",
+        help="on hosts by ssh without gpumon: run it from a temporary folder, removed at the end (docs/fleet.md)",
+    )
+    parser.add_argument(
+        "--host-wheels",
+        metavar="DIR",
+        help="wheels for --host-install where the host's Python is another one (default ~/.cache/gpumon/wheels)",
+    )
+    parser.add_argument(
         "--prometheus", metavar="URL", help="show the fleet that this Prometheus scrapes (docs/fleet.md)"
     )
 
@@ -376,6 +386,23 @@ class Settings(NamedTuple):
     options: Options
 
 
+def _with_guests(loaded: Loaded, chosen: argparse.Namespace) -> Loaded:
+    """The settings with what the command line says of hosts without gpumon. Raises Usage."""
+    changes: dict[str, object] = {}
+    if getattr(chosen, "host_install", False):
+        changes["install"] = True
+    if getattr(chosen, "host_wheels", None) is not None:
+        changes["wheels"] = chosen.host_wheels
+    if not changes:
+        return loaded
+    if not loaded.config.host:
+        raise Usage("--host-install and --host-wheels: go with --host, or [[host]] of the config")
+    from msgspec.structs import replace
+
+    hosts = tuple(replace(host, **changes) for host in loaded.config.host)
+    return replace(loaded, config=replace(loaded.config, host=hosts))
+
+
 def settings(chosen: argparse.Namespace) -> Settings:
     """The config file with the environment and the options above it. Raises Usage and ConfigError."""
     from gpumon.config.environment import from_text
@@ -400,6 +427,7 @@ def settings(chosen: argparse.Namespace) -> Settings:
         from msgspec.structs import replace
 
         loaded = replace(loaded, config=replace(loaded.config, host=()))
+    loaded = _with_guests(loaded, chosen)
     demo, scenario = getattr(chosen, "demo", False), getattr(chosen, "scenario", None)
     if scenario and not demo:
         raise Usage("--scenario is for the simulated server: add --demo")

@@ -231,6 +231,10 @@ class Host(Reached, frozen=True, forbid_unknown_fields=True):
     """Shown name; default is the address without user and scheme."""
     command: checks.Command = "gpumon"
     """What runs gpumon there, as its shell takes it; `watch --json` is added. Of a URL it has no use."""
+    install: bool = False
+    """Where that is not found: run gpumon there from a temporary folder, which is removed at the end."""
+    wheels: str = ""
+    """Folder of wheels for hosts whose Python is another one than here; empty: ~/.cache/gpumon/wheels."""
     user: str = ""
     """Name for basic auth at a URL."""
     password_env: checks.KeyEnv = ""

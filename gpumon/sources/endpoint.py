@@ -80,8 +80,9 @@ class EndpointSource:
         back_off: BackOff = BACK_OFF,
         wall: Callable[[], float] = time.time,
         found_by: str = "config",
+        unix_socket: str = "",
     ) -> None:
-        """Raises ValueError where its URL is malformed."""
+        """Raises ValueError where its URL is malformed. `unix_socket`: as of a `Fetcher`."""
         self.endpoint = endpoint
         self.interval_s = interval_s
         self.url: EndpointUrl = parse_url(endpoint.url)
@@ -95,6 +96,7 @@ class EndpointSource:
             limits=limits,
             clock=clock,
             secret=endpoint,
+            unix_socket=unix_socket,
         )
         self._probe: Callable[[], Awaitable[tuple[Server, Answer] | Refusal]] = partial(
             find, self._fetcher, self.url, endpoint, []

@@ -115,16 +115,19 @@ class Fetcher:
         connections: int = 2,
         secret: Endpoint | None = None,
         setting: str = "api_key",
+        unix_socket: str = "",
     ) -> None:
         """`connections`: so many requests are under way at once. `secret`: whose key is sent, where one is.
 
-        `setting`: what the config calls that key, before `_user`.
+        `setting`: what the config calls that key, before `_user`. `unix_socket`: path of a socket that leads to the
+        server, where it is on another machine; the URL is as that machine sees it.
         """
         self._url = url
         self._secret = secret
         self._setting = setting
         self.unverified = False
         """Whether a secret went to a server that could not be identified."""
+        self._unix_socket = unix_socket
         self._connections = connections
         self._tls = (tls_ca, tls_verify)
         self._limits = limits
@@ -194,7 +197,8 @@ class Fetcher:
             max_keepalive_connections=max(1, self._connections - 1),
             keepalive_expiry=KEEP_ALIVE_S,
         )
-        return httpx.AsyncHTTPTransport(verify=context, trust_env=False, limits=limits)
+        uds = self._unix_socket or None
+        return httpx.AsyncHTTPTransport(verify=context, trust_env=False, limits=limits, uds=uds)
 
     async def _check_peer(self, event: str, info: Mapping[str, Any]) -> None:
         """Check the peer of a request with a secret, as httpcore's `trace` extension at each step.
@@ -224,7 +228,7 @@ class Fetcher:
         A resolver may hang for half a minute and cannot be cancelled; in asyncio's own thread pool that would hold
         up the end of the program.
         """
-        if self._resolved or _is_address(self._url.host):
+        if self._resolved or self._unix_socket or _is_address(self._url.host):
             return
         silent = FetchError(EndpointState.DNS, f"no name server answers for {clean(self._url.host, 80)}: check it")
         if self._looking:

@@ -10,13 +10,13 @@ import time
 import zlib
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from gpumon import __version__
-from gpumon.config.schema import Endpoint, Host
+from gpumon.config.schema import Config, Endpoint, Host
 from gpumon.efficiency.deriver import bare
 from gpumon.readings import difference
 from gpumon.readings.fleet import FleetFrame, HostFrame
@@ -27,28 +27,23 @@ from gpumon.readings.text import clean
 from gpumon.sources.api_key import UNVERIFIED, key_refused
 from gpumon.sources.endpoint_url import parse_url
 from gpumon.sources.fetch import Answer, Fetcher, FetchError, Limits
+from gpumon.sources.guest.archive import Archives, NoWheelsError
+from gpumon.sources.guest.bare_host import LOOK_S, BareHost, Readings
+from gpumon.sources.guest.shell import Shell, ShellError, open_shell
 from gpumon.sources.offload import in_daemon_thread
 from gpumon.sources.probe import api_key
+from gpumon.sources.prometheus.models import Models
 from gpumon.sources.snapshot_json import decoded, parsed, read
+from gpumon.sources.ssh import Connection, connect
 from gpumon.triage.peers import MOST_BYTES, PeerError, check_size
 
-SSH: Final = (
-    *("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5"),
-    *("-o", "ServerAliveCountMax=3", "-o", "ClearAllForwardings=yes", "-o", "ControlMaster=no", "--"),
-)
-"""No terminal, no question, an end within 15 s where the network is gone, and nothing that stays in the background (a
-shared connection that is there is used). The rest is the user's own config."""
+Opened = TypeVar("Opened")
 BACK_OFF_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0)
 FIRST_LINE_S: Final = 120.0
 """The driver of eight GPUs without persistence mode takes up to 90 s to open."""
 NEXT_LINE_S: Final = 30.0
 LATE: Final = 3.0
 """Of the host's own intervals, where those are longer than that."""
-END_S: Final = 2.0
-"""Longest wait for ssh's last words once its output has ended: what it started may keep stderr open for long, and
-asyncio waits for that, too."""
-HANG_UP_S: Final = 1.0
-"""Longest wait for ssh to end by itself when it is asked to; then it is killed."""
 READ_S: Final = 10.0
 """Longest time to decode one snapshot: the largest takes half a second of a free core."""
 MOST_READ: Final = 2
@@ -83,8 +78,19 @@ _HINTS: Final = (
 )
 
 
+NO_GPUMON: Final = (
+    "its shell finds no {!r}: --host-install (or Enter on its row) runs it there from a temporary folder; "
+    "or install it, or give its path as command of this [[host]]"
+)
+LIMITED: Final = "no gpumon there: GPUs are read by its nvidia-smi, engines through ssh, and no host figures; {}"
+
+
 class RemoteFault(Exception):  # noqa: N818 (no fault of the program)
     """Why a host's gpumon tells nothing: one line with the fix."""
+
+
+class NoGpumonFault(RemoteFault):
+    """The shell of a host finds no gpumon."""
 
 
 class OptionRefusedError(Exception):
@@ -105,6 +111,15 @@ class Remote:
         self.refused = ""
         """Why what it sends is not read: it is beyond the bounds of a snapshot. Empty while it is read."""
         self.lines = 0
+        self.installs = host.install
+        """Whether gpumon may run there from a temporary folder."""
+        self.lacks_gpumon = False
+        """Whether its shell finds no gpumon."""
+        self.limited = ""
+        """Why it is read without a gpumon; empty where it is not."""
+        self.archives = Archives()
+        self.models = Models((), ())
+        self._wake = asyncio.Event()
         self.version = ""
         """Of its gpumon, as that told; empty where it did not."""
         self._told: dict[str, Any] | None = None
@@ -115,8 +130,8 @@ class Remote:
         """Taken while a snapshot is decoded."""
         self._every_s = every_s
         self._wall = wall
-        self._decoded: tuple[float, Snapshot] | None = None
-        """Unix time of the newest snapshot, and the snapshot."""
+        self._decoded: tuple[float, Snapshot | Readings] | None = None
+        """Unix time of the newest snapshot, and the snapshot; or the readings of a host without gpumon."""
         self._kept: deque[tuple[float, bytes]] = deque()
         self._kept_bytes = 0
 
@@ -144,8 +159,17 @@ class Remote:
                 self.fault = text
                 self.since_s = self._wall()
             failures = 0 if self.lines > before else failures
-            await asyncio.sleep(BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
+            self._wake.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
             failures += 1
+
+    def install(self) -> None:
+        """Run gpumon there from a temporary folder, from now on, without another pause."""
+        self.installs = True
+        self.fault = CONNECTING
+        self.since_s = self._wall()
+        self._wake.set()
 
     async def receive(self, line: bytes) -> None:
         """Read a snapshot that has just arrived, beside the event loop. Raises RemoteFault, PeerError."""
@@ -171,7 +195,18 @@ class Remote:
         packed = zlib.compress(line, 1)
         self._told = told
         self._decoded = wall_s, snapshot
-        self.fault = self.refused = ""
+        self._keep(wall_s, packed, most_bytes)
+
+    def take_readings(self, readings: Readings) -> None:
+        """Keep what was read of a host without gpumon."""
+        wall_s = self._wall()
+        self._decoded = wall_s, readings
+        self._keep(wall_s, zlib.compress(msgspec.msgpack.encode(readings), 1), self.most_bytes)
+
+    def _keep(self, wall_s: float, packed: bytes, most_bytes: float) -> None:
+        """Keep a moment for charts and for going back; the oldest make room for it."""
+        self.fault = ""
+        self.refused = ""
         self.lines += 1
         self._kept.append((wall_s, packed))
         self._kept_bytes += len(packed)
@@ -194,6 +229,8 @@ class Remote:
         faults: list[Fault] = []
         if update := _update_of(self.version):
             faults.append(Fault(source, update, self.since_s))
+        if self.limited:
+            faults.append(Fault(source, self.limited, self.since_s))
         if self.fault:
             faults.append(Fault(source, self._fault_text(), self.since_s))
         return tuple(faults)
@@ -224,10 +261,12 @@ class Remote:
             if place < 0:
                 return None
             kept_s, packed = kept[place]
-            found = kept_s, decoded(zlib.decompress(packed), kept_s)
+            found = kept_s, _unpacked(packed, kept_s)
         if found is None:
             return HostFrame(self.name, interval_s=self._every_s, faults=faults)
         at_s, ready = found
+        if isinstance(ready, Readings):
+            return HostFrame(self.name, ready.gpus, ready.engines, interval_s=LOOK_S, faults=faults)
         ahead_s = _seconds(ready.time) - at_s
         if abs(ahead_s) > MOST_SKEW_S + ready.interval_s and wall_s is None:
             which = "ahead of" if ahead_s > 0.0 else "behind"
@@ -262,23 +301,26 @@ class Remote:
             await self._stream(f"{program} watch --json {FLEET_OPTION}")
         except OptionRefusedError:
             await self._stream(f"{program} --version; {program} watch --json")
+        except NoGpumonFault:
+            self.lacks_gpumon = True
+            if not self.installs:
+                raise
+            await self._visit()
 
     async def _stream(self, words: str) -> None:
         """Read what a command prints on the host until that ends. Raises RemoteFault, OptionRefusedError."""
-        command = [*SSH, self.host.address, words]
+        connection = await _connected(connect(self.host.address, words))
+        try:
+            await self._read_snapshots(connection)
+        finally:
+            await connection.hang_up()
+
+    async def _read_snapshots(self, connection: Connection) -> None:
+        """Read what a gpumon prints on the host until that ends. Raises RemoteFault, OptionRefusedError."""
         self._told = None
         try:
-            connection = await open_connection(command)
-        except FileNotFoundError:
-            raise RemoteFault("there is no ssh on this machine: install OpenSSH's client") from None
-        process = connection.process
-        assert process.stdout is not None
-        assert process.stderr is not None
-        said = bytearray()
-        tasks = {asyncio.create_task(_keep(process.stderr, said)), asyncio.create_task(_end_of(process))}
-        try:
             wait_s = FIRST_LINE_S
-            while line := await asyncio.wait_for(process.stdout.readline(), wait_s):
+            while line := await asyncio.wait_for(connection.readline(), wait_s):
                 if hello := _HELLO.fullmatch(line):
                     self.version = hello[1].decode("ascii")
                 elif line.startswith(b"{"):  # what a shell's start-up files print is none of it
@@ -286,31 +328,63 @@ class Remote:
                     if not line.startswith(_DIFFERENCE):
                         wait_s = patience_s(line)
                     await asyncio.sleep(LEAST_GAP_S)
-            await asyncio.wait(tasks, timeout=END_S)
-            code = process.returncode
-            last_words = _last_words(said)
-            if code == 2 and f"unrecognized arguments: {FLEET_OPTION}" in last_words:
-                raise OptionRefusedError
-            raise RemoteFault(self._why(-1 if code is None else code, last_words))
         except asyncio.TimeoutError:
             raise RemoteFault(f"its gpumon has told nothing for {wait_s:.0f} s: it hangs") from None
         except PeerError:
             raise
         except ValueError:
             raise PeerError(f"it sends lines of more than {MOST_BYTES >> 20} MiB: is this gpumon?") from None
+        code = await connection.exit_code()
+        if code == 2 and f"unrecognized arguments: {FLEET_OPTION}" in connection.last_words:
+            raise OptionRefusedError
+        raise self._end(code, connection.last_words)
+
+    async def _visit(self) -> None:
+        """Run gpumon there as a guest; where that cannot be, read the host's nvidia-smi. Raises RemoteFault."""
+        shell = await _connected(open_shell(self.host.address))
+        try:
+            pythons = await shell.pythons()
+            try:
+                chosen = await in_daemon_thread(self.archives.choose, pythons)
+            except NoWheelsError as lacking:
+                await self._read_bare_host(shell, str(lacking))
+            else:
+                await shell.run(chosen.program, chosen.archive)
+                await self._read_snapshots(shell.connection)
+        except ShellError as broken:
+            raise RemoteFault(str(broken)) from None
+        except OptionRefusedError:
+            raise RemoteFault("gpumon there is another version than was sent: please report") from None
         finally:
-            for task in tasks:
-                task.cancel()
-            await connection.hang_up()
+            self.limited = ""
+            await shell.close()
+
+    async def _read_bare_host(self, shell: Shell, why: str) -> None:
+        """Read GPUs and engines of a host without gpumon until the connection ends. Raises RemoteFault."""
+        bare_host = BareHost(shell, self.host.address, self.models, self._wall)
+        try:
+            while True:
+                begun_s = time.monotonic()
+                readings = await bare_host.read()
+                self.take_readings(readings)
+                self.limited = LIMITED.format(why)
+                await asyncio.sleep(max(LEAST_GAP_S, begun_s + LOOK_S - time.monotonic()))
+        except ShellError as broken:
+            raise RemoteFault(f"{broken} ({why})") from None
+        finally:
+            await bare_host.close()
+
+    def _end(self, code: int, said: str) -> RemoteFault:
+        """The fault of a connection that has ended."""
+        if code == 127 or "command not found" in said:
+            return NoGpumonFault(NO_GPUMON.format(clean(self.host.command, 60)))
+        return RemoteFault(self._why(code, said))
 
     def _why(self, code: int, said: str) -> str:
         """What the end of ssh means; 255 is ssh's own, the others are of what it ran."""
         for mark, text in _HINTS:
             if code == 255 and mark in said:
                 return text.format(host=clean(self.host.address, 80))
-        if code == 127 or "command not found" in said:
-            fix = 'install it there, or give its path: [[host]] command = "~/.local/bin/gpumon"'
-            return f"its shell finds no {clean(self.host.command, 60)!r}: {fix}"
         words = said.rpartition("gpumon: ")[2]
         if code == 3 and words.startswith("nothing to monitor"):
             return NO_GPU_THERE
@@ -390,6 +464,22 @@ class Remote:
         return f"{status}: no snapshot: is this the URL of a `gpumon serve-metrics`?"
 
 
+async def _connected(opening: Awaitable[Opened]) -> Opened:
+    """What is opened by ssh. Raises RemoteFault."""
+    try:
+        return await opening
+    except FileNotFoundError:
+        raise RemoteFault("there is no ssh on this machine: install OpenSSH's client") from None
+
+
+def _unpacked(packed: bytes, kept_s: float) -> Snapshot | Readings:
+    """What was kept of a moment: a snapshot is a JSON object, readings are an array of msgpack."""
+    kept = zlib.decompress(packed)
+    if kept.startswith(b"{"):
+        return decoded(kept, kept_s)
+    return msgspec.msgpack.decode(kept, type=Readings)
+
+
 def patience_s(line: bytes) -> float:
     """How long the line after this one is waited for: that gpumon may print one in an hour."""
     told = _INTERVAL.search(line, 0, 1000)
@@ -411,67 +501,6 @@ def _minor(version: str) -> tuple[int, int]:
     return (int(numbers[1]), int(numbers[2])) if numbers is not None else (0, 0)
 
 
-class Connection(NamedTuple):
-    """A started ssh."""
-
-    process: asyncio.subprocess.Process
-    transport: asyncio.SubprocessTransport
-
-    async def hang_up(self) -> None:
-        """End it and close its pipes, whoever else holds their other ends; returns when it is gone."""
-        try:
-            if self.process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    self.process.terminate()
-                await _ended(self.transport, HANG_UP_S)
-        finally:
-            self.transport.close()  # kills it where it still runs
-            await self.process.wait()
-
-
-async def open_connection(command: Sequence[str]) -> Connection:
-    """Start ssh in a session of its own, without input. Raises FileNotFoundError.
-
-    `asyncio.create_subprocess_exec` gives no way to close the pipes of a process.
-    """
-    pipe = asyncio.subprocess.PIPE
-    loop = asyncio.get_running_loop()
-    transport, protocol = await loop.subprocess_exec(
-        lambda: asyncio.subprocess.SubprocessStreamProtocol(MOST_BYTES, loop),
-        *command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=pipe,
-        stderr=pipe,
-        start_new_session=True,
-    )
-    return Connection(asyncio.subprocess.Process(transport, protocol, loop), transport)
-
-
-async def _ended(transport: asyncio.SubprocessTransport, timeout_s: float) -> None:
-    """Wait until a process has ended, whether or not its pipes have."""
-    end_s = time.monotonic() + timeout_s
-    while transport.get_returncode() is None and time.monotonic() < end_s:
-        await asyncio.sleep(0.01)
-
-
-async def _keep(stream: asyncio.StreamReader, said: bytearray) -> None:
-    """Read a stream to its end; the last of it stays in `said`."""
-    while part := await stream.read(4096):
-        said += part
-        del said[:-4096]
-
-
-async def _end_of(process: asyncio.subprocess.Process) -> None:
-    await process.wait()
-
-
-def _last_words(kept: bytearray) -> str:
-    """The end of what was written to stderr, as one line."""
-    lines = [line.strip() for line in re.split(r"[\r\n]+", kept.decode("utf-8", "replace"))]
-    told = [line for line in lines if line and not line.startswith(("Warning: Permanently added", "@@@"))]
-    return clean(" ".join(told[-3:]), 300)
-
-
 def _seconds(time_text: str) -> float:
     from datetime import datetime
 
@@ -484,12 +513,19 @@ def _seconds(time_text: str) -> float:
 class RemoteHosts:
     """What tells of the fleet (`commands.fleet.FleetSource`): all hosts, each as its own gpumon has it."""
 
-    def __init__(self, hosts: Sequence[Host], every_s: float, wall: Callable[[], float] = time.time) -> None:
+    def __init__(self, config: Config, wall: Callable[[], float] = time.time) -> None:
+        """The `[[host]]` of a config, read so often as its screen refreshes."""
+        hosts = config.host
+        every_s = config.general.interval_s
         self._remotes = [Remote(host, max(1.0, every_s), wall) for host in hosts]
         twice = {one.name for one in self._remotes if [other.name for other in self._remotes].count(one.name) > 1}
         turn = asyncio.Semaphore(MOST_READ)
+        archives: dict[str, Archives] = {}
+        models = Models(config.model, config.endpoint)
         for one in self._remotes:
             one.turn = turn
+            one.models = models
+            one.archives = archives.setdefault(one.host.wheels, Archives(one.host.wheels))
             one.most_bytes = KEPT_BYTES / len(self._remotes)
             if one.name in twice:
                 one.name = clean(one.host.name or one.host.address, 120)
@@ -526,6 +562,16 @@ class RemoteHosts:
 
     def look_at(self, host: str) -> None:
         """All there is comes of every host."""
+
+    def lacks_gpumon(self, host: str) -> bool:
+        """Whether gpumon could run on this host from a temporary folder, and was not allowed to so far."""
+        return any(one.lacks_gpumon and not one.installs for one in self._remotes if one.name == host)
+
+    def install(self, host: str) -> None:
+        """Run gpumon on this host from a temporary folder."""
+        for one in self._remotes:
+            if one.name == host:
+                one.install()
 
     def first_s(self, newest_s: float) -> float:
         """Unix time of the oldest that is kept; `newest_s` of the newest."""

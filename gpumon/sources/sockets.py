@@ -199,8 +199,13 @@ def _dumped(family: int) -> Iterator[Listener]:
 
 
 def _printed(pid: int | str) -> list[Listener]:
-    words = (line.split() for line in _lines(pid) if _LISTEN in line)
-    return [Listener(*_end(each[1]), int(each[9]), int(each[7])) for each in words]
+    return [printed_listener(line) for line in _lines(pid) if _LISTEN in line]
+
+
+def printed_listener(line: str) -> Listener:
+    """A line of /proc/net/tcp or tcp6. Raises ValueError and IndexError where it is none."""
+    words = line.split()
+    return Listener(*_end(words[1]), int(words[9]), int(words[7]))
 
 
 def _lines(pid: int | str) -> Iterator[str]:

@@ -157,6 +157,12 @@ class FleetControl(Collecting, Protocol):
     async def first_after(self, none_s: float, there_s: float) -> float:
         """Where the fleet begins, to a refresh: there is none at `none_s`, and one at `there_s` (Unix times)."""
 
+    def lacks_gpumon(self, host: str) -> bool:
+        """Whether gpumon could run on this host from a temporary folder, and was not allowed to so far."""
+
+    def install(self, host: str) -> None:
+        """Run gpumon on this host from a temporary folder, which is removed at the end. Returns at once."""
+
     def host(self, name: str, seen: Snapshot | None = None) -> HostControl:
         """One host, for the screen of one machine: `start` gives its snapshots as refreshes bring them, `history` is
         filled from range queries, `timeline` asks the Prometheus. `stop` lets go of it; of those looked at last the

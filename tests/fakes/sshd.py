@@ -17,8 +17,19 @@ from tests.fakes.prometheus import free_port
 class Sshd:
     """A context manager. `path`: folder of the programs that a login finds first. `hosts` are aliases of loopback."""
 
-    def __init__(self, folder: Path, path: Path, hosts: Mapping[str, str]) -> None:
-        """`hosts`: alias -> further lines of its block in the client's config."""
+    def __init__(
+        self,
+        folder: Path,
+        path: Path,
+        hosts: Mapping[str, str],
+        environment: Mapping[str, str] | None = None,
+        *,
+        system: bool = True,
+    ) -> None:
+        """`hosts`: alias -> further lines of its block in the client's config. `environment`: of a login.
+
+        `system`: a login finds this machine's programs, too.
+        """
         self.port = free_port()
         self._folder = folder
         sshd = shutil.which("sshd") or "/usr/sbin/sshd"
@@ -29,12 +40,13 @@ class Sshd:
             subprocess.run(command, check=True, timeout=30)
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)  # where sshd drops its privileges to
+        variables = {"PATH": f"{path}:/usr/bin:/bin" if system else str(path), **(environment or {})}
         user = pwd.getpwuid(os.geteuid()).pw_name
         (folder / "sshd_config").write_text(
             f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {folder}/host_key\nPidFile none\nUsePAM no\n"
             f"StrictModes no\nAuthorizedKeysFile {folder}/login_key.pub\nPasswordAuthentication no\n"
             f"KbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\n"
-            f"SetEnv PATH={path}:/usr/bin:/bin\n"
+            f"SetEnv {' '.join(f'{name}={value}' for name, value in variables.items())}\n"
         )
         blocks = (
             f"Host {alias}\n{more}\n  HostName 127.0.0.1\n  Port {self.port}\n  User {user}\n  IdentitiesOnly yes\n"

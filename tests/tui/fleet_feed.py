@@ -127,6 +127,13 @@ class Scrapes:
                 found += [(wall_s, each) for each in frame.hosts if each.name == host]
         return tuple(found)
 
+    def lacks_gpumon(self, host: str) -> bool:
+        """Never: a Prometheus runs nothing on a host."""
+        return False
+
+    def install(self, host: str) -> None:
+        """Nothing can be run there."""
+
     def look_at(self, host: str) -> None:
         """There is all of every host anyway."""
 

@@ -67,18 +67,6 @@ THROTTLE_CALLS: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
     ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksEventReasons", ()),
     ("nvmlDeviceGetCurrentClocksThrottleReasons", "nvmlDeviceGetCurrentClocksThrottleReasons", ()),
 )
-THROTTLE = {
-    0x2: "applications_clocks_setting",
-    0x4: "sw_power_cap",
-    0x8: "hw_slowdown",
-    0x10: "sync_boost",
-    0x20: "sw_thermal_slowdown",
-    0x40: "hw_thermal_slowdown",
-    0x80: "hw_power_brake_slowdown",
-    0x100: "display_clock_setting",
-}
-"""Clock event reasons by bit, as nvidia-smi names them; 0x1 (idle) is no limit."""
-
 _CORES_PER_SM_64 = frozenset({(6, 0), (7, 0), (7, 2), (7, 5), (8, 0)})
 """Compute capabilities with 64 FP32 cores per SM (GP100, Volta, Turing, GA100); all others since Maxwell have 128."""
 
@@ -88,14 +76,6 @@ def read_gauges(calls: Calls, handle: Any, gauges: tuple[Gauge, ...], values: di
     for field, alternatives, scale in gauges:
         raw = calls.first(handle, alternatives)
         values[field] = raw if raw.__class__ is Missing else raw * scale
-
-
-def throttle_names(mask: int) -> tuple[str, ...]:
-    """Names of the bits of a clock event mask; a bit that is not known is named by its value."""
-    mask &= ~0x1
-    names = [name for bit, name in THROTTLE.items() if mask & bit]
-    rest = mask & ~sum(THROTTLE)
-    return (*names, hex(rest)) if rest else tuple(names)
 
 
 def cores_to_sms(cores: Reading, capability: tuple[int, int] | None) -> Reading:

@@ -11,6 +11,7 @@ import pynvml
 
 from gpumon.readings.frame import GpuProcess, GpuReading, GpuState, XidEvent
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
+from gpumon.readings.throttle import throttle_names
 from gpumon.sources.driver.bounds import Energy, drop_implausible, implausible
 from gpumon.sources.driver.calls import Api, Calls, DriverDownError, GpuDownError, HandleStaleError
 from gpumon.sources.driver.fleet import FIGURES, Pcie
@@ -140,7 +141,7 @@ class NvmlGpu:
         self.read_s = time.monotonic()
         figures.read_gauges(calls, handle, figures.TICK, values)
         mask = calls.first(handle, figures.THROTTLE_CALLS)
-        values["throttle"] = () if isinstance(mask, Missing) else figures.throttle_names(mask)
+        values["throttle"] = () if isinstance(mask, Missing) else throttle_names(mask)
         if self._slices.enabled:
             for metric in METRICS:
                 values[metric.field] = _PER_SLICE

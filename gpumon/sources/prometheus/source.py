@@ -172,6 +172,13 @@ class FleetSource:
         )
         return await asyncio.to_thread(addresses, up, exporters, names, self._config.host_labels)
 
+    def lacks_gpumon(self, host: str) -> bool:  # noqa: ARG002
+        """Never: a Prometheus runs nothing on a host."""
+        return False
+
+    def install(self, host: str) -> None:
+        """Nothing can be run there."""
+
     def look_at(self, host: str) -> None:
         """Ask of this host, from the next frame on, for all distributions; "": of none."""
         self._looked_at = host

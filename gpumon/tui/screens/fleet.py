@@ -20,6 +20,7 @@ from gpumon.tui.fleet.shown import Shown, worked_out
 from gpumon.tui.fleet.summary import faults, small, sums
 from gpumon.tui.layout import FleetPlan, fleet_plan
 from gpumon.tui.screens.commands import Run
+from gpumon.tui.screens.questions import Choice, Question
 from gpumon.tui.screens.travel import Arrival, NoPastError, Past
 from gpumon.tui.settings_table import FLEET_SETTINGS, Setting
 from gpumon.tui.widgets.board import Board, Painted
@@ -167,7 +168,13 @@ class FleetBody:
             screen.say(f"no engine runs there: {screen.view.keymap.first('fleet.models')} shows all hosts")
 
     def _open_host(self, screen: MonitorScreen, host: str) -> None:
-        """The screen of a host, at the moment that is shown."""
+        """The screen of a host, at the moment that is shown; of one without gpumon whether to run it there."""
+        if self._control.lacks_gpumon(host):
+            screen.ask(guest_on(self._control, host, partial(self._show_host, screen, host)))
+        else:
+            self._show_host(screen, host)
+
+    def _show_host(self, screen: MonitorScreen, host: str) -> None:
         self._opens(host, self.shown.wall_s if screen.travel.paused and self.shown is not None else None)
 
     def _turn_to_models(self, screen: MonitorScreen) -> None:
@@ -176,6 +183,30 @@ class FleetBody:
             self.table.turn_to_models(not self.table.models)
             self._look_at_row(screen)
             screen.show_keys()
+
+
+RUN_THERE: Final = "run gpumon there"
+RUNS: Final = "sent over ssh into a temporary folder, which is removed when this screen is closed"
+OPEN_IT: Final = "open the host"
+OPENS: Final = "it has no figures: its shell finds no gpumon"
+
+
+def guest_on(control: FleetControl, host: str, show: Callable[[], None]) -> Question:
+    """Whether gpumon shall run on a host that has none."""
+
+    def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001
+        if choice is not None and choice.name == RUN_THERE:
+            control.install(host)
+        elif choice is not None:
+            show()
+
+    return Question(
+        f"no gpumon on {clean(host, 60)}:",
+        lambda _: (Choice(RUN_THERE, RUNS, None), Choice(OPEN_IT, OPENS, None)),
+        choose,
+        types=False,
+        hint="Enter: choose · Esc: neither",
+    )
 
 
 class FleetPast:

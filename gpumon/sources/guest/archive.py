@@ -1,0 +1,199 @@
+"""One archive with gpumon and all that it imports on a host, for that host's Python."""
+
+from __future__ import annotations
+
+import io
+import os
+import shlex
+import threading
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import gpumon
+from gpumon.sources.guest.wheels import LEAST_PYTHON, PythonThere, wheel_name
+
+
+class Needed(NamedTuple):
+    """A project whose modules `gpumon watch --json --fleet` imports."""
+
+    name: str
+    below: tuple[int, int] = (99, 0)
+    """The first Python that has no need of it."""
+
+
+NEEDED: Final = (
+    *map(Needed, ("msgspec", "psutil", "nvidia-ml-py", "tomli")),
+    *map(Needed, ("httpx", "httpcore", "h11", "anyio", "certifi", "idna", "sniffio")),
+    *(Needed("typing-extensions", (3, 13)), Needed("exceptiongroup", (3, 11))),
+)
+_TOMLLIB: Final = b"from tomllib import TOMLDecodeError as TOMLDecodeError, load as load, loads as loads\n"
+STANDARD: Final = {"tomli": ((3, 11), {"tomli/__init__.py": _TOMLLIB})}
+"""Projects that the standard library has since a version: what stands for them where no wheel fits."""
+LEFT_OUT: Final = frozenset({"tui", "web", "__pycache__"})
+"""Folders of gpumon that are of no use there: they need Textual."""
+LEVEL: Final = 6
+MOST_WHEEL_BYTES: Final = 64_000_000
+"""Unpacked size of a wheel that is read."""
+
+Files = Mapping[str, bytes]
+"""Content of files by path in the archive."""
+
+
+class NoWheelsError(Exception):
+    """No archive can be made for a host: one line with what is missing, and how to get it."""
+
+
+class Chosen(NamedTuple):
+    """An archive, and the Python that it is for."""
+
+    program: str
+    archive: bytes
+
+
+class Archives:
+    """Makes archives, each kind once: most hosts have the same Python. Called in threads."""
+
+    def __init__(self, folder: str = "") -> None:
+        """`folder`: where the user keeps wheels; empty: `~/.cache/gpumon/wheels`."""
+        self._folder = Path(folder).expanduser() if folder else default_folder(os.environ)
+        self._made: dict[PythonThere, bytes] = {}
+        self._turn = threading.Lock()
+
+    def choose(self, pythons: Sequence[tuple[str, PythonThere]]) -> Chosen:
+        """The archive for the first of a host's Pythons (program, facts) that one can be made for.
+
+        Raises NoWheelsError.
+        """
+        new_enough = [(program, python) for program, python in pythons if python.version >= LEAST_PYTHON]
+        if not new_enough:
+            found = ", ".join(dict.fromkeys(python.text for _, python in pythons)) or "none"
+            raise NoWheelsError(f"no Python 3.10 or newer there ({found})")
+        with self._turn:
+            missing: list[tuple[PythonThere, list[str]]] = []
+            for program, python in new_enough:
+                if python not in self._made:
+                    parts, lacks = self._parts(python)
+                    if lacks:
+                        missing.append((python, lacks))
+                        continue
+                    self._made[python] = _packed(parts)
+                return Chosen(program, self._made[python])
+        raise NoWheelsError(self._fix(*missing[0]))
+
+    def _parts(self, python: PythonThere) -> tuple[list[Files], list[str]]:
+        """What goes into an archive, and the names of what is found nowhere."""
+        parts = [own_files()]
+        lacks: list[str] = []
+        for needed in NEEDED:
+            if python.version >= needed.below:
+                continue
+            files = installed_files(needed.name, python) or self._wheel_files(needed.name, python)
+            files = files or _standard_files(needed.name, python)
+            if files:
+                parts.append(files)
+            else:
+                lacks.append(needed.name)
+        return parts, lacks
+
+    def _wheel_files(self, project: str, python: PythonThere) -> Files:
+        """Files of the newest fitting wheel in the user's folder; none where there is no such wheel."""
+        fitting: list[tuple[tuple[int, ...], Path]] = []
+        paths = self._folder.glob("*.whl") if self._folder.is_dir() else ()
+        for path in paths:
+            wheel = wheel_name(path.name)
+            if wheel is not None and wheel.project == project and python.loads(wheel.tag):
+                fitting.append((wheel.version, path))
+        return wheel_files(max(fitting)[1]) if fitting else {}
+
+    def _fix(self, python: PythonThere, lacks: Sequence[str]) -> str:
+        version = f"{python.version[0]}.{python.version[1]}"
+        libc = "musllinux_1_2" if python.libc == "musl" else "manylinux2014"
+        command = (
+            f"pip download -d {shlex.quote(str(self._folder))} --no-deps --only-binary=:all: "
+            f"--python-version {version} --platform {libc}_{python.machine} {' '.join(lacks)}"
+        )
+        return f"no wheels of {', '.join(lacks)} for {python.text}: {command}"
+
+
+def _standard_files(project: str, python: PythonThere) -> Files:
+    """A module that passes on to the standard library; none where that has no such module."""
+    since, files = STANDARD.get(project, ((99, 0), {}))
+    return files if python.version >= since else {}
+
+
+def default_folder(environment: Mapping[str, str]) -> Path:
+    """Folder of wheels where the user names none."""
+    cache = environment.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "gpumon" / "wheels"
+
+
+def own_files() -> Files:
+    """gpumon itself, without its screen."""
+    package = Path(gpumon.__file__).parent
+    return {f"gpumon/{path.relative_to(package).as_posix()}": path.read_bytes() for path in _walked(package)}
+
+
+def _walked(package: Path) -> Iterator[Path]:
+    for folder, folders, names in os.walk(package):
+        folders[:] = sorted(set(folders) - LEFT_OUT)
+        yield from (Path(folder, name) for name in sorted(names))
+
+
+def installed_files(project: str, python: PythonThere) -> Files:
+    """Files of a project as it is installed here; none where it is not, or not for this Python."""
+    try:
+        distribution = metadata.distribution(project)
+    except metadata.PackageNotFoundError:
+        return {}
+    tags = [
+        line.partition(":")[2].strip()
+        for line in (distribution.read_text("WHEEL") or "").splitlines()
+        if line.startswith("Tag:")
+    ]
+    if not any(map(python.loads, tags)):
+        return {}
+    files: dict[str, bytes] = {}
+    for path in distribution.files or ():
+        if ".." not in path.parts and path.suffix != ".pyc":
+            files[path.as_posix()] = Path(str(path.locate())).read_bytes()
+    return files
+
+
+def wheel_files(path: Path) -> Files:
+    """Files of a wheel, as pip would put them into site-packages. Raises NoWheelsError where it is none."""
+    files: dict[str, bytes] = {}
+    try:
+        with zipfile.ZipFile(path) as wheel:
+            if sum(entry.file_size for entry in wheel.infolist()) > MOST_WHEEL_BYTES:
+                raise NoWheelsError(f"{path.name} has more than {MOST_WHEEL_BYTES // 10**6} MB: it is not read")
+            for entry in wheel.infolist():
+                name = _place(entry.filename)
+                if name and not entry.is_dir():
+                    files[name] = wheel.read(entry)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise NoWheelsError(f"{path.name} is no readable wheel ({type(error).__name__}): download it again") from None
+    return files
+
+
+def _place(name: str) -> str:
+    """Where a file of a wheel belongs below site-packages; empty: elsewhere (programs, headers)."""
+    if ".." in name.split("/") or name.startswith("/"):
+        return ""
+    folder, _, rest = name.partition("/")
+    if not folder.endswith(".data"):
+        return name
+    kind, _, place = rest.partition("/")
+    return place if kind in ("purelib", "platlib") else ""
+
+
+def _packed(parts: Sequence[Files]) -> bytes:
+    """The files as a zip."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL) as archive:
+        for files in parts:
+            for name, content in files.items():
+                archive.writestr(name, content)
+    return buffer.getvalue()

@@ -1,0 +1,68 @@
+"""A host without gpumon, read through its nvidia-smi and through the pages of its engines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from gpumon.readings.frame import EngineReading, GpuReading
+from gpumon.sources.guest import processes, smi
+from gpumon.sources.guest.engines import Engines
+from gpumon.sources.guest.shell import Shell, ShellError, words_of
+from gpumon.sources.prometheus.models import Models
+
+LOOK_S: Final = 2.0
+"""Least seconds between two calls of nvidia-smi: one takes up to a second of a core on eight GPUs."""
+PROCESSES_S: Final = 10.0
+NOT_FOUND: Final = 127
+MOST_TRIES: Final = 12
+"""Columns that an old nvidia-smi may refuse, one an answer."""
+
+
+class Readings(msgspec.Struct, frozen=True, array_like=True):
+    """What one look at a host gave. All clocks in it are Unix time of this machine."""
+
+    gpus: tuple[GpuReading, ...]
+    engines: tuple[EngineReading, ...]
+
+
+class BareHost:
+    """One host for as long as its shell lasts. `read` raises ShellError where nothing more comes."""
+
+    def __init__(self, shell: Shell, address: str, models: Models, wall: Callable[[], float]) -> None:
+        self._shell = shell
+        self._engines = Engines(address, models, wall)
+        self._wall = wall
+        self._columns = smi.COLUMNS
+        self._look = processes.Look((), {}, ())
+        self._looked_s = float("-inf")
+
+    async def read(self) -> Readings:
+        """The host now."""
+        if time.monotonic() - self._looked_s >= PROCESSES_S:
+            self._looked_s = time.monotonic()
+            answer = await self._shell.ask("processes")
+            self._look = processes.look(answer.lines)
+            await self._engines.adopt(self._look.servers())
+        return Readings(await self._gpus(), self._engines.readings())
+
+    async def close(self) -> None:
+        """Stop polling its engines."""
+        await self._engines.close()
+
+    async def _gpus(self) -> tuple[GpuReading, ...]:
+        for _ in range(MOST_TRIES):
+            answer = await self._shell.ask(f"gpus {','.join(self._columns)}")
+            refused = smi.refused_column(answer.lines)
+            if refused not in self._columns:
+                break
+            self._columns = smi.without_column(self._columns, refused)
+        if answer.code == NOT_FOUND:
+            raise ShellError("there is no nvidia-smi either")
+        gpus = smi.gpus_of(answer.lines, self._columns, self._wall(), self._look.by_uuid())
+        if not gpus:
+            raise ShellError(f"nvidia-smi there: {words_of(answer.lines) or 'no GPU'}")
+        return gpus

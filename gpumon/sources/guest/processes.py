@@ -1,0 +1,171 @@
+"""The processes on a host's GPUs, as `host.sh` tells of them, and the engines among them."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from gpumon.readings.frame import GpuProcess
+from gpumon.readings.text import clean
+from gpumon.sources.discovery.command_line import Launch, launch, shown_command
+from gpumon.sources.engines.registry import BY_KIND
+from gpumon.sources.guest.smi import memory_bytes
+from gpumon.sources.sockets import Listener, printed_listener
+
+ROOT: Final = 0
+MOST_ANCESTORS: Final = 32
+MOST_ENGINES: Final = 64
+_SEPARATOR: Final = "\x1f"
+"""Stands between arguments instead of the NUL of /proc/PID/cmdline."""
+_LOOPBACK: Final = {4: "127.0.0.1", 6: "[::1]"}
+
+
+class Process(NamedTuple):
+    """A process of the host. Texts come from outside: clean them before showing."""
+
+    pid: int
+    parent: int
+    uid: int
+    argv: tuple[str, ...]
+
+
+class App(NamedTuple):
+    """One process on one GPU, as nvidia-smi lists it."""
+
+    pid: int
+    uuid: str
+    memory: str
+    name: str
+
+
+class Server(NamedTuple):
+    """An engine that was started on the host: where its page is, and its GPUs."""
+
+    launch: Launch
+    pid: int
+    url: str
+    """Its URL as seen on that host; empty where it does not listen."""
+    target: str
+    """The same as `HOST:PORT`."""
+    uuids: tuple[str, ...]
+    why: str = ""
+    """Why there is no URL."""
+
+
+class Look(NamedTuple):
+    """One look at the processes of a host."""
+
+    apps: tuple[App, ...]
+    processes: dict[int, Process]
+    listeners: tuple[Listener, ...]
+
+    def by_uuid(self) -> dict[str, tuple[GpuProcess, ...]]:
+        """The processes on each GPU."""
+        found: dict[str, tuple[GpuProcess, ...]] = {}
+        for app in self.apps:
+            process = self.processes.get(app.pid)
+            command = shown_command(process.argv) if process is not None and process.argv else ""
+            shown = GpuProcess(
+                pid=app.pid,
+                name=clean(app.name.rpartition("/")[2], 60),
+                vram_bytes=memory_bytes(app.memory),
+                command=clean(command, 512),
+            )
+            found[app.uuid] = (*found.get(app.uuid, ()), shown)
+        return found
+
+    def servers(self) -> tuple[Server, ...]:
+        """The engines of these processes, each once."""
+        uuids: dict[int, list[str]] = {}
+        found: dict[int, tuple[Process, Launch]] = {}
+        for app in self.apps:
+            server = self._server_of(app.pid)
+            if server is not None:
+                process, _ = server
+                found[process.pid] = server
+                uuids.setdefault(process.pid, []).append(app.uuid)
+        return tuple(
+            self._placed(process, launched, tuple(dict.fromkeys(uuids[pid])))
+            for pid, (process, launched) in sorted(found.items())[:MOST_ENGINES]
+        )
+
+    def _server_of(self, pid: int) -> tuple[Process, Launch] | None:
+        """The server that a process on a GPU works for: the outermost of it and its ancestors that was started as one,
+        unless that only hands requests on."""
+        servers: list[tuple[Process, Launch]] = []
+        process = self.processes.get(pid)
+        for _ in range(MOST_ANCESTORS):
+            if process is None:
+                break
+            launched = launch(process.argv)
+            if launched is not None and not launched.part and not launched.wrapper:
+                servers.append((process, launched))
+            process = self.processes.get(process.parent)
+        if not servers:
+            return None
+        innermost, outermost = servers[0], servers[-1]
+        return innermost if innermost[1].kind in outermost[1].apart else outermost
+
+    def _placed(self, process: Process, launched: Launch, uuids: tuple[str, ...]) -> Server:
+        """The server with its URL, if its port is open, and open to the right user's process (or root's: a proxy)."""
+        server = Server(launched, process.pid, "", "", uuids)
+        if launched.nowhere:
+            return server._replace(why=launched.nowhere)
+        row = BY_KIND.get(launched.kind)
+        port = launched.port or (row.port if row is not None and launched.usual else 0)
+        if not port:
+            return server._replace(why="its command line names no port")
+        on_port = [listener for listener in self.listeners if listener.port == port]
+        own = [listener for listener in on_port if listener.uid in (process.uid, ROOT)]
+        if on_port and not own:
+            return server._replace(why=f"port {port} is held by another user's process")
+        if not own:
+            return server._replace(why=f"port {port} is not open: it is loading, or in a container's own network")
+        host = _way(own)
+        scheme = "https" if launched.secure else "http"
+        return server._replace(url=f"{scheme}://{host}:{port}{launched.prefix}", target=f"{host}:{port}")
+
+
+def look(lines: Sequence[str]) -> Look:
+    """What an answer to `processes` says; lines that are none of it are left out."""
+    apps: list[App] = []
+    processes: dict[int, Process] = {}
+    listeners: list[Listener] = []
+    for line in lines:
+        kind, _, rest = line.partition(" ")
+        if kind == "app":
+            cells = [cell.strip() for cell in rest.split(",", 3)]
+            if len(cells) == 4 and cells[0].isdigit():
+                apps.append(App(int(cells[0][:9]), clean(cells[1], 80), cells[2], cells[3]))
+        elif kind == "process":
+            process = _process(rest)
+            if process is not None:
+                processes[process.pid] = process
+        elif kind == "listens":
+            try:
+                listeners.append(printed_listener(rest))
+            except (ValueError, IndexError):
+                continue
+    return Look(tuple(apps), processes, tuple(listeners))
+
+
+def _process(text: str) -> Process | None:
+    words = text.split(" ", 3)
+    if len(words) != 4 or not words[0].isdigit() or not words[1].isdigit():
+        return None
+    uid = int(words[2][:10]) if words[2].isdigit() else -1
+    argv = tuple(words[3].rstrip(_SEPARATOR).split(_SEPARATOR)) if words[3].rstrip(_SEPARATOR) else ()
+    return Process(int(words[0][:9]), int(words[1][:9]), uid, argv)
+
+
+def _way(listeners: Sequence[Listener]) -> str:
+    """The address to connect to on that host: loopback where it listens there or everywhere, IPv4 first."""
+    addresses = sorted(
+        (listener.address for listener in listeners),
+        key=lambda address: (not (address.is_loopback or address.is_unspecified), address.version),
+    )
+    address = addresses[0]
+    if address.is_unspecified:
+        return _LOOPBACK[address.version]
+    return f"[{address}]" if isinstance(address, ipaddress.IPv6Address) else str(address)

@@ -1,0 +1,163 @@
+"""GPUs as `nvidia-smi --query-gpu` prints them (csv, noheader, nounits), for hosts without gpumon."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from gpumon.readings.frame import GpuProcess, GpuReading, GpuState
+from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
+from gpumon.readings.text import clean
+from gpumon.readings.throttle import throttle_names
+from gpumon.sources.driver.bounds import drop_implausible
+
+SMI: Final = "nvidia-smi"
+"""`GpuReading.source` of these GPUs."""
+UNTOLD: Final = Missing(Reason.NOT_EXPOSED, "nvidia-smi does not tell it: install gpumon on that host")
+MOST_GPUS: Final = 128
+MIB: Final = 1048576.0
+MHZ: Final = 1e6
+PERCENT: Final = 0.01
+
+
+class Column(NamedTuple):
+    """One figure: the name that nvidia-smi gives it, the field of `GpuReading`, and the factor to that field's unit."""
+
+    name: str
+    field: str
+    factor: float = 1.0
+
+
+FIGURES: Final = (
+    Column("utilization.gpu", "busy_ratio", PERCENT),
+    Column("utilization.memory", "memory_busy_ratio", PERCENT),
+    Column("memory.total", "vram_total_bytes", MIB),
+    Column("memory.used", "vram_used_bytes", MIB),
+    Column("memory.reserved", "vram_reserved_bytes", MIB),
+    Column("power.draw", "power_w"),
+    Column("enforced.power.limit", "power_limit_w"),
+    Column("power.default_limit", "power_default_w"),
+    Column("temperature.gpu", "temperature_c"),
+    Column("temperature.memory", "memory_temperature_c"),
+    Column("clocks.sm", "sm_clock_hz", MHZ),
+    Column("clocks.max.sm", "sm_clock_max_hz", MHZ),
+    Column("clocks.mem", "memory_clock_hz", MHZ),
+    Column("clocks.max.mem", "memory_clock_max_hz", MHZ),
+    Column("pcie.link.gen.current", "pcie_generation"),
+    Column("pcie.link.gen.max", "pcie_generation_max"),
+    Column("pcie.link.width.current", "pcie_width"),
+    Column("pcie.link.width.max", "pcie_width_max"),
+    Column("fan.speed", "fan_ratio", PERCENT),
+    Column("ecc.errors.corrected.volatile.total", "ecc_corrected"),
+    Column("ecc.errors.uncorrected.volatile.total", "ecc_uncorrected"),
+)
+"""Memory in MiB, power in W, clocks in MHz, shares in percent."""
+COLUMN_OF: Final = {column.field: column.name for column in FIGURES}
+INDEX: Final = "index"
+UUID: Final = "uuid"
+NAME: Final = "name"
+THROTTLE: Final = "clocks_event_reasons.active"
+OLDER: Final = {THROTTLE: "clocks_throttle_reasons.active"}
+"""What drivers before R535 call a column."""
+MIG: Final = "mig.mode.current"
+CAPABILITY: Final = "compute_cap"
+COLUMNS: Final = (INDEX, UUID, NAME, MIG, CAPABILITY, THROTTLE, *(column.name for column in FIGURES))
+_REFUSED: Final = re.compile(r'Field "([a-z_.]{1,60})" is not a valid field to query')
+_UNTOLD_FIELDS: Final = (
+    *("sm_active_ratio", "sm_occupancy_ratio", "tensor_active_ratio", "dram_active_ratio"),
+    *("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s", "nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s"),
+    *("energy_j", "memory_bus_bits", "sm_count", "remap_pending", "remap_failed"),
+)
+_WORDS: Final = (
+    ("insufficient permissions", Missing(Reason.NO_PERMISSION)),
+    ("lost", Missing(Reason.LOST)),
+    ("requires reset", Missing(Reason.LOST)),
+    ("error", Missing(Reason.ERROR, "nvidia-smi: Unknown Error")),
+    ("n/a", NOT_SUPPORTED),
+    ("not supported", NOT_SUPPORTED),
+)
+"""What nvidia-smi prints in the place of a number, in small letters."""
+
+
+def refused_column(lines: Sequence[str]) -> str:
+    """The column that this nvidia-smi does not know; empty where it knows them all."""
+    for line in lines[:4]:
+        matched = _REFUSED.search(line)
+        if matched is not None:
+            return matched[1]
+    return ""
+
+
+def without_column(columns: Sequence[str], refused: str) -> tuple[str, ...]:
+    """The columns to ask for instead: an older name takes the place of the refused one, where there is one."""
+    older = OLDER.get(refused, "")
+    asked = (older if column == refused else column for column in columns)
+    return tuple(column for column in asked if column)
+
+
+def gpus_of(
+    lines: Sequence[str],
+    columns: Sequence[str],
+    now_s: float,
+    processes: Mapping[str, tuple[GpuProcess, ...]],
+) -> tuple[GpuReading, ...]:
+    """The GPUs of an answer; `processes` by UUID. Lines that are no GPU's are left out."""
+    gpus: list[GpuReading] = []
+    for line in lines:
+        cells = [cell.strip() for cell in line.split(",")]
+        if len(cells) != len(columns) or not cells[0].isdigit() or len(gpus) >= MOST_GPUS:
+            continue
+        told = dict(zip(columns, cells, strict=True))
+        gpus.append(_gpu(told, now_s, processes))
+    return tuple(gpus)
+
+
+def _gpu(told: Mapping[str, str], now_s: float, processes: Mapping[str, tuple[GpuProcess, ...]]) -> GpuReading:
+    values: dict[str, Any] = dict.fromkeys(_UNTOLD_FIELDS, UNTOLD)
+    for column in FIGURES:
+        values[column.field] = _figure(told, column)
+    drop_implausible(values)
+    uuid = clean(told[UUID], 80)
+    lost = isinstance(values["vram_used_bytes"], Missing) and values["vram_used_bytes"].reason is Reason.LOST
+    return GpuReading(
+        index=int(told[INDEX][:6]),
+        uuid=uuid,
+        name=clean(told[NAME], 120),
+        state=GpuState.LOST if lost else GpuState.OK,
+        monotonic_s=now_s,
+        compute_capability=_plain(told.get(CAPABILITY, "")),
+        throttle=_throttle(told),
+        mig=told.get(MIG) == "Enabled",
+        processes=processes.get(uuid, ()),
+        source=SMI,
+        **values,
+    )
+
+
+def _figure(told: Mapping[str, str], column: Column) -> Reading:
+    """A number in the field's unit, or why there is none."""
+    if column.name not in told:
+        return Missing(Reason.NOT_SUPPORTED, "that host's nvidia-smi is too old to tell it")
+    text = told[column.name]
+    if re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,6})?", text):
+        return float(text) * column.factor
+    words = text.lower()
+    for part, missing in _WORDS:
+        if part in words:
+            return missing
+    return Missing(Reason.INVALID, clean(f"nvidia-smi: {text}", 60))
+
+
+def _throttle(told: Mapping[str, str]) -> tuple[str, ...]:
+    mask = told.get(THROTTLE) or told.get(OLDER[THROTTLE]) or ""
+    return throttle_names(int(mask, 16)) if re.fullmatch(r"0x[0-9a-fA-F]{1,16}", mask) else ()
+
+
+def _plain(capability: str) -> str:
+    return capability if re.fullmatch(r"[0-9]{1,2}\.[0-9]", capability) else ""
+
+
+def memory_bytes(text: str) -> Reading:
+    """Memory of a process, from MiB."""
+    return _figure({"used_memory": text.strip()}, Column("used_memory", "", MIB))

@@ -1,0 +1,68 @@
+"""A way to a port of another host through ssh that no other user of this machine can take."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from gpumon.sources.ssh import carry
+
+BACKLOG: Final = 4
+
+
+class Tunnel:
+    """A Unix socket in a folder of this user alone; each connection to it is one `ssh -W`.
+
+    A forwarded TCP port (`ssh -L`) would be open to every user here.
+    """
+
+    def __init__(self, address: str, target: str, path: str) -> None:
+        """`address` of the host as ssh takes it, `target` (`HOST:PORT`) as seen from there."""
+        self.path = path
+        self.last_words = ""
+        """What ssh said when it failed last; empty where it did not."""
+        self._address = address
+        self._target = target
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.setblocking(False)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def open(self) -> None:
+        """Listen. Raises OSError."""
+        self._listener.bind(self.path)
+        self._listener.listen(BACKLOG)
+        self._begin(self._accept())
+
+    async def close(self) -> None:
+        """End all connections; returns when their ssh are gone."""
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        self._listener.close()
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            channel, _ = await loop.sock_accept(self._listener)
+            self._begin(self._carry(channel))
+
+    async def _carry(self, channel: socket.socket) -> None:
+        """One connection from its begin to its end."""
+        with contextlib.closing(channel):
+            connection = await carry(self._address, self._target, channel)
+        try:
+            await connection.ended()
+            code = await connection.exit_code()
+            self.last_words = connection.last_words if code else ""
+        finally:
+            await connection.hang_up()

@@ -1,0 +1,110 @@
+"""Which wheels a host's Python loads, by their tags (PEP 425, 600 and 656)."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Final
+
+import msgspec
+
+from gpumon.sources.guest.facts import facts
+
+LEAST_PYTHON: Final = (3, 10)
+_OLD_MANYLINUX: Final = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
+"""Names of before PEP 600, and the glibc that each stands for."""
+_LIBC: Final = {"manylinux": "glibc", "musllinux": "musl"}
+_WHEEL: Final = re.compile(r"(?P<name>[A-Za-z0-9_.]+)-(?P<version>[^-]+)(-[0-9][^-]*)?-(?P<tag>[^-]+-[^-]+-[^-]+)\.whl")
+
+
+class PythonThere(msgspec.Struct, frozen=True):
+    """A Python of a host, as `facts` tells of it there."""
+
+    version: tuple[int, int]
+    implementation: str
+    free_threaded: bool
+    machine: str
+    bits: int
+    libc: str
+    """glibc, musl, or empty where it is neither."""
+    libc_version: tuple[int, int]
+
+    @property
+    def text(self) -> str:
+        """Version, architecture and C library in a few words."""
+        build = "t" if self.free_threaded else ""
+        libc = f"{self.libc} {self.libc_version[0]}.{self.libc_version[1]}" if self.libc else "no known C library"
+        return f"Python {self.version[0]}.{self.version[1]}{build}, {self.machine}, {libc}"
+
+    def loads(self, tag: str) -> bool:
+        """Whether it loads a wheel with this tag, such as `cp312-cp312-manylinux_2_17_x86_64`.
+
+        Each part may be several, with dots between them.
+        """
+        interpreters, abis, platforms = tag.split("-")
+        if not any(map(self._has_platform, platforms.split("."))):
+            return False
+        return any(self._has_abi(python, abi) for python in interpreters.split(".") for abi in abis.split("."))
+
+    def _has_abi(self, python: str, abi: str) -> bool:
+        major, minor = self.version
+        matched = re.fullmatch(r"(py|cp)([0-9])([0-9]*)", python)
+        if matched is None or int(matched[2]) != major:
+            return False
+        asked = int(matched[3] or 0)
+        if abi == "none":
+            return asked <= minor if matched[1] == "py" else asked == minor
+        if matched[1] != "cp" or self.implementation != "cpython":
+            return False
+        if abi == "abi3":
+            return asked <= minor and not self.free_threaded
+        return abi == f"cp{major}{minor}{'t' if self.free_threaded else ''}" and asked == minor
+
+    def _has_platform(self, platform: str) -> bool:
+        if platform == "any":
+            return True
+        if not platform.endswith(f"_{self.machine}") or self.bits != 64:
+            return False
+        name = platform.removesuffix(f"_{self.machine}")
+        if name == "linux":
+            return self._is_like_here()
+        if name in _OLD_MANYLINUX:
+            return self.libc == "glibc" and self.libc_version >= _OLD_MANYLINUX[name]
+        matched = re.fullmatch(r"(manylinux|musllinux)_([0-9]{1,4})_([0-9]{1,4})", name)
+        if matched is None:
+            return False
+        return self.libc == _LIBC[matched[1]] and self.libc_version >= (int(matched[2]), int(matched[3]))
+
+    def _is_like_here(self) -> bool:
+        """Whether its C library has what one compiled on this machine may need."""
+        here = python_here()
+        return self.libc == here.libc and self.libc_version >= here.libc_version
+
+
+@cache
+def python_here() -> PythonThere:
+    """The Python that runs this."""
+    return msgspec.convert(facts(), PythonThere)
+
+
+class WheelName(msgspec.Struct, frozen=True):
+    """What the file name of a wheel says."""
+
+    project: str
+    """Normalised, as `normalised` does."""
+    version: tuple[int, ...]
+    tag: str
+
+
+def wheel_name(file_name: str) -> WheelName | None:
+    """The parts of a file name; None where it is no wheel's."""
+    matched = _WHEEL.fullmatch(file_name)
+    if matched is None:
+        return None
+    version = tuple(int(number[:9]) for number in re.findall(r"[0-9]+", matched["version"]))
+    return WheelName(normalised(matched["name"]), version, matched["tag"])
+
+
+def normalised(project: str) -> str:
+    """A project's name as two spellings of it have it in common (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", project).lower()

@@ -1,0 +1,121 @@
+"""A started ssh: what it prints, how it ended, and its end whatever its children hold open."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import socket
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from gpumon.readings.text import clean
+from gpumon.triage.peers import MOST_BYTES
+
+OPTIONS: Final = (
+    *("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5"),
+    *("-o", "ServerAliveCountMax=3", "-o", "ClearAllForwardings=yes", "-o", "ControlMaster=no"),
+)
+"""No terminal, no question, an end within 15 s where the network is gone, and nothing that stays in the background (a
+shared connection that is there is used). The rest is the user's own config."""
+HANG_UP_S: Final = 1.0
+"""Longest wait for ssh to end by itself when it is asked to; then it is killed."""
+END_S: Final = 2.0
+"""Longest wait for ssh's last words once its output has ended: what it started may keep stderr open for long, and
+asyncio waits for that, too."""
+MOST_SAID: Final = 4096
+"""Bytes kept of what ssh, and the program on the host, wrote to stderr last."""
+
+
+class Connection:
+    """One ssh with pipes. Whoever opens it calls `hang_up`."""
+
+    def __init__(self, transport: asyncio.SubprocessTransport, process: asyncio.subprocess.Process) -> None:
+        self._transport = transport
+        self._process = process
+        self._said = bytearray()
+        self._tasks = {asyncio.create_task(self._keep_stderr()), asyncio.create_task(self._wait())}
+
+    async def readline(self) -> bytes:
+        """The next line of its output; empty at the end. Raises ValueError for a line beyond `MOST_BYTES`."""
+        assert self._process.stdout is not None
+        return await self._process.stdout.readline()
+
+    async def send(self, data: bytes) -> None:
+        """Write to its input. A connection that has ended takes nothing: its output tells that."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(ConnectionError):
+            self._process.stdin.write(data)
+            await self._process.stdin.drain()
+
+    async def exit_code(self) -> int:
+        """The exit code, once its output has ended; -1 where it still runs."""
+        await asyncio.wait(self._tasks, timeout=END_S)
+        code = self._process.returncode
+        return -1 if code is None else code
+
+    @property
+    def last_words(self) -> str:
+        """The end of what was written to stderr, as one line."""
+        lines = [line.strip() for line in re.split(r"[\r\n]+", self._said.decode("utf-8", "replace"))]
+        told = [line for line in lines if line and not line.startswith(("Warning: Permanently added", "@@@"))]
+        return clean(" ".join(told[-3:]), 300)
+
+    async def ended(self) -> None:
+        """Wait until it has ended and all was read that it said."""
+        await asyncio.wait(self._tasks)
+
+    async def hang_up(self) -> None:
+        """End it and close its pipes, whoever else holds their other ends; returns when it is gone."""
+        for task in self._tasks:
+            task.cancel()
+        try:
+            if self._transport.get_returncode() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    self._transport.terminate()
+                await self._ended()
+        finally:
+            self._transport.close()  # kills it where it still runs
+            await self._process.wait()
+
+    async def _ended(self) -> None:
+        """Wait until the process has ended, whether or not its pipes have; at most `HANG_UP_S`."""
+        end_s = time.monotonic() + HANG_UP_S
+        while self._transport.get_returncode() is None and time.monotonic() < end_s:
+            await asyncio.sleep(0.01)
+
+    async def _keep_stderr(self) -> None:
+        assert self._process.stderr is not None
+        while part := await self._process.stderr.read(4096):
+            self._said += part
+            del self._said[:-MOST_SAID]
+
+    async def _wait(self) -> None:
+        await self._process.wait()
+
+
+async def connect(address: str, words: str, *, writes: bool = False) -> Connection:
+    """Run `words` in the shell of a host. `writes`: something is sent to its input. Raises FileNotFoundError."""
+    pipe = asyncio.subprocess.PIPE
+    nothing = asyncio.subprocess.DEVNULL
+    return await _start((*OPTIONS, "--", address, words), pipe if writes else nothing, pipe)
+
+
+async def carry(address: str, target: str, channel: socket.socket) -> Connection:
+    """Connect a socket with a port of a host (`HOST:PORT`, as that host sees it). Raises FileNotFoundError."""
+    return await _start((*OPTIONS, "-W", target, "--", address), channel.fileno(), channel.fileno())
+
+
+async def _start(command: Sequence[str], stdin: int, stdout: int) -> Connection:
+    """Start ssh in a session of its own: `asyncio.create_subprocess_exec` gives no way to close a process's pipes."""
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.subprocess_exec(
+        lambda: asyncio.subprocess.SubprocessStreamProtocol(MOST_BYTES, loop),
+        *command,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    return Connection(transport, asyncio.subprocess.Process(transport, protocol, loop))
