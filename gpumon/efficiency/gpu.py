@@ -17,6 +17,7 @@ from gpumon.efficiency.tracks import GAP, RATE_S
 from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuProcess, GpuReading, GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, Reason
+from gpumon.readings.smi import SMI
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process
 from gpumon.readings.text import clean
 from gpumon.specs.precision import Precision
@@ -305,7 +306,12 @@ def derive_gpu(
             precision,
             spec.achieved_source if spec is not None and not isinstance(achievable, Missing) else "",
             round(track.window_s),
-            Exporter(reading.from_dcgm, round(reading.activity_interval_s), alone=reading.source == DCGM),
+            Exporter(
+                reading.from_dcgm,
+                round(reading.activity_interval_s),
+                alone=reading.source == DCGM,
+                smi=reading.source == SMI,
+            ),
         ),
     )
     if blank is None:

@@ -9,6 +9,7 @@ from gpumon.efficiency.service import Service
 from gpumon.efficiency.tracks import QUANTILE_S, RATE_S
 from gpumon.readings import quantities as q
 from gpumon.readings.dcgm import ENGINE_ACTIVE, FREE_BYTES, NAME_OF, XID
+from gpumon.readings.smi import FIGURES, SMI
 from gpumon.readings.snapshot import BandwidthSource
 from gpumon.readings.text import clean
 
@@ -88,6 +89,15 @@ _BY_DCGM: Final = {
     "xid": f"changes of {NAME_OF[XID]} since gpumon started",
 }
 """Fields of a GPU that only a dcgm-exporter tells of, and that are not one metric as it is."""
+_BY_SMI: Final = {
+    **{column.field: f"{SMI} --query-gpu={column.name}, each 2 s" for column in FIGURES},
+    **dict.fromkeys(_NVLINK_FIELDS, ""),
+    "state": "what nvidia-smi prints of the GPU",
+    "compute_capability": f"{SMI} --query-gpu=compute_cap",
+    "throttle": f"{SMI} --query-gpu=clocks_event_reasons.active, else clocks_throttle_reasons.active",
+    "processes": f"{SMI} --query-compute-apps and /proc of that host, each 10 s",
+}
+"""Fields of a GPU of a host without gpumon."""
 _NOT_SHOWN: Final = frozenset((ENGINE_ACTIVE, FREE_BYTES, "dram_active_ratio"))
 """Metrics that other figures are made of."""
 _KEPT: Final = ("busy_mean_ratio", "activity_age_s", "mfu_ratio", "mbu_ratio")
@@ -102,6 +112,8 @@ class Exporter(NamedTuple):
     interval_s: int = 0
     alone: bool = False
     """All of the GPU's figures come from it."""
+    smi: bool = False
+    """They come from nvidia-smi, without an exporter."""
 
 
 NO_EXPORTER: Final = Exporter()
@@ -141,6 +153,8 @@ def gpu_sources(
     if exporter.alone:
         named = {field: text for field, text in named.items() if field in _KEPT or field not in _CALLS}
         named |= _alone(from_energy, exporter.interval_s)
+    if exporter.smi:
+        named = {field: text for field, text in named.items() if field in _KEPT or field not in _CALLS} | _BY_SMI
     mean = f"mean of the exporter's {exporter.interval_s} s"
     named |= {field: f"{NAME_OF[field]}, {mean}" for field in exporter.fields if field not in _NOT_SHOWN}
     for link in ("pcie", "nvlink"):

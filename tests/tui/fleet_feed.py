@@ -93,6 +93,10 @@ class Scrapes:
         """While it is not set no answer comes."""
         self.free.set()
         self.asked: list[float | None] = []
+        self.bare: set[str] = set()
+        """Hosts whose shell finds no gpumon."""
+        self.installed: list[str] = []
+        """Hosts that gpumon was to be run on."""
 
     async def frame(self, at_s: float | None = None) -> FleetFrame:
         """The fleet at a time."""
@@ -128,11 +132,13 @@ class Scrapes:
         return tuple(found)
 
     def lacks_gpumon(self, host: str) -> bool:
-        """Never: a Prometheus runs nothing on a host."""
-        return False
+        """Whether the test says so."""
+        return host in self.bare
 
     def install(self, host: str) -> None:
-        """Nothing can be run there."""
+        """Note it."""
+        self.bare.discard(host)
+        self.installed.append(host)
 
     def look_at(self, host: str) -> None:
         """There is all of every host anyway."""

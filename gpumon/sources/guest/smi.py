@@ -4,56 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from gpumon.readings.frame import GpuProcess, GpuReading, GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
+from gpumon.readings.smi import FIGURES, MIB, SMI, Column
 from gpumon.readings.text import clean
 from gpumon.readings.throttle import throttle_names
 from gpumon.sources.driver.bounds import drop_implausible
 
-SMI: Final = "nvidia-smi"
-"""`GpuReading.source` of these GPUs."""
 UNTOLD: Final = Missing(Reason.NOT_EXPOSED, "nvidia-smi does not tell it: install gpumon on that host")
 MOST_GPUS: Final = 128
-MIB: Final = 1048576.0
-MHZ: Final = 1e6
-PERCENT: Final = 0.01
-
-
-class Column(NamedTuple):
-    """One figure: the name that nvidia-smi gives it, the field of `GpuReading`, and the factor to that field's unit."""
-
-    name: str
-    field: str
-    factor: float = 1.0
-
-
-FIGURES: Final = (
-    Column("utilization.gpu", "busy_ratio", PERCENT),
-    Column("utilization.memory", "memory_busy_ratio", PERCENT),
-    Column("memory.total", "vram_total_bytes", MIB),
-    Column("memory.used", "vram_used_bytes", MIB),
-    Column("memory.reserved", "vram_reserved_bytes", MIB),
-    Column("power.draw", "power_w"),
-    Column("enforced.power.limit", "power_limit_w"),
-    Column("power.default_limit", "power_default_w"),
-    Column("temperature.gpu", "temperature_c"),
-    Column("temperature.memory", "memory_temperature_c"),
-    Column("clocks.sm", "sm_clock_hz", MHZ),
-    Column("clocks.max.sm", "sm_clock_max_hz", MHZ),
-    Column("clocks.mem", "memory_clock_hz", MHZ),
-    Column("clocks.max.mem", "memory_clock_max_hz", MHZ),
-    Column("pcie.link.gen.current", "pcie_generation"),
-    Column("pcie.link.gen.max", "pcie_generation_max"),
-    Column("pcie.link.width.current", "pcie_width"),
-    Column("pcie.link.width.max", "pcie_width_max"),
-    Column("fan.speed", "fan_ratio", PERCENT),
-    Column("ecc.errors.corrected.volatile.total", "ecc_corrected"),
-    Column("ecc.errors.uncorrected.volatile.total", "ecc_uncorrected"),
-)
-"""Memory in MiB, power in W, clocks in MHz, shares in percent."""
-COLUMN_OF: Final = {column.field: column.name for column in FIGURES}
 INDEX: Final = "index"
 UUID: Final = "uuid"
 NAME: Final = "name"
