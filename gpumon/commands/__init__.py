@@ -14,6 +14,7 @@ COMMANDS: Final = {
     "record": "write every reading to a file, for replay and report (docs/recording.md)",
     "replay": "show a recording on the screen (docs/recording.md)",
     "size": "compute how many instances, GPUs and servers a scenario needs",
+    "simulate": "simulate the latencies of requests on a number of instances (docs/simulate.md)",
     "models": "show model facts and their sources: list, search WORD..., show NAME",
     "profiles": "import load tests for sizing: add FILE..., list, show NAME, remove NAME",
     "report": "summarise a recording: utilisation, tokens, energy, cost, incidents",

@@ -64,7 +64,7 @@ def program() -> Parser:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = (
         f"environment (above the file, below options):\n{lines}\n\n"
-        "exit codes: 0 ok, 1 failed, 2 usage or config, 3 nothing to monitor, 4 infeasible (size)"
+        "exit codes: 0 ok, 1 failed, 2 usage or config, 3 nothing to monitor, 4 infeasible (size and simulate)"
     )
     nested = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", parser_class=Parser)
     for name, summary in COMMANDS.items():

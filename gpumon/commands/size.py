@@ -54,6 +54,11 @@ def options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="let a TTFT goal decide by an estimate where TTFT was not measured",
     )
+    parser.add_argument(
+        "--simulate",
+        action="store_true",
+        help="take the smallest plan that holds the goals at p95 in a simulation (docs/simulate.md)",
+    )
     parser.add_argument("--prometheus", metavar="URL", help="Prometheus to ask (default [prometheus].url)")
     add_span(parser)
     add_forms(
@@ -89,21 +94,26 @@ def run(chosen: argparse.Namespace) -> int:
         scenario = read_scenario(file) if file else base_of(config)
     own: Mapping[str, LlmSpec] = {}
     if chosen.recording:
-        scenario, own = _recorded(chosen, config, scenario)
+        scenario, own = recorded_load(chosen, config, scenario)
     elif chosen.scraped:
-        scenario, own = asyncio.run(_scraped(chosen, config, scenario))
+        scenario, own = asyncio.run(scraped_load(chosen, config, scenario))
     from msgspec.structs import replace
 
     if not scenario.server and config.sizing.gpu:
         scenario = replace(scenario, server=(Server(gpu=config.sizing.gpu, gpus=config.sizing.gpus or 8),))
     if chosen.assume_ttft:
         scenario = replace(scenario, assume_ttft=True)
-    known = _known(config, scenario, os.environ, own)
+    known = known_of(config, scenario, os.environ, own)
     for at, workload in enumerate(scenario.workload):
         if workload.profile and workload.seen is None and workload.profile not in known.profiles:
             why = absent(workload.profile, stored_profiles(os.environ))
             raise ConfigError(f"{where}: workload[{at}].profile: {why}")
-    answer = plan(scenario, known)
+    if chosen.simulate:
+        from gpumon.sizing.simulate.experiment import decide_by_simulation
+
+        answer = plan(scenario, known, decide=decide_by_simulation)
+    else:
+        answer = plan(scenario, known)
     for at, row in enumerate(answer.workloads if file not in ("", "-") else ()):
         if row.problem and (unknown := unknown_model(row.model, known)):
             line = line_among(places(Path(file).read_text(encoding="utf-8-sig")), ("workload", at, "model"))
@@ -127,7 +137,7 @@ def run(chosen: argparse.Namespace) -> int:
     return INFEASIBLE if answer.problem else OK
 
 
-def _recorded(chosen: argparse.Namespace, config: Config, base: Scenario) -> tuple[Scenario, Mapping[str, LlmSpec]]:
+def recorded_load(chosen: argparse.Namespace, config: Config, base: Scenario) -> tuple[Scenario, Mapping[str, LlmSpec]]:
     """What the engines of a recording carried at their p95, in the scenario `base`, and their models."""
     from gpumon.commands.report import opened, tell_damage
     from gpumon.config.errors import ConfigError
@@ -151,42 +161,49 @@ def _recorded(chosen: argparse.Namespace, config: Config, base: Scenario) -> tup
     return from_live(last, calibration.observed(), base, loads.found()), own_models(last)
 
 
-async def _scraped(
+async def scraped_load(
     chosen: argparse.Namespace, config: Config, base: Scenario
 ) -> tuple[Scenario, Mapping[str, LlmSpec]]:
     """The p95 of what all engines of a Prometheus carried, of 7 days unless asked otherwise, in the scenario `base`, as
     those that run now serve it, and their models. Raises ConfigError where it does not answer, or knows of none."""
-    from gpumon.commands.report import moment
     from gpumon.fleet.fleet import Fleet
     from gpumon.fleet.whole import whole
     from gpumon.session import maker
     from gpumon.sizing.calibration import Calibration
     from gpumon.sizing.live import from_live, own_models
 
-    async with _prometheus(config) as (source, newest):
+    async with prometheus_source(config) as (source, newest):
         step_s = max(newest.interval_s, config.prometheus.interval_s)
         fleet, calibration = Fleet(maker(config), step_s), Calibration()
         for back in range(_MOMENTS, -1, -1):
             for _ in fleet.steps(await source.frame(newest.wall_s - back * step_s)):
                 pass
             calibration.take(whole(fleet.snapshot))
-        span = newest.wall_s - _LONGEST_S, newest.wall_s
-        end_s = moment("--to", chosen.until, span) if chosen.until else newest.wall_s
-        start_s = moment("--from", chosen.since, span) if chosen.since else end_s - _PAST_S
+        start_s, end_s = scraped_span(chosen, newest.wall_s, _PAST_S)
         loads = await _loads(source, newest, config, start_s, end_s)
     last = whole(fleet.snapshot)
     return from_live(last, calibration.observed(), base, loads), own_models(last)
 
 
+def scraped_span(chosen: argparse.Namespace, now_s: float, usual_s: float) -> tuple[float, float]:
+    """The Unix times of --from and --to; without them the last `usual_s`. Raises ConfigError."""
+    from gpumon.commands.report import moment
+
+    span = now_s - _LONGEST_S, now_s
+    end_s = moment("--to", chosen.until, span) if chosen.until else now_s
+    start_s = moment("--from", chosen.since, span) if chosen.since else end_s - usual_s
+    return start_s, end_s
+
+
 async def prometheus_loads(config: Config) -> Mapping[str, PeakLoad]:
     """The p95 of what all engines of `[prometheus].url` carried in the last 7 days, by served model name. Raises
     ConfigError in one line where it does not answer, or knows of none."""
-    async with _prometheus(config) as (source, newest):
+    async with prometheus_source(config) as (source, newest):
         return await _loads(source, newest, config, newest.wall_s - _PAST_S, newest.wall_s)
 
 
 @asynccontextmanager
-async def _prometheus(config: Config) -> AsyncIterator[tuple[FleetSource, FleetFrame]]:
+async def prometheus_source(config: Config) -> AsyncIterator[tuple[FleetSource, FleetFrame]]:
     """The Prometheus of the settings with its newest frame; its faults become ConfigErrors."""
     from gpumon.config.errors import ConfigError
     from gpumon.sources.prometheus.api import ApiFault
@@ -230,7 +247,7 @@ async def _loads(
     return found
 
 
-def _known(
+def known_of(
     config: Config, scenario: Scenario, environ: Mapping[str, str], own: Mapping[str, LlmSpec] = MappingProxyType({})
 ) -> Known:
     """What sizing looks up for a scenario: catalogues, models of the config, imported profiles, prices. Reads files.

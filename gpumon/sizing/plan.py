@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -70,33 +70,48 @@ class Planned(NamedTuple):
         return self.asked
 
 
+Decide = Callable[[Workload, Scenario, Known], Demand]
+"""Gives the needs of a workload on servers with one type of GPU."""
+
+
 class _Needs:
     """What workloads need on servers with one type of GPU; what an answer before had found is not worked out anew."""
 
     def __init__(
-        self, known: Known, kept: Mapping[tuple[int, tuple[Server, ...]], Demand], *, any_tp: bool = False
+        self,
+        known: Known,
+        kept: Mapping[tuple[int, tuple[Server, ...]], Demand],
+        *,
+        any_tp: bool = False,
+        decide: Decide | None = None,
     ) -> None:
         self._known = known
         self._kept = kept
         self._any_tp = any_tp
+        self._decide = decide
         self.asked: dict[tuple[int, tuple[Server, ...]], Demand] = {}
 
     def __call__(self, workload: Workload, scenario: Scenario) -> Demand:
         """The needs on the servers of a scenario."""
         key = id(workload), scenario.server
         demand = self._kept.get(key)
-        if demand is None:
+        if demand is None and self._decide is not None:
+            demand = self._decide(workload, scenario, self._known)
+        elif demand is None:
             demand = demand_of(workload, scenario, self._known, any_tp=self._any_tp)
         self.asked[key] = demand
         return demand
 
 
-def plan(scenario: Scenario, known: Known, have: Mapping[str, int] | None = None) -> Answer:
-    """The answer; `have`: catalogue name of a GPU -> how many of it are here (None: nothing is compared).
+def plan(
+    scenario: Scenario, known: Known, have: Mapping[str, int] | None = None, decide: Decide | None = None
+) -> Answer:
+    """The answer; `have`: catalogue name of a GPU -> how many of it are here (None: nothing is compared); `decide`
+    gives the needs of each workload (None: the formulas do).
 
     Never raises on what a user can type: what has no answer says why in `problem`.
     """
-    return planned(scenario, known, have).answer
+    return planned(scenario, known, have, decide=decide).answer
 
 
 def planned(
@@ -106,11 +121,12 @@ def planned(
     before: Planned | None = None,
     *,
     any_tp: bool = False,
+    decide: Decide | None = None,
 ) -> Planned:
     """The same with the instances that it stands on; of `before`, workloads that did not change are not asked anew.
     With `any_tp` the TP that an engine was seen with does not stay: the one that takes the fewest GPUs is taken."""
     asked, scenario = scenario, _with_server(scenario, known)
-    needs = _Needs(known, before.kept(scenario, known) if before is not None else {}, any_tp=any_tp)
+    needs = _Needs(known, before.kept(scenario, known) if before is not None else {}, any_tp=any_tp, decide=decide)
     pools = pools_of(scenario, needs)
     memory_only, busy_aware = packings(pools, scenario, known)
     needed = memory_only if scenario.packing == "memory" else busy_aware
@@ -168,7 +184,7 @@ def compare(scenario: Scenario, known: Known, gpus: Sequence[str] = USUAL) -> tu
     own = named(scenario.server[0], known) if scenario.server else None
     others = (named(Server(gpu), known).gpu for gpu in gpus)
     names = dict.fromkeys((*([own.gpu] if own is not None else []), *others))
-    return tuple(Column(name, plan(_on(scenario, own, name), known)) for name in names)
+    return tuple(Column(name, plan(on_gpu(scenario, own, name), known)) for name in names)
 
 
 def named(server: Server, known: Known) -> Server:
@@ -270,6 +286,8 @@ def _band(demand: Demand) -> Band:
 def _notes(demand: Demand, scenario: Scenario) -> Iterator[str]:
     """What one has to know to believe the figures."""
     instance = demand.instance
+    if demand.simulated:
+        yield demand.simulated
     if demand.better:
         yield demand.better
     yield from _goal_notes(demand, scenario)
@@ -456,7 +474,8 @@ def _others(pools: Sequence[Pool], workloads: Sequence[WorkloadPlan], scenario: 
     return NONE_LEFT_OUT if any(each.problem for each in plans) else _totals(plans, others.packed)
 
 
-def _on(scenario: Scenario, own: Server | None, gpu: str) -> Scenario:
+def on_gpu(scenario: Scenario, own: Server | None, gpu: str) -> Scenario:
+    """The scenario on servers of the same size with another type of GPU."""
     if own is not None and own.gpu == gpu:
         return msgspec.structs.replace(scenario, server=(own,))
     shape = Server(gpu) if own is None else Server(gpu, own.gpus, own.nvlink_gpus, price_per_hour=own.price_per_hour)

@@ -50,6 +50,8 @@ class Demand(NamedTuple):
     extrapolated: bool = False
     better: str = ""
     """A TP that would take fewer GPUs."""
+    simulated: str = ""
+    """What a simulation that decided the number of instances showed, as a note says it."""
     problem: str = ""
 
     @property

@@ -1,0 +1,279 @@
+"""`gpumon simulate`: the latencies that requests would meet, from a discrete-event model of the engines."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from gpumon.commands.options import Usage, add_config, add_forms, add_span, length, number, settings
+from gpumon.commands.streams import INFEASIBLE, OK, width, write
+
+if TYPE_CHECKING:
+    from gpumon.config.schema import Config
+    from gpumon.history.reader import Recording
+    from gpumon.readings.frame import Frame
+    from gpumon.sizing.scenario import Scenario, Workload
+    from gpumon.sizing.simulate.experiment import Asked
+    from gpumon.sizing.simulate.traffic import Recorded
+    from gpumon.specs.llm import LlmSpec
+
+ROUTERS: Final = ("least-loaded", "round-robin", "prefix-aware")
+_CHUNK_S: Final = 60.0
+"""Frames of a recording are read by the minute."""
+_TOKENS: Final = number(1, 1e8)
+_GOAL_MS: Final = number(1e-3, 1e9)
+_FIGURES: Final = (
+    ("--rate", "R", number(1e-6, 1e6), "requests per second, in place of the scenario's target"),
+    ("--concurrency", "N", number(1, 200_000, int), "requests in flight, in place of the scenario's target"),
+    ("--burstiness", "B", number(1e-3, 1e3), "of the arrivals: 1 is Poisson, less comes in bursts (default 1)"),
+    ("--prompt", "N", _TOKENS, "mean tokens of a prompt"),
+    ("--answer", "N", _TOKENS, "mean tokens of an answer"),
+    (
+        "--prompt-variation",
+        "V",
+        number(0, 10),
+        "standard deviation / mean of the prompts (default: as seen)",
+    ),
+    ("--answer-variation", "V", number(0, 10), "the same of the answers"),
+    ("--hits", "SHARE", number(0, 1), "share of the prompt tokens in the prefix cache"),
+    ("--prefix-groups", "N", number(1, 1e6, int), "groups of requests that begin with the same tokens"),
+    ("--shared-tokens", "N", number(1, 1e7, int), "tokens that the requests of one group begin with"),
+    ("--replicas", "N", number(1, 512, int), "instances (default: those of the plan by formula)"),
+    ("--tp", "N", number(1, 1024, int), "tensor parallel size"),
+    ("--max-num-seqs", "N", number(1, 1e6, int), "most requests that an engine runs at once"),
+    ("--max-num-batched-tokens", "N", number(1, 1e7, int), "most tokens of one step"),
+    ("--kv-tokens", "N", number(1, 1e12), "tokens that the KV cache of one instance holds"),
+    ("--prefill-rate", "R", number(1e-3, 1e9), "prompt tokens per second of one instance"),
+    ("--ttft", "MS", _GOAL_MS, "goal for the p95 of the TTFT"),
+    ("--itl", "MS", _GOAL_MS, "goal for the p95 of the ITL"),
+    ("--e2e", "MS", _GOAL_MS, "goal for the p95 of the whole request"),
+    ("--seed", "N", number(0, 2**31, int), "seed of the random numbers (default 1)"),
+)
+"""Options with a number: name, value, type and meaning."""
+_OF_WORKLOAD: Final = (
+    ("prompt", "prompt_tokens"),
+    ("answer", "answer_tokens"),
+    ("hits", "prefix_hit_ratio"),
+    ("tp", "tp"),
+    ("max_num_seqs", "max_num_seqs"),
+    ("kv_tokens", "kv_pool_tokens"),
+    ("prefill_rate", "prefill_tokens_per_s"),
+    ("ttft", "ttft_p95_ms"),
+    ("itl", "itl_p95_ms"),
+    ("e2e", "e2e_p95_ms"),
+)
+"""Options and the figures of a workload that they stand for."""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What to simulate, against what, and in which form to print the answer."""
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?", help="scenario file (docs/sizing-file.md); - reads standard input"
+    )
+    add_config(parser)
+    parser.add_argument("--workload", metavar="NAME", help="workload of the scenario (default: all)")
+    parser.add_argument("--model", metavar="MODEL", help="the model, where there is no scenario file")
+    parser.add_argument("--gpu", metavar="GPU", help='type of GPU, e.g. "H100 SXM 80GB"')
+    for option, metavar, kind, meaning in _FIGURES:
+        parser.add_argument(option, metavar=metavar, type=kind, help=meaning)
+    parser.add_argument("--router", metavar="NAME", choices=ROUTERS, help=f"{', '.join(ROUTERS)} (default: the first)")
+    parser.add_argument("--duration", metavar="S", type=length, help="simulated time, such as 90s or 1h (default 10m)")
+    parser.add_argument("--from-recording", metavar="FILE", dest="recording", help="play the traffic of a recording")
+    parser.add_argument(
+        "--from-prometheus",
+        action="store_true",
+        dest="scraped",
+        help="play the traffic that a Prometheus scraped, last hour or since --from",
+    )
+    parser.add_argument("--prometheus", metavar="URL", help="Prometheus to ask (default [prometheus].url)")
+    add_span(parser)
+    add_forms(parser, json="one JSON object (docs/simulate.schema.json)")
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Simulate, and print; the exit code is 4 where a goal is missed or there is no answer."""
+    config = settings(chosen).loaded.config
+    _check(chosen, config)
+    from gpumon.commands.size import known_of
+    from gpumon.sizing.simulate.experiment import simulate
+
+    scenario, own, traffic = _asked_scenario(chosen, config)
+    scenario = _changed(chosen, config, scenario, bool(traffic))
+    asked = _asked(chosen)
+    known = known_of(config, scenario, os.environ, own)
+    answers = [
+        simulate(workload, scenario, known, asked, traffic.get(workload.model)) for workload in scenario.workload
+    ]
+    if chosen.form == "json":
+        from gpumon.outputs.simulation_data import encode
+
+        write(encode(answers) + b"\n")
+    else:
+        from gpumon.outputs.simulation import report
+
+        write(report(answers, width()))
+    return OK if all(answer.holds and not answer.problem for answer in answers) else INFEASIBLE
+
+
+def _check(chosen: argparse.Namespace, config: Config) -> None:
+    """Refuse options that contradict each other, or that lack another one."""
+    sources = [bool(chosen.file or chosen.model), bool(chosen.recording), bool(chosen.scraped)]
+    if not any(sources):
+        raise Usage("simulate needs a scenario file, --model, --from-recording FILE or --from-prometheus")
+    if chosen.recording and chosen.scraped:
+        raise Usage("--from-recording and --from-prometheus: one of them at a time")
+    if chosen.file and chosen.model:
+        raise Usage("a scenario file and --model: the file has its models, --workload NAME chooses one")
+    if chosen.scraped and not config.prometheus.url:
+        raise Usage("which Prometheus? Give --prometheus URL, or set [prometheus].url")
+    if chosen.rate is not None and chosen.concurrency is not None:
+        raise Usage("--rate and --concurrency: one of them at a time")
+    if chosen.model and chosen.rate is None and chosen.concurrency is None and not (chosen.recording or chosen.scraped):
+        raise Usage("how many requests? Give --rate or --concurrency")
+    if (chosen.prefix_groups is None) != (chosen.shared_tokens is None):
+        raise Usage("--prefix-groups and --shared-tokens belong together")
+
+
+def _asked_scenario(
+    chosen: argparse.Namespace, config: Config
+) -> tuple[Scenario, Mapping[str, LlmSpec], Mapping[str, Recorded]]:
+    """The scenario, models of its own, and the traffic that was seen of each model. Raises ConfigError."""
+    from msgspec.structs import replace
+
+    from gpumon.commands.size import recorded_load, scraped_load
+    from gpumon.config.load import named
+    from gpumon.config.scenario_file import base_of, read_scenario, scenario_from_stream
+    from gpumon.sizing.scenario import Workload
+
+    if chosen.file == "-":
+        scenario = scenario_from_stream(sys.stdin.buffer, "standard input")
+    elif chosen.file:
+        scenario = read_scenario(chosen.file)
+    else:
+        scenario = base_of(config)
+    own: Mapping[str, LlmSpec] = MappingProxyType({})
+    traffic: Mapping[str, Recorded] = MappingProxyType({})
+    if chosen.recording:
+        scenario, own = recorded_load(chosen, config, scenario)
+        traffic = _recorded_traffic(chosen, named(chosen.recording))
+    elif chosen.scraped:
+        scenario, own = asyncio.run(scraped_load(chosen, config, scenario))
+        traffic = asyncio.run(_scraped_traffic(chosen, config))
+    if chosen.model and not traffic:
+        scenario = replace(scenario, workload=(Workload(chosen.model, 1.0),))
+    return scenario, own, traffic
+
+
+def _changed(chosen: argparse.Namespace, config: Config, scenario: Scenario, recorded: bool) -> Scenario:
+    """The scenario with what the options say in the place of its own figures. Raises ConfigError."""
+    from msgspec.structs import replace
+
+    from gpumon.config.errors import ConfigError
+    from gpumon.sizing.plan import on_gpu
+    from gpumon.sizing.scenario import Server
+
+    if not scenario.server and config.sizing.gpu:
+        scenario = replace(scenario, server=(Server(gpu=config.sizing.gpu, gpus=config.sizing.gpus or 8),))
+    if chosen.gpu:
+        own = scenario.server[0] if scenario.server else None
+        scenario = on_gpu(scenario, own, chosen.gpu)
+    workloads = scenario.workload
+    if chosen.workload or (chosen.model and recorded):
+        wanted = chosen.workload or chosen.model
+        workloads = tuple(each for each in workloads if wanted in (each.label, each.model))
+        if not workloads:
+            known = ", ".join(each.label for each in scenario.workload) or "none"
+            raise ConfigError(f"there is no workload {wanted[:80]!r}; known: {known}")
+    if not workloads:
+        raise ConfigError("no workload: the scenario has none, and no engine was seen")
+    if len(workloads) > 1 and (chosen.rate is not None or chosen.concurrency is not None):
+        raise ConfigError("--rate and --concurrency are for one workload: choose it with --workload NAME")
+    return replace(scenario, workload=tuple(_workload(chosen, each) for each in workloads))
+
+
+def _workload(chosen: argparse.Namespace, workload: Workload) -> Workload:
+    """A workload with the figures that were typed."""
+    from msgspec.structs import replace
+
+    figures: dict[str, object] = {
+        field: getattr(chosen, option) for option, field in _OF_WORKLOAD if getattr(chosen, option) is not None
+    }
+    if chosen.rate is not None:
+        figures |= {"target": chosen.rate, "target_kind": "requests_per_s"}
+    if chosen.concurrency is not None:
+        figures |= {"target": float(chosen.concurrency), "target_kind": "concurrency"}
+    return replace(workload, **figures)
+
+
+def _asked(chosen: argparse.Namespace) -> Asked:
+    """What the options say of arrivals, router and scheduler."""
+    from gpumon.sizing.simulate.experiment import Asked
+    from gpumon.sizing.simulate.setup import Tuning
+
+    return Asked(
+        seconds=chosen.duration or None,
+        seed=1 if chosen.seed is None else chosen.seed,
+        burstiness=chosen.burstiness or 1.0,
+        prompt_variation=chosen.prompt_variation,
+        answer_variation=chosen.answer_variation,
+        groups=chosen.prefix_groups or 0,
+        shared_tokens=chosen.shared_tokens or 0,
+        router=chosen.router or ROUTERS[0],
+        replicas=chosen.replicas,
+        tuning=Tuning(chosen.max_num_seqs, chosen.max_num_batched_tokens),
+    )
+
+
+def _recorded_traffic(chosen: argparse.Namespace, name: str) -> Mapping[str, Recorded]:
+    """Arrivals and lengths of a recording. Raises ConfigError where no request was seen in it."""
+    from gpumon.commands.report import opened
+    from gpumon.config.errors import ConfigError
+    from gpumon.sizing.simulate.traffic import TrafficSeen
+
+    recording, (from_s, to_s) = opened(chosen.recording, chosen.since, chosen.until)
+    traffic = TrafficSeen()
+    for frame in _frames(recording, from_s, to_s):
+        traffic.take(frame.wall_s, frame.engines)
+    found = traffic.found()
+    if not found:
+        raise ConfigError(f"{name}: no request was seen to arrive in it")
+    return found
+
+
+def _frames(recording: Recording, from_s: float, to_s: float) -> Iterator[Frame]:
+    """Frames of a recording, by rising time."""
+    from gpumon.history.derivation import in_order
+
+    chunk_s: float | None = from_s
+    while chunk_s is not None and chunk_s <= to_s:
+        end_s = min(to_s, chunk_s + _CHUNK_S)
+        yield from in_order(recording.frames(chunk_s, end_s))
+        chunk_s = recording.after(end_s)
+
+
+async def _scraped_traffic(chosen: argparse.Namespace, config: Config) -> Mapping[str, Recorded]:
+    """Arrivals and lengths of what a Prometheus scraped, of the last hour unless asked otherwise. Raises ConfigError
+    where no request was seen to arrive."""
+    from gpumon.commands.size import prometheus_source, scraped_span
+    from gpumon.config.errors import ConfigError
+    from gpumon.sizing.simulate.traffic import TrafficSeen
+
+    async with prometheus_source(config) as (source, newest):
+        step_s = max(newest.interval_s, config.prometheus.interval_s)
+        start_s, end_s = scraped_span(chosen, newest.wall_s, 3600.0)
+        pasts = [await source.past(host.name, start_s, end_s, step_s) for host in newest.hosts]
+    apart_s = max((later[0] - earlier[0] for frames in pasts for earlier, later in pairwise(frames)), default=step_s)
+    traffic = TrafficSeen(apart_s)
+    moments = sorted((at_s, host, frame) for host, frames in enumerate(pasts) for at_s, frame in frames)
+    for at_s, _, frame in moments:
+        traffic.take(at_s, frame.engines)
+    found = traffic.found()
+    if not found:
+        raise ConfigError("prometheus: no request was seen to arrive in that time")
+    return found

@@ -1,0 +1,129 @@
+"""Simulations in words: percentiles beside the formulas' means, goodput, the queue over time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from gpumon.outputs.tables import INDENT, Column, labelled, table, wrapped
+from gpumon.outputs.units import NONE, milliseconds
+from gpumon.readings.format import counted
+from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.readings.text import clean
+from gpumon.sizing.simulate.experiment import Simulation
+from gpumon.sizing.simulate.figures import Figures, QueuePoint
+from gpumon.sizing.simulate.scheduler import BLOCK
+
+_LABEL: Final = 12
+_MOMENTS: Final = 10
+"""Columns of the queue over time."""
+_NO_GOAL: Final = Missing(Reason.NOT_GIVEN)
+_MOST: Final = 400
+"""Characters of a text from a file or an engine."""
+
+
+def report(answers: Sequence[Simulation], width: int) -> str:
+    """All of them, one below the other."""
+    lines: list[str] = []
+    for answer in answers:
+        if lines:
+            lines.append("")
+        lines += _one(answer, width)
+    return "\n".join(lines) + "\n"
+
+
+def _one(answer: Simulation, width: int) -> Iterator[str]:
+    name = clean(answer.name, 60)
+    if answer.problem:
+        yield from wrapped(f"{name}: not simulated: {clean(answer.problem, _MOST)}", width, "", INDENT)
+        return
+    yield from wrapped(f"{name}: {_replicas(answer)}", width, "", INDENT)
+    yield from _label("arrivals", f"{answer.arrivals}, seed {answer.seed}", width)
+    yield from _label("engine", _engine(answer), width)
+    for figures in answer.figures:
+        for line in table(_latencies(answer, figures), width - len(INDENT)):
+            yield INDENT + line
+        yield from _label("goals", _goals(answer, figures), width)
+        yield from _label("served", _served(figures), width)
+        yield from _label("GPU-hours", f"{figures.gpu_hours:.3g}", width)
+        for line in table(list(_queue(figures.queue)), width - len(INDENT)):
+            yield INDENT + line
+    for note in answer.notes:
+        yield from _label("note", clean(note, _MOST), width)
+
+
+def _label(label: str, text: str, width: int) -> Iterator[str]:
+    return labelled(label, text, width, room=_LABEL)
+
+
+def _replicas(answer: Simulation) -> str:
+    gpus = f"{answer.gpus} x {clean(answer.gpu, 40)}" if answer.gpu else counted(answer.gpus, "GPU")
+    stages = f", PP {answer.pp}" if answer.pp > 1 else ""
+    router = f", {answer.router}" if answer.replicas > 1 else ""
+    return f"{counted(answer.replicas, 'replica')} of TP {answer.tp}{stages} on {gpus}{router}"
+
+
+def _engine(answer: Simulation) -> str:
+    return (
+        f"max_num_seqs {answer.max_num_seqs:,}, max_num_batched_tokens {answer.max_num_batched_tokens:,}, "
+        f"KV cache {answer.kv_blocks * BLOCK:,} tokens"
+    )
+
+
+def _latencies(answer: Simulation, figures: Figures) -> list[Column]:
+    """A row per latency; the formulas' means stand beside them."""
+    spreads = (figures.ttft_s, figures.itl_s, figures.tpot_s, figures.e2e_s)
+    goals = (answer.goal_ttft_s, answer.goal_itl_s, _NO_GOAL, answer.goal_e2e_s)
+    means = (answer.formula.ttft_s, answer.formula.itl_s, answer.formula.itl_s, answer.formula.e2e_s)
+    texts = {
+        "mean": [spread.mean for spread in spreads],
+        "p50": [spread.p50 for spread in spreads],
+        "p95": [spread.p95 for spread in spreads],
+        "p99": [spread.p99 for spread in spreads],
+        "goal p95": list(goals),
+        "formula mean": list(means),
+    }
+    names = Column("", [f"{name:<{_LABEL - 2}}" for name in ("TTFT", "ITL", "TPOT", "E2E")])
+    return [names, *(Column(title, list(map(milliseconds, values)), right=True) for title, values in texts.items())]
+
+
+def _goals(answer: Simulation, figures: Figures) -> str:
+    if isinstance(figures.goodput_ratio, Missing):
+        return "none given: --ttft, --itl, --e2e"
+    verdict = "held at p95"
+    if answer.missed:
+        verdict = f"missed at p95: {', '.join(answer.missed)}"
+    elif not answer.holds:
+        verdict = "not held: the replicas do not keep up"
+    good = f"{figures.goodput_ratio:.1%} of the requests, {_number(figures.goodput_per_s)}/s"
+    return f"{verdict}; goodput (TTFT, TPOT and E2E of each request within the goals) {good}"
+
+
+def _served(figures: Figures) -> str:
+    parts = [
+        f"{figures.requests:,.0f} requests in {figures.seconds:,.0f} s",
+        f"{_number(figures.requests_per_s)} requests/s",
+        f"{_number(figures.tokens_per_s)} output tokens/s",
+    ]
+    if not isinstance(figures.hit_ratio, Missing) and figures.hit_ratio > 0.0:
+        parts.append(f"prefix hits {figures.hit_ratio:.0%}")
+    if figures.preemptions:
+        parts.append(f"{figures.preemptions:,.0f} preemptions")
+    if figures.refused:
+        parts.append(f"{figures.refused:,.0f} refused, longer than the KV cache")
+    return ", ".join(parts)
+
+
+def _queue(points: Sequence[QueuePoint]) -> Iterator[Column]:
+    """Waiting and running requests at ten moments."""
+    yield Column("", [f"{name:<{_LABEL - 2}}" for name in ("waiting", "running")])
+    apart = max(1, len(points) // _MOMENTS)
+    for point in points[apart // 2 :: apart]:
+        title = f"{point.time_s:,.0f} s"
+        yield Column(title, [f"{point.waiting:,.0f}", f"{point.running:,.0f}"], right=True, keep=1)
+
+
+def _number(value: Reading) -> str:
+    if isinstance(value, Missing):
+        return NONE
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"

@@ -1,0 +1,430 @@
+"""One workload on replicas of one instance, simulated: the question, the answer, the smallest number that will do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gpumon.readings.format import counted
+from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.sizing.instance import Instance
+from gpumon.sizing.length_tail import Lengths, LengthShare
+from gpumon.sizing.scenario import Known, Scenario, Workload
+from gpumon.sizing.search import Demand, demand_of
+from gpumon.sizing.simulate.figures import Figures, Goals, figures_of, holds, missed
+from gpumon.sizing.simulate.requests import Clients, Draw, Shape, Source, constant, histogram, lognormal, paced, steady
+from gpumon.sizing.simulate.router import ROUTERS
+from gpumon.sizing.simulate.run import play
+from gpumon.sizing.simulate.setup import Setup, Tuning, setup_of
+from gpumon.sizing.simulate.traffic import Recorded
+
+USUAL_S: Final = 600.0
+"""Simulated seconds where nobody says how many."""
+ENOUGH: Final = 20_000
+"""Requests that a search simulates at most for each number of replicas: p95 stands on 1,000 of them."""
+LEAST_LIVES: Final = 4.0
+"""A search simulates at least so many times the mean time of a request."""
+MOST_REPLICAS: Final = 512
+"""Replicas beyond which a search gives up."""
+MOST_CLIENTS: Final = 200_000
+_SAME: Final = 0.99
+"""A latency above this share of the one before has not become less."""
+_NOT_KNOWN: Final = Missing(Reason.NOT_GIVEN)
+
+
+class Asked(NamedTuple):
+    """What a simulation plays, and against what."""
+
+    seconds: float | None = None
+    """Simulated seconds of arrivals; None: those of the recording, else 10 minutes."""
+    seed: int = 1
+    burstiness: float = 1.0
+    """Shape of the gamma distribution of the gaps between arrivals: 1 is Poisson, less comes in bursts."""
+    prompt_variation: float | None = None
+    """Standard deviation over mean of the prompts; None: as typed in the scenario or seen, else all alike."""
+    answer_variation: float | None = None
+    groups: int = 0
+    """Groups of requests that begin alike; 0: the share of prefix hits is the workload's."""
+    shared_tokens: int = 0
+    router: str = "least-loaded"
+    replicas: int | None = None
+    """None: as many as the plan by formula takes."""
+    tuning: Tuning = Tuning()
+
+
+class Formula(msgspec.Struct, frozen=True):
+    """What the formulas of `gpumon size` say of the same replicas: means, of requests that do not wait."""
+
+    running: Reading
+    """Requests in flight of each replica."""
+    ttft_s: Reading
+    itl_s: Reading
+    e2e_s: Reading
+
+
+class Simulation(msgspec.Struct, frozen=True):
+    """The answer for one workload."""
+
+    name: str
+    model: str
+    gpu: str
+    tp: int
+    pp: int
+    replicas: int
+    gpus: int
+    """GPUs of all replicas."""
+    router: str
+    arrivals: str
+    """In words: rate, clients, or the recording."""
+    seed: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    kv_blocks: int
+    """Blocks of 16 tokens of one replica's KV cache."""
+    goal_ttft_s: Reading
+    """Goals on the p95."""
+    goal_itl_s: Reading
+    goal_e2e_s: Reading
+    holds: bool
+    """The p95 of each latency is within its goal, and the queue does not grow."""
+    missed: tuple[str, ...]
+    """Latencies whose p95 is beyond its goal: TTFT, ITL, E2E."""
+    figures: tuple[Figures, ...]
+    """None where there is a problem, else one."""
+    formula: Formula
+    notes: tuple[str, ...] = ()
+    problem: str = ""
+    """Why there is no answer, and which option would help."""
+
+
+def goals_of(instance: Instance) -> Goals:
+    """The goals of an instance's workload, in seconds."""
+    asked = instance.workload
+    return Goals(_seconds(asked.ttft_p95_ms), _seconds(asked.itl_p95_ms), _seconds(asked.e2e_p95_ms))
+
+
+def simulate(
+    workload: Workload, scenario: Scenario, known: Known, asked: Asked, recorded: Recorded | None = None
+) -> Simulation:
+    """Simulate a workload; never raises on what a user can type: `problem` says why there is no answer."""
+    demand = demand_of(workload, scenario, known)
+    try:
+        setup = setup_of(demand.instance, scenario, known, asked.tuning)
+        replicas = _replicas(demand, asked)
+        source = source_of(demand, asked, recorded)
+        figures = run(demand, setup, source, asked, replicas)
+    except ValueError as why:
+        return _answer(demand, asked, recorded, asked.replicas or 0, None, None, str(why))
+    return _answer(demand, asked, recorded, replicas, setup, figures)
+
+
+def run(demand: Demand, setup: Setup, source: Source, asked: Asked, replicas: int) -> Figures:
+    """The figures of so many replicas."""
+    log = play(source, setup.cost, setup.limits, replicas, ROUTERS[asked.router](), setup.delay_s)
+    return figures_of(log, goals_of(demand.instance), replicas * demand.instance.gpus)
+
+
+def source_of(demand: Demand, asked: Asked, recorded: Recorded | None = None) -> Source:
+    """The requests of a workload. ValueError where something of them is not known, or where they are too many."""
+    workload = demand.workload
+    if recorded is not None:
+        shape = _recorded_shape(demand, asked, recorded)
+        paces = recorded.paces
+        if asked.seconds is not None:
+            paces = tuple(pace for pace in paces if pace.start_s < asked.seconds)
+        return Source(paced(paces, shape, asked.seed, asked.burstiness))
+    shape = _shape(demand, asked)
+    seconds = asked.seconds or USUAL_S
+    if workload.target_kind == "requests_per_s":
+        return Source(steady(workload.target, seconds, shape, asked.seed, asked.burstiness))
+    if workload.target > MOST_CLIENTS:
+        raise ValueError(f"{workload.target:,.0f} clients are too many to simulate: at most {MOST_CLIENTS:,}")
+    think_s = workload.think_s if workload.target_kind == "users" else 0.0
+    spread_s = life_s(demand) + think_s
+    return Clients(max(1, round(workload.target)), seconds, shape, asked.seed, think_s, min(spread_s, seconds / 2.0))
+
+
+def life_s(demand: Demand) -> float:
+    """Mean seconds of a request by the formulas; 0 where they do not tell."""
+    return demand.instance.response_s(max(1.0, demand.planned)) or 0.0
+
+
+class Least(NamedTuple):
+    """The fewest GPUs that hold the goals in the simulation."""
+
+    demand: Demand
+    """At the TP that takes the fewest, with the replicas that the simulation asks for."""
+    figures: Figures
+    tried: int
+    """Simulations that were run."""
+
+
+def least(
+    workload: Workload, scenario: Scenario, known: Known, asked: Asked, recorded: Recorded | None = None
+) -> Least:
+    """The smallest number of GPUs that holds the goals at p95, over the TPs that hold the model unless one is typed.
+
+    ValueError says why nothing does.
+    """
+    first = demand_of(workload, scenario, known)
+    if first.instance.problem:
+        raise ValueError(first.instance.problem)
+    if not goals_of(first.instance).given:
+        raise ValueError("no goal to simulate for: give one of ttft_p95_ms, itl_p95_ms, e2e_p95_ms")
+    sizes = (workload.tp,) if workload.tp else tuple(dict.fromkeys((first.instance.tp, *first.instance.tps)))
+    best: Least | None = None
+    why = ""
+    tried = 0
+    for tp in sizes:
+        demand = demand_of(msgspec.structs.replace(workload, tp=tp), scenario, known)._replace(workload=workload)
+        most = MOST_REPLICAS
+        if best is not None:
+            most = int((best.demand.needed * best.demand.instance.gpus - 1) // demand.instance.gpus)
+        try:
+            found = _fewest(demand, scenario, known, asked, recorded, most)
+        except ValueError as wrong:
+            why = why or str(wrong)
+            continue
+        tried += found.tried
+        if found.least is not None:
+            best = found.least
+    if best is None:
+        raise ValueError(why or f"no number of replicas up to {MOST_REPLICAS} holds the goals at p95 in the simulation")
+    return best._replace(tried=tried)
+
+
+def decide_by_simulation(workload: Workload, scenario: Scenario, known: Known) -> Demand:
+    """The needs of a workload with the instances that the simulation asks for."""
+    by_formula = demand_of(workload, scenario, known)
+    try:
+        found = least(workload, scenario, known, Asked())
+    except ValueError as why:
+        return by_formula._replace(problem=f"by simulation: {why}")
+    decided = found.demand
+    return decided._replace(exact=float(decided.needed), simulated=_decision(by_formula, found), better="")
+
+
+def _decision(by_formula: Demand, found: Least) -> str:
+    """What the simulation decided, as a note: `by simulation: 3 instances of TP 2 (formulas: 2 of TP 2), p95 ...`."""
+    figures = found.figures
+    latencies = (("TTFT", figures.ttft_s), ("ITL", figures.itl_s), ("E2E", figures.e2e_s))
+    told = [f"{name} {spread.p95 * 1e3:,.0f} ms" for name, spread in latencies if not isinstance(spread.p95, Missing)]
+    formulas = "none"
+    if not by_formula.problem:
+        formulas = f"{by_formula.needed} of TP {by_formula.instance.tp}"
+    instances = f"{counted(found.demand.needed, 'instance')} of TP {found.demand.instance.tp}"
+    return f"by simulation: {instances} (by formula: {formulas}); p95 in it: {', '.join(told)}"
+
+
+class _Found(NamedTuple):
+    least: Least | None
+    tried: int
+
+
+def _fewest(
+    demand: Demand, scenario: Scenario, known: Known, asked: Asked, recorded: Recorded | None, most: int
+) -> _Found:
+    """The fewest replicas of one TP, at most so many: doubled until the goals hold, then halved down to the edge."""
+    setup = setup_of(demand.instance, scenario, known, asked.tuning)
+    asked = _bounded(demand, asked, recorded)
+    goals = goals_of(demand.instance)
+    tried = 0
+    results: dict[int, Figures] = {}
+
+    def enough(replicas: int) -> bool:
+        nonlocal tried
+        tried += 1
+        results[replicas] = run(demand, setup, source_of(demand, asked, recorded), asked, replicas)
+        return holds(results[replicas], goals)
+
+    if most < 1:
+        return _Found(None, 0)
+    low = 0
+    high = min(most, max(1, demand.needed))
+    while not enough(high):
+        if high >= most or (low and _settled(results[low], results[high], goals)):
+            return _Found(None, tried)
+        low = high
+        high = min(most, 2 * high)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if enough(middle):
+            high = middle
+        else:
+            low = middle
+    return _Found(Least(demand._replace(needed=high, problem=""), results[high], tried), tried)
+
+
+def _settled(before: Figures, after: Figures, goals: Goals) -> bool:
+    """Whether twice the replicas changed no p95 that misses its goal: more of them do not help."""
+    pairs = (
+        (goals.ttft_s, before.ttft_s.p95, after.ttft_s.p95),
+        (goals.itl_s, before.itl_s.p95, after.itl_s.p95),
+        (goals.e2e_s, before.e2e_s.p95, after.e2e_s.p95),
+    )
+    for goal_s, old_s, new_s in pairs:
+        if goal_s is None or isinstance(old_s, Missing) or isinstance(new_s, Missing):
+            continue
+        if new_s > goal_s and new_s >= _SAME * old_s:
+            return True
+    return False
+
+
+def _bounded(demand: Demand, asked: Asked, recorded: Recorded | None) -> Asked:
+    """The question of a search: about 20,000 requests, but not shorter than a few requests take."""
+    if asked.seconds is not None or recorded is not None:
+        return asked
+    life = life_s(demand)
+    workload = demand.workload
+    rate = workload.target
+    if workload.target_kind != "requests_per_s":
+        rate = workload.target / max(life + workload.think_s, 1e-3)
+    seconds = max(LEAST_LIVES * life, min(USUAL_S, ENOUGH / max(rate, 1e-9)))
+    return asked._replace(seconds=seconds)
+
+
+def _replicas(demand: Demand, asked: Asked) -> int:
+    """Replicas to simulate: typed, else those of the plan by formula. ValueError where there is no such plan."""
+    if asked.replicas is not None:
+        return asked.replicas
+    if demand.problem:
+        raise ValueError(f"the formulas have no number of replicas ({demand.problem}): give --replicas")
+    return demand.needed
+
+
+def _shape(demand: Demand, asked: Asked) -> Shape:
+    """Lengths of a workload."""
+    mix = demand.instance.mix
+    if mix is None:
+        raise ValueError("lengths are not known: give --prompt and --answer (prompt_tokens, answer_tokens)")
+    lengths = lengths_of(demand)
+    return Shape(
+        prompt=_length(max(1.0, mix.prompt_tokens), asked.prompt_variation, lengths.prompt),
+        answer=_length(mix.answer_tokens, asked.answer_variation, lengths.answer),
+        hit_ratio=0.0 if asked.groups else mix.prefix_hit_ratio,
+        groups=asked.groups,
+        shared_tokens=asked.shared_tokens,
+        longest=_longest(demand),
+    )
+
+
+def lengths_of(demand: Demand) -> Lengths:
+    """How the lengths of a workload spread: typed in the scenario, else as seen; empty where nobody tells."""
+    seen = demand.instance.seen
+    return demand.workload.lengths or (seen.lengths if seen is not None else None) or Lengths()
+
+
+def _length(mean: float, variation: float | None, steps: Sequence[LengthShare]) -> Draw:
+    """Lengths with this mean: by a typed variation, else by a histogram, else all alike."""
+    if variation is not None:
+        return lognormal(mean, variation)
+    if not steps:
+        return constant(mean)
+    shares = [step.share for step in steps]
+    each = [share - before for share, before in zip(shares, (0.0, *shares), strict=False)]
+    return histogram([step.tokens for step in steps], [*each, 0.0], mean)
+
+
+def _recorded_shape(demand: Demand, asked: Asked, recorded: Recorded) -> Shape:
+    """Lengths of a recording, under those that were typed."""
+    workload = demand.workload
+    if workload.prompt_tokens is not None:
+        recorded = recorded._replace(prompt=_length(workload.prompt_tokens, asked.prompt_variation, ()))
+    if workload.answer_tokens is not None:
+        recorded = recorded._replace(answer=_length(workload.answer_tokens, asked.answer_variation, ()))
+    shape = recorded.shape(_longest(demand))
+    if workload.prefix_hit_ratio is not None:
+        shape = shape._replace(hit_ratio=workload.prefix_hit_ratio)
+    if asked.groups:
+        shape = shape._replace(hit_ratio=0.0, groups=asked.groups, shared_tokens=asked.shared_tokens)
+    return shape
+
+
+def _longest(demand: Demand) -> float:
+    llm = demand.instance.llm
+    return float(llm.max_context) if llm is not None and llm.max_context > 0 else math.inf
+
+
+def _answer(
+    demand: Demand,
+    asked: Asked,
+    recorded: Recorded | None,
+    replicas: int,
+    setup: Setup | None,
+    figures: Figures | None,
+    problem: str = "",
+) -> Simulation:
+    instance = demand.instance
+    goals = goals_of(instance)
+    notes = list(setup.notes) if setup is not None else []
+    if recorded is not None:
+        notes.append(f"lengths from {recorded.basis}")
+    if figures is not None and figures.queue_grows:
+        notes.append("the queue grows as long as requests arrive: the percentiles depend on how long that is simulated")
+    if asked.router == "prefix-aware" and not asked.groups:
+        notes.append("prefix-aware routing goes by load alone: give --prefix-groups and --shared-tokens")
+    return Simulation(
+        name=demand.workload.label,
+        model=demand.workload.model,
+        gpu=instance.gpu.name if instance.gpu is not None else "",
+        tp=instance.tp,
+        pp=instance.pp,
+        replicas=replicas,
+        gpus=replicas * instance.gpus,
+        router=asked.router,
+        arrivals=arrivals_text(demand.workload, asked, recorded),
+        seed=asked.seed,
+        max_num_seqs=setup.limits.max_num_seqs if setup is not None else 0,
+        max_num_batched_tokens=setup.limits.max_num_batched_tokens if setup is not None else 0,
+        kv_blocks=setup.limits.kv_blocks if setup is not None else 0,
+        goal_ttft_s=_reading(goals.ttft_s),
+        goal_itl_s=_reading(goals.itl_s),
+        goal_e2e_s=_reading(goals.e2e_s),
+        holds=figures is not None and holds(figures, goals),
+        missed=() if figures is None else missed(figures, goals),
+        figures=() if figures is None else (figures,),
+        formula=formula_of(demand, replicas),
+        notes=tuple(notes),
+        problem=problem,
+    )
+
+
+def formula_of(demand: Demand, replicas: int) -> Formula:
+    """The formulas' means for so many replicas; missing where they have none."""
+    nothing = Formula(_NOT_KNOWN, _NOT_KNOWN, _NOT_KNOWN, _NOT_KNOWN)
+    if replicas < 1 or demand.instance.problem:
+        return nothing
+    running = demand.running(replicas)
+    if not math.isfinite(running):
+        return nothing
+    instance = demand.instance
+    return Formula(
+        running=running,
+        ttft_s=_reading(instance.ttft_s(running)),
+        itl_s=_reading(instance.itl_s(running)),
+        e2e_s=_reading(instance.response_s(max(running, 1e-9))),
+    )
+
+
+def arrivals_text(workload: Workload, asked: Asked, recorded: Recorded | None) -> str:
+    """The arrivals in words: `20 requests/s, Poisson, for 600 s`."""
+    if recorded is not None:
+        return f"{recorded.requests:,.0f} requests as recorded in {recorded.seconds:,.0f} s"
+    seconds = asked.seconds or USUAL_S
+    if workload.target_kind == "concurrency":
+        return f"{max(1, round(workload.target)):,} clients, each with one request in flight, for {seconds:,.0f} s"
+    if workload.target_kind == "users":
+        return f"{max(1, round(workload.target)):,} users who think for {workload.think_s:g} s, for {seconds:,.0f} s"
+    kind = "Poisson" if asked.burstiness == 1.0 else f"gamma with burstiness {asked.burstiness:g}"
+    return f"{workload.target:g} requests/s, {kind}, for {seconds:,.0f} s"
+
+
+def _seconds(goal_ms: float | None) -> float | None:
+    return None if goal_ms is None else goal_ms / 1e3
+
+
+def _reading(value: float | None) -> Reading:
+    return _NOT_KNOWN if value is None else value

@@ -1,0 +1,218 @@
+"""What a simulation comes to: percentiles of the latencies, goodput under goals, the queue over time, GPU-hours."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.sizing.simulate.scheduler import Log, Served
+
+QUEUE_POINTS: Final = 60
+"""Moments of the queue over time."""
+_GROWS: Final = 1.5
+"""The queue grows if so many times as many wait in the last tenth of the arrivals as in the middle."""
+_FEW: Final = 0.02
+"""Share of all requests that wait at the end from which a queue is one."""
+_NO_GOAL: Final = Missing(Reason.NOT_GIVEN)
+_NONE: Final = Missing(Reason.FEW)
+
+
+class Goals(NamedTuple):
+    """Latency goals in seconds; None: none. Of the ITL for a request that is the mean between its tokens."""
+
+    ttft_s: float | None = None
+    itl_s: float | None = None
+    e2e_s: float | None = None
+
+    @property
+    def given(self) -> bool:
+        """Whether there is one at all."""
+        return any(goal is not None for goal in self)
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """A latency over all requests (of the ITL: over all tokens), in seconds."""
+
+    mean: Reading = _NONE
+    p50: Reading = _NONE
+    p95: Reading = _NONE
+    p99: Reading = _NONE
+
+
+class QueuePoint(msgspec.Struct, frozen=True):
+    """Requests of all replicas at one moment."""
+
+    time_s: float
+    """Since the first arrival could be."""
+    waiting: float
+    running: float
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """What the requests of one simulation met with."""
+
+    requests: float
+    """Requests that were served."""
+    seconds: float
+    """From the start to the last answer."""
+    ttft_s: Spread
+    itl_s: Spread
+    e2e_s: Spread
+    tpot_s: Spread
+    """The mean between the tokens of each request, over all requests."""
+    requests_per_s: Reading
+    """Requests served per second, to the last answer."""
+    tokens_per_s: Reading
+    """Output tokens per second, to the last answer."""
+    goodput_ratio: Reading
+    """Share of the requests that met all goals; missing without a goal."""
+    goodput_per_s: Reading
+    """Requests per second that met all goals."""
+    queue: tuple[QueuePoint, ...]
+    most_waiting: float
+    """Requests that waited at the worst of those moments."""
+    queue_grows: bool
+    """The replicas do not keep up: the queue grows as long as requests arrive."""
+    preemptions: float
+    refused: float
+    """Requests that are longer than the KV cache of a replica."""
+    hit_ratio: Reading
+    """Share of the prompt tokens that came from the prefix cache."""
+    gpu_hours: float
+
+
+def figures_of(log: Log, goals: Goals, gpus: int) -> Figures:
+    """The figures of a log of replicas that have so many GPUs together."""
+    served = log.served
+    ttft_s = sorted(one.first_s - one.request.arrival_s for one in served)
+    e2e_s = sorted(one.end_s - one.request.arrival_s for one in served)
+    seconds = max((one.end_s for one in served), default=0.0)
+    tokens = sum(one.request.answer for one in served)
+    good = sum(1 for one in served if meets(one, goals))
+    queue = queue_of(served, log.delay_s)
+    count = len(served)
+    known = count > 0 and seconds > 0.0
+    return Figures(
+        requests=float(count),
+        seconds=seconds,
+        ttft_s=_spread(ttft_s),
+        itl_s=_weighted_spread(log.gaps),
+        e2e_s=_spread(e2e_s),
+        tpot_s=_spread(sorted(_mean_gap_s(one) for one in served if one.request.answer > 1)),
+        requests_per_s=count / seconds if known else _NONE,
+        tokens_per_s=tokens / seconds if known else _NONE,
+        goodput_ratio=_of_goals(good / count if known else _NONE, goals),
+        goodput_per_s=_of_goals(good / seconds if known else _NONE, goals),
+        queue=queue,
+        most_waiting=max((point.waiting for point in queue), default=0.0),
+        queue_grows=_grows(queue, served),
+        preemptions=float(log.preemptions),
+        refused=float(log.refused),
+        hit_ratio=log.hit_tokens / log.prompt_tokens if log.prompt_tokens else _NONE,
+        gpu_hours=gpus * seconds / 3600.0,
+    )
+
+
+def meets(one: Served, goals: Goals) -> bool:
+    """Whether a request met all goals: its TTFT, the mean between its tokens, and its E2E."""
+    ttft_s, itl_s, e2e_s = goals
+    arrival_s = one.request.arrival_s
+    if ttft_s is not None and one.first_s - arrival_s > ttft_s:
+        return False
+    if e2e_s is not None and one.end_s - arrival_s > e2e_s:
+        return False
+    return itl_s is None or one.request.answer < 2 or _mean_gap_s(one) <= itl_s
+
+
+def missed(figures: Figures, goals: Goals) -> tuple[str, ...]:
+    """Names of the latencies whose p95 is beyond its goal."""
+    spreads = (("TTFT", figures.ttft_s), ("ITL", figures.itl_s), ("E2E", figures.e2e_s))
+    names = []
+    for goal_s, (name, spread) in zip(goals, spreads, strict=True):
+        if goal_s is not None and not isinstance(spread.p95, Missing) and spread.p95 > goal_s:
+            names.append(name)
+    return tuple(names)
+
+
+def holds(figures: Figures, goals: Goals) -> bool:
+    """Whether p95 of each latency is within its goal, every request fits, and the queue does not grow."""
+    if figures.queue_grows or figures.refused or not figures.requests:
+        return False
+    return not missed(figures, goals)
+
+
+def queue_of(served: Sequence[Served], delay_s: float = 0.0) -> tuple[QueuePoint, ...]:
+    """Waiting and running requests at 60 moments between the first arrival and the last answer."""
+    if not served:
+        return ()
+    arrivals = sorted(one.request.arrival_s + delay_s for one in served)
+    admitted = sorted(one.admitted_s for one in served)
+    ends = sorted(one.end_s for one in served)
+    last_s = ends[-1]
+    points = []
+    for number in range(QUEUE_POINTS):
+        time_s = last_s * (number + 0.5) / QUEUE_POINTS
+        begun = bisect_right(admitted, time_s)
+        waiting = bisect_right(arrivals, time_s) - begun
+        running = begun - bisect_right(ends, time_s)
+        points.append(QueuePoint(time_s, float(waiting), float(running)))
+    return tuple(points)
+
+
+def _mean_gap_s(one: Served) -> float:
+    """Mean seconds between the tokens of a request that has several."""
+    return (one.end_s - one.first_s) / (one.request.answer - 1)
+
+
+def _of_goals(value: Reading, goals: Goals) -> Reading:
+    return value if goals.given else _NO_GOAL
+
+
+def _grows(queue: Sequence[QueuePoint], served: Sequence[Served]) -> bool:
+    """Whether more and more wait as long as requests arrive."""
+    if not served:
+        return False
+    last_s = max(one.request.arrival_s for one in served)
+    arriving = [point for point in queue if point.time_s <= last_s]
+    tenth = max(1, len(arriving) // 10)
+    middle = arriving[len(arriving) // 2 :][:tenth]
+    end = arriving[-tenth:]
+    if not middle:
+        return False
+    waited = sum(point.waiting for point in middle) / len(middle)
+    waiting = sum(point.waiting for point in end) / len(end)
+    return waiting > _FEW * len(served) and waiting > _GROWS * waited
+
+
+def _spread(ordered: Sequence[float]) -> Spread:
+    """Of sorted values."""
+    if not ordered:
+        return Spread()
+    count = len(ordered)
+    shares = [ordered[max(0, math.ceil(share * count) - 1)] for share in (0.5, 0.95, 0.99)]
+    return Spread(sum(ordered) / count, *shares)
+
+
+def _weighted_spread(values: Mapping[float, float]) -> Spread:
+    """Of values and how often each was."""
+    total = sum(values.values())
+    if total <= 0.0:
+        return Spread()
+    ordered = sorted(values.items())
+    mean = sum(value * number for value, number in ordered) / total
+    quantiles = [_quantile(ordered, share * total) for share in (0.5, 0.95, 0.99)]
+    return Spread(mean, *quantiles)
+
+
+def _quantile(ordered: Sequence[tuple[float, float]], wanted: float) -> float:
+    passed = 0.0
+    for value, number in ordered:
+        passed += number
+        if passed >= wanted:
+            return value
+    return ordered[-1][0]

@@ -1,0 +1,46 @@
+"""Plays requests against replicas behind a router."""
+
+from __future__ import annotations
+
+import math
+from heapq import heapify, heappop, heappush
+
+from gpumon.sizing.simulate.cost import StepTime
+from gpumon.sizing.simulate.requests import Source
+from gpumon.sizing.simulate.router import Router
+from gpumon.sizing.simulate.scheduler import EngineLimits, Log, Replica
+
+
+def play(
+    source: Source, cost: StepTime, limits: EngineLimits, replicas: int, router: Router, delay_s: float = 0.0
+) -> Log:
+    """Serve all requests of a source, each `delay_s` after it arrived. The same arguments give the same log.
+
+    ValueError on terms of a step that are negative.
+    """
+    cost = cost.checked()
+    log = Log()
+    log.delay_s = delay_s
+    engines = [Replica(cost, limits, log) for _ in range(replicas)]
+    arrivals = [(request.arrival_s + delay_s, number, request) for number, request in enumerate(source.first())]
+    heapify(arrivals)
+    number = len(arrivals)
+    ends: list[tuple[float, int]] = []
+    while arrivals or ends:
+        next_end_s = ends[0][0] if ends else math.inf
+        if arrivals and arrivals[0][0] <= next_end_s:
+            now_s, _, request = heappop(arrivals)
+            at = router(engines, request)
+            engines[at].add(request, now_s)
+        else:
+            now_s, at = heappop(ends)
+            if engines[at].end_s != now_s:  # it was planned anew since
+                continue
+            for served in engines[at].advance():
+                following = source.after(served.end_s)
+                if following is not None:
+                    number += 1
+                    heappush(arrivals, (following.arrival_s + delay_s, number, following))
+        if not math.isinf(engines[at].end_s):
+            heappush(ends, (engines[at].end_s, at))
+    return log

@@ -1,0 +1,440 @@
+"""One engine with continuous batching, by the rules of vLLM's V1 scheduler: what each step takes, and who waits.
+
+A step takes the sequences that decode, then the one prompt that is not whole yet, then the queue in order, until the
+token budget, the most sequences or the KV blocks end. Without room for the next tokens the sequence that was admitted
+last goes back to the head of the queue and is computed anew. Steps in which nothing changes are taken together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict, deque
+from heapq import heappop, heappush
+from typing import Final, NamedTuple
+
+from gpumon.sizing.simulate.cost import StepTime
+from gpumon.sizing.simulate.requests import Request
+
+BLOCK: Final = 16
+"""Tokens of one KV block."""
+
+
+class EngineLimits(NamedTuple):
+    """Settings of an engine that bound what a step takes."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    """Tokens of a step, those of decoding sequences and of prompts together."""
+    kv_blocks: int
+
+
+class Served(NamedTuple):
+    """One request that ended."""
+
+    request: Request
+    admitted_s: float
+    """When its prompt began to be computed."""
+    first_s: float
+    """When the first token came."""
+    end_s: float
+
+
+class Log:
+    """What the replicas of one simulation did."""
+
+    def __init__(self) -> None:
+        self.served: list[Served] = []
+        self.gaps: dict[float, float] = {}
+        """Seconds between two tokens of a request, to three digits -> how many such gaps there were."""
+        self.preemptions = 0
+        self.refused = 0
+        """Requests that are longer than the KV cache."""
+        self.hit_tokens = 0
+        self.prompt_tokens = 0
+        self.delay_s = 0.0
+        """Seconds between the arrival of a request and the queue."""
+
+    def add_gaps(self, seconds: float, number: float) -> None:
+        """Take gaps between tokens in."""
+        scale = 10.0 ** (2 - math.floor(math.log10(seconds)))
+        rounded = round(seconds * scale) / scale
+        self.gaps[rounded] = self.gaps.get(rounded, 0.0) + number
+
+
+class _Sequence:
+    """A request inside the engine."""
+
+    __slots__ = (
+        "admitted_s", "computed", "first_s", "last_s", "made", "owned_from", "prefix", "request", "residue", "start",
+        "ticket", "tokens",
+    )  # fmt: skip
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.tokens = request.prompt
+        """To compute before the next token: the prompt, and after a preemption the answer so far."""
+        self.computed = 0
+        """Of these, while they are computed."""
+        self.owned_from = 0
+        """Blocks of the shared beginning, which belong to the prefix cache."""
+        self.prefix = False
+        """Whether it stands on an entry of the prefix cache."""
+        self.made = 0
+        """Tokens of the answer."""
+        self.admitted_s = -1.0
+        self.first_s = -1.0
+        self.last_s = 0.0
+        """When its last token came, before a preemption."""
+        self.start = 0
+        """Decode step at which its prompt was whole."""
+        self.residue = 0
+        """Decode step (modulo 16) at which it needs another block."""
+        self.ticket = 0
+        """Number of its entry among those that will end; 0: it does not decode."""
+
+
+class _Prefixes:
+    """The prefix cache of one replica: shared beginnings, of which those not used for longest go first."""
+
+    def __init__(self) -> None:
+        self.blocks: OrderedDict[int, int] = OrderedDict()
+        """Group -> blocks of its beginning."""
+        self._users: dict[int, int] = {}
+
+    def use(self, group: int) -> None:
+        """A sequence stands on it."""
+        self.blocks.move_to_end(group)
+        self._users[group] += 1
+
+    def leave(self, group: int) -> None:
+        """A sequence that stood on it has gone."""
+        self._users[group] -= 1
+
+    def keep(self, group: int, blocks: int) -> None:
+        """The sequence that computed it stands on it."""
+        self.blocks[group] = blocks
+        self._users[group] = 1
+
+    def drop_oldest(self) -> int:
+        """Blocks that this frees; 0 where all are in use."""
+        for group, blocks in self.blocks.items():
+            if not self._users[group]:
+                del self.blocks[group]
+                del self._users[group]
+                return blocks
+        return 0
+
+
+class Replica:
+    """One engine. `end_s` is when its present stretch of steps ends; infinite while it has nothing to do."""
+
+    def __init__(self, cost: StepTime, limits: EngineLimits, log: Log) -> None:
+        self.end_s = math.inf
+        self._cost = cost
+        self._bases = cost.base_by_tokens()
+        self._limits = limits
+        self._log = log
+        self._start_s = 0.0
+        """When the present stretch began."""
+        self._step = 0
+        """Decode steps before the present stretch."""
+        self._steps = 0
+        """Decode steps of the present stretch."""
+        self._decoding = 0
+        """Sequences that decode."""
+        self._context = 0
+        """Tokens of context of all of them."""
+        self._free = limits.kv_blocks
+        self._by_residue = [0] * BLOCK
+        """How many of them need another block at a step of this number modulo 16."""
+        self._running: dict[_Sequence, None] = {}
+        """Those admitted, in their order."""
+        self._ending: list[tuple[int, int, _Sequence]] = []
+        """Heap of the decode step at which each ends, and its ticket."""
+        self._ticket = 0
+        self._partial: _Sequence | None = None
+        """The prompt that is not whole yet."""
+        self._work: list[tuple[_Sequence, int]] = []
+        """Prompts of the present step, and how many tokens of each."""
+        self._waiting: deque[_Sequence] = deque()
+        self._prefixes = _Prefixes()
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that run or wait."""
+        return len(self._running) + len(self._waiting)
+
+    def has_prefix(self, group: int) -> bool:
+        """Whether its prefix cache has the beginning of a group's requests."""
+        return group in self._prefixes.blocks
+
+    def add(self, request: Request, now_s: float) -> None:
+        """A request arrives: it may be taken into the step that follows the one under way."""
+        if request.prompt + request.answer > self._limits.kv_blocks * BLOCK:
+            self._log.refused += 1
+            return
+        others_wait = bool(self._waiting)
+        self._waiting.append(_Sequence(request))
+        if math.isinf(self.end_s):
+            self.end_s = now_s  # others may arrive at the same moment
+        elif self._steps > 1 and not others_wait:
+            self._shorten(now_s)
+
+    def advance(self) -> list[Served]:
+        """End the present stretch and plan the next one; returns the requests that ended with it."""
+        now_s = self.end_s
+        ended: list[Served] = []
+        if self._decoding:
+            self._decode(now_s)
+            self._end_answers(now_s, ended)
+        for sequence, chunk in self._work:
+            sequence.computed += chunk
+            if sequence.computed == sequence.tokens:
+                self._end_prompt(sequence, now_s, ended)
+        self._log.served += ended
+        self._plan(now_s)
+        return ended
+
+    def _decode(self, now_s: float) -> None:
+        """Take the steps of the stretch into account."""
+        steps = self._steps
+        self._step += 1
+        if steps > 1:
+            self._free -= self._blocks_due(steps - 1)
+            self._step += steps - 1
+            self._has_room(0)
+        tokens = self._decoding * steps
+        self._context += tokens
+        self._log.add_gaps((now_s - self._start_s) / steps, tokens)
+
+    def _end_answers(self, now_s: float, ended: list[Served]) -> None:
+        """Let sequences go that have all their tokens."""
+        ending = self._ending
+        while ending and ending[0][0] <= self._step:
+            _, ticket, sequence = heappop(ending)
+            if sequence.ticket != ticket:  # it was preempted since
+                continue
+            self._stop_decoding(sequence)
+            self._leave(sequence, now_s, ended)
+
+    def _end_prompt(self, sequence: _Sequence, now_s: float, ended: list[Served]) -> None:
+        """The last prompt token is computed: a token of the answer comes."""
+        if sequence is self._partial:
+            self._partial = None
+        self._share(sequence)
+        sequence.made += 1
+        if sequence.first_s < 0.0:
+            sequence.first_s = now_s
+        else:
+            self._log.add_gaps(now_s - sequence.last_s, 1.0)
+        if sequence.made >= sequence.request.answer:
+            self._leave(sequence, now_s, ended)
+            return
+        sequence.start = self._step
+        sequence.residue = (self._step - sequence.tokens) % BLOCK
+        self._by_residue[sequence.residue] += 1
+        self._decoding += 1
+        self._context += sequence.tokens
+        self._ticket += 1
+        sequence.ticket = self._ticket
+        last_step = self._step + sequence.request.answer - sequence.made
+        heappush(self._ending, (last_step, self._ticket, sequence))
+
+    def _share(self, sequence: _Sequence) -> None:
+        """Leave the shared beginning of a prompt that was computed in the prefix cache."""
+        request = sequence.request
+        blocks = request.shared // BLOCK
+        if sequence.prefix or not blocks or request.group in self._prefixes.blocks:
+            return
+        self._prefixes.keep(request.group, blocks)
+        sequence.prefix = True
+        sequence.owned_from = blocks
+
+    def _stop_decoding(self, sequence: _Sequence) -> None:
+        """Take a sequence out of those that decode."""
+        made = self._step - sequence.start
+        sequence.computed = sequence.tokens + made
+        sequence.made += made
+        sequence.ticket = 0
+        self._by_residue[sequence.residue] -= 1
+        self._decoding -= 1
+        self._context -= sequence.computed
+
+    def _leave(self, sequence: _Sequence, now_s: float, ended: list[Served]) -> None:
+        """Its blocks are free, and its answer is whole."""
+        del self._running[sequence]
+        self._release(sequence)
+        ended.append(Served(sequence.request, sequence.admitted_s, sequence.first_s, now_s))
+
+    def _release(self, sequence: _Sequence) -> None:
+        """Free the blocks of a sequence."""
+        self._free += _blocks(sequence.computed) - sequence.owned_from
+        if sequence.prefix:
+            self._prefixes.leave(sequence.request.group)
+        sequence.prefix = False
+        sequence.owned_from = 0
+
+    def _has_room(self, blocks: int) -> bool:
+        """Whether so many blocks are free, once prefixes that nobody uses have gone."""
+        while self._free < blocks:
+            dropped = self._prefixes.drop_oldest()
+            if not dropped:
+                return False
+            self._free += dropped
+        return True
+
+    def _preempt(self, now_s: float) -> _Sequence:
+        """Send the sequence that was admitted last back to the head of the queue."""
+        sequence, _ = self._running.popitem()
+        if sequence.ticket:
+            self._stop_decoding(sequence)
+            sequence.last_s = now_s
+        if sequence is self._partial:
+            self._partial = None
+        self._release(sequence)
+        sequence.tokens = sequence.request.prompt + sequence.made
+        sequence.computed = 0
+        self._waiting.appendleft(sequence)
+        self._log.preemptions += 1
+        return sequence
+
+    def _plan(self, now_s: float) -> None:
+        """Decide what the next step takes, or the next stretch of steps in which nothing changes."""
+        self._start_s = now_s
+        self._work = []
+        self._steps = 0
+        if not self._running and not self._waiting:
+            self.end_s = math.inf
+            return
+        preempted = self._make_room_to_decode(now_s)
+        preempted = self._go_on_with_prompt(now_s) or preempted
+        if not preempted:
+            self._admit(now_s)
+        if not self._decoding and not self._work:
+            # The only sequence that ran was sent back: it is admitted in the next step.
+            self._admit(now_s)
+        self._steps = 1 if self._work or preempted else self._steps_alike()
+        self.end_s = now_s + self._seconds(self._steps)
+
+    def _make_room_to_decode(self, now_s: float) -> bool:
+        """Take the blocks that the next decode step needs; returns whether a sequence had to go for it."""
+        preempted = False
+        while not self._has_room(self._by_residue[self._step % BLOCK]):
+            self._preempt(now_s)
+            preempted = True
+        self._free -= self._by_residue[self._step % BLOCK]
+        return preempted
+
+    def _go_on_with_prompt(self, now_s: float) -> bool:
+        """Compute more of the prompt that is not whole; returns whether a sequence had to go for it."""
+        sequence = self._partial
+        budget = self._limits.max_num_batched_tokens - self._decoding
+        if sequence is None or budget <= 0:
+            return False
+        chunk = min(budget, sequence.tokens - sequence.computed)
+        blocks = _blocks(sequence.computed + chunk) - _blocks(sequence.computed)
+        if not self._has_room(blocks):
+            # It was admitted last, so it is the one that goes.
+            self._preempt(now_s)
+            return True
+        self._free -= blocks
+        self._work.append((sequence, chunk))
+        return False
+
+    def _admit(self, now_s: float) -> None:
+        """Take requests from the queue, in its order."""
+        budget = self._limits.max_num_batched_tokens - self._decoding - sum(chunk for _, chunk in self._work)
+        while self._waiting and budget > 0 and len(self._running) < self._limits.max_num_seqs:
+            sequence = self._waiting[0]
+            request = sequence.request
+            shared = self._prefixes.blocks.get(request.group, 0) if request.shared else 0
+            cached = min(max(request.cached, shared * BLOCK), sequence.tokens - 1)
+            chunk = min(budget, sequence.tokens - cached)
+            if shared:
+                self._prefixes.use(request.group)
+            blocks = _blocks(cached + chunk) - shared
+            if not self._has_room(blocks):
+                if shared:
+                    self._prefixes.leave(request.group)
+                return
+            self._waiting.popleft()
+            self._free -= blocks
+            sequence.prefix = bool(shared)
+            sequence.owned_from = shared
+            sequence.computed = cached
+            if sequence.admitted_s < 0.0:
+                sequence.admitted_s = now_s
+                self._log.prompt_tokens += request.prompt
+                self._log.hit_tokens += cached
+            self._running[sequence] = None
+            self._work.append((sequence, chunk))
+            if cached + chunk < sequence.tokens:
+                self._partial = sequence
+            budget -= chunk
+
+    def _steps_alike(self) -> int:
+        """Decode steps until a sequence ends or the blocks do."""
+        ending = self._ending
+        while ending[0][2].ticket != ending[0][1]:
+            heappop(ending)
+        steps = ending[0][0] - self._step
+        further = steps - 1
+        if self._free >= (further // BLOCK + 1) * self._decoding:
+            return steps
+        return 1 + self._steps_with_room(further)
+
+    def _steps_with_room(self, most: int) -> int:
+        """Decode steps after the next one for which there are blocks, at most so many."""
+        left = self._free
+        step = self._step + 1
+        for further in range(most):
+            left -= self._by_residue[(step + further) % BLOCK]
+            if left < 0:
+                self._has_room(self._free - left)
+                if self._free < self._blocks_due_from(step, further + 1):
+                    return further
+                left = self._free - self._blocks_due_from(step, further + 1)
+        return most
+
+    def _blocks_due(self, steps: int) -> int:
+        """Blocks that so many decode steps take after the ones that are taken."""
+        return self._blocks_due_from(self._step, steps)
+
+    def _blocks_due_from(self, step: int, steps: int) -> int:
+        rounds, rest = divmod(steps, BLOCK)
+        by_residue = self._by_residue
+        return rounds * self._decoding + sum(by_residue[(step + further) % BLOCK] for further in range(rest))
+
+    def _seconds(self, steps: int) -> float:
+        """Seconds of the next steps, each with one token more of context in every sequence."""
+        cost = self._cost
+        prompt_tokens = 0
+        pairs = 0.0
+        for sequence, chunk in self._work:
+            prompt_tokens += chunk
+            pairs += chunk * (sequence.computed + chunk / 2.0)
+        decoding = self._decoding
+        tokens = min(decoding + prompt_tokens, len(self._bases) - 1)
+        first_s = self._bases[tokens] + cost.sequence_s * decoding + cost.kv_token_s * self._context
+        first_s += cost.prompt_token_s * prompt_tokens + cost.pair_s * pairs
+        return steps * first_s + cost.kv_token_s * decoding * (steps * (steps - 1) // 2)
+
+    def _shorten(self, now_s: float) -> None:
+        """End the stretch with the step that is under way."""
+        more_s = self._cost.kv_token_s * self._decoding
+        first_s = self._seconds(1)
+        passed_s = now_s - self._start_s
+        if more_s > 0.0:
+            linear_s = first_s - more_s / 2.0
+            begun = (math.sqrt(linear_s * linear_s + 2.0 * more_s * passed_s) - linear_s) / more_s
+        else:
+            begun = passed_s / first_s
+        steps = max(1, math.ceil(begun - 1e-9))
+        if steps < self._steps:
+            self._steps = steps
+            self.end_s = self._start_s + self._seconds(steps)
+
+
+def _blocks(tokens: int) -> int:
+    """Blocks that hold so many tokens."""
+    return -(-tokens // BLOCK)

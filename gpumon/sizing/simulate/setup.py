@@ -1,0 +1,212 @@
+"""An instance as the simulation needs it: terms of a step, bounds of the engine, and the delay beside them."""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gpumon.sizing import memory
+from gpumon.sizing.accuracy import REACHED, Efficiency
+from gpumon.sizing.answer import Source
+from gpumon.sizing.capacity import kv_pool_tokens, unknown_model
+from gpumon.sizing.instance import Instance
+from gpumon.sizing.latency import NO_SPECULATION, Curve, Mix
+from gpumon.sizing.roofline import Setting, prompt_s, step_cost
+from gpumon.sizing.scenario import Known, Scenario
+from gpumon.sizing.simulate.cost import StepTime
+from gpumon.sizing.simulate.scheduler import BLOCK, EngineLimits
+from gpumon.specs.gpu import GpuSpec
+
+LARGE_GPU_BYTES: Final = 70 * 2**30
+"""Memory from which vLLM's API server takes more tokens into a step, but for the A100."""
+_LARGE_TOKENS: Final = 8192
+_SMALL_TOKENS: Final = 2048
+_LARGE_SEQS: Final = 1024
+_SMALL_SEQS: Final = 256
+"""Defaults of vLLM's `max_num_batched_tokens` and `max_num_seqs` for its API server."""
+
+
+class Tuning(NamedTuple):
+    """Settings of the scheduler that were typed; None: as seen, else the engine's default."""
+
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+
+
+class Setup(NamedTuple):
+    """One replica."""
+
+    cost: StepTime
+    limits: EngineLimits
+    delay_s: float
+    """Seconds of a TTFT that no step takes: what a single request shows beyond its steps."""
+    notes: tuple[str, ...] = ()
+    """What one has to know to believe the figures."""
+
+
+def setup_of(instance: Instance, scenario: Scenario, known: Known, tuning: Tuning = Tuning()) -> Setup:  # noqa: B008
+    """The replica that an instance is. ValueError says what is not known, and which option would tell it."""
+    if instance.problem:
+        raise ValueError(instance.problem)
+    mix = instance.mix
+    if mix is None:
+        raise ValueError("lengths are not known: give --prompt and --answer (prompt_tokens, answer_tokens)")
+    curve = instance.curve
+    if curve is None:
+        raise ValueError(f"the time of a step is not known: {_why_no_curve(instance, known)}")
+    cost = _cost(instance, curve, mix)
+    notes: list[str] = []
+    limits = _limits(instance, scenario, tuning, mix, notes)
+    line = instance.first.line
+    if line is None:
+        delay_s = 0.0
+        notes.append("TTFT has its steps and its queue alone: the TTFT of a single request is not known")
+    else:
+        delay_s = max(0.0, line.ttft_s(1.0) - alone_s(cost, limits, mix))
+        if not instance.first.decides:
+            notes.append(f"TTFT stands on an {_estimate(instance)}: it was not measured on this engine")
+    if instance.source in (Source.ROOFLINE, Source.RESCALED):
+        band = f", {instance.band.text}" if instance.band else ""
+        notes.append(f"the time of a step is {instance.source.value}, not measured{band}")
+    if instance.speculation != NO_SPECULATION:
+        notes.append("speculative decoding is played as its mean ITL: each step yields one token of a sequence")
+    if instance.dp > 1:
+        notes.append(f"{instance.dp} data-parallel ranks are played as one engine with their KV caches together")
+    if instance.workload.disaggregated is not None:
+        notes.append("prefill and decode are played on the same instances, not disaggregated")
+    return Setup(cost, limits, delay_s, tuple(notes))
+
+
+def split(curve: Curve, setting: Setting, reached: Efficiency | None = None) -> StepTime:
+    """Terms of a step whose mean is the curve at the lengths of the setting.
+
+    The slope of a curve has in it what each sequence decodes, the KV cache that it reads, and the prompts that stand
+    behind its tokens. It is split as the roofline's slope is: each part stays as far from the roofline as the whole.
+    """
+    at = reached or REACHED
+    mix = setting.mix
+    parts = step_cost(setting)
+    speculation = setting.speculation
+    computed_s = step_cost(msgspec.structs.replace(setting, speculation=NO_SPECULATION)).prefill_s
+    new_per_token = mix.new_tokens / mix.answer_tokens
+    verified = speculation.verified / speculation.per_step
+    prompt_link_s = parts.link_s * new_per_token / (verified + new_per_token)
+    prompts_s = computed_s / at.prefill + prompt_link_s / at.link
+    kv_s = parts.kv_s / at.kv
+    token_s = (parts.prefill_s - computed_s) / at.prefill + (parts.link_s - prompt_link_s) / at.link
+    whole_s = prompts_s + kv_s + token_s
+    scale = curve.slope_s / whole_s if whole_s > 0.0 else 1.0
+    cost = StepTime(
+        base_s=curve.base_s,
+        sequence_s=token_s * scale,
+        prompt_token_s=prompts_s * scale / new_per_token if new_per_token > 0.0 else 0.0,
+        kv_token_s=kv_s * scale / max(1.0, mix.context_tokens),
+        resident_ratio=curve.resident_ratio,
+        experts=curve.experts,
+        experts_per_token=curve.experts_per_token,
+    )
+    return _with_pairs(cost, setting)
+
+
+def alone_s(cost: StepTime, limits: EngineLimits, mix: Mix) -> float:
+    """Seconds that the steps of one prompt of mean length take with nothing else to do."""
+    new = max(1.0, mix.new_tokens)
+    steps = math.ceil(new / limits.max_num_batched_tokens)
+    bases = cost.base_by_tokens()
+    base_s = bases[min(round(new / steps), len(bases) - 1)]
+    cached = mix.prompt_tokens - mix.new_tokens
+    return steps * base_s + cost.prompt_token_s * new + cost.pair_s * new * (cached + new / 2.0)
+
+
+def _cost(instance: Instance, curve: Curve, mix: Mix) -> StepTime:
+    """Terms of a step: by the roofline's shares, or by a typed rate of prompt tokens."""
+    rate = instance.workload.prefill_tokens_per_s
+    setting = instance.setting
+    if rate is None:
+        if setting is None:
+            raise ValueError(
+                "the time of a prompt token is not known, as the model's dimensions are not: give --prefill-rate "
+                "(prefill_tokens_per_s) or a [[model]] table in the config"
+            )
+        return split(curve, setting)
+    prompts_s = mix.new_tokens / mix.answer_tokens / rate
+    plain = StepTime(
+        base_s=curve.base_s,
+        sequence_s=max(0.0, curve.slope_s - prompts_s),
+        prompt_token_s=1.0 / rate,
+        resident_ratio=curve.resident_ratio,
+        experts=curve.experts,
+        experts_per_token=curve.experts_per_token,
+    )
+    if setting is None:
+        return plain
+    by_roofline = split(curve, setting)
+    kv_s = min(by_roofline.kv_token_s * mix.context_tokens, plain.sequence_s)
+    return plain._replace(
+        sequence_s=plain.sequence_s - kv_s,
+        kv_token_s=kv_s / max(1.0, mix.context_tokens),
+    )
+
+
+def _with_pairs(cost: StepTime, setting: Setting) -> StepTime:
+    """The time of prompt tokens as a part of each token and a part of each pair: longer prompts cost more per token."""
+    length = max(1.0, setting.mix.new_tokens)
+    once_s = _token_s(setting, length)
+    twice_s = _token_s(setting, 2.0 * length)
+    if once_s <= 0.0 or cost.prompt_token_s <= 0.0:
+        return cost
+    pairs_share = min(1.0, max(0.0, (twice_s - once_s) / once_s))
+    return cost._replace(
+        prompt_token_s=cost.prompt_token_s * (1.0 - pairs_share),
+        pair_s=cost.prompt_token_s * pairs_share / (length / 2.0 + setting.mix.prompt_tokens - setting.mix.new_tokens),
+    )
+
+
+def _token_s(setting: Setting, tokens: float) -> float:
+    """Seconds of each token of an uncached prompt of so many, by the roofline."""
+    return prompt_s(msgspec.structs.replace(setting, mix=Mix(tokens, setting.mix.answer_tokens))) / tokens
+
+
+def _limits(instance: Instance, scenario: Scenario, tuning: Tuning, mix: Mix, notes: list[str]) -> EngineLimits:
+    """Bounds of the engine: typed, as seen, else the engine's defaults, which a note names."""
+    pool = kv_pool_tokens(instance, scenario)
+    if pool is None or not math.isfinite(pool[0]):
+        raise ValueError("the size of the KV cache is not known: give --kv-tokens (kv_pool_tokens)")
+    context = mix.prompt_tokens + mix.answer_tokens
+    taken = memory.request_tokens(instance.llm, context, instance.tp) if instance.llm is not None else context
+    blocks = int(pool[0] * context / taken / BLOCK) if taken > 0.0 else 0
+    seen = instance.seen
+    tokens, seqs = default_bounds(instance.gpu)
+    max_num_seqs = tuning.max_num_seqs or instance.workload.max_num_seqs or (seen.max_num_seqs if seen else None)
+    defaults = []
+    if max_num_seqs is None:
+        max_num_seqs = seqs
+        defaults.append(f"max_num_seqs {seqs:,}")
+    max_tokens = tuning.max_num_batched_tokens
+    if max_tokens is None:
+        max_tokens = tokens
+        defaults.append(f"max_num_batched_tokens {tokens:,}")
+    if defaults:
+        notes.append(f"{' and '.join(defaults)}: vLLM's default for this GPU, not typed and not seen")
+    return EngineLimits(max_num_seqs, max_tokens, max(0, blocks))
+
+
+def default_bounds(gpu: GpuSpec | None) -> tuple[int, int]:
+    """`max_num_batched_tokens` and `max_num_seqs` of vLLM's API server on a GPU."""
+    large = gpu is not None and gpu.memory_bytes >= LARGE_GPU_BYTES and "A100" not in gpu.name
+    return (_LARGE_TOKENS, _LARGE_SEQS) if large else (_SMALL_TOKENS, _SMALL_SEQS)
+
+
+def _why_no_curve(instance: Instance, known: Known) -> str:
+    unknown = unknown_model(instance.workload.model, known)
+    if unknown:
+        return unknown
+    return next(iter(instance.notes), "") or "import a load test (gpumon profiles add) or give a known model and GPU"
+
+
+def _estimate(instance: Instance) -> str:
+    band = instance.first.band
+    basis = instance.first.basis or "estimate"
+    return f"{basis}, {band.text}" if band else basis

@@ -1,0 +1,188 @@
+"""The traffic of engines as they were seen: arrivals over time and the lengths of requests, by model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import EngineReading, HistogramReading, Phase
+from gpumon.sizing.simulate.requests import Draw, Pace, Shape, constant, histogram
+
+STEP_S: Final = 10.0
+"""Arrivals are counted in steps of so long at least; within one they are random."""
+MOST_MODELS: Final = 64
+
+
+class Recorded(NamedTuple):
+    """The traffic of one model."""
+
+    paces: tuple[Pace, ...]
+    """Arrivals step by step, from time 0 on."""
+    requests: float
+    prompt: Draw | None
+    """None: the length of prompts was not seen."""
+    answer: Draw | None
+    hit_ratio: float
+    """Share of the prompt tokens that came from the prefix cache."""
+    basis: str
+    """What the lengths stand on, as a note says it."""
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasts."""
+        return self.paces[-1].end_s if self.paces else 0.0
+
+    def shape(self, longest: float) -> Shape:
+        """How its requests look. ValueError where their lengths were not seen."""
+        if self.prompt is None or self.answer is None:
+            raise ValueError("the lengths of the recorded requests are not known: give --prompt and --answer")
+        return Shape(self.prompt, self.answer, self.hit_ratio, longest=longest)
+
+
+class _Lengths:
+    """Growth of a histogram of lengths over all engines of a model, and of the tokens behind it."""
+
+    def __init__(self) -> None:
+        self.bounds: tuple[float, ...] = ()
+        self.counts: list[float] = []
+        self.tokens = 0.0
+        self.requests = 0.0
+        self.counted_tokens = 0.0
+        """Tokens by a counter, where there is no histogram."""
+
+    def add(self, old: HistogramReading | None, new: HistogramReading | None) -> None:
+        """Take what a histogram grew by; a restart, and other buckets than before, are left out."""
+        if old is None or new is None or old.bounds != new.bounds or new.count < old.count:
+            return
+        if self.bounds != new.bounds:
+            if self.counts:
+                return
+            self.bounds = new.bounds
+            self.counts = [0.0] * len(new.counts)
+        below = 0.0
+        for at, (before, now) in enumerate(zip(old.counts, new.counts, strict=True)):
+            up_to = now - before
+            self.counts[at] += max(0.0, up_to - below)
+            below = max(below, up_to)
+        self.tokens += new.sum - old.sum
+        self.requests += new.count - old.count
+
+    def draw(self, ended: float) -> tuple[Draw | None, bool]:
+        """Draws a length, and whether it does so from a histogram; `ended`: requests that ended."""
+        if self.requests >= 1.0 and sum(self.counts) > 0.0 and self.tokens > 0.0:
+            finite = [bound for bound in self.bounds if bound < math.inf]
+            counts = [*self.counts[: len(finite)], sum(self.counts[len(finite) :])]
+            return histogram(finite, counts, self.tokens / self.requests), True
+        if self.counted_tokens > 0.0 and ended >= 1.0:
+            return constant(self.counted_tokens / ended), False
+        return None, False
+
+
+class _Last(NamedTuple):
+    """The last figures of one rank of an engine."""
+
+    wall_s: float
+    ended: float
+    in_flight: float
+    prompt: HistogramReading | None
+    answer: HistogramReading | None
+    counters: Mapping[str, float]
+
+
+class _Model:
+    """Traffic of one model, all its engines."""
+
+    def __init__(self) -> None:
+        self.arrivals: dict[int, float] = {}
+        self.ended = 0.0
+        self.prompts = _Lengths()
+        self.answers = _Lengths()
+        self.prompt_tokens = 0.0
+        self.cached_tokens = 0.0
+        self.last: dict[tuple[str, str, str], _Last] = {}
+
+
+class TrafficSeen:
+    """Takes the readings of engines in their order of time, and tells what was asked of them."""
+
+    def __init__(self, step_s: float = STEP_S) -> None:
+        """`step_s`: at least as long as readings are apart."""
+        self._step_s = max(STEP_S, step_s)
+        self._models: dict[str, _Model] = {}
+        self._from_s: float | None = None
+        self._to_s = 0.0
+
+    def take(self, wall_s: float, engines: Iterable[EngineReading]) -> None:
+        """Take the engines of one moment (Unix time) in."""
+        if self._from_s is None:
+            self._from_s = wall_s
+        self._to_s = max(self._to_s, wall_s)
+        for engine in engines:
+            if not engine.model or engine.phase is not Phase.INFERENCE:
+                continue
+            if engine.model not in self._models and len(self._models) >= MOST_MODELS:
+                continue
+            self._take(wall_s, engine, self._models.setdefault(engine.model, _Model()))
+
+    def _take(self, wall_s: float, engine: EngineReading, model: _Model) -> None:
+        for rank in engine.ranks:
+            if q.REQUESTS not in rank.counters:
+                continue
+            key = (engine.url, engine.part, rank.rank)
+            now = _Last(
+                wall_s=wall_s,
+                ended=rank.counters[q.REQUESTS],
+                in_flight=rank.gauges.get(q.RUNNING, 0.0) + rank.gauges.get(q.WAITING, 0.0),
+                prompt=rank.histograms.get(q.PROMPT_LENGTH),
+                answer=rank.histograms.get(q.OUTPUT_LENGTH),
+                counters=rank.counters,
+            )
+            last = model.last.get(key)
+            model.last[key] = now
+            if last is not None and now.ended >= last.ended and now.wall_s > last.wall_s:
+                self._grown(model, last, now)
+
+    def _grown(self, model: _Model, last: _Last, now: _Last) -> None:
+        """What an engine did between two readings."""
+        ended = now.ended - last.ended
+        arrived = max(0.0, ended + now.in_flight - last.in_flight)
+        start_s = self._from_s if self._from_s is not None else 0.0
+        step = int(((last.wall_s + now.wall_s) / 2.0 - start_s) // self._step_s)
+        model.arrivals[step] = model.arrivals.get(step, 0.0) + arrived
+        model.ended += ended
+        model.prompts.add(last.prompt, now.prompt)
+        model.answers.add(last.answer, now.answer)
+        model.prompts.counted_tokens += _grew(last, now, q.PROMPT_TOKENS)
+        model.answers.counted_tokens += _grew(last, now, q.DECODE_TOKENS)
+        cached = _grew(last, now, q.PREFILL_CACHED)
+        computed = _grew(last, now, q.PREFILL_COMPUTED)
+        model.cached_tokens += cached
+        model.prompt_tokens += cached + computed if computed else _grew(last, now, q.PROMPT_TOKENS)
+
+    def found(self) -> dict[str, Recorded]:
+        """By served model name; of models of which no request was seen to arrive there is nothing."""
+        return {name: self._recorded(model) for name, model in self._models.items() if sum(model.arrivals.values()) > 0}
+
+    def _recorded(self, model: _Model) -> Recorded:
+        step_s = self._step_s
+        last = max(model.arrivals)
+        paces = []
+        for step in range(last + 1):
+            arrived = model.arrivals.get(step, 0.0)
+            paces.append(Pace(step * step_s, (step + 1) * step_s, arrived / step_s))
+        prompt, prompt_bucketed = model.prompts.draw(model.ended)
+        answer, answer_bucketed = model.answers.draw(model.ended)
+        basis = "the engine's histograms of lengths"
+        if not (prompt_bucketed and answer_bucketed):
+            basis = "mean lengths alone: the engine has no histogram of them"
+        hits = min(1.0, model.cached_tokens / model.prompt_tokens) if model.prompt_tokens > 0.0 else 0.0
+        return Recorded(tuple(paces), sum(model.arrivals.values()), prompt, answer, hits, basis)
+
+
+def _grew(last: _Last, now: _Last, counter: str) -> float:
+    """By how much a counter grew; 0 where it is not there or was set back."""
+    if counter not in last.counters or counter not in now.counters:
+        return 0.0
+    return max(0.0, now.counters[counter] - last.counters[counter])

@@ -1,0 +1,140 @@
+"""`gpumon simulate` as its users run it: options, a scenario, a recording, JSON, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.commands.simulate import ROUTERS
+from gpumon.outputs.simulation_data import schema
+from gpumon.sizing.simulate import router
+from tests.outputs.validator import problems
+
+ROOT = Path(__file__).parents[2]
+CHAT = (
+    "--model",
+    "Qwen/Qwen3-32B",
+    "--gpu",
+    "H100 SXM 80GB",
+    "--prompt",
+    "1000",
+    "--answer",
+    "200",
+    "--duration",
+    "60",
+)
+
+
+SCENARIO = """
+ttft_p95_ms = 800
+[[server]]
+gpu = "H100 SXM 80GB"
+[[workload]]
+model = "Qwen/Qwen3-32B"
+target_kind = "requests_per_s"
+target = 4
+tp = 2
+prompt_tokens = 1000
+answer_tokens = 50
+"""
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    """No config and no profiles of the user."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("GPUMON_", "XDG_"))}
+    return {**kept, "HOME": str(tmp_path), "TERM": "xterm-256color"}
+
+
+def run(*arguments: str, env: dict[str, str], command: str = "simulate") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gpumon", command, *arguments],
+        env=env, capture_output=True, text=True, timeout=60, cwd=ROOT,
+    )  # fmt: skip
+
+
+def answers(*arguments: str, env: dict[str, str], code: int = 0) -> list[Any]:
+    done = run(*arguments, "--json", env=env)
+    assert (done.returncode, done.stderr) == (code, "")
+    found = json.loads(done.stdout)
+    assert list(problems(found, schema())) == []
+    return list(found["simulations"])
+
+
+def test_the_same_question_has_the_same_answer(env: dict[str, str]) -> None:
+    options = (*CHAT, "--rate", "10", "--answer-variation", "0.5", "--burstiness", "0.5")
+    first, again = (run(*options, "--json", env=env).stdout for _ in range(2))
+    assert first == again
+    other = run(*options, "--json", "--seed", "2", env=env).stdout
+    assert other != first
+
+
+def test_what_ifs_change_what_is_simulated(env: dict[str, str]) -> None:
+    (base,) = answers(*CHAT, "--rate", "10", "--replicas", "2", env=env)
+    (other,) = answers(
+        *CHAT, "--rate", "10", "--replicas", "3", "--tp", "4", "--max-num-seqs", "16",
+        "--max-num-batched-tokens", "1024", "--router", "round-robin", "--kv-tokens", "100000", env=env,
+    )  # fmt: skip
+    assert (base["replicas"], base["router"]) == (2, "least-loaded")
+    assert (other["replicas"], other["tp"], other["gpus"], other["router"]) == (3, 4, 12, "round-robin")
+    assert (other["max_num_seqs"], other["max_num_batched_tokens"], other["kv_blocks"]) == (16, 1024, 6250)
+    assert other["figures"][0]["itl_s"]["mean"] != base["figures"][0]["itl_s"]["mean"]
+
+
+def test_a_goal_that_is_missed_is_exit_code_4(env: dict[str, str]) -> None:
+    (held,) = answers(*CHAT, "--rate", "5", "--ttft", "2000", env=env)
+    (lost,) = answers(*CHAT, "--rate", "5", "--ttft", "2000", "--itl", "1", "--replicas", "2", env=env, code=4)
+    assert (held["holds"], held["missed"]) == (True, [])
+    assert (lost["holds"], lost["missed"]) == (False, ["ITL"])
+
+
+def test_a_scenario_file_with_one_of_its_workloads(env: dict[str, str]) -> None:
+    (found,) = answers("docs/examples/mixed-servers.toml", "--workload", "code", "--duration", "60", env=env)
+    assert (found["name"], found["tp"]) == ("code", 4)
+    assert found["arrivals"].startswith("160 clients")
+
+
+def test_what_is_not_known_is_refused_with_the_option_that_mends_it(env: dict[str, str]) -> None:
+    done = run("--model", "Qwen/Qwen3-32B", "--gpu", "H100 SXM 80GB", "--rate", "5", env=env)
+    assert (done.returncode, done.stderr) == (4, "")
+    assert "--prompt and --answer" in done.stdout
+    unknown = run("--model", "no/such", *CHAT[2:], "--rate", "5", "--replicas", "1", env=env)
+    assert unknown.returncode == 4
+    assert "no model 'no/such' is known" in unknown.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ((), "simulate needs a scenario file, --model"),
+        (("--model", "m"), "how many requests? Give --rate or --concurrency"),
+        ((*CHAT, "--rate", "1", "--concurrency", "2"), "one of them at a time"),
+        ((*CHAT, "--rate", "1", "--prefix-groups", "2"), "belong together"),
+        (("docs/examples/mixed-servers.toml", "--rate", "3"), "choose it with --workload NAME"),
+        (("docs/examples/mixed-servers.toml", "--workload", "none"), "there is no workload 'none'; known: code"),
+    ],
+)
+def test_usage(arguments: tuple[str, ...], why: str, env: dict[str, str]) -> None:
+    done = run(*arguments, env=env)
+    assert done.returncode == 2
+    assert why in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_routers_of_the_option_are_those_of_the_model() -> None:
+    assert sorted(ROUTERS) == sorted(router.ROUTERS)
+
+
+def test_size_takes_the_plan_of_the_simulation(env: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "chat.toml"
+    file.write_text(SCENARIO)
+    done = run(str(file), "--simulate", env=env, command="size")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "by simulation: " in done.stdout
+    assert "(by formula: " in done.stdout

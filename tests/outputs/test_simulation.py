@@ -1,0 +1,53 @@
+"""Simulations as text and as JSON by contract."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from gpumon.outputs.simulation import report
+from gpumon.outputs.simulation_data import encode, schema
+from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.sizing.simulate.experiment import Asked, Simulation, simulate
+from tests.outputs.validator import problems
+from tests.sizing.questions import KNOWN
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def answers() -> list[Simulation]:
+    chat = Workload("Qwen/Qwen3-32B", 6, "requests_per_s", prompt_tokens=1000, answer_tokens=200, ttft_p95_ms=800)
+    unknown = Workload("\x1b[31mno model", 1, prompt_tokens=10, answer_tokens=10)
+    scenario = Scenario(server=(Server("H100 SXM5 80GB"),), workload=(chat, unknown))
+    asked = Asked(seconds=60.0, replicas=2)
+    return [simulate(workload, scenario, KNOWN, asked) for workload in scenario.workload]
+
+
+def test_json_is_by_its_schema() -> None:
+    found = json.loads(encode(answers()))
+    assert list(problems(found, schema())) == []
+    first, second = found["simulations"]
+    assert first["figures"][0]["requests"] > 200
+    assert len(first["figures"][0]["queue"]) == 60
+    assert first["goal_itl_s"] is None
+    assert second["figures"] == []
+    assert second["problem"]
+
+
+def test_the_schema_in_the_docs_is_the_one_of_the_types() -> None:
+    written = json.loads((DOCS / "simulate.schema.json").read_text(encoding="utf-8"))
+    assert written == schema(), "run: make schema"
+
+
+def test_the_text_has_percentiles_beside_the_formula() -> None:
+    text = report(answers(), 120)
+    lines = text.splitlines()
+    assert lines[0].startswith("Qwen/Qwen3-32B: 2 replicas of TP ")
+    titles = next(line for line in lines if " p95 " in line).split()
+    assert titles == ["mean", "p50", "p95", "p99", "goal", "p95", "formula", "mean"]
+    assert next(line for line in lines if line.startswith("  TTFT")).count("ms") >= 5
+    assert any(line.startswith("  goals       held at p95; goodput") for line in lines)
+    assert any(line.startswith("  waiting") for line in lines)
+    assert "not simulated: the time of a step" in text or "not simulated:" in text
+    assert "\x1b" not in text
+    assert max(map(len, lines)) <= 120

@@ -1,0 +1,115 @@
+"""What-ifs of one workload, and the smallest plan that holds the goals."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpumon.readings.missing import Missing
+from gpumon.sizing.plan import plan
+from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.sizing.simulate.experiment import Asked, Simulation, decide_by_simulation, least, simulate
+from gpumon.sizing.simulate.setup import Tuning
+from tests.records import replace
+from tests.sizing.questions import KNOWN
+
+CHAT = Workload(
+    "Qwen/Qwen3-32B", 12, target_kind="requests_per_s", prompt_tokens=1000, answer_tokens=200, ttft_p95_ms=800
+)
+ASKED = Asked(seconds=60.0)
+
+
+def on(workload: Workload, gpu: str = "H100 SXM5 80GB") -> Scenario:
+    return Scenario(server=(Server(gpu),), workload=(workload,))
+
+
+def answered(asked: Asked, workload: Workload = CHAT, gpu: str = "H100 SXM5 80GB") -> Simulation:
+    answer = simulate(workload, on(workload, gpu), KNOWN, asked)
+    assert answer.problem == ""
+    return answer
+
+
+def ttft_p95_s(answer: Simulation) -> float:
+    (figures,) = answer.figures
+    assert not isinstance(figures.ttft_s.p95, Missing)
+    return figures.ttft_s.p95
+
+
+def test_more_replicas_wait_less() -> None:
+    one = answered(ASKED._replace(replicas=1), replace(CHAT, tp=1))
+    four = answered(ASKED._replace(replicas=4), replace(CHAT, tp=1))
+    assert ttft_p95_s(four) < ttft_p95_s(one)
+    assert four.gpus == 4
+
+
+def test_more_tp_and_a_faster_gpu_decode_faster() -> None:
+    base = answered(ASKED._replace(replicas=2), replace(CHAT, tp=2)).figures[0]
+    more = answered(ASKED._replace(replicas=2), replace(CHAT, tp=4)).figures[0]
+    faster = answered(ASKED._replace(replicas=2), replace(CHAT, tp=2), "H200 SXM 141GB").figures[0]
+    assert more.itl_s.mean < base.itl_s.mean
+    assert faster.itl_s.mean < base.itl_s.mean
+
+
+def test_small_steps_shorten_the_longest_gaps() -> None:
+    large = answered(ASKED._replace(replicas=1, tuning=Tuning(None, 8192))).figures[0]
+    small = answered(ASKED._replace(replicas=1, tuning=Tuning(None, 512))).figures[0]
+    assert small.itl_s.p99 < large.itl_s.p99
+
+
+def test_bursts_wait_longer_than_even_arrivals() -> None:
+    even = answered(ASKED._replace(replicas=1, burstiness=10.0))
+    bursts = answered(ASKED._replace(replicas=1, burstiness=0.2))
+    assert ttft_p95_s(bursts) > ttft_p95_s(even)
+
+
+def test_it_stands_beside_the_formula() -> None:
+    answer = answered(ASKED)
+    (figures,) = answer.figures
+    assert answer.replicas == round(plan(on(CHAT), KNOWN).workloads[0].instances)  # type: ignore[arg-type]
+    assert figures.itl_s.mean == pytest.approx(answer.formula.itl_s, rel=0.3)
+
+
+def test_the_least_plan_holds_and_one_less_does_not() -> None:
+    workload = replace(CHAT, target=60.0, tp=2)
+    found = least(workload, on(workload), KNOWN, ASKED)
+    count = found.demand.needed
+    assert count > 1
+    assert simulate(workload, on(workload), KNOWN, ASKED._replace(replicas=count)).holds
+    assert not simulate(workload, on(workload), KNOWN, ASKED._replace(replicas=count - 1)).holds
+
+
+def test_the_least_plan_is_over_the_tps_that_hold_the_model() -> None:
+    found = least(CHAT, on(CHAT), KNOWN, ASKED)
+    gpus = found.demand.needed * found.demand.instance.gpus
+    for tp in (1, 2, 4):
+        typed = replace(CHAT, tp=tp)
+        own = least(typed, on(typed), KNOWN, ASKED)
+        assert gpus <= own.demand.needed * own.demand.instance.gpus
+
+
+@pytest.mark.parametrize(
+    ("workload", "why"),
+    [
+        (replace(CHAT, ttft_p95_ms=None), "no goal to simulate for"),
+        (replace(CHAT, ttft_p95_ms=1.0), "no number of replicas up to 512"),
+        (Workload("no/such-model", 1.0, ttft_p95_ms=100), "is not known|lengths are not known"),
+    ],
+)
+def test_why_there_is_no_least_plan(workload: Workload, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        least(workload, on(workload), KNOWN, ASKED)
+
+
+def test_the_plan_takes_what_the_simulation_decided() -> None:
+    scenario = on(replace(CHAT, target=60.0))
+    answer = plan(scenario, KNOWN, decide=decide_by_simulation)
+    (row,) = answer.workloads
+    demand = decide_by_simulation(scenario.workload[0], scenario, KNOWN)
+    assert (row.instances, row.tp) == (demand.needed, demand.instance.tp)
+    assert row.notes[0].startswith(f"by simulation: {demand.needed} instance")
+    assert "by formula" in row.notes[0]
+
+
+def test_what_the_simulation_can_not_hold_has_no_plan() -> None:
+    scenario = on(replace(CHAT, ttft_p95_ms=1.0))
+    answer = plan(scenario, KNOWN, decide=decide_by_simulation)
+    assert "by simulation: no number of replicas" in answer.problem

@@ -1,0 +1,126 @@
+"""An instance as the simulation needs it: what it keeps of the curve, and what it refuses to guess."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpumon.readings.missing import Missing
+from gpumon.sizing.instance import resolve
+from gpumon.sizing.latency import Mix
+from gpumon.sizing.roofline import Setting, roofline
+from gpumon.sizing.scenario import Known, Scenario, Server, Workload
+from gpumon.sizing.simulate.experiment import Asked, simulate
+from gpumon.sizing.simulate.setup import Tuning, setup_of, split
+from tests.sizing.questions import KNOWN, NIM_70B
+
+H100 = Server("H100 SXM5 80GB")
+CHAT = Workload("Qwen/Qwen3-32B", 32, tp=2, prompt_tokens=1000, answer_tokens=200)
+SEVENTY = Workload("meta-llama/Llama-3.3-70B-Instruct-FP8", 25, seen=NIM_70B)
+
+
+def scenario(workload: Workload, **more: Any) -> Scenario:
+    return Scenario(server=(H100,), workload=(workload,), **more)
+
+
+def replica(workload: Workload, known: Known = KNOWN, tuning: Tuning = Tuning()):  # noqa: B008
+    asked = scenario(workload)
+    return setup_of(resolve(workload, asked, known), asked, known, tuning)
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen3-32B", "Qwen/Qwen3-30B-A3B", "meta-llama/Llama-3.3-70B-Instruct"])
+def test_a_step_split_into_its_terms_is_the_curve_again(name: str) -> None:
+    llm = KNOWN.llm(name)
+    assert llm is not None
+    mix = Mix(2000.0, 400.0, 0.25)
+    setting = Setting(llm, KNOWN.gpus.find("H100 SXM5 80GB"), 4, 4, mix)
+    curve = roofline(setting)
+    cost = split(curve, setting)
+    new = mix.new_tokens
+    prompt_s = cost.prompt_token_s * new + cost.pair_s * new * (new / 2.0 + mix.prompt_tokens - new)
+    each_s = cost.sequence_s + cost.kv_token_s * mix.context_tokens + prompt_s / mix.answer_tokens
+    assert each_s == pytest.approx(curve.slope_s, rel=1e-6)
+    assert cost.base_s == curve.base_s
+
+
+@pytest.mark.parametrize("clients", [8, 32, 100])
+def test_the_simulated_itl_is_near_the_curve_below_the_knee(clients: int) -> None:
+    workload = Workload("Qwen/Qwen3-32B", clients, tp=2, prompt_tokens=1000, answer_tokens=200)
+    answer = simulate(workload, scenario(workload), KNOWN, Asked(replicas=1, seconds=120.0, answer_variation=0.2))
+    (figures,) = answer.figures
+    assert not isinstance(answer.formula.itl_s, Missing)
+    assert figures.itl_s.mean == pytest.approx(answer.formula.itl_s, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("clients", "itl_ms", "rate", "ttft_ms"),
+    [
+        (1, 18.58, 51.7, 407),
+        (25, 38.75, 623, 689),
+        (50, 59.73, 814, 835),
+        (150, 92.86, 921, 34794),
+        (250, 93.2, 920, 88605),
+    ],
+)
+def test_a_measured_server_below_and_beyond_its_kv_cache(
+    clients: int, itl_ms: float, rate: float, ttft_ms: float
+) -> None:
+    """NVIDIA's own figures of a 70B model; the fit has seen neither 150 nor 250 clients."""
+    workload = Workload(SEVENTY.model, clients, seen=NIM_70B)
+    answer = simulate(workload, scenario(workload), KNOWN, Asked(replicas=1, seconds=1500.0))
+    (figures,) = answer.figures
+    assert figures.itl_s.mean * 1e3 == pytest.approx(itl_ms, rel=0.15)
+    assert figures.tokens_per_s == pytest.approx(rate, rel=0.08)
+    assert figures.ttft_s.mean * 1e3 == pytest.approx(ttft_ms, rel=0.42)
+    assert (figures.most_waiting > 20) == (clients > 100)
+
+
+def test_a_measured_ttft_at_one_request_is_met() -> None:
+    found = replica(SEVENTY)
+    assert found.delay_s > 0.0
+    assert not any("estimate" in note for note in found.notes)
+
+
+def test_bounds_are_typed_then_seen_then_the_engines_defaults() -> None:
+    assert replica(CHAT, tuning=Tuning(7, 512)).limits[:2] == (7, 512)
+    default = replica(CHAT)
+    assert default.limits[:2] == (1024, 8192)
+    assert any("vLLM's default for this GPU" in note for note in default.notes)
+    asked = Scenario(server=(Server("A100 SXM4 80GB"),), workload=(CHAT,))
+    assert setup_of(resolve(CHAT, asked, KNOWN), asked, KNOWN).limits[:2] == (256, 2048)
+
+
+@pytest.mark.parametrize(
+    ("workload", "why"),
+    [
+        (
+            Workload("no/such-model", 8, prompt_tokens=100, answer_tokens=10),
+            r"no model 'no/such-model' is known.*\[\[model\]\]",
+        ),
+        (Workload("Qwen/Qwen3-32B", 8), "--prompt and --answer"),
+        (
+            Workload("Qwen/Qwen3-32B", 8, prompt_tokens=100, answer_tokens=10, profile="none"),
+            "there is no profile 'none'",
+        ),
+    ],
+)
+def test_what_is_not_known_is_refused_with_what_mends_it(workload: Workload, why: str) -> None:
+    answer = simulate(workload, scenario(workload), KNOWN, Asked(replicas=1))
+    assert answer.figures == ()
+    assert not answer.holds
+    import re
+
+    assert re.search(why, answer.problem), answer.problem
+
+
+def test_a_measured_engine_of_an_unknown_model_needs_its_prefill_rate() -> None:
+    from tests.records import replace
+
+    seen = replace(NIM_70B, model="own/model")
+    workload = Workload("own/model", 8, seen=seen)
+    answer = simulate(workload, scenario(workload), KNOWN, Asked(replicas=1, seconds=120.0))
+    assert "--prefill-rate" in answer.problem
+    typed = Workload("own/model", 8, seen=seen, prefill_tokens_per_s=14000.0)
+    (figures,) = simulate(typed, scenario(typed), KNOWN, Asked(replicas=1, seconds=120.0)).figures
+    assert not isinstance(figures.itl_s.mean, Missing)
