@@ -28,8 +28,8 @@ from gpumon.config.save import NotSavedError
 from gpumon.outputs.profiles import added, as_json, encoded, listed, shown
 from gpumon.readings.text import clean
 from gpumon.sizing.imports.files import MOST_BYTES, MOST_FILES, ImportRefused
-from gpumon.sizing.imports.formats import precision
 from gpumon.sizing.imports.profiles import Given, imported
+from gpumon.sizing.imports.runs import precision
 from gpumon.sizing.profile import Observed
 from gpumon.sources.packaged import gpu_catalogue
 

@@ -60,17 +60,25 @@ class Problem(NamedTuple):
         return f"{self.place}: {field}{self.reason}{f'; allowed: {self.allowed}' if self.allowed else ''}"
 
 
+def lines_of(problems: Iterable[Problem]) -> list[str]:
+    """A line per problem, alike ones of a file in one, at most ten; then how many more there are."""
+    alike: dict[tuple[str, ...], list[Problem]] = {}
+    for problem in problems:
+        alike.setdefault((problem.place.file, *problem[1:]), []).append(problem)
+    lines = list[str]()
+    for first, *more in alike.values():
+        lines.append(f"{first} (and {len(more)} more like it)" if more else f"{first}")
+    if len(lines) > _MOST_PROBLEMS:
+        return [*lines[:_MOST_PROBLEMS], f"and {len(lines) - _MOST_PROBLEMS} more"]
+    return lines
+
+
 class ImportRefused(Exception):  # noqa: N818 - as `Refused` of the config
     """Files that are not imported, none of them: `str()` has a line per problem, alike ones of a file in one."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
-        alike: dict[tuple[str, ...], list[Problem]] = {}
-        for problem in self.problems:
-            alike.setdefault((problem.place.file, *problem[1:]), []).append(problem)
-        lines = [f"{first}{f' (and {len(more)} more like it)' if more else ''}" for first, *more in alike.values()]
-        more = [f"and {len(lines) - _MOST_PROBLEMS} more"] if len(lines) > _MOST_PROBLEMS else []
-        super().__init__("\n".join(lines[:_MOST_PROBLEMS] + more))
+        super().__init__("\n".join(lines_of(self.problems)))
 
 
 def refused(place: Place, field: str, reason: str, allowed: str = "") -> ImportRefused:

@@ -1,78 +1,16 @@
-"""The formats of load tests as a table: how each is told by its content, and how a record of it becomes a run.
-
-Readers give seconds, tokens/s, requests/s, bytes and watts, and raise ImportRefused for a run that was cancelled, lost
-requests, or is no instance that can be planned with.
-"""
+"""The formats of load tests as a table: how each is told by its content, and how a record of it becomes a run."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
-from gpumon.sizing.imports.files import Document, Place, Record, refused, to_number
-
-LEAST_COMPLETED: Final = 0.95
-"""Share of the requests that have to succeed: a run that lost more did not carry its load."""
-_PRECISIONS: Final = (
-    (re.compile(r"nvfp4|^fp4"), "nvfp4"),
-    (re.compile(r"mxfp4"), "mxfp4"),
-    (re.compile(r"int4|w4a16|awq|gptq"), "int4"),
-    (re.compile(r"fp8|e4m3|e5m2"), "fp8"),
-    (re.compile(r"int8|w8a8|^sq$"), "int8"),
-    (re.compile(r"bfloat16|bf16"), "bf16"),
-    (re.compile(r"float16|fp16|half"), "fp16"),
-    (re.compile(r"float32|fp32"), "fp32"),
-)
-
-
-class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One operating point, in seconds, tokens/s, requests/s, bytes, watts. None and empty: the file does not say."""
-
-    place: Place
-    tool: str
-    model: str = ""
-    variant: str = ""
-    """Tells configurations of one model apart that the other fields do not."""
-    gpu: str = ""
-    """As the file calls it."""
-    gpus: int = 0
-    tp: int = 0
-    pp: int = 0
-    weight_precision: str = ""
-    kv_precision: str = ""
-    time: str = ""
-    offered: float | None = None
-    open_loop: bool = False
-    """The load was a rate: in flight is what Little's law says."""
-    prompt_tokens: float | None = None
-    answer_tokens: float | None = None
-    itl_s: float | None = None
-    """Per output token after the first (the TPOT formula)."""
-    itl_p95_s: float | None = None
-    ttft_s: float | None = None
-    ttft_p95_s: float | None = None
-    e2e_s: float | None = None
-    e2e_p95_s: float | None = None
-    queue_s: float | None = None
-    """Mean wait in the server, part of `e2e_s`."""
-    tokens_per_s: float | None = None
-    requests_per_s: float | None = None
-    power_w: float | None = None
-    busy_ratio: float | None = None
-    memory_bytes: float | None = None
-    kv_pool_tokens: float | None = None
-    max_num_seqs: int = 0
-    tokens_per_step: float | None = None
-    """Of speculative decoding, where the file tells it."""
-    settings: str = ""
-    """Of the server, as far as they change what it does: `max-num-batched-tokens8192-block-size16`."""
-    key: tuple[str, ...] = ()
-    """What a second file about the same measurement calls it."""
-    notes: tuple[str, ...] = ()
+from gpumon.sizing.imports import genai_perf, inference_perf
+from gpumon.sizing.imports.files import Document, Problem, Record, refused, to_number
+from gpumon.sizing.imports.guidellm import benchmarks, is_guidellm, read_benchmark
+from gpumon.sizing.imports.runs import TAILS, LeftOut, Run, check_completed, figures_of, precision
 
 
 class Format(NamedTuple):
@@ -85,35 +23,43 @@ class Format(NamedTuple):
     """What a run each is made of."""
 
 
-def runs_of(document: Document) -> list[Run]:
+class Companion(NamedTuple):
+    """A file that a tool writes beside its results."""
+
+    recognises: Callable[[Document], bool]
+    reason: str
+    """Why no profile is made of it."""
+
+
+class Taken(NamedTuple):
+    """What a document gives."""
+
+    runs: list[Run]
+    left_out: list[Problem]
+    """Parts that no profile is made of, and why."""
+
+
+def runs_of(document: Document) -> Taken:
     """The runs of a document, by the first format that fits. Raises ImportRefused where none does."""
-    found = next(
-        (each for each in (CSV_FORMATS if document.header else JSON_FORMATS) if each.recognises(document)), None
-    )
-    if found is None:
+    companion = next((each for each in COMPANIONS if each.recognises(document)), None)
+    if companion is not None:
+        return Taken([], [Problem(document.place, "", companion.reason)])
+    formats = CSV_FORMATS if document.header else JSON_FORMATS
+    fitting = next((each for each in formats if each.recognises(document)), None)
+    if fitting is None:
         raise refused(document.place, "", "is the result of no load test that gpumon knows", KNOWN)
-    return [found.read(record) for record in found.records(document)]
+    taken = Taken([], [])
+    for record in fitting.records(document):
+        _take(fitting, record, taken)
+    return taken
 
 
-def precision(text: str) -> str:
-    """The name that gpumon has for a number format, e.g. of `fp8_block`, `bfloat16`, `w4a16`; empty where none fits."""
-    lowered = text.lower()
-    return next((name for pattern, name in _PRECISIONS if pattern.search(lowered)), "")
-
-
-def _completed(place: Place, done: float | None, failed: float | None, asked: float | None = None) -> None:
-    """Raises ImportRefused where fewer than 95 % of the requests succeeded, or none did."""
-    if done == 0.0:
-        raise refused(place, "completed", "is 0: no request succeeded")
-    total = max(asked or 0.0, (done or 0.0) + (failed or 0.0))
-    if done is not None and done < LEAST_COMPLETED * total:
-        reason = f"{done:.0f} of {total:.0f} requests succeeded"
-        raise refused(place, "completed", reason, f"at least {LEAST_COMPLETED:.0%}")
-
-
-def _figures(record: Record, names: Mapping[str, tuple[str, ...]], scale: float = 1.0) -> dict[str, Any]:
-    """Field of a run -> the first of the names that the record may have for it."""
-    return {field: record.number(*known, scale=scale) for field, known in names.items()}
+def _take(fitting: Format, record: Record, taken: Taken) -> None:
+    """Add the run of one record, or why none is made of it."""
+    try:
+        taken.runs.append(fitting.read(record))
+    except LeftOut as left_out:
+        taken.left_out.append(left_out.problem)
 
 
 # vllm bench serve --save-result (and `vllm bench sweep serve`), SGLang bench_serving --output-file: one object per run.
@@ -145,7 +91,7 @@ _VLLM: Final = ("mean_ttft_ms", "mean_tpot_ms", "mean_itl_ms", "mean_e2el_ms")
 def _bench(record: Record) -> Run:
     server, sglang = record.part("server_info"), any(name in record for name in _SGLANG)
     done = record.number("completed")
-    _completed(record.place, done, record.number("failed"), record.number("num_prompts"))
+    check_completed(record.place, done, record.number("failed"), record.number("num_prompts"))
     tokens, retokenized = record.number("total_output_tokens"), record.number("total_output_tokens_retokenized")
     if sglang and tokens and retokenized is not None and retokenized <= _ABORTED * record.wanted("completed") < tokens:
         reason = f"is {retokenized:.0f} for {done:.0f} requests that asked for {tokens:.0f} tokens: the server "
@@ -179,7 +125,7 @@ def _bench(record: Record) -> Run:
         max_num_seqs=server.count("max_running_requests") or record.count("max_num_seqs", "max-num-seqs"),
         settings="-".join(settings),
         notes=(_CHUNKS,) if "mean_itl_ms" in record and "mean_tpot_ms" not in record else (),
-        **_figures(record, _BENCH_MS, 1e-3),
+        **figures_of(record, _BENCH_MS, 1e-3),
     )
 
 
@@ -197,20 +143,25 @@ _INFERENCEX: Final = {
 }
 _INFERENCEX_MEANS: Final = ("mean_ttft", "median_ttft", "mean_tpot", "median_tpot")
 _MEDIAN: Final = "medians stand for means: the file has no means"
+_NO_DRAFTS: Final = ("", "none", "off", "false", "0")
 
 
 def _inferencex(record: Record) -> Run:
     if record.flag("disagg"):
-        raise refused(record.place, "disagg", "is true: prefill and decode run apart", "rows of one instance")
+        raise LeftOut(record.place, "disagg", "is true: prefill and decode run apart", "rows of one instance")
     gpus = record.count("num_gpus", "gpus") or record.count("tp") * (record.count("pp") or 1)
     per_gpu = record.number("output_tput_per_gpu")
     if per_gpu is not None and not gpus:
         raise refused(record.place, "tp", "is missing: the throughput is one per GPU")
     tokens_per_s = per_gpu * gpus if per_gpu is not None else record.wanted("output_throughput")
-    figures = _figures(record, _INFERENCEX)
-    answer, power = figures["answer_tokens"], record.number("avg_power_w")
-    # With drafts the gap between chunks is a step, and several tokens come in one.
-    drafts, step_s = record.text("spec_decoding") not in ("", "none"), record.number("mean_itl", "median_itl")
+    figures = figures_of(record, _INFERENCEX)
+    answer = figures["answer_tokens"]
+    power = record.number("avg_power_w")
+    drafts = _drafts(record)
+    tokens_per_step = _tokens_per_step(record, figures["itl_s"]) if drafts else None
+    notes = [] if "mean_tpot" in record else [_MEDIAN]
+    if drafts and tokens_per_step is None:
+        notes.append(f"tokens per step of {drafts} are not known: the file has no gap between chunks (mean_itl)")
     return Run(
         place=record.place,
         tool=f"InferenceX {record.text('framework')}".strip(),
@@ -220,169 +171,37 @@ def _inferencex(record: Record) -> Run:
         tp=record.count("tp"),
         pp=record.count("pp"),
         weight_precision=precision(record.text("precision")),
-        variant="" if record.count("ep") < 2 else f"ep{record.count('ep')}",
+        variant=_inferencex_variant(record, drafts),
         time=record.text("date"),
         offered=record.wanted("conc", "max_concurrency"),
         tokens_per_s=tokens_per_s,
         requests_per_s=record.number("request_throughput") or (tokens_per_s / answer if answer else None),
         power_w=power * gpus if power and gpus else None,
-        tokens_per_step=step_s / figures["itl_s"] if drafts and step_s and figures["itl_s"] else None,
-        notes=() if "mean_tpot" in record else (_MEDIAN,),
+        tokens_per_step=tokens_per_step,
+        notes=tuple(notes),
         **figures,
     )
 
 
-# guidellm benchmarks.json: a benchmark per strategy. Layout 2 since 0.7, layout 1 from 0.4 on.
-
-_NEWEST: Final = 2
-_NEWER: Final = f"layout of a newer guidellm than the last known one ({_NEWEST}): compare a figure with its own report"
-_GUIDELLM: Final = (
-    ("prompt_tokens", "prompt_token_count", 1.0),
-    ("answer_tokens", "output_token_count", 1.0),
-    ("itl_s", "inter_token_latency_ms", 1e-3),
-    ("ttft_s", "time_to_first_token_ms", 1e-3),
-    ("e2e_s", "request_latency", 1.0),
-    ("tokens_per_s", "output_tokens_per_second", 1.0),
-    ("requests_per_s", "requests_per_second", 1.0),
-)
+def _drafts(record: Record) -> str:
+    """The kind of speculative decoding: `spec_decoding`, of 2025 the key `mtp` (`on`, `off`); empty for none."""
+    method = record.text("spec_decoding").lower()
+    if method not in _NO_DRAFTS:
+        return method
+    return "mtp" if record.text("mtp").lower() not in _NO_DRAFTS else ""
 
 
-def _is_guidellm(document: Document) -> bool:
-    found = document.fields.get("benchmarks")
-    return isinstance(found, list) and (not found or (isinstance(found[0], Mapping) and "metrics" in found[0]))
+def _tokens_per_step(record: Record, itl_s: float | None) -> float | None:
+    """With drafts the gap between chunks is a step, and several tokens come in one; None where it is not known."""
+    step_s = record.number("mean_itl", "median_itl")
+    return step_s / itl_s if step_s and itl_s else None
 
 
-def _benchmarks(document: Document) -> Iterable[Record]:
-    """Each benchmark, with what the whole report tells of all of them."""
-    if not document.fields["benchmarks"]:
-        raise refused(document.place, "benchmarks", "is empty")
-    report = {name: document.fields.get(name) for name in ("metadata", "args")}
-    for number, each in enumerate(document.fields["benchmarks"]):
-        place = document.place.inside(f"benchmarks[{number}]")
-        if not isinstance(each, Mapping):
-            raise refused(place, "", "is no object")
-        yield Record({**report, **each}, place)
-
-
-def _guidellm(record: Record) -> Run:
-    metrics, meta = record.part("metrics"), record.part("metadata")
-    totals = metrics.part("request_totals")
-    if not metrics.fields:
-        raise refused(record.place, "metrics", "is missing")
-    # Requests that the end of a timed run cut off are `incomplete`: they say nothing against it.
-    _completed(record.place, totals.number("successful"), totals.number("errored"))
-    strategy = record.part("config", "strategy")
-    kind = strategy.text("type_", "type")
-    held = strategy.number("streams", "max_concurrency") if kind in ("concurrent", "throughput") else None
-    figures: dict[str, Any] = {}
-    for field, name, scale in _GUIDELLM:
-        found = metrics.part(name, "successful")
-        figures[field] = found.number("mean", scale=scale)
-        if field in _TAILS:
-            figures[_TAILS[field]] = found.part("percentiles").number("p95", scale=scale)
-    achieved = metrics.part("request_concurrency", "successful").number("mean")
-    return Run(
-        place=record.place,
-        tool=f"guidellm {meta.text('guidellm_version')}".strip(),
-        model=record.part("config", "backend").text("model") or record.part("args").text("model"),
-        offered=1.0 if kind == "synchronous" else held or achieved,
-        open_loop=held is None and kind != "synchronous",
-        notes=(_NEWER,) if meta.count("version") > _NEWEST else (),
-        **figures,
-    )
-
-
-# genai-perf and aiperf: JSON of one run with a unit per metric, and its CSV of two tables.
-
-_TAILS: Final = {"itl_s": "itl_p95_s", "ttft_s": "ttft_p95_s", "e2e_s": "e2e_p95_s"}
-_TIMES: Final = {"itl_s": "inter_token_latency", "ttft_s": "time_to_first_token", "e2e_s": "request_latency"}
-"""Field of a run -> name of the metric. Their ITL is the TPOT formula."""
-_RATES: Final = {
-    "tokens_per_s": "output_token_throughput",
-    "requests_per_s": "request_throughput",
-    "prompt_tokens": "input_sequence_length",
-    "answer_tokens": "output_sequence_length",
-}
-_LOADS: Final = (("loadgen",), ("perf_analyzer", "stimulus"), ("phases", "profiling"), ())
-"""Where the concurrency stands inside `input_config`, by version."""
-_FILE_CONCURRENCY: Final = re.compile(r"concurrency[-_=]?(\d{1,6})(?!\d)", re.IGNORECASE)
-_NAMED: Final = "the concurrency is taken from the names of files or folders: genai-perf leaves it out"
-_METRIC_ROW: Final = re.compile(r"(?P<name>[^()]+?)\s*(?:\((?P<unit>[^()]*)\))?")
-
-
-def _is_genai_perf(document: Document) -> bool:
-    found = document.fields.get("request_throughput")
-    return isinstance(found, Mapping) and "avg" in found
-
-
-def _genai_perf(record: Record) -> Run:
-    for name, wrong in (("was_cancelled", True), ("is_complete", False)):
-        if record.flag(name) is wrong:
-            raise refused(record.place, name, f"is {str(wrong).lower()}: the run is not complete")
-    _completed(
-        record.place, record.part("request_count").number("avg"), record.part("error_request_count").number("avg")
-    )
-    config = record.part("input_config")
-    figures: dict[str, Any] = {field: record.part(name).number("avg") for field, name in _RATES.items()}
-    for field, name in _TIMES.items():
-        metric = record.part(name)
-        figures[field] = metric.seconds("avg", metric.text("unit") or "ms")
-        figures[_TAILS[field]] = metric.seconds("p95", metric.text("unit") or "ms")
-    loads = (config.part(*path).number("concurrency") for path in _LOADS)
-    offered = next(filter(None, loads), None)
-    notes: tuple[str, ...] = ()
-    rated = any(config.part(*path).number("request_rate") for path in _LOADS)
-    if offered is None and not rated:
-        offered, notes = _from_name(record.place)
-    items = config.part("models").fields.get("items")
-    model = Record(items[0], record.place).text("name") if isinstance(items, list) and items else ""
-    aiperf = "aiperf_version" in record or "benchmark_id" in record
-    return Run(
-        place=record.place,
-        tool=f"aiperf {record.text('aiperf_version')}".strip() if aiperf else "genai-perf",
-        model=config.text("model_names", "model") or config.part("endpoint").text("model_names", "model") or model,
-        time=record.text("start_time"),
-        offered=offered,
-        open_loop=offered is None and rated,
-        notes=notes,
-        **figures,
-    )
-
-
-def _from_name(place: Place) -> tuple[float | None, tuple[str, ...]]:
-    """The concurrency that the file leaves out, from its name or folder: the only thing that a name may tell."""
-    found = _FILE_CONCURRENCY.findall(place.file)
-    return (None, ()) if not found or int(found[-1]) == 0 else (float(found[-1]), (_NAMED,))
-
-
-def _metrics(document: Document) -> Iterable[Record]:
-    """The whole CSV as one record, metric -> its row: a row that begins with `Metric` heads the rows below it."""
-    header, metrics = document.header, dict[str, Record]()
-    for line, cells in document.rows:
-        # A row of the second table may be filled up to the width of the first.
-        while len(cells) > len(header) and not cells[-1]:
-            cells = cells[:-1]
-        if cells[0] == "Metric":
-            header = cells
-        elif match := _METRIC_ROW.fullmatch(cells[0]):
-            row = document.row(line, cells, header)
-            fields = {**row.fields, "unit": match["unit"] or "ms"}
-            metrics.setdefault(match["name"].lower().replace(" ", "_"), Record(fields, row.place))
-    yield Record(metrics, document.place)
-
-
-def _genai_sheet(record: Record) -> Run:
-    """The file tells neither the model nor the load."""
-    figures: dict[str, Any] = {}
-    for field, name in _RATES.items():
-        metric = record.value(name)
-        figures[field] = metric.number("avg", "Value") if metric else None
-    for field, name in _TIMES.items():
-        metric = record.value(name)
-        figures[field] = metric.seconds("avg", metric.text("unit")) if metric else None
-        figures[_TAILS[field]] = metric.seconds("p95", metric.text("unit")) if metric else None
-    offered, notes = _from_name(record.place)
-    return Run(place=record.place, tool="genai-perf", offered=offered, notes=notes, **figures)
+def _inferencex_variant(record: Record, drafts: str) -> str:
+    """What makes rows of one model, GPU and TP another server: expert parallel, data parallel attention, drafts."""
+    experts = record.count("ep")
+    parts = [f"ep{experts}" if experts > 1 else "", "dpa" if record.flag("dp_attention") else "", drafts]
+    return "-".join(filter(None, parts))
 
 
 # aiconfigurator `best_config_topn.csv` and `pareto.csv`: computed, not measured. Latencies in ms.
@@ -392,7 +211,7 @@ _COMPUTED: Final = "aiconfigurator computes these figures, nobody measured them"
 
 def _aiconfigurator(record: Record) -> Run:
     if any(name.startswith("(p)") for name in record.fields):
-        raise refused(
+        raise LeftOut(
             record.place, "(p)tp", "prefill and decode run apart in this file", "the `agg` file of the same run"
         )
     prefix = record.number("prefix") or 0.0
@@ -426,10 +245,10 @@ def _aiconfigurator(record: Record) -> Run:
 
 def _nim(record: Record) -> Run:
     figures: dict[str, Any] = {}
-    for field, name in _TIMES.items():
+    for field, name in genai_perf.TIMES.items():
         unit = record.text(f"{name}-unit") or "ns"
         figures[field] = record.seconds(f"{name}-avg", unit)
-        figures[_TAILS[field]] = record.seconds(f"{name}-p95", unit)
+        figures[TAILS[field]] = record.seconds(f"{name}-p95", unit)
     return Run(
         place=record.place,
         tool=record.text("task_inputs-execution_type") or "NIM",
@@ -497,7 +316,7 @@ def _analyzer(record: Record) -> Run:
     batch = record.number("Batch", least=1.0) or 1.0
     offered = record.number("Concurrency", least=1.0)
     requests_per_s = record.wanted("Throughput (infer/sec)") / batch
-    figures = _figures(record, _ANALYZER_MS, 1e-3)
+    figures = figures_of(record, _ANALYZER_MS, 1e-3)
     little = offered is not None and figures["e2e_s"] is None and requests_per_s > 0.0
     parts = (record.text("Model Config Path"), f"batch{batch:.0f}" if batch > 1.0 else "")
     return Run(
@@ -521,9 +340,22 @@ def _has(*groups: tuple[str, ...]) -> Callable[[Document], bool]:
     return lambda document: all(any(name in (document.header or document.fields) for name in names) for names in groups)
 
 
+def _is_genai_sheet(document: Document) -> bool:
+    return document.header[:2] == ("Metric", "avg")
+
+
+COMPANIONS: Final = (
+    Companion(genai_perf.is_request, "requests one by one: import the summary of the run"),
+    Companion(genai_perf.is_raw, "prompts, answers or requests one by one: import the summary of the run"),
+    Companion(genai_perf.is_pooled, "several runs pooled: import the summary of each run"),
+    Companion(inference_perf.is_request, "requests one by one: import the stage_N files"),
+    Companion(inference_perf.is_sessions, "sessions, not requests: import the stage_N files"),
+)
+"""Files that tools write beside their results."""
 JSON_FORMATS: Final = (
-    Format("genai-perf or aiperf", _is_genai_perf, _genai_perf),
-    Format("guidellm", _is_guidellm, _guidellm, _benchmarks),
+    Format("genai-perf or aiperf", genai_perf.is_run, genai_perf.read_run),
+    Format("guidellm", is_guidellm, read_benchmark, benchmarks),
+    Format("inference-perf", inference_perf.is_report, inference_perf.read_stage),
     Format("SGLang bench_serving", _has(("output_throughput",), _SGLANG), _bench),
     Format("InferenceX", _has(("output_throughput", "tput_per_gpu"), _INFERENCEX_MEANS), _inferencex),
     Format("vllm bench serve", _has(("output_throughput",), _VLLM), _bench),
@@ -532,12 +364,12 @@ CSV_FORMATS: Final = (
     Format("Triton Model Analyzer", _has(("Model",), ("Throughput (infer/sec)",)), _analyzer),
     # No runs: `gpu_usage` reads this file.
     Format("Triton Model Analyzer, GPUs", is_gpu_sheet, _analyzer, lambda _: ()),
-    Format("genai-perf or aiperf CSV", lambda sheet: sheet.header[:2] == ("Metric", "avg"), _genai_sheet, _metrics),
+    Format("genai-perf or aiperf CSV", _is_genai_sheet, genai_perf.read_sheet, genai_perf.metrics),
     Format("aiconfigurator", _has(("tokens/s/gpu",), ("tokens/s/user",), ("tpot",), ("concurrency",)), _aiconfigurator),
     Format("NIM flat CSV", _has(("input_config-concurrency",), ("output_token_throughput-avg",)), _nim),
 )
 """The first that fits counts."""
 KNOWN: Final = (
     "Triton Model Analyzer CSV, genai-perf or aiperf JSON or CSV of a run, vllm bench serve JSON, InferenceX JSON, "
-    "guidellm JSON, SGLang bench_serving JSONL, aiconfigurator CSV, NIM CSV"
+    "guidellm JSON, inference-perf stage JSON, SGLang bench_serving JSONL, aiconfigurator CSV, NIM CSV"
 )

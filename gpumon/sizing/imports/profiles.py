@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePath
 from statistics import median
 from typing import Final, NamedTuple
 
 import msgspec
 
+from gpumon.readings.text import clean
+from gpumon.sizing.imports import inference_perf
 from gpumon.sizing.imports.files import (
     MOST_BYTES,
     MOST_FILES,
@@ -17,9 +20,11 @@ from gpumon.sizing.imports.files import (
     Place,
     Problem,
     documents,
+    lines_of,
     refused,
 )
-from gpumon.sizing.imports.formats import Run, gpu_usage, is_gpu_sheet, runs_of
+from gpumon.sizing.imports.formats import gpu_usage, is_gpu_sheet, runs_of
+from gpumon.sizing.imports.runs import Run
 from gpumon.sizing.knee import knee
 from gpumon.sizing.profile import MOST_POINTS, Observed, Origin, Point, merged
 from gpumon.specs.gpu import GpuFacts
@@ -88,28 +93,24 @@ def imported(files: Mapping[str, bytes], given: Given | None = None, catalogue: 
     if sum(map(len, files.values())) > MOST_BYTES:
         allowed = "summaries of load tests, not their requests"
         raise refused(first, "", f"all files together are larger than {MOST_BYTES / 1e6:.0f} MB", allowed)
-    problems: list[Problem] = []
-    read: list[Run] = []
-    gpu_sheets: list[Document] = []
+    content = _Content()
     for file, data in files.items():
-        problems += _read(file, data, read, gpu_sheets)
-    if problems:
-        raise ImportRefused(problems)
-    if not read:
-        beside = "metrics-model-inference.csv beside it" if gpu_sheets else ""
-        raise refused(first, "", "holds no measurement of a model", beside)
+        content.read(file, data)
+    content.check(first)
+    read = content.named_runs()
     notes = [note for run in read for note in run.notes]
     # No two runs of a load test agree in every digit.
     once = {msgspec.structs.replace(run, place=Place("")): run for run in reversed(read)}
     if copies := len(read) - len(once):
         notes.append(f"{copies} of {len(read)} runs stand in the files more than once: they count once")
-    usage = gpu_usage(gpu_sheets)
+    usage = gpu_usage(content.gpu_sheets)
     runs = [
         _filled(msgspec.structs.replace(run, **usage.get(run.key, {})), given, catalogue, notes)
         for run in reversed(once.values())
     ]
     runs = _loaded(runs, given)
     profiles = _gather(runs, given)
+    notes += [f"not taken: {line}" for line in lines_of(content.left_out)]
     if any(run.prompt_tokens is None or run.answer_tokens is None for run in runs):
         notes.append(
             "request lengths are not in the file: without --prompt-tokens and --answer-tokens a profile holds for its "
@@ -122,15 +123,62 @@ def imported(files: Mapping[str, bytes], given: Given | None = None, catalogue: 
     return Imported(profiles, tuple(dict.fromkeys(notes)))
 
 
-def _read(file: str, data: bytes, runs: list[Run], gpu_sheets: list[Document]) -> tuple[Problem, ...]:
-    """Add what a file holds; returns what is wrong with it instead of raising, so that all files are looked at."""
-    try:
-        for document in documents(file, data):
-            gpu_sheets += [document] if is_gpu_sheet(document) and "Model Config Path" in document.header else []
-            runs += runs_of(document)
-    except ImportRefused as error:
-        return error.problems
-    return ()
+class _Content:
+    """What all files hold, and everything that is wrong with them."""
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+        self.gpu_sheets: list[Document] = []
+        self.problems: list[Problem] = []
+        self.left_out: list[Problem] = []
+        """Parts that no profile is made of, and why."""
+        self._models: dict[PurePath, str] = {}
+        """Folder -> the model that a config there names."""
+
+    def read(self, file: str, data: bytes) -> None:
+        """Add what a file holds; problems are kept instead of raised, so that all files are looked at."""
+        if inference_perf.is_config(data):
+            self._read_config(file, data)
+            return
+        try:
+            for document in documents(file, data):
+                self._add(document)
+        except ImportRefused as error:
+            self.problems += error.problems
+
+    def _add(self, document: Document) -> None:
+        if is_gpu_sheet(document) and "Model Config Path" in document.header:
+            self.gpu_sheets.append(document)
+        taken = runs_of(document)
+        self.runs += taken.runs
+        self.left_out += taken.left_out
+
+    def _read_config(self, file: str, data: bytes) -> None:
+        """A config of inference-perf names the model of the stages in its folder."""
+        model = clean(inference_perf.model_of(data), 200)
+        if model:
+            self._models[PurePath(file).parent] = model
+        else:
+            self.left_out.append(Problem(Place(file), "", "names no model (server.model_name)"))
+
+    def check(self, first: Place) -> None:
+        """Raise ImportRefused for everything that is wrong; for files without a run, with what was left out of them."""
+        if self.problems:
+            raise ImportRefused(self.problems)
+        if self.runs:
+            return
+        beside = "metrics-model-inference.csv beside it" if self.gpu_sheets else ""
+        raise ImportRefused((Problem(first, "", "holds no measurement of a model", beside), *self.left_out))
+
+    def named_runs(self) -> list[Run]:
+        """The runs, those of inference-perf with the model that the config in their folder names."""
+        runs = list[Run]()
+        for run in self.runs:
+            model = self._models.get(PurePath(run.place.file).parent, "")
+            if run.tool == inference_perf.TOOL and not run.model and model:
+                run = msgspec.structs.replace(run, model=model)
+            runs.append(run)
+        return runs
 
 
 def _loaded(runs: Sequence[Run], given: Given) -> list[Run]:
@@ -312,6 +360,7 @@ def _observed(runs: Sequence[Run], given: Given) -> Observed:
         kv_precision=first.kv_precision,
         prompt_tokens=prompt,
         answer_tokens=middle("answer_tokens"),
+        prefix_hit_ratio=middle("prefix_hit_ratio"),
         itl_tail_ratio=tail(best.itl_p95_s, best.itl_s),
         ttft_tail_ratio=tail(best.ttft_p95_s, best.ttft_s),
         kv_pool_tokens=middle("kv_pool_tokens"),

@@ -6,8 +6,10 @@ import json
 
 import pytest
 
+from gpumon.sizing.imports.files import ImportRefused
 from gpumon.sizing.imports.profiles import Given, imported
 from gpumon.sizing.profile import Observed, Origin
+from gpumon.sources.packaged import gpu_catalogue
 from tests.records import replace
 from tests.sizing.imports.samples import files, one, read
 
@@ -19,7 +21,10 @@ LOADS = [
     ("genai-perf*.json", {}, [1, 25, 100]),
     ("aiperf.csv", {"model": "m", "concurrency": (2.0,)}, [2]),
     ("aiperf-0.10.json", {"model": "m", "concurrency": (2.0,)}, [2]),
+    ("aiperf-0.10-c*.json", {}, [2, 32]),
     ("aiperf-0.13-*.json", {}, [4, 16]),
+    ("inference-perf/*", {}, None),
+    ("inferencex-mtp-key.json", {}, [4, 16, 64]),
     ("vllm-bench.jsonl", {}, [1, 5, 25, 50, 100, 250]),
     ("vllm-sweep.json", {}, [8, 16]),
     ("inferencex.json", {}, [4, 16, 64]),
@@ -259,3 +264,105 @@ def test_points_with_drafts_say_so() -> None:
     """Kimi-K2.5 with MTP: a step of 630 ms gives tokens 224 ms apart, so that typed drafts are not counted twice."""
     assert one("inferencex-mtp.jsonl").tokens_per_step == pytest.approx(2.81, abs=0.01)
     assert one("vllm-hub-path.jsonl").tokens_per_step is None
+
+
+STAGES = "inference-perf/stage_*_lifecycle_metrics.json"
+
+
+def test_inference_perf_s_stages_are_points_and_its_config_names_the_model() -> None:
+    """vLLM ran at most 128 sequences there: the last stage, of 422 in flight, shows them."""
+    found = read("inference-perf/*")
+    (profile,) = found.profiles
+    assert profile.model == "meta-llama/Meta-Llama-3-8B-Instruct"
+    assert profile.tool == "inference-perf"
+    assert [round(point.offered or 0.0, 1) for point in profile.points] == [0.5, 17.0, 41.6, 93.3, 422.2]
+    assert profile.points[-1].running == pytest.approx(126.2, abs=0.1)
+    assert profile.points[0].ttft_s == pytest.approx(0.0311, abs=1e-4)
+    assert profile.points[0].e2e_s == pytest.approx(0.4805, abs=1e-4)
+    assert profile.prompt_tokens == pytest.approx(204.0, abs=0.5)
+    assert profile.answer_tokens == pytest.approx(62.2, abs=0.2)
+
+
+def test_the_time_per_token_of_inference_perf_is_the_one_that_its_latencies_agree_with() -> None:
+    """`time_per_output_token` of that version is half of what latency, TTFT and answer say."""
+    stages = files(STAGES)
+    record = json.loads(next(iter(stages.values())))
+    told = record["successes"]["latency"]["time_per_output_token"]
+    half = imported(stages, MODEL)
+    assert half.profiles[0].points[0].itl_s == pytest.approx(0.00723, abs=1e-5)
+    assert any("time_per_output_token, which is 0.5 of" in note for note in half.notes)
+    told |= {"mean": told["mean"] * 2.08, "p95": told["p95"] * 2.08}
+    right = imported({"a": json.dumps(record).encode()}, MODEL)
+    assert right.profiles[0].points[0].itl_s == pytest.approx(told["mean"])
+    assert not any("time_per_output_token" in note for note in right.notes)
+
+
+def test_a_stage_of_a_held_concurrency_is_offered_that_and_an_unstreamed_one_has_no_itl() -> None:
+    record = json.loads(next(iter(files(STAGES).values())))
+    record["load_summary"]["concurrency"] = 1
+    record["successes"]["prompt_tokens"] = {"total": 1000.0, "cached": 250.0, "mean": 200.0}
+    del record["successes"]["prompt_len"]
+    for name in ("time_per_output_token", "time_to_first_token", "inter_token_latency"):
+        record["successes"]["latency"][name] = None
+    found = imported({"a": json.dumps(record).encode()}, MODEL)
+    (profile,) = found.profiles
+    assert profile.points[0].offered == 1.0
+    assert (profile.points[0].itl_s, profile.points[0].ttft_s) == (None, None)
+    assert (profile.prompt_tokens, profile.prefix_hit_ratio) == (200.0, 0.25)
+    assert any("not streamed" in note for note in found.notes)
+
+
+def test_what_is_left_out_of_an_import_is_named_with_the_reason() -> None:
+    found = read("inference-perf/*")
+    assert [note.partition(": ")[2] for note in found.notes if "metrics.json" in note] == [
+        "inference-perf/stage_3_prometheus_metrics.json:1: "
+        "the server's own figures of a stage: those of the client count",
+        "inference-perf/summary_lifecycle_metrics.json:1: all stages together, which is no load: "
+        "import the stage_N files",
+    ]
+    adapter = {"adapter_a_stage_0_lifecycle_metrics.json": next(iter(files(STAGES).values()))}
+    assert any("one LoRA adapter" in note for note in imported(files(STAGES) | adapter, MODEL).notes)
+    rows = json.loads(files("inferencex.json")["inferencex.json"])
+    rows += [row | {"disagg": True} for row in rows]
+    mixed = imported({"a": json.dumps(rows).encode()})
+    assert mixed.profiles == imported(files("inferencex.json")).profiles
+    (note,) = [note for note in mixed.notes if "disagg" in note]
+    assert note.startswith("not taken: a:1 [3]: disagg: is true: prefill and decode run apart")
+    assert note.endswith("(and 2 more like it)")
+
+
+def test_aiperf_names_the_model_in_its_config_or_in_its_command_line() -> None:
+    content = files("aiperf-0.10-c16.json")
+    record = json.loads(next(iter(content.values())))
+    del record["input_config"]["models"]
+    assert imported({"a": json.dumps(record).encode()}).profiles[0].model == "qwen3.6-nvfp4"
+    assert imported(content).profiles[0].points[0].offered == 16.0
+    record["run_info"]["cli_command"] = "aiperf profile -m a,b --url 'http://localhost:8000"
+    with pytest.raises(ImportRefused, match="model: is not in the file: add it with --model NAME"):
+        imported({"a": json.dumps(record).encode()})
+
+
+def test_a_warmup_and_several_loads_in_one_file_are_no_load() -> None:
+    record = json.loads(next(iter(files("aiperf-0.10-c16.json").values())))
+    phases = record["input_config"]["phases"]
+    phases[0]["concurrency"] = 3
+    assert imported({"a": json.dumps(record).encode()}).profiles[0].points[0].offered == 16.0
+    phases.append(phases[1] | {"concurrency": 99})
+    with pytest.raises(ImportRefused, match="several loads in one summary"):
+        imported({"a": json.dumps(record).encode()})
+
+
+def test_rows_with_mtp_are_a_profile_of_their_own_whatever_the_key_is_called() -> None:
+    by_name = {profile.name: profile for profile in read("inferencex-mtp-key.json").profiles}
+    assert sorted(by_name) == ["DeepSeek-R1-0528", "DeepSeek-R1-0528-mtp"]
+    assert by_name["DeepSeek-R1-0528-mtp"].tokens_per_step == pytest.approx(2.25, abs=0.01)
+    assert by_name["DeepSeek-R1-0528"].tokens_per_step is None
+    rows = json.loads(files("inferencex-mtp-key.json")["inferencex-mtp-key.json"])
+    for row in rows:
+        row["spec_decoding"] = "mtp" if row.pop("mtp") == "on" else "none"
+    renamed = imported({"a": json.dumps(rows).encode()}, None, gpu_catalogue())
+    assert renamed.profiles == tuple(by_name[name] for name in sorted(by_name))
+    for row in rows:
+        del row["mean_itl"], row["median_itl"]
+    notes = imported({"a": json.dumps(rows).encode()}).notes
+    assert any("tokens per step of mtp are not known" in note for note in notes)

@@ -1,0 +1,127 @@
+"""inference-perf: `stage_N_lifecycle_metrics.json`, a file per stage of the load. Latencies in seconds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Final
+
+from gpumon.sizing.imports.files import Document, Record
+from gpumon.sizing.imports.runs import LeftOut, Run, check_completed
+
+TOOL: Final = "inference-perf"
+_SAME: Final = 0.15
+"""Share by which the two ways to the time per output token may differ."""
+_CLOSED: Final = "not streamed: the file has no TTFT and no time per token"
+_LOAD: Final = re.compile(rb"^load:[ \t]*\r?$", re.MULTILINE)
+_SERVER: Final = re.compile(rb"^server:[ \t]*\r?\n((?:[ \t]+\S.*(?:\n|$))+)", re.MULTILINE)
+_MODEL: Final = re.compile(rb"^[ \t]+model_name:[ \t]*[\"']?([^\s\"'#]+)", re.MULTILINE)
+
+
+def is_report(document: Document) -> bool:
+    """Whether this is a report on requests: of one stage, of all, or of the server's own metrics."""
+    return isinstance(document.fields.get("load_summary"), Mapping) and "successes" in document.fields
+
+
+def is_request(document: Document) -> bool:
+    """Whether this is one request of `per_request_lifecycle_metrics.json`."""
+    return all(name in document.fields for name in ("start_time", "end_time", "request", "info"))
+
+
+def is_sessions(document: Document) -> bool:
+    """Whether this is a report on sessions."""
+    return "num_sessions" in document.fields and "num_sessions_succeeded" in document.fields
+
+
+def is_config(data: bytes) -> bool:
+    """Whether this is `config.yaml` of a run."""
+    return _LOAD.search(data) is not None and _SERVER.search(data) is not None
+
+
+def model_of(config: bytes) -> str:
+    """The model that a run's `config.yaml` names; empty where it names none."""
+    server = _SERVER.search(config)
+    model = _MODEL.search(server[1]) if server is not None else None
+    return model[1].decode("utf-8", "replace") if model is not None else ""
+
+
+def read_stage(record: Record) -> Run:
+    """The run of one stage. Raises LeftOut for a report that is no operating point."""
+    load = record.part("load_summary")
+    successes = record.part("successes")
+    _check_is_stage(record, load, successes)
+    done = successes.number("count")
+    check_completed(record.place, done, record.part("failures").number("count"))
+    latency = successes.part("latency")
+    e2e_s = latency.part("request_latency").number("mean")
+    ttft_s = latency.part("time_to_first_token").number("mean")
+    answer = _mean(successes, "output_len", "output_tokens")
+    itl_s, itl_p95_s, notes = _time_per_token(latency, e2e_s, ttft_s, answer)
+    throughput = successes.part("throughput")
+    offered = load.number("concurrency", least=1.0)
+    return Run(
+        place=record.place,
+        tool=TOOL,
+        offered=offered,
+        open_loop=offered is None,
+        prompt_tokens=_mean(successes, "prompt_len", "prompt_tokens"),
+        answer_tokens=answer,
+        prefix_hit_ratio=_cached_share(successes.part("prompt_tokens")),
+        itl_s=itl_s,
+        itl_p95_s=itl_p95_s,
+        ttft_s=ttft_s,
+        ttft_p95_s=latency.part("time_to_first_token").number("p95"),
+        e2e_s=e2e_s,
+        e2e_p95_s=latency.part("request_latency").number("p95"),
+        tokens_per_s=throughput.wanted("output_tokens_per_sec"),
+        requests_per_s=throughput.number("requests_per_sec"),
+        notes=notes,
+    )
+
+
+def _check_is_stage(record: Record, load: Record, successes: Record) -> None:
+    """Raises LeftOut for the server's own metrics, all stages together, and the requests of one adapter."""
+    if not successes.part("latency").fields:
+        raise LeftOut(record.place, "", "the server's own figures of a stage: those of the client count")
+    if "requested_rate" not in load and "concurrency" not in load:
+        raise LeftOut(record.place, "", "all stages together, which is no load: import the stage_N files")
+    if PurePath(record.place.file).name.startswith("adapter_"):
+        raise LeftOut(record.place, "", "requests of one LoRA adapter, which are not the whole load")
+
+
+def _mean(successes: Record, *names: str) -> float | None:
+    """The mean of the first of these distributions that is there."""
+    means = (successes.part(name).number("mean") for name in names)
+    return next((mean for mean in means if mean is not None), None)
+
+
+def _cached_share(prompts: Record) -> float | None:
+    """Share of the prompt tokens that the server took from its cache; 0 is written, too, where it does not tell."""
+    total = prompts.number("total")
+    cached = prompts.number("cached")
+    return cached / total if cached and total and cached <= total else None
+
+
+def _time_per_token(
+    latency: Record, e2e_s: float | None, ttft_s: float | None, answer: float | None
+) -> tuple[float | None, float | None, tuple[str, ...]]:
+    """Mean and p95 of the time per output token after the first, and what has to be said about them.
+
+    Versions of 2025 count two tokens for one in `time_per_output_token`; latency, TTFT and length of the answer agree.
+    """
+    told = latency.part("time_per_output_token")
+    told_s = told.number("mean")
+    p95_s = told.number("p95")
+    if ttft_s is None or told_s is None:
+        return told_s, p95_s, (_CLOSED,) if ttft_s is None else ()
+    if e2e_s is None or answer is None or answer <= 1.0:
+        return told_s, p95_s, ()
+    itl_s = (e2e_s - ttft_s) / (answer - 1.0)
+    if itl_s <= 0.0 or told_s <= 0.0 or abs(told_s - itl_s) <= _SAME * itl_s:
+        return told_s, p95_s, ()
+    note = (
+        f"not taken: time_per_output_token, which is {told_s / itl_s:.1g} of (request latency - TTFT) / (answer - 1); "
+        f"that is taken"
+    )
+    return itl_s, p95_s * itl_s / told_s if p95_s is not None else None, (note,)
