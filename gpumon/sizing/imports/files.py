@@ -42,6 +42,16 @@ class Place(NamedTuple):
         line = f":{self.line}" if self.line else ""
         return f"{clean(self.file, 200)}{line}{f' {self.part}' if self.part else ''}"
 
+    @property
+    def folder(self) -> str:
+        """The folder of the file; empty for one without."""
+        return self.file.rpartition("/")[0]
+
+    @property
+    def name(self) -> str:
+        """The file without its folder."""
+        return self.file.rpartition("/")[2]
+
     def inside(self, part: str) -> Place:
         """A place deeper in the same document."""
         return self._replace(part=f"{self.part}.{part}" if self.part else part)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import PurePath
 from typing import Final
 
 from gpumon.sizing.imports.files import Document, Record
@@ -86,7 +85,7 @@ def _check_is_stage(record: Record, load: Record, successes: Record) -> None:
         raise LeftOut(record.place, "", "the server's own figures of a stage: those of the client count")
     if "requested_rate" not in load and "concurrency" not in load:
         raise LeftOut(record.place, "", "all stages together, which is no load: import the stage_N files")
-    if PurePath(record.place.file).name.startswith("adapter_"):
+    if record.place.name.startswith("adapter_"):
         raise LeftOut(record.place, "", "requests of one LoRA adapter, which are not the whole load")
 
 

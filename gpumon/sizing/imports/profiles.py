@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import PurePath
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -132,7 +131,7 @@ class _Content:
         self.problems: list[Problem] = []
         self.left_out: list[Problem] = []
         """Parts that no profile is made of, and why."""
-        self._models: dict[PurePath, str] = {}
+        self._models: dict[str, str] = {}
         """Folder -> the model that a config there names."""
 
     def read(self, file: str, data: bytes) -> None:
@@ -157,7 +156,7 @@ class _Content:
         """A config of inference-perf names the model of the stages in its folder."""
         model = clean(inference_perf.model_of(data), 200)
         if model:
-            self._models[PurePath(file).parent] = model
+            self._models[Place(file).folder] = model
         else:
             self.left_out.append(Problem(Place(file), "", "names no model (server.model_name)"))
 
@@ -174,7 +173,7 @@ class _Content:
         """The runs, those of inference-perf with the model that the config in their folder names."""
         runs = list[Run]()
         for run in self.runs:
-            model = self._models.get(PurePath(run.place.file).parent, "")
+            model = self._models.get(run.place.folder, "")
             if run.tool == inference_perf.TOOL and not run.model and model:
                 run = msgspec.structs.replace(run, model=model)
             runs.append(run)
