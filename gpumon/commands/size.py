@@ -59,6 +59,11 @@ def options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="take the smallest plan that holds the goals at p95 in a simulation (docs/simulate.md)",
     )
+    parser.add_argument(
+        "--disaggregated",
+        action="store_true",
+        help="compare with prefill and decode on pools of their own",
+    )
     parser.add_argument("--prometheus", metavar="URL", help="Prometheus to ask (default [prometheus].url)")
     add_span(parser)
     add_forms(
@@ -85,7 +90,7 @@ def run(chosen: argparse.Namespace) -> int:
     from gpumon.config.scenario_file import base_of, read_scenario, scenario_from_stream
     from gpumon.sizing.capacity import unknown_model
     from gpumon.sizing.plan import plan
-    from gpumon.sizing.scenario import Server
+    from gpumon.sizing.scenario import Server, disaggregated
 
     where = "standard input" if file == "-" else named(file or "the settings")
     if file == "-":
@@ -103,6 +108,8 @@ def run(chosen: argparse.Namespace) -> int:
         scenario = replace(scenario, server=(Server(gpu=config.sizing.gpu, gpus=config.sizing.gpus or 8),))
     if chosen.assume_ttft:
         scenario = replace(scenario, assume_ttft=True)
+    if chosen.disaggregated:
+        scenario = disaggregated(scenario)
     known = known_of(config, scenario, os.environ, own)
     for at, workload in enumerate(scenario.workload):
         if workload.profile and workload.seen is None and workload.profile not in known.profiles:

@@ -7,6 +7,7 @@ import inspect
 import sys
 import textwrap
 from enum import Enum
+from types import UnionType
 from typing import Any, get_args, get_origin
 
 import msgspec
@@ -76,6 +77,9 @@ def _type(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         return dict(_PLAIN[kind])
     if kind == float | str:
         return {"type": ["number", "string"]}
+    if get_origin(kind) is UnionType and type(None) in get_args(kind):
+        known = next(each for each in get_args(kind) if each is not type(None))
+        return {"anyOf": [_type(known, definitions), {"type": "null"}]}
     if get_origin(kind) is tuple:
         return {"type": "array", "items": _type(get_args(kind)[0], definitions)}
     if get_origin(kind) is dict:

@@ -15,7 +15,7 @@ from gpumon.readings import format as cells
 from gpumon.readings.format import phrase
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
-from gpumon.sizing.answer import Answer, Degraded, Limit, Packed, Source, WorkloadPlan
+from gpumon.sizing.answer import Answer, Degraded, DisaggregatedPlan, Limit, Packed, Source, WorkloadPlan
 from gpumon.sizing.capacity import OPERATING_POINTS
 from gpumon.sizing.scenario import Scenario
 
@@ -382,10 +382,29 @@ def _detail(plan: WorkloadPlan, scenario: Scenario) -> Iterator[Line]:
     basis = "" if isinstance(plan.power_w, Missing) else basis
     yield Line("at the target", _joined((asked, each, f"all together {together}{basis}" if together else ""), "; "))
     yield Line("", first)
+    if plan.disaggregated is not None:
+        yield from _split(plan.disaggregated)
     for case in plan.degraded:
         yield Line(f"one {clean(case.lost, 20)} lost", _lost(case))
     for note in plan.notes:
         yield Line("note", clean(note, _MOST))
+
+
+def _split(split: DisaggregatedPlan) -> Iterator[Line]:
+    """Prefill and decode on pools of their own, beside the plan above."""
+    yield Line("disaggregated", clean(split.text, _MOST))
+    if split.problem:
+        return
+    carried = _with(number, behind=" tok/s per GPU")(split.tokens_per_s_per_gpu)
+    beside = _with(number, " (aggregated ", ")")(split.aggregated_tokens_per_s_per_gpu)
+    figures = (
+        f"{carried}{beside if beside != NONE else ''}",
+        _with(milliseconds, "TTFT ")(split.ttft_s),
+        _with(milliseconds, "ITL ")(split.itl_s),
+    )
+    moved = _with(gigabytes, "KV ", " per request")(split.transfer_bytes)
+    yield Line("", f"{_joined(figures)}; {moved} in {milliseconds(split.transfer_s)}")
+    yield Line("", clean("; ".join(split.notes), _MOST))
 
 
 def _planned(plan: WorkloadPlan, factor: float) -> str:

@@ -91,6 +91,52 @@ class OnGpu(msgspec.Struct, frozen=True):
     """The bound that holds first there."""
 
 
+class PoolPlan(msgspec.Struct, frozen=True):
+    """The instances of a prefill or a decode pool."""
+
+    instances: int
+    """Spares included."""
+    gpus: int
+    tp: int
+    dp: int
+    requests_per_s: Reading = NOT_GIVEN
+    """Requests that one instance is planned with."""
+    running: Reading = NOT_GIVEN
+    """Requests in flight that a decode instance is planned with."""
+
+
+class DisaggregatedPlan(msgspec.Struct, frozen=True):
+    """Prefill and decode on pools of their own for the same target; the totals do not have it."""
+
+    prefill: PoolPlan | None = None
+    decode: PoolPlan | None = None
+    gpus: Reading = NOT_GIVEN
+    """Both pools, spares included."""
+    aggregated_gpus: Reading = NOT_GIVEN
+    """The plan beside it, on GPUs of the same type."""
+    saving_ratio: Reading = NOT_GIVEN
+    """Share of these GPUs that the pools need less; negative: more."""
+    requests_per_s: Reading = NOT_GIVEN
+    """At the target."""
+    tokens_per_s_per_gpu: Reading = NOT_GIVEN
+    """Output tokens per second that the pools carry as planned, for each of their GPUs without spares."""
+    aggregated_tokens_per_s_per_gpu: Reading = NOT_GIVEN
+    """The same of an aggregated instance."""
+    ttft_s: Reading = NOT_GIVEN
+    """Mean at the target: queue, prompt and transfer."""
+    itl_s: Reading = NOT_GIVEN
+    """Mean at the load that decode instances are planned with."""
+    transfer_bytes: Reading = NOT_GIVEN
+    """KV cache of one prompt."""
+    transfer_s: Reading = NOT_GIVEN
+    """Time that it takes from one pool to the other."""
+    text: str = ""
+    """Both pools and what they save, or why there is no such plan."""
+    notes: tuple[str, ...] = ()
+    problem: str = ""
+    """Why there is no such plan."""
+
+
 class WorkloadPlan(msgspec.Struct, frozen=True):
     """The answer for one workload. Counts are 0 only where `problem` says why."""
 
@@ -153,6 +199,8 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     """Errors of the TTFT; both sides 0 where it was typed or is not known."""
     dp: int = 1
     """Data-parallel ranks of an instance: each has the attention for itself, the experts are spread over all."""
+    disaggregated: DisaggregatedPlan | None = None
+    """Where it was asked for."""
     tokens_per_step: float = 1.0
     """Tokens per step and sequence: above 1 with speculative decoding."""
     ttft_basis: str = ""

@@ -24,6 +24,7 @@ from gpumon.sizing.answer import (
 )
 from gpumon.sizing.capacity import OPERATING_POINTS, binding
 from gpumon.sizing.design_guide import queue_warning
+from gpumon.sizing.disaggregated import compared
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.pools import Filled, Part, Pool, first_of, pools_of
 from gpumon.sizing.profile import Origin
@@ -131,7 +132,7 @@ def planned(
     memory_only, busy_aware = packings(pools, scenario, known)
     needed = memory_only if scenario.packing == "memory" else busy_aware
     demands = _standing(pools, needed)
-    workloads = _workloads(pools, needed, scenario)
+    workloads = _workloads(pools, needed, scenario, known)
     totals = _totals(workloads, needed.packed)
     problem = next((f"{each.name}: {each.problem}" for each in workloads if each.problem), needed.packed.problem)
     others = _others(pools, workloads, scenario, known)
@@ -158,10 +159,10 @@ def _standing(pools: Sequence[Pool], filled: Filled) -> tuple[Demand, ...]:
     )
 
 
-def _workloads(pools: Sequence[Pool], filled: Filled, scenario: Scenario) -> tuple[WorkloadPlan, ...]:
+def _workloads(pools: Sequence[Pool], filled: Filled, scenario: Scenario, known: Known) -> tuple[WorkloadPlan, ...]:
     """The answer for each workload."""
     return tuple(
-        _workload(demand, parts, demand.problem or problem, tuple(_on_notes(at, parts, pools)), scenario)
+        _workload(demand, parts, demand.problem or problem, tuple(_on_notes(at, parts, pools)), scenario, known)
         for at, (demand, parts, problem) in enumerate(
             zip(_standing(pools, filled), filled.parts, filled.problems, strict=True)
         )
@@ -202,7 +203,7 @@ def _with_server(scenario: Scenario, known: Known) -> Scenario:
 
 
 def _workload(
-    demand: Demand, parts: Sequence[Part], problem: str, where: tuple[str, ...], scenario: Scenario
+    demand: Demand, parts: Sequence[Part], problem: str, where: tuple[str, ...], scenario: Scenario, known: Known
 ) -> WorkloadPlan:
     """The answer for one workload; `demand` is that of the type of GPU that most of its instances stand on."""
     workload = demand.workload
@@ -234,6 +235,7 @@ def _workload(
         tp=instance.tp or workload.tp or 0,
         pp=instance.pp or workload.pp or 1,
         dp=instance.dp,
+        disaggregated=compared(demand, scenario, known),
         tokens_per_step=instance.speculation.per_step,
         spares=demand.spares,
         memory_bytes=demand.memory_bytes,
@@ -470,7 +472,7 @@ def _others(pools: Sequence[Pool], workloads: Sequence[WorkloadPlan], scenario: 
     asked = msgspec.structs.replace(scenario, workload=tuple(scenario.workload[at] for at in sound))
     chosen = tuple(pool.only(sound) for pool in pools)
     others = cheapest(chosen, asked, known)
-    plans = _workloads(chosen, others, asked)
+    plans = _workloads(chosen, others, asked, known)
     return NONE_LEFT_OUT if any(each.problem for each in plans) else _totals(plans, others.packed)
 
 

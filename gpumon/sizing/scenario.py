@@ -136,6 +136,15 @@ GOALS: Final = ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms")
 """Of a workload; the scenario has those of all."""
 
 
+def disaggregated(scenario: Scenario) -> Scenario:
+    """The scenario with each workload compared with pools of its own for prefill and decode."""
+    workloads = []
+    for workload in scenario.workload:
+        asked = workload.disaggregated or Disaggregated()
+        workloads.append(msgspec.structs.replace(workload, disaggregated=asked))
+    return msgspec.structs.replace(scenario, workload=tuple(workloads))
+
+
 class Known(NamedTuple):
     """Catalogues and what the user added to them."""
 

@@ -127,9 +127,9 @@ def demand_of(workload: Workload, scenario: Scenario, known: Known, *, any_tp: b
     A TP that was typed, or seen on these GPUs, stays: one that takes fewer is named. With `any_tp` one that was seen
     does not stay.
     """
-    asked = _demand_at(workload, scenario, known)
+    asked = demand_at(workload, scenario, known)
     others = [
-        _demand_at(msgspec.structs.replace(workload, tp=tp), scenario, known)._replace(workload=workload)
+        demand_at(msgspec.structs.replace(workload, tp=tp), scenario, known)._replace(workload=workload)
         for tp in asked.instance.tps
         if tp != asked.instance.tp
     ]
@@ -143,7 +143,8 @@ def demand_of(workload: Workload, scenario: Scenario, known: Known, *, any_tp: b
     return asked._replace(better=f"TP {best.instance.tp} would take {best.gpus:,.0f} GPUs{instead}")
 
 
-def _demand_at(workload: Workload, scenario: Scenario, known: Known) -> Demand:
+def demand_at(workload: Workload, scenario: Scenario, known: Known) -> Demand:
+    """The needs of `workload` at its own TP, or the one that `resolve` takes."""
     instance = resolve(workload, scenario, known)
     bare = Demand(workload, instance, problem=instance.problem)
     if not bare.problem and (not workload.target > 0 or math.isinf(workload.target)):

@@ -326,6 +326,61 @@ def test_it_imports_only_what_it_needs(env: dict[str, str]) -> None:
 RECORDING = Path(__file__).parents[1] / "data" / "recordings" / "first-edition.gpumon"
 
 
+POOLS = """
+[[server]]
+gpu = "H100 SXM 80GB"
+
+[[workload]]
+model = "meta-llama/Llama-3.3-70B-Instruct-FP8"
+target = 12
+target_kind = "requests_per_s"
+prompt_tokens = 8000
+answer_tokens = 300
+itl_p95_ms = 30
+"""
+SPLIT = "disaggregated = { prefill_tp = 2, decode_tp = 4, link_gb_per_s = 50 }\n"
+
+
+def test_pools_of_prefill_and_decode_stand_beside_the_plan(env: dict[str, str]) -> None:
+    """By a line of the file with its own parallelism, by the option for every workload; else nothing is compared."""
+    plain = answer("-", env=env, text=POOLS)
+    assert plain["workloads"][0]["disaggregated"] is None
+    found = answer("-", env=env, text=POOLS + SPLIT)
+    split = found["workloads"][0]["disaggregated"]
+    assert (split["prefill"]["tp"], split["decode"]["tp"]) == (2, 4)
+    assert split["gpus"] == split["prefill"]["gpus"] + split["decode"]["gpus"]
+    assert split["aggregated_gpus"] == found["workloads"][0]["gpus"]
+    assert split["saving_ratio"] == pytest.approx(1 - split["gpus"] / split["aggregated_gpus"])
+    assert split["transfer_s"] == pytest.approx(split["transfer_bytes"] / (2 * 50e9))
+    assert found["totals"] == plain["totals"]
+    said = size("-", "--disaggregated", env=env, text=POOLS).stdout
+    searched = answer("-", "--disaggregated", env=env, text=POOLS)["workloads"][0]["disaggregated"]
+    assert searched["gpus"] <= split["gpus"]
+    assert f"  disaggregated       {searched['text']}" in said
+    assert "disaggregated: not measured, estimate by roofline" in said
+    marked = size("-", "--disaggregated", "--markdown", env=env, text=POOLS).stdout
+    assert "- disaggregated: " in marked
+
+
+def test_speculation_ranks_and_a_tail_of_lengths_come_from_the_file(env: dict[str, str]) -> None:
+    lines = """
+dp = 8
+speculative = { tokens = 1, accepted = 0.8 }
+lengths = { prompt = [{ tokens = 2000, share = 0.9 }, { tokens = 90000, share = 1 }] }
+"""
+    text = POOLS.replace("meta-llama/Llama-3.3-70B-Instruct-FP8", "deepseek-ai/DeepSeek-V3").replace("H100", "H200")
+    text = text.replace("H200 SXM 80GB", "H200 SXM 141GB").replace("itl_p95_ms = 30", "itl_p95_ms = 80")
+    found = answer("-", env=env, text=text + lines)["workloads"][0]
+    assert (found["tp"], found["dp"], found["gpus_per_instance"], found["tokens_per_step"]) == (1, 8, 8, 1.8)
+    (held,) = [limit["text"] for limit in found["limits"] if limit["kind"] == "KV"]
+    assert "over 8 ranks; with the spread of the lengths p95 of" in held
+    assert "TP 1 x DP 8" in size("-", env=env, text=text + lines).stdout
+    said = (
+        "speculation (0.8 of 1 drafted tokens kept) not measured: estimate by roofline, without the time of the drafter"
+    )
+    assert said in found["notes"]
+
+
 def test_the_p95_of_a_recording_is_what_is_sized(env: dict[str, str]) -> None:
     """Three models, each with the requests in flight that 19 of 20 minutes had at most, as its engines served them."""
     found = answer("--from-recording", str(RECORDING), env=env, code=4)

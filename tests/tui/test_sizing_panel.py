@@ -14,7 +14,7 @@ from gpumon.config.schema import Config, Prometheus
 from gpumon.readings.missing import Missing, number
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sizing.plan import plan
-from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.sizing.scenario import Disaggregated, Scenario, Server, Workload
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.screens.questions import everything
 from gpumon.tui.sizing.fields import Place, field, labelled, with_value
@@ -335,6 +335,25 @@ async def test_a_file_by_its_path_and_one_that_is_none(tmp_path: Path) -> None:
             await type_keys(app, pilot, *str(tmp_path / name), "enter")
             await until(lambda said=said: said in foot(app), pilot)  # type: ignore[misc]
         assert desk_of(app).present == scenario
+
+
+async def test_pools_of_prefill_and_decode_are_one_line_beside_the_plan(tmp_path: Path) -> None:
+    """Where the loaded scenario asks for them."""
+    workload = Workload("openai/gpt-oss-20b", 77.0, prompt_tokens=4000.0, answer_tokens=300.0, itl_p95_ms=20.0)
+    asked = replace(workload, disaggregated=Disaggregated())
+    save_scenario(tmp_path / "a.toml", Scenario(server=(Server(H100),), workload=(asked,)), replace=False)
+    async with running(watched(), 200, 60, files=disk_at(tmp_path)) as (app, pilot):
+        await type_keys(app, pilot, "s")
+        assert "disaggregated" not in shown(app)
+        await type_keys(app, pilot, "l")
+        await until(lambda: app.monitor.asking is not None, pilot)
+        await type_keys(app, pilot, *str(tmp_path / "a.toml"), "enter")
+        await until(lambda: target(app) == 77.0, pilot)
+        plan_of = desk_of(app).calculation.answer
+        assert plan_of is not None
+        split = plan_of.workloads[0].disaggregated
+        assert split is not None
+        assert f"disaggregated {split.text}; not measured" in said(app)
 
 
 async def test_v_goes_through_pictures_and_the_comparison_of_gpus() -> None:

@@ -110,6 +110,7 @@ def about(scene: Scene) -> list[Row]:
         *_carries(scene, plan),
         *_load(scene, plan),
         *_source(scene, plan),
+        *_split(scene, plan),
         *(
             row
             for each in plan.degraded
@@ -267,6 +268,15 @@ def _source(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     text, memory = f"{name}{who}{band}", _memory(plan.memory_bytes)
     longer = f"{text}; {memory} ({plan.memory_source})" if memory else text
     return _labelled(scene, " capacity ", longer if cells(longer) + 10 <= scene.width else text)
+
+
+def _split(scene: Scene, plan: WorkloadPlan) -> list[Row]:
+    """The same target on pools of prefill and decode, where the scenario asks for it."""
+    split = plan.disaggregated
+    if split is None:
+        return []
+    basis = "" if split.problem else "; not measured"
+    return _labelled(scene, " disaggregated ", clean(f"{split.text}{basis}", 300))
 
 
 def _labelled(scene: Scene, label: str, *parts: str, between: str = "  ") -> list[Row]:

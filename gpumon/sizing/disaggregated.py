@@ -1,0 +1,369 @@
+"""Prefill and decode on pools of instances of their own: the split with the fewest GPUs, beside the aggregated plan.
+
+Prefill instances compute prompts and send their KV cache to decode instances, whose steps no prompt interrupts. The
+numbers of both follow from one rate of requests (rate matching); parallelism of each pool is searched on its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gpumon.efficiency.traffic import kv_stored_bytes
+from gpumon.readings.format import counted
+from gpumon.readings.missing import Missing, Reading
+from gpumon.sizing.accuracy import REACHED
+from gpumon.sizing.answer import NOT_GIVEN, DisaggregatedPlan, PoolPlan, Source
+from gpumon.sizing.capacity import ttft_decides
+from gpumon.sizing.instance import Instance, resolve
+from gpumon.sizing.roofline import layers_s, prompt_s
+from gpumon.sizing.scenario import Disaggregated, Known, Scenario, Workload
+from gpumon.sizing.search import INFEASIBLE, MOST_INSTANCES, Demand, demand_at
+
+MOST_BUSY: Final = 0.9
+"""Share of the time that prefill instances compute at most, whatever the planning factor: above it prompts queue for
+many times as long as they take. aiconfigurator plans with the same share."""
+_EPSILON: Final = 1e-9
+ALONE: Final = {False: 1.6, True: 3.2}
+"""Times the computation of `prompt_s` that a step of prompts alone takes, dense and MoE. Its efficiency is that of
+prompts beside decoding, whose reads hide a part of them. From TTFT of measured vLLM and TensorRT-LLM servers with
+prompts of 4,000 tokens or more and at most 4 requests in flight, 25 dense and 64 MoE rows: the lower quartile, as in
+others requests waited for each other."""
+_MORE_PREFILL: Final = 4
+"""Times the instances that the rate needs, up to which more of them are tried for a TTFT goal."""
+NOT_MEASURED: Final = "disaggregated: not measured, estimate by roofline"
+
+
+class Prefill(NamedTuple):
+    """An instance of the prefill pool."""
+
+    instance: Instance
+    prompt_s: float
+    """Computing one prompt, alone."""
+    ranks: int
+    """Prompts that it computes at once."""
+
+    @property
+    def requests_per_s(self) -> float:
+        """Prompts that it computes with nothing to wait for."""
+        return self.ranks / self.prompt_s
+
+    def wait_s(self, instances: int, requests_per_s: float) -> float:
+        """Mean time in the queue of a pool of so many (M/D/c by Sakasegawa's formula); infinite where it grows."""
+        servers = instances * self.ranks
+        busy = requests_per_s * self.prompt_s / servers
+        if busy >= 1.0:
+            return math.inf
+        queued: float = busy ** (math.sqrt(2.0 * (servers + 1.0)) - 1.0)
+        return self.prompt_s * queued / (2.0 * servers * (1.0 - busy))
+
+
+class Transfer(NamedTuple):
+    """The KV cache of one prompt on its way from one pool to the other."""
+
+    size_bytes: float
+    bytes_per_s: float
+    """Over all links of one rank together."""
+    typed: bool
+    """The link was typed; else it is the catalogue's, which ends at the server."""
+
+    @property
+    def time_s(self) -> float:
+        """Seconds of one prompt's cache."""
+        return self.size_bytes / self.bytes_per_s
+
+
+class Split(NamedTuple):
+    """Numbers of instances of both pools for one rate of requests."""
+
+    prefill: Prefill
+    decode: Demand
+    transfer: Transfer
+    requests_per_s: float
+    """At the target."""
+    prefill_instances: int
+    decode_instances: int
+    busy_most: float
+    """Share of the time that prefill instances may compute."""
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of both pools, with as many spare instances of each as the workload has."""
+        spares = self.decode.spares
+        prefill = (self.prefill_instances + spares) * self.prefill.instance.gpus
+        return prefill + (self.decode_instances + spares) * self.decode.instance.gpus
+
+    @property
+    def itl_s(self) -> float:
+        """Mean ITL at the load that decode instances are planned with."""
+        return self.decode.instance.itl_s(self.decode.planned) or 0.0
+
+    @property
+    def ttft_s(self) -> float:
+        """Mean TTFT at the target: queue, prompt and transfer."""
+        wait_s = self.prefill.wait_s(self.prefill_instances, self.requests_per_s)
+        return wait_s + self.prefill.prompt_s + self.transfer.time_s
+
+    @property
+    def decode_requests_per_s(self) -> float:
+        """Requests that a decode instance serves at the load that it is planned with."""
+        return self.decode.planned / _stay_s(self.decode, self.transfer)
+
+    @property
+    def carried_per_s(self) -> float:
+        """Requests per second that both pools can carry as planned."""
+        prefill = self.prefill_instances * self.prefill.requests_per_s * self.busy_most
+        return min(prefill, self.decode_instances * self.decode_requests_per_s)
+
+    @property
+    def tokens_per_s_per_gpu(self) -> float:
+        """Output tokens of that for each GPU, spares left out."""
+        prefill = self.prefill_instances * self.prefill.instance.gpus
+        gpus = prefill + self.decode_instances * self.decode.instance.gpus
+        return self.carried_per_s * (self.decode.instance.answer_tokens or 0.0) / gpus
+
+
+def compared(demand: Demand, scenario: Scenario, known: Known) -> DisaggregatedPlan | None:
+    """The disaggregated plan of a workload beside its aggregated one, `demand`; None where nobody asks for it."""
+    asked = demand.workload.disaggregated
+    if asked is None:
+        return None
+    try:
+        split = _best(demand, asked, scenario, known)
+    except ValueError as why:
+        return DisaggregatedPlan(text=f"no answer: {why}", problem=str(why))
+    aggregated = INFEASIBLE if demand.problem else demand.gpus
+    saving = INFEASIBLE if demand.problem else 1.0 - split.gpus / demand.gpus
+    prefill = _pool(split.prefill.instance, split.prefill_instances + split.decode.spares)
+    decode = _pool(split.decode.instance, split.decode_instances + split.decode.spares)
+    prefill_per_s = split.prefill.requests_per_s * split.busy_most
+    return DisaggregatedPlan(
+        prefill=msgspec.structs.replace(prefill, requests_per_s=prefill_per_s),
+        decode=msgspec.structs.replace(
+            decode, requests_per_s=split.decode_requests_per_s, running=split.decode.planned
+        ),
+        text=f"{_named(prefill, 'prefill')} + {_named(decode, 'decode')}, {counted(split.gpus, 'GPU')}; "
+        f"{_against(aggregated, saving)}",
+        gpus=float(split.gpus),
+        aggregated_gpus=aggregated,
+        saving_ratio=saving,
+        requests_per_s=split.requests_per_s,
+        tokens_per_s_per_gpu=split.tokens_per_s_per_gpu,
+        aggregated_tokens_per_s_per_gpu=INFEASIBLE if demand.problem else _aggregated(demand),
+        ttft_s=split.ttft_s,
+        itl_s=split.itl_s,
+        transfer_bytes=split.transfer.size_bytes,
+        transfer_s=split.transfer.time_s,
+        notes=tuple(_notes(split, scenario)),
+    )
+
+
+def _pool(instance: Instance, count: int) -> PoolPlan:
+    return PoolPlan(instances=count, gpus=count * instance.gpus, tp=instance.tp, dp=instance.dp)
+
+
+def _named(pool: PoolPlan, name: str) -> str:
+    """A pool in words: `3 prefill of TP 1`."""
+    ranks = f" x DP {pool.dp}" if pool.dp > 1 else ""
+    return f"{pool.instances:,} {name} of TP {pool.tp}{ranks}"
+
+
+def _against(aggregated: Reading, saving: Reading) -> str:
+    """What the pools save against the aggregated plan: `aggregated 16 GPUs: saves 19 %`."""
+    if isinstance(aggregated, Missing) or isinstance(saving, Missing):
+        return "no aggregated plan"
+    beside = f"aggregated {counted(round(aggregated), 'GPU')}"
+    share = f"{abs(saving) * 100:.0f} %"
+    if saving > 0.0:
+        return f"{beside}: saves {share}"
+    return f"{beside}: needs {share} more" if saving < 0.0 else f"{beside}: the same"
+
+
+def _best(demand: Demand, asked: Disaggregated, scenario: Scenario, known: Known) -> Split:
+    """The split that needs the fewest GPUs, of several the one with the largest goodput per GPU.
+
+    ValueError says why there is none.
+    """
+    server = demand.instance.server
+    here = scenario if server is None else msgspec.structs.replace(scenario, server=(server,))
+    found = list[Split]()
+    problems = list[str]()
+    for prefill in _prefills(demand.workload, asked, here, known):
+        for parallel in _parallels(demand.workload, asked.decode_tp, asked.decode_dp, here, known):
+            split = _split_or_why(prefill, parallel, asked, here, known)
+            if isinstance(split, str):
+                problems.append(split)
+            else:
+                found.append(split)
+    if not found:
+        raise ValueError(problems[0] if problems else "no parallelism holds the model in both pools")
+    return min(found, key=lambda split: (split.gpus, -split.tokens_per_s_per_gpu))
+
+
+def _parallels(
+    workload: Workload, tp: int | None, dp: int | None, scenario: Scenario, known: Known
+) -> Iterator[Workload]:
+    """The workload at each TP that a pool may have. ValueError where none holds it."""
+    ranks = dp or workload.dp
+    # What was typed of an aggregated instance says nothing of a pool that does half of its work.
+    bare = msgspec.structs.replace(workload, tp=tp, dp=ranks, capacity_per_instance=None, memory_gb=None)
+    first = resolve(bare, scenario, known)
+    if first.problem:
+        raise ValueError(first.problem)
+    for size in (tp,) if tp else dict.fromkeys((*first.tps, first.tp)):
+        yield msgspec.structs.replace(bare, tp=size)
+
+
+def _prefills(workload: Workload, asked: Disaggregated, scenario: Scenario, known: Known) -> Iterator[Prefill]:
+    """The instances that a prefill pool may have. ValueError where lengths or dimensions are not known."""
+    for parallel in _parallels(workload, asked.prefill_tp, asked.prefill_dp, scenario, known):
+        instance = resolve(parallel, scenario, known)
+        setting = instance.setting
+        if setting is None:
+            raise ValueError("needs the model's dimensions, prompt_tokens and answer_tokens")
+        ranks = instance.gpus // instance.tp
+        alone_s = ALONE[bool(setting.llm.experts)] * prompt_s(setting) + layers_s(setting)
+        typed = workload.prefill_tokens_per_s
+        if typed is not None:
+            alone_s = setting.mix.new_tokens * ranks / typed
+        yield Prefill(instance, max(alone_s, _EPSILON), ranks)
+
+
+def _split_or_why(
+    prefill: Prefill, parallel: Workload, asked: Disaggregated, scenario: Scenario, known: Known
+) -> Split | str:
+    """A split, or why this pair of parallelisms has none."""
+    try:
+        return _split(prefill, parallel, asked, scenario, known)
+    except ValueError as why:
+        return str(why)
+
+
+def _split(prefill: Prefill, parallel: Workload, asked: Disaggregated, scenario: Scenario, known: Known) -> Split:
+    """Numbers of instances for one pair of parallelisms. ValueError where a goal can not be met."""
+    goals = prefill.instance.workload
+    transfer = _transfer(prefill.instance, parallel, asked)
+    first_s = prefill.prompt_s + transfer.time_s
+    decode = _decode(parallel, goals, first_s, scenario, known)
+    stay_s = _stay_s(decode, transfer)
+    requests_per_s = _requests_per_s(parallel, prefill.prompt_s + stay_s)
+    busy_most = min(scenario.planning_factor, MOST_BUSY)
+    sending = prefill.ranks / transfer.time_s if transfer.time_s > 0.0 else math.inf
+    each_per_s = min(prefill.requests_per_s * busy_most, sending)
+    split = Split(
+        prefill=prefill,
+        decode=decode,
+        transfer=transfer,
+        requests_per_s=requests_per_s,
+        prefill_instances=_count(requests_per_s / each_per_s),
+        decode_instances=_count(requests_per_s * stay_s / decode.planned),
+        busy_most=min(busy_most, each_per_s / prefill.requests_per_s),
+    )
+    goal_ms = goals.ttft_p95_ms
+    if goal_ms is None or not (scenario.assume_ttft or prefill.instance.first.decides):
+        return split
+    return _within_ttft(split, goal_ms / 1e3)
+
+
+def _within_ttft(split: Split, goal_s: float) -> Split:
+    """With as many prefill instances as the goal takes. ValueError where no number of them meets it."""
+    for count in range(split.prefill_instances, _MORE_PREFILL * split.prefill_instances + 1):
+        more = split._replace(prefill_instances=count)
+        if more.ttft_s <= goal_s:
+            return more
+    least_ms = (split.prefill.prompt_s + split.transfer.time_s) * 1e3
+    raise ValueError(f"TTFT {least_ms:,.0f} ms without a queue, goal {goal_s * 1e3:,.0f} ms: more TP would help")
+
+
+def _decode(parallel: Workload, goals: Workload, first_s: float, scenario: Scenario, known: Known) -> Demand:
+    """A decode instance and its load: prompts come with their KV cache, and it computes none of them.
+
+    ValueError where it can not serve even one request.
+    """
+    e2e_ms = goals.e2e_p95_ms
+    if e2e_ms is not None:
+        e2e_ms -= first_s * 1e3
+        if e2e_ms <= 0.0:
+            raise ValueError(f"the E2E goal is over before the first token: {first_s * 1e3:,.0f} ms")
+    workload = msgspec.structs.replace(
+        parallel,
+        target=1.0,
+        target_kind="concurrency",
+        prefix_hit_ratio=1.0,
+        prefill_tokens_per_s=None,
+        itl_p95_ms=goals.itl_p95_ms,
+        ttft_p95_ms=None,
+        e2e_p95_ms=e2e_ms,
+    )
+    alone = msgspec.structs.replace(scenario, ttft_p95_ms=None, e2e_p95_ms=None)
+    decode = demand_at(workload, alone, known)
+    if decode.problem:
+        raise ValueError(f"decode: {decode.problem}")
+    if decode.instance.itl_s(decode.planned) is None or not decode.instance.answer_tokens:
+        raise ValueError("needs an ITL: the model's dimensions, prompt_tokens and answer_tokens")
+    return decode
+
+
+def _transfer(prefill: Instance, decode: Workload, asked: Disaggregated) -> Transfer:
+    """The KV cache of a whole prompt: each GPU of a rank sends its part over a link of its own.
+
+    ValueError where the link is not known.
+    """
+    assert prefill.llm is not None
+    assert prefill.gpu is not None
+    size_bytes = kv_stored_bytes(prefill.llm, prefill.prompt_tokens or 0.0)
+    lanes = min(prefill.tp, decode.tp or 1)
+    if asked.link_gb_per_s is not None:
+        return Transfer(size_bytes, lanes * asked.link_gb_per_s * 1e9, typed=True)
+    if prefill.gpu.link_bytes_per_s <= 0.0:
+        raise ValueError(f"the link between {prefill.gpu.name} GPUs is not known: link_gb_per_s tells it")
+    return Transfer(size_bytes, lanes * prefill.gpu.link_bytes_per_s * REACHED.link, typed=False)
+
+
+def _stay_s(decode: Demand, transfer: Transfer) -> float:
+    """Time that a request takes a place of a decode instance at its planned load: transfer, and all further tokens."""
+    instance = decode.instance
+    tokens = max(1.0, (instance.answer_tokens or 0.0) - 1.0)
+    return transfer.time_s + (instance.itl_s(decode.planned) or 0.0) * tokens
+
+
+def _requests_per_s(workload: Workload, response_s: float) -> float:
+    """Requests per second that the target comes to, without a queue."""
+    if workload.target_kind == "requests_per_s":
+        return workload.target
+    if workload.target_kind == "users":
+        return workload.target / (response_s + workload.think_s)
+    return workload.target / response_s
+
+
+def _count(exact: float) -> int:
+    """Whole instances. ValueError where they are more than can be."""
+    if exact > MOST_INSTANCES:
+        raise ValueError(f"{exact:.2g} instances: check the target")
+    return max(1, math.ceil(exact - _EPSILON))
+
+
+def _aggregated(demand: Demand) -> Reading:
+    """Output tokens per second and GPU of an aggregated instance at its planned load."""
+    instance = demand.instance
+    response_s = instance.response_s(demand.planned)
+    if not response_s or not instance.answer_tokens:
+        return NOT_GIVEN
+    return demand.planned * instance.answer_tokens / response_s / instance.gpus
+
+
+def _notes(split: Split, scenario: Scenario) -> Iterator[str]:
+    """What one has to know to believe the figures."""
+    yield NOT_MEASURED
+    if split.decode.instance.source in (Source.MEASURED, Source.SWEEP, Source.RESCALED):
+        yield "decode: re-scaled from what was measured with prompts in its steps"
+    server = split.decode.instance.server
+    if not split.transfer.typed and server is not None and split.gpus > server.gpus:
+        yield "the pools need more than one server: link_gb_per_s tells the network between them"
+    goals = split.prefill.instance.workload
+    first = split.prefill.instance
+    if goals.ttft_p95_ms is not None and not ttft_decides(first, scenario):
+        yield "TTFT goal not used: not measured on this engine; assume_ttft plans by the estimate"
