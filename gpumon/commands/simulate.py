@@ -267,12 +267,12 @@ async def _scraped_traffic(chosen: argparse.Namespace, config: Config) -> Mappin
     async with prometheus_source(config) as (source, newest):
         step_s = max(newest.interval_s, config.prometheus.interval_s)
         start_s, end_s = scraped_span(chosen, newest.wall_s, 3600.0)
-        pasts = [await source.past(host.name, start_s, end_s, step_s) for host in newest.hosts]
-    apart_s = max((later[0] - earlier[0] for frames in pasts for earlier, later in pairwise(frames)), default=step_s)
-    traffic = TrafficSeen(apart_s)
-    moments = sorted((at_s, host, frame) for host, frames in enumerate(pasts) for at_s, frame in frames)
-    for at_s, _, frame in moments:
-        traffic.take(at_s, frame.engines)
+        pasts = {host.name: await source.past(host.name, start_s, end_s, step_s) for host in newest.hosts}
+    steps_s = (later[0] - earlier[0] for frames in pasts.values() for earlier, later in pairwise(frames))
+    traffic = TrafficSeen(max(steps_s, default=step_s))
+    moments = [(at_s, name, frame) for name, frames in pasts.items() for at_s, frame in frames]
+    for at_s, name, frame in sorted(moments, key=lambda moment: moment[:2]):
+        traffic.take(at_s, frame.engines, name)
     found = traffic.found()
     if not found:
         raise ConfigError("prometheus: no request was seen to arrive in that time")

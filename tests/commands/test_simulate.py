@@ -138,3 +138,19 @@ def test_size_takes_the_plan_of_the_simulation(env: dict[str, str], tmp_path: Pa
     assert (done.returncode, done.stderr) == (0, "")
     assert "by simulation: " in done.stdout
     assert "(by formula: " in done.stdout
+
+
+RECORDING = Path(__file__).parents[1] / "data" / "recordings" / "first-edition.gpumon"
+
+
+def test_the_traffic_of_a_recording_is_played_against_something_else(env: dict[str, str]) -> None:
+    """By the engine's own fit as it ran, and with half the replicas' places."""
+    options = ("--from-recording", str(RECORDING), "--workload", "meta-llama/Llama-3.1-8B-Instruct", "--replicas", "1")
+    (ran,) = answers(*options, env=env)
+    (tight,) = answers(*options, "--max-num-seqs", "4", env=env, code=4)
+    assert ran["figures"][0]["requests"] == pytest.approx(263, rel=0.15)
+    assert ran["arrivals"] == "263 requests as recorded in 40 s"
+    assert ran["notes"][-1] == "lengths from the engine's histograms"
+    assert not any("not measured" in note for note in ran["notes"])
+    assert tight["figures"][0]["queue_grows"]
+    assert tight["figures"][0]["ttft_s"]["p50"] > 5 * ran["figures"][0]["ttft_s"]["p50"]

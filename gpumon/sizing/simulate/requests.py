@@ -162,7 +162,7 @@ class Source:
         """Requests that do not wait for an answer."""
         return self._requests
 
-    def after(self, ended_s: float) -> Request | None:  # noqa: ARG002 - a client that waits for nothing
+    def after(self, request: Request, ended_s: float) -> Request | None:  # noqa: ARG002 - a client that waits for nothing
         """The next request of the client whose request ended; None: it sends no more."""
         return None
 
@@ -184,7 +184,7 @@ class Clients(Source):
     def _pause_s(self) -> float:
         return self._random.expovariate(1.0 / self._think_s) if self._think_s > 0.0 else 0.0
 
-    def after(self, ended_s: float) -> Request | None:
+    def after(self, request: Request, ended_s: float) -> Request | None:  # noqa: ARG002 - all clients are alike
         """The next request, as long as the simulated time lasts."""
         sent_s = ended_s + self._pause_s()
         return self._shape.request(sent_s, self._random) if sent_s < self._seconds else None

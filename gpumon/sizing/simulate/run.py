@@ -37,7 +37,7 @@ def play(
             if engines[at].end_s != now_s:  # it was planned anew since
                 continue
             for served in engines[at].advance():
-                following = source.after(served.end_s)
+                following = source.after(served.request, served.end_s)
                 if following is not None:
                     number += 1
                     heappush(arrivals, (following.arrival_s + delay_s, number, following))

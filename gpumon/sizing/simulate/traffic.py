@@ -101,7 +101,7 @@ class _Model:
         self.answers = _Lengths()
         self.prompt_tokens = 0.0
         self.cached_tokens = 0.0
-        self.last: dict[tuple[str, str, str], _Last] = {}
+        self.last: dict[tuple[str, str, str, str], _Last] = {}
 
 
 class TrafficSeen:
@@ -114,8 +114,8 @@ class TrafficSeen:
         self._from_s: float | None = None
         self._to_s = 0.0
 
-    def take(self, wall_s: float, engines: Iterable[EngineReading]) -> None:
-        """Take the engines of one moment (Unix time) in."""
+    def take(self, wall_s: float, engines: Iterable[EngineReading], host: str = "") -> None:
+        """Take the engines of one moment (Unix time) in; `host`: the machine of a fleet that they are of."""
         if self._from_s is None:
             self._from_s = wall_s
         self._to_s = max(self._to_s, wall_s)
@@ -124,13 +124,13 @@ class TrafficSeen:
                 continue
             if engine.model not in self._models and len(self._models) >= MOST_MODELS:
                 continue
-            self._take(wall_s, engine, self._models.setdefault(engine.model, _Model()))
+            self._take(wall_s, engine, host, self._models.setdefault(engine.model, _Model()))
 
-    def _take(self, wall_s: float, engine: EngineReading, model: _Model) -> None:
+    def _take(self, wall_s: float, engine: EngineReading, host: str, model: _Model) -> None:
         for rank in engine.ranks:
             if q.REQUESTS not in rank.counters:
                 continue
-            key = (engine.url, engine.part, rank.rank)
+            key = (host, engine.url, engine.part, rank.rank)
             now = _Last(
                 wall_s=wall_s,
                 ended=rank.counters[q.REQUESTS],
@@ -174,9 +174,9 @@ class TrafficSeen:
             paces.append(Pace(step * step_s, (step + 1) * step_s, arrived / step_s))
         prompt, prompt_bucketed = model.prompts.draw(model.ended)
         answer, answer_bucketed = model.answers.draw(model.ended)
-        basis = "the engine's histograms of lengths"
+        basis = "the engine's histograms"
         if not (prompt_bucketed and answer_bucketed):
-            basis = "mean lengths alone: the engine has no histogram of them"
+            basis = "their means alone: the engine has no histogram of them"
         hits = min(1.0, model.cached_tokens / model.prompt_tokens) if model.prompt_tokens > 0.0 else 0.0
         return Recorded(tuple(paces), sum(model.arrivals.values()), prompt, answer, hits, basis)
 

@@ -76,6 +76,7 @@ def test_too_many_are_refused() -> None:
 def test_clients_send_the_next_one_after_the_answer_and_a_pause() -> None:
     clients = Clients(4, 100.0, PLAIN, 1, think_s=5.0, spread_s=8.0)
     assert [one.arrival_s for one in clients.first()] == [0.0, 2.0, 4.0, 6.0]
-    following = [one for _ in range(400) if (one := clients.after(50.0)) is not None]
+    sent = clients.first()[0]
+    following = [one for _ in range(400) if (one := clients.after(sent, 50.0)) is not None]
     assert mean(one.arrival_s - 50.0 for one in following) == pytest.approx(5.0, rel=0.15)
-    assert Clients(1, 10.0, PLAIN, 1).after(10.0) is None
+    assert Clients(1, 10.0, PLAIN, 1).after(sent, 10.0) is None

@@ -44,7 +44,7 @@ def test_arrivals_are_those_that_ended_and_those_that_stayed() -> None:
     assert found.hit_ratio == pytest.approx(0.25)
     shape = found.shape(math.inf)
     assert (shape.prompt(Random(1)), shape.answer(Random(1))) == (300.0, 20.0)
-    assert "mean lengths alone" in found.basis
+    assert "their means alone" in found.basis
 
 
 def test_lengths_come_from_the_growth_of_the_histograms() -> None:
