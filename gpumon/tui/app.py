@@ -61,7 +61,7 @@ class MonitorApp(App[int], inherit_bindings=False):
     CSS = (
         "Screen { layout: vertical; layers: base beside above; overflow: hidden hidden; }"
         "Board { width: 100%; height: 1; layer: base; } SizingPanel { layer: beside; }"
-        "Toast { padding: 0 1; max-width: 80%; margin-top: 0; border: none; }"
+        "Toast { padding: 0 1; max-width: 80%; margin-top: 0; border: none; border-left: ascii $foreground; }"
         "CommandPalette SearchIcon { display: none; } CommandPalette Vertical * { border: none; }"
         "CommandPalette CommandList { scrollbar-size-vertical: 0; }"
     )

@@ -193,11 +193,19 @@ class Scale(NamedTuple):
 _ROUND: Final = (1.0, 2.0, 2.5, 3.0, 4.0, 5.0, 10.0, 20.0)
 _LEAST_QUARTER: Final = 20.0
 """Steps of 2.5 are written from 25 on: smaller ones have a digit behind the point."""
-_LINES_A_TICK: Final = (3, 4, 2, 5, 6, 1)
-_COLUMNS_A_TICK: Final = (10, 9, 11, 8, 12, 7, 13, 14, 15, 16)
-"""Distances of two ticks in cells, the best first."""
-_WASTE: Final = 1.2
-"""The end of an axis over the largest value that a good distance of ticks may cost."""
+
+
+class Spacing(NamedTuple):
+    """How far ticks may stand apart."""
+
+    distances: tuple[int, ...]
+    """Cells between two ticks, the best first."""
+    waste: float
+    """The end of the axis over the largest value that a better distance may cost."""
+
+
+LINES: Final = Spacing((3, 4, 2, 5, 6, 1), 1.25)
+COLUMNS: Final = Spacing((10, 9, 11, 8, 12, 7, 13, 14, 15, 16), 1.1)
 
 
 class Axis(NamedTuple):
@@ -211,12 +219,12 @@ class Axis(NamedTuple):
     unit: float
 
     @classmethod
-    def of(cls, scale: Scale, size: int, distances: Sequence[int]) -> Axis:
+    def of(cls, scale: Scale, size: int, spacing: Spacing) -> Axis:
         """The axis with the first distance of ticks that leaves little room behind the largest value."""
         most = scale.most / scale.unit
-        fitting = [distance for distance in distances if distance < size] or [size]
+        fitting = [distance for distance in spacing.distances if distance < size] or [size]
         axes = [cls(_round_step(most * distance / size), distance, size, scale.unit) for distance in fitting]
-        good = (axis for axis in axes if axis.end <= most * _WASTE)
+        good = (axis for axis in axes if axis.end <= most * spacing.waste)
         return next(good, min(axes, key=lambda axis: axis.end))
 
     @property
@@ -273,10 +281,10 @@ def framed(
     keys = flowed(legend, width, next((lines for least, lines in _LEGENDS if height >= least), 0))
     lines = height - 2 - len(keys)
     scale_x, scale_y = scales
-    y = Axis.of(scale_y, lines, _LINES_A_TICK)
+    y = Axis.of(scale_y, lines, LINES)
     labels = {lines - 1 - line: text for line, text in y.ticks()}
     side = max(3, *map(cells, labels.values()))
-    x = Axis.of(scale_x, width - side - 1, _COLUMNS_A_TICK)
+    x = Axis.of(scale_x, width - side - 1, COLUMNS)
     canvas = Canvas(x.size, lines, x.most, y.most, glyphs)
     draw(canvas)
     marks = MARKS[glyphs]

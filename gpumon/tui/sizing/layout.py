@@ -13,7 +13,7 @@ from gpumon.tui.sizing.fields import SERVER, WORKLOAD
 from gpumon.tui.sizing.table import Lines, Scene, fields_page, table
 
 VIEWS: Final = ("itl", "gpus", "packing")
-"""What is below the figures: the plot, other types of GPU side by side, or servers and GPUs."""
+"""Pictures below the figures: the plot, other types of GPU side by side, or servers and GPUs."""
 _LEAST_OF_SEVERAL: Final = 7
 _LEAST_PICTURE: Final = 10
 """Lines below which a picture tells nothing."""
@@ -23,10 +23,13 @@ _LEAST_WANTED: Final = 6
 """Below that what was asked for is not drawn."""
 _LEAST_FIELDS: Final = 12
 """Lines for the fields of one row before words have room."""
-_LEAST_ROWS, _USUAL_ROWS = 2, 4
-"""Workloads in view however low the panel is, and beside a picture that was asked for."""
+_LEAST_ROWS: Final = 2
+"""Workloads in view however low the panel is."""
+_USUAL_ROWS: Final = 4
+"""Workloads in view beside a picture that was asked for."""
 _MOST_NOTES: Final = 4
 """Lines of notes before they are scrolled, so that pictures have room."""
+_CROWDED: Final = "a taller window has room for it"
 _LEAST_FOOT: Final = 8
 """Lines from which the last one names keys."""
 
@@ -45,56 +48,119 @@ class Page(NamedTuple):
     """Lines that are in view of those that can be scrolled."""
 
 
+class _Text(NamedTuple):
+    """What is written below the rows."""
+
+    needed: list[Row]
+    """What is needed and what is here: in view however low the panel is."""
+    about: list[Row]
+    """What is known of the chosen workload."""
+    notes: list[Row]
+
+    @property
+    def usual(self) -> int:
+        """Lines that it has where there is room."""
+        return len(self.needed) + len(self.about) + min(len(self.notes), _MOST_NOTES)
+
+
+class _Below(NamedTuple):
+    """The part of the text that is in view."""
+
+    rows: list[Row]
+    over: int
+    """Lines that are scrolled out of view above."""
+    under: int
+    """The same below."""
+    leaf: int
+    """Lines of those that can be scrolled."""
+    most_from: int
+
+
 def page(scene: Scene) -> Page:
     """At most `scene.height` lines."""
     state = scene.state
     feet = _feet(scene) if scene.height >= _LEAST_FOOT else 0
     room = max(0, scene.height - feet)
-    words = answer.need(scene)
-    needed = len(words)
-    if state.calculation.failed:
-        words += wrapped(state.calculation.failed, scene.width, "critical", most=3)
-    notes = list[Row]()
-    if not (state.opened and state.stop.section == SERVER):  # the fields of a server are about no workload
-        words += answer.about(scene)
-        notes = answer.notes(scene)
-    rows = min(len(state.scenario.workload), _USUAL_ROWS if scene.wanted else _LEAST_ROWS)
-    least = _LEAST_FIELDS if state.opened else len(state.scenario.server) + 2 + rows
-    asked = 0
-    if scene.wanted and state.scenario.workload and not state.opened:
-        asked = len(state.calculation.columns) + 4 if scene.view == "gpus" else _WANTED
-        if scene.view == "packing":
-            asked = min(_WANTED, 1 + len(_packing(scene, _WANTED)))
-    crowded = asked > 0 and room - least - needed <= _LEAST_WANTED
-    asked = 0 if crowded else asked
-    usual = len(words) + min(len(notes), _MOST_NOTES)
-    most = min(usual, max(needed if asked else 2, room - least - (asked or 1)))
-    fixed = min(needed, most)
-    scrolled, leaf = [*words[fixed:], *notes], most - fixed
-    most_from = max(0, len(scrolled) - leaf) if leaf and not state.opened else 0
-    start = min(scene.notes_from, most_from)
-    below = [*words[:fixed], *scrolled[start : start + leaf]]
-
-    key, first = scene.keymap.first, ""
-    over, under = start, max(0, len(scrolled) - leaf - start)
+    text = _text(scene)
+    least = _least_above(scene)
+    asked = _asked(scene)
+    crowded = asked > 0 and room - least - len(text.needed) <= _LEAST_WANTED
     if crowded:
-        first = "a taller window has room for it"
-    elif not state.opened and (over or under) and (asked or not leaf):
-        first = f"{_lines(under)} of notes: {key('back') if asked else 'a taller window'}"
-    elif not state.opened and under:
-        first = f"{_lines(under)} below: {' '.join(filter(None, (key('page.down'), key('page.up') if over else '')))}"
-    elif not state.opened and over:
-        first = f"{_lines(over)} above: {key('page.up')}"
-    left = room - len(below)
+        asked = 0
+    below = _below(scene, text, room - least, asked)
+    left = room - len(below.rows)
     above = fields_page(scene, left) if state.opened else table(scene, max(least, left - asked))
-    lines: Lines = [*above[:room], *((-1, row) for row in below)]
+    lines: Lines = [*above[:room], *((-1, row) for row in below.rows)]
     free = room - len(lines)
     pictured = bool(state.scenario.workload) and (free >= asked > 0 or free > _LEAST_PICTURE)
     if pictured:
         lines += [(-1, ()), *((-1, row) for row in _pictures(scene, free - 1))]
     lines += [(-1, ())] * (room - len(lines))
-    foot = [(-1, row) for row in _foot(scene, first)] if feet else []
-    return Page([*lines[:room], *foot][: scene.height], pictured, start, most_from, leaf)
+    foot: Lines = []
+    if feet:
+        first = _CROWDED if crowded else _out_of_view(scene, below, asked)
+        foot = [(-1, row) for row in _foot(scene, first)]
+    return Page([*lines[:room], *foot][: scene.height], pictured, below.over, below.most_from, below.leaf)
+
+
+def _text(scene: Scene) -> _Text:
+    """The figures, what is known of the chosen workload, and the notes."""
+    state = scene.state
+    about = list[Row]()
+    notes = list[Row]()
+    if state.calculation.failed:
+        about += wrapped(state.calculation.failed, scene.width, "critical", most=3)
+    if not (state.opened and state.stop.section == SERVER):  # the fields of a server are about no workload
+        about += answer.about(scene)
+        notes = answer.notes(scene)
+    return _Text(answer.need(scene), about, notes)
+
+
+def _least_above(scene: Scene) -> int:
+    """Lines for the rows, or for the fields of one, before words have room."""
+    if scene.state.opened:
+        return _LEAST_FIELDS
+    scenario = scene.state.scenario
+    rows = min(len(scenario.workload), _USUAL_ROWS if scene.wanted else _LEAST_ROWS)
+    return len(scenario.server) + 2 + rows
+
+
+def _asked(scene: Scene) -> int:
+    """Lines of the picture that was asked for, with a blank one; 0 if none was."""
+    state = scene.state
+    if not scene.wanted or not state.scenario.workload or state.opened:
+        return 0
+    if scene.view == "gpus":
+        return len(state.calculation.columns) + 4
+    if scene.view == "packing":
+        return min(_WANTED, 1 + len(_packing(scene, _WANTED)))
+    return _WANTED
+
+
+def _below(scene: Scene, text: _Text, room: int, asked: int) -> _Below:
+    """The text in `room` lines, of which a picture that was asked for takes `asked`."""
+    least = len(text.needed) if asked else 2
+    most = min(text.usual, max(least, room - (asked or 1)))
+    fixed = min(len(text.needed), most)
+    scrolled = [*text.needed[fixed:], *text.about, *text.notes]
+    leaf = most - fixed
+    most_from = max(0, len(scrolled) - leaf) if leaf and not scene.state.opened else 0
+    start = min(scene.notes_from, most_from)
+    rows = [*text.needed[:fixed], *scrolled[start : start + leaf]]
+    return _Below(rows, start, max(0, len(scrolled) - leaf - start), leaf, most_from)
+
+
+def _out_of_view(scene: Scene, below: _Below, asked: int) -> str:
+    """How many lines of the text are out of view, and the keys that bring them."""
+    key = scene.keymap.first
+    if scene.state.opened or not (below.over or below.under):
+        return ""
+    if asked or not below.leaf:
+        return f"{_lines(below.under)} of notes: {key('back') if asked else 'a taller window'}"
+    if not below.under:
+        return f"{_lines(below.over)} above: {key('page.up')}"
+    keys = [key("page.down"), key("page.up")] if below.over else [key("page.down")]
+    return f"{_lines(below.under)} below: {' '.join(filter(None, keys))}"
 
 
 def _lines(number: int) -> str:
@@ -110,7 +176,7 @@ def _feet(scene: Scene) -> int:
 
 
 def _foot(scene: Scene, first: str) -> list[Row]:
-    """What the keys do right here, behind what has to be told first."""
+    """The keys of this place, behind what has to be told first."""
     state = scene.state
     key = scene.keymap.first
     if state.edit is not None:
@@ -120,8 +186,10 @@ def _foot(scene: Scene, first: str) -> list[Row]:
         how = f"Type a number, {field.kind.name}." if field.kind is not None else "← → or Enter for the list."
         return wrapped(f"{field.means} {how}", scene.width, "muted", most=2)
     parts = [first, "type a number", f"{key('sizing.more')} {key('sizing.less')}: step"]
-    parts += [f"{key('left')} {key('right')}: beside"] if len(state.stop.places()) > 1 else []
-    parts += [f"{key('sizing.double')}: double"] if state.stop.section == WORKLOAD else []
+    if len(state.stop.places()) > 1:
+        parts.append(f"{key('left')} {key('right')}: beside")
+    if state.stop.section == WORKLOAD:
+        parts.append(f"{key('sizing.double')}: double")
     parts.append(f"{key('sizing.double.all')}: double all")
     return [((f" {cut(' · '.join(filter(None, parts)), scene.width - 2)}", "muted"),)]
 
@@ -149,18 +217,20 @@ def _pictures(scene: Scene, height: int) -> list[Row]:
     width = scene.width
     if scene.view == "gpus":
         return compare.lines(width, height, scene.state.calculation.columns, scene.state.workload)
-    first, other = (_plot, _packing) if scene.view == "itl" else (_packing, _plot)
+    plot_first = scene.view == "itl"
     if height < 2 * _LEAST_OF_SEVERAL + 1:
-        return filled(first(scene, height), width, height)
+        picture = _plot(scene, height) if plot_first else _packing(scene, height)
+        return filled(picture, width, height)
     packing = _packing(scene, height // 2)
     size = height - 1 - len(packing)
-    plot_ = filled(_plot(scene, size), width, size)
-    return [*plot_, (), *packing] if other is _packing else [*packing, (), *plot_]
+    plotted = filled(_plot(scene, size), width, size)
+    return [*plotted, (), *packing] if plot_first else [*packing, (), *plotted]
 
 
 def _plot(scene: Scene, height: int) -> list[Row]:
-    calculation, at = scene.state.calculation, scene.state.workload
-    plan, instance = calculation.plan(at), calculation.instance(at)
+    calculation = scene.state.calculation
+    plan = calculation.plan(scene.state.workload)
+    instance = calculation.instance(scene.state.workload)
     if plan is None or instance is None:
         problem = plan.problem if plan is not None else ""
         return reason("ITL over requests in flight", problem or "no answer yet", scene.width, height)
@@ -169,7 +239,7 @@ def _plot(scene: Scene, height: int) -> list[Row]:
 
 def _packing(scene: Scene, height: int) -> list[Row]:
     """Servers and GPUs, in at most so many lines."""
-    calculation, scenario = scene.state.calculation, scene.state.scenario
+    calculation = scene.state.calculation
     if calculation.answer is None:
         return reason("servers and GPUs", "no answer yet", scene.width, height)
-    return placement.placement(scene.width, height, calculation.answer, scenario, scene.glyphs)
+    return placement.placement(scene.width, height, calculation.answer, scene.state.scenario, scene.glyphs)
