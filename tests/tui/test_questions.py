@@ -172,8 +172,8 @@ async def test_a_list_leaves_room_and_scrolls(width: int, height: int) -> None:
 async def test_a_click_chooses() -> None:
     async with running("live", 120, 40) as (app, pilot):
         await type_keys(app, pilot, "o")
-        orders = names_of(app)
         await until(lambda: len(question_of(app)) > 3, pilot)
+        orders = names_of(app)
         await pilot.click(offset=(5, 40 - 1 - len(question_of(app)) + 2))
         await until(lambda: f"by {orders[1]}" in text_of(app)[1], pilot)
         assert focused(app) == "gpus"
