@@ -154,10 +154,14 @@ class Fetcher:
     ) -> Answer:
         """The answer to a request that may be repeated, with these headers besides its own. Raises FetchError."""
         if "Authorization" in headers:
-            self._keyed_transport = self._keyed_transport or await self._build()
+            if self._keyed_transport is None:
+                built = await self._build()
+                self._keyed_transport = self._keyed_transport or built  # one that was built meanwhile is in use
             transport = self._keyed_transport
         else:
-            self._transport = self._transport or await self._build()
+            if self._transport is None:
+                built = await self._build()
+                self._transport = self._transport or built
             transport = self._transport
         request = self._request(method, url, headers, content)
         most = most_bytes or self._limits.body_bytes

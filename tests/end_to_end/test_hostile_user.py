@@ -88,9 +88,13 @@ def header(path: Path, body: bytes) -> None:
     (path / "model.safetensors").write_bytes(struct.pack("<Q", len(body)) + body)
 
 
+def many_tensors() -> bytes:
+    """A header of half a million tensors."""
+    return b"{" + b",".join(b'"%d":{"dtype":"F8","shape":[1],"data_offsets":[0,1]}' % n for n in range(500_000)) + b"}"
+
+
 CONFIG = {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 256, "num_attention_heads": 4,
           "intermediate_size": 512, "vocab_size": 1000}  # fmt: skip
-TENSORS = b"{" + b",".join(b'"%d":{"dtype":"F8","shape":[1],"data_offsets":[0,1]}' % n for n in range(500_000)) + b"}"
 FORGED: list[Callable[[Path, Path], object]] = [
     lambda m, private: (m / "config.json").symlink_to(private / "config.json"),
     lambda m, private: (m / "config.json").hardlink_to(private / "config.json") if ROOT else None,
@@ -105,7 +109,7 @@ FORGED: list[Callable[[Path, Path], object]] = [
     lambda m, _: (m / "config.json").write_text("[" + "{}," * 1_000_000 + "{}]"),
     lambda m, _: (m / "config.json").write_text(json.dumps({"model_type": EVIL + VALUE})),
     lambda m, _: (m / "config.json").write_text(json.dumps({**CONFIG, "hidden_size": EVIL + VALUE})),
-    lambda m, _: ((m / "config.json").write_text(json.dumps(CONFIG)), header(m, TENSORS)),
+    lambda m, _: ((m / "config.json").write_text(json.dumps(CONFIG)), header(m, many_tensors())),
     lambda m, _: ((m / "config.json").write_text(json.dumps(CONFIG)), header(m, b'{"a":' + b"[" * (30 << 20))),
     lambda m, _: ((m / "config.json").write_text(json.dumps(CONFIG)), header(m, b'{"' + b"a" * (30 << 20))),
     lambda m, _: sparse(m / "model.safetensors.index.json", b'{"metadata":{"total_size":', 1 << 34),

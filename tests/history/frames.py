@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterator
 
@@ -29,6 +30,7 @@ def served(seconds: int, *, seed: int = 1, cast: tuple[Actor, ...] = (*DEMO.cast
     """
     noise = random.Random(seed)
     server = SimulatedServer(replace(DEMO, cast=cast, warm_s=0.0), seed, clock=lambda: 0.0, wall_clock=lambda: WALL_S)
+    asyncio.run(server.close())  # the pages are read without HTTP
     polls = [_Poll(actor, number, seed) for number, actor in enumerate(cast)]
     engines: tuple[EngineReading, ...] = ()
     for at in range(seconds):

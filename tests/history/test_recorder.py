@@ -104,9 +104,7 @@ def test_a_second_start_goes_on_in_the_file(tmp_path: Path) -> None:
 
 def test_it_is_read_while_another_process_writes(tmp_path: Path) -> None:
     path = tmp_path / "r.sqlite"
-    writer = subprocess.Popen(
-        [sys.executable, "-m", "tests.history.kill", "--write", str(path)], stdout=subprocess.PIPE, text=True
-    )
+    writer = subprocess.Popen([sys.executable, "-m", "tests.history.kill", "--write", str(path)])
     try:
         until(lambda: path.exists() and Recording(path).span())
         past = Recording(path)
@@ -128,9 +126,7 @@ def test_it_is_read_while_another_process_writes(tmp_path: Path) -> None:
 
 def test_a_second_writer_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "r.sqlite"
-    writer = subprocess.Popen(
-        [sys.executable, "-m", "tests.history.kill", "--write", str(path)], stdout=subprocess.PIPE, text=True
-    )
+    writer = subprocess.Popen([sys.executable, "-m", "tests.history.kill", "--write", str(path)])
     (tmp_path / "other").symlink_to(path)
     try:
         until(lambda: path.exists() and Recording(path).span())
