@@ -45,10 +45,10 @@ def own_state(monkeypatch: pytest.MonkeyPatch) -> None:
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# Machines are busy and differ: no property test is judged by the clock. The same commit gives the same result: examples
-# are the same ones each time; `make properties` looks for others.
-settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("repeatable", settings.get_profile("random"), derandomize=True)
+# Machines are busy and differ: no property test is judged by the clock. The same commit gives the same result: a few
+# examples, the same ones each time; `make properties` looks for others, ten times as many.
+settings.register_profile("random", deadline=None, max_examples=250, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("repeatable", settings.get_profile("random"), derandomize=True, max_examples=25)
 settings.load_profile("repeatable")
 
 

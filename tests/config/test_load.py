@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.config.environment import VARIABLES, Override, from_text
@@ -210,7 +210,6 @@ PIECES = [
 ]
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.binary(max_size=200)
     | st.lists(st.sampled_from(PIECES), max_size=12).map(lambda lines: "\n".join(lines).encode())
@@ -369,7 +368,6 @@ FORMS = [
 SHAPES = ["{0}", "[{0}]", "[[{0}]]", "[1, {0}]", "{{a = {0}}}"]
 
 
-@settings(max_examples=400, deadline=None)
 @given(st.sampled_from(SETTINGS), st.sampled_from(FORMS), st.sampled_from(SHAPES), st.booleans())
 def test_a_url_with_a_secret_is_refused_anywhere_without_it(
     tmp_path_factory: pytest.TempPathFactory, setting: tuple[str, str], form: str, shape: str, as_key: bool

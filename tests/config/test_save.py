@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import tomli
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.config import save as saving
@@ -239,7 +239,6 @@ CHANGES = {
 }
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=14), st.data())
 def test_whatever_the_file_holds_nothing_else_changes(
     tmp_path_factory: pytest.TempPathFactory, pieces: list[str], data: st.DataObject

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.config.errors import ConfigError
@@ -176,7 +176,6 @@ PIECES = [
 ]
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.binary(max_size=200)
     | st.lists(st.sampled_from(PIECES), max_size=14).map(lambda lines: "\n".join(lines).encode())
@@ -275,7 +274,6 @@ SCENARIOS = structs(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(SCENARIOS)
 def test_what_is_written_reads_back_as_the_same_scenario(scenario: Scenario) -> None:
     text = scenario_toml(scenario)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.efficiency.deriver import Deriver
@@ -158,7 +158,6 @@ _GAUGES = (
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.sampled_from([EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TGI, EngineKind.LLAMA_CPP, EngineKind.TEI]),
     st.sets(st.sampled_from(_COUNTERS)),

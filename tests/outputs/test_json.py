@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.fleet.snapshot import NOTHING_YET
@@ -231,7 +231,6 @@ VALUES = st.one_of(
 )
 
 
-@settings(max_examples=25)
 @given(st.lists(VALUES, min_size=80, max_size=80), st.text(max_size=30))
 def test_any_values_give_valid_json(values: list[Reading], text: str) -> None:
     pool = iter(values)

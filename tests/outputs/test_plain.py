@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.efficiency.service import NO_SERVING
@@ -193,7 +193,6 @@ ENGINES = st.builds(
 COLUMN = re.compile(r" (?:busy|sm|vram|bw|mfu|mbu|power|temp|run|wait|kv|decode|prefill|ttft|itl) ")
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(GPUS, min_size=2, max_size=3), st.lists(ENGINES, min_size=2, max_size=3))
 def test_columns_stand_still_for_any_values(gpus: list[Gpu], engines: list[Engine]) -> None:
     shown = lines(shots.snapshot(gpus=tuple(gpus), engines=tuple(engines))).splitlines()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.readings.history import CELL_S, History
@@ -153,7 +153,6 @@ def test_readings_keep_their_own_interval_when_it_changes() -> None:
     assert means[10] == 1.0
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from([0.25, 0.3, 1.0, 1.1, 4.0, 30.0]), st.one_of(st.floats(0, 100), st.just(NAN))),
@@ -182,7 +181,6 @@ def test_over_both_tiers_means_are_those_of_the_points(
     assert got == pytest.approx(expected, nan_ok=True)
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0.2, 20.0), st.floats(0, 100)), min_size=1, max_size=80),
     st.sampled_from([0.5, 2.5, 3.0, 7.5, 12.0]),

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.readings.missing import Missing
@@ -44,7 +44,6 @@ def test_a_figure_that_can_not_be_is_not_believed(name: str, wrong: float) -> No
         assert all(0 <= value <= 1e12 for value in (*values, *points))
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(
         st.fixed_dictionaries(

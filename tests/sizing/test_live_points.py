@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.readings.missing import Missing, Reason
@@ -239,7 +239,6 @@ def test_a_clock_set_back_does_not_stop_it():
     assert only(watched(engine(8.0), seconds=30, into=calibration)).points[0].weight > 3
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.floats(0.0, 1e7), st.floats(1e-9, 1e3)), max_size=40), st.floats(1.0, 1e6))
 def test_any_figures_give_points_in_order_or_none(loads: list[tuple[float, float]], prompt: float):
     calibration = Calibration()

@@ -8,7 +8,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.sizing.placement import DRAWN_SERVERS, Block, Placement, Shape, place
@@ -58,7 +58,6 @@ ITEMS = st.lists(st.tuples(st.integers(1, 2), st.integers(5, 70), st.floats(0.05
 
 
 @given(ITEMS, st.sampled_from(["busy", "memory"]))
-@settings(max_examples=60, deadline=None)
 def test_best_fit_decreasing_is_close_to_the_best_there_is(items: list[tuple[int, int, float]], packing: str) -> None:
     """Against all partitions: at most a GPU more for six instances, and the bound is below both."""
     blocks = [one(count, memory, busy, workload=at) for at, (count, memory, busy) in enumerate(items)]

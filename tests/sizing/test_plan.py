@@ -6,7 +6,7 @@ import math
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.config.schema import Gpu
@@ -317,7 +317,6 @@ NUMBERS = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     target=NUMBERS.filter(lambda value: value is not None),
     kind=st.sampled_from(["concurrency", "users", "requests_per_s"]),

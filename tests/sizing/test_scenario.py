@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.readings.missing import Missing
@@ -92,7 +92,6 @@ def fields_of(kind: type[msgspec.Struct]) -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
-@settings(max_examples=150, deadline=None)
 @given(fields_of(Scenario), fields_of(Server), fields_of(type(NIM_70B)), fields_of(Point))
 def test_whatever_stands_there_is_an_answer_or_a_reason(
     scenario: dict[str, Any], server: dict[str, Any], seen: dict[str, Any], point: dict[str, Any]

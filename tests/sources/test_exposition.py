@@ -7,7 +7,7 @@ import math
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -170,7 +170,6 @@ def pages(draw: st.DrawFn) -> str:
 WANTED = frozenset({"x", "y_total", "vllm:z_bucket"})
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(pages(), min_size=1, max_size=3))
 def test_made_up_pages_read_as_prometheus_client_reads_them(made: list[str]) -> None:
     scanner = Scanner(WANTED)
@@ -179,7 +178,6 @@ def test_made_up_pages_read_as_prometheus_client_reads_them(made: list[str]) -> 
         assert scanner.scan(page.encode()).skipped == 0
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(st.one_of(st.binary(max_size=60), sample_lines().map(str.encode)), max_size=8))
 def test_any_bytes_at_all_raise_nothing_and_are_read_the_same_twice(lines: list[bytes]) -> None:
     page, scanner = b"\n".join(lines), Scanner(WANTED)
@@ -240,7 +238,6 @@ heads = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     st.lists(heads, max_size=7),
     st.lists(st.tuples(st.lists(tails, min_size=7, max_size=7), st.integers(0, 6), heads), min_size=2, max_size=6),

@@ -158,7 +158,7 @@ def test_a_header_that_would_take_much_memory_is_refused(tmp_path: Path, item: b
 
 
 BODY = head(SMALL.metadata, SMALL.tensors)
-LOOSE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+LOOSE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @LOOSE

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.config.schema import Config
@@ -204,7 +204,6 @@ def has(value: Any, key: Any) -> bool:
     return isinstance(value, list) and isinstance(key, int) and key < len(value)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.sampled_from(PLACES), LIES), min_size=1, max_size=12))
 def test_random_lies_beside_an_honest_host_leave_that_one_as_it_is(lies: list[tuple[tuple[Any, ...], Any]]) -> None:
     honest, liar = read(told()), told()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.readings.frame import EndpointState, EngineKind, Phase
@@ -59,7 +59,6 @@ CARDS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     ENGINES,
     st.lists(CARDS, min_size=0, max_size=3),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.readings.frame import EndpointState, EngineKind, GpuProcess, GpuState, Phase, XidEvent
@@ -61,7 +61,6 @@ def strategy(fields: dict[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[dic
     return st.fixed_dictionaries({}, optional=fields)
 
 
-@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(strategy(GPU_FIELDS), strategy(GPU_FIELDS), strategy(ENGINE_FIELDS), strategy(HOST_FIELDS)),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.config.schema import Config, Goals
@@ -37,7 +37,6 @@ WRITERS: dict[str, Callable[[float], tuple[str, str]]] = {
 WRITERS["memory"] = values.memory(VIEW)
 
 
-@settings(max_examples=400, deadline=None)
 @given(
     st.sampled_from(sorted(WRITERS)),
     st.one_of(st.just(0.0), st.floats(1e-15, 1e24), st.floats(-12.0, 22.0).map(lambda at: 10**at)),

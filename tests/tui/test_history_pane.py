@@ -6,7 +6,7 @@ import math
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -57,7 +57,6 @@ def text(row: Row) -> str:
     return "".join(piece for piece, _ in row)
 
 
-@settings(max_examples=120, deadline=None)
 @given(
     st.integers(60, 300),
     st.integers(1, 60),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyte
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -55,7 +55,6 @@ def fresh(row: Row, palette: Palette) -> Look:
     return look(screen)
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(ROWS, min_size=2, max_size=5), st.sampled_from(list(Depth)), st.data())
 def test_changes_bring_the_terminal_to_where_a_full_line_would(
     rows: list[Row], depth: Depth, data: st.DataObject

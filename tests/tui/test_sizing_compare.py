@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import fields, replace
 
@@ -78,7 +78,6 @@ COLUMN = st.builds(
 )
 
 
-@settings(max_examples=120, deadline=None)
 @given(st.lists(COLUMN, max_size=8), st.integers(0, 120), st.integers(0, 14), st.integers(-1, 3))
 def test_every_row_is_exact(columns: list[Column], width: int, height: int, chosen: int) -> None:
     rows = lines(width, height, columns, chosen)

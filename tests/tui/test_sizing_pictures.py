@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -286,7 +286,6 @@ ANSWERS = st.builds(
 )
 
 
-@settings(max_examples=120, deadline=None)
 @given(
     INSTANCES, PLANS, ANSWERS, st.integers(0, 84), st.integers(0, 22),
     st.sampled_from(ALL_GLYPHS),

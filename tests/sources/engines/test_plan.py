@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.readings import quantities as q
@@ -71,7 +71,6 @@ def pages(draw: st.DrawFn) -> bytes:
     return "".join(lines if at is None else lines[:at] + lines[at + 1 :]).encode()
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(pages(), min_size=2, max_size=10))
 def test_pages_that_change_in_every_way_read_as_ones_read_anew(made: list[bytes]) -> None:
     by_plan, anew = Reader(), Reader(anew=True)
