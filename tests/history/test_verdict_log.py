@@ -16,6 +16,7 @@ from gpumon.history.reader import Recording
 from gpumon.history.recorder import Recorder, write_recording
 from gpumon.readings.snapshot import Snapshot, Verdict
 from gpumon.readings.verdict import Action, Level, Limit
+from gpumon.sources.simulator.scenarios import DEMO
 from gpumon.triage.render import PEER_WORDS
 from tests.history.frames import WALL_S, served
 from tests.history.opened import begun, standing
@@ -30,7 +31,7 @@ SECONDS = 400
 def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, FrameStore], dict[float, Snapshot]]:
     folder: Path = tmp_path_factory.mktemp("log")
     ring, recorder = MemoryStore(3600.0, 1e9), Recorder(folder / "recorded", FACTS)
-    shown = lived(served(SECONDS), ring, Patient(recorder))
+    shown = lived(served(SECONDS, cast=DEMO.cast[:2]), ring, Patient(recorder))
     recorder.close()
     ring.settle()
     write_recording(folder / "copy", ring, FACTS)

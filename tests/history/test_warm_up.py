@@ -13,7 +13,7 @@ from gpumon.readings.format import wall_of
 from gpumon.readings.frame import EndpointState, Frame
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Snapshot
-from gpumon.sources.simulator.scenarios import scenario
+from gpumon.sources.simulator.scenarios import DEMO, scenario
 from tests.history.frames import WALL_S, captured, served
 from tests.history.opened import begun, opened
 from tests.history.pasts import apart, lived, without_longer
@@ -25,7 +25,7 @@ FIRST_EDITION = Path(__file__).parents[1] / "data" / "recordings" / "first-editi
 @pytest.fixture(scope="module")
 def frames() -> list[Frame]:
     """Six minutes and a half, in which an engine is gone for most of two minutes."""
-    found = list(served(60 * 6 + 30))
+    found = list(served(60 * 6 + 30, cast=DEMO.cast[:2]))
     return [_silent(frame) if 130 <= frame.wall_s - WALL_S < 230 else frame for frame in found]
 
 
