@@ -62,8 +62,8 @@ class Deriver:
         self._groups = ReplicaGroups()
         self._contradictions = Contradictions()
 
-    def derive(self, frame: Frame) -> Derived:
-        """The snapshot of one frame. Frames come in the order of their `monotonic_s`."""
+    def derive(self, frame: Frame, *, charted: bool = True) -> Derived:
+        """The snapshot of one frame. Frames come in the order of their `monotonic_s`. Without `charted` no points."""
         frame = without_old(frame)
         self._forget(frame)
         self._wrong = {}
@@ -89,6 +89,8 @@ class Deriver:
             faults=self._faults(frame),
             replicas=replicas,
         )
+        if not charted:
+            return Derived(snapshot, {})
         traffic = [_traffic(reading, gpu) for reading, gpu in zip(frame.gpus, gpus, strict=True)]
         summed = (self._totals, frame.monotonic_s)
         return Derived(snapshot, chart_points(gpus, engines, ticks, traffic, snapshot.host, *summed))

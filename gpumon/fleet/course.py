@@ -39,8 +39,10 @@ class Taken(NamedTuple):
 class HostCourse:
     """Takes the frames of one host in their order. Knows no clock: all times are the frames' Unix times."""
 
-    def __init__(self, make: Make) -> None:
+    def __init__(self, make: Make, *, charted: bool = True) -> None:
+        """`charted`: whether there are points for charts, which cost as much as a tenth of a moment."""
         self._make = make
+        self._charted = charted
         self.deriver, self._triage = make()
         self._totals = Totals()
         self._seq = 0
@@ -82,13 +84,13 @@ class HostCourse:
 
     def _derived(self, host: HostFrame, frame: Frame) -> Taken:
         """Snapshot and points that are derived here from a host's series."""
-        derived = self.deriver.derive(frame)
+        derived = self.deriver.derive(frame, charted=self._charted)
         snapshot = self._triage.judge(frame, derived.snapshot)
         return Taken(snapshot, derived.points, state_of(snapshot, host.exporters_down))
 
     def _with_engines(self, ready: Snapshot, frame: Frame) -> Snapshot:
         """The snapshot of the host's own gpumon, with the engines that it lacks and their verdicts."""
-        beside = self._triage.judge(frame, self.deriver.derive(frame).snapshot)
+        beside = self._triage.judge(frame, self.deriver.derive(frame, charted=False).snapshot)
         keys = {engine.key for engine in beside.engines}
         verdicts = tuple(verdict for verdict in beside.verdicts if verdict.key in keys)
         return msgspec.structs.replace(
@@ -109,12 +111,17 @@ class HostCourse:
             said = FaultShown("gpumon", f"no new figures since {ready.time}: is its gpumon still running?", ready.time)
             shown = without_figures(msgspec.structs.replace(shown, faults=(*shown.faults, said)), _STALE)
             return Taken(shown, {}, HostState.STALE)
-        ticks = [engine.rates.decode_tokens_per_s for engine in shown.engines]
-        traffic = [gpu.bandwidth_bytes_per_s for gpu in shown.gpus]
-        points = chart_points(shown.gpus, shown.engines, ticks, traffic, shown.host, self._totals, shown.wall_s)
         state = state_of(shown, host.exporters_down)
         # Its gpumon answers, whatever that can not reach.
-        return Taken(shown, points, HostState.OK if state is HostState.UNREACHABLE else state)
+        return Taken(shown, self._points(shown), HostState.OK if state is HostState.UNREACHABLE else state)
+
+    def _points(self, shown: Snapshot) -> dict[str, float]:
+        """What a host's own gpumon worked out, for the charts."""
+        if not self._charted:
+            return {}
+        ticks = [engine.rates.decode_tokens_per_s for engine in shown.engines]
+        traffic = [gpu.bandwidth_bytes_per_s for gpu in shown.gpus]
+        return chart_points(shown.gpus, shown.engines, ticks, traffic, shown.host, self._totals, shown.wall_s)
 
 
 def state_of(snapshot: Snapshot, exporters_down: int = 0) -> HostState:

@@ -5,7 +5,7 @@ Readings of the local driver and figures that other hosts tell are held against 
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -46,6 +46,11 @@ BOUNDS: Final[dict[str, Bound]] = {
     **dict.fromkeys(("ecc_uncorrected", "ecc_corrected"), Bound(1e12)),
 }
 """Figures of one GPU. Nothing is below 0. The margins are for means over other moments than that of the limit."""
+_DEPENDENTS: Final = {
+    other: tuple(field for field, bound in BOUNDS.items() if bound.of == other)
+    for other in {bound.of for bound in BOUNDS.values() if bound.of}
+}
+"""Field of a GPU -> those that it bounds."""
 OTHERS: Final[dict[str, float]] = {
     "busy_mean_ratio": 1.0,
     "gpu_count": 65536.0,
@@ -81,6 +86,15 @@ def most_of(field: str) -> float:
     if field in OTHERS:
         return OTHERS[field]
     return next((most for end, most in UNITS if field.endswith(end)), ANY)
+
+
+def with_dependents(fields: Iterable[str]) -> list[str]:
+    """These fields, each before those that it bounds."""
+    names: list[str] = []
+    for field in fields:
+        names.append(field)
+        names += _DEPENDENTS.get(field, ())
+    return names
 
 
 def excess(field: str, values: MutableMapping[str, Any]) -> str:

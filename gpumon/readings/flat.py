@@ -70,11 +70,27 @@ def replaced(record: RecordT, values: Mapping[str, Any]) -> RecordT:
     return msgspec.structs.replace(record, **own, **inner)
 
 
+@lru_cache(maxsize=64)
+def _part_of_fields(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """Flat name of each field -> the part that it is in; empty of the record's own."""
+    parts: dict[str, str] = {}
+    for name, (path, _) in flat_fields(kind).items():
+        part, dot, _ = path.partition(".")
+        parts[name] = part if dot else ""
+    return parts
+
+
 def _by_part(kind: type[msgspec.Struct], values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Fields of the record itself, and those of each of its parts."""
+    part_of = _part_of_fields(kind)
     own: dict[str, Any] = {}
     parts: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
-        part, dot, _ = flat_fields(kind)[name][0].partition(".")
-        (parts.setdefault(part, {}) if dot else own)[name] = value
+        part = part_of[name]
+        if not part:
+            own[name] = value
+        elif part in parts:
+            parts[part][name] = value
+        else:
+            parts[part] = {name: value}
     return own, parts

@@ -4,17 +4,49 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import ParamSpec, TypeVar
+from functools import partial
+from queue import SimpleQueue
+from typing import Final, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
+MOST_IDLE: Final = 4
+"""Threads that are kept for calls to come: many calls take less than the start of a thread."""
+
+
+class _Thread:
+    """A daemon thread that makes one call after the other. One whose call hangs is not used again."""
+
+    def __init__(self) -> None:
+        """Start it. Raises RuntimeError where no more threads are to be had."""
+        self.calls: SimpleQueue[Callable[[], Callable[[], None]]] = SimpleQueue()
+        """Each makes a call, and returns what tells the outcome."""
+        threading.Thread(target=self._work, name="offload", daemon=True).start()
+
+    def _work(self) -> None:
+        goes_on = True
+        while goes_on:
+            tell = self.calls.get()()
+            goes_on = len(_idle) < MOST_IDLE
+            if goes_on:
+                _idle.append(self)  # before the outcome is told: who gets that may have the next call
+            tell()
+            del tell  # with the outcome: nothing of it is kept while the thread waits
+
+
+_idle: Final[list[_Thread]] = []
+"""Threads that wait for a call."""
+os.register_at_fork(after_in_child=_idle.clear)  # a child has none of the threads
+
+
 def daemon_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-    """Call in a thread of its own; the future has what comes of it, an error included.
+    """Call in a daemon thread that does nothing else meanwhile; the future has what comes of it, an error included.
 
     Not asyncio's own threads: `asyncio.run` joins those at its end, and their number is bounded, so that one which
     hangs holds up the exit and starves others. The caller sees to it that not ever more of them hang.
@@ -22,19 +54,26 @@ def daemon_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()
 
-    def run() -> None:
+    def run() -> Callable[[], None]:
         try:
             result = function(*args, **kwargs)
         except BaseException as error:  # handed to the one who asks for the result
-            future.set_exception(error)
-        else:
-            future.set_result(result)
+            return partial(future.set_exception, error)
+        return partial(future.set_result, result)
 
     try:
-        threading.Thread(target=run, name=getattr(function, "__name__", "offload"), daemon=True).start()
+        _waiting_thread().calls.put(run)
     except RuntimeError as error:  # no more threads to be had
         future.set_exception(error)
     return future
+
+
+def _waiting_thread() -> _Thread:
+    """A thread without a call. Raises RuntimeError."""
+    try:
+        return _idle.pop()
+    except IndexError:
+        return _Thread()
 
 
 async def in_daemon_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -7,10 +7,7 @@ import base64
 import contextlib
 import re
 import time
-import zlib
-from bisect import bisect_right
-from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -30,14 +27,16 @@ from gpumon.sources.fetch import Answer, Fetcher, FetchError, Limits
 from gpumon.sources.guest.archive import Archives, NoWheelsError
 from gpumon.sources.guest.bare_host import LOOK_S, BareHost, Readings
 from gpumon.sources.guest.shell import Shell, ShellError, open_shell
+from gpumon.sources.kept_snapshots import Kept, KeptSnapshots, encoded
 from gpumon.sources.offload import in_daemon_thread
 from gpumon.sources.probe import api_key
 from gpumon.sources.prometheus.models import Models
-from gpumon.sources.snapshot_json import decoded, parsed, read
+from gpumon.sources.snapshot_json import SnapshotReader, parsed
 from gpumon.sources.ssh import Connection, connect
-from gpumon.triage.peers import MOST_BYTES, PeerError, check_size
+from gpumon.triage.peers import MOST_BYTES, PeerError, Size, check_size, size_of
 
 Opened = TypeVar("Opened")
+Result = TypeVar("Result")
 BACK_OFF_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0)
 FIRST_LINE_S: Final = 120.0
 """The driver of eight GPUs without persistence mode takes up to 90 s to open."""
@@ -124,6 +123,9 @@ class Remote:
         """Of its gpumon, as that told; empty where it did not."""
         self._told: dict[str, Any] | None = None
         """What the newest snapshot was made of, for the difference that follows."""
+        self._size = Size(0, 0, 0)
+        """The most that it has."""
+        self._reader = SnapshotReader()
         self._unverified = False
         """Whether the password went to a server that could not be identified."""
         self.turn = asyncio.Semaphore(1)
@@ -132,8 +134,7 @@ class Remote:
         self._wall = wall
         self._decoded: tuple[float, Snapshot | Readings] | None = None
         """Unix time of the newest snapshot, and the snapshot; or the readings of a host without gpumon."""
-        self._kept: deque[tuple[float, bytes]] = deque()
-        self._kept_bytes = 0
+        self._kept = KeptSnapshots()
 
     @property
     def settled(self) -> bool:
@@ -161,7 +162,7 @@ class Remote:
             failures = 0 if self.lines > before else failures
             self._wake.clear()
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
+                await _within(BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)], self._wake.wait())
             failures += 1
 
     def install(self) -> None:
@@ -175,7 +176,7 @@ class Remote:
         """Read a snapshot that has just arrived, beside the event loop. Raises RemoteFault, PeerError."""
         try:
             async with self.turn:
-                await asyncio.wait_for(in_daemon_thread(self.take, line, self.most_bytes), READ_S)
+                await _within(READ_S, in_daemon_thread(self.take, line, self.most_bytes))
         except asyncio.TimeoutError:
             raise PeerError(f"its snapshot takes more than {READ_S:.0f} s to read: it is not read") from None
         except PeerError:
@@ -187,31 +188,35 @@ class Remote:
         """Decode a snapshot and keep it. Raises ValueError, of which PeerError."""
         wall_s = self._wall()
         told = parsed(line)
-        if difference.KEY in told:
+        size = size_of(line)
+        is_whole = difference.KEY not in told
+        if not is_whole:
             told = self._changed(told[difference.KEY])
-            line = msgspec.json.encode(told)
-            check_size(line)
-        snapshot = read(told, wall_s)
-        packed = zlib.compress(line, 1)
+            size = self._size.grown_by(size)
+            if size.excess or not self._kept.takes_difference(most_bytes):
+                is_whole = True
+                line = msgspec.json.encode(told)
+                check_size(line)
+                size = size_of(line)
+        snapshot = self._reader.read(told, wall_s)
         self._told = told
+        self._size = size
         self._decoded = wall_s, snapshot
-        self._keep(wall_s, packed, most_bytes)
+        self._keep(wall_s, line, most_bytes, whole=is_whole)
 
     def take_readings(self, readings: Readings) -> None:
         """Keep what was read of a host without gpumon."""
         wall_s = self._wall()
         self._decoded = wall_s, readings
-        self._keep(wall_s, zlib.compress(msgspec.msgpack.encode(readings), 1), self.most_bytes)
+        self._keep(wall_s, encoded(readings), self.most_bytes, whole=True)
 
-    def _keep(self, wall_s: float, packed: bytes, most_bytes: float) -> None:
+    def _keep(self, wall_s: float, line: bytes, most_bytes: float, *, whole: bool) -> None:
         """Keep a moment for charts and for going back; the oldest make room for it."""
         self.fault = ""
         self.refused = ""
         self.lines += 1
-        self._kept.append((wall_s, packed))
-        self._kept_bytes += len(packed)
-        while len(self._kept) > 1 and (self._kept_bytes > most_bytes or wall_s - self._kept[0][0] > KEPT_S):
-            self._kept_bytes -= len(self._kept.popleft()[1])
+        self._kept.add(wall_s, line, whole=whole)
+        self._kept.drop_old(wall_s - KEPT_S, most_bytes)
 
     def _changed(self, changes: Any) -> dict[str, Any]:
         """The newest snapshot as a difference changes it. Raises ValueError."""
@@ -250,45 +255,61 @@ class Remote:
 
     def at(self, wall_s: float | None) -> HostFrame | None:
         """The host now (None), or as it was at a Unix time; None where nothing is kept of that time."""
-        source = "gpumon" if self.is_url else "ssh"
-        faults = self._faults() if wall_s is None else ()
-        if self.fault == NO_GPU_THERE and wall_s is None:
+        if wall_s is None:
+            return self._now()
+        kept = self._kept.at(wall_s)
+        if kept is None:
+            return None
+        return self._then(*kept, SnapshotReader())
+
+    def _now(self) -> HostFrame:
+        """The host now, with what is wrong with it."""
+        faults = self._faults()
+        if self.fault == NO_GPU_THERE:
             return self._without_gpu(faults)
-        found = self._decoded
-        if wall_s is not None:
-            kept = list(self._kept)  # snapshots go on arriving
-            place = bisect_right(kept, wall_s, key=lambda one: one[0]) - 1
-            if place < 0:
-                return None
-            kept_s, packed = kept[place]
-            found = kept_s, _unpacked(packed, kept_s)
-        if found is None:
+        if self._decoded is None:
             return HostFrame(self.name, interval_s=self._every_s, faults=faults)
-        at_s, ready = found
+        source = "gpumon" if self.is_url else "ssh"
+        received_s, ready = self._decoded
         if isinstance(ready, Readings):
-            return HostFrame(self.name, ready.gpus, ready.engines, interval_s=LOOK_S, faults=faults)
-        ahead_s = _seconds(ready.time) - at_s
-        if abs(ahead_s) > MOST_SKEW_S + ready.interval_s and wall_s is None:
+            return self._without_gpumon(ready, faults)
+        ahead_s = _seconds(ready.time) - received_s
+        if abs(ahead_s) > MOST_SKEW_S + ready.interval_s:
             which = "ahead of" if ahead_s > 0.0 else "behind"
             text = f"its clock is {abs(ahead_s):.0f} s {which} this machine's: set both by NTP"
             faults = (*faults, Fault(source, text, self.since_s))
-        if self._unverified and wall_s is None:
+        if self._unverified:
             faults = (*faults, Fault(source, UNVERIFIED.format(secret="password"), self.since_s))
-        shown = msgspec.structs.replace(ready, time=rfc3339(at_s))
+        return self._shown(received_s, ready, faults)
+
+    def _then(self, received_s: float, kept: Kept, reader: SnapshotReader) -> HostFrame:
+        """The host as it was at a moment that is kept."""
+        if isinstance(kept, Readings):
+            return self._without_gpumon(kept, ())
+        return self._shown(received_s, reader.read(kept, received_s), ())
+
+    def _without_gpumon(self, readings: Readings, faults: tuple[Fault, ...]) -> HostFrame:
+        """What was read of a host that has no gpumon."""
+        return HostFrame(self.name, readings.gpus, readings.engines, interval_s=LOOK_S, faults=faults)
+
+    def _shown(self, received_s: float, ready: Snapshot, faults: tuple[Fault, ...]) -> HostFrame:
+        """A snapshot of the host under this machine's clock."""
+        shown = msgspec.structs.replace(ready, time=rfc3339(received_s))
         return HostFrame(self.name, ready=shown, interval_s=max(ready.interval_s, 0.25), faults=faults)
 
     def between(self, start_s: float, end_s: float, step_s: float) -> list[tuple[float, HostFrame]]:
         """The host at what is kept of this time, at most one moment a step."""
-        found: list[tuple[float, HostFrame]] = []
-        for wall_s in [at_s for at_s, _ in list(self._kept) if start_s <= at_s <= end_s]:
-            if (not found or wall_s - found[-1][0] >= 0.9 * step_s) and (frame := self.at(wall_s)) is not None:
-                found.append((wall_s, frame))
-        return found
+        reader = SnapshotReader()
+        moments: list[tuple[float, HostFrame]] = []
+        for received_s, kept in self._kept.between(start_s, end_s):
+            if not moments or received_s - moments[-1][0] >= 0.9 * step_s:
+                moments.append((received_s, self._then(received_s, kept, reader)))
+        return moments
 
     @property
     def first_s(self) -> float | None:
         """Unix time of the oldest that is kept."""
-        return self._kept[0][0] if self._kept else None
+        return self._kept.first_s
 
     most_bytes: float = KEPT_BYTES
     """Of what is kept of this host."""
@@ -320,7 +341,7 @@ class Remote:
         self._told = None
         try:
             wait_s = FIRST_LINE_S
-            while line := await asyncio.wait_for(connection.readline(), wait_s):
+            while line := await _within(wait_s, connection.readline()):
                 if hello := _HELLO.fullmatch(line):
                     self.version = hello[1].decode("ascii")
                 elif line.startswith(b"{"):  # what a shell's start-up files print is none of it
@@ -472,12 +493,17 @@ async def _connected(opening: Awaitable[Opened]) -> Opened:
         raise RemoteFault("there is no ssh on this machine: install OpenSSH's client") from None
 
 
-def _unpacked(packed: bytes, kept_s: float) -> Snapshot | Readings:
-    """What was kept of a moment: a snapshot is a JSON object, readings are an array of msgpack."""
-    kept = zlib.decompress(packed)
-    if kept.startswith(b"{"):
-        return decoded(kept, kept_s)
-    return msgspec.msgpack.decode(kept, type=Readings)
+async def _within(seconds: float, work: Coroutine[Any, Any, Result]) -> Result:
+    """What comes of it in that time. Raises TimeoutError. A caller that is cancelled ends: with `asyncio.wait_for` of
+    Python 3.11 it goes on where the result comes at the same moment."""
+    task = asyncio.ensure_future(work)
+    try:
+        done, _ = await asyncio.wait({task}, timeout=seconds)
+        if not done:
+            raise asyncio.TimeoutError
+        return task.result()
+    finally:
+        task.cancel()
 
 
 def patience_s(line: bytes) -> float:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import lru_cache
-from typing import Any, Final, TypeVar, get_args, get_origin
+from typing import Any, Final, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 
+from gpumon.readings.bounds import with_dependents
 from gpumon.readings.flat import flat_fields, nested
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
@@ -40,13 +41,9 @@ _UNKNOWN: Final[dict[type[Enum], Enum]] = {
 }
 """What stands for a code of a newer gpumon; without an entry the whole object can not be read."""
 
+_MISSING: Final = {reason.value: Missing(reason) for reason in Reason}
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 _JSON: Final = msgspec.json.Decoder(dict[str, Any])
-
-
-def decoded(line: bytes, wall_s: float) -> Snapshot:
-    """The snapshot that was received at `wall_s` (Unix time). Raises ValueError, one line with the fix."""
-    return read(parsed(line), wall_s)
 
 
 def parsed(line: bytes) -> dict[str, Any]:
@@ -60,36 +57,156 @@ def parsed(line: bytes) -> dict[str, Any]:
         raise ValueError("its answer is no snapshot of gpumon: is the address right?") from None
 
 
-def read(told: dict[str, Any], wall_s: float) -> Snapshot:
-    """The snapshot that an object received at `wall_s` (Unix time) is. Raises ValueError, one line with the fix."""
-    if told.get("schema") != SCHEMA:
-        schema = clean(str(told.get("schema"))[:40], 20)
-        raise ValueError(f"its JSON has schema {schema}, this gpumon reads {SCHEMA}: update the older of the two")
-    try:
-        return msgspec.structs.replace(_struct(Snapshot, told, {"wall_s": wall_s}), wall_s=wall_s)
-    except peers.PeerError:
-        raise
-    except (KeyError, TypeError, ValueError, OverflowError):
-        raise ValueError("its JSON is not as this gpumon knows it: update the older of the two") from None
+class _Read(NamedTuple):
+    """An object of the JSON and the record that it was read as."""
+
+    told: dict[str, Any]
+    values: dict[str, Any]
+    """Values of fields by name, but for `readings`."""
+    readings: dict[str, float]
+    """Figures by name, as they were told."""
+    figures: dict[str, Any]
+    """The same, with a reason in the place of each that can not be."""
+    inner: dict[str, tuple[_Read, ...]]
+    """Key of a field of objects -> these objects."""
+    record: Any
+    """None: it can not be read, and is left out."""
 
 
-def _struct(kind: type[StructT], told: Any, more: Mapping[str, Any] = {}) -> StructT:
+_UNREAD: Final = _Read({}, {}, {}, {}, {}, None)
+
+
+class SnapshotReader:
+    """Reads the snapshots that one peer sends one after the other. An object or a value that is in two of them as the
+    very same Python object (`readings.difference.patched` keeps what did not change) is read once."""
+
+    def __init__(self) -> None:
+        self._before = _UNREAD
+
+    def read(self, told: dict[str, Any], wall_s: float) -> Snapshot:
+        """The snapshot that an object received at `wall_s` (Unix time) is. Raises ValueError, one line with the fix."""
+        if told.get("schema") != SCHEMA:
+            schema = clean(str(told.get("schema"))[:40], 20)
+            raise ValueError(f"its JSON has schema {schema}, this gpumon reads {SCHEMA}: update the older of the two")
+        try:
+            newest = _read_object(Snapshot, told, self._before, {"wall_s": wall_s})
+            snapshot: Snapshot = msgspec.structs.replace(newest.record, wall_s=wall_s)
+        except peers.PeerError:
+            raise
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise ValueError("its JSON is not as this gpumon knows it: update the older of the two") from None
+        self._before = newest
+        return snapshot
+
+
+def _read_object(kind: type[msgspec.Struct], told: Any, before: _Read, more: Mapping[str, Any] = {}) -> _Read:
+    """The object as a record. `before`: what stood in its place in the snapshot before."""
+    if told is before.told:
+        return before
     if not isinstance(told, dict):
         raise TypeError("no object")
-    reasons = told.get("missing", {})
-    values: dict[str, Any] = dict(more)
-    readings: dict[str, Any] = {}
-    for key, name, is_reading, read in _readers(kind):
-        value = told.get(key)
-        if value is not None:
-            (readings if is_reading else values)[name] = read(value)
-        elif is_reading and isinstance(reasons, dict):
-            values[name] = Missing(_member(Reason, reasons.get(key)))
+    fields = _fields(kind)
+    changed = _changed_keys(told, before.told)
+    if changed is None:
+        newest = _Read(told, dict(more), {}, {}, {}, None)
+        _read_fields(fields.values(), newest, before)
+        _hold_against_bounds(kind, newest, newest.readings)
+    else:
+        newest = _as_before(told, before)
+        newest.values.update(more)
+        again = [fields[key] for key in changed if key in fields]
+        _read_fields(again, newest, before)
+        _hold_against_bounds(kind, newest, with_dependents(field.name for field in again if field.is_reading))
+    record = nested(kind, newest.values | newest.figures)
+    return newest._replace(record=_within_bounds(record))
+
+
+def _as_before(told: dict[str, Any], before: _Read) -> _Read:
+    """What is known of an object from the one before it, until its fields that changed are read."""
+    return _Read(told, dict(before.values), dict(before.readings), dict(before.figures), dict(before.inner), None)
+
+
+def _changed_keys(told: dict[str, Any], before: dict[str, Any]) -> list[str] | None:
+    """Keys with other values than before; None where another figure is missing, or a key, so that all is to be read."""
+    if told.get("missing") is not before.get("missing") or told.keys() != before.keys():
+        return None
+    changed: list[str] = []
+    for key, value in told.items():
+        value_before = before[key]
+        if value is value_before:
+            continue
+        if value is None or value_before is None:
+            return None
+        changed.append(key)
+    return changed
+
+
+def _read_fields(fields: Iterable[_Field], newest: _Read, before: _Read) -> None:
+    """Fill in these fields of `newest` from its object."""
+    reasons = newest.told.get("missing", {})
+    for field in fields:
+        value = newest.told.get(field.key)
+        if value is None:
+            if field.is_reading and isinstance(reasons, dict):
+                newest.values[field.name] = _missing(reasons.get(field.key))
+        elif field.is_reading:
+            newest.readings[field.name] = field.read(value)
+        elif field.objects is None:
+            newest.values[field.name] = field.read(value)
+        else:
+            objects = _read_objects(field, value, before.inner.get(field.key, ()))
+            newest.inner[field.key] = objects
+            newest.values[field.name] = _records(field, objects)
+
+
+def _read_objects(field: _Field, value: Any, before: tuple[_Read, ...]) -> tuple[_Read, ...]:
+    """The objects of a field: one, or those of its list. `before`: those of the snapshot before."""
+    assert field.objects is not None
+    if not field.is_list:
+        return (_read_object(field.objects, value, before[0] if before else _UNREAD),)
+    peers.check_count(field.name, len(_of(list, value)))
+    objects: list[_Read] = []
+    new = 0
+    for number, item in enumerate(value):
+        earlier = before[number] if number < len(before) else _UNREAD
+        if item is not earlier.told:
+            new += 1
+            if new % GIVE_WAY_EVERY == 0:
+                time.sleep(GIVE_WAY_S)
+        objects.append(_read_item(field.objects, item, earlier))
+    return tuple(objects)
+
+
+def _read_item(kind: type[msgspec.Struct], item: Any, before: _Read) -> _Read:
+    """An object of a list; one with a code of a newer gpumon is left out."""
+    try:
+        return _read_object(kind, item, before)
+    except peers.PeerError:
+        raise
+    except (KeyError, TypeError, ValueError):
+        if kind not in _LEFT_OUT:
+            raise
+        return _UNREAD
+
+
+def _records(field: _Field, objects: tuple[_Read, ...]) -> Any:
+    """The value of a field of objects."""
+    if not field.is_list:
+        return objects[0].record
+    return tuple(one.record for one in objects if one.record is not None)
+
+
+def _hold_against_bounds(kind: type[msgspec.Struct], newest: _Read, names: Iterable[str]) -> None:
+    """Take these figures over from the readings, each with a reason in its place where it can not be."""
+    readings = newest.readings
+    figures = newest.figures
+    there = [name for name in names if name in readings]
+    for name in there:
+        figures[name] = readings[name]
     if kind is Gpu:
-        peers.bounded_gpu(readings)
+        peers.bounded_gpu(figures, there)
     elif kind is not Evidence:  # the unit of its figures depends on what was measured
-        peers.bounded_figures(readings)
-    return _within_bounds(nested(kind, values | readings))
+        peers.bounded_figures(figures, there)
 
 
 def _within_bounds(record: StructT) -> StructT:
@@ -107,14 +224,35 @@ _BOUNDED: Final[Mapping[type[Any], Callable[[Any], Any]]] = {
 }
 
 
+class _Field(NamedTuple):
+    """A field of a record in the JSON."""
+
+    key: str
+    name: str
+    """As it is flat (`readings.flat`)."""
+    is_reading: bool
+    read: Callable[[Any], Any]
+    """Makes its value of JSON's."""
+    objects: type[msgspec.Struct] | None
+    """Type of the records that it holds; None where it holds none."""
+    is_list: bool
+
+
 @lru_cache(maxsize=64)
-def _readers(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, bool, Callable[[Any], Any]], ...]:
-    """JSON key and flat name of each field, whether it is a `Reading`, and what makes its value of JSON's."""
-    return tuple(
-        (_KEYS.get(name, name), name, field.type == Reading, _reader(name, field.type))
-        for name, (_, field) in flat_fields(kind).items()
-        if f"{kind.__name__}.{name}" not in _NOT_PRINTED
-    )
+def _fields(kind: type[msgspec.Struct]) -> dict[str, _Field]:
+    """The fields of a record that are printed, by key."""
+    fields: dict[str, _Field] = {}
+    for name, (_, field) in flat_fields(kind).items():
+        if f"{kind.__name__}.{name}" not in _NOT_PRINTED:
+            fields[_KEYS.get(name, name)] = _field(name, field.type)
+    return fields
+
+
+def _field(name: str, kind: Any) -> _Field:
+    is_list = get_origin(kind) is tuple
+    item = get_args(kind)[0] if is_list else kind
+    objects = item if isinstance(item, type) and issubclass(item, msgspec.Struct) else None
+    return _Field(_KEYS.get(name, name), name, kind == Reading, _reader(name, kind), objects, is_list)
 
 
 def _reader(field: str, kind: Any) -> Callable[[Any], Any]:
@@ -129,7 +267,7 @@ def _reader(field: str, kind: Any) -> Callable[[Any], Any]:
     if issubclass(kind, Enum):
         return lambda value: _member(kind, value)
     if issubclass(kind, msgspec.Struct):
-        return lambda value: _struct(kind, value)
+        return lambda value: _read_object(kind, value, _UNREAD).record
     return _plain(field, kind)
 
 
@@ -163,22 +301,7 @@ def _items(field: str, kind: Any) -> Callable[[Any], Any]:
         peers.check_count(field, len(_of(list, value)))
         return tuple(read(item) for item in value)
 
-    def records(value: Any) -> tuple[Any, ...]:
-        peers.check_count(field, len(_of(list, value)))
-        found = []
-        for number, item in enumerate(value, start=1):
-            if number % GIVE_WAY_EVERY == 0:
-                time.sleep(GIVE_WAY_S)
-            try:
-                found.append(read(item))
-            except peers.PeerError:
-                raise
-            except (KeyError, TypeError, ValueError):
-                if kind not in _LEFT_OUT:
-                    raise
-        return tuple(found)
-
-    return records if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else items
+    return items
 
 
 def _of(kind: type[Any], value: Any) -> Any:
@@ -198,6 +321,13 @@ def _number(value: Any) -> float:
     if not math.isfinite(number):
         raise ValueError("not finite")
     return number
+
+
+def _missing(reason: Any) -> Missing:
+    """Stands for a figure that is not there; a reason of a newer gpumon is not known."""
+    if isinstance(reason, str) and reason in _MISSING:
+        return _MISSING[reason]
+    return Missing(_member(Reason, reason))
 
 
 def _member(kind: type[Enum], value: Any) -> Any:

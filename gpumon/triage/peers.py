@@ -6,12 +6,13 @@ A snapshot is read within these bounds or not at all; a single figure, time or a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from gpumon.readings.bounds import BOUNDS, LARGEST, excess, invalid, most_of
+from gpumon.readings import bounds
+from gpumon.readings.bounds import BOUNDS, LARGEST, invalid, most_of
 from gpumon.readings.format import wall_of
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.text import clean
@@ -65,14 +66,43 @@ class PeerError(ValueError):
     """A peer's snapshot is beyond these bounds: one line, safe to show."""
 
 
-def check_size(text: bytes) -> None:
-    """Refuse a snapshot that is too large to be decoded at all. Cheap: nothing is decoded. Raises PeerError."""
+class Size(NamedTuple):
+    """How large a snapshot is."""
+
+    bytes: int
+    values: int
+    """Counted by commas."""
+    objects: int
+    """Counted by opening brackets."""
+
+    def grown_by(self, other: Size) -> Size:
+        """The most that a snapshot of this size has after a difference of the other size."""
+        return Size(self.bytes + other.bytes, self.values + other.values, self.objects + other.objects)
+
+    @property
+    def excess(self) -> str:
+        """Why a snapshot of this size is not read; empty where it is."""
+        if self.bytes > MOST_BYTES:
+            return f"its snapshot has more than {MOST_BYTES >> 20} MiB: it is not read"
+        if self.values > MOST_VALUES:
+            return f"its snapshot has more than {MOST_VALUES:,} values: it is not read"
+        if self.objects > MOST_OBJECTS:
+            return f"its snapshot has more than {MOST_OBJECTS:,} lists and objects: it is not read"
+        return ""
+
+
+def size_of(text: bytes) -> Size:
+    """The size of a snapshot. Cheap: nothing is decoded."""
     if len(text) > MOST_BYTES:
-        raise PeerError(f"its snapshot has more than {MOST_BYTES >> 20} MiB: it is not read")
-    if text.count(b",") > MOST_VALUES:
-        raise PeerError(f"its snapshot has more than {MOST_VALUES:,} values: it is not read")
-    if text.count(b"[") + text.count(b"{") > MOST_OBJECTS:
-        raise PeerError(f"its snapshot has more than {MOST_OBJECTS:,} lists and objects: it is not read")
+        return Size(len(text), 0, 0)
+    return Size(len(text), text.count(b","), text.count(b"[") + text.count(b"{"))
+
+
+def check_size(text: bytes) -> None:
+    """Refuse a snapshot that is too large to be decoded at all. Raises PeerError."""
+    excess = size_of(text).excess
+    if excess:
+        raise PeerError(excess)
 
 
 def check_count(field: str, number: int) -> None:
@@ -82,18 +112,20 @@ def check_count(field: str, number: int) -> None:
         raise PeerError(f"its snapshot has {number:,} {field.replace('_', ' ')}, at most {most:,} are read")
 
 
-def bounded_figures(values: dict[str, Any]) -> None:
-    """Put a reason in the place of every figure that can not be true. `values` are fields of one record by name."""
-    for field, value in values.items():
+def bounded_figures(values: dict[str, Any], fields: Iterable[str]) -> None:
+    """Put a reason in the place of every figure of these fields that can not be true. `values` are fields of one record
+    by name."""
+    for field in fields:
+        value = values[field]
         if value.__class__ is float and not 0.0 <= value <= most_of(field):
             values[field] = invalid(value, f"0 to {most_of(field):g} is possible", WHO)
 
 
-def bounded_gpu(values: dict[str, Any]) -> None:
+def bounded_gpu(values: dict[str, Any], fields: Sequence[str]) -> None:
     """Bound a GPU's figures as `bounded_figures` does, and by the bounds for readings of the local driver."""
-    bounded_figures(values)
-    for field in BOUNDS.keys() & values.keys():
-        if why := excess(field, values):
+    bounded_figures(values, fields)
+    for field in fields:
+        if field in BOUNDS and (why := bounds.excess(field, values)):
             values[field] = invalid(values[field], why, WHO)
 
 

@@ -9,6 +9,7 @@ server, a line a second, so that 30 gpumons do not take the CPU that is measured
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -17,13 +18,16 @@ from pathlib import Path
 
 import psutil
 
+from gpumon.readings.difference import KEY, patched
 from tests.fakes.sshd import Sshd
 from tests.perf.contestants import BIN
 from tests.terminal import Terminal
 
 HOSTS = 30
 LINES = 20
-"""Lines that are recorded, and replayed again and again."""
+"""Lines that are replayed again and again."""
+WARM = 40
+"""Lines before them: until windows are full, more changes from one to the next."""
 CPU_LIMIT = 0.15
 SETTLE_S = 20.0
 """Until all connections stand: the keys of 30 logins take CPU."""
@@ -45,10 +49,21 @@ while True:
 
 def record(folder: Path, name: str, *more: str) -> int:
     """Keep what a gpumon prints in a file; returns the mean bytes of a line."""
-    command = [str(BIN / "gpumon"), "watch", "--json", *more, "--demo", "--interval", "1", "--count", str(LINES)]
+    count = str(WARM + LINES)
+    command = [str(BIN / "gpumon"), "watch", "--json", *more, "--demo", "--interval", "1", "--count", count]
     done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=300, check=True)
-    (folder / name).write_bytes(done.stdout)
-    return len(done.stdout) // LINES
+    printed = [line for line in done.stdout.splitlines() if line.startswith(b"{")]
+    kept = [snapshot_at(printed, WARM), *printed[WARM + 1 :]]
+    (folder / name).write_bytes(b"".join(line + b"\n" for line in kept))
+    return sum(map(len, kept)) // len(kept)
+
+
+def snapshot_at(lines: list[bytes], place: int) -> bytes:
+    """The whole snapshot that a line stands for."""
+    told = json.loads(lines[0])
+    for line in map(json.loads, lines[1 : place + 1]):
+        told = patched(told, line[KEY]) if KEY in line else line
+    return json.dumps(told, separators=(",", ":")).encode()
 
 
 def far_side(folder: Path, *, old: bool) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import time
@@ -18,12 +19,13 @@ from gpumon.fleet.fleet import Fleet
 from gpumon.outputs.fleet import encode as encode_fleet
 from gpumon.outputs.fleet import report
 from gpumon.outputs.json import encode
+from gpumon.readings.difference import difference, patched
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Action
 from gpumon.session import maker
-from gpumon.sources.snapshot_json import decoded
+from gpumon.sources.snapshot_json import SnapshotReader, parsed
 from gpumon.triage.peers import MOST_BYTES, PeerError, vetted
 from gpumon.triage.render import (
     ACTIONS,
@@ -47,7 +49,7 @@ def told() -> dict[str, Any]:
 
 
 def read(snapshot: Any) -> Snapshot:
-    return decoded(json.dumps(snapshot).encode(), WALL_S)
+    return SnapshotReader().read(parsed(json.dumps(snapshot).encode()), WALL_S)
 
 
 def shown(*snapshots: Snapshot) -> Fleet:
@@ -103,7 +105,7 @@ def test_what_is_too_much_is_refused_within_a_moment(name: str, line: bytes) -> 
     read(told())
     before_s = time.thread_time()
     with pytest.raises(ValueError, match=r"is not read|are read|not as this gpumon"):
-        decoded(line, WALL_S)
+        SnapshotReader().read(parsed(line), WALL_S)
     assert time.thread_time() - before_s < 0.2, name
 
 
@@ -222,8 +224,35 @@ def test_random_lies_beside_an_honest_host_leave_that_one_as_it_is(lies: list[tu
         alone.busy_ratio,
         alone.decode_tokens_per_s,
     )
+    assert_printable(hostile)
+
+
+def assert_printable(hostile: Snapshot) -> None:
     for verdict in hostile.verdicts:
         texts = [verdict_text(verdict), actions_text(verdict), *map(evidence_text, verdict.evidence)]
         assert all(text.isprintable() for text in texts)
     for event in hostile.events:
         event_text(event)
+
+
+@given(st.lists(st.lists(st.tuples(st.sampled_from(PLACES), LIES), max_size=6), min_size=1, max_size=5))
+def test_what_is_read_from_differences_is_what_is_read_from_the_whole(steps: list[list[tuple[Any, Any]]]) -> None:
+    """Whatever changes from one line to the next, also what makes a figure or a verdict unreadable, and back."""
+    reader = SnapshotReader()
+    sent: dict[str, Any] = told()
+    received = copy.deepcopy(sent)
+    reader.read(received, WALL_S)
+    for lies in [*steps, []]:
+        before, sent = sent, told()
+        for place, lie in lies:
+            put(sent, place, lie)
+        received = patched(received, json.loads(json.dumps(difference(before, sent))))
+        assert outcome(reader, received) == outcome(SnapshotReader(), json.loads(json.dumps(sent)))
+
+
+def outcome(reader: SnapshotReader, snapshot: dict[str, Any]) -> str:
+    """The snapshot with all that is in it, or why it is not read."""
+    try:
+        return repr(reader.read(snapshot, WALL_S))
+    except ValueError as refused:
+        return str(refused)

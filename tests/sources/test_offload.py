@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -33,6 +34,31 @@ async def test_results_and_errors_come_back() -> None:
         await in_daemon_thread(divmod, 7, 0)
     assert daemon_thread(divmod, 7, 2).result(60.0) == (3, 1)
     assert isinstance(daemon_thread(divmod, 7, 0).exception(60.0), ZeroDivisionError)
+
+
+async def test_a_thread_is_used_again_unless_its_call_hangs() -> None:
+    thread = await in_daemon_thread(threading.get_ident)
+    assert await in_daemon_thread(threading.get_ident) == thread
+    go = threading.Event()
+    hanging = [daemon_thread(go.wait) for _ in range(10)]
+    assert await in_daemon_thread(divmod, 7, 2) == (3, 1)
+    go.set()
+    assert all(call.result(60.0) for call in hanging)
+
+
+def test_nothing_of_a_call_is_kept_after_it() -> None:
+    class Large:
+        pass
+
+    large = Large()
+    gone = weakref.ref(large)
+    call = daemon_thread(lambda value: value, large)
+    assert call.result(60.0) is large
+    del large, call
+    end_s = time.monotonic() + 60.0
+    while gone() is not None:
+        assert time.monotonic() < end_s
+        time.sleep(0.005)
 
 
 async def test_one_who_no_longer_waits_leaves_the_thread_behind() -> None:

@@ -25,14 +25,15 @@ from gpumon.fleet.fleet import Fleet
 from gpumon.fleet.rows import by_host
 from gpumon.fleet.snapshot import HostState
 from gpumon.outputs.fleet import report
-from gpumon.outputs.json import encode
-from gpumon.readings.difference import difference, patched
+from gpumon.outputs.json import Differences, encode
+from gpumon.readings.difference import KEY, difference, patched
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.frame import Fault, Frame, HostReading
 from gpumon.readings.missing import Missing
 from gpumon.session import maker
+from gpumon.sources.kept_snapshots import LONGEST_RUN
 from gpumon.sources.remote import CONNECTING, NEXT_LINE_S, NO_GPU_THERE, Remote, patience_s
-from gpumon.sources.snapshot_json import decoded
+from gpumon.sources.snapshot_json import SnapshotReader, parsed
 from gpumon.triage.peers import PeerError
 from gpumon.tui.fleet.columns import said
 from tests.outputs import shots
@@ -116,7 +117,7 @@ def test_a_host_that_is_read_seldom_is_waited_for() -> None:
 @pytest.mark.parametrize("name", shots.ALL)
 def test_every_snapshot_that_is_printed_is_read_back(name: str) -> None:
     told = encode(shots.ALL[name]())
-    read = json.loads(encode(decoded(told, 1e9)))
+    read = json.loads(encode(SnapshotReader().read(parsed(told), 1e9)))
     if name != "hostile":  # whose figures can not be
         assert read["gpus"] == json.loads(told)["gpus"]
 
@@ -297,6 +298,53 @@ def test_what_differences_add_up_to_is_bounded_as_a_snapshot_is() -> None:
     with pytest.raises(PeerError, match="MiB: it is not read"):  # noqa: PT012 (which of them is refused does not matter)
         for number in range(40):
             remote.take(b'{"difference":[{"more%d":"%s"}]}' % (number, b"x" * 1_000_000), 1e9)
+
+
+def lines_of_a_host(count: int) -> list[bytes]:
+    """Lines of `watch --json --fleet`; the n-th has n watts."""
+    differences = Differences()
+    return [
+        differences.encode(shots.snapshot(gpus=(shots.gpu(power_w=float(number)),))) for number in range(1, count + 1)
+    ]
+
+
+def watts(frame: HostFrame | None) -> Any:
+    assert frame is not None
+    assert frame.ready is not None
+    return frame.ready.gpus[0].power_w
+
+
+def test_each_difference_can_be_gone_back_to() -> None:
+    now = [1000.0]
+    remote = Remote(Host(address="gpu-07"), 1.0, lambda: now[0])
+    lines = lines_of_a_host(3 * LONGEST_RUN)
+    for number, line in enumerate(lines, start=1):
+        now[0] = 1000.0 + number
+        remote.take(line, 1e9)
+    assert remote.at(1000.5) is None
+    for number in (1, 2, LONGEST_RUN, LONGEST_RUN + 1, len(lines)):
+        assert watts(remote.at(1000.5 + number)) == float(number)
+    past = remote.between(1010.0, 1000.0 + len(lines), 2.0)
+    assert [(at_s - 1000.0, watts(frame)) for at_s, frame in past] == [
+        (float(number), float(number)) for number in range(10, len(lines) + 1, 2)
+    ]
+
+
+def test_what_is_kept_is_bounded_in_bytes_and_in_time() -> None:
+    now = [1000.0]
+    remote = Remote(Host(address="gpu-07"), 1.0, lambda: now[0])
+    noise = [json.loads(line) for line in lines_of_a_host(200)]
+    for number, line in enumerate(noise):
+        now[0] = 1000.0 + number
+        changed = line[KEY][0] if number else line
+        changed["noise"] = os.urandom(1000).hex()
+        remote.take(json.dumps(line).encode(), 40_000.0)
+    assert remote.first_s is not None
+    assert 1150.0 < remote.first_s < 1199.0, "a line takes about 1 kB packed"
+    assert watts(remote.at(remote.first_s)) == remote.first_s - 999.0
+    now[0] += 2000.0
+    remote.take(encode(shots.snapshot()), 1e9)
+    assert remote.first_s == now[0], "half an hour is kept"
 
 
 JSON_VALUES = st.recursive(

@@ -213,7 +213,7 @@ def _figures(
             found[path] = value
     bound = peers.bounded_gpu if fields is exported.GPU else peers.bounded_figures
     for values in (found, *inner.values()):
-        bound(values)
+        bound(values, tuple(values))
     return {**found, **{name: kind(**inner[name]) for name, kind in parts.items()}}
 
 

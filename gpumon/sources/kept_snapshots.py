@@ -1,0 +1,114 @@
+"""What one host of a fleet sent in the last minutes, packed: a whole snapshot, then differences, then a whole one
+again; of a host without gpumon the readings of each look."""
+
+from __future__ import annotations
+
+import zlib
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from gpumon.readings import difference
+from gpumon.sources.guest.bare_host import Readings
+from gpumon.sources.snapshot_json import parsed
+
+Kept = dict[str, Any] | Readings
+"""A snapshot as a JSON object, or the readings of a host without gpumon."""
+LONGEST_RUN: Final = 30
+"""Snapshots of which one is kept whole: so many differences are read to go back to the last of them."""
+LARGEST_RUN: Final = 0.25
+"""Share of all that may be kept which such a run may take: the oldest run goes as a whole."""
+
+
+class _Packed(NamedTuple):
+    """A snapshot or a difference as it was received, or `encoded` readings."""
+
+    wall_s: float
+    line: bytes
+
+
+class KeptSnapshots:
+    """One thread adds snapshots, others may read them."""
+
+    def __init__(self) -> None:
+        self._runs: deque[list[_Packed]] = deque()
+        """Each begins with a whole snapshot; differences follow."""
+        self._bytes = 0
+        self._run_bytes = 0
+        """The same of the last run."""
+
+    @property
+    def first_s(self) -> float | None:
+        """Unix time of the oldest; None: there is none."""
+        return self._runs[0][0].wall_s if self._runs else None
+
+    def takes_difference(self, most_bytes: float) -> bool:
+        """Whether a difference may come next; else a whole one has to."""
+        if not self._runs:
+            return False
+        return len(self._runs[-1]) < LONGEST_RUN and self._run_bytes < LARGEST_RUN * most_bytes
+
+    def add(self, wall_s: float, line: bytes, *, whole: bool) -> None:
+        """Keep a whole snapshot, readings, or how a snapshot differs from the one before. `wall_s` (Unix time): when it
+        was received."""
+        packed = _Packed(wall_s, zlib.compress(line, 1))
+        if whole:
+            self._runs.append([packed])
+            self._run_bytes = 0
+        else:
+            self._runs[-1].append(packed)
+        self._bytes += len(packed.line)
+        self._run_bytes += len(packed.line)
+
+    def drop_old(self, oldest_s: float, most_bytes: float) -> None:
+        """Drop what is older than a Unix time, and the oldest beyond so many bytes. The newest stay."""
+        while len(self._runs) > 1 and (self._bytes > most_bytes or self._runs[0][0].wall_s < oldest_s):
+            self._bytes -= sum(len(packed.line) for packed in self._runs.popleft())
+
+    def at(self, wall_s: float) -> tuple[float, Kept] | None:
+        """The newest at or before a Unix time, and when it was received; None: there is none."""
+        runs = list(self._runs)  # snapshots go on arriving
+        place = bisect_right(runs, wall_s, key=lambda run: run[0].wall_s) - 1
+        if place < 0:
+            return None
+        snapshots = list(_unpacked(runs[place], wall_s))
+        return snapshots[-1] if snapshots else None  # none where the clock was set back meanwhile
+
+    def between(self, start_s: float, end_s: float) -> Iterator[tuple[float, Kept]]:
+        """All that were received from one Unix time to another, the oldest first, as `at` gives them."""
+        for run in list(self._runs):
+            if run[-1].wall_s < start_s:
+                continue
+            for received_s, told in _unpacked(run, end_s):
+                if received_s >= start_s:
+                    yield received_s, told
+
+
+def encoded(readings: Readings) -> bytes:
+    """Readings to be kept: an array of msgpack, which no JSON object is."""
+    return msgspec.msgpack.encode(readings)
+
+
+def _unpacked(run: list[_Packed], end_s: float) -> Iterator[tuple[float, Kept]]:
+    """What is kept in a run and not of after `end_s`."""
+    told: dict[str, Any] = {}
+    for packed in list(run):
+        if packed.wall_s > end_s:
+            return
+        line = zlib.decompress(packed.line)
+        if line.startswith(b"{"):
+            told = _changed(told, parsed(line))
+            yield packed.wall_s, told
+        else:
+            yield packed.wall_s, msgspec.msgpack.decode(line, type=Readings)
+
+
+def _changed(told: dict[str, Any], line: dict[str, Any]) -> dict[str, Any]:
+    """The snapshot after a line: a whole one, or a difference."""
+    if difference.KEY not in line:
+        return line
+    changed: dict[str, Any] = difference.patched(told, line[difference.KEY])
+    return changed
