@@ -15,6 +15,9 @@ import msgspec
 Z95: Final = 1.645
 """Standard deviations by which the p95 of a sum of many is above its mean."""
 
+MOST_TOKENS: Final = 1e9
+"""Length beyond which none is believed."""
+
 
 class LengthShare(msgspec.Struct, frozen=True):
     """One step of a cumulative histogram: so many of the requests are at most so long."""
@@ -56,8 +59,8 @@ def problem_of(steps: Sequence[LengthShare]) -> str:
     tokens = 0.0
     share = 0.0
     for step in steps:
-        if not math.isfinite(step.tokens):
-            return f"the length {step.tokens:g} is no number"
+        if not step.tokens <= MOST_TOKENS:
+            return f"the length {step.tokens:g} is no number of tokens"
         if step.tokens <= tokens:
             return f"lengths must rise from step to step: {step.tokens:g} is behind {tokens:g}"
         if not share <= step.share <= 1.0:

@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from gpumon.sizing.latency import Speculation
-from gpumon.sizing.length_tail import Lengths, problem_of
+from gpumon.sizing.length_tail import MOST_TOKENS, Lengths, problem_of
 from gpumon.sizing.profile import Observed
 from gpumon.specs.gpus import GpuCatalogue
 from gpumon.specs.llm import LlmSpec
@@ -244,7 +244,7 @@ SPECULATION_RANGES: Final = {
     "accepted": Range(0.0, 63.0, "accepted tokens"),
 }
 LENGTH_RANGES: Final = {
-    "tokens": Range(1e-3, 1e9, "length", " tokens"),
+    "tokens": Range(1e-3, MOST_TOKENS, "length", " tokens"),
     "share": Range(0.0, 1.0, "share of the requests"),
 }
 SEEN_RANGES: Final = {

@@ -125,8 +125,40 @@ def demand_of(workload: Workload, scenario: Scenario, known: Known, *, any_tp: b
     """The needs of `workload` at the TP that takes the fewest GPUs; of several the smallest.
 
     A TP that was typed, or seen on these GPUs, stays: one that takes fewer is named. With `any_tp` one that was seen
-    does not stay.
+    does not stay. Data-parallel ranks that would take fewer GPUs are named alone: engines share experts only where they
+    are told to.
     """
+    best = _best_tp(workload, scenario, known, any_tp=any_tp)
+    ranks = _best_ranks(best, scenario, known)
+    if ranks is None or ranks.gpus >= best.gpus:
+        return best
+    name = f"TP {ranks.instance.tp} x DP {ranks.instance.dp}"
+    return best._replace(better=f"{name} would take {ranks.gpus:,.0f} GPUs instead of {best.gpus:,.0f}")
+
+
+def _best_ranks(best: Demand, scenario: Scenario, known: Known) -> Demand | None:
+    """The needs with the data-parallel ranks of one GPU that take the fewest GPUs; None where nothing is to be shared,
+    or the user said what an instance is."""
+    workload = best.workload
+    instance = best.instance
+    typed = workload.dp or workload.memory_gb or workload.capacity_per_instance or workload.kv_pool_tokens
+    if best.problem or typed or instance.server is None or instance.llm is None or not instance.llm.experts:
+        return None
+    server = instance.server
+    domain = min(server.nvlink_gpus or server.gpus, server.gpus)
+    found = None
+    ranks = 2
+    while ranks <= domain and ranks < best.gpus:
+        asked = msgspec.structs.replace(workload, tp=1, dp=ranks)
+        demand = demand_at(asked, scenario, known)
+        if found is None or demand.gpus < found.gpus:
+            found = demand
+        ranks *= 2
+    return found
+
+
+def _best_tp(workload: Workload, scenario: Scenario, known: Known, *, any_tp: bool) -> Demand:
+    """The needs at the TP that takes the fewest GPUs, or at the one that stays."""
     asked = demand_at(workload, scenario, known)
     others = [
         demand_at(msgspec.structs.replace(workload, tp=tp), scenario, known)._replace(workload=workload)

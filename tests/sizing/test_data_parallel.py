@@ -88,6 +88,23 @@ def test_an_instance_stands_in_one_domain() -> None:
     assert problem == "8 data-parallel ranks do not stand in one NVLink domain of 4 GPUs: fewer ranks"
 
 
+def test_ranks_that_take_fewer_gpus_are_named_and_not_taken() -> None:
+    """Nobody typed them, and engines share experts only where they are told to."""
+    open_to_all = replace(WORKLOAD, dp=None)
+    found = plan(replace(SCENARIO, workload=(open_to_all,)), KNOWN).workloads[0]
+    shared = plan(SCENARIO, KNOWN).workloads[0]
+    assert found.dp == 1
+    assert isinstance(found.gpus, float)
+    assert isinstance(shared.gpus, float)
+    assert shared.gpus < found.gpus
+    named = f"TP 1 x DP 8 would take {shared.gpus:,.0f} GPUs instead of {found.gpus:,.0f}"
+    assert named in found.notes
+    assert not any("would take" in note for note in shared.notes)
+    dense = replace(open_to_all, model="meta-llama/Llama-3.3-70B-Instruct", itl_p95_ms=30.0)
+    plain = plan(replace(SCENARIO, workload=(dense,)), KNOWN).workloads[0]
+    assert not any("DP" in note for note in plain.notes)
+
+
 def test_a_dense_model_has_nothing_to_share() -> None:
     dense = replace(WORKLOAD, model="meta-llama/Llama-3.3-70B-Instruct")
     problem = plan(replace(SCENARIO, workload=(dense,)), KNOWN).workloads[0].problem

@@ -73,7 +73,8 @@ def test_a_histogram_gets_the_mean_that_is_known() -> None:
         ((LengthShare(5.0, 0.5), LengthShare(5.0, 1.0)), "lengths must rise from step to step: 5 is behind 5"),
         ((LengthShare(5.0, 0.5), LengthShare(6.0, 0.4)), "shares must rise from 0 to 1: 0.4 is behind 0.5"),
         ((LengthShare(5.0, 0.5),), "the share of the last step is 0.5: it must be 1"),
-        ((LengthShare(math.nan, 1.0),), "the length nan is no number"),
+        ((LengthShare(math.nan, 1.0),), "the length nan is no number of tokens"),
+        ((LengthShare(1e10, 1.0),), "the length 1e+10 is no number of tokens"),
     ],
 )
 def test_what_is_no_histogram(steps: tuple[LengthShare, ...], why: str) -> None:

@@ -44,6 +44,21 @@ def test_a_figure_that_can_not_be_is_not_believed(name: str, wrong: float) -> No
         assert all(0 <= value <= 1e12 for value in (*values, *points))
 
 
+STEPS = (
+    ((100.0, 0.5), (1e308, 1.0)),
+    ((100.0, 0.0), (200.0, 1.0)),
+    ((math.nan, 1.0),),
+    ((5.0, math.nan), (6.0, 1.0)),
+    ((6.0, 0.5), (5.0, 1.0)),
+    ((0.0, 0.5), (math.inf, 1.0)),
+)
+"""Histograms of lengths, most of which are none."""
+
+
+def _lengths(steps: tuple[tuple[float, float], ...]) -> Window:
+    return Window(10.0, 8.0, 8.0, 8.0, 0.1, steps, steps)
+
+
 @given(
     st.lists(
         st.fixed_dictionaries(
@@ -55,7 +70,9 @@ def test_a_figure_that_can_not_be_is_not_believed(name: str, wrong: float) -> No
                 "model": st.sampled_from(["", "llama", "meta-llama/Llama-3.1-8B-Instruct"]),
                 "gpus": st.just(()),
                 "gpu_type": st.sampled_from(["", "H100 SXM 80GB", "zzz"]),
-                "window": st.sampled_from([None, Window(math.inf, 1.0, math.nan, -5.0, math.nan)]),
+                "window": st.sampled_from(
+                    [None, Window(math.inf, 1.0, math.nan, -5.0, math.nan), *(_lengths(steps) for steps in STEPS)]
+                ),
                 "age_s": st.sampled_from([-5.0, 1e9, math.nan]),
             },
         ),

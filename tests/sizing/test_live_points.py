@@ -55,6 +55,9 @@ def test_what_was_seen_is_all_there():
 
 def test_what_speculation_gave_is_told():
     assert only(watched(engine(8.0, tokens_per_step=2.4))).tokens_per_step == 2.4
+    drafted = only(watched(engine(8.0, tokens_per_step=2.4, acceptance_ratio=0.35)))
+    assert drafted.drafted_per_step == pytest.approx(4.0)
+    assert only(watched(engine(8.0, tokens_per_step=2.4, acceptance_ratio=0.0))).drafted_per_step is None
     assert only(watched(engine(8.0, tokens_per_step=Missing(Reason.IDLE)))).tokens_per_step is None
     assert only(watched(engine(8.0, tokens_per_step=1e9))).tokens_per_step is None
 
