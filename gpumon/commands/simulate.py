@@ -175,7 +175,7 @@ def _changed(chosen: argparse.Namespace, config: Config, scenario: Scenario, rec
     from msgspec.structs import replace
 
     from gpumon.config.errors import ConfigError
-    from gpumon.sizing.plan import on_gpu
+    from gpumon.sizing.compare import on_gpu
     from gpumon.sizing.scenario import Server
 
     if not scenario.server and config.sizing.gpu:

@@ -64,6 +64,12 @@ def options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="compare with prefill and decode on pools of their own",
     )
+    parser.add_argument(
+        "--compare",
+        metavar="TYPE,TYPE",
+        dest="compared",
+        help="the same question on these GPU types, such as H100,H200,B200",
+    )
     parser.add_argument("--prometheus", metavar="URL", help="Prometheus to ask (default [prometheus].url)")
     add_span(parser)
     add_forms(
@@ -89,6 +95,7 @@ def run(chosen: argparse.Namespace) -> int:
     from gpumon.config.profile_store import absent, stored_profiles
     from gpumon.config.scenario_file import base_of, read_scenario, scenario_from_stream
     from gpumon.sizing.capacity import unknown_model
+    from gpumon.sizing.compare import compare
     from gpumon.sizing.plan import plan
     from gpumon.sizing.scenario import Server, disaggregated
 
@@ -121,6 +128,8 @@ def run(chosen: argparse.Namespace) -> int:
         answer = plan(scenario, known, decide=decide_by_simulation)
     else:
         answer = plan(scenario, known)
+    if chosen.compared:
+        answer = replace(answer, compared=compare(scenario, known, _gpu_types(chosen.compared, known)).rows)
     for at, row in enumerate(answer.workloads if file not in ("", "-") else ()):
         if row.problem and (unknown := unknown_model(row.model, known)):
             line = line_among(places(Path(file).read_text(encoding="utf-8-sig")), ("workload", at, "model"))
@@ -142,6 +151,19 @@ def run(chosen: argparse.Namespace) -> int:
 
         write(report(answer, scenario, width=width()))
     return INFEASIBLE if answer.problem else OK
+
+
+def _gpu_types(text: str, known: Known) -> tuple[str, ...]:
+    """The types of `--compare`. Raises Usage for one that the catalogue does not have."""
+    from gpumon.sizing.compare import gpu_types
+
+    try:
+        found = gpu_types(text, known)
+    except ValueError as wrong:
+        raise Usage(f"--compare: {wrong}") from None
+    if not found:
+        raise Usage("--compare needs GPU types, such as H100,H200,B200")
+    return found
 
 
 def recorded_load(chosen: argparse.Namespace, config: Config, base: Scenario) -> tuple[Scenario, Mapping[str, LlmSpec]]:

@@ -81,6 +81,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
             ("double", ("d",), "double this target"),
             ("double.all", ("D",), "double all targets"),
             ("add", ("a",), "add a workload"),
+            ("add.server", ("A",), "add a server type"),
             ("remove", ("x", "delete"), "remove, or look it up"),
             ("gpu", ("g",), "choose the GPU type"),
             ("tp", ("t",), "another TP"),

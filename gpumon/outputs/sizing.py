@@ -15,8 +15,9 @@ from gpumon.readings import format as cells
 from gpumon.readings.format import phrase
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
-from gpumon.sizing.answer import Answer, Degraded, DisaggregatedPlan, Limit, Packed, Source, WorkloadPlan
+from gpumon.sizing.answer import Answer, Compared, Degraded, DisaggregatedPlan, Limit, Packed, Source, WorkloadPlan
 from gpumon.sizing.capacity import OPERATING_POINTS
+from gpumon.sizing.compare import Comparison, Figure
 from gpumon.sizing.scenario import Scenario
 
 _MOST: Final = 400
@@ -108,6 +109,10 @@ class Report(NamedTuple):
     title: str
     note: str
     facts: list[Line]
+    compared: list[Column]
+    """Types of GPU side by side; empty where nothing is compared."""
+    compared_by: list[Line]
+    """What has to be known of that table."""
     tables: list[list[Column]]
     servers: list[Section]
     workloads: list[Section]
@@ -120,6 +125,8 @@ def _report(answer: Answer, scenario: Scenario) -> Report:
         title=_name(answer.name),
         note=clean(scenario.note, _MOST),
         facts=[line for line in _facts(answer) if line.text],
+        compared=_compared(answer, scenario),
+        compared_by=[line for line in _compared_by(answer, scenario) if line.text],
         tables=[_workloads(answer.workloads), *([_plans(answer)] if packed else [])],
         servers=list(_servers(answer, scenario)),
         workloads=[
@@ -142,6 +149,10 @@ def _text(whole: Report, width: int) -> Iterator[str]:
     yield ""
     for line in whole.facts:
         yield from labelled(*line, width, "")
+    if whole.compared:
+        yield from ("", *table(whole.compared, width))
+        for line in whole.compared_by:
+            yield from labelled(*line, width, "")
     for columns in whole.tables:
         yield from ("", *table(columns, width))
     for title, lines in whole.servers:
@@ -164,13 +175,20 @@ def _markdown(whole: Report) -> Iterator[str]:
     yield from ("", safe(whole.note)) if whole.note else ()
     yield ""
     yield from (f"- **{label}:** {safe(text)}" for label, text in whole.facts)
+    if whole.compared:
+        yield from ("", *_markdown_table(whole.compared), "")
+        yield from (f"- **{label}:** {safe(text)}" for label, text in whole.compared_by)
     for columns in whole.tables:
         yield ""
-        yield from header("|".join(f"{column.title}{':' if column.right else ''}" for column in columns))
-        yield from (row(*map(safe, texts)) for texts in zip(*(column.texts for column in columns), strict=True))
+        yield from _markdown_table(columns)
     for title, lines in (*whole.servers, *whole.workloads):
         yield from ("", f"**{safe(title)}**", "")
         yield from (f"- {f'{line.label}: ' if line.label else ''}{safe(line.text)}" for line in lines)
+
+
+def _markdown_table(columns: Sequence[Column]) -> Iterator[str]:
+    yield from header("|".join(f"{column.title}{':' if column.right else ''}" for column in columns))
+    yield from (row(*map(safe, texts)) for texts in zip(*(column.texts for column in columns), strict=True))
 
 
 def _facts(answer: Answer) -> Iterator[Line]:
@@ -234,7 +252,7 @@ def _packed(answer: Answer) -> tuple[Packed, Packed]:
 def _types(packed: Packed) -> str:
     """What is needed of each of several types of GPU, and what their order in the file would cost more."""
     parts = [
-        f"{_counted(float(each.gpus), 'GPU')} {_name(each.gpu)} in {_counted(float(each.servers), 'server')}"
+        f"{number(float(each.gpus))} {_name(each.gpu)} in {_counted(float(each.servers), 'server')}"
         for each in packed.by_gpu
     ]
     saving = packed.saving_per_hour
@@ -279,6 +297,70 @@ def _workloads(plans: Sequence[WorkloadPlan]) -> list[Column]:
         ("source", source, False, 3),
     )
     return [Column(title, [text(plan) for plan in plans], right, keep) for title, text, right, keep in columns]
+
+
+_BEST: Final = "*"
+_FORMS: Final[dict[str, Callable[[Reading], str]]] = {
+    "instances": number,
+    "gpus": number,
+    "servers": number,
+    "price_per_hour": money,
+    "price_per_mtok": money,
+    "power_w": watts,
+    "tokens_per_j": number,
+}
+"""Of the totals of a comparison."""
+_WORDS: Final[dict[str, Callable[[WorkloadPlan], str]]] = {
+    "tp": lambda plan: str(plan.tp) if plan.tp else NONE,
+    "itl_s": lambda plan: milliseconds(plan.itl_s),
+    "limit": lambda plan: plan.limit or NONE,
+    "source": lambda plan: f"{plan.source.value} {plan.band.short}".rstrip(),
+}
+"""Of the workloads of a comparison."""
+
+
+def _compared(answer: Answer, scenario: Scenario) -> list[Column]:
+    """Types of GPU side by side: the columns that have a figure, the best ones marked."""
+    if not answer.compared:
+        return []
+    columns = [Column("GPU", [_compared_name(row) for row in answer.compared])]
+    for figure in Comparison.of(answer, scenario).shown:
+        texts = [_compared_text(row, figure) for row in answer.compared]
+        # The marks stand in a column of their own, so that the digits stand below each other.
+        if any(text.endswith(_BEST) for text in texts):
+            texts = [text if text.endswith(_BEST) else f"{text} " for text in texts]
+        columns.append(Column(figure.title, texts, figure.key not in ("limit", "source"), min(figure.keep, 8)))
+    return columns
+
+
+def _compared_name(row: Compared) -> str:
+    return f"{_name(row.gpu)} (as planned)" if row.as_planned else _name(row.gpu)
+
+
+def _compared_text(row: Compared, figure: Figure) -> str:
+    """One cell: of several workloads what each of them has, in their order."""
+    if row.problem:
+        return NONE
+    plans = [plan for plan in row.workloads if not plan.problem]
+    if figure.key == "source" and len(plans) > 1:
+        return "/".join(dict.fromkeys(plan.source.value for plan in plans))
+    if figure.of_workload:
+        texts = [_WORDS[figure.key](plan) for plan in plans]
+        return "/".join(dict.fromkeys(texts) if figure.key == "limit" else texts)
+    text = _FORMS[figure.key](getattr(row.totals, figure.key))
+    return f"{text}{_BEST}" if figure.key in row.best else text
+
+
+def _compared_by(answer: Answer, scenario: Scenario) -> Iterator[Line]:
+    """Why a type has no answer, what the marks mean, and what all types have in common."""
+    if not answer.compared:
+        return
+    comparison = Comparison.of(answer, scenario)
+    for compared in answer.compared:
+        if compared.problem:
+            yield Line(_name(compared.gpu), clean(compared.problem, _MOST))
+    yield Line(_BEST, ", ".join(comparison.best))
+    yield Line("compared", comparison.like_for_like)
 
 
 def _plans(answer: Answer) -> list[Column]:

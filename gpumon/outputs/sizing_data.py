@@ -14,7 +14,7 @@ from gpumon.outputs.csv_cell import cell
 from gpumon.outputs.json import as_object
 from gpumon.outputs.schema import definition, document
 from gpumon.readings.missing import Missing
-from gpumon.sizing.answer import Answer, GpuSlot, PlacedServer, WorkloadPlan
+from gpumon.sizing.answer import Answer, Compared, GpuSlot, PlacedServer, WorkloadPlan
 
 SCHEMA: Final = 2
 """Version of this contract; it changes when a field changes its meaning or goes away."""
@@ -103,8 +103,8 @@ COLUMNS: Final = (
     *("ttft_s", "e2e_s", "tokens_per_s", "requests_per_s", "power_w", "power_source", "price_per_hour"),
     *("price_per_mtok", "tokens_per_j", "problem", "itl_p95_s", "ttft_p95_s", "servers_shared"),
 )
-"""Fields of a workload's plan and of the totals, in order. `row` is workload, total or total_without: the sums over the
-workloads that have an answer, where others have none."""
+"""Fields of a workload's plan and of the totals, in order. `row` is workload, total, total_without (the sums over the
+workloads that have an answer, where others have none) or compared (the totals on another type of GPU, its name)."""
 
 
 def table(answer: Answer) -> str:
@@ -119,11 +119,19 @@ def table(answer: Answer) -> str:
     if answer.without:
         fields = {**_fields(answer.totals_without), "problem": f"without {', '.join(answer.without)}"}
         rows.append({"row": "total_without", "name": answer.name, **fields})
+    rows += [_compared(each) for each in answer.compared]
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\r\n")
     writer.writerow(COLUMNS)
     writer.writerows([cell(row.get(name, "")) for name in COLUMNS] for row in rows)
     return stream.getvalue()
+
+
+def _compared(row: Compared) -> dict[str, Any]:
+    """A type of GPU; of a single workload with its TP, limit, latencies and source, too."""
+    plan = _fields(row.workloads[0]) if len(row.workloads) == 1 and not row.problem else {}
+    name = f"{row.gpu} (as planned)" if row.as_planned else row.gpu
+    return {**plan, "row": "compared", "name": name, **_fields(row.totals), "problem": row.problem}
 
 
 def _fields(of: msgspec.Struct) -> dict[str, Any]:

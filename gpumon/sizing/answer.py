@@ -309,6 +309,21 @@ class Have(msgspec.Struct, frozen=True):
     text: str
 
 
+class Compared(msgspec.Struct, frozen=True):
+    """The same question on servers of the same size with one type of GPU, as many as it takes."""
+
+    gpu: str
+    """Its name in the catalogue; of a plan over several types all names, with plus signs."""
+    totals: Totals
+    workloads: tuple[WorkloadPlan, ...]
+    best: tuple[str, ...] = ()
+    """Fields of the totals in which no other type is better. Empty where all are the same."""
+    problem: str = ""
+    """Why there is no answer on this type."""
+    as_planned: bool = False
+    """Whether it is the plan itself, with its servers, its TP and its watts, which no other row is compared with."""
+
+
 class Answer(msgspec.Struct, frozen=True):
     """The whole answer."""
 
@@ -325,6 +340,8 @@ class Answer(msgspec.Struct, frozen=True):
     """Names of the workloads that have no answer, where others have one."""
     totals_without: Totals = NONE_LEFT_OUT
     """Sums over those others, packed without them; `totals` are missing then. Not given where `without` is empty."""
+    compared: tuple[Compared, ...] = ()
+    """The same question on other types of GPU, where it was asked for; TP is searched on each unless it was typed."""
 
     @property
     def power_sources(self) -> frozenset[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -43,11 +43,6 @@ _NOTHING: Final[dict[str, Reading]] = dict.fromkeys(
         *("tokens_per_s", "requests_per_s", "power_w"),
     ),
     INFEASIBLE,
-)
-USUAL = ("L40S", "A100 SXM4 80GB", "H100 SXM5 80GB", "H200 SXM 141GB", "B200 SXM 180GB")
-"""What most people ask about, by their names in the catalogue."""
-_OPEN: Final[dict[str, Any]] = dict.fromkeys(
-    ("capacity_per_instance", "memory_gb", "busy_ratio", "kv_pool_tokens", "prefill_tokens_per_s")
 )
 
 
@@ -126,7 +121,7 @@ def planned(
 ) -> Planned:
     """The same with the instances that it stands on; of `before`, workloads that did not change are not asked anew.
     With `any_tp` the TP that an engine was seen with does not stay: the one that takes the fewest GPUs is taken."""
-    asked, scenario = scenario, _with_server(scenario, known)
+    asked, scenario = scenario, with_server(scenario, known)
     needs = _Needs(known, before.kept(scenario, known) if before is not None else {}, any_tp=any_tp, decide=decide)
     pools = pools_of(scenario, needs)
     memory_only, busy_aware = packings(pools, scenario, known)
@@ -162,30 +157,19 @@ def _standing(pools: Sequence[Pool], filled: Filled) -> tuple[Demand, ...]:
 def _workloads(pools: Sequence[Pool], filled: Filled, scenario: Scenario, known: Known) -> tuple[WorkloadPlan, ...]:
     """The answer for each workload."""
     return tuple(
-        _workload(demand, parts, demand.problem or problem, tuple(_on_notes(at, parts, pools)), scenario, known)
+        _workload(
+            # What another TP takes is told of one type alone.
+            demand._replace(better="") if _several(pools) else demand,
+            parts,
+            demand.problem or problem,
+            tuple(_on_notes(at, parts, pools)),
+            scenario,
+            known,
+        )
         for at, (demand, parts, problem) in enumerate(
             zip(_standing(pools, filled), filled.parts, filled.problems, strict=True)
         )
     )
-
-
-class Column(msgspec.Struct, frozen=True):
-    """One type of GPU and the answer on it."""
-
-    gpu: str
-    answer: Answer
-
-
-def compare(scenario: Scenario, known: Known, gpus: Sequence[str] = USUAL) -> tuple[Column, ...]:
-    """The answers on servers of the same size with other GPUs, the scenario's own type first.
-
-    Typed capacities, memory and busy shares hold on the GPU that they were typed for: elsewhere they are left out, so
-    that formulas and what was measured decide.
-    """
-    own = named(scenario.server[0], known) if scenario.server else None
-    others = (named(Server(gpu), known).gpu for gpu in gpus)
-    names = dict.fromkeys((*([own.gpu] if own is not None else []), *others))
-    return tuple(Column(name, plan(on_gpu(scenario, own, name), known)) for name in names)
 
 
 def named(server: Server, known: Known) -> Server:
@@ -193,7 +177,7 @@ def named(server: Server, known: Known) -> Server:
     return msgspec.structs.replace(server, gpu=known.gpu_name(server.gpu))
 
 
-def _with_server(scenario: Scenario, known: Known) -> Scenario:
+def with_server(scenario: Scenario, known: Known) -> Scenario:
     """With the shape that is assumed for all where the scenario names none: eight of the first GPUs that were seen."""
     if scenario.server:
         return msgspec.structs.replace(scenario, server=tuple(named(server, known) for server in scenario.server))
@@ -264,16 +248,21 @@ def _on_gpu(part: Part) -> OnGpu:
     )
 
 
+def _several(pools: Sequence[Pool]) -> bool:
+    """Whether there are several types of GPU."""
+    return len({pool.gpu for pool in pools}) > 1
+
+
 def _on_notes(at: int, parts: Sequence[Part], pools: Sequence[Pool]) -> Iterator[str]:
     """Of a plan over several types of GPU where the instances of a workload stand, and why not elsewhere."""
-    if len({pool.gpu for pool in pools}) < 2:
+    if not _several(pools):
         return
     for part in parts:
         gpu = part.demand.instance.gpu
         name = gpu.name if gpu is not None else "an unknown GPU"
         yield f"{part.number} on {name} (TP {part.demand.instance.tp}), at most {part.demand.planned:g} requests each"
     refused = {pool.gpu: pool.demands[at].problem for pool in pools if pool.demands[at].problem}
-    if len(refused) < len({pool.gpu for pool in pools}):
+    if parts:
         for name, problem in refused.items():
             yield f"not on {name}: {problem}"
 
@@ -474,12 +463,3 @@ def _others(pools: Sequence[Pool], workloads: Sequence[WorkloadPlan], scenario: 
     others = cheapest(chosen, asked, known)
     plans = _workloads(chosen, others, asked, known)
     return NONE_LEFT_OUT if any(each.problem for each in plans) else _totals(plans, others.packed)
-
-
-def on_gpu(scenario: Scenario, own: Server | None, gpu: str) -> Scenario:
-    """The scenario on servers of the same size with another type of GPU."""
-    if own is not None and own.gpu == gpu:
-        return msgspec.structs.replace(scenario, server=(own,))
-    shape = Server(gpu) if own is None else Server(gpu, own.gpus, own.nvlink_gpus, price_per_hour=own.price_per_hour)
-    workloads = tuple(msgspec.structs.replace(each, **_OPEN) for each in scenario.workload)
-    return msgspec.structs.replace(scenario, server=(shape,), workload=workloads)

@@ -421,3 +421,40 @@ def test_an_unknown_model_is_named_with_its_line_and_its_neighbours(env: dict[st
     assert "Qwen3-32B" in done.stderr
     assert "[[model]]" in done.stderr
     assert "Qwen3-32B" in done.stdout
+
+
+def test_a_plan_over_two_types_of_gpu_is_an_answer(env: dict[str, str]) -> None:
+    found = answer(str(EXAMPLES / "mixed-servers.toml"), env=env)
+    needed = found["plans"]["busy_aware"]
+    assert [each["gpu"] for each in needed["by_gpu"]] == ["A100 SXM4 80GB", "H100 SXM5 80GB"]
+    assert sum(each["servers"] for each in needed["by_gpu"]) == found["totals"]["servers"]
+    assert {each["gpu"] for each in found["workloads"][0]["on"]} == {"A100 SXM4 80GB", "H100 SXM5 80GB"}
+    assert needed["saving_per_hour"] > 0
+    done = size(str(EXAMPLES / "mixed-servers.toml"), env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "GPU types           14 A100 SXM4 80GB in 2 servers, 24 H100 SXM5 80GB in 3 servers" in done.stdout
+
+
+def test_types_of_gpu_are_compared(env: dict[str, str], tmp_path: Path) -> None:
+    prices = config(tmp_path, '[sizing.prices]\n"H100 SXM 80GB" = 2.49\n"H200 SXM 141GB" = 3.3\n')
+    asked = (str(EXAMPLES / "users.toml"), "--compare", "H100,H200,B200", "--config", prices)
+    found = answer(*asked, env=env)
+    rows = found["compared"]
+    assert [each["gpu"] for each in rows] == ["H100 SXM5 80GB", "H200 SXM 141GB", "B200 SXM 180GB"]
+    assert [each["totals"]["price_per_hour"] is None for each in rows] == [False, False, True]
+    assert {each["workloads"][0]["tp"] for each in rows} == {4}  # as the file has it
+    assert any("gpus" in each["best"] for each in rows)
+    text = size(*asked, env=env).stdout
+    head = next(line for line in text.splitlines() if line.startswith("GPU "))
+    titles = ("TP", "inst", "GPUs", "servers", "$/h", "$/1M tok", "ITL mean", "limit", "max power", "tok/J", "from")
+    assert [title for title in titles if title not in head] == []
+    assert "B200 SXM 180GB" in size(*asked, "--markdown", env=env).stdout
+    table = list(csv.DictReader(io.StringIO(size(*asked, "--csv", env=env).stdout, newline="")))
+    assert [row["name"] for row in table if row["row"] == "compared"] == [each["gpu"] for each in rows]
+
+
+@pytest.mark.parametrize("types", ["H1000", "H100,,H1000", ","])
+def test_an_unknown_type_of_gpu_is_no_comparison(types: str, env: dict[str, str]) -> None:
+    done = size(str(EXAMPLES / "users.toml"), "--compare", types, env=env)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("gpumon: --compare")

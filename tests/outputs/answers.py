@@ -9,6 +9,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.sizing.accuracy import Band
 from gpumon.sizing.answer import (
     Answer,
+    Compared,
     Degraded,
     GpuCount,
     GpuSlot,
@@ -23,6 +24,7 @@ from gpumon.sizing.answer import (
     WorkloadPlan,
 )
 from gpumon.sizing.scenario import Scenario, Server, Workload
+from tests.records import replace
 
 NO_PRICE = Missing(Reason.NO_PRICE)
 NOT_GIVEN = Missing(Reason.NOT_GIVEN)
@@ -128,6 +130,17 @@ def full() -> Answer:
     )
 
 
+def compared() -> Answer:
+    """The same with other types of GPU beside it, of which one has no answer."""
+    none = Totals(*[INFEASIBLE] * 9)
+    rows = (
+        Compared("H100 SXM5 80GB + L40S", TOTALS, (workload(), SMALL), as_planned=True),
+        Compared("H100 SXM5 80GB", TOTALS, (workload(), SMALL), ("gpus", "power_w")),
+        Compared("L40S", none, (workload(problem="no room"), SMALL), problem="large: no room"),
+    )
+    return replace(full(), compared=rows)
+
+
 def infeasible() -> Answer:
     """No answer: the goal is below what one request takes."""
     problem = "not even one request at a time: TTFT 2.1 s, goal 1.0 s; more TP would help, more instances would not"
@@ -181,4 +194,4 @@ def hostile() -> Answer:
     return Answer(HOSTILE, "busy", (plan,), TOTALS, Plans(many, many), (HOSTILE,), HOSTILE)
 
 
-ALL = {"full": full, "infeasible": infeasible, "partly": partly, "hostile": hostile}
+ALL = {"full": full, "infeasible": infeasible, "partly": partly, "compared": compared, "hostile": hostile}

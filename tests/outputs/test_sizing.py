@@ -68,6 +68,20 @@ def test_the_whole_text() -> None:
     assert report(answers.full(), answers.SCENARIO, width=110) == FULL
 
 
+def test_types_of_gpu_side_by_side_stand_below_the_sums() -> None:
+    lines = report(answers.compared(), answers.SCENARIO, width=120).splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("GPU "))
+    assert "  ".join(lines[at].split()) == "GPU  TP  inst  GPUs  servers  $/h  ITL  mean  limit  max  power  from"
+    planned, h100, l40s, marks, *words = lines[at + 1 : at + 7]
+    assert planned.startswith("H100 SXM5 80GB + L40S (as planned)  4/1     9   22 ")
+    assert "  ".join(h100.split()[3:]) == "4/1  9  22*  4  79.68  31ms/31ms  ITL/-  12.6  kW*  measured/roofline"
+    assert l40s.split() == ["L40S", *["-"] * 9]
+    assert marks == "L40S                large: no room"
+    assert words[0] == "*                   fewest GPUs, least power"
+    assert words[1].startswith("compared            same servers; TP of the fewest GPUs on each type")
+    assert "| H100 SXM5 80GB | 4/1 | 9 | 22\\* |" in markdown(answers.compared(), answers.SCENARIO)
+
+
 def test_without_an_answer_it_says_why_and_shows_no_number() -> None:
     text = report(answers.infeasible(), answers.SCENARIO, width=120)
     assert "no answer           large: not even one request at a time: TTFT 2.1 s, goal 1.0 s; more TP" in text
@@ -184,7 +198,7 @@ def tables(text: str) -> list[list[str]]:
 @pytest.mark.parametrize("name", answers.ALL)
 def test_every_row_of_a_markdown_table_has_the_columns_of_its_header(name: str) -> None:
     found = tables(markdown(answers.ALL[name](), answers.SCENARIO))
-    assert 1 <= len(found) <= 2
+    assert 1 <= len(found) <= (3 if name == "compared" else 2)
     for table in found:
         assert len({row.replace("\\|", "").count("|") for row in table}) == 1
 

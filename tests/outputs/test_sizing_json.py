@@ -19,7 +19,8 @@ from tests.records import replace
 DOCS = Path(__file__).parents[2] / "docs"
 
 CONTRACT = {
-    "": "schema name packing workloads totals plans warnings problem without totals_without",
+    "": "schema name packing workloads totals plans warnings problem without totals_without compared",
+    "compared": "gpu totals workloads best problem as_planned",
     "workloads": "name model target target_kind concurrency capacity_per_instance instances gpus limit next_limit "
     "limits source band extrapolated gpus_per_instance tp pp spares memory_bytes memory_source busy_ratio "
     "running itl_s ttft_s e2e_s itl_p95_s ttft_p95_s tokens_per_s requests_per_s power_w power_source degraded notes "
@@ -55,7 +56,7 @@ def objects(value: Any, path: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("path", CONTRACT)
 def test_every_key_of_the_contract_is_there(path: str) -> None:
-    found = objects(decoded("full"), path)
+    found = objects(decoded("compared" if path == "compared" else "full"), path)
     assert found
     for each in found:
         assert set(CONTRACT[path].split()) == set(each)
@@ -145,6 +146,14 @@ def test_csv_has_a_row_per_workload_and_one_of_totals() -> None:
     assert (small["instances"], small["servers"], small["servers_shared"]) == ("4", "1", "1")
     assert (total["row"], total["name"], total["servers"], total["price_per_hour"]) == ("total", "chat", "4", "79.68")
     assert total["tokens_per_s"] == ""
+
+
+def test_csv_has_a_row_for_each_type_of_gpu_that_is_compared() -> None:
+    *_, planned, h100, l40s = rows("compared")
+    assert {each["row"] for each in (planned, h100, l40s)} == {"compared"}
+    assert (planned["name"], planned["gpus"]) == ("H100 SXM5 80GB + L40S (as planned)", "22")
+    assert (h100["name"], h100["price_per_hour"], h100["problem"]) == ("H100 SXM5 80GB", "79.68", "")
+    assert (l40s["gpus"], l40s["problem"]) == ("", "large: no room")
 
 
 def test_csv_holds_no_formula_and_no_line_break() -> None:

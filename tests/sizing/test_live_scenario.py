@@ -5,12 +5,16 @@ from __future__ import annotations
 from gpumon.readings.frame import EndpointState, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.sizing.live import from_live, have, instances_here, own_models
+from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.scenario import Scenario, Server
 from gpumon.sources.packaged import llm_catalogue
 from tests.records import replace
 from tests.sizing.live_scenes import H100, at, engine, gone, gpu
+from tests.sizing.questions import KNOWN
 
+BIG = "openai/gpt-oss-20b"
+SMALL = "meta-llama/Llama-3.1-8B-Instruct"
 SEEN = Observed(Origin.LIVE, "vllm:8000", "llama", (Point(6.0, 0.01, weight=3), Point(20.0, 0.02)), time="T")
 
 
@@ -102,3 +106,28 @@ def test_dimensions_of_running_models_are_their_own():
 def test_instances_here_are_ranks_of_engines_that_answer():
     shot = at(0, engine(4.0, ranks=2), engine(1.0, "b"), gone("c"), engine(1.0, "d", model="other"))
     assert instances_here(shot) == {"llama": 3, "other": 1}
+
+
+def test_a_fleet_of_two_types_is_planned_on_both_and_grows_by_the_one_that_serves_most():
+    """Two hosts of H100 that serve one model, and one of A100 that serves another."""
+    a100 = "A100 SXM4 80GB"
+    h100s = [gpu(at, "big", host=host) for host in ("n1", "n2") for at in range(2)]
+    a100s = [gpu(at, "small", host="n3", gpu_type=a100) for at in range(2)]
+    engines = (engine(30.0, "n1/big", model=BIG), engine(20.0, "n3/small", model=SMALL, gpu_type=a100))
+    shot = at(0, *engines, gpus=(*h100s, *a100s))
+    scenario = from_live(shot, ())
+    assert scenario.server == (Server(H100, 2, count=2), Server(a100, 2, count=1), Server(H100, 2))
+    assert f"servers here: 2 of 2 x {H100}, 1 of 2 x {a100}" in scenario.note
+    seen = {
+        model: Observed(
+            Origin.LIVE, model, model, gpu=name, gpus=1, tp=1, prompt_tokens=500.0, answer_tokens=200.0,
+            points=tuple(Point(load, 0.010 + 0.0003 * load, weight=3) for load in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)),
+        )
+        for model, name in ((BIG, H100), (SMALL, a100))
+    }  # fmt: skip
+    measured = from_live(shot, tuple(seen.values()))
+    answer = plan(measured, KNOWN, dict(have(shot)))
+    assert not answer.problem
+    assert [[each.gpu for each in row.on] for row in answer.workloads] == [["H100 SXM5 80GB"], [a100]]
+    assert answer.have is not None
+    assert answer.have.text.startswith(f"fits on {answer.totals.gpus:.0f} of 6 GPUs")

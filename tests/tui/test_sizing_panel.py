@@ -202,7 +202,7 @@ async def test_a_model_without_an_answer_hides_nothing_of_the_others() -> None:
         await type_keys(app, pilot, "down", "down")
         assert "not even one request at a time" in said(app)
         await type_keys(app, pilot, "v")
-        assert desk_of(app).calculation.columns[1].answer.without == ("mistralai/Mistral-Small-3.2-24B-Instruct-2506",)
+        assert desk_of(app).calculation.comparison.without == ("mistralai/Mistral-Small-3.2-24B-Instruct-2506",)
         assert "without Mistral-Small-3.2-24B-Instruct-2506" in shown(app)
         [row] = [line.partition("L40S")[2].split() for line in text_of(app) if "L40S" in line]
         assert all(int(figure.strip("*")) > 0 for figure in row[:2])
@@ -853,3 +853,22 @@ async def test_a_server_by_another_name_of_its_gpu_has_the_price_of_the_catalogu
         await until(lambda: target(app) == 77.0, pilot)
         assert "no price" not in shown(app)
         assert "8x h100 sxm5 80gb  2.5 per GPU-h" in shown(app)
+
+
+async def test_a_capital_a_adds_a_server_type_and_the_plan_names_each() -> None:
+    async with running(watched(), 120, 50) as (app, pilot):
+        await type_keys(app, pilot, "s", "A")
+        assert question_of(app)[0].startswith(" add servers with:")
+        await type_keys(app, pilot, *"a100 sxm4 80", "enter")
+        assert [each.gpu for each in desk_of(app).present.server] == [H100, "A100 SXM4 80GB"]
+        assert desk_of(app).present.server[0].count == 1
+        assert "at most 1" in shown(app)
+        await type_keys(app, pilot, "down", *"900", "enter")
+        assert "A100 SXM4 80GB in" in said(app)
+        assert "of 8 H100 SXM5 80GB in 1 server" in said(app)
+        await type_keys(app, pilot, "v")
+        assert "as planned" in shown(app)
+        await type_keys(app, pilot, "v")
+        assert "GPUs shared by memory and busy share: 8x H100 SXM5 80GB, 8x A100 SXM4 80GB" in shown(app)
+        await type_keys(app, pilot, "up", "x")
+        assert [each.gpu for each in desk_of(app).present.server] == [H100]

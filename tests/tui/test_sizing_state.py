@@ -6,11 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.sizing.peaks import PeakLoad
-from gpumon.sizing.scenario import Scenario, Workload
-from gpumon.tui.sizing.fields import Place, field
+from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.tui.sizing.calculation import Here
+from gpumon.tui.sizing.fields import Place, field, with_value
 from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.versions import MOST_STEPS, Newest, UndoList, Version
-from gpumon.tui.sizing.what_ifs import plan_for
+from gpumon.tui.sizing.what_ifs import add_server, plan_for
 from tests.sizing.questions import KNOWN
 
 TARGET = Place("workload", 0, field("workload", "target"))
@@ -22,6 +23,12 @@ def of(target: float, *, runs: bool = False) -> Version:
 
 def targets(version: Version) -> list[float]:
     return [each.target for each in version.scenario.workload]
+
+
+def panel(*shapes: Server, target: float = 200.0) -> PanelState:
+    """The panel on one model and these servers."""
+    model = Workload("meta-llama/Llama-3.1-8B-Instruct", target, prompt_tokens=1000.0, answer_tokens=300.0)
+    return PanelState(KNOWN, Scenario(server=shapes, workload=(model,)))
 
 
 def test_changes_of_one_place_in_a_row_are_one_step() -> None:
@@ -84,3 +91,67 @@ def test_a_recorded_load_is_a_target_in_flight_or_a_second_and_stays() -> None:
     state.renew(Newest((), {"m": 12.0}))
     assert targets(state.undo.present) == [40.0, 0.5, 9.0]
     assert not plan_for(state, {"other": PeakLoad(1.0, 1.0, 60.0)}, "p95 recorded")
+
+
+def servers(state: PanelState) -> list[tuple[str, int, int]]:
+    return [(each.gpu, each.gpus, each.count) for each in state.present.server]
+
+
+def test_more_servers_are_filled_behind_those_that_are_here() -> None:
+    """What is here has its number then, so that the new type is used at all."""
+    state = panel(Server("H100 SXM 80GB"), target=2000.0)
+    state.calculation.use(KNOWN, Here({"H100 SXM5 80GB": 19}))
+    state.answer()
+    add_server(state, "A100 SXM4 80GB")
+    assert servers(state) == [("H100 SXM 80GB", 8, 2), ("A100 SXM4 80GB", 8, 0)]
+    assert state.place == Place("server", 1, field("server", "gpus"))
+    state.put(with_value(state.present, TARGET, 20_000.0))
+    answer = state.calculation.answer
+    assert answer is not None
+    assert not answer.problem
+    assert answer.plans.busy_aware.by_gpu[0].servers == 2
+    assert len(answer.workloads[0].on) == 2
+    assert state.turn(-1)
+    assert state.turn(-1)
+    assert servers(state) == [("H100 SXM 80GB", 8, 0)]
+
+
+def test_without_a_look_at_what_is_here_the_plan_tells_the_number() -> None:
+    state = panel(Server("H100 SXM 80GB"), target=20_000.0)
+    answer = state.calculation.answer
+    assert answer is not None
+    add_server(state, "L40S")
+    assert servers(state)[0][2] == answer.totals.servers
+
+
+def test_another_type_is_of_the_server_under_the_cursor() -> None:
+    state = panel(Server("H100 SXM 80GB", count=2), Server("A100 SXM4 80GB", gpus=4))
+    state.go_to(2)
+    state.use_gpu("L40S")
+    assert servers(state) == [("H100 SXM 80GB", 8, 2), ("L40S", 4, 0)]
+    state.go_to()
+    state.use_gpu("H200 SXM 141GB")
+    assert servers(state) == [("H200 SXM 141GB", 8, 0)]
+
+
+def test_from_another_row_all_servers_of_one_type_change() -> None:
+    state = panel(Server("H100 SXM 80GB", count=2), Server("H100 SXM 80GB", gpus=4))
+    state.use_gpu("L40S")
+    assert servers(state) == [("L40S", 8, 2), ("L40S", 4, 0)]
+
+
+def test_a_typed_price_is_that_of_its_type_and_comes_back_with_it() -> None:
+    state = panel(Server("H100 SXM 80GB", price_per_gpu_hour=3.0))
+    state.use_gpu("A100 SXM4 80GB")
+    assert state.present.server[0].price_per_gpu_hour is None
+    by_type = {row.gpu: row.totals.price_per_hour for row in state.calculation.comparison.rows}
+    assert by_type["H100 SXM5 80GB"] == 24.0
+    state.calculation.use(KNOWN._replace(prices={"A100 SXM4 80GB": 1.0}), Here())
+    state.use_gpu("H100 SXM5 80GB")
+    assert state.present.server[0].price_per_gpu_hour == 3.0
+    state.go_to(1)
+    state.cell = 2
+    assert state.remove()
+    state.use_gpu("A100 SXM4 80GB")
+    state.use_gpu("H100 SXM5 80GB")
+    assert state.present.server[0].price_per_gpu_hour is None

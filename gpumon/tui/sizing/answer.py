@@ -53,7 +53,22 @@ def need(scene: Scene) -> list[Row]:
         (without, tone("critical")),
         ((_side_by_side([part for part in parts if part], width - 9 - cells(without)) or [""])[0], tone("strong")),
     )
-    return [needed, *rows, *_have(scene, answer)]
+    return [needed, *_types(scene, answer), *rows, *_have(scene, answer)]
+
+
+def _types(scene: Scene, answer: Answer) -> list[Row]:
+    """What is needed of each of several types of GPU, and what the order of the servers would cost more."""
+    packed = answer.plans.memory_only if answer.packing == "memory" else answer.plans.busy_aware
+    parts = [
+        f"{whole_count(float(each.gpus))} {clean(each.gpu, 40)} in {_number(float(each.servers), 'server')}"
+        for each in packed.by_gpu
+    ]
+    saving = packed.saving_per_hour
+    if not isinstance(saving, Missing) and saving > 0:
+        parts.append(f"{saving:,.2f} per hour less than in this order")
+    elif len(parts) < 2:
+        return []
+    return _labelled(scene, " of     ", *parts)
 
 
 def _why_not(scene: Scene, answer: Answer) -> list[Row]:

@@ -9,9 +9,10 @@ from typing import NamedTuple
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import Answer, WorkloadPlan
+from gpumon.sizing.compare import Comparison, compare
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.live import have, held, instances_here, kv_ratios
-from gpumon.sizing.plan import Column, Planned, compare, planned
+from gpumon.sizing.plan import Planned, planned
 from gpumon.sizing.scenario import Known, Scenario
 
 
@@ -38,6 +39,9 @@ class Calculation:
 
     def __init__(self, known: Known, configured: bool = False) -> None:
         self.known = known
+        self._given = known
+        self._prices: dict[str, float] = {}
+        """Catalogue name of a GPU -> price that was typed for it since the panel was opened first."""
         self.configured = configured
         """Whether the servers at the start are those of the settings."""
         self.here = Here()
@@ -46,16 +50,33 @@ class Calculation:
         """A bug of ours that kept the newest scenario from being answered."""
         self._scenario: Scenario | None = None
         self._planned: Planned | None = None
-        self._columns: tuple[Column, ...] | None = None
+        self._comparison: Comparison | None = None
 
     def use(self, known: Known, here: Here) -> bool:
         """Take over what is known and what is here; returns whether the answer depends on what changed."""
-        changed = known != self.known or here.gpus != self.here.gpus
+        changed = known != self._given or here.gpus != self.here.gpus
         self.here = here
         if changed:
-            self.known = known
-            self._scenario = None
+            self._given = known
+            self._with_prices()
         return changed
+
+    def typed_price(self, gpu: str) -> float | None:
+        """Price that was typed for a type of GPU, by any of its names; None where none was."""
+        return self._prices.get(self.known.gpu_name(gpu))
+
+    def keep_price(self, gpu: str, price: float | None) -> None:
+        """Keep a price that was typed for a type of GPU, also for comparisons; None: forget it."""
+        name = self.known.gpu_name(gpu)
+        self._prices.pop(name, None)
+        if price is not None:
+            self._prices[name] = price
+        self._with_prices()
+
+    def _with_prices(self) -> None:
+        """Typed prices stand above those of the settings."""
+        self.known = self._given._replace(prices={**self._given.prices, **self._prices})
+        self._scenario = None
 
     def ask(self, scenario: Scenario) -> None:
         """Answer a scenario; where that fails the last answer stays, and `failed` says so."""
@@ -69,7 +90,7 @@ class Calculation:
             self.answer = self._planned.answer
             self.failed = ""
         self._scenario = scenario
-        self._columns = None
+        self._comparison = None
 
     def instance(self, at: int) -> Instance | None:
         """One workload's instance as the answer has it; None where there is none."""
@@ -81,10 +102,18 @@ class Calculation:
         workloads = self.answer.workloads if self.answer is not None else ()
         return workloads[at] if 0 <= at < len(workloads) else None
 
+    def servers_of(self, gpu: str) -> int:
+        """Servers with a type of GPU that the plan takes."""
+        if self.answer is None:
+            return 0
+        plans = self.answer.plans
+        packed = plans.memory_only if self.answer.packing == "memory" else plans.busy_aware
+        return sum(each.servers for each in packed.by_gpu if each.gpu == gpu)
+
     @property
-    def columns(self) -> tuple[Column, ...]:
+    def comparison(self) -> Comparison:
         """The same question on other types of GPU."""
-        if self._columns is None:
+        if self._comparison is None:
             asked = self._scenario if not self.failed else None
-            self._columns = () if asked is None else compare(asked, self.known)
-        return self._columns
+            self._comparison = Comparison() if asked is None else compare(asked, self.known)
+        return self._comparison

@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from msgspec.structs import replace
-
-from gpumon.readings.format import DASH, cells, cut, left, right, seconds, whole
+from gpumon.readings.format import DASH, cells, cut, figure, left, right, seconds, watts, whole
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
-from gpumon.sizing.answer import Answer, Totals, WorkloadPlan
-from gpumon.sizing.plan import Column
+from gpumon.sizing.answer import Compared, WorkloadPlan
+from gpumon.sizing.compare import FIGURES, Comparison, Figure
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.sizing.canvas import filled, fitted
 from gpumon.tui.sizing.effects import SOURCES
 from gpumon.tui.sizing.fields import labelled
+from gpumon.tui.table import unseen
 
 _NAMES: Final = (13, 20)
 """Fewest and most cells of the name of a GPU."""
 _REASON_LINES: Final = 3
+_BEST: Final = "*"
+_LIMITS: Final = {"max_num_seqs": "seqs"}
+_AS_PLANNED: Final = "as planned"
 
 
 def _counted(value: Reading) -> str:
@@ -31,86 +33,136 @@ def _money(value: Reading) -> str:
     """In at most 6 cells."""
     if isinstance(value, Missing) or not 0.0 <= value < 99_999.5:
         return whole(value)
-    return f"{value:.2f}" if value < 99.995 else f"{value:.1f}" if value < 999.95 else f"{value:,.0f}"
-
-
-class _Field(NamedTuple):
-    """One column, of the totals or of the chosen workload."""
-
-    title: str
-    width: int
-    text: Callable[[Totals, WorkloadPlan | None], str]
-    words: bool = False
-    """Flush left, behind two blanks."""
-
-    def shown(self, text: str) -> str:
-        return "  " + left(text, self.width - 2) if self.words else right(text, self.width)
-
-
-_FIELDS: Final = (
-    _Field("inst", 6, lambda totals, _: _counted(totals.instances)),
-    _Field("GPUs", 7, lambda totals, _: _counted(totals.gpus)),
-    _Field("$/h", 8, lambda totals, _: _money(totals.price_per_hour)),
-    _Field("ITL mean", 10, lambda _, plan: DASH if plan is None else seconds(plan.itl_s)),
-    _Field("$/1M tok", 10, lambda totals, _: _money(totals.price_per_mtok)),
-    _Field("servers", 9, lambda totals, _: _counted(totals.servers)),
-    _Field("from", 21, lambda _, plan: DASH if plan is None else _source(plan), words=True),
-)
-"""The most important first: as many are shown as fit."""
+    if value < 99.995:
+        return f"{value:.2f}"
+    return f"{value:.1f}" if value < 999.95 else f"{value:,.0f}"
 
 
 def _source(plan: WorkloadPlan) -> str:
     return f"{SOURCES[plan.source] or DASH} {plan.band.short}".rstrip()
 
 
-def lines(width: int, height: int, columns: Sequence[Column], workload: int = 0) -> list[Row]:
-    """The table in exactly `height` rows of `width` cells, with ITL and source of one workload."""
+class _Form(NamedTuple):
+    """A column as it is drawn: its width, and the text of a figure of the totals, or of a workload."""
+
+    width: int
+    total: Callable[[Reading], str] = _counted
+    words: Callable[[WorkloadPlan], str] | None = None
+    flush_left: bool = False
+
+    def shown(self, text: str) -> str:
+        """In its width: figures flush right with room for a mark, words flush left behind two blanks."""
+        if self.flush_left:
+            return "  " + left(text, self.width - 2)
+        marked = text.endswith(_BEST)
+        return right(text, self.width) if marked else right(text, self.width - 1) + " "
+
+
+_FORMS: Final = {
+    "tp": _Form(5, words=lambda plan: f"{plan.tp}" if plan.tp else DASH),
+    "instances": _Form(7),
+    "gpus": _Form(7),
+    "servers": _Form(9),
+    "price_per_hour": _Form(8, _money),
+    "price_per_mtok": _Form(10, _money),
+    "itl_s": _Form(10, words=lambda plan: seconds(plan.itl_s)),
+    "limit": _Form(9, words=lambda plan: _LIMITS.get(plan.limit, plan.limit) or DASH, flush_left=True),
+    "power_w": _Form(11, watts),
+    "tokens_per_j": _Form(8, figure),
+    "source": _Form(21, words=_source, flush_left=True),
+}
+"""By the key of the figure."""
+
+
+def lines(width: int, height: int, comparison: Comparison, workload: int = 0) -> list[Row]:
+    """The table in exactly `height` rows of `width` cells, with TP, limit, ITL and source of one workload."""
     if width <= 0 or height <= 0:
         return []
-    if not columns:
+    if not comparison.rows:
         return filled([fitted([("nothing to compare yet", "muted")], width)], width, height)
-    without, foot = columns[0].answer.without, list[Row]()
-    if without and all(column.answer.without == without for column in columns):
-        # The same workloads have no answer on any type: the answers of the others.
-        columns = [
-            replace(each, answer=replace(each.answer, totals=each.answer.totals_without, problem=""))
-            for each in columns
-        ]
-        names = ", ".join(clean(name).rpartition("/")[2] for name in without)
-        foot = [fitted([(f"without {names}", "warn")], width)] if height >= 3 else []
-    name = max(3, min(width, max(_NAMES[0], min(max(cells(clean(each.gpu)) for each in columns), _NAMES[1]))))
-    fields = [
-        each for at, each in enumerate(_FIELDS) if name + sum(field.width for field in _FIELDS[: at + 1]) <= width
-    ]
-    room = height - 1 - len(foot)
-    wrong = sum(1 for column in columns if _problem(column.answer))
-    most = max(1, min(_REASON_LINES, 1 + (room - len(columns)) // wrong)) if wrong else 1
-    rows = list[Row]()
-    for at, column in enumerate(columns):
-        start: Piece = (left(clean(column.gpu), name), "text" if at else "strong")
-        if problem := _problem(column.answer):
-            rows += _reason(start, problem, most, width)
+    names = [_name(row) for row in comparison.rows]
+    name = max(3, min(width, max(_NAMES[0], min(max(map(cells, names)), _NAMES[1])) + 1))
+    figures = _fitting(comparison.shown or FIGURES, width - name)
+    hidden = tuple(each.title for each in comparison.shown if each not in figures)
+    # Sums that lack a workload say so, even if a row has to give way.
+    least = 1 if comparison.without and height >= 3 else 0
+    foot = _foot(comparison, figures, hidden, width)[: max(least, height - 1 - len(comparison.rows))]
+    room = max(0, height - 1 - len(foot))
+    wrong = sum(1 for row in comparison.rows if row.problem)
+    most = max(1, min(_REASON_LINES, 1 + (room - len(comparison.rows)) // wrong)) if wrong else 1
+    rows: list[Row] = []
+    for row, label in zip(comparison.rows, names, strict=True):
+        start: Piece = (left(cut(label, name - 1), name), "muted" if row.as_planned else "text")
+        if row.problem:
+            rows += _reason(start, _problem(row), most, width)
         else:
-            plans = column.answer.workloads
-            plan = plans[workload] if 0 <= workload < len(plans) else plans[0] if plans else None
-            texts = [(each.shown(each.text(column.answer.totals, plan)), "text") for each in fields]
-            rows.append(fitted([start, *texts], width))
+            rows.append(fitted([start, *_cells(row, figures, workload)], width))
     if len(rows) > room > 0:
-        left_out = len(columns) - max(0, room - 1)
+        left_out = len(comparison.rows) - max(0, room - 1)
         rows = [*rows[: room - 1], fitted([(f"+ {left_out} more in a taller window", "muted")], width)]
-    titles = "".join(each.shown(each.title) for each in fields)
+    titles = "".join(_FORMS[each.key].shown(each.title) for each in figures)
     return filled([fitted([(left("GPU", name) + titles, "muted")], width), *rows, *foot], width, height)
 
 
-def _problem(answer: Answer) -> str:
-    """Why there is no answer on this type; empty where there is one."""
-    if not answer.problem and not isinstance(answer.totals.instances, Missing):
-        return ""
-    found = next((plan for plan in answer.workloads if plan.problem), None)
+def _name(row: Compared) -> str:
+    """The type of GPU; of the plan itself that it is it."""
+    return _AS_PLANNED if row.as_planned else clean(row.gpu)
+
+
+def _fitting(figures: Sequence[Figure], room: int) -> list[Figure]:
+    """The columns that have room, in their order: the least important ones leave first."""
+    kept = list(figures)
+    while kept and sum(_FORMS[each.key].width for each in kept) > room:
+        kept.remove(min(kept, key=lambda each: each.keep))
+    return kept
+
+
+def _cells(row: Compared, figures: Sequence[Figure], workload: int) -> list[Piece]:
+    """The figures of one row, the best ones marked."""
+    plans = row.workloads
+    plan = None
+    if plans:
+        plan = plans[workload] if 0 <= workload < len(plans) else plans[0]
+    pieces: list[Piece] = []
+    for each in figures:
+        form = _FORMS[each.key]
+        best = each.key in row.best
+        if form.words is None:
+            text = form.total(getattr(row.totals, each.key))
+        else:
+            text = DASH if plan is None else form.words(plan)
+        tone = "ok" if best else "text"
+        if row.as_planned:
+            tone = "muted"
+        pieces.append((form.shown(f"{text}{_BEST}" if best else text), tone))
+    return pieces
+
+
+def _foot(comparison: Comparison, figures: Sequence[Figure], hidden: tuple[str, ...], width: int) -> list[Row]:
+    """What stands below the table, the most important first."""
+    rows: list[Row] = []
+    if comparison.without:
+        names = ", ".join(clean(name).rpartition("/")[2] for name in comparison.without)
+        rows.append(fitted([(f"without {names}", "warn")], width))
+    marked = {key for row in comparison.rows for key in row.best}
+    best = [figure.best for figure in figures if figure.key in marked]
+    if best:
+        rows.append(fitted([(_BEST, "ok"), (f" {', '.join(best)}", "muted")], width))
+    if comparison.unpriced:
+        rows.append(fitted([("no price: [sizing.prices] of the config, or typed with the server", "muted")], width))
+    if hidden:
+        rows.append(fitted([(unseen(hidden, width), "muted")], width))
+    rows.append(fitted([(comparison.like_for_like, "muted")], width))
+    return rows
+
+
+def _problem(row: Compared) -> str:
+    """Why there is no answer on this type."""
+    found = next((plan for plan in row.workloads if plan.problem), None)
     if found is None:
-        return clean(labelled(answer.problem)) or "no answer"
+        return clean(labelled(row.problem)) or "no answer"
     problem = labelled(found.problem)
-    return clean(problem if len(answer.workloads) == 1 else f"{cut(found.name, _NAMES[1])}: {problem}")
+    return clean(problem if len(row.workloads) == 1 else f"{cut(found.name, _NAMES[1])}: {problem}")
 
 
 def _reason(start: Piece, problem: str, most: int, width: int) -> list[Row]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from gpumon.config.errors import ConfigError
 from gpumon.readings.format import cut, period
 from gpumon.readings.text import clean
+from gpumon.sizing.compare import USUAL
 from gpumon.sizing.peaks import PastLoads, PeakLoad, in_flight, request_rates
-from gpumon.sizing.plan import USUAL
 from gpumon.sizing.profile import Observed
 from gpumon.sizing.scenario import Known, Workload
 from gpumon.specs.gpu import GpuSpec
@@ -19,7 +19,7 @@ from gpumon.tui.screens.questions import Choice, Question
 from gpumon.tui.sizing.effects import SEEN
 from gpumon.tui.sizing.fields import SERVER, TARGETS, value_of
 from gpumon.tui.sizing.versions import Version
-from gpumon.tui.sizing.what_ifs import add, plan_for, plan_for_what_runs
+from gpumon.tui.sizing.what_ifs import add, add_server, plan_for, plan_for_what_runs
 from gpumon.tui.table import clock
 
 if TYPE_CHECKING:
@@ -67,8 +67,16 @@ class Dialogs:
         hint = "type a part of the model's name · Enter: add · Esc: close"
         self._ask(Question("add a workload:", choices, chosen, hint=hint))
 
+    def add_server(self) -> None:
+        """Choose the type of GPU of more servers."""
+        self._choose_gpu("add servers with:", partial(add_server, self._panel.state))
+
     def choose_gpu(self, typed: str = "") -> None:
         """Choose a type of GPU; `typed` stands in the field at first."""
+        self._choose_gpu("GPU type:", self._panel.state.use_gpu, typed)
+
+    def _choose_gpu(self, title: str, use: Callable[[str], object], typed: str = "") -> None:
+        """Ask for a type of GPU, and use it."""
         panel = self._panel
         state = panel.state
         at = state.stop.at if state.stop.section == SERVER else 0
@@ -86,12 +94,12 @@ class Dialogs:
 
         def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001
             if choice is not None:
-                state.use_gpu(choice.name)
+                use(choice.name)
                 panel.changed()
 
         first = names.index(now) if now in names and not typed else 0
         hint = "type a part of its name · Enter: use it · Esc: close"
-        self._ask(Question("GPU type:", choices, chosen, text=typed, at=first, hint=hint))
+        self._ask(Question(title, choices, chosen, text=typed, at=first, hint=hint))
 
     def choose_by_digit(self, digit: str) -> bool:
         """Open the list of the choice under the cursor with a digit typed; returns whether a choice has the digit."""

@@ -131,7 +131,7 @@ def _asked(scene: Scene) -> int:
     if not scene.wanted or not state.scenario.workload or state.opened:
         return 0
     if scene.view == "gpus":
-        return len(state.calculation.columns) + 4
+        return len(state.calculation.comparison.rows) + 4
     if scene.view == "packing":
         return min(_WANTED, 1 + len(_packing(scene, _WANTED)))
     return _WANTED
@@ -216,7 +216,7 @@ def _pictures(scene: Scene, height: int) -> list[Row]:
     """What was asked for; else the plot, and the servers below it where there is room for both."""
     width = scene.width
     if scene.view == "gpus":
-        return compare.lines(width, height, scene.state.calculation.columns, scene.state.workload)
+        return compare.lines(width, height, scene.state.calculation.comparison, scene.state.workload)
     plot_first = scene.view == "itl"
     if height < 2 * _LEAST_OF_SEVERAL + 1:
         picture = _plot(scene, height) if plot_first else _packing(scene, height)

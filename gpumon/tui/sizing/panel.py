@@ -237,6 +237,7 @@ class SizingPanel(Pane):
             "reset": (self._reset, "no engine runs here: nothing to go back to"),
             "view": (self._next_view, ""),
             "add": (self._dialogs.add_model, ""),
+            "add.server": (self._dialogs.add_server, ""),
             "gpu": (self._dialogs.choose_gpu, ""),
             "save": (self._dialogs.save, ""),
             "load": (self._dialogs.load, ""),

@@ -51,7 +51,8 @@ def placement(width: int, height: int, answer: Answer, scenario: Scenario, glyph
     most = next((n for least, n in _LEGENDS if height >= least), 0)
     legend = flowed(_keys(answer, kinds, width * most, marks), width, most)
     room = max(1, height - len(head) - len(tail) - len(legend))
-    body = _body(kinds, width, room, _not_drawn(packed, scenario), marks)
+    names = [clean(server.gpu) if _mixed(packed, scenario) else "" for server in scenario.server]
+    body = _body(kinds, names, width, room, _not_drawn(packed, scenario), marks)
     return [*head, *body, *tail, *legend][: max(0, height)]
 
 
@@ -78,21 +79,32 @@ def _not_drawn(packed: Packed, scenario: Scenario) -> str:
         return ""
     spare = min(rest, scenario.spare_servers)
     text = f"{spare} spare server{'s' * (spare != 1)}" if spare else ""
+    if text and _mixed(packed, scenario):
+        text += f" of {clean(scenario.server[packed.spare_shape].gpu)}"
     more = f"{rest - spare:,} more server{'s' * (rest - spare != 1)} not drawn" if rest > spare else ""
     return " + ".join(part for part in (text, more) if part)
 
 
-def _body(kinds: Counter[Kind], width: int, room: int, not_drawn: str, marks: Marks) -> list[Row]:
-    """A line of each kind of server, as many kinds as fit; the others are counted."""
+def _mixed(packed: Packed, scenario: Scenario) -> bool:
+    """Whether the servers of a packing have several types of GPU."""
+    shapes = {server.shape for server in packed.layout}
+    if packed.spare_servers:
+        shapes.add(packed.spare_shape)
+    return len({scenario.server[at].gpu for at in shapes if at < len(scenario.server)}) > 1
+
+
+def _body(kinds: Counter[Kind], names: Sequence[str], width: int, room: int, not_drawn: str, marks: Marks) -> list[Row]:
+    """A line of each kind of server with the name of its shape, as many kinds as fit; the others are counted."""
     most = max(kinds.values())
     rows: list[Row] = []
-    for (_, units), times in kinds.items():
+    for (shape, units), times in kinds.items():
         prefix = f"{times:>{len(f'{most:,}')},} x " if most > 1 else ""
+        name = f" {names[shape]}" if shape < len(names) else ""
         line = _server([(_gpus(unit, marks), 1) for unit in units], marks)
         if sum(cells(text) for text, _ in line) + cells(prefix) > width:
             runs = [(unit, len(list(same))) for unit, same in groupby(units)]
             line = _server([(_gpus(unit, marks, short=True), times) for unit, times in runs], marks)
-        rows.append(fitted([(prefix, "strong"), *line], width))
+        rows.append(fitted([(prefix, "strong"), *line, (name, "muted")], width))
     text = f"+ {not_drawn}" if not_drawn else ""
     if len(rows) + bool(text) > room:
         left = list(kinds.values())[room - 1 :]

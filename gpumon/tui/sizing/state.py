@@ -329,15 +329,35 @@ class PanelState:
             return self.put(replace(self.present, server=others))
         if not self._there(place) or place.field.key == "gpu":
             return False
+        if place.field.key == "price_per_gpu_hour":
+            self.calculation.keep_price(servers[place.at].gpu, None)
         return self.put(self._with(place, with_value(self.present, place, _untyped(place))))
 
     def use_gpu(self, name: str, place: Place | None = None) -> bool:
-        """Another type of GPU in all servers; price and power were of the old one."""
-        servers = tuple(
-            each if each.gpu == name else replace(each, gpu=name, price_per_gpu_hour=None, gpu_power_w=None)
-            for each in self.present.server
-        )
-        return self.put(replace(self.present, server=servers or (Server(name),)), place)
+        """Another type of GPU in the server under the cursor; from another row in all servers.
+
+        Price and power were of the old type; a price that was typed for the new one comes back.
+        """
+        servers = list(self.present.server)
+        types = {server.gpu for server in servers}
+        if self.stop.section == SERVER:
+            chosen = [self.stop.at]
+        else:
+            # Of several types the plan would be one on so many servers of each: it is one on any number of them.
+            servers = servers if len(types) < 2 else [replace(servers[0], count=0)]
+            chosen = list(range(len(servers)))
+        for at in chosen:
+            if at < len(servers) and servers[at].gpu != name:
+                servers[at] = self._retyped(servers[at], name)
+        return self.put(replace(self.present, server=tuple(servers) or (Server(name),)), place)
+
+    def _retyped(self, server: Server, name: str) -> Server:
+        """A server with another type of GPU."""
+        calculation = self.calculation
+        if server.price_per_gpu_hour is not None:
+            calculation.keep_price(server.gpu, server.price_per_gpu_hour)
+        price = calculation.typed_price(name)
+        return replace(server, gpu=name, price_per_gpu_hour=price, gpu_power_w=None)
 
     # Whole scenarios.
 

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from gpumon.sizing.peaks import PeakLoad
 from gpumon.sizing.profile import Observed, seen_of
-from gpumon.sizing.scenario import Workload
+from gpumon.sizing.scenario import Server, Workload
+from gpumon.tui.sizing.calculation import Calculation
 from gpumon.tui.sizing.fields import WORKLOAD, Place, field, value_of
 from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.versions import AS_IT_RUNS, Follows
@@ -31,6 +32,30 @@ def add(state: PanelState, workload: Workload, observed: Sequence[Observed] = ()
     state.opened = False
     state.put(state.undo.present.with_workload(workload, Follows(figures=seen is not None)))
     state.go_to(len(state.stops) - 1)
+
+
+def add_server(state: PanelState, gpu: str) -> None:
+    """Add servers with another type of GPU, as large as the last one, and put the cursor on them.
+
+    They are filled last. Servers of any number become as many as are here, else as many as the plan takes now: what
+    does not fit on them goes to the new type.
+    """
+    servers = [_limited(server, state.calculation) for server in state.present.server]
+    size = servers[-1].gpus if servers else Server("").gpus
+    price = state.calculation.typed_price(gpu)
+    servers.append(Server(gpu, size, price_per_gpu_hour=price))
+    state.opened = False
+    state.put(replace(state.present, server=tuple(servers)))
+    state.go_to(len(servers))
+
+
+def _limited(server: Server, calculation: Calculation) -> Server:
+    """A server with a number of how many there are."""
+    if server.count:
+        return server
+    gpu = calculation.known.gpu_name(server.gpu)
+    here = (calculation.here.gpus or {}).get(gpu, 0) // server.gpus
+    return replace(server, count=here or calculation.servers_of(gpu) or 1)
 
 
 def double(state: PanelState, *, every: bool = False) -> bool:

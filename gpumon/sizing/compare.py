@@ -1,0 +1,235 @@
+"""The same question on one type of GPU after the other, like for like, with marks of the best figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from gpumon.readings.missing import Missing, number
+from gpumon.sizing.answer import Answer, Compared, WorkloadPlan
+from gpumon.sizing.plan import plan, planned, with_server
+from gpumon.sizing.scenario import Known, Scenario, Server
+
+USUAL: Final = ("L40S", "A100 SXM4 80GB", "H100 SXM5 80GB", "H200 SXM 141GB", "B200 SXM 180GB")
+"""What most people ask about, by their names in the catalogue."""
+_OPEN: Final[dict[str, Any]] = dict.fromkeys(
+    ("capacity_per_instance", "memory_gb", "busy_ratio", "kv_pool_tokens", "prefill_tokens_per_s")
+)
+"""Fields of a workload that hold on the GPU that they were typed for alone."""
+_SAME: Final = 0.005
+"""Share by which two figures may differ and still count as the same."""
+
+
+class Figure(NamedTuple):
+    """A column of the comparison."""
+
+    key: str
+    """Field of the totals, or of the plan of a workload."""
+    title: str
+    keep: int
+    """Columns with the lower number leave first where there is no room."""
+    best: str = ""
+    """Name of the best value; empty where no value is better than another."""
+    rises: bool = False
+    """Whether more of it is better."""
+    of_workload: bool = False
+
+
+FIGURES: Final = (
+    Figure("tp", "TP", 11, of_workload=True),
+    Figure("instances", "inst", 9),
+    Figure("gpus", "GPUs", 12, "fewest GPUs"),
+    Figure("servers", "servers", 2),
+    Figure("price_per_hour", "$/h", 10, "cheapest"),
+    Figure("price_per_mtok", "$/1M tok", 7, "cheapest token"),
+    Figure("itl_s", "ITL mean", 6, of_workload=True),
+    Figure("limit", "limit", 8, of_workload=True),
+    Figure("power_w", "max power", 5, "least power"),
+    Figure("tokens_per_j", "tok/J", 4, "most tokens/J", rises=True),
+    Figure("source", "from", 3, of_workload=True),
+)
+"""In the order of the table, on the screen and in text."""
+
+
+class Comparison(NamedTuple):
+    """The rows, and what all of them have in common."""
+
+    rows: tuple[Compared, ...] = ()
+    without: tuple[str, ...] = ()
+    """Names of the workloads that have no answer on any type: the rows are of the others."""
+    tp_typed: tuple[bool, ...] = ()
+    """Of each workload whether its TP was typed."""
+
+    @classmethod
+    def of(cls, answer: Answer, scenario: Scenario) -> Comparison:
+        """The comparison that an answer has with it."""
+        return cls(answer.compared, (), _tp_typed(scenario))
+
+    @property
+    def shown(self) -> tuple[Figure, ...]:
+        """The columns that have a figure in some row."""
+        sound = [row for row in self.rows if not row.problem]
+        return tuple(figure for figure in FIGURES if any(_has(figure, row) for row in sound))
+
+    @property
+    def like_for_like(self) -> str:
+        """What all rows have in common."""
+        tp = "of the fewest GPUs"
+        if any(self.tp_typed):
+            tp = "as typed" if all(self.tp_typed) else "as typed, else of the fewest GPUs"
+        return f"same servers; TP {tp} on each type; power: the boards' limits"
+
+    @property
+    def unpriced(self) -> bool:
+        """Whether no row has a price, though some row has an answer."""
+        sound = [row for row in self.rows if not row.problem]
+        return bool(sound) and all(isinstance(row.totals.price_per_hour, Missing) for row in sound)
+
+    @property
+    def best(self) -> tuple[str, ...]:
+        """Names of the best values that are marked."""
+        marked = {key for row in self.rows for key in row.best}
+        return tuple(figure.best for figure in FIGURES if figure.key in marked)
+
+
+def compare(scenario: Scenario, known: Known, gpus: Sequence[str] | None = None) -> Comparison:
+    """The answers on servers of the same size with each type of GPU, as many as it takes; by default the scenario's own
+    types first and then the usual ones.
+
+    Like for like: a TP that was typed is held on every type; else each type has the TP that takes the fewest GPUs,
+    the one that runs now as well. The power is the boards' limit on every type. Where the plan itself differs from
+    what its type comes to so, it is the first row. Typed capacities, memory and busy shares hold on the type that they
+    were typed for; on others formulas decide.
+    """
+    scenario = with_server(scenario, known)
+    shape = scenario.server[0] if scenario.server else Server("")
+    own = tuple(dict.fromkeys(server.gpu for server in scenario.server))
+    asked = (*own, *USUAL) if gpus is None else gpus
+    names = tuple(dict.fromkeys(known.gpu_name(gpu) for gpu in asked))
+    answers = [(name, _on(scenario, known, shape, name)) for name in names]
+    without = _without(answer for _, answer in answers)
+    rows = [_row(name, answer, without) for name, answer in answers]
+    best = _best(rows)
+    rows = [msgspec.structs.replace(row, best=best[at]) for at, row in enumerate(rows)]
+    now = _as_planned(scenario, known, own, without)
+    if now is not None and all(_differs(now, row) for row in rows if row.gpu == now.gpu):
+        rows = [now, *rows]
+    return Comparison(tuple(rows), without, _tp_typed(scenario))
+
+
+def _tp_typed(scenario: Scenario) -> tuple[bool, ...]:
+    return tuple(bool(workload.tp) for workload in scenario.workload)
+
+
+def gpu_types(text: str, known: Known) -> tuple[str, ...]:
+    """Catalogue names of types that are listed with commas; of a name that several have, the usual one. ValueError on
+    an unknown name."""
+    return tuple(_type(part.strip(), known) for part in text.split(",") if part.strip())
+
+
+def _type(text: str, known: Known) -> str:
+    try:
+        return known.gpus.find(text).name
+    except ValueError:
+        usual = [name for name in USUAL if name.split()[0].casefold() == text.casefold()]
+        if len(usual) != 1:
+            raise
+        return known.gpu_name(usual[0])
+
+
+def on_gpu(scenario: Scenario, own: Server | None, gpu: str) -> Scenario:
+    """The scenario on servers of the same size with one type of GPU; what was typed for another type is open."""
+    if own is not None and own.gpu == gpu:
+        return msgspec.structs.replace(scenario, server=(own,))
+    shape = Server(gpu) if own is None else Server(gpu, own.gpus, own.nvlink_gpus, price_per_hour=own.price_per_hour)
+    workloads = tuple(msgspec.structs.replace(each, **_OPEN) for each in scenario.workload)
+    return msgspec.structs.replace(scenario, server=(shape,), workload=workloads)
+
+
+def _on(scenario: Scenario, known: Known, shape: Server, gpu: str) -> Answer:
+    """The answer on servers with one type of GPU, at the watts of its board."""
+    like = next((server for server in scenario.server if server.gpu == gpu), shape)
+    like = msgspec.structs.replace(like, gpus=shape.gpus, nvlink_gpus=shape.nvlink_gpus, count=0)
+    alone = on_gpu(scenario, like, gpu)
+    server = msgspec.structs.replace(alone.server[0], gpu_power_w=_limit_w(gpu, known))
+    alone = msgspec.structs.replace(alone, server=(server,))
+    answer = planned(alone, known, any_tp=True).answer
+    at_limit = tuple(_at_limit(each) for each in answer.workloads)
+    return msgspec.structs.replace(answer, workloads=at_limit)
+
+
+def _limit_w(gpu: str, known: Known) -> float | None:
+    """Power limit of a board; None where it is not known."""
+    try:
+        return known.gpus.find(gpu).tdp_w or None
+    except ValueError:
+        return None
+
+
+def _at_limit(row: WorkloadPlan) -> WorkloadPlan:
+    return msgspec.structs.replace(row, power_source="limit") if row.power_source == "typed" else row
+
+
+def _without(answers: Iterator[Answer]) -> tuple[str, ...]:
+    """Workloads that have no answer on any type, where others have one."""
+    found = {answer.without for answer in answers}
+    return found.pop() if len(found) == 1 else ()
+
+
+def _row(gpu: str, answer: Answer, without: tuple[str, ...], *, as_planned: bool = False) -> Compared:
+    """The answer on one type; where the same workloads have none on any type, that of the others."""
+    if without:
+        return Compared(gpu, answer.totals_without, answer.workloads, as_planned=as_planned)
+    problem = answer.problem
+    if not problem and isinstance(answer.totals.instances, Missing):
+        problem = "no answer"
+    return Compared(gpu, answer.totals, answer.workloads, problem=problem, as_planned=as_planned)
+
+
+def _as_planned(scenario: Scenario, known: Known, own: Sequence[str], without: tuple[str, ...]) -> Compared | None:
+    """The plan itself; None where no server is given or it has no answer."""
+    if not own:
+        return None
+    answer = plan(scenario, known)
+    if answer.without != without:
+        return None
+    row = _row(" + ".join(own), answer, without, as_planned=True)
+    return None if row.problem else row
+
+
+def _differs(now: Compared, row: Compared) -> bool:
+    """Whether the plan itself takes another TP, or another number of GPUs or servers, than its type comes to."""
+    parallel = [each.tp for each in now.workloads] != [each.tp for each in row.workloads]
+    sizes = (now.totals.gpus, now.totals.servers) != (row.totals.gpus, row.totals.servers)
+    return parallel or sizes
+
+
+def _has(figure: Figure, row: Compared) -> bool:
+    if not figure.of_workload:
+        return not isinstance(getattr(row.totals, figure.key), Missing)
+    values = [getattr(each, figure.key) for each in row.workloads]
+    return any(bool(value) and not isinstance(value, Missing) for value in values)
+
+
+def _best(rows: Sequence[Compared]) -> Mapping[int, tuple[str, ...]]:
+    """Index of a row -> columns in which no other is better; none of a column in which all are the same."""
+    marks: dict[int, list[str]] = {at: [] for at in range(len(rows))}
+    for figure in FIGURES:
+        if not figure.best:
+            continue
+        values = {at: number(getattr(row.totals, figure.key)) for at, row in enumerate(rows) if not row.problem}
+        known = {at: value for at, value in values.items() if value is not None and math.isfinite(value)}
+        if len(known) < 2 or _alike(min(known.values()), max(known.values())):
+            continue
+        top = max(known.values()) if figure.rises else min(known.values())
+        for at, value in known.items():
+            if _alike(value, top):
+                marks[at].append(figure.key)
+    return {at: tuple(keys) for at, keys in marks.items()}
+
+
+def _alike(one: float, other: float) -> bool:
+    return abs(one - other) <= _SAME * max(abs(one), abs(other))
