@@ -49,6 +49,11 @@ class Connection:
             self._process.stdin.write(data)
             await self._process.stdin.drain()
 
+    def end_input(self) -> None:
+        """Send nothing more: what runs on the host sees the end of its input."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
     async def exit_code(self) -> int:
         """The exit code, once its output has ended; -1 where it still runs."""
         await asyncio.wait(self._tasks, timeout=END_S)

@@ -8,8 +8,8 @@ import os
 import shutil
 import signal
 import stat
-import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,10 +19,11 @@ import pytest
 from gpumon.commands.fleet import FleetControl
 from gpumon.config.schema import Config, General, Host
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
+from gpumon.readings.frame import EndpointState
 from gpumon.readings.missing import Missing, Reason
 from tests.fakes.nvml.driver import FakeDriver
 from tests.fakes.sshd import Sshd
-from tests.sources.discovery.servers import servers
+from tests.sources.discovery.servers import free_port, servers
 
 LONG_S = 90.0
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,11 +32,12 @@ TOOLS = ("sh", "dd", "mktemp", "sed", "grep", "head", "tr", "rm", "chmod", "cat"
 
 
 class There:
-    """The other side: where its temporary files are, and its driver."""
+    """The other side: its programs (this machine's Python without its packages), temporary files and driver."""
 
     def __init__(self, folder: Path) -> None:
         self.programs = folder / "programs"
         self.programs.mkdir()
+        (self.programs / "python3").symlink_to(Path(sys.executable).resolve())
         self.temporary = folder / "temporary"
         self.temporary.mkdir()
         self.driver = FakeDriver(folder)
@@ -67,6 +69,7 @@ def there(tmp_path: Path) -> There:
 def login(tmp_path: Path, there: There, *, system: bool = True, **more: str) -> Iterator[Sshd]:
     """An sshd whose logins find no gpumon; without `system` no Python either."""
     if not system:
+        (there.programs / "python3").unlink()
         for tool in TOOLS:
             (there.programs / tool).symlink_to(str(shutil.which(tool)))
     folder = tmp_path / "ssh"
@@ -156,55 +159,50 @@ async def test_gpumon_runs_from_a_private_folder_that_is_removed(
         await until(lambda: not children("gpumon", there.variables()))
 
 
-END = {
+ENDS = {
     "gpumon there is killed": ("-m gpumon watch", signal.SIGKILL),
     "the runner is told to end": ("def _watch_input", signal.SIGTERM),
     "the runner is killed": ("def _watch_input", signal.SIGKILL),
     "the shell is told to end": ("sh -c eval", signal.SIGHUP),
     "the shell is killed": ("sh -c eval", signal.SIGKILL),
+    "the connection drops": ("", signal.SIGKILL),
 }
+"""Words of the command line of what gets a signal, and the signal. No words: ssh here, the only end of the connection
+that could have said good-bye."""
 
 
-@pytest.mark.parametrize("end", END)
-async def test_the_folder_goes_whichever_process_there_ends(
-    tmp_path: Path, there: There, monkeypatch: pytest.MonkeyPatch, end: str
+async def test_the_folder_goes_whatever_ends_and_the_host_comes_back(
+    tmp_path: Path, there: There, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words, number = END[end]
     with login(tmp_path, there) as server:
         async with watched(without_gpumon(monkeypatch, server, tmp_path)) as fleet:
-            await until(lambda: has_gpus(fleet), lambda: fleet.faults)
-            (folder,) = there.folders()
-            pids = children(words, there.variables())
-            assert pids
-            for pid in pids:
-                os.kill(pid, number)
-            await until(lambda: not folder.exists())
-            await until(lambda: not any(str(folder) in command for command in commands()))
-            await until(lambda: has_gpus(fleet) and folder not in there.folders(), lambda: fleet.faults)
+            for what, (words, number) in ENDS.items():
+                await until(lambda: has_gpus(fleet) and there.folders(), lambda what=what: (what, fleet.faults))
+                (folder,) = there.folders()
+                pids = children(words, there.variables()) if words else ssh_here()
+                assert pids, what
+                for pid in pids:
+                    os.kill(pid, number)
+                await until(lambda folder=folder: not folder.exists(), lambda what=what: what)
+                await until(lambda folder=folder: not works_in(folder), lambda what=what: what)
         await until(lambda: not there.folders())
 
 
-def commands() -> list[str]:
-    """Working folders of all processes."""
+def ssh_here() -> list[int]:
+    """Every ssh that this process has started."""
+    tasks = Path("/proc/self/task").iterdir()
+    started = [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
+    return [pid for pid in started if Path(f"/proc/{pid}/comm").read_text() == "ssh\n"]
+
+
+def works_in(folder: Path) -> list[int]:
+    """Processes that work in a folder, even if it was removed."""
     found = []
-    for folder in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            found.append(str((folder / "cwd").readlink()))
+    for process in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            if str(folder) in str((process / "cwd").readlink()):
+                found.append(int(process.name))
     return found
-
-
-async def test_the_folder_goes_when_the_connection_drops(
-    tmp_path: Path, there: There, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """ssh is killed here, and with it the only end of the connection that could have said good-bye."""
-    with login(tmp_path, there) as server:
-        async with watched(without_gpumon(monkeypatch, server, tmp_path)) as fleet:
-            await until(lambda: has_gpus(fleet), lambda: fleet.faults)
-            (folder,) = there.folders()
-            children_here = subprocess.run(["pgrep", "-P", str(os.getpid()), "ssh"], capture_output=True, text=True)
-            for pid in children_here.stdout.split():
-                os.kill(int(pid), signal.SIGKILL)
-            await until(lambda: not folder.exists())
 
 
 async def test_nothing_runs_there_unless_it_is_asked_for(
@@ -233,13 +231,13 @@ async def test_without_python_gpus_are_read_by_nvidia_smi_and_engines_through_ss
     started = tmp_path / "engines"
     started.mkdir()
     with servers(started) as starter, login(tmp_path, there, system=False) as server:
-        port = starter_port()
         engine = starter.start(
             "vllm",
-            *("serve", "meta-llama/Llama-3.1-8B-Instruct", "--port", str(port)),
+            *("serve", "meta-llama/Llama-3.1-8B-Instruct", "--port", str(free_port())),
             play={"scenario": "healthy-chat", "from_s": 300.0, "model": "meta-llama/Llama-3.1-8B-Instruct"},
         )
-        there.driver.write(FakeDriver.busy_h100s(2, pid=engine.pid))
+        closed = starter.start("vllm", "serve", "Qwen/Qwen3-8B", "--port", str(free_port()), "--api-key", "x", key="x")
+        there.driver.write(f"{FakeDriver.busy_h100s(2, pid=engine.pid)}gpu 1 process {closed.pid} 1000\n")
         config = without_gpumon(monkeypatch, server, tmp_path)
         async with watched(config) as fleet:
             await until(lambda: derived(fleet), lambda: (fleet.faults, fleet.host and fleet.host.snapshot.engines))
@@ -258,17 +256,15 @@ async def test_without_python_gpus_are_read_by_nvidia_smi_and_engines_through_ss
             assert untold.reason is Reason.NOT_EXPOSED
             assert "nvidia-smi" in untold.detail
             assert [process.pid for process in first.processes] == [engine.pid]
-            (served,) = shown.engines
+            private = tuple(Path(tempfile.gettempdir()).glob("gpumon-*"))
+            assert all(stat.S_IMODE(folder.stat().st_mode) == 0o700 for folder in private)
+            served, refused = sorted(shown.engines, key=lambda engine: engine.state is not EndpointState.OK)
+            assert refused.state is EndpointState.UNAUTHORIZED
+            assert "no key is sent through ssh" in refused.fault
             assert served.model == "meta-llama/Llama-3.1-8B-Instruct"
             assert served.hardware.gpus == (0, 1)
         assert not there.folders()
         await until(lambda: not children("eval", there.variables()))
-
-
-def starter_port() -> int:
-    from tests.sources.discovery.servers import free_port
-
-    return free_port()
 
 
 def derived(fleet: Watched) -> bool:

@@ -91,14 +91,14 @@ tell_process() {
 
 tell_processes() {
     told=' '
-    apps=$(nvidia-smi --query-compute-apps=pid,gpu_uuid,used_memory,process_name --format=csv,noheader,nounits </dev/null 2>&1)
-    code=$?
+    columns=pid,gpu_uuid,used_memory,process_name
+    apps=$(nvidia-smi --query-compute-apps="$columns" --format=csv,noheader,nounits </dev/null 2>&1 | head -n 1024)
     printf '%s\n' "$apps" | sed 's/^/app /'
     for pid in $(printf '%s\n' "$apps" | sed -n 's/^ *\([0-9][0-9]*\),.*/\1/p' | head -n 256); do
         tell_process "$pid" 2>/dev/null
     done
     grep -h ' 0A ' /proc/net/tcp /proc/net/tcp6 2>/dev/null | sed 's/^/listens /'
-    printf 'gpumon-end %s\n' "$code"
+    printf 'gpumon-end 0\n'
 }
 
 tell_pythons
