@@ -174,10 +174,11 @@ that could have said good-bye."""
 async def test_the_folder_goes_whatever_ends_and_the_host_comes_back(
     tmp_path: Path, there: There, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("gpumon.sources.remote.BACK_OFF_S", (0.1,))
     with login(tmp_path, there) as server:
         async with watched(without_gpumon(monkeypatch, server, tmp_path)) as fleet:
             for what, (words, number) in ENDS.items():
-                await until(lambda: has_gpus(fleet) and there.folders(), lambda what=what: (what, fleet.faults))
+                await until(lambda: children("-m gpumon watch", there.variables()), lambda what=what: what)
                 (folder,) = there.folders()
                 pids = children(words, there.variables()) if words else ssh_here()
                 assert pids, what
@@ -185,6 +186,7 @@ async def test_the_folder_goes_whatever_ends_and_the_host_comes_back(
                     os.kill(pid, number)
                 await until(lambda folder=folder: not folder.exists(), lambda what=what: what)
                 await until(lambda folder=folder: not works_in(folder), lambda what=what: what)
+            await until(lambda: has_gpus(fleet), lambda: fleet.faults)
         await until(lambda: not there.folders())
 
 
@@ -221,7 +223,7 @@ async def test_nothing_runs_there_unless_it_is_asked_for(
             assert fleet.control.lacks_gpumon("bare")
             fleet.control.install("bare")
             assert not fleet.control.lacks_gpumon("bare")
-            await until(lambda: has_gpus(fleet), lambda: fleet.faults)
+            await until(there.folders, lambda: fleet.faults)
 
 
 async def test_without_python_gpus_are_read_by_nvidia_smi_and_engines_through_ssh(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shlex
 import threading
 import zipfile
@@ -153,13 +154,19 @@ def installed_files(project: str, python: PythonThere) -> Files:
         for line in (distribution.read_text("WHEEL") or "").splitlines()
         if line.startswith("Tag:")
     ]
-    if not any(map(python.loads, tags)):
+    if not any(map(python.loads, tags)) or python.version < _least_python(distribution):
         return {}
     files: dict[str, bytes] = {}
     for path in distribution.files or ():
         if ".." not in path.parts and path.suffix != ".pyc":
             files[path.as_posix()] = Path(str(path.locate())).read_bytes()
     return files
+
+
+def _least_python(distribution: metadata.Distribution) -> tuple[int, int]:
+    """The oldest Python that a project says that it runs on."""
+    matched = re.search(r">=\s*3\.([0-9]{1,3})", distribution.metadata["Requires-Python"] or "")
+    return (3, int(matched[1])) if matched is not None else (3, 0)
 
 
 def wheel_files(path: Path) -> Files:
