@@ -76,60 +76,87 @@ def parse_without_collecting(parse: Callable[..., ast.AST]) -> Callable[..., ast
 
 ast.parse = parse_without_collecting(ast.parse)
 
-REAL_TIME: Final = (
-    (
-        "end_to_end/test_screen.py",
-        "tui/test_process.py",
-        "rules/test_accuracy.py",
-        "end_to_end/test_feeds.py",
-        "commands/test_web.py",
-        "commands/test_record.py",
-        "rules/test_served.py",
-    ),
-    (
-        "accuracy/test_families.py",
-        "tui/test_slow_line.py",
-        "end_to_end/test_terminals.py",
-        "end_to_end/test_scenarios.py",
-        "history/test_kill.py",
-        "end_to_end/test_time_travel.py",
-        "end_to_end/test_fleet.py",
-        "exporter/test_serve_metrics.py",
-    ),
-)
-"""Modules that mostly wait, for two workers: each waits for its own from the start, while the others compute."""
+WAITS_S: Final = {
+    "end_to_end/test_trouble.py": 125,
+    "sources/nvml/test_isolation.py": 90,
+    "accuracy/test_families.py": 60,
+    "end_to_end/test_departures.py": 60,
+    "end_to_end/test_terminals.py": 60,
+    "exporter/test_serve_metrics.py": 60,
+    "end_to_end/test_fleet.py": 50,
+    "end_to_end/test_hostile_peers.py": 50,
+    "tui/test_fleet_hung.py": 45,
+    "end_to_end/test_hosts.py": 40,
+    "commands/test_fleet.py": 40,
+    "sources/prometheus/test_fleet_source.py": 40,
+    "sources/test_key_recipient.py": 40,
+    "end_to_end/test_hostile_user.py": 35,
+    "tui/test_slow_line.py": 35,
+    "end_to_end/test_screen.py": 30,
+    "sources/nvml/test_faults.py": 30,
+    "sources/test_dcgm.py": 30,
+    "end_to_end/test_scenarios.py": 25,
+    "fakes/test_nvml_faults.py": 25,
+    "history/test_kill.py": 25,
+    "sources/test_nvml_source.py": 25,
+    "tui/test_process.py": 25,
+    "commands/test_record.py": 20,
+    "end_to_end/test_fleet_screen.py": 20,
+    "rules/test_accuracy.py": 20,
+    "rules/test_served.py": 20,
+    "commands/test_web.py": 15,
+    "end_to_end/test_feeds.py": 15,
+    "end_to_end/test_time_travel.py": 15,
+}
+"""Seconds that the tests of a module wait for real time to pass, if they do little else; longest first."""
 
-_LANES: Final = {Path(__file__).parent / name: at for at, names in enumerate(REAL_TIME) for name in names}
-_PLACES: Final = {path: place for place, path in enumerate(_LANES)}
+WAITING: Final = {Path(__file__).parent / name: seconds for name, seconds in WAITS_S.items()}
 
 BEHIND: Final = 10
-"""Niceness of a worker that computes: it yields to the one whose tests keep time."""
+"""Niceness of a worker that computes: it yields to those whose tests keep time."""
 
 # The objects of ten thousand tests all stay: to look through them for garbage, again and again, is a third of the
 # time that collecting takes.
 gc.disable()
 
 
+def deal(workers: int) -> list[list[Path]]:
+    """The modules that wait, for each worker those with which it begins: all workers wait for about as long."""
+    heads: list[list[Path]] = [[] for _ in range(workers)]
+    waits_s = [0] * workers
+    for path, seconds in WAITING.items():
+        shortest = waits_s.index(min(waits_s))
+        heads[shortest].append(path)
+        waits_s[shortest] += seconds
+    return heads
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What waits goes first, at the head of what the first and the second worker get; the rest stays in its order.
+    """What waits goes first, at the head of what each worker gets; the rest stays in its order.
 
     A worker begins with an equal part of the tests, the first with the first of them, and takes from the others' ends
     when it is through.
     """
-    lanes: list[list[pytest.Item]] = [[] for _ in REAL_TIME]
-    for item in sorted((item for item in items if item.path in _PLACES), key=lambda item: _PLACES[item.path]):
-        lanes[_LANES[item.path]].append(item)
-    rest = [item for item in items if item.path not in _PLACES]
-    share = len(items) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    first = max(0, share - len(lanes[0]))
-    items[:] = [*lanes[0], *rest[:first], *lanes[1], *rest[first:]]
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    by_module: dict[Path, list[pytest.Item]] = {path: [] for path in WAITING}
+    rest: list[pytest.Item] = []
+    for item in items:
+        by_module.get(item.path, rest).append(item)
+    ordered: list[pytest.Item] = []
+    for number, paths in enumerate(deal(workers)):
+        share = (len(items) - len(ordered)) // (workers - number)
+        head = [item for path in paths for item in by_module[path]]
+        filled = max(0, share - len(head))
+        ordered += [*head, *rest[:filled]]
+        rest = rest[filled:]
+    items[:] = [*ordered, *rest]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A worker that is done with waiting, or never had to, steps back."""
-    if item.path not in _PLACES and os.environ.get("PYTEST_XDIST_WORKER") and os.nice(0) < BEHIND:
+    if item.path not in WAITING and os.environ.get("PYTEST_XDIST_WORKER") and os.nice(0) < BEHIND:
         os.nice(BEHIND - os.nice(0))
 
 

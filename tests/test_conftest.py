@@ -1,9 +1,13 @@
-"""A fault that a test leaves behind fails no other test, and never ends pytest itself."""
+"""How the tests are run: nothing that one leaves behind ends pytest, and those that wait begin first."""
 
 from __future__ import annotations
 
 import ast
 import gc
+
+import pytest
+
+from tests.conftest import WAITING, deal
 
 
 class Parser:
@@ -34,3 +38,12 @@ def test_no_garbage_is_collected_while_a_source_is_parsed() -> None:
     assert finalized_meanwhile == 0
     gc.collect()
     assert Parser.finalized == 1
+
+
+@pytest.mark.parametrize("workers", [1, 2, 6])
+def test_modules_that_wait_are_dealt_evenly_to_the_workers(workers: int) -> None:
+    heads = deal(workers)
+    waits_s = [sum(WAITING[path] for path in head) for head in heads]
+    assert sorted(path for head in heads for path in head) == sorted(WAITING)
+    assert all(path.exists() for path in WAITING)
+    assert max(waits_s) - min(waits_s) <= max(WAITING.values())
