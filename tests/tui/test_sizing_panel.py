@@ -13,6 +13,7 @@ from gpumon.config.scenario_file import read_scenario, save_scenario
 from gpumon.config.schema import Config, Prometheus
 from gpumon.readings.missing import Missing, number
 from gpumon.readings.snapshot import Snapshot
+from gpumon.sizing.latency import Speculation
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Disaggregated, Scenario, Server, Workload
 from gpumon.tui.app import MonitorApp
@@ -338,9 +339,9 @@ async def test_a_file_by_its_path_and_one_that_is_none(tmp_path: Path) -> None:
 
 
 async def test_pools_of_prefill_and_decode_are_one_line_beside_the_plan(tmp_path: Path) -> None:
-    """Where the loaded scenario asks for them."""
+    """Where the loaded scenario asks for them; ranks and speculation stand behind the TP."""
     workload = Workload("openai/gpt-oss-20b", 77.0, prompt_tokens=4000.0, answer_tokens=300.0, itl_p95_ms=20.0)
-    asked = replace(workload, disaggregated=Disaggregated())
+    asked = replace(workload, disaggregated=Disaggregated(), dp=2, speculative=Speculation(3.0, 2.1))
     save_scenario(tmp_path / "a.toml", Scenario(server=(Server(H100),), workload=(asked,)), replace=False)
     async with running(watched(), 200, 60, files=disk_at(tmp_path)) as (app, pilot):
         await type_keys(app, pilot, "s")
@@ -354,6 +355,7 @@ async def test_pools_of_prefill_and_decode_are_one_line_beside_the_plan(tmp_path
         split = plan_of.workloads[0].disaggregated
         assert split is not None
         assert f"disaggregated {split.text}; not measured" in said(app)
+        assert "DP 2 · 3.1 tokens per step" in said(app)
 
 
 async def test_v_goes_through_pictures_and_the_comparison_of_gpus() -> None:

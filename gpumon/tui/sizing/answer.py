@@ -176,6 +176,11 @@ def _planned_with(scene: Scene) -> list[Row]:
         if value and (key != "pp" or value != 1):
             text = f"{place.field.name} {clean(place.field.shown(value), 20)}"
             parts.append(f"{text} typed" if origin == "typed" else text)
+    plan = state.calculation.plan(at)
+    if plan is not None and plan.dp > 1:
+        parts.append(f"DP {plan.dp}")
+    if plan is not None and plan.tokens_per_step > 1.0:
+        parts.append(f"{plan.tokens_per_step:.3g} tokens per step")
     own = [
         f"{goal.name} ≤ {goal.shown(value)}"
         for goal in (field(WORKLOAD, key) for key in GOAL_KEYS)
