@@ -362,13 +362,14 @@ async def test_v_goes_through_pictures_and_the_comparison_of_gpus() -> None:
     async with running(watched(), 80, 24) as (app, pilot):
         await type_keys(app, pilot, "s")
         seen = []
-        for _ in range(4):
+        for _ in range(5):
             await type_keys(app, pilot, "v")
             seen.append(shown(app))
-        assert len(set(seen)) == 4
+        assert len(set(seen)) == 5
         assert "ITL in ms over requests in flight" in seen[0]
         assert "L40S" in seen[1]
         assert "optimal" in seen[2]
+        assert "simulation of one instance" in seen[3]
 
 
 async def test_missing_figures_freeze_the_rows_and_never_need_nothing() -> None:
@@ -489,7 +490,7 @@ async def test_a_gpu_that_something_else_holds_is_drawn_and_counted_as_taken() -
     held = replace(scenes.SCENES["wasted"]().gpus[7], gpu_type=H100)
     feed._snapshot = replace(shot, gpus=(*shot.gpus[:7], held), engines=shot.engines[:2])
     async with running(feed, 140, 60) as (app, pilot):
-        await type_keys(app, pilot, "s", "v", "v", "v")
+        await type_keys(app, pilot, "s", "v", "v", "v", "v")
         page = said(app)
         assert "have 7 GPUs H100 SXM5 80GB fits on 6 of 7 GPUs: frees 1 GPU" in page
         assert "GPU 7: in use by python3, 76.9 GB" in page

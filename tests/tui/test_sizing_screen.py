@@ -28,6 +28,7 @@ STATES: dict[str, tuple[tuple[str, ...], tuple[tuple[int, int], ...]]] = {
     "half_a_number": (("s", *"1e"), ((80, 24),)),
     "fields": (("s", "enter", "down", "down"), ((80, 24),)),
     "gpus": (("s", "v"), ((120, 40),)),
+    "simulated": (("s", "v", "v", "v", "v"), ((120, 40),)),
     "ascii": (("s", *"512"), ((120, 40),)),
 }
 

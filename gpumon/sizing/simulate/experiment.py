@@ -25,6 +25,8 @@ USUAL_S: Final = 600.0
 """Simulated seconds where nobody says how many."""
 ENOUGH: Final = 20_000
 """Requests that a search simulates at most for each number of replicas: p95 stands on 1,000 of them."""
+OF_A_SKETCH: Final = 2_000
+"""The same of a picture, which a keystroke has to wait for."""
 LEAST_LIVES: Final = 4.0
 """A search simulates at least so many times the mean time of a request."""
 MOST_REPLICAS: Final = 512
@@ -152,6 +154,23 @@ def life_s(demand: Demand) -> float:
     return demand.instance.response_s(max(1.0, demand.planned)) or 0.0
 
 
+def sketch(demand: Demand, scenario: Scenario, known: Known) -> Simulation:
+    """One instance of a demand at its share of the target, with few requests: a picture, in a moment."""
+    asked = Asked(replicas=1)
+    workload = demand.workload
+    share = msgspec.structs.replace(workload, target=max(workload.target / max(1, demand.needed), 1e-9))
+    alone = demand._replace(workload=share)
+    if demand.problem:
+        return _answer(alone, asked, None, 0, None, None, demand.problem)
+    try:
+        asked = _bounded(alone, asked, None, OF_A_SKETCH)
+        setup = setup_of(demand.instance, scenario, known)
+        figures = run(alone, setup, source_of(alone, asked), asked, 1)
+    except ValueError as why:
+        return _answer(alone, asked, None, 0, None, None, str(why))
+    return _answer(alone, asked, None, 1, setup, figures)
+
+
 class Least(NamedTuple):
     """The fewest GPUs that hold the goals in the simulation."""
 
@@ -273,8 +292,8 @@ def _settled(before: Figures, after: Figures, goals: Goals) -> bool:
     return False
 
 
-def _bounded(demand: Demand, asked: Asked, recorded: Recorded | None) -> Asked:
-    """The question of a search: about 20,000 requests, but not shorter than a few requests take."""
+def _bounded(demand: Demand, asked: Asked, recorded: Recorded | None, most: int = ENOUGH) -> Asked:
+    """The question with about so many requests at most, but not shorter than a few requests take."""
     if asked.seconds is not None or recorded is not None:
         return asked
     life = life_s(demand)
@@ -282,7 +301,7 @@ def _bounded(demand: Demand, asked: Asked, recorded: Recorded | None) -> Asked:
     rate = workload.target
     if workload.target_kind != "requests_per_s":
         rate = workload.target / max(life + workload.think_s, 1e-3)
-    seconds = max(LEAST_LIVES * life, min(USUAL_S, ENOUGH / max(rate, 1e-9)))
+    seconds = max(LEAST_LIVES * life, min(USUAL_S, most / max(rate, 1e-9)))
     return asked._replace(seconds=seconds)
 
 
@@ -419,7 +438,7 @@ def arrivals_text(workload: Workload, asked: Asked, recorded: Recorded | None) -
     if workload.target_kind == "users":
         return f"{max(1, round(workload.target)):,} users who think for {workload.think_s:g} s, for {seconds:,.0f} s"
     kind = "Poisson" if asked.burstiness == 1.0 else f"gamma with burstiness {asked.burstiness:g}"
-    return f"{workload.target:g} requests/s, {kind}, for {seconds:,.0f} s"
+    return f"{workload.target:.4g} requests/s, {kind}, for {seconds:,.0f} s"
 
 
 def _seconds(goal_ms: float | None) -> float | None:

@@ -66,9 +66,9 @@ class Figures(msgspec.Struct, frozen=True):
     tpot_s: Spread
     """The mean between the tokens of each request, over all requests."""
     requests_per_s: Reading
-    """Requests served per second, to the last answer."""
+    """Requests served per second; of clients while all of them are there."""
     tokens_per_s: Reading
-    """Output tokens per second, to the last answer."""
+    """Output tokens per second, in the same time."""
     goodput_ratio: Reading
     """Share of the requests that met all goals; missing without a goal."""
     goodput_per_s: Reading
@@ -88,34 +88,42 @@ class Figures(msgspec.Struct, frozen=True):
 
 def figures_of(log: Log, goals: Goals, gpus: int) -> Figures:
     """The figures of a log of replicas that have so many GPUs together."""
-    served = log.served
+    served = _counted(log)
     ttft_s = sorted(one.first_s - one.request.arrival_s for one in served)
     e2e_s = sorted(one.end_s - one.request.arrival_s for one in served)
-    seconds = max((one.end_s for one in served), default=0.0)
-    tokens = sum(one.request.answer for one in served)
+    seconds = max((one.end_s for one in log.served), default=0.0)
+    span_s = max(1e-9, min(seconds, log.counted_until_s) - log.counted_from_s)
+    ended = [one for one in log.served if log.counted_from_s <= one.end_s <= log.counted_until_s]
+    tokens = sum(one.request.answer for one in ended)
     good = sum(1 for one in served if meets(one, goals))
-    queue = queue_of(served, log.delay_s)
+    queue = queue_of(log.served, log.delay_s)
     count = len(served)
     known = count > 0 and seconds > 0.0
     return Figures(
-        requests=float(count),
+        requests=float(len(log.served)),
         seconds=seconds,
         ttft_s=_spread(ttft_s),
         itl_s=_weighted_spread(log.gaps),
         e2e_s=_spread(e2e_s),
         tpot_s=_spread(sorted(_mean_gap_s(one) for one in served if one.request.answer > 1)),
-        requests_per_s=count / seconds if known else _NONE,
-        tokens_per_s=tokens / seconds if known else _NONE,
+        requests_per_s=len(ended) / span_s if known else _NONE,
+        tokens_per_s=tokens / span_s if known else _NONE,
         goodput_ratio=_of_goals(good / count if known else _NONE, goals),
-        goodput_per_s=_of_goals(good / seconds if known else _NONE, goals),
+        goodput_per_s=_of_goals(good / count * len(ended) / span_s if known else _NONE, goals),
         queue=queue,
         most_waiting=max((point.waiting for point in queue), default=0.0),
-        queue_grows=_grows(queue, served),
+        queue_grows=_grows(queue, log.served),
         preemptions=float(log.preemptions),
         refused=float(log.refused),
         hit_ratio=log.hit_tokens / log.prompt_tokens if log.prompt_tokens else _NONE,
         gpu_hours=gpus * seconds / 3600.0,
     )
+
+
+def _counted(log: Log) -> list[Served]:
+    """Requests that arrived while the load was whole; all where none did."""
+    counted = [one for one in log.served if log.counted_from_s <= one.request.arrival_s < log.counted_until_s]
+    return counted or log.served
 
 
 def meets(one: Served, goals: Goals) -> bool:

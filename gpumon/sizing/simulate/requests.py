@@ -155,6 +155,10 @@ def paced(paces: Iterable[Pace], shape: Shape, seed: int, burstiness: float = 1.
 class Source:
     """Requests that are known before the first one is served."""
 
+    counted_from_s = 0.0
+    counted_until_s = math.inf
+    """Arrivals between these times are counted: not those of a load that still grows, or that ends."""
+
     def __init__(self, requests: Sequence[Request]) -> None:
         self._requests = requests
 
@@ -173,11 +177,14 @@ class Clients(Source):
     def __init__(
         self, clients: int, seconds: float, shape: Shape, seed: int, think_s: float = 0.0, spread_s: float = 0.0
     ) -> None:
-        """`spread_s`: the first requests come evenly over so many seconds; 0: all at once."""
+        """`spread_s`: the first requests come evenly over so many seconds, and are not counted; 0: all at once."""
         self._random = Random(seed)
         self._seconds = seconds
         self._shape = shape
         self._think_s = think_s
+        if spread_s > 0.0:
+            self.counted_from_s = spread_s
+            self.counted_until_s = seconds
         starts = [spread_s * number / clients for number in range(clients)]
         super().__init__([shape.request(start_s, self._random) for start_s in starts])
 

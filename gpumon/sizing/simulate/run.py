@@ -21,6 +21,8 @@ def play(
     cost = cost.checked()
     log = Log()
     log.delay_s = delay_s
+    log.counted_from_s = source.counted_from_s
+    log.counted_until_s = source.counted_until_s
     engines = [Replica(cost, limits, log) for _ in range(replicas)]
     arrivals = [(request.arrival_s + delay_s, number, request) for number, request in enumerate(source.first())]
     heapify(arrivals)

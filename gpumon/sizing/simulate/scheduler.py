@@ -53,9 +53,14 @@ class Log:
         self.prompt_tokens = 0
         self.delay_s = 0.0
         """Seconds between the arrival of a request and the queue."""
+        self.counted_from_s = 0.0
+        self.counted_until_s = math.inf
+        """Gaps that end between these times are counted."""
 
-    def add_gaps(self, seconds: float, number: float) -> None:
-        """Take gaps between tokens in."""
+    def add_gaps(self, seconds: float, number: float, now_s: float) -> None:
+        """Take gaps between tokens in that end now."""
+        if not self.counted_from_s <= now_s < self.counted_until_s:
+            return
         scale = 10.0 ** (2 - math.floor(math.log10(seconds)))
         rounded = round(seconds * scale) / scale
         self.gaps[rounded] = self.gaps.get(rounded, 0.0) + number
@@ -205,7 +210,7 @@ class Replica:
             self._has_room(0)
         tokens = self._decoding * steps
         self._context += tokens
-        self._log.add_gaps((now_s - self._start_s) / steps, tokens)
+        self._log.add_gaps((now_s - self._start_s) / steps, tokens, now_s)
 
     def _end_answers(self, now_s: float, ended: list[Served]) -> None:
         """Let sequences go that have all their tokens."""
@@ -226,7 +231,7 @@ class Replica:
         if sequence.first_s < 0.0:
             sequence.first_s = now_s
         else:
-            self._log.add_gaps(now_s - sequence.last_s, 1.0)
+            self._log.add_gaps(now_s - sequence.last_s, 1.0, now_s)
         if sequence.made >= sequence.request.answer:
             self._leave(sequence, now_s, ended)
             return

@@ -14,6 +14,7 @@ from gpumon.sizing.instance import Instance
 from gpumon.sizing.live import have, held, instances_here, kv_ratios
 from gpumon.sizing.plan import Planned, planned
 from gpumon.sizing.scenario import Known, Scenario
+from gpumon.sizing.simulate.experiment import Simulation, sketch
 
 
 class Here(NamedTuple):
@@ -51,6 +52,7 @@ class Calculation:
         self._scenario: Scenario | None = None
         self._planned: Planned | None = None
         self._comparison: Comparison | None = None
+        self._simulations: dict[int, Simulation] = {}
 
     def use(self, known: Known, here: Here) -> bool:
         """Take over what is known and what is here; returns whether the answer depends on what changed."""
@@ -91,6 +93,7 @@ class Calculation:
             self.failed = ""
         self._scenario = scenario
         self._comparison = None
+        self._simulations = {}
 
     def instance(self, at: int) -> Instance | None:
         """One workload's instance as the answer has it; None where there is none."""
@@ -117,3 +120,12 @@ class Calculation:
             asked = self._scenario if not self.failed else None
             self._comparison = Comparison() if asked is None else compare(asked, self.known)
         return self._comparison
+
+    def simulation(self, at: int) -> Simulation | None:
+        """One instance of a workload at its share of the target, simulated; None where there is no answer."""
+        plan = self._planned
+        if plan is None or self.failed or not 0 <= at < len(plan.demands):
+            return None
+        if at not in self._simulations:
+            self._simulations[at] = sketch(plan.demands[at], plan.scenario, self.known)
+        return self._simulations[at]

@@ -6,14 +6,14 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.format import cut
 from gpumon.tui.line import Row, wrapped
-from gpumon.tui.sizing import answer, compare, placement, plot
+from gpumon.tui.sizing import answer, compare, placement, plot, simulated
 from gpumon.tui.sizing.canvas import filled, reason
 from gpumon.tui.sizing.edit import Edit
 from gpumon.tui.sizing.fields import SERVER, WORKLOAD
 from gpumon.tui.sizing.table import Lines, Scene, fields_page, table
 
-VIEWS: Final = ("itl", "gpus", "packing")
-"""Pictures below the figures: the plot, other types of GPU side by side, or servers and GPUs."""
+VIEWS: Final = ("itl", "gpus", "packing", "simulated")
+"""Pictures below the figures: the plot, other types of GPU side by side, servers and GPUs, or a simulation."""
 _LEAST_OF_SEVERAL: Final = 7
 _LEAST_PICTURE: Final = 10
 """Lines below which a picture tells nothing."""
@@ -217,6 +217,9 @@ def _pictures(scene: Scene, height: int) -> list[Row]:
     width = scene.width
     if scene.view == "gpus":
         return compare.lines(width, height, scene.state.calculation.comparison, scene.state.workload)
+    if scene.view == "simulated":
+        simulation = scene.state.calculation.simulation(scene.state.workload)
+        return filled(simulated.lines(width, height, simulation, scene.glyphs), width, height)
     plot_first = scene.view == "itl"
     if height < 2 * _LEAST_OF_SEVERAL + 1:
         picture = _plot(scene, height) if plot_first else _packing(scene, height)

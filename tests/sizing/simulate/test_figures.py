@@ -7,7 +7,7 @@ import pytest
 from gpumon.readings.missing import Missing
 from gpumon.sizing.simulate.cost import StepTime
 from gpumon.sizing.simulate.figures import Goals, figures_of, holds, missed
-from gpumon.sizing.simulate.requests import Request, Shape, Source, constant, steady
+from gpumon.sizing.simulate.requests import Clients, Request, Shape, Source, constant, steady
 from gpumon.sizing.simulate.router import ROUTERS
 from gpumon.sizing.simulate.run import play
 from gpumon.sizing.simulate.scheduler import EngineLimits, Log, Served
@@ -19,7 +19,7 @@ def hundred() -> Log:
     for at in range(1, 101):
         first_s = at / 1000.0
         log.served.append(Served(Request(0.0, 10, 11), 0.0, first_s, first_s + 10 * at / 100.0))
-        log.add_gaps(at / 100.0, 10)
+        log.add_gaps(at / 100.0, 10, 1.0)
     return log
 
 
@@ -82,3 +82,12 @@ def test_a_queue_that_grows_is_told() -> None:
     assert overrun.most_waiting == pytest.approx(1500, rel=0.15)
     assert holds(kept_up, Goals())
     assert not holds(overrun, Goals())
+
+
+def test_clients_that_come_one_by_one_are_counted_once_all_are_there() -> None:
+    cost = StepTime(0.01, 0.001, 1e-4)
+    clients = Clients(50, 60.0, Shape(constant(100), constant(50)), 1, spread_s=20.0)
+    figures = figures_of(play(clients, cost, EngineLimits(64, 2048, 10_000), 1, ROUTERS["round-robin"]()), Goals(), 1)
+    # A step has 49 sequences, and for each that ends a prompt: one of 50 steps each.
+    assert figures.itl_s.mean == pytest.approx(0.01 + 0.049 + 0.01, rel=0.03)
+    assert figures.tokens_per_s == pytest.approx(50 / 0.069, rel=0.05)

@@ -1,0 +1,55 @@
+"""The picture of a simulation in the sizing panel."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpumon.readings.format import cells
+from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.sizing.search import demand_of
+from gpumon.sizing.simulate.experiment import Simulation, sketch
+from gpumon.tui.palette import Glyphs
+from gpumon.tui.sizing.simulated import lines
+from tests.records import replace
+from tests.sizing.questions import KNOWN
+
+CHAT = Workload("Qwen/Qwen3-32B", 20, "requests_per_s", prompt_tokens=1000, answer_tokens=200, ttft_p95_ms=500)
+
+
+def simulated(workload: Workload) -> Simulation:
+    scenario = Scenario(server=(Server("H100 SXM5 80GB"),), workload=(workload,))
+    return sketch(demand_of(workload, scenario, KNOWN), scenario, KNOWN)
+
+
+def text(simulation: Simulation | None, width: int = 120, height: int = 14, glyphs: Glyphs = "braille") -> list[str]:
+    return ["".join(piece for piece, _ in row) for row in lines(width, height, simulation, glyphs)]
+
+
+@pytest.mark.parametrize("glyphs", ["braille", "blocks", "ascii"])
+@pytest.mark.parametrize("size", [(140, 20), (80, 10), (40, 6), (12, 2)])
+def test_it_fits(size: tuple[int, int], glyphs: Glyphs) -> None:
+    found = text(simulated(CHAT), *size, glyphs)
+    assert len(found) <= size[1]
+    assert all(cells(line) <= size[0] for line in found)
+    assert glyphs != "ascii" or "".join(found).replace("…", "").isascii()  # the screen itself replaces an ellipsis
+
+
+def test_percentiles_stand_beside_the_formula_and_the_goal() -> None:
+    shown = "\n".join(text(simulated(CHAT)))
+    assert "TTFT p50 " in shown
+    assert "formula" in shown
+    assert "goal 500ms" in shown
+    assert "goodput" in shown
+
+
+def test_the_load_is_that_of_one_instance() -> None:
+    """Few requests, however large the target is."""
+    large = simulated(replace(CHAT, target=20_000.0))
+    assert large.replicas == 1
+    assert 500 < large.figures[0].requests < 6_000
+
+
+def test_why_there_is_none() -> None:
+    assert "no answer yet" in "\n".join(text(None))
+    unknown = simulated(Workload("no/such", 4, prompt_tokens=10, answer_tokens=10))
+    assert "no/such" in " ".join(" ".join(text(unknown)).split())
