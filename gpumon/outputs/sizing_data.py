@@ -102,6 +102,7 @@ COLUMNS: Final = (
     *("band_above", "band_rows", "extrapolated", "memory_bytes", "memory_source", "busy_ratio", "running", "itl_s"),
     *("ttft_s", "e2e_s", "tokens_per_s", "requests_per_s", "power_w", "power_source", "price_per_hour"),
     *("price_per_mtok", "tokens_per_j", "problem", "itl_p95_s", "ttft_p95_s", "servers_shared"),
+    *("dp", "tokens_per_step", "disaggregated_gpus", "disaggregated_saving_ratio"),
 )
 """Fields of a workload's plan and of the totals, in order. `row` is workload, total, total_without (the sums over the
 workloads that have an answer, where others have none) or compared (the totals on another type of GPU, its name)."""
@@ -136,6 +137,10 @@ def _compared(row: Compared) -> dict[str, Any]:
 
 def _fields(of: msgspec.Struct) -> dict[str, Any]:
     fields = {name: getattr(of, name) for name in of.__struct_fields__}
+    split = fields.get("disaggregated")
+    if split is not None:
+        fields["disaggregated_gpus"] = split.gpus
+        fields["disaggregated_saving_ratio"] = split.saving_ratio
     band = fields.get("band")
     return fields if not band else fields | {"band_below": -band.low, "band_above": band.high, "band_rows": band.rows}
 

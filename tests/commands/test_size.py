@@ -358,6 +358,10 @@ def test_pools_of_prefill_and_decode_stand_beside_the_plan(env: dict[str, str]) 
     assert searched["gpus"] <= split["gpus"]
     assert f"  disaggregated       {searched['text']}" in said
     assert "disaggregated: not measured, estimate by roofline" in said
+    rows = list(csv.DictReader(io.StringIO(size("-", "--csv", env=env, text=POOLS + SPLIT).stdout)))
+    assert float(rows[0]["disaggregated_gpus"]) == split["gpus"]
+    assert float(rows[0]["disaggregated_saving_ratio"]) == pytest.approx(split["saving_ratio"])
+    assert (rows[0]["dp"], rows[1]["disaggregated_gpus"]) == ("1", "")
     marked = size("-", "--disaggregated", "--markdown", env=env, text=POOLS).stdout
     assert "- disaggregated: " in marked
 
