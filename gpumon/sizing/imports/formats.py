@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from gpumon.sizing.imports import genai_perf, inference_perf
@@ -84,25 +84,22 @@ _BENCH_MS: Final = {
 _CHUNKS: Final = "ITL between chunks stands for the time per token: the file has no TPOT"
 _ABORTED: Final = 1.5
 """Retokenized output tokens per request below which SGLang gave up after the first token."""
+_COMPACT_TIME: Final = re.compile(r"^(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)$")
+"""vLLM writes its local time as `20260613-051141`."""
 _SGLANG: Final = ("total_output_tokens_retokenized", "mean_e2e_latency_ms")
 _VLLM: Final = ("mean_ttft_ms", "mean_tpot_ms", "mean_itl_ms", "mean_e2el_ms")
 
 
 def _bench(record: Record) -> Run:
-    server, sglang = record.part("server_info"), any(name in record for name in _SGLANG)
+    server = record.part("server_info")
+    sglang = any(name in record for name in _SGLANG)
     done = record.number("completed")
     check_completed(record.place, done, record.number("failed"), record.number("num_prompts"))
-    tokens, retokenized = record.number("total_output_tokens"), record.number("total_output_tokens_retokenized")
-    if sglang and tokens and retokenized is not None and retokenized <= _ABORTED * record.wanted("completed") < tokens:
-        reason = f"is {retokenized:.0f} for {done:.0f} requests that asked for {tokens:.0f} tokens: the server "
-        raise refused(record.place, "total_output_tokens_retokenized", f"{reason}aborted them")
+    if sglang:
+        _check_answered(record)
     endless = "request_rate" not in record or to_number(record.value("request_rate")) == math.inf
     offered = record.number("max_concurrency") if endless else None
-    options = {key.replace("-", "_"): value for key, value in record.fields.items()}
-    settings = (f"{name.replace('_', '-')}{options[name]}" for name in _SETTINGS if options.get(name) is not None)
     weights = ("quantization", "dtype")
-    # vLLM writes its local time as `20260613-051141`.
-    date = re.sub(r"^(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)$", r"\1-\2-\3T\4:\5:\6", record.text("date"))
     return Run(
         place=record.place,
         tool=f"SGLang bench_serving {server.text('version')}".strip() if sglang else "vllm bench serve",
@@ -113,7 +110,7 @@ def _bench(record: Record) -> Run:
         pp=server.count(*_PP_KEYS) or record.count(*_PP_KEYS),
         weight_precision=precision(server.text(*weights) or record.text("precision", "weight_precision", *weights)),
         kv_precision=precision(server.text(*_KV_KEYS) or record.text(*_KV_KEYS)),
-        time=date,
+        time=_COMPACT_TIME.sub(r"\1-\2-\3T\4:\5:\6", record.text("date")),
         offered=offered,
         open_loop=offered is None,
         prompt_tokens=record.per_request("total_input_tokens", done),
@@ -123,10 +120,30 @@ def _bench(record: Record) -> Run:
         kv_pool_tokens=server.number("max_total_num_tokens"),
         tokens_per_step=record.number("spec_decode_acceptance_length", "accept_length"),
         max_num_seqs=server.count("max_running_requests") or record.count("max_num_seqs", "max-num-seqs"),
-        settings="-".join(settings),
+        settings="-".join(_settings(record)),
         notes=(_CHUNKS,) if "mean_itl_ms" in record and "mean_tpot_ms" not in record else (),
         **figures_of(record, _BENCH_MS, 1e-3),
     )
+
+
+def _check_answered(record: Record) -> None:
+    """Raises ImportRefused where SGLang gave up on its requests after the first token."""
+    tokens = record.number("total_output_tokens")
+    answered = record.number("total_output_tokens_retokenized")
+    if not tokens or answered is None:
+        return
+    done = record.wanted("completed")
+    if answered <= _ABORTED * done < tokens:
+        reason = f"is {answered:.0f} for {done:.0f} requests that asked for {tokens:.0f} tokens"
+        raise refused(record.place, "total_output_tokens_retokenized", f"{reason}: the server aborted them")
+
+
+def _settings(record: Record) -> Iterator[str]:
+    """The options of the server that a sweep merged in: `block-size16`."""
+    options = {key.replace("-", "_"): value for key, value in record.fields.items()}
+    for name in _SETTINGS:
+        if options.get(name) is not None:
+            yield f"{name.replace('_', '-')}{options[name]}"
 
 
 # InferenceX (ex InferenceMAX): aggregate rows and the files of its experiments. Latencies in seconds.

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from statistics import median
+from itertools import chain
 from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.readings.text import clean
-from gpumon.sizing.imports import inference_perf
-from gpumon.sizing.imports.files import (
-    MOST_BYTES,
-    MOST_FILES,
-    Document,
-    ImportRefused,
-    Place,
-    Problem,
-    documents,
-    lines_of,
-    refused,
-)
-from gpumon.sizing.imports.formats import gpu_usage, is_gpu_sheet, runs_of
+from gpumon.sizing.imports.content import Content
+from gpumon.sizing.imports.files import MOST_BYTES, MOST_FILES, ImportRefused, Place, Problem, lines_of, refused
+from gpumon.sizing.imports.formats import gpu_usage
+from gpumon.sizing.imports.points import lacking, observed
 from gpumon.sizing.imports.runs import Run
-from gpumon.sizing.knee import knee
-from gpumon.sizing.profile import MOST_POINTS, Observed, Origin, Point, merged
+from gpumon.sizing.profile import Observed
 from gpumon.specs.gpu import GpuFacts
 from gpumon.specs.gpus import GpuCatalogue
 
@@ -44,11 +33,6 @@ _OPTIONS: Final = {
 """What a file and an option must not say differently."""
 _ALIKE: Final = 0.10
 """Measured request lengths that differ by less are the same workload."""
-_SAME_LOAD: Final = 0.02
-_IMPOSSIBLE: Final = 3.0
-_IDLE: Final = 100.0
-_PARTS: Final = 10.0
-"""Little's law may miss by a ramp, or by a load that the client did not hold; a unit that is wrong misses by 1000."""
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -86,98 +70,54 @@ def imported(files: Mapping[str, bytes], given: Given | None = None, catalogue: 
     ImportRefused, which names every problem that was found; then nothing is imported.
     """
     given = Given() if given is None else given
+    _check_size(files)
+    content = Content()
+    for file, data in files.items():
+        content.read(file, data)
+    content.check(Place(next(iter(files))))
+    read = content.named_runs()
+    notes = list(chain.from_iterable(run.notes for run in read))
+    once = _without_copies(read, notes)
+    usage = gpu_usage(content.gpu_sheets)
+    runs = [msgspec.structs.replace(run, **usage.get(run.key, {})) for run in once]
+    runs = _loaded([_filled(run, given, catalogue, notes) for run in runs], given)
+    profiles = _gather(runs, given)
+    notes += [f"not taken: {line}" for line in lines_of(content.left_out)]
+    notes += _unknown(runs)
+    return Imported(profiles, tuple(dict.fromkeys(notes)))
+
+
+def _check_size(files: Mapping[str, bytes]) -> None:
+    """Raises ImportRefused for no files, or too many or too large ones."""
     first = Place(next(iter(files), "(no file)"))
     if not files or len(files) > MOST_FILES:
         raise refused(first, "", f"{len(files)} files", f"1 to {MOST_FILES} at a time")
     if sum(map(len, files.values())) > MOST_BYTES:
         allowed = "summaries of load tests, not their requests"
         raise refused(first, "", f"all files together are larger than {MOST_BYTES / 1e6:.0f} MB", allowed)
-    content = _Content()
-    for file, data in files.items():
-        content.read(file, data)
-    content.check(first)
-    read = content.named_runs()
-    notes = [note for run in read for note in run.notes]
-    # No two runs of a load test agree in every digit.
-    once = {msgspec.structs.replace(run, place=Place("")): run for run in reversed(read)}
-    if copies := len(read) - len(once):
-        notes.append(f"{copies} of {len(read)} runs stand in the files more than once: they count once")
-    usage = gpu_usage(content.gpu_sheets)
-    runs = [
-        _filled(msgspec.structs.replace(run, **usage.get(run.key, {})), given, catalogue, notes)
-        for run in reversed(once.values())
-    ]
-    runs = _loaded(runs, given)
-    profiles = _gather(runs, given)
-    notes += [f"not taken: {line}" for line in lines_of(content.left_out)]
+
+
+def _without_copies(runs: Sequence[Run], notes: list[str]) -> list[Run]:
+    """The runs, each once: no two runs of a load test agree in every digit."""
+    once: dict[Run, Run] = {}
+    for run in runs:
+        once.setdefault(msgspec.structs.replace(run, place=Place("")), run)
+    if copies := len(runs) - len(once):
+        notes.append(f"{copies} of {len(runs)} runs stand in the files more than once: they count once")
+    return list(once.values())
+
+
+def _unknown(runs: Sequence[Run]) -> Iterator[str]:
+    """What the files leave open, and what that costs."""
     if any(run.prompt_tokens is None or run.answer_tokens is None for run in runs):
-        notes.append(
+        yield (
             "request lengths are not in the file: without --prompt-tokens and --answer-tokens a profile holds for its "
             "own requests alone"
         )
     if any(run.offered is None for run in runs):
-        notes.append("requests in flight are worked out: requests/s x seconds in the system")
+        yield "requests in flight are worked out: requests/s x seconds in the system"
     if any(not run.gpu for run in runs):
-        notes.append("the GPU is not in the file: without --gpu a profile is not re-scaled to other GPUs")
-    return Imported(profiles, tuple(dict.fromkeys(notes)))
-
-
-class _Content:
-    """What all files hold, and everything that is wrong with them."""
-
-    def __init__(self) -> None:
-        self.runs: list[Run] = []
-        self.gpu_sheets: list[Document] = []
-        self.problems: list[Problem] = []
-        self.left_out: list[Problem] = []
-        """Parts that no profile is made of, and why."""
-        self._models: dict[str, str] = {}
-        """Folder -> the model that a config there names."""
-
-    def read(self, file: str, data: bytes) -> None:
-        """Add what a file holds; problems are kept instead of raised, so that all files are looked at."""
-        if inference_perf.is_config(data):
-            self._read_config(file, data)
-            return
-        try:
-            for document in documents(file, data):
-                self._add(document)
-        except ImportRefused as error:
-            self.problems += error.problems
-
-    def _add(self, document: Document) -> None:
-        if is_gpu_sheet(document) and "Model Config Path" in document.header:
-            self.gpu_sheets.append(document)
-        taken = runs_of(document)
-        self.runs += taken.runs
-        self.left_out += taken.left_out
-
-    def _read_config(self, file: str, data: bytes) -> None:
-        """A config of inference-perf names the model of the stages in its folder."""
-        model = clean(inference_perf.model_of(data), 200)
-        if model:
-            self._models[Place(file).folder] = model
-        else:
-            self.left_out.append(Problem(Place(file), "", "names no model (server.model_name)"))
-
-    def check(self, first: Place) -> None:
-        """Raise ImportRefused for everything that is wrong; for files without a run, with what was left out of them."""
-        if self.problems:
-            raise ImportRefused(self.problems)
-        if self.runs:
-            return
-        beside = "metrics-model-inference.csv beside it" if self.gpu_sheets else ""
-        raise ImportRefused((Problem(first, "", "holds no measurement of a model", beside), *self.left_out))
-
-    def named_runs(self) -> list[Run]:
-        """The runs, those of inference-perf with the model that the config in their folder names."""
-        runs = list[Run]()
-        for run in self.runs:
-            model = self._models.get(run.place.folder, "")
-            if run.tool == inference_perf.TOOL and not run.model and model:
-                run = msgspec.structs.replace(run, model=model)
-            runs.append(run)
-        return runs
+        yield "the GPU is not in the file: without --gpu a profile is not re-scaled to other GPUs"
 
 
 def _loaded(runs: Sequence[Run], given: Given) -> list[Run]:
@@ -196,18 +136,24 @@ def _loaded(runs: Sequence[Run], given: Given) -> list[Run]:
 def _filled(run: Run, given: Given, catalogue: GpuCatalogue | None, notes: list[str]) -> Run:
     """The run with what the user gave, and with the catalogue's name of its GPU."""
     for name, option in _OPTIONS.items():
-        in_file, typed = getattr(run, name), getattr(given, name)
+        in_file = getattr(run, name)
+        typed = getattr(given, name)
         if in_file and typed and in_file != typed:
             raise refused(run.place, name, f"is {in_file} in the file, {typed} in {option}")
-    cached = _HUB_CACHE.search(run.model)
     return msgspec.structs.replace(
         run,
-        model=given.model or (f"{cached[1]}/{cached[2]}" if cached else run.model),
+        model=given.model or _published_name(run.model),
         gpu=given.gpu or _catalogue_name(run.gpu, catalogue, notes),
         **{name: getattr(run, name) or getattr(given, name) for name in _OPTIONS},
         prompt_tokens=given.prompt_tokens if run.prompt_tokens is None else run.prompt_tokens,
         answer_tokens=given.answer_tokens if run.answer_tokens is None else run.answer_tokens,
     )
+
+
+def _published_name(model: str) -> str:
+    """The name of a model; of a path in the cache of the hub the published one."""
+    cached = _HUB_CACHE.search(model)
+    return f"{cached[1]}/{cached[2]}" if cached else model
 
 
 def _catalogue_name(text: str, catalogue: GpuCatalogue | None, notes: list[str]) -> str:
@@ -234,11 +180,13 @@ def _gather(runs: Iterable[Run], given: Given) -> tuple[Observed, ...]:
         groups.setdefault((*server, *options), []).append(run)
     alike = list(groups.values())
     for length in ("prompt_tokens", "answer_tokens"):
-        alike = [part for group in alike for part in _split(group, length)]
-    problems = [problem for group in alike for run in group for problem in _lacking(run)]
+        alike = list(chain.from_iterable(_split(group, length) for group in alike))
+    problems: list[Problem] = []
+    for run in chain.from_iterable(alike):
+        problems += lacking(run)
     if problems:
         raise ImportRefused(problems)
-    return _named([(_observed(group, given), group[0]) for group in alike], given)
+    return _named([(observed(group, given.memory_bytes, given.busy_ratio), group[0]) for group in alike], given)
 
 
 def _split(runs: Sequence[Run], length: str) -> list[list[Run]]:
@@ -254,150 +202,49 @@ def _split(runs: Sequence[Run], length: str) -> list[list[Run]]:
     return parts
 
 
-def _lacking(run: Run) -> Iterator[Problem]:
-    if not run.model:
-        yield Problem(run.place, "model", "is not in the file: add it with --model NAME")
-    if run.tokens_per_s is None and run.requests_per_s is None:
-        yield Problem(run.place, "throughput", "is missing", "output tokens/s or requests/s")
-    if run.tokens_per_s == 0.0 or run.requests_per_s == 0.0:
-        yield Problem(run.place, "throughput", "is 0: nothing was served")
-    if run.itl_s == 0.0 and (run.answer_tokens or 2.0) > 1.5:
-        yield Problem(run.place, "inter-token latency", "is 0", "a time above 0")
-    in_flight, parts_s = _in_flight(run), _parts_s(run)
-    if run.offered is None:
-        if in_flight is None and run.open_loop:
-            reason = "is missing: the load is a rate, so requests in flight = rate x latency"
-            yield Problem(run.place, "mean latency", reason)
-        elif in_flight is None:
-            yield Problem(run.place, "concurrency", "is not in the file: add it with --concurrency N")
-    elif in_flight is not None:
-        # Figures that can not be of one run, or stand in another unit than the format has.
-        allowed = "figures of one run, in the units that the format has"
-        if not run.offered / _IDLE <= in_flight <= _IMPOSSIBLE * run.offered + 1.0:
-            text = f"x requests/s is {in_flight:.4g} in flight, of {run.offered:.4g} that were offered"
-            yield Problem(run.place, "request latency", text, allowed)
-        if run.e2e_s and parts_s and not run.e2e_s / _PARTS <= parts_s <= run.e2e_s * _PARTS:
-            text = f"{run.e2e_s:.4g} s, but TTFT + ITL x (answer - 1) is {parts_s:.4g} s"
-            yield Problem(run.place, "request latency", text, allowed)
-
-
-def _parts_s(run: Run) -> float | None:
-    """Seconds of a request by its parts: TTFT + ITL x (OSL - 1); None where one of them is not known."""
-    if run.itl_s is None or run.ttft_s is None or not run.answer_tokens:
-        return None
-    return run.ttft_s + run.itl_s * max(0.0, run.answer_tokens - 1.0)
-
-
-def _in_flight(run: Run) -> float | None:
-    """Requests in flight by Little's law: requests/s x seconds in the system; None where either is not known."""
-    rate, latency_s = run.requests_per_s, _parts_s(run) if run.e2e_s is None else run.e2e_s
-    if rate is None and run.tokens_per_s is not None and run.answer_tokens:
-        rate = run.tokens_per_s / run.answer_tokens
-    return None if rate is None or latency_s is None else rate * latency_s
-
-
-def _point(run: Run) -> Point:
-    in_flight = _in_flight(run)
-    offered = in_flight if run.offered is None else run.offered
-    assert offered is not None, "checked before"
-    # Who decodes: output tokens/s x ITL; else those in flight that do not wait in the server.
-    running = offered if in_flight is None else in_flight
-    if run.tokens_per_s is not None and run.itl_s is not None:
-        running = run.tokens_per_s * run.itl_s
-    elif run.queue_s is not None and run.e2e_s:
-        running *= max(0.0, 1.0 - run.queue_s / run.e2e_s)
-    latency_s = _parts_s(run) if run.e2e_s is None else run.e2e_s
-    if latency_s is None and run.requests_per_s:
-        latency_s = offered / run.requests_per_s
-    copied = (
-        *("itl_s", "ttft_s", "itl_p95_s", "ttft_p95_s", "e2e_p95_s"),
-        *("tokens_per_s", "requests_per_s", "power_w", "busy_ratio"),
-    )
-    figures = {name: getattr(run, name) for name in copied}
-    return Point(running=min(offered, running), offered=offered, e2e_s=latency_s, **figures)
-
-
-def _points(runs: Sequence[Run]) -> tuple[Point, ...]:
-    """By rising running; runs of the same load are one point, the median of each figure."""
-    same: list[list[Point]] = []
-    for point in sorted(map(_point, runs), key=lambda each: each.offered or 0.0):
-        first = same[-1][0].offered or 0.0 if same else -1.0
-        if same and (point.offered or 0.0) <= first * (1.0 + _SAME_LOAD):
-            same[-1].append(point)
-        else:
-            same.append([point])
-    rising = sorted(map(merged, same), key=lambda each: (each.running, each.offered or 0.0))
-    step = max(1.0, (len(rising) - 1) / (MOST_POINTS - 1))
-    return tuple(rising[round(step * number)] for number in range(min(len(rising), MOST_POINTS)))
-
-
-def _observed(runs: Sequence[Run], given: Given) -> Observed:
-    points, first = _points(runs), runs[0]
-    best = knee(points).point
-
-    def middle(figure: str) -> float | None:
-        known = [value for run in runs if (value := getattr(run, figure)) is not None]
-        return median(known) if known else None
-
-    def tail(p95: float | None, mean: float | None) -> float | None:
-        return p95 / mean if p95 and mean and p95 >= mean else None
-
-    prompt, steps = middle("prompt_tokens"), middle("tokens_per_step")
-    rates = [point.requests_per_s for point in points if point.requests_per_s is not None]
-    return Observed(
-        origin=Origin.SWEEP,
-        name="",
-        model=first.model,
-        points=points,
-        time=max(run.time for run in runs),
-        tool=", ".join(dict.fromkeys(run.tool for run in runs)),
-        gpu=first.gpu,
-        gpus=first.gpus or first.tp * (first.pp or 1),
-        tp=first.tp,
-        pp=first.pp or 1,
-        weight_precision=first.weight_precision,
-        kv_precision=first.kv_precision,
-        prompt_tokens=prompt,
-        answer_tokens=middle("answer_tokens"),
-        prefix_hit_ratio=middle("prefix_hit_ratio"),
-        itl_tail_ratio=tail(best.itl_p95_s, best.itl_s),
-        ttft_tail_ratio=tail(best.ttft_p95_s, best.ttft_s),
-        kv_pool_tokens=middle("kv_pool_tokens"),
-        max_num_seqs=first.max_num_seqs or None,
-        memory_bytes=given.memory_bytes or max((run.memory_bytes or 0.0 for run in runs), default=0.0) or None,
-        busy_ratio=best.busy_ratio if given.busy_ratio is None else given.busy_ratio,
-        power_w=best.power_w,
-        tokens_per_step=steps if steps is not None and steps > 1.0 else None,
-        prefill_tokens_per_s=max(rates) * prompt if rates and prompt else None,
-        concurrency=best.offered,
-    )
-
-
-def _named(found: Sequence[tuple[Observed, Run]], given: Given) -> tuple[Observed, ...]:
-    """With a name each: the given one, or the model's last part; where several share it, what tells them apart."""
-    bases = [given.name or profile.model.rstrip("/").rpartition("/")[2] for profile, _ in found]
-    traits = [
-        (
-            run.variant,
-            f"seqs{run.max_num_seqs}" if run.max_num_seqs else "",
-            run.settings,
-            profile.gpu,
-            f"{profile.gpus}gpu" if profile.gpus and profile.gpus != profile.tp else "",
-            f"tp{profile.tp}" if profile.tp else "",
-            f"pp{profile.pp}" if profile.pp > 1 else "",
-            profile.weight_precision,
-            f"kv-{profile.kv_precision}" if profile.kv_precision else "",
-            f"{profile.prompt_tokens:.0f}x{profile.answer_tokens or 0:.0f}" if profile.prompt_tokens else "",
-        )
-        for profile, run in found
-    ]
+def _named(observations: Sequence[tuple[Observed, Run]], given: Given) -> tuple[Observed, ...]:
+    """The profiles with a name each: the given one, or the model's last part; where several share it, what tells them
+    apart."""
+    bases = [given.name or profile.model.rstrip("/").rpartition("/")[2] for profile, _ in observations]
+    traits = [_traits(profile, run) for profile, run in observations]
     named: dict[str, Observed] = {}
-    for base, own, (profile, _) in zip(bases, traits, found, strict=True):
+    for base, own, (profile, _) in zip(bases, traits, observations, strict=True):
         rivals = [other for other, name in zip(traits, bases, strict=True) if name == base]
-        telling = [value for at, value in enumerate(own) if value and len({rival[at] for rival in rivals}) > 1]
-        name = unique = "-".join([base, *telling])
-        number = 2
-        while unique in named:
-            unique, number = f"{name}-{number}", number + 1
-        named[unique] = msgspec.structs.replace(profile, name=unique)
+        name = _free_name("-".join([base, *_telling(own, rivals)]), named)
+        named[name] = msgspec.structs.replace(profile, name=name)
     return tuple(named[name] for name in sorted(named))
+
+
+def _traits(profile: Observed, run: Run) -> tuple[str, ...]:
+    """What may tell a profile from others of its model, the most telling first; empty for what is not known."""
+    several = profile.gpus and profile.gpus != profile.tp
+    lengths = f"{profile.prompt_tokens:.0f}x{profile.answer_tokens or 0:.0f}" if profile.prompt_tokens else ""
+    return (
+        run.variant,
+        f"seqs{run.max_num_seqs}" if run.max_num_seqs else "",
+        run.settings,
+        profile.gpu,
+        f"{profile.gpus}gpu" if several else "",
+        f"tp{profile.tp}" if profile.tp else "",
+        f"pp{profile.pp}" if profile.pp > 1 else "",
+        profile.weight_precision,
+        f"kv-{profile.kv_precision}" if profile.kv_precision else "",
+        lengths,
+    )
+
+
+def _telling(own: Sequence[str], rivals: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The traits that not all of the profiles with the same name have."""
+    for trait, others in zip(own, zip(*rivals, strict=True), strict=True):
+        if trait and len(set(others)) > 1:
+            yield trait
+
+
+def _free_name(name: str, taken: Mapping[str, Observed]) -> str:
+    """A name, with a number behind it where it is taken."""
+    free = name
+    number = 2
+    while free in taken:
+        free = f"{name}-{number}"
+        number += 1
+    return free

@@ -1,0 +1,69 @@
+"""All files of an import: their runs, what is wrong with them, and what no profile is made of."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpumon.readings.text import clean
+from gpumon.sizing.imports import inference_perf
+from gpumon.sizing.imports.files import Document, ImportRefused, Place, Problem, documents
+from gpumon.sizing.imports.formats import is_gpu_sheet, runs_of
+from gpumon.sizing.imports.runs import Run
+
+
+class Content:
+    """What all files hold, and everything that is wrong with them."""
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+        self.gpu_sheets: list[Document] = []
+        self.problems: list[Problem] = []
+        self.left_out: list[Problem] = []
+        """Parts that no profile is made of, and why."""
+        self._models: dict[str, str] = {}
+        """Folder -> the model that a config there names."""
+
+    def read(self, file: str, data: bytes) -> None:
+        """Add what a file holds; problems are kept instead of raised, so that all files are looked at."""
+        if inference_perf.is_config(data):
+            self._read_config(file, data)
+            return
+        try:
+            for document in documents(file, data):
+                self._add(document)
+        except ImportRefused as error:
+            self.problems += error.problems
+
+    def _add(self, document: Document) -> None:
+        if is_gpu_sheet(document) and "Model Config Path" in document.header:
+            self.gpu_sheets.append(document)
+        taken = runs_of(document)
+        self.runs += taken.runs
+        self.left_out += taken.left_out
+
+    def _read_config(self, file: str, data: bytes) -> None:
+        """A config of inference-perf names the model of the stages in its folder."""
+        model = clean(inference_perf.model_of(data), 200)
+        if model:
+            self._models[Place(file).folder] = model
+        else:
+            self.left_out.append(Problem(Place(file), "", "names no model (server.model_name)"))
+
+    def check(self, first: Place) -> None:
+        """Raise ImportRefused for everything that is wrong; for files without a run, with what was left out of them."""
+        if self.problems:
+            raise ImportRefused(self.problems)
+        if self.runs:
+            return
+        beside = "metrics-model-inference.csv beside it" if self.gpu_sheets else ""
+        raise ImportRefused((Problem(first, "", "holds no measurement of a model", beside), *self.left_out))
+
+    def named_runs(self) -> list[Run]:
+        """The runs, those of inference-perf with the model that the config in their folder names."""
+        runs = list[Run]()
+        for run in self.runs:
+            model = self._models.get(run.place.folder, "")
+            if run.tool == inference_perf.TOOL and not run.model and model:
+                run = msgspec.structs.replace(run, model=model)
+            runs.append(run)
+        return runs

@@ -1,0 +1,177 @@
+"""Runs as operating points, and what a run has to tell to be one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import Final
+
+from gpumon.sizing.imports.files import Problem
+from gpumon.sizing.imports.runs import Run
+from gpumon.sizing.knee import knee
+from gpumon.sizing.profile import MOST_POINTS, Observed, Origin, Point, merged
+
+_SAME_LOAD: Final = 0.02
+_IMPOSSIBLE: Final = 3.0
+_IDLE: Final = 100.0
+_PARTS: Final = 10.0
+"""Little's law may miss by a ramp, or by a load that the client did not hold; a unit that is wrong misses by 1000."""
+_COPIED: Final = (
+    *("itl_s", "ttft_s", "itl_p95_s", "ttft_p95_s", "e2e_p95_s"),
+    *("tokens_per_s", "requests_per_s", "power_w", "busy_ratio"),
+)
+"""Figures that a point has as the run has them."""
+
+
+def lacking(run: Run) -> Iterator[Problem]:
+    """What a run does not tell, and figures that can not be of one run."""
+    if not run.model:
+        yield Problem(run.place, "model", "is not in the file: add it with --model NAME")
+    if run.tokens_per_s is None and run.requests_per_s is None:
+        yield Problem(run.place, "throughput", "is missing", "output tokens/s or requests/s")
+    if run.tokens_per_s == 0.0 or run.requests_per_s == 0.0:
+        yield Problem(run.place, "throughput", "is 0: nothing was served")
+    if run.itl_s == 0.0 and (run.answer_tokens or 2.0) > 1.5:
+        yield Problem(run.place, "inter-token latency", "is 0", "a time above 0")
+    in_flight = in_flight_of(run)
+    if run.offered is None and in_flight is None:
+        yield _without_a_load(run)
+    elif run.offered is not None and in_flight is not None:
+        yield from _contradictions(run, run.offered, in_flight)
+
+
+def _without_a_load(run: Run) -> Problem:
+    """The problem of a run whose requests in flight are neither told nor worked out."""
+    if run.open_loop:
+        reason = "is missing: the load is a rate, so requests in flight = rate x latency"
+        return Problem(run.place, "mean latency", reason)
+    return Problem(run.place, "concurrency", "is not in the file: add it with --concurrency N")
+
+
+def _contradictions(run: Run, offered: float, in_flight: float) -> Iterator[Problem]:
+    """Figures that can not be of one run, or stand in another unit than the format has."""
+    allowed = "figures of one run, in the units that the format has"
+    if not offered / _IDLE <= in_flight <= _IMPOSSIBLE * offered + 1.0:
+        text = f"x requests/s is {in_flight:.4g} in flight, of {offered:.4g} that were offered"
+        yield Problem(run.place, "request latency", text, allowed)
+    parts_s = _parts_s(run)
+    if run.e2e_s and parts_s and not run.e2e_s / _PARTS <= parts_s <= run.e2e_s * _PARTS:
+        text = f"{run.e2e_s:.4g} s, but TTFT + ITL x (answer - 1) is {parts_s:.4g} s"
+        yield Problem(run.place, "request latency", text, allowed)
+
+
+def _parts_s(run: Run) -> float | None:
+    """Seconds of a request by its parts: TTFT + ITL x (OSL - 1); None where one of them is not known."""
+    if run.itl_s is None or run.ttft_s is None or not run.answer_tokens:
+        return None
+    return run.ttft_s + run.itl_s * max(0.0, run.answer_tokens - 1.0)
+
+
+def _latency_s(run: Run) -> float | None:
+    """Seconds of a request, measured or by its parts."""
+    return _parts_s(run) if run.e2e_s is None else run.e2e_s
+
+
+def in_flight_of(run: Run) -> float | None:
+    """Requests in flight by Little's law: requests/s x seconds in the system; None where either is not known."""
+    rate = run.requests_per_s
+    if rate is None and run.tokens_per_s is not None and run.answer_tokens:
+        rate = run.tokens_per_s / run.answer_tokens
+    latency_s = _latency_s(run)
+    return None if rate is None or latency_s is None else rate * latency_s
+
+
+def _point(run: Run) -> Point:
+    """The operating point of a run that lacks nothing."""
+    in_flight = in_flight_of(run)
+    offered = in_flight if run.offered is None else run.offered
+    assert offered is not None, "checked before"
+    latency_s = _latency_s(run)
+    if latency_s is None and run.requests_per_s:
+        latency_s = offered / run.requests_per_s
+    running = min(offered, _running(run, offered if in_flight is None else in_flight))
+    figures = {name: getattr(run, name) for name in _COPIED}
+    return Point(running=running, offered=offered, e2e_s=latency_s, **figures)
+
+
+def _running(run: Run, in_flight: float) -> float:
+    """Sequences that decode: output tokens/s x ITL; else those in flight that do not wait in the server."""
+    if run.tokens_per_s is not None and run.itl_s is not None:
+        return run.tokens_per_s * run.itl_s
+    if run.queue_s is not None and run.e2e_s:
+        return in_flight * max(0.0, 1.0 - run.queue_s / run.e2e_s)
+    return in_flight
+
+
+def _points(runs: Sequence[Run]) -> tuple[Point, ...]:
+    """Points by rising running; runs of the same load are one point, the median of each figure."""
+    same: list[list[Point]] = []
+    for point in sorted(map(_point, runs), key=_offered):
+        if same and _offered(point) <= _offered(same[-1][0]) * (1.0 + _SAME_LOAD):
+            same[-1].append(point)
+        else:
+            same.append([point])
+    rising = sorted(map(merged, same), key=lambda point: (point.running, _offered(point)))
+    step = max(1.0, (len(rising) - 1) / (MOST_POINTS - 1))
+    return tuple(rising[round(step * number)] for number in range(min(len(rising), MOST_POINTS)))
+
+
+def _offered(point: Point) -> float:
+    return point.offered or 0.0
+
+
+def observed(runs: Sequence[Run], memory_bytes: float | None, busy_ratio: float | None) -> Observed:
+    """What runs of one server with alike requests show, without a name; memory and busy share as the user gave them."""
+    first = runs[0]
+    points = _points(runs)
+    best = knee(points).point
+    prompt = _middle(runs, "prompt_tokens")
+    steps = _middle(runs, "tokens_per_step")
+    return Observed(
+        origin=Origin.SWEEP,
+        name="",
+        model=first.model,
+        points=points,
+        time=max(run.time for run in runs),
+        tool=", ".join(dict.fromkeys(run.tool for run in runs)),
+        gpu=first.gpu,
+        gpus=first.gpus or first.tp * (first.pp or 1),
+        tp=first.tp,
+        pp=first.pp or 1,
+        weight_precision=first.weight_precision,
+        kv_precision=first.kv_precision,
+        prompt_tokens=prompt,
+        answer_tokens=_middle(runs, "answer_tokens"),
+        prefix_hit_ratio=_middle(runs, "prefix_hit_ratio"),
+        itl_tail_ratio=_tail(best.itl_p95_s, best.itl_s),
+        ttft_tail_ratio=_tail(best.ttft_p95_s, best.ttft_s),
+        kv_pool_tokens=_middle(runs, "kv_pool_tokens"),
+        max_num_seqs=first.max_num_seqs or None,
+        memory_bytes=memory_bytes or _most_memory(runs),
+        busy_ratio=best.busy_ratio if busy_ratio is None else busy_ratio,
+        power_w=best.power_w,
+        tokens_per_step=steps if steps is not None and steps > 1.0 else None,
+        prefill_tokens_per_s=_prefill_rate(points, prompt),
+        concurrency=best.offered,
+    )
+
+
+def _middle(runs: Sequence[Run], figure: str) -> float | None:
+    """The median of a figure over the runs that have it."""
+    values = (getattr(run, figure) for run in runs)
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def _tail(p95: float | None, mean: float | None) -> float | None:
+    return p95 / mean if p95 and mean and p95 >= mean else None
+
+
+def _most_memory(runs: Sequence[Run]) -> float | None:
+    return max((run.memory_bytes or 0.0 for run in runs), default=0.0) or None
+
+
+def _prefill_rate(points: Sequence[Point], prompt: float | None) -> float | None:
+    """Prompt tokens per second at the highest rate of requests: the instance computes at least so many."""
+    rates = [point.requests_per_s for point in points if point.requests_per_s is not None]
+    return max(rates) * prompt if rates and prompt else None
