@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import adding_up
@@ -44,9 +44,12 @@ def _summed(snapshot: Snapshot, figures: Callable[[Engine], tuple[Reading, ...]]
     """By model; an engine whose first figure is not known is left out."""
     sums: dict[str, float] = {}
     for engine in adding_up(snapshot.engines):
+        if not engine.model or engine.phase is not Phase.INFERENCE:
+            continue
         first, *others = map(credible, figures(engine))
-        if first is not None and engine.model and engine.phase is Phase.INFERENCE:
-            sums[engine.model] = sums.get(engine.model, 0.0) + first + sum(other or 0.0 for other in others)
+        if first is not None:
+            figure = first + sum(other or 0.0 for other in others)
+            sums[engine.model] = sums.get(engine.model, 0.0) + figure
     return sums
 
 
@@ -69,7 +72,8 @@ class _Step:
     __slots__ = ("count", "total")
 
     def __init__(self) -> None:
-        self.total, self.count = 0.0, 0
+        self.total = 0.0
+        self.count = 0
 
     def add(self, total: float, count: int = 1) -> None:
         self.total += total
@@ -95,40 +99,54 @@ class RecentLoads:
         """Take one tick in: served model name -> requests in flight. All starts anew where the clock was set back."""
         if not math.isfinite(time_s):
             return
-        now, before = int(time_s // STEP_S), self._now
-        if now < before:
+        now = int(time_s // STEP_S)
+        if now < self._now:
             self._steps.clear()
-        if now != before:
+        if now != self._now:
             self._now = now
-            kept = {
-                model: {at: step for at, step in steps.items() if at >= now - KEPT_STEPS}
-                for model, steps in self._steps.items()
-            }
-            self._steps = {model: steps for model, steps in kept.items() if steps}
+            self._forget(now - KEPT_STEPS)
         for model, count in counts.items():
             if model in self._steps or len(self._steps) < MOST_MODELS:
                 self._steps.setdefault(model, {}).setdefault(now, _Step()).add(count)
 
+    def _forget(self, first: int) -> None:
+        """Drop the steps before one, and models of which none is left."""
+        kept: _Steps = {}
+        for model, steps in self._steps.items():
+            newer = {at: step for at, step in steps.items() if at >= first}
+            if newer:
+                kept[model] = newer
+        self._steps = kept
+
     def found(self) -> dict[str, PeakLoad]:
-        """Of every model that was seen for one whole step at least; the step under way is not looked at.
+        """The peak of every model that was seen for one whole step at least; the step under way is not looked at.
 
         Where polls come so seldom that no step has two of them, as from a Prometheus, several steps are one.
         """
-        found = {}
+        loads = dict[str, PeakLoad]()
         for model, steps in self._steps.items():
             for width in WIDTHS:
-                wide: dict[int, _Step] = {}
-                for at, step in steps.items():
-                    wide.setdefault(at // width, _Step()).add(step.total, step.count)
-                whole = [one for at, one in wide.items() if at != self._now // width and one.count >= LEAST_TICKS]
-                if whole := whole[-(KEPT_STEPS // width) :]:
-                    # A step that was hardly looked at is an instant again.
-                    ticks = max(step.count for step in whole)
-                    peak = max(step.mean for step in whole if 2 * step.count >= ticks)
-                    mean = sum(step.total for step in whole) / sum(step.count for step in whole)
-                    found[model] = PeakLoad(peak, mean, STEP_S * width * len(whole))
+                whole = self._whole(steps, width)
+                if whole:
+                    loads[model] = _peak_of(whole, STEP_S * width)
                     break
-        return found
+        return loads
+
+    def _whole(self, steps: Mapping[int, _Step], width: int) -> list[_Step]:
+        """Steps of so many each that are over and were looked at more than once, the newest last."""
+        wide: dict[int, _Step] = {}
+        for at, step in steps.items():
+            wide.setdefault(at // width, _Step()).add(step.total, step.count)
+        whole = [step for at, step in wide.items() if at != self._now // width and step.count >= LEAST_TICKS]
+        return whole[-(KEPT_STEPS // width) :]
+
+
+def _peak_of(steps: Sequence[_Step], step_s: float) -> PeakLoad:
+    """The highest mean of steps; one that was hardly looked at is an instant again, and left out."""
+    ticks = max(step.count for step in steps)
+    peak = max(step.mean for step in steps if 2 * step.count >= ticks)
+    mean = sum(step.total for step in steps) / sum(step.count for step in steps)
+    return PeakLoad(peak, mean, step_s * len(steps))
 
 
 class PastLoads:
@@ -147,16 +165,16 @@ class PastLoads:
                 steps.setdefault(model, {}).setdefault(int(time_s // self._step_s), _Step()).add(value)
 
     def found(self, *machines: PastLoads) -> dict[str, PeakLoad]:
-        """Of every model that was seen: the p95 of the steps' means, the same step of other `machines` added to it."""
+        """The p95 of every model over the means of its steps, the same step of other `machines` added to it."""
         every = (self, *machines)
-        running, rates = _means([each._running for each in every]), _means([each._rates for each in every])
-        return {
-            model: PeakLoad(
-                _p95(means), sum(means) / len(means), self._step_s * len(means), "p95",
-                _p95(rates[model]) if model in rates else None,
-            )
-            for model, means in running.items()
-        }  # fmt: skip
+        running = _means([machine._running for machine in every])
+        rates = _means([machine._rates for machine in every])
+        loads = dict[str, PeakLoad]()
+        for model, means in running.items():
+            rate = _p95(rates[model]) if model in rates else None
+            mean = sum(means) / len(means)
+            loads[model] = PeakLoad(_p95(means), mean, self._step_s * len(means), "p95", rate)
+        return loads
 
 
 def _means(machines: list[_Steps]) -> dict[str, list[float]]:

@@ -106,8 +106,10 @@ class SizingPanel(Pane):
     def _as_it_runs(self) -> Scenario:
         """The scenario of what runs here; the settings alone before anything was seen."""
         seen = self.monitor.control.calibration
-        base, shot = base_of(self.view.config), self.snapshot
-        return from_live(shot, seen.observed(), base, seen.in_flight()) if shot is not None else base
+        base = base_of(self.view.config)
+        if self.snapshot is None:
+            return base
+        return from_live(self.snapshot, seen.observed(), base, seen.in_flight())
 
     def show(self, snapshot: Snapshot) -> None:
         """Take a snapshot in; what it changes is looked at every 2 s."""
@@ -126,7 +128,8 @@ class SizingPanel(Pane):
 
     def look(self) -> None:
         """Take over what engines showed since, which GPUs are here, and what is known by now."""
-        snapshot, state = self.snapshot, self.state
+        snapshot = self.snapshot
+        state = self.state
         if snapshot is None:
             return
         self._looked_s = snapshot.wall_s
@@ -139,11 +142,18 @@ class SizingPanel(Pane):
     def rows(self, width: int, height: int) -> Sequence[Row]:
         """The rule and all below it."""
         edge: Row = (("│", "border"),) if self.beside else ()
-        glyphs, keymap = self.palette.glyphs, self.view.keymap
         scene = Scene(
-            self.state, self.has_focus, self._ages, self._view, self._asked, glyphs, keymap,
-            width - len(edge), height - 1, self._notes_from,
-        )  # fmt: skip
+            state=self.state,
+            focused=self.has_focus,
+            ages=self._ages,
+            view=self._view,
+            wanted=self._asked,
+            glyphs=self.palette.glyphs,
+            keymap=self.view.keymap,
+            width=width - len(edge),
+            height=height - 1,
+            notes_from=self._notes_from,
+        )
         self._page = page(scene)
         self._notes_from = self._page.notes_from
         rule = self._rule(scene.width, len(self._page.lines), scene.height)
@@ -151,19 +161,27 @@ class SizingPanel(Pane):
 
     def note(self) -> str:
         """Whether the figures are live, and how many changes were made."""
-        state, live = self.state, self.view.keymap.first("pause")
+        changes = self.state.undo.changes
+        parts = [f"{changes} changed" if changes else "", self._liveness()]
+        return " · ".join(filter(None, parts))
+
+    def _liveness(self) -> str:
+        """Whether the figures go on with the engines; empty for a scenario of a file."""
         frozen = next(iter(self._ages.values()), "")
-        follows = any(each.figures for each in state.undo.present.follows)
+        if frozen:
+            return f"frozen {frozen}"
         # Keys that go to an end move within the panel, so it is the key for a pause that goes on with now.
-        now = f"{live}: live again" if self.monitor.gone_back and live else "live ●" if follows else ""
-        now = f"frozen {frozen}" if frozen else now
-        changes = state.undo.changes
-        return " · ".join(part for part in (f"{changes} changed" if changes else "", now) if part)
+        live = self.view.keymap.first("pause")
+        if self.monitor.gone_back and live:
+            return f"{live}: live again"
+        follows = any(each.figures for each in self.state.undo.present.follows)
+        return "live ●" if follows else ""
 
     def title(self) -> str:
         """The panel; and of when it is, as it goes on with the newest figures while another moment is shown."""
-        of = self.snapshot if self.monitor.gone_back else None
-        return f"{self.TITLE} as of {clock(of.wall_s)}" if of is not None else self.TITLE
+        if self.snapshot is None or not self.monitor.gone_back:
+            return self.TITLE
+        return f"{self.TITLE} as of {clock(self.snapshot.wall_s)}"
 
     def take(self, key: str, character: str | None = None) -> bool:
         """Numbers are typed, and the panel's own keys do what the table of keys says."""
@@ -215,7 +233,8 @@ class SizingPanel(Pane):
 
     def run(self, name: str) -> None:
         """One of the panel's commands, by the last part of its id."""
-        state, first = self.state, self.view.keymap.first
+        state = self.state
+        first = self.view.keymap.first
         in_row = f"{first('sizing.double')} doubles the model under the cursor; all: {first('sizing.double.all')}"
         commands: dict[str, tuple[Callable[[], object], str]] = {
             "more": (partial(state.step, 1), ""),
@@ -308,7 +327,8 @@ class SizingPanel(Pane):
         came_back = self.state.come_back()
         went = cancelled or came_back or self.state.close()
         if not went and self._asked:
-            self._asked, went = False, True
+            self._asked = False
+            went = True
         if went:
             self.changed()
         return went
@@ -343,7 +363,8 @@ class SizingPanel(Pane):
 
     def on_click(self, event: events.Click) -> None:
         """A click puts the cursor on a row."""
-        lines, state = self._page.lines, self.state
+        lines = self._page.lines
+        state = self.state
         at = lines[event.y - 1][0] if 0 < event.y <= len(lines) else -1
         if at < 0 or not state.accept():
             return
