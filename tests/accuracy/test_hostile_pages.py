@@ -57,7 +57,7 @@ def test_whole_pages_become_engines_with_figures(loop: asyncio.AbstractEventLoop
 
 
 @pytest.mark.parametrize("recording", RECORDINGS, ids=named)
-@few(5)
+@few(2)
 @given(data=st.data())
 def test_a_hostile_page_is_shown_as_what_it_is(
     loop: asyncio.AbstractEventLoop, recording: Recording, data: st.DataObject

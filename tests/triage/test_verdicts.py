@@ -270,8 +270,13 @@ def test_every_code_has_words_and_an_unknown_one_stands_for_itself() -> None:
     assert render.verdict_text(Verdict("a", Limit.HUNG, "of a newer gpumon", "")) == "of a newer gpumon"
 
 
-@pytest.mark.parametrize("template", [*render.TEXTS.values(), *render.QUANTITIES.values(), *render.ACTIONS.values()])
-def test_a_template_is_whole_with_numbers_with_names_and_with_nothing(template: str) -> None:
+@pytest.mark.parametrize("table", [render.TEXTS, render.QUANTITIES, render.ACTIONS], ids=["text", "figure", "action"])
+def test_templates_are_whole_with_numbers_with_names_and_with_nothing(table: Mapping[Any, str]) -> None:
+    for template in table.values():
+        check_template(template)
+
+
+def check_template(template: str) -> None:
     names = set(re.findall(r"\{(\w+)", template))
     for value in (1.0, 1e300, "x", "\x1b[2J"):  # another host's page has anybody's numbers and names
         said = render.fill(template, dict.fromkeys(names, value))
