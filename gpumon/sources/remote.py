@@ -402,14 +402,17 @@ class Remote:
         return RemoteFault(self._why(code, said))
 
     def _why(self, code: int, said: str) -> str:
-        """What the end of ssh means; 255 is ssh's own, the others are of what it ran."""
+        """What the end of ssh means; 255 is ssh's own, and of a gpumon that was killed, the others are of what it ran.
+
+        A shell's start-up files write to stderr, too: once a snapshot has come, its words are not why ssh failed.
+        """
         for mark, text in _HINTS:
             if code == 255 and mark in said:
                 return text.format(host=clean(self.host.address, 80))
         words = said.rpartition("gpumon: ")[2]
         if code == 3 and words.startswith("nothing to monitor"):
             return NO_GPU_THERE
-        if code == 255 and words:
+        if code == 255 and words and self._told is None:
             return f"ssh: {words.removeprefix('ssh: ')}"
         return f"its gpumon ended, or the connection to it: {words or f'exit {code}'}"
 

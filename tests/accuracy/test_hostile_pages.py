@@ -74,7 +74,7 @@ def test_a_hostile_page_is_shown_as_what_it_is(
 
 
 @pytest.mark.parametrize("recording", RECORDINGS, ids=named)
-@few(3)
+@few(2)
 @given(data=st.data())
 def test_what_is_left_out_or_repeated_adds_nothing_and_zeroes_nothing(
     loop: asyncio.AbstractEventLoop, recording: Recording, data: st.DataObject

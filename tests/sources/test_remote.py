@@ -99,6 +99,17 @@ async def test_a_connection_is_gone_when_its_host_is_left(tmp_path: Path, monkey
         os.kill(child, signal.SIGKILL)
 
 
+async def test_words_of_a_shell_do_not_hide_that_a_gpumon_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = tmp_path / "snapshot.json"
+    snapshot.write_bytes(encode(shots.snapshot()) + b"\n")
+    pretend_ssh(tmp_path, monkeypatch, f"echo 'Welcome to gpu-07' >&2; cat {snapshot}; exit 255")
+    remote = Remote(Host(address="gpu-07"), 1.0, time.time)
+    await run_until(remote, lambda: bool(remote.lines and remote.fault))
+    assert remote.fault == "its gpumon ended, or the connection to it: Welcome to gpu-07"
+
+
 def test_a_snapshot_that_is_larger_than_all_that_may_be_kept_is_shown_all_the_same() -> None:
     remote = Remote(Host(address="gpu-07"), 1.0, time.time)
     told = json.loads(encode(shots.snapshot()))
