@@ -129,7 +129,8 @@ def run(chosen: argparse.Namespace) -> int:
     else:
         answer = plan(scenario, known)
     if chosen.compared:
-        answer = replace(answer, compared=compare(scenario, known, _gpu_types(chosen.compared, known)).rows)
+        types = _gpu_types(chosen.compared, known)
+        answer = replace(answer, compared=compare(scenario, known, types, answer).rows)
     for at, row in enumerate(answer.workloads if file not in ("", "-") else ()):
         if row.problem and (unknown := unknown_model(row.model, known)):
             line = line_among(places(Path(file).read_text(encoding="utf-8-sig")), ("workload", at, "model"))

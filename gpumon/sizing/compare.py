@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from gpumon.readings.missing import Missing, number
 from gpumon.sizing.answer import Answer, Compared, WorkloadPlan
-from gpumon.sizing.plan import plan, planned, with_server
-from gpumon.sizing.scenario import Known, Scenario, Server
+from gpumon.sizing.plan import Planned, plan, planned, with_server
+from gpumon.sizing.scenario import Known, Scenario, Server, Workload
 
 USUAL: Final = ("L40S", "A100 SXM4 80GB", "H100 SXM5 80GB", "H200 SXM 141GB", "B200 SXM 180GB")
 """What most people ask about, by their names in the catalogue."""
@@ -62,6 +63,8 @@ class Comparison(NamedTuple):
     """Names of the workloads that have no answer on any type: the rows are of the others."""
     tp_typed: tuple[bool, ...] = ()
     """Of each workload whether its TP was typed."""
+    plans: Mapping[str, Planned] = MappingProxyType({})
+    """Type of GPU -> its plan, which the next comparison goes on with."""
 
     @classmethod
     def of(cls, answer: Answer, scenario: Scenario) -> Comparison:
@@ -95,29 +98,37 @@ class Comparison(NamedTuple):
         return tuple(figure.best for figure in FIGURES if figure.key in marked)
 
 
-def compare(scenario: Scenario, known: Known, gpus: Sequence[str] | None = None) -> Comparison:
+def compare(
+    scenario: Scenario,
+    known: Known,
+    gpus: Sequence[str] | None = None,
+    now: Answer | None = None,
+    before: Comparison | None = None,
+) -> Comparison:
     """The answers on servers of the same size with each type of GPU, as many as it takes; by default the scenario's own
     types first and then the usual ones.
 
     Like for like: a TP that was typed is held on every type; else each type has the TP that takes the fewest GPUs,
-    the one that runs now as well. The power is the boards' limit on every type. Where the plan itself differs from
-    what its type comes to so, it is the first row. Typed capacities, memory and busy shares hold on the type that they
-    were typed for; on others formulas decide.
+    the one that runs now as well. The power is the boards' limit on every type. Where the plan itself (`now`, where it
+    is there already) differs from what its type comes to so, it is the first row. Typed capacities, memory and busy
+    shares hold on the type that they were typed for; on others formulas decide. Workloads that did not change since
+    the comparison `before` are not asked anew.
     """
     scenario = with_server(scenario, known)
     shape = scenario.server[0] if scenario.server else Server("")
     own = tuple(dict.fromkeys(server.gpu for server in scenario.server))
     asked = (*own, *USUAL) if gpus is None else gpus
     names = tuple(dict.fromkeys(known.gpu_name(gpu) for gpu in asked))
-    answers = [(name, _on(scenario, known, shape, name)) for name in names]
-    without = _without(answer for _, answer in answers)
-    rows = [_row(name, answer, without) for name, answer in answers]
+    earlier = before.plans if before is not None else {}
+    plans = {name: _on(scenario, known, shape, name, earlier.get(name)) for name in names}
+    without = _without(each.answer for each in plans.values())
+    rows = [_row(name, _at_limits(each.answer), without) for name, each in plans.items()]
     best = _best(rows)
     rows = [msgspec.structs.replace(row, best=best[at]) for at, row in enumerate(rows)]
-    now = _as_planned(scenario, known, own, without)
-    if now is not None and all(_differs(now, row) for row in rows if row.gpu == now.gpu):
-        rows = [now, *rows]
-    return Comparison(tuple(rows), without, _tp_typed(scenario))
+    planned_row = _as_planned(now or plan(scenario, known), own, without)
+    if planned_row is not None and all(_differs(planned_row, row) for row in rows if row.gpu == planned_row.gpu):
+        rows = [planned_row, *rows]
+    return Comparison(tuple(rows), without, _tp_typed(scenario), plans)
 
 
 def _tp_typed(scenario: Scenario) -> tuple[bool, ...]:
@@ -145,20 +156,29 @@ def on_gpu(scenario: Scenario, own: Server | None, gpu: str) -> Scenario:
     if own is not None and own.gpu == gpu:
         return msgspec.structs.replace(scenario, server=(own,))
     shape = Server(gpu) if own is None else Server(gpu, own.gpus, own.nvlink_gpus, price_per_hour=own.price_per_hour)
-    workloads = tuple(msgspec.structs.replace(each, **_OPEN) for each in scenario.workload)
-    return msgspec.structs.replace(scenario, server=(shape,), workload=workloads)
+    return msgspec.structs.replace(scenario, server=(shape,), workload=tuple(map(_opened, scenario.workload)))
 
 
-def _on(scenario: Scenario, known: Known, shape: Server, gpu: str) -> Answer:
-    """The answer on servers with one type of GPU, at the watts of its board."""
+def _opened(workload: Workload) -> Workload:
+    """Without what holds on one type alone; the very same one where nothing of that was typed."""
+    if all(getattr(workload, name) is None for name in _OPEN):
+        return workload
+    return msgspec.structs.replace(workload, **_OPEN)
+
+
+def _on(scenario: Scenario, known: Known, shape: Server, gpu: str, before: Planned | None) -> Planned:
+    """The plan on servers with one type of GPU, at the watts of its board."""
     like = next((server for server in scenario.server if server.gpu == gpu), shape)
     like = msgspec.structs.replace(like, gpus=shape.gpus, nvlink_gpus=shape.nvlink_gpus, count=0)
     alone = on_gpu(scenario, like, gpu)
     server = msgspec.structs.replace(alone.server[0], gpu_power_w=_limit_w(gpu, known))
     alone = msgspec.structs.replace(alone, server=(server,))
-    answer = planned(alone, known, any_tp=True).answer
-    at_limit = tuple(_at_limit(each) for each in answer.workloads)
-    return msgspec.structs.replace(answer, workloads=at_limit)
+    return planned(alone, known, before=before, any_tp=True)
+
+
+def _at_limits(answer: Answer) -> Answer:
+    """The answer with watts that are called what they are: the boards' limit, which nobody typed."""
+    return msgspec.structs.replace(answer, workloads=tuple(map(_at_limit, answer.workloads)))
 
 
 def _limit_w(gpu: str, known: Known) -> float | None:
@@ -189,12 +209,9 @@ def _row(gpu: str, answer: Answer, without: tuple[str, ...], *, as_planned: bool
     return Compared(gpu, answer.totals, answer.workloads, problem=problem, as_planned=as_planned)
 
 
-def _as_planned(scenario: Scenario, known: Known, own: Sequence[str], without: tuple[str, ...]) -> Compared | None:
-    """The plan itself; None where no server is given or it has no answer."""
-    if not own:
-        return None
-    answer = plan(scenario, known)
-    if answer.without != without:
+def _as_planned(answer: Answer, own: Sequence[str], without: tuple[str, ...]) -> Compared | None:
+    """The row of the plan itself; None where no server is given or it has no answer."""
+    if not own or answer.without != without:
         return None
     row = _row(" + ".join(own), answer, without, as_planned=True)
     return None if row.problem else row

@@ -8,7 +8,7 @@ from typing import Final
 
 from gpumon.readings.format import counted
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.sizing.answer import Have, Packed
+from gpumon.sizing.answer import GpuCount, Have, Packed
 from gpumon.sizing.scenario import Known, Scenario, Server
 
 NO_PRICE: Final = Missing(Reason.NO_PRICE)
@@ -41,37 +41,41 @@ def total(terms: Iterable[tuple[Reading, float]]) -> Reading:
 
 
 def have_of(have: Mapping[str, int], scenario: Scenario, packed: Packed, known: Known) -> Have:
-    """GPUs seen (by any of their names) against GPUs needed, of the types that are planned with; the saving is the
-    price of whole servers. A type that is short is not made up for by another that is to spare."""
+    """GPUs seen (by any of their names) against GPUs needed, of the types of the servers; the saving is the price of
+    whole servers. A type that is short is not made up for by another that is to spare."""
     here: Counter[str] = Counter()
     for given, number in have.items():
         here[known.gpu_name(given)] += number
     types = [name for name, number in here.items() if number]
     gpu = types[0] if len(types) == 1 else ""
-    needed = {each.gpu: each for each in packed.by_gpu}
-    wanted = list(needed) or [server.gpu for server in scenario.server[:1]]
-    alike = sum(here[name] for name in wanted)
+    planned = tuple(dict.fromkeys(server.gpu for server in scenario.server))
+    alike = sum(here[name] for name in planned)
     if isinstance(packed.gpus, Missing):
         return Have(alike or here.total(), gpu, packed.gpus, packed.gpus, "")
-    spare = [here[name] - needed[name].gpus for name in wanted if name in needed]
-    short = sum(-number for number in spare if number < 0) or -sum(spare)
+    needed = {name: GpuCount(name, 0, 0) for name in planned}
+    needed.update({each.gpu: each for each in packed.by_gpu})
+    lacks = {name: each.gpus - here[name] for name, each in needed.items() if each.gpus > here[name]}
+    short = sum(lacks.values()) or round(packed.gpus) - alike
     freed: dict[int, int] = {}
-    for name in wanted if short <= 0 else ():
-        freed.update(_freed(name, here[name], needed[name].servers, scenario))
+    if not lacks:
+        for name, each in needed.items():
+            freed.update(_freed(name, here[name], each.servers, scenario))
     saving = total((server_price(scenario.server[at], known), number) for at, number in freed.items())
     if not alike:
         others = ", ".join(f"{here[name]}x {name}" for name in types)
         text = f"no GPU of this type here ({others})" if others else "no GPU is here"
-    elif short > 0:
-        lacks = [
-            counted(each.gpus - here[name], "GPU") + f" {name}"
-            for name, each in needed.items()
-            if each.gpus > here[name]
-        ]
-        text = f"short {', '.join(lacks)}" if len(needed) > 1 else f"short {counted(short, 'GPU')}"
+    elif lacks:
+        text = _short(lacks, len(planned))
     else:
         text = _fits(packed.gpus, alike, short, sum(freed.values()), saving)
     return Have(alike or here.total(), gpu, float(short), saving, text)
+
+
+def _short(lacks: Mapping[str, int], types: int) -> str:
+    """How many GPUs are not here; of several types which ones."""
+    if types == 1:
+        return f"short {counted(sum(lacks.values()), 'GPU')}"
+    return f"short {', '.join(f'{number:,} {name}' for name, number in lacks.items())}"
 
 
 def _freed(gpu: str, here: int, needed: int, scenario: Scenario) -> dict[int, int]:

@@ -122,3 +122,13 @@ def test_types_are_named_as_people_name_them():
     assert gpu_types("H100 NVL 94GB", KNOWN) == ("H100 NVL 94GB",)
     with pytest.raises(ValueError, match="unknown GPU type 'H1000'"):
         gpu_types("H100,H1000", KNOWN)
+
+
+def test_a_comparison_that_goes_on_with_another_is_the_same():
+    """As it is drawn at every keystroke: one target changed, then a goal of all."""
+    two = replace(QWEN, workload=(*QWEN.workload, replace(QWEN.workload[0], name="second", target=40.0)))
+    before = compare(two, PRICED)
+    changed_one = changed(two, at=1, target=400.0)
+    assert compare(changed_one, PRICED, before=before).rows == compare(changed_one, PRICED).rows
+    faster = replace(changed_one, itl_p95_ms=25.0)
+    assert compare(faster, PRICED, before=before).rows == compare(faster, PRICED).rows

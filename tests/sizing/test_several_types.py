@@ -98,7 +98,15 @@ def test_what_is_here_counts_by_type():
     short = plan(MIXED, KNOWN, {"A100 SXM4 80GB": 100, "H200 SXM 141GB": 1}).have
     assert short is not None
     assert short.short_gpus == needed - 4 - 1
-    assert short.text == f"short {needed - 5:.0f} GPUs H200 SXM 141GB"
+    assert short.text == f"short {needed - 5:.0f} H200 SXM 141GB"
+
+
+def test_a_type_that_is_not_needed_is_to_spare():
+    few = replace(MIXED, workload=(replace(EIGHT_B, target=100.0),))
+    have = plan(few, PRICED, {"A100 SXM4 80GB": 4, "H200 SXM 141GB": 16}).have
+    assert have is not None
+    assert (have.gpus, have.short_gpus) == (20, -19)
+    assert have.text == "fits on 1 of 20 GPUs: frees 19 GPUs, saves 2 servers, 56.00 per hour"
 
 
 def test_the_lost_server_is_the_one_that_carries_most():

@@ -52,6 +52,7 @@ class Calculation:
         self._scenario: Scenario | None = None
         self._planned: Planned | None = None
         self._comparison: Comparison | None = None
+        self._comparison_before: Comparison | None = None
         self._simulations: dict[int, Simulation] = {}
 
     def use(self, known: Known, here: Here) -> bool:
@@ -118,7 +119,9 @@ class Calculation:
         """The same question on other types of GPU."""
         if self._comparison is None:
             asked = self._scenario if not self.failed else None
-            self._comparison = Comparison() if asked is None else compare(asked, self.known)
+            before = self._comparison_before
+            self._comparison = Comparison() if asked is None else compare(asked, self.known, None, self.answer, before)
+            self._comparison_before = self._comparison
         return self._comparison
 
     def simulation(self, at: int) -> Simulation | None:
