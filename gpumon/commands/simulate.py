@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from gpumon.specs.llm import LlmSpec
 
 ROUTERS: Final = ("least-loaded", "round-robin", "prefix-aware")
+_PAST_S: Final = 3600.0
+"""Of a Prometheus that is played where nobody says since when."""
 _CHUNK_S: Final = 60.0
 """Frames of a recording are read by the minute."""
 _TOKENS: Final = number(1, 1e8)
@@ -62,6 +64,7 @@ _OF_WORKLOAD: Final = (
     ("hits", "prefix_hit_ratio"),
     ("tp", "tp"),
     ("max_num_seqs", "max_num_seqs"),
+    ("max_num_batched_tokens", "max_num_batched_tokens"),
     ("kv_tokens", "kv_pool_tokens"),
     ("prefill_rate", "prefill_tokens_per_s"),
     ("ttft", "ttft_p95_ms"),
@@ -161,10 +164,10 @@ def _asked_scenario(
     traffic: Mapping[str, Recorded] = MappingProxyType({})
     if chosen.recording:
         scenario, own = recorded_load(chosen, config, scenario)
-        traffic = _recorded_traffic(chosen, named(chosen.recording))
+        traffic = recorded_traffic(chosen, named(chosen.recording))
     elif chosen.scraped:
         scenario, own = asyncio.run(scraped_load(chosen, config, scenario))
-        traffic = asyncio.run(_scraped_traffic(chosen, config))
+        traffic = asyncio.run(scraped_traffic(chosen, config, _PAST_S))
     if chosen.model and not traffic:
         scenario = replace(scenario, workload=(Workload(chosen.model, 1.0),))
     return scenario, own, traffic
@@ -214,7 +217,6 @@ def _workload(chosen: argparse.Namespace, workload: Workload) -> Workload:
 def _asked(chosen: argparse.Namespace) -> Asked:
     """What the options say of arrivals, router and scheduler."""
     from gpumon.sizing.simulate.experiment import Asked
-    from gpumon.sizing.simulate.setup import Tuning
 
     return Asked(
         seconds=chosen.duration or None,
@@ -226,11 +228,10 @@ def _asked(chosen: argparse.Namespace) -> Asked:
         shared_tokens=chosen.shared_tokens or 0,
         router=chosen.router or ROUTERS[0],
         replicas=chosen.replicas,
-        tuning=Tuning(chosen.max_num_seqs, chosen.max_num_batched_tokens),
     )
 
 
-def _recorded_traffic(chosen: argparse.Namespace, name: str) -> Mapping[str, Recorded]:
+def recorded_traffic(chosen: argparse.Namespace, name: str) -> Mapping[str, Recorded]:
     """Arrivals and lengths of a recording. Raises ConfigError where no request was seen in it."""
     from gpumon.commands.report import opened
     from gpumon.config.errors import ConfigError
@@ -257,16 +258,16 @@ def _frames(recording: Recording, from_s: float, to_s: float) -> Iterator[Frame]
         chunk_s = recording.after(end_s)
 
 
-async def _scraped_traffic(chosen: argparse.Namespace, config: Config) -> Mapping[str, Recorded]:
-    """Arrivals and lengths of what a Prometheus scraped, of the last hour unless asked otherwise. Raises ConfigError
-    where no request was seen to arrive."""
+async def scraped_traffic(chosen: argparse.Namespace, config: Config, usual_s: float) -> Mapping[str, Recorded]:
+    """Arrivals and lengths of what a Prometheus scraped, of the last `usual_s` unless asked otherwise. Raises
+    ConfigError where no request was seen to arrive."""
     from gpumon.commands.size import prometheus_source, scraped_span
     from gpumon.config.errors import ConfigError
     from gpumon.sizing.simulate.traffic import TrafficSeen
 
     async with prometheus_source(config) as (source, newest):
         step_s = max(newest.interval_s, config.prometheus.interval_s)
-        start_s, end_s = scraped_span(chosen, newest.wall_s, 3600.0)
+        start_s, end_s = scraped_span(chosen, newest.wall_s, usual_s)
         pasts = {host.name: await source.past(host.name, start_s, end_s, step_s) for host in newest.hosts}
     steps_s = (later[0] - earlier[0] for frames in pasts.values() for earlier, later in pairwise(frames))
     traffic = TrafficSeen(max(steps_s, default=step_s))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gpumon.config.schema import Config
     from gpumon.readings.fleet import FleetFrame
     from gpumon.sizing.peaks import PeakLoad
+    from gpumon.sizing.plan import Decide
     from gpumon.sizing.scenario import Known, Scenario
     from gpumon.sources.prometheus.source import FleetSource
     from gpumon.specs.llm import LlmSpec
@@ -122,12 +123,7 @@ def run(chosen: argparse.Namespace) -> int:
         if workload.profile and workload.seen is None and workload.profile not in known.profiles:
             why = absent(workload.profile, stored_profiles(os.environ))
             raise ConfigError(f"{where}: workload[{at}].profile: {why}")
-    if chosen.simulate:
-        from gpumon.sizing.simulate.experiment import decide_by_simulation
-
-        answer = plan(scenario, known, decide=decide_by_simulation)
-    else:
-        answer = plan(scenario, known)
+    answer = plan(scenario, known, decide=_simulation(chosen, config) if chosen.simulate else None)
     if chosen.compared:
         types = _gpu_types(chosen.compared, known)
         answer = replace(answer, compared=compare(scenario, known, types, answer).rows)
@@ -165,6 +161,21 @@ def _gpu_types(text: str, known: Known) -> tuple[str, ...]:
     if not found:
         raise Usage("--compare needs GPU types, such as H100,H200,B200")
     return found
+
+
+def _simulation(chosen: argparse.Namespace, config: Config) -> Decide:
+    """Gives the needs of a workload by simulation, of the recorded traffic where there is such. Raises ConfigError."""
+    from functools import partial
+
+    from gpumon.commands.simulate import recorded_traffic, scraped_traffic
+    from gpumon.config.load import named
+    from gpumon.sizing.simulate.experiment import decide_by_simulation
+
+    if chosen.recording:
+        return partial(decide_by_simulation, traffic=recorded_traffic(chosen, named(chosen.recording)))
+    if chosen.scraped:
+        return partial(decide_by_simulation, traffic=asyncio.run(scraped_traffic(chosen, config, _PAST_S)))
+    return decide_by_simulation
 
 
 def recorded_load(chosen: argparse.Namespace, config: Config, base: Scenario) -> tuple[Scenario, Mapping[str, LlmSpec]]:

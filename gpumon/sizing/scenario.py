@@ -89,6 +89,8 @@ class Workload(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     """p95 / mean of the ITL; default: as seen, else 1."""
     kv_pool_tokens: float | None = None
     max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    """Most tokens of one step; simulations alone use it."""
     prefill_tokens_per_s: float | None = None
     """Of one instance."""
     spare_instances: int | None = None
@@ -214,6 +216,7 @@ RANGES: Final[dict[str, Range]] = {
     "itl_tail_ratio": Range(1.0, 100.0, "p95 / mean of the ITL"),
     "kv_pool_tokens": Range(1.0, 1e12, "tokens of the KV cache"),
     "max_num_seqs": Range(1, 1e6, "most requests of the engine"),
+    "max_num_batched_tokens": Range(1, 1e7, "most tokens of a step"),
     "prefill_tokens_per_s": Range(1e-3, 1e9, "prompt tokens per second"),
     "spare_instances": _SPARES,
 }

@@ -24,7 +24,7 @@ PICTURES: Final = (
     ("detail", "default", SIZE, ("2", "enter")),
     ("light", "light", SIZE, ("escape", "1")),
     ("sizing", "default", WIDE, ("s", *"400", "enter")),
-    ("simulate", "default", WIDE, ("escape", "v", "v", "v")),
+    ("simulate", "default", WIDE, ("v", "v", "v")),
 )
 """Name, theme, size, and the keys that lead there from the picture before."""
 

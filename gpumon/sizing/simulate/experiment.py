@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
@@ -18,7 +19,7 @@ from gpumon.sizing.simulate.figures import Figures, Goals, figures_of, holds, mi
 from gpumon.sizing.simulate.requests import Clients, Draw, Shape, Source, constant, histogram, lognormal, paced, steady
 from gpumon.sizing.simulate.router import ROUTERS
 from gpumon.sizing.simulate.run import play
-from gpumon.sizing.simulate.setup import Setup, Tuning, setup_of
+from gpumon.sizing.simulate.setup import Setup, setup_of
 from gpumon.sizing.simulate.traffic import Recorded
 
 USUAL_S: Final = 600.0
@@ -54,7 +55,6 @@ class Asked(NamedTuple):
     router: str = "least-loaded"
     replicas: int | None = None
     """None: as many as the plan by formula takes."""
-    tuning: Tuning = Tuning()
 
 
 class Formula(msgspec.Struct, frozen=True):
@@ -114,7 +114,7 @@ def simulate(
     """Simulate a workload; never raises on what a user can type: `problem` says why there is no answer."""
     demand = demand_of(workload, scenario, known)
     try:
-        setup = setup_of(demand.instance, scenario, known, asked.tuning)
+        setup = setup_of(demand.instance, scenario, known)
         replicas = _replicas(demand, asked)
         source = source_of(demand, asked, recorded)
         figures = run(demand, setup, source, asked, replicas)
@@ -177,14 +177,13 @@ class Least(NamedTuple):
     demand: Demand
     """At the TP that takes the fewest, with the replicas that the simulation asks for."""
     figures: Figures
-    tried: int
-    """Simulations that were run."""
 
 
 def least(
     workload: Workload, scenario: Scenario, known: Known, asked: Asked, recorded: Recorded | None = None
 ) -> Least:
-    """The smallest number of GPUs that holds the goals at p95, over the TPs that hold the model unless one is typed.
+    """The smallest number of GPUs that holds the goals at p95, over the TPs that hold the model; one that was typed, or
+    seen on these GPUs, stays.
 
     ValueError says why nothing does.
     """
@@ -193,10 +192,11 @@ def least(
         raise ValueError(first.instance.problem)
     if not goals_of(first.instance).given:
         raise ValueError("no goal to simulate for: give one of ttft_p95_ms, itl_p95_ms, e2e_p95_ms")
-    sizes = (workload.tp,) if workload.tp else tuple(dict.fromkeys((first.instance.tp, *first.instance.tps)))
+    sizes = [first.instance.tp]
+    if not workload.tp and not first.instance.alike:
+        sizes += [tp for tp in first.instance.tps if tp != first.instance.tp]
     best: Least | None = None
     why = ""
-    tried = 0
     for tp in sizes:
         demand = demand_of(msgspec.structs.replace(workload, tp=tp), scenario, known)._replace(workload=workload)
         most = MOST_REPLICAS
@@ -207,19 +207,23 @@ def least(
         except ValueError as wrong:
             why = why or str(wrong)
             continue
-        tried += found.tried
-        if found.least is not None:
-            best = found.least
+        best = found or best
     if best is None:
         raise ValueError(why or f"no number of replicas up to {MOST_REPLICAS} holds the goals at p95 in the simulation")
-    return best._replace(tried=tried)
+    return best
 
 
-def decide_by_simulation(workload: Workload, scenario: Scenario, known: Known) -> Demand:
-    """The needs of a workload with the instances that the simulation asks for."""
+def decide_by_simulation(
+    workload: Workload, scenario: Scenario, known: Known, traffic: Mapping[str, Recorded] = MappingProxyType({})
+) -> Demand:
+    """The needs of a workload with the instances that the simulation asks for; `traffic`: served model name -> what was
+    recorded of it, of which the busiest 10 minutes are played."""
+    recorded = traffic.get(workload.model)
+    if recorded is not None:
+        recorded = recorded.busiest(USUAL_S)
     by_formula = demand_of(workload, scenario, known)
     try:
-        found = least(workload, scenario, known, Asked())
+        found = least(workload, scenario, known, Asked(), recorded)
     except ValueError as why:
         return by_formula._replace(problem=f"by simulation: {why}")
     decided = found.demand
@@ -227,7 +231,7 @@ def decide_by_simulation(workload: Workload, scenario: Scenario, known: Known) -
 
 
 def _decision(by_formula: Demand, found: Least) -> str:
-    """What the simulation decided, as a note: `by simulation: 3 instances of TP 2 (formulas: 2 of TP 2), p95 ...`."""
+    """What the simulation decided, as a note: `by simulation: 3 instances of TP 2 (by formula: 2 of TP 2); ...`."""
     figures = found.figures
     latencies = (("TTFT", figures.ttft_s), ("ITL", figures.itl_s), ("E2E", figures.e2e_s))
     told = [f"{name} {spread.p95 * 1e3:,.0f} ms" for name, spread in latencies if not isinstance(spread.p95, Missing)]
@@ -238,34 +242,27 @@ def _decision(by_formula: Demand, found: Least) -> str:
     return f"by simulation: {instances} (by formula: {formulas}); p95 in it: {', '.join(told)}"
 
 
-class _Found(NamedTuple):
-    least: Least | None
-    tried: int
-
-
 def _fewest(
     demand: Demand, scenario: Scenario, known: Known, asked: Asked, recorded: Recorded | None, most: int
-) -> _Found:
-    """The fewest replicas of one TP, at most so many: doubled until the goals hold, then halved down to the edge."""
-    setup = setup_of(demand.instance, scenario, known, asked.tuning)
+) -> Least | None:
+    """The fewest replicas of one TP, at most so many: doubled until the goals hold, then halved down to the edge;
+    None: they do not hold."""
+    setup = setup_of(demand.instance, scenario, known)
     asked = _bounded(demand, asked, recorded)
     goals = goals_of(demand.instance)
-    tried = 0
     results: dict[int, Figures] = {}
 
     def enough(replicas: int) -> bool:
-        nonlocal tried
-        tried += 1
         results[replicas] = run(demand, setup, source_of(demand, asked, recorded), asked, replicas)
         return holds(results[replicas], goals)
 
     if most < 1:
-        return _Found(None, 0)
+        return None
     low = 0
     high = min(most, max(1, demand.needed))
     while not enough(high):
         if high >= most or (low and _settled(results[low], results[high], goals)):
-            return _Found(None, tried)
+            return None
         low = high
         high = min(most, 2 * high)
     while high - low > 1:
@@ -274,7 +271,7 @@ def _fewest(
             high = middle
         else:
             low = middle
-    return _Found(Least(demand._replace(needed=high, problem=""), results[high], tried), tried)
+    return Least(demand._replace(needed=high, problem=""), results[high])
 
 
 def _settled(before: Figures, after: Figures, goals: Goals) -> bool:

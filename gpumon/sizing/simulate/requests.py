@@ -120,9 +120,6 @@ class Pace(NamedTuple):
     end_s: float
     rate: float
     """Requests per second."""
-    prompt: float | None = None
-    """Mean of the prompts that arrive in it; None: as all."""
-    answer: float | None = None
 
 
 def paced(paces: Iterable[Pace], shape: Shape, seed: int, burstiness: float = 1.0) -> list[Request]:
@@ -141,12 +138,9 @@ def paced(paces: Iterable[Pace], shape: Shape, seed: int, burstiness: float = 1.
     for pace in stretches:
         if pace.rate <= 0.0:
             continue
-        own = shape
-        if pace.prompt is not None and pace.answer is not None:
-            own = shape._replace(prompt=constant(pace.prompt), answer=constant(pace.answer))
         expected = (pace.end_s - pace.start_s) * pace.rate
         while due < expected:
-            requests.append(own.request(pace.start_s + due / pace.rate, random))
+            requests.append(shape.request(pace.start_s + due / pace.rate, random))
             due += gap()
         due -= expected
     return requests

@@ -28,13 +28,6 @@ _SMALL_SEQS: Final = 256
 """Defaults of vLLM's `max_num_batched_tokens` and `max_num_seqs` for its API server."""
 
 
-class Tuning(NamedTuple):
-    """Settings of the scheduler that were typed; None: as seen, else the engine's default."""
-
-    max_num_seqs: int | None = None
-    max_num_batched_tokens: int | None = None
-
-
 class Setup(NamedTuple):
     """One replica."""
 
@@ -46,7 +39,7 @@ class Setup(NamedTuple):
     """What one has to know to believe the figures."""
 
 
-def setup_of(instance: Instance, scenario: Scenario, known: Known, tuning: Tuning = Tuning()) -> Setup:  # noqa: B008
+def setup_of(instance: Instance, scenario: Scenario, known: Known) -> Setup:
     """The replica that an instance is. ValueError says what is not known, and which option would tell it."""
     if instance.problem:
         raise ValueError(instance.problem)
@@ -58,7 +51,7 @@ def setup_of(instance: Instance, scenario: Scenario, known: Known, tuning: Tunin
         raise ValueError(f"the time of a step is not known: {_why_no_curve(instance, known)}")
     cost = _cost(instance, curve, mix)
     notes: list[str] = []
-    limits = _limits(instance, scenario, tuning, mix, notes)
+    limits = _limits(instance, scenario, mix, notes)
     line = instance.first.line
     if line is None:
         delay_s = 0.0
@@ -169,7 +162,7 @@ def _token_s(setting: Setting, tokens: float) -> float:
     return prompt_s(msgspec.structs.replace(setting, mix=Mix(tokens, setting.mix.answer_tokens))) / tokens
 
 
-def _limits(instance: Instance, scenario: Scenario, tuning: Tuning, mix: Mix, notes: list[str]) -> EngineLimits:
+def _limits(instance: Instance, scenario: Scenario, mix: Mix, notes: list[str]) -> EngineLimits:
     """Bounds of the engine: typed, as seen, else the engine's defaults, which a note names."""
     pool = kv_pool_tokens(instance, scenario)
     if pool is None or not math.isfinite(pool[0]):
@@ -179,12 +172,12 @@ def _limits(instance: Instance, scenario: Scenario, tuning: Tuning, mix: Mix, no
     blocks = int(pool[0] * context / taken / BLOCK) if taken > 0.0 else 0
     seen = instance.seen
     tokens, seqs = default_bounds(instance.gpu)
-    max_num_seqs = tuning.max_num_seqs or instance.workload.max_num_seqs or (seen.max_num_seqs if seen else None)
+    max_num_seqs = instance.workload.max_num_seqs or (seen.max_num_seqs if seen is not None else None)
     defaults = []
     if max_num_seqs is None:
         max_num_seqs = seqs
         defaults.append(f"max_num_seqs {seqs:,}")
-    max_tokens = tuning.max_num_batched_tokens
+    max_tokens = instance.workload.max_num_batched_tokens
     if max_tokens is None:
         max_tokens = tokens
         defaults.append(f"max_num_batched_tokens {tokens:,}")

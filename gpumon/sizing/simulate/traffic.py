@@ -34,6 +34,19 @@ class Recorded(NamedTuple):
         """How long it lasts."""
         return self.paces[-1].end_s if self.paces else 0.0
 
+    def busiest(self, seconds: float) -> Recorded:
+        """The stretch of at most so many seconds in which most requests arrived."""
+        if self.seconds <= seconds:
+            return self
+        step_s = self.paces[0].end_s - self.paces[0].start_s
+        count = max(1, int(seconds / step_s))
+        starts = range(len(self.paces) - count + 1)
+        first = max(starts, key=lambda at: sum(pace.rate for pace in self.paces[at : at + count]))
+        kept = self.paces[first : first + count]
+        from_s = kept[0].start_s
+        paces = tuple(Pace(pace.start_s - from_s, pace.end_s - from_s, pace.rate) for pace in kept)
+        return self._replace(paces=paces, requests=sum(pace.rate for pace in kept) * step_s)
+
     def shape(self, longest: float) -> Shape:
         """How its requests look. ValueError where their lengths were not seen."""
         if self.prompt is None or self.answer is None:

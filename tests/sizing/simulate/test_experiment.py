@@ -8,7 +8,6 @@ from gpumon.readings.missing import Missing
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.sizing.simulate.experiment import Asked, Simulation, decide_by_simulation, least, simulate
-from gpumon.sizing.simulate.setup import Tuning
 from tests.records import replace
 from tests.sizing.questions import KNOWN
 
@@ -50,8 +49,8 @@ def test_more_tp_and_a_faster_gpu_decode_faster() -> None:
 
 
 def test_small_steps_shorten_the_longest_gaps() -> None:
-    large = answered(ASKED._replace(replicas=1, tuning=Tuning(None, 8192))).figures[0]
-    small = answered(ASKED._replace(replicas=1, tuning=Tuning(None, 512))).figures[0]
+    large = answered(ASKED._replace(replicas=1), replace(CHAT, max_num_batched_tokens=8192)).figures[0]
+    small = answered(ASKED._replace(replicas=1), replace(CHAT, max_num_batched_tokens=512)).figures[0]
     assert small.itl_s.p99 < large.itl_s.p99
 
 

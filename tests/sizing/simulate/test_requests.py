@@ -58,11 +58,6 @@ def test_a_rate_that_changes() -> None:
     assert requests == sorted(requests)
 
 
-def test_a_stretch_may_have_its_own_lengths() -> None:
-    requests = paced([Pace(0.0, 50.0, 2.0), Pace(50.0, 100.0, 2.0, 700.0, 7.0)], PLAIN, 1)
-    assert {(one.prompt, one.answer) for one in requests if one.arrival_s > 50.0} == {(700, 7)}
-
-
 def test_no_request_is_longer_than_the_model_takes() -> None:
     shape = Shape(lognormal(1000, 2.0), lognormal(500, 2.0), longest=2048)
     assert max(one.prompt + one.answer for one in steady(10.0, 300.0, shape, 1)) <= 2048

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from gpumon.sizing.latency import Mix
 from gpumon.sizing.roofline import Setting, roofline
 from gpumon.sizing.scenario import Known, Scenario, Server, Workload
 from gpumon.sizing.simulate.experiment import Asked, simulate
-from gpumon.sizing.simulate.setup import Tuning, setup_of, split
+from gpumon.sizing.simulate.setup import Setup, setup_of, split
+from tests.records import replace
 from tests.sizing.questions import KNOWN, NIM_70B
 
 H100 = Server("H100 SXM5 80GB")
@@ -24,9 +26,9 @@ def scenario(workload: Workload, **more: Any) -> Scenario:
     return Scenario(server=(H100,), workload=(workload,), **more)
 
 
-def replica(workload: Workload, known: Known = KNOWN, tuning: Tuning = Tuning()):  # noqa: B008
+def replica(workload: Workload, known: Known = KNOWN) -> Setup:
     asked = scenario(workload)
-    return setup_of(resolve(workload, asked, known), asked, known, tuning)
+    return setup_of(resolve(workload, asked, known), asked, known)
 
 
 @pytest.mark.parametrize("name", ["Qwen/Qwen3-32B", "Qwen/Qwen3-30B-A3B", "meta-llama/Llama-3.3-70B-Instruct"])
@@ -83,7 +85,7 @@ def test_a_measured_ttft_at_one_request_is_met() -> None:
 
 
 def test_bounds_are_typed_then_seen_then_the_engines_defaults() -> None:
-    assert replica(CHAT, tuning=Tuning(7, 512)).limits[:2] == (7, 512)
+    assert replica(replace(CHAT, max_num_seqs=7, max_num_batched_tokens=512)).limits[:2] == (7, 512)
     default = replica(CHAT)
     assert default.limits[:2] == (1024, 8192)
     assert any("vLLM's default for this GPU" in note for note in default.notes)
@@ -109,14 +111,10 @@ def test_what_is_not_known_is_refused_with_what_mends_it(workload: Workload, why
     answer = simulate(workload, scenario(workload), KNOWN, Asked(replicas=1))
     assert answer.figures == ()
     assert not answer.holds
-    import re
-
     assert re.search(why, answer.problem), answer.problem
 
 
 def test_a_measured_engine_of_an_unknown_model_needs_its_prefill_rate() -> None:
-    from tests.records import replace
-
     seen = replace(NIM_70B, model="own/model")
     workload = Workload("own/model", 8, seen=seen)
     answer = simulate(workload, scenario(workload), KNOWN, Asked(replicas=1, seconds=120.0))

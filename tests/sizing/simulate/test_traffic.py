@@ -85,3 +85,15 @@ def test_what_was_seen_can_be_played() -> None:
     found = seen.found()["m"]
     requests = paced(found.paces, found.shape(math.inf), 1)
     assert len(requests) == pytest.approx(900, rel=0.15)
+
+
+def test_the_busiest_stretch() -> None:
+    seen = TrafficSeen()
+    ended = 0.0
+    for second in range(1201):
+        seen.take(float(second), [engine(ended, 4.0)])
+        ended += 5.0 if 400 <= second < 500 else 1.0
+    busiest = seen.found()["m"].busiest(100.0)
+    assert busiest.seconds == pytest.approx(100.0)
+    assert busiest.requests == pytest.approx(500.0, rel=0.02)
+    assert seen.found()["m"].busiest(5000.0).requests == pytest.approx(1600.0)
