@@ -11,6 +11,8 @@ import msgspec
 
 from gpumon.readings.format import counted
 from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.sizing.answer import LimitKind
+from gpumon.sizing.capacity import binding
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.length_tail import Lengths, LengthShare
 from gpumon.sizing.scenario import Known, Scenario, Workload
@@ -33,6 +35,7 @@ LEAST_LIVES: Final = 4.0
 MOST_REPLICAS: Final = 512
 """Replicas beyond which a search gives up."""
 MOST_CLIENTS: Final = 200_000
+_LATENCIES: Final = frozenset({LimitKind.ITL, LimitKind.TTFT, LimitKind.E2E})
 _SAME: Final = 0.99
 """A latency above this share of the one before has not become less."""
 _NOT_KNOWN: Final = Missing(Reason.NOT_GIVEN)
@@ -225,6 +228,8 @@ def decide_by_simulation(
     try:
         found = least(workload, scenario, known, Asked(), recorded)
     except ValueError as why:
+        if str(why) == by_formula.problem:
+            return by_formula
         return by_formula._replace(problem=f"by simulation: {why}")
     decided = found.demand
     return decided._replace(exact=float(decided.needed), simulated=_decision(by_formula, found), better="")
@@ -247,6 +252,8 @@ def _fewest(
 ) -> Least | None:
     """The fewest replicas of one TP, at most so many: doubled until the goals hold, then halved down to the edge;
     None: they do not hold."""
+    if demand.problem and not _misses_a_goal(demand):
+        raise ValueError(demand.problem)
     setup = setup_of(demand.instance, scenario, known)
     asked = _bounded(demand, asked, recorded)
     goals = goals_of(demand.instance)
@@ -272,6 +279,12 @@ def _fewest(
         else:
             low = middle
     return Least(demand._replace(needed=high, problem=""), results[high])
+
+
+def _misses_a_goal(demand: Demand) -> bool:
+    """Whether the formulas refuse an instance for a latency goal alone, which the simulation judges by itself."""
+    first = binding(demand.limits) if demand.limits else None
+    return first is not None and first.concurrency < 1.0 and first.kind in _LATENCIES
 
 
 def _settled(before: Figures, after: Figures, goals: Goals) -> bool:

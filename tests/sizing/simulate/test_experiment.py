@@ -91,6 +91,7 @@ def test_the_least_plan_is_over_the_tps_that_hold_the_model() -> None:
         (replace(CHAT, ttft_p95_ms=None), "no goal to simulate for"),
         (replace(CHAT, ttft_p95_ms=1.0), "no number of replicas up to 512"),
         (Workload("no/such-model", 1.0, ttft_p95_ms=100), "is not known|lengths are not known"),
+        (replace(CHAT, model="meta-llama/Llama-3.1-405B-Instruct", tp=1), "more TP|larger GPU|not even one"),
     ],
 )
 def test_why_there_is_no_least_plan(workload: Workload, why: str) -> None:
