@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gpumon.collector import Keeper
     from gpumon.config.options import Options
     from gpumon.config.schema import Config
+    from gpumon.fleet.snapshot import HostShown
     from gpumon.readings.snapshot import Snapshot
 
 READY_S: Final = 90.0
@@ -158,6 +159,11 @@ async def _until(done: asyncio.Event, task: asyncio.Task[None], end_s: float) ->
         waits[0].cancel()
 
 
+def _has_answered(host: HostShown) -> bool:
+    """Whether a host's gpumon, or its nvidia-smi, ever told something."""
+    return host.ready or bool(host.snapshot.gpus)
+
+
 def print_fleet(
     config: Config, options: Options, form: str, sink: Callable[[str | bytes], None] = write, columns: int = 0
 ) -> int:
@@ -199,6 +205,6 @@ async def _fleet(config: Config, options: Options, form: str, sink: Callable[[st
                 await asyncio.wait_for(done.wait(), slot_s - time.monotonic())
     finally:
         await control.stop()
-    if not snapshot.wall_s or (config.host and not any(host.ready for host in snapshot.hosts)):
+    if not snapshot.wall_s or (config.host and not any(map(_has_answered, snapshot.hosts))):
         return FAILED
     return OK if snapshot.hosts else NOTHING

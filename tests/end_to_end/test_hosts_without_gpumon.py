@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import signal
 import stat
+import subprocess
 import sys
 import tempfile
 import time
@@ -190,6 +192,26 @@ async def test_the_folder_goes_whatever_ends_and_the_host_comes_back(
         await until(lambda: not there.folders())
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+async def test_the_folder_goes_when_gpumon_here_ends(
+    tmp_path: Path, there: There, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    with login(tmp_path, there) as server:
+        monkeypatch.setenv("PATH", server.client_path)
+        command = [sys.executable, "-m", "gpumon", "watch", "--json", "--host", "bare", "--host-install"]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        try:
+            await until(lambda: children("-m gpumon watch", there.variables()))
+            (folder,) = there.folders()
+            process.send_signal(number)
+            await until(lambda: not folder.exists())
+            await until(lambda: not works_in(folder))
+            await until(lambda: process.poll() is not None)
+        finally:
+            process.kill()
+            process.wait()
+
+
 def ssh_here() -> list[int]:
     """Every ssh that this process has started."""
     tasks = Path("/proc/self/task").iterdir()
@@ -258,13 +280,20 @@ async def test_without_python_gpus_are_read_by_nvidia_smi_and_engines_through_ss
             assert untold.reason is Reason.NOT_EXPOSED
             assert "nvidia-smi" in untold.detail
             assert [process.pid for process in first.processes] == [engine.pid]
-            private = tuple(Path(tempfile.gettempdir()).glob("gpumon-*"))
+            private = tuple(Path(tempfile.gettempdir()).glob("gpumon-ssh-*"))
+            assert private
             assert all(stat.S_IMODE(folder.stat().st_mode) == 0o700 for folder in private)
             served, refused = sorted(shown.engines, key=lambda engine: engine.state is not EndpointState.OK)
             assert refused.state is EndpointState.UNAUTHORIZED
             assert "no key is sent through ssh" in refused.fault
             assert served.model == "meta-llama/Llama-3.1-8B-Instruct"
             assert served.hardware.gpus == (0, 1)
+        command = [sys.executable, "-m", "gpumon", "snapshot", "--json", "--host", "bare", "--host-install"]
+        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, timeout=LONG_S)
+        assert done.returncode == 0, done.stderr
+        total = json.loads(done.stdout)["total"]
+        assert total["gpus"] == 2
+        assert total["running"] > 0
         assert not there.folders()
         await until(lambda: not children("eval", there.variables()))
 

@@ -77,11 +77,13 @@ class Engines:
 
     async def close(self) -> None:
         """Stop polling and hang up."""
-        await asyncio.gather(*map(_close, self._polled.values()))
-        self._polled.clear()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+        try:
+            await asyncio.gather(*map(_close, self._polled.values()))
+        finally:
+            self._polled.clear()
+            if self._folder is not None:
+                shutil.rmtree(self._folder, ignore_errors=True)
+                self._folder = None
 
     async def _follow(self, server: Server) -> _Polled:
         kind = server.launch.kind
@@ -106,7 +108,7 @@ class Engines:
         """A new path in a folder that no other user can look into."""
         if self._folder is None:
             usual = tempfile.gettempdir()
-            self._folder = Path(tempfile.mkdtemp(prefix="gpumon-", dir=usual if len(usual) < MOST_PATH else "/tmp"))
+            self._folder = Path(tempfile.mkdtemp(prefix="gpumon-ssh-", dir=usual if len(usual) < MOST_PATH else "/tmp"))
         self._numbers += 1
         return str(self._folder / str(self._numbers))
 
