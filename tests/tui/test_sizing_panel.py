@@ -264,7 +264,7 @@ async def test_choices_cycle_and_open_a_list() -> None:
         await type_keys(app, pilot, "escape")
         assert desk_of(app).scenario.workload[0].weight_precision == ""
         await type_keys(app, pilot, "4")
-        assert names_of(app) == ["int4", "mxfp4", "nvfp4"]
+        await until(lambda: names_of(app) == ["int4", "mxfp4", "nvfp4"], pilot)
         await type_keys(app, pilot, "escape", "7")
         assert desk_of(app).edit is None
         assert "none of the choices has this digit" in foot(app)
@@ -654,8 +654,8 @@ async def test_arrows_take_what_is_typed_and_digits_on_a_choice_open_its_list() 
         assert desk_of(app).scenario.ttft_p95_ms == 1.0
         await type_keys(app, pilot, "escape", "down", "right", "2", "0", "0")
         assert app.monitor.pages.shown is None
-        assert "H200 SXM 141GB" in names_of(app)
-        assert all("200" in name for name in names_of(app))
+        await until(lambda: "H200 SXM 141GB" in names_of(app), pilot)
+        await until(lambda: all("200" in name for name in names_of(app)), pilot)
         await type_keys(app, pilot, "escape")
         assert "[H100 SXM5 80GB]" in shown(app)
 

@@ -142,6 +142,8 @@ def test_a_curve_says_what_it_stands_on() -> None:
     assert "1 measured" in drawn
     nothing = INSTANCE._replace(seen=None, fitted=None, source=Source.ROOFLINE, band=Band(-0.15, 0.38, 215))
     assert "roofline -15..+38%, not measured" in itl_of(nothing)
+    both = INSTANCE._replace(fitted=fitted_to(8.0, 36.0))
+    assert "extrapolated below 8 and beyond 36" in itl_of(both)
     within = replace(PLAN, running=30.0, limits=())
     assert "extrapolated" not in itl_of(plan=within)
 

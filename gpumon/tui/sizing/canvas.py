@@ -52,7 +52,7 @@ _SINGLE: Final[dict[Glyphs, str]] = {"blocks": " ▄▀█", "ascii": " _-/'|/|"
 _THICK: Final[dict[Glyphs, int]] = {"braille": 2, "blocks": 1, "ascii": 1}
 """Lines of dots of a curve that was measured; one that nothing measured has one."""
 _GAP: Final[dict[Glyphs, int]] = {"braille": 0, "blocks": 4, "ascii": 4}
-"""Where lines can be no thinner, each so many columns of a curve that nothing measured one is left out; 0: none."""
+"""Columns after which one is left out of a curve that nothing measured, if lines can be no thinner; 0: none is."""
 
 
 def usable(value: float | None) -> bool:
@@ -187,7 +187,7 @@ class Scale(NamedTuple):
 
     most: float
     unit: float = 1.0
-    """What a value is divided by to be written."""
+    """Divisor with which a value is written."""
 
 
 _ROUND: Final = (1.0, 2.0, 2.5, 3.0, 4.0, 5.0, 10.0, 20.0)
@@ -273,8 +273,8 @@ def framed(
     glyphs: Glyphs,
     draw: Callable[[Canvas], None],
 ) -> list[Row]:
-    """What `draw` draws, with its title, scales of x and y, and legend, in `size` (width and height); the legend alone
-    where there is no room for more."""
+    """A picture in `size` (width and height) with title, scales of x and y, and legend; the legend alone where there is
+    no room for more. `draw` draws its inside."""
     width, height = size
     if width < _LEAST_WIDTH or height < _LEAST_HEIGHT:
         return flowed(legend, width, height)

@@ -24,7 +24,7 @@ class Edit:
         self.reason = ""
         """Why it is no value."""
         self.refused = ""
-        """What the last key could not do while this is being typed."""
+        """Note on the last key, if it could do nothing while this is being typed."""
         self.read(before)
 
     def take(self, key: str, character: str | None) -> bool:

@@ -55,7 +55,7 @@ def effect(place: Place, version: Version, calculation: Calculation) -> Effect:
 
 
 def _origin(place: Place, version: Version, calculation: Calculation, value: Any) -> str:
-    """Where a value that the scenario has comes from."""
+    """Source of a value that the scenario has."""
     started = _started(place, version, calculation.configured)
     if started:
         return started
@@ -65,19 +65,23 @@ def _origin(place: Place, version: Version, calculation: Calculation, value: Any
 
 
 def _started(place: Place, version: Version, configured: bool) -> str:
-    """Where a value comes from that nobody changed since the panel was filled in; empty where it was changed."""
+    """Source of a value that nobody changed since the panel was filled in; empty where it was changed."""
     now = holder(version.scenario, place.section, place.at)
-    key = place.field.key
-    if now is None or key not in _STARTED[place.section]:
+    if now is None or place.field.key not in _STARTED[place.section]:
         return ""
     if isinstance(now, Workload):
         return version.follows[place.at].target_of(now) if version.follows else ""
-    before = holder(version.started, place.section, place.at) if version.started is not None else None
-    if before is None or getattr(before, key) != getattr(now, key):
-        return ""
-    if isinstance(before, Server) and isinstance(now, Server) and before.gpu != now.gpu:
+    if version.started is None or not _is_as_it_was(place, version.started, now):
         return ""
     return "as seen" if place.section == SERVER and not configured else "config"
+
+
+def _is_as_it_was(place: Place, started: Scenario, now: Scenario | Server) -> bool:
+    """Whether a value is that of the start; the number of GPUs of another type is another one."""
+    before = holder(started, place.section, place.at)
+    if before is None or getattr(before, place.field.key) != getattr(now, place.field.key):
+        return False
+    return not isinstance(before, Server) or not isinstance(now, Server) or before.gpu == now.gpu
 
 
 def _of_server(place: Place, scenario: Scenario, calculation: Calculation) -> Effect:
@@ -103,7 +107,7 @@ def _of_workload(place: Place, scenario: Scenario, calculation: Calculation) -> 
 
 
 def _looked_up(instance: Instance, plan: WorkloadPlan | None, scenario: Scenario) -> dict[str, Effect]:
-    """What a workload has where nothing was typed: of the engine that was seen, of the plan, or of the formulas."""
+    """Values of a workload that nobody typed: of the engine that was seen, of the plan, or of the formulas."""
     seen = instance.seen
     measured = SEEN[seen.origin] if seen is not None else ""
     most = seen.max_num_seqs if seen is not None else None

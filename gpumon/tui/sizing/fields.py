@@ -45,7 +45,7 @@ class Field(NamedTuple):
     optional: bool = False
     """It may be left open: then it is looked up, or does not matter."""
     start: float = 1.0
-    """Where stepping begins while nothing is known of it."""
+    """First value of stepping while nothing is known of it."""
     per_kind: bool = False
     """The kind of the target decides its sign."""
 
@@ -87,7 +87,7 @@ class Place(NamedTuple):
 
 
 def holder(scenario: Scenario, section: str, at: int) -> Scenario | Server | Workload | None:
-    """What has the fields of a section; None where it is gone."""
+    """The struct that has the fields of a section; None where it is gone."""
     if section == GOALS:
         return scenario
     rows: Sequence[Server | Workload] = scenario.server if section == SERVER else scenario.workload
@@ -188,11 +188,11 @@ WORKLOAD_FIELDS: Final = (
 )  # fmt: skip
 FIELDS: Final = {GOALS: GOAL_FIELDS, SERVER: SERVER_FIELDS, WORKLOAD: WORKLOAD_FIELDS}
 SIGNS: Final = {"concurrency": "", "users": "users", "requests_per_s": "req/s"}
-"""What a target is counted in; requests in flight need no word."""
+"""Unit of a target, as it is shown; requests in flight need no word."""
 
 
 TARGETS: Final = {"concurrency": "in flight", "users": "users", "requests_per_s": "requests per s"}
-"""What a target is, in words that fit a cell."""
+"""Kind of a target, in words that fit a cell."""
 _LABELS: Final = {each.key: each.name for fields in FIELDS.values() for each in fields if "_" in each.key}
 _KEYS: Final = re.compile(rf"\b(?:{'|'.join(sorted(_LABELS, key=len, reverse=True))})\b")
 

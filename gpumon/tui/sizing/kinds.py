@@ -23,7 +23,7 @@ class Kind(NamedTuple):
     """Shown behind the number."""
     unit: float = 1.0
     units: Mapping[str, float] = {}
-    """What may be typed behind it -> its factor, in the unit that is typed."""
+    """Unit that may be typed behind it -> its factor, in the unit that is typed."""
     whole: bool = False
     least: float = 0.0
     open: bool = False

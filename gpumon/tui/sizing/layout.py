@@ -52,9 +52,9 @@ class _Text(NamedTuple):
     """What is written below the rows."""
 
     needed: list[Row]
-    """What is needed and what is here: in view however low the panel is."""
+    """The need and what is here: in view however low the panel is."""
     about: list[Row]
-    """What is known of the chosen workload."""
+    """Facts on the chosen workload."""
     notes: list[Row]
 
     @property
@@ -195,7 +195,7 @@ def _foot(scene: Scene, first: str) -> list[Row]:
 
 
 def _foot_of_edit(scene: Scene, edit: Edit, first: str) -> list[Row]:
-    """Whether what is typed is answered; else what is wrong with it, what is allowed, and how to mend it."""
+    """The foot while something is typed: whether it is answered, else how to mend it."""
     key = scene.keymap.first
     if edit.reason:
         return _mend(scene, edit)
@@ -204,7 +204,7 @@ def _foot_of_edit(scene: Scene, edit: Edit, first: str) -> list[Row]:
 
 
 def _mend(scene: Scene, edit: Edit) -> list[Row]:
-    """What is wrong with what is typed, what is allowed, and how to mend it."""
+    """The fault of a text that is no value, what is allowed, and how to mend it."""
     field = edit.place.field
     begin = f"{edit.refused}: " if edit.refused else ""
     wrong = f"{begin}{field.name}: {edit.reason}; allowed: {field.allowed}"

@@ -218,10 +218,13 @@ def _curve_keys(plot: _Plot, instance: Instance, marks: Marks) -> Iterator[Key]:
         yield Key(marks.thin, "muted", f"{name}, not measured")
         return
     yield Key(marks.thick, "accent", name)
+    outside = list[str]()
+    if plot.measured.low / EXTRAPOLATED >= 1.0:
+        outside.append(f"below {whole(plot.measured.low)}")
     if plot.most_x > plot.measured.high * EXTRAPOLATED * _HEADROOM:
-        yield Key(marks.thin, "muted", f"extrapolated beyond {whole(plot.measured.high)}")
-    elif plot.measured.low / EXTRAPOLATED >= 1.0:
-        yield Key(marks.thin, "muted", f"extrapolated below {whole(plot.measured.low)}")
+        outside.append(f"beyond {whole(plot.measured.high)}")
+    if outside:
+        yield Key(marks.thin, "muted", f"extrapolated {' and '.join(outside)}")
 
 
 def _time(value_s: float) -> str:
