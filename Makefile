@@ -47,6 +47,7 @@ installers: wheel  ## wheel and sdist by pip, pipx and uv, with every Python tha
 bench: $(VENV)/.dev  ## sizing per keystroke; gpumon against other monitors on one fake driver: CPU, memory, first paint, bytes
 	$(BIN)/python -m tests.perf.bench_sizing
 	$(BIN)/python -m tests.perf.bench_placement
+	$(BIN)/python -m tests.perf.bench_simulate
 	$(BIN)/python -m tests.perf.bench_fleet
 	$(BIN)/python -m tests.perf.bench_prometheus
 	$(BIN)/python -m tests.perf.bench
