@@ -97,3 +97,10 @@ def test_the_busiest_stretch() -> None:
     assert busiest.seconds == pytest.approx(100.0)
     assert busiest.requests == pytest.approx(500.0, rel=0.02)
     assert seen.found()["m"].busiest(5000.0).requests == pytest.approx(1600.0)
+
+
+def test_requests_that_pile_up_have_arrived() -> None:
+    seen = TrafficSeen()
+    for at_s, ended, running in ((0.0, 0.0, 0.0), (10.0, 5.0, 45.0), (20.0, 50.0, 0.0)):
+        seen.take(at_s, [engine(ended, running)])
+    assert [pace.rate for pace in seen.found()["m"].paces] == [5.0, 0.0]
