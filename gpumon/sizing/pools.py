@@ -162,7 +162,10 @@ def first_of(pools: Sequence[Pool]) -> tuple[Demand, ...]:
 def fill(pools: Sequence[Pool], scenario: Scenario, known: Known, packing: Packing, split: Split) -> Filled:
     """Place what the demands ask for, pool after pool in the order of the split: at first each workload on its homes,
     then the rest wherever whole servers are left. Figures are missing where a workload has no answer or no place."""
-    left = [_Left(demand, homes) for demand, homes in zip(first_of(pools), split.homes, strict=True)]
+    left = [
+        _Left(demand, tuple(home for home in homes if _is_used(pools[home], split)))
+        for demand, homes in zip(first_of(pools), split.homes, strict=True)
+    ]
     used: Counter[int] = Counter()
     placements: list[Placement] = []
     gpus: Counter[str] = Counter()
@@ -183,6 +186,11 @@ def fill(pools: Sequence[Pool], scenario: Scenario, known: Known, packing: Packi
         gpus[pool.gpu] += placement.gpus
         placements.append(placement)
     return _whole(pools, scenario, known, left, used, gpus, placements)
+
+
+def _is_used(pool: Pool, split: Split) -> bool:
+    """Whether the split has servers of a pool; a home without any is none."""
+    return any(split.most[shape] != 0 for shape in pool.shapes)
 
 
 def _turns(split: Split) -> Iterator[tuple[int, bool]]:

@@ -38,35 +38,56 @@ def cheapest(pools: Sequence[Pool], scenario: Scenario, known: Known) -> Filled:
     return _cheapest(pools, scenario, known, scenario.packing)[1]
 
 
-def _cheapest(pools: Sequence[Pool], scenario: Scenario, known: Known, packing: Packing) -> tuple[Split, Filled]:
-    """The split in the order of the file and its packing, or a cheaper one; another order also where that has no room.
+class _Search:
+    """Splits that were tried, and the cheapest of them; what has no place counts before money."""
 
-    A local search: of the splits that differ in one thing the first that costs less, and so on from there.
-    """
-    split = _of_the_file(pools, scenario)
-    best = fill(pools, scenario, known, packing, split)
-    in_order = best
+    def __init__(self, pools: Sequence[Pool], scenario: Scenario, known: Known, packing: Packing) -> None:
+        self._pools = pools
+        self._scenario = scenario
+        self._known = known
+        self._packing = packing
+        self.split = _of_the_file(pools, scenario)
+        self.best = fill(pools, scenario, known, packing, self.split)
+        self._tried = {self.split}
+
+    def accept(self, split: Split) -> bool:
+        """Try a split; returns whether it is cheaper than all before."""
+        if split in self._tried:
+            return False
+        self._tried.add(split)
+        filled = fill(self._pools, self._scenario, self._known, self._packing, split)
+        if _cost(filled) >= _cost(self.best):
+            return False
+        self.split = split
+        self.best = filled
+        return True
+
+    def descend(self, most: int, *, priced: bool) -> None:
+        """Go on with the first split that differs in one thing and costs less, while there is one; at most so many are
+        tried. Without prices only until all has a place."""
+        better = True
+        while better:
+            better = False
+            for other in _neighbours(self.split, self.best, self._pools):
+                if len(self._tried) >= most or not (priced or self.best.unplaced):
+                    return
+                if self.accept(other):
+                    better = True
+                    break
+
+
+def _cheapest(pools: Sequence[Pool], scenario: Scenario, known: Known, packing: Packing) -> tuple[Split, Filled]:
+    """The split in the order of the file with its packing, or a cheaper one; or one that has room where it has none."""
+    search = _Search(pools, scenario, known, packing)
+    in_order = search.best
     if len(pools) == 1 or not scenario.workload:
-        return split, best
+        return search.split, in_order
     priced = all(not isinstance(server_price(server, known), Missing) for server in scenario.server)
-    tried = {split}
-    most = max(_LEAST_TRIED, _MOST_TRIED // len(scenario.workload))
-    better = True
-    while better:
-        better = False
-        for other in _neighbours(split, best, pools):
-            if len(tried) >= most or not (priced or best.unplaced):
-                break
-            if other in tried:
-                continue
-            tried.add(other)
-            filled = fill(pools, scenario, known, packing, other)
-            if _cost(filled) < _cost(best):
-                split = other
-                best = filled
-                better = True
-                break
-    return split, _with_saving(best, in_order)
+    search.descend(max(_LEAST_TRIED, _MOST_TRIED // len(scenario.workload)), priced=priced)
+    if priced:
+        for alone in _on_one_type(search.split, pools):
+            search.accept(alone)
+    return search.split, _with_saving(search.best, in_order)
 
 
 def _of_the_file(pools: Sequence[Pool], scenario: Scenario) -> Split:
@@ -112,6 +133,17 @@ def _neighbours(split: Split, filled: Filled, pools: Sequence[Pool]) -> Iterator
         for home, pool in enumerate(pools):
             if pool.demands[at].instances:
                 yield split._replace(homes=(*split.homes[:at], (home,), *split.homes[at + 1 :]))
+
+
+def _on_one_type(split: Split, pools: Sequence[Pool]) -> Iterator[Split]:
+    """Each type of GPU alone: a plan over several is never dearer than one of them."""
+    for gpu in dict.fromkeys(pool.gpu for pool in pools):
+        most: list[int | None] = [0] * len(split.most)
+        for pool in pools:
+            if pool.gpu == gpu:
+                for shape in pool.shapes:
+                    most[shape] = None
+        yield Split(tuple(range(len(pools))), ((),) * len(split.homes), tuple(most))
 
 
 def _orders(number: int) -> Iterator[tuple[int, ...]]:

@@ -203,3 +203,20 @@ def test_twenty_models_on_three_types_have_an_answer():
     answer = plan(Scenario(itl_p95_ms=60, server=servers, workload=many), PRICED)
     assert not answer.problem
     assert answer.totals.instances == sum(each.instances for each in answer.workloads)
+
+
+@pytest.mark.parametrize("target", [40.0, 300.0, 1376.0])
+def test_a_plan_over_several_types_is_never_dearer_than_one_of_them(target):
+    """As a fleet poses it: what is here of each type first, then more of the first one."""
+    h100 = Server("H100 SXM5 80GB", count=1)
+    servers = (h100, Server("A100 SXM4 80GB", gpus=4, count=1), replace(h100, count=0))
+    models = (
+        replace(SEVENTY_B, target=target),
+        replace(EIGHT_B, target=target, tp=None),
+        replace(EIGHT_B, name="another", target=target / 4.0, prompt_tokens=4000.0),
+    )
+    scenario = Scenario(server=servers, workload=models)
+    mixed = plan(scenario, PRICED)
+    alone = plan(replace(scenario, server=(servers[2],)), PRICED)
+    assert not mixed.problem
+    assert mixed.totals.price_per_hour <= alone.totals.price_per_hour

@@ -149,11 +149,15 @@ def _foot(comparison: Comparison, figures: Sequence[Figure], hidden: tuple[str, 
     if best:
         rows.append(fitted([(_BEST, "ok"), (f" {', '.join(best)}", "muted")], width))
     if comparison.unpriced:
-        rows.append(fitted([("no price: [sizing.prices] of the config, or typed with the server", "muted")], width))
+        rows += _folded("no price: [sizing.prices] of the config, or typed with the server", width)
     if hidden:
         rows.append(fitted([(unseen(hidden, width), "muted")], width))
-    rows.append(fitted([(comparison.like_for_like, "muted")], width))
-    return rows
+    return [*rows, *_folded(comparison.like_for_like, width)]
+
+
+def _folded(text: str, width: int) -> list[Row]:
+    """A sentence in as many lines as it takes."""
+    return [fitted([(line, "muted")], width) for line in folded(text, width)]
 
 
 def _problem(row: Compared) -> str:
