@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReading, HostReading
 from gpumon.sources.engines.vllm import VllmAdapter
@@ -30,7 +31,8 @@ def served(seconds: int, *, seed: int = 1, cast: tuple[Actor, ...] = (*DEMO.cast
     """
     noise = random.Random(seed)
     server = SimulatedServer(replace(DEMO, cast=cast, warm_s=0.0), seed, clock=lambda: 0.0, wall_clock=lambda: WALL_S)
-    asyncio.run(server.close())  # the pages are read without HTTP
+    with ThreadPoolExecutor(1) as other:  # a test may run in an event loop
+        other.submit(asyncio.run, server.close()).result()  # the pages are read without HTTP
     polls = [_Poll(actor, number, seed) for number, actor in enumerate(cast)]
     engines: tuple[EngineReading, ...] = ()
     for at in range(seconds):

@@ -98,6 +98,11 @@ class Scrapes:
         self.installed: list[str] = []
         """Hosts that gpumon was to be run on."""
 
+    def prepare(self) -> None:
+        """Make the frames of a fleet of single GPUs, which else is done while the screen waits for them."""
+        for at in range(self.newest + 1):
+            many(at, self.hosts)
+
     async def frame(self, at_s: float | None = None) -> FleetFrame:
         """The fleet at a time."""
         self.asked.append(at_s)
@@ -177,7 +182,7 @@ async def watching(
     )
     async with app.run_test(size=(width, height), notifications=True) as pilot:
         if answered:
-            await until(lambda: has_rates(app), pilot, 30.0)
+            await until(lambda: has_rates(app), pilot)
         yield app, pilot
 
 

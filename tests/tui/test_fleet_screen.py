@@ -653,6 +653,7 @@ async def test_without_unicode_all_is_ascii() -> None:
 
 async def test_a_thousand_hosts() -> None:
     source = Scrapes(1000, single=True)
+    source.prepare()
     async with watching(source, 120, 40) as (app, pilot):
         assert "1000 hosts · 1000 GPUs" in text_of(app)[0]
         await pilot.press("G")
@@ -665,7 +666,7 @@ async def test_a_thousand_hosts() -> None:
         await pilot.press("up")
         assert cursor_of(app) == rows_of(app)[-2], "keys are answered while a refresh is under way"
         source.free.set()
-        await until(lambda: not app.control.asking, pilot, 30.0)
+        await until(lambda: not app.control.asking, pilot)
         assert cursor_of(app) == rows_of(app)[-2]
 
 
