@@ -88,6 +88,8 @@ def run(chosen: argparse.Namespace) -> int:
         raise Usage("size needs a scenario file, --from-recording FILE or --from-prometheus")
     if chosen.recording and chosen.scraped:
         raise Usage("--from-recording and --from-prometheus: one of them at a time")
+    if chosen.simulate and chosen.compared:
+        raise Usage("--simulate and --compare: other types of GPU are compared by formula; one of them at a time")
     if chosen.scraped and not config.prometheus.url:
         raise Usage("which Prometheus? Give --prometheus URL, or set [prometheus].url")
     from gpumon.config.errors import ConfigError

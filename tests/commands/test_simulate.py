@@ -131,6 +131,12 @@ def test_the_routers_of_the_option_are_those_of_the_model() -> None:
     assert sorted(ROUTERS) == sorted(router.ROUTERS)
 
 
+def test_size_compares_types_of_gpu_by_formula_alone(env: dict[str, str]) -> None:
+    done = run("docs/examples/users.toml", "--simulate", "--compare", "L40S", env=env, command="size")
+    assert done.returncode == 2
+    assert "one of them at a time" in done.stderr
+
+
 def test_size_takes_the_plan_of_the_simulation(env: dict[str, str], tmp_path: Path) -> None:
     file = tmp_path / "chat.toml"
     file.write_text(SCENARIO)

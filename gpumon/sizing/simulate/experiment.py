@@ -123,7 +123,11 @@ def simulate(
         figures = run(demand, setup, source, asked, replicas)
     except ValueError as why:
         return _answer(demand, asked, recorded, asked.replicas or 0, None, None, str(why))
-    return _answer(demand, asked, recorded, replicas, setup, figures)
+    answer = _answer(demand, asked, recorded, replicas, setup, figures)
+    if len({server.gpu for server in scenario.server}) > 1:
+        note = f"played on {scenario.server[0].gpu} alone, the first type of GPU of the scenario"
+        answer = msgspec.structs.replace(answer, notes=(*answer.notes, note))
+    return answer
 
 
 def run(demand: Demand, setup: Setup, source: Source, asked: Asked, replicas: int) -> Figures:

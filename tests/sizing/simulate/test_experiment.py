@@ -113,3 +113,11 @@ def test_what_the_simulation_can_not_hold_has_no_plan() -> None:
     scenario = on(replace(CHAT, ttft_p95_ms=1.0))
     answer = plan(scenario, KNOWN, decide=decide_by_simulation)
     assert "by simulation: no number of replicas" in answer.problem
+
+
+def test_of_several_types_of_gpu_the_first_is_played() -> None:
+    servers = (Server("H100 SXM5 80GB"), Server("A100 SXM4 80GB"))
+    scenario = Scenario(server=servers, workload=(CHAT,))
+    answer = simulate(CHAT, scenario, KNOWN, ASKED)
+    assert answer.gpu == "H100 SXM5 80GB"
+    assert answer.notes[-1] == "played on H100 SXM5 80GB alone, the first type of GPU of the scenario"
