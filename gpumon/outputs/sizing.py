@@ -359,7 +359,8 @@ def _compared_by(answer: Answer, scenario: Scenario) -> Iterator[Line]:
     for compared in answer.compared:
         if compared.problem:
             yield Line(_name(compared.gpu), clean(compared.problem, _MOST))
-    yield Line(_BEST, ", ".join(comparison.best))
+    if comparison.best:
+        yield Line("best", f"{_BEST} {', '.join(comparison.best)}")
     yield Line("compared", comparison.like_for_like)
 
 

@@ -77,7 +77,7 @@ def test_types_of_gpu_side_by_side_stand_below_the_sums() -> None:
     assert "  ".join(h100.split()[3:]) == "4/1  9  22*  4  79.68  31ms/31ms  ITL/-  12.6  kW*  measured/roofline"
     assert l40s.split() == ["L40S", *["-"] * 9]
     assert marks == "L40S                large: no room"
-    assert words[0] == "*                   fewest GPUs, least power"
+    assert words[0] == "best                * fewest GPUs, least power"
     assert words[1].startswith("compared            same servers; TP of the fewest GPUs on each type")
     assert "| H100 SXM5 80GB | 4/1 | 9 | 22\\* |" in markdown(answers.compared(), answers.SCENARIO)
 
