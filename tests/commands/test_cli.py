@@ -26,6 +26,8 @@ from tests.fakes.nvml.driver import FakeDriver
 from tests.outputs.validator import problems
 
 GPUMON = [sys.executable, "-m", "gpumon"]
+SMALL_DEMO = ("--demo", "--scenario", "thermal")
+"""A simulated server that is there in half of the time, for what any server shows."""
 KNOWN = ", ".join(COMMANDS)
 BAD = Path(__file__).parents[1] / "config" / "bad"
 NESTED = "interval: unknown key; did you mean general.interval_s (in [general])?"
@@ -213,7 +215,7 @@ def test_config_refuses_a_theme_as_the_screen_does(text: str | None, env: dict[s
     assert (code, done.returncode, done.stdout) == (2, 2, "")
     assert done.stderr == of_the_screen
     assert ("accent = 7" if text else 'there is no theme "mine"') in one_line(done, 2)
-    assert run("snapshot", "--demo", "--window", "0", "--config", str(file), env=env).returncode == 0
+    assert run("snapshot", *SMALL_DEMO, "--window", "0", "--config", str(file), env=env).returncode == 0
 
 
 BROKEN = """
@@ -301,13 +303,13 @@ def test_a_snapshot_of_one_reading_has_gauges_and_no_rates(env: dict[str, str]) 
 
 
 def test_a_snapshot_as_text_says_simulated(env: dict[str, str]) -> None:
-    done = run("snapshot", "--demo", "--window", "0", env=env)
+    done = run("snapshot", *SMALL_DEMO, "--window", "0", env=env)
     assert done.returncode == 0
     assert "SIMULATED" in done.stdout.splitlines()[0]
 
 
 def test_watch_json_is_an_object_per_line_and_ends_by_count(env: dict[str, str]) -> None:
-    done = run("watch", "--demo", "--json", "--interval", "0.25", "--count", "3", env=env)
+    done = run("watch", *SMALL_DEMO, "--json", "--interval", "0.25", "--count", "3", env=env)
     assert (done.returncode, done.stderr) == (0, "")
     shots = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(shots) == 3
@@ -368,10 +370,10 @@ sys.exit(code)
         (["config", "--example"], {"textual", "rich", "httpx", "pynvml", "psutil", "asyncio"}),
         (["config"], {"textual", "rich", "httpx", "pynvml", "psutil", "asyncio"}),
         ([], {"textual", "rich", "httpx", "pynvml", "psutil", "asyncio"}),
-        (["snapshot", "--demo", "--json", "--window", "0"], {"textual", "pynvml"}),
+        (["snapshot", *SMALL_DEMO, "--json", "--window", "0"], {"textual", "pynvml"}),
         (["status", "--demo"], {"textual", "pynvml"}),
         (["snapshot", "--json", "--no-nvml"], {"textual", "rich", "httpx", "pynvml"}),
-        (["watch", "--demo", "--count", "1"], {"textual", "pynvml"}),
+        (["watch", *SMALL_DEMO, "--count", "1"], {"textual", "pynvml"}),
     ],
 )
 def test_a_command_imports_only_what_it_needs(env: dict[str, str], arguments: list[str], absent: set[str]) -> None:
@@ -384,7 +386,7 @@ def test_a_command_imports_only_what_it_needs(env: dict[str, str], arguments: li
 
 @pytest.mark.parametrize("kind", ["--json", "--plain"])
 def test_a_reader_that_leaves_ends_it_quietly(env: dict[str, str], kind: str) -> None:
-    command = [*GPUMON, "watch", "--demo", kind, "--interval", "0.25"]
+    command = [*GPUMON, "watch", *SMALL_DEMO, kind, "--interval", "0.25"]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -394,7 +396,7 @@ def test_a_reader_that_leaves_ends_it_quietly(env: dict[str, str], kind: str) ->
         assert process.stderr.read() == b""
 
 
-@pytest.mark.parametrize("command", [["--help"], ["config", "--example"], ["snapshot", "--demo", "--window", "0"]])
+@pytest.mark.parametrize("command", [["--help"], ["config", "--example"], ["snapshot", *SMALL_DEMO, "--window", "0"]])
 def test_a_reader_that_never_reads_ends_it_quietly(env: dict[str, str], command: list[str]) -> None:
     ours, theirs = os.pipe()
     os.close(ours)
@@ -405,7 +407,7 @@ def test_a_reader_that_never_reads_ends_it_quietly(env: dict[str, str], command:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_watch_as_its_user_wants(env: dict[str, str], number: signal.Signals) -> None:
-    command = [*GPUMON, "watch", "--demo", "--json", "--interval", "0.25"]
+    command = [*GPUMON, "watch", *SMALL_DEMO, "--json", "--interval", "0.25"]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -418,7 +420,7 @@ def test_a_signal_ends_watch_as_its_user_wants(env: dict[str, str], number: sign
 
 
 def test_ctrl_c_ends_a_snapshot_without_a_traceback(env: dict[str, str]) -> None:
-    command = [*GPUMON, "snapshot", "--demo", "--window", "60"]
+    command = [*GPUMON, "snapshot", *SMALL_DEMO, "--window", "60"]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         wait_until(lambda: psutil.Process(process.pid).net_connections())  # its simulated engines are there
         process.send_signal(signal.SIGINT)
@@ -428,7 +430,7 @@ def test_ctrl_c_ends_a_snapshot_without_a_traceback(env: dict[str, str]) -> None
 
 def test_a_full_disk_is_named(env: dict[str, str]) -> None:
     with open("/dev/full", "w") as full:  # noqa: PTH123
-        done = run("snapshot", "--demo", "--json", "--window", "0", env=env, stdout=full.fileno())
+        done = run("snapshot", *SMALL_DEMO, "--json", "--window", "0", env=env, stdout=full.fileno())
     assert one_line(done, 1) == "cannot write the output: No space left on device"
 
 
