@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Final
 
@@ -156,19 +156,46 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A worker that is done with waiting, or never had to, steps back."""
+    item.stash[BEGUN_S] = processor_s()
     if item.path not in WAITING and os.environ.get("PYTEST_XDIST_WORKER") and os.nice(0) < BEHIND:
         os.nice(BEHIND - os.nice(0))
 
 
+BEGUN_S: Final = pytest.StashKey[float]()
+PROCESSOR_S: Final = "processor_s"
+
+
+def processor_s() -> float:
+    """Processor time of this process and of all children that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """The report of a test's end has the processor time of all of the test."""
+    report = yield
+    if call.when == "teardown":
+        report.user_properties.append((PROCESSOR_S, processor_s() - item.stash.get(BEGUN_S, 0.0)))
+    return report
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What each folder took, so that the next slow test is seen where it stands."""
+    """Print what each folder took, so that the next slow test is seen where it stands."""
+    processor: collections.Counter[str] = collections.Counter()
     spent: collections.Counter[str] = collections.Counter()
     for report in itertools.chain.from_iterable(terminalreporter.stats.values()):
         if isinstance(report, pytest.TestReport):
-            spent["/".join(report.nodeid.split("::")[0].split("/")[:2])] += report.duration
+            folder = "/".join(report.nodeid.split("::")[0].split("/")[:2])
+            spent[folder] += report.duration
+            processor[folder] += dict(report.user_properties).get(PROCESSOR_S, 0.0)
     if len(spent) > 1:
-        terminalreporter.section("seconds of tests and fixtures by folder, all workers together")
-        terminalreporter.write_line("  ".join(f"{folder} {seconds:.0f}" for folder, seconds in spent.most_common()))
+        terminalreporter.section("by folder, all workers together: seconds of processor time (of time that passed)")
+        figures = (f"{folder} {seconds:.0f} ({spent[folder]:.0f})" for folder, seconds in processor.most_common())
+        terminalreporter.write_line("  ".join(figures))
+        terminalreporter.write_line(f"all tests {processor.total():.0f}, without collecting them")
 
 
 def pytest_collection_finish() -> None:
