@@ -35,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _report(missing)
         return complain(f"{LINUX_ONLY}: this Python has no module {missing.name}", FAILED)
     except Exception as bug:  # whatever it is, the user has to see it, and no more of it than can be reported
+        if isinstance(bug.__context__, KeyboardInterrupt):
+            return INTERRUPTED  # asyncio fails to close a loop that was interrupted as its work was done
         return _report(bug)
 
 

@@ -428,6 +428,34 @@ def test_ctrl_c_ends_a_snapshot_without_a_traceback(env: dict[str, str]) -> None
     assert (process.returncode, out, err) == (130, b"", b"")
 
 
+INTERRUPTED_AT_THE_END = """
+import asyncio, signal, sys
+from asyncio.base_events import BaseEventLoop
+from gpumon.cli import main
+
+turn = BaseEventLoop._run_once
+tasks = []
+
+def interrupted_turn(loop):
+    tasks.extend([] if tasks else asyncio.all_tasks(loop))
+    if tasks[0].done():
+        BaseEventLoop._run_once = turn
+        signal.raise_signal(signal.SIGINT)
+    turn(loop)
+
+BaseEventLoop._run_once = interrupted_turn
+sys.exit(main(["snapshot", "--demo", "--scenario", "thermal", "--window", "0"]))
+"""
+"""The signal comes after the last turn of the work, before the loop has stopped."""
+
+
+def test_ctrl_c_in_the_last_moment_is_no_fault(env: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_AT_THE_END], env=env, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_a_full_disk_is_named(env: dict[str, str]) -> None:
     with open("/dev/full", "w") as full:  # noqa: PTH123
         done = run("snapshot", *SMALL_DEMO, "--json", "--window", "0", env=env, stdout=full.fileno())
