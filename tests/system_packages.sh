@@ -2,12 +2,13 @@
 # Installs what the tests need of the system, or names the one command that does. Asks nothing; does nothing twice.
 set -euo pipefail
 
-# command: the package that has it on Debian and Ubuntu: that on Fedora
+# command: the package that has it on Debian and Ubuntu: that on Fedora, which lacks victoria-metrics: one test fails there
 needed="
 gcc:gcc:gcc
 tmux:tmux:tmux
 screen:screen:screen
 prometheus:prometheus:golang-github-prometheus
+victoria-metrics:victoria-metrics:
 sshd:openssh-server:openssh-server
 ssh:openssh-client:openssh-clients
 openssl:openssl:openssl
@@ -20,7 +21,8 @@ command -v apt-get >/dev/null || manager=dnf
 missing=()
 for row in $needed; do
     IFS=: read -r program debian fedora <<<"$row"
-    command -v "$program" >/dev/null || missing+=("$([[ $manager == apt-get ]] && echo "$debian" || echo "$fedora")")
+    package=$([[ $manager == apt-get ]] && echo "$debian" || echo "$fedora")
+    [[ -z $package ]] || command -v "$program" >/dev/null || missing+=("$package")
 done
 # Debian and Ubuntu take the standard library's venv apart.
 [[ $manager != apt-get ]] || "${PYTHON:-python3}" -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)

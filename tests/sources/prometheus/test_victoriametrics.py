@@ -1,0 +1,69 @@
+"""A fleet from a real VictoriaMetrics of before 1.80, which does not know `latency_offset`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from gpumon.config.schema import Config
+from gpumon.config.schema import Prometheus as Settings
+from gpumon.fleet.fleet import Fleet
+from gpumon.readings.fleet import FleetFrame
+from gpumon.session import maker
+from gpumon.sources.prometheus.source import BEHIND, FleetSource
+from tests.fakes.victoriametrics import VictoriaMetrics
+from tests.sources.prometheus.test_fleet_source import framed, one
+
+EVERY_S = 5.0
+RATE = 50.0
+TARGET = {"job": "vllm", "instance": "127.0.0.1:8000", "node": "gpu-07"}
+IGNORES = BEHIND.partition(": ")[2]
+"""The advice to a server that ignores `latency_offset`."""
+
+
+def page(seconds: float) -> bytes:
+    """An engine that has made `RATE` tokens a second for so long."""
+    labels = '{engine="0",model_name="tiny-llama"}'
+    lines = (
+        "up 1",
+        f"vllm:generation_tokens_total{labels} {RATE * seconds}",
+        f"vllm:num_requests_running{labels} 4",
+        "process_start_time_seconds 1700000000",
+    )
+    return "\n".join((*lines, "")).encode()
+
+
+def texts(frame: FleetFrame) -> str:
+    return "; ".join(fault.text for fault in frame.faults)
+
+
+@pytest.mark.parametrize(
+    ("options", "old_s", "advice"), [((), (28.0, 45.0), True), (("-search.latencyOffset=1s",), (0.0, 15.0), False)]
+)
+async def test_it_is_not_accused_of_a_wrong_clock(
+    tmp_path: Path, options: tuple[str, ...], old_s: tuple[float, float], advice: bool
+):
+    with VictoriaMetrics(tmp_path, *options) as server:
+        now_s = time.time()
+        for number in range(36):
+            server.load(page(EVERY_S * number), now_s - 180.0 + EVERY_S * (number + 1), TARGET)
+        source = FleetSource(Settings(url=server.url, interval_s=EVERY_S))
+        try:
+            frame = await framed(source, lambda frame: frame.hosts)
+            before = await source.frame(frame.wall_s - 2.0 * EVERY_S)
+            asked_s = time.time()
+        finally:
+            await source.close()
+    assert "this machine's clock is" not in texts(frame)
+    assert (IGNORES in texts(frame)) is advice
+    assert old_s[0] < asked_s - frame.wall_s < old_s[1] + asked_s - now_s
+    assert one(frame).name == "gpu-07"
+    fleet = Fleet(maker(Config()), EVERY_S)
+    for moment in (before, frame):
+        for _ in fleet.steps(moment):
+            pass
+    (engine,) = fleet.snapshot.hosts[0].snapshot.engines
+    assert engine.rates.decode_tokens_per_s == pytest.approx(RATE, rel=0.01)
+    assert engine.load.running == 4.0
