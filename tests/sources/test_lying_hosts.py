@@ -256,3 +256,25 @@ def outcome(reader: SnapshotReader, snapshot: dict[str, Any]) -> str:
         return repr(reader.read(snapshot, WALL_S))
     except ValueError as refused:
         return str(refused)
+
+
+def test_a_figure_is_held_again_against_the_one_that_bounds_it() -> None:
+    """Only the total changes; the VRAM in use can not be more than that."""
+    reader = SnapshotReader()
+    before = told()
+    before["gpus"][0] |= {"vram_used_bytes": 8e10, "vram_total_bytes": 8.5e10}
+    assert reader.read(before, WALL_S).gpus[0].vram_used_bytes == 8e10
+    smaller = patched(before, [{}, {"gpus": [{}, {"0": [{"vram_total_bytes": 4e10}]}]}])
+    assert isinstance(reader.read(smaller, WALL_S).gpus[0].vram_used_bytes, Missing)
+    again = patched(smaller, [{}, {"gpus": [{}, {"0": [{"vram_total_bytes": 8.5e10}]}]}])
+    assert reader.read(again, WALL_S).gpus[0].vram_used_bytes == 8e10
+
+
+def test_another_reason_why_a_figure_is_missing_is_read() -> None:
+    reader = SnapshotReader()
+    before = told()
+    before["gpus"][0]["power_w"] = None
+    before["gpus"][0]["missing"] = {"power_w": "stale"}
+    assert reader.read(before, WALL_S).gpus[0].power_w == Missing(Reason.STALE)
+    lost = patched(before, [{}, {"gpus": [{}, {"0": [{}, {"missing": [{"power_w": "lost"}]}]}]}])
+    assert reader.read(lost, WALL_S).gpus[0].power_w == Missing(Reason.LOST)
