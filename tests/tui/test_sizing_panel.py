@@ -556,9 +556,9 @@ async def test_without_an_engine_it_says_how_to_begin() -> None:
             await type_keys(app, pilot, *(("escape",) if app.monitor.asking is not None else ()))
         assert "failed" not in shown(app)
         await type_keys(app, pilot, "g", *"h100 sxm", "enter", "a", *"gpt-oss-20b", "enter", *"64", "enter")
-        assert "known" in shown(app)
+        await until(lambda: "known" in shown(app) and desk_of(app).edit is None, pilot)
         await type_keys(app, pilot, "enter", *["down"] * 4, *"2000", "down", *"300", "enter", "escape")
-        assert needed(app) is not None
+        await until(lambda: needed(app) is not None, pilot)
 
 
 async def test_the_settings_are_where_it_begins() -> None:

@@ -12,7 +12,7 @@ from gpumon.sizing.imports.runs import Run
 
 
 class Content:
-    """What all files hold, and everything that is wrong with them."""
+    """The content of all files, and everything that is wrong with them."""
 
     def __init__(self) -> None:
         self.runs: list[Run] = []

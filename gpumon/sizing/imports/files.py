@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from gpumon.readings.text import clean
 
 MOST_BYTES: Final = 64_000_000
-"""Of all files together."""
+"""Bytes of all files together."""
 MOST_FILES: Final = 512
 MOST_RECORDS: Final = 20_000
 """JSON documents or rows of one file."""
@@ -30,7 +30,7 @@ _SUMMARY: Final = "the summary of a load test, not its requests"
 
 
 class Place(NamedTuple):
-    """Where something stands in a file."""
+    """A place in a file."""
 
     file: str
     line: int = 0
@@ -104,7 +104,7 @@ class Record:
         self.place = place
 
     def value(self, name: str) -> Any:
-        """What stands there; None where nothing does."""
+        """The value of a field; None where there is none."""
         value = self.fields.get(name)
         return None if isinstance(value, str) and value.strip().lower() in _ABSENT else value
 

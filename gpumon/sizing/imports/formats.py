@@ -20,7 +20,7 @@ class Format(NamedTuple):
     recognises: Callable[[Document], bool]
     read: Callable[[Record], Run]
     records: Callable[[Document], Iterable[Record]] = Document.records
-    """What a run each is made of."""
+    """Splits a document into records, a run each."""
 
 
 class Companion(NamedTuple):
@@ -32,7 +32,7 @@ class Companion(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What a document gives."""
+    """The yield of a document."""
 
     runs: list[Run]
     left_out: list[Problem]
@@ -67,7 +67,7 @@ def _take(fitting: Format, record: Record, taken: Taken) -> None:
 _TP_KEYS: Final = ("tp", "tensor_parallel_size", "tensor-parallel-size", "tp_size")
 _PP_KEYS: Final = ("pp", "pipeline_parallel_size", "pipeline-parallel-size", "pp_size")
 _KV_KEYS: Final = ("kv_cache_dtype", "kv-cache-dtype", "kv_precision")
-"""What users pass with `--metadata`, what a sweep merges in from its serve parameters, and SGLang's server_info."""
+"""Keys of `--metadata`, of the serve parameters that a sweep merges in, and of SGLang's server_info."""
 _SETTINGS: Final = (
     *("max_num_batched_tokens", "gpu_memory_utilization", "block_size", "enable_prefix_caching", "max_model_len"),
     *("enable_chunked_prefill", "data_parallel_size", "enable_expert_parallel", "async_scheduling"),
@@ -215,7 +215,7 @@ def _tokens_per_step(record: Record, itl_s: float | None) -> float | None:
 
 
 def _inferencex_variant(record: Record, drafts: str) -> str:
-    """What makes rows of one model, GPU and TP another server: expert parallel, data parallel attention, drafts."""
+    """Name of another server for rows of one model, GPU and TP: expert parallel, data parallel attention, drafts."""
     experts = record.count("ep")
     parts = [f"ep{experts}" if experts > 1 else "", "dpa" if record.flag("dp_attention") else "", drafts]
     return "-".join(filter(None, parts))

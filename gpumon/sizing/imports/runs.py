@@ -74,7 +74,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     settings: str = ""
     """Of the server, as far as they change what it does: `max-num-batched-tokens8192-block-size16`."""
     key: tuple[str, ...] = ()
-    """What a second file about the same measurement calls it."""
+    """Name that a second file about the same measurement has for it."""
     notes: tuple[str, ...] = ()
 
 

@@ -49,7 +49,7 @@ class Page(NamedTuple):
 
 
 class _Text(NamedTuple):
-    """What is written below the rows."""
+    """The text below the rows."""
 
     needed: list[Row]
     """The need and what is here: in view however low the panel is."""
@@ -213,7 +213,7 @@ def _mend(scene: Scene, edit: Edit) -> list[Row]:
 
 
 def _pictures(scene: Scene, height: int) -> list[Row]:
-    """What was asked for; else the plot, and the servers below it where there is room for both."""
+    """The picture that was asked for; else the plot, and the servers below it where there is room for both."""
     width = scene.width
     if scene.view == "gpus":
         return compare.lines(width, height, scene.state.calculation.comparison, scene.state.workload)

@@ -38,7 +38,7 @@ _RENEW_S: Final = 2.0
 
 
 class HostScreen(Protocol):
-    """What the panel asks of the screen that it is part of."""
+    """The part of the screen that the panel uses."""
 
     control: Control
     files: Files | None
@@ -84,7 +84,7 @@ class SizingPanel(Pane):
 
     @property
     def state(self) -> PanelState:
-        """What is worked on; at first what runs here."""
+        """The panel without its looks; at first with what runs here."""
         if self._state is None:
             configured = bool(base_of(self.view.config).server)
             self._state = PanelState(self.monitor.control.known(), self._as_it_runs(), configured)
@@ -98,7 +98,7 @@ class SizingPanel(Pane):
 
     @property
     def keys_of(self) -> str:
-        """What the key line names the keys of: on a number among the fields of a row letters are no commands."""
+        """Place whose keys the key line names: on a number among the fields of a row letters are no commands."""
         state = self._state
         number = state is not None and state.opened and state.place.field.kind is not None
         return NUMBER if number and not self.editing else SIZING

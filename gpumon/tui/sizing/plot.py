@@ -26,7 +26,7 @@ _FAR: Final = 2.5
 _HEADROOM: Final = 1.05
 """Room on the x axis behind the last limit or point."""
 _LINES: Final = {Source.MEASURED: "fit", Source.SWEEP: "sweep", Source.RESCALED: "re-scaled"}
-"""What the curve is called by its source; else it is a roofline."""
+"""Name of the curve by its source; else it is a roofline."""
 _PROBES: Final = (0.25, 0.5, 0.75, _HEADROOM)
 """Shares of the x axis at which the curve is asked how high it goes."""
 _SECONDS_FROM_S: Final = 10.0
@@ -91,17 +91,15 @@ def _why_no_curve(instance: Instance) -> str:
 
 def _plot_of(instance: Instance, plan: WorkloadPlan) -> _Plot:
     """The values and the extent of the plot of one workload."""
-    fit = instance.fitted
-    measured = Measured(fit.low, fit.high) if fit is not None else Measured(0.0, 0.0)
+    measured = _measured(instance)
     points = _points(instance)
-    running = number(plan.running)
-    planned = running if usable(running) else None
+    planned = _drawable(number(plan.running))
     limits = [limit for limit in plan.limits if usable(limit.concurrency) and limit.kind is not LimitKind.ITL]
     base = _base(points, planned, measured, limits)
     near = [limit for limit in limits if limit.concurrency <= _NEAR * base][:_MOST_LIMITS]
     most_x = max([base, *(limit.concurrency for limit in near)])
     highest_s = _highest_s(points, instance.curve, most_x)
-    goal_s = instance.goal_itl_s if usable(instance.goal_itl_s) else None
+    goal_s = _drawable(instance.goal_itl_s)
     goal_in_view = goal_s is not None and (not highest_s or goal_s <= _FAR * highest_s)
     if goal_s is not None and goal_in_view:
         highest_s = max(highest_s, goal_s)
@@ -118,6 +116,17 @@ def _plot_of(instance: Instance, plan: WorkloadPlan) -> _Plot:
         most_x=most_x * _HEADROOM,
         most_s=highest_s or 1.0,
     )
+
+
+def _measured(instance: Instance) -> Measured:
+    """The loads between which the fit has points; an empty range without a fit."""
+    fit = instance.fitted
+    return Measured(0.0, 0.0) if fit is None else Measured(fit.low, fit.high)
+
+
+def _drawable(value: float | None) -> float | None:
+    """A figure, or None if it can not be drawn."""
+    return value if usable(value) else None
 
 
 def _points(instance: Instance) -> list[tuple[float, float]]:
@@ -153,8 +162,7 @@ def _itl_s(curve: Curve | None, running: float | None) -> float | None:
     """ITL that a curve has at a load; None where that can not be told."""
     if curve is None or running is None:
         return None
-    itl_s = curve.itl_s(running)
-    return itl_s if usable(itl_s) else None
+    return _drawable(curve.itl_s(running))
 
 
 def _draw(canvas: Canvas, plot: _Plot, marks: Marks) -> None:
@@ -208,7 +216,7 @@ def _goal_words(instance: Instance, goal_s: float) -> str:
 
 
 def _curve_keys(plot: _Plot, instance: Instance, marks: Marks) -> Iterator[Key]:
-    """What the curve stands on, and from where on it is extrapolated."""
+    """Name of the curve, and the loads at which it is extrapolated."""
     name = _LINES.get(instance.source, "roofline")
     if instance.fitted is not None and instance.fitted.anchored and instance.source is not Source.RESCALED:
         name = "scaled roofline"

@@ -28,7 +28,7 @@ _CELLS: Final = {
     SERVER: ("gpus", "gpu", "price_per_gpu_hour"),
     WORKLOAD: ("target",),
 }
-"""What can be changed in the row itself; the first is where the cursor comes to."""
+"""Values that can be changed in the row itself; the cursor comes to the first."""
 _BEGINS_A_NUMBER: Final = "0123456789.,"
 
 
@@ -52,7 +52,7 @@ def stops(scenario: Scenario) -> list[Stop]:
 
 
 class PanelState:
-    """What is worked on. Whatever changes the question answers it at once."""
+    """The scenario, the cursor and the text that is typed. Every change of the question is answered at once."""
 
     def __init__(self, known: Known, scenario: Scenario, configured: bool = False) -> None:
         self.undo = UndoList(Version.of(scenario, runs=True))
@@ -63,9 +63,9 @@ class PanelState:
         self.cell = 0
         """Which value of the row the cursor is on; of the opened row which field."""
         self.newest = Newest()
-        """What the engines show now."""
+        """Newest figures of the engines."""
         self.version = self.undo.present
-        """What is asked now: with what is typed so far, as far as that is a value."""
+        """The question: the present version with the text that is typed, if that is a value."""
         self.stops = stops(scenario)
         """The rows that the cursor goes to."""
         self._row = 0
@@ -98,7 +98,7 @@ class PanelState:
 
     @property
     def stop(self) -> Stop:
-        """What the row is about."""
+        """The row under the cursor."""
         return self.stops[self.row]
 
     @property
@@ -378,7 +378,7 @@ class PanelState:
 
 
 def _position(places: list[Place], place: Place) -> int:
-    """Where a place stands among others; the first one where it does not."""
+    """Number of a place among others; 0 for one that is not there."""
     return places.index(place) if place in places else 0
 
 

@@ -19,7 +19,7 @@ AS_IT_RUNS: Final = "live"
 
 
 class Newest(NamedTuple):
-    """What the engines show now."""
+    """Newest figures of the engines."""
 
     observed: Sequence[Observed] = ()
     targets: Mapping[str, float] = MappingProxyType({})
@@ -27,12 +27,12 @@ class Newest(NamedTuple):
 
 
 class Follows(NamedTuple):
-    """What of a workload nobody typed."""
+    """The part of a workload that nobody typed."""
 
     figures: bool = False
-    """What its engines showed; it goes on with what they show."""
+    """Whether its figures are those of its engines, and go on with them."""
     target: str = ""
-    """Where its target comes from: `AS_IT_RUNS`, or a name for the p95 of the past; empty: it was typed."""
+    """Source of its target: `AS_IT_RUNS`, or a name for the p95 of the past; empty: it was typed."""
 
     def target_of(self, workload: Workload) -> str:
         """The source of its target; engines count requests in flight, so any other target was typed."""
@@ -65,7 +65,7 @@ class Version(NamedTuple):
     follows: tuple[Follows, ...] = ()
     """One for each workload."""
     started: Scenario | None = None
-    """What ran, without workloads: servers and goals that are the same were not typed. None for a file."""
+    """The scenario of what ran, without workloads: servers and goals that are the same were not typed; None: a file."""
 
     @classmethod
     def of(cls, scenario: Scenario, *, runs: bool, target: str = AS_IT_RUNS) -> Version:

@@ -1,4 +1,4 @@
-"""What-ifs of one key in the sizing panel: twice the load, another TP, other weights, another goal, another past."""
+"""Changes of one key in the sizing panel: twice the load, another TP, other weights, another goal, another past."""
 
 from __future__ import annotations
 
