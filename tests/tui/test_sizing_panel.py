@@ -285,10 +285,10 @@ async def test_g_chooses_the_gpu_type_and_the_answer_follows() -> None:
 async def test_a_model_is_added_by_a_part_of_its_name_and_removed_again() -> None:
     async with running(watched(), 140, 40) as (app, pilot):
         await type_keys(app, pilot, "s", "a")
-        assert names_of(app)[0] == "meta-llama/Llama-3.3-70B"
+        await until(lambda: names_of(app)[:1] == ["meta-llama/Llama-3.3-70B"], pilot)
         assert len(names_of(app)) > 50
         await type_keys(app, pilot, *"gpt-oss-20b")
-        assert names_of(app)[0] == "openai/gpt-oss-20b"
+        await until(lambda: names_of(app)[:1] == ["openai/gpt-oss-20b"], pilot)
         await type_keys(app, pilot, "enter", *"64", "enter")
         scenario = desk_of(app).present
         assert (scenario.workload[3].model, scenario.workload[3].target) == ("openai/gpt-oss-20b", 64.0)
