@@ -94,9 +94,9 @@ def watch(
     from gpumon.session import build, failed_worker, nothing, open_hardware
 
     async def watched() -> int:
-        collector = build(config, options, await open_hardware(config, options), keepers=keepers)
         done = asyncio.Event()
         stop_on_signals(done)
+        collector = build(config, options, await open_hardware(config, options), keepers=keepers)
         written = 0
         failure = ""
 

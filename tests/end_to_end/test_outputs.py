@@ -7,14 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from gpumon.commands.watch import TOO_SHORT
 from tests.fakes.engine import FakeEngine
+from tests.fakes.http_server import wait_until
 from tests.fakes.nvml.driver import FakeDriver
 
 GPUMON = str(Path(sys.executable).with_name("gpumon"))
@@ -61,8 +62,8 @@ def test_a_hanging_driver_does_not_silence_the_engines(driver: FakeDriver):
 
 def test_watch_can_be_interrupted_while_the_driver_hangs(driver: FakeDriver):
     driver.write("init hang\n" + driver.busy_h100s(8))
-    running = subprocess.Popen([GPUMON, "watch", "--json"], env=driver.env(), stdout=subprocess.PIPE)
-    time.sleep(1.5)
+    running = subprocess.Popen([GPUMON, "watch", "--json"], env=driver.env(), stdout=subprocess.DEVNULL)
+    assert wait_until(lambda: psutil.Process(running.pid).children())  # the worker that opens the driver
     running.send_signal(signal.SIGINT)
     assert running.wait(60.0) == 0
 

@@ -190,16 +190,14 @@ class Farm(NamedTuple):
 def running(folder: Path, hosts: int = HOSTS, gpus: int = GPUS, engines: int = ENGINES) -> Iterator[Farm]:
     """A farm, with its scrape configs for `tests.fakes.prometheus`; the files they name are in `folder`."""
     sizes = ["--hosts", str(hosts), "--gpus", str(gpus), "--engines", str(engines), "--folder", str(folder)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.perf.farm", *sizes], stdout=subprocess.PIPE, text=True, cwd=ROOT
-    )
-    try:
-        assert process.stdout is not None
-        port = int(process.stdout.readline().split()[0])
-        yield Farm(port, process.pid, (folder / SCRAPES).read_text().splitlines()[1:])
-    finally:
-        process.kill()
-        process.wait()
+    command = [sys.executable, "-m", "tests.perf.farm", *sizes]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        try:
+            assert process.stdout is not None
+            port = int(process.stdout.readline().split()[0])
+            yield Farm(port, process.pid, (folder / SCRAPES).read_text().splitlines()[1:])
+        finally:
+            process.kill()
 
 
 def demo(hosts: int, gpus: int, engines: int) -> int:
