@@ -53,6 +53,7 @@ def kv_pool_tokens(instance: Instance, scenario: Scenario) -> tuple[float, str] 
         scenario.usable_memory_ratio,
         shift or 0.0,
         instance.dp,
+        instance.startup,
     )
     return tokens, "from memory" if shift is None else "re-scaled"
 

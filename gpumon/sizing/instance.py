@@ -113,6 +113,13 @@ class Instance(NamedTuple):
         return Setting(self.llm, self.gpu, self.gpus, self.tp, mix, expert_gpus, self.speculation)
 
     @property
+    def startup(self) -> memory.Startup:
+        """How its engine divides the memory of a GPU."""
+        if self.gpu is None:
+            return memory.VLLM
+        return memory.startup_of(self.gpu, _engine(self.workload, self.seen))
+
+    @property
     def goal_itl_s(self) -> float | None:
         """Goal as a mean: that of the load at which p95 comes to it."""
         if self.workload.itl_p95_ms is None:
@@ -229,8 +236,12 @@ class Was(NamedTuple):
             return None
         tp, pp = seen.parallel
         try:
-            size, usable = known.gpus.find(seen.gpu).memory_bytes, scenario.usable_memory_ratio
-            shift = memory.pool_shift_ratio(self.llm, tokens, size, tp * pp, tp, usable, self.ranks)
+            gpu = known.gpus.find(seen.gpu)
+            startup = memory.startup_of(gpu, engine_of(seen.tool))
+            usable = scenario.usable_memory_ratio
+            shift = memory.pool_shift_ratio(
+                self.llm, tokens, gpu.memory_bytes, tp * pp, tp, usable, self.ranks, startup
+            )
         except ValueError:
             return None
         return shift if _same_size(llm, self.llm) else None
@@ -375,9 +386,10 @@ def _parallel(
     fitting: tuple[int, ...] | str = ()
     if llm is not None and workload.memory_gb is None and workload.capacity_per_instance is None:
         room = gpu.memory_bytes, min(server.nvlink_gpus or server.gpus, server.gpus), scenario.usable_memory_ratio
-        fitting = memory.tensor_parallels(llm, *room, context / KV_SHARE, pp, dp)
+        startup = memory.startup_of(gpu, _engine(workload, seen))
+        fitting = memory.tensor_parallels(llm, *room, context / KV_SHARE, pp, dp, startup)
         pool = seen.kv_pool_tokens if seen is not None and not was else None
-        larger = memory.tensor_parallels(llm, *room, pool, pp) if pool else ()
+        larger = memory.tensor_parallels(llm, *room, pool, pp, startup=startup) if pool else ()
         fitting = larger if larger and not isinstance(larger, str) else fitting
         if typed and typed != was and (refused := memory.uneven(llm, typed)):
             raise ValueError(refused)

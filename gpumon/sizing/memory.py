@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from gpumon.efficiency.ratio import checked, positive
 from gpumon.efficiency.traffic import kv_bytes_per_token, kv_stored_bytes
+from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.layers import EXPERTS, MLP
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llms import LlmCatalogue, LlmRow
@@ -16,17 +17,28 @@ from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
 from gpumon.specs.weight_format import LlmParts, narrow, plain, with_weights
 
 _GIB: Final = 2.0**30
-_ACTIVATION_BYTES: Final = 5.2 * _GIB
-"""Peak of one step of a dense model: llm-d-planner measured 4.8 to 5.6 GiB on H100, vLLM 0.11, whatever the length."""
-_MOE_ACTIVATION_BYTES: Final = 7.4 * _GIB
-_SMALL_GPU_BYTES: Final = 70.0 * _GIB
-_SMALL_GPU_SHARE: Final = 0.22
-"""Below 70 GiB vLLM takes 2,048 tokens a step instead of 8,192 and the peak goes with them: 1.26 GiB of an 8B model at
-2,048 (vllm-project/vllm pull request 10511), 4.76 at 8,192 (llm-d-planner); 0.22 holds the
-ten posted KV caches of tests/data/kv_pools.csv within 4 %."""
+_DRIVER_BYTES: Final = 0.5 * _GIB
+"""What the driver keeps of the memory that it reports: engines see 79.19 of an H100's 79.65 GiB, 79.25 of an A100's 80,
+44.4 of an L40S's 45.0, 23.55 of an RTX 4090's 24.0."""
+_LOGIT_BYTES: Final = 39.0
+"""Peak of a step per sequence and entry of the vocabulary: vLLM samples from as many sequences as it may run while it
+measures its peak, and sorts copies of their logits. 38 to 39 in seven of eight logs of one H100 (128,256 to 201,088
+entries: 4.8 to 7.4 GiB), 35 to 41 in the logs of smaller GPUs; 17 in some logs of vLLM 0.16 to 0.19."""
+_SEQUENCES: Final = 256
+_MANY_SEQUENCES: Final = 1024
+_LARGE_GPU_BYTES: Final = 70.0 * _GIB
+_STEPS_SMALL: Final = "A100"
+"""vLLM's defaults of a server: 1,024 sequences from 70 GiB on, else 256; an A100 counts as small whatever it has."""
 _NON_TORCH_BYTES: Final = 0.13 * _GIB
 _SHARED_NON_TORCH_BYTES: Final = 0.55 * _GIB
 """With NCCL, of an instance on several GPUs."""
+_LINKED_NON_TORCH_BYTES: Final = 1.84 * _GIB
+"""The same of more than two GPUs on NVLink, as logged of four H100; 1.8 to 2.0 of eight H200."""
+_LINKED_GPUS: Final = 3
+_NVLINK_BYTES_PER_S: Final = 150e9
+"""Links slower than this are PCIe or bridges."""
+_OUTSIDE: Final = "sglang"
+"""Engine whose share of the memory (`mem_fraction_static`) holds weights and KV cache alone."""
 _RULE_BYTES_PER_PARAM: Final = 2.1
 _MXFP4_TILE: Final = 256
 _SIZES: Final = tuple(1 << power for power in range(11))
@@ -67,37 +79,73 @@ def loaded_bytes(llm: LlmSpec, dp: int = 1) -> float:
     return loaded + (checked("dp", dp, least=1) - 1) * copied
 
 
-def overhead_bytes(llm: LlmSpec, gpus: int, gpu_memory_bytes: float = math.inf) -> float:
-    """Activation peak and what CUDA and NCCL take, per GPU of an instance on `gpus`.
+class Startup(NamedTuple):
+    """How an engine divides the memory of a GPU when it starts."""
 
-    Constants of llm-d-planner's runs (H100, vLLM 0.11); a multimodal model's 2.1 GiB is not known here and counts as
-    dense. Of a GPU below 70 GiB a part of the activations.
+    sequences: int
+    """Sequences that it samples at once while it measures the peak of a step."""
+    linked: bool = False
+    """Its GPUs are joined by NVLink: buffers of the all-reduces are larger."""
+    outside: bool = False
+    """The peak of a step comes out of what the usable share leaves, not out of the share."""
+
+
+def startup_of(gpu: GpuSpec, engine: str = "") -> Startup:
+    """How `engine` (vllm, sglang, trtllm; empty: not known, as vllm) divides the memory of such a GPU."""
+    small = gpu.memory_bytes < _LARGE_GPU_BYTES or _STEPS_SMALL in gpu.name
+    return Startup(
+        sequences=_SEQUENCES if small else _MANY_SEQUENCES,
+        linked=gpu.link_bytes_per_s >= _NVLINK_BYTES_PER_S,
+        outside=engine == _OUTSIDE,
+    )
+
+
+VLLM: Final = Startup(_MANY_SEQUENCES)
+"""vLLM on a large GPU without NVLink."""
+
+
+def overhead_bytes(llm: LlmSpec, gpus: int, startup: Startup = VLLM) -> float:
+    """What an engine takes of its share of each GPU beside weights and KV cache: the peak of a step, CUDA and NCCL.
+
+    Of an instance on `gpus`. The encoder of a multimodal model is not in it.
     """
-    activation = _MOE_ACTIVATION_BYTES if llm.experts else _ACTIVATION_BYTES
-    share = _SMALL_GPU_SHARE if gpu_memory_bytes < _SMALL_GPU_BYTES else 1.0
-    return activation * share + (_SHARED_NON_TORCH_BYTES if gpus > 1 else _NON_TORCH_BYTES)
+    peak = 0.0 if startup.outside else _LOGIT_BYTES * startup.sequences * llm.vocab
+    return peak + _non_torch_bytes(gpus, startup)
 
 
-def pool_bytes(llm: LlmSpec, gpu_memory_bytes: float, gpus: int, usable_ratio: float, dp: int = 1) -> float:
-    """Bytes of the KV cache of one instance, all its GPUs: usable - weights - activation peak - CUDA and NCCL.
+def _non_torch_bytes(gpus: int, startup: Startup) -> float:
+    """Memory of CUDA and NCCL on each of `gpus`."""
+    if startup.linked and gpus >= _LINKED_GPUS:
+        return _LINKED_NON_TORCH_BYTES
+    return _SHARED_NON_TORCH_BYTES if gpus > 1 else _NON_TORCH_BYTES
 
-    vLLM's and SGLang's rule. 0 where the weights leave nothing. ValueError on a negative or impossible size.
+
+def pool_bytes(
+    llm: LlmSpec, gpu_memory_bytes: float, gpus: int, usable_ratio: float, dp: int = 1, startup: Startup = VLLM
+) -> float:
+    """Bytes of the KV cache of one instance, all its GPUs: usable - weights - peak of a step - CUDA and NCCL.
+
+    0 where the weights leave nothing. ValueError on a negative or impossible size.
     """
-    return max(0.0, _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio, dp))
+    return max(0.0, _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio, dp, startup))
 
 
-def _left_bytes(llm: LlmSpec, gpu_memory_bytes: float, gpus: int, usable_ratio: float, dp: int = 1) -> float:
+def _left_bytes(
+    llm: LlmSpec, gpu_memory_bytes: float, gpus: int, usable_ratio: float, dp: int, startup: Startup
+) -> float:
     """What weights and overhead leave of all GPUs; negative where they do not fit."""
     checked("gpus", gpus, least=1)
     if positive("usable_ratio", usable_ratio) > 1.0:
         raise ValueError(f"usable_ratio {usable_ratio!r} is above 1")
-    usable = positive("gpu_memory_bytes", gpu_memory_bytes) * usable_ratio
-    return gpus * (usable - overhead_bytes(llm, gpus, gpu_memory_bytes)) - loaded_bytes(llm, dp)
+    visible = positive("gpu_memory_bytes", gpu_memory_bytes) - _DRIVER_BYTES
+    usable = visible * usable_ratio
+    return gpus * (usable - overhead_bytes(llm, gpus, startup)) - loaded_bytes(llm, dp)
 
 
 def pool_shift_ratio(
-    llm: LlmSpec, tokens: float, gpu_memory_bytes: float, gpus: int, tp: int, usable_ratio: float, dp: int = 1
-) -> float:
+    llm: LlmSpec, tokens: float, gpu_memory_bytes: float, gpus: int, tp: int, usable_ratio: float,
+    dp: int = 1, startup: Startup = VLLM,
+) -> float:  # fmt: skip
     """Share of each GPU's memory that an engine gives its KV cache of `tokens` beyond the formula; negative: less.
 
     The engine's own share of the memory, and activations that the constants miss: it stays when precision, TP or GPU
@@ -107,18 +155,13 @@ def pool_shift_ratio(
     held = checked("tokens", tokens) * kv_bytes_per_token(llm, tp=int(checked("tp", tp, least=1)))
     if held + weight_bytes(llm) > checked("gpus", gpus, least=1) * gpu_memory_bytes:
         raise ValueError(f"a KV cache of {tokens:,.0f} tokens does not fit beside the weights")
-    return (held - _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio, dp)) / (gpus * gpu_memory_bytes)
+    return (held - _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio, dp, startup)) / (gpus * gpu_memory_bytes)
 
 
 def pool_tokens(
-    llm: LlmSpec,
-    gpu_memory_bytes: float,
-    gpus: int,
-    tp: int,
-    usable_ratio: float,
-    shift_ratio: float = 0.0,
-    dp: int = 1,
-) -> float:
+    llm: LlmSpec, gpu_memory_bytes: float, gpus: int, tp: int, usable_ratio: float, shift_ratio: float = 0.0,
+    dp: int = 1, startup: Startup = VLLM,
+) -> float:  # fmt: skip
     """Tokens that the KV cache of one instance holds; 0 where its weights leave nothing.
 
     `gpus` is all of them (TP x PP x DP), and of `dp` data-parallel ranks each holds its share of the tokens; KV heads
@@ -127,7 +170,7 @@ def pool_tokens(
     of these. `shift_ratio` as it was seen (`pool_shift_ratio`).
     """
     per_token = kv_bytes_per_token(llm, tp=int(checked("tp", tp, least=1)))
-    left = _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio, dp)
+    left = _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio, dp, startup)
     pool = max(0.0, left + gpus * gpu_memory_bytes * shift_ratio)
     if per_token <= 0.0:
         return math.inf if pool > 0.0 else 0.0
@@ -144,22 +187,16 @@ def request_tokens(llm: LlmSpec, context_tokens: float, tp: int = 1) -> float:
 
 
 def instance_bytes(
-    llm: LlmSpec,
-    gpus: int,
-    tp: int,
-    running: float,
-    context_tokens: float,
-    gpu_memory_bytes: float = math.inf,
-    dp: int = 1,
+    llm: LlmSpec, gpus: int, tp: int, running: float, context_tokens: float, dp: int = 1, startup: Startup = VLLM
 ) -> float:
     """GPU memory that one instance needs for `running` requests of `context_tokens`, over all its GPUs.
 
     What it needs, not what an engine reserves: vLLM and SGLang take `usable_ratio` of each GPU whatever they need.
-    `gpu_memory_bytes` of one GPU, where known, for `overhead_bytes`. ValueError on a negative count.
+    ValueError on a negative count.
     """
     checked("gpus", gpus, least=1)
     held = checked("running", running) * kv_stored_bytes(llm, context_tokens, tp)
-    return loaded_bytes(llm, dp) + gpus * overhead_bytes(llm, gpus, gpu_memory_bytes) + held
+    return loaded_bytes(llm, dp) + gpus * overhead_bytes(llm, gpus, startup) + held
 
 
 def rule_bytes(params: float) -> float:
@@ -172,14 +209,9 @@ def rule_bytes(params: float) -> float:
 
 
 def tensor_parallels(
-    llm: LlmSpec,
-    gpu_memory_bytes: float,
-    domain: int,
-    usable_ratio: float,
-    context_tokens: float,
-    pp: int = 1,
-    dp: int = 1,
-) -> tuple[int, ...] | str:
+    llm: LlmSpec, gpu_memory_bytes: float, domain: int, usable_ratio: float, context_tokens: float, pp: int = 1,
+    dp: int = 1, startup: Startup = VLLM,
+) -> tuple[int, ...] | str:  # fmt: skip
     """Those of 1, 2, 4, ... GPUs of one NVLink domain that hold the weights and one request of `context_tokens`, in
     each of `pp` pipeline stages, and as often as there are `dp` data-parallel ranks in the domain.
 
@@ -192,15 +224,15 @@ def tensor_parallels(
     fitting = tuple(
         tp
         for tp in sizes
-        if pool_bytes(llm, gpu_memory_bytes, tp * pp * dp, usable_ratio, dp)
+        if pool_bytes(llm, gpu_memory_bytes, tp * pp * dp, usable_ratio, dp, startup)
         >= dp * max(kv_stored_bytes(llm, context_tokens, tp), 1)
     )
     if fitting:
         return fitting
     most = sizes[-1]
     gpus = most * pp * dp
-    needs = instance_bytes(llm, gpus, most, float(dp), context_tokens, gpu_memory_bytes, dp) / 1e9
-    usable = gpus * gpu_memory_bytes * usable_ratio / 1e9
+    needs = instance_bytes(llm, gpus, most, float(dp), context_tokens, dp, startup) / 1e9
+    usable = gpus * (gpu_memory_bytes - _DRIVER_BYTES) * usable_ratio / 1e9
     heads = f"{llm.heads} heads" if llm.heads % (2 * most) else f"{llm.kv_heads} KV heads"
     refused = f", its {heads} do not divide over {2 * most}" if most * dp * 2 <= domain else ""
     return (

@@ -254,10 +254,12 @@ def _memory(instance: Instance, planned: float, scenario: Scenario) -> tuple[Rea
         return memory.rule_bytes(instance.llm.params), "rule"
     context = instance.prompt_tokens + instance.answer_tokens / 2.0
     most = instance.gpu.memory_bytes if instance.gpu is not None else math.inf
-    size = memory.instance_bytes(instance.llm, instance.gpus, instance.tp, planned, context, most, instance.dp)
+    size = memory.instance_bytes(
+        instance.llm, instance.gpus, instance.tp, planned, context, instance.dp, instance.startup
+    )
     # Room that an engine was seen to find beside the constants is not taken by them.
     room = max(0.0, instance.pool_shift_ratio or 0.0) * (most if instance.gpu is not None else 0.0)
-    size -= instance.gpus * min(memory.overhead_bytes(instance.llm, instance.gpus, most), room)
+    size -= instance.gpus * min(memory.overhead_bytes(instance.llm, instance.gpus, instance.startup), room)
     # As many ran together on these GPUs: the constants, or a precision that nobody recorded, are wrong, not the fact.
     fits = planned <= ran_together(instance)
     return min(size, instance.gpus * most * scenario.usable_memory_ratio) if fits else size, "model"

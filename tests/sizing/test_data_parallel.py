@@ -34,11 +34,12 @@ def test_each_rank_holds_all_but_the_experts() -> None:
     assert memory.loaded_bytes(llm, 8) == pytest.approx(experts + 8.0 * rest)
     assert memory.loaded_bytes(llm, 1) == memory.loaded_bytes(llm)
     size = KNOWN.gpus.find(H200).memory_bytes
-    left = 8.0 * (0.92 * size - memory.overhead_bytes(llm, 8)) - experts - 8.0 * rest
+    visible = size - 0.5 * 2.0**30
+    left = 8.0 * (0.92 * visible - memory.overhead_bytes(llm, 8)) - experts - 8.0 * rest
     tokens = memory.pool_tokens(llm, size, 8, 1, 0.92, dp=8)
     assert tokens == pytest.approx(left / kv_bytes_per_token(llm, tp=1))
-    assert memory.instance_bytes(llm, 8, 1, 0.0, 0.0, size, 8) == pytest.approx(
-        experts + 8.0 * rest + 8.0 * memory.overhead_bytes(llm, 8, size)
+    assert memory.instance_bytes(llm, 8, 1, 0.0, 0.0, 8) == pytest.approx(
+        experts + 8.0 * rest + 8.0 * memory.overhead_bytes(llm, 8)
     )
 
 

@@ -43,8 +43,8 @@ def test_an_8_bit_70b_for_50_users_without_a_goal_stands_on_two_a100() -> None:
 
 def test_a_typed_tp_stays_and_the_better_one_is_named() -> None:
     row = planned(QWEN, H100, 100, 40.0, tp=1)
-    assert (row.tp, row.gpus) == (1, 25)
-    assert "TP 2 would take 8 GPUs instead of 25" in row.notes
+    assert (row.tp, row.gpus) == (1, 34)
+    assert "TP 2 would take 8 GPUs instead of 34" in row.notes
 
 
 @pytest.mark.parametrize(("users", "tp"), [(0, 2), (1, 1), (8, 2), (100, 2), (100, 4)])
