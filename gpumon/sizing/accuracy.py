@@ -110,12 +110,17 @@ MOST_RANKS: Final = 8
 """Most data-parallel ranks of a measured server, each on one GPU."""
 
 
-def unmeasured(architecture: str, pp: int, dp: int = 1, tp: int = 1) -> str:
-    """Why no reference row tells how far a prediction may be off; empty where some do."""
+def unmeasured(architecture: str, pp: int, dp: int = 1, tp: int = 1, indexed: bool = False) -> str:
+    """Why no reference row tells how far a prediction may be off; empty where some do.
+
+    `indexed`: the model's attention chooses its entries by an indexer.
+    """
     if architecture not in ARCHITECTURES:
         return f"no reference row is of a GPU of the generation {architecture or 'that it has'}"
     if pp > 1:
         return "no reference row has pipeline stages"
     if dp > 1 and (tp > 1 or dp > MOST_RANKS):
         return f"no reference row has {dp} data-parallel ranks of TP {tp}"
+    if indexed:
+        return "no reference row is of a model with sparse attention by an indexer"
     return ""

@@ -40,7 +40,7 @@ from gpumon.sizing.roofline import (
 )
 from gpumon.sizing.scenario import GOALS, Known, Scenario, Server, Workload, check_scenario, check_workload, sound
 from gpumon.specs.gpu import GpuSpec
-from gpumon.specs.llm import LlmSpec
+from gpumon.specs.llm import LlmSpec, Reach
 
 T = TypeVar("T")
 
@@ -467,7 +467,9 @@ COMPUTED: Final = "aiconfigurator"
 def _with_honest_bands(instance: Instance) -> Instance:
     """Without the errors of servers that are unlike it: a band is of what was measured."""
     gpu = instance.gpu
-    why = "" if gpu is None else unmeasured(gpu.architecture, instance.pp, instance.dp, instance.tp)
+    llm = instance.llm
+    indexed = llm is not None and llm.attention_layers(Reach.INDEX) > 0
+    why = "" if gpu is None else unmeasured(gpu.architecture, instance.pp, instance.dp, instance.tp, indexed)
     notes = list(instance.notes)
     band = instance.band
     first = instance.first

@@ -13,10 +13,19 @@ from gpumon.efficiency.traffic import distinct_experts, kv_read_bytes
 from gpumon.sizing.accuracy import REACHED, Efficiency, first_token_cost
 from gpumon.sizing.latency import NO_SPECULATION, Curve, Mix, Speculation, TtftLine
 from gpumon.specs.gpu import GpuSpec
-from gpumon.specs.llm import LlmSpec
+from gpumon.specs.llm import Attention, LlmSpec, Reach
 
 _ACTIVATION_BYTES: Final = 2.0
 """Of an element that ranks exchange: engines do so at 16 bit."""
+INDEX_LAYER_S: Final = 71e-6
+"""Time of a step in a layer that chooses its entries by an indexer: scores of all keys, the choice, the gathering.
+
+GLM-5 (NVFP4 on eight B200, SGLang of April 2026, 64,000 tokens) decoded in 15.3 ms with its 78 indexers and in 11.4 ms
+where 56 layers took the choice of another (sgl-project/sglang pull request 21925). Earlier versions took longer.
+"""
+SPARSE_HEADS: Final = 64
+"""Query heads that kernels of sparse latent attention compute on each GPU, whatever it has (FlashMLA on Hopper and
+Blackwell; vllm-project/recipes pull request 234)."""
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -116,9 +125,11 @@ def _experts_of_a_sequence(setting: Setting) -> float:
 
 
 def layers_s(setting: Setting, reached: Efficiency | None = None) -> float:
-    """Seconds of a step that are neither bytes nor FLOPs: layers*(t + t_tp*log2 TP + t_moe)."""
-    at, llm = reached or REACHED, setting.llm
-    return llm.layers * (at.layer_s + at.layer_tp_s * math.log2(setting.tp) + at.layer_moe_s * bool(llm.experts))
+    """Seconds of a step that are neither bytes nor FLOPs: layers*(t + t_tp*log2 TP + t_moe), and its indexers."""
+    at = reached or REACHED
+    llm = setting.llm
+    each_s = at.layer_s + at.layer_tp_s * math.log2(setting.tp) + at.layer_moe_s * bool(llm.experts)
+    return llm.layers * each_s + llm.attention_layers(Reach.INDEX) * INDEX_LAYER_S
 
 
 def weight_read_s(setting: Setting) -> float:
@@ -206,7 +217,8 @@ def _peak_prefill_tokens_per_s(setting: Setting) -> float:
     mix = setting.mix
     new = max(1.0, mix.new_tokens)
     needed = prefill_flops_per_token(setting.llm, new, mix.prompt_tokens - mix.new_tokens)
-    return setting.gpus * _peak_flops_per_s(setting) / (needed + head_flops(setting.llm) / new)
+    needed += _sparse_flops_per_token(setting) + head_flops(setting.llm) / new
+    return setting.gpus * _peak_flops_per_s(setting) / needed
 
 
 def _peak_flops_per_s(setting: Setting) -> float:
@@ -215,6 +227,27 @@ def _peak_flops_per_s(setting: Setting) -> float:
     if peak is None:
         raise ValueError(f"no peak FLOP/s is known of {setting.gpu.name} for {setting.llm.precision.value}")
     return peak[0]
+
+
+def _sparse_flops_per_token(setting: Setting) -> float:
+    """FLOPs per prompt token that sparse latent attention takes beyond those of the model.
+
+    Behind its first `limit` tokens a prompt is computed against the latent itself, as a decode step is, with the heads
+    of each GPU padded.
+    """
+    return sum(_beyond_dense(each, setting) for each in setting.llm.attention if each.reach is Reach.TOP)
+
+
+def _beyond_dense(attention: Attention, setting: Setting) -> float:
+    """The same of one way of looking back; 0 where it keeps no latents."""
+    if attention.heads > 1 or attention.decode_flops == attention.prefill_flops:
+        return 0.0
+    mix = setting.mix
+    new = max(1.0, mix.new_tokens)
+    beyond = min(new, max(0.0, mix.prompt_tokens - attention.limit))
+    padded = max(1.0, SPARSE_HEADS * setting.tp / setting.llm.heads)
+    each = attention.decode_flops * padded - attention.prefill_flops
+    return attention.layers * attention.limit * each * beyond / new
 
 
 def _bandwidth(gpu: GpuSpec) -> float:
