@@ -75,7 +75,7 @@ class FirstTokenCost(NamedTuple):
     layers: float
     """Times the cost of its layers in a step: admission, scheduling, the step under way."""
     layers_each: float
-    """Increase of `layers` per request in flight."""
+    """Increase of `layers` per request in flight; of an engine of `STEP_TOKENS` per request whose prompt is so long."""
     prompt: float
     """Times the computation of the request's own prompt."""
     prompt_each: float
@@ -84,6 +84,16 @@ class FirstTokenCost(NamedTuple):
 
 REACHED: Final = Efficiency(*EFFICIENCY)
 """As fitted to all measured rows (`python -m tests.accuracy.silicon`)."""
+
+
+STEP_TOKENS: Final = {"vllm": 8192.0}
+"""Engine -> prompt tokens of one step, of engines whose TTFT rises with the steps that the prompts in flight take."""
+
+
+def steps_each(engine: str, new_tokens: float) -> float:
+    """How often `layers_each` counts for one request in flight with a prompt of so many computed tokens."""
+    step_tokens = STEP_TOKENS.get(engine)
+    return 1.0 if step_tokens is None else new_tokens / step_tokens
 
 
 def first_token_cost(engine: str) -> FirstTokenCost:

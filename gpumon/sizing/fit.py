@@ -98,7 +98,7 @@ def fit(
 
 
 def calibrated(line: TtftLine | None, points: Sequence[Point]) -> TtftLine | None:
-    """The TTFT through the points from below the knee; `line` scaled to them where they are too few, itself without.
+    """The TTFT through the points from below the knee; `line` moved to them where they are too few, itself without.
 
     From three loads with a spread of 2 on: Theil-Sen over sqrt(b) or over b, whichever is nearer. Points whose offered
     load is more than 5 % above what runs have waited for admission and are left out. Each counts once: weights are
@@ -112,8 +112,7 @@ def calibrated(line: TtftLine | None, points: Sequence[Point]) -> TtftLine | Non
         return min(found, key=lambda each: median(abs(each.ttft_s(b) / ttft_s - 1.0) for b, ttft_s in seen))
     if line is None:
         return TtftLine(median(ttft_s for _, ttft_s in seen), 0.0) if seen else None
-    alone_s = line.ttft_s(1.0)
-    return line.scaled(median(ttft_s / line.ttft_s(b) for b, ttft_s in seen)) if seen and alone_s > 0.0 else line
+    return line.through(seen) if seen and line.ttft_s(1.0) > 0.0 else line
 
 
 def loads_below_knee(points: Sequence[Point]) -> list[int]:

@@ -29,6 +29,7 @@ from gpumon.sizing.latency import (
 from gpumon.sizing.length_tail import Held, held_of
 from gpumon.sizing.profile import Observed, Origin
 from gpumon.sizing.roofline import (
+    Prompt,
     Setting,
     layers_s,
     line_of,
@@ -550,9 +551,10 @@ def _first_token(bare: Instance, learnt: TtftLine | None, formula: TtftLine | No
     rate = bare.workload.prefill_tokens_per_s
     if rate is not None and bare.prompt_tokens is not None:
         # A prompt passes the stages one after the other.
-        alone_s = bare.prompt_tokens * (1.0 - bare.hit_ratio) / rate * bare.pp
+        new_tokens = bare.prompt_tokens * (1.0 - bare.hit_ratio)
         beside_s = layers_s(setting) if setting is not None else 0.0
-        return typed(line_of(alone_s, beside_s, _engine(bare.workload, seen)))
+        prompt = Prompt(new_tokens, new_tokens / rate * bare.pp, beside_s)
+        return typed(line_of(prompt, _engine(bare.workload, seen)))
     engine = _engine(bare.workload, seen)
     line = _formula(engine, setting)
     if seen is None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from statistics import median
 from typing import Final, NamedTuple
 
 import msgspec
@@ -160,6 +161,20 @@ class TtftLine(msgspec.Struct, frozen=True):
     def scaled(self, factor: float) -> TtftLine:
         """So many times as long at any load."""
         return TtftLine(self.fixed_s * factor, self.crowd_s * factor, self.growth_s * factor)
+
+    def through(self, seen: Sequence[tuple[float, float]]) -> TtftLine:
+        """The line moved to measured pairs of requests in flight and TTFT, at least one, too few for a line of theirs.
+
+        One load does not tell whether all of TTFT differs by the factor between both or only its fixed part: what
+        rises with the load is taken by the square root of the factor, and the fixed part by what is left. On measured
+        sweeps that is nearer at other loads than either (docs/sizing.md).
+        """
+        factor = median(ttft_s / self.ttft_s(running) for running, ttft_s in seen)
+        rising = TtftLine(0.0, self.crowd_s, self.growth_s).scaled(math.sqrt(factor))
+        fixed_s = median(ttft_s - rising.ttft_s(running) for running, ttft_s in seen)
+        if fixed_s >= 0.0:
+            return msgspec.structs.replace(rising, fixed_s=fixed_s)
+        return rising.scaled(median(ttft_s / rising.ttft_s(running) for running, ttft_s in seen))
 
 
 class Tail(NamedTuple):

@@ -10,7 +10,7 @@ import msgspec
 from gpumon.efficiency.flops import compute_peak, decode_flops_per_token, head_flops, prefill_flops_per_token
 from gpumon.efficiency.ratio import checked, positive
 from gpumon.efficiency.traffic import distinct_experts, kv_read_bytes
-from gpumon.sizing.accuracy import REACHED, Efficiency, first_token_cost
+from gpumon.sizing.accuracy import REACHED, Efficiency, FirstTokenCost, first_token_cost, steps_each
 from gpumon.sizing.latency import NO_SPECULATION, Curve, Mix, Speculation, TtftLine
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import Attention, LlmSpec, Reach
@@ -100,8 +100,8 @@ def roofline(setting: Setting, reached: Efficiency | None = None) -> Curve:
     ITL(b) = W(b)/(e_w*BW) + layers*(t + t_tp*log2 TP + t_moe) + b*(KV/(e_kv*BW) + all-reduce/(e_l*link) +
     prompts/(e_p*FLOP/s)); W(b) of a MoE is what b tokens are routed to. A step with speculation yields several tokens
     of each sequence: what is read once per step is divided by them, W(b) is that of all verified tokens, and the
-    drafted ones are computed in full; drafting itself is not in it. Its errors on 2,358 measured rows of vLLM,
-    SGLang and TensorRT-LLM stand in docs/sizing.md. ValueError where model or GPU lacks a figure.
+    drafted ones are computed in full; drafting itself is not in it. Its errors on measured rows of vLLM, SGLang and
+    TensorRT-LLM stand in docs/sizing.md. ValueError where model or GPU lacks a figure.
     """
     cost = step_cost(setting)
     at = reached or REACHED
@@ -256,18 +256,29 @@ def _bandwidth(gpu: GpuSpec) -> float:
     return gpu.bandwidth_bytes_per_s
 
 
-def line_of(alone_s: float, beside_s: float, engine: str = "") -> TtftLine:
-    """The line of prompts that take `alone_s` to compute, in steps whose layers cost `beside_s` beside that.
+class Prompt(NamedTuple):
+    """What the TTFT of an engine is made of."""
 
-    TTFT(b) = layers*(k0 + k1*b) + prompt*(k2 + k3*b), with an engine's constants (`accuracy.first_token_cost`): a first
-    token takes some steps beside its prompt, and waits for a share of the prompts that are in flight.
+    new_tokens: float
+    """Computed, not cached."""
+    alone_s: float
+    """Seconds to compute it alone."""
+    beside_s: float
+    """Seconds that the layers of one step cost beside bytes and FLOPs."""
+
+
+def line_of(prompt: Prompt, engine: str = "", fitted: FirstTokenCost | None = None) -> TtftLine:
+    """The TTFT of such prompts: layers*(k0 + k1*b*steps) + prompt*(k2 + k3*b), with an engine's constants.
+
+    A first token takes some steps beside its prompt, and waits for a share of the prompts in flight. `fitted`: other
+    constants than those that are shipped.
     """
-    cost = first_token_cost(engine)
-    fixed_s = cost.layers * beside_s + cost.prompt * alone_s
-    growth_s = cost.layers_each * beside_s + cost.prompt_each * alone_s
-    return TtftLine(fixed_s, 0.0, growth_s)
+    cost = fitted or first_token_cost(engine)
+    fixed_s = cost.layers * prompt.beside_s + cost.prompt * prompt.alone_s
+    waited_s = cost.layers_each * steps_each(engine, prompt.new_tokens) * prompt.beside_s
+    return TtftLine(fixed_s, 0.0, waited_s + cost.prompt_each * prompt.alone_s)
 
 
 def ttft_line(setting: Setting, engine: str = "") -> TtftLine:
     """The line from dimensions and peaks; `engine`: vllm, trtllm, sglang, or not known."""
-    return line_of(prompt_s(setting), layers_s(setting), engine)
+    return line_of(Prompt(setting.mix.new_tokens, prompt_s(setting), layers_s(setting)), engine)

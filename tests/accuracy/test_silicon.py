@@ -3,32 +3,63 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 from statistics import median
 
 import pytest
 
-from gpumon.sizing.accuracy import CLAIM, REACHED, band_of, first_token_cost
-from tests.accuracy.silicon import DATA, Judged, Row, first_token_costs, fits_without, fitted, judge, ranks, read
+from gpumon.sizing.accuracy import REACHED, band_of, first_token_cost
+from gpumon.sizing.scenario import Scenario
+from tests.accuracy.silicon import (
+    CONSTANTS_BEGIN,
+    CONSTANTS_END,
+    FACTOR,
+    constants,
+    shipped,
+    ttft_capacities,
+)
+from tests.accuracy.silicon_bands import FIGURES, SIZES, formula_bands, share_inside, unseen_groups, unseen_share
+from tests.accuracy.silicon_fit import Fits, Judged, first_token_costs, fits_without, fitted, judge
+from tests.accuracy.silicon_rows import DATA, FITS_NO_REQUEST, USABLE, Row, family_of, gpu_of, ranks, read
+
+SIZING = DATA.parents[2] / "docs" / "sizing.md"
 
 
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:
     found, left = read(DATA)
-    assert sum(left.values()) == 31, left
+    assert sum(left.values()) == 33, left
     return found
 
 
 @pytest.fixture(scope="module")
-def judged(rows: list[Row]) -> list[Judged]:
+def families(rows: list[Row]) -> Fits:
+    """Constants that have not seen a model."""
+    return fits_without(rows, {row.family for row in rows})
+
+
+@pytest.fixture(scope="module")
+def gpus(rows: list[Row]) -> Fits:
+    """Constants that have not seen a type of GPU."""
+    return fits_without(rows, {row.gpu for row in rows}, gpu_of)
+
+
+@pytest.fixture(scope="module")
+def judged(rows: list[Row], families: Fits) -> list[Judged]:
     """By constants that have not seen the model."""
-    fits = fits_without(rows, {row.family for row in rows})
-    return [judge(row, *fits[row.family]) for row in rows]
+    return [judge(row, *families[row.family]) for row in rows]
+
+
+def test_rows_are_scored_with_the_memory_that_plans_use(rows: list[Row]) -> None:
+    """A row whose weights leave no room for one request has no plan, and no score."""
+    assert Scenario().usable_memory_ratio == USABLE == 0.92
+    left = read(DATA)[1]
+    assert left[FITS_NO_REQUEST] == 2
+    assert all(1.0 <= row.running <= row.offered for row in rows)
 
 
 def test_inter_token_latency(judged: list[Judged]) -> None:
     off = [1.0 / (1.0 + one.itl) - 1.0 for one in judged]
-    assert len(off) == 2358
+    assert len(off) == 2356
     assert abs(median(off)) < 0.03
     assert median(map(abs, off)) < 0.13
 
@@ -47,20 +78,40 @@ def test_capacity_at_the_measured_latency_by_tp(judged: list[Judged]) -> None:
     assert all(0.9 < median(ratios) < 1.1 for ratios in by_tp.values())
 
 
-def shares(judged: Sequence[Judged], figure: str) -> float:
-    """Of rows inside the shipped band."""
-    inside = 0
-    for one in judged:
-        band = band_of(figure, one.row.tp, one.row.moe)
-        inside += band.low <= getattr(one, figure) <= band.high
-    return inside / len(judged)
-
-
 @pytest.mark.parametrize("figure", ["itl", "ttft"])
-def test_bands_hold_what_they_claim(judged: list[Judged], figure: str) -> None:
-    assert shares(judged, figure) == pytest.approx(CLAIM, abs=0.03)
-    for tp in (1, 2, 4, 8):
-        assert shares([one for one in judged if one.row.tp == tp], figure) == pytest.approx(CLAIM, abs=0.05)
+def test_the_shipped_bands_are_those_of_the_rows(judged: list[Judged], figure: str) -> None:
+    held = FIGURES[figure][1]
+    assert share_inside(judged, shipped(judged), figure) == pytest.approx(held, abs=0.03)
+    for cell, band in formula_bands(judged)[figure].items():
+        kept = band_of(figure, *cell)
+        assert (kept.low, kept.high) == pytest.approx((band.low, band.high), abs=0.03), cell
+
+
+def test_bands_hold_what_they_claim_of_models_and_gpus_that_they_have_not_seen(
+    judged: list[Judged], families: Fits, gpus: Fits
+) -> None:
+    for fits, group in ((families, family_of), (gpus, gpu_of)):
+        groups = unseen_groups(judged, fits, group)
+        for tp in SIZES:
+            assert 0.745 <= unseen_share(groups, "itl", tp) <= 0.875, (group.__name__, tp)
+
+
+@pytest.mark.parametrize(("engine", "least"), [("vllm", 0.9), ("trtllm", 0.7), ("sglang", 0.7)])
+def test_capacity_at_a_measured_ttft_once_one_load_is_known(
+    rows: list[Row], families: Fits, gpus: Fits, engine: str, least: float
+) -> None:
+    """Within a factor of two of what ran, without the model and without the GPU."""
+    own = [row for row in rows if row.engine == engine]
+    for fits, group in ((families, family_of), (gpus, gpu_of)):
+        ratios = ttft_capacities(own, fits, group)[1]
+        near = [ratio for ratio in ratios if 1.0 / FACTOR <= ratio <= FACTOR]
+        assert len(near) / len(ratios) >= least, group.__name__
+
+
+def test_the_document_prints_the_constants_that_are_shipped() -> None:
+    """`make silicon` writes them."""
+    text = SIZING.read_text(encoding="utf-8")
+    assert text.partition(CONSTANTS_BEGIN)[2].partition(CONSTANTS_END)[0].strip() == constants().strip()
 
 
 def test_what_is_shipped_is_what_the_rows_say(rows: list[Row]) -> None:

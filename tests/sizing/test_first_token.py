@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from gpumon.readings.missing import Missing
@@ -14,7 +16,8 @@ from tests.records import replace
 from tests.sizing.questions import KNOWN
 
 QWEN, H100 = "Qwen/Qwen3-32B", "H100 SXM 80GB"
-GOALS_MS = (300.0, 400.0, 500.0, 700.0, 1000.0, 1400.0, 2000.0)
+GOALS_MS = tuple(300.0 + 50.0 * step for step in range(35))
+"""300 to 2,000 ms."""
 
 
 def swept(loads: tuple[float, ...], tool: str) -> Observed:
@@ -63,9 +66,16 @@ def test_without_a_measurement_the_goal_costs_no_gpu_and_the_note_says_so() -> N
 )
 def test_capacity_rises_with_the_goal_without_jumps(seen: Observed | None, assume: bool, factor: float) -> None:
     rows = [asked(goal_ms, seen, factor, assume=assume) for goal_ms in GOALS_MS]
-    bounds = [next((each.concurrency for each in row.limits if each.kind.value == "TTFT"), None) for row in rows]
-    known = [bound for bound in bounds if bound is not None]
-    assert known == sorted(known)
+    bounds = [each.concurrency for row in rows for each in row.limits if each.kind.value == "TTFT"]
+    bounds = [bound for bound in bounds if bound > 0.0]
+    assert len(bounds) > len(GOALS_MS) / 2
+    # As much more with every 50 ms: no jump, and no cap that hides the line.
+    steps = [after - before for before, after in pairwise(bounds)]
+    assert steps == pytest.approx([steps[0]] * len(steps), rel=1e-6)
+    assert steps[0] > 0.0
+    capacities = [row.capacity_per_instance for row in rows if not row.problem]
+    assert all(isinstance(capacity, float) for capacity in capacities)
+    assert capacities == sorted(capacities)
     counts = [gpus(row) for row in rows if not row.problem]
     assert counts == sorted(counts, reverse=True)
     assert counts
@@ -111,10 +121,18 @@ def test_a_goal_inside_the_band_of_its_estimate_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("server", "more"), [("A100 SXM4 80GB", {}), ("L40S", {"tp": 4}), (H100, {"pp": 2})], ids=["A100", "L40S", "PP 2"]
+    ("server", "model", "more"),
+    [
+        ("A100 SXM4 80GB", QWEN, {}),
+        ("L40S", QWEN, {"tp": 4}),
+        ("L4", QWEN, {"tp": 4}),
+        (H100, QWEN, {"pp": 2}),
+        ("B200 SXM 180GB", "GLM-5", {"tp": 8}),
+    ],
+    ids=["A100", "L40S", "L4", "PP 2", "indexer"],
 )
-def test_no_band_where_no_reference_row_is_of_such_a_server(server: str, more: dict[str, int]) -> None:
-    workload = Workload(QWEN, 10, prompt_tokens=1000.0, answer_tokens=500.0, weight_precision="fp8", **more)
+def test_no_band_where_no_reference_row_is_of_such_a_server(server: str, model: str, more: dict[str, int]) -> None:
+    workload = Workload(model, 10, prompt_tokens=1000.0, answer_tokens=500.0, weight_precision="fp8", **more)
     [row] = plan(Scenario(itl_p95_ms=80.0, server=(Server(server),), workload=(workload,)), KNOWN).workloads
     assert not row.problem
     assert not row.band

@@ -6,18 +6,23 @@ import math
 
 import pytest
 
+from gpumon.efficiency.flops import compute_peak, head_flops, prefill_flops_per_token
+from gpumon.sizing import memory
 from gpumon.sizing.accuracy import REACHED
 from gpumon.sizing.latency import Curve, Mix
 from gpumon.sizing.roofline import (
+    INDEX_LAYER_S,
     Setting,
     layers_s,
     prefill_tokens_per_s,
+    prompt_parts_s,
     rescale,
     roofline,
     step_cost,
     weight_read_s,
 )
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
+from gpumon.specs.llm import Reach
 from tests.records import replace
 from tests.sizing.rows import ROWS, error, fitted, named, setting
 
@@ -66,6 +71,59 @@ def test_one_traffic_mix_re_scales_to_another(seen: str, wanted: str) -> None:
     moved = rescale(fitted(SWEEPS[seen]).curve, setting(at[0]), setting(named(SWEEPS[wanted])[0]), 250.0)
     off = sorted(abs(error(moved, row)) for row in named(SWEEPS[wanted]))
     assert off[len(off) // 2] <= 0.45, off
+
+
+def glm_5(prompt_tokens: float, precision: str = "fp8", name: str = "GLM-5") -> Setting:
+    """On eight B200."""
+    found = llm_catalogue().find(name)
+    assert found is not None
+    spec = memory.variant(llm_catalogue(), name, found, precision, "")
+    return Setting(spec, gpu_catalogue().find("B200 SXM 180GB"), 8, 8, Mix(prompt_tokens, 1024.0))
+
+
+def test_a_layer_with_an_indexer_takes_longer() -> None:
+    """78 of GLM-5, none of DeepSeek-V3; GLM-5.2 has 21 that others share."""
+    at = glm_5(1000.0)
+    each_s = REACHED.layer_s + 3 * REACHED.layer_tp_s + REACHED.layer_moe_s
+    assert layers_s(at) == pytest.approx(78 * (each_s + INDEX_LAYER_S))
+    shared = glm_5(1000.0, name="GLM-5.2")
+    assert layers_s(shared) == pytest.approx(78 * each_s + 21 * INDEX_LAYER_S)
+    dense = glm_5(1000.0, name="DeepSeek-V3")
+    assert layers_s(dense) == pytest.approx(61 * each_s)
+
+
+@pytest.mark.parametrize(
+    ("prompt_tokens", "precision", "measured_ms"), [(64_000.0, "nvfp4", 15.3), (1000.0, "fp8", 20.2)]
+)
+def test_published_runs_of_glm_5_with_one_request(prompt_tokens: float, precision: str, measured_ms: float) -> None:
+    """SGLang of April 2026, and its first version for this model, which was slower."""
+    predicted_ms = roofline(glm_5(prompt_tokens, precision)).itl_s(1.0) * 1e3
+    assert 0.72 <= predicted_ms / measured_ms <= 1.1
+
+
+def test_prompts_of_sparse_latent_attention_are_computed_against_the_latent() -> None:
+    """Up to the 2,048 entries that it chooses, a prompt costs what its dimensions say, without a step there."""
+
+    def token_s(prompt_tokens: float) -> float:
+        at = glm_5(prompt_tokens)
+        return prompt_parts_s(at)[0] / prompt_tokens
+
+    def plain_s(prompt_tokens: float) -> float:
+        at = glm_5(prompt_tokens)
+        spec = at.llm
+        flops = prefill_flops_per_token(spec, prompt_tokens, 0.0) + head_flops(spec) / prompt_tokens
+        peak = compute_peak(at.gpu, spec)
+        assert peak is not None
+        return flops / (8 * peak[0])
+
+    assert token_s(2000.0) == pytest.approx(plain_s(2000.0))
+    assert token_s(2100.0) < 1.1 * token_s(2000.0)
+    # 6,144 of 8,192 tokens look at 2,048 latents with eight times as many heads as each GPU has.
+    look = next(each for each in glm_5(8192.0).llm.attention if each.reach is Reach.TOP)
+    more = 78 * 2048 * 0.75 * (8.0 * look.decode_flops - look.prefill_flops)
+    peak = compute_peak(glm_5(8192.0).gpu, glm_5(8192.0).llm)
+    assert peak is not None
+    assert token_s(8192.0) - plain_s(8192.0) == pytest.approx(more / (8 * peak[0]))
 
 
 @pytest.mark.parametrize("name", ["N1", "D1", "A1", "A16", "A21"])
