@@ -34,8 +34,9 @@ from gpumon.sizing.simulate.router import ROUTERS
 from gpumon.sizing.simulate.run import play
 from gpumon.sizing.simulate.scheduler import BLOCK, EngineLimits, Served
 from gpumon.sizing.simulate.setup import alone_s, default_bounds, split
-from tests.accuracy import silicon
-from tests.accuracy.silicon import Costs, Row, solved
+from tests.accuracy import silicon_rows
+from tests.accuracy.silicon_fit import Costs, fits_without, solved, ttft_of
+from tests.accuracy.silicon_rows import Row
 from tests.accuracy.tables import write
 
 BEGIN, END = "<!-- simulated: begin, written by `make silicon` -->", "<!-- simulated: end -->"
@@ -306,20 +307,20 @@ def judge_row(row: Row, at: Efficiency, costs: Costs) -> RowJudged:
 
 def first_token_s(row: Row, at: Efficiency, costs: Costs) -> float:
     """TTFT of a single request by the constants of the engine."""
-    return silicon.ttft_s(row._replace(running=1.0), at, costs.get(row.engine, costs[""]))
+    return ttft_of(row, at, costs, row.engine).ttft_s(1.0)
 
 
 def rows_as_shipped(every: int) -> list[RowJudged]:
     """Every so many rows of silicon.csv, by the constants that gpumon has."""
-    rows, _ = silicon.read(silicon.DATA)
+    rows, _ = silicon_rows.read(silicon_rows.DATA)
     costs = {engine: first_token_cost(engine) for engine in ("", "vllm", "trtllm", "sglang")}
     return [judge_row(row, REACHED, costs) for row in rows[::every]]
 
 
 def rows_judged() -> list[RowJudged]:
     """All rows of silicon.csv, each by constants that have not seen its model."""
-    rows, _ = silicon.read(silicon.DATA)
-    fits = silicon.fits_without(rows, {row.family for row in rows})
+    rows, _ = silicon_rows.read(silicon_rows.DATA)
+    fits = fits_without(rows, {row.family for row in rows})
     return [judge_row(row, *fits[row.family]) for row in rows]
 
 
