@@ -6,7 +6,8 @@ import pytest
 
 from gpumon.sizing.disaggregated import ALONE
 from gpumon.sizing.roofline import layers_s, prompt_s
-from tests.accuracy.silicon import DATA, Row, quantile, read
+from tests.accuracy.silicon_bands import quantile
+from tests.accuracy.silicon_rows import DATA, Row, read
 
 LONG_TOKENS = 4000.0
 FEW = 4.0
@@ -24,6 +25,6 @@ def test_prompts_alone_take_what_a_quarter_of_measured_servers_stays_below(moe: 
     for row in read(DATA)[0]:
         long = row.setting.mix.prompt_tokens >= LONG_TOKENS and row.offered <= FEW
         if long and row.moe is moe and row.engine != "sglang":
-            found.append(alone(row))
+            found.append((alone(row), 1.0))
     assert len(found) == rows
     assert quantile(found, 0.25) == pytest.approx(ALONE[moe], rel=0.05)
