@@ -21,6 +21,7 @@ from textual.dom import DOMNode
 from textual.driver import Driver
 from textual.screen import Screen
 from textual.widgets import Input
+from textual.worker import WorkType
 
 from gpumon.config.schema import Config
 from gpumon.config.themes import Theme
@@ -124,7 +125,8 @@ class MonitorApp(App[int], inherit_bindings=False):
         """A fleet is worked out first, also beneath a host's screen; a newer one takes the place of one that waits."""
         working, self._due = self._due is not None, message.snapshot
         if not working:
-            self.run_worker(self._work_out(), group="refresh")
+            work: WorkType[None] = self._work_out
+            self.run_worker(work, group="refresh")
 
     async def _work_out(self) -> None:
         """In a thread, so that keys are answered meanwhile."""
@@ -162,7 +164,8 @@ class MonitorApp(App[int], inherit_bindings=False):
         host, self.host = self.host, None
         if host is not None:
             self.pop_screen()
-            self.run_worker(_stopped(host.control), group="leaving")
+            work: WorkType[None] = partial(_stopped, host.control)
+            self.run_worker(work, group="leaving")
             if said:
                 self.monitor.say(said)
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from textual.worker import WorkType
+
 from gpumon.config.keymap import Command
 from gpumon.config.validate import changed
 from gpumon.readings.text import clean
@@ -170,7 +172,8 @@ def _save(screen: MonitorScreen) -> None:
     incident = screen.body.incident(screen, text, partial(picture, strips, screen.app.size.width, "gpumon"))
     if incident is not None:
         screen.say("writing an incident bundle …")
-        screen.app.run_worker(_write(screen, screen.files, incident), group=_SAVING)
+        work: WorkType[None] = partial(_write, screen, screen.files, incident)
+        screen.app.run_worker(work, group=_SAVING)
 
 
 async def _write(screen: MonitorScreen, files: Files, incident: Incident) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from textual.worker import WorkType
+
 from gpumon.readings.format import period
 from gpumon.readings.history import History
 from gpumon.readings.text import clean
@@ -310,7 +312,8 @@ class TimeTravel:
             self._asked.append(ask)
         if self._asked and not self.seeking:
             self.seeking = True
-            screen.run_worker(self._seek(), group=_GROUP)
+            work: WorkType[None] = self._seek
+            screen.run_worker(work, group=_GROUP)
 
     def begin_at(self, wall_s: float) -> None:
         """Go to a Unix time, where the screen before this one was."""
