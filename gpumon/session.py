@@ -269,6 +269,7 @@ class Session:
     """What a screen is attached to: the snapshots of a source, its past, and what sizing learns from both."""
 
     def __init__(self, config: Config, source: SnapshotSource) -> None:
+        self._config = config
         self._source = source
         self._calibrator = Calibrator(config)
         self._task: asyncio.Task[None] | None = None
@@ -293,6 +294,14 @@ class Session:
     def filling(self) -> bool:
         """Whether the past of the charts is still being read."""
         return self._source.filling
+
+    @cached_property
+    def prices(self) -> Mapping[str, float]:
+        """Catalogue name of a GPU -> price of one hour, "" for all others; empty: none are known."""
+        from gpumon.config.prices import running_prices
+        from gpumon.sources.packaged import gpu_catalogue
+
+        return running_prices(self._config.sizing, gpu_catalogue(self._config.gpu))
 
     @property
     def interval_s(self) -> float:

@@ -110,6 +110,10 @@ class Control(Collecting, Protocol):
     def history(self) -> History:
         """Series for the charts, on the clock of `Snapshot.wall_s`."""
 
+    @property
+    def prices(self) -> Mapping[str, float]:
+        """Catalogue name of a GPU -> price of one hour, "" for all others; empty: none are known."""
+
     async def start(self, sink: Callable[[Snapshot], None]) -> None:
         """Begin to collect; returns at once. `sink` gets every snapshot and never blocks."""
 

@@ -70,11 +70,18 @@ class Plan(NamedTuple):
     triage: int = 0
     page: int = 0
     """Lines of the page that covers the panes."""
+    headline: int = 0
+    """Lines between the title and all else: 1 wherever tables have room."""
 
     @property
     def panes(self) -> tuple[int, ...]:
         """Lines of the panes, in the order of `PANES`."""
         return tuple(self[: len(PANES)])
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Lines of the headline, then of the panes in the order of `PANES`."""
+        return (self.headline, *self.panes)
 
     @property
     def tiny(self) -> bool:
@@ -107,18 +114,18 @@ def plan(
     """
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
         return Plan()
-    body = height - 2
+    body = height - 3
     if page:
-        return Plan(page=body)
+        return Plan(page=body, headline=1)
     if zoomed:
-        return Plan()._replace(**{zoomed: body})
+        return Plan(headline=1)._replace(**{zoomed: body})
     lines = dict.fromkeys(PANES, 0)
     for name, wanted in _stages(counts):
         more = min(max(0, wanted - lines[name]), body)
         lines[name] += more
         body -= more
     lines["history"] += body
-    return Plan(**lines)
+    return Plan(**lines, headline=1)
 
 
 def _stages(counts: Counts) -> Iterator[tuple[str, int]]:
@@ -167,7 +174,7 @@ class FleetPlan(NamedTuple):
     """Lines of what covers the table: the help, or the sizing panel."""
 
     @property
-    def panes(self) -> tuple[int, ...]:
+    def parts(self) -> tuple[int, ...]:
         """Lines of all between title and keys, top to bottom."""
         return tuple(self[:5])
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from datetime import datetime, timezone
 from typing import Final
 
-from gpumon.efficiency.service import adding_up
-from gpumon.readings.flat import value_of
 from gpumon.readings.format import cells, count, counted, ratio, watts
-from gpumon.readings.frame import EndpointState, GpuState
-from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
-from gpumon.readings.snapshot import Engine, Gpu, Level, Snapshot
+from gpumon.readings.frame import GpuState
+from gpumon.readings.missing import Missing
+from gpumon.readings.snapshot import Level, Snapshot
 from gpumon.readings.text import clean
 from gpumon.triage.render import LIMITS
 from gpumon.tui.line import Piece, Row
+from gpumon.tui.totals import DOWN, SILENT, Totals, number_in, totals
 from gpumon.tui.triage_words import LEVELS, URGENT, mark
 
 _TROUBLES: Final = (
@@ -22,15 +20,6 @@ _TROUBLES: Final = (
     ("STALE", "warn", frozenset({GpuState.STALE})),
 )
 """Word and tone for GPUs in these states, worst first."""
-_SILENT: Final = frozenset(
-    {
-        *(EndpointState.UNAUTHORIZED, EndpointState.METRICS_OFF, EndpointState.NOT_METRICS),
-        *(EndpointState.WRONG_ENGINE, EndpointState.TOO_LARGE),
-    }
-)
-"""States of an engine that answers, but gives no figures."""
-_DOWN: Final = frozenset(EndpointState) - {EndpointState.OK, EndpointState.STARTING} - _SILENT
-
 
 def summary(snapshot: Snapshot | None, width: int, height: int, *, paused: bool, back: bool = False) -> list[Row]:
     """The most important first, as many whole parts as fit into `height` lines of `width` cells; a glyph if none does.
@@ -54,31 +43,58 @@ def summary(snapshot: Snapshot | None, width: int, height: int, *, paused: bool,
 
 
 def _parts(snapshot: Snapshot | None, *, paused: bool, back: bool) -> list[Piece]:
+    """Texts and tones, the most important first."""
     if snapshot is None:
         return [("gpumon", "strong"), ("starting …", "muted")]
-    gpus, engines = [gpu for gpu in snapshot.gpus if not gpu.parent_uuid], snapshot.engines
-    owners: Sequence[Gpu | Engine] = gpus or engines
-    parts: list[Piece] = [("SIM", "badge")] if snapshot.simulated else []
-    parts += [(_clock(snapshot) if back else "PAUSED", "badge_paused")] if paused or back else []
-    parts += [(counted(len(gpus), "GPU"), "text")] if gpus or not engines else []
-    parts += [(f"{n} {word}", tone) for word, tone, states in _TROUBLES if (n := _number(gpus, states))]
-    down = _number(engines, _DOWN)
-    parts += [] if gpus or not engines else [(counted(len(engines), "engine"), "text")]
-    parts += [(f"{counted(down, 'engine')} DOWN", "critical")] if down else []
-    silent = _number(engines, _SILENT)
-    parts += [(f"{counted(silent, 'engine')} without figures", "warn")] if silent else []
+    total = totals(snapshot)
+    parts: list[Piece] = []
+    if snapshot.simulated:
+        parts.append(("SIM", "badge"))
+    if back:
+        parts.append((_clock(snapshot), "badge_paused"))
+    elif paused:
+        parts.append(("PAUSED", "badge_paused"))
+    parts += _states(snapshot, total)
     parts += _worst(snapshot)
-    parts += [(f"busy {ratio(_mean([gpu.busy_ratio for gpu in gpus]))}", "text")] if gpus else []
-    if engines:
-        parts.append((f"mfu {ratio(_mean([value_of(owner, 'mfu_ratio') for owner in owners]))}", "text"))
-        parts.append((f"mbu {ratio(_mean([value_of(owner, 'mbu_ratio') for owner in owners]))}", "text"))
-        parts.append(
-            (f"{count(_sum([engine.rates.decode_tokens_per_s for engine in adding_up(engines)]))} tok/s", "text")
-        )
-    power_w = _sum([gpu.power_w for gpu in gpus])
-    parts += [] if isinstance(power_w, Missing) else [(watts(power_w), "text")]
-    faults = len(snapshot.faults)
-    return parts + ([(counted(faults, "fault"), "warn")] if faults else [])
+    parts += _figures(snapshot, total)
+    if snapshot.faults:
+        parts.append((counted(len(snapshot.faults), "fault"), "warn"))
+    return parts
+
+
+def _states(snapshot: Snapshot, total: Totals) -> list[Piece]:
+    """How many GPUs or engines there are, and how many of them do not work."""
+    parts: list[Piece] = []
+    if total.gpus or not total.engines:
+        parts.append((counted(total.gpus, "GPU"), "text"))
+    else:
+        parts.append((counted(total.engines, "engine"), "text"))
+    whole = [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]
+    for word, tone, states in _TROUBLES:
+        number = number_in(whole, states)
+        if number:
+            parts.append((f"{number} {word}", tone))
+    down = number_in(snapshot.engines, DOWN)
+    if down:
+        parts.append((f"{counted(down, 'engine')} DOWN", "critical"))
+    silent = number_in(snapshot.engines, SILENT)
+    if silent:
+        parts.append((f"{counted(silent, 'engine')} without figures", "warn"))
+    return parts
+
+
+def _figures(snapshot: Snapshot, total: Totals) -> list[Piece]:
+    """Use of GPUs and engines."""
+    parts: list[Piece] = []
+    if total.gpus:
+        parts.append((f"busy {ratio(total.busy_ratio)}", "text"))
+    if snapshot.engines:
+        parts.append((f"mfu {ratio(total.mfu_ratio)}", "text"))
+        parts.append((f"mbu {ratio(total.mbu_ratio)}", "text"))
+        parts.append((f"{count(total.decode_tokens_per_s)} tok/s", "text"))
+    if not isinstance(total.power_w, Missing):
+        parts.append((watts(total.power_w), "text"))
+    return parts
 
 
 def _worst(snapshot: Snapshot) -> list[Piece]:
@@ -101,26 +117,8 @@ def _glyph(snapshot: Snapshot | None, *, paused: bool) -> Piece:
         return "…", "muted"
     lost = _TROUBLES[0][2]
     critical = any(verdict.level is Level.CRITICAL for verdict in snapshot.verdicts)
-    if critical or _number(snapshot.gpus, lost) or _number(snapshot.engines, _DOWN):
+    if critical or number_in(snapshot.gpus, lost) or number_in(snapshot.engines, DOWN):
         return LEVELS[Level.CRITICAL][:2]
     if snapshot.faults:
         return LEVELS[Level.WARN][:2]
     return ("‖", "warn") if paused else ("●", "ok")
-
-
-def _number(things: Sequence[Gpu | Engine], states: Collection[GpuState | EndpointState]) -> int:
-    return sum(thing.state in states for thing in things)
-
-
-def _known(readings: list[Reading]) -> list[float]:
-    return [reading for reading in readings if not isinstance(reading, Missing)]
-
-
-def _mean(readings: list[Reading]) -> Reading:
-    known = _known(readings)
-    return sum(known) / len(known) if known else NOT_EXPOSED
-
-
-def _sum(readings: list[Reading]) -> Reading:
-    known = _known(readings)
-    return sum(known) if known else NOT_EXPOSED

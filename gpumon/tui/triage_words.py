@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from gpumon.readings.snapshot import Event, EventKind, Family, Kind, Level, Limit, Verdict
+from gpumon.readings.snapshot import Event, EventKind, Family, Kind, Level, Limit, Snapshot, Verdict
 from gpumon.triage.marks import MARKS
 from gpumon.triage.render import BRIEF
 from gpumon.tui.palette import Glyphs
@@ -81,6 +81,28 @@ def urgent_by_key(verdicts: Sequence[Verdict], kind: Kind) -> dict[str, Verdict]
         if verdict.kind is kind and verdict.level in URGENT:
             found.setdefault(verdict.key, verdict)
     return found
+
+
+def urgent_by_gpu(snapshot: Snapshot) -> dict[str, Verdict]:
+    """UUID of a GPU -> the worst urgent verdict on it, or on an engine that runs on it; of two alike the GPU's own."""
+    worst = urgent_by_key(snapshot.verdicts, Kind.GPU)
+    of_engines = urgent_by_key(snapshot.verdicts, Kind.ENGINE)
+    if not of_engines:
+        return worst
+    named = {engine.name: of_engines[engine.key] for engine in snapshot.engines if engine.key in of_engines}
+    for gpu in snapshot.gpus:
+        for verdict in (named[name] for name in gpu.engines if name in named):
+            own = worst.get(gpu.uuid)
+            if own is None or URGENCY[verdict.level] < URGENCY[own.level]:
+                worst[gpu.uuid] = verdict
+    return worst
+
+
+def urgent_in(snapshot: Snapshot, kind: Kind) -> dict[str, Verdict]:
+    """Key of a row of that kind -> the verdict that marks it."""
+    if kind is Kind.GPU:
+        return urgent_by_gpu(snapshot)
+    return urgent_by_key(snapshot.verdicts, kind)
 
 
 def badge(verdict: Verdict) -> tuple[str, str]:

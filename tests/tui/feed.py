@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from gpumon.config.profile_store import builtin
 from gpumon.readings.history import History
@@ -27,6 +27,7 @@ class Still:
         self.calibration = Calibration()
         self.timeline: Timeline | None = None
         self.playback: Playback | None = None
+        self.prices: Mapping[str, float] = {}
         self.refreshed = 0
         self.stopped = 0
         self._snapshot = snapshot

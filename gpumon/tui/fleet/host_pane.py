@@ -15,7 +15,7 @@ from gpumon.tui import engine_table, gpu_table, line
 from gpumon.tui.fleet.columns import in_part, sentence
 from gpumon.tui.fold import folded
 from gpumon.tui.palette import Palette
-from gpumon.tui.triage_words import mark, states_by_key, urgent_by_key
+from gpumon.tui.triage_words import mark, states_by_key, urgent_by_gpu, urgent_by_key
 from gpumon.tui.view import View
 from gpumon.tui.widgets.board import Board
 from gpumon.tui.widgets.pane import Pane
@@ -93,7 +93,7 @@ class HostPane(Pane):
         snapshot = host.snapshot
         yield from _wrong(snapshot, width, spare)
         if snapshot.gpus:
-            urgent = urgent_by_key(snapshot.verdicts, Kind.GPU)
+            urgent = urgent_by_gpu(snapshot)
             states = states_by_key(snapshot.verdicts, Kind.GPU)
             yield gpu_table.TABLE.head(width, self.view)
             for gpu in snapshot.gpus:

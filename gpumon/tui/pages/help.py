@@ -7,7 +7,9 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from gpumon.config.keymap import COMMANDS, Keymap
-from gpumon.readings.format import cells, left
+from gpumon.readings.format import amount, cells, left, ratio
+from gpumon.readings.missing import Missing
+from gpumon.readings.snapshot import Self
 from gpumon.tui.line import Row
 from gpumon.tui.widgets.pane import Pane
 
@@ -109,6 +111,8 @@ _COLUMN: Final = 39
 _FLEET_KEYS: Final = 16
 _FLEET_COLUMN: Final = 56
 _ASKED: Final = 14
+_ONE_DIGIT: Final = 0.0995
+"""Share below which it is shown with one digit after the point."""
 
 
 class HelpPage(Pane):
@@ -145,7 +149,18 @@ class HelpPage(Pane):
             if name and section and spare >= 2:
                 rows.append(((f" {name}", "muted"),))
             rows += section
+        if self.snapshot is not None and not fleet and len(rows) < height:
+            rows.append(_own_cost(self.snapshot.self_cost))
         return rows
+
+
+def _own_cost(cost: Self) -> Row:
+    """CPU share of one core and memory of gpumon itself, its driver process included."""
+    cpu = cost.cpu_ratio
+    share = ratio(cpu)
+    if not isinstance(cpu, Missing) and 0.0 <= cpu < _ONE_DIGIT:
+        share = f"{cpu * 100:.1f}%"
+    return ((" gpumon itself  ", "strong"), (f"{share} of one core, {amount(cost.pss_bytes, 'B')} of memory", "text"))
 
 
 def _questions(keymap: Keymap, width: int) -> list[Row]:

@@ -114,7 +114,7 @@ class FleetBody:
         simulated = fleet is not None and any(host.snapshot.simulated for host in fleet.hosts)
         place = clean(self._control.place, 60)
         forms = [" · ".join(filter(None, parts)) for parts in _forms(place, fleet, self.table.sum)]
-        return Heading(lambda _room: forms, ("SIM",) if simulated else ())
+        return Heading(lambda _room: forms, simulated="SIM" if simulated else "")
 
     def standing(self, screen: MonitorScreen, standing: Standing) -> Standing:
         """Asked now and then: how old it is."""

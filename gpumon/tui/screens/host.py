@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpumon.config.validate import changed
 from gpumon.readings.format import counted
-from gpumon.readings.snapshot import Event, Snapshot
+from gpumon.readings.snapshot import Event, Level, Snapshot
 from gpumon.tui.control import Incident, Picture
 from gpumon.tui.engine_table import ENGINES, ended_at
 from gpumon.tui.gpu_table import gpu_listing
+from gpumon.tui.headline import headline
 from gpumon.tui.layout import PANES, Counts, Plan, plan
+from gpumon.tui.line import Row
 from gpumon.tui.process_table import process_listing
 from gpumon.tui.screens.commands import Run, go_to_pane, zoom
 from gpumon.tui.screens.travel import HostPast, Past
@@ -37,6 +39,8 @@ LEAD: Final = "fleet > "
 """Before the name of a fleet's host in the title."""
 _ROOMY: Final = 80
 """Columns from which a rule has room for the word `key`."""
+_RAISED_S: Final = 60.0
+"""Seconds after the last critical verdict for which the triage pane stays on top: no pane jumps to and fro."""
 
 
 class HostBody:
@@ -65,7 +69,12 @@ class HostBody:
         processes = ListPane(palette, view, process_listing(afar=self.afar))
         every: tuple[Pane, ...] = (gpus, engines, self.history, processes, self.triage)
         self.panes = dict(zip(PANES, every, strict=True))
-        self.parts = every
+        self.headline = Painted(palette)
+        self.parts = (self.headline, *every)
+        self._critical_s = -math.inf
+        """When a critical verdict was shown last (Unix time)."""
+        self._raised = False
+        """Whether the triage pane stands on top."""
         self.small = self._summary = Painted(palette)
         self.zoomed = ""
         self.commands = {
@@ -108,10 +117,25 @@ class HostBody:
             self.history.filling = self._filling()
             screen.travel.read_from(screen.travel.history, anew=True)
 
-    def show(self, screen: MonitorScreen, shown: Snapshot) -> None:  # noqa: ARG002
+    def show(self, screen: MonitorScreen, shown: Snapshot) -> None:
         """Paint it in every pane."""
         for pane in self.panes.values():
             pane.show(shown)
+        self.headline.paint(partial(self._headline, shown))
+        self._place_triage(screen, shown)
+
+    def _headline(self, shown: Snapshot, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002
+        return (headline(shown, self.triage.items(shown), self._control.prices, width),)
+
+    def _place_triage(self, screen: MonitorScreen, shown: Snapshot) -> None:
+        """Put the triage pane on top while something is critical and a while longer, else at the foot."""
+        if any(verdict.level is Level.CRITICAL for verdict in shown.verdicts):
+            self._critical_s = shown.wall_s
+        raised = 0.0 <= shown.wall_s - self._critical_s <= _RAISED_S
+        if raised is self._raised or not self.triage.is_mounted:
+            return
+        self._raised = raised
+        screen.move_child(self.triage, after=self.headline if raised else self.panes[PANES[-2]])
 
     def show_standing(self, screen: MonitorScreen) -> None:
         """The summary that stands for everything."""

@@ -64,7 +64,7 @@ class Planned(Protocol):
         """Of the page that covers the panes."""
 
     @property
-    def panes(self) -> Sequence[int]:
+    def parts(self) -> Sequence[int]:
         """Of each of the body's parts."""
 
 
@@ -323,11 +323,11 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         self.remember()
         self._laid, self.planned = laid, wanted
         self.body.laid_out(self)
-        for part, lines in zip(self.body.parts, wanted.panes, strict=True):
+        for part, lines in zip(self.body.parts, wanted.parts, strict=True):
             sized(part, lines, whole - columns)
         for page in self.pages.made.values():
             sized(page, wanted.page if page is self.pages.shown else 0, whole - columns)
-        self.dock.place(0 if wanted.tiny else height - 2)
+        self.dock.place(wanted.page if self.dock.covers else 0 if wanted.tiny else height - 2)
         for line in (self.title_bar, self.key_line):
             sized(line, 0 if wanted.tiny else 1)
         sized(self.body.small, max(1, height) if wanted.tiny else 0)

@@ -14,7 +14,7 @@ from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing, Order, matches, ordered
 from gpumon.tui.table import Table
-from gpumon.tui.triage_words import states_by_key, tone_of_text, urgent_by_key
+from gpumon.tui.triage_words import states_by_key, tone_of_text, urgent_in
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
 
@@ -54,7 +54,7 @@ class ListPane(Pane, Generic[T]):
     def show(self, snapshot: Snapshot) -> None:
         """Paint a snapshot."""
         if self.listing.kind is not None:
-            self.urgent = urgent_by_key(snapshot.verdicts, self.listing.kind)
+            self.urgent = urgent_in(snapshot, self.listing.kind)
             self.states = states_by_key(snapshot.verdicts, self.listing.kind)
         super().show(snapshot)
 

@@ -1,4 +1,4 @@
-"""The first line: which machine, whether it is real and live, what gpumon costs, and the time."""
+"""The first line: which machine, whether it is real and live, and the time."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Final, NamedTuple
 
-from gpumon.readings.format import age, cells, cut, left, ratio
-from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.format import age, cells, cut, left
 from gpumon.readings.snapshot import Gpu, Snapshot
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
@@ -39,9 +38,9 @@ class Heading(NamedTuple):
     forms: Callable[[int], Iterable[str]] = lambda _room: ("starting …",)
     """Texts for that many cells, from the longest to the shortest; of the last one what fits is shown."""
     badges: Sequence[str] = ()
-    """What is out of the ordinary."""
-    cost: str = ""
-    """What gpumon itself takes; it gives way first."""
+    """Alerts."""
+    simulated: str = ""
+    """`SIMULATED`, or shorter, where no hardware was read."""
 
 
 class Standing(NamedTuple):
@@ -80,19 +79,16 @@ class TitleBar(Board):
         self.update()
 
     def rows(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002
-        """One line. Clock and badges always, then the host and what it has; last the driver and gpumon's own cost."""
+        """One line. Clock, alerts and `SIMULATED` always, then the host and what it has, last the driver."""
         name: Piece = (" gpumon ", "bar_title")
         right: list[Piece] = []
         for badge in self._heading.badges:
             right += [(" ", "bar"), (f" {badge} ", "badge")]
+        if self._heading.simulated:
+            right.append((f"  {self._heading.simulated} ", "bar_warn"))
         right += self._clock()
         room = width - _size([name, *right])
-        text, cost = self._machine(room), self._heading.cost
-        shorter = self._machine(room - cells(cost) - 2)
-        if cost and shorter and (shorter == text or (" · " in shorter and text.startswith(f"{shorter} · "))):
-            right.insert(0, (f" {cost} ", "bar_muted"))
-            text, room = shorter, room - cells(cost) - 2
-        return ((name, (left(f" {text}", max(0, room)), "bar"), *right),)
+        return ((name, (left(f" {self._machine(room)}", max(0, room)), "bar"), *right),)
 
     def _machine(self, room: int) -> str:
         """The longest text that fits; the shortest one, cut, where none does."""
@@ -166,8 +162,8 @@ def of_machine(snapshot: Snapshot | None, lead: str, playing: Playing | None) ->
         lambda room: (
             lead + " · ".join(filter(None, parts)) for parts in _forms(snapshot, room - cells(lead), playing)
         ),
-        (*badges, *(["SIMULATED"] if snapshot.simulated else [])),
-        f"gpumon CPU {_share(snapshot.self_cost.cpu_ratio)}",
+        badges,
+        "SIMULATED" if snapshot.simulated else "",
     )
 
 
@@ -200,8 +196,3 @@ def inventory(gpus: Sequence[Gpu]) -> str:
 
 def _size(pieces: Sequence[Piece]) -> int:
     return sum(cells(text) for text, _ in pieces)
-
-
-def _share(cpu: Reading) -> str:
-    """A share with one digit after the point, as long as that is short."""
-    return f"{cpu * 100:.1f}%" if not isinstance(cpu, Missing) and 0.0 <= cpu < 0.0995 else ratio(cpu)

@@ -1,0 +1,80 @@
+"""Sums and means over one machine, for the headline and for terminals too small for tables."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Final, NamedTuple
+
+from gpumon.efficiency.service import adding_up
+from gpumon.readings.flat import value_of
+from gpumon.readings.frame import EndpointState, GpuState
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
+from gpumon.readings.snapshot import Engine, Gpu, Snapshot
+
+SILENT: Final = frozenset(
+    {
+        *(EndpointState.UNAUTHORIZED, EndpointState.METRICS_OFF, EndpointState.NOT_METRICS),
+        *(EndpointState.WRONG_ENGINE, EndpointState.TOO_LARGE),
+    }
+)
+"""States of an engine that answers, but gives no figures."""
+DOWN: Final = frozenset(EndpointState) - {EndpointState.OK, EndpointState.STARTING} - SILENT
+"""States of an engine that serves nobody, as far as is known."""
+
+
+class Totals(NamedTuple):
+    """Figures of the whole machine; each is over those GPUs or engines of which it is known."""
+
+    gpus: int
+    """Whole GPUs: no MIG slices."""
+    engines: int
+    engines_up: int
+    """Engines that answer, with or without figures."""
+    busy_ratio: Reading
+    """Mean over GPUs."""
+    mfu_ratio: Reading
+    """Mean over the GPUs that serve engines; without GPUs over engines."""
+    mbu_ratio: Reading
+    decode_tokens_per_s: Reading
+    power_w: Reading
+
+
+def totals(snapshot: Snapshot) -> Totals:
+    """Sums and means of a snapshot."""
+    gpus = [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]
+    engines = snapshot.engines
+    owners: Iterable[Gpu | Engine] = gpus or engines
+    up = [engine for engine in engines if engine.state is EndpointState.OK or engine.state in SILENT]
+    return Totals(
+        gpus=len(gpus),
+        engines=len(engines),
+        engines_up=len(up),
+        busy_ratio=_mean(gpu.busy_ratio for gpu in gpus),
+        mfu_ratio=_mean(value_of(owner, "mfu_ratio") for owner in owners),
+        mbu_ratio=_mean(value_of(owner, "mbu_ratio") for owner in owners),
+        decode_tokens_per_s=_sum(engine.rates.decode_tokens_per_s for engine in adding_up(engines)),
+        power_w=_sum(gpu.power_w for gpu in gpus),
+    )
+
+
+def number_in(things: Iterable[Gpu | Engine], states: Collection[GpuState | EndpointState]) -> int:
+    """Number of GPUs or engines in one of the states."""
+    return sum(thing.state in states for thing in things)
+
+
+def _known(readings: Iterable[Reading]) -> list[float]:
+    return [reading for reading in readings if not isinstance(reading, Missing)]
+
+
+def _mean(readings: Iterable[Reading]) -> Reading:
+    known = _known(readings)
+    if not known:
+        return NOT_EXPOSED
+    return sum(known) / len(known)
+
+
+def _sum(readings: Iterable[Reading]) -> Reading:
+    known = _known(readings)
+    if not known:
+        return NOT_EXPOSED
+    return sum(known)
