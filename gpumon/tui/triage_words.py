@@ -84,9 +84,13 @@ def urgent_by_key(verdicts: Sequence[Verdict], kind: Kind) -> dict[str, Verdict]
 
 
 def urgent_by_gpu(snapshot: Snapshot) -> dict[str, Verdict]:
-    """UUID of a GPU -> the worst urgent verdict on it, or on an engine that runs on it; of two alike the GPU's own."""
+    """UUID of a GPU -> the worst urgent verdict on it, or on an engine that runs on it; of two alike the GPU's own.
+
+    A limit of an engine that is a mere warning, such as its queue, says nothing about its GPUs.
+    """
     worst = urgent_by_key(snapshot.verdicts, Kind.GPU)
-    of_engines = urgent_by_key(snapshot.verdicts, Kind.ENGINE)
+    carried = [one for one in snapshot.verdicts if one.level is Level.CRITICAL or one.family is Family.STATE]
+    of_engines = urgent_by_key(carried, Kind.ENGINE)
     if not of_engines:
         return worst
     named = {engine.name: of_engines[engine.key] for engine in snapshot.engines if engine.key in of_engines}

@@ -150,11 +150,11 @@ async def test_enter_follows_and_escape_goes_back() -> None:
     feed = Still(first)
     async with running(feed, 100, 30) as (app, pilot):
         await pilot.press("2", "enter")
-        assert " engine vllm:8000 · Llama-3.3-70B " in text_of(app)[1]
+        assert " engine vllm:8000 · Llama-3.3-70B " in text_of(app)[2]
         await pilot.press("enter")
-        assert " gpu 0 · NVIDIA H100" in text_of(app)[1]
+        assert " gpu 0 · NVIDIA H100" in text_of(app)[2]
         await pilot.press("escape")
-        assert " engine vllm:8000 · Llama-3.3-70B " in text_of(app)[1]
+        assert " engine vllm:8000 · Llama-3.3-70B " in text_of(app)[2]
         feed.give(full_snapshot(engines=(full_engine(running=7.0),)))
         await until(lambda: any(re.match(r"  running +7 ", line) for line in text_of(app)), pilot)
         await pilot.press("escape")
@@ -165,8 +165,8 @@ async def test_enter_follows_and_escape_goes_back() -> None:
 async def test_going_round_makes_the_way_back_no_longer() -> None:
     async with running(Still(full_snapshot()), 100, 30) as (app, pilot):
         await pilot.press("1", *["enter"] * 8)
-        assert " engine vllm:8000 " in text_of(app)[1]
+        assert " engine vllm:8000 " in text_of(app)[2]
         await pilot.press("escape")
-        assert " gpu 0 " in text_of(app)[1]
+        assert " gpu 0 " in text_of(app)[2]
         await pilot.press("escape")
         assert app.monitor.pages.shown is None

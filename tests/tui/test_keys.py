@@ -238,7 +238,7 @@ async def test_escape_never_quits_and_leads_back_from_everywhere() -> None:
         await type_keys(app, pilot, "1", "g")
         await until(lambda: "Enter detail" in foot(app), pilot)
         # Without the title, which says how old the reading is that this feed never renews.
-        before = text_of(app)[1:]
+        before = text_of(app)[2:]
         for keys in PLACES.values():
             await type_keys(app, pilot, *keys)
             await type_keys(app, pilot, *["escape"] * 4)
@@ -246,7 +246,7 @@ async def test_escape_never_quits_and_leads_back_from_everywhere() -> None:
                 await type_keys(app, pilot, "p")
             assert not app._exit
         await type_keys(app, pilot, "1", "g")
-        await until(lambda: text_of(app)[1:] == before, pilot)
+        await until(lambda: text_of(app)[2:] == before, pilot)
 
 
 async def test_keys_work_on_a_screen_that_shows_a_summary_only() -> None:
@@ -351,7 +351,7 @@ async def test_pause_freezes_the_display_and_nothing_else(key: str) -> None:
         await until(lambda: app.monitor.latest is later, pilot)
         assert text_of(app) == frozen
         await type_keys(app, pilot, key)
-        await until(lambda: " 11% " in text_of(app)[3], pilot)
+        await until(lambda: " 11% " in text_of(app)[4], pilot)
         assert "PAUSED" not in text_of(app)[0]
 
 
@@ -464,16 +464,16 @@ async def test_zoom_gives_a_pane_the_screen(back: str) -> None:
 async def test_a_pane_without_a_place_gets_the_screen_by_its_key() -> None:
     async with running("live", 60, 15) as (app, pilot):
         await type_keys(app, pilot, "3")
-        assert text_of(app)[1].startswith("─3─ history")
+        assert text_of(app)[2].startswith("─3─ history")
         assert focused(app) == "history"
         await type_keys(app, pilot, "escape")
-        assert text_of(app)[1].startswith("─1─ gpus")
+        assert text_of(app)[2].startswith("─1─ gpus")
         assert focused(app) == "gpus"
         await type_keys(app, pilot, "tab")
         assert focused(app) == "engines"
         await type_keys(app, pilot, "3", "1")
         assert focused(app) == "gpus"
-        assert text_of(app)[1].startswith("─1─ gpus")
+        assert text_of(app)[2].startswith("─1─ gpus")
 
 
 @pytest.mark.parametrize(
@@ -516,7 +516,7 @@ async def test_a_click_focuses_and_the_wheel_scrolls() -> None:
         assert focused(app) == "engines"
         await pilot.click(offset=(5, 4))
         assert focused(app) == "gpus"
-        await until(lambda: text_of(app)[4].startswith("▸"), pilot)
+        await until(lambda: text_of(app)[5].startswith("▸"), pilot)
         before = text_of(app)
         await pilot._post_mouse_events([events.MouseScrollDown], offset=(5, 5), button=0)
         await until(lambda: text_of(app) != before, pilot)
@@ -550,8 +550,9 @@ async def test_a_resize_storm_ends_at_the_last_size() -> None:
 )
 async def test_its_own_cost_is_a_share_or_a_dash(cpu: float, shown: str) -> None:
     snapshot = replace(scenes.snapshot(), self_cost=Self(cpu, 6e7))
-    async with running(Still(snapshot)) as (app, _):
-        assert f" gpumon CPU {shown} " in text_of(app)[0]
+    async with running(Still(snapshot), 120, 40) as (app, pilot):
+        await pilot.press("question_mark")
+        await until(lambda: f" gpumon itself  {shown} of one core, 60.0MB of memory" in text_of(app), pilot)
 
 
 async def test_a_late_collector_is_named() -> None:

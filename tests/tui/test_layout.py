@@ -32,12 +32,12 @@ def fills(pane: str, of: Counts) -> int:
 
 
 def test_80x24_holds_8_gpus_4_engines_a_chart_strip_and_the_fault_line() -> None:
-    assert plan(80, 24, Counts(8, 4, 12, 2, 0, 2)) == Plan(gpus=10, engines=6, history=3, triage=3)
+    assert plan(80, 24, Counts(8, 4, 12, 2, 0, 2)) == Plan(gpus=10, engines=6, history=2, triage=3, headline=1)
 
 
 def test_80x24_holds_a_critical_verdict_beside_8_gpus() -> None:
-    assert plan(80, 24, Counts(8, 3, 12, 9, 4, 6)) == Plan(gpus=10, engines=5, triage=7)
-    assert plan(80, 24, Counts(2, 1, 12, 9, 4, 6)) == Plan(gpus=4, engines=3, history=8, triage=7)
+    assert plan(80, 24, Counts(8, 3, 12, 9, 4, 6)) == Plan(gpus=10, engines=5, triage=6, headline=1)
+    assert plan(80, 24, Counts(2, 1, 12, 9, 4, 6)) == Plan(gpus=4, engines=3, history=7, triage=7, headline=1)
 
 
 def test_120x40_holds_16_gpus_and_charts() -> None:
@@ -54,18 +54,18 @@ def test_120x40_shows_processes_at_first_sight() -> None:
 
 
 def test_160x50_holds_16_gpus_12_engines_charts_and_processes() -> None:
-    assert plan(160, 50, Counts(16, 12, 60, 4)) == Plan(gpus=18, engines=14, history=9, processes=2, triage=5)
+    assert plan(160, 50, Counts(16, 12, 60, 4)) == Plan(gpus=18, engines=14, history=9, processes=1, triage=5, headline=1)
 
 
 def test_300x80_holds_everything() -> None:
     of = plan(300, 80, Counts(16, 12, 20, 5))
-    assert of == Plan(gpus=18, engines=14, history=20, processes=20, triage=6)
-    assert plan(300, 80, Counts(8, 3, 10)) == Plan(gpus=10, engines=5, history=49, processes=12, triage=2)
+    assert of == Plan(gpus=18, engines=14, history=20, processes=19, triage=6, headline=1)
+    assert plan(300, 80, Counts(8, 3, 10)) == Plan(gpus=10, engines=5, history=48, processes=12, triage=2, headline=1)
 
 
 def test_with_next_to_nothing_to_show_the_charts_take_the_lines() -> None:
-    assert plan(300, 80, Counts(1)) == Plan(gpus=3, engines=3, history=68, processes=2, triage=2)
-    assert plan(80, 24, Counts(1, 0, 3)) == Plan(gpus=3, engines=3, history=9, processes=5, triage=2)
+    assert plan(300, 80, Counts(1)) == Plan(gpus=3, engines=3, history=67, processes=2, triage=2, headline=1)
+    assert plan(80, 24, Counts(1, 0, 3)) == Plan(gpus=3, engines=3, history=9, processes=4, triage=2, headline=1)
 
 
 @pytest.mark.parametrize(("width", "height"), [(59, 40), (200, 14), (20, 3), (0, 0), (1, 1)])
@@ -75,7 +75,7 @@ def test_a_small_terminal_gets_the_summary(width: int, height: int, page: bool) 
 
 
 def test_a_low_screen_leaves_out_charts_and_processes_first() -> None:
-    assert plan(60, 15, Counts(8, 4, 9, 1)) == Plan(gpus=7, engines=4, triage=2)
+    assert plan(60, 15, Counts(8, 4, 9, 1)) == Plan(gpus=6, engines=4, triage=2, headline=1)
     assert plan(60, 15, Counts(8, 4, 9, 1)).hidden == ("history", "processes")
 
 
@@ -131,7 +131,7 @@ def test_the_width_moves_no_pane(one: int, other: int, height: int, of: Counts) 
 @pytest.mark.parametrize("name", PANES)
 def test_a_zoomed_pane_has_the_screen_alone(name: str) -> None:
     of = plan(80, 24, Counts(8, 4, 1), zoomed=name)
-    assert getattr(of, name) == 22
+    assert (getattr(of, name), of.headline) == (21, 1)
     assert len(of.hidden) == 4
 
 
@@ -158,7 +158,7 @@ async def test_a_fault_is_read_to_its_end_before_the_charts_grow() -> None:
         lines = text_of(app)
         assert any(line.endswith("replace the GPU") for line in lines[-6:])
         assert sum("vllm:800" in line for line in lines) == 4
-        assert any(line.startswith(" busy ") for line in lines)
+        assert any(line.startswith("─3─ history") for line in lines)
 
 
 async def test_both_hidden_panes_and_more_faults_fit_into_60_columns() -> None:
@@ -184,9 +184,9 @@ async def test_one_page_in_place_of_another() -> None:
     async with running("live", 80, 24) as (app, pilot):
         for key, title in (("question_mark", "help"), ("f2", "settings"), ("question_mark", "help")):
             await pilot.press(key)
-            await until(lambda title=title: text_of(app)[1].startswith(f"─── {title}"), pilot)  # type: ignore[misc]
+            await until(lambda title=title: text_of(app)[2].startswith(f"─── {title}"), pilot)  # type: ignore[misc]
         await pilot.press("escape")
-        await until(lambda: text_of(app)[1].startswith("─1─ gpus"), pilot)
+        await until(lambda: text_of(app)[2].startswith("─1─ gpus"), pilot)
 
 
 async def test_the_rules_follow_the_width_alone() -> None:
@@ -285,7 +285,7 @@ async def test_a_page_waits_for_a_screen_that_can_show_it(key: str) -> None:
         await pilot.resize_terminal(80, 24)
         await until(lambda: text_of(app) == page, pilot)
         await pilot.press("escape")
-        await until(lambda: text_of(app)[1].startswith("─1─ gpus"), pilot)
+        await until(lambda: text_of(app)[2].startswith("─1─ gpus"), pilot)
         assert app.monitor.panes["gpus"].has_focus
 
 

@@ -48,7 +48,7 @@ async def test_a_cursor_that_was_never_moved_stays_on_its_gpu() -> None:
         await sort_by(app, pilot, "VRAM")
         assert gpus_of(app).selected.index == 0
         assert marked_row(app)[0] == "0"
-        assert text_of(app)[6].startswith("▸ 0")
+        assert text_of(app)[7].startswith("▸ 0")
 
 
 async def test_a_cursor_whose_gpu_is_gone_stays_on_the_next() -> None:
@@ -74,10 +74,10 @@ async def test_a_filter_gives_the_cursor_back() -> None:
 async def test_the_wheel_scrolls_a_list_without_the_focus() -> None:
     async with running("sixteen_gpus", 80, 24) as (app, pilot):
         await pilot.press("2")
-        before = text_of(app)[3:6]
+        before = text_of(app)[4:7]
         await pilot._post_mouse_events([events.MouseScrollDown], offset=(5, 5), button=0)
         await pilot.pause()
-        after = text_of(app)[3:6]
+        after = text_of(app)[4:7]
         assert [line.split()[0] for line in before] == ["0", "1", "2"]
         assert [line.split()[0] for line in after] == ["3", "4", "5"]
         await pilot.press("1")
@@ -123,13 +123,13 @@ def with_slices() -> Snapshot:
 
 async def test_a_sorted_or_filtered_slice_says_whose_it_is() -> None:
     async with running(Still(with_slices()), 80, 24) as (app, pilot):
-        assert [line[1:4] for line in text_of(app)[3:7]] == [" 0 ", " 0└", " 1 ", " 1└"]
+        assert [line[1:4] for line in text_of(app)[4:8]] == [" 0 ", " 0└", " 1 ", " 1└"]
         await sort_by(app, pilot, "VRAM")
-        assert [line[1:4] for line in text_of(app)[3:7]] == [" 1 ", " 0 ", " 1└", " 0└"]
+        assert [line[1:4] for line in text_of(app)[4:8]] == [" 1 ", " 0 ", " 1└", " 0└"]
         found = gpus_of(app)
         found.wanted = "1g"
         found.update()
-        assert [line[1:4] for line in text_of(app)[3:5]] == [" 1└", " 0└"]
+        assert [line[1:4] for line in text_of(app)[4:6]] == [" 1└", " 0└"]
 
 
 async def test_other_levels_are_found_while_paused() -> None:
@@ -143,16 +143,16 @@ async def test_other_levels_are_found_while_paused() -> None:
         app.monitor.looks.apply(changed(app.view.config, "levels", "low_use", 0.9))
         await pilot.pause()
         assert len(found.chosen()) == 8
-        assert "8 of 8" in text_of(app)[1]
+        assert "8 of 8" in text_of(app)[2]
 
 
 async def test_the_histories_of_the_gpus_go_back_as_far_as_the_charts() -> None:
     snapshot = scenes.snapshot(4, 2)
     async with running(Still(snapshot, scenes.history(snapshot)), 300, 60) as (app, pilot):
-        assert "busy, last 5 min" in text_of(app)[2]
-        before = text_of(app)[3]
+        assert "busy, last 5 min" in text_of(app)[3]
+        before = text_of(app)[4]
         await pilot.press("space", "less_than_sign")
-        assert "busy, last 2 min" in text_of(app)[2]
-        assert text_of(app)[3] != before
-        at = text_of(app)[2].index("busy, last")
-        assert text_of(app)[3][:at] == before[:at]
+        assert "busy, last 2 min" in text_of(app)[3]
+        assert text_of(app)[4] != before
+        at = text_of(app)[3].index("busy, last")
+        assert text_of(app)[4][:at] == before[:at]

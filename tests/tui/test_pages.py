@@ -90,7 +90,7 @@ async def test_tab_goes_through_all_panes_while_one_is_zoomed() -> None:
         for name in PANES[::-1]:
             await type_keys(app, pilot, "shift+tab")
             assert (app.monitor.body.zoomed, focused(app)) == (name, name)
-            assert text_of(app)[1].startswith(f"─{PANES.index(name) + 1}─ {name}")
+            assert text_of(app)[2].startswith(f"─{PANES.index(name) + 1}─ {name}")
 
 
 async def test_a_page_over_a_page_leads_back_to_it() -> None:
@@ -142,7 +142,7 @@ async def test_from_a_detail_to_the_next_one_as_the_list_has_them_and_back_to_it
         assert isinstance(page, DetailPage)
         seen = [page.thing[1]]
         for _ in keys:
-            assert f"{len(seen)}/6" in text_of(app)[1] or len(seen) > 6
+            assert f"{len(seen)}/6" in text_of(app)[2] or len(seen) > 6
             await type_keys(app, pilot, "right")
             seen.append(page.thing[1])
         assert seen == [*keys, keys[0]]
@@ -161,7 +161,7 @@ async def test_a_thing_that_its_list_leaves_out_is_among_all_of_its_kind() -> No
         page = app.monitor.pages.shown
         assert isinstance(page, DetailPage)
         assert page.thing == ("gpu", "GPU-00000000")
-        assert "1/8" in text_of(app)[1]
+        assert "1/8" in text_of(app)[2]
         await type_keys(app, pilot, "1")
         gpus = pane(app, "gpus")
         assert gpus.listing.key(gpus.selected) == keys[0]

@@ -30,7 +30,7 @@ async def test_rows_follow_the_filter_while_it_is_typed_and_escape_brings_them_b
         await until(lambda: rows_of(app, "vllm:80") == 12, pilot)
         assert focused(app) == "engines"
         await type_keys(app, pilot, "/", *":8003", "enter")
-        await until(lambda: 'filter ":8003"' in text_of(app)[1], pilot)
+        await until(lambda: 'filter ":8003"' in text_of(app)[2], pilot)
         assert rows_of(app, "vllm:80") == 1
         await type_keys(app, pilot, "escape")
         assert rows_of(app, "vllm:80") == 12
@@ -79,14 +79,14 @@ async def test_sorting_and_reversing() -> None:
         orders = names_of(app)
         assert orders[0] == "default order"
         await type_keys(app, pilot, "j", "enter")
-        await until(lambda: f"by {orders[1]}" in text_of(app)[1], pilot)
-        first = text_of(app)[1]
+        await until(lambda: f"by {orders[1]}" in text_of(app)[2], pilot)
+        first = text_of(app)[2]
         await type_keys(app, pilot, "o")
         assert app.monitor.asking is not None
         assert app.monitor.asking.pointed is not None
         assert app.monitor.asking.pointed.name == orders[1]
         await type_keys(app, pilot, "enter")
-        await until(lambda: text_of(app)[1] != first, pilot)
+        await until(lambda: text_of(app)[2] != first, pilot)
         await type_keys(app, pilot, "o", "g", "enter")
         await until(lambda: getattr(pane, "order", "") is None, pilot)
 
@@ -101,12 +101,12 @@ async def test_a_pane_that_can_not_be_sorted_asks_nothing() -> None:
 async def test_words_are_found_on_a_page(page: tuple[str, ...], word: str) -> None:
     async with running("live", 60, 15) as (app, pilot):
         await type_keys(app, pilot, *page)
-        word = next(line for line in text_of(app)[3:] if line.strip()).split()[-1]
+        word = next(line for line in text_of(app)[4:] if line.strip()).split()[-1]
         await type_keys(app, pilot, "G", "f3", *word, "enter")
         await until(lambda: app.monitor.asking is None, pilot)
         assert app.monitor.pages.shown is not None
         assert app.monitor.pages.shown.sought == word
-        assert any(word in line for line in text_of(app)[2:])
+        assert any(word in line for line in text_of(app)[3:])
         await type_keys(app, pilot, "/", "escape")
         await until(lambda: app.monitor.pages.shown is not None and app.monitor.pages.shown.sought == "", pilot)
 
@@ -175,7 +175,7 @@ async def test_a_click_chooses() -> None:
         await until(lambda: len(question_of(app)) > 3, pilot)
         orders = names_of(app)
         await pilot.click(offset=(5, 40 - 1 - len(question_of(app)) + 2))
-        await until(lambda: f"by {orders[1]}" in text_of(app)[1], pilot)
+        await until(lambda: f"by {orders[1]}" in text_of(app)[2], pilot)
         assert focused(app) == "gpus"
 
 

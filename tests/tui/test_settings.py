@@ -107,7 +107,7 @@ async def test_every_setting_changes_at_once_and_goes_back_to_its_default(settin
         after = line_of(app, setting.name)
         assert "changed, not saved" in after
         assert ("from the next start" in after) is setting.later
-        assert "1 not saved" in text_of(app)[1]
+        assert "1 not saved" in text_of(app)[2]
         await type_keys(app, pilot, "delete")
         await until(lambda: app.view.config == Config(), pilot)
         assert line_of(app, setting.name) == before
@@ -196,15 +196,15 @@ async def test_what_is_not_allowed_is_said_and_changes_nothing(name: str, typed:
 
 async def test_units_and_columns_change_the_panes() -> None:
     async with running("live", 120, 40) as (app, pilot):
-        head = text_of(app)[2]
+        head = text_of(app)[3]
         assert "GiB" in head
         assert "power" in head
         await type_keys(app, pilot, "f2", *keys_to("screen.memory_unit"), "right", "escape")
-        assert "GiB" not in text_of(app)[2]
+        assert "GiB" not in text_of(app)[3]
         await type_keys(app, pilot, "f2", *keys_to("screen.hidden_columnsgpus"), "enter")
         names = [choice.name for choice in (app.monitor.asking.choices if app.monitor.asking is not None else ())]
         await type_keys(app, pilot, *["j"] * names.index("power"), "space", "escape", "escape")
-        assert "power" not in text_of(app)[2]
+        assert "power" not in text_of(app)[3]
         assert app.view.config.screen.hidden_columns == ("gpus.power",)
 
 
@@ -368,10 +368,10 @@ async def test_columns_hidden_and_shown_again_are_no_change(column: int, tmp_pat
         await type_keys(app, pilot, "f2", *keys_to("screen.hidden_columnsgpus"), "enter")
         at = names_of(app).index("power") if column else 0
         await type_keys(app, pilot, *["j"] * at, "enter")
-        assert "1 not saved" in text_of(app)[1]
+        assert "1 not saved" in text_of(app)[2]
         await type_keys(app, pilot, "enter", "escape")
         assert app.view.config == disk.settings
-        assert "not saved" not in text_of(app)[1]
+        assert "not saved" not in text_of(app)[2]
 
 
 async def test_both_levels_raised_are_saved(tmp_path: Path) -> None:
@@ -384,14 +384,14 @@ async def test_both_levels_raised_are_saved(tmp_path: Path) -> None:
             await type_keys(app, pilot, *typed, "enter")
         await type_keys(app, pilot, "w")
         await until(lambda: "saved to" in foot(app), pilot)
-        assert "not saved" not in text_of(app)[1]
+        assert "not saved" not in text_of(app)[2]
     assert (tmp_path / "config.toml").read_text() == "[levels]\nkv_warn = 0.99\nkv_critical = 0.995\n"
 
 
 async def test_the_page_can_be_filtered_and_says_what_a_setting_means() -> None:
     async with running("live", 80, 24) as (app, pilot):
         await type_keys(app, pilot, "f2", "/", *"temperature", "enter")
-        names = [line for line in text_of(app)[2:-4] if line.strip()]
+        names = [line for line in text_of(app)[3:-4] if line.strip()]
         assert 2 <= len(names) <= 6
         assert "Celsius" in "\n".join(text_of(app))
         await type_keys(app, pilot, "escape")
@@ -406,8 +406,8 @@ async def test_the_page_can_be_filtered_and_says_what_a_setting_means() -> None:
 async def test_it_fits_and_scrolls(width: int, height: int) -> None:
     async with running("live", width, height) as (app, pilot):
         await type_keys(app, pilot, "f2")
-        assert "settings" in text_of(app)[1]
-        assert text_of(app)[2].startswith("▸ readings")
+        assert "settings" in text_of(app)[2]
+        assert text_of(app)[3].startswith("▸ readings")
         await type_keys(app, pilot, "G")
         assert "whole answer (p95)" in "\n".join(text_of(app))
         assert "Promised time" in "\n".join(text_of(app))

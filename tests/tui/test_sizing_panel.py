@@ -46,7 +46,7 @@ def shown(app: MonitorApp) -> str:
 def said(app: MonitorApp) -> str:
     """The panel's text without its line breaks."""
     at = panel_of(app).region.x
-    return " ".join(" ".join(line[at:].lstrip("│") for line in text_of(app)[1:-1]).split())
+    return " ".join(" ".join(line[at:].lstrip("│") for line in text_of(app)[2:-1]).split())
 
 
 async def test_it_opens_with_what_runs_and_closes_again() -> None:
@@ -87,7 +87,7 @@ async def test_beside_from_140_columns_on_and_over_the_panes_below() -> None:
         await type_keys(app, pilot, "5", "d", "s", "x")
         assert target(app) == 24.0
         await pilot.resize_terminal(80, 24)
-        await until(lambda: "s─ sizing" in text_of(app)[1], pilot)
+        await until(lambda: "s─ sizing" in text_of(app)[2], pilot)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (140, 40)])
@@ -245,7 +245,7 @@ async def test_the_fields_of_a_workload_say_where_their_values_come_from() -> No
         assert desk_of(app).scenario.workload[0].capacity_per_instance is None
         await type_keys(app, pilot, "escape")
         assert not desk_of(app).opened
-        assert "users" not in text_of(app)[3]
+        assert "users" not in text_of(app)[4]
         await type_keys(app, pilot, "escape")
         assert not app.monitor.dock.open
 

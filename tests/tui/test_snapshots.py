@@ -108,7 +108,7 @@ def test_no_file_is_left_over() -> None:
 
 async def test_a_painting_bug_costs_one_pane() -> None:
     snapshot = scenes.SCENES["live"]()
-    bad = replace(snapshot, engines=(*snapshot.engines[:2], replace(snapshot.engines[2], decode_tokens_per_s="")))
+    bad = replace(snapshot, engines=(*snapshot.engines[:2], replace(snapshot.engines[2], prefill_tokens_per_s="")))
     async with running(Still(bad, scenes.history(snapshot))) as (app, _):
         lines = text_of(app)
     assert sum(line.startswith(" this pane failed: ") for line in lines) == 1
@@ -118,7 +118,7 @@ async def test_a_painting_bug_costs_one_pane() -> None:
 async def test_why_there_is_no_gpu_is_not_taken_from_an_engine() -> None:
     fault = FaultShown("gpu-server:8000", "connection refused", "2025-10-09T08:53:08Z")
     async with running(Still(replace(scenes.snapshot(gpus=0), faults=(fault,)))) as (app, _):
-        assert text_of(app)[2] == "   no GPU: this host's GPUs are not read"
+        assert text_of(app)[3] == "   no GPU: this host's GPUs are not read"
     fault = FaultShown("nvml", "no driver", "2025-10-09T08:53:08Z")
     async with running(Still(replace(scenes.snapshot(gpus=0), faults=(fault,)))) as (app, _):
-        assert text_of(app)[2] == "   no GPU found: no driver"
+        assert text_of(app)[3] == "   no GPU found: no driver"

@@ -58,7 +58,7 @@ async def test_the_keys_lead_to_the_moments_that_they_say() -> None:
             await type_keys(app, pilot, *keys)
             await until(lambda: abs(ago(app) - seconds) < 0.01, pilot)
             await pilot.pause()
-            assert f" {500 - seconds:.0f}W" in text_of(app)[3]
+            assert f" {500 - seconds:.0f}W" in text_of(app)[4]
             return title(app)
 
         await type_keys(app, pilot, "space")
@@ -244,14 +244,14 @@ async def test_a_thing_that_was_not_there_yet_is_said_so() -> None:
 
     async with running(recorded(60, later), 120, 40) as (app, pilot):
         await type_keys(app, pilot, "2", "enter")
-        assert "engine vllm:8000" in text_of(app)[1]
+        assert "engine vllm:8000" in text_of(app)[2]
         await type_keys(app, pilot, "[", "[")
-        await until(lambda: "not there at 08:53:02" in text_of(app)[2], pilot)
-        assert "engine vllm:8000" in text_of(app)[1]
+        await until(lambda: "not there at 08:53:02" in text_of(app)[3], pilot)
+        assert "engine vllm:8000" in text_of(app)[2]
         assert "GONE" not in "\n".join(text_of(app))
         await type_keys(app, pilot, ".")
-        await until(lambda: "not there" not in text_of(app)[2], pilot)
-        assert "ago" in text_of(app)[2]
+        await until(lambda: "not there" not in text_of(app)[3], pilot)
+        assert "ago" in text_of(app)[3]
         await type_keys(app, pilot, "end")
         await until(lambda: "AGO" not in title(app), pilot)
         assert "not there" not in "\n".join(text_of(app))
@@ -261,14 +261,14 @@ async def test_the_sizing_panel_says_that_it_is_of_another_time() -> None:
     feed = recorded()
     async with running(feed, 160, 50) as (app, pilot):
         await type_keys(app, pilot, "s")
-        assert "live ●" in text_of(app)[1]
+        assert "live ●" in text_of(app)[2]
         await type_keys(app, pilot, "[")
-        await until(lambda: "sizing as of 08:53:22" in text_of(app)[1], pilot)
-        assert "live ●" not in text_of(app)[1]
+        await until(lambda: "sizing as of 08:53:22" in text_of(app)[2], pilot)
+        assert "live ●" not in text_of(app)[2]
         feed.give(scenes.snapshot(tick=3))
-        await until(lambda: "sizing as of 08:53:25" in text_of(app)[1], pilot)
+        await until(lambda: "sizing as of 08:53:25" in text_of(app)[2], pilot)
         await type_keys(app, pilot, "tab", "end")
-        await until(lambda: "as of" not in text_of(app)[1], pilot)
+        await until(lambda: "as of" not in text_of(app)[2], pilot)
 
 
 async def test_collecting_goes_on_and_what_becomes_critical_is_said() -> None:

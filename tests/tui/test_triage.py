@@ -336,19 +336,19 @@ async def test_the_filter_finds_what_is_folded() -> None:
 async def test_a_verdict_opens_its_page_and_that_the_engine() -> None:
     async with running("triage", 120, 40) as (app, pilot):
         await pilot.press("t", "enter")
-        await until(lambda: "KV cache full · vllm:8001" in text_of(app)[1], pilot)
+        await until(lambda: "KV cache full · vllm:8001" in text_of(app)[2], pilot)
         page = "\n".join(text_of(app))
         for said in ("critical", "since 08:50:12", "confidence medium", "vllm:kv_cache_usage_perc", "→ shorten"):
             assert said in page
         assert "⣿ KV cache" in page
         assert page.index("⣿ waiting") < page.index("──now")
         await pilot.press("right")
-        await until(lambda: "throttled · gpu 3" in text_of(app)[1], pilot)
+        await until(lambda: "throttled · gpu 3" in text_of(app)[2], pilot)
         await pilot.press("enter")
-        await until(lambda: text_of(app)[1].startswith("─── gpu 3 · "), pilot)
+        await until(lambda: text_of(app)[2].startswith("─── gpu 3 · "), pilot)
         assert "! throttled" in "\n".join(text_of(app))
         await pilot.press("escape", "escape")
-        await until(lambda: text_of(app)[1].startswith("─1─ gpus"), pilot)
+        await until(lambda: text_of(app)[2].startswith("─1─ gpus"), pilot)
 
 
 async def test_the_verdicts_page_follows_to_the_next_verdict_of_its_family() -> None:
@@ -358,7 +358,7 @@ async def test_the_verdicts_page_follows_to_the_next_verdict_of_its_family() -> 
         await pilot.press("t", "enter")
         other = replace(of.verdicts[0], code=Limit.QUEUE_LIMIT, cause="31 wait while KV has room", evidence=())
         feed.give(replace(of, verdicts=(other, *of.verdicts[1:])))
-        await until(lambda: "queue limit · vllm:8001" in text_of(app)[1], pilot)
+        await until(lambda: "queue limit · vllm:8001" in text_of(app)[2], pilot)
         assert "31 wait while KV has room" in "\n".join(text_of(app))
         feed.give(replace(of, verdicts=of.verdicts[1:]))
         await until(lambda: "no longer found" in "\n".join(text_of(app)), pilot)
@@ -367,7 +367,7 @@ async def test_the_verdicts_page_follows_to_the_next_verdict_of_its_family() -> 
 async def test_an_event_leads_to_what_it_is_about() -> None:
     async with running("triage", 120, 40) as (app, pilot):
         await pilot.press("t", "G", "enter")
-        await until(lambda: text_of(app)[1].startswith("─── engine vllm:8000"), pilot)
+        await until(lambda: text_of(app)[2].startswith("─── engine vllm:8000"), pilot)
 
 
 async def test_a_fault_leads_to_its_engine_and_what_is_about_nothing_to_nothing() -> None:
@@ -377,7 +377,7 @@ async def test_a_fault_leads_to_its_engine_and_what_is_about_nothing_to_nothing(
         await pilot.press("t", "down", "enter")
         assert app.monitor.pages.shown is None
         await pilot.press("up", "enter")
-        await until(lambda: text_of(app)[1].startswith("─── engine vllm:8001"), pilot)
+        await until(lambda: text_of(app)[2].startswith("─── engine vllm:8001"), pilot)
 
 
 async def test_the_worst_is_shown_again_once_another_pane_has_the_keys() -> None:
