@@ -210,7 +210,7 @@ def number(low: float, high: float, kind: type[float] | type[int] = float) -> Ca
 
 def length(text: str) -> float:
     """A type of option: seconds, with a unit as in `--at -10m` or without one."""
-    from gpumon.history.when import length_of
+    from gpumon.readings.when import length_of
 
     seconds = length_of(text)
     if seconds is None:

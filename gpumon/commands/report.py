@@ -75,7 +75,7 @@ def opened(file: str | None, since: str | None, until: str | None) -> tuple[Reco
 def moment(option: str, text: str, span: tuple[float, float]) -> float:
     """The Unix time that an option names. Raises ConfigError."""
     from gpumon.config.errors import ConfigError
-    from gpumon.history.when import OutsideError, moment_of
+    from gpumon.readings.when import OutsideError, moment_of
 
     try:
         return moment_of(text, span)

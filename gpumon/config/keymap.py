@@ -27,7 +27,7 @@ class Command(NamedTuple):
 
 COMMANDS: Final[tuple[Command, ...]] = (
     Command("help", ("?", "f1", "h"), "help", ""),
-    Command("quit", ("q",), "quit (ctrl+c too)", ""),
+    Command("quit", ("q", "f10"), "back; on the first screen quit", ""),
     Command("pause", ("space", "p"), "freeze the display", ""),
     Command("up", ("up", "k"), "up", ""),
     Command("down", ("down", "j"), "down", ""),
@@ -38,7 +38,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("open", ("enter",), "detail of the row", "the host; a model's hosts"),
     Command("back", ("escape",), "back (never quits)", ""),
     Command("filter", ("/", "f3"), "filter rows; search a page", ""),
-    Command("sort", ("o",), "sort the rows", ""),
+    Command("sort", ("o", "f6"), "sort the rows", ""),
     Command("zoom", ("z",), "zoom the pane, and back"),
     Command("pane.next", ("tab",), "next pane", "sizing panel, or table"),
     Command("pane.previous", ("shift+tab",), "previous pane", "sizing panel, or table"),
@@ -66,7 +66,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("redraw", ("r", "ctrl+l"), "read now, redraw", "ask now, redraw"),
     Command("sizing", ("s",), "sizing: how many GPUs", "sizing, for the whole fleet"),
     Command("settings", ("f2", "e"), "settings", ""),
-    Command("palette", (":", "ctrl+p"), "all commands by name", ""),
+    Command("palette", (":", "ctrl+p"), "all commands; a time: 03:10", ""),
     Command("save", ("w", "f12"), "write an incident bundle", ""),
     Command("hide", ("H",), "hide an engine that has ended"),
     Command("hide.none", (), "show hidden rows again"),

@@ -21,6 +21,7 @@ _TROUBLES: Final = (
 )
 """Word and tone for GPUs in these states, worst first."""
 
+
 def summary(snapshot: Snapshot | None, width: int, height: int, *, paused: bool, back: bool = False) -> list[Row]:
     """The most important first, as many whole parts as fit into `height` lines of `width` cells; a glyph if none does.
 

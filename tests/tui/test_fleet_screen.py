@@ -626,12 +626,15 @@ async def test_the_interval_has_keys_and_is_never_below_a_second() -> None:
         assert app.control.interval_s == 1.0
 
 
-async def test_quit_ends_it_with_a_host_open() -> None:
+async def test_quit_leads_from_a_host_to_the_fleet_and_then_ends_it() -> None:
     async with watching(Scrapes(3), 80, 24) as (app, pilot):
         await pilot.press("enter")
         await until(lambda: app.host is not None and app.host.shown is not None, pilot, 20.0)
         await pilot.press("q")
-        await pilot.pause(0.1)
+        await until(lambda: app.host is None, pilot, 20.0)
+        assert not app._exit
+        await pilot.press("q")
+        await until(lambda: app._exit, pilot, 20.0)
     assert app.return_code == 0
 
 

@@ -115,14 +115,41 @@ async def test_every_key_does_something_that_can_be_seen(
             assert not app._exit
 
 
-@pytest.mark.parametrize("key", ["q", "ctrl+c"])
-@pytest.mark.parametrize("before", [(), ("?",), ("f2",), ("enter",), ("z",)])
-async def test_quit(key: str, before: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("before", [(), ("?",), ("f2",), ("enter",), ("z",), ("s",)])
+async def test_ctrl_c_quits_at_once(before: tuple[str, ...]) -> None:
     feed = feed_of("live")
     async with running(feed) as (app, pilot):
-        await type_keys(app, pilot, *before, key)
+        await type_keys(app, pilot, *before, "ctrl+c")
         await until(lambda: app._exit, pilot)
     assert feed.stopped == 1
+
+
+@pytest.mark.parametrize("key", ["q", "f10"])
+@pytest.mark.parametrize("before", [("?",), ("f2",), ("enter",), ("z",), ("s",), ("/", "8", "0", "0", "3", "enter")])
+async def test_quit_goes_back_first_and_quits_on_the_first_screen(key: str, before: tuple[str, ...]) -> None:
+    feed = feed_of("live")
+    async with running(feed) as (app, pilot):
+        await type_keys(app, pilot, "2")
+        first = text_of(app)
+        await type_keys(app, pilot, *before)
+        assert text_of(app) != first
+        await type_keys(app, pilot, key)
+        await until(lambda: text_of(app) == first, pilot)
+        assert not app._exit
+        await type_keys(app, pilot, key)
+        await until(lambda: app._exit, pilot)
+    assert feed.stopped == 1
+
+
+async def test_edits_of_the_sizing_panel_are_named_once_before_they_are_lost() -> None:
+    async with running("live") as (app, pilot):
+        await type_keys(app, pilot, "s", "plus", "q")
+        assert not app.monitor.dock.open
+        await type_keys(app, pilot, "q")
+        await until(lambda: "1 change in sizing not saved: q again quits, s w saves" in foot(app), pilot)
+        assert not app._exit
+        await type_keys(app, pilot, "q")
+        await until(lambda: app._exit, pilot)
 
 
 @pytest.mark.parametrize("before", ["/", ":", "o"])
@@ -332,7 +359,7 @@ async def test_help_scrolls_where_it_does_not_fit_and_q_still_quits() -> None:
         assert text_of(app) != top
         await type_keys(app, pilot, "pageup", "up", "k")
         assert text_of(app) == top
-        await type_keys(app, pilot, "q")
+        await type_keys(app, pilot, "q", "q")
         await until(lambda: app._exit, pilot)
 
 
@@ -567,4 +594,4 @@ async def test_a_late_collector_is_named() -> None:
 
 def test_the_defaults_of_the_config_are_the_keys_of_the_table() -> None:
     assert Keymap(Config().keys).keys == {command.id: command.keys for command in COMMANDS}
-    assert BY_ID["quit"].keys == ("q",)
+    assert BY_ID["quit"].keys == ("q", "f10")

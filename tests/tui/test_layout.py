@@ -54,7 +54,9 @@ def test_120x40_shows_processes_at_first_sight() -> None:
 
 
 def test_160x50_holds_16_gpus_12_engines_charts_and_processes() -> None:
-    assert plan(160, 50, Counts(16, 12, 60, 4)) == Plan(gpus=18, engines=14, history=9, processes=1, triage=5, headline=1)
+    assert plan(160, 50, Counts(16, 12, 60, 4)) == Plan(
+        gpus=18, engines=14, history=9, processes=1, triage=5, headline=1
+    )
 
 
 def test_300x80_holds_everything() -> None:

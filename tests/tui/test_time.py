@@ -17,7 +17,7 @@ from gpumon.tui.widgets.title_bar import Playing, Standing, TitleBar, of_machine
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.past import Kept, Player, recorded
-from tests.tui.running import foot, running, text_of, until
+from tests.tui.running import foot, run_named, running, text_of, until
 from tests.tui.test_keys import type_fast, type_keys
 
 NOW_S = scenes.WALL_S  # 2025-10-09 08:53:22 UTC
@@ -404,3 +404,19 @@ def test_the_title_of_each_state(name: str) -> None:
     assert line.rstrip() == LINES[name]
     tones = {tone for text, tone in row if "08:5" in text}
     assert tones == {"bar" if name in ("live", "late") else "badge" if name in ("playing", "slow") else "badge_paused"}
+
+
+@pytest.mark.parametrize(("typed", "seconds"), [("08:52", 82), ("08:52:30", 52), ("-1m", 60), ("-90s", 90)])
+async def test_a_time_that_is_typed_leads_to_its_moment(typed: str, seconds: int) -> None:
+    async with running(recorded(120, marked), 120, 40) as (app, pilot):
+        await run_named(app, pilot, typed)
+        await until(lambda: abs(ago(app) - seconds) < 0.01, pilot)
+        assert app.monitor.paused
+
+
+async def test_a_time_that_is_not_kept_names_the_command_for_recordings() -> None:
+    async with running(recorded(120, marked), 120, 40) as (app, pilot):
+        await run_named(app, pilot, "-2h")
+        await until(lambda: "-2h is not kept here" in foot(app), pilot)
+        assert "to 08:53:22 is; a recording may have it: gpumon replay --at -2h" in foot(app)
+        assert not app.monitor.paused

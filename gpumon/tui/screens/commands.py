@@ -41,18 +41,36 @@ def _leaf(pages: int, screen: MonitorScreen) -> None:
         screen.current.leaf(pages)
 
 
-def _back(screen: MonitorScreen) -> None:
-    """Out of whatever is open, one step at a time; never quits. At the top of a host's screen, to the fleet."""
-    if not screen.tiny and screen.current is not None and screen.current.back():
+def _back(screen: MonitorScreen) -> bool:
+    """Out of whatever is open, one step; from a host of a fleet to the fleet. Returns whether there was a step."""
+    if screen.tiny:
+        return _leave(screen)
+    if screen.current is not None and screen.current.back():
         screen.show_keys()
-    elif not screen.tiny and screen.dock.focused:
+    elif screen.dock.focused:
         screen.dock.close()
-    elif not screen.tiny and screen.pages.shown is not None:
+    elif screen.pages.shown is not None:
         screen.pages.close()
-    elif not screen.tiny and screen.body.zoomed:
+    elif screen.body.zoomed:
         zoom(screen, "")
-    elif screen.leave is not None:
-        screen.leave("")
+    else:
+        return _leave(screen)
+    return True
+
+
+def _leave(screen: MonitorScreen) -> bool:
+    """From a host of a fleet to the fleet; returns whether this is one."""
+    if screen.leave is None:
+        return False
+    screen.leave("")
+    return True
+
+
+def _quit(screen: MonitorScreen) -> None:
+    """A step back; on the first screen the end, asked for twice where edits of the sizing panel would be lost."""
+    if _back(screen) or screen.dock.keeps_edits():
+        return
+    screen.app.exit()
 
 
 def zoom(screen: MonitorScreen, name: str) -> None:
@@ -189,7 +207,7 @@ async def _write(screen: MonitorScreen, files: Files, incident: Incident) -> Non
 COMMON: Final[Mapping[str, Run]] = {
     "help": lambda screen: screen.pages.toggle("help"),
     "settings": lambda screen: screen.pages.toggle("settings"),
-    "quit": lambda screen: screen.app.exit(),
+    "quit": _quit,
     "suspend": lambda screen: screen.app.action_suspend_process(),
     "pause": _pause,
     "up": partial(_move, -1),

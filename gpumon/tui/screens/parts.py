@@ -10,6 +10,7 @@ from textual.theme import Theme as TextualTheme
 
 from gpumon.config.errors import ConfigError
 from gpumon.config.validate import changed
+from gpumon.readings.format import counted
 from gpumon.tui.keys import keymap_of
 from gpumon.tui.layout import panel_width
 from gpumon.tui.terminal import drawn_with
@@ -148,6 +149,8 @@ class SizingDock:
         self.open = False
         self.has_keys = False
         """Whether the panel has the keys, or had them before a page or a question took them."""
+        self._named = 0
+        """Changes that were named when the user wanted to quit."""
 
     @property
     def columns(self) -> int:
@@ -194,6 +197,19 @@ class SizingDock:
         self._screen.lay_out()
         self._screen.give_keys()
         self._screen.show_keys()
+
+    def keeps_edits(self) -> bool:
+        """Whether the end would lose changes that nobody saved, and that were not yet named; they are named now."""
+        changes = self.panel.changes if self.panel is not None else 0
+        if changes == self._named:
+            return False
+        self._named = changes
+        if not changes:
+            return False
+        keys = self._screen.view.keymap.first
+        unsaved = f"{counted(changes, 'change')} in sizing not saved"
+        self._screen.say(f"{unsaved}: {keys('quit')} again quits, {keys('sizing')} {keys('sizing.save')} saves")
+        return True
 
     def leave(self) -> None:
         """Give the keys to the panes: from beside them it stays in sight."""

@@ -17,6 +17,7 @@ from textual.widgets.option_list import Option
 
 from gpumon.config.keymap import COMMANDS
 from gpumon.readings.format import cells, left
+from gpumon.readings.when import is_moment
 from gpumon.tui.rows import Order
 from gpumon.tui.screens.commands import does_here, go_to_pane
 from gpumon.tui.widgets.list_pane import ListPane
@@ -313,9 +314,13 @@ class Commands(Provider):
             yield DiscoveryHit(name, run, help=note)
 
     async def search(self, query: str) -> Hits:
-        """What fits the words that were typed, in its name, key or id."""
+        """What fits the words that were typed, in its name, key or id; of a time that moment."""
         words = query.casefold().split()
-        for name, note, run in everything(self.screen):  # type: ignore[arg-type]
+        screen: MonitorScreen = self.screen  # type: ignore[assignment]
+        if is_moment(query.strip()):
+            name = f"go to {query.strip()}"
+            yield Hit(1.0, Text(name), partial(screen.travel.go_to, query.strip()), text=name, help="time")
+        for name, note, run in everything(screen):
             text = f"{name} {note}".casefold()
             if all(word in text for word in words):
                 score = 1.0 if name.casefold().startswith(words[0]) else 0.5

@@ -12,6 +12,7 @@ from gpumon.readings.format import period
 from gpumon.readings.history import History
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Event, Level
+from gpumon.readings.when import OutsideError, moment_of
 from gpumon.triage.render import LIMITS, verdict_text
 from gpumon.tui.control import SPEEDS, Control
 from gpumon.tui.table import clock
@@ -34,8 +35,14 @@ class Way(Enum):
     FRAMES = "frames"
     SECONDS = "seconds"
     CHANGES = "changes"
+    TIME = "time"
+    """A Unix time."""
     OLDEST = "oldest"
     NEWEST = "newest"
+
+
+_ABSOLUTE: Final = (Way.TIME, Way.OLDEST, Way.NEWEST)
+"""Ways that do not depend on what is shown: what was asked for before is not wanted any more."""
 
 
 class Ask(NamedTuple):
@@ -43,7 +50,7 @@ class Ask(NamedTuple):
 
     way: Way
     by: float
-    """Frames, seconds or changes from what is shown; backwards below 0."""
+    """Frames, seconds or changes from what is shown, backwards below 0; of a time the Unix time."""
     about: str = ""
     """Of changes: the host that they are looked for on, where there are several."""
 
@@ -219,6 +226,22 @@ class TimeTravel:
         else:
             self.freeze(False)
 
+    def go_to(self, text: str) -> None:
+        """Go to a time as a person writes it: `03:10`, `-2h`."""
+        screen = self._screen
+        span = self.past.span()
+        why = self.past.why_not()
+        if span is None or why:
+            screen.say(why or "nothing is kept yet")
+            return
+        try:
+            self.travel(Ask(Way.TIME, moment_of(text, span)))
+        except ValueError as wrong:
+            screen.say(str(wrong))
+        except OutsideError:
+            kept = f"{text} is not kept here: {clock(span[0])} to {clock(span[1])} is"
+            screen.say(kept if self.past.slow else f"{kept}; a recording may have it: gpumon replay --at {text}")
+
     def change_speed(self, step: int) -> bool:
         """Play the recording faster (1) or slower (-1); returns whether this is one."""
         playback = self._screen.playback
@@ -298,13 +321,13 @@ class TimeTravel:
             screen.say(why or "nothing is known yet")
             return
         if not self.paused:
-            if ask.by > 0.0 and screen.playback is None:
+            if ask.by > 0.0 and ask.way is not Way.TIME and screen.playback is None:
                 screen.say(f"this is live: {screen.view.keymap.first('time.back')} goes back")
                 return
             self.freeze(True)
             self._by_the_way = True
         last = self._asked[-1] if self._asked else None
-        if ask.way in (Way.OLDEST, Way.NEWEST) or (last is not None and last.about != ask.about):
+        if ask.way in _ABSOLUTE or (last is not None and last.about != ask.about):
             self._asked.clear()
         elif last is not None and last.way is ask.way:
             ask = ask._replace(by=self._asked.pop().by + ask.by)
@@ -353,6 +376,8 @@ class TimeTravel:
             self._aim_s = aim_s
             return await self._at(aim_s)
         self._aim_s = None
+        if ask.way is Way.TIME:
+            return await self._at(ask.by)
         if ask.way is Way.FRAMES:
             return await self.past.step(shown.wall_s, int(ask.by))
         if ask.way is Way.CHANGES:

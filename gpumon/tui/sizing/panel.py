@@ -177,6 +177,11 @@ class SizingPanel(Pane):
         follows = any(each.figures for each in self.state.undo.present.follows)
         return "live ●" if follows else ""
 
+    @property
+    def changes(self) -> int:
+        """Changes that were neither saved nor undone."""
+        return self._state.undo.changes if self._state is not None else 0
+
     def title(self) -> str:
         """The panel; and of when it is, as it goes on with the newest figures while another moment is shown."""
         if self.snapshot is None or not self.monitor.gone_back:

@@ -90,6 +90,8 @@ class Place(NamedTuple):
     models: bool = False
     narrowed: bool = False
     """Whether a filter hides hosts or models."""
+    inner: bool = False
+    """Whether a step back leads to another screen."""
 
 
 def hints(keys: Keymap, place: Place) -> list[Hint]:
@@ -119,9 +121,9 @@ def hints(keys: Keymap, place: Place) -> list[Hint]:
     numbers = f"{keys.first('pane.gpus')}-{keys.first('pane.faults')}"
     said = [(_ARROWS.get(key, key), does) for key, does in said]
     said = [(numbers if does == "pane" and len(numbers) == _PANES else key, does) for key, does in said]
-    typing = place.name == NUMBER or (place.name == SIZING and place.opened)
-    leave = "ctrl+c" if typing else keys.first("quit") or "ctrl+c"
-    return [hint for hint in said if hint[0]] + [(leave, "quit")]
+    steps_back = place.page or place.zoomed or place.opened or place.inner or place.name in (SIZING, NUMBER)
+    leave = "ctrl+c" if steps_back else keys.first("quit")
+    return [hint for hint in said if hint[0]] + [(leave or "ctrl+c", "quit")]
 
 
 def _times(place: Place) -> _Own:

@@ -13,6 +13,12 @@ _DATED: Final = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?
 ALLOWED: Final = "03:10, 03:10:30, 2026-11-22T03:10 (local time; with Z: UTC), or -10m (before the end; s, m, h, d)"
 
 
+def is_moment(text: str) -> bool:
+    """Whether a text has the form of a time: `03:10`, `2026-11-22T03:10`, `-10m`."""
+    before = text.startswith("-") and length_of(text[1:]) is not None
+    return before or bool(_CLOCK.fullmatch(text) or _DATED.fullmatch(text))
+
+
 def length_of(text: str) -> float | None:
     """Seconds of `90s`, `10m`, `1.5h` or `7d`; None of anything else."""
     found = _LENGTH.fullmatch(text)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from gpumon.history.when import OutsideError, moment_of
+from gpumon.readings.when import OutsideError, moment_of
 
 BERLIN = timezone(timedelta(hours=1))
 FIRST = datetime(2026, 11, 21, 14, 0, 20, tzinfo=BERLIN)

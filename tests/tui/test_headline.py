@@ -1,0 +1,116 @@
+"""The line under the title names level, thing and what is wrong; while that is critical, triage stands below it."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpumon.readings.missing import NOT_EXPOSED
+from gpumon.readings.snapshot import Level, Limit, Snapshot
+from gpumon.tui.headline import headline, price_per_hour
+from gpumon.tui.triage_rows import items
+from gpumon.tui.triage_words import urgent_by_gpu
+from tests.records import replace
+from tests.tui import scenes, verdicts
+from tests.tui.feed import Still
+from tests.tui.painted import text
+from tests.tui.running import running, text_of, until
+
+SIZES = ((80, 24), (120, 40), (200, 60))
+
+
+def line_of(snapshot: Snapshot, width: int, prices: dict[str, float] | None = None) -> tuple[str, set[str]]:
+    """Text and tones of the headline."""
+    rows = items(snapshot, snapshot.verdicts, (), "braille", unfolded=False)
+    row = headline(snapshot, rows, prices or {}, width)
+    return text(row), {tone for _, tone in row}
+
+
+def one_verdict(code: Limit, cause: str, level: Level) -> Snapshot:
+    snapshot = scenes.snapshot()
+    verdict = verdicts.of_engine(snapshot.engines[0], code, cause, level=level)
+    return replace(snapshot, verdicts=(verdict,), faults=())
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_in_trouble_it_names_level_thing_and_what_is_wrong(width: int) -> None:
+    shown, tones = line_of(one_verdict(Limit.KV_CACHE_FULL, "kv_full", Level.CRITICAL), width)
+    assert shown.startswith(" ✗ 1  vllm:8000 KV cache full")
+    assert tones == {"alarm"}
+    assert "tok/s  MFU " in shown
+    assert len(shown) == width
+
+
+def test_a_warning_has_the_colour_of_warnings() -> None:
+    shown, tones = line_of(one_verdict(Limit.QUEUE_LIMIT, "queue", Level.WARN), 120)
+    assert shown.startswith(" ! 1  vllm:8000 queue limit")
+    assert tones == {"warn"}
+
+
+def test_without_trouble_it_has_the_figures_and_says_so() -> None:
+    shown, tones = line_of(replace(scenes.snapshot(), verdicts=(), faults=()), 120)
+    assert " tok/s  MFU 32%  MBU 64%  4921W  3/3 engines up" in shown
+    assert not tones & {"alarm", "warn", "critical"}
+
+
+def test_a_figure_that_is_not_known_is_no_zero() -> None:
+    snapshot = replace(scenes.snapshot(), verdicts=(), faults=())
+    gpus = tuple(replace(gpu, mfu_ratio=NOT_EXPOSED) for gpu in snapshot.gpus)
+    shown, _ = line_of(replace(snapshot, gpus=gpus), 120)
+    assert "MFU –" in shown
+
+
+def test_a_machine_without_engines_says_so() -> None:
+    snapshot = replace(scenes.snapshot(), verdicts=(), faults=(), engines=(), replicas=())
+    shown, _ = line_of(snapshot, 120)
+    assert "busy " in shown
+    assert "no engine found" in shown
+    assert "MFU" not in shown
+
+
+def test_the_price_is_that_of_all_gpus_or_none() -> None:
+    kind = "H100 SXM5 80GB"
+    snapshot = replace(scenes.snapshot(), verdicts=(), faults=())
+    snapshot = replace(snapshot, gpus=tuple(replace(gpu, gpu_type=kind) for gpu in snapshot.gpus))
+    assert price_per_hour(snapshot, {kind: 2.5}) == 8 * 2.5
+    assert price_per_hour(snapshot, {}) is None
+    other = (replace(snapshot.gpus[0], gpu_type="another"), *snapshot.gpus[1:])
+    assert price_per_hour(replace(snapshot, gpus=other), {kind: 2.5}) is None
+    assert price_per_hour(replace(snapshot, gpus=other), {kind: 2.5, "": 1.0}) == 7 * 2.5 + 1.0
+    assert "20.0 $/h" in line_of(snapshot, 120, {kind: 2.5})[0]
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_it_is_the_second_line_of_every_size(size: tuple[int, int]) -> None:
+    async with running(Still(one_verdict(Limit.HUNG, "hung_spinning", Level.CRITICAL)), *size) as (app, _):
+        lines = text_of(app)
+        assert lines[1].startswith(" ✗ 1  vllm:8000 hung")
+        assert lines[2].startswith("─5─ triage")
+
+
+async def test_triage_is_on_top_while_something_is_critical_and_a_minute_longer() -> None:
+    critical = one_verdict(Limit.HUNG, "hung_spinning", Level.CRITICAL)
+    well = replace(critical, verdicts=())
+    feed = Still(well)
+    async with running(feed, 120, 40) as (app, pilot):
+        assert text_of(app)[2].startswith("─1─ gpus")
+        feed.give(replace(critical, wall_s=critical.wall_s + 1.0))
+        await until(lambda: text_of(app)[2].startswith("─5─ triage"), pilot)
+        assert app.monitor.panes["gpus"].has_focus, "the keys stay where they were"
+        feed.give(replace(well, wall_s=well.wall_s + 60.0))
+        await pilot.pause()
+        assert text_of(app)[2].startswith("─5─ triage")
+        feed.give(replace(well, wall_s=well.wall_s + 62.0))
+        await until(lambda: text_of(app)[2].startswith("─1─ gpus"), pilot)
+
+
+def test_the_gpus_of_a_hung_engine_are_marked_as_it_is() -> None:
+    snapshot = one_verdict(Limit.HUNG, "hung_spinning", Level.CRITICAL)
+    marked = urgent_by_gpu(snapshot)
+    assert {gpu.index for gpu in snapshot.gpus if gpu.uuid in marked} == {
+        gpu.index for gpu in snapshot.gpus if "vllm:8000" in gpu.engines
+    }
+    assert marked
+
+
+def test_a_queue_of_an_engine_says_nothing_about_its_gpus() -> None:
+    assert urgent_by_gpu(one_verdict(Limit.QUEUE_LIMIT, "queue", Level.WARN)) == {}
