@@ -70,6 +70,8 @@ class History:
         self._cell_firsts = array("d", bytes(8 * cells))
         self._cell_lasts = array("d", bytes(8 * cells))
         self._cell_intervals = array("f", bytes(4 * cells))
+        self.first_s = math.inf
+        """Unix time of the first point that was added; it may be older than what is kept."""
         self._last_s = -math.inf
         self._events: deque[Event] = deque(maxlen=_EVENTS)
 
@@ -80,6 +82,8 @@ class History:
         """
         if wall_s < self._last_s - _STEP_BACK_S:
             self._forget()
+            self.first_s = math.inf
+        self.first_s = min(self.first_s, wall_s)
         self._last_s = wall_s
         if not points.keys() <= self._series.keys():
             self._admit(points)

@@ -291,3 +291,23 @@ def test_a_gap_without_a_sum_stays_a_dash() -> None:
         text = "\n".join(painted(of, 120, 40))
         assert re.search(r"decode tok/s –", text)
         assert " of " not in text.partition("\n")[2]
+
+
+@pytest.mark.parametrize(
+    ("known_s", "said"), [(5, "last 60s"), (60, "last 60s"), (90, "last 2 min"), (200, "last 5 min")]
+)
+def test_the_time_axis_grows_with_what_is_known(known_s: int, said: str) -> None:
+    history = History()
+    for second in range(known_s + 1):
+        history.append(LIVE.wall_s - known_s + second, {"busy": 0.5})
+    of = pane(history=history)
+    drawn = painted(of, 120, 14)
+    assert said in drawn[0]
+
+
+def test_a_long_span_that_was_chosen_is_kept() -> None:
+    history = History()
+    history.append(LIVE.wall_s, {"busy": 0.5})
+    of = pane(history=history)
+    of.span_s = 3600.0
+    assert of.charted_s == 3600.0

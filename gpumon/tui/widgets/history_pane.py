@@ -28,6 +28,8 @@ _ROOMY: Final = 120
 """Cells of a rule that has room for what the glyphs of the events mean."""
 _KEYS: Final = frozenset(curve.key for curve in SPARKS)
 _SINGLE: Final = tuple(Chart((curve,)) for curve in SPARKS)
+_GROWS_S: Final = 300.0
+"""Longest span that grows with what is known; who chooses a longer one wants to see where it begins."""
 _SETTLED_S: Final = 30.0
 """Seconds after which a series without a value is not just late."""
 
@@ -71,6 +73,15 @@ class HistoryPane(Pane):
         """Paint the history up to a snapshot."""
         self._figures.of(snapshot)
         super().show(snapshot)
+
+    @property
+    def charted_s(self) -> float:
+        """Seconds that the charts go back now: the chosen span, or the shortest that holds all there is so far."""
+        if self.snapshot is None or self.span_s > _GROWS_S:
+            return self.span_s
+        known_s = self.snapshot.wall_s - self._history.first_s
+        enough = [span_s for span_s in SPANS_S if span_s >= known_s]
+        return min(self.span_s, *enough)
 
     def step_span(self, step: int) -> None:
         """Go to the next longer (1) or shorter (-1) span."""
@@ -147,7 +158,7 @@ class HistoryPane(Pane):
         if charts is None:
             return ""
         key = self.view.keymap.first
-        span = f"last {period(self.span_s)}"
+        span = f"last {period(self.charted_s)}"
         keys = f"{key('span.shorter')} {key('span.longer')}".strip()
         parts = [(2, f"{span} ({keys})" if keys else span)]
         if self.filling:
@@ -195,7 +206,8 @@ class HistoryPane(Pane):
         charts = self._offered()
         chosen = self._chosen()
         parts = parts_of(chosen, self._history.keys(), snapshot) if self.opened or self.zoomed else []
-        wanted = (width, height, self.span_s, self.opened, self.zoomed, charts, self.cursor, parts, self.palette.glyphs)
+        span_s = self.charted_s
+        wanted = (width, height, span_s, self.opened, self.zoomed, charts, self.cursor, parts, self.palette.glyphs)
         if self._charts is None or self._built != wanted:
             self._built = wanted
             glyphs, cursor = self.palette.glyphs, min(self.cursor, len(charts) - 1)
@@ -206,11 +218,11 @@ class HistoryPane(Pane):
                 below = min(lines, int(height * _PARTS))
             tall = height - below
             if self.opened:
-                self._charts = Charts(self._history, [chosen], width, tall, self.span_s, glyphs, least=2, across=1)
+                self._charts = Charts(self._history, [chosen], width, tall, span_s, glyphs, least=2, across=1)
             else:
                 least = 1 if self._small else 3
                 self._charts = Charts(
-                    *(self._history, charts, width, tall, self.span_s, glyphs),
+                    *(self._history, charts, width, tall, span_s, glyphs),
                     least=least,
                     cursor=cursor,
                     first=self._first,
@@ -218,15 +230,13 @@ class HistoryPane(Pane):
                 self._first = self._charts.first
             least = 1 if below < 3 * -(-len(parts) // 4) else 3
             self._parts = (
-                Charts(self._history, parts, width, below, self.span_s, glyphs, least=least, axis=False)
-                if below
-                else None
+                Charts(self._history, parts, width, below, span_s, glyphs, least=least, axis=False) if below else None
             )
         return self._charts, self._parts
 
     def _happened(self, snapshot: Snapshot) -> Sequence[Event]:
         """Events in the time that is charted, oldest first."""
-        return self._history.events(snapshot.wall_s - self.span_s, snapshot.wall_s)
+        return self._history.events(snapshot.wall_s - self.charted_s, snapshot.wall_s)
 
     def _empty(self, snapshot: Snapshot) -> frozenset[str]:
         """Series that never had a value. With GPUs there is none at first: most figures come within seconds."""
