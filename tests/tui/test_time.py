@@ -261,14 +261,14 @@ async def test_the_sizing_panel_says_that_it_is_of_another_time() -> None:
     feed = recorded()
     async with running(feed, 160, 50) as (app, pilot):
         await type_keys(app, pilot, "s")
-        assert "live ●" in text_of(app)[2]
+        assert "live ●" in text_of(app)[1]
         await type_keys(app, pilot, "[")
-        await until(lambda: "sizing as of 08:53:22" in text_of(app)[2], pilot)
-        assert "live ●" not in text_of(app)[2]
+        await until(lambda: "sizing as of 08:53:22" in text_of(app)[1], pilot)
+        assert "live ●" not in text_of(app)[1]
         feed.give(scenes.snapshot(tick=3))
-        await until(lambda: "sizing as of 08:53:25" in text_of(app)[2], pilot)
+        await until(lambda: "sizing as of 08:53:25" in text_of(app)[1], pilot)
         await type_keys(app, pilot, "tab", "end")
-        await until(lambda: "as of" not in text_of(app)[2], pilot)
+        await until(lambda: "as of" not in text_of(app)[1], pilot)
 
 
 async def test_collecting_goes_on_and_what_becomes_critical_is_said() -> None:
@@ -382,10 +382,10 @@ TITLES = {
     "ended": Standing(playing=Playing("night.gpumon", 10.0, ended=True)),
 }
 LINES = {
-    "live": " gpumon  gpu-07 · 8x H100 80GB HBM3 · 580.95.05     gpumon CPU 1.1%  ● 08:55:35",
+    "live": " gpumon  gpu-07 · 8x H100 80GB HBM3 · 580.95.05                      ● 08:55:35",
     "late": " gpumon  gpu-07 · 8x H100 80GB HBM3 · 580.95.05   ! no reading for 12s 08:55:35",
-    "paused": " gpumon  gpu-07 · 8x H100 80GB HBM3        gpumon CPU 1.1%   PAUSED at 08:53:22",
-    "back": " gpumon  gpu-07 · 8x H100 80GB HBM3       gpumon CPU 1.1%   2m 13s AGO 08:53:22",
+    "paused": " gpumon  gpu-07 · 8x H100 80GB HBM3 · 580.95.05              PAUSED at 08:53:22",
+    "back": " gpumon  gpu-07 · 8x H100 80GB HBM3 · 580.95.05             2m 13s AGO 08:53:22",
     "playing": " gpumon  gpu-07 · night.gpumon                   REPLAY 2025-10-09 08:53:22 ×10",
     "slow": " gpumon  gpu-07 · night.gpumon                  REPLAY 2025-10-09 08:53:22 ×0.2",
     "held": " gpumon  gpu-07 · night.gpumon                REPLAY 2025-10-09 08:53:22 PAUSED",

@@ -348,7 +348,7 @@ async def test_a_verdict_opens_its_page_and_that_the_engine() -> None:
         await until(lambda: text_of(app)[2].startswith("─── gpu 3 · "), pilot)
         assert "! throttled" in "\n".join(text_of(app))
         await pilot.press("escape", "escape")
-        await until(lambda: text_of(app)[2].startswith("─1─ gpus"), pilot)
+        await until(lambda: text_of(app)[2].startswith("─5─ triage"), pilot)
 
 
 async def test_the_verdicts_page_follows_to_the_next_verdict_of_its_family() -> None:
