@@ -113,7 +113,23 @@ async def carry(address: str, target: str, channel: socket.socket) -> Connection
 
 
 async def _start(command: Sequence[str], stdin: int, stdout: int) -> Connection:
-    """Start ssh in a session of its own: `asyncio.create_subprocess_exec` gives no way to close a process's pipes."""
+    """Start ssh in a session of its own: `asyncio.create_subprocess_exec` gives no way to close a process's pipes.
+
+    Once begun, a start is completed, and ended where it is no longer wanted: a transport of asyncio that is cancelled
+    before its pipes are connected waits until everybody else has closed them.
+    """
+    starting = asyncio.create_task(_open(command, stdin, stdout))
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        await asyncio.wait({starting})
+        if starting.exception() is None:
+            await starting.result().hang_up()
+        raise
+
+
+async def _open(command: Sequence[str], stdin: int, stdout: int) -> Connection:
+    """A started ssh and its pipes. Raises FileNotFoundError."""
     loop = asyncio.get_running_loop()
     transport, protocol = await loop.subprocess_exec(
         lambda: asyncio.subprocess.SubprocessStreamProtocol(MOST_BYTES, loop),

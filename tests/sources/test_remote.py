@@ -81,16 +81,54 @@ wait
 
 async def test_a_connection_is_gone_when_its_host_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An ssh that does not heed SIGTERM, and a child of it that keeps both pipes open."""
+    pids = hold_pipes(tmp_path, monkeypatch)
+    task = asyncio.create_task(Remote(Host(address="gpu-07"), 1.0, time.time).run())
+    end_s = time.monotonic() + 60.0
+    while not has_line(pids):
+        assert time.monotonic() < end_s
+        await asyncio.sleep(0.02)
+    await assert_gone(task, pids)
+
+
+async def test_a_host_that_is_left_while_ssh_starts_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process is there with its child, and asyncio has not connected its pipes yet."""
+    pids = hold_pipes(tmp_path, monkeypatch)
+    before = started_here()
+    task = asyncio.create_task(Remote(Host(address="gpu-07"), 1.0, time.time).run())
+    end_s = time.monotonic() + 60.0
+    while started_here() == before:
+        assert time.monotonic() < end_s
+        await asyncio.sleep(0)
+    while not has_line(pids):
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+    await assert_gone(task, pids)
+
+
+def hold_pipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put that ssh into the PATH. Returns the file into which it writes the ids of its child and its own."""
     pids = tmp_path / "pids"
     ssh = tmp_path / "ssh"
     ssh.write_text(HELD.format(pids=pids))
     ssh.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    task = asyncio.create_task(Remote(Host(address="gpu-07"), 1.0, time.time).run())
-    end_s = time.monotonic() + 60.0
-    while not (pids.exists() and pids.read_text().endswith("\n")):
-        assert time.monotonic() < end_s
-        await asyncio.sleep(0.02)
+    return pids
+
+
+def has_line(path: Path) -> bool:
+    """Whether a file has a whole line."""
+    return path.exists() and path.read_text().endswith("\n")
+
+
+def started_here() -> set[str]:
+    """Ids of the processes that this one has started and that are not yet waited for."""
+    return {pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+
+
+async def assert_gone(task: asyncio.Task[None], pids: Path) -> None:
+    """Cancel the task of a host: its ssh is killed and waited for, though its child goes on."""
     child, pid = map(int, pids.read_text().split())
     try:
         await end(task)
