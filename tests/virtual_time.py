@@ -10,6 +10,8 @@ from concurrent.futures import Executor
 from typing import Any, TypeVar
 from unittest import mock
 
+from gpumon.sources import offload
+
 Found = TypeVar("Found")
 GRACE_S = 0.001
 """How long the kernel is given to carry bytes over loopback before a wait is taken for over."""
@@ -27,6 +29,8 @@ class Clock(selectors.DefaultSelector):
         self.offloaded = 0
         """Calls that are under way in the loop's thread pool."""
         self._before = set(threading.enumerate())
+        self._hung = set(offload.under_way)
+        """Calls that a test before this one has left behind."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """What is ready now; where nothing is, the time is over at once."""
@@ -40,11 +44,13 @@ class Clock(selectors.DefaultSelector):
         return found
 
     def _working(self) -> bool:
-        """Whether a thread works: one of the pool, or a daemon that the program has started since."""
-        return self.offloaded > 0 or any(
+        """Whether a thread works: one of the pool, one that makes calls, or a daemon that was started since."""
+        if self.offloaded > 0 or offload.under_way - self._hung:
+            return True
+        return any(
             one.daemon
             for one in threading.enumerate()
-            if one not in self._before and not one.name.startswith("asyncio")
+            if one not in self._before and not one.name.startswith(("asyncio", "offload"))
         )
 
     def time(self) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
-from typing import Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -20,24 +20,31 @@ MOST_IDLE: Final = 4
 """Threads that are kept for calls to come: many calls take less than the start of a thread."""
 
 
+under_way: Final[set[Future[Any]]] = set()
+"""Calls whose outcome was not told yet, those that hang among them."""
+_Call = Callable[[], Callable[[], None]]
+"""Makes a call, and returns what tells the outcome."""
+
+
 class _Thread:
     """A daemon thread that makes one call after the other. One whose call hangs is not used again."""
 
     def __init__(self) -> None:
         """Start it. Raises RuntimeError where no more threads are to be had."""
-        self.calls: SimpleQueue[Callable[[], Callable[[], None]]] = SimpleQueue()
-        """Each makes a call, and returns what tells the outcome."""
+        self.calls: SimpleQueue[tuple[Future[Any], _Call]] = SimpleQueue()
         threading.Thread(target=self._work, name="offload", daemon=True).start()
 
     def _work(self) -> None:
         goes_on = True
         while goes_on:
-            tell = self.calls.get()()
+            future, call = self.calls.get()
+            tell = call()
             goes_on = len(_idle) < MOST_IDLE
             if goes_on:
                 _idle.append(self)  # before the outcome is told: who gets that may have the next call
             tell()
-            del tell  # with the outcome: nothing of it is kept while the thread waits
+            under_way.discard(future)
+            del future, call, tell  # with the outcome: nothing of it is kept while the thread waits
 
 
 _idle: Final[list[_Thread]] = []
@@ -61,10 +68,12 @@ def daemon_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -
             return partial(future.set_exception, error)
         return partial(future.set_result, result)
 
+    under_way.add(future)
     try:
-        _waiting_thread().calls.put(run)
+        _waiting_thread().calls.put((future, run))
     except RuntimeError as error:  # no more threads to be had
         future.set_exception(error)
+        under_way.discard(future)
     return future
 
 
