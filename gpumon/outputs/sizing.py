@@ -460,7 +460,9 @@ def _detail(plan: WorkloadPlan, scenario: Scenario) -> Iterator[Line]:
     yield Line("each instance", _instance(plan))
     asked = _with(number, behind=" in flight")(plan.concurrency) if plan.target_kind != "concurrency" else NONE
     each, together = (_joined([form(getattr(plan, field)) for field, form in forms]) for forms in (_OF_EACH, _OF_ALL))
-    first = f"TTFT: {_joined((plan.ttft_basis, plan.ttft_band.text))}" if plan.ttft_basis else ""
+    if len(plan.on) > 1:
+        each = each.replace("running each", "running each on average", 1)
+    first = f"TTFT: {_joined((plan.ttft_basis, _ttft_errors(plan)))}" if plan.ttft_basis else ""
     basis = {"limit": " (the boards' limit)", "seen": " (as seen)"}.get(plan.power_source, "")
     basis = "" if isinstance(plan.power_w, Missing) else basis
     yield Line("at the target", _joined((asked, each, f"all together {together}{basis}" if together else ""), "; "))
@@ -471,6 +473,13 @@ def _detail(plan: WorkloadPlan, scenario: Scenario) -> Iterator[Line]:
         yield Line(f"one {clean(case.lost, 20)} lost", _lost(case))
     for note in plan.notes:
         yield Line("note", clean(note, _MOST))
+
+
+def _ttft_errors(plan: WorkloadPlan) -> str:
+    """The band of the TTFT; of an estimate without one that there is none."""
+    if plan.ttft_band or not plan.ttft_basis.startswith("estimate"):
+        return plan.ttft_band.text
+    return "no error band: not measured on such a server"
 
 
 def _split(split: DisaggregatedPlan) -> Iterator[Line]:

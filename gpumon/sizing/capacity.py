@@ -23,7 +23,12 @@ EXTRAPOLATED: Final = 1.05
 
 
 def limits_of(instance: Instance, scenario: Scenario) -> tuple[Limit, ...]:
-    """All bounds that are known, by rising concurrency. Empty where nothing bounds it: nothing is known then."""
+    """All bounds that are known, the one that holds first in front. Empty where nothing bounds it: nothing is known then.
+
+    The loads that the bounds allow to plan with are in order: an end of a sweep that was moved to another mix counts as
+    it is, and a KV cache just above it with the planning factor, which is less. What a load test ran as it is, is a
+    fact, and no share of a formula goes before it.
+    """
     found = [
         *_operating_point(instance, scenario),
         *_kv(instance, scenario),
@@ -33,7 +38,17 @@ def limits_of(instance: Instance, scenario: Scenario) -> tuple[Limit, ...]:
     engine = instance.workload.max_num_seqs or (instance.seen.max_num_seqs if instance.seen is not None else None)
     if engine is not None:
         found.append(Limit(LimitKind.MAX_NUM_SEQS, float(engine), f"the engine runs at most {engine} requests at once"))
-    return tuple(sorted((one for one in found if not math.isinf(one.concurrency)), key=lambda one: one.concurrency))
+    tested = instance.alike and instance.same_mix
+    factor = 1.0 if tested else scenario.planning_factor
+    finite = (limit for limit in found if not math.isinf(limit.concurrency))
+    return tuple(sorted(finite, key=lambda limit: planned_load(limit, factor)))
+
+
+def planned_load(limit: Limit, planning_factor: float) -> float:
+    """Requests in flight that a bound allows to plan with."""
+    if limit.kind in OPERATING_POINTS:
+        return limit.concurrency
+    return limit.concurrency * planning_factor
 
 
 def kv_pool_tokens(instance: Instance, scenario: Scenario) -> tuple[float, str] | None:

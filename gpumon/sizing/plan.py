@@ -31,7 +31,7 @@ from gpumon.sizing.profile import Origin
 from gpumon.sizing.scenario import Known, Scenario, Server, Workload
 from gpumon.sizing.search import INFEASIBLE, Demand, demand_of
 from gpumon.sizing.servers import have_of, total
-from gpumon.sizing.service import at_target, degraded_of
+from gpumon.sizing.service import at_target, degraded_of, running_of
 from gpumon.sizing.split import cheapest, packings
 
 NO_WORKLOAD: Final = "no workload: add a model and a target"
@@ -257,10 +257,15 @@ def _on_notes(at: int, parts: Sequence[Part], pools: Sequence[Pool]) -> Iterator
     """Of a plan over several types of GPU where the instances of a workload stand, and why not elsewhere."""
     if not _several(pools):
         return
-    for part in parts:
+    most = max(parts, key=lambda part: part.number, default=None)
+    loads = running_of(parts, [0] * len(parts)) if parts else []
+    for part, running in zip(parts, loads, strict=True):
         gpu = part.demand.instance.gpu
         name = gpu.name if gpu is not None else "an unknown GPU"
-        yield f"{part.number} on {name} (TP {part.demand.instance.tp}), at most {part.demand.planned:g} requests each"
+        tp = part.demand.instance.tp
+        yield f"{part.number} on {name} (TP {tp}): {running:.3g} requests each, at most {part.demand.planned:g}"
+        if part is not most:
+            yield from (f"on {name}: {note}" for note in part.demand.instance.notes)
     refused = {pool.gpu: pool.demands[at].problem for pool in pools if pool.demands[at].problem}
     if parts:
         for name, problem in refused.items():

@@ -10,7 +10,15 @@ import msgspec
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.sizing import memory
 from gpumon.sizing.answer import NOT_GIVEN, Limit, LimitKind, Source
-from gpumon.sizing.capacity import EXTRAPOLATED, OPERATING_POINTS, binding, limits_of, ran_together, unknown_model
+from gpumon.sizing.capacity import (
+    EXTRAPOLATED,
+    OPERATING_POINTS,
+    binding,
+    limits_of,
+    planned_load,
+    ran_together,
+    unknown_model,
+)
 from gpumon.sizing.instance import Instance, resolve
 from gpumon.sizing.placement import Block
 from gpumon.sizing.profile import Origin
@@ -78,7 +86,8 @@ class Demand(NamedTuple):
         kind = binding(self.limits).kind
         if kind is LimitKind.TYPED:
             return Source.TYPED
-        return Source.SWEEP if kind in OPERATING_POINTS else self.instance.source
+        moved = self.instance.source is Source.RESCALED
+        return Source.SWEEP if kind in OPERATING_POINTS and not moved else self.instance.source
 
     def running(self, count: int) -> float:
         """Requests in flight of each of `count` instances at the target: fewer are faster, so of users and rates fewer
@@ -192,8 +201,7 @@ def demand_at(workload: Workload, scenario: Scenario, known: Known) -> Demand:
         helps = _HELPS.get(first.kind, "change that bound")
         return bare._replace(problem=f"not even one request at a time: {first.text}; {helps}")
     # Whole requests, at least one; a measured or typed operating point is planned with as it is.
-    factor = 1.0 if first.kind in OPERATING_POINTS else scenario.planning_factor
-    planned = max(1.0, float(math.floor(first.concurrency * factor + _EPSILON)))
+    planned = max(1.0, float(math.floor(planned_load(first, scenario.planning_factor) + _EPSILON)))
     size, source = _memory(instance, planned, scenario)
     spares = scenario.spare_instances if workload.spare_instances is None else workload.spare_instances
     demand = bare._replace(

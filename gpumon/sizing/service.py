@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, starmap
 from typing import Final
 
 from gpumon.readings.missing import Missing, Reading
@@ -32,9 +33,7 @@ def at_target(parts: Sequence[Part]) -> dict[str, Reading]:
     mean = running[0] if len(parts) == 1 else in_flight / sum(part.number for part in parts)
 
     def slowest(figure: Callable[[Instance, float], float | None]) -> Reading:
-        values = [figure(part.demand.instance, each) for part, each in zip(parts, running, strict=True)]
-        known = [value for value in values if value is not None]
-        return max(known) if known and len(known) == len(values) else NOT_GIVEN
+        return _slowest(_given(figure(part.demand.instance, each)) for part, each in zip(parts, running, strict=True))
 
     def summed(figure: Callable[[Instance, float], float | None]) -> Reading:
         return total(
@@ -107,7 +106,8 @@ def _largest(parts: Sequence[Part], numbers: Sequence[int]) -> list[int]:
 
 
 def _without(parts: Sequence[Part], what: str, lost: Sequence[int]) -> Degraded:
-    """Survivors carry the whole load; the figures are those of the type of GPU that is farthest beyond its room."""
+    """Survivors carry the whole load: that of the type of GPU that is farthest beyond its room is named, and latencies
+    are those of the slowest type."""
     left = sum(part.number for part in parts) - sum(lost)
     if left < 1:
         return Degraded(what, 0, text="no replica left, requests fail until it is back")
@@ -118,14 +118,11 @@ def _without(parts: Sequence[Part], what: str, lost: Sequence[int]) -> Degraded:
     ]
     demand, load = max(loads, key=lambda pair: pair[1] / _fit(pair[0]))
     fit = _fit(demand)
-    queue = load > fit * (1 + 1e-9)
+    queue = _queues(demand, load)
     # Past its capacity a rate only grows the queue: more in flight would run faster, but do not fit.
     if math.isinf(load) or (queue and demand.workload.target_kind == "requests_per_s"):
         return Degraded(what, left, text="the rest can not serve this rate: the queue grows without end")
-    running = min(load, fit)
-    instance = demand.instance
-    ttft_s = _waiting_s(demand, load, running) if queue else _given(instance.ttft_s(running))
-    missed = [f"the {kind.value} goal" for kind in _missed(demand, load, running, ttft_s)]
+    missed = [f"the {kind.value} goal" for kind in dict.fromkeys(chain.from_iterable(starmap(_missed, loads)))]
     text = f"{load:,.1f} per instance" + (f", {fit:,.0f} fit" if queue else "")
     if missed:
         text = f"{' and '.join(missed)} would be missed: {text}"
@@ -134,9 +131,26 @@ def _without(parts: Sequence[Part], what: str, lost: Sequence[int]) -> Degraded:
     else:
         beyond = any(limit.kind is LimitKind.RANGE and load > limit.concurrency for limit in demand.limits)
         text = f"{'more than was measured' if beyond else 'within all limits'}: {text}"
-    itl_p95_s = _given(instance.itl_p95_s(running))
-    ttft_p95_s = NOT_GIVEN if queue else _given(instance.ttft_p95_s(running))
-    return Degraded(what, left, load, _given(instance.itl_s(running)), ttft_s, text, itl_p95_s, ttft_p95_s)
+    return Degraded(
+        what,
+        left,
+        load,
+        text=text,
+        itl_s=_slowest(_given(part.instance.itl_s(min(own, _fit(part)))) for part, own in loads),
+        itl_p95_s=_slowest(_given(part.instance.itl_p95_s(min(own, _fit(part)))) for part, own in loads),
+        ttft_s=_slowest(starmap(_ttft_s, loads)),
+        ttft_p95_s=NOT_GIVEN if queue else _slowest(_given(part.instance.ttft_p95_s(own)) for part, own in loads),
+    )
+
+
+def _slowest(values: Iterable[Reading]) -> Reading:
+    """The longest of the latencies of each type of GPU; not given where one of them is not known."""
+    longest = 0.0
+    for value in values:
+        if isinstance(value, Missing):
+            return NOT_GIVEN
+        longest = max(longest, value)
+    return longest
 
 
 def _fit(demand: Demand) -> float:
@@ -148,8 +162,23 @@ def _fit(demand: Demand) -> float:
     return min((most[kind] for kind in _ROOM if kind in most), default=math.inf)
 
 
-def _missed(demand: Demand, load: float, running: float, ttft_s: Reading) -> Iterator[LimitKind]:
-    """Goals that `load` in flight cost, of which `running` run: tokens come as fast as those allow, the rest waits."""
+def _queues(demand: Demand, load: float) -> bool:
+    """Whether an instance has less room than its load."""
+    return load > _fit(demand) * (1 + 1e-9)
+
+
+def _ttft_s(demand: Demand, load: float) -> Reading:
+    """Mean TTFT, with the time that requests wait for room."""
+    running = min(load, _fit(demand))
+    if _queues(demand, load):
+        return _waiting_s(demand, load, running)
+    return _given(demand.instance.ttft_s(running))
+
+
+def _missed(demand: Demand, load: float) -> Iterator[LimitKind]:
+    """Goals that `load` in flight cost: tokens come as fast as those that run allow, the rest waits."""
+    running = min(load, _fit(demand))
+    ttft_s = _ttft_s(demand, load)
     asked, most = demand.instance.workload, {each.kind: each.concurrency * (1 + 1e-9) for each in demand.limits}
     response_s = demand.instance.response_s(running)
     e2e_s = response_s * load / running if response_s else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -82,6 +83,32 @@ def test_a_goal_decides_and_the_knee_is_advice() -> None:
     assert (inside.limit, inside.extrapolated) == ("ITL", False)
     without = planned(QWEN, H100, 100, seen=SWEEP)
     assert (without.limit, without.capacity_per_instance) == ("knee", 8.0)
+
+
+SWEEP_TOKENS: dict[str, Any] = {"prompt_tokens": 1024.0, "answer_tokens": 200.0}
+
+
+def of_sweep(prompt_tokens: float, *loads: float) -> WorkloadPlan:
+    """A plan without a goal by a sweep of TP 2 with ITL = 10 + 0.4 b ms."""
+    points = tuple(Point(load, itl_s=0.010 + 0.0004 * load, offered=load) for load in loads)
+    sweep = Observed(Origin.SWEEP, "s", QWEN, points, gpu=H100, gpus=2, tp=2, concurrency=loads[-1], **SWEEP_TOKENS)
+    return planned(QWEN, H100, 200, seen=sweep, **(SWEEP_TOKENS | {"prompt_tokens": prompt_tokens}))
+
+
+@pytest.mark.parametrize("prompt_tokens", [1024.0, 1130.0, 1800.0, 2000.0, 2400.0, 3000.0, 4000.0])
+def test_sweeps_of_one_server_plan_alike_whichever_loads_were_tested(prompt_tokens: float) -> None:
+    """Where the end of a sweep lies just below the KV limit, the share of the KV limit that is planned with binds."""
+    rows = [
+        of_sweep(prompt_tokens, *loads)
+        for loads in ((1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0), (32.0, 64.0, 128.0), (64.0, 96.0, 128.0))
+    ]
+    assert len({(row.gpus, row.capacity_per_instance, row.limit) for row in rows}) == 1
+
+
+def test_a_longer_prompt_never_lets_an_instance_carry_more_and_no_step_is_a_cliff() -> None:
+    capacities = [of_sweep(float(prompt), 1.0, 8.0, 64.0, 128.0).capacity_per_instance for prompt in range(1300, 4100, 100)]
+    for shorter, longer in pairwise(capacities):
+        assert shorter * 0.88 < longer <= shorter
 
 
 def test_a_guide_profile_on_another_gpu_says_which_its_table_is_for() -> None:

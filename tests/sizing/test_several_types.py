@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from gpumon.readings.missing import Missing
-from gpumon.sizing.answer import Answer
+from gpumon.sizing.answer import Answer, WorkloadPlan
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from tests.records import replace
@@ -119,6 +119,33 @@ def test_the_lost_server_is_the_one_that_carries_most():
     # The rest shares the target by what each type carries; the H200s are farther beyond their room.
     carried = a100.instances * a100.capacity_per_instance + (h200.instances - 8) * h200.capacity_per_instance
     assert server.running == pytest.approx(3000.0 / carried * h200.capacity_per_instance, rel=1e-6)
+
+
+def seventy_two_b() -> WorkloadPlan:
+    """On eight A100, whose first token takes longer, and on H100s, which carry most."""
+    servers = (Server("A100 SXM4 80GB", count=1), Server("H100 SXM5 80GB"))
+    asked = Workload("Qwen/Qwen2.5-72B-Instruct", 160.0, tp=4, prompt_tokens=6000.0, answer_tokens=500.0)
+    [row] = plan(Scenario(itl_p95_ms=50, server=servers, workload=(asked,)), KNOWN).workloads
+    assert [each.gpu for each in row.on] == ["A100 SXM4 80GB", "H100 SXM5 80GB"]
+    return row
+
+
+def test_a_loss_shortens_no_latency_whichever_type_is_the_slowest():
+    row = seventy_two_b()
+    for case in row.degraded:
+        assert case.ttft_s > row.ttft_s
+        assert case.itl_s > row.itl_s
+
+
+def test_each_type_has_its_own_load_and_its_own_doubt_in_a_note():
+    row = seventy_two_b()
+    [a100, h100] = row.on
+    share = 160.0 / (a100.instances * a100.capacity_per_instance + h100.instances * h100.capacity_per_instance)
+    for each in row.on:
+        carried = f"{share * each.capacity_per_instance:.3g} requests each, at most {each.capacity_per_instance:g}"
+        assert f"{each.instances} on {each.gpu} (TP 4): {carried}" in row.notes
+    assert row.band
+    assert any(note.startswith("on A100 SXM4 80GB: ITL without an error band") for note in row.notes)
 
 
 def test_a_rate_that_two_types_can_not_serve_after_a_loss_says_so():
