@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpumon.config.schema import Config
     from gpumon.history.reader import Recording
     from gpumon.readings.frame import Frame
-    from gpumon.sizing.scenario import Scenario, Workload
+    from gpumon.sizing.scenario import Known, Scenario, Workload
     from gpumon.sizing.simulate.experiment import Asked
     from gpumon.sizing.simulate.traffic import Recorded
     from gpumon.specs.llm import LlmSpec
@@ -82,7 +82,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     parser.add_argument("--workload", metavar="NAME", help="workload of the scenario (default: all)")
     parser.add_argument("--model", metavar="MODEL", help="the model, where there is no scenario file")
-    parser.add_argument("--gpu", metavar="GPU", help='type of GPU, e.g. "H100 SXM 80GB"')
+    parser.add_argument("--gpu", metavar="GPU", help='type of GPU, e.g. "H100 SXM 80GB" or H100')
     for option, metavar, kind, meaning in _FIGURES:
         parser.add_argument(option, metavar=metavar, type=kind, help=meaning)
     parser.add_argument("--router", metavar="NAME", choices=ROUTERS, help=f"{', '.join(ROUTERS)} (default: the first)")
@@ -107,6 +107,8 @@ def run(chosen: argparse.Namespace) -> int:
     from gpumon.sizing.simulate.experiment import simulate
 
     scenario, own, traffic = _asked_scenario(chosen, config)
+    if chosen.gpu:
+        scenario = _on_gpu(chosen.gpu, scenario, known_of(config, scenario, os.environ, own))
     scenario = _changed(chosen, config, scenario, bool(traffic))
     asked = _asked(chosen)
     known = known_of(config, scenario, os.environ, own)
@@ -173,19 +175,28 @@ def _asked_scenario(
     return scenario, own, traffic
 
 
+def _on_gpu(text: str, scenario: Scenario, known: Known) -> Scenario:
+    """The scenario on the type of `--gpu`. Raises Usage for one that the catalogue does not have."""
+    from gpumon.sizing.compare import gpu_type, on_gpu
+
+    try:
+        gpu = gpu_type(text, known)
+    except ValueError as wrong:
+        raise Usage(f"--gpu: {wrong}") from None
+    own = scenario.server[0] if scenario.server else None
+    is_own = own is not None and known.gpu_name(own.gpu) == gpu
+    return on_gpu(scenario, own, own.gpu if own is not None and is_own else gpu)
+
+
 def _changed(chosen: argparse.Namespace, config: Config, scenario: Scenario, recorded: bool) -> Scenario:
     """The scenario with what the options say in the place of its own figures. Raises ConfigError."""
     from msgspec.structs import replace
 
     from gpumon.config.errors import ConfigError
-    from gpumon.sizing.compare import on_gpu
     from gpumon.sizing.scenario import Server
 
     if not scenario.server and config.sizing.gpu:
         scenario = replace(scenario, server=(Server(gpu=config.sizing.gpu, gpus=config.sizing.gpus or 8),))
-    if chosen.gpu:
-        own = scenario.server[0] if scenario.server else None
-        scenario = on_gpu(scenario, own, chosen.gpu)
     workloads = scenario.workload
     if chosen.workload or (chosen.model and recorded):
         wanted = chosen.workload or chosen.model

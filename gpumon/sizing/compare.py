@@ -136,12 +136,13 @@ def _tp_typed(scenario: Scenario) -> tuple[bool, ...]:
 
 
 def gpu_types(text: str, known: Known) -> tuple[str, ...]:
-    """Catalogue names of types that are listed with commas; of a name that several have, the usual one. ValueError on
-    an unknown name."""
-    return tuple(_type(part.strip(), known) for part in text.split(",") if part.strip())
+    """Catalogue names of types that are listed with commas. ValueError on an unknown name."""
+    return tuple(gpu_type(part.strip(), known) for part in text.split(",") if part.strip())
 
 
-def _type(text: str, known: Known) -> str:
+def gpu_type(text: str, known: Known) -> str:
+    """The catalogue name of a type; of a name that several have, such as H100, the usual one. ValueError on an unknown
+    name."""
     try:
         return known.gpus.find(text).name
     except ValueError:

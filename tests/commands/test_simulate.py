@@ -94,6 +94,12 @@ def test_a_goal_that_is_missed_is_exit_code_4(env: dict[str, str]) -> None:
     assert (lost["holds"], lost["missed"]) == (False, ["ITL"])
 
 
+def test_a_short_name_is_the_usual_gpu_of_it_as_in_a_comparison(env: dict[str, str]) -> None:
+    (short,) = answers(*CHAT, "--rate", "5", "--duration", "20", "--gpu", "H100", env=env)
+    (whole,) = answers(*CHAT, "--rate", "5", "--duration", "20", env=env)
+    assert short == whole
+
+
 def test_a_scenario_file_with_one_of_its_workloads(env: dict[str, str]) -> None:
     (found,) = answers("docs/examples/mixed-servers.toml", "--workload", "code", "--duration", "60", env=env)
     assert (found["name"], found["tp"]) == ("code", 4)
@@ -116,6 +122,7 @@ def test_what_is_not_known_is_refused_with_the_option_that_mends_it(env: dict[st
         (("--model", "m"), "how many requests? Give --rate or --concurrency"),
         ((*CHAT, "--rate", "1", "--concurrency", "2"), "one of them at a time"),
         ((*CHAT, "--rate", "1", "--prefix-groups", "2"), "belong together"),
+        ((*CHAT, "--rate", "1", "--gpu", "H101"), "--gpu: unknown GPU type 'H101'; near names: H100"),
         (("docs/examples/mixed-servers.toml", "--rate", "3"), "choose it with --workload NAME"),
         (("docs/examples/mixed-servers.toml", "--workload", "none"), "there is no workload 'none'; known: code"),
     ],

@@ -106,7 +106,9 @@ def test_sweeps_of_one_server_plan_alike_whichever_loads_were_tested(prompt_toke
 
 
 def test_a_longer_prompt_never_lets_an_instance_carry_more_and_no_step_is_a_cliff() -> None:
-    capacities = [of_sweep(float(prompt), 1.0, 8.0, 64.0, 128.0).capacity_per_instance for prompt in range(1300, 4100, 100)]
+    capacities = [
+        of_sweep(float(prompt), 1.0, 8.0, 64.0, 128.0).capacity_per_instance for prompt in range(1300, 4100, 100)
+    ]
     for shorter, longer in pairwise(capacities):
         assert shorter * 0.88 < longer <= shorter
 
