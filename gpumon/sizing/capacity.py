@@ -23,7 +23,7 @@ EXTRAPOLATED: Final = 1.05
 
 
 def limits_of(instance: Instance, scenario: Scenario) -> tuple[Limit, ...]:
-    """All bounds that are known, the one that holds first in front. Empty where nothing bounds it: nothing is known then.
+    """All bounds that are known, the one that holds first in front; empty where nothing is known.
 
     The loads that the bounds allow to plan with are in order: an end of a sweep that was moved to another mix counts as
     it is, and a KV cache just above it with the planning factor, which is less. What a load test ran as it is, is a
