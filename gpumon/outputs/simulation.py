@@ -46,8 +46,9 @@ def _one(answer: Simulation, width: int) -> Iterator[str]:
         yield from _label("goals", _goals(answer, figures), width)
         yield from _label("served", _served(figures), width)
         yield from _label("GPU-hours", f"{figures.gpu_hours:.3g}", width)
-        for line in table(list(_queue(figures.queue)), width - len(INDENT)):
-            yield INDENT + line
+        if figures.queue:
+            for line in table(list(_queue(figures.queue)), width - len(INDENT)):
+                yield INDENT + line
     for note in answer.notes:
         yield from _label("note", clean(note, _MOST), width)
 
@@ -88,13 +89,18 @@ def _latencies(answer: Simulation, figures: Figures) -> list[Column]:
 
 
 def _goals(answer: Simulation, figures: Figures) -> str:
-    if isinstance(figures.goodput_ratio, Missing):
+    goals = (answer.goal_ttft_s, answer.goal_itl_s, answer.goal_e2e_s)
+    if all(isinstance(goal, Missing) for goal in goals):
         return "none given: --ttft, --itl, --e2e"
+    if isinstance(figures.goodput_ratio, Missing):
+        return "not held: no request was served"
     verdict = "held at p95"
     if answer.missed:
         verdict = f"missed at p95: {', '.join(answer.missed)}"
-    elif not answer.holds:
+    elif figures.queue_grows:
         verdict = "not held: the replicas do not keep up"
+    elif not answer.holds:
+        verdict = "not held: requests are longer than the KV cache"
     good = f"{figures.goodput_ratio:.1%} of the requests, {_number(figures.goodput_per_s)}/s"
     return f"{verdict}; goodput (TTFT, TPOT and E2E of each request within the goals) {good}"
 

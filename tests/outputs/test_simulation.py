@@ -7,9 +7,11 @@ from pathlib import Path
 
 from gpumon.outputs.simulation import report
 from gpumon.outputs.simulation_data import encode, schema
+from gpumon.sizing.length_tail import Lengths, LengthShare
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.sizing.simulate.experiment import Asked, Simulation, simulate
 from tests.outputs.validator import problems
+from tests.records import replace
 from tests.sizing.questions import KNOWN
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -51,3 +53,18 @@ def test_the_text_has_percentiles_beside_the_formula() -> None:
     assert "not simulated: the time of a step" in text or "not simulated:" in text
     assert "\x1b" not in text
     assert max(map(len, lines)) <= 120
+
+
+def test_a_goal_is_not_held_where_requests_are_refused() -> None:
+    """All of them are longer than the cache, then one in ten."""
+    chat = Workload("Qwen/Qwen3-32B", 6, "requests_per_s", prompt_tokens=1000, answer_tokens=200, ttft_p95_ms=9000)
+    spread = Lengths(prompt=(LengthShare(500.0, 0.9), LengthShare(8000.0, 1.0)))
+    none = replace(chat, kv_pool_tokens=100)
+    some = replace(chat, kv_pool_tokens=6000, lengths=spread)
+    scenario = Scenario(server=(Server("H100 SXM5 80GB"),), workload=(none, some))
+    asked = Asked(seconds=60.0, replicas=8)
+    first, second = (report([simulate(one, scenario, KNOWN, asked)], 120) for one in scenario.workload)
+    assert "not held: no request was served" in first
+    assert "waiting" not in first
+    assert "not held: requests are longer than the KV cache" in second
+    assert "refused, longer than the KV cache" in " ".join(second.split())

@@ -18,7 +18,18 @@ from gpumon.sizing.length_tail import Lengths, LengthShare
 from gpumon.sizing.scenario import Known, Scenario, Workload
 from gpumon.sizing.search import Demand, demand_of
 from gpumon.sizing.simulate.figures import Figures, Goals, figures_of, holds, missed
-from gpumon.sizing.simulate.requests import Clients, Draw, Shape, Source, constant, histogram, lognormal, paced, steady
+from gpumon.sizing.simulate.requests import (
+    MOST_REQUESTS,
+    Clients,
+    Draw,
+    Shape,
+    Source,
+    constant,
+    histogram,
+    lognormal,
+    paced,
+    steady,
+)
 from gpumon.sizing.simulate.router import ROUTERS
 from gpumon.sizing.simulate.run import play
 from gpumon.sizing.simulate.setup import Setup, setup_of
@@ -30,6 +41,10 @@ ENOUGH: Final = 20_000
 """Requests that a search simulates at most for each number of replicas: p95 stands on 1,000 of them."""
 OF_A_SKETCH: Final = 2_000
 """The same of a picture, which a keystroke has to wait for."""
+MOST_OF_A_SKETCH: Final = 50_000
+"""Requests beyond which there is no picture: they take longer than half a second."""
+FEW: Final = 200.0
+"""Requests that a search simulates at least, as long as that takes: a p95 of fewer is one of chance."""
 LEAST_LIVES: Final = 4.0
 """A search simulates at least so many times the mean time of a request."""
 MOST_REPLICAS: Final = 512
@@ -38,6 +53,7 @@ MOST_CLIENTS: Final = 200_000
 _LATENCIES: Final = frozenset({LimitKind.ITL, LimitKind.TTFT, LimitKind.E2E})
 _SAME: Final = 0.99
 """A latency above this share of the one before has not become less."""
+_LARGER_CACHE: Final = "more GPUs per instance, an FP8 KV cache or shorter requests would help"
 _NOT_KNOWN: Final = Missing(Reason.NOT_GIVEN)
 
 
@@ -58,6 +74,7 @@ class Asked(NamedTuple):
     router: str = "least-loaded"
     replicas: int | None = None
     """None: as many as the plan by formula takes."""
+    most_requests: int = MOST_REQUESTS
 
 
 class Formula(msgspec.Struct, frozen=True):
@@ -131,8 +148,10 @@ def simulate(
 
 
 def run(demand: Demand, setup: Setup, source: Source, asked: Asked, replicas: int) -> Figures:
-    """The figures of so many replicas."""
+    """The figures of so many replicas. ValueError where no request arrives."""
     log = play(source, setup.cost, setup.limits, replicas, ROUTERS[asked.router](), setup.delay_s)
+    if not log.served and not log.refused:
+        raise ValueError("no request arrives in the simulated time: give a longer one (--duration)")
     return figures_of(log, goals_of(demand.instance), replicas * demand.instance.gpus)
 
 
@@ -144,16 +163,17 @@ def source_of(demand: Demand, asked: Asked, recorded: Recorded | None = None) ->
         paces = recorded.paces
         if asked.seconds is not None:
             paces = tuple(pace for pace in paces if pace.start_s < asked.seconds)
-        return Source(paced(paces, shape, asked.seed, asked.burstiness))
+        return Source(paced(paces, shape, asked.seed, asked.burstiness, asked.most_requests))
     shape = _shape(demand, asked)
     seconds = asked.seconds or USUAL_S
     if workload.target_kind == "requests_per_s":
-        return Source(steady(workload.target, seconds, shape, asked.seed, asked.burstiness))
+        return Source(steady(workload.target, seconds, shape, asked.seed, asked.burstiness, asked.most_requests))
     if workload.target > MOST_CLIENTS:
         raise ValueError(f"{workload.target:,.0f} clients are too many to simulate: at most {MOST_CLIENTS:,}")
     think_s = workload.think_s if workload.target_kind == "users" else 0.0
-    spread_s = life_s(demand) + think_s
-    return Clients(max(1, round(workload.target)), seconds, shape, asked.seed, think_s, min(spread_s, seconds / 2.0))
+    spread_s = min(life_s(demand) + think_s, seconds / 2.0)
+    clients = max(1, round(workload.target))
+    return Clients(clients, seconds, shape, asked.seed, think_s, spread_s, asked.most_requests)
 
 
 def life_s(demand: Demand) -> float:
@@ -163,7 +183,7 @@ def life_s(demand: Demand) -> float:
 
 def sketch(demand: Demand, scenario: Scenario, known: Known) -> Simulation:
     """One instance of a demand at its share of the target, with few requests: a picture, in a moment."""
-    asked = Asked(replicas=1)
+    asked = Asked(replicas=1, most_requests=MOST_OF_A_SKETCH)
     workload = demand.workload
     share = msgspec.structs.replace(workload, target=max(workload.target / max(1, demand.needed), 1e-9))
     alone = demand._replace(workload=share)
@@ -208,7 +228,7 @@ def least(
         demand = demand_of(msgspec.structs.replace(workload, tp=tp), scenario, known)._replace(workload=workload)
         most = MOST_REPLICAS
         if best is not None:
-            most = int((best.demand.needed * best.demand.instance.gpus - 1) // demand.instance.gpus)
+            most = int((best.demand.gpus - 1) // demand.instance.gpus) - demand.spares
         try:
             found = _fewest(demand, scenario, known, asked, recorded, most)
         except ValueError as wrong:
@@ -264,8 +284,12 @@ def _fewest(
     results: dict[int, Figures] = {}
 
     def enough(replicas: int) -> bool:
-        results[replicas] = run(demand, setup, source_of(demand, asked, recorded), asked, replicas)
-        return holds(results[replicas], goals)
+        figures = run(demand, setup, source_of(demand, asked, recorded), asked, replicas)
+        if figures.refused:
+            longer = counted(round(figures.refused), "request")
+            raise ValueError(f"{longer} longer than the KV cache of an instance: {_LARGER_CACHE}")
+        results[replicas] = figures
+        return holds(figures, goals)
 
     if most < 1:
         return None
@@ -315,7 +339,8 @@ def _bounded(demand: Demand, asked: Asked, recorded: Recorded | None, most: int 
     rate = workload.target
     if workload.target_kind != "requests_per_s":
         rate = workload.target / max(life + workload.think_s, 1e-3)
-    seconds = max(LEAST_LIVES * life, min(USUAL_S, most / max(rate, 1e-9)))
+    rate = max(rate, 1e-9)
+    seconds = max(LEAST_LIVES * life, FEW / rate, min(USUAL_S, most / rate))
     return asked._replace(seconds=seconds)
 
 
@@ -448,7 +473,8 @@ def arrivals_text(workload: Workload, asked: Asked, recorded: Recorded | None) -
         return f"{recorded.requests:,.0f} requests as recorded in {recorded.seconds:,.0f} s"
     seconds = asked.seconds or USUAL_S
     if workload.target_kind == "concurrency":
-        return f"{max(1, round(workload.target)):,} clients, each with one request in flight, for {seconds:,.0f} s"
+        clients = max(1, round(workload.target))
+        return f"{clients:,} client{'' if clients == 1 else 's'}, each with one request in flight, for {seconds:,.0f} s"
     if workload.target_kind == "users":
         return f"{max(1, round(workload.target)):,} users who think for {workload.think_s:g} s, for {seconds:,.0f} s"
     kind = "Poisson" if asked.burstiness == 1.0 else f"gamma with burstiness {asked.burstiness:g}"

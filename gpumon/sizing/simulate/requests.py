@@ -108,9 +108,11 @@ def gaps(rate: float, burstiness: float, random: Random) -> Callable[[], float]:
     return lambda: random.gammavariate(burstiness, scale)
 
 
-def steady(rate: float, seconds: float, shape: Shape, seed: int, burstiness: float = 1.0) -> list[Request]:
-    """Requests of a constant rate. ValueError on more than 2 million of them."""
-    return paced([Pace(0.0, seconds, rate)], shape, seed, burstiness)
+def steady(
+    rate: float, seconds: float, shape: Shape, seed: int, burstiness: float = 1.0, most: int = MOST_REQUESTS
+) -> list[Request]:
+    """Requests of a constant rate. ValueError on more than `most` of them."""
+    return paced([Pace(0.0, seconds, rate)], shape, seed, burstiness, most)
 
 
 class Pace(NamedTuple):
@@ -122,15 +124,17 @@ class Pace(NamedTuple):
     """Requests per second."""
 
 
-def paced(paces: Iterable[Pace], shape: Shape, seed: int, burstiness: float = 1.0) -> list[Request]:
+def paced(
+    paces: Iterable[Pace], shape: Shape, seed: int, burstiness: float = 1.0, most: int = MOST_REQUESTS
+) -> list[Request]:
     """Requests whose rate changes: arrivals of rate 1 on a clock that runs as fast as the rate at each moment.
 
-    ValueError on more than 2 million requests.
+    ValueError on more than `most` requests.
     """
     stretches = list(paces)
     total = sum((pace.end_s - pace.start_s) * pace.rate for pace in stretches)
-    if total > MOST_REQUESTS:
-        raise ValueError(f"{total:,.0f} requests are too many to simulate: at most {MOST_REQUESTS:,}")
+    if total > most:
+        raise ValueError(f"{total:,.0f} requests are too many to simulate: at most {most:,}")
     random = Random(seed)
     gap = gaps(1.0, burstiness, random)
     requests = []
@@ -169,9 +173,17 @@ class Clients(Source):
     """Clients that each hold one request open, and send the next one after the answer and some thought."""
 
     def __init__(
-        self, clients: int, seconds: float, shape: Shape, seed: int, think_s: float = 0.0, spread_s: float = 0.0
+        self,
+        clients: int,
+        seconds: float,
+        shape: Shape,
+        seed: int,
+        think_s: float = 0.0,
+        spread_s: float = 0.0,
+        most: int = MOST_REQUESTS,
     ) -> None:
-        """`spread_s`: the first requests come evenly over so many seconds, and are not counted; 0: all at once."""
+        """`spread_s`: the first requests come evenly over so many seconds, and are not counted; 0: all at once. `most`:
+        requests of all clients, beyond which `after` raises ValueError."""
         self._random = Random(seed)
         self._seconds = seconds
         self._shape = shape
@@ -180,6 +192,8 @@ class Clients(Source):
             self.counted_from_s = spread_s
             self.counted_until_s = seconds
         starts = [spread_s * number / clients for number in range(clients)]
+        self._most = most
+        self._sent = clients
         super().__init__([shape.request(start_s, self._random) for start_s in starts])
 
     def _pause_s(self) -> float:
@@ -188,4 +202,9 @@ class Clients(Source):
     def after(self, request: Request, ended_s: float) -> Request | None:  # noqa: ARG002 - all clients are alike
         """The next request, as long as the simulated time lasts."""
         sent_s = ended_s + self._pause_s()
-        return self._shape.request(sent_s, self._random) if sent_s < self._seconds else None
+        if sent_s >= self._seconds:
+            return None
+        self._sent += 1
+        if self._sent > self._most:
+            raise ValueError(f"the clients send more than {self._most:,} requests: too many to simulate")
+        return self._shape.request(sent_s, self._random)

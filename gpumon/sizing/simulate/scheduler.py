@@ -120,6 +120,10 @@ class _Prefixes:
         self.blocks[group] = blocks
         self._users[group] = 1
 
+    def extend(self, group: int, blocks: int) -> None:
+        """A sequence that stands on it computed more of the beginning: the first one had a shorter prompt."""
+        self.blocks[group] = blocks
+
     def drop_oldest(self) -> int:
         """Blocks that this frees; 0 where all are in use."""
         for group, blocks in self.blocks.items():
@@ -249,9 +253,13 @@ class Replica:
         """Leave the shared beginning of a prompt that was computed in the prefix cache."""
         request = sequence.request
         blocks = request.shared // BLOCK
-        if sequence.prefix or not blocks or request.group in self._prefixes.blocks:
+        known = self._prefixes.blocks.get(request.group, 0)
+        if blocks <= known or sequence.owned_from != known:
             return
-        self._prefixes.keep(request.group, blocks)
+        if known:
+            self._prefixes.extend(request.group, blocks)
+        else:
+            self._prefixes.keep(request.group, blocks)
         sequence.prefix = True
         sequence.owned_from = blocks
 
@@ -352,7 +360,8 @@ class Replica:
         while self._waiting and budget > 0 and len(self._running) < self._limits.max_num_seqs:
             sequence = self._waiting[0]
             request = sequence.request
-            shared = self._prefixes.blocks.get(request.group, 0) if request.shared else 0
+            # A prompt may be shorter than the beginning that others of its group have.
+            shared = min(self._prefixes.blocks.get(request.group, 0), request.shared // BLOCK)
             cached = min(max(request.cached, shared * BLOCK), sequence.tokens - 1)
             chunk = min(budget, sequence.tokens - cached)
             if shared:

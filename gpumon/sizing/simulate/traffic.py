@@ -13,6 +13,8 @@ from gpumon.sizing.simulate.requests import Draw, Pace, Shape, constant, histogr
 STEP_S: Final = 10.0
 """Arrivals are counted in steps of so long at least; within one they are random."""
 MOST_MODELS: Final = 64
+_ROUNDING: Final = 1e-6
+"""Share of a step that rounding of Unix times may add to a span."""
 
 
 class Recorded(NamedTuple):
@@ -84,10 +86,13 @@ class _Lengths:
 
     def draw(self, ended: float) -> tuple[Draw | None, bool]:
         """Draws a length, and whether it does so from a histogram; `ended`: requests that ended."""
-        if self.requests >= 1.0 and sum(self.counts) > 0.0 and self.tokens > 0.0:
+        if self.requests >= 1.0 and self.tokens > 0.0:
+            mean = self.tokens / self.requests
             finite = [bound for bound in self.bounds if bound < math.inf]
+            if not finite or sum(self.counts) <= 0.0:  # sum and number alone, as a summary has them
+                return constant(mean), False
             counts = [*self.counts[: len(finite)], sum(self.counts[len(finite) :])]
-            return histogram(finite, counts, self.tokens / self.requests), True
+            return histogram(finite, counts, mean), True
         if self.counted_tokens > 0.0 and ended >= 1.0:
             return constant(self.counted_tokens / ended), False
         return None, False
@@ -161,9 +166,7 @@ class TrafficSeen:
         """What an engine did between two readings."""
         ended = now.ended - last.ended
         arrived = max(0.0, ended + now.in_flight - last.in_flight)
-        start_s = self._from_s if self._from_s is not None else 0.0
-        step = int(((last.wall_s + now.wall_s) / 2.0 - start_s) // self._step_s)
-        model.arrivals[step] = model.arrivals.get(step, 0.0) + arrived
+        self._spread(model, last.wall_s, now.wall_s, arrived)
         model.ended += ended
         model.prompts.add(last.prompt, now.prompt)
         model.answers.add(last.answer, now.answer)
@@ -173,6 +176,16 @@ class TrafficSeen:
         computed = _grew(last, now, q.PREFILL_COMPUTED)
         model.cached_tokens += cached
         model.prompt_tokens += cached + computed if computed else _grew(last, now, q.PROMPT_TOKENS)
+
+    def _spread(self, model: _Model, last_s: float, now_s: float, arrived: float) -> None:
+        """Count arrivals evenly over the time between two readings, which may be many steps: an engine that was not
+        reached for an hour had no burst at the middle of it."""
+        start_s = self._from_s if self._from_s is not None else 0.0
+        begin_s = last_s - start_s
+        end_s = now_s - start_s
+        for step in range(int(begin_s // self._step_s), math.ceil(end_s / self._step_s - _ROUNDING)):
+            inside_s = min(end_s, (step + 1) * self._step_s) - max(begin_s, step * self._step_s)
+            model.arrivals[step] = model.arrivals.get(step, 0.0) + arrived * inside_s / (end_s - begin_s)
 
     def found(self) -> dict[str, Recorded]:
         """By served model name; of models of which no request was seen to arrive there is nothing."""

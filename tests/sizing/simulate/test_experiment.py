@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from gpumon.readings.missing import Missing
+from gpumon.sizing.length_tail import Lengths, LengthShare
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Scenario, Server, Workload
-from gpumon.sizing.simulate.experiment import Asked, Simulation, decide_by_simulation, least, simulate
+from gpumon.sizing.search import demand_of
+from gpumon.sizing.simulate.experiment import Asked, Simulation, decide_by_simulation, least, simulate, sketch
 from tests.records import replace
 from tests.sizing.questions import KNOWN
 
@@ -83,6 +85,43 @@ def test_the_least_plan_is_over_the_tps_that_hold_the_model() -> None:
         typed = replace(CHAT, tp=tp)
         own = least(typed, on(typed), KNOWN, ASKED)
         assert gpus <= own.demand.needed * own.demand.instance.gpus
+
+
+def test_spare_instances_count_among_the_fewest_gpus() -> None:
+    """3 instances of TP 1 or 1 of TP 2 hold the goal; with two spare ones these are 5 and 6 GPUs."""
+    workload = replace(CHAT, target=5.0, spare_instances=2)
+    found = least(workload, on(workload), KNOWN, ASKED._replace(seconds=30.0))
+    assert (found.demand.instance.tp, found.demand.gpus) == (1, 5.0)
+
+
+def test_a_request_every_hour_has_a_plan() -> None:
+    workload = replace(CHAT, target=1.0 / 3600.0)
+    found = least(workload, on(workload), KNOWN, Asked())
+    assert found.demand.needed == 1
+    assert found.figures.requests == pytest.approx(200, rel=0.3)
+
+
+def test_there_is_no_picture_of_more_requests_than_a_keystroke_has_time_for() -> None:
+    """100,000 clients of a small model send 16 million requests in four times the formula's mean time of one."""
+    crowd = Workload("Qwen/Qwen2.5-0.5B-Instruct", 100_000, prompt_tokens=10, answer_tokens=10)
+    scenario = on(crowd, "B200 SXM 180GB")
+    drawn = sketch(demand_of(crowd, scenario, KNOWN), scenario, KNOWN)
+    assert drawn.figures == ()
+    assert drawn.problem == "the clients send more than 50,000 requests: too many to simulate"
+
+
+def test_where_no_request_arrives_there_is_no_answer() -> None:
+    workload = replace(CHAT, target=1e-6)
+    answer = simulate(workload, on(workload), KNOWN, ASKED)
+    assert answer.figures == ()
+    assert "no request arrives in the simulated time" in answer.problem
+
+
+def test_more_replicas_do_not_help_a_request_longer_than_the_cache() -> None:
+    spread = Lengths(prompt=(LengthShare(500.0, 0.9), LengthShare(8000.0, 1.0)))
+    workload = replace(CHAT, tp=2, kv_pool_tokens=6000, lengths=spread)
+    with pytest.raises(ValueError, match="longer than the KV cache of an instance: more GPUs per instance"):
+        least(workload, on(workload), KNOWN, ASKED)
 
 
 @pytest.mark.parametrize(

@@ -117,3 +117,18 @@ def test_of_experts_a_step_reads_those_that_its_tokens_need() -> None:
     assert bases[-1] == pytest.approx(0.02)
     alone = played([Request(0.0, 1, 100)], cost=few)
     assert alone.served[0].end_s == pytest.approx(100 * bases[1])
+
+
+def test_a_prompt_shorter_than_the_beginning_of_its_group_gives_no_blocks_back() -> None:
+    """Beside a beginning of 50 blocks 51 are free: of eight requests with 19 blocks of their own two fit to the end."""
+    long = Request(0.0, 801, 1, 0, 0, 800)
+    short = [Request(5.0 + at / 1000, 97, 303, 0, 0, 97) for at in range(8)]
+    log = played([long, *short], EngineLimits(8, 2048, 101))
+    assert len(log.served) == 9
+    assert log.preemptions > 0
+
+
+def test_a_longer_prompt_makes_the_known_beginning_longer() -> None:
+    requests = [Request(0.0, 160, 5, 0, 0, 160), *(Request(5.0 * at, 1000, 5, 0, 0, 800) for at in (1, 2, 3))]
+    log = played(requests)
+    assert log.hit_tokens == 160 + 800 + 800

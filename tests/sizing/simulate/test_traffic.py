@@ -104,3 +104,22 @@ def test_requests_that_pile_up_have_arrived() -> None:
     for at_s, ended, running in ((0.0, 0.0, 0.0), (10.0, 5.0, 45.0), (20.0, 50.0, 0.0)):
         seen.take(at_s, [engine(ended, running)])
     assert [pace.rate for pace in seen.found()["m"].paces] == [5.0, 0.0]
+
+
+def test_what_arrived_while_nobody_looked_is_no_burst() -> None:
+    seen = TrafficSeen()
+    for at_s, ended in ((0.0, 0.0), (10.0, 20.0), (110.0, 220.0), (120.0, 240.0)):
+        seen.take(at_s, [engine(ended, 0.0)])
+    assert [pace.rate for pace in seen.found()["m"].paces] == pytest.approx([2.0] * 12)
+
+
+def test_lengths_without_buckets_have_their_mean() -> None:
+    """A summary, and a fleet's histogram of which not all buckets are asked for, have sum and number alone."""
+    seen = TrafficSeen()
+    for at_s, ended in ((0.0, 0.0), (10.0, 100.0)):
+        answer = HistogramReading((math.inf,), (ended,), 37.0 * ended, ended)
+        prompt = lengths(ended, 0, 0, mean_tokens=50)
+        seen.take(at_s, [engine(ended, 0.0, prompt=prompt, answer=answer)])
+    found = seen.found()["m"]
+    assert found.shape(math.inf).answer(Random(1)) == 37.0
+    assert "means alone" in found.basis
