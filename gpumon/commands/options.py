@@ -346,6 +346,12 @@ def add_span(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", metavar="TIME", dest="until", help="same (default: end)")
 
 
+def check_span(chosen: argparse.Namespace) -> None:
+    """Raises Usage where a span is asked for without a recording or a Prometheus that has it."""
+    if (chosen.since or chosen.until) and not (chosen.recording or chosen.scraped):
+        raise Usage("--from and --to are times of --from-recording FILE or --from-prometheus: give one of these")
+
+
 def add_action(nested: SubParsers, name: str, summary: str, run: Callable[..., object]) -> argparse.ArgumentParser:
     """A further command below one (`gpumon models show`): `chosen.action` is what it runs."""
     one = nested.add_parser(name, help=summary, description=summary, allow_abbrev=False, add_help=False)

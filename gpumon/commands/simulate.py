@@ -11,7 +11,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from gpumon.commands.options import Usage, add_config, add_forms, add_span, length, number, settings
+from gpumon.commands.options import Usage, add_config, add_forms, add_span, check_span, length, number, settings
 from gpumon.commands.streams import INFEASIBLE, OK, width, write
 
 if TYPE_CHECKING:
@@ -131,6 +131,7 @@ def _check(chosen: argparse.Namespace, config: Config) -> None:
     sources = [bool(chosen.file or chosen.model), bool(chosen.recording), bool(chosen.scraped)]
     if not any(sources):
         raise Usage("simulate needs a scenario file, --model, --from-recording FILE or --from-prometheus")
+    check_span(chosen)
     if chosen.recording and chosen.scraped:
         raise Usage("--from-recording and --from-prometheus: one of them at a time")
     if chosen.file and chosen.model:

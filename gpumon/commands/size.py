@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from gpumon.commands.options import Usage, add_config, add_forms, add_span, settings
+from gpumon.commands.options import Usage, add_config, add_forms, add_span, check_span, settings
 from gpumon.commands.streams import INFEASIBLE, OK, complain, width, write
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ def run(chosen: argparse.Namespace) -> int:
     config, file = settings(chosen).loaded.config, chosen.file or ""
     if not file and not chosen.recording and not chosen.scraped:
         raise Usage("size needs a scenario file, --from-recording FILE or --from-prometheus")
+    check_span(chosen)
     if chosen.recording and chosen.scraped:
         raise Usage("--from-recording and --from-prometheus: one of them at a time")
     if chosen.simulate and chosen.compared:

@@ -302,7 +302,8 @@ def _too_large(demand: Demand, scenario: Scenario) -> str:
         most = instance.gpu.memory_bytes
     if each <= most * (1 + 1e-9):
         return ""
+    where = f"on each of {instance.gpus} GPUs" if instance.gpus > 1 else "on its GPU"
     return (
-        f"one instance needs {each / 1e9:,.1f} GB on each of {instance.gpus} GPUs; {instance.gpu.name} has "
+        f"one instance needs {each / 1e9:,.1f} GB {where}; {instance.gpu.name} has "
         f"{most / 1e9:,.1f} GB usable: more TP, narrower weights or a larger GPU"
     )

@@ -122,6 +122,7 @@ def test_what_is_not_known_is_refused_with_the_option_that_mends_it(env: dict[st
         (("--model", "m"), "how many requests? Give --rate or --concurrency"),
         ((*CHAT, "--rate", "1", "--concurrency", "2"), "one of them at a time"),
         ((*CHAT, "--rate", "1", "--prefix-groups", "2"), "belong together"),
+        ((*CHAT, "--rate", "1", "--to", "-1m"), "--from-recording FILE or --from-prometheus"),
         ((*CHAT, "--rate", "1", "--gpu", "H101"), "--gpu: unknown GPU type 'H101'; near names: H100"),
         (("docs/examples/mixed-servers.toml", "--rate", "3"), "choose it with --workload NAME"),
         (("docs/examples/mixed-servers.toml", "--workload", "none"), "there is no workload 'none'; known: code"),

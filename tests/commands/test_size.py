@@ -413,6 +413,13 @@ def test_size_without_anything_says_what_it_needs(env: dict[str, str]) -> None:
     assert "--from-recording" in done.stderr
 
 
+@pytest.mark.parametrize("option", ["--from", "--to"])
+def test_a_span_without_anything_that_has_a_past_is_refused(option: str, env: dict[str, str]) -> None:
+    done = size(str(GUIDE), option, "-1h", env=env)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--from-recording FILE or --from-prometheus" in done.stderr
+
+
 def test_an_unknown_model_is_named_with_its_line_and_its_neighbours(env: dict[str, str], tmp_path: Path) -> None:
     file = tmp_path / "typo.toml"
     file.write_text(

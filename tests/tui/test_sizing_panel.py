@@ -681,6 +681,25 @@ async def test_all_types_of_gpu_fit_and_escape_brings_the_words_back() -> None:
         assert "all instances" in shown(app)
 
 
+def most_blank_lines(app: MonitorApp) -> int:
+    """Longest run of blank lines of the panel."""
+    runs = re.findall(r"(?:^[│ ]*\n)+", shown(app) + "\n", re.MULTILINE)
+    return max((run.count("\n") for run in runs), default=0)
+
+
+@pytest.mark.parametrize("height", [22, 24, 26])
+async def test_a_picture_that_was_asked_for_is_drawn_with_any_number_of_models(height: int) -> None:
+    """Between the least room and the room it wants there was nothing, and no words either."""
+    async with running(watched(), 80, height) as (app, pilot):
+        await type_keys(app, pilot, "s")
+        for added in range(3):
+            for _ in range(4):
+                await type_keys(app, pilot, "v")
+                assert "▸Llama-3.3-70B" in shown(app)
+                assert most_blank_lines(app) < 4, shown(app)
+            await type_keys(app, pilot, "escape", "a", *"gpt-oss", "enter", *["up"] * (3 + added))
+
+
 async def test_workloads_without_a_place_are_counted() -> None:
     async with running(watched(), 60, 15) as (app, pilot):
         await type_keys(app, pilot, "s")

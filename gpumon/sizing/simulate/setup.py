@@ -59,10 +59,11 @@ def setup_of(instance: Instance, scenario: Scenario, known: Known) -> Setup:
     else:
         delay_s = max(0.0, line.ttft_s(1.0) - alone_s(cost, limits, mix))
         if not instance.first.decides:
-            notes.append(f"TTFT stands on an {_estimate(instance)}: it was not measured on this engine")
+            notes.append(f"TTFT was not measured on this engine: {_estimate(instance)}")
     if instance.source in (Source.ROOFLINE, Source.RESCALED):
         band = f", {instance.band.text}" if instance.band else ""
-        notes.append(f"the time of a step is {instance.source.value}, not measured{band}")
+        source = "roofline" if instance.source is Source.ROOFLINE else "re-scaled"
+        notes.append(f"the time of a step is {source}, not measured{band}")
     if instance.speculation != NO_SPECULATION:
         notes.append("speculative decoding is played as its mean ITL: each step yields one token of a sequence")
     if instance.dp > 1:

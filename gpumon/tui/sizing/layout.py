@@ -92,7 +92,8 @@ def page(scene: Scene) -> Page:
     above = fields_page(scene, left) if state.opened else table(scene, max(least, left - asked))
     lines: Lines = [*above[:room], *((-1, row) for row in below.rows)]
     free = room - len(lines)
-    pictured = bool(state.scenario.workload) and (free >= asked > 0 or free > _LEAST_PICTURE)
+    # What was asked for takes the room that its words left, be it less than it wanted.
+    pictured = bool(state.scenario.workload) and free > (min(asked - 1, _LEAST_WANTED) if asked else _LEAST_PICTURE)
     if pictured:
         lines += [(-1, ()), *((-1, row) for row in _pictures(scene, free - 1))]
     lines += [(-1, ())] * (room - len(lines))
