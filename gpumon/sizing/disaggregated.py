@@ -17,7 +17,6 @@ from gpumon.readings.format import counted
 from gpumon.readings.missing import Missing, Reading
 from gpumon.sizing.accuracy import REACHED
 from gpumon.sizing.answer import NOT_GIVEN, DisaggregatedPlan, PoolPlan, Source
-from gpumon.sizing.capacity import ttft_decides
 from gpumon.sizing.instance import Instance, resolve
 from gpumon.sizing.roofline import layers_s, prompt_s
 from gpumon.sizing.scenario import Disaggregated, Known, Scenario, Workload
@@ -263,9 +262,14 @@ def _split(prefill: Prefill, parallel: Workload, asked: Disaggregated, scenario:
         busy_most=min(busy_most, each_per_s / prefill.requests_per_s),
     )
     goal_ms = goals.ttft_p95_ms
-    if goal_ms is None or not (scenario.assume_ttft or prefill.instance.first.decides):
+    if goal_ms is None or not _ttft_decides(goals, scenario):
         return split
     return _within_ttft(split, goal_ms / 1e3)
+
+
+def _ttft_decides(goals: Workload, scenario: Scenario) -> bool:
+    """Whether a TTFT goal counts: what was measured with prompts and decoding in one engine is none of these pools."""
+    return scenario.assume_ttft or goals.prefill_tokens_per_s is not None
 
 
 def _within_ttft(split: Split, goal_s: float) -> Split:
@@ -364,6 +368,5 @@ def _notes(split: Split, scenario: Scenario) -> Iterator[str]:
     if not split.transfer.typed and server is not None and split.gpus > server.gpus:
         yield "the pools need more than one server: link_gb_per_s tells the network between them"
     goals = split.prefill.instance.workload
-    first = split.prefill.instance
-    if goals.ttft_p95_ms is not None and not ttft_decides(first, scenario):
-        yield "TTFT goal not used: not measured on this engine; assume_ttft plans by the estimate"
+    if goals.ttft_p95_ms is not None and not _ttft_decides(goals, scenario):
+        yield "TTFT goal not used: not measured on such pools; assume_ttft plans by the estimate"

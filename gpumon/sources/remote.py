@@ -113,7 +113,7 @@ class Remote:
         self.installs = host.install
         """Whether gpumon may run there from a temporary folder."""
         self.lacks_gpumon = False
-        """Whether its shell finds no gpumon."""
+        """Whether its shell found no gpumon when it was asked last."""
         self.limited = ""
         """Why it is read without a gpumon; empty where it is not."""
         self.archives = Archives()
@@ -346,6 +346,7 @@ class Remote:
                     self.version = hello[1].decode("ascii")
                 elif line.startswith(b"{"):  # what a shell's start-up files print is none of it
                     await self.receive(line)
+                    self.lacks_gpumon = False
                     if not line.startswith(_DIFFERENCE):
                         wait_s = patience_s(line)
                     await asyncio.sleep(LEAST_GAP_S)

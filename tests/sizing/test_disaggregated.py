@@ -14,6 +14,7 @@ from gpumon.sizing.disaggregated import ALONE, MOST_BUSY, NOT_MEASURED, Prefill
 from gpumon.sizing.instance import resolve
 from gpumon.sizing.latency import Mix
 from gpumon.sizing.plan import plan
+from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.roofline import Setting, layers_s, prompt_s, roofline
 from gpumon.sizing.scenario import Disaggregated, Scenario, Server, Workload, disaggregated
 from gpumon.specs.llm import LlmSpec
@@ -168,6 +169,17 @@ def test_a_ttft_goal_that_is_to_count_adds_prefill_instances() -> None:
     assert never is not None
     assert "without a queue, goal 10 ms: more TP would help" in never.problem
     assert never.text == f"no answer: {never.problem}"
+
+
+def test_a_ttft_that_was_measured_with_decoding_beside_it_decides_no_pool() -> None:
+    points = tuple(Point(load, itl_s=0.02 + 1e-4 * load, ttft_s=0.5 + 0.01 * load) for load in (1.0, 4.0, 16.0, 32.0))
+    seen = Observed(
+        Origin.LIVE, "e", SEVENTY_B, points, gpu=H100, gpus=2, tp=2, prompt_tokens=8000.0, answer_tokens=300.0
+    )
+    free = split(seen=seen)
+    noted = split(seen=seen, ttft_p95_ms=number(free.ttft_s) * 1e3 * 0.99)
+    assert noted.gpus == free.gpus
+    assert "TTFT goal not used: not measured on such pools; assume_ttft plans by the estimate" in noted.notes
 
 
 def test_an_e2e_goal_leaves_decode_what_the_first_token_leaves() -> None:

@@ -408,3 +408,16 @@ def test_a_difference_makes_the_one_value_of_the_other(before: dict[str, Any], n
     kept = json.dumps(before)
     assert patched(before, json.loads(json.dumps(difference(before, now)))) == now
     assert json.dumps(before) == kept
+
+
+async def test_a_gpumon_that_was_installed_meanwhile_is_not_offered_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = tmp_path / "snapshot.json"
+    there = tmp_path / "there"
+    snapshot.write_bytes(encode(shots.snapshot()) + b"\n")
+    pretend_ssh(tmp_path, monkeypatch, f"[ -e {there} ] || exit 127; cat {snapshot}; sleep 60")
+    remote = Remote(Host(address="gpu-07"), 1.0, time.time)
+    await run_until(remote, lambda: remote.lacks_gpumon)
+    there.touch()
+    await run_until(remote, lambda: remote.lines > 0 and not remote.lacks_gpumon)

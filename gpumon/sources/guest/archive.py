@@ -144,7 +144,7 @@ def _walked(package: Path) -> Iterator[Path]:
 
 
 def installed_files(project: str, python: PythonThere) -> Files:
-    """Files of a project as it is installed here; none where it is not, or not for this Python."""
+    """Files of a project as it is installed here; none where it is not, not for this Python, or not as a whole."""
     try:
         distribution = metadata.distribution(project)
     except metadata.PackageNotFoundError:
@@ -157,9 +157,12 @@ def installed_files(project: str, python: PythonThere) -> Files:
     if not any(map(python.loads, tags)) or python.version < _least_python(distribution):
         return {}
     files: dict[str, bytes] = {}
-    for path in distribution.files or ():
-        if ".." not in path.parts and path.suffix != ".pyc":
-            files[path.as_posix()] = Path(str(path.locate())).read_bytes()
+    try:
+        for path in distribution.files or ():
+            if ".." not in path.parts and path.suffix != ".pyc":
+                files[path.as_posix()] = Path(str(path.locate())).read_bytes()
+    except OSError:
+        return {}
     return files
 
 

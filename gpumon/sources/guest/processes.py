@@ -136,7 +136,7 @@ def look(lines: Sequence[str]) -> Look:
         kind, _, rest = line.partition(" ")
         if kind == "app":
             cells = [cell.strip() for cell in rest.split(",", 3)]
-            if len(cells) == 4 and cells[0].isdigit():
+            if len(cells) == 4 and cells[0].isdecimal():
                 apps.append(App(int(cells[0][:9]), clean(cells[1], 80), cells[2], cells[3]))
         elif kind == "process":
             process = _process(rest)
@@ -152,9 +152,9 @@ def look(lines: Sequence[str]) -> Look:
 
 def _process(text: str) -> Process | None:
     words = text.split(" ", 3)
-    if len(words) != 4 or not words[0].isdigit() or not words[1].isdigit():
+    if len(words) != 4 or not words[0].isdecimal() or not words[1].isdecimal():
         return None
-    uid = int(words[2][:10]) if words[2].isdigit() else -1
+    uid = int(words[2][:10]) if words[2].isdecimal() else -1
     argv = tuple(words[3].rstrip(_SEPARATOR).split(_SEPARATOR)) if words[3].rstrip(_SEPARATOR) else ()
     return Process(int(words[0][:9]), int(words[1][:9]), uid, argv)
 

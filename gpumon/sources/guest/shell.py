@@ -84,7 +84,7 @@ class Shell:
         while line := await self._readline():
             if line.startswith(_END):
                 code = clean(line[len(_END) :].decode("utf-8", "replace").strip(), 8)
-                return Answer(tuple(lines), int(code) if code.isdigit() else -1)
+                return Answer(tuple(lines), int(code) if code.isdecimal() else -1)
             lines.append(line.decode("utf-8", "replace").rstrip("\n"))
             if len(lines) > MOST_LINES:
                 raise ShellError(f"it answers with more than {MOST_LINES} lines")

@@ -67,7 +67,7 @@ def gpus_of(
     gpus: list[GpuReading] = []
     for line in lines:
         cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) != len(columns) or not cells[0].isdigit() or len(gpus) >= MOST_GPUS:
+        if len(cells) != len(columns) or not cells[0].isdecimal() or len(gpus) >= MOST_GPUS:
             continue
         told = dict(zip(columns, cells, strict=True))
         gpus.append(_gpu(told, now_s, processes))

@@ -59,7 +59,11 @@ class Tunnel:
     async def _carry(self, channel: socket.socket) -> None:
         """One connection from its begin to its end."""
         with contextlib.closing(channel):
-            connection = await carry(self._address, self._target, channel)
+            try:
+                connection = await carry(self._address, self._target, channel)
+            except OSError as error:  # no ssh here, or no more processes to be had
+                self.last_words = f"ssh does not start: {error.strerror}"
+                return
         try:
             await connection.ended()
             code = await connection.exit_code()

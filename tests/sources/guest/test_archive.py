@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpumon.sources.guest.archive import Archives, NoWheelsError, wheel_files
+from gpumon.sources.guest.archive import Archives, NoWheelsError, installed_files, wheel_files
 from gpumon.sources.guest.wheels import PythonThere, python_here
 
 OTHER = msgspec.structs.replace(python_here(), version=(3, 10 if python_here().version != (3, 10) else 12))
@@ -137,3 +137,16 @@ def test_a_file_that_is_no_wheel_is_named(tmp_path: Path) -> None:
     broken.write_bytes(b"no zip")
     with pytest.raises(NoWheelsError, match=r"msgspec-9\.0-.* is no readable wheel"):
         Archives(str(tmp_path)).choose([("python3", OTHER)])
+
+
+def test_a_project_whose_files_are_gone_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packages of distributions leave files out that their RECORD has."""
+    folder = tmp_path / "half_there-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Name: half-there\nVersion: 1.0\n")
+    (folder / "WHEEL").write_text("Tag: py3-none-any\n")
+    (folder / "RECORD").write_text("half_there.py,,\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert installed_files("half-there", python_here()) == {}
+    (tmp_path / "half_there.py").write_text("")
+    assert installed_files("half-there", python_here()) == {"half_there.py": b""}

@@ -80,3 +80,9 @@ def test_lines_that_are_none_of_it_are_left_out() -> None:
 def test_a_circle_of_parents_ends() -> None:
     lines = ("app 5, GPU-a, 1, x", f"process 5 6 0 a{US}", f"process 6 5 0 b{US}")
     assert look(lines).servers() == ()
+
+
+def test_digits_that_are_no_decimals_are_no_pids() -> None:
+    seen = look(["app \u00b2, GPU-a, 1, x", f"process \u00b2 1 1001 x{US}", f"process 7 1 \u00b2 x{US}"])
+    assert seen.apps == ()
+    assert [process.uid for process in seen.processes.values()] == [-1]

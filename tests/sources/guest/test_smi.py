@@ -127,3 +127,7 @@ def test_lines_that_are_no_gpu_and_texts_that_a_terminal_would_read() -> None:
     assert gpu.name == "H100[31m" or "\x1b" not in gpu.name
     assert gpu.compute_capability == ""
     assert len(gpus_of([line()] * 500, COLUMNS, 1000.0, {})) == 128
+
+
+def test_a_digit_that_is_no_decimal_is_no_gpu() -> None:
+    assert gpus_of([line(index="\u00b2")], COLUMNS, 0.0, {}) == ()
