@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gpumon.efficiency.service import adding_up
-from gpumon.readings.format import cells, count, cut, left, ratio, watts
+from gpumon.readings.format import cells, count, counted, cut, left, ratio, watts
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Level, Snapshot
 from gpumon.triage.render import money
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.totals import Totals, totals
-from gpumon.tui.triage_rows import Item
+from gpumon.tui.triage_rows import HEALTHY, Item
 from gpumon.tui.triage_words import LEVELS, URGENT
 
 _GAP: Final = "  "
@@ -86,12 +86,22 @@ def _at_peace(items: Sequence[Item], figures: Sequence[Piece], width: int) -> Ro
             return tuple(row)
         row += [(text, tone), (_GAP, "text")]
         room -= size
-    said = items[0].text if items else ""
-    glyph, tone, _ = LEVELS[Level.OK]
-    judged = bool(items) and not said.startswith("first verdicts")
-    mark = f"{glyph} " if judged else ""
-    row.append((cut(f"{mark}{said}", room), tone if judged else "muted"))
+    row.append(_without_trouble(items, room))
     return tuple(row)
+
+
+def _without_trouble(items: Sequence[Item], room: int) -> Piece:
+    """`● no problem found; + 2 notes`, or what triage waits for, in at most `room` cells."""
+    glyph, tone, _ = LEVELS[Level.OK]
+    notes = sum(item.level is Level.NOTE for item in items)
+    if notes:
+        return cut(f"{glyph} no problem found; {LEVELS[Level.NOTE][0]} {counted(notes, 'note')}", room), tone
+    healthy = next((item for item in items if item.key == HEALTHY), None)
+    if healthy is None:
+        return "", "text"
+    if healthy.text.startswith("no problem"):
+        return cut(f"{glyph} {healthy.text}", room), tone
+    return cut(healthy.text, room), "muted"
 
 
 def _in_trouble(troubles: Sequence[Item], figures: Sequence[str], width: int) -> Row:

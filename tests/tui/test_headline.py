@@ -52,6 +52,12 @@ def test_without_trouble_it_has_the_figures_and_says_so() -> None:
     assert not tones & {"alarm", "warn", "critical"}
 
 
+def test_notes_are_counted_and_no_trouble() -> None:
+    shown, tones = line_of(one_verdict(Limit.LOW_EFFICIENCY, "few_requests", Level.NOTE), 120)
+    assert "● no problem found; + 1 note" in shown
+    assert not tones & {"alarm", "warn", "critical"}
+
+
 def test_a_figure_that_is_not_known_is_no_zero() -> None:
     snapshot = replace(scenes.snapshot(), verdicts=(), faults=())
     gpus = tuple(replace(gpu, mfu_ratio=NOT_EXPOSED) for gpu in snapshot.gpus)
