@@ -144,6 +144,22 @@ def _check(chosen: argparse.Namespace, config: Config) -> None:
         raise Usage("how many requests? Give --rate or --concurrency")
     if (chosen.prefix_groups is None) != (chosen.shared_tokens is None):
         raise Usage("--prefix-groups and --shared-tokens belong together")
+    if chosen.duration == 0.0:
+        raise Usage("--duration must be above 0")
+    _check_traffic(chosen)
+
+
+def _check_traffic(chosen: argparse.Namespace) -> None:
+    """Refuse options of arrivals and lengths that would change nothing."""
+    if chosen.burstiness is not None and chosen.concurrency is not None:
+        raise Usage("--burstiness is of a --rate: with --concurrency each request follows an answer")
+    if not (chosen.recording or chosen.scraped):
+        return
+    if chosen.rate is not None or chosen.concurrency is not None:
+        raise Usage("--rate and --concurrency: the arrivals that were recorded are played")
+    for name in ("prompt", "answer"):
+        if getattr(chosen, f"{name}_variation") is not None and getattr(chosen, name) is None:
+            raise Usage(f"--{name}-variation: the lengths that were recorded are played, unless you give --{name}")
 
 
 def _asked_scenario(
