@@ -50,6 +50,9 @@ LEAST_LIVES: Final = 4.0
 MOST_REPLICAS: Final = 512
 """Replicas beyond which a search gives up."""
 MOST_CLIENTS: Final = 200_000
+SMALL_STEPS: Final = 512
+"""Tokens of a step that a plan with an ITL goal is tried with, too: each step with a prompt is a long gap for all who
+decode, and with still fewer tokens prompts wait."""
 _LATENCIES: Final = frozenset({LimitKind.ITL, LimitKind.TTFT, LimitKind.E2E})
 _SAME: Final = 0.99
 """A latency above this share of the one before has not become less."""
@@ -256,7 +259,27 @@ def decide_by_simulation(
             return by_formula
         return by_formula._replace(problem=f"by simulation: {why}")
     decided = found.demand
-    return decided._replace(exact=float(decided.needed), simulated=_decision(by_formula, found), better="")
+    better = ""
+    if decided.gpus > by_formula.gpus:
+        better = _smaller_steps(by_formula, scenario, known, recorded, decided.gpus)
+    return decided._replace(exact=float(decided.needed), simulated=_decision(by_formula, found), better=better)
+
+
+def _smaller_steps(by_formula: Demand, scenario: Scenario, known: Known, recorded: Recorded | None, gpus: float) -> str:
+    """The GPUs that hold the goals with smaller steps, where they are fewer than `gpus`; empty where the steps were
+    typed, and without an ITL goal, whose p95 is that of steps with prompts."""
+    workload = by_formula.workload
+    if workload.max_num_batched_tokens is not None or goals_of(by_formula.instance).itl_s is None:
+        return ""
+    small = msgspec.structs.replace(workload, max_num_batched_tokens=SMALL_STEPS)
+    try:
+        found = least(small, scenario, known, Asked(), recorded)
+    except ValueError:
+        return ""
+    if found.demand.gpus >= gpus:
+        return ""
+    smaller = f"max_num_batched_tokens = {SMALL_STEPS} would take {found.demand.gpus:,.0f} GPUs"
+    return f"{smaller} instead of {gpus:,.0f} in the simulation"
 
 
 def _decision(by_formula: Demand, found: Least) -> str:

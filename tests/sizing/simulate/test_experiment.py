@@ -9,7 +9,15 @@ from gpumon.sizing.length_tail import Lengths, LengthShare
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.sizing.search import demand_of
-from gpumon.sizing.simulate.experiment import Asked, Simulation, decide_by_simulation, least, simulate, sketch
+from gpumon.sizing.simulate.experiment import (
+    SMALL_STEPS,
+    Asked,
+    Simulation,
+    decide_by_simulation,
+    least,
+    simulate,
+    sketch,
+)
 from tests.records import replace
 from tests.sizing.questions import KNOWN
 
@@ -146,6 +154,20 @@ def test_the_plan_takes_what_the_simulation_decided() -> None:
     assert (row.instances, row.tp) == (demand.needed, demand.instance.tp)
     assert row.notes[0].startswith(f"by simulation: {demand.needed} instance")
     assert "by formula" in row.notes[0]
+
+
+@pytest.mark.parametrize(("itl_ms", "fewer"), [(45.0, True), (22.0, False)])
+def test_smaller_steps_are_named_where_they_take_fewer_gpus(itl_ms: float, fewer: bool) -> None:
+    """Each step with a prompt is a long gap, so that a goal on the p95 of the ITL takes replicas that shorter steps
+    save. Below the ITL of those, nothing does."""
+    workload = replace(CHAT, tp=2, ttft_p95_ms=2000.0, itl_p95_ms=itl_ms)
+    small = replace(workload, max_num_batched_tokens=SMALL_STEPS)
+    [row] = plan(on(workload), KNOWN, decide=decide_by_simulation).workloads
+    [other] = plan(on(small), KNOWN, decide=decide_by_simulation).workloads
+    named = [note for note in (*row.notes, *other.notes) if "max_num_batched_tokens" in note]
+    assert (other.gpus < row.gpus) is fewer
+    saved = f"max_num_batched_tokens = 512 would take {other.gpus:.0f} GPUs instead of {row.gpus:.0f} in the simulation"
+    assert named == [saved] * fewer
 
 
 def test_what_the_simulation_can_not_hold_has_no_plan() -> None:
