@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -18,8 +19,13 @@ from gpumon.tui.triage_words import LEVELS, URGENT
 _GAP: Final = "  "
 _FIGURES_SHARE: Final = 0.4
 """Share of the line that the figures get beside a problem."""
-_LEAST_PROBLEM: Final = 20
-"""Cells of a problem below which its line has no figures."""
+_LEAST_FIGURES: Final = 12
+"""Cells for figures however long the words are: the decode rate."""
+_LEAST_WORDS: Final = 16
+"""Cells below which the beginning of a longer sentence says nothing."""
+_END_OF_CLAUSE: Final = re.compile(r"[:;] | \(")
+_FILLED: Final = 0.6
+"""Share of the room that whole clauses fill at least where no more of the text is shown."""
 _FILL: Final = {Level.CRITICAL: "alarm", Level.WARN: "warn"}
 """Tone of the whole line, by the worst level."""
 
@@ -77,45 +83,53 @@ def _engines_up(snapshot: Snapshot, total: Totals) -> Piece:
 
 
 def _at_peace(items: Sequence[Item], figures: Sequence[Piece], width: int) -> Row:
-    """The figures, and what triage says of a machine without problems."""
+    """The figures, and what triage says of a machine without problems: a figure that would cut its first words short
+    is left out, unless it is a warning."""
+    said, tone = _without_trouble(items)
+    words = 0 if tone == "muted" else cells(_first_clause(said))
     row: list[Piece] = [(" ", "text")]
     room = width - 1
-    for text, tone in figures:
+    for text, tone_of_figure in figures:
         size = cells(text) + len(_GAP)
-        if size > room:
-            return tuple(row)
-        row += [(text, tone), (_GAP, "text")]
-        room -= size
-    row.append(_without_trouble(items, room))
+        least = 0 if tone_of_figure == "warn" else words
+        if size + least <= room:
+            row += [(text, tone_of_figure), (_GAP, "text")]
+            room -= size
+    if room >= min(_LEAST_WORDS, cells(said)):
+        row.append((_beginning(said, room), tone))
     return tuple(row)
 
 
-def _without_trouble(items: Sequence[Item], room: int) -> Piece:
-    """`● no problem found; + 2 notes`, or what triage waits for, in at most `room` cells."""
+def _without_trouble(items: Sequence[Item]) -> Piece:
+    """`● no problem found; + 2 notes`, or what triage waits for."""
     glyph, tone, _ = LEVELS[Level.OK]
     notes = sum(item.level is Level.NOTE for item in items)
     if notes:
-        return cut(f"{glyph} no problem found; {LEVELS[Level.NOTE][0]} {counted(notes, 'note')}", room), tone
+        return f"{glyph} no problem found; {LEVELS[Level.NOTE][0]} {counted(notes, 'note')}", tone
     healthy = next((item for item in items if item.key == HEALTHY), None)
     if healthy is None:
         return "", "text"
     if healthy.text.startswith("no problem"):
-        return cut(f"{glyph} {healthy.text}", room), tone
-    return cut(healthy.text, room), "muted"
+        return f"{glyph} {healthy.text}", tone
+    return healthy.text, "muted"
 
 
 def _in_trouble(troubles: Sequence[Item], figures: Sequence[str], width: int) -> Row:
-    """Number of problems by level, the worst one and its first action; then as many figures as have room.
+    """Number of problems by level, the worst one in words and its first action; then as many figures as have room.
 
     The whole line has the colour of the worst level.
     """
-    tone = _FILL[troubles[0].level]
-    right = _joined(figures, int(width * _FIGURES_SHARE))
-    problem = f" {_numbers(troubles)}  {_problem(troubles[0])}"
-    room = width - cells(right) - 1
-    if room < _LEAST_PROBLEM:
+    worst = troubles[0]
+    tone = _FILL[worst.level]
+    begin = f" {_numbers(troubles)}  {worst.scope} {worst.what}".rstrip()
+    least = cells(f"{begin}: {_first_clause(worst.text)}") + 2
+    share = min(int(width * _FIGURES_SHARE), width - least)
+    right = _joined(figures, max(_LEAST_FIGURES, share))
+    room = width - cells(right) - 2 if right else width
+    problem = _problem(begin, worst, room)
+    if not right:
         return ((left(problem, width), tone),)
-    return ((left(cut(problem, room - 1), room), tone), (f"{right} ", tone))
+    return ((left(problem, room + 1), tone), (f"{right} ", tone))
 
 
 def _numbers(troubles: Sequence[Item]) -> str:
@@ -128,12 +142,33 @@ def _numbers(troubles: Sequence[Item]) -> str:
     return " ".join(parts)
 
 
-def _problem(item: Item) -> str:
-    """`llama-70b hung → py-spy dump --pid 4242`; what is wrong, where nothing can be done."""
-    name = f"{item.scope} {item.what}".strip()
-    if item.actions:
-        return f"{name} → {item.actions[0]}"
-    return f"{name}: {item.text}"
+def _problem(begin: str, worst: Item, room: int) -> str:
+    """`llama-70b hung: no token for 3 min → restart it`: the action where enough of it fits behind the words."""
+    text = cut(f"{begin}: {_beginning(worst.text, room - cells(begin) - 2)}", room)
+    if not worst.actions:
+        return text
+    action = f" → {worst.actions[0]}"
+    left_over = room - cells(text)
+    if left_over < min(_LEAST_WORDS, cells(action)):
+        return text
+    return text + cut(action, left_over)
+
+
+def _first_clause(text: str) -> str:
+    """What stands before the first colon, semicolon or bracket."""
+    return _END_OF_CLAUSE.split(text, maxsplit=1)[0]
+
+
+def _beginning(text: str, room: int) -> str:
+    """The text where it fits; else as many whole clauses as do, or, where these would leave much room empty, its first
+    cells."""
+    if cells(text) <= room:
+        return text
+    whole = ""
+    for end in _END_OF_CLAUSE.finditer(text):
+        if cells(text[: end.start()]) <= room:
+            whole = text[: end.start()]
+    return whole if cells(whole) >= _FILLED * room else cut(text, room)
 
 
 def _joined(figures: Sequence[str], room: int) -> str:

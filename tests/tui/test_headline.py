@@ -36,8 +36,51 @@ def test_in_trouble_it_names_level_thing_and_what_is_wrong(width: int) -> None:
     shown, tones = line_of(one_verdict(Limit.KV_CACHE_FULL, "kv_full", Level.CRITICAL), width)
     assert shown.startswith(" ✗ 1  vllm:8000 KV cache full")
     assert tones == {"alarm"}
-    assert "tok/s  MFU " in shown
+    assert " tok/s " in shown
     assert len(shown) == width
+
+
+HANGS = "no token for 3 min, 25 running, 762 waiting: its GPUs are not working (DRAM 0 %, busy 100 %)"
+SAVE = "save its log (journalctl _PID=9000001, or where its output goes), then restart it"
+IN_TROUBLE = {
+    60: " ✗ 1  vllm:8000 hung: no token for 3 min, 25 ru… 3.6k tok/s ",
+    80: " ✗ 1  vllm:8000 hung: no token for 3 min, 25 running, 762 waiting    3.6k tok/s ",
+    120: " ✗ 1  vllm:8000 hung: no token for 3 min, 25 running, 762 waiting",
+    200: " ✗ 1  vllm:8000 hung: no token for 3 min, 25 running, 762 waiting: its GPUs are not working "
+    "(DRAM 0 %, busy 100 %) → save its log (journalctl _P",
+}
+
+
+@pytest.mark.parametrize("width", IN_TROUBLE)
+def test_what_is_wrong_comes_before_what_to_do_and_before_figures(width: int) -> None:
+    snapshot = one_verdict(Limit.HUNG, "hung_spinning", Level.CRITICAL)
+    (worst, *_) = items(snapshot, snapshot.verdicts, (), "braille", unfolded=False)
+    row = headline(snapshot, [worst._replace(text=HANGS, actions=(SAVE,))], {}, width)
+    assert text(row).startswith(IN_TROUBLE[width])
+    assert len(text(row)) == width
+
+
+def test_a_short_action_stands_behind_the_words() -> None:
+    snapshot = one_verdict(Limit.HUNG, "hung_spinning", Level.CRITICAL)
+    (worst, *_) = items(snapshot, snapshot.verdicts, (), "braille", unfolded=False)
+    row = headline(snapshot, [worst._replace(text=HANGS, actions=("restart it",))], {}, 120)
+    assert text(row).startswith(" ✗ 1  vllm:8000 hung: no token for 3 min, 25 running, 762 waiting → restart it")
+
+
+CHECKING = "no problem found; 2 healthy: llama-70b, qwen-moe; checking llama-8b"
+AT_PEACE = {
+    60: " 3.6k tok/s  MFU 32%  MBU 64%  4921W  ● no problem found",
+    80: " 3.6k tok/s  MFU 32%  MBU 64%  4921W  3/3 engines up  ● no problem found",
+    120: " 3.6k tok/s  MFU 32%  MBU 64%  4921W  3/3 engines up  ● no problem found; 2 healthy: llama-70b, qwen-moe",
+}
+
+
+@pytest.mark.parametrize("width", AT_PEACE)
+def test_the_words_of_peace_end_between_clauses(width: int) -> None:
+    snapshot = replace(scenes.snapshot(), verdicts=(), faults=())
+    (first, *_) = items(snapshot, snapshot.verdicts, (), "braille", unfolded=False)
+    row = headline(snapshot, [first._replace(text=CHECKING)], {}, width)
+    assert text(row) == AT_PEACE[width]
 
 
 def test_a_warning_has_the_colour_of_warnings() -> None:

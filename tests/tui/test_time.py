@@ -51,6 +51,19 @@ def title(app: MonitorApp) -> str:
     return text_of(app)[0] + " "
 
 
+@pytest.mark.parametrize("key", ["q", "f10", "escape"])
+async def test_out_of_the_past_a_step_back_leads_to_what_is_live(key: str) -> None:
+    async with running(recorded(120, marked), 120, 40) as (app, pilot):
+        await type_keys(app, pilot, "left_square_bracket")
+        await until(lambda: app.monitor.gone_back, pilot)
+        assert "ctrl+c quit" in foot(app)
+        await type_keys(app, pilot, key)
+        assert not app.monitor.gone_back
+        assert not app.monitor.paused
+        assert not app._exit
+        assert " q quit" in foot(app)
+
+
 async def test_the_keys_lead_to_the_moments_that_they_say() -> None:
     async with running(recorded(120, marked), 120, 40) as (app, pilot):
 

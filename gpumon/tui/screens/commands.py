@@ -44,7 +44,7 @@ def _leaf(pages: int, screen: MonitorScreen) -> None:
 def _back(screen: MonitorScreen) -> bool:
     """Out of whatever is open, one step; from a host of a fleet to the fleet. Returns whether there was a step."""
     if screen.tiny:
-        return _leave(screen)
+        return screen.travel.leave_past() or _leave(screen)
     if screen.current is not None and screen.current.back():
         screen.show_keys()
     elif screen.dock.focused:
@@ -54,7 +54,7 @@ def _back(screen: MonitorScreen) -> bool:
     elif screen.body.zoomed:
         zoom(screen, "")
     else:
-        return _leave(screen)
+        return screen.travel.leave_past() or _leave(screen)
     return True
 
 

@@ -156,7 +156,7 @@ class HostBody:
     def place(self, screen: MonitorScreen, place: Place) -> Place:
         """A chart may have its pane to itself."""
         opened = place.opened or (screen.current is self.history and self.history.opened)
-        return place._replace(opened=opened, inner=self.afar)
+        return place._replace(opened=opened, inner=place.inner or self.afar)
 
     def point_at(self, events: Sequence[Event], snapshot: Snapshot) -> None:
         """The triage pane's cursor goes to what happened."""

@@ -275,6 +275,13 @@ class TimeTravel:
         screen.show_title()
         screen.show_keys()
 
+    def leave_past(self) -> bool:
+        """Live again from a moment that the user went to; returns whether one was shown. A recording is never live."""
+        if self.moment is None or self._screen.playback is not None:
+            return False
+        self.freeze(False)
+        return True
+
     def show_now(self, snapshot: Any) -> None:
         """Paint what is live, or what a recording plays."""
         if self.moment is not None:
