@@ -57,6 +57,10 @@ _LATENCIES: Final = frozenset({LimitKind.ITL, LimitKind.TTFT, LimitKind.E2E})
 _SAME: Final = 0.99
 """A latency above this share of the one before has not become less."""
 _LARGER_CACHE: Final = "more GPUs per instance, an FP8 KV cache or shorter requests would help"
+_TOO_SHORT: Final = (
+    f"the simulated time is less than {LEAST_LIVES:.0f} times that of a request: its start and its end, where fewer "
+    "requests run, count too much; give a longer --duration"
+)
 _NOT_KNOWN: Final = Missing(Reason.NOT_GIVEN)
 
 
@@ -445,6 +449,9 @@ def _answer(
         notes.append(f"lengths from {recorded.basis}")
     if figures is not None and figures.queue_grows:
         notes.append("the queue grows as long as requests arrive: the percentiles depend on how long that is simulated")
+    seconds = asked.seconds or (recorded.seconds if recorded is not None else USUAL_S)
+    if figures is not None and _is_short(figures, seconds):
+        notes.append(_TOO_SHORT)
     if asked.router == "prefix-aware" and not asked.groups:
         notes.append("prefix-aware routing goes by load alone: give --prefix-groups and --shared-tokens")
     return Simulation(
@@ -471,6 +478,12 @@ def _answer(
         notes=tuple(notes),
         problem=problem,
     )
+
+
+def _is_short(figures: Figures, seconds: float) -> bool:
+    """Whether requests take so long that many of them meet the empty system of the start or the end."""
+    mean_s = figures.e2e_s.mean
+    return not isinstance(mean_s, Missing) and seconds < LEAST_LIVES * mean_s
 
 
 def formula_of(demand: Demand, replicas: int) -> Formula:

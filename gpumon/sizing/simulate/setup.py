@@ -67,7 +67,9 @@ def setup_of(instance: Instance, scenario: Scenario, known: Known) -> Setup:
     if instance.speculation != NO_SPECULATION:
         notes.append("speculative decoding is played as its mean ITL: each step yields one token of a sequence")
     if instance.dp > 1:
-        notes.append(f"{instance.dp} data-parallel ranks are played as one engine with their KV caches together")
+        notes.append(
+            f"{instance.dp} data-parallel ranks are played as one engine with their KV caches and bounds together"
+        )
     if instance.workload.disaggregated is not None:
         notes.append("prefill and decode are played on the same instances, not disaggregated")
     return Setup(cost, limits, delay_s, tuple(notes))
@@ -173,6 +175,9 @@ def _limits(instance: Instance, scenario: Scenario, mix: Mix, notes: list[str]) 
     blocks = int(pool[0] * context / taken / BLOCK) if taken > 0.0 else 0
     seen = instance.seen
     tokens, seqs = default_bounds(instance.gpu)
+    # Each data-parallel rank is an engine with these defaults; what is typed or seen is of the whole instance.
+    tokens *= instance.dp
+    seqs *= instance.dp
     max_num_seqs = instance.workload.max_num_seqs or (seen.max_num_seqs if seen is not None else None)
     defaults = []
     if max_num_seqs is None:

@@ -93,6 +93,13 @@ def test_bounds_are_typed_then_seen_then_the_engines_defaults() -> None:
     assert setup_of(resolve(CHAT, asked, KNOWN), asked, KNOWN).limits[:2] == (256, 2048)
 
 
+def test_each_data_parallel_rank_has_the_defaults_of_an_engine() -> None:
+    ranks = Workload("Qwen/Qwen3-30B-A3B", 8, prompt_tokens=1000, answer_tokens=200, tp=1, dp=4)
+    found = replica(ranks)
+    assert found.limits[:2] == (4 * 1024, 4 * 8192)
+    assert "4 data-parallel ranks are played as one engine with their KV caches and bounds together" in found.notes
+
+
 @pytest.mark.parametrize(
     ("workload", "why"),
     [
