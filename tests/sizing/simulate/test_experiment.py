@@ -166,7 +166,7 @@ def test_the_plan_takes_what_the_simulation_decided() -> None:
 def test_smaller_steps_are_named_where_they_take_fewer_gpus(itl_ms: float, fewer: bool) -> None:
     """Each step with a prompt is a long gap, so that a goal on the p95 of the ITL takes replicas that shorter steps
     save. Below the ITL of those, nothing does."""
-    workload = replace(CHAT, tp=2, ttft_p95_ms=2000.0, itl_p95_ms=itl_ms)
+    workload = replace(CHAT, target=6.0, tp=2, ttft_p95_ms=2000.0, itl_p95_ms=itl_ms)
     small = replace(workload, max_num_batched_tokens=SMALL_STEPS)
     [row] = plan(on(workload), KNOWN, decide=decide_by_simulation).workloads
     [other] = plan(on(small), KNOWN, decide=decide_by_simulation).workloads
