@@ -284,7 +284,7 @@ def _source(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     fitted = instance.fitted if instance is not None else None
     if plan.extrapolated and fitted is not None and not isinstance(plan.capacity_per_instance, Missing):
         planned = whole_count(plan.capacity_per_instance)
-        who = f" up to {whole_count(fitted.high)}{who}, planned {planned} is extrapolated"
+        who = f" up to {whole_count(fitted.high)}{who}, {planned} is extrapolated"
     text, memory = f"{name}{who}{band}", _memory(plan.memory_bytes)
     longer = f"{text}; {memory} ({plan.memory_source})" if memory else text
     return _labelled(scene, " capacity ", longer if cells(longer) + 10 <= scene.width else text)
