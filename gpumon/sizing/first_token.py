@@ -12,7 +12,7 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from gpumon.sizing.accuracy import NO_BAND, Band, band_of
-from gpumon.sizing.fit import below_knee, calibrated, loads_below_knee, span_a_line
+from gpumon.sizing.fit import calibrated, loads_below_knee, points_below_knee, span_a_line
 from gpumon.sizing.latency import TtftLine
 from gpumon.sizing.profile import Point
 from gpumon.sizing.roofline import Setting
@@ -72,8 +72,9 @@ def measured(formula: TtftLine | None, points: Sequence[Point], setting: Setting
         return FirstToken()
     loads = loads_below_knee(points)
     if span_a_line(loads):
-        seen = [point for point in points if below_knee(point)]
-        return FirstToken(line, _scatter(line, seen), decides=True, basis=f"fit of {len(loads)} loads")
+        return FirstToken(
+            line, _scatter(line, points_below_knee(points)), decides=True, basis=f"fit of {len(loads)} loads"
+        )
     if not loads:
         return estimated(line, setting, engine)
     several = f"{len(loads)} loads" if len(loads) > 1 else "one load"

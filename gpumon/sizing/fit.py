@@ -28,6 +28,8 @@ _LONGEST_TTFT_S: Final = 86400.0
 _MOST: Final = 1e6
 _KNEE: Final = 1.05
 """Offered over running: beyond it, requests wait for admission."""
+_ONE_CLIENT: Final = 1.0
+"""Requests that a client holds open where none can wait for another."""
 _FLAT: Final = 0.05
 """A fall over the range by this share of the ITL is noise on a flat line."""
 _FALL: Final = 0.75
@@ -101,10 +103,10 @@ def calibrated(line: TtftLine | None, points: Sequence[Point]) -> TtftLine | Non
     """The TTFT through the points from below the knee; `line` moved to them where they are too few, itself without.
 
     From three loads with a spread of 2 on: Theil-Sen over sqrt(b) or over b, whichever is nearer. Points whose offered
-    load is more than 5 % above what runs have waited for admission and are left out. Each counts once: weights are
-    windows of the same engine, and the latency drifts with load rather than time.
+    load is more than 5 % above what decodes and computes its prompt have waited for admission and are left out. Each
+    counts once: weights are windows of the same engine, and the latency drifts with load rather than time.
     """
-    seen = [(max(1.0, point.running), point.ttft_s) for point in points if point.ttft_s and below_knee(point)]
+    seen = [(max(1.0, point.running), point.ttft_s) for point in points_below_knee(points) if point.ttft_s]
     if span_a_line(loads_below_knee(points)):
         crowd = TtftLine(*_positive_line([(math.sqrt(running), ttft_s) for running, ttft_s in seen]))
         fixed_s, growth_s = _positive_line(seen)
@@ -117,7 +119,7 @@ def calibrated(line: TtftLine | None, points: Sequence[Point]) -> TtftLine | Non
 
 def loads_below_knee(points: Sequence[Point]) -> list[int]:
     """Different loads, in running sequences and rising, at which a TTFT from below the knee was measured."""
-    return sorted({round(max(1.0, point.running)) for point in points if below_knee(point)})
+    return sorted({round(max(1.0, point.running)) for point in points_below_knee(points)})
 
 
 def span_a_line(loads: Sequence[int]) -> bool:
@@ -125,11 +127,27 @@ def span_a_line(loads: Sequence[int]) -> bool:
     return len(loads) >= _LEAST_LOADS and loads[-1] >= _LEAST_SPREAD * loads[0]
 
 
-def below_knee(point: Point) -> bool:
-    """A TTFT from below the knee: what the client holds open really runs."""
+def points_below_knee(points: Sequence[Point]) -> list[Point]:
+    """The points with a TTFT from below the knee: what the client holds open really runs, or computes its prompt."""
+    alone_s = _ttft_alone_s(points)
+    return [point for point in points if _is_below_knee(point, alone_s)]
+
+
+def _ttft_alone_s(points: Sequence[Point]) -> float:
+    """TTFT of a client that holds one request open: nothing of it is a wait. 0 where no point is of one."""
+    alone = [point.ttft_s for point in points if point.ttft_s and 0.0 < (point.offered or math.inf) <= _ONE_CLIENT]
+    return min(alone, default=0.0)
+
+
+def _is_below_knee(point: Point, alone_s: float) -> bool:
+    """Whether no request of a point waits for admission, with prompts that take `alone_s`."""
     if not (point.ttft_s and 0.0 < point.ttft_s < _LONGEST_TTFT_S and 0.0 < point.running < math.inf):
         return False
-    return point.offered is None or point.offered <= _KNEE * point.running
+    if point.offered is None:
+        return True
+    # Running are those that decode; with short answers to long prompts many more compute their prompt.
+    prompts = point.offered * alone_s / point.e2e_s if point.e2e_s else 0.0
+    return point.offered <= _KNEE * point.running + prompts
 
 
 class Sample(NamedTuple):

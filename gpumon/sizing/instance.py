@@ -14,7 +14,7 @@ from gpumon.sizing import memory
 from gpumon.sizing.accuracy import NO_BAND, Band, band_of, unmeasured
 from gpumon.sizing.answer import Source
 from gpumon.sizing.first_token import FirstToken, engine_of, estimated, measured, typed
-from gpumon.sizing.fit import Fitted, Sample, below_knee, calibrated, fit, tail_of
+from gpumon.sizing.fit import Fitted, Sample, calibrated, fit, points_below_knee, tail_of
 from gpumon.sizing.latency import (
     MOST,
     NO_SPECULATION,
@@ -427,7 +427,7 @@ def _learnt(seen: Observed, roof: Curve | None, floor_s: float, formula: TtftLin
     itl = fit(seen.points, roof=roof, floor_s=floor_s, least_buckets=_LEAST_BUCKETS[seen.origin])
     ttft = calibrated(formula, seen.points)
     samples = [Sample(one.running, one.itl_s, one.itl_p95_s) for one in seen.points if one.itl_s and one.itl_p95_s]
-    below = [one for one in seen.points if below_knee(one)]
+    below = points_below_knee(seen.points)
     firsts = [Sample(one.running, one.ttft_s, one.ttft_p95_s) for one in below if one.ttft_s and one.ttft_p95_s]
     mean = None if isinstance(itl, str) else itl.curve
     return _Learnt(itl, ttft, tail_of(samples, mean, seen.itl_tail_ratio), tail_of(firsts, ttft, seen.ttft_tail_ratio))

@@ -54,6 +54,27 @@ def test_without_a_measurement_the_goal_costs_no_gpu_and_the_note_says_so() -> N
         assert row.ttft_band.rows
 
 
+def short_answers(loads: tuple[float, ...], wait_s: float = 0.0) -> Observed:
+    """A sweep whose prompts take 200 ms of 2.3 s, so that 8 % of what the client holds open does not decode; from the
+    second load on, requests may wait for admission, too."""
+    points: list[Point] = []
+    for load in loads:
+        itl_s = 0.010 + 0.0004 * load
+        ttft_s = 0.2 + 0.002 * load + (wait_s if load > 1.0 else 0.0)
+        e2e_s = ttft_s + itl_s * 199.0
+        running = load / e2e_s * 200.0 * itl_s
+        points.append(Point(running, itl_s, load, ttft_s, e2e_s, requests_per_s=load / e2e_s))
+    return replace(swept(loads, "sglang bench_serving"), points=tuple(points))
+
+
+def test_prompts_that_are_computed_are_no_wait() -> None:
+    """A client with one request open tells how long a prompt takes alone."""
+    loads = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+    assert asked(500.0, short_answers(loads)).ttft_basis == "fit of 6 loads"
+    assert "fit" not in asked(500.0, short_answers(loads, wait_s=2.0)).ttft_basis
+    assert "fit" not in asked(500.0, short_answers(loads[1:4])).ttft_basis
+
+
 @pytest.mark.parametrize("factor", [0.8, 1.0])
 @pytest.mark.parametrize(
     ("seen", "assume"),
