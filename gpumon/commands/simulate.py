@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ROUTERS: Final = ("least-loaded", "round-robin", "prefix-aware")
 _PAST_S: Final = 3600.0
-"""Of a Prometheus that is played where nobody says since when."""
+"""Seconds of a Prometheus that are played without --from."""
 _CHUNK_S: Final = 60.0
 """Frames of a recording are read by the minute."""
 _TOKENS: Final = number(1, 1e8)
@@ -75,7 +75,7 @@ _OF_WORKLOAD: Final = (
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """What to simulate, against what, and in which form to print the answer."""
+    """Options for the traffic, the engines that it meets, and the form of the answer."""
     parser.add_argument(
         "file", metavar="FILE", nargs="?", help="scenario file (docs/sizing-file.md); - reads standard input"
     )
@@ -243,7 +243,7 @@ def _workload(chosen: argparse.Namespace, workload: Workload) -> Workload:
 
 
 def _asked(chosen: argparse.Namespace) -> Asked:
-    """What the options say of arrivals, router and scheduler."""
+    """Arrivals, router and number of replicas as the options have them."""
     from gpumon.sizing.simulate.experiment import Asked
 
     return Asked(

@@ -112,7 +112,7 @@ class Report(NamedTuple):
     compared: list[Column]
     """Types of GPU side by side; empty where nothing is compared."""
     compared_by: list[Line]
-    """What has to be known of that table."""
+    """Lines below that table: why a type has no answer, marks, common terms."""
     tables: list[list[Column]]
     servers: list[Section]
     workloads: list[Section]
@@ -250,7 +250,7 @@ def _packed(answer: Answer) -> tuple[Packed, Packed]:
 
 
 def _types(packed: Packed) -> str:
-    """What is needed of each of several types of GPU, and what their order in the file would cost more."""
+    """GPUs and servers of each of several types, and how much more their order in the file would cost."""
     parts = [
         f"{number(float(each.gpus))} {_name(each.gpu)} in {_counted(float(each.servers), 'server')}"
         for each in packed.by_gpu
@@ -309,14 +309,14 @@ _FORMS: Final[dict[str, Callable[[Reading], str]]] = {
     "power_w": watts,
     "tokens_per_j": number,
 }
-"""Of the totals of a comparison."""
+"""Forms of the totals of a comparison."""
 _WORDS: Final[dict[str, Callable[[WorkloadPlan], str]]] = {
     "tp": lambda plan: str(plan.tp) if plan.tp else NONE,
     "itl_s": lambda plan: milliseconds(plan.itl_s),
     "limit": lambda plan: plan.limit or NONE,
     "source": lambda plan: f"{plan.source.value} {plan.band.short}".rstrip(),
 }
-"""Of the workloads of a comparison."""
+"""Forms of the figures of single workloads in a comparison."""
 
 
 def _compared(answer: Answer, scenario: Scenario) -> list[Column]:

@@ -121,7 +121,7 @@ class DisaggregatedPlan(msgspec.Struct, frozen=True):
     tokens_per_s_per_gpu: Reading = NOT_GIVEN
     """Output tokens per second that the pools carry as planned, for each of their GPUs without spares."""
     aggregated_tokens_per_s_per_gpu: Reading = NOT_GIVEN
-    """The same of an aggregated instance."""
+    """Tokens per second and GPU of an aggregated instance."""
     ttft_s: Reading = NOT_GIVEN
     """Mean at the target: queue, prompt and transfer."""
     itl_s: Reading = NOT_GIVEN
@@ -265,7 +265,7 @@ class Packed(msgspec.Struct, frozen=True):
     spare_shape: int = 0
     """Index in `Scenario.server` of what they are."""
     by_gpu: tuple[GpuCount, ...] = ()
-    """The same by type of GPU, in the order of the servers; empty where there is no answer."""
+    """GPUs and servers by type of GPU, in the order of the servers; empty where there is no answer."""
     saving_per_hour: Reading = 0.0
     """Money that filling the servers in their order would cost more; 0 where they are filled so."""
 

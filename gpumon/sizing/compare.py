@@ -15,7 +15,7 @@ from gpumon.sizing.plan import Planned, plan, planned, with_server
 from gpumon.sizing.scenario import Known, Scenario, Server, Workload
 
 USUAL: Final = ("L40S", "A100 SXM4 80GB", "H100 SXM5 80GB", "H200 SXM 141GB", "B200 SXM 180GB")
-"""What most people ask about, by their names in the catalogue."""
+"""Types that most people ask about, by their names in the catalogue."""
 _OPEN: Final[dict[str, Any]] = dict.fromkeys(
     ("capacity_per_instance", "memory_gb", "busy_ratio", "kv_pool_tokens", "prefill_tokens_per_s")
 )
@@ -62,7 +62,7 @@ class Comparison(NamedTuple):
     without: tuple[str, ...] = ()
     """Names of the workloads that have no answer on any type: the rows are of the others."""
     tp_typed: tuple[bool, ...] = ()
-    """Of each workload whether its TP was typed."""
+    """Whether the TP of each workload was typed."""
     plans: Mapping[str, Planned] = MappingProxyType({})
     """Type of GPU -> its plan, which the next comparison goes on with."""
 
@@ -79,7 +79,7 @@ class Comparison(NamedTuple):
 
     @property
     def like_for_like(self) -> str:
-        """What all rows have in common."""
+        """Terms that all rows have in common."""
         tp = "of the fewest GPUs"
         if any(self.tp_typed):
             tp = "as typed" if all(self.tp_typed) else "as typed, else of the fewest GPUs"

@@ -171,7 +171,7 @@ def _named(pool: PoolPlan, name: str) -> str:
 
 
 def _against(aggregated: Reading, saving: Reading) -> str:
-    """What the pools save against the aggregated plan: `aggregated 16 GPUs: saves 19 %`."""
+    """Share that the pools save against the aggregated plan: `aggregated 16 GPUs: saves 19 %`."""
     if isinstance(aggregated, Missing) or isinstance(saving, Missing):
         return "no aggregated plan"
     beside = f"aggregated {counted(round(aggregated), 'GPU')}"
@@ -360,7 +360,7 @@ def _aggregated(demand: Demand) -> Reading:
 
 
 def _notes(split: Split, scenario: Scenario) -> Iterator[str]:
-    """What one has to know to believe the figures."""
+    """Assumptions and sources behind the figures."""
     yield NOT_MEASURED
     if split.decode.instance.source in (Source.MEASURED, Source.SWEEP, Source.RESCALED):
         yield "decode: re-scaled from what was measured with prompts in its steps"

@@ -105,7 +105,7 @@ class Held(NamedTuple):
 
 
 def held_by(prompt: Moments, answer: Moments) -> Held:
-    """What a request in flight holds: its prompt, and the part of its answer that there is by now.
+    """Tokens that a request in flight holds: its prompt, and the part of its answer that there is by now.
 
     A moment falls into an answer of A tokens with a weight of A, and anywhere in it: it has E[A^2] / (2 E[A]) tokens by
     then on average, the mean square being E[A^3] / (3 E[A]). Lengths of prompts and answers are taken to be
@@ -118,7 +118,7 @@ def held_by(prompt: Moments, answer: Moments) -> Held:
 
 
 def held_of(lengths: Lengths, prompt_tokens: float, answer_tokens: float) -> Held | None:
-    """The same of histograms, whose shapes get these means; None where neither is known."""
+    """Tokens that a request in flight holds, by histograms whose shapes get these means; None without a histogram."""
     if not lengths.prompt and not lengths.answer:
         return None
     prompt = moments_of(lengths.prompt).scaled(prompt_tokens)

@@ -58,9 +58,9 @@ class Split(NamedTuple):
     order: tuple[int, ...]
     """Pools in the order in which they are filled."""
     homes: tuple[tuple[int, ...], ...]
-    """Of each workload the pools that it may stand on before it takes what others leave; empty: all."""
+    """Pools that each workload may stand on before it takes what others leave; empty: all."""
     most: tuple[int | None, ...]
-    """Of each shape the servers that may be used; None: as many as there are."""
+    """Servers of each shape that may be used; None: as many as there are."""
 
 
 class Filled(NamedTuple):
@@ -68,9 +68,9 @@ class Filled(NamedTuple):
 
     packed: Packed
     parts: tuple[tuple[Part, ...], ...]
-    """Of each workload, by type of GPU."""
+    """Parts of each workload, by type of GPU."""
     problems: tuple[str, ...]
-    """Of each workload why instances have no place; empty where all have one."""
+    """Why instances of each workload have no place; empty where all have one."""
     unplaced: float
     """Shares of the workloads that have no place, in sum."""
     servers_by_shape: tuple[int, ...]
@@ -152,7 +152,7 @@ def _both(one: Stands, other: Stands) -> Stands:
 
 
 def first_of(pools: Sequence[Pool]) -> tuple[Demand, ...]:
-    """Of each workload its needs on the first pool that carries it; on the first of all where none does."""
+    """Needs of each workload on the first pool that carries it; on the first of all where none does."""
     return tuple(
         next((demand for demand in demands if demand.instances), demands[0])
         for demands in zip(*(pool.demands for pool in pools), strict=True)
@@ -293,7 +293,7 @@ def _by_gpu(servers: Sequence[Server], gpus: Counter[str], paid: Counter[int]) -
 
 
 def _usable_bytes(demands: Sequence[Demand], scenario: Scenario) -> float:
-    """Of one GPU; what an engine was seen to take of the same GPU fits, whatever share is planned with."""
+    """Memory of one GPU that instances may take; as much as an engine was seen to take of such a GPU fits always."""
     gpu = next((demand.instance.gpu for demand in demands if demand.instance.gpu is not None), None)
     if gpu is None:
         return 0.0

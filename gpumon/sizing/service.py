@@ -1,4 +1,4 @@
-"""What the instances of a workload do at its target, and when an instance or a server of them is lost."""
+"""Load and latency of the instances of a workload at its target, and when an instance or a server of them is lost."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def _home(workload: Workload, pools: Sequence[Pool]) -> tuple[int, ...]:
 
 
 def _cost(filled: Filled) -> tuple[float, float]:
-    """What has no place counts before money."""
+    """Order of splits: the share without a place counts before money."""
     price = filled.packed.price_per_hour
     rounded = math.inf if isinstance(price, Missing) else float(f"{price:.9g}")
     return filled.unplaced, rounded

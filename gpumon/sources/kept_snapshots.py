@@ -1,4 +1,4 @@
-"""What one host of a fleet sent in the last minutes, packed: a whole snapshot, then differences, then a whole one
+"""Snapshots that one host of a fleet sent in the last minutes, packed: a whole one, then differences, then a whole one
 again; of a host without gpumon the readings of each look."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class KeptSnapshots:
         """Each begins with a whole snapshot; differences follow."""
         self._bytes = 0
         self._run_bytes = 0
-        """The same of the last run."""
+        """Bytes of the last run."""
 
     @property
     def first_s(self) -> float | None:
@@ -93,7 +93,7 @@ def encoded(readings: Readings) -> bytes:
 
 
 def _unpacked(run: list[_Packed], end_s: float) -> Iterator[tuple[float, Kept]]:
-    """What is kept in a run and not of after `end_s`."""
+    """Snapshots and readings of a run up to `end_s`."""
     told: dict[str, Any] = {}
     for packed in list(run):
         if packed.wall_s > end_s:

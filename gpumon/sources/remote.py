@@ -50,7 +50,7 @@ MOST_READ: Final = 2
 LEAST_GAP_S: Final = 0.2
 """Between two snapshots of a host: one that sends more often is read no faster."""
 KEPT_BYTES: Final = 96_000_000
-"""Of packed snapshots of all hosts, for charts and for going back."""
+"""Bytes of packed snapshots of all hosts that are kept, for charts and for going back."""
 KEPT_S: Final = 1800.0
 RATES: Final = 4
 """Snapshots after which rates are there: engines are polled every 2 s."""
@@ -120,9 +120,9 @@ class Remote:
         self.models = Models((), ())
         self._wake = asyncio.Event()
         self.version = ""
-        """Of its gpumon, as that told; empty where it did not."""
+        """Version of its gpumon, as that told; empty where it did not."""
         self._told: dict[str, Any] | None = None
-        """What the newest snapshot was made of, for the difference that follows."""
+        """JSON object of the newest snapshot, for the difference that follows."""
         self._size = Size(0, 0, 0)
         """The most that it has."""
         self._reader = SnapshotReader()
@@ -229,7 +229,7 @@ class Remote:
         return told
 
     def _faults(self) -> tuple[Fault, ...]:
-        """What is wrong with the host now, as far as its connection tells."""
+        """Faults of the host now, as far as its connection tells."""
         source = "gpumon" if self.is_url else "ssh"
         faults: list[Fault] = []
         if update := _update_of(self.version):
@@ -289,7 +289,7 @@ class Remote:
         return self._shown(received_s, reader.read(kept, received_s), ())
 
     def _without_gpumon(self, readings: Readings, faults: tuple[Fault, ...]) -> HostFrame:
-        """What was read of a host that has no gpumon."""
+        """The frame of a host that has no gpumon."""
         return HostFrame(self.name, readings.gpus, readings.engines, interval_s=LOOK_S, faults=faults)
 
     def _shown(self, received_s: float, ready: Snapshot, faults: tuple[Fault, ...]) -> HostFrame:
@@ -312,7 +312,7 @@ class Remote:
         return self._kept.first_s
 
     most_bytes: float = KEPT_BYTES
-    """Of what is kept of this host."""
+    """Bytes that are kept of this host."""
 
     async def _listen(self) -> None:
         """One connection of ssh, for as long as it lasts: differences, or whole snapshots of a gpumon that knows no
@@ -490,7 +490,7 @@ class Remote:
 
 
 async def _connected(opening: Awaitable[Opened]) -> Opened:
-    """What is opened by ssh. Raises RemoteFault."""
+    """A connection or a shell that ssh opens. Raises RemoteFault."""
     try:
         return await opening
     except FileNotFoundError:

@@ -155,7 +155,7 @@ def _problem(begin: str, worst: Item, room: int) -> str:
 
 
 def _first_clause(text: str) -> str:
-    """What stands before the first colon, semicolon or bracket."""
+    """The text before the first colon, semicolon or bracket."""
     return _END_OF_CLAUSE.split(text, maxsplit=1)[0]
 
 

@@ -24,7 +24,7 @@ _COPIED: Final = (
 
 
 def lacking(run: Run) -> Iterator[Problem]:
-    """What a run does not tell, and figures that can not be of one run."""
+    """Problems of a run: figures that are missing, and figures that can not be of one run."""
     if not run.model:
         yield Problem(run.place, "model", "is not in the file: add it with --model NAME")
     if run.tokens_per_s is None and run.requests_per_s is None:
@@ -121,7 +121,7 @@ def _offered(point: Point) -> float:
 
 
 def observed(runs: Sequence[Run], memory_bytes: float | None, busy_ratio: float | None) -> Observed:
-    """What runs of one server with alike requests show, without a name; memory and busy share as the user gave them."""
+    """Profile of runs of one server with alike requests, without a name; memory and busy share are the user's."""
     first = runs[0]
     points = _points(runs)
     best = knee(points).point

@@ -50,9 +50,9 @@ class Given(msgspec.Struct, frozen=True):
     prompt_tokens: float | None = None
     answer_tokens: float | None = None
     concurrency: tuple[float, ...] = ()
-    """Of the files that do not tell it, in their order."""
+    """Requests in flight in the files that do not tell it, in their order."""
     memory_bytes: float | None = None
-    """Of one instance."""
+    """Memory of one instance, in bytes."""
     busy_ratio: float | None = None
 
 
@@ -108,7 +108,7 @@ def _without_copies(runs: Sequence[Run], notes: list[str]) -> list[Run]:
 
 
 def _unknown(runs: Sequence[Run]) -> Iterator[str]:
-    """What the files leave open, and what that costs."""
+    """Facts that the files leave open, and the cost of that."""
     if any(run.prompt_tokens is None or run.answer_tokens is None for run in runs):
         yield (
             "request lengths are not in the file: without --prompt-tokens and --answer-tokens a profile holds for its "
@@ -216,7 +216,7 @@ def _named(observations: Sequence[tuple[Observed, Run]], given: Given) -> tuple[
 
 
 def _traits(profile: Observed, run: Run) -> tuple[str, ...]:
-    """What may tell a profile from others of its model, the most telling first; empty for what is not known."""
+    """Traits that may tell a profile from others of its model, the most telling first; empty for what is not known."""
     several = profile.gpus and profile.gpus != profile.tp
     lengths = f"{profile.prompt_tokens:.0f}x{profile.answer_tokens or 0:.0f}" if profile.prompt_tokens else ""
     return (

@@ -70,9 +70,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     prefix_hit_ratio: float | None = None
     """Share of the prompt tokens that came from the prefix cache."""
     tokens_per_step: float | None = None
-    """Of speculative decoding, where the file tells it."""
+    """Tokens that a step of speculative decoding yields, where the file tells it."""
     settings: str = ""
-    """Of the server, as far as they change what it does: `max-num-batched-tokens8192-block-size16`."""
+    """Options of the server that change how fast it is: `max-num-batched-tokens8192-block-size16`."""
     key: tuple[str, ...] = ()
     """Name that a second file about the same measurement has for it."""
     notes: tuple[str, ...] = ()

@@ -40,7 +40,7 @@ USUAL_S: Final = 600.0
 ENOUGH: Final = 20_000
 """Requests that a search simulates at most for each number of replicas: p95 stands on 1,000 of them."""
 OF_A_SKETCH: Final = 2_000
-"""The same of a picture, which a keystroke has to wait for."""
+"""Requests that a picture simulates at most: a keystroke has to wait for it."""
 MOST_OF_A_SKETCH: Final = 50_000
 """Requests beyond which there is no picture: they take longer than half a second."""
 FEW: Final = 200.0
@@ -65,7 +65,7 @@ _NOT_KNOWN: Final = Missing(Reason.NOT_GIVEN)
 
 
 class Asked(NamedTuple):
-    """What a simulation plays, and against what."""
+    """Traffic of a simulation, and the replicas and the router that it meets."""
 
     seconds: float | None = None
     """Simulated seconds of arrivals; None: those of the recording, else 10 minutes."""
@@ -85,7 +85,7 @@ class Asked(NamedTuple):
 
 
 class Formula(msgspec.Struct, frozen=True):
-    """What the formulas of `gpumon size` say of the same replicas: means, of requests that do not wait."""
+    """Figures of the formulas of `gpumon size` for the same replicas: means, of requests that do not wait."""
 
     running: Reading
     """Requests in flight of each replica."""
@@ -287,7 +287,7 @@ def _smaller_steps(by_formula: Demand, scenario: Scenario, known: Known, recorde
 
 
 def _decision(by_formula: Demand, found: Least) -> str:
-    """What the simulation decided, as a note: `by simulation: 3 instances of TP 2 (by formula: 2 of TP 2); ...`."""
+    """The decision of the simulation, as a note: `by simulation: 3 instances of TP 2 (by formula: 2 of TP 2); ...`."""
     figures = found.figures
     latencies = (("TTFT", figures.ttft_s), ("ITL", figures.itl_s), ("E2E", figures.e2e_s))
     told = [f"{name} {spread.p95 * 1e3:,.0f} ms" for name, spread in latencies if not isinstance(spread.p95, Missing)]

@@ -1,4 +1,4 @@
-"""What a simulation comes to: percentiles of the latencies, goodput under goals, the queue over time, GPU-hours."""
+"""Figures of a simulation: percentiles of the latencies, goodput under goals, the queue over time, GPU-hours."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class QueuePoint(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What the requests of one simulation met with."""
+    """Latencies, throughput and queue of the requests of one simulation."""
 
     requests: float
     """Requests that were served."""
@@ -198,7 +198,7 @@ def _grows(queue: Sequence[QueuePoint], served: Sequence[Served]) -> bool:
 
 
 def _spread(ordered: Sequence[float]) -> Spread:
-    """Of sorted values."""
+    """Mean and percentiles of sorted values."""
     if not ordered:
         return Spread()
     count = len(ordered)
@@ -207,7 +207,7 @@ def _spread(ordered: Sequence[float]) -> Spread:
 
 
 def _weighted_spread(values: Mapping[float, float]) -> Spread:
-    """Of values and how often each was."""
+    """Mean and percentiles of values, each with the number of times that it occurred."""
     total = sum(values.values())
     if total <= 0.0:
         return Spread()

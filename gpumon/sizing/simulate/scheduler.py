@@ -40,7 +40,7 @@ class Served(NamedTuple):
 
 
 class Log:
-    """What the replicas of one simulation did."""
+    """Record of the replicas of one simulation: requests served, gaps between tokens, preemptions."""
 
     def __init__(self) -> None:
         self.served: list[Served] = []
@@ -79,7 +79,7 @@ class _Sequence:
         self.tokens = request.prompt
         """To compute before the next token: the prompt, and after a preemption the answer so far."""
         self.computed = 0
-        """Of these, while they are computed."""
+        """Number of them that are computed, until all are."""
         self.owned_from = 0
         """Blocks of the shared beginning, which belong to the prefix cache."""
         self.prefix = False
@@ -157,7 +157,7 @@ class Replica:
         self._by_residue = [0] * BLOCK
         """How many of them need another block at a step of this number modulo 16."""
         self._running: dict[_Sequence, None] = {}
-        """Those admitted, in their order."""
+        """Admitted sequences, in the order of their admission."""
         self._ending: list[tuple[int, int, _Sequence]] = []
         """Heap of the decode step at which each ends, and its ticket."""
         self._ticket = 0

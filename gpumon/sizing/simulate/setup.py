@@ -36,7 +36,7 @@ class Setup(NamedTuple):
     delay_s: float
     """Seconds of a TTFT that no step takes: what a single request shows beyond its steps."""
     notes: tuple[str, ...] = ()
-    """What one has to know to believe the figures."""
+    """Assumptions and sources behind the figures."""
 
 
 def setup_of(instance: Instance, scenario: Scenario, known: Known) -> Setup:

@@ -29,7 +29,7 @@ class Recorded(NamedTuple):
     hit_ratio: float
     """Share of the prompt tokens that came from the prefix cache."""
     basis: str
-    """What the lengths stand on, as a note says it."""
+    """Source of the lengths, as a note says it."""
 
     @property
     def seconds(self) -> float:
@@ -163,7 +163,7 @@ class TrafficSeen:
                 self._grown(model, last, now)
 
     def _grown(self, model: _Model, last: _Last, now: _Last) -> None:
-        """What an engine did between two readings."""
+        """Count arrivals, lengths and tokens of an engine between two readings."""
         ended = now.ended - last.ended
         arrived = max(0.0, ended + now.in_flight - last.in_flight)
         self._spread(model, last.wall_s, now.wall_s, arrived)

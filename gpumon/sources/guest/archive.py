@@ -85,7 +85,7 @@ class Archives:
         raise NoWheelsError(self._fix(*missing[0]))
 
     def _parts(self, python: PythonThere) -> tuple[list[Files], list[str]]:
-        """What goes into an archive, and the names of what is found nowhere."""
+        """Files of all projects for an archive, and the names of the projects that are found nowhere."""
         parts = [own_files()]
         lacks: list[str] = []
         for needed in NEEDED:

@@ -23,7 +23,7 @@ MOST_TRIES: Final = 12
 
 
 class Readings(msgspec.Struct, frozen=True, array_like=True):
-    """What one look at a host gave. All clocks in it are Unix time of this machine."""
+    """Readings of one look at a host. All clocks in it are Unix time of this machine."""
 
     gpus: tuple[GpuReading, ...]
     engines: tuple[EngineReading, ...]

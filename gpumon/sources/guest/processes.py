@@ -47,7 +47,7 @@ class Server(NamedTuple):
     url: str
     """Its URL as seen on that host; empty where it does not listen."""
     target: str
-    """The same as `HOST:PORT`."""
+    """Host and port of the URL, as `HOST:PORT`."""
     uuids: tuple[str, ...]
     why: str = ""
     """Why there is no URL."""
@@ -128,7 +128,7 @@ class Look(NamedTuple):
 
 
 def look(lines: Sequence[str]) -> Look:
-    """What an answer to `processes` says; lines that are none of it are left out."""
+    """Parse an answer to `processes`; lines that are none of it are left out."""
     apps: list[App] = []
     processes: dict[int, Process] = {}
     listeners: list[Listener] = []

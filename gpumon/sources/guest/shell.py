@@ -33,7 +33,7 @@ class ShellError(Exception):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What one request came to: its lines, and the exit code of the program that gave them."""
+    """Answer to one request: its lines, and the exit code of the program that gave them."""
 
     lines: tuple[str, ...]
     code: int

@@ -20,7 +20,7 @@ UUID: Final = "uuid"
 NAME: Final = "name"
 THROTTLE: Final = "clocks_event_reasons.active"
 OLDER: Final = {THROTTLE: "clocks_throttle_reasons.active"}
-"""What drivers before R535 call a column."""
+"""Names of columns in drivers before R535."""
 MIG: Final = "mig.mode.current"
 CAPABILITY: Final = "compute_cap"
 COLUMNS: Final = (INDEX, UUID, NAME, MIG, CAPABILITY, THROTTLE, *(column.name for column in FIGURES))
@@ -38,7 +38,7 @@ _WORDS: Final = (
     ("n/a", NOT_SUPPORTED),
     ("not supported", NOT_SUPPORTED),
 )
-"""What nvidia-smi prints in the place of a number, in small letters."""
+"""Words of nvidia-smi in the place of a number, in small letters, and the reason that each stands for."""
 
 
 def refused_column(lines: Sequence[str]) -> str:

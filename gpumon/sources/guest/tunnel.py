@@ -23,7 +23,7 @@ class Tunnel:
         """`address` of the host as ssh takes it, `target` (`HOST:PORT`) as seen from there."""
         self.path = path
         self.last_words = ""
-        """What ssh said when it failed last; empty where it did not."""
+        """Last words of the ssh that failed last; empty where none did."""
         self._address = address
         self._target = target
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -88,7 +88,7 @@ def python_here() -> PythonThere:
 
 
 class WheelName(msgspec.Struct, frozen=True):
-    """What the file name of a wheel says."""
+    """Project, version and tag in the file name of a wheel."""
 
     project: str
     """Normalised, as `normalised` does."""

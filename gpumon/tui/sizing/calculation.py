@@ -18,7 +18,7 @@ from gpumon.sizing.simulate.experiment import Simulation, sketch
 
 
 class Here(NamedTuple):
-    """What runs on the GPUs here."""
+    """GPUs and instances that run here."""
 
     gpus: Mapping[str, int] | None = None
     """Type -> GPUs that can be planned with; None: not looked yet."""
