@@ -30,7 +30,10 @@ NO_POD: Final = (
     "no label says on which GPUs it runs: let the dcgm-exporter name pods (DCGM_EXPORTER_KUBERNETES), give this "
     "engine's address as [[endpoint]] with gpus = [..], or its model in [prometheus] gpus_per_engine"
 )
-NO_GPU: Final = "no GPU of its host is in this Prometheus: scrape its dcgm-exporter, or give gpu_type and gpu_count"
+NO_GPU: Final = (
+    "no GPU is under the name of its host: scrape its dcgm-exporter, give both targets the same label 'node' (see "
+    "host_labels), or give gpu_type and gpu_count in [[endpoint]]"
+)
 SHARED_POD: Final = "several engines run in its pod, and no label says which GPUs are whose"
 TOO_LARGE: Final = (
     "its weights take {:.0f} GB, and the {} that labels give it have {:.0f}: has it worker pods? Give its model in "

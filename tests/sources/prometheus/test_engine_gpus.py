@@ -135,6 +135,38 @@ async def test_a_containers_id_is_no_host_name_where_instance_has_one():
     assert [host.name for host in (await framed(near)).hosts] == ["0a1b2c3d4e5f"]
 
 
+async def test_pods_that_take_turns_on_a_gpu_all_have_it_and_it_counts_once():
+    """Time slicing: the exporter names each pod of a GPU in a series of its own."""
+    api = Api()
+    for port, pod in ((8000, "a"), (8001, "b")):
+        engine(api, "n1", SMALL, port, namespace="s", pod=pod)
+        exporter(api, "n1", (0,), (0,), namespace="s", pod=pod)
+    frame = await framed(api)
+    assert {one.gpus for one in engines(frame).values()} == {uuids("n1", (0,))}
+    (host,) = frame.hosts
+    assert len(host.gpus) == 1
+
+
+async def test_eight_data_parallel_ranks_of_a_page_are_one_engine_on_the_gpus_of_their_pod():
+    api = Api()
+    target = api.target({"job": "llm", "instance": "n1:8000", "node": "n1", "namespace": "s", "pod": "a"})
+    for rank in range(8):
+        api.engine(target, model_name=SMALL, engine=str(rank))
+    exporter(api, "n1", range(8), range(8), namespace="s", pod="a")
+    (one,) = engines(await framed(api)).values()
+    assert (one.gpus, len(one.ranks)) == (uuids("n1", range(8)), 8)
+
+
+@pytest.mark.parametrize("instance", ["gpu01.example.com:8000", "chat.svc:8000"], ids=["FQDN", "service"])
+async def test_an_engine_under_another_name_than_its_gpus_has_none_and_the_label_to_change_is_named(instance: str):
+    api = Api()
+    api.engine(api.target({"job": "llm", "instance": instance}), model_name=SMALL)
+    api.gpu(api.target({"job": "dcgm", "instance": "gpu01:9400"}), "GPU-a", Hostname="gpu01")
+    (one,) = engines(await framed(api)).values()
+    assert one.gpus == ()
+    assert "give both targets the same label 'node'" in one.gpus_source
+
+
 async def test_gpus_of_engines_that_are_not_mapped_count_once_for_sizing():
     api = Api()
     for node in ("n1", "n2"):
