@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from gpumon.readings.format import counted
 from gpumon.sizing.answer import GpuSlot, PlacedServer
 from gpumon.sizing.scenario import MOST_GPUS, Packing
 
@@ -174,6 +175,11 @@ def place(blocks: Sequence[Block], shapes: Sequence[Shape], packing: Packing) ->
     return _placement(rows, placed, shapes, packing == "busy", stands)
 
 
+def beyond_domain(tp: int, domain: int) -> str:
+    """Why a TP group stands in no NVLink domain of so many GPUs."""
+    return f"TP {tp} takes {tp} GPUs of one NVLink domain, which has {counted(domain, 'GPU')}"
+
+
 def misfit(block: Block, shape: Shape) -> str:
     """Why the shape holds no instance of the block; empty if it does."""
     if shape.gpus < 1 or not shape.memory_bytes > 0:
@@ -185,8 +191,7 @@ def misfit(block: Block, shape: Shape) -> str:
         per = "a GPU" if block.gpus == 1 else f"each of {block.gpus} GPUs"
         return f"an instance takes {share / 1e9:.4g} GB of {per}, of which {room / 1e9:.4g} GB are usable"
     if block.tp > shape.domains[0]:
-        held = f"{shape.domains[0]} GPU" + "s" * (shape.domains[0] > 1)
-        return f"TP {block.tp} takes {block.tp} GPUs of one NVLink domain, which has {held}"
+        return beyond_domain(block.tp, shape.domains[0])
     return ""
 
 

@@ -100,6 +100,12 @@ def test_a_short_name_is_the_usual_gpu_of_it_as_in_a_comparison(env: dict[str, s
     assert short == whole
 
 
+def test_a_tp_that_no_server_holds_is_refused_as_in_a_plan(env: dict[str, str]) -> None:
+    done = run(*CHAT, "--rate", "5", "--replicas", "1", "--tp", "16", env=env)
+    assert done.returncode == 4
+    assert "TP 16 takes 16 GPUs of one NVLink domain, which has 8 GPUs" in done.stdout
+
+
 def test_a_scenario_file_with_one_of_its_workloads(env: dict[str, str]) -> None:
     (found,) = answers("docs/examples/mixed-servers.toml", "--workload", "code", "--duration", "60", env=env)
     assert (found["name"], found["tp"]) == ("code", 4)

@@ -42,6 +42,13 @@ def test_percentiles_stand_beside_the_formula_and_the_goal() -> None:
     assert "goodput" in shown
 
 
+def test_a_picture_of_nine_lines_has_the_percentiles_of_all_three_latencies() -> None:
+    """That is the room at 80x24 with three models."""
+    found = text(simulated(CHAT), 80, 9)
+    for name in ("TTFT p50", "ITL p50", "E2E p50"):
+        assert any(line.startswith(name) for line in found), found
+
+
 def test_the_load_is_that_of_one_instance() -> None:
     """Few requests, however large the target is."""
     large = simulated(replace(CHAT, target=20_000.0))

@@ -13,6 +13,7 @@ from gpumon.sizing.answer import Source
 from gpumon.sizing.capacity import kv_pool_tokens, unknown_model
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.latency import NO_SPECULATION, Curve, Mix
+from gpumon.sizing.placement import beyond_domain
 from gpumon.sizing.roofline import Setting, prompt_s, step_cost
 from gpumon.sizing.scenario import Known, Scenario
 from gpumon.sizing.simulate.cost import StepTime
@@ -43,6 +44,10 @@ def setup_of(instance: Instance, scenario: Scenario, known: Known) -> Setup:
     """The replica that an instance is. ValueError says what is not known, and which option would tell it."""
     if instance.problem:
         raise ValueError(instance.problem)
+    if instance.server is not None:
+        domain = min(instance.server.nvlink_gpus or instance.server.gpus, instance.server.gpus)
+        if instance.tp > domain:
+            raise ValueError(beyond_domain(instance.tp, domain))
     mix = instance.mix
     if mix is None:
         raise ValueError("lengths are not known: give --prompt and --answer (prompt_tokens, answer_tokens)")

@@ -272,13 +272,14 @@ def framed(
     legend: Sequence[Key],
     glyphs: Glyphs,
     draw: Callable[[Canvas], None],
+    legends: Sequence[tuple[int, int]] = _LEGENDS,
 ) -> list[Row]:
     """A picture in `size` (width and height) with title, scales of x and y, and legend; the legend alone where there is
-    no room for more. `draw` draws its inside."""
+    no room for more. `draw` draws its inside; `legends`: lines of the legend from a height on."""
     width, height = size
     if width < _LEAST_WIDTH or height < _LEAST_HEIGHT:
         return flowed(legend, width, height)
-    keys = flowed(legend, width, next((lines for least, lines in _LEGENDS if height >= least), 0))
+    keys = flowed(legend, width, next((lines for least, lines in legends if height >= least), 0))
     lines = height - 2 - len(keys)
     scale_x, scale_y = scales
     y = Axis.of(scale_y, lines, LINES)

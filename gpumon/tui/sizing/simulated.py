@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from gpumon.readings import format as human
 from gpumon.readings.missing import Missing, Reading
@@ -13,6 +14,8 @@ from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.sizing.canvas import MARKS, Canvas, Key, Marks, Scale, framed, reason
 
+_LEGENDS: Final = ((9, 4), (7, 3), (5, 1))
+"""Lines of the legend from a height on: the percentiles of three latencies are the answer."""
 _HEADROOM = 1.05
 """Room above the highest value."""
 
@@ -41,7 +44,7 @@ def lines(width: int, height: int, simulation: Simulation | None, glyphs: Glyphs
         if not isinstance(formula, Missing):
             canvas.across(formula, marks.goal, "muted")
 
-    return framed((width, height), text, scales, keys, glyphs, draw)
+    return framed((width, height), text, scales, keys, glyphs, draw, _LEGENDS)
 
 
 def _over_time(queue: Sequence[QueuePoint], name: str) -> Callable[[float], float]:
