@@ -176,12 +176,17 @@ def _hint(words: Sequence[str], above: argparse.ArgumentParser) -> str:
     return f"; did you mean {meant}?" if meant else ""
 
 
+OTHER_WORDS: Final = {"fleet": "gpumon --host NAME, or gpumon --prometheus URL"}
+"""Words that look like commands, and what does what they promise."""
+
+
 def _no_such(what: str, name: str, known: Iterable[str]) -> str:
     import difflib
 
     known = list(known)
     nearest = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {nearest[0]}?" if nearest else f"known: {', '.join(known)}"
+    meant = OTHER_WORDS.get(name) or (nearest[0] if nearest else "")
+    hint = f"did you mean {meant}?" if meant else f"known: {', '.join(known)}"
     return f"no such {what}: {struck(name)!a}; {hint}"
 
 

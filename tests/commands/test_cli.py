@@ -79,6 +79,7 @@ def test_help(env: dict[str, str], command: Sequence[str], words: str) -> None:
     ("arguments", "message"),
     [
         (["wathc"], "no such command: 'wathc'; did you mean watch?"),
+        (["fleet"], "no such command: 'fleet'; did you mean gpumon --host NAME, or gpumon --prometheus URL?"),
         (["zzz"], f"no such command: 'zzz'; known: {KNOWN}"),
         ([""], f"no such command: ''; known: {KNOWN}"),
         (["keep"], f"no such command: 'keep'; known: {KNOWN}"),
