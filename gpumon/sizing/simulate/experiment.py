@@ -177,10 +177,19 @@ def source_of(demand: Demand, asked: Asked, recorded: Recorded | None = None) ->
         return Source(steady(workload.target, seconds, shape, asked.seed, asked.burstiness, asked.most_requests))
     if workload.target > MOST_CLIENTS:
         raise ValueError(f"{workload.target:,.0f} clients are too many to simulate: at most {MOST_CLIENTS:,}")
-    think_s = workload.think_s if workload.target_kind == "users" else 0.0
+    think_s = _think_s(workload)
     spread_s = min(life_s(demand) + think_s, seconds / 2.0)
-    clients = max(1, round(workload.target))
-    return Clients(clients, seconds, shape, asked.seed, think_s, spread_s, asked.most_requests)
+    return Clients(_clients(workload), seconds, shape, asked.seed, think_s, spread_s, asked.most_requests)
+
+
+def _clients(workload: Workload) -> int:
+    """Clients that are played for a target in flight, or of users: whole ones."""
+    return max(1, round(workload.target))
+
+
+def _think_s(workload: Workload) -> float:
+    """Mean pause of a client; users alone have one."""
+    return workload.think_s if workload.target_kind == "users" else 0.0
 
 
 def life_s(demand: Demand) -> float:
@@ -365,7 +374,7 @@ def _bounded(demand: Demand, asked: Asked, recorded: Recorded | None, most: int 
     workload = demand.workload
     rate = workload.target
     if workload.target_kind != "requests_per_s":
-        rate = workload.target / max(life + workload.think_s, 1e-3)
+        rate = _clients(workload) / max(life + _think_s(workload), 1e-3)
     rate = max(rate, 1e-9)
     seconds = max(LEAST_LIVES * life, FEW / rate, min(USUAL_S, most / rate))
     return asked._replace(seconds=seconds)
@@ -509,10 +518,10 @@ def arrivals_text(workload: Workload, asked: Asked, recorded: Recorded | None) -
         return f"{recorded.requests:,.0f} requests as recorded in {recorded.seconds:,.0f} s"
     seconds = asked.seconds or USUAL_S
     if workload.target_kind == "concurrency":
-        clients = max(1, round(workload.target))
+        clients = _clients(workload)
         return f"{clients:,} client{'' if clients == 1 else 's'}, each with one request in flight, for {seconds:,.0f} s"
     if workload.target_kind == "users":
-        return f"{max(1, round(workload.target)):,} users who think for {workload.think_s:g} s, for {seconds:,.0f} s"
+        return f"{_clients(workload):,} users who think for {workload.think_s:g} s, for {seconds:,.0f} s"
     kind = "Poisson" if asked.burstiness == 1.0 else f"gamma with burstiness {asked.burstiness:g}"
     return f"{workload.target:.4g} requests/s, {kind}, for {seconds:,.0f} s"
 

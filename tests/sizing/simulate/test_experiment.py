@@ -7,7 +7,7 @@ import pytest
 from gpumon.readings.missing import Missing
 from gpumon.sizing.length_tail import Lengths, LengthShare
 from gpumon.sizing.plan import plan
-from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.sizing.scenario import Scenario, Server, TargetKind, Workload
 from gpumon.sizing.search import demand_of
 from gpumon.sizing.simulate.experiment import (
     SMALL_STEPS,
@@ -107,6 +107,14 @@ def test_a_request_every_hour_has_a_plan() -> None:
     found = least(workload, on(workload), KNOWN, Asked())
     assert found.demand.needed == 1
     assert found.figures.requests == pytest.approx(200, rel=0.3)
+
+
+@pytest.mark.parametrize("kind", ["users", "concurrency"])
+def test_a_part_of_a_client_is_one(kind: TargetKind) -> None:
+    workload = replace(CHAT, target=1e-4, target_kind=kind, think_s=60.0)
+    found = least(workload, on(workload), KNOWN, Asked())
+    assert found.demand.needed == 1
+    assert found.figures.requests < 2000
 
 
 def test_there_is_no_picture_of_more_requests_than_a_keystroke_has_time_for() -> None:
