@@ -40,6 +40,8 @@ Result = TypeVar("Result")
 BACK_OFF_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0)
 FIRST_LINE_S: Final = 120.0
 """The driver of eight GPUs without persistence mode takes up to 90 s to open."""
+SEND_S: Final = 300.0
+"""Longest time to send gpumon to a host: 2.3 MB take 37 s at 500 kbit/s."""
 NEXT_LINE_S: Final = 30.0
 LATE: Final = 3.0
 """Of the host's own intervals, where those are longer than that."""
@@ -371,10 +373,12 @@ class Remote:
             except NoWheelsError as lacking:
                 await self._read_bare_host(shell, str(lacking))
             else:
-                await shell.run(chosen.program, chosen.archive)
+                await _within(SEND_S, shell.run(chosen.program, chosen.archive))
                 await self._read_snapshots(shell.connection)
         except ShellError as broken:
             raise RemoteFault(str(broken)) from None
+        except asyncio.TimeoutError:
+            raise RemoteFault(f"it has not taken gpumon for {SEND_S:.0f} s: its shell hangs, or the network") from None
         except OptionRefusedError:
             raise RemoteFault("gpumon there is another version than was sent: please report") from None
         finally:

@@ -11,12 +11,14 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gpumon.config.schema import Host
 from gpumon.readings.missing import Missing, Reason
 from gpumon.sources.guest.archive import Archives
 from gpumon.sources.guest.shell import first_words, open_shell, script_text
+from gpumon.sources.guest.wheels import python_here
 from gpumon.sources.remote import Remote
 from tests.fakes.nvml.driver import FakeDriver
 from tests.sources.test_remote import pretend_ssh, run_until
@@ -148,3 +150,12 @@ def test_the_words_for_the_login_shell_hold_nothing_that_one_could_read_otherwis
     inner = words.removeprefix("sh -c '").removesuffix("'")
     assert not set(inner) & set("'!\\`\n")
     assert len(words) < 100
+
+
+async def test_a_shell_that_takes_no_archive_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = msgspec.json.encode(python_here()).decode()
+    answer = f"echo 'gpumon-python python3 {facts}'; echo 'gpumon-end 0'; exec sleep 600"
+    pretend_ssh(tmp_path, monkeypatch, f'case "$WORDS" in *watch*) exit 127;; esac\n{answer}')
+    monkeypatch.setattr("gpumon.sources.remote.SEND_S", 0.5)
+    remote = Remote(Host(address="gpu-07", install=True), 1.0, time.time)
+    await run_until(remote, lambda: "it has not taken gpumon" in remote.fault)
