@@ -781,6 +781,18 @@ async def test_the_peak_of_the_past_gives_targets_that_stay() -> None:
         assert target(app) == 100.0
 
 
+async def test_each_past_to_plan_for_takes_one_line_at_80_columns(tmp_path: Path) -> None:
+    config = Config(prometheus=Prometheus(url=f"http://127.0.0.1:{free_port()}"))
+    feed = watched()
+    feed.timeline = Kept([snapshot(60.0 * minute - 3600.3) for minute in range(60)])
+    async with running(feed, 80, 24, config=config, files=disk_at(tmp_path)) as (app, pilot):
+        await type_keys(app, pilot, "s", "P")
+        recorded = next(line for line in text_of(app) if "p95 of what is recorded" in line)
+        assert re.search(r"in flight of each model, 59 min up to \d\d:\d\d:\d\d", recorded)
+        scraped = next(line for line in text_of(app) if "p95 in the Prometheus" in line)
+        assert scraped.rstrip().endswith("on all hosts, last 7 days")
+
+
 async def test_a_prometheus_that_does_not_answer_leaves_the_targets(tmp_path: Path) -> None:
     config = Config(prometheus=Prometheus(url=f"http://127.0.0.1:{free_port()}"))
     async with running(watched(), 140, 40, config=config, files=disk_at(tmp_path)) as (app, pilot):

@@ -170,7 +170,7 @@ class Dialogs:
             return
         begin_s, end_s = span
         name = clean(playback.file, 20) if playback is not None else "what is recorded"
-        note = f"requests in flight of each model, {period(end_s - begin_s)} up to {clock(end_s)}"
+        note = f"in flight of each model, {period(round(end_s - begin_s))} up to {clock(end_s)}"
         yield Choice(f"p95 of {name}", note, partial(self._past_loads, timeline, span))
 
     def _in_the_prometheus(self) -> Iterator[Choice]:
@@ -178,7 +178,7 @@ class Dialogs:
         files = self._panel.monitor.files
         config = self._panel.view.config
         if files is not None and config.prometheus.url:
-            note = "requests in flight of each model on all hosts, the last 7 days"
+            note = "in flight of each model on all hosts, last 7 days"
             yield Choice("p95 in the Prometheus", note, partial(files.prometheus_loads, config))
 
     def _plan_for_what_runs(self) -> None:
