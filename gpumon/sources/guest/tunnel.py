@@ -11,6 +11,8 @@ from typing import Any, Final
 from gpumon.sources.ssh import carry
 
 BACKLOG: Final = 4
+PAUSE_S: Final = 1.0
+"""Seconds until a connection is taken again where there were no more open files."""
 
 
 class Tunnel:
@@ -53,8 +55,13 @@ class Tunnel:
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            channel, _ = await loop.sock_accept(self._listener)
-            self._begin(self._carry(channel))
+            try:
+                channel, _ = await loop.sock_accept(self._listener)
+            except OSError as error:  # noqa: PERF203 - no more open files to be had, for now
+                self.last_words = f"no connection: {error.strerror}"
+                await asyncio.sleep(PAUSE_S)
+            else:
+                self._begin(self._carry(channel))
 
     async def _carry(self, channel: socket.socket) -> None:
         """One connection from its begin to its end."""
