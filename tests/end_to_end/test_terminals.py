@@ -197,9 +197,9 @@ class Window:
         self.glass.resize(max(1, height), max(1, width))
 
     def lines(self) -> list[str]:
-        """The screen without the clock and gpumon's own cost, which are not the same twice."""
+        """The screen without the clock and how old the reading is, which are not the same twice."""
         title, *rest = self.glass.display
-        return [re.sub(r"gpumon CPU.*", "", title).rstrip(), *(line.rstrip() for line in rest)]
+        return [re.sub(r"(● |! no reading).*", "", title).rstrip(), *(line.rstrip() for line in rest)]
 
 
 def fresh(width: int, height: int) -> list[str]:
@@ -315,7 +315,7 @@ def test_gnu_screen(home: dict[str, str], inside: str) -> None:
         one.wait_for(" engines ")
         one.process.type(b" ")
         one.wait_for("PAUSED")
-        one.process.type(b"q")
+        one.process.type(b"qq")  # to what is live, and out
         assert one.process.wait(60.0) is not None
     finally:
         subprocess.run(

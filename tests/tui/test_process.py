@@ -98,7 +98,7 @@ def test_no_garbage_from_the_terminal_ends_it(program: PtyProcess) -> None:
     program.type(b"?")
     program.read(60.0, lambda written: HELP in written[before:])
     assert HELP in program.written[before:]
-    program.type(b"q")
+    program.type(b"qq")  # out of the help, and out
     assert program.wait(60.0) == 0
     assert_restored(program)
 
@@ -138,7 +138,7 @@ def test_it_stops_for_the_shell_and_comes_back(program: PtyProcess, how: str) ->
     program.type(b"?")
     program.read(60.0, lambda written: HELP in written[back:])
     assert HELP in program.written[back:]
-    program.type(b"q")
+    program.type(b"qq")  # out of the help, and out
     assert program.wait(60.0) == 0
     assert_restored(program, back)
 

@@ -412,6 +412,7 @@ async def test_it_fits_and_scrolls(width: int, height: int) -> None:
         assert "whole answer (p95)" in "\n".join(text_of(app))
         assert "Promised time" in "\n".join(text_of(app))
         await type_keys(app, pilot, "enter")
+        await until(lambda: bool(question_of(app)), pilot)
         assert question_of(app)[0].startswith(" whole answer (p95):")
         assert "▸           whole answer (p95)" in "\n".join(text_of(app))
 

@@ -102,7 +102,7 @@ def test_what_is_no_key_does_no_harm(painted: PtyProcess, sent: tuple[bytes, ...
     painted.type(b"?")
     painted.read(60.0, lambda written: HELP in written[at:])
     assert HELP in painted.written[at:]
-    painted.type(b"q")
+    painted.type(b"qq")  # out of the help, and out
     painted.read(60.0, lambda written: b"\x1b[?1049l" in written)
     assert painted.wait(60.0) == 0
     assert_restored(painted)
