@@ -248,6 +248,7 @@ class SettingsPage(ListPane[Setting]):
         else:
             self._paste = [*said.splitlines(), "", f"{self.view.keymap.first('back')}: back"]
         self.update()
+        self.monitor.show_keys()
 
     def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002
         """Delete goes back to the default."""
