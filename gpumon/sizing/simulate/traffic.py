@@ -10,6 +10,9 @@ from gpumon.readings import quantities as q
 from gpumon.readings.frame import EngineReading, HistogramReading, Phase
 from gpumon.sizing.simulate.requests import Draw, Pace, Shape, constant, histogram
 
+MOST_GAP_S: Final = 86400.0
+"""A longer time without readings is left out: nobody knows when its requests came, and a clock that was set wrong for a
+moment would be decades of nothing."""
 STEP_S: Final = 10.0
 """Arrivals are counted in steps of so long at least; within one they are random."""
 MOST_MODELS: Final = 64
@@ -136,6 +139,8 @@ class TrafficSeen:
         """Take the engines of one moment (Unix time) in; `host`: the machine of a fleet that they are of."""
         if self._from_s is None:
             self._from_s = wall_s
+        elif wall_s - self._to_s > MOST_GAP_S:
+            self._from_s += wall_s - self._to_s
         self._to_s = max(self._to_s, wall_s)
         for engine in engines:
             if not engine.model or engine.phase is not Phase.INFERENCE:
@@ -159,7 +164,7 @@ class TrafficSeen:
             )
             last = model.last.get(key)
             model.last[key] = now
-            if last is not None and now.ended >= last.ended and now.wall_s > last.wall_s:
+            if last is not None and now.ended >= last.ended and 0.0 < now.wall_s - last.wall_s <= MOST_GAP_S:
                 self._grown(model, last, now)
 
     def _grown(self, model: _Model, last: _Last, now: _Last) -> None:

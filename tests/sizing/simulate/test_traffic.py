@@ -123,3 +123,14 @@ def test_lengths_without_buckets_have_their_mean() -> None:
     found = seen.found()["m"]
     assert found.shape(math.inf).answer(Random(1)) == 37.0
     assert "means alone" in found.basis
+
+
+def test_a_clock_that_jumped_by_decades_is_no_time_of_nothing() -> None:
+    seen = TrafficSeen()
+    for second in range(101):
+        seen.take(1000.0 + second, [engine(2.0 * second, 0.0)])
+    for second in range(101):
+        seen.take(2e9 + second, [engine(500.0 + 2.0 * second, 0.0)])
+    found = seen.found()["m"]
+    assert len(found.paces) <= 22
+    assert found.requests == pytest.approx(400.0)
