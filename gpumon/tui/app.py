@@ -40,9 +40,6 @@ from gpumon.tui.view import View
 if TYPE_CHECKING:
     from gpumon.fleet.snapshot import FleetSnapshot
 
-_SWITCH_S: Final = 0.001
-"""Longest time that a thread which works (answers of a fleet, the past) keeps a key waiting each time that the screen
-wants to go on; by Python's default 5 ms, and a key is answered in ten to twenty steps."""
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 _GC_THRESHOLDS: Final = (20_000, 10, 10)
 """Frames and snapshots are in no cycle: they go without the garbage collector, which is to look at them seldom."""
@@ -264,7 +261,6 @@ async def _stopped(control: Control) -> None:
 
 def run(app: MonitorApp, mouse: bool = True) -> int:
     """Run the screen until it is left; returns the exit code: 128 + n after signal n, as a shell expects."""
-    sys.setswitchinterval(_SWITCH_S)
     return asyncio.run(_run(app, mouse))
 
 
