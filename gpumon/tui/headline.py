@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from gpumon.efficiency.service import adding_up
 from gpumon.readings.format import cells, count, counted, cut, left, ratio, watts
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Level, Snapshot
@@ -70,16 +69,15 @@ def _figures(snapshot: Snapshot, prices: Mapping[str, float]) -> list[Piece]:
     price = price_per_hour(snapshot, prices)
     if price is not None:
         figures.append((money(price), "text"))
-    figures.append(_engines_up(snapshot, total))
+    figures.append(_engines_up(total))
     return figures
 
 
-def _engines_up(snapshot: Snapshot, total: Totals) -> Piece:
+def _engines_up(total: Totals) -> Piece:
     if not total.engines:
         return "no engine found", "muted"
     text = f"{total.engines_up}/{total.engines} engines up"
-    ready = len(list(adding_up(snapshot.engines))) > 0 and total.engines_up == total.engines
-    return text, "text" if ready else "warn"
+    return text, "text" if total.engines_up == total.engines else "warn"
 
 
 def _at_peace(items: Sequence[Item], figures: Sequence[Piece], width: int) -> Row:
