@@ -24,6 +24,21 @@ def binary(name: str) -> str:
     return found
 
 
+def wait_until_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    """Wait until a server that was just started answers 200 at `url`; a server that ends, or does not within a minute,
+    fails with its log."""
+    end_s = time.monotonic() + 60.0
+    while time.monotonic() < end_s:
+        assert process.poll() is None, log.read_text()
+        try:
+            with urllib.request.urlopen(url, timeout=1.0) as answer:
+                if answer.status == 200:
+                    return
+        except OSError:
+            time.sleep(0.05)
+    raise AssertionError(f"{log.stem} is not ready: {log.read_text()}")
+
+
 def promtool(*arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
     """Run promtool; its exit status is the caller's to judge."""
     command, env = [binary("promtool"), *arguments], {**os.environ, "GOGC": "off"}  # it is over before that pays
@@ -83,16 +98,8 @@ class Prometheus:
                 stderr=log,
                 env={**os.environ, "GOMAXPROCS": "2"},
             )
-        end_s = time.monotonic() + 60.0
-        while time.monotonic() < end_s:
-            assert self._process.poll() is None, self._log.read_text()
-            try:
-                with urllib.request.urlopen(f"{self.url}/-/ready", timeout=1.0) as answer:
-                    if answer.status == 200:
-                        return self
-            except OSError:
-                time.sleep(0.05)
-        raise AssertionError(f"prometheus is not ready: {self._log.read_text()}")
+        wait_until_ready(self._process, f"{self.url}/-/ready", self._log)
+        return self
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None:

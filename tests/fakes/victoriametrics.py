@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import time
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlencode
 
-from tests.fakes.prometheus import free_port
-
-READY_S = 60.0
+from tests.fakes.prometheus import free_port, wait_until_ready
 
 
 def binary() -> str:
@@ -40,16 +37,8 @@ class VictoriaMetrics:
         command = [binary(), address, f"-storageDataPath={self._folder / 'data'}", *self._options]
         with log.open("wb") as written:
             self._process = subprocess.Popen(command, stdout=written, stderr=written)
-        end_s = time.monotonic() + READY_S
-        while time.monotonic() < end_s:
-            assert self._process.poll() is None, log.read_text()
-            try:
-                with urllib.request.urlopen(f"{self.url}/health", timeout=1.0) as answer:
-                    if answer.status == 200:
-                        return self
-            except OSError:
-                time.sleep(0.05)
-        raise AssertionError(f"victoria-metrics is not ready: {log.read_text()}")
+        wait_until_ready(self._process, f"{self.url}/health", log)
+        return self
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None:
