@@ -51,8 +51,10 @@ MOST_AHEAD: Final = 100
 MOST_STRETCHES: Final = 2
 MOST_LOOKED: Final = 4
 """Stretches that are looked through for a change before there is said to be none."""
-SLICE_S: Final = 0.01
+SLICE_S: Final = 0.005
 """The event loop gets its turn after so long."""
+ROUNDS: Final = 10
+"""Rounds of the event loop in a turn: a key is handed on as often, from the terminal to the line that it changes."""
 
 
 class Span(NamedTuple):
@@ -79,9 +81,11 @@ class Turns:
 
     async def give(self) -> None:
         """Give way, if `SLICE_S` has passed since the last time."""
-        if time.monotonic() - self._since_s >= SLICE_S:
+        if time.monotonic() - self._since_s < SLICE_S:
+            return
+        for _ in range(ROUNDS):
             await asyncio.sleep(0)
-            self._since_s = time.monotonic()
+        self._since_s = time.monotonic()
 
 
 def named(snapshot: Snapshot, name: str) -> Snapshot:

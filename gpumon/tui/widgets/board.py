@@ -14,8 +14,9 @@ from gpumon.tui.line import Line, Row, Slot
 from gpumon.tui.output import is_busy
 from gpumon.tui.palette import Palette
 
-_RETRY_S = 0.1
-"""A terminal that is still taking the last frame is tried again so soon."""
+_RETRIES_S = (0.01, 0.02, 0.04, 0.1)
+"""A terminal that is still taking the last frame is tried again so soon: a quick one shows a key at once, a slow one
+is not asked often. The last repeats."""
 
 
 class Board(Widget, inherit_bindings=False):
@@ -33,6 +34,7 @@ class Board(Widget, inherit_bindings=False):
         self._slots: list[Slot] = []
         self._drawn = Size(0, 0)
         self._late = False
+        self._retries = 0
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
         """The rows to show, at most `height`; a short row is filled up with background."""
@@ -47,10 +49,9 @@ class Board(Widget, inherit_bindings=False):
         if not self.is_mounted or not width or not height or not self.display:
             return 0
         if is_busy():
-            if not self._late:
-                self._late = True
-                self.set_timer(_RETRY_S, self._update_late)
+            self._update_soon()
             return 0
+        self._retries = 0
         if self._drawn != self.size:
             self._draw()
             self.refresh()
@@ -67,6 +68,14 @@ class Board(Widget, inherit_bindings=False):
         if regions:
             self.refresh(*regions)
         return len(regions)
+
+    def _update_soon(self) -> None:
+        """Update once the terminal may have taken the last frame, unless that is under way."""
+        if self._late:
+            return
+        self._late = True
+        self.set_timer(_RETRIES_S[min(self._retries, len(_RETRIES_S) - 1)], self._update_late)
+        self._retries += 1
 
     def _update_late(self) -> None:
         self._late = False
