@@ -150,7 +150,7 @@ def integral(wave: str, begin: float, end: float) -> float:
 
 
 def fake_driver_samples(driver: FakeDriver, wave: str) -> list[list[float]]:
-    """[start], then rows of: time before, power in W, time between, time after, energy in J (read between these two)."""
+    """[start], then time before, power in W, time between, time after, energy in J (read between the two)."""
     driver.write("gpu 0 power_w 0\n")
     samples: list[list[float]] = driver.ask(f"""
         nvmlInit()
