@@ -64,6 +64,8 @@ class Api:
         self.refused: set[str] = set()
         """Kinds of queries that it does not want."""
         self.warnings: list[str] = []
+        self.scrape_s = 15.0
+        """Seconds between the scrapes that a range query of `up` shows."""
         self.up_once: list[dict[str, str]] = []
         self.exporters_once: list[tuple[dict[str, str], str]] = []
         self.queries: list[str] = []
@@ -112,7 +114,7 @@ class Api:
             pages = self.undated if " or max by (" in query else []
             return vector([(labels, str(at)) for labels, at in [(one[0], one[2]) for one in self.up] + pages], at_s)
         if query.endswith("s]"):
-            values = [[990.0 + 15.0 * each, "1"] for each in range(-4, 1)]
+            values = [[990.0 + self.scrape_s * each, "1"] for each in range(-4, 1)]
             result = [{"metric": labels, "values": values} for labels, _, _ in self.up]
             return success({"resultType": "matrix", "result": result})
         if "[1d:" in query or query.endswith(" > 0"):

@@ -1,0 +1,138 @@
+"""Fleets as people scrape them, over some minutes: the rows are right, or give a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from gpumon.config.schema import Config, Prometheus
+from gpumon.fleet.fleet import Fleet
+from gpumon.fleet.snapshot import HostShown
+from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.snapshot import GpuState
+from gpumon.readings.verdict import Limit
+from gpumon.session import maker
+from gpumon.sources.prometheus.source import FleetSource
+from tests.sources.prometheus.answering import Api
+from tests.sources.prometheus.test_engine_gpus import SMALL, engine, exporter
+
+REFRESH_S = 15.0
+TOKENS_PER_S = 1000.0
+
+
+async def host_after(api: Api, minutes: float, at: Callable[[Api, float], None]) -> HostShown:
+    """The only host after so long; `at` sets the series of each scrape, whose Unix time it is given."""
+    now_s = 10_000.0
+    end_s = now_s + 60.0 * minutes
+    fleet = Fleet(maker(Config(), None))
+    api.now_s = lambda: now_s
+    with api.server as server:
+        source = FleetSource(Prometheus(url=server.url), wall=lambda: now_s, clock=lambda: now_s)
+        while now_s <= end_s:
+            scraped_s = now_s - now_s % api.scrape_s
+            api.up = [(labels, value, scraped_s) for labels, value, _ in api.up]
+            at(api, scraped_s)
+            for _ in fleet.steps(await source.frame()):
+                pass
+            now_s += REFRESH_S
+        await source.close()
+    (host,) = fleet.snapshot.hosts
+    return host
+
+
+def measured(api: Api, scraped_s: float) -> None:
+    """Power is another figure at each scrape: a page on which nothing ever changes is old."""
+    watts = str(300.0 + scraped_s % 600.0 / 15.0)
+    gpus = {labels["UUID"]: {**labels, "__name__": "DCGM_FI_DEV_POWER_USAGE"} for labels, _ in api.series["gpus"]}
+    others = [one for one in api.series["gpus"] if one[0]["__name__"] != "DCGM_FI_DEV_POWER_USAGE"]
+    api.series["gpus"] = [*others, *((labels, watts) for labels in gpus.values())]
+
+
+def counted(api: Api, scraped_s: float) -> None:
+    """The engine has decoded `TOKENS_PER_S` since it started."""
+    measured(api, scraped_s)
+    decoded = TOKENS_PER_S * scraped_s
+    api.series["engines"] = [
+        (labels, str(decoded) if labels["__name__"] == "vllm:generation_tokens_total" else value)
+        for labels, value in api.series["engines"]
+    ]
+
+
+async def test_scrapes_of_a_minute_give_rates_that_are_right_and_nothing_is_old():
+    api = Api()
+    api.scrape_s = 60.0
+    exporter(api, "n1", range(2), held=range(2))
+    engine(api, "n1", SMALL)
+    host = await host_after(api, 12.0, counted)
+    (row,) = host.snapshot.engines
+    assert row.rates.decode_tokens_per_s == pytest.approx(TOKENS_PER_S, rel=0.01)
+    assert {gpu.state for gpu in host.snapshot.gpus} == {GpuState.OK}
+    assert [gpu.busy_ratio for gpu in host.snapshot.gpus] == [0.5, 0.5]
+
+
+async def test_an_exporter_without_profiling_has_busy_and_memory_and_a_reason_for_the_rest():
+    api = Api()
+    exporter(api, "n1", range(1), held=range(1))
+    host = await host_after(api, 2.0, measured)
+    (gpu,) = host.snapshot.gpus
+    assert gpu.busy_ratio == 0.5
+    assert gpu.vram_used_bytes == 75_000 * 2**20
+    for value in (gpu.sm_active_ratio, gpu.tensor_active_ratio, gpu.bandwidth_bytes_per_s):
+        assert isinstance(value, Missing), "a figure that nobody measures is no zero"
+        assert value.reason in (Reason.NOT_SUPPORTED, Reason.NOT_EXPOSED)
+
+
+async def test_gpus_without_work_are_idle_and_have_no_engine():
+    api = Api()
+    exporter(api, "n1", range(4), held=(0,))
+    api.series["gpus"] = [
+        (labels, "0" if labels["__name__"] == "DCGM_FI_DEV_GPU_UTIL" and labels["gpu"] != "0" else value)
+        for labels, value in api.series["gpus"]
+    ]
+    engine(api, "n1", SMALL)
+    host = await host_after(api, 4.0, counted)
+    assert host.snapshot.engines[0].hardware.gpus == (0,)
+    assert [gpu.busy_ratio for gpu in host.snapshot.gpus] == [0.5, 0.0, 0.0, 0.0]
+    assert [bool(gpu.engines) for gpu in host.snapshot.gpus] == [True, False, False, False]
+
+
+QUEUEING = {
+    "num_requests_running": 256.0,
+    "num_requests_waiting": 300.0,
+    "kv_cache_usage_perc": 0.4,
+}
+PER_S = {
+    "generation_tokens_total": TOKENS_PER_S,
+    "prompt_tokens_total": 2 * TOKENS_PER_S,
+    "prompt_tokens_by_source_total": 2 * TOKENS_PER_S,
+    "request_success_total": 5.0,
+    "request_prompt_tokens_sum": 2 * TOKENS_PER_S,
+    "request_prompt_tokens_count": 5.0,
+    "request_generation_tokens_sum": TOKENS_PER_S,
+    "request_generation_tokens_count": 5.0,
+}
+
+
+def queueing(api: Api, scraped_s: float) -> None:
+    """All slots run, more requests wait, and the KV pool has room."""
+    measured(api, scraped_s)
+    own = {label: value for label, value in api.series["engines"][0][0].items() if label != "__name__"}
+    own["source"] = "local_compute"
+    shown = QUEUEING | {name: rate * scraped_s for name, rate in PER_S.items()}
+    api.series["engines"] = [({**own, "__name__": f"vllm:{name}"}, str(value)) for name, value in shown.items()]
+
+
+async def test_an_engine_whose_requests_queue_is_named_so_with_its_figures():
+    api = Api()
+    exporter(api, "n1", range(1), held=range(1))
+    api.series["gpus"] = [
+        (labels, "97" if labels["__name__"] == "DCGM_FI_DEV_GPU_UTIL" else value)
+        for labels, value in api.series["gpus"]
+    ]
+    engine(api, "n1", SMALL)
+    host = await host_after(api, 6.0, queueing)
+    (row,) = host.snapshot.engines
+    assert (row.load.running, row.load.waiting) == (256.0, 300.0)
+    (verdict,) = host.snapshot.verdicts
+    assert (verdict.scope, verdict.code) == (row.name, Limit.QUEUE_LIMIT)
