@@ -8,39 +8,23 @@ from typing import Final
 
 from gpumon.readings.format import period
 from gpumon.tui.charts.series import Grid
-from gpumon.tui.line import Piece, Row
+from gpumon.tui.line import Piece
 
 _TICKS_S: Final = (5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0)
 _APART: Final = 12
 """Cells from one label to the next."""
-_NOW: Final = "now"
+NOW: Final = "now"
+"""The right edge of what is live."""
 
 
-def ago(grid: Grid) -> list[Piece]:
-    """Labels at round times before the right edge, which is now, on a rule; the same at every moment."""
+def ago(grid: Grid, edge: str = NOW) -> list[Piece]:
+    """Labels at round times before the right edge, which is the moment `edge`, on a rule; the same at every moment."""
     tick_s = _tick(grid)
     labels = [
         (grid.columns - round(ticks * tick_s / grid.column_s), f"-{_length(ticks * tick_s, tick_s)}")
         for ticks in range(int(grid.span_s / tick_s + 1e-9), 0, -1)
     ]
-    return _line([*labels, (grid.columns - len(_NOW), _NOW)], grid.columns, "─")
-
-
-def dated(row: Row, clock: str) -> Row:
-    """The same line with what the clock said in place of "now"; the label before it goes where it is in the way."""
-    more = len(clock) - len(_NOW)
-    pieces: list[Piece] = []
-    for piece in row:
-        if piece == (_NOW, "muted") and pieces and pieces[-1][1] == "border":
-            fill = pieces.pop()[0]
-            while len(fill) <= more and len(pieces) > 1 and pieces[-2][1] == "border":
-                label, before = pieces.pop()[0], pieces.pop()[0]
-                fill = before + fill[:1] * len(label) + fill
-            roomy = len(fill) > more
-            pieces += [(fill[:-more], "border"), (clock, "muted")] if roomy else [(fill, "border"), piece]
-        else:
-            pieces.append(piece)
-    return tuple(pieces)
+    return _line([*labels, (grid.columns - len(edge), edge)], grid.columns, "─")
 
 
 def _tick(grid: Grid) -> float:

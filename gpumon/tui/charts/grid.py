@@ -9,7 +9,7 @@ from typing import Final
 from gpumon.readings.format import cells, cut, left, right
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Event
-from gpumon.tui.charts.axis import ago, o_clock
+from gpumon.tui.charts.axis import NOW, ago, o_clock
 from gpumon.tui.charts.curves import Chart, Curve, Figures, most, nice
 from gpumon.tui.charts.raster import KEYS, RASTERS, area, spark
 from gpumon.tui.charts.series import Series, grid
@@ -90,8 +90,9 @@ class Charts:
             for curve in chart.curves
         }
 
-    def rows(self, now_s: float, figures: Figures, marked: int | None = None) -> list[Row]:
-        """The lines at one moment of wall time, the axis last; the chart at place `marked` of all carries a mark."""
+    def rows(self, now_s: float, figures: Figures, marked: int | None = None, edge: str = NOW) -> list[Row]:
+        """The lines at one moment of wall time, the axis last, which calls that moment `edge`; the chart at place
+        `marked` of all carries a mark."""
         newest = math.floor(now_s / self.grid.column_s) * self._live + self._live - 1
         values = {key: series.values(newest, now_s) for key, series in self._series.items()}
         texts = figures.at(now_s, [curve for chart in self.shown for curve in chart.curves])
@@ -108,7 +109,7 @@ class Charts:
                 for line, drawn in zip(lines[1:], plot.lines(values, height - 1, newest), strict=True):
                     line += [(" " * self._pad, "text"), *drawn, (" ", "text")]
             rows += [tuple(line) for line in lines]
-        return [*rows, self._axis(now_s)] if self._has_axis else rows
+        return [*rows, self._axis(now_s, edge)] if self._has_axis else rows
 
     def at(self, x: int, y: int) -> int | None:
         """The place of the chart at a cell."""
@@ -170,9 +171,9 @@ class Charts:
             (" ", "text"),
         ]
 
-    def _axis(self, now_s: float) -> Row:
+    def _axis(self, now_s: float, edge: str) -> Row:
         """How long ago under each column of charts, and a glyph where something happened."""
-        pieces = ago(self.grid)
+        pieces = ago(self.grid, edge)
         happened: dict[int, list[Event]] = {}
         columns, column_s = self.grid
         newest = math.floor(now_s / column_s)

@@ -9,13 +9,12 @@ from gpumon.readings.history import History
 
 SPANS_S: Final = (60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0)
 """Seconds that the charts may go back."""
-_FINE_S: Final = (0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 0.8, 1.0, 1.2, 1.5, 2.0, 2.4, 2.5, 3.0, 4.0, 5.0, 6.0, 7.5, 8.0, 12.5)
-_COARSE_S: Final = (10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 80.0, 90.0, 100.0, 120.0, 150.0, 180.0, 200.0, 240.0, 300.0)
-_WIDE_S: Final = (12.0, 15.0, 25.0, 600.0, 900.0, 1200.0, 1800.0, 3600.0, 7200.0)
-WIDTHS_S: Final = tuple(sorted(_FINE_S + _COARSE_S + _WIDE_S))
-"""Seconds that one column may stand for."""
+_STEPS_S: Final = ((1.0, 0.02), (4.0, 0.05), (60.0, 1.0), (math.inf, 5.0))
+"""Up to which seconds a column is a multiple of what: so fine that little of the room stays empty, and no finer, for
+each new column moves a whole chart."""
 _LONG_S: Final = 3600.0
-"""From this span on a column is a multiple of 10 s: the history has sums of 5 s, which save the single ticks."""
+_LONG_STEP_S: Final = 10.0
+"""From that span on a column is a multiple of 10 s: the history has sums of 5 s, which save the single ticks."""
 
 
 class Grid(NamedTuple):
@@ -31,12 +30,13 @@ class Grid(NamedTuple):
 
 
 def grid(room: int, span_s: float) -> Grid:
-    """At most `room` columns, the finest that go back `span_s` at least: all of the room, which may go back a little
-    further, but for long spans, beyond which the history has nothing."""
-    long = span_s >= _LONG_S
-    fitting = (width for width in WIDTHS_S if width * room >= span_s and not (long and width % 10.0))
-    column_s = next(fitting, span_s / room)
-    return Grid(math.ceil(span_s / column_s - 1e-9) if long else room, column_s)
+    """The most columns for which there is room, and that end where the span begins."""
+    least_s = span_s / room
+    step_s = _LONG_STEP_S
+    if span_s < _LONG_S:
+        step_s = next(step for end_s, step in _STEPS_S if least_s < end_s)
+    column_s = round(math.ceil(least_s / step_s - 1e-9) * step_s, 2)
+    return Grid(math.ceil(span_s / column_s - 1e-9), column_s)
 
 
 class Series:

@@ -60,14 +60,20 @@ def _charts_missing(verdict: Verdict, history: History | None) -> list[Section]:
     return [Section("charts", [Sentence(why)], side=1)]
 
 
+class Place(NamedTuple):
+    """Where charts are drawn, and how: `room` is the number of lines, about."""
+
+    width: int
+    room: int
+    span_s: float
+    glyphs: Glyphs
+
+
 class _Made(NamedTuple):
     """What charts were made for."""
 
     keys: tuple[str, ...]
-    width: int
-    each: int
-    span_s: float
-    glyphs: Glyphs
+    place: Place
     history: History
 
 
@@ -78,19 +84,17 @@ class EvidenceCharts:
         self._made: _Made | None = None
         self._charts: Charts | None = None
 
-    def rows(
-        self, verdict: Verdict, history: History, now_s: float, width: int, room: int, span_s: float, glyphs: Glyphs
-    ) -> Sequence[Row]:
-        """The charts in about `room` lines; none where no figure has one."""
+    def rows(self, verdict: Verdict, history: History, now_s: float, moment: str, place: Place) -> Sequence[Row]:
+        """The charts up to `now_s`, which the axis calls `moment`; none where no figure has one."""
         known = set(history.keys())
         named = list(dict.fromkeys(one.chart for one in verdict.evidence if one.chart in known))
         charts = [chart for key in named if (chart := chart_of(key)) is not None][:_MOST_CHARTS]
         if not charts:
             return ()
-        each = max(_LEAST, min(_MOST, (room - 2) // len(charts)))
-        made = _Made(tuple(named), width, each, span_s, glyphs, history)
+        made = _Made(tuple(named), place, history)
         if self._charts is None or made != self._made:
-            height = each * len(charts) + 1
             self._made = made
-            self._charts = Charts(history, charts, width, height, span_s, glyphs, least=each, across=1)
-        return [(), *self._charts.rows(now_s, Figures(history))]
+            least = max(_LEAST, min(_MOST, (place.room - 2) // len(charts)))
+            size = (place.width, least * len(charts) + 1)
+            self._charts = Charts(history, charts, *size, place.span_s, place.glyphs, least=least, across=1)
+        return [(), *self._charts.rows(now_s, Figures(history), edge=moment)]

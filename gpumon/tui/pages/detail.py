@@ -171,11 +171,12 @@ class DetailPage(Pane):
         return [*rows, *self._evidence(width, height - len(rows))] if isinstance(self._shown.figures, Verdict) else rows
 
     def _evidence(self, width: int, room: int) -> Sequence[Row]:
-        snapshot, about, glyphs = self.snapshot, self._shown.figures, self.palette.glyphs
+        snapshot = self.snapshot
+        about = self._shown.figures
         if self._history is None or snapshot is None or not isinstance(about, Verdict):
             return ()
-        size = (width, room, self.view.config.screen.span_s)
-        return self._charts.rows(about, self._history, snapshot.wall_s, *size, glyphs)
+        place = verdict.Place(width, room, self.view.config.screen.span_s, self.palette.glyphs)
+        return self._charts.rows(about, self._history, snapshot.wall_s, self.moment, place)
 
     def _rows_of(self, snapshot: Snapshot, width: int) -> list[Row]:
         wrong = troubles(self._shown, snapshot, self.view.levels)

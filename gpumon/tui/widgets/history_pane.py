@@ -198,7 +198,8 @@ class HistoryPane(Pane):
             return wrapped("nothing to chart: there is no GPU and no engine", width, "muted")
         self._small = height < _AREAS_FROM
         charts, parts = self._fitting(snapshot, width, height)
-        rows = charts.rows(snapshot.wall_s, self._figures, self.cursor if self.has_focus and not self.opened else None)
+        marked = self.cursor if self.has_focus and not self.opened else None
+        rows = charts.rows(snapshot.wall_s, self._figures, marked, self.moment)
         return [*rows, *parts.rows(snapshot.wall_s, self._figures)] if parts is not None else rows
 
     def _fitting(self, snapshot: Snapshot, width: int, height: int) -> tuple[Charts, Charts | None]:

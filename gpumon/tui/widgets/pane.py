@@ -10,7 +10,7 @@ from textual import events
 from gpumon.readings.format import cells, counted, cut
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
-from gpumon.tui.charts.axis import dated
+from gpumon.tui.charts.axis import NOW
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.table import clock
@@ -60,6 +60,13 @@ class Pane(Board, can_focus=True):
 
     def read_from(self, history: History) -> None:
         """Other series from now on: those of a moment of the past, or the live ones again."""
+
+    @property
+    def moment(self) -> str:
+        """The moment that is shown, as a time axis calls it: now, or what the clock said in the past."""
+        if self.snapshot is None or not self.past:
+            return NOW
+        return clock(self.snapshot.wall_s)
 
     def jump(self) -> None:
         """What is shown next need not follow what was shown before: it may be of any time."""
@@ -151,8 +158,6 @@ class Pane(Board, can_focus=True):
         self._head_lines = len(head)
         room = max(0, height - 1 - len(head))
         lines, total = self.in_view(width, room)
-        if self.past and self.snapshot is not None:
-            lines = [dated(line, clock(self.snapshot.wall_s)) for line in lines]
         return (self._rule(width, total, room), *head, *lines)
 
     def _rule(self, width: int, total: int, room: int) -> Row:
