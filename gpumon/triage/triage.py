@@ -16,17 +16,20 @@ from gpumon.readings.frame import EndpointState, EngineReading, Frame
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import EventKind, Family, Kind, Level, Limit, Verdict
 from gpumon.triage import (
+    bandwidth_bound,
+    compute_bound,
     engine_down,
-    engine_limits,
     engine_state,
     engine_use,
     failing,
     gpu,
     host,
+    kv_cache,
     lora,
     lost_gains,
     neighbours,
     parallel,
+    queueing,
     traffic,
 )
 from gpumon.triage.engine_state import busiest_cpu, holders
@@ -41,6 +44,7 @@ from gpumon.triage.samples import Recent
 from gpumon.triage.signals import Case, Finding, Goals, cases
 from gpumon.triage.stall import suspected
 from gpumon.triage.thresholds import Thresholds
+from gpumon.triage.unexplained import unexplained
 
 RuleFunction = Callable[[Case], "Finding | None"]
 RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
@@ -67,19 +71,19 @@ RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
         lora.lora_slots,
         transfer_waits,
         lost_gains.prefix_hits,
-        engine_limits.one_prompt,
-        engine_limits.kv_cache,
+        kv_cache.one_prompt,
+        kv_cache.kv_cache,
         neighbours.neighbour,
         lost_gains.speculation,
-        engine_limits.bursts,
-        engine_limits.queue,
+        queueing.bursts,
+        queueing.queue,
         parallel.straggler,
         parallel.interconnect,
-        engine_limits.long_prefill,
-        engine_limits.compute,
-        engine_limits.bandwidth,
+        compute_bound.long_prefill,
+        compute_bound.compute,
+        bandwidth_bound.bandwidth,
         host.input_starved,
-        engine_limits.unexplained,
+        unexplained,
     ),
     (Kind.ENGINE, Family.USE): (
         traffic.fell,

@@ -1,0 +1,166 @@
+"""Rule on memory that is read as fast as it can be, and how much larger a batch may be."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from gpumon.efficiency.lengths import KV_SHARE
+from gpumon.readings.missing import NOT_EXPOSED
+from gpumon.readings.snapshot import Engine
+from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
+from gpumon.triage.advice import advice, quantise
+from gpumon.triage.replicas import beside
+from gpumon.triage.saturation import bandwidth_is_full, queued_share
+from gpumon.triage.signals import TOKENS, UNSEEN, Case, Finding, action, finite, kv_requests, params
+
+MOST_BATCH: Final = 4.0
+"""A batch so many times as large is outside what was seen."""
+LEAST_BATCH: Final = 1.1
+"""A batch that is not larger by this factor is no advice."""
+MOST_PREFILL: Final = 0.15
+"""Prefill MFU up to which the time per token is that of decode steps: beyond it a bigger batch brings prompts along."""
+PAUSE_S: Final = 2.0
+"""So long without a token, a poll of an engine, is no step that reads the weights."""
+
+
+def bandwidth(case: Case) -> Finding | None:
+    """The memory is read as fast as it can be."""
+    engine = case.served()
+    if engine is None or not _may_be_full(case) or not case.works():
+        return None
+    slow = case.late()
+    suffers = bool(slow or case.waiting_mean())
+    seen, others = case.own_activity(urgent=suffers)
+    if not bandwidth_is_full(case, seen):
+        return None
+    is_full = seen.dram is not None and seen.dram >= case.thresholds.bandwidth_dram_ratio
+    shared = others if is_full else ""
+    share = seen.dram if is_full else case.mean("mbu_ratio")
+    batch = finite(engine.rates.batch)
+    bigger = _bigger_batch(case, engine)
+    wider = _wider(bigger)
+    proof = [*case.work(seen), *slow]
+    if batch:
+        proof.append(case.evidence("batch", "batch", batch, "running"))
+    if bigger is not None:
+        proof.append(bigger)
+    finding = Finding(
+        Limit.BANDWIDTH_BOUND,
+        "bandwidth_full",
+        params(share=share, shared=shared, batch=batch) | wider,
+        tuple(proof),
+        _actions(case, engine, shared, wider),
+        _level(case, engine),
+        _confidence(engine, shared, is_measured=seen.dram is not None),
+    )
+    return beside(case, finding, "running" if suffers else "")
+
+
+def _may_be_full(case: Case) -> bool:
+    """Whether DRAM activity or MBU is at its limit, whatever the other says."""
+    return bandwidth_is_full(case, case.activity()) or bandwidth_is_full(case, UNSEEN)
+
+
+def _wider(bigger: Evidence | None) -> Parameters:
+    """Numbers of a bigger batch in sentence and action; empty without one."""
+    if bigger is None:
+        return {}
+    batch = bigger.value if isinstance(bigger.value, float) else 0.0
+    return {"wider": batch, **bigger.parameters}
+
+
+def _level(case: Case, engine: Engine) -> Level:
+    """A warning where requests suffer from slow reads. Where queueing alone makes the first token late, reading faster
+    lets nobody in."""
+    slow = case.late()
+    waits = case.waiting_mean() >= case.thresholds.queue_waiting and not _pauses(case)
+    if not slow and not waits:
+        return Level.NOTE
+    tokens_late = any(evidence.quantity != "ttft_p95" for evidence in slow)
+    queued = (queued_share(engine) or 0.0) >= case.thresholds.queue_ttft_ratio
+    return Level.WARN if tokens_late or not queued else Level.NOTE
+
+
+def _confidence(engine: Engine, shared: str, *, is_measured: bool) -> Confidence:
+    """How sure it is: little where others use the GPUs, or signals contradict and DRAM activity is not measured."""
+    if shared or (engine.contradicts and not is_measured):
+        return Confidence.LOW
+    return Confidence.HIGH if is_measured else Confidence.MEDIUM
+
+
+def _actions(case: Case, engine: Engine, shared: str, wider: Parameters) -> tuple[Action, ...]:
+    """Actions against slow reads, the cheapest first."""
+    actions: list[Action] = []
+    if shared:
+        actions.append(action("own_gpus", shared=shared))
+    if wider or _room(case, engine) is None:
+        actions.append(Action("bigger_batch", wider))
+    actions += quantise(engine)
+    actions.append(action("more_gpus", flag=advice(engine.kind).tp, now=float(engine.hardware.tp) or None))
+    return tuple(actions)
+
+
+def _pauses(case: Case) -> bool:
+    """Whether no token came in the last poll: those that wait then wait for what holds it, not for its memory."""
+    quiet_s = case.still_s(TOKENS)
+    return quiet_s is not None and quiet_s >= PAUSE_S
+
+
+def _bigger_batch(case: Case, engine: Engine) -> Evidence | None:
+    """The largest batch of a rank that fits and meets the goal of time per token: `batch 50 still meets 40 ms`.
+
+    The bytes of a step are weights + batch x KV of a sequence, and its time goes with them as long as memory bounds it
+    (sizing: ITL(b) = a + c x b). So ITL(b') = ITL(b) x (W + b' k) / (W + b k). Not for a MoE, whose weights read grow
+    with the batch, nor beside much prefill. The p95 of a goal is taken at the distance from the mean that it has now.
+    """
+    if engine.dimensions.llm is None or engine.dimensions.llm.experts:
+        return None
+    prefill = case.mean("mfu_prefill_ratio")
+    if prefill is None or prefill > MOST_PREFILL:
+        return None
+    batch = finite(engine.rates.batch)
+    itl_s = finite(engine.latency.itl_mean_s)
+    weights = finite(engine.efficiency.weight_bytes)
+    context = finite(engine.load.context_tokens)
+    bytes_per_token = finite(engine.dimensions.kv_bytes_per_token)
+    if not (batch and itl_s and weights and bytes_per_token and context):
+        return None
+    kv = bytes_per_token * context
+    most = MOST_BATCH * batch
+    room = _room(case, engine)
+    if room is not None:
+        most = min(most, room)
+    goal_s = case.goals.itl_s
+    if goal_s:
+        longest_s = goal_s / _tail(engine)
+        most = min(most, (longest_s / itl_s * (weights + batch * kv) - weights) / kv)
+    if not math.isfinite(most) or most < LEAST_BATCH * batch or most - batch < 1.0:
+        return None
+    wanted = float(math.floor(most))
+    then_s = itl_s * (weights + wanted * kv) / (weights + batch * kv)
+    said = params(goal_s=goal_s) if goal_s else params(then_s=then_s)
+    source = "ITL x (weights + batch x KV) / (weights + batch now x KV)"
+    return Evidence("wider_batch", wanted, NOT_EXPOSED, source, f"itl@{case.key}", said)
+
+
+def _tail(engine: Engine) -> float:
+    """p95 of the time per token / its mean, 1 to 2, as histograms have coarse buckets; 1 where it is not known."""
+    p95 = finite(engine.latency.itl_s.p95)
+    mean = finite(engine.latency.itl_s.mean)
+    if p95 is None or not mean:
+        return 1.0
+    return min(2.0, max(1.0, p95 / mean))
+
+
+def _room(case: Case, engine: Engine) -> float | None:
+    """Sequences of one rank that KV pool and scheduler take; None where neither is known."""
+    ranks = max(1, engine.hardware.ranks)
+    bounds: list[float] = []
+    fits = kv_requests(engine)
+    if fits is not None:
+        bounds.append(KV_SHARE * fits / ranks)
+    known = case.slots()
+    if known is not None:
+        bounds.append(known[0] / ranks)
+    return min(bounds, default=None)

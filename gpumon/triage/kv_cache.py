@@ -1,0 +1,217 @@
+"""Rules on a full KV cache: requests wait for room in it or lose it, or one prompt holds most of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from gpumon.readings.snapshot import Engine
+from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
+from gpumon.specs.hints import CONTEXT_LEN
+from gpumon.triage.advice import advice
+from gpumon.triage.hour import FIELDS
+from gpumon.triage.replicas import beside
+from gpumon.triage.samples import KEPT_S
+from gpumon.triage.saturation import SPLIT, arithmetic_is_full, is_mute, moments_of_waiting, while_waiting
+from gpumon.triage.signals import Case, Finding, action, finite, kv_requests, params, request_tokens
+
+NARROW_FORMATS: Final = ("fp8", "int8", "int4", "mxfp4", "nvfp4", "q8", "q4")
+"""Formats of a KV cache that is small already."""
+LITTLE_SHARE: Final = 0.8
+"""Share of the GPU's memory given to an engine below which more of it is the first thing to do: 0.9 is usual."""
+MOST_SHARE: Final = 0.95
+"""The same from which on there is nothing left to give: activations and graphs need the rest."""
+KV_ROOM: Final = 0.85
+"""KV use that more slots or instances may lead to."""
+LONG: Final = 0.5
+"""Mean context, of the longest that is allowed, from which on a lower limit frees room: shorter ones never meet it."""
+GIANT: Final = 0.5
+"""Share of the KV pool that one request holds, from which on it keeps the others out."""
+GIANT_SAMPLES: Final = 5
+"""Samples of the last 3 min with a queue that make one request the cause of it."""
+MOST_TIMES: Final = 4.0
+"""Times the present instances, up to which requests in flight tell how many are needed: more of them are the backlog of
+an overload, which grows with every minute of it."""
+
+
+def kv_cache(case: Case) -> Finding | None:
+    """The KV cache is full, and requests wait for it or are thrown out of it."""
+    engine = case.served()
+    usage = case.mean("kv_usage_ratio")
+    if engine is None or usage is None or not _costs_requests(case):
+        return None
+    full_at = _full_at(case)
+    blocked = case.waiting_mean() > 0.0 and _lacks_room(engine, usage) and not _has_other_limit(case)
+    if usage < full_at and not blocked:
+        return None
+    running = case.mean("running") or 0.0
+    waiting = case.waiting_mean()
+    thrown = case.mean("preemptions_per_s") or 0.0
+    said = params(
+        usage=usage,
+        running=running,
+        tokens=request_tokens(engine),
+        waiting=waiting or None,
+        thrown=None if waiting else thrown,
+    )
+    proof = (*_evidence(case, engine, usage, waiting, thrown), *case.late())
+    sure = Confidence.HIGH if usage >= full_at else Confidence.MEDIUM
+    actions = more_kv(case, engine, running + waiting, kv_requests(engine))
+    finding = Finding(Limit.KV_CACHE_FULL, "kv_full", said, proof, actions, Level.WARN, sure)
+    return beside(case, finding, "kv_usage_ratio")
+
+
+def _costs_requests(case: Case) -> bool:
+    """Whether requests wait or are thrown out, and not because the arithmetic is at its limit.
+
+    Where requests pile up behind the arithmetic, a larger cache would only hold more of them.
+    """
+    thrown = case.mean("preemptions_per_s") or 0.0
+    if thrown >= case.thresholds.kv_preemptions_per_s:
+        return True
+    return case.waiting_mean() > 0.0 and not arithmetic_is_full(case, case.activity())
+
+
+def _full_at(case: Case) -> float:
+    """KV use from which on the cache counts as full; a verdict that stands goes at a lower one."""
+    limits = case.thresholds
+    if Limit.KV_CACHE_FULL in case.near:
+        return limits.kv_full_ratio - limits.kv_full_band_ratio
+    return limits.kv_full_ratio
+
+
+def _lacks_room(engine: Engine, usage: float) -> bool:
+    """Whether the next prompt does not fit in the rest of the pool."""
+    pool = finite(engine.load.kv_pool_tokens)
+    prompt = finite(engine.load.prompt_tokens_mean)
+    if not pool or not prompt:
+        return False
+    return usage >= 0.5 and (1.0 - usage) * pool < prompt
+
+
+def _has_other_limit(case: Case) -> bool:
+    """Whether room in the pool would help nobody: the scheduler or the arithmetic is full, or nothing moves."""
+    return case.pinned() or is_mute(case) or arithmetic_is_full(case, case.activity())
+
+
+def _evidence(case: Case, engine: Engine, usage: float, waiting: float, thrown: float) -> list[Evidence]:
+    """Figures that show a full cache, and how many requests it holds."""
+    limits = case.thresholds
+    proof = [case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", limits.kv_full_ratio)]
+    if waiting > 0.0:
+        proof.append(case.evidence("waiting", "waiting", waiting, "waiting"))
+    if thrown > 0.0:
+        proof.append(case.evidence("preemptions", "preemptions_per_s", thrown, "preempt", limits.kv_preemptions_per_s))
+    fits = kv_requests(engine)
+    tokens = request_tokens(engine)
+    if fits is not None and tokens is not None:
+        held = params(tokens=tokens)
+        proof.append(Evidence("kv_holds", fits, source="KV pool / tokens of a running request", parameters=held))
+    return proof
+
+
+def more_kv(case: Case, engine: Engine, load: float, fits: float | None) -> tuple[Action, ...]:
+    """Actions that make room for `load` requests at once, of which one instance's pool holds `fits`."""
+    words = advice(engine.kind)
+    actions = [Action("more_instances", _instances(engine, load, fits))]
+    tokens = request_tokens(engine)
+    if tokens and tokens >= LONG * _longest_context(case.info):
+        actions.append(action("lower_context", flag=words.length))
+    precision = engine.dimensions.kv_precision or case.info.get("cache_dtype", "")
+    if words.fp8_kv and not precision.startswith(NARROW_FORMATS):
+        actions.append(action("fp8_kv", flag=words.fp8_kv))
+    share = _memory_share(case.info)
+    if not words.memory or (share is not None and share >= MOST_SHARE):
+        return tuple(actions)
+    given = None if share is None else case.info["gpu_memory_utilization"]
+    more = action("more_kv_memory", flag=words.memory, now=given)
+    if share is not None and share < LITTLE_SHARE:
+        # Costs nothing, and there is much to take.
+        return (more, *actions)
+    return (*actions, more)
+
+
+def _instances(engine: Engine, load: float, fits: float | None) -> Parameters:
+    """Instances that `load` requests need, as parameters of the action; empty where the load does not tell it."""
+    if not fits:
+        return {}
+    now = max(1, engine.hardware.ranks)
+    wanted = math.ceil(min(load / fits * now / KV_ROOM, 1e6))
+    if not now < wanted <= MOST_TIMES * now:
+        return {}
+    return params(instances=float(wanted), now=float(now), requests=load)
+
+
+def _memory_share(info: Mapping[str, str]) -> float | None:
+    """Share of the GPU's memory that the engine was given, by its own page; None where it does not say."""
+    text = info.get("gpu_memory_utilization", "")
+    is_number = text.isascii() and text.replace(".", "", 1).isdigit() and len(text) < 8
+    return float(text) if is_number else None
+
+
+def _longest_context(info: Mapping[str, str]) -> float:
+    """Tokens of the longest context that the engine allows; infinite where it does not say."""
+    for name in (CONTEXT_LEN, "max_model_len"):
+        text = info.get(name, "")
+        if text.isascii() and text.isdigit() and len(text) < 12:
+            return float(text)
+    return math.inf
+
+
+def one_prompt(case: Case) -> Finding | None:
+    """One request holds most of the KV cache, and the others wait until it ends."""
+    engine = case.served()
+    if engine is None or not case.recent.mean("waiting", KEPT_S):
+        return None
+    shares = _shares_of_largest(case)
+    giant = [share for share in shares if share >= GIANT]
+    if len(giant) < GIANT_SAMPLES or len(giant) < SPLIT * len(shares):
+        return None
+    share = sum(giant) / len(giant)
+    pool = finite(engine.load.kv_pool_tokens)
+    tokens = share * pool if pool else None
+    waiting = max(while_waiting(case, "waiting"))
+    usage = max(while_waiting(case, "kv_usage_ratio"))
+    source = "KV usage - the usual of the others"
+    proof = (
+        Evidence("one_request_holds", share, source=source, parameters=params(tokens=tokens)),
+        case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", case.thresholds.kv_full_ratio),
+        case.evidence("waiting", "waiting", waiting, "waiting"),
+        *case.late(),
+    )
+    said = params(share=share, tokens=tokens, waiting=waiting)
+    actions = (action("limit_prompt", flag=advice(engine.kind).length), action("long_prompts_apart"))
+    return Finding(Limit.KV_CACHE_FULL, "one_prompt", said, proof, actions, Level.WARN, Confidence.MEDIUM)
+
+
+def _shares_of_largest(case: Case) -> list[float]:
+    """Share of the KV pool that the largest request held, of each sample of the last minutes with a queue and a full
+    pool: what is in use, less what the other requests usually take."""
+    waits = moments_of_waiting(case)
+    running = dict(case.recent.values("running", KEPT_S))
+    usual = _usual_share(case)
+    shares: list[float] = []
+    for at_s, usage in case.recent.values("kv_usage_ratio", KEPT_S):
+        count = running.get(at_s, 0.0)
+        if usage < case.thresholds.kv_full_ratio or at_s not in waits or count < 1.0:
+            continue
+        others = usage * (1.0 - 1.0 / count)
+        if usual is not None:
+            others = min(usage, (count - 1.0) * usual)
+        shares.append(usage - others)
+    return shares
+
+
+def _usual_share(case: Case) -> float | None:
+    """Share of the KV pool that a request took in the quieter half of the last hour; None where that is not known."""
+    usage_at = FIELDS.index("kv_usage_ratio")
+    running_at = FIELDS.index("running")
+    shares: list[float] = []
+    for slot in case.recent.hour.slots:
+        used = slot.means[usage_at]
+        count = slot.means[running_at]
+        if used is not None and count is not None and count >= 1.0:
+            shares.append(used / count)
+    shares.sort()
+    return shares[len(shares) // 4] if shares else None

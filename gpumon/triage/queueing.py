@@ -1,0 +1,239 @@
+"""Rules on requests that wait although the engine has room for them: the scheduler's limits, and bursts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from gpumon.readings.snapshot import Engine
+from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters, Signal
+from gpumon.triage.advice import advice
+from gpumon.triage.kv_cache import KV_ROOM, more_kv
+from gpumon.triage.replicas import beside
+from gpumon.triage.samples import KEPT_S
+from gpumon.triage.saturation import (
+    SPLIT,
+    arithmetic_is_full,
+    arithmetic_was_full,
+    bandwidth_is_full,
+    is_mute,
+    queued_share,
+    while_waiting,
+)
+from gpumon.triage.signals import (
+    FULL_SLOTS,
+    NOW_S,
+    PINNED_S,
+    PINNED_SHARE,
+    Activity,
+    Case,
+    Finding,
+    action,
+    ask,
+    finite,
+    kv_requests,
+    missing,
+    no_bandwidth,
+    no_compute,
+    params,
+    unsure,
+)
+
+HOST_WAIT: Final = 0.8
+"""Busy share below which GPUs wait for the host: requests that then wait at no known limit are not the scheduler's."""
+MOST_SLOTS: Final = 2.0
+"""No step of a setting is larger than this factor: what comes then has to be seen first."""
+BURST: Final = 2.0
+"""Times the mean number waiting that the most of 3 min must be, so that it is one of bursts."""
+
+
+def queue(case: Case) -> Finding | None:
+    """Requests wait although the KV cache, the arithmetic and the bandwidth have room: the scheduler holds them."""
+    engine = case.served()
+    if engine is None or case.waiting_mean() < case.thresholds.queue_waiting or is_mute(case):
+        return None
+    share = queued_share(engine)
+    if share is not None and share < case.thresholds.queue_ttft_ratio:
+        return None
+    seen = case.activity()
+    reads = bandwidth_is_full(case, seen)
+    if arithmetic_is_full(case, seen) or (reads and not _has_room_beside_reads(case, engine)):
+        return None
+    proof = _evidence_of_queue(case, engine, seen, share)
+    unknown = _unknown(case, engine, seen)
+    if unknown:
+        level = Level.WARN if case.late() else Level.NOTE
+        return unsure(unknown, proof, level, ask(unknown))
+    if not case.pinned() and seen.busy is not None and seen.busy < HOST_WAIT:
+        return None
+    return _queue_finding(case, engine, proof, room="weights" if reads else "all")
+
+
+def _has_room_beside_reads(case: Case, engine: Engine) -> bool:
+    """Whether full bandwidth has room for sequences that the scheduler holds, as weights are most of the reads."""
+    return case.pinned() and _mostly_weights(engine)
+
+
+def _mostly_weights(engine: Engine) -> bool:
+    """Whether most of what it reads are weights, which more sequences share."""
+    weights = finite(engine.efficiency.weight_bytes_per_s)
+    reads = finite(engine.efficiency.bytes_per_s)
+    return bool(weights and reads and weights >= SPLIT * reads)
+
+
+def _unknown(case: Case, engine: Engine, seen: Activity) -> tuple[Signal, ...]:
+    """Signals without which another limit can not be ruled out."""
+    signals = [no_compute(engine, seen), no_bandwidth(engine, seen)]
+    at_known_limit = case.pinned() and case.slots() is not None
+    if case.mean("kv_usage_ratio") is None and not at_known_limit:
+        signals.append(missing("kv_usage", engine.load.kv_usage_ratio))
+    return tuple(signal for signal in signals if signal)
+
+
+def _evidence_of_queue(case: Case, engine: Engine, seen: Activity, share: float | None) -> tuple[Evidence, ...]:
+    """Figures that show the queue, and that nothing else is full."""
+    proof = _evidence_of_waiting(case, engine, case.waiting_mean(), share)
+    usage = case.mean("kv_usage_ratio")
+    if usage is not None:
+        proof.append(case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", case.thresholds.kv_full_ratio))
+    return (*proof, *case.work(seen), *case.late())
+
+
+def _queue_finding(case: Case, engine: Engine, proof: tuple[Evidence, ...], *, room: str) -> Finding:
+    """The finding on a queue: at the limit of slots, else at that of tokens in a step. `room`: whose room is left."""
+    waiting = case.waiting_mean()
+    running = case.mean("running") or 0.0
+    usage = case.mean("kv_usage_ratio")
+    known = case.slots()
+    if not case.pinned():
+        said = params(waiting=waiting, running=running, usage=usage, room=room)
+        actions = (action("bigger_steps", flag=advice(engine.kind).budget), action("more_instances"))
+        finding = Finding(Limit.QUEUE_LIMIT, "queue_steps", said, proof, actions)
+        return beside(case, finding._replace(confidence=Confidence.MEDIUM), "running")
+    slots = None if known is None else known[0]
+    is_sure = known is not None and queued_share(engine) is not None
+    said = params(waiting=waiting, running=running, slots=slots, usage=usage, room=room)
+    finding = Finding(Limit.QUEUE_LIMIT, "queue_slots", said, proof, _more_slots(case, engine, running, waiting))
+    confidence = Confidence.HIGH if is_sure else Confidence.MEDIUM
+    return beside(case, finding._replace(confidence=confidence), "running")
+
+
+def _evidence_of_waiting(case: Case, engine: Engine, waiting: float, share: float | None) -> list[Evidence]:
+    """Figures of a queue: who waits, what is turned away, what runs and may run, and the time in the queue."""
+    limits = case.thresholds
+    proof = [case.evidence("waiting", "waiting", waiting, "waiting", limits.queue_waiting, window_s=NOW_S)]
+    refused = finite(engine.rates.rejections_per_s)
+    if refused:
+        proof.append(case.evidence("rejections", "rejections_per_s", refused))
+    known = case.slots()
+    running = case.mean("running")
+    if running is not None:
+        proof.append(case.evidence("running", "running", running, "running", None if known is None else known[0]))
+    if known is not None:
+        slots, source = known
+        proof.append(Evidence("slots", slots, source=source))
+    queued = finite(engine.latency.queue_s.mean)
+    if share is not None and queued is not None:
+        proof.append(case.evidence("queue_share", "queue_s", share, "queue", limits.queue_ttft_ratio, seconds=queued))
+    return proof
+
+
+def _more_slots(case: Case, engine: Engine, running: float, waiting: float) -> tuple[Action, ...]:
+    """The scheduler's limit, and how far it can go by the room that there is. The setting is that of one rank, and its
+    value of now is told only where the engine's page or command line gives it."""
+    words = advice(engine.kind)
+    usage = case.mean("kv_usage_ratio")
+    factor = min(MOST_SLOTS, KV_ROOM / usage) if usage else MOST_SLOTS
+    wanted = min(running + waiting, running * factor)
+    if wanted <= running * 1.05:
+        return (action("more_instances_no_kv", flag=words.slots),)
+    ranks = max(1, engine.hardware.ranks)
+    known = case.slots()
+    raised = action(
+        "raise_slots",
+        flag=words.slots,
+        now=None if known is None else known[0] / ranks,
+        wanted=float(math.floor(wanted / ranks + 1e-6)),
+        usage=usage if factor < MOST_SLOTS else None,
+    )
+    if wanted >= running + waiting - 1.0:
+        return (raised,)
+    return (raised, action("more_instances_for_rest"))
+
+
+def bursts(case: Case) -> Finding | None:
+    """Latency beyond its goal that is mostly time in the queue, while on average hardly anyone waits.
+
+    What was full while they waited is the limit: the KV cache, or the scheduler's slots; arithmetic has its own rule.
+    """
+    engine = case.served()
+    if engine is None or not case.late() or is_mute(case):
+        return None
+    share = queued_share(engine)
+    if share is None or share < case.thresholds.queue_ttft_ratio or case.recent.seconds < PINNED_S:
+        return None
+    counts = [count for _, count in case.recent.values("waiting", KEPT_S)]
+    if not _is_burst(counts, case.thresholds.queue_waiting):
+        return None
+    if arithmetic_is_full(case, case.activity()) or arithmetic_was_full(case):
+        return None
+    most = max(counts)
+    usual = sum(counts) / len(counts)
+    proof = _evidence_of_waiting(case, engine, usual, share)
+    usage = while_waiting(case, "kv_usage_ratio")
+    full = [value for value in usage if value >= case.thresholds.kv_full_ratio]
+    if usage and len(full) >= SPLIT * len(usage):
+        said = params(most=most, usual=usual, share=share, usage=max(full))
+        return _burst_of_kv(case, engine, said, usual, proof)
+    if not _slots_were_full(case):
+        return None
+    known = case.slots()
+    said = params(most=most, usual=usual, share=share, slots=None if known is None else known[0])
+    actions = (
+        action("smooth_bursts"),
+        action("raise_slots", flag=advice(engine.kind).slots),
+        action("more_instances"),
+    )
+    evidence = (*case.late(), *proof)
+    return Finding(Limit.QUEUE_LIMIT, "queue_bursts", said, evidence, actions, Level.WARN, Confidence.MEDIUM)
+
+
+def _is_burst(counts: Sequence[float], least: float) -> bool:
+    """Whether the queue of the last minutes was one of bursts that pass; one that only grows may be for good."""
+    if not counts:
+        return False
+    most = max(counts)
+    usual = sum(counts) / len(counts)
+    return most >= least and most >= BURST * usual and _has_passed(counts, most)
+
+
+def _has_passed(counts: Sequence[float], most: float) -> bool:
+    """Whether a queue of at least half its greatest length has since gone down to a quarter of that."""
+    has_grown = False
+    for count in counts:
+        has_grown = has_grown or count >= most / 2.0
+        if has_grown and count <= most / 4.0:
+            return True
+    return False
+
+
+def _burst_of_kv(case: Case, engine: Engine, said: Parameters, usual: float, proof: Sequence[Evidence]) -> Finding:
+    """The finding on bursts in which the KV cache was full."""
+    usage = said["usage"]
+    assert isinstance(usage, float)
+    shown = case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", case.thresholds.kv_full_ratio)
+    load = (case.mean("running") or 0.0) + usual
+    actions = more_kv(case, engine, load, kv_requests(engine))
+    evidence = (*case.late(), shown, *proof)
+    return Finding(Limit.KV_CACHE_FULL, "kv_bursts", said, evidence, actions, Level.WARN, Confidence.MEDIUM)
+
+
+def _slots_were_full(case: Case) -> bool:
+    """Whether as many requests ran as may, in the middle of the samples with a queue."""
+    running = sorted(while_waiting(case, "running"))
+    if not running:
+        return False
+    known = case.slots()
+    full_at = running[-1] * (1.0 - PINNED_SHARE) if known is None else FULL_SLOTS * known[0]
+    return running[len(running) // 2] >= full_at

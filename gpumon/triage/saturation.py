@@ -1,0 +1,74 @@
+"""Signs that a resource of an engine is at its limit: the arithmetic, the memory bandwidth, or the way in."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpumon.readings.snapshot import Engine
+from gpumon.triage.samples import KEPT_S
+from gpumon.triage.signals import TOKENS, Activity, Case, finite
+
+SPLIT: Final = 0.5
+"""Part of the arithmetic that is prefill's, from which on the queue is one of prompts."""
+SUPPORTED: Final = 0.55
+"""DRAM activity that a high MBU must come with, where it is measured."""
+
+
+def arithmetic_is_full(case: Case, seen: Activity) -> bool:
+    """Whether the GPUs compute all they can, by the tensor cores' activity or by MFU."""
+    limits = case.thresholds
+    if seen.tensor is not None and seen.tensor >= limits.compute_tensor_ratio:
+        return True
+    mfu = case.mean("mfu_ratio")
+    if mfu is None:
+        return False
+    if mfu >= limits.compute_mfu_ratio:
+        return True
+    if case.waiting_mean() < limits.queue_waiting or mfu < limits.compute_queued_mfu_ratio:
+        return False
+    prefill = case.mean("mfu_prefill_ratio")
+    return prefill is not None and prefill >= SPLIT * mfu and not case.pinned()
+
+
+def arithmetic_was_full(case: Case) -> bool:
+    """Whether the GPUs computed all they could while requests waited, whose lateness is still in the latencies."""
+    mfu = while_waiting(case, "mfu_ratio")
+    return bool(mfu) and sum(mfu) / len(mfu) >= case.thresholds.compute_queued_mfu_ratio
+
+
+def bandwidth_is_full(case: Case, seen: Activity) -> bool:
+    """Whether memory is read as fast as it can be; measured DRAM activity outweighs MBU."""
+    limits = case.thresholds
+    if seen.dram is not None and seen.dram >= limits.bandwidth_dram_ratio:
+        return True
+    mbu = case.mean("mbu_ratio")
+    if mbu is None or mbu < limits.bandwidth_mbu_ratio:
+        return False
+    return seen.dram is None or seen.dram >= SUPPORTED
+
+
+def is_mute(case: Case) -> bool:
+    """Whether no token comes out: a long prompt is computed, which counts at its end only, or the engine hangs."""
+    quiet_s = case.still_s(TOKENS)
+    return quiet_s is not None and quiet_s >= case.thresholds.stalled_s / 2
+
+
+def queued_share(engine: Engine) -> float | None:
+    """Part of the mean time to first token that is spent waiting; None where one of both is not known."""
+    queued = finite(engine.latency.queue_s.mean)
+    first = finite(engine.latency.ttft_s.mean)
+    if queued is None or not first:
+        return None
+    return min(queued / first, 1.0)
+
+
+def moments_of_waiting(case: Case) -> set[float]:
+    """Unix times of the samples of the last minutes at which requests waited."""
+    least = case.thresholds.queue_waiting
+    return {at_s for at_s, count in case.recent.values("waiting", KEPT_S) if count >= least}
+
+
+def while_waiting(case: Case, field: str) -> list[float]:
+    """Samples of a figure over the last minutes, of the moments at which requests waited."""
+    moments = moments_of_waiting(case)
+    return [value for at_s, value in case.recent.values(field, KEPT_S) if at_s in moments]

@@ -1,0 +1,21 @@
+"""Rule on latency that no other rule explains."""
+
+from __future__ import annotations
+
+from gpumon.readings.verdict import Level, Limit, Signal
+from gpumon.triage.host import profile
+from gpumon.triage.saturation import arithmetic_was_full
+from gpumon.triage.signals import Case, Finding, ask, lacking, unsure
+
+
+def unexplained(case: Case) -> Finding | None:
+    """Latency beyond its goal, or the default, with no figure near its limit."""
+    engine = case.served()
+    slow = case.late()
+    is_explained = any(limit is not Limit.FAILING for limit in case.found)
+    if engine is None or not slow or is_explained or arithmetic_was_full(case):
+        return None
+    hidden = lacking(engine, case.activity())
+    if not hidden:
+        return unsure((Signal("why_late"),), slow, Level.WARN, (profile(case),))
+    return unsure(hidden, slow, Level.WARN, ask(hidden) or (profile(case),))
