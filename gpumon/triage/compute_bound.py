@@ -45,7 +45,7 @@ def _may_compute(case: Case, seen: Activity) -> bool:
         return False
     if seen.sm is not None and seen.sm < SM_AT_WORK:
         return False
-    return computes(case, seen, NOW_S, case.thresholds)
+    return computes(case, seen, NOW_S, case.thresholds) is True
 
 
 def _evidence_of_prefill(case: Case, seen: Activity, quiet_s: float) -> list[Evidence]:
