@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gpumon.readings.format import (
@@ -56,6 +57,11 @@ _NAME: Final = 12
 _MODEL: Final = 13
 _GPUS: Final = 5
 """Cells at the end of those of the model, at most, that say on which GPUs it runs."""
+_WHOLE_MODEL: Final = 38
+_GPUS_WIDTH: Final = 147
+"""Columns of the screen from which the GPUs have a column of their own."""
+_FULL_WIDTH: Final = 184
+"""Columns of the screen from which the whole name of the model has room."""
 _DECODE: Final = 7
 _PREFILL: Final = 8
 
@@ -83,14 +89,31 @@ def _model(engine: Engine, view: View, tone: str) -> Row:
     """Family and size, and the GPUs: what a row is looked for by."""
     gpus = "" if "engines.gpus" in view.hidden else cut(spans(engine.hardware.gpus), _GPUS).replace(" …", "…")
     room = _MODEL - (cells(gpus) + 1 if gpus else 0)
+    return ((" " + left(_short_model(engine, room), room), tone), (f" {gpus}" if gpus else "", "muted"))
+
+
+def _model_alone(engine: Engine, _: View, tone: str) -> Row:
+    """Family and size; the GPUs have a column of their own."""
+    return ((" " + left(_short_model(engine, _MODEL), _MODEL), tone),)
+
+
+def _whole_model(engine: Engine, _: View, tone: str) -> Row:
+    """The model as the engine names it."""
+    return ((" " + left(engine.model or _short_model(engine, _WHOLE_MODEL), _WHOLE_MODEL), tone),)
+
+
+def _short_model(engine: Engine, room: int) -> str:
     model = engine.model or ("training" if engine.phase is Phase.TRAINING else "")
-    name = model_name(model.rstrip("/").rpartition("/")[2], room)
-    return ((" " + left(name, room), tone), (f" {gpus}" if gpus else "", "muted"))
+    return model_name(model.rstrip("/").rpartition("/")[2], room)
 
 
 def _model_head(view: View) -> Row:
     gpus = "" if "engines.gpus" in view.hidden else "gpu"
     return ((" " + left("model", _MODEL - len(gpus)) + gpus, "muted"),)
+
+
+def _model_title(size: int) -> Row:
+    return ((" " + left("model", size), "muted"),)
 
 
 def _decode(engine: Engine, view: View, tone: str) -> Row:
@@ -187,7 +210,17 @@ _EFFICIENCY: Final[tuple[Column[Engine], Column[Engine]]] = efficiency(
 
 BASE: Final[tuple[Column[Engine], ...]] = (
     words("engine", "engine", _NAME, lambda engine: engine.name, fixed=True),
-    Column("model", "model", 1 + _MODEL, _model_head, _model),
+    Column(
+        "model",
+        "model",
+        1 + _MODEL,
+        _model_head,
+        _model,
+        wider=(
+            (_FULL_WIDTH, Column("model", "model", 1 + _WHOLE_MODEL, _model_title(_WHOLE_MODEL), _whole_model)),
+            (_GPUS_WIDTH, Column("model", "model", 1 + _MODEL, _model_title(_MODEL), _model_alone)),
+        ),
+    ),
     figures("running", "run", 4, lambda engine: whole(engine.load.running)),
     _plain("waiting", "wait", 5, _waiting),
     _plain("kv", "kv", 5, _kv),
@@ -210,7 +243,10 @@ EXTRA: Final[tuple[Column[Engine], ...]] = (
     figures("context", "context", 7, lambda engine: count(engine.load.context_tokens)),
     words("gpus", "gpus", 8, lambda engine: spans(engine.hardware.gpus) or engine.hardware.gpu_type, gap=2),
     words("precision", "runs in", 7, lambda engine: engine.efficiency.precision),
-    words("full_model", "full model name", 38, lambda engine: engine.model, gap=2),
+    replace(
+        words("full_model", "full model name", _WHOLE_MODEL, lambda engine: engine.model, gap=2),
+        wider=((_FULL_WIDTH, None),),
+    ),
     figures("power", "power", 5, lambda engine: watts(engine.hardware.power_w)),
     figures("batch", "batch", 5, lambda engine: rate(engine.rates.batch)),
     figures("preempt_s", "preempt/s", 9, lambda engine: rate(engine.rates.preemptions_per_s)),

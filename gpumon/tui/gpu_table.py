@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpumon.config.schema import Levels
 from gpumon.efficiency.gpu import worded
@@ -30,11 +31,13 @@ from gpumon.readings.history import History
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Gpu, Kind, Verdict
 from gpumon.triage.render import LIMITS
+from gpumon.tui.bar import Stage, bar, end_cell, with_mark
 from gpumon.tui.charts.raster import spark
 from gpumon.tui.charts.series import Grid, Series, grid
 from gpumon.tui.host_line import host_line
 from gpumon.tui.levels import is_high, tone_of
 from gpumon.tui.line import Piece, Row, wrapped
+from gpumon.tui.palette import BODY, STAGES, bar_tone
 from gpumon.tui.rows import Listing, Order
 from gpumon.tui.table import UNSURE, Column, Table, efficiency, figures, share, words
 from gpumon.tui.triage_words import badge, remarked
@@ -43,7 +46,17 @@ from gpumon.tui.view import View
 if TYPE_CHECKING:
     from gpumon.tui.widgets.list_pane import ListPane
 
+NARROW_STAGES: Final = STAGES[:2]
+"""Stages of a bar that is too short for all four."""
 _BAR: Final = 8
+_BARS: Final = ((130, 16), (120, 10))
+"""Columns of the screen -> cells of the bar from there on: no column of a narrower screen loses its place to it."""
+_FUNNEL_WIDTH: Final = 160
+_FUNNEL: Final = 24
+"""Columns of the screen from which the bar has all stages, and its cells."""
+_MFU_FACTOR: Final = 1.25
+_MFU_MARGIN: Final = 0.05
+"""MFU is a mean of 10 s and tensor activity that of the last second: within this they may differ."""
 _STATE: Final = 11
 _HISTORY: Final = 62
 """Cells that columns of a very wide screen leave to the history behind them."""
@@ -88,24 +101,54 @@ def _number(gpu: Gpu, _: View, tone: str) -> Row:
     return ((f" {right(str(gpu.index), 2)}{'└' if gpu.parent_uuid else ' '}", tone),)
 
 
-def _busy(gpu: Gpu, view: View, tone: str) -> Row:
-    sm = NOT_SUPPORTED if "gpus.sm" in view.hidden else gpu.sm_active_ratio
+def _bar_column(size: int) -> Column[Gpu]:
+    """Busy and SM activity as a bar of so many cells, and the busy share as a figure."""
+
+    def cell(gpu: Gpu, view: View, tone: str) -> Row:
+        return (*bar(_shown_stages(gpu, view, NARROW_STAGES), size), *_busy_figure(gpu, tone))
+
+    head = ((right("", size), "muted"), (BODY, bar_tone("busy")), ("busy", "muted"))
+    return Column("busy", "busy", size + 5, head, cell)
+
+
+def _funnel_column(size: int) -> Column[Gpu]:
+    """The four stages as a bar of so many cells, and the busy share as a figure."""
+
+    def cell(gpu: Gpu, view: View, tone: str) -> Row:
+        row = bar(_shown_stages(gpu, view, STAGES), size)
+        if mfu_above_tensor(gpu):
+            row = with_mark(row, end_cell(gpu.mfu_ratio, size), ("!", "warn"))
+        return (*row, *_busy_figure(gpu, tone))
+
+    legend = [piece for stage in STAGES for piece in ((BODY, bar_tone(stage)), (f"{stage} ", "muted"))]
+    used = sum(len(text) for text, _ in legend)
+    head = (*legend, (right("busy", size + 5 - used), "muted"))
+    return Column("busy", "busy", size + 5, head, cell)
+
+
+def _busy_figure(gpu: Gpu, tone: str) -> Row:
     text, tone = share(gpu.busy_ratio, 4, tone)
-    return (*bar(gpu.busy_ratio, sm, _BAR), (" " + text, tone))
+    return ((" " + text, tone),)
 
 
-def bar(busy: Reading, sm: Reading, size: int) -> Row:
-    """Busy in the light tone, SM activity over it in the solid one: the gap between them is the story."""
-    light = _filled(busy, size)
-    solid = min(_filled(sm, size), light) if light else _filled(sm, size)
-    return (("█" * solid, "sm"), ("▒" * (light - solid), "busy"), ("·" * (size - max(light, solid)), "border"))
+def _shown_stages(gpu: Gpu, view: View, names: Sequence[str]) -> list[Stage]:
+    """The stages with their shares, but for those whose column the user has hidden."""
+    shares = {
+        "busy": gpu.busy_ratio,
+        "sm": gpu.sm_active_ratio,
+        "tensor": gpu.tensor_active_ratio,
+        "mfu": gpu.mfu_ratio,
+    }
+    return [(name, shares[name]) for name in names if f"gpus.{name}" not in view.hidden]
 
 
-def _filled(value: Reading, size: int) -> int:
-    """Filled cells: a share above 0 fills at least one, and only a full one fills all."""
-    if isinstance(value, Missing) or value != value or value <= 0.0:
-        return 0
-    return max(1, min(size if value >= 0.995 else size - 1, int(min(value, 1.0) * size + 0.5)))
+def mfu_above_tensor(gpu: Gpu) -> bool:
+    """Whether MFU is so far above the activity of the tensor cores that its model or its peak must be wrong."""
+    mfu = gpu.mfu_ratio
+    tensor = gpu.tensor_active_ratio
+    if isinstance(mfu, Missing) or isinstance(tensor, Missing):
+        return False
+    return mfu > _MFU_FACTOR * tensor + _MFU_MARGIN
 
 
 def _slower(gpu: Gpu, tone: str) -> str:
@@ -193,12 +236,18 @@ _EFFICIENCY: Final[tuple[Column[Gpu], Column[Gpu]]] = efficiency(
     lambda gpu: (gpu.mbu_ratio, UNSURE if gpu.bandwidth_peak_unverified else ""),
 )
 
-_BUSY_HEAD: Final = (("        ", "muted"), ("▒", "busy"), ("busy", "muted"))
-_SM_HEAD: Final = (("  ", "muted"), ("█", "sm"), ("sm", "muted"))
+_BUSY: Final = replace(
+    _bar_column(_BAR),
+    wider=(
+        (_FUNNEL_WIDTH, _funnel_column(_FUNNEL)),
+        *((width, _bar_column(size)) for width, size in _BARS),
+    ),
+)
+_SM_HEAD: Final = (("  ", "muted"), (BODY, bar_tone("sm")), ("sm", "muted"))
 
 BASE: Final[tuple[Column[Gpu], ...]] = (
     Column("index", "#", 4, (("  # ", "muted"),), _number, fixed=True),
-    Column("busy", "busy", 13, _BUSY_HEAD, _busy),
+    _BUSY,
     Column("sm", "sm", 5, _SM_HEAD, _sm),
     Column("vram", "vram", 11, lambda view: ((f" {right(f'vram {view.memory_unit}', 9)} ", "muted"),), _vram),
     Column("memory", "memory B/s", 12, ((" memory B/s ", "muted"),), _memory),
@@ -363,8 +412,38 @@ ORDERS: Final[tuple[Order[Gpu], ...]] = (
 
 _DRIVER: Final = ("nvml", "amdsmi", "gpumon", "prometheus")
 """Sources of faults that say why there is no GPU."""
-_SPARKS: Final = ("busy", "mbu")
-"""Series of each GPU's history, and their tones: the first where there is room for one."""
+
+
+class _Spark(NamedTuple):
+    """A figure whose history stands behind the rows."""
+
+    key: str
+    """Name of its series."""
+    title: str
+    tone: str
+    is_known: Callable[[Gpu], bool]
+
+
+def _has_mfu(gpu: Gpu) -> bool:
+    return not isinstance(gpu.mfu_ratio, Missing)
+
+
+def _has_measured_bandwidth(gpu: Gpu) -> bool:
+    measured = gpu.bandwidth_source in (BandwidthSource.GPM, BandwidthSource.DCGM)
+    return measured and not isinstance(gpu.bandwidth_bytes_per_s, Missing)
+
+
+def _has_busy(gpu: Gpu) -> bool:
+    return not isinstance(gpu.busy_ratio, Missing)
+
+
+_SPARKS: Final = (
+    _Spark("mfu", "mfu", "mfu", _has_mfu),
+    _Spark("dram", "memory B/s", "mbu", _has_measured_bandwidth),
+    _Spark("busy", "busy", "busy", _has_busy),
+)
+"""Busy comes last: it is a flat line on every GPU that serves requests."""
+_TOPS: Final = (0.1, 0.25, 0.5, 1.0)
 _LEAST_SPARK: Final = 20
 _WIDE_SPARK: Final = 40
 """Cells that each spark has where there are two."""
@@ -404,14 +483,21 @@ class _Sparks:
     def __init__(self) -> None:
         self._series: dict[str, Series] = {}
         self._of: tuple[History | None, Grid] = (None, Grid(0, 1.0))
+        self._known: set[str] = set()
+        """Keys of figures that a GPU had once."""
+        self._tops: dict[str, float] = {}
+        """Figure -> the share that fills a line; all GPUs have the same one."""
 
     def head(self, width: int, pane: ListPane[Gpu]) -> Row:
         """Their names behind those of the columns."""
-        names, columns = _places(width, pane)
+        sparks, columns = self._places(width, pane)
         heads: list[Piece] = []
-        for at, name in enumerate(names):
-            said = f"{name}, last {period(pane.view.config.screen.span_s)}" if at == 0 else name
-            heads += [("  ", "text"), (left(said, columns.columns), name)]
+        for place, course in enumerate(sparks):
+            self._tops[course.key] = self._top(course)
+            title = f"{course.title} 0-{ratio(self._tops[course.key])}"
+            if place == 0:
+                title += f", last {period(pane.view.config.screen.span_s)}"
+            heads += [("  ", "text"), (left(title, columns.columns), course.tone)]
         return (*TABLE.head(width, pane.view, pane.shift), *heads)
 
     def row(self, gpu: Gpu, width: int, pane: ListPane[Gpu]) -> Row:
@@ -420,38 +506,63 @@ class _Sparks:
         engines = () if snapshot is None else snapshot.engines
         verdicts = (pane.urgent.get(gpu.uuid), pane.shift, pane.states.get(gpu.uuid))
         cells = row(worded(gpu, engines), width, pane.view, *verdicts)
-        names, columns = _places(width, pane)
-        if not names or snapshot is None:
+        courses, columns = self._places(width, pane)
+        if not courses or snapshot is None:
             return cells
         if self._of != (pane.history, columns):
             self._of = (pane.history, columns)
             self._series.clear()
         sparks: list[Piece] = []
-        for name in names:
-            sparks += [("  ", "text"), (self._spark(f"{name}:{gpu.index}", gpu, snapshot.wall_s), name)]
+        for course in courses:
+            sparks += [("  ", "text"), (self._spark(course, gpu, snapshot.wall_s), course.tone)]
         return (*cells, *sparks)
 
-    def _spark(self, key: str, gpu: Gpu, wall_s: float) -> str:
+    def _places(self, width: int, pane: ListPane[Gpu]) -> tuple[Sequence[_Spark], Grid]:
+        """Which histories have room behind the columns, and the grid of each."""
+        if "gpus.history" in pane.view.hidden or pane.shift or pane.snapshot is None:
+            return (), Grid(0, 1.0)
+        number, columns = _room_for(width - TABLE.used(width, pane.view) - 1, pane.view.config.screen.span_s)
+        if not number:
+            return (), columns
+        self._learn(pane.snapshot.gpus)
+        known = [course for course in _SPARKS if course.key in self._known]
+        return (known or _SPARKS[-1:])[:number], columns
+
+    def _learn(self, gpus: Sequence[Gpu]) -> None:
+        """Remember which courses there are: one that is missing for a moment keeps its place."""
+        for course in _SPARKS:
+            if course.key not in self._known and any(course.is_known(gpu) for gpu in gpus):
+                self._known.add(course.key)
+
+    def _top(self, course: _Spark) -> float:
+        """The share that fills a line: the least step above all that is shown."""
+        shown = [series.highest for key, series in self._series.items() if key.startswith(f"{course.key}:")]
+        highest = max(shown, default=1.0)
+        return next((top for top in _TOPS if highest <= top), 1.0)
+
+    def _spark(self, course: _Spark, gpu: Gpu, wall_s: float) -> str:
         history, columns = self._of
         if gpu.parent_uuid or history is None:  # the history has the whole GPU only
             return " " * columns.columns
+        key = f"{course.key}:{gpu.index}"
         series = self._series.get(key)
         if series is None:
             series = self._series[key] = Series(history, key, columns.columns, columns.column_s, 1)
-        return spark(series.values(int(wall_s // columns.column_s), wall_s))
-
-
-def _places(width: int, pane: ListPane[Gpu]) -> tuple[Sequence[str], Grid]:
-    """Which histories have room behind the columns, and the grid of each."""
-    if "gpus.history" in pane.view.hidden or pane.shift:
-        return (), Grid(0, 1.0)
-    return _sparks_in(width - TABLE.used(width, pane.view) - 1, pane.view.config.screen.span_s)
+        values = series.values(int(wall_s // columns.column_s), wall_s)
+        top = self._tops.get(course.key, 1.0)
+        return spark([value / top for value in values])
 
 
 @lru_cache(maxsize=64)
-def _sparks_in(room: int, span_s: float) -> tuple[Sequence[str], Grid]:
-    count = len(_SPARKS) if room >= len(_SPARKS) * (_WIDE_SPARK + 2) else 1 if room >= _LEAST_SPARK + 2 else 0
-    return _SPARKS[:count], grid(room // count - 2, span_s) if count else Grid(0, 1.0)
+def _room_for(room: int, span_s: float) -> tuple[int, Grid]:
+    """How many histories fit into so many cells, and the grid of each."""
+    if room >= 2 * (_WIDE_SPARK + 2):
+        number = 2
+    elif room >= _LEAST_SPARK + 2:
+        number = 1
+    else:
+        return 0, Grid(0, 1.0)
+    return number, grid(room // number - 2, span_s)
 
 
 def gpu_listing() -> Listing[Gpu]:

@@ -32,6 +32,7 @@ _PLAIN: Final = str.maketrans(
         **dict(zip("█▒░─│┤┴┼└", "#=.-||++`", strict=True)),
         **dict(zip("▁▂▃▄▅▆▇", "_.-~=+*", strict=True)),
         **dict(zip("↑↓←→✗✓▸", "^v<>x*>", strict=True)),
+        "╱": "/",
     }
 )
 """ASCII stand-ins, cell by cell."""
@@ -54,7 +55,7 @@ class Line(Strip):
     __slots__ = ("characters", "marks", "palette", "slot", "wide")
 
     def __init__(self, row: Row, width: int, palette: Palette, slot: Slot) -> None:
-        pieces = _sized(row, width, palette.ascii)
+        pieces = _sized(row, width, palette)
         styles = palette.styles
         super().__init__([Segment(text, styles[tone]) for text, tone in pieces], width)
         self.characters = "".join([text for text, _ in pieces])
@@ -109,14 +110,18 @@ class _Changed(Strip):
         return _encode(line, ranges)
 
 
-def _sized(row: Row, width: int, plain: bool) -> list[Piece]:
-    """The pieces in exactly `width` cells, without empty ones, in ASCII where that is wanted."""
+def _sized(row: Row, width: int, palette: Palette) -> list[Piece]:
+    """The pieces in exactly `width` cells, without empty ones, in the characters of the palette."""
     pieces: list[Piece] = []
+    plain = palette.ascii
+    textures = palette.textures
     room = width
     for text, tone in row:
         size = cells(text)
         if size > room:
             text, size = left(cut(text, room), room), room
+        if textures and tone in textures:
+            text = text.translate(textures[tone])
         if plain and not text.isascii():
             text = _in_ascii(text)
         if not text:

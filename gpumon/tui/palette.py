@@ -35,6 +35,46 @@ class Tone(NamedTuple):
     """How much of the colour there is, the rest is ground; of the terminal's own colours it is dim below a half."""
 
 
+STAGES: Final = ("busy", "sm", "tensor", "mfu")
+"""Stages of a GPU's bar, the outermost first: each is a part of the one before it."""
+TRACK: Final = "track"
+"""The rest of the bar."""
+RAIL: Final = "▁"
+"""A cell of the rest."""
+BODY: Final = "▇"
+"""A full cell of a bar: seven eighths high, so that the bars of neighbouring rows stay apart."""
+TIPS: Final = "▏▎▍▌▋▊▉"
+"""One to seven eighths of a cell."""
+HATCH: Final = "╱"
+"""A cell of a bar in which a stage that is not measured may end."""
+_MIXED: Final[dict[str, tuple[str, str, float]]] = {"tensor": ("mfu", "sm", 0.5)}
+"""Colours that no theme has -> the two that they are mixed of, and the share of the first one."""
+_TEXTURES: Final = dict(zip(STAGES, "░▒▓█", strict=True))
+_ASCII_TEXTURES: Final = dict(zip(STAGES, "-=%#", strict=True))
+"""A full cell of each stage where colours do not tell the stages apart."""
+_ASCII_TIP: Final = ":"
+"""Less than half a cell before the rest of the bar."""
+
+
+def bar_tone(stage: str, behind: str = "") -> str:
+    """The tone of a bar's cells; `behind`: the stage that the rest of the cell shows, if any."""
+    return f"{stage}|{behind.replace(TRACK, '')}"
+
+
+def _bar_tones() -> dict[str, Tone]:
+    tones = {bar_tone(stage): Tone(stage, own=(), plain=()) for stage in STAGES}
+    tones[bar_tone(TRACK)] = Tone("border", own=(), plain=())
+    for stage in STAGES:
+        for behind in STAGES:
+            if behind != stage:
+                tones[bar_tone(stage, behind)] = Tone(stage, behind, own=(), plain=())
+    return tones
+
+
+BARS: Final = _bar_tones()
+"""Tones of bars: they are drawn, never read, and look the same in the row under the cursor."""
+
+
 _FULL: Final[dict[str, Tone]] = {
     "text": Tone("foreground"),
     "muted": Tone("muted"),
@@ -58,13 +98,18 @@ _FULL: Final[dict[str, Tone]] = {
     "bar_warn": Tone("warn", "selected", bold=True),
     "badge": Tone("background", "warn", bold=True, own=("reverse",), plain=("reverse",)),
     "badge_paused": Tone("background", "accent", bold=True, own=("reverse",), plain=("reverse",)),
+    **BARS,
 }
 _CURVES: Final = ("accent", "warn", "busy", "sm", "mfu", "mbu", "tokens")
 _HINT: Final = Tone("muted", share=0.8)
 """What is quieter than all else: what stands on rules."""
 _BASE: Final = {**_FULL, "hint": _HINT, **{f"{name}-": _FULL[name]._replace(share=0.65) for name in _CURVES}}
 """With darker ones of those of curves, for the lower half of an area; neither is ever under the cursor."""
-_STAND_OUT: Final[dict[str, Attributes]] = {"warn": ("bold",), "critical": ("bold", "underline")}
+_STAND_OUT: Final[dict[str, Attributes]] = {
+    "ok": ("reverse",),
+    "warn": ("bold",),
+    "critical": ("bold", "underline"),
+}
 """Tones that a reversed row leaves as they are, so that they keep their colour; and how they look without any."""
 
 
@@ -72,6 +117,8 @@ def _selected(name: str, tone: Tone) -> Tone:
     """The tone in the row under the cursor."""
     if tone.ground not in ("background", "selected"):
         return tone
+    if name in BARS:
+        return tone._replace(ground="selected")
     if name in _STAND_OUT:
         return tone._replace(ground="selected", plain=_STAND_OUT[name])
     return tone._replace(ground="selected", own=("reverse",), plain=("reverse",))
@@ -120,6 +167,8 @@ class Palette:
     styles: dict[str, Style]
     codes: dict[str, Code]
     ground: str
+    textures: dict[str, dict[int, str]]
+    """Tone of a bar -> other characters for its cells, where there are other ones."""
 
     def __init__(
         self,
@@ -146,6 +195,7 @@ class Palette:
         looks = {name: look(tone, theme, self.depth) for name, tone in TONES.items()}
         self.styles = {name: _style(of) for name, of in looks.items()}
         codes = {MARKS[name]: _code(of, self.depth) for name, of in looks.items()}
+        self.textures = _textures(self.ascii, theme.named or self.depth in (Depth.NONE, Depth.ANSI))
         codes[NEUTRAL] = codes[MARKS["text"]]
         self.codes = codes
         self.ground = codes[NEUTRAL].base
@@ -155,12 +205,40 @@ class Palette:
         return (_BLANKS[tone] if text.isspace() else MARKS[tone]) * len(text)
 
 
+def _textures(ascii: bool, textured: bool) -> dict[str, dict[int, str]]:  # noqa: A002
+    """Other characters for bars: in ASCII, and where not each stage has a colour of its own (`textured`)."""
+    if ascii:
+        cells = _ASCII_TEXTURES
+    elif textured:
+        cells = _TEXTURES
+    else:
+        return {}
+    tables = {}
+    for name in BARS:
+        stage, _, behind = name.partition("|")
+        if stage == TRACK:
+            continue
+        table = {ord(BODY): cells[stage]}
+        for eighths, tip in enumerate(TIPS, start=1):
+            half = 2 * eighths > len(TIPS)
+            if behind:
+                table[ord(tip)] = cells[stage] if half else cells[behind]
+            elif ascii:
+                table[ord(tip)] = cells[stage] if half else _ASCII_TIP
+        tables[name] = table
+        tables[f"{name}@"] = table
+    return tables
+
+
 def look(tone: Tone, theme: Theme, depth: Depth) -> Look:
     """How a tone looks in a theme."""
     attributes: Attributes = ("bold",) if tone.bold else ()
     if depth is Depth.NONE or theme.colourless:
         return Look(None, attributes if tone.plain is None else tone.plain)
-    colour, ground = getattr(theme, tone.colour), getattr(theme, tone.ground)
+    colour = _theme_colour(tone.colour, theme)
+    ground = _theme_colour(tone.ground, theme)
+    if theme.named and tone in _SPLIT:
+        ground = theme.background
     if tone.share < 1.0:
         if not theme.named:
             colour = _mixed(colour, ground, tone.share)
@@ -173,6 +251,21 @@ def look(tone: Tone, theme: Theme, depth: Depth) -> Look:
     if "reverse" in attributes:
         colour, ground = theme.foreground if in_row else ground, theme.background
     return Look((colour, ground), attributes)
+
+
+_SPLIT: Final = frozenset(tone for tone in BARS.values() if tone.ground != "background")
+"""Tones of cells that show two stages: only colours of `#rrggbb` are told apart there."""
+
+
+def _theme_colour(name: str, theme: Theme) -> str:
+    """A colour of a theme, or one mixed of two of them; of the terminal's own colours, which do not mix, the first."""
+    if name not in _MIXED:
+        colour: str = getattr(theme, name)
+        return colour
+    first, second, share = _MIXED[name]
+    if theme.named:
+        return _theme_colour(first, theme)
+    return _mixed(_theme_colour(first, theme), _theme_colour(second, theme), share)
 
 
 def _mixed(colour: str, ground: str, share: float) -> str:

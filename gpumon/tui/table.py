@@ -46,6 +46,16 @@ class Column(Generic[T]):
     """Cells that must stay free to its right for it to be shown."""
     fixed: bool = False
     """It can not be hidden: a row is known by it."""
+    wider: tuple[tuple[int, Column[T] | None], ...] = ()
+    """Its forms on wider screens: the least width of the screen and the form, the widest screen first; None: another
+    column shows the same there."""
+
+    def on(self, width: int) -> Column[T] | None:
+        """Its form on a screen of `width` cells; None where it has none."""
+        for least, form in self.wider:
+            if width >= least:
+                return form
+        return self
 
 
 class Table(Generic[T]):
@@ -72,6 +82,11 @@ class Table(Generic[T]):
         self._fitted: dict[object, tuple[Column[T], ...]] = {}
         self._heads: dict[object, Row] = {}
 
+    def forms(self, width: int) -> tuple[Column[T], ...]:
+        """All columns, in their forms on a screen of `width` cells. A column that has none is not of the first ones."""
+        forms = (column.on(width) for column in self.all)
+        return tuple(form for form in forms if form is not None)
+
     def hides(self, column: Column[T], hidden: frozenset[str]) -> bool:
         """Whether the user does not want a column."""
         return not column.fixed and f"{self.pane}.{column.name}" in hidden
@@ -87,7 +102,7 @@ class Table(Generic[T]):
 
     def most_shift(self, width: int, hidden: frozenset[str]) -> int:
         """How far the columns can be scrolled: until the last one is in view; 0 where all are."""
-        wanted = [column for column in self.all if not self.hides(column, hidden)]
+        wanted = [column for column in self.forms(width) if not self.hides(column, hidden)]
         if len(self.columns(width, hidden)) == len(wanted):
             return 0
         movable = self._movable(width, hidden)
@@ -97,23 +112,25 @@ class Table(Generic[T]):
     def _movable(self, width: int, hidden: frozenset[str]) -> list[Column[T]]:
         """The columns that scroll, in their order; those that a narrow screen does without come last."""
         shown = self.columns(width, hidden)
-        movable = [column for column in self.all if not column.fixed and not self.hides(column, hidden)]
+        movable = [column for column in self.forms(width) if not column.fixed and not self.hides(column, hidden)]
         return sorted(movable, key=lambda column: column.name in self._drops and column not in shown)
 
     def _shifted(self, width: int, hidden: frozenset[str], shift: int) -> list[Column[T]]:
         """What a row is known by, and of the others those from number `shift` on that fit."""
-        shown = [column for column in self.all if column.fixed]
+        every = self.forms(width)
+        shown = [column for column in every if column.fixed]
         room = width - self._behind - sum(column.width for column in shown)
         for column in self._movable(width, hidden)[shift:]:
             room -= column.width
             if room < 0:
                 break
             shown.append(column)
-        return sorted(shown, key=self.all.index)
+        return sorted(shown, key=every.index)
 
     def _fit(self, width: int, hidden: frozenset[str]) -> list[Column[T]]:
-        wanted = [not self.hides(column, hidden) for column in self.all]
-        shown = [column for column, want in zip(self.all[: self._base], wanted[: self._base], strict=True) if want]
+        every = self.forms(width)
+        wanted = [not self.hides(column, hidden) for column in every]
+        shown = [column for column, want in zip(every[: self._base], wanted[: self._base], strict=True) if want]
         room = width - self._least - sum(column.width for column in shown)
         for name in self._drops:
             if room >= 0:
@@ -126,7 +143,7 @@ class Table(Generic[T]):
         if len(shown) < sum(wanted[: self._base]):
             return shown
         room += self._least
-        for column, want in zip(self.all[self._base :], wanted[self._base :], strict=True):
+        for column, want in zip(every[self._base :], wanted[self._base :], strict=True):
             if want:
                 if room < column.width + column.keep:
                     break

@@ -229,6 +229,7 @@ def points(of: Snapshot) -> Points:
         "itl": max((or_nan(each.latency.itl_s.p95) for each in up), default=math.nan),
     }
     made |= {f"busy:{each.index}": each.busy_ratio for each in live if isinstance(each.busy_ratio, float)}
+    made |= {f"mfu:{each.index}": each.mfu_ratio for each in live if isinstance(each.mfu_ratio, float)}
     for each in up:
         kept = {
             "kv": each.load.kv_usage_ratio,

@@ -580,7 +580,7 @@ async def test_the_foot_is_about_the_row_under_the_cursor() -> None:
         for _ in range(2):
             name = cursor_of(app)
             foot = next(at for at, line in enumerate(text_of(app)) if line.startswith(f"─── {name} ─"))
-            assert any("▒busy" in line for line in text_of(app)[foot:])
+            assert any("▇busy" in line for line in text_of(app)[foot:])
             await pilot.press("down")
         assert cursor_of(app) != name
 

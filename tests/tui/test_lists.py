@@ -12,7 +12,7 @@ from gpumon.config.schema import Config, Screen
 from gpumon.readings.format import wall_of
 from gpumon.readings.frame import Departure, EndpointState, LastFigures
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import Engine, FaultShown, Process, Snapshot
+from gpumon.readings.snapshot import BandwidthSource, Engine, FaultShown, Process, Snapshot
 from gpumon.triage.engine_down import ended_text
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.table import moment
@@ -238,9 +238,28 @@ async def test_very_wide_screens_add_histories_in_line() -> None:
     snapshot = scenes.snapshot(4, 2)
     async with running(Still(snapshot, scenes.history(snapshot)), 300, 60) as (app, _):
         _, head, *rows = below(text_of(app), "gpus")
-        at = head.index("busy, last 5 min")
-        assert head.index("  mbu", at) > at + 30
-        assert all("▇" in row[at : at + 40] for row in rows[:4])
+        start = head.index("mfu 0-50%, last 5 min")
+        assert all("▅" in row[start : start + 40] for row in rows[:4])
+
+
+@pytest.mark.parametrize(
+    ("lacks", "shown"),
+    [
+        ({}, "mfu 0-50%, last 5 min"),
+        ({"mfu_ratio": Missing(Reason.NOT_SUPPORTED)}, "memory B/s 0-100%, last 5 min"),
+        (
+            {"mfu_ratio": Missing(Reason.NOT_SUPPORTED), "bandwidth_source": BandwidthSource.ENGINE},
+            "busy 0-100%, last 5 min",
+        ),
+    ],
+)
+async def test_the_history_behind_a_gpu_is_of_the_figure_that_says_most(lacks: dict[str, object], shown: str) -> None:
+    snapshot = scenes.snapshot(4, 2)
+    snapshot = replace(snapshot, gpus=tuple(replace(gpu, **lacks) for gpu in snapshot.gpus))
+    async with running(Still(snapshot, scenes.history(snapshot)), 200, 60) as (app, _):
+        _, head, *rows = below(text_of(app), "gpus")
+        start = head.index(shown)
+        assert all(row[start : start + 30].strip() for row in rows[:4])
 
 
 async def test_the_cursor_stays_on_its_gpu_when_the_order_changes() -> None:

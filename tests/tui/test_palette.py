@@ -13,7 +13,7 @@ from rich.console import Console
 
 from gpumon.config.themes import Theme, known_themes, load_theme
 from gpumon.tui.line import Line, Slot
-from gpumon.tui.palette import MARKS, NEUTRAL, TONES, Palette
+from gpumon.tui.palette import BARS, MARKS, NEUTRAL, STAGES, TONES, Palette, bar_tone
 from gpumon.tui.terminal import Depth
 from tests.config.colour import EYES, contrast, nearest
 from tests.records import replace
@@ -26,6 +26,8 @@ LEVELS = ("ok", "warn", "critical")
 CURVES = ("sm", "mfu", "mbu", "tokens")
 RULES = ("border", "border@")
 """Lines between the panes: nothing is lost where they are not seen."""
+DRAWN = {*BARS, *(f"{tone}@" for tone in BARS)}
+"""Cells of bars."""
 GRAPHICS = ("busy", "busy@")
 """Bars and curves, never text: WCAG 1.4.11 asks 3 of them."""
 
@@ -140,9 +142,36 @@ def reads(tone: str, name: str) -> float:
 @pytest.mark.parametrize("depth", COLOURFUL)
 @pytest.mark.parametrize("name", HEX)
 def test_every_tone_stands_out_from_its_ground(name: str, depth: Depth) -> None:
-    for tone in TONES:
+    for tone in TONES.keys() - DRAWN:
         cell = painted(THEMES[name], depth, tone)
         assert contrast(cell.colour, cell.ground) >= reads(tone, name), tone
+    for stage in STAGES:
+        for row in ("", "@"):
+            cell = painted(THEMES[name], depth, bar_tone(stage) + row)
+            assert contrast(cell.colour, cell.ground) >= 3.0, stage
+
+
+@pytest.mark.parametrize("name", HEX)
+def test_neighbouring_stages_of_a_bar_are_told_apart(name: str) -> None:
+    colours = [painted(THEMES[name], Depth.TRUE, bar_tone(stage)).colour for stage in STAGES]
+    for outer, inner in itertools.pairwise(colours):
+        assert nearest([outer, inner], [next(iter(EYES))]) >= 15
+    for stage, behind in itertools.permutations(STAGES, 2):
+        cell = painted(THEMES[name], Depth.TRUE, bar_tone(stage, behind))
+        assert (cell.colour, cell.ground) == (colours[STAGES.index(stage)], colours[STAGES.index(behind)])
+
+
+@pytest.mark.parametrize("depth", Depth)
+@pytest.mark.parametrize("name", ["ansi", "mono"])
+def test_the_bar_of_the_row_under_the_cursor_looks_like_that_of_another_row(name: str, depth: Depth) -> None:
+    for tone in BARS:
+        assert painted(THEMES[name], depth, f"{tone}@") == painted(THEMES[name], depth, tone)
+
+
+@pytest.mark.parametrize("depth", [Depth.ANSI, *COLOURFUL])
+def test_levels_keep_their_colours_in_the_row_under_the_cursor_of_ansi(depth: Depth) -> None:
+    for level in LEVELS:
+        assert painted(THEMES["ansi"], depth, f"{level}@").colour == painted(THEMES["ansi"], depth, level).colour
 
 
 @pytest.mark.parametrize("depth", COLOURFUL)
@@ -170,14 +199,14 @@ def test_the_row_under_the_cursor_is_seen(name: str, depth: Depth) -> None:
     theme = THEMES[name]
     ground = painted(theme, depth, "text@").ground
     assert contrast(ground, painted(theme, depth, "text").ground) >= 1.2
-    others = {tone: painted(theme, depth, f"{tone}@").ground for tone in TONES if f"{tone}@" in TONES}
+    others = {tone: painted(theme, depth, f"{tone}@").ground for tone in TONES.keys() - DRAWN if f"{tone}@" in TONES}
     assert {tone for tone, of in others.items() if of != ground} == {"badge", "badge_paused", "alarm"}
 
 
 @pytest.mark.parametrize("depth", Depth)
 @pytest.mark.parametrize("name", ["ansi", "mono"])
 def test_without_a_ground_of_its_own_the_row_under_the_cursor_is_reversed(name: str, depth: Depth) -> None:
-    for tone in (tone for tone in TONES if tone.endswith("@")):
+    for tone in (tone for tone in TONES.keys() - DRAWN - {"ok@"} if tone.endswith("@")):
         attributes = painted(THEMES[name], depth, tone).attributes
         assert attributes & {"reverse", "bold"}, tone
     assert painted(THEMES[name], depth, "text@") == Cell("default", "default", frozenset({"reverse"}))
@@ -250,7 +279,7 @@ def test_ansi_on_a_light_ground_keeps_what_must_be_read_in_the_text_s_colour() -
     for tone in TONES:
         cell = painted(THEMES["ansi"], Depth.ANSI, tone)
         if contrast(GNOME_LIGHT.colour(cell.colour, "bold" in cell.attributes), GNOME_LIGHT.ground) < 4.5:
-            coloured.add(tone.partition("@")[0].rstrip("-"))
+            coloured.add(re.split(r"[@|]", tone)[0].rstrip("-"))
     assert coloured <= {"accent", "focus", "ok", "warn", "bar_ok", "bar_warn", "sm", "mbu", "tokens"} | {
         "badge",
         "badge_paused",
@@ -333,10 +362,10 @@ def test_a_palette_changes_its_theme_in_place(depth: Depth) -> None:
     row = [(tone[:4], tone) for tone in TONES]
     for name in ("light", "mono", "ansi", "high-contrast", "default"):
         palette.use(THEMES[name])
-        fresh = Palette(THEMES[name], depth)
+        fresh = Palette(THEMES[name], depth, ascii=True)
         assert (palette.styles, palette.codes, palette.ground) == (fresh.styles, fresh.codes, fresh.ground)
-        line = Line(row, 300, palette, Slot())
-        assert line.render(CONSOLE) == Line(row, 300, fresh, Slot()).render(CONSOLE)
+        line = Line(row, 600, palette, Slot())
+        assert line.render(CONSOLE) == Line(row, 600, fresh, Slot()).render(CONSOLE)
         assert palette.ascii
         assert palette.depth is depth
 

@@ -112,7 +112,7 @@ async def test_a_painting_bug_costs_one_pane() -> None:
     async with running(Still(bad, scenes.history(snapshot))) as (app, _):
         lines = text_of(app)
     assert sum(line.startswith(" this pane failed: ") for line in lines) == 1
-    assert any(line.startswith("▸ 0 ███") for line in lines)
+    assert any(line.startswith("▸ 0 ▇▇▇") for line in lines)
 
 
 async def test_why_there_is_no_gpu_is_not_taken_from_an_engine() -> None:

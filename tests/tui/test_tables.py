@@ -21,23 +21,6 @@ ENGINES = [engine for scene in scenes.SCENES.values() for engine in scene().engi
 
 
 @pytest.mark.parametrize(
-    ("busy", "sm", "bar"),
-    [
-        (0.91, 0.64, "█████▒▒·"),
-        (1.0, 1.0, "████████"),
-        (0.99, 0.02, "█▒▒▒▒▒▒·"),
-        (0.0, 0.0, "········"),
-        (0.001, 0.0, "▒·······"),
-        (0.5, Missing(Reason.NOT_SUPPORTED), "▒▒▒▒····"),
-        (Missing(Reason.LOST), Missing(Reason.LOST), "········"),
-    ],
-)
-def test_the_bar_shows_sm_activity_within_busy(busy: float | Missing, sm: float | Missing, bar: str) -> None:
-    row = gpu_row(scenes.gpu(0, busy_ratio=busy, sm_active_ratio=sm), 80)
-    assert text(row)[4:12] == bar
-
-
-@pytest.mark.parametrize(
     ("source", "shown"),
     [
         (BandwidthSource.GPM, "  2.3T  69%m"),
@@ -202,7 +185,7 @@ def test_no_cell_is_cut(reason: Reason) -> None:
 @pytest.mark.parametrize("index", [1, 12])
 def test_a_slice_has_the_number_of_its_gpu(index: int) -> None:
     row = text(gpu_row(scenes.gpu(index, parent_uuid="GPU-1", mig_profile="1g.10gb"), 80))
-    assert row.startswith(f" {index:2}└█")
+    assert row.startswith(f" {index:2}└▇")
     assert row.endswith("1g.10gb  ")
 
 

@@ -69,3 +69,8 @@ class Series:
         if self._live > 1 and newest * self._width_s > until_s:
             self._values[-1] = self._values[-2]
         return self._values
+
+    @property
+    def highest(self) -> float:
+        """The highest of the values that were read last; 0 where there is none."""
+        return max((value for value in self._values if value == value), default=0.0)

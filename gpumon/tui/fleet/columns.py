@@ -32,8 +32,9 @@ from gpumon.readings.snapshot import Level
 from gpumon.readings.text import clean
 from gpumon.triage.render import BRIEF, LIMITS, actions_text
 from gpumon.tui import line
-from gpumon.tui.gpu_table import bar
+from gpumon.tui.bar import bar
 from gpumon.tui.levels import is_high, tone_of
+from gpumon.tui.palette import BODY, bar_tone
 from gpumon.tui.rows import Order
 from gpumon.tui.table import UNSURE, Column, Table, efficiency, figures, flagged, share, words
 from gpumon.tui.triage_words import URGENT, mark
@@ -100,7 +101,7 @@ def _gpus(row: Row, _: View, tone: str) -> line.Row:
 def _busy(row: Row, _: View, tone: str) -> line.Row:
     sm = mean(placed.gpu.sm_active_ratio for placed in row.parts.gpus).value
     text, tone = share(row.busy_ratio.value, 4, tone)
-    return ((" ", tone), *bar(row.busy_ratio.value, sm, _BAR), (" " + text, tone))
+    return ((" ", tone), *bar((("busy", row.busy_ratio.value), ("sm", sm)), _BAR), (" " + text, tone))
 
 
 def _idle(money: bool) -> Column[Row]:
@@ -178,7 +179,7 @@ _EFFICIENCY: Final[tuple[Column[Row], Column[Row]]] = (
     _marked(_SHARES[1], lambda row: row.mbu_ratio),
 )
 
-_BUSY_HEAD: Final = ((" " * (_BAR + 1), "muted"), ("▒", "busy"), ("busy", "muted"))
+_BUSY_HEAD: Final = ((" " * (_BAR + 1), "muted"), (BODY, bar_tone("busy")), ("busy", "muted"))
 
 
 def _base(name: Column[Row], money: bool) -> tuple[Column[Row], ...]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpumon.tui.screens.monitor import MonitorScreen
 
 QUESTIONS: Final = (
-    ("GPU wasted?", "{pane.gpus} then {sort}: waste. Low mfu, mbu; more ▒ than █; VRAM held."),
+    ("GPU wasted?", "{pane.gpus} then {sort}: waste. Low mfu, mbu; sm far below busy; VRAM held."),
     ("engine slow?", "{pane.engines} then {sort}: TTFT, ITL (p95). wait > 0: queues; kv ~100%: full."),
     ("no figure?", "{open} on its row: why; and each figure's formula and source."),
     ("how recent?", "mfu, mbu, memory B/s: means of 10 s; busy, sm: last interval."),
@@ -60,7 +60,8 @@ GROUPS: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
 else; every other one has its own."""
 
 LEGEND: Final = (
-    ("▒busy █sm", "a kernel ran; SMs at work"),
+    ("busy sm", "a kernel ran; SMs at work"),
+    ("╱ ! in a bar", "not measured; mfu > tensor"),
     ("mfu mbu", "FLOPs, bytes used of peak"),
     ("!vllm:8000", "wrong or apart: its page"),
     ("m ≥ ≤", "measured, at least / most"),
@@ -71,7 +72,6 @@ LEGEND: Final = (
     ("LLM? GPU?", "unknown: gpumon doctor"),
     ("gpu7 -abc", "in a filter: of 7, no abc"),
     ("VRAM held", "but by no engine"),
-    ("LOST 14s", "no answer for 14 s"),
 )
 """Figures and marks, in a column each."""
 
@@ -85,7 +85,7 @@ SIZING_LEGEND: Final = (
 )
 
 FLEET_LEGEND: Final = (
-    ("▒busy █sm", "a kernel ran; SMs at work: means"),
+    ("busy bar", "a kernel ran; in it SMs at work: means"),
     ("gpus 6/8", "busy is known of 6 of them"),
     ("! 2 silent", "engines that do not answer"),
     ("mfu of 87/96", "of how many GPUs MFU is known"),

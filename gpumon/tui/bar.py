@@ -1,0 +1,118 @@
+"""Bars of shares in eighths of a cell: several stages in one line, the largest at the back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+from gpumon.readings.missing import Missing, Reading
+from gpumon.tui.line import Piece, Row
+from gpumon.tui.palette import BODY, HATCH, RAIL, TIPS, TRACK, bar_tone
+
+Stage = tuple[str, Reading]
+"""A stage of `palette.STAGES`, and its share."""
+
+_EIGHTHS: Final = 8
+_UNKNOWN: Final = -1
+"""End of a stage that is not measured."""
+_WHOLE: Final = {TRACK: RAIL}
+"""Characters of whole cells that are not those of a stage."""
+_FULL: Final = 0.995
+"""Shares from here on fill the bar."""
+
+
+def bar(stages: Sequence[Stage], size: int) -> Row:
+    """A bar of `size` cells; `stages`: the outermost first.
+
+    A stage that is not measured ends somewhere between its neighbours: there the bar is hatched.
+    """
+    names = tuple(name for name, _ in stages)
+    ends = tuple(_end(share, size) for _, share in stages)
+    return _drawn(names, ends, size)
+
+
+def end_cell(share: Reading, size: int) -> int:
+    """The cell in which a share ends."""
+    return max(0, _end(share, size) - 1) // _EIGHTHS
+
+
+def with_mark(row: Row, cell: int, mark: Piece) -> Row:
+    """The bar with a mark of one cell in the place of a cell."""
+    pieces: list[Piece] = []
+    start = 0
+    for text, tone in row:
+        place = cell - start
+        start += len(text)
+        if 0 <= place < len(text):
+            pieces += [(text[:place], tone), mark, (text[place + 1 :], tone)]
+        else:
+            pieces.append((text, tone))
+    return tuple(pieces)
+
+
+def _end(share: Reading, size: int) -> int:
+    """Eighths that a share fills: one above 0 fills at least one, and only a full one fills all."""
+    if isinstance(share, Missing) or share != share:
+        return _UNKNOWN
+    if share <= 0.0:
+        return 0
+    most = size * _EIGHTHS
+    if share >= _FULL:
+        return most
+    return max(1, min(most - 1, round(share * most)))
+
+
+@lru_cache(maxsize=1024)
+def _drawn(names: tuple[str, ...], ends: tuple[int, ...], size: int) -> Row:
+    owners = _owners(names, ends, size)
+    hatched = _hatched(ends, size)
+    pieces: list[Piece] = []
+    for start in range(0, size * _EIGHTHS, _EIGHTHS):
+        stop = start + _EIGHTHS
+        text, tone = _cell(owners[start:stop], all(hatched[start:stop]))
+        if pieces and pieces[-1][1] == tone:
+            pieces[-1] = (pieces[-1][0] + text, tone)
+        else:
+            pieces.append((text, tone))
+    return tuple(pieces)
+
+
+def _owners(names: Sequence[str], ends: Sequence[int], size: int) -> list[str]:
+    """The stage that each eighth shows; of equal ones the inner stage covers the outer."""
+    owners = [TRACK] * (size * _EIGHTHS)
+    known = [(end, name) for end, name in zip(ends, names, strict=True) if end != _UNKNOWN]
+    known.sort(key=lambda stage: -stage[0])
+    for end, name in known:
+        owners[:end] = [name] * end
+    return owners
+
+
+def _hatched(ends: Sequence[int], size: int) -> list[bool]:
+    """Whether the end of a stage that is not measured may lie in an eighth."""
+    hatched = [False] * (size * _EIGHTHS)
+    for place, end in enumerate(ends):
+        if end != _UNKNOWN:
+            continue
+        low = max(_known(ends[place + 1 :]), default=0)
+        high = min(_known(ends[:place]), default=len(hatched))
+        for eighth in range(low, high):
+            hatched[eighth] = True
+    return hatched
+
+
+def _known(ends: Sequence[int]) -> list[int]:
+    return [end for end in ends if end != _UNKNOWN]
+
+
+def _cell(owners: Sequence[str], hatched: bool) -> Piece:
+    """The character and the tone of one cell: two stages at most have room in it."""
+    front = owners[0]
+    others = [owner for owner in owners if owner != front]
+    if hatched:
+        return HATCH, bar_tone(front)
+    if not others:
+        return _WHOLE.get(front, BODY), bar_tone(front)
+    behind = max(dict.fromkeys(others), key=others.count)
+    filled = _EIGHTHS - len(others)
+    return TIPS[filled - 1], bar_tone(front, behind)
