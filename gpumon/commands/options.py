@@ -104,7 +104,11 @@ def understood(arguments: Sequence[str]) -> tuple[argparse.Namespace, str]:
     name = "" if at is None else words.pop(at)
     if at is not None and name not in COMMANDS:
         raise Usage(_no_such("command", name, COMMANDS))
-    parser: argparse.ArgumentParser = parser_of(name) if name else program() if _asks_help(words) else screen
+    parser: argparse.ArgumentParser = screen
+    if name:
+        parser = parser_of(name)
+    elif _asks_help(words):
+        parser = program()
     above = None
     while name and (nested := subcommands(parser)):
         at = _first_word(words, _takes_value(parser))

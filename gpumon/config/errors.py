@@ -63,8 +63,11 @@ def dotted(path: Path) -> str:
     """`("endpoint", 0, "url")` as `endpoint[0].url`."""
     text = ""
     for part in path:
-        name = part if isinstance(part, int) else without_secrets(part)
-        text += f"[{name}]" if isinstance(name, int) else f".{name}" if text else name
+        if isinstance(part, int):
+            text += f"[{part}]"
+            continue
+        name = without_secrets(part)
+        text += f".{name}" if text else name
     return clean(text, _MOST_SHOWN)
 
 

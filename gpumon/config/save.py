@@ -113,8 +113,14 @@ def _with(text: str, section: str, key: str, value: object) -> str:
     if end:
         lines = text.split("\n")
         return "\n".join([*lines[:end], line.rstrip("\n"), *(lines[end:] or [""])])
-    gap = "" if not text else ending if text.endswith("\n") else ending * 2
-    return f"{text}{gap}[{section}]{ending}{line}"
+    return f"{text}{_gap_after(text, ending)}[{section}]{ending}{line}"
+
+
+def _gap_after(text: str, ending: str) -> str:
+    """Line endings between a file's text and a new section: a blank line, unless the file is empty."""
+    if not text:
+        return ""
+    return ending if text.endswith("\n") else ending * 2
 
 
 def _put(raw: dict[str, Any], section: str, key: str, value: object) -> None:

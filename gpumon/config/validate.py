@@ -253,7 +253,9 @@ def _range(info: Any) -> str:
         return f" from {info.ge:g} to {info.le:g}"
     if info.gt is not None and info.le is not None:
         return f" above {info.gt:g}, at most {info.le:g}"
-    return f" of at least {info.ge:g}" if info.ge is not None else f" above {info.gt:g}" if info.gt is not None else ""
+    if info.ge is not None:
+        return f" of at least {info.ge:g}"
+    return "" if info.gt is None else f" above {info.gt:g}"
 
 
 def _union(info: Any) -> str:

@@ -112,9 +112,8 @@ class Deriver:
             view.track.add(reading, frame.wall_s - (frame.monotonic_s - reading.monotonic_s), frame.interval_s)
             gpus = [here[uuid] for uuid in reading.gpus if uuid in here]
             indices = tuple(sorted({gpu.track.reading.index for gpu in gpus}))
-            power = [gpu.track.mean_power_w for gpu in gpus]
             elsewhere = reading.gpu_count > len(gpus)  # on other hosts, or it is not known which of this one's
-            power_w = REMOTE_POWER if elsewhere else plus(*power) if power else Missing(Reason.NO_GPU)
+            power_w = REMOTE_POWER if elsewhere else _power_w(gpus)
             peaks = self._peaks.of_remote(reading) if elsewhere else [gpu.peak for gpu in gpus]
             since = self._state_since(reading, frame.wall_s)
             try:
@@ -202,6 +201,13 @@ class _Here(NamedTuple):
 
     track: GpuTrack
     peak: Peak
+
+
+def _power_w(gpus: Sequence[_Here]) -> Reading:
+    """Mean power of an engine's GPUs together, in W."""
+    if not gpus:
+        return Missing(Reason.NO_GPU)
+    return plus(*(gpu.track.mean_power_w for gpu in gpus))
 
 
 def _traffic(reading: GpuReading, gpu: Gpu) -> Reading:

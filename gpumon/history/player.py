@@ -99,11 +99,12 @@ class Player:
 
     def _started(self, wall_s: float) -> History | None:
         """Get ready for a moment; the charts up to it. In the worker's thread, as all below."""
-        exact_s = self._past.before(wall_s + 1e-6)
-        span = self._past.span()
-        first_s = exact_s if exact_s is not None else span[0] if span is not None else None
+        first_s = self._past.before(wall_s + 1e-6)
         if first_s is None:
-            return None
+            span = self._past.span()
+            if span is None:
+                return None
+            first_s = span[0]
         self._waiting.clear()
         for _ in self._course.begin(first_s):
             pass

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import math
 import threading
 import time
 import weakref
@@ -328,9 +327,11 @@ class DerivedTimeline:
         segment = self._segment(self._number(wall_s))
         if segment is None or segment.walls[0] > wall_s:
             span = self._past.span()
+            if span is None:
+                return None
             earlier_s = self._past.before(wall_s)
-            wall_s = earlier_s if earlier_s is not None else span[0] if span is not None else math.nan
-            segment = self._segment(self._number(wall_s)) if span is not None else None
+            wall_s = span[0] if earlier_s is None else earlier_s
+            segment = self._segment(self._number(wall_s))
         if segment is None:
             return None
         return _Place(segment, max(0, bisect_right(segment.walls, wall_s) - 1))

@@ -27,9 +27,13 @@ def listed(profiles: Mapping[str, Observed], builtin: frozenset[str], broken: Se
         point = next((point for point in profile.points if load(point) == profile.concurrency), None)
         return _known(getattr(point, figure) if point is not None else None)
 
+    def length(tokens: float | None) -> str:
+        return "?" if tokens is None else f"{tokens:.0f}"
+
     def lengths(profile: Observed) -> str:
-        pair = (profile.prompt_tokens, profile.answer_tokens)
-        return "/".join("?" if each is None else f"{each:.0f}" for each in pair) if any(pair) else NONE
+        if not profile.prompt_tokens and not profile.answer_tokens:
+            return NONE
+        return f"{length(profile.prompt_tokens)}/{length(profile.answer_tokens)}"
 
     def source(name: str, profile: Observed) -> str:
         return "gpumon" if name in builtin else token(profile.tool or profile.origin.value, spaces=True)[:28]

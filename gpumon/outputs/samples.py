@@ -161,7 +161,10 @@ def _texts(of: Any, fields: Mapping[str, str], most: int = MOST_LABEL) -> Labels
     for label, name in fields.items():
         value = value_of(of, name)
         value = getattr(value, "value", value)
-        labels[label] = ("yes" if value else "") if isinstance(value, bool) else _cut(value, most)
+        if isinstance(value, bool):
+            labels[label] = "yes" if value else ""
+        else:
+            labels[label] = _cut(value, most)
     return labels
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -52,7 +52,10 @@ def gigabytes(value: Reading) -> str:
         return NONE
     one, unit = next((step for step in _BYTES if value >= 0.99995 * step[0]), _BYTES[-1])
     size = value / one
-    return f"{size:,.{2 if size < 99.995 else 1}f} {unit}" if size < _MOST_DIGITS else f"{size:.3g} {unit}"
+    if size >= _MOST_DIGITS:
+        return f"{size:.3g} {unit}"
+    decimals = 2 if size < 99.995 else 1
+    return f"{size:,.{decimals}f} {unit}"
 
 
 def money(value: Reading) -> str:
@@ -230,10 +233,8 @@ def totals(answer: Answer) -> dict[str, str]:
     """Name and text of the totals that are known; a price says what it is of where servers have free GPUs, watts where
     they are from, and sums that workloads are missing from say so."""
     sums = answer.totals_without if answer.without else answer.totals
-    sources, needed = answer.power_sources, _packed(answer)[0]
-    part = "" if sources == {"limit"} else "in part "
-    basis = f" ({part}the boards' limit)" if "limit" in sources else " (as seen)" if "seen" in sources else ""
-    behind = {"power_w": basis}
+    needed, _ = _packed(answer)
+    behind = {"power_w": _power_source(answer.power_sources)}
     if not isinstance(needed.servers, Missing) and not isinstance(needed.gpus, Missing) and needed.layout:
         sizes = [len(server.gpus) for server in needed.layout]
         if needed.gpus < sum(sizes) + (needed.servers - len(sizes)) * max(sizes):
@@ -241,6 +242,13 @@ def totals(answer: Answer) -> dict[str, str]:
     partial = f" (without {len(answer.without)} of {len(answer.workloads)} workloads)" if answer.without else ""
     texts = ((field, what, form(getattr(sums, field))) for field, what, form in _TOTALS)
     return {what: text + behind.get(field, "") + partial for field, what, text in texts if text != NONE}
+
+
+def _power_source(sources: Collection[str]) -> str:
+    """Where the watts of a sum are from, as it stands behind them."""
+    if "limit" in sources:
+        return " (the boards' limit)" if len(sources) == 1 else " (in part the boards' limit)"
+    return " (as seen)" if "seen" in sources else ""
 
 
 def _packed(answer: Answer) -> tuple[Packed, Packed]:

@@ -87,10 +87,14 @@ def count(value: Reading) -> str:
         return short(value)
     if not 0.0 <= value < math.inf:
         return DASH
+    if 0.0 < value < 0.05:
+        return "<.1"
     if value < 9.95:
-        return "<.1" if 0.0 < value < 0.05 else f"{value:.0f}" if value == round(value) else f"{value:.1f}"
+        return f"{value:.0f}" if value == round(value) else f"{value:.1f}"
     scaled, suffix = _scaled(value, 999.5)
-    return f"{scaled:.0f}{suffix}" if not suffix or scaled >= 99.95 else f"{scaled:.1f}{suffix}"
+    if suffix and scaled < 99.95:
+        return f"{scaled:.1f}{suffix}"
+    return f"{scaled:.0f}{suffix}"
 
 
 def rate(value: Reading) -> str:
@@ -102,9 +106,11 @@ def rate(value: Reading) -> str:
         return short(value)
     if not 0.0 <= value < math.inf:
         return DASH
-    if value < 99.95:
-        return "0" if value == 0.0 else "<.1" if value < 0.05 else f"{value:.1f}"
-    return amount(value)
+    if value == 0.0:
+        return "0"
+    if value < 0.05:
+        return "<.1"
+    return f"{value:.1f}" if value < 99.95 else amount(value)
 
 
 def figure(value: Reading) -> str:
@@ -113,8 +119,12 @@ def figure(value: Reading) -> str:
         return short(value)
     if not 0.0 <= value < math.inf:
         return DASH
+    if value == 0.0:
+        return "0"
+    if value < 0.005:
+        return "<.01"
     if value < 9.995:
-        return "0" if value == 0.0 else "<.01" if value < 0.005 else f"{value:.2f}"
+        return f"{value:.2f}"
     return f"{value:.1f}" if value < 99.95 else amount(value)
 
 
@@ -154,7 +164,11 @@ def amount(value: Reading, unit: str = "") -> str:
     scaled, suffix = _scaled(value, 999.5)
     if not suffix:
         return f"{scaled:.0f}{unit}" if scaled == 0.0 or scaled >= 0.95 else f"<1{unit}"
-    return f"{scaled:.{2 if scaled < 9.995 else 1 if scaled < 99.95 else 0}f}{suffix}{unit}"
+    if scaled < 9.995:
+        return f"{scaled:.2f}{suffix}{unit}"
+    if scaled < 99.95:
+        return f"{scaled:.1f}{suffix}{unit}"
+    return f"{scaled:.0f}{suffix}{unit}"
 
 
 def round_number(value: float) -> str:
@@ -177,16 +191,15 @@ def memory(value: Reading, unit: float = GIB) -> str:
         return short(value, 4)
     if not 0.0 <= value < math.inf:
         return DASH
-    size, step = value / unit, 1024.0 if unit == GIB else 1000.0
-    return (
-        f"{size:.1f}"
-        if size < 99.95
-        else f"{size:.0f}"
-        if size < 9999.5
-        else f"{size / step:.0f}T"
-        if size < 999.5 * step
-        else ">1P"
-    )
+    size = value / unit
+    step = 1024.0 if unit == GIB else 1000.0
+    if size < 99.95:
+        return f"{size:.1f}"
+    if size < 9999.5:
+        return f"{size:.0f}"
+    if size < 999.5 * step:
+        return f"{size / step:.0f}T"
+    return ">1P"
 
 
 _SECONDS: Final = (

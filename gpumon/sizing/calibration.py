@@ -70,11 +70,14 @@ class Traffic(NamedTuple):
 
     def moved(self, to: Traffic, share: float) -> Traffic:
         """This one moved by a share of the way to another."""
-        pairs = zip(self, to, strict=True)
-        prompt, answer, hit = (
-            then if now is None else now if then is None else now + share * (then - now) for now, then in pairs
-        )
-        return Traffic(prompt or 0.0, answer or 0.0, hit)
+        prompt = self.prompt_tokens + share * (to.prompt_tokens - self.prompt_tokens)
+        answer = self.answer_tokens + share * (to.answer_tokens - self.answer_tokens)
+        hit = self.hit_ratio
+        if hit is None:
+            hit = to.hit_ratio
+        elif to.hit_ratio is not None:
+            hit += share * (to.hit_ratio - hit)
+        return Traffic(prompt, answer, hit)
 
     def _costs(self) -> tuple[float, float, float]:
         computed = self.prompt_tokens * (1.0 - (self.hit_ratio or 0.0))
@@ -191,11 +194,12 @@ class Setting(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, engine: Engine, here: list[Gpu]) -> Setting:
         """As an engine shows it."""
-        types = {gpu.gpu_type for gpu in here}
-        count, pool = credible(engine.hardware.gpu_count), credible(engine.load.kv_pool_tokens)
+        types = {gpu.gpu_type for gpu in here} or {engine.hardware.gpu_type}
+        count = credible(engine.hardware.gpu_count)
+        pool = credible(engine.load.kv_pool_tokens)
         return cls(
             model=engine.model,
-            gpu=next(iter(types)) if len(types) == 1 else ("" if types else engine.hardware.gpu_type),
+            gpu=types.pop() if len(types) == 1 else "",
             gpus=round(count / engine.hardware.ranks) if count is not None else 0,
             tp=engine.hardware.tp,
             weight_precision=engine.dimensions.weight_precision,
@@ -313,14 +317,19 @@ class Replicas:
             itl_tail_ratio=median(mix.itl_tails) if mix is not None and mix.itl_tails else None,
             ttft_tail_ratio=median(mix.ttft_tails) if mix is not None and mix.ttft_tails else None,
             kv_pool_tokens=setting.pool_tokens or None,
-            # From its command line, else where it was seen to stop.
-            max_num_seqs=self._told if self._told is not None else round(self._plateau) if self._plateau else None,
+            max_num_seqs=self._max_num_seqs(),
             memory_bytes=self._memory_bytes,
             busy_ratio=points[-1].busy_ratio if points else None,
             power_w=points[-1].power_w if points else None,
             tokens_per_step=self._tokens_per_step,
             drafted_per_step=self._drafted_per_step,
         )
+
+    def _max_num_seqs(self) -> int | None:
+        """Requests that run at once at most: from its command line, else where it was seen to stop."""
+        if self._told is not None:
+            return self._told
+        return round(self._plateau) if self._plateau else None
 
 
 def _memory(engine: Engine, here: list[Gpu]) -> float | None:

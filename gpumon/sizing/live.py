@@ -179,8 +179,16 @@ def _peaks_note(peaks: Mapping[str, PeakLoad]) -> list[str]:
         + (f", {found.requests_per_s:.3g} requests/s" if found.requests_per_s is not None else "")
         for model, found in peaks.items()
     )
-    span = f"{seconds / 3600:.0f} h" if seconds >= 7200 else f"{seconds / 60:.0f} min" if seconds >= 60 else ""
-    return [f"targets: the {next(iter(peaks.values())).what} of the last {span or f'{seconds:.0f} s'}, {each}"]
+    return [f"targets: the {next(iter(peaks.values())).what} of the last {_span(seconds)}, {each}"]
+
+
+def _span(seconds: float) -> str:
+    """A length of time in the largest unit of which it has some: `45 s`, `5 min`, `3 h`."""
+    if seconds >= 7200:
+        return f"{seconds / 3600:.0f} h"
+    if seconds >= 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds:.0f} s"
 
 
 def _servers(snapshot: Snapshot, notes: list[str]) -> tuple[Server, ...]:

@@ -135,10 +135,11 @@ class DcgmSource:
         except Exception as error:  # a fault of gpumon's own costs these GPUs only
             wrong = f"gpumon failed on this answer ({type(error).__name__}): please report"
         self._failures = self._failures + 1 if wrong else 0
-        texts = [wrong] if wrong else [CUT] if self.page is not None and self.page.cut else []
         if wrong:
             self._gpus.miss()
-        self._faults = {text: self._faults.get(text, self._wall()) for text in texts}
+        elif self.page is not None and self.page.cut:
+            wrong = CUT
+        self._faults = {wrong: self._faults.get(wrong, self._wall())} if wrong else {}
 
     def _refused(self) -> str:
         at = clean(f"{self.url.host}:{self.url.port}", 90)

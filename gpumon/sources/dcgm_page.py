@@ -95,7 +95,8 @@ def read(scan: Scan) -> Page:
 def figures(page: Page, key: Key) -> dict[str, Any]:
     """The fields of a `GpuReading` that DCGM tells, each with a number or the reason why there is none."""
     values = page.found[key].values
-    whole, other = (WHOLE_GPU, ABSENT) if key.instance else (ABSENT, PER_SLICE if key in page.sliced else ABSENT)
+    whole = WHOLE_GPU if key.instance else ABSENT
+    other = PER_SLICE if key in page.sliced and not key.instance else ABSENT
     filled = {metric.field: values.get(metric.field, whole if metric.whole_gpu else other) for metric in METRICS}
     engine, free = filled.pop(ENGINE_ACTIVE), filled.pop(FREE_BYTES)
     filled.pop(XID)

@@ -165,8 +165,15 @@ class Step(NamedTuple):
 def step(line: bytes, feed: Feed) -> Step | None:
     """The step that a line tells of; None where it is no JSON object, or has none of the feed's keys."""
     told = told_by(line)
-    values = {name: value for name, key in feed.quantities.items() if (value := _number(_at(told, key))) is not None}
-    return Step(values, moment(_at(told, feed.time)) if feed.time else None) if values else None
+    values: dict[str, float] = {}
+    for name, key in feed.quantities.items():
+        value = _number(_at(told, key))
+        if value is not None:
+            values[name] = value
+    if not values:
+        return None
+    wall_s = moment(_at(told, feed.time)) if feed.time else None
+    return Step(values, wall_s)
 
 
 def moment(value: Any) -> float | None:

@@ -85,7 +85,11 @@ class Reader(NamedTuple):
 
     def may(self, status: os.stat_result, wanted: int) -> bool:
         """Whether the mode bits grant `wanted` (4 read, 1 pass through a folder) to this user."""
-        shift = 6 if status.st_uid == self.uid else 3 if status.st_gid in self.gids else 0
+        shift = 0
+        if status.st_uid == self.uid:
+            shift = 6
+        elif status.st_gid in self.gids:
+            shift = 3
         return status.st_mode >> shift & wanted == wanted
 
     @property

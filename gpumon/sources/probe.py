@@ -119,7 +119,9 @@ async def described(
 ) -> tuple[Server, Answer] | Refusal:
     """The server at `url` of which the user says what it is, with its first page. Raises FetchError."""
     path = row.paths[0]
-    at = f"{url.base}{path}" if path else url.metrics if url.named_page else url.base
+    at = url.metrics if url.named_page else url.base
+    if path:
+        at = f"{url.base}{path}"
     answer, key, wrong = await get_keyed(fetcher, at, endpoint)
     return by_status(answer.status, answer.location, row.kind, wrong) or (Server(row, path, at, key), answer)
 

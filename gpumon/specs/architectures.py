@@ -312,7 +312,9 @@ def _minimax_m2(fields: Fields, layers: int) -> Sequence[str]:
 
 def _minimax_m3(fields: Fields, layers: int) -> Sequence[str]:
     listed = Fields(fields.table("sparse_attention_config") or {}).items("sparse_attention_freq")
-    return [FULL] * layers if listed is None else [SPARSE if each else FULL for each in listed]
+    if listed is None:
+        return [FULL] * layers
+    return [SPARSE if is_sparse else FULL for is_sparse in listed]
 
 
 def _kimi(fields: Fields, layers: int) -> Sequence[str]:
@@ -320,7 +322,14 @@ def _kimi(fields: Fields, layers: int) -> Sequence[str]:
     full, linear = table.items("full_attn_layers"), table.items("kda_layers")
     if full is None or linear is None:
         raise fields.error("linear_attn_config", "does not list full_attn_layers and kda_layers")
-    return [FULL if layer in full else STATE if layer in linear else NONE for layer in range(1, layers + 1)]
+    kinds = [NONE] * layers
+    for layer in range(layers):
+        # Layers are counted from 1 in both lists.
+        if layer + 1 in full:
+            kinds[layer] = FULL
+        elif layer + 1 in linear:
+            kinds[layer] = STATE
+    return kinds
 
 
 def _groups(fields: Fields, layers: int) -> Sequence[str]:

@@ -182,8 +182,14 @@ def _format(hints: Mapping[str, str]) -> tuple[WeightFormat | None, str]:
         each for each in (hints.get(h.WEIGHT_PRECISION, ""), hints.get(h.QUANTIZATION, "")) if not says_nothing(each)
     ]
     read = [(None if each.strip().lower() in _OPEN else weights_named(each), each.strip()[:40]) for each in said]
-    ranked = sorted(read, key=lambda each: 1 if each[0] is None else 2 if each[0].narrowest.wide else 0)
-    return ranked[0] if ranked else (None, "")
+    return min(read, key=lambda each: _vagueness(each[0]), default=(None, ""))
+
+
+def _vagueness(weights: WeightFormat | None) -> int:
+    """Order of formats, the most telling first."""
+    if weights is None:
+        return 1
+    return 2 if weights.narrowest.wide else 0
 
 
 def _by_name(words: _Words, names: Iterable[str], llms: LlmCatalogue, problems: list[str]) -> LlmRow | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -93,11 +93,17 @@ def _with_named(
     return parts
 
 
+def _unnamed_method(fields: Fields) -> str:
+    """The method of a file without its name, as ModelOpt and llm-compressor write them; empty where it is neither's."""
+    if fields.has("quant_algo"):
+        return "modelopt"
+    return "compressed-tensors" if fields.has("config_groups") else ""
+
+
 def _reader(fields: Fields) -> Callable[[Fields], WeightFormat]:
     method = fields.text("quant_method").lower().replace("_", "-")
     if not method:
-        # ModelOpt and llm-compressor leave it out in files of their own.
-        method = "modelopt" if fields.has("quant_algo") else "compressed-tensors" if fields.has("config_groups") else ""
+        method = _unnamed_method(fields)
     reader = _METHODS.get(method)
     if reader is None:
         known = ", ".join(sorted(_METHODS))
@@ -234,13 +240,20 @@ def _shares(names: Iterable[str], layers: Mapping[str, int]) -> dict[str, float]
         layer = _LAYER.search(name)
         if layer is not None and int(layer[1][:6]) >= most:
             continue  # of a draft head
-        part = part_of(name)
-        for each in (part,) if part else LINEAR if layer is not None and _is_whole_layer(name) else ():
-            found.setdefault(each, set()).add(layer[1] if layer else "")
+        for part in _parts_named(name, in_layer=layer is not None):
+            found.setdefault(part, set()).add(layer[1] if layer else "")
     return {
         part: 1.0 if "" in where else min(1.0, len(where) / max(1, layers.get(part, most)))
         for part, where in found.items()
     }
+
+
+def _parts_named(name: str, *, in_layer: bool) -> Sequence[str]:
+    """The parts that a name speaks of: one, or all linear ones where it names a whole layer."""
+    part = part_of(name)
+    if part:
+        return (part,)
+    return LINEAR if in_layer and _is_whole_layer(name) else ()
 
 
 def _is_whole_layer(name: str) -> bool:

@@ -72,8 +72,11 @@ def integer_bytes(bits: int, group: int, zero_point: bool) -> float:
     `group` <= 0 is one group per output channel, whose scales are negligible. Gives the memory figures of published
     checkpoints: 0.52 for 4 bit in groups of 128, 0.58 in groups of 32.
     """
-    scales = (2.0 + (bits / 8.0 if zero_point else 0.0)) / group if group > 0 else 0.0
-    return bits / 8.0 + scales
+    per_weight = bits / 8.0
+    if group <= 0:
+        return per_weight
+    per_group = 2.0 + per_weight if zero_point else 2.0
+    return per_weight + per_group / group
 
 
 class LlmParts(msgspec.Struct, frozen=True):

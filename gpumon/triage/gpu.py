@@ -230,41 +230,52 @@ def _clock(case: Case, gpu: Gpu) -> _Clock | None:
 
 
 def _slowed(case: Case, gpu: Gpu, reason: str, shares: Mapping[str, float], past_s: float) -> Finding:
-    cause, over, limits = SLOWDOWNS[reason], past_s >= PAST_S, case.thresholds
-    proof = [
-        Evidence(
-            "throttle_share",
-            share,
-            limits.throttled_ratio,
-            REASONS_SOURCE,
-            parameters=params(reason=name, counted=gpu.throttle_s.get(name, 0.0) or None),
-        )
-        for name, share in shares.items()
-        if share > 0.0
-    ]
+    """The finding on a clock that the driver slows down for `reason`, or did until `past_s` ago."""
+    cause = SLOWDOWNS[reason]
+    is_over = past_s >= PAST_S
+    clock = _clock(case, gpu)
+    busy = finite(case.recent.mean("busy_ratio", MINUTE_S))
+    level = _level_of_slowdown(case, clock, busy, is_over=is_over)
+    said = params(
+        was="yes" if is_over else None,
+        idle="yes" if level is Level.NOTE else None,
+        ended=case.frame.wall_s - past_s if is_over else None,
+    )
+    if clock is not None and level is not Level.NOTE:
+        hz = clock.newest if is_over else clock.mean
+        said = said | params(clock_hz=hz, clock_max_hz=clock.most)
+    actions = [action(_FIXES[cause], index=float(gpu.index))]
+    if cause.startswith("thermal"):
+        said = said | params(celsius=finite(gpu.temperature_c))
+        cooler = _cooler(case, gpu)
+        if cooler is not None:
+            actions.append(cooler)
+    proof = (*_evidence_of_slowdown(case, gpu, shares), *_load(case, gpu, clock, busy))
+    return Finding(Limit.THROTTLED, cause, said, proof, tuple(actions), level)
+
+
+def _evidence_of_slowdown(case: Case, gpu: Gpu, shares: Mapping[str, float]) -> Iterator[Evidence]:
+    """The driver's reasons with their share of the time, and the temperature."""
+    limit = case.thresholds.throttled_ratio
+    for reason, share in shares.items():
+        if share > 0.0:
+            counted = params(reason=reason, counted=gpu.throttle_s.get(reason, 0.0) or None)
+            yield Evidence("throttle_share", share, limit, REASONS_SOURCE, parameters=counted)
     temperature = finite(gpu.temperature_c)
     if temperature is not None:
-        proof.append(Evidence("temperature", temperature, source="NVML", chart=of_gpu(gpu, "temp")))
-    clock, busy = _clock(case, gpu), finite(case.recent.mean("busy_ratio", MINUTE_S))
-    proof += _load(case, gpu, clock, busy)
-    level = Level.WARN
-    felt = any(case.suffers(engine) for engine in case.engines)
+        yield Evidence("temperature", temperature, source="NVML", chart=of_gpu(gpu, "temp"))
+
+
+def _level_of_slowdown(case: Case, clock: _Clock | None, busy: float | None, *, is_over: bool) -> Level:
+    """Critical while it costs users or much of a loaded GPU's clock; a note where the GPU does nothing."""
     if busy is not None and busy < AWAKE:
-        level = Level.NOTE
-    elif not over and (felt or (clock is not None and (busy or 0.0) >= limits.loaded_ratio and _far(clock))):
-        level = Level.CRITICAL
-    said = params(
-        was="yes" if over else None,
-        idle="yes" if level is Level.NOTE else None,
-        clock_hz=None if clock is None or level is Level.NOTE else clock.newest if over else clock.mean,
-        clock_max_hz=None if clock is None or level is Level.NOTE else clock.most,
-        celsius=temperature if cause.startswith("thermal") else None,
-        ended=case.frame.wall_s - past_s if over else None,
-    )
-    fixes = [action(_FIXES[cause], index=float(gpu.index))]
-    if cause.startswith("thermal") and (cooler := _cooler(case, gpu)) is not None:
-        fixes.append(cooler)
-    return Finding(Limit.THROTTLED, cause, said, tuple(proof), tuple(fixes), level)
+        return Level.NOTE
+    if is_over:
+        return Level.WARN
+    if any(case.suffers(engine) for engine in case.engines):
+        return Level.CRITICAL
+    is_loaded = (busy or 0.0) >= case.thresholds.loaded_ratio
+    return Level.CRITICAL if is_loaded and clock is not None and _far(clock) else Level.WARN
 
 
 def _far(clock: _Clock) -> bool:
@@ -552,42 +563,62 @@ def _may_be_an_engine(case: Case) -> bool:
 
 def under_used(case: Case) -> Finding | None:
     """A GPU without an engine that does little or nothing."""
-    gpu, limits, idle_s = _gpu(case), case.thresholds, _asleep_s(case)
+    idle_s = _asleep_s(case)
     if _is_told(case) or _is_parent(case) or max(case.recent.seconds, idle_s) < KEPT_S - 30.0:
         return None
     fault = broken(case)
     if fault is not None and fault.level in (Level.CRITICAL, Level.WARN):
         return None  # it is not free for other work
     busy = _mean_busy(case)
-    if busy is None or busy >= limits.busy_low_ratio:
+    if busy is None or busy >= case.thresholds.busy_low_ratio:
         return None
-    rests = idle_s > MINUTE_S
-    if rests:
-        proof = [Evidence("idle_time", idle_s, limits.gpu_idle_s, _BUSY, of_gpu(gpu, "busy"))]
-    else:
-        window = params(window_s=KEPT_S)
-        proof = [Evidence("busy", busy, limits.busy_low_ratio, _BUSY, of_gpu(gpu, "busy"), window)]
-    room, engine = _vram(gpu), _unplaced(case)
-    if room is not None:
-        proof.append(_vram_used(gpu, *room))
-    said = params(
-        seconds=idle_s if rests else None,
-        busy=None if rests else busy,
-        processes=named(gpu.processes) if gpu.processes else None,
-        cost=_idle_cost(case, gpu) if rests else None,
-    )
+    return _rests(case, idle_s) if idle_s > MINUTE_S else _hardly_works(case, busy)
+
+
+def _rests(case: Case, idle_s: float) -> Finding:
+    """The finding on a GPU that does nothing, with who holds its memory and what that costs."""
+    gpu = _gpu(case)
+    limits = case.thresholds
+    code = Limit.IDLE
+    proof = [Evidence("idle_time", idle_s, limits.gpu_idle_s, _BUSY, of_gpu(gpu, "busy"))]
+    vram = _vram(gpu)
+    if vram is not None:
+        used, total = vram
+        proof.append(_vram_used(gpu, used, total))
+        if used >= limits.held_ratio * total:
+            code = Limit.IDLE_VRAM_HELD
+    said = params(seconds=idle_s, processes=_program_names(gpu), cost=_idle_cost(case, gpu))
+    actions = (_use(case, gpu, "ask_owner"),)
+    began_s = case.now_s - idle_s
+    return Finding(code, "gpu_idle", said, tuple(proof), actions, Level.NOTE, Confidence.MEDIUM, began_s)
+
+
+def _hardly_works(case: Case, busy: float) -> Finding:
+    """The finding on a GPU that does little."""
+    gpu = _gpu(case)
+    window = params(window_s=KEPT_S)
+    proof = [Evidence("busy", busy, case.thresholds.busy_low_ratio, _BUSY, of_gpu(gpu, "busy"), window)]
+    vram = _vram(gpu)
+    if vram is not None:
+        proof.append(_vram_used(gpu, *vram))
+    said = params(busy=busy, processes=_program_names(gpu))
+    actions = (_use(case, gpu, "share_gpu_or_batch"),)
+    code = Limit.LOW_EFFICIENCY
+    return Finding(code, "gpu_hardly_used", said, tuple(proof), actions, Level.NOTE, Confidence.MEDIUM, math.inf)
+
+
+def _program_names(gpu: Gpu) -> str | None:
+    return named(gpu.processes) if gpu.processes else None
+
+
+def _use(case: Case, gpu: Gpu, of_program: str) -> Action:
+    """The action for a GPU with little work: name its engine, act on its program (`of_program`), or use it."""
+    engine = _unplaced(case)
+    if engine:
+        return action("map_engine", engines=engine)
     if engine is not None:
-        listed = action("map_engine", engines=engine) if engine else action("add_endpoint")
-        fixes: tuple[Action, ...] = (listed,)
-    elif gpu.processes:
-        fixes = (action("ask_owner"),) if rests else (action("share_gpu_or_batch"),)
-    else:
-        fixes = (action("use_free_gpu"),)
-    held = room is not None and room[0] >= limits.held_ratio * room[1]
-    code = Limit.LOW_EFFICIENCY if not rests else Limit.IDLE_VRAM_HELD if held else Limit.IDLE
-    began_s = case.now_s - idle_s if rests else math.inf
-    cause = "gpu_idle" if rests else "gpu_hardly_used"
-    return Finding(code, cause, said, tuple(proof), fixes, Level.NOTE, Confidence.MEDIUM, began_s)
+        return action("add_endpoint")
+    return action(of_program if gpu.processes else "use_free_gpu")
 
 
 def at_work(case: Case) -> Finding | None:
@@ -603,28 +634,39 @@ def at_work(case: Case) -> Finding | None:
     low = case.thresholds.busy_low_ratio
     if case.recent.seconds < MINUTE_S or busy < low:
         return None
-    if gone := [engine for engine in case.engines if engine.state in _GONE]:
-        # What worked was the engine that has ended; its new process is given a minute.
-        rests = (finite(case.recent.mean("busy_ratio", NOW_S)) or 0.0) < low
-        if rests or any((finite(engine.age_s) or 0.0) < MINUTE_S for engine in gone):
-            return None
+    if _worked_for_what_ended(case, low):
+        return None
     proof = [Evidence("busy", busy, source=_BUSY, chart=of_gpu(gpu, "busy"), parameters=params(window_s=KEPT_S))]
     sm = finite(case.recent.mean("sm_active_ratio", MINUTE_S))
     tensor = finite(case.recent.mean("tensor_active_ratio", MINUTE_S))
     for quantity, value, chart in (("sm_active", sm, "sm"), ("tensor_active", tensor, "tensor")):
         if value is not None:
             proof.append(Evidence(quantity, value, source=gpu.activity_source or "GPM", chart=of_gpu(gpu, chart)))
-    who = named(gpu.processes) if gpu.processes else "a program that is not visible here"
-    if sm is not None and sm >= 0.5:
-        if case.found:  # a locked clock, a program's Xid, a wait for the host: it works, and something stands
-            return None
-        said = params(processes=who, sm=sm)
-        return Finding(Limit.HEALTHY, "gpu_at_work", said, tuple(proof), (), Level.OK, Confidence.MEDIUM)
-    engine = _unplaced(case)
-    fix = "map_engine" if engine else "" if case.engines else "add_endpoint"
-    return unsure(
-        (Signal("gpu_work", fix=fix, parameters=params(processes=who, busy=busy, engines=engine)),), tuple(proof)
-    )
+    who = _program_names(gpu) or "a program that is not visible here"
+    if sm is None or sm < 0.5:
+        engine = _unplaced(case)
+        said = params(processes=who, busy=busy, engines=engine)
+        return unsure((Signal("gpu_work", fix=_fix_of_unknown_work(case, engine), parameters=said),), tuple(proof))
+    if case.found:  # a locked clock, a program's Xid, a wait for the host: it works, and something stands
+        return None
+    said = params(processes=who, sm=sm)
+    return Finding(Limit.HEALTHY, "gpu_at_work", said, tuple(proof), (), Level.OK, Confidence.MEDIUM)
+
+
+def _worked_for_what_ended(case: Case, low: float) -> bool:
+    """Whether the work was that of an engine that has ended, whose new process is given a minute."""
+    gone = [engine for engine in case.engines if engine.state in _GONE]
+    if not gone:
+        return False
+    busy_now = finite(case.recent.mean("busy_ratio", NOW_S)) or 0.0
+    return busy_now < low or any((finite(engine.age_s) or 0.0) < MINUTE_S for engine in gone)
+
+
+def _fix_of_unknown_work(case: Case, unplaced: str | None) -> str:
+    """Code of the fix for a GPU whose work nobody tells of."""
+    if unplaced:
+        return "map_engine"
+    return "" if case.engines else "add_endpoint"
 
 
 def _mean_busy(case: Case) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
 from typing import Final, NamedTuple
@@ -13,7 +13,7 @@ import msgspec
 
 from gpumon.readings.frame import EngineKind, Phase
 from gpumon.readings.process_words import named, program, titled
-from gpumon.readings.snapshot import Process
+from gpumon.readings.snapshot import Gpu, Process
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Action, Confidence, Evidence, Kind, Level, Limit, Parameters, Signal
 from gpumon.triage.advice import advice
@@ -137,16 +137,18 @@ def input_starved(case: Case) -> Finding | None:
     pending = _pending(case) if busy is not None else None
     if busy is None or pending is None:
         return None
-    found = rhythm_of(case)
-    if found is None and (case.kind is Kind.GPU or busy >= case.thresholds.starved_busy_ratio):
+    rhythm = rhythm_of(case)
+    if rhythm is None and (case.kind is Kind.GPU or busy >= case.thresholds.starved_busy_ratio):
         return None
-    source, chart = "nvmlDeviceGetUtilizationRates", of_gpu(case.gpus[0], "busy")
-    shown = Evidence("busy" if found is None else "busy_drops", busy, source=source, chart=chart)
-    said = params(busy=busy)
-    if found is not None:
-        said = params(period=found.period_s, upper=found.upper, lower=found.lower)
-        shown = found.evidence(shown)
-    return _judged(case, found is not None, said, (shown, pending))
+    source = "nvmlDeviceGetUtilizationRates"
+    chart = of_gpu(case.gpus[0], "busy")
+    if rhythm is None:
+        said = params(busy=busy)
+        shown = Evidence("busy", busy, source=source, chart=chart)
+    else:
+        said = params(period=rhythm.period_s, upper=rhythm.upper, lower=rhythm.lower)
+        shown = rhythm.evidence(Evidence("busy_drops", busy, source=source, chart=chart))
+    return _judged(case, said, (shown, pending), is_even=rhythm is not None)
 
 
 def _low_busy(case: Case) -> float | None:
@@ -161,51 +163,102 @@ def _low_busy(case: Case) -> float | None:
     return busy if busy < HARDLY else None
 
 
-def _judged(case: Case, is_even: bool, said: Parameters, proof: tuple[Evidence, ...]) -> Finding | None:
+def _judged(case: Case, said: Parameters, proof: tuple[Evidence, ...], *, is_even: bool) -> Finding | None:
+    """The finding on GPUs that wait, by what of their host is over its threshold. `is_even`: they wait in a rhythm."""
+    figures = _figures_of_host(case)
     elsewhere = next((gpu.host for gpu in case.gpus if gpu.host), "")
-    host, limits = case.others.get(""), case.thresholds
-    seen = {} if host is None else {one.quantity: one for one in _figures(host, limits)}
-    if host is None or elsewhere or not seen.keys() & {"cpu", "busiest_core", "iowait"}:
+    if elsewhere or not figures.keys() & {"cpu", "busiest_core", "iowait"}:
         return unsure((Signal("host_load", parameters=params(host=elsewhere)),), proof)
-    spins, evidences = _spins(case), (*proof, *seen.values())
-    cause = next((one for one in _CAUSES if _over(seen, one) and not (spins and one.part == "core")), None)
-    trains = case.engine is None or case.engine.phase is Phase.TRAINING
-    if cause is None:
-        if not is_even or case.kind is Kind.GPU:
-            return None
-        look = (action("profile_steps"),) if trains else (profile(case),)
-        return unsure(
-            (Signal("input_wait", parameters=params(spins="yes" if spins else None)),), evidences, actions=look
+    spins = _spins(case)
+    evidence = (*proof, *figures.values())
+    cause = _cause(figures, spins=spins)
+    if cause is not None:
+        value = figures[cause.quantity].value
+        waits = params(
+            pending="steps" if _trains(case) else "requests",
+            part=cause.quantity,
+            value=value if isinstance(value, float) else 0.0,
         )
-    fixes = [action(f"{'training' if trains else 'serving'}_{cause.part}")]
-    if not trains and case.engine is not None and cause.part in ("cpu", "core"):
-        flag = advice(case.engine.kind).front_end
-        fixes = [action("more_front_ends", flag=flag), *fixes] if flag else fixes
-    if cause.part == "core":
-        fixes.append(profile(case))
-    sure = cause.confidence if is_even and case.kind is Kind.ENGINE else Confidence.LOW
-    slow = case.late()
-    level = Level.WARN if case.kind is Kind.ENGINE and (slow or cause.part != "core") else Level.NOTE
-    value = seen[cause.quantity].value
-    said = said | params(
-        pending="steps" if trains else "requests", part=cause.quantity, value=value if isinstance(value, float) else 0.0
-    )
-    found = Finding(cause.code, "waits_for_host", said, (*evidences, *slow), tuple(fixes), level, sure)
-    return apart(case, _names_consumers(case, found) if cause.part == "cpu" else found)
+        return _waits_for(case, cause, said | waits, evidence, is_even=is_even)
+    if not is_even or case.kind is Kind.GPU:
+        return None
+    look = action("profile_steps") if _trains(case) else profile(case)
+    signal = Signal("input_wait", parameters=params(spins="yes" if spins else None))
+    return unsure((signal,), evidence, actions=(look,))
 
 
-def _over(seen: dict[str, Evidence], cause: _Cause) -> bool:
-    one = seen.get(cause.quantity)
-    value, limit = (None, None) if one is None else (finite(one.value), finite(one.limit))
+def _figures_of_host(case: Case) -> dict[str, Evidence]:
+    """The host's figures by quantity; empty where nothing is known of it."""
+    host = case.others.get("")
+    if host is None:
+        return {}
+    return {evidence.quantity: evidence for evidence in _figures(host, case.thresholds)}
+
+
+def _trains(case: Case) -> bool:
+    """Whether the GPUs' work is training, as far as anybody can tell."""
+    return case.engine is None or case.engine.phase is Phase.TRAINING
+
+
+def _cause(figures: Mapping[str, Evidence], *, spins: bool) -> _Cause | None:
+    """The first cause whose figure is over its threshold. A core that an engine spins on is none."""
+    for cause in _CAUSES:
+        if spins and cause.part == "core":
+            continue
+        if _is_over(figures.get(cause.quantity)):
+            return cause
+    return None
+
+
+def _is_over(evidence: Evidence | None) -> bool:
+    """Whether a figure is over its threshold."""
+    if evidence is None:
+        return False
+    value = finite(evidence.value)
+    limit = finite(evidence.limit)
     return value is not None and limit is not None and value > limit
+
+
+def _waits_for(
+    case: Case, cause: _Cause, said: Parameters, evidence: tuple[Evidence, ...], *, is_even: bool
+) -> Finding:
+    """The finding on GPUs that wait for a part of their host."""
+    slow = case.late()
+    is_engine = case.kind is Kind.ENGINE
+    level = Level.WARN if is_engine and (slow or cause.part != "core") else Level.NOTE
+    confidence = cause.confidence if is_engine and is_even else Confidence.LOW
+    actions = tuple(_actions(case, cause))
+    finding = Finding(cause.code, "waits_for_host", said, (*evidence, *slow), actions, level, confidence)
+    if cause.part == "cpu":
+        finding = _names_consumers(case, finding)
+    return apart(case, finding)
+
+
+def _actions(case: Case, cause: _Cause) -> Iterator[Action]:
+    """Actions against a full part of the host, the best first."""
+    trains = _trains(case)
+    if case.engine is not None and not trains and cause.part in ("cpu", "core"):
+        flag = advice(case.engine.kind).front_end
+        if flag:
+            yield action("more_front_ends", flag=flag)
+    work = "training" if trains else "serving"
+    yield action(f"{work}_{cause.part}")
+    if cause.part == "core":
+        yield profile(case)
 
 
 def profile(case: Case) -> Action:
     """How to see what its thread does. Of a server the process on the GPU is known, whose parent takes the requests."""
     engine = case.engine
-    here = list(case.gpu.processes) if case.gpu is not None else processes(case, engine) if engine else []
+    here: Sequence[Process] = ()
+    if case.gpu is not None:
+        here = case.gpu.processes
+    elif engine is not None:
+        here = processes(case, engine)
+    if not here:
+        return action("profile_process", pid="PID")
     serves = engine is not None and engine.phase is not Phase.TRAINING
-    return action("profile_process", pid=str(here[0].pid) if here else "PID", parent="yes" if here and serves else None)
+    return action("profile_process", pid=str(here[0].pid), parent="yes" if serves else None)
 
 
 def is_called(pattern: re.Pattern[str], process: Process) -> bool:
@@ -222,25 +275,43 @@ def _spins(case: Case) -> bool:
 
 def _pending(case: Case) -> Evidence | None:
     """What says that there was work all the time; None where there was none, or where it did not go on."""
-    engine, recent = case.engine, case.recent
     if case.gpu is not None:
-        who = params(processes=named(case.gpu.processes))
-        return Evidence("processes", float(len(case.gpu.processes)), parameters=who) if case.gpu.processes else None
-    if engine is None:
+        return _programs(case.gpu)
+    if case.engine is None:
         return None
-    if engine.phase is Phase.TRAINING:
-        for field, quantity in (("trained_tokens_per_s", "token_rate"), ("samples_per_s", "sample_rate")):
-            rate = finite(recent.mean(field, WINDOW_S))
-            if rate is not None:
-                chart = f"decode@{case.key}" if quantity == "token_rate" else ""
-                return Evidence(quantity, rate, source="steps", chart=chart) if rate else None
+    if case.engine.phase is Phase.TRAINING:
+        return _steps(case)
+    return _requests(case)
+
+
+def _programs(gpu: Gpu) -> Evidence | None:
+    """The programs on a GPU."""
+    if not gpu.processes:
         return None
+    return Evidence("processes", float(len(gpu.processes)), parameters=params(processes=named(gpu.processes)))
+
+
+def _steps(case: Case) -> Evidence | None:
+    """The rate of a training run, in tokens or, where it does not count these, in samples."""
+    tokens = finite(case.recent.mean("trained_tokens_per_s", WINDOW_S))
+    if tokens is not None:
+        return Evidence("token_rate", tokens, source="steps", chart=f"decode@{case.key}") if tokens else None
+    samples = finite(case.recent.mean("samples_per_s", WINDOW_S))
+    return Evidence("sample_rate", samples, source="steps") if samples else None
+
+
+def _requests(case: Case) -> Evidence | None:
+    """Requests of a server, where some ran all the time and came on."""
+    recent = case.recent
     running = [value for _, value in recent.values("running", MINUTE_S) if finite(value) is not None]
     if not recent.last("running") or not running or min(running) <= 0.0:
         return None
-    fields = ("decode_tokens_per_s", "prefill_tokens_per_s", "inferences_per_s")
-    known = [rate for field in fields if (rate := finite(recent.mean(field, MINUTE_S))) is not None]
-    if known and sum(known) <= 0.0:  # an engine that shows no token may do other work
+    rates: list[float] = []
+    for field in ("decode_tokens_per_s", "prefill_tokens_per_s", "inferences_per_s"):
+        rate = finite(recent.mean(field, MINUTE_S))
+        if rate is not None:
+            rates.append(rate)
+    if rates and sum(rates) <= 0.0:  # an engine that shows no token may do other work
         return None
     return case.evidence("running_always", "running", min(running), "running", most=max(running))
 
@@ -289,12 +360,18 @@ def _names_consumers(case: Case, finding: Finding) -> Finding:
 
 def cpu_saturated(case: Case) -> Finding | None:
     """All cores at work, and tasks that wait for one. A note while no GPU and no user notices."""
-    limits, cpu, pressure = case.thresholds, _mean(case, "cpu_ratio"), _mean(case, "cpu_pressure_ratio")
+    limits = case.thresholds
+    cpu = _mean(case, "cpu_ratio")
+    pressure = _mean(case, "cpu_pressure_ratio")
     if cpu is None or cpu < limits.cpu_high_ratio or (pressure is not None and pressure < limits.cpu_pressure_ratio):
         return None
     proof = tuple(one for one in _figures(case.recent, limits) if one.quantity in ("cpu", "cpu_pressure"))
     felt = _is_felt(case)
-    said = params(cpu=cpu, pressure=pressure, felt="yes" if felt else "no" if case.gpus else None)
+    said = params(cpu=cpu, pressure=pressure)
+    if felt:
+        said = said | params(felt="yes")
+    elif case.gpus:
+        said = said | params(felt="no")
     sure = Confidence.HIGH if pressure is not None else Confidence.MEDIUM
     level = Level.WARN if felt else Level.NOTE
     fixes = (action("free_cores"),) if felt or not case.gpus else ()

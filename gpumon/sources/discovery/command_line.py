@@ -161,28 +161,78 @@ def shown_command(argv: Sequence[str]) -> str:
     if len(argv) == 1:  # a title that the process gave itself
         argv = argv[0].split()
     words = _words(argv)
-    starts = ((form, _after(words, command)) for form in FORMS if words for command in form.commands)
-    form, after = next(((form, after) for form, after in starts if after is not None), (None, None))
-    rest = list(after if after is not None else words[1:] if words else argv[1:])
-    if not words and rest and PurePosixPath(argv[0].lstrip("-")).name in _SHELLS and not rest[0].startswith("-"):
-        del rest[0]  # its script
-    shown = [_harmless(word) for word in argv[: len(argv) - len(rest)]]
-    left = int(form is not None and form.positional)
-    for word in rest:
-        if word.startswith("-") and len(word) > 1 and not _NUMBER.fullmatch(word):
-            name, sign, value = word.partition("=")
-            key = name.replace("_", "-") if name.startswith("--") else name
-            parts = re.split(r"[-_.]+", key.lower())
-            known = form is not None and key in SHOWN and not any(map(_SECRETS.fullmatch, parts))
-            left = (_MOST_VALUE if key in SEVERAL else 1) if known and not sign else 0
-            if not name.startswith("--") and key not in SHOWN and len(name) > 2:
-                name = f"{name[:2]}{STRUCK}"  # a value may be glued to it
-            name = _harmless(name)
-            shown.append(f"{name}={_harmless(value) if known else STRUCK}" if sign else name)
-        else:
-            shown += [_harmless(word)] if left else [STRUCK] if shown[-1:] != [STRUCK] else []
-            left -= left > 0
+    form, arguments = _form_of(words)
+    if arguments is None:
+        arguments = _unknown_arguments(argv, words)
+    shown = [_harmless(word) for word in argv[: len(argv) - len(arguments)]]
+    values_left = 1 if form is not None and form.positional else 0
+    for word in arguments:
+        if _is_option(word):
+            name, equals, value = word.partition("=")
+            is_known = form is not None and _may_be_shown(name)
+            shown.append(_shown_option(name, equals, value, is_known=is_known))
+            values_left = _values_after(name) if is_known and not equals else 0
+        elif values_left:
+            shown.append(_harmless(word))
+            values_left -= 1
+        elif shown[-1:] != [STRUCK]:
+            shown.append(STRUCK)
     return " ".join(shown)
+
+
+def _form_of(words: Sequence[str]) -> tuple[Form | None, Sequence[str] | None]:
+    """The known program that these words start, and its arguments; None and None for any other."""
+    if not words:
+        return None, None
+    for form in FORMS:
+        for command in form.commands:
+            arguments = _after(words, command)
+            if arguments is not None:
+                return form, arguments
+    return None, None
+
+
+def _unknown_arguments(argv: Sequence[str], words: Sequence[str]) -> Sequence[str]:
+    """The arguments of a program that is not known, behind a shell's script."""
+    if words:
+        return words[1:]
+    arguments = argv[1:]
+    is_shell = PurePosixPath(argv[0].lstrip("-")).name in _SHELLS if argv else False
+    if is_shell and arguments and not arguments[0].startswith("-"):
+        return arguments[1:]
+    return arguments
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-") and len(word) > 1 and not _NUMBER.fullmatch(word)
+
+
+def _option_key(name: str) -> str:
+    """The name of an option as `SHOWN` spells it."""
+    return name.replace("_", "-") if name.startswith("--") else name
+
+
+def _may_be_shown(name: str) -> bool:
+    """Whether the value of this option of a known program is no secret."""
+    key = _option_key(name)
+    parts = re.split(r"[-_.]+", key.lower())
+    return key in SHOWN and not any(_SECRETS.fullmatch(part) for part in parts)
+
+
+def _values_after(name: str) -> int:
+    """Words behind an option that are its values, at most."""
+    return _MOST_VALUE if _option_key(name) in SEVERAL else 1
+
+
+def _shown_option(name: str, equals: str, value: str, *, is_known: bool) -> str:
+    """An option with its value, of which what may be a secret is struck out."""
+    is_short = not name.startswith("--")
+    if is_short and name not in SHOWN and len(name) > 2:
+        name = f"{name[:2]}{STRUCK}"  # a value may be glued to it
+    shown = _harmless(name)
+    if not equals:
+        return shown
+    return f"{shown}={_harmless(value)}" if is_known else f"{shown}={STRUCK}"
 
 
 def _harmless(value: str) -> str:

@@ -234,12 +234,19 @@ class _Slot:
 
     def _give_up(self, why: tuple[GpuState, str], now_s: float) -> None:
         """A row that was down before keeps its first moment: a probe that failed again is no news."""
-        gpu, known, self.gpu, self.troubles = self.gpu, self.down, None, {}
+        before = self.down or _Down(self.index, f"index:{self.index}", "", *why, now_s)
+        uuid = before.uuid
+        name = before.name
+        since_s = before.since_s
+        gpu = self.gpu
         if gpu is not None:
             gpu.close()
-        uuid = gpu.uuid if gpu is not None else known.uuid if known is not None else f"index:{self.index}"
-        name = (gpu.name if gpu is not None else "") or (known.name if known is not None else "")
-        since_s = known.since_s if known is not None else (gpu.read_s if gpu is not None else 0.0) or now_s
+            uuid = gpu.uuid
+            name = gpu.name or name
+            if self.down is None:
+                since_s = gpu.read_s or now_s
+        self.gpu = None
+        self.troubles = {}
         self.down = _Down(self.index, uuid, name, *why, since_s)
 
 
@@ -283,7 +290,11 @@ class Fleet:
             hung = not slot.answered(0.0)
             slot.ask(now_s, pcie.get(slot.index, Pcie.OFF))
             left_s = max(0.0, end_s - time.monotonic())
-            slot.answered(0.0 if hung else left_s if first else min(PATIENCE_S, left_s))
+            if hung:
+                left_s = 0.0
+            elif not first:
+                left_s = min(PATIENCE_S, left_s)
+            slot.answered(left_s)
         if error := next((slot.error for slot in self._slots if slot.error is not None), None):
             for slot in self._slots:
                 slot.end()

@@ -485,7 +485,9 @@ class Adapter:
                 metric, series = self._first(one, lambda metric: picked(found, metric))
                 if metric is not None and one.also:
                     series += [each for name in one.also for each in picked(found, Metric(name))]
-                put = _raise_gauge if gauges and not one.added else _add_gauge if gauges else _add_counter
+                put = _add_counter
+                if gauges:
+                    put = _add_gauge if one.added else _raise_gauge
                 for each, _ in self._unrepeated(series):
                     if (rank := plan.rank(self._rank_of(each))) is not None:
                         plan.parts.append(_Part(put, rank, one.quantity, each))

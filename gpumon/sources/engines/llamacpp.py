@@ -166,10 +166,12 @@ class LlamaCppAdapter(Adapter):
         """Tokens of running answers, the KV cache by slots, and the settings."""
         slots = slots_of(figures.bodies.get(SLOTS, b""))
         self._unanswered = 0 if slots else self._unanswered + 1
-        alone = SLOTS in figures.bodies and METRICS not in figures.bodies and not figures.found
-        self.companions = (PROPS,) if alone else (ASKED if self._unanswered < PATIENT else REFUSED, PROPS)
-        if alone:
+        if SLOTS in figures.bodies and METRICS not in figures.bodies and not figures.found:
+            self.companions = (PROPS,)
             figures.info[TOKENS_OFF] = SWITCH
+        else:
+            slots_page = ASKED if self._unanswered < PATIENT else REFUSED
+            self.companions = (slots_page, PROPS)
         props = mapping(decoded(figures.bodies.get(PROPS.path, b"")))
         _take_settings(figures, props)
         if not any(rank.counters.get(q.DRAFTS) for rank in figures.ranks.values()):

@@ -139,55 +139,84 @@ class EngineGpus:
         """By the config and by pods; `gpus` are those of its host, `known` all of the fleet by UUID."""
         endpoint = one.endpoint
         if endpoint.gpus != "auto":
-            by_index = {gpu.index: gpu.uuid for gpu in gpus if not gpu.parent_uuid}
-            missing = [index for index in endpoint.gpus if index not in by_index]
-            if missing:
-                return Placing((), f"the config names GPU {missing[0]}, its host has {sorted(by_index)}")
-            return self._learn(one, Placing(tuple(by_index[index] for index in endpoint.gpus), BY_CONFIG))
+            return self._by_indices(one, endpoint.gpus, gpus)
         if endpoint.gpu_type:
             return self._learn(one, Placing((), BY_CONFIG, endpoint.gpu_count, endpoint.gpu_type))
-        here = {gpu.uuid for gpu in gpus}
+        if not gpus:
+            return Placing((), NO_GPU)
         if one.user is None:
-            return Placing((), NO_POD if here else NO_GPU)
+            return Placing((), NO_POD)
         uuids, why = self._seats.gpus(one.user, self._pods[one.user.pod])
-        if not uuids or not here.issuperset(uuids):
-            return Placing((), NO_GPU if not here else why if not uuids else NO_POD)
-        workers = self._seats.of_workers(one.user.pod, self._pods) if self._pods[one.user.pod] == 1 else ()
+        if not uuids:
+            return Placing((), why)
+        if not {gpu.uuid for gpu in gpus}.issuperset(uuids):
+            return Placing((), NO_POD)
+        return self._by_pod(one, one.user.pod, uuids, known)
+
+    def _by_indices(self, one: Seated, indices: Sequence[int], gpus: Sequence[GpuReading]) -> Placing:
+        """The GPUs of the host that the config names."""
+        by_index = {gpu.index: gpu.uuid for gpu in gpus if not gpu.parent_uuid}
+        for index in indices:
+            if index not in by_index:
+                return Placing((), f"the config names GPU {index}, its host has {sorted(by_index)}")
+        return self._learn(one, Placing(tuple(by_index[index] for index in indices), BY_CONFIG))
+
+    def _by_pod(self, one: Seated, pod: Pod, uuids: tuple[str, ...], known: Mapping[str, GpuReading]) -> Placing:
+        """The GPUs of a pod, with those of its worker pods on other hosts, unless the weights are not on so many."""
+        workers = self._seats.of_workers(pod, self._pods) if self._pods[pod] == 1 else ()
+        gpus = [known[uuid] for uuid in (*uuids, *workers) if uuid in known]
         placing = Placing(uuids, FROM_POD)
         if workers:
-            gpu_type = _type_of([known[uuid] for uuid in (*uuids, *workers) if uuid in known])
-            placing = Placing(uuids, FROM_WORKERS, len({*uuids, *workers}), gpu_type, workers)
+            placing = Placing(uuids, FROM_WORKERS, len({*uuids, *workers}), _type_of(gpus), workers)
         given = self._size_given(one.reading)
         if given > placing.gpus:
-            placing = Placing(uuids, "[prometheus] gpus_per_engine", given, _type_of([known[uuid] for uuid in uuids]))
-        wrong = _too_large(one.reading, [known[uuid] for uuid in (*uuids, *workers) if uuid in known], placing.gpus)
+            gpu_type = _type_of([known[uuid] for uuid in uuids])
+            placing = Placing(uuids, "[prometheus] gpus_per_engine", given, gpu_type)
+        wrong = _too_large(one.reading, gpus, placing.gpus)
         return Placing((), wrong) if wrong else self._learn(one, placing)
 
     def by_number(
         self, engines: Sequence[Seated], placings: Sequence[Placing], gpus: Sequence[GpuReading]
     ) -> list[Placing]:
-        """The same, with answers for those of a host that labels tell nothing of."""
-        open_at = [at for at, placing in enumerate(placings) if placing.source in (NO_POD, NO_GPU)]
+        """The placings of a host's engines, with answers by their number for those that labels tell nothing of."""
+        answers = list(placings)
+        unknown = [at for at, placing in enumerate(placings) if placing.source in (NO_POD, NO_GPU)]
         taken = {uuid for placing in placings for uuid in placing.uuids}
         free = [gpu for gpu in gpus if gpu.uuid not in taken and not gpu.parent_uuid]
-        if not open_at or not free or any(gpu.mig for gpu in gpus):
-            return list(placings)
-        found = list(placings)
-        held = [gpu for gpu in free if _holds(gpu)]
-        readings = [engines[at].reading for at in open_at]
+        if not unknown or not free or any(gpu.mig for gpu in gpus):
+            return answers
+        readings = [engines[at].reading for at in unknown]
+        alone = self._alone(readings[0], free) if len(readings) == 1 else None
+        if alone is not None:
+            answers[unknown[0]] = alone
+            return answers
+        for at, placing in zip(unknown, self._shares(readings, free), strict=False):
+            answers[at] = placing
+        return answers
+
+    def _alone(self, reading: EngineReading, free: Sequence[GpuReading]) -> Placing | None:
+        """The GPUs of the only engine that labels tell nothing of, by how many it has or by the memory in use; None
+        where neither tells."""
+        size, _ = self._size(reading)
+        held = [gpu for gpu in free if _is_in_use(gpu)]
+        if size and size == len(free):
+            return _checked(reading, Placing(tuple(gpu.uuid for gpu in free), FROM_COUNT), free)
+        if size and size == len(held):
+            return _checked(reading, Placing(tuple(gpu.uuid for gpu in held), FROM_COUNT), held)
+        if held and not size and reading.llm is not None:
+            return _checked(reading, Placing(tuple(gpu.uuid for gpu in held), FROM_MEMORY), held)
+        return None
+
+    def _shares(self, readings: Sequence[EngineReading], free: Sequence[GpuReading]) -> list[Placing]:
+        """How many of the free GPUs each of these engines has, of all of them or, where one is not known, of none."""
         sizes = [self._size(reading) for reading in readings]
-        alone = len(readings) == 1
-        if alone and sizes[0][0] and sizes[0][0] in (len(free), len(held)):
-            mine = free if sizes[0][0] == len(free) else held
-            found[open_at[0]] = _checked(readings[0], Placing(tuple(gpu.uuid for gpu in mine), FROM_COUNT), mine)
-        elif all(size for size, _ in sizes) and sum(size for size, _ in sizes) <= len(free):
-            for at, reading, (size, why) in zip(open_at, readings, sizes, strict=True):
-                placing = Placing((), SHARE_OF.format(size, why), size, _type_of(free))
-                found[at] = _checked(reading, placing, free[:size])
-        elif alone and held and not sizes[0][0] and readings[0].llm is not None:
-            placing = Placing(tuple(gpu.uuid for gpu in held), FROM_MEMORY)
-            found[open_at[0]] = _checked(readings[0], placing, held)
-        return found
+        if not all(size for size, _ in sizes) or sum(size for size, _ in sizes) > len(free):
+            return []
+        placings: list[Placing] = []
+        for reading, (size, why) in zip(readings, sizes, strict=True):
+            placing = Placing((), SHARE_OF.format(size, why), size, _type_of(free))
+            placings.append(_checked(reading, placing, free[:size]))
+        return placings
 
     def sizes(self) -> Mapping[str, Mapping[int, int]]:
         """Model -> GPUs of an engine -> how many of its engines have so many."""
@@ -213,7 +242,8 @@ class EngineGpus:
         return 0, ""
 
 
-def _holds(gpu: GpuReading) -> bool:
+def _is_in_use(gpu: GpuReading) -> bool:
+    """Whether much of its memory is in use."""
     used, total = gpu.vram_used_bytes, gpu.vram_total_bytes
     return not isinstance(used, Missing) and not isinstance(total, Missing) and used > _HELD * total
 

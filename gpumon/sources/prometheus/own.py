@@ -270,9 +270,9 @@ def _engines(page: Scrape) -> Iterator[Engine]:
         state = next(iter(page.told("engine_state", labels, "state")), "")
         up = page.value("source_up", {"name": name, "source": "engine"})
         standing = _member(EndpointState, state, EndpointState.ERROR)
-        absent = (
-            NOT_EXPOSED if up else Missing(Reason.UNREACHABLE if standing is not EndpointState.OK else Reason.STALE)
-        )
+        absent = NOT_EXPOSED
+        if not up:
+            absent = Missing(Reason.STALE if standing is EndpointState.OK else Reason.UNREACHABLE)
         texts = _texts(info, exported.ENGINE_TEXTS, _ENGINE_FLAGS)
         texts["kind"] = _member(EngineKind, texts["kind"], EngineKind.UNKNOWN)
         texts["phase"] = _member(Phase, texts["phase"], Phase.INFERENCE)
