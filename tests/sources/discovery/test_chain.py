@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
