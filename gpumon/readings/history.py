@@ -133,6 +133,11 @@ class History:
         """Names of the series seen so far, in order of appearance."""
         return tuple(self._series)
 
+    def has_values(self, key: str) -> bool:
+        """Whether a series had a value in the last two hours."""
+        values = self._series.get(key)
+        return values is not None and any(values.counts)
+
     def latest(self, key: str, wall_s: float, mean_s: float = 0.0) -> float:
         """The value of the point at exactly `wall_s`, whatever came after it; NaN where there is none any more.
 

@@ -66,6 +66,11 @@ def level_of(name: str, view: View) -> Level:
     return known[1]
 
 
+def levels_in(view: View) -> dict[str, Level]:
+    """All levels in the settings of a view, by their keys."""
+    return {name: level_of(name, view) for name in LEVELS}
+
+
 _KNOWN: Final[dict[str, tuple[Config, Level]]] = {}
 
 

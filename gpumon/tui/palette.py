@@ -32,7 +32,9 @@ class Tone(NamedTuple):
     plain: Attributes | None = None
     """Without colours; None: as elsewhere."""
     share: float = 1.0
-    """How much of the colour there is, the rest is ground; of the terminal's own colours it is dim below a half."""
+    """How much of the colour there is, the rest is ground. Where nothing can be mixed it is dim below `_DIM_BELOW`."""
+    coarse_share: float = 0.0
+    """The same in 256 colours, of which there is not one for every share; 0: the same."""
 
 
 STAGES: Final = ("busy", "sm", "tensor", "mfu")
@@ -100,11 +102,38 @@ _FULL: Final[dict[str, Tone]] = {
     "badge_paused": Tone("background", "accent", bold=True, own=("reverse",), plain=("reverse",)),
     **BARS,
 }
-_CURVES: Final = ("accent", "warn", "busy", "sm", "mfu", "mbu", "tokens")
+_HOT: Final = Tone("critical", own=("bold",), plain=("bold",))
+"""A curve at a critical level: never reversed, for a reversed full cell is a blank; and bold only where it must be, for
+a change of colour alone takes fewer bytes."""
+_CURVES: Final = {
+    "hot": _HOT,
+    **{name: _FULL[name] for name in ("accent", "ok", "warn", "busy", "sm", "mfu", "mbu", "tokens")},
+}
+_SHADES: Final = ((0.9, 1.0), (0.8, 1.0), (0.71, 0.65), (0.62, 0.65))
+"""Shares of the shades below the brightest one, and the same in 256 colours, where there are two shades."""
+SHADES: Final = len(_SHADES) + 1
+_DIM_BELOW: Final = 0.75
 _HINT: Final = Tone("muted", share=0.8)
 """What is quieter than all else: what stands on rules."""
-_BASE: Final = {**_FULL, "hint": _HINT, **{f"{name}-": _FULL[name]._replace(share=0.65) for name in _CURVES}}
-"""With darker ones of those of curves, for the lower half of an area; neither is ever under the cursor."""
+
+
+def shaded(tone: str, shade: int) -> str:
+    """The name of a shade of a curve's tone: 0 is the brightest, `SHADES` - 1 the darkest."""
+    return tone + "-" * shade
+
+
+def _shades() -> dict[str, Tone]:
+    """The tones of curves in all shades, by name."""
+    shades: dict[str, Tone] = {}
+    for name, tone in _CURVES.items():
+        shades[name] = tone
+        for shade, (share, coarse_share) in enumerate(_SHADES, 1):
+            shades[shaded(name, shade)] = tone._replace(share=share, coarse_share=coarse_share)
+    return shades
+
+
+_BASE: Final = {**_FULL, "hint": _HINT, **_shades()}
+"""With the shades of curves, for areas that are darker below; none of them is ever under the cursor."""
 _STAND_OUT: Final[dict[str, Attributes]] = {
     "ok": ("reverse",),
     "warn": ("bold",),
@@ -128,7 +157,9 @@ TONES: Final[dict[str, Tone]] = {**_BASE, **{f"{name}@": _selected(name, tone) f
 """Every tone, and as `tone@` those of text in the row under the cursor."""
 NEUTRAL: Final = " "
 """Mark of a blank on the plain background: it looks the same in every tone on that ground."""
-MARKS: Final[dict[str, str]] = {tone: chr(ord("!") + at) for at, tone in enumerate(TONES)}
+_LATIN_1: Final = [character for character in map(chr, range(0x21, 0x100)) if character.isprintable()]
+"""Characters that take one byte each in a string."""
+MARKS: Final[dict[str, str]] = dict(zip(TONES, _LATIN_1, strict=False))
 
 
 def _filler(name: str) -> str:
@@ -233,17 +264,18 @@ def _textures(ascii: bool, textured: bool) -> dict[str, dict[int, str]]:  # noqa
 def look(tone: Tone, theme: Theme, depth: Depth) -> Look:
     """How a tone looks in a theme."""
     attributes: Attributes = ("bold",) if tone.bold else ()
+    mixes = depth is not Depth.NONE and not theme.named
+    if tone.share < _DIM_BELOW and not mixes:
+        attributes = ("dim",)
     if depth is Depth.NONE or theme.colourless:
         return Look(None, attributes if tone.plain is None else tone.plain)
     colour = _theme_colour(tone.colour, theme)
     ground = _theme_colour(tone.ground, theme)
     if theme.named and tone in _SPLIT:
         ground = theme.background
-    if tone.share < 1.0:
-        if not theme.named:
-            colour = _mixed(colour, ground, tone.share)
-        elif tone.share < 0.5:
-            attributes = ("dim",)
+    share = tone.coarse_share if depth is Depth.PALETTE and tone.coarse_share else tone.share
+    if share < 1.0 and mixes:
+        colour = _mixed(colour, ground, share)
     in_row = tone.ground == "selected"
     has_ground = in_row and _ground(theme.selected, depth) != _ground(theme.background, depth)
     if tone.own is not None and not has_ground and (theme.named or in_row):

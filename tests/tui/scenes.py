@@ -211,6 +211,9 @@ def points(of: Snapshot) -> Points:
     def mean(readings: list[object]) -> float:
         return total(readings) / max(1, sum(isinstance(reading, float) for reading in readings))
 
+    def share(gpu: Gpu) -> float:
+        return or_nan(gpu.vram_used_bytes) / or_nan(gpu.vram_total_bytes)
+
     made = {
         "busy": mean([each.busy_ratio for each in live]),
         "sm": mean([each.sm_active_ratio for each in live]),
@@ -224,6 +227,7 @@ def points(of: Snapshot) -> Points:
         "waiting": total([each.load.waiting for each in up]),
         "replicas": float(len(up)) if of.engines else math.nan,
         "temp": max((each.temperature_c for each in live if isinstance(each.temperature_c, float)), default=math.nan),
+        "vram": max((share(each) for each in live), default=math.nan),
         "kv": max((or_nan(each.load.kv_usage_ratio) for each in up), default=math.nan),
         "ttft": max((or_nan(each.latency.ttft_s.p95) for each in up), default=math.nan),
         "itl": max((or_nan(each.latency.itl_s.p95) for each in up), default=math.nan),

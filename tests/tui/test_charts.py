@@ -10,15 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpumon.config.schema import Config, Goals
 from gpumon.readings.format import cells
 from gpumon.readings.history import History
 from gpumon.tui.charts.axis import ago
-from gpumon.tui.charts.curves import CHARTS, DECODE, MFU, SPARKS, Chart, Figures, nice, ordered, parts_of
-from gpumon.tui.charts.grid import Charts
+from gpumon.tui.charts.curves import CHARTS, DECODE, MFU, SPARKS, Chart, Figures, chart_of, nice, parts_of, with_data
+from gpumon.tui.charts.grid import Charts, Style
 from gpumon.tui.charts.raster import KEYS, RASTERS, area, level, spark
 from gpumon.tui.charts.series import SPANS_S, Grid, Series, grid
+from gpumon.tui.levels import Level, levels_in
 from gpumon.tui.line import Piece, Row
-from gpumon.tui.palette import Glyphs
+from gpumon.tui.palette import SHADES, Glyphs
+from gpumon.tui.view import View
 from tests.records import replace
 from tests.tui import scenes
 
@@ -31,8 +34,13 @@ def text(row: Row) -> str:
 
 
 def made(history: History, width: int, height: int, charts: tuple[Chart, ...] = CHARTS, **others: Any) -> Charts:
-    values: dict[str, Any] = {"glyphs": "braille", "span_s": 300.0}
-    return Charts(history, charts, width, height, **values | others)
+    style = Style(others.pop("span_s", 300.0), others.pop("glyphs", "braille"), others.pop("levels", None) or levels())
+    return Charts(history, charts, width, height, style, **others)
+
+
+def levels(**chosen: float) -> dict[str, Level]:
+    """The levels of the default settings; `ttft_p95_ms` and so on are goals."""
+    return levels_in(View(Config(goals=Goals(**chosen))))
 
 
 def drawn(charts: Charts, history: History, now_s: float = scenes.WALL_S) -> list[Row]:
@@ -301,11 +309,86 @@ def test_running_and_waiting_are_stacked() -> None:
     assert newest.count("accent") == 9 - newest.count("warn")
 
 
-def test_the_lower_half_of_an_area_is_darker() -> None:
+@pytest.mark.parametrize("height", [2, 3, 6, 12])
+def test_an_area_is_darker_from_line_to_line(height: int) -> None:
     history = History()
     history.append(scenes.WALL_S, {"decode": 100.0})
-    rows = drawn(made(history, 60, 7, (Chart((DECODE,)),), axis=False), history)
-    assert [next(tone for piece, tone in row if piece.strip()) for row in rows[1:]] == ["tokens"] * 3 + ["tokens-"] * 3
+    rows = drawn(made(history, 60, height + 1, (Chart((DECODE,)),), axis=False), history)
+    tones = [next(tone for piece, tone in row if piece.strip()) for row in rows[1:]]
+    shades = [tone.count("-") for tone in tones]
+    assert {tone.rstrip("-") for tone in tones} == {"tokens"}
+    assert shades == sorted(shades)
+    assert shades[0] == 0
+    assert len(set(shades)) == min(height, SHADES)
+
+
+def course(key: str, *values: float) -> History:
+    """A series with a value every 50 s, the newest last."""
+    history = History()
+    for at, value in enumerate(values):
+        history.append(scenes.WALL_S - 50.0 * (len(values) - 1 - at), {key: value})
+    return history
+
+
+def tones_of(rows: list[Row], glyphs: str) -> list[str]:
+    """Tones of what is drawn with any of some characters, from left to right over all lines."""
+    found: list[str] = []
+    for row in rows:
+        found += [tone.rstrip("-") for piece, tone in row if set(piece) & set(glyphs)]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("kv", (0.5, 0.93, 0.99)),
+        ("vram", (0.5, 0.96, 0.995)),
+        ("temp", (40.0, 85.0, 93.0)),
+        ("ttft", (0.4, 3.0, 38.0)),
+        ("itl", (0.02, 0.25, 0.9)),
+        ("kv@http://127.0.0.1:8000", (0.5, 0.93, 0.99)),
+        ("temp:3", (40.0, 85.0, 93.0)),
+    ],
+)
+@pytest.mark.parametrize("least", [1, 3])
+def test_a_curve_has_the_colour_of_its_level(key: str, values: tuple[float, ...], least: int) -> None:
+    chart = chart_of(key)
+    assert chart is not None
+    for count, tones in ((1, ["ok"]), (2, ["ok", "warn"]), (3, ["ok", "warn", "hot"])):
+        history = course(key, *values[:count])
+        rows = drawn(made(history, 80, 6, (chart,), least=least, glyphs="blocks", axis=False, across=1), history)
+        body = rows if least == 1 else rows[1:]
+        assert sorted(set(tones_of(body, "▁▂▃▄▅▆▇█"))) == sorted(tones)
+        legend = {tone for _, tone in rows[0]}
+        assert ("warn" in legend) == (count == 2 or (count == 3 and least == 1))
+        assert ("critical" in legend) == (count == 3)
+        assert ("!" in text(rows[0])) == (count > 1), "a mark for terminals without colours"
+
+
+@pytest.mark.parametrize("glyphs", ALL_GLYPHS)
+def test_a_line_stands_at_the_goal_where_it_is_within_the_scale(glyphs: Glyphs) -> None:
+    chart = chart_of("ttft")
+    assert chart is not None
+    history = course("ttft", 0.9)
+    within = made(history, 80, 11, (chart,), levels=levels(ttft_p95_ms=500.0), glyphs=glyphs, axis=False)
+    rows = drawn(within, history)
+    lines = [at for at, row in enumerate(rows[1:]) if any(tone == "border" for _, tone in row)]
+    assert lines == [4], "half of the scale of a second: above the middle of ten lines"
+    assert "500ms" in text(rows[0])
+    above = drawn(made(history, 80, 11, (chart,), levels=levels(ttft_p95_ms=5e3), glyphs=glyphs, axis=False), history)
+    assert not any(tone == "border" for row in above for _, tone in row)
+
+
+def test_one_gpu_has_its_two_series_in_one_chart_in_two_tones() -> None:
+    of = scenes.snapshot()
+    known = {"sm:0", "busy:0", "mfu:1"}
+    (gpu,) = parts_of(CHARTS[0], known, of)
+    assert [(curve.name, curve.tone) for curve in gpu.curves] == [("SM active", "sm"), ("gpu 0 busy", "busy")]
+    history = History()
+    history.append(scenes.WALL_S, {"sm:0": 0.4, "busy:0": 0.9})
+    rows = drawn(made(history, 60, 11, (gpu,), axis=False), history)
+    assert text(rows[0]).startswith(" ⡪ gpu 0 busy 90%  ⣿ SM active 40% ")
+    assert {tone.rstrip("-") for row in rows[1:] for piece, tone in row if piece.strip()} == {"sm", "busy"}
 
 
 @pytest.mark.parametrize("value", [1e308, math.inf, 5e-324])
@@ -331,9 +414,10 @@ def test_a_label_is_the_value_of_the_moment_and_of_rates_the_mean_that_stands_in
         assert not any(word in said for word in ("9.0k", "25%", "50%", "37%", "166", "333"))
 
 
-def test_what_has_no_value_comes_last() -> None:
-    empty = {curve.key for curve in SPARKS} - {"decode", "running"}
-    assert [chart.name for chart in ordered(CHARTS, empty)[:2]] == ["decode tok/s", "waiting, running"]
+def test_only_curves_with_data_are_drawn_and_their_order_stays() -> None:
+    known = {"busy", "decode", "running", "power"}
+    assert [chart.name for chart in with_data(CHARTS, known)] == ["busy", "decode tok/s", "running", "power"]
+    assert [chart.name for chart in with_data(CHARTS, known | {"sm"})][:2] == ["busy, SM active", "decode tok/s"]
 
 
 def test_one_wide_chart_says_what_its_columns_were_at_least_on_average_and_at_most_and_when() -> None:

@@ -148,7 +148,8 @@ def test_the_first_moments_and_no_readings_at_all() -> None:
     assert "starting" in "".join(painted(pane(None), 80, 5))
     empty = pane(LIVE, History())
     for height in (2, 5, 12, 40):
-        assert not re.search(r"[1-9]\d*%", "".join(painted(empty, 120, height)[1:]).replace("0-100%", ""))
+        said = "".join(painted(empty, 120, height)[1:]).replace("0-100%", "").replace("┄ 90%", "")
+        assert not re.search(r"[1-9]\d*%", said)
 
 
 @pytest.mark.parametrize(("width", "height", "most"), [(80, 6, 250), (120, 20, 520), (200, 41, 1050)])
@@ -260,18 +261,60 @@ def test_a_chart_of_each_gpu_stands_below(how: str) -> None:
     assert "\n".join(painted(of, 120, 30)).count("gpu 0 busy") == 1
 
 
-def test_series_that_are_late_keep_their_place_and_absent_ones_lose_it() -> None:
+def names(of: HistoryPane, width: int = 60, height: int = 30) -> list[str]:
+    """The charts that are drawn, by the names on their legends."""
+    return [name.strip() for name in re.findall("[⣿⡪] ([A-Za-z°][A-Za-z ]*)", "\n".join(painted(of, width, height)))]
+
+
+def test_engines_keep_the_places_of_late_figures_and_lose_those_that_never_come() -> None:
     history = History()
     known = {"busy": 0.5, "running": 3.0, "decode": 100.0}
     history.append(LIVE.wall_s, known)
     of = pane(LIVE, history)
-    names = re.findall("[⣿⡪] ([A-Za-z ]+)", "\n".join(painted(of, 60, 30)))
-    assert names[:4] == ["busy ", "SM active ", "MBU ", "MFU "]
+    assert names(of)[:4] == ["busy", "MBU", "MFU", "decode tok"]
     later = scenes.snapshot(tick=60)
     history.append(later.wall_s, known)
     of.show(later)
-    names = re.findall("[⣿⡪] ([A-Za-z ]+)", "\n".join(painted(of, 60, 30)))
-    assert names[:5] == ["busy ", "SM active ", "decode tok", "waiting ", "running "]
+    assert names(of) == ["busy", "decode tok", "running"]
+
+
+def test_a_gpu_without_engines_has_no_chart_without_data() -> None:
+    alone = replace(LIVE, gpus=LIVE.gpus[:1], engines=(), verdicts=())
+    history = History()
+    history.append(alone.wall_s, {"busy": 0.5, "sm": 0.4, "power": 300.0, "temp": 50.0, "vram": 0.1, "mfu": math.nan})
+    of = pane(alone, history)
+    assert names(of, 80) == ["busy", "SM active", "power", "°C", "VRAM"]
+    sparks = "\n".join(painted(of, 80, 5))
+    assert re.findall(r"(busy|power|°C|vram|mfu|decode|kv) ", sparks) == ["busy", "power", "°C", "vram"]
+
+
+def test_a_chart_that_had_data_once_stays_and_keeps_its_place() -> None:
+    history = History()
+    history.append(LIVE.wall_s, {"busy": 0.5, "decode": 100.0, "power": 300.0})
+    of = pane(LIVE, history)
+    for tick in range(1, 120):
+        history.append(LIVE.wall_s + tick, {"busy": 0.5, "power": 300.0})
+        of.show(scenes.snapshot(tick=tick))
+    assert names(of) == ["busy", "decode tok", "power"]
+    of.read_from(History())
+    of.show(scenes.snapshot(tick=120))
+    assert names(of) == ["busy", "decode tok", "power"], "a moment of the past has the same charts"
+
+
+def test_a_chart_that_comes_later_does_not_take_the_place_of_the_chosen_one() -> None:
+    history = History()
+    history.append(LIVE.wall_s - 60.0, {"busy": 0.5, "power": 300.0})
+    of = pane(scenes.snapshot(tick=-60), history, focused=True)
+    history.append(LIVE.wall_s, {"busy": 0.5, "power": 300.0})
+    of.show(LIVE)
+    of.move(1)
+    of.open()
+    assert "power" in of.title()
+    history.append(LIVE.wall_s + 1, {"busy": 0.5, "power": 300.0, "decode": 100.0})
+    of.show(scenes.snapshot(tick=1))
+    assert "power" in of.title()
+    assert of.back()
+    assert names(of) == ["busy", "decode tok", "power"]
 
 
 def test_a_sum_with_a_gap_is_said_of_those_that_answer() -> None:

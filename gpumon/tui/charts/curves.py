@@ -24,6 +24,8 @@ class Curve(NamedTuple):
     key: str
     tone: str
     text: Callable[[Reading], str]
+    level: str = ""
+    """The key in `levels.LEVELS` by whose levels it is coloured; its tone is that of calm then."""
     mean_s: float = 0.0
     """The figure beside it is the mean of so many seconds, as in the rows that it is the sum of; 0: the newest one."""
 
@@ -61,17 +63,17 @@ BUSY: Final = Curve("busy", "busy", "busy", "busy", ratio)
 SM: Final = Curve("SM active", "sm", "sm", "sm", ratio)
 MFU: Final = Curve("MFU", "mfu", "mfu", "mfu", ratio)
 MBU: Final = Curve("MBU", "mbu", "mbu", "mbu", ratio)
-DECODE: Final = Curve("decode tok/s", "decode", "decode", "tokens", count, _ROWS_S)
+DECODE: Final = Curve("decode tok/s", "decode", "decode", "tokens", count, mean_s=_ROWS_S)
 PREFILL: Final = Curve("prefill tok/s", "prefill", "prefill", "tokens", count)
-TTFT: Final = Curve("TTFT p95, worst", "ttft", "ttft", "accent", seconds)
-ITL: Final = Curve("ITL p95, worst", "itl", "itl", "accent", seconds)
-KV: Final = Curve("KV cache, fullest", "kv", "kv", "mbu", ratio)
+TTFT: Final = Curve("TTFT p95, worst", "ttft", "ttft", "ok", seconds, "ttft")
+ITL: Final = Curve("ITL p95, worst", "itl", "itl", "ok", seconds, "itl")
+KV: Final = Curve("KV cache, fullest", "kv", "kv", "ok", ratio, "kv")
 RUNNING: Final = Curve("running", "run", "running", "accent", whole)
 WAITING: Final = Curve("waiting", "wait", "waiting", "warn", whole)
-VRAM: Final = Curve("VRAM, fullest", "vram", "vram", "mbu", ratio)
+VRAM: Final = Curve("VRAM, fullest", "vram", "vram", "ok", ratio, "vram")
 POWER: Final = Curve("power", "power", "power", "sm", watts)
-HEAT: Final = Curve("°C, hottest", "°C", "temp", "warn", celsius)
-MEMORY: Final = Curve("memory B/s", "B/s", "bandwidth", "mbu", amount, _ROWS_S)
+HEAT: Final = Curve("°C, hottest", "°C", "temp", "ok", celsius, "temperature")
+MEMORY: Final = Curve("memory B/s", "B/s", "bandwidth", "mbu", amount, mean_s=_ROWS_S)
 
 CHARTS: Final = (
     Chart((SM, BUSY), full=1.0),
@@ -89,6 +91,8 @@ CHARTS: Final = (
 )
 SPARKS: Final = (*(BUSY, MFU, MBU, DECODE, SM, PREFILL, TTFT, ITL, KV, WAITING, RUNNING, POWER, HEAT, VRAM, MEMORY),)
 """The same one by one, where each has a line alone; the most telling four first."""
+OF_ENGINES: Final = frozenset(curve.key for curve in (MFU, MBU, DECODE, PREFILL, TTFT, ITL, KV, RUNNING, WAITING))
+"""Keys of the series that only engines have; they need some polls, or a request."""
 CHART_OF: Final = {curve.key: at for at, chart in enumerate(CHARTS) for curve in chart.curves}
 """Key of a series -> the place of its chart in `CHARTS`."""
 _SHARES: Final = {
@@ -96,13 +100,13 @@ _SHARES: Final = {
     "busy": ("busy", "busy"),
     "tensor": ("tensor", "sm"),
     "dram": ("DRAM", "mbu"),
-    "vram": ("VRAM", "mbu"),
-    "kv": ("KV cache", "mbu"),
-    "cpu": ("CPU", "busy"),
-    "core": ("1 core", "busy"),
-    "iowait": ("iowait", "warn"),
+    "vram": ("VRAM", "ok"),
+    "kv": ("KV cache", "ok"),
+    "cpu": ("CPU", "ok"),
+    "core": ("1 core", "ok"),
+    "iowait": ("iowait", "ok"),
     "io": ("IO wait", "warn"),
-    "disk": ("disk", "busy"),
+    "disk": ("disk", "ok"),
 }
 """Series of single things that are shares of 1: names and tones."""
 _AMOUNTS: Final[dict[str, tuple[str, str, Callable[[Reading], str], str]]] = {
@@ -111,15 +115,20 @@ _AMOUNTS: Final[dict[str, tuple[str, str, Callable[[Reading], str], str]]] = {
     "decode": ("decode tok/s", "tokens", count, ""),
     "prefill": ("prefill tok/s", "tokens", count, ""),
     "preempt": ("preemptions/s", "warn", count, ""),
-    "ttft": ("TTFT p95", "accent", seconds, "s"),
-    "itl": ("ITL p95", "accent", seconds, "s"),
+    "ttft": ("TTFT p95", "ok", seconds, "s"),
+    "itl": ("ITL p95", "ok", seconds, "s"),
     "queue": ("queue, mean", "warn", seconds, "s"),
     "power": ("power", "sm", watts, "W"),
     "clock": ("clock", "accent", amount, "Hz"),
-    "temp": ("°C", "warn", celsius, ""),
+    "temp": ("°C", "ok", celsius, ""),
     "net": ("net B/s", "accent", amount, ""),
 }
 """The others: names, tones, how their figures are written, and units."""
+_LEVELS: Final = {
+    **{curve.key: curve.level for curve in (TTFT, ITL, KV, VRAM, HEAT)},
+    **{name: name for name in ("cpu", "core", "iowait", "disk")},
+}
+"""Series of single things that have levels, and the keys of these in `levels.LEVELS`."""
 
 
 def chart_of(key: str, thing: str = "") -> Chart | None:
@@ -135,15 +144,33 @@ def chart_of(key: str, thing: str = "") -> Chart | None:
     name, tone, text, unit = (*_SHARES[base], ratio, "") if base in _SHARES else _AMOUNTS[base]
     thing = thing or (f"gpu {number}" if mark == OF_GPU else "host" if number == HOST else "")
     full = 1.0 if base in _SHARES else 100.0 if base == HEAT.key else 0.0
-    return Chart((Curve(f"{thing} {name}".strip(), thing or name, key, tone, text),), unit, full)
+    curve = Curve(f"{thing} {name}".strip(), thing or name, key, tone, text, _LEVELS.get(base, ""))
+    return Chart((curve,), unit, full)
 
 
 def parts_of(chart: Chart, known: Collection[str], snapshot: Snapshot) -> list[Chart]:
-    """The same of each GPU, or of each engine, as far as the history has it."""
+    """The same of each GPU, or of each engine, as far as the history has it: what stands in one chart together stays
+    together."""
     names = {f"{OF_GPU}{gpu.index}": f"gpu {gpu.index}" for gpu in snapshot.gpus if not gpu.parent_uuid}
     names |= {f"{AT}{engine.key}": engine.name for engine in snapshot.engines}
-    keys = ((f"{curve.key}{thing}", name) for thing, name in names.items() for curve in chart.curves[::-1])
-    return [part for key, name in keys if key in known and (part := chart_of(key, name)) is not None]
+    parts: list[Chart] = []
+    for thing, name in names.items():
+        keys = [f"{curve.key}{thing}" for curve in chart.curves]
+        charts = [chart_of(key, name) for key in keys if key in known]
+        together = [part for part in charts if part is not None]
+        if together:
+            parts.append(_joined(together, chart))
+    return parts
+
+
+def _joined(parts: Sequence[Chart], like: Chart) -> Chart:
+    """Charts of one thing as one: its name stands before the curve that is named first, which is the last."""
+    curves = [part.curves[0] for part in parts]
+    alone = {curve.key: curve.name for curve in like.curves}
+    for at, curve in enumerate(curves[:-1]):
+        base = curve.key.partition(AT if AT in curve.key else OF_GPU)[0]
+        curves[at] = curve._replace(name=alone[base], word=alone[base])
+    return parts[-1]._replace(curves=tuple(curves), stacked=like.stacked)
 
 
 def _engines(field: str) -> Callable[[Snapshot], list[Reading]]:
@@ -178,7 +205,10 @@ class Figures:
     def __init__(self, history: History) -> None:
         self._history = history
         self._now_s = math.nan
-        self._texts: dict[str, str] = {}
+        self.values: dict[str, float] = {}
+        """Key -> the value of that moment; NaN is a gap."""
+        self.texts: dict[str, str] = {}
+        """Key -> the same as text."""
         self.note: dict[str, str] = {}
         """Key -> of what it is the mean, where that is not everything."""
 
@@ -186,11 +216,14 @@ class Figures:
         """Key -> the value at `now_s`, a dash where that is a gap."""
         if now_s != self._now_s:
             self._now_s = now_s
-            self._texts = {}
+            self.texts = {}
+            self.values = {}
         for curve in curves:
-            if curve.key not in self._texts:
-                self._texts[curve.key] = curve.said(self._history.latest(curve.key, now_s, curve.mean_s))
-        return self._texts
+            if curve.key not in self.texts:
+                value = self._history.latest(curve.key, now_s, curve.mean_s)
+                self.values[curve.key] = value
+                self.texts[curve.key] = curve.said(value)
+        return self.texts
 
     def of(self, snapshot: Snapshot) -> None:
         """Read those of a snapshot. While a sum has a gap, as something in it just fell silent, it is said of the
@@ -203,12 +236,17 @@ class Figures:
                 known = [reading for reading in readings if not isinstance(reading, Missing)]
                 silent = sum(isinstance(reading, Missing) and reading.reason in SILENT for reading in readings)
                 if known and silent:
-                    self._texts[key] = f"{curve.text(sum(known))} of {len(known)}/{len(known) + silent}"
+                    self.texts[key] = f"{curve.text(sum(known))} of {len(known)}/{len(known) + silent}"
 
 
-def ordered(charts: Sequence[Chart], empty: Collection[str]) -> list[Chart]:
-    """The charts; those of nothing but `empty` keys come last."""
-    return sorted(charts, key=lambda chart: all(curve.key in empty for curve in chart.curves))
+def with_data(charts: Sequence[Chart], known: Collection[str]) -> list[Chart]:
+    """The charts in their order, of the curves that are known alone; one without any is left out."""
+    found: list[Chart] = []
+    for chart in charts:
+        curves = tuple(curve for curve in chart.curves if curve.key in known)
+        if curves:
+            found.append(chart._replace(curves=curves))
+    return found
 
 
 def most(values: Iterable[float]) -> float:

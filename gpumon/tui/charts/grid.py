@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.readings.format import cells, cut, left, right
 from gpumon.readings.history import History
@@ -13,6 +13,8 @@ from gpumon.tui.charts.axis import NOW, ago, o_clock
 from gpumon.tui.charts.curves import Chart, Curve, Figures, most, nice
 from gpumon.tui.charts.raster import KEYS, RASTERS, area, spark
 from gpumon.tui.charts.series import Series, grid
+from gpumon.tui.charts.tints import graded, ruled, runs_of, tinted, tone_of_level
+from gpumon.tui.levels import HOT, Level
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.triage_words import event_mark, most_urgent
@@ -33,6 +35,16 @@ Values = Mapping[str, list[float]]
 """The buckets of each series, oldest first."""
 Texts = Mapping[str, str]
 """What is said of each series."""
+Levels = Mapping[str, Level]
+"""The levels of figures, by their keys in `levels.LEVELS`."""
+
+
+class Style(NamedTuple):
+    """How charts are drawn: how far they go back, with what characters, and by which levels they are coloured."""
+
+    span_s: float
+    glyphs: Glyphs
+    levels: Levels
 
 
 class Charts:
@@ -48,8 +60,7 @@ class Charts:
         charts: Sequence[Chart],
         width: int,
         height: int,
-        span_s: float,
-        glyphs: Glyphs,
+        style: Style,
         *,
         least: int = 3,
         across: int = 0,
@@ -57,7 +68,9 @@ class Charts:
         first: int = 0,
         axis: bool = True,
     ) -> None:
-        self._history, self._glyphs = history, glyphs
+        self._history = history
+        self._levels = style.levels
+        self._glyphs = glyphs = style.glyphs
         self._sparks = least == 1
         narrow = self._sparks and height == 1
         fits = max(1, width // (_LEAST_SPARK if narrow else _LEAST_WIDTH))
@@ -79,9 +92,9 @@ class Charts:
         before = 3 + self._word + _FIGURE if self._sparks else 0
         self._before = before
         live = 1 if self._sparks else RASTERS[glyphs].live
-        self.grid = grid(max(1, self._room - before - 1), span_s)
+        self.grid = grid(max(1, self._room - before - 1), style.span_s)
         self._pad = self._room - 1 - before - self.grid.columns
-        self._plots = [_Plot(chart, glyphs) for chart in self.shown]
+        self._plots = [_Plot(chart, glyphs, _level_of(chart, style.levels)) for chart in self.shown]
         self._live = live
         size, bucket_s = self.grid.columns * live, self.grid.column_s / live
         self._series = {
@@ -95,17 +108,17 @@ class Charts:
         `marked` of all carries a mark."""
         newest = math.floor(now_s / self.grid.column_s) * self._live + self._live - 1
         values = {key: series.values(newest, now_s) for key, series in self._series.items()}
-        texts = figures.at(now_s, [curve for chart in self.shown for curve in chart.curves])
+        figures.at(now_s, [curve for chart in self.shown for curve in chart.curves])
         rows: list[Row] = []
         for at, height in enumerate(self._heights):
             lines: list[list[Piece]] = [[] for _ in range(height)]
             for place in range(at * self._across, min((at + 1) * self._across, len(self.shown))):
                 chosen = self.first + place == marked
                 if self._sparks:
-                    lines[0] += self._spark(self.shown[place].curves[0], values, texts, chosen=chosen)
+                    lines[0] += self._spark(self.shown[place].curves[0], values, figures, chosen=chosen)
                     continue
                 plot = self._plots[place]
-                lines[0] += self._legend(plot, values, texts, figures.note, newest, marked=chosen)
+                lines[0] += self._legend(plot, values, figures, newest, marked=chosen)
                 for line, drawn in zip(lines[1:], plot.lines(values, height - 1, newest), strict=True):
                     line += [(" " * self._pad, "text"), *drawn, (" ", "text")]
             rows += [tuple(line) for line in lines]
@@ -120,33 +133,45 @@ class Charts:
             y -= height
         return None
 
-    def _legend(
-        self, plot: _Plot, values: Values, texts: Texts, notes: Texts, newest: int, *, marked: bool
-    ) -> list[Piece]:
+    def _legend(self, plot: _Plot, values: Values, figures: Figures, newest: int, *, marked: bool) -> list[Piece]:
         """Names and figures on the left, the scale on the right, between them what else has room."""
-        extremes = self._room >= _EXTREMES and len(plot.chart.curves) == 1
-        made_of = (plot.scale(values, newest), marked, [texts[curve.key] for curve in plot.chart.curves], notes)
+        chart = plot.chart
+        extremes = self._room >= _EXTREMES and len(chart.curves) == 1
+        said = [self._said(curve, figures) for curve in chart.curves]
+        made_of = (plot.scale(values, newest), marked, said, figures.note)
         if made_of == plot.made_of and not extremes:
             return plot.legend
         plot.made_of = made_of
-        chart = plot.chart
         pieces: list[Piece] = [(mark(self._glyphs), "focus") if marked else (" ", "text")]
-        long = sum(cells(curve.name) + cells(texts[curve.key]) + 5 for curve in chart.curves) < self._room
+        long = sum(cells(curve.name) + cells(text) + 5 for curve, (text, _) in zip(chart.curves, said, strict=True))
         for at, curve in reversed(list(enumerate(chart.curves))):
-            name = curve.name if long else curve.word
+            text, tone = said[at]
+            name = curve.name if long < self._room else curve.word
             pieces += [(KEYS[self._glyphs][at], curve.tone), (f" {name} ", "focus" if marked else "muted")]
-            pieces.append((f"{texts[curve.key]}  ", "text"))
+            pieces += [(text, tone), ("  ", "text")]
         scale = f"0-{chart.scale(plot.top)}"
         room = self._room - 1 - sum(cells(text) for text, _ in pieces) - cells(scale)
-        between = next((notes[curve.key] for curve in chart.curves if curve.key in notes), "")
+        between = next((figures.note[curve.key] for curve in chart.curves if curve.key in figures.note), "")
+        if plot.has_rule:
+            between = plot.rule_words()
         if extremes:
             between = self._extremes(chart.curves[0], values[chart.curves[0].key], newest) or between
         if room < 0:
-            scale, room = "", room + cells(scale)
-        said = between if 0 < cells(between) + 2 <= room else ""
-        pieces += [(said, "hint"), (" " * max(0, room - cells(said)), "text"), (scale, "hint"), (" ", "text")]
+            scale = ""
+            room = self._room - 1 - sum(cells(text) for text, _ in pieces)
+        between = between if 0 < cells(between) + 2 <= room else ""
+        pieces += [(between, "hint"), (" " * max(0, room - cells(between)), "text"), (scale, "hint"), (" ", "text")]
         plot.legend = _fitting(pieces, self._room)
         return plot.legend
+
+    def _said(self, curve: Curve, figures: Figures) -> Piece:
+        """The newest figure of a curve in the tone of its level, with a mark if it is not calm."""
+        text = figures.texts[curve.key]
+        level = self._levels.get(curve.level)
+        if level is None or not figures.values[curve.key] >= level.warm:
+            return text, "text"
+        tone = tone_of_level(figures.values[curve.key], level, "text")
+        return f"{text}!", HOT if tone == "hot" else tone
 
     def _extremes(self, curve: Curve, values: Sequence[float], newest: int) -> str:
         """Lowest, mean and highest of what is drawn; each column is a mean, so that a reading may be above."""
@@ -158,16 +183,24 @@ class Charts:
         mean = curve.said(sum(known) / len(known))
         return f"lowest {curve.said(min(known))} · mean {mean} · highest {curve.said(max(known))} at {when}"
 
-    def _spark(self, curve: Curve, values: Values, texts: Texts, *, chosen: bool) -> list[Piece]:
+    def _spark(self, curve: Curve, values: Values, figures: Figures, *, chosen: bool) -> list[Piece]:
         """Name, figure and curve; of how many a sum is, where not of all, stands over the oldest of it."""
-        top = 1.0 if curve.text(1.0) == "100%" else nice(most(values[curve.key]))
-        figure, _, of = texts[curve.key].partition(" ")
+        known = values[curve.key]
+        top = 1.0 if curve.text(1.0) == "100%" else nice(most(known))
+        text, tone = self._said(curve, figures)
+        figure, _, of = text.partition(" ")
+        is_high = figure.endswith("!")
+        figure = right(figure.rstrip("!"), _FIGURE) + ("!" if is_high else " ")
         over = cut(f"{of} " if of else "", self.grid.columns)
+        drawn = spark([value / top for value in known])[len(over) :]
+        level = self._levels.get(curve.level)
+        runs = runs_of(known[len(over) :], 1, level, curve.tone) if level is not None else [(len(drawn), curve.tone)]
         return [
             (mark(self._glyphs), "focus") if chosen else (" ", "text"),
             (left(curve.word, self._word), "focus" if chosen else "muted"),
-            (f" {right(figure, _FIGURE)} {over}{' ' * self._pad}", "text"),
-            (spark([value / top for value in values[curve.key]])[len(over) :], curve.tone),
+            (f" {figure}", tone),
+            (over + " " * self._pad, "text"),
+            *tinted(drawn, runs),
             (" ", "text"),
         ]
 
@@ -194,9 +227,10 @@ class Charts:
 class _Plot:
     """One chart. Finished columns are drawn once per bucket; in between only the newest one is."""
 
-    def __init__(self, chart: Chart, glyphs: Glyphs) -> None:
+    def __init__(self, chart: Chart, glyphs: Glyphs, level: Level | None) -> None:
         self.chart = chart
         self._glyphs = glyphs
+        self._level = level
         self._live = RASTERS[glyphs].live
         self.top = chart.full
         """Of the scale."""
@@ -229,19 +263,39 @@ class _Plot:
         now = self._area([of[-self._live :] for of in curves], self.top, height)
         return [[*old, *new] for old, new in zip(self._past, now, strict=True)]
 
+    @property
+    def has_rule(self) -> bool:
+        """Whether there is a line where the curve is no longer calm: one above the scale is not drawn."""
+        return self._level is not None and self._level.warm <= self.top
+
+    def rule_words(self) -> str:
+        """What the legend says of that line."""
+        assert self._level is not None
+        glyph = "-" if self._glyphs == "ascii" else "┄"
+        return f"{glyph} {self.chart.curves[0].said(self._level.warm)}"
+
     def _area(self, curves: list[list[float]], top: float, height: int) -> list[list[Piece]]:
-        """The lower half of an area is darker than the upper."""
+        """The curves as lines, each darker than the one above it, in the colours of their levels."""
         tones = [curve.tone for curve in self.chart.curves]
         layers = [([value / top for value in of], tone) for of, tone in zip(self._stacked(curves), tones, strict=True)]
         drawn = area(layers, height, self._glyphs)
-        low = height // 2 if height > 1 else height
-        darker = [[(text, f"{tone}-") for text, tone in line] for line in drawn[height - low :]]
-        return [*drawn[: height - low], *darker]
+        if self._level is None:
+            return graded(drawn)
+        runs = runs_of(curves[0], self._live, self._level, tones[0])
+        lines = [tinted("".join(text for text, _ in line), runs) for line in drawn]
+        return ruled(graded(lines), self._level.warm / top, self._glyphs)
 
     def _stacked(self, curves: list[list[float]]) -> list[list[float]]:
         if not self.chart.stacked or len(curves) < 2:
             return curves
         return [curves[0], [_plus(a, b) for a, b in zip(*curves, strict=True)]]
+
+
+def _level_of(chart: Chart, levels: Levels) -> Level | None:
+    """The levels by which a chart is coloured; None for two curves, whose colours tell them apart."""
+    if len(chart.curves) > 1:
+        return None
+    return levels.get(chart.curves[0].level)
 
 
 def mark(glyphs: Glyphs) -> str:

@@ -10,10 +10,9 @@ from gpumon.readings.history import History
 from gpumon.readings.snapshot import Confidence, Family, Verdict
 from gpumon.triage.render import action_text, evidence_text, signal_text, team_note, verdict_text
 from gpumon.tui.charts.curves import Figures, chart_of
-from gpumon.tui.charts.grid import Charts
+from gpumon.tui.charts.grid import Charts, Style
 from gpumon.tui.detail.blocks import Entry, Section, Sentence
 from gpumon.tui.line import Row
-from gpumon.tui.palette import Glyphs
 
 _QUESTIONS: Final = {
     Family.STATE: "is it broken?",
@@ -65,8 +64,7 @@ class Place(NamedTuple):
 
     width: int
     room: int
-    span_s: float
-    glyphs: Glyphs
+    style: Style
 
 
 class _Made(NamedTuple):
@@ -96,5 +94,5 @@ class EvidenceCharts:
             self._made = made
             least = max(_LEAST, min(_MOST, (place.room - 2) // len(charts)))
             size = (place.width, least * len(charts) + 1)
-            self._charts = Charts(history, charts, *size, place.span_s, place.glyphs, least=least, across=1)
+            self._charts = Charts(history, charts, *size, place.style, least=least, across=1)
         return [(), *self._charts.rows(now_s, Figures(history), edge=moment)]

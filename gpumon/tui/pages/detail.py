@@ -8,11 +8,13 @@ from typing import ClassVar
 from gpumon.readings.format import cells, cut
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Engine, Gpu, Replicas, Snapshot, Verdict
+from gpumon.tui.charts.grid import Style
 from gpumon.tui.detail import engine, gpu, process, verdict
 from gpumon.tui.detail.blocks import Heights, Section, laid_out, there_only
 from gpumon.tui.detail.gpu import Watch
 from gpumon.tui.detail.state import Shown, head, troubles
 from gpumon.tui.detail.things import Key, is_blank, leads_to, of_kind, title
+from gpumon.tui.levels import levels_in
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.view import View
@@ -175,7 +177,8 @@ class DetailPage(Pane):
         about = self._shown.figures
         if self._history is None or snapshot is None or not isinstance(about, Verdict):
             return ()
-        place = verdict.Place(width, room, self.view.config.screen.span_s, self.palette.glyphs)
+        style = Style(self.view.config.screen.span_s, self.palette.glyphs, levels_in(self.view))
+        place = verdict.Place(width, room, style)
         return self._charts.rows(about, self._history, snapshot.wall_s, self.moment, place)
 
     def _rows_of(self, snapshot: Snapshot, width: int) -> list[Row]:

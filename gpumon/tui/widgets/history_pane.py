@@ -11,9 +11,10 @@ from textual import events
 from gpumon.readings.format import cells, period
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Event, Snapshot
-from gpumon.tui.charts.curves import CHARTS, SPARKS, Chart, Figures, ordered, parts_of
-from gpumon.tui.charts.grid import Charts
+from gpumon.tui.charts.curves import CHARTS, OF_ENGINES, SPARKS, Chart, Figures, parts_of, with_data
+from gpumon.tui.charts.grid import Charts, Style
 from gpumon.tui.charts.series import SPANS_S
+from gpumon.tui.levels import levels_in
 from gpumon.tui.line import Row, wrapped
 from gpumon.tui.palette import Palette
 from gpumon.tui.triage_words import legend
@@ -24,14 +25,19 @@ _AREAS_FROM: Final = 7
 """Lines from which there are areas and not sparks."""
 _PARTS: Final = 0.5
 """Share of a zoomed pane that the same chart of each GPU or engine may take."""
+_PARTS_ACROSS: Final = 4
+_PART_WIDTH: Final = 38
+"""Charts of single things side by side, and cells of each, at least."""
 _ROOMY: Final = 120
 """Cells of a rule that has room for what the glyphs of the events mean."""
 _KEYS: Final = frozenset(curve.key for curve in SPARKS)
 _SINGLE: Final = tuple(Chart((curve,)) for curve in SPARKS)
+_SHARES_OF_PEAKS: Final = frozenset(("mfu", "mbu"))
+"""Figures of engines that need a GPU."""
 _GROWS_S: Final = 300.0
 """Longest span that grows with what is known; who chooses a longer one wants to see where it begins."""
 _SETTLED_S: Final = 30.0
-"""Seconds after which a series without a value is not just late."""
+"""Seconds for which engines may be late with their figures: their charts keep their places."""
 
 
 class HistoryPane(Pane):
@@ -59,6 +65,9 @@ class HistoryPane(Pane):
         self._small = False
         """Whether there are sparks and not areas."""
         self._seen: set[str] = set()
+        """Series that ever had a value: their charts stay for the session."""
+        self._charted: frozenset[str] = frozenset()
+        """Series whose charts are drawn."""
         self.filling = False
         """Whether the past of the charts is still being read."""
         self._first_s = math.inf
@@ -72,6 +81,7 @@ class HistoryPane(Pane):
     def show(self, snapshot: Snapshot) -> None:
         """Paint the history up to a snapshot."""
         self._figures.of(snapshot)
+        self._choose_charts(snapshot)
         super().show(snapshot)
 
     @property
@@ -96,11 +106,30 @@ class HistoryPane(Pane):
         self.update()
 
     def _offered(self) -> list[Chart]:
-        """The charts in order: those of series that never had a value come last."""
-        return ordered(
-            _SINGLE if self._small and not self.opened else CHARTS,
-            self._empty(self.snapshot) if self.snapshot is not None else (),
-        )
+        """The charts in order, of what has data; all of them as long as nothing has."""
+        charts = _SINGLE if self._small and not self.opened else CHARTS
+        return with_data(charts, self._charted) or list(charts)
+
+    def _choose_charts(self, snapshot: Snapshot) -> None:
+        """Draw what has data by now; the chosen chart stays the chosen one."""
+        drawn = self._with_data(snapshot)
+        if drawn == self._charted:
+            return
+        chosen = {curve.key for curve in self._chosen().curves}
+        self._charted = drawn
+        if self.has_focus or self.opened:
+            charts = self._offered()
+            places = [at for at, chart in enumerate(charts) if chosen.intersection(curve.key for curve in chart.curves)]
+            self.cursor = places[0] if places else 0
+
+    def _with_data(self, snapshot: Snapshot) -> frozenset[str]:
+        """Series that ever had a value, and at first those that engines will soon have."""
+        self._seen |= {key for key in _KEYS - self._seen if self._history.has_values(key)}
+        self._first_s = min(self._first_s, snapshot.wall_s)
+        if not snapshot.engines or snapshot.wall_s >= self._first_s + _SETTLED_S:
+            return frozenset(self._seen)
+        late = OF_ENGINES if snapshot.gpus else OF_ENGINES - _SHARES_OF_PEAKS
+        return frozenset(self._seen | late)
 
     def page(self) -> int:
         """Charts that a page key moves by."""
@@ -196,6 +225,8 @@ class HistoryPane(Pane):
             self._configured_s = self.span_s = self.view.config.screen.span_s
         if not snapshot.gpus and not snapshot.engines and not self._seen:
             return wrapped("nothing to chart: there is no GPU and no engine", width, "muted")
+        if not self._charted:
+            return wrapped("nothing to chart yet: no figure has come", width, "muted")
         self._small = height < _AREAS_FROM
         charts, parts = self._fitting(snapshot, width, height)
         marked = self.cursor if self.has_focus and not self.opened else None
@@ -205,43 +236,51 @@ class HistoryPane(Pane):
     def _fitting(self, snapshot: Snapshot, width: int, height: int) -> tuple[Charts, Charts | None]:
         """The charts for this size, the same ones as long as nothing but time changes."""
         charts = self._offered()
-        chosen = self._chosen()
-        parts = parts_of(chosen, self._history.keys(), snapshot) if self.opened or self.zoomed else []
-        span_s = self.charted_s
-        wanted = (width, height, span_s, self.opened, self.zoomed, charts, self.cursor, parts, self.palette.glyphs)
+        style = Style(self.charted_s, self.palette.glyphs, levels_in(self.view))
+        parts = parts_of(self._chosen(), self._history.keys(), snapshot) if self.opened or self.zoomed else []
+        wanted = (width, height, style, self.opened, self.zoomed, self.cursor, charts, parts)
         if self._charts is None or self._built != wanted:
             self._built = wanted
-            glyphs, cursor = self.palette.glyphs, min(self.cursor, len(charts) - 1)
-            below = 0
-            if parts:
-                across = max(1, min(4, width // 38))
-                lines = -(-len(parts) // across) * (4 if height >= 30 else 3 if height >= 16 else 1)
-                below = min(lines, int(height * _PARTS))
-            tall = height - below
-            if self.opened:
-                self._charts = Charts(self._history, [chosen], width, tall, span_s, glyphs, least=2, across=1)
-            else:
-                least = 1 if self._small else 3
-                self._charts = Charts(
-                    *(self._history, charts, width, tall, span_s, glyphs),
-                    least=least,
-                    cursor=cursor,
-                    first=self._first,
-                )
-                self._first = self._charts.first
-            least = 1 if below < 3 * -(-len(parts) // 4) else 3
-            self._parts = (
-                Charts(self._history, parts, width, below, span_s, glyphs, least=least, axis=False) if below else None
-            )
+            below = _lines_of_parts(len(parts), width, height)
+            self._charts = self._charts_in(charts, width, height - below, style)
+            self._parts = self._parts_in(parts, width, below, style)
         return self._charts, self._parts
+
+    def _charts_in(self, charts: Sequence[Chart], width: int, height: int, style: Style) -> Charts:
+        """All charts, or the open one alone."""
+        if self.opened:
+            return Charts(self._history, [self._chosen()], width, height, style, least=2, across=1)
+        made = Charts(
+            self._history,
+            charts,
+            width,
+            height,
+            style,
+            least=1 if self._small else 3,
+            cursor=min(self.cursor, len(charts) - 1),
+            first=self._first,
+        )
+        self._first = made.first
+        return made
+
+    def _parts_in(self, parts: Sequence[Chart], width: int, height: int, style: Style) -> Charts | None:
+        """The charts of single GPUs or engines; None if there are none."""
+        if not height:
+            return None
+        least = 1 if height < 3 * -(-len(parts) // _PARTS_ACROSS) else 3
+        return Charts(self._history, parts, width, height, style, least=least, axis=False)
 
     def _happened(self, snapshot: Snapshot) -> Sequence[Event]:
         """Events in the time that is charted, oldest first."""
         return self._history.events(snapshot.wall_s - self.charted_s, snapshot.wall_s)
 
-    def _empty(self, snapshot: Snapshot) -> frozenset[str]:
-        """Series that never had a value. With GPUs there is none at first: most figures come within seconds."""
-        now_s = snapshot.wall_s
-        self._first_s = min(self._first_s, now_s)
-        self._seen |= {key for key in _KEYS - self._seen if not math.isnan(self._history.latest(key, now_s))}
-        return frozenset() if snapshot.gpus and now_s < self._first_s + _SETTLED_S else _KEYS - self._seen
+
+def _lines_of_parts(count: int, width: int, height: int) -> int:
+    """Lines of a pane that the charts of single GPUs or engines take."""
+    across = max(1, min(_PARTS_ACROSS, width // _PART_WIDTH))
+    each = 1
+    if height >= 30:
+        each = 4
+    elif height >= 16:
+        each = 3
+    return min(-(-count // across) * each, int(height * _PARTS))

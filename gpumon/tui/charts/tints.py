@@ -1,0 +1,87 @@
+"""Curves coloured by level, cell by cell, and the dim line at the value from which on they are no longer calm."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from gpumon.tui.levels import Level
+from gpumon.tui.line import Piece
+from gpumon.tui.palette import SHADES, Glyphs, shaded
+
+Run = tuple[int, str]
+"""Neighbouring cells of one tone: their number and the tone."""
+_RULES: Final[dict[Glyphs, str]] = {"braille": "⡀⠄⠂⠁", "blocks": "┄", "ascii": "-"}
+"""The line at a threshold, for each height that it may have within a cell, from below."""
+_BLANKS: Final = re.compile("( +)")
+
+
+def tone_of_level(value: float, level: Level, calm: str) -> str:
+    """The tone of a curve at a value; calm for a gap."""
+    if value >= level.hot:
+        return "hot"
+    if value >= level.warm:
+        return "warn"
+    return calm
+
+
+def runs_of(values: Sequence[float], live: int, level: Level, calm: str) -> list[Run]:
+    """The tones of all cells. `live` values make a cell, which has the tone of the highest of them."""
+    runs: list[Run] = []
+    for at in range(0, len(values), live):
+        highest = max(values[at : at + live], key=_known)
+        tone = tone_of_level(highest, level, calm)
+        if runs and runs[-1][1] == tone:
+            runs[-1] = (runs[-1][0] + 1, tone)
+        else:
+            runs.append((1, tone))
+    return runs
+
+
+def _known(value: float) -> float:
+    """A value; a gap is less than any."""
+    return value if value == value else float("-inf")
+
+
+def tinted(text: str, runs: Sequence[Run]) -> list[Piece]:
+    """A line of a curve in the tones of its cells."""
+    pieces: list[Piece] = []
+    start = 0
+    for length, tone in runs:
+        pieces.append((text[start : start + length], tone))
+        start += length
+    return pieces
+
+
+def graded(lines: Sequence[list[Piece]]) -> list[list[Piece]]:
+    """The lines of an area from the top down, each darker than the one above it."""
+    height = len(lines)
+    grades: list[list[Piece]] = []
+    for at, line in enumerate(lines):
+        shade = at * SHADES // height
+        grades.append([(text, shaded(tone, shade)) for text, tone in line])
+    return grades
+
+
+def ruled(lines: list[list[Piece]], share: float, glyphs: Glyphs) -> list[list[Piece]]:
+    """The lines with one at `share` of the height where they are blank; as they are if that is above them."""
+    if not 0.0 < share <= 1.0:
+        return lines
+    rules = _RULES[glyphs]
+    steps = len(lines) * len(rules)
+    step = min(steps - 1, int(share * steps))
+    at = len(lines) - 1 - step // len(rules)
+    return [*lines[:at], _across(lines[at], rules[step % len(rules)]), *lines[at + 1 :]]
+
+
+def _across(line: list[Piece], rule: str) -> list[Piece]:
+    """A line with `rule` in each of its blank cells."""
+    pieces: list[Piece] = []
+    for text, tone in line:
+        for part in _BLANKS.split(text):
+            if part.isspace():
+                pieces.append((rule * len(part), "border"))
+            elif part:
+                pieces.append((part, tone))
+    return pieces
