@@ -13,6 +13,7 @@ from gpumon.efficiency.tracks import QUANTILE_S, RATE_S, grown
 from gpumon.outputs.tables import Column, table, wrapped
 from gpumon.outputs.units import NONE, latency, quantities, token
 from gpumon.readings import format as human
+from gpumon.readings import glossary
 from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reason
@@ -78,7 +79,7 @@ def gpu_columns(snapshot: Snapshot) -> tuple[Column, ...]:
         column("busy", "ratio", "busy_ratio"),
         column("SM", "ratio", "sm_active_ratio", 5),
         Column("VRAM GiB", [NONE if text == "-/-" else text for text in vram], right=True),
-        column("DRAM", "bytes_per_s", "bandwidth_bytes_per_s", 3),
+        column(glossary.BANDWIDTH.short, "bytes_per_s", "bandwidth_bytes_per_s", 3),
         column("MFU", "ratio", "mfu_ratio"),
         column("MBU", "ratio", "mbu_ratio"),
         Column("power", [NONE if text == "-/-" else text for text in power], right=True, keep=6),
@@ -110,10 +111,10 @@ def engine_columns(snapshot: Snapshot) -> tuple[Column, ...]:
         column("run", "count", "running"),
         column("wait", "count", "waiting"),
         column("KV", "ratio", "kv_usage_ratio"),
-        column("in tok/s", "number", "prefill_tokens_per_s", 4),
-        column("out tok/s", "number", "decode_tokens_per_s"),
-        Column("TTFT p95", [latency(one.latency.ttft_s) for one in engines], right=True, keep=6),
-        Column("ITL p95", [latency(one.latency.itl_s) for one in engines], right=True, keep=5),
+        column("prefill tok/s", "number", "prefill_tokens_per_s", 4),
+        column("decode tok/s", "number", "decode_tokens_per_s"),
+        Column(glossary.TTFT.name, [latency(one.latency.ttft_s) for one in engines], right=True, keep=6),
+        Column(glossary.ITL.name, [latency(one.latency.itl_s) for one in engines], right=True, keep=5),
         column("MFU", "ratio", "mfu_ratio"),
         column("MBU", "ratio", "mbu_ratio"),
         Column("state", [state(engine) for engine in engines]),

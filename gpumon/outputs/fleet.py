@@ -16,6 +16,7 @@ from gpumon.fleet.summed import summed
 from gpumon.outputs.json import MOST_CHARACTERS, as_object
 from gpumon.outputs.tables import Column, table
 from gpumon.outputs.units import NONE, milliseconds, quantities, token
+from gpumon.readings import glossary
 from gpumon.readings.format import counted, rfc3339, spans
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import SCHEMA, BandwidthSource, Level, Limit, Verdict
@@ -192,15 +193,15 @@ def _columns(first: str, rows: Sequence[Row]) -> list[Column]:
         ("idle", _idle, 8),
         ("mfu", lambda row: _known(row.mfu_ratio, "ratio"), 8),
         ("mbu", lambda row: _known(row.mbu_ratio, "ratio"), 8),
-        ("decode/s", lambda row: quantities["number"](row.decode_tokens_per_s), 7),
-        ("prefill/s", lambda row: quantities["number"](row.prefill_tokens_per_s), 3),
+        ("decode tok/s", lambda row: quantities["number"](row.decode_tokens_per_s), 7),
+        ("prefill tok/s", lambda row: quantities["number"](row.prefill_tokens_per_s), 3),
         ("run", lambda row: quantities["count"](row.running), 5),
         ("wait", lambda row: quantities["count"](row.waiting), 5),
         ("kv", lambda row: quantities["ratio"](row.kv_usage_ratio), 6),
-        ("ttft", lambda row: _latency(row.ttft_p95_s), 6),
-        ("itl", lambda row: _latency(row.itl_p95_s), 5),
+        (glossary.TTFT.short, lambda row: _latency(row.ttft_p95_s), 6),
+        (glossary.ITL.short, lambda row: _latency(row.itl_p95_s), 5),
         ("vram GiB", _vram, 4),
-        ("bw", _bandwidth, 3),
+        (glossary.BANDWIDTH.short, _bandwidth, 3),
         ("power", lambda row: _known(row.power_w, "w"), 2),
         ("tok/J", lambda row: quantities["number"](row.tokens_per_j), 2),
     )

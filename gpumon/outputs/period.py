@@ -77,16 +77,16 @@ def _facts(period: Period) -> Iterator[tuple[str, str]]:
     used = (("busy", "busy_ratio"), ("MFU", "mfu_ratio"), ("MBU", "mbu_ratio"))
     yield "use", ", ".join(f"{name} {_use(period, field)}" for name, field in used)
     tokens = [
-        (count(period.prefill_computed_tokens), "prefill computed"),
-        (count(period.prefill_cached_tokens), "from the prefix cache"),
-        (count(period.decode_tokens), "decoded"),
+        (count(period.prefill_computed_tokens), "prefill"),
+        (count(period.prefill_cached_tokens), "prefill cached"),
+        (count(period.decode_tokens), "decode"),
         (count(period.trained_tokens), "trained on"),
     ]
     yield "tokens", ", ".join(f"{text} {what}" for text, what in tokens if text != NONE) or NONE
     yield "energy", _energy(period)
     if not isinstance(period.cost, Missing):
         each = money(period.cost_per_million_tokens)
-        per = f", {each} per million tokens out" if each != NONE else ""
+        per = f", {each} per million decode tokens" if each != NONE else ""
         yield "cost", f"{money(period.cost)}, of which idle {money(period.idle_cost)}{per}"
     elif period.cost == NO_PRICE:
         priced = any(not isinstance(gpu.cost, Missing) for gpu in period.gpus)
@@ -151,10 +151,10 @@ def _engines(engines: Sequence[EnginePeriod]) -> tuple[Column, ...]:
         column("run", "number", "running_mean", 6),
         column("wait", "number", "waiting_mean", 6),
         column("kv", "ratio", "kv_usage_ratio", 5),
-        Column("tokens out", [quantities["number"](each) for each in made], right=True),
+        Column("decode tokens", [quantities["number"](each) for each in made], right=True),
         column("prefill", "number", "prefill_computed_tokens", 4),
         column("cached", "number", "prefill_cached_tokens", 1),
-        column("tok/s", "number", "decode_tokens_per_s", 7),
+        column("decode tok/s", "number", "decode_tokens_per_s", 7),
         column("mfu", "ratio", "mfu_ratio", 9),
         column("mbu", "ratio", "mbu_ratio", 9),
         Column("tok/J", [_figure(engine.tokens_per_j) for engine in engines], right=True, keep=3),

@@ -7,9 +7,11 @@ from typing import Any, Final, NamedTuple
 
 from gpumon.efficiency.gpu import worded
 from gpumon.outputs.units import NONE, latency, quantities, token
+from gpumon.readings import glossary
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import cells, phrase
 from gpumon.readings.frame import EndpointState, GpuState
+from gpumon.readings.glossary import Term
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Level, Replicas, Snapshot
 from gpumon.triage.render import actions_text, event_text, evidence_text, verdict_text
@@ -58,11 +60,16 @@ def _column(word: str, width: int, field: str, unit: str) -> _Column:
     return _Column(word, width, value, field)
 
 
+def _word(term: Term) -> str:
+    """The name of a column, without a blank, so that a program can split the line."""
+    return term.short.replace(" ", "_")
+
+
 _GPU: Final = (
     _column("busy", 5, "busy_ratio", "ratio"),
     _column("sm", 5, "sm_active_ratio", "ratio"),
     _Column("vram", 14, _vram),
-    _Column("bw", 11, _bandwidth),
+    _Column(_word(glossary.BANDWIDTH), 11, _bandwidth),
     _column("mfu", 5, "mfu_ratio", "ratio"),
     _column("mbu", 5, "mbu_ratio", "ratio"),
     _column("power", 5, "power_w", "w"),
@@ -74,8 +81,8 @@ _ENGINE: Final = (
     _column("kv", 5, "kv_usage_ratio", "ratio"),
     _column("decode", 8, "decode_tokens_per_s", "per_s"),
     _column("prefill", 8, "prefill_tokens_per_s", "per_s"),
-    _Column("ttft", 7, lambda engine: latency(value_of(engine, "ttft_s"))),
-    _Column("itl", 7, lambda engine: latency(value_of(engine, "itl_s"))),
+    _Column(_word(glossary.TTFT), 7, lambda engine: latency(value_of(engine, "ttft_s"))),
+    _Column(_word(glossary.ITL), 7, lambda engine: latency(value_of(engine, "itl_s"))),
     _column("mfu", 5, "mfu_ratio", "ratio"),
     _column("mbu", 5, "mbu_ratio", "ratio"),
 )

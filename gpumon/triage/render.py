@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
 
+from gpumon.readings import glossary
 from gpumon.readings.format import GIB, age, amount, clock_utc, counted, wall_of
 from gpumon.readings.format import phrase as missing_phrase
 from gpumon.readings.missing import Missing, Reason
@@ -101,13 +102,13 @@ _SHARED: Final = "[, shared with {shared}]"
 _CLOCK: Final = "{clock_hz:ghz} of {clock_max_hz:ghz} GHz"
 _LOAD: Final = "[, {running:requests} running][, {waiting:requests} waiting]"
 _REST: Final = (
-    "[its GPUs are not working (DRAM {dram:percent}[, tensor cores {tensor:percent}]"
+    "[its GPUs are not working (memory bandwidth {dram:percent}[, tensor cores {tensor:percent}]"
     "[, busy {busy:percent}])|its GPUs are idle (SM {sm:percent})|its GPUs are idle ({busy:percent} busy)]"
 )
 _UNUSED: Final = "[{unused=yes}; nothing runs on it]"
 _AT_WORK: Final = (
     "[; CPU {cpu:percent} of a core][; PCIe {pcie:bytes}/s][; NVLink {nvlink:bytes}/s]"
-    "[; KV cache moves at {kv:bytes}/s][; the host's disks read {disk:bytes}/s][; its GPUs move memory (DRAM {reads:percent})]"
+    "[; KV cache moves at {kv:bytes}/s][; the host's disks read {disk:bytes}/s][; its GPUs move memory (memory bandwidth {reads:percent})]"
 )
 """Template of the signs of work."""
 _WHO_IDLE: Final = "[: {cost:money} idle]"
@@ -209,10 +210,10 @@ TEXTS: Final[Mapping[str, str]] = {
     "{share:percent} of the time to first token is queue",
     "uneven_ranks": "[rank {other} runs {other_running:requests} while rank {rank} runs {running:requests} and has "
     "{waiting:requests} waiting|its ranks share the work unevenly]" + _SPARE,
-    "straggler": "gpu {index:count} is at {share:percent} {activity} activity, its peer{peers:others} at "
+    "straggler": "gpu {index:count} is at {share:percent} {activity:quantity}, its peer{peers:others} at "
     "{peers_share:percent}[, with its clock at {clock_hz:ghz} of {peers_clock_hz:ghz} GHz]: "
     "[{waits=for_it}they wait for it|the ranks wait for each other]" + _SPARE,
-    "link_full": "GPUs {busy:percent} busy, arithmetic {arithmetic:percent}, memory {reads:percent}: {link} carries "
+    "link_full": "GPUs {busy:percent} busy, arithmetic {arithmetic:percent}, memory bandwidth {reads:percent}: {link} carries "
     "{rate:bytes}/s, {link_share:percent} of its peak[: tensor parallelism of {tp:count} over PCIe]" + _SPARE,
     "long_prefill": "long prefill: no token for {seconds:lasted} while its GPUs compute ([tensor cores {tensor:percent} "
     "active|SM {sm:percent} active|by their power])[: {waiting:requests} wait]",
@@ -220,7 +221,7 @@ TEXTS: Final[Mapping[str, str]] = {
     + _SHARED
     + "[, {prefill:percent} of it prefill][: {waiting:requests} wait]"
     + _SPARE,
-    "bandwidth_full": "DRAM bandwidth {share:percent}"
+    "bandwidth_full": "memory bandwidth {share:percent}"
     + _SHARED
     + "[ at batch {batch:requests}][: room to batch {wider:requests}, which [meets {goal_s:latency}|takes about "
     "{then_s:latency} a token]]" + _SPARE,
@@ -241,7 +242,7 @@ TEXTS: Final[Mapping[str, str]] = {
     "evaluating": "low use so far ([{mfu:percent} MFU][, {running:requests} running]): utilisation verdict in {evaluating:count} min"
     "[; restarted {restarted:lasted} ago]",
     "ready": "ready, no request right now" + _AFTER,
-    "headroom": "[{nearest} at {share:percent}|{running:requests} of {slots:requests} slots]"
+    "headroom": "[{nearest:quantity} at {share:percent}|{running:requests} of {slots:requests} slots]"
     "[: headroom {headroom:factor}][; TTFT {ttft:latency}, {ttft_before:latency} in the minutes before]" + _AFTER,
     "training": "MFU {mfu:percent}[, {rate:amount} tok/s]" + _AFTER,
     # hardware
@@ -355,15 +356,15 @@ QUANTITIES: Final[Mapping[str, str]] = {
     "tensor_active": "tensor cores {value:percent} active" + _OVER_GPUS,
     "sm_active": "SM {value:percent} active" + _OVER_GPUS,
     "sm_share": "SM {value:percent} active" + _OVER_GPUS,
-    "dram_active": "DRAM {value:percent} active" + _OVER_GPUS,
-    "dram_at_most": "DRAM at most {value:percent} active" + _OVER_GPUS,
+    "dram_active": "memory bandwidth {value:percent}" + _OVER_GPUS,
+    "dram_at_most": "memory bandwidth at most {value:percent}" + _OVER_GPUS,
     "busy": "busy {value:percent}" + _WINDOW + _OVER_GPUS,
     "busy_share": "busy {value:percent}" + _OVER_GPUS,
     "busy_drops": "busy drops every {period:seconds} from {upper:percent} to {lower:percent}",
-    "dram_beside_peers": "gpu {index:count}: DRAM {value:percent} active, its peers {limit:percent}",
+    "dram_beside_peers": "gpu {index:count}: memory bandwidth {value:percent}, its peers {limit:percent}",
     "sm_beside_peers": "gpu {index:count}: SM {value:percent} active, its peers {limit:percent}",
     "clock_beside_peers": "gpu {index:count}: SM clock {value:ghz} GHz, its peers {limit:ghz} GHz",
-    "mbu_beside_measured": "MBU {value:percent}, and its GPUs measure {limit:percent} of their bandwidth: the model, its "
+    "mbu_beside_measured": "MBU {value:percent}, and its GPUs measure {limit:percent} of their memory bandwidth: the model, its "
     "precision or its GPUs are set wrongly",
     "rank_decode": "decode: rank {rank} gives {value:amount} tok/s, the mean of the ranks is {limit:amount}",
     "rank_queue": "queue: rank {rank} has {value:requests} waiting and runs {running:requests}, rank {other} runs "
@@ -577,8 +578,8 @@ TEAMS: Final = {code: team for team, codes in _OTHERS.items() for code in codes}
 
 SIGNALS: Final[Mapping[str, str]] = {
     "mfu": "MFU or tensor activity",
-    "mbu": "MBU or DRAM activity",
-    "dram": "DRAM activity of its busy GPUs",
+    "mbu": "MBU or memory bandwidth",
+    "dram": "memory bandwidth of its busy GPUs",
     "running": "requests running",
     "waiting": "requests waiting",
     "kv_usage": "KV cache use",
@@ -727,7 +728,7 @@ _TEAMS: Final = {
 
 
 def signal_text(one: Signal) -> str:
-    """A missing signal, with why and what would give it: `DRAM activity (needs Hopper or newer, ...)`."""
+    """A missing signal, with why and what would give it: `memory bandwidth (needs Hopper or newer, ...)`."""
     what = _of(SIGNALS, one.code, one.parameters)
     why = [missing_phrase(Missing(Reason(one.reason)))] if one.reason else []
     fix = _of(FIXES, one.fix, one.parameters)
@@ -838,7 +839,14 @@ _NUMBERS: Final[Mapping[str, Callable[[float], str]]] = {
 }
 NUMERIC: Final = frozenset(_NUMBERS)
 """Formats of parameters that are numbers."""
+_QUANTITIES: Final[Mapping[str, str]] = {
+    "DRAM": glossary.BANDWIDTH.name,
+    "SM": glossary.SM.name,
+    "KV": glossary.KV_CACHE.name,
+}
+"""What verdicts name in a parameter -> the word of the glossary."""
 _NAMES: Final[Mapping[str, Callable[[str, Parameters], str]]] = {
+    "quantity": lambda code, _: _QUANTITIES.get(code) or clean(code, _MOST),
     "fault": lambda code, _: _FAULTS.get(code) or clean(code, _MOST),
     "fault_began": lambda code, _: (_FAULTS.get(code) or clean(code, _MOST)).removeprefix("is "),
     "signals": lambda codes, _: ", ".join(_of(SIGNALS, code, {}) for code in codes.split()),

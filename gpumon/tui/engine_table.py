@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from gpumon.readings import glossary
 from gpumon.readings.format import (
     age,
     amount,
@@ -58,12 +59,15 @@ _MODEL: Final = 13
 _GPUS: Final = 5
 """Cells at the end of those of the model, at most, that say on which GPUs it runs."""
 _WHOLE_MODEL: Final = 38
-_GPUS_WIDTH: Final = 147
+_GPUS_WIDTH: Final = 154
 """Columns of the screen from which the GPUs have a column of their own."""
-_FULL_WIDTH: Final = 184
+_FULL_WIDTH: Final = 191
 """Columns of the screen from which the whole name of the model has room."""
 _DECODE: Final = 7
 _PREFILL: Final = 8
+_TTFT: Final = 6
+_ITL: Final = 7
+_E2E: Final = 9
 
 STATES: Final = {
     EndpointState.STARTING: ("… starting", "muted"),
@@ -155,16 +159,19 @@ def _other(of: Quantiles, value: Reading) -> str:
     return quantile(Quantiles(p95=value, first_bound_s=of.first_bound_s))
 
 
-def _latency(name: str, of: Quantiles, engine: Engine, view: View, tone: str) -> Row:
-    """A p95 in 4 cells and its mark in the fifth; up to 5 cells where there is no mark. In the first bucket it may be
-    anything down to nothing."""
+def _latency(name: str, width: int, of: Quantiles, engine: Engine, view: View, tone: str) -> Row:
+    """A p95 in 4 cells and its mark in the last one; up to 5 cells where there is no mark.
+
+    A p95 in the first bucket has no level: it may be anything down to 0.
+    """
+    gap = " " * (width - 5)
     tone = "muted" if _past(engine) else tone
     first = not isinstance(of.first_bound_s, Missing) and not isinstance(of.p95, Missing) and of.p95 <= of.first_bound_s
     level = CALM if first else tone_of(name, of.p95, view, tone)
     if is_high(level):
-        return ((f" {right(seconds(of.p95, 4), 4)}!", level),)
+        return ((f"{gap}{right(seconds(of.p95, 4), 4)}!", level),)
     text = quantile(of)
-    return ((" " + (right(text, 5) if len(text) > 4 else f"{right(text, 4)} "), level if tone == "text" else tone),)
+    return ((gap + (right(text, 5) if len(text) > 4 else f"{right(text, 4)} "), level if tone == "text" else tone),)
 
 
 def _past(engine: Engine) -> bool:
@@ -173,15 +180,25 @@ def _past(engine: Engine) -> bool:
 
 
 def _ttft(engine: Engine, view: View, tone: str) -> Row:
-    return _latency("ttft", engine.latency.ttft_s, engine, view, tone)
+    return _latency("ttft", _TTFT, engine.latency.ttft_s, engine, view, tone)
 
 
 def _itl(engine: Engine, view: View, tone: str) -> Row:
-    return _latency("itl", engine.latency.itl_s, engine, view, tone)
+    return _latency("itl", _ITL, engine.latency.itl_s, engine, view, tone)
 
 
 def _e2e(engine: Engine, view: View, tone: str) -> Row:
-    return _latency("e2e", engine.latency.e2e_s, engine, view, tone)
+    return _latency("e2e", _E2E, engine.latency.e2e_s, engine, view, tone)
+
+
+def _ttft_head(view: View) -> Row:
+    """`ttft/` before `itl p95`: both are the p95; `ttft` where the other column is hidden."""
+    return ((" ttft " if "engines.itl" in view.hidden else " ttft/", "muted"),)
+
+
+def _itl_head(view: View) -> Row:
+    """`itl p95`, which fills the column; `itl` if no `ttft/` stands before it."""
+    return (("    itl" if "engines.ttft" in view.hidden else glossary.ITL.short, "muted"),)
 
 
 def _marked(name: str, title: str, width: int, cell: Cell[Engine]) -> Column[Engine]:
@@ -200,7 +217,7 @@ def _doubt(engine: Engine, *, unverified: bool) -> str:
 
 _EFFICIENCY: Final[tuple[Column[Engine], Column[Engine]]] = efficiency(
     "engines",
-    (5, 6),
+    (5, 5),
     lambda engine: (engine.efficiency.mfu_ratio, _doubt(engine, unverified=engine.efficiency.peak_unverified)),
     lambda engine: (
         engine.efficiency.mbu_ratio,
@@ -221,26 +238,26 @@ BASE: Final[tuple[Column[Engine], ...]] = (
             (_GPUS_WIDTH, Column("model", "model", 1 + _MODEL, _model_title(_MODEL), _model_alone)),
         ),
     ),
-    figures("running", "run", 4, lambda engine: whole(engine.load.running)),
-    _plain("waiting", "wait", 5, _waiting),
-    _plain("kv", "kv", 5, _kv),
-    _plain("decode", "decode", _DECODE, _decode),
-    _plain("prefill", "prefill", _PREFILL, _prefill),
-    _marked("ttft", "ttft", 6, _ttft),
-    _marked("itl", "itl", 6, _itl),
+    figures("running", glossary.RUNNING.short, 4, lambda engine: whole(engine.load.running)),
+    _plain("waiting", glossary.WAITING.short, 5, _waiting),
+    _plain("kv", glossary.KV_CACHE.short, 5, _kv),
+    _plain("decode", glossary.DECODE.short, _DECODE, _decode),
+    _plain("prefill", glossary.PREFILL.short, _PREFILL, _prefill),
+    Column("ttft", glossary.TTFT.name, _TTFT, _ttft_head, _ttft),
+    Column("itl", glossary.ITL.name, _ITL, _itl_head, _itl),
     *_EFFICIENCY,
 )
 """What every screen shows."""
 
 EXTRA: Final[tuple[Column[Engine], ...]] = (
-    _marked("e2e", "e2e", 6, _e2e),
-    figures("queue", "queue", 5, lambda engine: quantile(engine.latency.queue_s)),
-    figures("req_s", "req/s", 5, lambda engine: rate(engine.rates.requests_per_s)),
+    _marked("e2e", glossary.E2E.short, _E2E, _e2e),
+    figures("queue", glossary.QUEUE.short, 9, lambda engine: quantile(engine.latency.queue_s)),
+    figures("req_s", glossary.REQUESTS.short, 5, lambda engine: rate(engine.rates.requests_per_s)),
     words("version", "version", 8, lambda engine: engine.version, gap=2),
-    figures("cached", "cached", 6, lambda engine: rate(engine.rates.cached_tokens_per_s)),
-    figures("step_s", "step/s", 6, lambda engine: rate(engine.rates.steps_per_s)),
-    figures("tok_j", "tok/J", 5, lambda engine: figure(engine.efficiency.tokens_per_j)),
-    figures("context", "context", 7, lambda engine: count(engine.load.context_tokens)),
+    figures("cached", glossary.CACHED.short, 6, lambda engine: rate(engine.rates.cached_tokens_per_s)),
+    figures("step_s", glossary.STEPS.short, 6, lambda engine: rate(engine.rates.steps_per_s)),
+    figures("tok_j", glossary.TOKENS_PER_JOULE.short, 5, lambda engine: figure(engine.efficiency.tokens_per_j)),
+    figures("context", glossary.CONTEXT.short, 7, lambda engine: count(engine.load.context_tokens)),
     words("gpus", "gpus", 8, lambda engine: spans(engine.hardware.gpus) or engine.hardware.gpu_type, gap=2),
     words("precision", "runs in", 7, lambda engine: engine.efficiency.precision),
     replace(
@@ -248,8 +265,8 @@ EXTRA: Final[tuple[Column[Engine], ...]] = (
         wider=((_FULL_WIDTH, None),),
     ),
     figures("power", "power", 5, lambda engine: watts(engine.hardware.power_w)),
-    figures("batch", "batch", 5, lambda engine: rate(engine.rates.batch)),
-    figures("preempt_s", "preempt/s", 9, lambda engine: rate(engine.rates.preemptions_per_s)),
+    figures("batch", glossary.BATCH.short, 5, lambda engine: rate(engine.rates.batch)),
+    figures("preempt_s", glossary.PREEMPTIONS.short, 9, lambda engine: rate(engine.rates.preemptions_per_s)),
     figures("ttft_p50", "ttft p50", 8, lambda engine: _other(engine.latency.ttft_s, engine.latency.ttft_s.p50)),
     figures("ttft_p99", "ttft p99", 8, lambda engine: _other(engine.latency.ttft_s, engine.latency.ttft_s.p99)),
     figures("itl_p50", "itl p50", 7, lambda engine: _other(engine.latency.itl_s, engine.latency.itl_s.p50)),
@@ -263,7 +280,7 @@ EXTRA: Final[tuple[Column[Engine], ...]] = (
 )
 """What a wider screen adds, in this order."""
 
-TABLE: Final = Table("engines", BASE, EXTRA, drops=("model", "ttft"))
+TABLE: Final = Table("engines", BASE, EXTRA, drops=("model", "prefill", "ttft"))
 _NAMES: Final = frozenset(("engine", "model"))
 """Columns that an engine without figures has, too."""
 
@@ -347,15 +364,15 @@ def _marked_with(cells: Row, glyph: str, mark_tone: str) -> Row:
 
 ORDERS: Final[tuple[Order[Engine], ...]] = (
     Order("name", lambda engine: engine.name.casefold(), descending=False),
-    Order("running", lambda engine: engine.load.running),
-    Order("waiting", lambda engine: engine.load.waiting),
-    Order("KV", lambda engine: engine.load.kv_usage_ratio),
-    Order("decode", lambda engine: engine.rates.decode_tokens_per_s),
-    Order("prefill", lambda engine: engine.rates.prefill_tokens_per_s),
-    Order("TTFT p95", lambda engine: engine.latency.ttft_s.p95),
-    Order("ITL p95", lambda engine: engine.latency.itl_s.p95),
-    Order("MFU", lambda engine: engine.efficiency.mfu_ratio),
-    Order("MBU", lambda engine: engine.efficiency.mbu_ratio),
+    Order(glossary.RUNNING.name, lambda engine: engine.load.running),
+    Order(glossary.WAITING.name, lambda engine: engine.load.waiting),
+    Order(glossary.KV_CACHE.name, lambda engine: engine.load.kv_usage_ratio),
+    Order(glossary.DECODE.name, lambda engine: engine.rates.decode_tokens_per_s),
+    Order(glossary.PREFILL.name, lambda engine: engine.rates.prefill_tokens_per_s),
+    Order(glossary.TTFT.name, lambda engine: engine.latency.ttft_s.p95),
+    Order(glossary.ITL.name, lambda engine: engine.latency.itl_s.p95),
+    Order(glossary.MFU.name, lambda engine: engine.efficiency.mfu_ratio),
+    Order(glossary.MBU.name, lambda engine: engine.efficiency.mbu_ratio),
 )
 """The ways to sort."""
 

@@ -1,4 +1,5 @@
-"""One row per GPU: activity, memory, bandwidth, MFU, MBU, power, heat and state in 80 cells, more on wider screens."""
+"""One row per GPU: activity, memory, bandwidth, MFU, MBU, power, temperature and state in 80 cells, more where
+there is room."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpumon.config.schema import Levels
 from gpumon.efficiency.gpu import worded
+from gpumon.readings import glossary
 from gpumon.readings.format import (
     DASH,
     age,
@@ -236,6 +238,7 @@ _EFFICIENCY: Final[tuple[Column[Gpu], Column[Gpu]]] = efficiency(
     lambda gpu: (gpu.mbu_ratio, UNSURE if gpu.bandwidth_peak_unverified else ""),
 )
 
+_BANDWIDTH_HEAD: Final = ((f"{glossary.BANDWIDTH.short} B/s".center(12), "muted"),)
 _BUSY: Final = replace(
     _bar_column(_BAR),
     wider=(
@@ -250,7 +253,7 @@ BASE: Final[tuple[Column[Gpu], ...]] = (
     _BUSY,
     Column("sm", "sm", 5, _SM_HEAD, _sm),
     Column("vram", "vram", 11, lambda view: ((f" {right(f'vram {view.memory_unit}', 9)} ", "muted"),), _vram),
-    Column("memory", "memory B/s", 12, ((" memory B/s ", "muted"),), _memory),
+    Column("memory", glossary.BANDWIDTH.name, 12, _BANDWIDTH_HEAD, _memory),
     *_EFFICIENCY,
     Column("power", "power", 6, ((" power", "muted"),), _power),
     Column("temperature", "°C", 5, lambda view: ((f"{right(_unit(view), 4)} ", "muted"),), _heat),
@@ -259,15 +262,15 @@ BASE: Final[tuple[Column[Gpu], ...]] = (
 """What every screen shows."""
 
 EXTRA: Final[tuple[Column[Gpu], ...]] = (
-    figures("limit", "limit", 5, lambda gpu: watts(gpu.power_limit_w)),
-    figures("tensor", "tensor", 6, lambda gpu: ratio(gpu.tensor_active_ratio)),
-    figures("nvlink", "nvlink", 6, lambda gpu: amount(gpu.nvlink_bytes_per_s)),
-    figures("pcie", "pcie", 5, lambda gpu: two_digits(gpu.pcie_bytes_per_s)),
-    figures("tok_j", "tok/J", 5, lambda gpu: figure(gpu.tokens_per_j)),
-    figures("clock", "clock", 5, lambda gpu: amount(gpu.sm_clock_hz)),
+    figures("limit", glossary.POWER_LIMIT.short, 5, lambda gpu: watts(gpu.power_limit_w)),
+    figures("tensor", glossary.TENSOR.short, 6, lambda gpu: ratio(gpu.tensor_active_ratio)),
+    figures("nvlink", glossary.NVLINK.short, 6, lambda gpu: amount(gpu.nvlink_bytes_per_s)),
+    figures("pcie", glossary.PCIE.short, 5, lambda gpu: two_digits(gpu.pcie_bytes_per_s)),
+    figures("tok_j", glossary.TOKENS_PER_JOULE.short, 5, lambda gpu: figure(gpu.tokens_per_j)),
+    figures("clock", glossary.SM_CLOCK.short, 5, lambda gpu: amount(gpu.sm_clock_hz)),
     words("engines", "engines", 24, lambda gpu: " ".join(gpu.engines), gap=2),
-    figures("mean", "mean busy", 9, lambda gpu: ratio(gpu.busy_mean_ratio), keep=_HISTORY),
-    figures("occupancy", "warps", 5, lambda gpu: ratio(gpu.sm_occupancy_ratio), keep=_HISTORY),
+    figures("mean", "busy mean", 9, lambda gpu: ratio(gpu.busy_mean_ratio), keep=_HISTORY),
+    figures("occupancy", glossary.OCCUPANCY.short, 5, lambda gpu: ratio(gpu.sm_occupancy_ratio), keep=_HISTORY),
     Column(
         "memory_temperature",
         "mem °C",
@@ -276,9 +279,9 @@ EXTRA: Final[tuple[Column[Gpu], ...]] = (
         _memory_heat,
         keep=_HISTORY,
     ),
-    figures("fan", "fan", 5, lambda gpu: ratio(gpu.fan_ratio), keep=_HISTORY),
+    figures("fan", glossary.FAN.short, 5, lambda gpu: ratio(gpu.fan_ratio), keep=_HISTORY),
     figures("link", "link", 5, _link, keep=_HISTORY),
-    figures("energy", "energy", 6, lambda gpu: amount(gpu.energy_j, "J"), keep=_HISTORY),
+    figures("energy", glossary.ENERGY.short, 6, lambda gpu: amount(gpu.energy_j, "J"), keep=_HISTORY),
     words("name", "name", 24, lambda gpu: gpu.name.removeprefix("NVIDIA "), gap=2, keep=_HISTORY),
 )
 """What a wider screen adds, in this order."""
@@ -397,15 +400,15 @@ def _by_waste(gpu: Gpu) -> Missing | tuple[float, float]:
 
 ORDERS: Final[tuple[Order[Gpu], ...]] = (
     Order("index", lambda gpu: float(gpu.index), descending=False),
-    Order("busy", lambda gpu: gpu.busy_ratio),
-    Order("SM", lambda gpu: gpu.sm_active_ratio),
-    Order("VRAM", lambda gpu: gpu.vram_used_bytes),
-    Order("bandwidth", lambda gpu: gpu.bandwidth_bytes_per_s),
-    Order("MFU", lambda gpu: gpu.mfu_ratio),
-    Order("MBU", lambda gpu: gpu.mbu_ratio),
-    Order("power", lambda gpu: gpu.power_w),
-    Order("temperature", lambda gpu: gpu.temperature_c),
-    Order("waste", _by_waste, means="1 - max(MFU, MBU); no engine: 1 - SM"),
+    Order(glossary.BUSY.name, lambda gpu: gpu.busy_ratio),
+    Order(glossary.SM.name, lambda gpu: gpu.sm_active_ratio),
+    Order(glossary.VRAM.name, lambda gpu: gpu.vram_used_bytes),
+    Order(glossary.BANDWIDTH.name, lambda gpu: gpu.bandwidth_bytes_per_s),
+    Order(glossary.MFU.name, lambda gpu: gpu.mfu_ratio),
+    Order(glossary.MBU.name, lambda gpu: gpu.mbu_ratio),
+    Order(glossary.POWER.name, lambda gpu: gpu.power_w),
+    Order(glossary.TEMPERATURE.name, lambda gpu: gpu.temperature_c),
+    Order(glossary.WASTE.name, _by_waste, means="1 - max(MFU, MBU); no engine: 1 - SM active"),
 )
 """The ways to sort."""
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
-from gpumon.readings.format import DASH, cells, counted, left, phrase, ratio, right
+from gpumon.readings.format import DASH, cells, counted, left, phrase, ratio, right, short
 from gpumon.readings.format import spans as spans
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.tui.line import Piece, Row
@@ -226,12 +226,14 @@ def share(value: Reading, width: int, tone: str, doubt: str = "") -> Piece:
     return right(text, width), "warn" if text.endswith("!") else tone
 
 
-def across(one: Reading, other: Reading) -> str:
-    """Words for two shares that are missing for one reason; empty where each speaks for itself."""
+def across(one: Reading, other: Reading, room: int) -> str:
+    """Words in `room` cells for two shares that are missing for one reason; empty if each speaks for itself."""
     if not isinstance(one, Missing) or not isinstance(other, Missing) or one.reason is not other.reason:
         return ""
     said = phrase(one) if one.reason in _SPEAKING else DASH
-    return "" if said == DASH else said
+    if said == DASH:
+        return ""
+    return said if cells(said) <= room else short(one, room)
 
 
 def efficiency(
@@ -245,17 +247,18 @@ def efficiency(
     Where both are missing for one reason, and both are shown, its words stand across them.
     """
     names = (f"{pane}.mfu", f"{pane}.mbu")
+    room = sum(sizes)
 
     def first(of: T, view: View, tone: str) -> Row:
         value, doubt = mfu(of)
-        said = across(value, mbu(of)[0]) if isinstance(value, Missing) else ""
+        said = across(value, mbu(of)[0], room) if isinstance(value, Missing) else ""
         if said and not view.hidden.intersection(names):
-            return ((right(said, sum(sizes)), "muted"),)
+            return ((right(said, room), "muted"),)
         return (share(value, sizes[0], tone, doubt),)
 
     def second(of: T, view: View, tone: str) -> Row:
         value, doubt = mbu(of)
-        if isinstance(value, Missing) and across(mfu(of)[0], value) and not view.hidden.intersection(names):
+        if isinstance(value, Missing) and across(mfu(of)[0], value, room) and not view.hidden.intersection(names):
             return ()
         return (share(value, sizes[1], tone, doubt),)
 

@@ -87,9 +87,9 @@ def test_the_text_sums_up_the_stretch() -> None:
     assert lines[1:6] == [
         "recorded   59 min 48 s of 1 h, 1 gap",
         "use        busy 71%, MFU 22%, MBU 41%",
-        "tokens     1.2M prefill computed, 300k from the prefix cache, 400k decoded",
+        "tokens     1.2M prefill, 300k prefill cached, 400k decode",
         "energy     1.84MJ (0.512 kWh), 0.22 tok/J",
-        "cost       2.49, of which idle 0.72, 6.20 per million tokens out",
+        "cost       2.49, of which idle 0.72, 6.20 per million decode tokens",
     ]
     assert "incidents (2)" in lines
     assert next(line for line in lines if "kv_cache" in line).split()[:4] == ["03:10:00", "4m", "warn", "vllm:8000"]

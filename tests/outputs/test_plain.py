@@ -25,10 +25,10 @@ STAMP = "2026-01-02T14:03:22"
 
 def test_a_line_per_gpu_and_engine() -> None:
     assert lines(shots.snapshot()).splitlines() == [
-        f"{STAMP} gpu    0              ok             busy   91% sm   64% vram   71.2/79.6GiB bw 2.31TB/s(m) "
+        f"{STAMP} gpu    0              ok             busy   91% sm   64% vram   71.2/79.6GiB mem_bw 2.31TB/s(m) "
         "mfu   31% mbu   62% power  612W temp  64C  NVIDIA_H100_80GB_HBM3",
         f"{STAMP} engine vllm:8000      ok             run    24 wait     0 kv   41% decode   1.1k/s prefill   8.2k/s "
-        "ttft   210ms itl   <10ms mfu   31% mbu   62%  meta-llama/Llama-3.3-70B-Instruct",
+        "ttft_p95   210ms itl_p95   <10ms mfu   31% mbu   62%  meta-llama/Llama-3.3-70B-Instruct",
     ]
 
 
@@ -47,7 +47,7 @@ def test_columns_stand_still_whatever_the_values_are() -> None:
 
 def test_what_is_not_there_is_a_dash_and_the_fault_stands_behind() -> None:
     text = lines(shots.bare())
-    assert f"{STAMP} gpu    7              lost           busy     - sm     - vram              - bw" in text
+    assert f"{STAMP} gpu    7              lost           busy     - sm     - vram              - mem_bw" in text
     assert "fallen off the bus" in text
     assert "refused        run     - wait     -" in text
     assert "nothing listens on 127.0.0.1:1" in text
@@ -82,7 +82,7 @@ def test_throttling_and_xid_stand_behind_the_name() -> None:
 
 def test_a_mean_in_place_of_a_quantile_is_marked() -> None:
     few = Quantiles(p95=Missing(Reason.FEW), mean=0.03)
-    assert "itl   ~30ms" in lines(shots.snapshot(engines=(shots.engine(itl_s=few),)))
+    assert "itl_p95   ~30ms" in lines(shots.snapshot(engines=(shots.engine(itl_s=few),)))
 
 
 def test_simulated_stands_in_every_line() -> None:
@@ -190,7 +190,7 @@ ENGINES = st.builds(
     **dict.fromkeys(("running", "waiting", "kv_usage_ratio", "decode_tokens_per_s", "prefill_tokens_per_s"), SIZES),
     **dict.fromkeys(("mfu_ratio", "mbu_ratio"), SIZES),
 )
-COLUMN = re.compile(r" (?:busy|sm|vram|bw|mfu|mbu|power|temp|run|wait|kv|decode|prefill|ttft|itl) ")
+COLUMN = re.compile(r" (?:busy|sm|vram|mem_bw|mfu|mbu|power|temp|run|wait|kv|decode|prefill|ttft_p95|itl_p95) ")
 
 
 @given(st.lists(GPUS, min_size=2, max_size=3), st.lists(ENGINES, min_size=2, max_size=3))

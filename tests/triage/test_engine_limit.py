@@ -225,7 +225,7 @@ BOUND = {
 def test_without_a_goal_the_batch_goes_as_far_as_memory_and_says_what_it_costs() -> None:
     """0.9 x 60,000 / 1,000 = 54; (40 + 54) / (40 + 24) x 24 ms = 35 ms."""
     found = only(judged(scene({**BOUND, "kv_pool_tokens": 60_000.0}, READS)))
-    assert verdict_text(found) == "DRAM bandwidth 81 % at batch 24: room to batch 54, which takes about 35 ms a token"
+    assert verdict_text(found) == "memory bandwidth 81 % at batch 24: room to batch 54, which takes about 35 ms a token"
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_without_a_goal_the_batch_goes_as_far_as_memory_and_says_what_it_costs()
 )
 def test_no_batch_is_promised_that_cannot_be_worked_out(changes: dict[str, Any]) -> None:
     found = only(judged(scene({**BOUND, **changes}, READS), goals=Goals(itl_s=0.04)))
-    assert verdict_text(found) == "DRAM bandwidth 81 % at batch 24"
+    assert verdict_text(found) == "memory bandwidth 81 % at batch 24"
 
 
 @pytest.mark.parametrize("source", [BandwidthSource.ENGINE, BandwidthSource.UPPER_BOUND])
@@ -268,7 +268,7 @@ def test_ranks_with_unequal_shares_are_told_in_the_engines_words() -> None:
         (
             {"mbu_ratio": Missing(Reason.NO_CONTEXT)},
             NO_ACTIVITY,
-            "MBU or DRAM activity (no context: add context_tokens",
+            "MBU or memory bandwidth (no context: add context_tokens",
         ),
     ],
 )

@@ -197,7 +197,7 @@ BOUND = {
 def test_a_bigger_batch_goes_as_far_as_the_goal_and_the_memory_allow() -> None:
     """40 GB + 24 x 1 GB take 24 ms; 40 ms read 106.7 GB, which are 66 sequences. The pool holds 180."""
     found = only(judged(scene(BOUND, (READS, READS)), goals=Goals(itl_s=0.04)))
-    assert render.verdict_text(found) == "DRAM bandwidth 81 % at batch 24: room to batch 66, which meets 40 ms"
+    assert render.verdict_text(found) == "memory bandwidth 81 % at batch 24: room to batch 66, which meets 40 ms"
     assert [one.code for one in found.actions] == ["bigger_batch", "quantise_weights", "more_gpus"]
     full = only(judged(scene({**BOUND, "kv_pool_tokens": 25_000.0}, (READS, READS)), goals=Goals(itl_s=0.04)))
     assert "bigger_batch" not in [one.code for one in full.actions]

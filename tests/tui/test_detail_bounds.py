@@ -52,7 +52,7 @@ def test_large_amounts_have_a_prefix() -> None:
     assert len(WRITERS) > 15
     text = flat(page_of(full_snapshot(engines=(full_engine(tokens_total=LARGE),)), "engine", URL))
     assert "decode 9,999,999 tok" in text
-    assert "prefill computed 31.00 Mtok" in text
+    assert "prefill 31.00 Mtok" in text
     assert "prefill cached 123.5 Mtok" in text
 
 

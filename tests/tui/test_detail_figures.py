@@ -71,7 +71,7 @@ def figures_of(sections: list[Section]) -> dict[str, Figure]:
         "decode FLOP/s",
         "FLOPs per token",
         "peak FLOP/s",
-        "peak B/s",
+        "peak bandwidth",
         "weights B/s",
         "KV cache B/s",
         "tokens per joule",
@@ -279,11 +279,11 @@ def test_mbu_is_held_against_what_the_gpus_measure() -> None:
     url = full_engine().url
     assert "✓ MBU 38.04 %, and its GPUs measure" in flat(page_of(full_snapshot(), "engine", url))
     little = flat(page_of(full_snapshot(engines=(full_engine(mbu_ratio=0.2),)), "engine", url))
-    assert "MBU 20.00 %, and its GPUs measure 70.43 % of their bandwidth: only an upper bound" in little
+    assert "MBU 20.00 %, and its GPUs measure 70.43 % of their peak memory bandwidth: only an upper bound" in little
     assert "✓" not in little
     wrong = full_snapshot(engines=(full_engine(mbu_ratio=1.2),))
     text = flat(page_of(wrong, "engine", url))
-    assert "MBU 120.00 %!, and its GPUs measure 70.43 % of their bandwidth: caches may explain that" in text
+    assert "MBU 120.00 %!, and its GPUs measure 70.43 % of their peak memory bandwidth: caches may explain that" in text
     assert "! MBU 120.00 %!, and its GPUs" not in text
     lasting = full_snapshot(
         engines=(full_engine(mbu_ratio=1.2, contradicts=(Evidence("mbu_beside_measured", 1.2, 0.6),)),)
@@ -302,7 +302,7 @@ def test_the_mbu_of_several_engines_together_is_held_against_what_their_gpus_mea
         return flat(page_of(full_snapshot(gpus=gpus, engines=(engine,)), "engine", engine.url))
 
     assert "✓ MBU of all engines on its GPUs 38.00 %, and its GPUs measure 40.00 %" in text(0.2, 0.38)
-    assert "45.00 %, and its GPUs measure 40.00 % of their bandwidth: about the same" in text(0.2, 0.45)
+    assert "45.00 %, and its GPUs measure 40.00 % of their peak memory bandwidth: about the same" in text(0.2, 0.45)
     assert "! MBU of all engines on its GPUs 80.00 %, and its GPUs measure 40.00 %" in text(0.2, 0.8)
 
 

@@ -40,14 +40,14 @@ def test_in_trouble_it_names_level_thing_and_what_is_wrong(width: int) -> None:
     assert len(shown) == width
 
 
-HANGS = "no token for 3 min, 25 running, 762 waiting: its GPUs are not working (DRAM 0 %, busy 100 %)"
+HANGS = "no token for 3 min, 25 running, 762 waiting: its GPUs are not working (memory bandwidth 0 %, busy 100 %)"
 SAVE = "save its log (journalctl _PID=9000001, or where its output goes), then restart it"
 IN_TROUBLE = {
     60: " ✗ 1  vllm:8000 hung: no token for 3 min, 25 ru… 3.6k tok/s ",
     80: " ✗ 1  vllm:8000 hung: no token for 3 min, 25 running, 762 waiting    3.6k tok/s ",
     120: " ✗ 1  vllm:8000 hung: no token for 3 min, 25 running, 762 waiting",
     200: " ✗ 1  vllm:8000 hung: no token for 3 min, 25 running, 762 waiting: its GPUs are not working "
-    "(DRAM 0 %, busy 100 %) → save its log (journalctl _P",
+    "(memory bandwidth 0 %, busy 100 %) → save its log (jou",
 }
 
 

@@ -74,6 +74,10 @@ def test_more_than_100_percent_stands_out() -> None:
     assert tone_of(row, "104%!") == "warn"
 
 
+BRIEF = {"unknown LLM": " LLM?"}
+"""Words that do not fit into the ten cells of an engine's MFU and MBU."""
+
+
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
@@ -86,7 +90,7 @@ def test_more_than_100_percent_stands_out() -> None:
 def test_why_there_is_no_efficiency_is_said_in_words(reason: Reason, words: str) -> None:
     missing = Missing(reason)
     assert words in text(gpu_row(scenes.gpu(0, mfu_ratio=missing, mbu_ratio=missing), 80))
-    assert words in text(engine_row(scenes.engine(0, mfu_ratio=missing, mbu_ratio=missing), 80))
+    assert BRIEF.get(words, words) in text(engine_row(scenes.engine(0, mfu_ratio=missing, mbu_ratio=missing), 80))
 
 
 @pytest.mark.parametrize("state", [state for state in EndpointState if state is not EndpointState.OK])
@@ -161,7 +165,7 @@ def test_a_share_of_an_unverified_peak_is_marked() -> None:
     one = text(gpu_row(scenes.gpu(0, mfu_ratio=0.31, mbu_ratio=0.62, peak_unverified=True), 80))
     assert "%m  31%?   62% " in one
     engine = text(engine_row(scenes.engine(0, mfu_ratio=1.0, mbu_ratio=1.04, **doubt), 80))
-    assert engine.endswith(" 100%? 104%!")
+    assert engine.endswith(" 100%?104%!")
 
 
 def test_a_share_above_100_percent_keeps_its_mark_in_four_cells() -> None:

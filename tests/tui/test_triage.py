@@ -194,7 +194,7 @@ def test_what_somebody_suffers_from_comes_first_and_what_is_healthy_last() -> No
     found = body(scenes.SCENES["triage"](), 120, 12)
     order = ("KV cache full", "throttled", "bandwidth", "fault", "unknown", "3 healthy: gpu 0-2")
     starts = [line for line in found if line[1] in "✗!?+●"]
-    assert [next(word for word in order if word in line) for line in starts] == list(order)
+    assert [next(word for word in order if word in line[1:24]) for line in starts] == list(order)
     assert [line[1] for line in starts] == ["✗", "!", "!", "!", "?", "●"]
 
 
@@ -392,7 +392,7 @@ async def test_the_worst_is_shown_again_once_another_pane_has_the_keys() -> None
 def test_what_cannot_be_told_names_the_signals_and_no_chart() -> None:
     of = scenes.SCENES["triage"]()
     said = flat(page_of(of, "verdict", verdict_key(of.verdicts[3])))
-    assert said.count("DRAM activity (needs Hopper, or --dcgm)") == 1
+    assert said.count("memory bandwidth (needs Hopper, or --dcgm)") == 1
     assert "? the model's dimensions" in said
     assert "figure" not in said
 

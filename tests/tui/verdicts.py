@@ -49,7 +49,7 @@ def bandwidth(engine: Engine) -> Verdict:
         Limit.BANDWIDTH_BOUND,
         "reads 69% of HBM at batch 24: batch 50 still meets 40 ms",
         evidence=(
-            Evidence("DRAM active 69 %", source="NVML GPM metric 10 (DRAM_BW_UTIL)", value=0.69, chart="dram:0"),
+            Evidence("memory bandwidth 69 %", source="NVML GPM metric 10 (DRAM_BW_UTIL)", value=0.69, chart="dram:0"),
             Evidence(
                 "MBU 62 %",
                 source="(steps/s x weights + tokens/s x KV) / (GPUs x peak)",
@@ -92,7 +92,7 @@ def hot(gpu: Gpu) -> Verdict:
 
 
 def unknown(engine: Engine) -> Verdict:
-    missing = (Signal("DRAM activity (needs Hopper, or --dcgm)"), Signal("the model's dimensions"))
+    missing = (Signal("memory bandwidth (needs Hopper, or --dcgm)"), Signal("the model's dimensions"))
     return of_engine(
         engine,
         Limit.UNKNOWN,

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from gpumon.efficiency.points import AT, HOST, OF_GPU, SILENT, in_use
 from gpumon.efficiency.service import adding_up
+from gpumon.readings import glossary
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import DASH, amount, celsius, count, ratio, round_number, seconds, watts, whole
 from gpumon.readings.history import History
@@ -59,21 +60,23 @@ class Chart(NamedTuple):
 _ROWS_S: Final = 10.0
 """Rates and bandwidth stand in rows as means of so long; their curves are of each reading."""
 
-BUSY: Final = Curve("busy", "busy", "busy", "busy", ratio)
-SM: Final = Curve("SM active", "sm", "sm", "sm", ratio)
-MFU: Final = Curve("MFU", "mfu", "mfu", "mfu", ratio)
-MBU: Final = Curve("MBU", "mbu", "mbu", "mbu", ratio)
-DECODE: Final = Curve("decode tok/s", "decode", "decode", "tokens", count, mean_s=_ROWS_S)
-PREFILL: Final = Curve("prefill tok/s", "prefill", "prefill", "tokens", count)
-TTFT: Final = Curve("TTFT p95, worst", "ttft", "ttft", "ok", seconds, "ttft")
-ITL: Final = Curve("ITL p95, worst", "itl", "itl", "ok", seconds, "itl")
-KV: Final = Curve("KV cache, fullest", "kv", "kv", "ok", ratio, "kv")
-RUNNING: Final = Curve("running", "run", "running", "accent", whole)
-WAITING: Final = Curve("waiting", "wait", "waiting", "warn", whole)
-VRAM: Final = Curve("VRAM, fullest", "vram", "vram", "ok", ratio, "vram")
-POWER: Final = Curve("power", "power", "power", "sm", watts)
+BUSY: Final = Curve(glossary.BUSY.name, glossary.BUSY.short, "busy", "busy", ratio)
+SM: Final = Curve(glossary.SM.name, glossary.SM.short, "sm", "sm", ratio)
+MFU: Final = Curve(glossary.MFU.name, glossary.MFU.short, "mfu", "mfu", ratio)
+MBU: Final = Curve(glossary.MBU.name, glossary.MBU.short, "mbu", "mbu", ratio)
+DECODE: Final = Curve(f"{glossary.DECODE.name} tok/s", glossary.DECODE.short, "decode", "tokens", count, mean_s=_ROWS_S)
+PREFILL: Final = Curve(f"{glossary.PREFILL.name} tok/s", glossary.PREFILL.short, "prefill", "tokens", count)
+TTFT: Final = Curve(f"{glossary.TTFT.name}, worst", glossary.TTFT.short, "ttft", "ok", seconds, "ttft")
+ITL: Final = Curve(f"{glossary.ITL.name}, worst", glossary.ITL.short, "itl", "ok", seconds, "itl")
+KV: Final = Curve(f"{glossary.KV_CACHE.name}, fullest", glossary.KV_CACHE.short, "kv", "ok", ratio, "kv")
+RUNNING: Final = Curve(glossary.RUNNING.name, glossary.RUNNING.short, "running", "accent", whole)
+WAITING: Final = Curve(glossary.WAITING.name, glossary.WAITING.short, "waiting", "warn", whole)
+VRAM: Final = Curve(f"{glossary.VRAM.name}, fullest", glossary.VRAM.short, "vram", "ok", ratio, "vram")
+POWER: Final = Curve(glossary.POWER.name, glossary.POWER.short, "power", "sm", watts)
 HEAT: Final = Curve("°C, hottest", "°C", "temp", "ok", celsius, "temperature")
-MEMORY: Final = Curve("memory B/s", "B/s", "bandwidth", "mbu", amount, mean_s=_ROWS_S)
+MEMORY: Final = Curve(
+    f"{glossary.BANDWIDTH.name} B/s", glossary.BANDWIDTH.short, "bandwidth", "mbu", amount, mean_s=_ROWS_S
+)
 
 CHARTS: Final = (
     Chart((SM, BUSY), full=1.0),
@@ -98,8 +101,8 @@ CHART_OF: Final = {curve.key: at for at, chart in enumerate(CHARTS) for curve in
 _SHARES: Final = {
     **{curve.key: (curve.word.upper(), curve.tone) for curve in (SM, MFU, MBU)},
     "busy": ("busy", "busy"),
-    "tensor": ("tensor", "sm"),
-    "dram": ("DRAM", "mbu"),
+    "tensor": (glossary.TENSOR.short, "sm"),
+    "dram": (glossary.BANDWIDTH.short, "mbu"),
     "vram": ("VRAM", "ok"),
     "kv": ("KV cache", "ok"),
     "cpu": ("CPU", "ok"),
@@ -119,7 +122,7 @@ _AMOUNTS: Final[dict[str, tuple[str, str, Callable[[Reading], str], str]]] = {
     "itl": ("ITL p95", "ok", seconds, "s"),
     "queue": ("queue, mean", "warn", seconds, "s"),
     "power": ("power", "sm", watts, "W"),
-    "clock": ("clock", "accent", amount, "Hz"),
+    "clock": (glossary.SM_CLOCK.short, "accent", amount, "Hz"),
     "temp": ("°C", "ok", celsius, ""),
     "net": ("net B/s", "accent", amount, ""),
 }

@@ -24,7 +24,7 @@ _LEAST_WIDTH: Final = 38
 _LEAST_SPARK: Final = 19
 """The same of a spark in a line that is alone."""
 _MOST_ACROSS: Final = 4
-_WORD: Final = 7
+_WORD: Final = 8
 _SHORT_WORD: Final = 5
 """Cells of the name before a spark."""
 _FIGURE: Final = 5
@@ -102,6 +102,10 @@ class Charts:
             for chart in self.shown
             for curve in chart.curves
         }
+
+    def _word_of(self, curve: Curve) -> str:
+        """The short name of a curve: whole, or its first word if there is no room for more."""
+        return curve.word if cells(curve.word) <= self._word else curve.word.partition(" ")[0]
 
     def rows(self, now_s: float, figures: Figures, marked: int | None = None, edge: str = NOW) -> list[Row]:
         """The lines at one moment of wall time, the axis last, which calls that moment `edge`; the chart at place
@@ -197,7 +201,7 @@ class Charts:
         runs = runs_of(known[len(over) :], 1, level, curve.tone) if level is not None else [(len(drawn), curve.tone)]
         return [
             (mark(self._glyphs), "focus") if chosen else (" ", "text"),
-            (left(curve.word, self._word), "focus" if chosen else "muted"),
+            (left(self._word_of(curve), self._word), "focus" if chosen else "muted"),
             (f" {figure}", tone),
             (over + " " * self._pad, "text"),
             *tinted(drawn, runs),

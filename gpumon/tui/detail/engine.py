@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpumon.efficiency.service import Service
+from gpumon.readings import glossary
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import clock_utc, left, right, short, wall_of
 from gpumon.readings.frame import LastFigures, Phase
@@ -67,8 +68,8 @@ _ADVANCES: Final = {
 _NAMES: Final = {
     **{field: name for name, field, _ in _SOMETIMES},
     "decode_tokens_per_s": "decode",
-    "prefill_tokens_per_s": "prefill computed",
-    "cached_tokens_per_s": "prefill cached",
+    "prefill_tokens_per_s": glossary.PREFILL.name,
+    "cached_tokens_per_s": glossary.CACHED.name,
     "requests_per_s": "requests",
     "steps_per_s": "steps",
     "preemptions_per_s": "preemptions",
@@ -140,11 +141,11 @@ def replicas_sections(replicas: Replicas, snapshot: Snapshot, view: View) -> lis
         ("running", "running", values.whole),
         ("waiting", "waiting", values.whole),
         ("decode", "decode_tokens_per_s", values.token_rate),
-        ("prefill computed", "prefill_tokens_per_s", values.token_rate),
+        (glossary.PREFILL.name, "prefill_tokens_per_s", values.token_rate),
         ("requests", "requests_per_s", values.rate),
     )
     shares = (
-        ("KV cache in use", "kv_usage_ratio", values.percent),
+        (glossary.KV_CACHE.name, "kv_usage_ratio", values.percent),
         (f"MFU {partly}".rstrip(), "mfu_ratio", values.percent),
         (f"MBU {partly}".rstrip(), "mbu_ratio", values.percent),
     )
@@ -262,7 +263,7 @@ def _load(engine: Engine, view: View, service: Service, figures: Figures) -> Sec
         figures("running", "running", values.whole),
         figures("waiting", "waiting", values.whole),
         *(figures(*one, values.whole) for one in queues if not isinstance(value_of(engine, one[1]), Missing)),
-        figures("KV cache in use", "kv_usage_ratio", values.percent, formula=used, tone=tone),
+        figures(glossary.KV_CACHE.name, "kv_usage_ratio", values.percent, formula=used, tone=tone),
         figures("KV cache holds", "kv_pool_tokens", values.tokens),
         figures("context", "context_tokens", values.tokens, DERIVED if from_kv else ESTIMATED),
         figures("batch", "batch", values.sequences, DERIVED, _batch(engine)),
@@ -290,8 +291,8 @@ def _rates(engine: Engine, figures: Figures) -> Section:
     rates = engine.rates
     always = (
         ("decode", "decode_tokens_per_s", values.token_rate),
-        ("prefill computed", "prefill_tokens_per_s", values.token_rate),
-        ("prefill cached", "cached_tokens_per_s", values.token_rate),
+        (glossary.PREFILL.name, "prefill_tokens_per_s", values.token_rate),
+        (glossary.CACHED.name, "cached_tokens_per_s", values.token_rate),
         ("requests", "requests_per_s", values.rate),
     )
     entries: list[Entry] = [
@@ -487,7 +488,7 @@ def _mbu(engine: Engine, service: Service, figures: Figures) -> Section:
         figures("KV cache B/s", "kv_bytes_per_s", traffic, steps, _kv(engine)),
         figures("weights of a step", "weight_bytes", values.size, DERIVED),
         figures("KV of a token", "kv_bytes_per_token", values.size, DERIVED),
-        figures("peak B/s", "peak_bandwidth_bytes_per_s", traffic, basis, peak),
+        figures("peak bandwidth", "peak_bandwidth_bytes_per_s", traffic, basis, peak),
     ]
     if above_one(of.mbu_ratio):
         text = "! above 100 %: steps, the bytes of the model or the peak are wrong, or it runs on more GPUs than these"
@@ -560,7 +561,7 @@ def _energy(engine: Engine, service: Service, figures: Figures) -> Section:
     per_flop = formula("{} / {}", (engine.efficiency.flops_per_s, values.flops), watts)
     entries: list[Entry] = [
         figures("power", "power_w", values.watts),
-        figures("tokens per joule", "tokens_per_j", values.tokens_per_joule, DERIVED, per_token),
+        figures(glossary.TOKENS_PER_JOULE.name, "tokens_per_j", values.tokens_per_joule, DERIVED, per_token),
         figures("FLOPs per joule", "flops_per_j", values.flops_per_joule, DERIVED, per_flop),
         Sentence(f"{_COUNTED.get(service, '')}power of its GPUs only: CPU, fans and power supplies come on top"),
     ]
@@ -589,7 +590,7 @@ def _bandwidth_check(engine: Engine, own: Sequence[Gpu]) -> list[Entry]:
         return []
     whose = "" if together is None else " of all engines on its GPUs"
     shares = said(values.percent(modelled)), said(values.percent(measured))
-    text = f"MBU{whose} {shares[0]}, and its GPUs measure {shares[1]} of their bandwidth"
+    text = f"MBU{whose} {shares[0]}, and its GPUs measure {shares[1]} of their peak memory bandwidth"
     if modelled * _AGREES < measured:
         return [Sentence(f"{text}: only an upper bound, as what else uses them is in it: MBU may be right, or too low")]
     if modelled <= measured:
@@ -650,8 +651,8 @@ def _totals(engine: Engine, service: Service, figures: Figures, counted_since: s
     of, trains = engine.tokens_total, service is Service.TRAINING
     served = (
         (of.decode, "decode", "decode_tokens_per_s", values.tokens),
-        (of.prefill_computed, "prefill computed", "prefill_tokens_per_s", values.tokens),
-        (of.prefill_cached, "prefill cached", "cached_tokens_per_s", values.tokens),
+        (of.prefill_computed, glossary.PREFILL.name, "prefill_tokens_per_s", values.tokens),
+        (of.prefill_cached, glossary.CACHED.name, "cached_tokens_per_s", values.tokens),
     )
     trained = (
         (of.trained, "tokens", "trained_tokens_per_s", values.tokens),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import BY_NATURE
+from gpumon.readings import glossary
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import clock_utc, counted, left, right, short, wall_of
 from gpumon.readings.frame import Phase
@@ -79,13 +80,13 @@ _XIDS: Final = {
 
 
 _ACTIVITY: Final = (
-    ("SM active", "sm_active_ratio", values.percent),
-    ("SM occupancy", "sm_occupancy_ratio", values.percent),
-    ("tensor active", "tensor_active_ratio", values.percent),
+    (glossary.SM.name, "sm_active_ratio", values.percent),
+    (glossary.OCCUPANCY.name, "sm_occupancy_ratio", values.percent),
+    (glossary.TENSOR.name, "tensor_active_ratio", values.percent),
     ("memory busy", "memory_busy_ratio", values.percent),
 )
 _CLOCKS: Final = (
-    ("SM clock", "sm_clock_hz", values.megahertz),
+    (glossary.SM_CLOCK.name, "sm_clock_hz", values.megahertz),
     ("SM clock max", "sm_clock_max_hz", values.megahertz),
     ("memory clock", "memory_clock_hz", values.megahertz),
     ("memory clock max", "memory_clock_max_hz", values.megahertz),
@@ -164,7 +165,7 @@ def sections(gpu: Gpu, snapshot: Snapshot, view: View, watch: Watch | None) -> l
 
 def _activity(gpu: Gpu, figures: Figures) -> Section:
     entries: list[Entry] = [
-        figures("busy", "busy_ratio", values.percent),
+        figures(glossary.BUSY.name, "busy_ratio", values.percent),
         figures("busy mean", "busy_mean_ratio", values.percent, DERIVED),
         *figures.table(_ACTIVITY),
     ]
@@ -190,16 +191,16 @@ def _bandwidth(gpu: Gpu, figures: Figures) -> Section:
     used = _share(gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s, values.traffic)
     used += " ?" if used and gpu.bandwidth_peak_unverified else ""
     of_peak = DERIVED if "clock" in gpu.peak_source else ESTIMATED
-    peak = figures("bandwidth peak", "bandwidth_peak_bytes_per_s", values.traffic, of_peak)
+    peak = figures("peak bandwidth", "bandwidth_peak_bytes_per_s", values.traffic, of_peak)
     entries: list[Entry] = [
-        figures("bandwidth used", "bandwidth_bytes_per_s", values.traffic, basis, used),
+        figures(glossary.BANDWIDTH.name, "bandwidth_bytes_per_s", values.traffic, basis, used),
         peak._replace(source=clean(gpu.peak_source.rpartition("bandwidth: ")[2])),
     ]
     if meaning:
         entries.append(Sentence(meaning))
     if gpu.bandwidth_peak_unverified:
         entries.append(Sentence("? the peak is derived, or rests on one source only"))
-    return Section("memory bandwidth", entries)
+    return Section(glossary.BANDWIDTH.name, entries)
 
 
 def _share(part: Reading, whole: Reading, write: values.Write) -> str:
@@ -218,7 +219,7 @@ def _efficiency(gpu: Gpu, snapshot: Snapshot, figures: Figures) -> Section:
     if known(gpu.achievable_ratio):
         entries.append(figures("achievable", "achievable_ratio", values.percent, ESTIMATED))
     if gpu.tokens_per_j not in BY_NATURE:
-        entries.append(figures("decode tok/J", "tokens_per_j", values.tokens_per_joule, DERIVED))
+        entries.append(figures(glossary.TOKENS_PER_JOULE.name, "tokens_per_j", values.tokens_per_joule, DERIVED))
     if over := [name for name, ratio in (("MFU", gpu.mfu_ratio), ("MBU", gpu.mbu_ratio)) if above_one(ratio)]:
         entries.append(Sentence(f"! {' and '.join(over)} above 100 %: see the cross-check of the engine", "warn"))
     if gpu.peak_unverified:
@@ -292,11 +293,11 @@ def _power(gpu: Gpu, view: View, figures: Figures) -> Section:
             values.watts,
             formula=f"{of_limit.partition(' of ')[0]} of the limit" if of_limit else "",
         ),
-        figures("power limit", "power_limit_w", values.watts),
-        figures("energy", "energy_j", values.joules),
-        figures("temperature", "temperature_c", degrees, tone=heat),
-        figures("memory temp.", "memory_temperature_c", degrees),
-        figures("fan", "fan_ratio", values.percent),
+        figures(glossary.POWER_LIMIT.name, "power_limit_w", values.watts),
+        figures(glossary.ENERGY.name, "energy_j", values.joules),
+        figures(glossary.TEMPERATURE.name, "temperature_c", degrees, tone=heat),
+        figures(glossary.MEMORY_TEMPERATURE.name, "memory_temperature_c", degrees),
+        figures(glossary.FAN.name, "fan_ratio", values.percent),
     ]
     return Section("power and heat", entries, side=1)
 

@@ -11,6 +11,7 @@ from typing import Final
 from gpumon.fleet.parts import Known, mean
 from gpumon.fleet.rows import SORTS, Row, has_nothing
 from gpumon.fleet.snapshot import HostState
+from gpumon.readings import glossary
 from gpumon.readings.format import (
     DASH,
     age,
@@ -134,7 +135,7 @@ def _leveled(
 
 
 def _bandwidth(row: Row, _: View, tone: str) -> line.Row:
-    text, tone = share(row.bandwidth_ratio.value, 5, tone, UNSURE if bandwidth_unsure(row) else "")
+    text, tone = share(row.bandwidth_ratio.value, 6, tone, UNSURE if bandwidth_unsure(row) else "")
     return ((" " + text, tone),)
 
 
@@ -170,7 +171,7 @@ def _marked(column: Column[Row], known: Callable[[Row], Known]) -> Column[Row]:
 
 _SHARES: Final[tuple[Column[Row], Column[Row]]] = efficiency(
     "fleet",
-    (6, 6),
+    (6, 5),
     lambda row: (row.mfu_ratio.value, UNSURE if unsure(row) else ""),
     lambda row: (row.mbu_ratio.value, UNSURE if bandwidth_unsure(row) else ""),
 )
@@ -179,6 +180,7 @@ _EFFICIENCY: Final[tuple[Column[Row], Column[Row]]] = (
     _marked(_SHARES[1], lambda row: row.mbu_ratio),
 )
 
+_BANDWIDTH_HEAD: Final = ((right(glossary.BANDWIDTH.short, 7), "muted"),)
 _BUSY_HEAD: Final = ((" " * (_BAR + 1), "muted"), (BODY, bar_tone("busy")), ("busy", "muted"))
 
 
@@ -189,22 +191,24 @@ def _base(name: Column[Row], money: bool) -> tuple[Column[Row], ...]:
         Column("busy", "busy", _BAR + 6, _BUSY_HEAD, _busy),
         figures("vram", "vram", 5, lambda row: ratio(vram_ratio(row), 4), gap=0),
         *_EFFICIENCY,
-        figures("tokens", "tok/s", 6, lambda row: count(row.decode_tokens_per_s), gap=0),
+        figures("tokens", glossary.DECODE.short, 7, lambda row: count(row.decode_tokens_per_s), gap=0),
         _idle(money),
     )
 
 
 _MORE: Final[tuple[Column[Row], ...]] = (
-    _leveled("waiting", "wait", 6, lambda row: row.waiting, whole, _ROOM),
-    _leveled("ttft", "ttft", 7, lambda row: row.ttft_p95_s.value, seconds, _ROOM),
-    _leveled("itl", "itl", 6, lambda row: row.itl_p95_s.value, seconds, _ROOM),
-    _leveled("kv", "kv", 5, lambda row: row.kv_usage_ratio, lambda value: ratio(value, 4), _ROOM),
-    figures("power", "power", 6, lambda row: watts(row.power_w.value), gap=0, keep=_ROOM),
-    Column("bandwidth", "memory bandwidth", 6, (("   mem", "muted"),), _bandwidth, _ROOM),
-    figures("tok_j", "tok/J", 6, lambda row: figure(row.tokens_per_j), gap=0, keep=_ROOM),
+    _leveled("waiting", glossary.WAITING.short, 6, lambda row: row.waiting, whole, _ROOM),
+    _leveled("ttft", glossary.TTFT.short, 10, lambda row: row.ttft_p95_s.value, seconds, _ROOM),
+    _leveled("itl", glossary.ITL.short, 9, lambda row: row.itl_p95_s.value, seconds, _ROOM),
+    _leveled("kv", glossary.KV_CACHE.short, 5, lambda row: row.kv_usage_ratio, lambda value: ratio(value, 4), _ROOM),
+    figures("power", glossary.POWER.short, 6, lambda row: watts(row.power_w.value), gap=0, keep=_ROOM),
+    Column(
+        "bandwidth", glossary.BANDWIDTH.name, 7, ((right(glossary.BANDWIDTH.short, 7), "muted"),), _bandwidth, _ROOM
+    ),
+    figures("tok_j", glossary.TOKENS_PER_JOULE.short, 6, lambda row: figure(row.tokens_per_j), gap=0, keep=_ROOM),
     figures("engines", "engines", 7, _engines, keep=_MOST_ROOM),
-    figures("prefill", "prefill/s", 9, lambda row: count(row.prefill_tokens_per_s), keep=_MOST_ROOM),
-    figures("requests", "req/s", 5, lambda row: figure(row.requests_per_s), keep=_MOST_ROOM),
+    figures("prefill", glossary.PREFILL.short, 7, lambda row: count(row.prefill_tokens_per_s), keep=_MOST_ROOM),
+    figures("requests", glossary.REQUESTS.short, 5, lambda row: figure(row.requests_per_s), keep=_MOST_ROOM),
     words("types", "GPU types", 18, _types, gap=2, keep=_MOST_ROOM),
 )
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from textwrap import wrap
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from gpumon.config.keymap import COMMANDS, Keymap
 from gpumon.readings.format import amount, cells, left, ratio
+from gpumon.readings.glossary import TERMS
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Self
 from gpumon.tui.line import Row
@@ -20,7 +22,7 @@ QUESTIONS: Final = (
     ("GPU wasted?", "{pane.gpus} then {sort}: waste. Low mfu, mbu; sm far below busy; VRAM held."),
     ("engine slow?", "{pane.engines} then {sort}: TTFT, ITL (p95). wait > 0: queues; kv ~100%: full."),
     ("no figure?", "{open} on its row: why; and each figure's formula and source."),
-    ("how recent?", "mfu, mbu, memory B/s: means of 10 s; busy, sm: last interval."),
+    ("how recent?", "rates, mfu, mbu, mem bw: mean of 10 s; p95: 60 s; others: now."),
 )
 """What people come with, and the keys that answer it."""
 
@@ -112,6 +114,9 @@ _COLUMN: Final = 39
 _FLEET_KEYS: Final = 16
 _FLEET_COLUMN: Final = 56
 _ASKED: Final = 14
+_SHORT: Final = 9
+_LEAST_MEANING: Final = 24
+"""Cells of a header of the glossary, and the least of its meaning."""
 _ONE_DIGIT: Final = 0.0995
 """Share below which it is shown with one digit after the point."""
 
@@ -152,7 +157,21 @@ class HelpPage(Pane):
             rows += section
         if self.snapshot is not None and not fleet and len(rows) < height:
             rows.append(_own_cost(self.snapshot.self_cost))
-        return rows
+        return [*rows, *_glossary(width)]
+
+
+@lru_cache(maxsize=4)
+def _glossary(width: int) -> tuple[Row, ...]:
+    """Every quantity in the table's order: its header, its name where that is another one, unit, window and meaning."""
+    rows: list[Row] = [(), ((" glossary: header, name, unit, time it covers", "muted"),)]
+    for term in TERMS:
+        name = "" if term.name == term.short else f"{term.name}, "
+        text = f"{name}{term.unit}, {term.window}: {term.meaning}"
+        before = f" {left(term.short, _SHORT)} "
+        for line in wrap(text, max(_LEAST_MEANING, width - cells(before) - 1)):
+            rows.append(((before, "accent"), (line, "text")))
+            before = " " * cells(before)
+    return tuple(rows)
 
 
 def _own_cost(cost: Self) -> Row:

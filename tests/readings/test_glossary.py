@@ -1,0 +1,73 @@
+"""One word per quantity: docs/glossary.md is the table of the program, and no text uses another word."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpumon.readings.glossary import TERMS, page
+
+ROOT = Path(__file__).parents[2]
+RETIRED = {
+    "memory B/s": "memory bandwidth",
+    "bandwidth used": "memory bandwidth",
+    "DRAM active": "memory bandwidth",
+    "DRAM activity": "memory bandwidth",
+    "DRAM bandwidth": "memory bandwidth",
+    "in tok/s": "prefill tok/s",
+    "out tok/s": "decode tok/s",
+    "tokens out": "decode tokens",
+    "KV cache in use": "KV cache",
+    "prefill computed": "prefill",
+}
+"""Words that the screen once had for a quantity -> its word."""
+SHOWN = ("tui", "outputs", "triage", "commands")
+
+
+def texts(path: Path) -> Iterator[str]:
+    """All string constants of a module, but for its docstrings."""
+    tree = ast.parse(path.read_text())
+    docstrings = {
+        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.value
+
+
+def test_the_page_is_the_table_of_the_program() -> None:
+    assert (ROOT / "docs/glossary.md").read_text() == page()
+
+
+@pytest.mark.parametrize("package", SHOWN)
+def test_no_text_of_the_program_uses_a_retired_word(package: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {word!r} in {text!r}, use {RETIRED[word]!r}"
+        for path in sorted((ROOT / "gpumon" / package).rglob("*.py"))
+        for text in texts(path)
+        for word in RETIRED
+        if re.search(rf"(?<![\w]){re.escape(word)}(?!\w)", text)
+    ]
+    assert found == []
+
+
+def test_no_name_is_given_twice() -> None:
+    for words in ([term.short for term in TERMS], [term.name for term in TERMS]):
+        assert len(words) == len(set(words))
+
+
+def test_json_names_exist() -> None:
+    schema = json.loads((ROOT / "docs/schema.json").read_text())
+    kinds = {"gpus": schema["$defs"]["Gpu"], "engines": schema["$defs"]["Engine"]}
+    for term in TERMS:
+        for path in term.json:
+            listed, _, field = path.partition("[].")
+            field, _, part = field.partition(".")
+            properties = kinds[listed]["properties"]
+            assert field in properties, path
+            assert not part or part in schema["$defs"]["Quantiles"]["properties"], path
