@@ -70,7 +70,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("save", ("w", "f12"), "write an incident bundle", ""),
     Command("hide", ("H",), "hide an engine that has ended"),
     Command("hide.none", (), "show hidden rows again"),
-    Command("copy", ("c",), "copy what triage advises"),
+    Command("copy", ("c",), "copy a command of triage"),
     Command("suspend", ("ctrl+z",), "to the shell; fg comes back", ""),
     Command("fleet.models", ("m",), "rows: hosts, or models", "", scope="fleet"),
     *(

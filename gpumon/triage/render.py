@@ -685,18 +685,6 @@ def parameters_of(code: str) -> Mapping[str, frozenset[str]]:
     return formats
 
 
-def advice_to_copy(verdict: Verdict) -> str:
-    """The first action of a verdict, for the clipboard; empty where it is another host's own words."""
-    first = verdict.actions[0] if verdict.actions else None
-    if first is None or first.code == PEER_WORDS:
-        return ""
-    return clean(f"{team_note(first)}{action_text(first)}", _MOST_COPIED)
-
-
-_MOST_COPIED: Final = 1000
-"""Characters of one action on the clipboard."""
-
-
 def team_of(one: Action) -> Team:
     """Who can do it."""
     return TEAMS.get(one.code, Team.ENGINE)

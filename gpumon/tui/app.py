@@ -62,7 +62,6 @@ class MonitorApp(App[int], inherit_bindings=False):
     CSS = (
         "Screen { layout: vertical; layers: base beside above; overflow: hidden hidden; }"
         "Board { width: 100%; height: 1; layer: base; } SizingPanel { layer: beside; }"
-        "Toast { padding: 0 1; max-width: 80%; margin-top: 0; border: none; border-left: ascii $foreground; }"
         "CommandPalette SearchIcon { display: none; } CommandPalette Vertical * { border: none; }"
         "CommandPalette CommandList { scrollbar-size-vertical: 0; }"
     )
@@ -167,7 +166,7 @@ class MonitorApp(App[int], inherit_bindings=False):
             work: WorkType[None] = partial(_stopped, host.control)
             self.run_worker(work, group="leaving")
             if said:
-                self.monitor.say(said)
+                self.monitor.say(said, urgent=True)
 
     def get_driver_class(self) -> type[Driver]:
         """Our own terminal driver, unless the environment names one (a browser)."""
@@ -239,7 +238,7 @@ class MonitorApp(App[int], inherit_bindings=False):
                 field.replace(event.character, *sorted(field.selection))
                 event.prevent_default()
             return
-        self.clear_notifications()
+        self.front.hush()
         current = self.front.current
         if current is not None and current.take(event.key, event.character):
             event.prevent_default()

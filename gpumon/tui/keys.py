@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from textual import events
 from textual.binding import Binding, BindingType
 
 from gpumon.config.keymap import COMMANDS, Keymap
@@ -21,6 +22,16 @@ def named(key: str) -> str:
     """A key as Textual names it: `?` is `question_mark` there, `ctrl+_` is `ctrl+underscore`."""
     before, last = (key[:-1], key[-1]) if key[-2:-1] == "+" else ("", key)
     return before + next(iter(Binding.make_bindings([Binding(last, "")]))).key
+
+
+_CHARACTERS: Final = {"space": " ", "comma": ","}
+"""Keys with a name that type a character."""
+
+
+def pressed(key: str) -> events.Key:
+    """The event of a key as the user writes it: `?`, `ctrl+l`, `space`."""
+    character = key if len(key) == 1 else _CHARACTERS.get(key)
+    return events.Key(named(key), character)
 
 
 def bindings() -> list[BindingType]:

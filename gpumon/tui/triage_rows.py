@@ -18,7 +18,6 @@ from gpumon.triage.render import (
     LIMITS,
     NARROW,
     action_text,
-    advice_to_copy,
     event_text,
     evidence_text,
     team_note,
@@ -75,8 +74,6 @@ class Item(NamedTuple):
     text: str
     actions: tuple[str, ...] = ()
     """What to do, the best first."""
-    advice: str = ""
-    """The first of them, for the clipboard; empty where it is another host's own words."""
     evidence: tuple[str, ...] = ()
     about: str = ""
     """Of a fault its source, of an event the key of its thing."""
@@ -255,7 +252,6 @@ def _of_verdict(verdict: Verdict, snapshot: Snapshot) -> Item:
         since=verdict.since,
         text=clean(verdict_text(verdict), _TEXT),
         actions=_actions(verdict),
-        advice=advice_to_copy(verdict),
         evidence=tuple(clean(text, _TEXT) for text in evidence),
         judged=True,
         level=verdict.level,

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +16,7 @@ from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import Event, EventKind, Level
 from gpumon.sources.simulator.scenario import Scenario
 from gpumon.sources.simulator.scenarios import SCENARIOS, scenario
+from gpumon.triage.copyable import to_copy
 from tests.accuracy.triage import agrees, frames, judged, said, score
 from tests.records import replace
 
@@ -99,3 +103,38 @@ def test_a_verdict_without_a_truth_is_false_and_one_that_is_late_is_missed() -> 
     assert span.from_s == 5.0 + score(short, timed).named[0].after_s
     wrong = replace(first, levels=(Level.OK,))
     assert score(replace(short, truth=(wrong, *of.truth[1:])), timed).false == (span,)
+
+
+PROGRAMS = (
+    *("curl", "dcgmi", "dmesg", "docker", "gpumon", "grep", "head", "iotop", "journalctl", "kubectl", "nethogs"),
+    *("nvidia-smi", "ping", "ps", "py-spy", "sim:vllm", "sudo", "systemctl", "systemd-cgtop", "tail"),
+)
+"""Programs that advice names; each is a stub that reads its input and ends well."""
+
+
+@pytest.fixture(scope="module")
+def stubs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a stub of each program that advice names, and nothing else."""
+    folder = tmp_path_factory.mktemp("stubs")
+    for name in PROGRAMS:
+        stub = folder / name
+        stub.write_text("#!/bin/sh\nexit 0\n")
+        stub.chmod(0o755)
+    return folder
+
+
+def test_what_is_copied_of_every_verdict_runs_in_a_shell(played: tuple[Scenario, Timed], stubs: Path) -> None:
+    """Each command is one that bash can read, and names nothing but programs that there are."""
+    of, timed = played
+    verdicts = [verdict for _, snapshot in judged(of, timed) for verdict in snapshot.verdicts]
+    offered = {copyable for verdict in verdicts for copyable in to_copy(verdict.actions)}
+    bash = shutil.which("bash")
+    assert bash is not None
+    script = "\n".join(copyable.text for copyable in sorted(offered) if copyable.runs)
+    subprocess.run([bash, "-n", "-c", script], check=True)
+    ran = subprocess.run(
+        [bash, "-e", "-o", "pipefail", "-c", script], env={"PATH": str(stubs)}, capture_output=True, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    settings = [copyable.text for copyable in offered if not copyable.runs]
+    assert [text for text in settings if not text.startswith("--")] == []

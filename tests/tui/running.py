@@ -66,8 +66,9 @@ def text_of(app: MonitorApp) -> list[str]:
 
 
 def foot(app: MonitorApp) -> str:
-    """The line of keys, and the notices that stand over it."""
-    return " ".join([text_of(app)[-1], *(notice.message for notice in app._notifications)])
+    """The line of keys, or the notice that stands there, in one line."""
+    first, *rest = text_of(app)[-app.front.key_line.size.height :]
+    return " ".join([first, *map(str.strip, rest)])
 
 
 def question_of(app: MonitorApp) -> list[str]:

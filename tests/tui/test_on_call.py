@@ -25,7 +25,7 @@ from gpumon.triage.triage import Triage
 from gpumon.tui.app import MonitorApp
 from tests.accuracy.triage import PRICES, frames
 from tests.tui.feed import Still
-from tests.tui.running import text_of, until
+from tests.tui.running import foot, names_of, text_of, until
 from tests.tui.test_keys import type_keys
 
 SIZE = (80, 24)
@@ -146,3 +146,26 @@ async def test_the_page_of_replicas_marks_the_one_that_ended_as_its_row_does() -
         await until(lambda: app.monitor.shown is not None, pilot)
         await type_keys(app, pilot, "2", "enter")
         await until(lambda: not missing(app, ["! down since 08:01, pid 9000002"]), pilot)
+
+
+@pytest.mark.parametrize(
+    ("name", "seconds", "copied", "offered"),
+    [
+        ("low-power-limit", 120, "sudo nvidia-smi -i 0 -pl 700", 1),
+        ("locked-clock", 120, "sudo nvidia-smi -rgc -i 1", 2),
+        ("engine-hang-idle", 200, "journalctl _PID=9000001", 2),
+    ],
+)
+async def test_c_copies_the_command_of_the_worst_verdict(name: str, seconds: int, copied: str, offered: int) -> None:
+    """One command is copied at once; of several Enter takes the first. The line of keys says what was copied."""
+    app = await asyncio.to_thread(monitor, name, seconds)
+    async with app.run_test(size=SIZE) as pilot:
+        await until(lambda: app.monitor.shown is not None, pilot)
+        await type_keys(app, pilot, "c")
+        if offered > 1:
+            await until(lambda: app.monitor.asking is not None, pilot)
+            assert len(names_of(app)) == offered
+            assert app.clipboard == ""
+            await type_keys(app, pilot, "enter")
+        await until(lambda: app.clipboard == copied, pilot)
+        await until(lambda: copied in foot(app), pilot)

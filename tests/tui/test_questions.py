@@ -193,11 +193,35 @@ async def test_a_snapshot_that_comes_meanwhile_is_shown_and_disturbs_nothing() -
         assert app.monitor.asking.input.has_focus
 
 
-async def test_a_notice_goes_with_the_next_key(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_notice_stands_on_the_line_of_keys_and_goes_with_the_next_key() -> None:
     async with running("live", 80, 24) as (app, pilot):
+        before = text_of(app)[:-1]
         app.monitor.say("wrote [b]something[/b]")
-        await until(lambda: any("wrote [b]something[/b]" in line for line in text_of(app)), pilot)
-        assert "wrote" in foot(app)
+        await until(lambda: "wrote [b]something[/b]" in foot(app), pilot)
+        assert text_of(app)[:-1] == before
         await type_keys(app, pilot, "j")
-        await until(lambda: "wrote" not in "\n".join(text_of(app)), pilot)
-        assert "quit" in text_of(app)[-1]
+        await until(lambda: "quit" in foot(app), pilot)
+        assert "wrote" not in "\n".join(text_of(app))
+
+
+async def test_a_notice_goes_by_itself_and_an_urgent_one_stays() -> None:
+    async with running("live", 80, 24) as (app, pilot):
+        app.monitor.say("stays", urgent=True)
+        await until(lambda: "stays" in foot(app), pilot)
+        assert app.monitor.ends_notice is None
+        app.monitor.say("goes")
+        await until(lambda: "goes" in foot(app), pilot)
+        await until(lambda: "quit" in foot(app), pilot)
+
+
+async def test_a_long_notice_takes_lines_from_the_panes_and_covers_none() -> None:
+    words = " ".join(f"word{number}" for number in range(20))
+    async with running("live", 80, 24) as (app, pilot):
+        app.monitor.say(words)
+        await until(lambda: words in foot(app), pilot)
+        lines = app.monitor.key_line.size.height
+        assert lines > 1
+        panes = [part for part in app.monitor.body.parts if part.display]
+        assert panes[-1].region.bottom == 24 - lines
+        await type_keys(app, pilot, "j")
+        await until(lambda: app.monitor.key_line.size.height == 1, pilot)

@@ -870,7 +870,7 @@ async def test_a_wrong_number_stays_marked_until_it_is_right() -> None:
             await type_keys(app, pilot, key)
             assert "not taken: target: 12abc is no number" in said(app)
             assert "[12abc" in shown(app)
-            assert not list(app._notifications)
+            assert not app.monitor.key_line.notice
         await type_keys(app, pilot, *["backspace"] * 3)
         assert "answered as you type · Enter: take it · Esc: as it was" in shown(app)
         await type_keys(app, pilot, "enter")

@@ -196,12 +196,14 @@ def _save(screen: MonitorScreen) -> None:
 
 async def _write(screen: MonitorScreen, files: Files, incident: Incident) -> None:
     """Write a bundle and say how that went, on whatever screen is in front by then: a host's may have been left."""
+    failed = False
     try:
         said = await files.save_bundle(incident)
     except Exception as error:  # what can not be written costs the bundle, not the screen
+        failed = True
         said = f"the bundle can not be written: {clean(f'{type(error).__name__}: {error}', 200)}"
     front = screen.app.screen
-    (front if isinstance(front, type(screen)) else screen).say(said)
+    (front if isinstance(front, type(screen)) else screen).say(said, urgent=failed)
 
 
 COMMON: Final[Mapping[str, Run]] = {

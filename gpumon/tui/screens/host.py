@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from gpumon.config.validate import changed
 from gpumon.readings.format import counted
 from gpumon.readings.snapshot import Event, Level, Snapshot
+from gpumon.readings.verdict import Action, Verdict
+from gpumon.triage.copyable import Copyable, to_copy
+from gpumon.triage.render import PEER_WORDS
 from gpumon.tui.control import Incident, Picture
 from gpumon.tui.engine_table import ENGINES, ended_at
 from gpumon.tui.gpu_table import gpu_listing
@@ -21,7 +24,7 @@ from gpumon.tui.screens.commands import Run, go_to_pane, zoom
 from gpumon.tui.screens.travel import HostPast, Past
 from gpumon.tui.settings_table import FLEET_SETTINGS, SETTINGS, Setting
 from gpumon.tui.summary import summary
-from gpumon.tui.triage_rows import row_of
+from gpumon.tui.triage_rows import row_of, verdict_key
 from gpumon.tui.triage_words import most_urgent
 from gpumon.tui.widgets.board import Board, Painted
 from gpumon.tui.widgets.history_pane import HistoryPane
@@ -225,15 +228,36 @@ class HostBody:
             self.panes["gpus"].update()
 
     def _copy(self, screen: MonitorScreen) -> None:
-        """What the line under triage's cursor says to do, to the terminal's clipboard (OSC 52)."""
-        item = self.triage.selected
-        if item is not None and item.advice:
-            screen.app.copy_to_clipboard(item.advice)
-            screen.say(f"copied, if the terminal allows it: {item.advice}")
-        elif item is not None and item.actions:
+        """A command of the verdict under triage's cursor, or of the page's, to the terminal's clipboard; of several
+        the one that is chosen."""
+        actions = self._advised(screen)
+        offered = to_copy(actions)
+        if len(offered) > 1:
+            from gpumon.tui.screens.questions import copy_of
+
+            screen.ask(copy_of(offered, partial(_put_on_clipboard, screen)))
+        elif offered:
+            _put_on_clipboard(screen, offered[0])
+        elif any(action.code == PEER_WORDS for action in actions):
             screen.say("not copied: these are the host's own words, not gpumon's")
+        elif actions:
+            screen.say("nothing copied: this advice has no command and no setting to copy")
         else:
             screen.say(f"nothing to copy: choose a verdict in triage ({screen.view.keymap.first('pane.faults')})")
+
+    def _advised(self, screen: MonitorScreen) -> Sequence[Action]:
+        """Actions of the verdict whose page is shown, else of the one under triage's cursor."""
+        item = self.triage.selected
+        key = item.key if item is not None else ""
+        if screen.pages.name == "detail":
+            from gpumon.tui.pages.detail import DetailPage
+
+            page = screen.pages.shown
+            assert isinstance(page, DetailPage)
+            if page.thing[0] == "verdict":
+                key = page.thing[1]
+        verdicts: Sequence[Verdict] = screen.shown.verdicts if screen.shown is not None else ()
+        return next((verdict.actions for verdict in verdicts if verdict_key(verdict) == key), ())
 
     def _hide(self, screen: MonitorScreen) -> None:
         """Leave the row of an engine that has ended out of this screen."""
@@ -251,6 +275,13 @@ class HostBody:
         count = len(self._engines.hidden)
         self._engines.hide(frozenset())
         screen.say(f"{counted(count, 'row')} shown again" if count else "no row is hidden")
+
+
+def _put_on_clipboard(screen: MonitorScreen, copyable: Copyable) -> None:
+    """Copy with OSC 52, and say what was copied."""
+    screen.app.copy_to_clipboard(copyable.text)
+    what = "copied" if copyable.runs else "no command, but the setting is copied"
+    screen.say(f"{what} (if the terminal allows it): {copyable.text}")
 
 
 def _go(name: str, screen: MonitorScreen) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from textual import events
 from textual.app import ComposeResult
@@ -14,6 +14,7 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import Reactive
 from textual.screen import Screen
+from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input
 from textual.worker import WorkType
@@ -22,6 +23,7 @@ from gpumon.readings.format import period
 from gpumon.readings.snapshot import Event, Snapshot
 from gpumon.tui.control import Files, Incident, Picture, Playback
 from gpumon.tui.keys import bindings
+from gpumon.tui.layout import LEAST_HEIGHT
 from gpumon.tui.palette import Palette
 from gpumon.tui.screens.commands import COMMON, Run
 from gpumon.tui.screens.parts import Looks, Pages, SizingDock, sized
@@ -36,8 +38,8 @@ from gpumon.tui.widgets.title_bar import Heading, Standing, TitleBar
 if TYPE_CHECKING:
     from gpumon.tui.screens.questions import Asking, Question
 
-_NOTICE_S = 4.0
-"""How long a notice stands, unless a key is pressed before."""
+NOTICE_S: Final = 6.0
+"""Seconds for which a notice stands, unless a key is pressed before."""
 
 
 @dataclass
@@ -174,6 +176,8 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         self._painted_s = 0.0
         self.asking: Asking | None = None
         """What is asked."""
+        self.ends_notice: Timer | None = None
+        """Brings the keys back; None: no notice ends by itself."""
         self.opening: Awaitable[None] | None = None
         """What was just put over the screen: the next key is for that."""
         self.title_bar = TitleBar(self.palette)
@@ -314,10 +318,13 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         """Give each part its lines; costs a layout only where that changes something."""
         whole, height = self.app.size
         columns = self.dock.columns
+        told = self._notice_lines(whole, height)
+        height -= told - 1
         wanted = self.body.plan(self, whole - columns, height)
         if wanted.tiny and self.asking is not None:
             self.asking.action_drop()  # what is typed must be seen
-        laid = (wanted, self.pages.shown, whole, columns, self.dock.open)
+        covered = wanted.tiny and self.key_line.notice != ""
+        laid = (wanted, self.pages.shown, whole, height, columns, self.dock.open, covered)
         if laid == self._laid and self.title_bar.is_mounted:
             return
         self.remember()
@@ -328,11 +335,18 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         for page in self.pages.made.values():
             sized(page, wanted.page if page is self.pages.shown else 0, whole - columns)
         self.dock.place(wanted.page if self.dock.covers else 0 if wanted.tiny else height - 2)
-        for line in (self.title_bar, self.key_line):
-            sized(line, 0 if wanted.tiny else 1)
+        sized(self.title_bar, 0 if wanted.tiny else 1)
+        if wanted.tiny and self.key_line.notice:
+            height -= 1
+        sized(self.key_line, told if self.key_line.notice or not wanted.tiny else 0)
         sized(self.body.small, max(1, height) if wanted.tiny else 0)
         if self.key_line.is_mounted and not self.tiny and (self.focused is None or not self.focused.display):
             self.give_keys()  # what had them lost its place, or all had
+
+    def _notice_lines(self, width: int, height: int) -> int:
+        """Lines at the foot: more than one only where a notice needs them, and the panes have them to give."""
+        spare = max(0, height - LEAST_HEIGHT)
+        return min(self.key_line.lines_wanted(width), 1 + spare)
 
     def _settle(self, _: Screen[Any]) -> None:
         """After a layout: bring the rules and the keys of parts that kept their size up to date."""
@@ -408,10 +422,21 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
             for field in self.app.screen.query(Input):
                 self.app.screen.post_message(Input.Changed(field, field.value))
 
-    def say(self, text: str) -> None:
-        """A notice, for some seconds or until the next key."""
-        self.app.clear_notifications()
-        self.app.notify(text, timeout=_NOTICE_S, markup=False)
+    def say(self, text: str, *, urgent: bool = False) -> None:
+        """A notice on the line of keys, for some seconds or until the next key; an `urgent` one until the next key."""
+        self.key_line.tell(text, urgent=urgent)
+        if self.ends_notice is not None:
+            self.ends_notice.stop()
+            self.ends_notice = None
+        if not urgent:
+            self.ends_notice = self.set_timer(NOTICE_S, self.hush)
+        self.lay_out()
+
+    def hush(self) -> None:
+        """Bring the keys back where a notice stands."""
+        if self.key_line.notice:
+            self.key_line.tell("")
+            self.lay_out()
 
     def run_alone(self, group: str, work: WorkType[None]) -> None:
         """Work beside the screen, in place of what is left of the same group."""

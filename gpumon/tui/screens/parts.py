@@ -208,7 +208,8 @@ class SizingDock:
             return False
         keys = self._screen.view.keymap.first
         unsaved = f"{counted(changes, 'change')} in sizing not saved"
-        self._screen.say(f"{unsaved}: {keys('quit')} again quits, {keys('sizing')} {keys('sizing.save')} saves")
+        saves = f"{keys('sizing')} {keys('sizing.save')} saves"
+        self._screen.say(f"{unsaved}: {keys('quit')} again quits, {saves}", urgent=True)
         return True
 
     def leave(self) -> None:
@@ -285,12 +286,12 @@ class Looks:
         try:
             theme = await files.theme(name)
         except ConfigError as refused:
-            screen.say(str(refused))
+            screen.say(str(refused), urgent=True)
             return
         if use:
             screen.view.config = changed(screen.view.config, "general", "theme", name)
         if screen.asking is not None:
-            screen.app.clear_notifications()  # what was wrong with a theme that the cursor has left
+            screen.hush()  # what was wrong with a theme that the cursor has left
         self.show_theme(theme)
 
     def show_theme(self, theme: Theme) -> None:

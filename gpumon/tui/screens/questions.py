@@ -18,6 +18,7 @@ from textual.widgets.option_list import Option
 from gpumon.config.keymap import COMMANDS
 from gpumon.readings.format import cells, left
 from gpumon.readings.when import is_moment
+from gpumon.triage.copyable import Copyable
 from gpumon.tui.rows import Order
 from gpumon.tui.screens.commands import does_here, go_to_pane
 from gpumon.tui.widgets.list_pane import ListPane
@@ -277,6 +278,17 @@ def search_of(page: Pane) -> Question:
         fresh=True,
         hint="Enter: there; again: the next · Esc: unmark",
     )
+
+
+def copy_of(offered: Sequence[Copyable], copy: Callable[[Copyable], None]) -> Question:
+    """Which command or setting of a verdict's actions to copy."""
+
+    def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001
+        if choice is not None and isinstance(choice.value, Copyable):
+            copy(choice.value)
+
+    listed = [Choice(copyable.text, copyable.does, copyable) for copyable in offered]
+    return Question("copy", lambda _: listed, choose, types=False, hint="Enter: copy · Esc: copy nothing")
 
 
 def order_of(pane: ListPane[Any]) -> Question:

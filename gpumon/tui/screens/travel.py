@@ -317,7 +317,7 @@ class TimeTravel:
         for verdict in whole(now).verdicts:
             if verdict.level is Level.CRITICAL and (verdict.scope, verdict.code) not in known:
                 text = f"{LIMITS[verdict.code]}: {verdict_text(verdict)}"
-                self._screen.say(f"! now, live: {clean(verdict.scope, 40)}: {clean(text, 200)}")
+                self._screen.say(f"! now, live: {clean(verdict.scope, 40)}: {clean(text, 200)}", urgent=True)
                 return
 
     def travel(self, ask: Ask) -> None:

@@ -5,14 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from gpumon.config.keymap import Keymap
+from textual import events
+
+from gpumon.config.keymap import TAKEN, Keymap
 from gpumon.readings.format import cells
-from gpumon.tui.line import Piece, Row
+from gpumon.tui.keys import pressed
+from gpumon.tui.line import Piece, Row, wrapped
 from gpumon.tui.palette import Palette
 from gpumon.tui.widgets.board import Board
 
-Hint = tuple[str, str]
-"""A key and what it does."""
+MOST_NOTICE: Final = 3
+"""Lines of a notice; it takes them from the panes while it stands."""
+
+
+class Hint(NamedTuple):
+    """Keys and what they do."""
+
+    key: str
+    """As a person reads them."""
+    does: str
+    presses: tuple[str, ...]
+    """The keys, for a click: two of them where one goes back and the other forth."""
+
 
 _Own = tuple[tuple[tuple[str, ...], str], ...]
 _HOSTS: Final[_Own] = (
@@ -97,8 +111,9 @@ class Place(NamedTuple):
 def hints(keys: Keymap, place: Place) -> list[Hint]:
     """The keys that do something here, most important first, and at last how to leave."""
     if place.name == ASKED:
-        move = [("↑ ↓", "move")] if place.scrolls else []
-        return [("Enter", "take it"), *move, ("Esc", "close"), ("ctrl+c", "quit")]
+        move = [Hint("↑ ↓", "move", ("up", "down"))] if place.scrolls else []
+        take = Hint("Enter", "take it", ("enter",))
+        return [take, *move, Hint("Esc", "close", ("escape",)), Hint(TAKEN, "quit", (TAKEN,))]
     name = "models" if place.name == "rows" and place.models else place.name
     own = (_OPENED if place.opened else _OWN).get(name, ())
     moves: _Own = ((("up", "down"), "scroll"),) if place.scrolls else ()
@@ -117,13 +132,22 @@ def hints(keys: Keymap, place: Place) -> list[Hint]:
     else:
         panes = ((("redraw",), "refresh"),) if place.fleet else _panes(place)
         wanted = (*wanted, *own, *_pace(place), *panes, *moves, *common)
-    said = [(" ".join(filter(None, map(keys.first, names))), does) for names, does in wanted]
-    numbers = f"{keys.first('pane.gpus')}-{keys.first('pane.faults')}"
-    said = [(_ARROWS.get(key, key), does) for key, does in said]
-    said = [(numbers if does == "pane" and len(numbers) == _PANES else key, does) for key, does in said]
     steps_back = place.page or place.zoomed or place.opened or place.inner or place.name in (SIZING, NUMBER)
-    leave = "ctrl+c" if steps_back else keys.first("quit")
-    return [hint for hint in said if hint[0]] + [(leave or "ctrl+c", "quit")]
+    quit_key = keys.first("quit")
+    leave = Hint(TAKEN, "quit", (TAKEN,))
+    if quit_key and not steps_back:
+        leave = Hint(quit_key, "quit", keys.keys["quit"][:1])
+    return [*(_hint(keys, names, does) for names, does in wanted if any(map(keys.first, names))), leave]
+
+
+def _hint(keys: Keymap, names: Sequence[str], does: str) -> Hint:
+    """The first keys of some commands that share a hint."""
+    shown = " ".join(filter(None, map(keys.first, names)))
+    numbers = f"{keys.first('pane.gpus')}-{keys.first('pane.faults')}"
+    if does == "pane" and len(numbers) == _PANES:
+        shown = numbers
+    presses = tuple(key for name in names for key in keys.keys[name][:1])
+    return Hint(_ARROWS.get(shown, shown), does, presses)
 
 
 def _times(place: Place) -> _Own:
@@ -148,33 +172,74 @@ def _panes(place: Place) -> _Own:
 
 
 class KeyLine(Board):
-    """Hints from left to right as far as they fit; the last one is how to leave, and stands at the right."""
+    """Hints from left to right as far as they fit; the last one is how to leave, and stands at the right. A notice
+    takes their place while it stands."""
 
     def __init__(self, palette: Palette) -> None:
         super().__init__(palette)
         self._hints: tuple[Hint, ...] = ()
+        self._places: list[tuple[int, Hint]] = []
+        """The first cell of each hint that is shown."""
+        self.notice = ""
+        """What is said in place of the hints; empty: nothing."""
+        self._urgent = False
 
     def show(self, hints: Sequence[Hint]) -> None:
         """Paint the hints, most important first."""
         self._hints = tuple(hints)
         self.update()
 
-    def rows(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002
-        """One line."""
-        if not self._hints:
-            return ()
+    def tell(self, text: str, *, urgent: bool = False) -> None:
+        """Say something in place of the hints; an empty text brings them back."""
+        self.notice = text
+        self._urgent = urgent
+        self.update()
+
+    def lines_wanted(self, width: int) -> int:
+        """Lines for the notice, or for the hints."""
+        return max(1, len(self._notice_rows(width)))
+
+    def rows(self, width: int, height: int) -> Sequence[Row]:
+        """The notice, or one line of hints."""
+        if self.notice:
+            return self._notice_rows(width, height)
+        return (self._hint_row(width),) if self._hints else ()
+
+    def _notice_rows(self, width: int, most: int = MOST_NOTICE) -> list[Row]:
+        return wrapped(self.notice, width, "warn" if self._urgent else "strong", most)
+
+    def _hint_row(self, width: int) -> Row:
         *hints, leave = self._hints
         last = _size(leave)
         row: list[Piece] = []
+        self._places = []
         used = 1
         for hint in hints:
+            gap = 0 if used == 1 else 2
             if used + _size(hint) + 2 + last + 3 > width:
                 break
-            row += [(" " if used == 1 else "  ", "text"), (hint[0], "accent"), (f" {hint[1]}", "muted")]
-            used += _size(hint) + (0 if used == 1 else 2)
-        row += [(" " * max(1, width - used - last - 1), "text"), (leave[0], "accent"), (f" {leave[1]} ", "muted")]
-        return (tuple(row),)
+            self._places.append((used + gap, hint))
+            row += [(" " * (gap or 1), "text"), (hint.key, "accent"), (f" {hint.does}", "muted")]
+            used += _size(hint) + gap
+        self._places.append((width - last - 1, leave))
+        row += [(" " * max(1, width - used - last - 1), "text"), (leave.key, "accent"), (f" {leave.does} ", "muted")]
+        return tuple(row)
+
+    def on_click(self, event: events.Click) -> None:
+        """A click on a hint presses its key; of two keys the one that was hit, or the last on what they do."""
+        event.stop()
+        key = "" if self.notice else self._key_at(event.x)
+        if key:
+            self.app.post_message(pressed(key))
+
+    def _key_at(self, x: int) -> str:
+        """The key at a cell; empty where there is none."""
+        for first, hint in self._places:
+            if first <= x < first + _size(hint):
+                is_first = x < first + (cells(hint.key) + 1) // 2
+                return hint.presses[0] if is_first else hint.presses[-1]
+        return ""
 
 
 def _size(hint: Hint) -> int:
-    return cells(hint[0]) + 1 + cells(hint[1])
+    return cells(hint.key) + 1 + cells(hint.does)

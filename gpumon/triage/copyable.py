@@ -1,0 +1,236 @@
+"""Commands and settings of each action, for the clipboard: data beside the sentences of `render`.
+
+A template is a command with parameters and their types: `py-spy dump --pid {pid:pid}`. It is offered only where each of
+its parameters is there and has the form of its type, so that nothing another host says reaches a shell unchecked.
+Every value is quoted for a shell. `{log=journal}` stands for nothing, and asks that the parameter has this value.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from gpumon.readings.verdict import Action, Parameters
+
+
+class Copyable(NamedTuple):
+    """One text for the clipboard."""
+
+    text: str
+    does: str
+    """What it does, for a list to choose from."""
+    runs: bool
+    """Whether it is a command that a shell runs; else a setting of the engine."""
+
+
+class _Template(NamedTuple):
+    """A command or setting of an action."""
+
+    text: str
+    does: str
+    unless: str = ""
+    """Name of a parameter that makes this one needless."""
+    runs: bool = True
+
+
+def _setting(flag: str, *values: str) -> tuple[_Template, ...]:
+    """Settings by the parameter that names the option: with the first of the `values` that is known, else without."""
+    texts = [f"{{{flag}:option}} {{{value}:count}}" for value in values]
+    return tuple(
+        _Template(text, "setting of the engine", unless="" if at == 0 else values[at - 1], runs=False)
+        for at, text in enumerate([*texts, f"{{{flag}:option}}"])
+    )
+
+
+_JOURNAL: Final = _Template("{log=journal}journalctl _PID={pid:pid}", "its log, if systemd keeps it")
+_RUNTIME_LOG: Final = _Template("{log:runtime} logs {container:container}", "its log")
+_STACKS: Final = _Template("py-spy dump --pid {pid:pid}", "stacks of its threads")
+_XID_LINES: Final = _Template("sudo dmesg -T | grep Xid", "the driver's messages, with the pid")
+_SPARE_ROWS: Final = _Template("nvidia-smi -q -d ROW_REMAPPER -i {index:count}", "remapped and spare memory rows")
+_RESET: Final = _Template("sudo nvidia-smi --gpu-reset -i {index:count}", "resets it: drain it before")
+_DIAGNOSE: Final = _Template("dcgmi diag -r 3", "diagnosis of minutes, on free GPUs")
+_CLOCKS: Final = _Template("nvidia-smi -q -d CLOCK,PERFORMANCE -i {index:count}", "its clocks, and what holds them")
+_READERS: Final = _Template("sudo iotop -o", "who reads and writes")
+_DOCTOR: Final = _Template("gpumon doctor", "names what is missing")
+_REPORT: Final = _Template("gpumon report", "peaks of the recording")
+
+_TEMPLATES: Final[Mapping[str, tuple[_Template, ...]]] = {
+    "save_stacks_and_restart": (_JOURNAL, _RUNTIME_LOG, _STACKS),
+    "read_error_log": (_JOURNAL, _RUNTIME_LOG),
+    "wait_or_check": (
+        _STACKS,
+        _Template("{log=journal}journalctl -f _PID={pid:pid}", "its log as it grows, if systemd keeps it"),
+        _RUNTIME_LOG,
+    ),
+    "raise_lora_slots": _setting("flag", "wanted"),
+    "limit_prompt": _setting("flag"),
+    "start_again": (
+        _Template("{start:start_command}", "starts it again"),
+        _Template("{command:command_line}", "its own command line", unless="start"),
+    ),
+    "check_url": (_Template("curl -sS {url:url}/metrics", "whether a server is there"),),
+    "check_host": (
+        _Template("ping -c 3 {host:host}", "whether its host answers"),
+        _Template("curl -sS -m 5 {url:url}/health", "whether it answers"),
+    ),
+    "read_last_log": (
+        _Template("{log:log_command}", "its log"),
+        _Template("tail -n 100 {file:path}", "its log"),
+        _Template("sudo dmesg -T", "whether the kernel ended it"),
+    ),
+    "add_model": (_DOCTOR,),
+    "doctor": (_DOCTOR,),
+    "lower_context": _setting("flag"),
+    "fp8_kv": _setting("flag"),
+    "more_kv_memory": _setting("flag"),
+    "raise_slots": _setting("flag", "wanted"),
+    "bigger_steps": _setting("flag"),
+    "quantise_weights": _setting("flag"),
+    "more_gpus": _setting("flag"),
+    "prefix_caching": _setting("flag"),
+    "smaller_chunks": (*_setting("chunked"), *_setting("flag")),
+    "more_front_ends": _setting("flag"),
+    "halve_tp": _setting("tp_flag", "half"),
+    "pipeline_instead": (*_setting("pp_flag", "pp"), *_setting("tp_flag", "tp")),
+    "fewer_gpus": (*_setting("pp_flag", "pp_to"), *_setting("tp_flag", "tp_to"), _REPORT),
+    "stop_instances": (_REPORT,),
+    "inspect_gpu": (_CLOCKS,),
+    "nvlink_gpus": (_Template("nvidia-smi topo -m", "which GPUs NVLink joins"),),
+    "profile_process": (_STACKS,),
+    "serving_disk": (_READERS,),
+    "find_reader": (_READERS,),
+    "serving_network": (_Template("sudo nethogs", "who receives"),),
+    "reset_gpu": (_RESET,),
+    "reset_when_free": (_RESET,),
+    "reset_span": (_RESET,),
+    "count_nvlink_errors": (_Template("nvidia-smi nvlink -e -i {index:count}", "errors of each link"),),
+    "replace_if_remap_failed": (_SPARE_ROWS,),
+    "count_spare_rows": (_SPARE_ROWS,),
+    "diagnose_if_again": (_DIAGNOSE,),
+    "diagnose_when_free": (_DIAGNOSE,),
+    "restart_hit_program": (_XID_LINES,),
+    "look_up_xid": (_XID_LINES,),
+    "read_program_log": (_XID_LINES,),
+    "find_killer": (_Template("sudo dmesg -T | grep -iE 'xid|oom|kill'", "what came before, and who killed it"),),
+    "ask_recovery": (
+        _Template("nvidia-smi -q -i {index:count} | grep -i recovery", "which reset the driver asks for"),
+    ),
+    "check_cooling": (
+        _Template("nvidia-smi -q -d TEMPERATURE,PERFORMANCE -i {index:count}", "its temperatures and their limits"),
+    ),
+    "check_cooling_and_power": (
+        _Template("nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {index:count}", "what slows it down"),
+    ),
+    "lower_power_limit": (
+        _Template("sudo nvidia-smi -i {index:count} -pl {watts:count}", "the lower power limit"),
+        _Template("sudo nvidia-smi -i {index:count} -pl {limit_w:count}", "takes it back"),
+    ),
+    "restore_power_limit": (
+        _Template("sudo nvidia-smi -i {index:count} -pl {watts:count}", "the default power limit"),
+        _Template("nvidia-smi -q -d POWER -i {index:count}", "its power limits", unless="watts"),
+    ),
+    "reset_locked_clocks": (_Template("sudo nvidia-smi -rgc -i {index:count}", "unlocks its clock"), _CLOCKS),
+    "reset_application_clocks": (
+        _Template("sudo nvidia-smi -rac -i {index:count}", "takes its application clocks back"),
+    ),
+    "find_hidden_process": (_Template("nvidia-smi", "processes on the GPUs, as the host sees them"),),
+    "less_host_memory": (_Template("ps aux --sort=-rss | head", "who holds the memory"),),
+    "raise_cgroup_limit": (_Template("systemd-cgtop -m", "which group is at its limit"),),
+}
+"""By code of the action, the most useful first. An action that is not here has nothing to copy."""
+
+_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_.@:-]{0,127}"
+_OPTION: Final = r"--?[A-Za-z][A-Za-z0-9_-]*(?:[ =][A-Za-z0-9_.]+)?"
+_OPTIONS: Final = rf"{_OPTION}(?: {_OPTION})*"
+_VARIABLE: Final = r"[A-Z][A-Z0-9_]+(?:=[A-Za-z0-9_.]+)?"
+_ENTRY: Final = r"[a-z][a-z0-9]*(?:[_.][a-z0-9]+)+(?:: [A-Za-z0-9_.]+)?"
+_WORD: Final = r"[A-Za-z0-9_./:=@,+-]+"
+_FORMS: Final[Mapping[str, re.Pattern[str]]] = {
+    name: re.compile(pattern, re.ASCII)
+    for name, pattern in {
+        "pid": r"[1-9]\d{0,9}",
+        "runtime": r"docker|podman|crictl",
+        "container": r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}",
+        "path": r"/[^\x00-\x1f\x7f]{1,512}",
+        "host": r"[A-Za-z0-9][A-Za-z0-9.:-]{0,252}",
+        "url": r"https?://[A-Za-z0-9_.:\[\]-]{1,253}(?:/[A-Za-z0-9_./~%-]{0,200})?",
+        "option": rf"{_OPTIONS}|{_VARIABLE}|{_ENTRY}",
+        "log_command": (
+            rf"kubectl logs(?: -n {_NAME})? {_NAME} --previous --tail=100|docker logs --tail 100 {_NAME}"
+            rf"|journalctl(?: --user)? -u {_NAME} -n 100"
+        ),
+        "start_command": rf"docker start {_NAME}|systemctl(?: --user)? start {_NAME}",
+        "command_line": rf"{_WORD}(?: {_WORD})+",
+    }.items()
+}
+"""Type of a parameter -> the form of its text. One word is no command line: a peer could say any program."""
+_WHOLE: Final = frozenset({"log_command", "start_command", "command_line", "option"})
+"""Types whose text is several words of a shell: their form has none that a shell would interpret."""
+_MOST_COUNT: Final = 10_000_000.0
+_PLACE: Final = re.compile(r"\{(\w+)([:=])(\w+)\}")
+
+
+def to_copy(actions: Sequence[Action]) -> list[Copyable]:
+    """All commands and settings of some actions, in their order, each once; none of another host's own words."""
+    offered: dict[str, Copyable] = {}
+    for action in actions:
+        for copyable in _of_action(action):
+            offered.setdefault(copyable.text, copyable)
+    return list(offered.values())
+
+
+def _of_action(action: Action) -> Iterator[Copyable]:
+    for template in _TEMPLATES.get(action.code, ()):
+        if template.unless and template.unless in action.parameters:
+            continue
+        text = _filled(template.text, action.parameters)
+        if text:
+            yield Copyable(text if template.runs else _joined(text), template.does, template.runs)
+
+
+def _filled(template: str, parameters: Parameters) -> str:
+    """The text of a template; empty where one of its parameters is not there, or not of its form."""
+    pieces: list[str] = []
+    end = 0
+    for place in _PLACE.finditer(template):
+        pieces.append(template[end : place.start()])
+        end = place.end()
+        value = parameters.get(place[1])
+        if place[2] == "=":
+            if value != place[3]:
+                return ""
+            continue
+        written = _written(value, place[3])
+        if not written:
+            return ""
+        pieces.append(written)
+    pieces.append(template[end:])
+    return "".join(pieces)
+
+
+def _written(value: float | str | None, form: str) -> str:
+    """A parameter as a shell reads it; empty where it has not the form of its type."""
+    if form == "count":
+        is_count = isinstance(value, float | int) and 0.0 <= value <= _MOST_COUNT
+        return f"{value:.0f}" if is_count else ""
+    if not isinstance(value, str) or _FORMS[form].fullmatch(value) is None:
+        return ""
+    return value if form in _WHOLE else shlex.quote(value)
+
+
+_JOINED: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...]] = (
+    (re.compile(r"([A-Z][A-Z0-9_]+) (\d+)"), lambda setting: f"{setting[1]}={setting[2]}"),
+    (re.compile(r"([a-z][a-z0-9_.]+) (\d+)"), lambda setting: f"{setting[1]}: {setting[2]}"),
+)
+"""Settings that are no options of a command line, and how those are given a value."""
+
+
+def _joined(setting: str) -> str:
+    """A setting with its value as its kind is written: `--max-num-seqs 256`, `OLLAMA_NUM_PARALLEL=8`."""
+    for pattern, joined in _JOINED:
+        whole = pattern.fullmatch(setting)
+        if whole is not None:
+            return joined(whole)
+    return setting
