@@ -10,6 +10,7 @@ from textual import events
 from gpumon.config.keymap import COMMANDS
 from gpumon.readings.format import cells
 from gpumon.tui.app import MonitorApp
+from gpumon.tui.pages.detail import DetailPage
 from gpumon.tui.screens.questions import MOST_CHOICES
 from tests.tui.running import commands_of, foot, names_of, question_of, run_named, running, text_of, until
 from tests.tui.test_keys import disk_at, feed_of, focused, type_keys
@@ -105,10 +106,44 @@ async def test_words_are_found_on_a_page(page: tuple[str, ...], word: str) -> No
         await type_keys(app, pilot, "G", "f3", *word, "enter")
         await until(lambda: app.monitor.asking is None, pilot)
         assert app.monitor.pages.shown is not None
-        assert app.monitor.pages.shown.sought == word
+        assert app.monitor.pages.shown.search.sought == word
         assert any(word in line for line in text_of(app)[3:])
         await type_keys(app, pilot, "/", "escape")
-        await until(lambda: app.monitor.pages.shown is not None and app.monitor.pages.shown.sought == "", pilot)
+        await until(lambda: app.monitor.pages.shown is not None and app.monitor.pages.shown.search.sought == "", pilot)
+
+
+async def test_a_search_counts_its_matches_and_enter_does_not_leave_the_page() -> None:
+    async with running("live", 100, 30) as (app, pilot):
+        await type_keys(app, pilot, "2", "enter", "/", *"MBU", "enter")
+        await until(lambda: app.monitor.asking is None, pilot)
+        page = app.monitor.pages.shown
+        assert isinstance(page, DetailPage)
+        thing = page.thing
+        count = len(page.search.matches)
+        assert count > 2
+        assert page.search.count() == f"1 of {count}"
+        assert any(f'"MBU" 1 of {count}' in line for line in text_of(app))
+        await type_keys(app, pilot, "n", "n", "N")
+        await until(lambda: any(f'"MBU" 2 of {count}' in line for line in text_of(app)), pilot)
+        assert not app.monitor.paused
+        await type_keys(app, pilot, "N", "N")
+        await until(lambda: page.search.count() == f"{count} of {count}", pilot)
+        await type_keys(app, pilot, "enter")
+        await until(lambda: "this match is no link" in foot(app), pilot)
+        assert page.thing == thing
+        await type_keys(app, pilot, "escape")
+        assert app.monitor.pages.shown is page
+        assert not page.search.sought
+        await type_keys(app, pilot, "enter")
+        await until(lambda: page.thing != thing, pilot)
+
+
+async def test_enter_opens_the_link_that_a_match_is_a_part_of() -> None:
+    async with running("live", 100, 30) as (app, pilot):
+        await type_keys(app, pilot, "1", "enter", "/", *"vllm:80", "enter", "enter")
+        page = app.monitor.pages.shown
+        assert isinstance(page, DetailPage)
+        await until(lambda: page.thing[0] == "engine", pilot)
 
 
 async def test_every_command_is_found_by_its_name_and_its_id(tmp_path: Path) -> None:

@@ -120,10 +120,22 @@ class DetailPage(Pane):
         said = []
         if self._shown.key[1] in names and len(names) > 1:
             said.append(f"{names.index(self._shown.key[1]) + 1}/{len(names)}")
-        if (other := self.open()) is not None:
-            name = title(other, of_kind(self.snapshot, other[0]).get(other[1])).partition(" · ")[0]
+        name = self._link()
+        if name:
             said.append(f"{self.view.keymap.first('open')}: {name}")
         return " · ".join(said)
+
+    def _link(self) -> str:
+        """Name of the page that Enter goes on to: `gpu 3`, `engine vllm:8000`; empty where there is none."""
+        other = self.open()
+        if other is None or self.snapshot is None:
+            return ""
+        return title(other, of_kind(self.snapshot, other[0]).get(other[1])).partition(" · ")[0]
+
+    @property
+    def opens_here(self) -> bool:
+        """Whether the match that a search is at is the name of the page which Enter goes on to."""
+        return not self.search.sought or self.search.stands_on(self._link().removeprefix("engine "))
 
     def open(self) -> Key | None:
         """Enter goes on to what it runs on, or what runs on it."""

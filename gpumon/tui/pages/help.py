@@ -46,7 +46,7 @@ GROUPS: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
         "time: 10 s, a minute",
         "time: 5 minutes, an hour",
     ),
-    (("time.previous", "time.next"), "time: what happened", "what happened on the row's host"),
+    (("time.previous", "time.next"), "time: events; matches", "what happened on the row's host"),
     (("time.oldest", "time.live"), "time: oldest, live; ends", ""),
     (("settings", "palette"), "settings; commands, time", ""),
     (("copy", "hide", "hide.none"), "copy a command; hide ended", ""),

@@ -45,7 +45,11 @@ def _back(screen: MonitorScreen) -> bool:
     """Out of whatever is open, one step; from a host of a fleet to the fleet. Returns whether there was a step."""
     if screen.tiny:
         return screen.travel.leave_past() or _leave(screen)
-    if screen.current is not None and screen.current.back():
+    current = screen.current
+    if current is not None and current.search.sought:
+        current.find("")
+        screen.show_keys()
+    elif current is not None and current.back():
         screen.show_keys()
     elif screen.dock.focused:
         screen.dock.close()
@@ -138,6 +142,14 @@ def _side(step: int, screen: MonitorScreen) -> None:
 
 def _jump(which: int, sign: int, screen: MonitorScreen) -> None:
     screen.travel.travel(Ask(Way.SECONDS, sign * screen.body.past.jumps_s[which]))
+
+
+def _next_event(step: int, screen: MonitorScreen) -> None:
+    """The next (1) or previous (-1) match while a search is open, else the moment of what happened next."""
+    if screen.current is not None and screen.current.search.sought:
+        screen.current.step_match(step)
+    else:
+        screen.travel.change(step)
 
 
 def _filter(screen: MonitorScreen) -> None:
@@ -233,8 +245,8 @@ COMMON: Final[Mapping[str, Run]] = {
     "time.forth": partial(_jump, 0, 1),
     "time.minute.back": partial(_jump, 1, -1),
     "time.minute.forth": partial(_jump, 1, 1),
-    "time.previous": lambda screen: screen.travel.change(-1),
-    "time.next": lambda screen: screen.travel.change(1),
+    "time.previous": partial(_next_event, -1),
+    "time.next": partial(_next_event, 1),
     "time.oldest": lambda screen: screen.travel.to_end(-1),
     "time.live": lambda screen: screen.travel.to_end(1),
     "redraw": _redraw,

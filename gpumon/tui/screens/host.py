@@ -192,6 +192,9 @@ class HostBody:
 
     def _open(self, screen: MonitorScreen) -> None:
         """Enter: the detail of the row."""
+        if screen.current is not None and not screen.current.opens_here:
+            screen.say(f"this match is no link; {screen.view.keymap.first('back')} ends the search")
+            return
         thing = screen.current.open() if screen.current is not None else None
         if thing is not None:
             from gpumon.tui.pages.detail import DetailPage

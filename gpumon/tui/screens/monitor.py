@@ -400,6 +400,7 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
             scrolls=current is not None and current.scrolls if self.asking is None else bool(self.asking.lists),
             every=period(self.control.interval_s),
             inner=self.gone_back and playback is None,
+            searching=current is not None and current.search.sought != "",
         )
         self.key_line.show(hints(self.view.keymap, self.body.place(self, place)))
 

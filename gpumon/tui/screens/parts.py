@@ -116,6 +116,8 @@ class Pages:
 
     def _turn_to(self, page: Pane | None) -> None:
         screen = self._screen
+        if self.shown is not None and self.shown is not page:
+            self.shown.find("")
         self.shown = page
         screen.lay_out()
         if page is not None and screen.in_panes is not None:

@@ -268,15 +268,23 @@ def filter_of(pane: ListPane[Any]) -> Question:
 
 
 def search_of(page: Pane) -> Question:
-    """Words to find on a page; Enter goes on to the next line that has them."""
+    """Words to find on a page: all of their places are marked while they are typed. Enter ends the typing; with the
+    words of before it goes to the next place."""
+    before = page.search.sought
+    keys = page.view.keymap.first
+
+    def end_typing(_: Choice | None, text: str) -> None:
+        if text and text == before:
+            page.step_match(1)
+
     return Question(
         "find:",
         changed=page.find,
-        chosen=lambda _, text: page.find(text, onward=text == page.sought),
+        chosen=end_typing,
         dropped=lambda: page.find(""),
-        text=page.sought,
+        text=before,
         fresh=True,
-        hint="Enter: there; again: the next · Esc: unmark",
+        hint=f"Enter: done, then {keys('time.next')} {keys('time.previous')}: next, previous · Esc: unmark",
     )
 
 

@@ -77,6 +77,7 @@ _PANES: Final = 3
 
 
 _CHANGES: Final[_Own] = ((("time.next", "time.previous"), "events"),)
+_MATCHES: Final[_Own] = ((("time.next", "time.previous"), "match"),)
 _LIVE: Final[_Own] = ((("time.live",), "live"),)
 
 
@@ -104,6 +105,8 @@ class Place(NamedTuple):
     models: bool = False
     narrowed: bool = False
     """Whether a filter hides hosts or models."""
+    searching: bool = False
+    """Whether a search in a page is open."""
     inner: bool = False
     """Whether a step back leads to another screen."""
 
@@ -127,6 +130,8 @@ def hints(keys: Keymap, place: Place) -> list[Hint]:
         wanted = own if place.opened else (*wanted[:1], *out[1:], *own, *(out[:1] if place.beside else ()))
     elif place.name == NUMBER:
         wanted = own
+    elif place.searching:
+        wanted = (*wanted[:1], *_MATCHES, (("filter",), "find"), (("back",), "end search"), *moves)
     elif place.page:
         wanted = (*wanted, (("back",), "back"), *own, *moves)
     else:

@@ -13,6 +13,7 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.tui.charts.axis import NOW
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
+from gpumon.tui.search import Search
 from gpumon.tui.table import clock
 from gpumon.tui.triage_words import tone_of_text
 from gpumon.tui.view import View
@@ -48,10 +49,8 @@ class Pane(Board, can_focus=True):
         self._top = 0
         self._overflow = 0
         self._head_lines = 0
-        self.sought = ""
+        self.search = Search()
         """What is looked for in the lines."""
-        self._find_from: int | None = None
-        """The line from which on it is looked for at the next paint."""
 
     def show(self, snapshot: Snapshot) -> None:
         """Paint a snapshot."""
@@ -133,24 +132,30 @@ class Pane(Board, can_focus=True):
         """The lines in view, and how many there are in all."""
         body = self.body(width, room)
         self._overflow = max(0, len(body) - room)
-        if self._find_from is not None:
-            found = [at for at, row in enumerate(body) if self._has_sought(row)]
-            self._top = next((at for at in found if at >= self._find_from), found[0] if found else self._top)
-            self._find_from = None
+        if self.search.sought:
+            line = self.search.look_into(body)
+            if line is not None and not self._top <= line < self._top + room:
+                self._top = max(0, line - room // 3)
         self._top = min(self._top, self._overflow)
         rows = body[self._top : self._top + room]
-        if self.sought:
-            rows = [tuple((text, f"{tone}@") for text, tone in row) if self._has_sought(row) else row for row in rows]
+        if self.search.sought:
+            rows = self.search.mark(rows, self._top)
         return rows, len(body)
 
-    def _has_sought(self, row: Row) -> bool:
-        return self.sought.casefold() in "".join(text for text, _ in row).casefold()
-
-    def find(self, text: str, *, onward: bool = False) -> None:
-        """Mark the lines that have a text, and go to the first one; `onward`: to the next one."""
-        self.sought = text
-        self._find_from = (self._top + 1 if onward else 0) if text else None
+    def find(self, text: str) -> None:
+        """Mark all places of a text, and go to the first one; an empty text ends the search."""
+        self.search.begin(text)
         self.update()
+
+    def step_match(self, by: int) -> None:
+        """Go to the next (1) or previous (-1) place of what is looked for."""
+        self.search.step(by)
+        self.update()
+
+    @property
+    def opens_here(self) -> bool:
+        """Whether Enter opens something: while a search is open only where its match is a link."""
+        return True
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
         """The rule, the header and the visible part of the body."""
@@ -171,7 +176,8 @@ class Pane(Board, can_focus=True):
         room_left = self.note_room = most - sum(cells(note) + 3 for note in (scroll, self.hint) if note)
         note = self.note()
         note = note if cells(note) <= room_left else cut(note, room_left) if room_left >= _LEAST_NOTE else ""
-        said = cut(" · ".join(part for part in (scroll, note, self.hint) if part), most)
+        sought = f'"{cut(self.search.sought, 20)}" {self.search.count()}' if self.search.sought else ""
+        said = cut(" · ".join(part for part in (sought, scroll, note, self.hint) if part), most)
         alarm_tone = tone_of_text(alarm)
         said, alarm = f" {said} " if said else "", f" {alarm} " if alarm else ""
         room = width - 3 - cells(key) - cells(name) - cells(alarm) - cells(said) - (1 if alarm and said else 0)

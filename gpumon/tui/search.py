@@ -1,0 +1,127 @@
+"""A text that is looked for in the lines of a page: where it stands, and those places marked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from gpumon.tui.line import Piece, Row
+from gpumon.tui.palette import TONES
+
+CURRENT: Final = "badge_paused"
+"""Tone of the match that the view is at."""
+
+
+class Match(NamedTuple):
+    """One place of the text."""
+
+    line: int
+    first: int
+    """Place of its first character in the line."""
+    end: int
+    """Place behind its last character."""
+
+
+def text_of(row: Row) -> str:
+    """The text of a line."""
+    return "".join(text for text, _ in row)
+
+
+def matches_in(rows: Sequence[Row], sought: str) -> list[Match]:
+    """All places of a text, top to bottom; capitals and small letters are the same."""
+    wanted = re.compile(re.escape(sought), re.IGNORECASE)
+    lines = map(text_of, rows)
+    return [Match(line, *place.span()) for line, text in enumerate(lines) for place in wanted.finditer(text)]
+
+
+def highlighted(row: Row, matches: Sequence[Match], current: Match | None) -> Row:
+    """A line with its matches marked, and the current one more than the others."""
+    pieces: list[Piece] = []
+    at = 0
+    for text, tone in row:
+        end = at + len(text)
+        done = at
+        for match, first, last in _within(matches, at, end):
+            pieces.append((text[done - at : first - at], tone))
+            pieces.append((text[first - at : last - at], CURRENT if match == current else _selected(tone)))
+            done = last
+        pieces.append((text[done - at :], tone))
+        at = end
+    return tuple(piece for piece in pieces if piece[0])
+
+
+def _within(matches: Sequence[Match], at: int, end: int) -> Iterator[tuple[Match, int, int]]:
+    """The matches that a piece of text from `at` to `end` has a part of, and which part."""
+    for match in matches:
+        first = max(match.first, at)
+        last = min(match.end, end)
+        if first < last:
+            yield match, first, last
+
+
+def _selected(tone: str) -> str:
+    return f"{tone}@" if f"{tone}@" in TONES else "text@"
+
+
+class Search:
+    """What is looked for on a page, and at which of its places the view is."""
+
+    def __init__(self) -> None:
+        self.sought = ""
+        """The text; empty: no search is open."""
+        self.matches: Sequence[Match] = ()
+        """Its places in what was painted last."""
+        self._rows: Sequence[Row] = ()
+        """The lines that were painted last."""
+        self._at = 0
+        self._moves = False
+        """Whether the view has to go to the current match at the next paint."""
+
+    def begin(self, text: str) -> None:
+        """Look for a text, from its first place on; an empty text ends the search."""
+        self.sought = text
+        self.matches = ()
+        self._at = 0
+        self._moves = text != ""
+
+    def step(self, by: int) -> None:
+        """Go to the next (1) or previous (-1) place; behind the last one comes the first."""
+        if self.matches:
+            self._at = (self._at + by) % len(self.matches)
+            self._moves = True
+
+    @property
+    def current(self) -> Match | None:
+        """The place that the view is at."""
+        return self.matches[min(self._at, len(self.matches) - 1)] if self.matches else None
+
+    def look_into(self, rows: Sequence[Row]) -> int | None:
+        """Find the places in these lines; returns the line that has to come into view, if one has."""
+        self.matches = matches_in(rows, self.sought)
+        self._rows = rows
+        self._at = min(self._at, max(0, len(self.matches) - 1))
+        moves = self._moves
+        self._moves = False
+        return self.current.line if moves and self.current is not None else None
+
+    def stands_on(self, words: str) -> bool:
+        """Whether the current match is a part of these words."""
+        current = self.current
+        if current is None or not words:
+            return False
+        places = matches_in([self._rows[current.line]], words)
+        return any(place.first < current.end and current.first < place.end for place in places)
+
+    def mark(self, rows: Sequence[Row], top: int) -> list[Row]:
+        """The lines in view, of which the first is number `top`, with the matches marked."""
+        by_line: dict[int, list[Match]] = {}
+        for match in self.matches:
+            by_line.setdefault(match.line, []).append(match)
+        return [highlighted(row, by_line.get(top + at, ()), self.current) for at, row in enumerate(rows)]
+
+    def count(self) -> str:
+        """`3 of 7`, or `no match`."""
+        if not self.matches:
+            return "no match"
+        return f"{min(self._at, len(self.matches) - 1) + 1} of {len(self.matches)}"
