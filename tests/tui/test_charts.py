@@ -268,11 +268,11 @@ def test_charts_fill_their_pane(width: int, glyphs: Glyphs, least: int) -> None:
         charts = made(history, width, height, glyphs=glyphs, least=least)
         rows = drawn(charts, history, snapshot.wall_s)
         assert 1 <= len(rows) <= height
-        assert len(rows) == height or least == 1
+        assert len(rows) == height or least == 1 or height < 3
         assert all(cells(text(row)) <= width for row in rows)
         assert all(cells(text(row)) > width - 6 for row in rows), "full width"
         assert charts.left_out == len(CHARTS) - len(charts.shown)
-        assert text(rows[-1]).rstrip().endswith("now") or least == 1 or height == 1
+        assert text(rows[-1]).rstrip().endswith("now") or least == 1 or height < 3
 
 
 @pytest.mark.parametrize("least", [1, 3])
@@ -377,6 +377,18 @@ def test_a_line_stands_at_the_goal_where_it_is_within_the_scale(glyphs: Glyphs) 
     assert "500ms" in text(rows[0])
     above = drawn(made(history, 80, 11, (chart,), levels=levels(ttft_p95_ms=5e3), glyphs=glyphs, axis=False), history)
     assert not any(tone == "border" for row in above for _, tone in row)
+
+
+@pytest.mark.parametrize("glyphs", ALL_GLYPHS)
+@pytest.mark.parametrize(("height", "axis"), [(1, True), (2, True), (1, False)])
+def test_a_chart_of_one_line_is_a_spark_with_its_newest_value(height: int, axis: bool, glyphs: Glyphs) -> None:
+    history = course("kv", 0.5, 0.93, 0.99)
+    chart = chart_of("kv")
+    assert chart is not None
+    rows = drawn(made(history, 80, height, (chart,), glyphs=glyphs, least=2, across=1, axis=axis), history)
+    assert len(rows) == height
+    assert re.match(r" kv +99%! .*[▄▅].*█", text(rows[0])), "its name, its newest value, its course"
+    assert text(rows[-1]).rstrip().endswith("now") == (height == 2)
 
 
 def test_one_gpu_has_its_two_series_in_one_chart_in_two_tones() -> None:

@@ -130,6 +130,16 @@ async def test_the_first_click_on_the_pane_opens_no_chart() -> None:
         assert (history.cursor, history.opened) == (0, True)
 
 
+@pytest.mark.parametrize("height", [2, 3, 4])
+@pytest.mark.parametrize("opened", [False, True])
+def test_the_smallest_panes_say_figures(height: int, opened: bool) -> None:
+    of = pane()
+    of.opened = opened
+    lines = painted(of, 80, height)[1:]
+    first = "sm" if opened else "busy"
+    assert re.match(rf" {first} +\d+% +.*[▁-█]", lines[0])
+
+
 def test_without_the_focus_there_is_no_mark() -> None:
     assert not any("▸" in line for line in painted(pane(), 120, 20))
 

@@ -23,6 +23,8 @@ _LEAST_WIDTH: Final = 38
 """Cells of one chart, at least, where there are several lines."""
 _LEAST_SPARK: Final = 19
 """The same of a spark in a line that is alone."""
+_LEAST_AREA: Final = 2
+"""Lines of a chart from which it is an area under its legend; with fewer it would be a legend alone, and is a spark."""
 _MOST_ACROSS: Final = 4
 _WORD: Final = 8
 _SHORT_WORD: Final = 5
@@ -50,7 +52,8 @@ class Style(NamedTuple):
 class Charts:
     """As many of `charts` as fit into `height` lines of `width` cells, and the time axis with what happened.
 
-    Areas have `least` lines each at least, their names included; `least` of 1 are sparks. `cursor`: the one that must
+    Areas have `least` lines each at least, their names included; `least` of 1 are sparks, and so are areas that have no
+    room for more. `cursor`: the one that must
     be in view; `first`: how many were left out before it so far. `across`: so many side by side; 0: as many as fit.
     """
 
@@ -71,7 +74,9 @@ class Charts:
         self._history = history
         self._levels = style.levels
         self._glyphs = glyphs = style.glyphs
-        self._sparks = least == 1
+        self._sparks = least == 1 or height - (axis and height > 1) < _LEAST_AREA
+        if self._sparks:
+            least = 1
         narrow = self._sparks and height == 1
         fits = max(1, width // (_LEAST_SPARK if narrow else _LEAST_WIDTH))
         self._across = across or min(fits, _MOST_ACROSS, max(1, len(charts)))
