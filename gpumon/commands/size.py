@@ -19,6 +19,7 @@ from gpumon.commands.streams import INFEASIBLE, OK, complain, width, write
 if TYPE_CHECKING:
     from gpumon.config.schema import Config
     from gpumon.readings.fleet import FleetFrame
+    from gpumon.sizing.answer import Answer
     from gpumon.sizing.peaks import PeakLoad
     from gpumon.sizing.plan import Decide
     from gpumon.sizing.scenario import Known, Scenario
@@ -83,8 +84,28 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     """Size, and print; the exit code is 4 where no plan meets what was asked."""
-    config, file = settings(chosen).loaded.config, chosen.file or ""
-    if not file and not chosen.recording and not chosen.scraped:
+    from msgspec.structs import replace
+
+    from gpumon.sizing.compare import compare
+    from gpumon.sizing.plan import plan
+
+    config = settings(chosen).loaded.config
+    _check(chosen, config)
+    scenario, own = _scenario(chosen, config)
+    known = known_of(config, scenario, os.environ, own)
+    _check_profiles(scenario, known, _place(chosen))
+    answer = plan(scenario, known, decide=_simulation(chosen, config) if chosen.simulate else None)
+    if chosen.compared:
+        types = _gpu_types(chosen.compared, known)
+        answer = replace(answer, compared=compare(scenario, known, types, answer).rows)
+    _name_unknown_models(chosen, answer, known)
+    _print(chosen.form, answer, scenario)
+    return INFEASIBLE if answer.problem else OK
+
+
+def _check(chosen: argparse.Namespace, config: Config) -> None:
+    """Raises Usage where the options do not go together, or where there is nothing to size."""
+    if not chosen.file and not chosen.recording and not chosen.scraped:
         raise Usage("size needs a scenario file, --from-recording FILE or --from-prometheus")
     check_span(chosen)
     if chosen.recording and chosen.scraped:
@@ -93,56 +114,82 @@ def run(chosen: argparse.Namespace) -> int:
         raise Usage("--simulate and --compare: other types of GPU are compared by formula; one of them at a time")
     if chosen.scraped and not config.prometheus.url:
         raise Usage("which Prometheus? Give --prometheus URL, or set [prometheus].url")
-    from gpumon.config.errors import ConfigError
-    from gpumon.config.lines import line_among, places
+
+
+def _place(chosen: argparse.Namespace) -> str:
+    """Where the scenario is from, as errors name it."""
     from gpumon.config.load import named
-    from gpumon.config.profile_store import absent, stored_profiles
-    from gpumon.config.scenario_file import base_of, read_scenario, scenario_from_stream
-    from gpumon.sizing.capacity import unknown_model
-    from gpumon.sizing.compare import compare
-    from gpumon.sizing.plan import plan
+
+    return "standard input" if chosen.file == "-" else named(chosen.file or "the settings")
+
+
+def _scenario(chosen: argparse.Namespace, config: Config) -> tuple[Scenario, Mapping[str, LlmSpec]]:
+    """The scenario of the options, with what was recorded in it, and the models of what was recorded."""
+    from msgspec.structs import replace
+
     from gpumon.sizing.scenario import Server, disaggregated
 
-    where = "standard input" if file == "-" else named(file or "the settings")
-    if file == "-":
-        scenario = scenario_from_stream(sys.stdin.buffer, where)
-    else:
-        scenario = read_scenario(file) if file else base_of(config)
     own: Mapping[str, LlmSpec] = {}
+    scenario = _written_scenario(chosen, config)
     if chosen.recording:
         scenario, own = recorded_load(chosen, config, scenario)
     elif chosen.scraped:
         scenario, own = asyncio.run(scraped_load(chosen, config, scenario))
-    from msgspec.structs import replace
-
     if not scenario.server and config.sizing.gpu:
         scenario = replace(scenario, server=(Server(gpu=config.sizing.gpu, gpus=config.sizing.gpus or 8),))
     if chosen.assume_ttft:
         scenario = replace(scenario, assume_ttft=True)
     if chosen.disaggregated:
         scenario = disaggregated(scenario)
-    known = known_of(config, scenario, os.environ, own)
-    for at, workload in enumerate(scenario.workload):
+    return scenario, own
+
+
+def _written_scenario(chosen: argparse.Namespace, config: Config) -> Scenario:
+    """The scenario of the file or of standard input, else an empty one with the settings of the config."""
+    from gpumon.config.scenario_file import base_of, read_scenario, scenario_from_stream
+
+    if chosen.file == "-":
+        return scenario_from_stream(sys.stdin.buffer, _place(chosen))
+    return read_scenario(chosen.file) if chosen.file else base_of(config)
+
+
+def _check_profiles(scenario: Scenario, known: Known, where: str) -> None:
+    """Raises ConfigError for a workload whose profile is not there."""
+    from gpumon.config.errors import ConfigError
+    from gpumon.config.profile_store import absent, stored_profiles
+
+    for number, workload in enumerate(scenario.workload):
         if workload.profile and workload.seen is None and workload.profile not in known.profiles:
             why = absent(workload.profile, stored_profiles(os.environ))
-            raise ConfigError(f"{where}: workload[{at}].profile: {why}")
-    answer = plan(scenario, known, decide=_simulation(chosen, config) if chosen.simulate else None)
-    if chosen.compared:
-        types = _gpu_types(chosen.compared, known)
-        answer = replace(answer, compared=compare(scenario, known, types, answer).rows)
-    for at, row in enumerate(answer.workloads if file not in ("", "-") else ()):
-        if row.problem and (unknown := unknown_model(row.model, known)):
-            line = line_among(places(Path(file).read_text(encoding="utf-8-sig")), ("workload", at, "model"))
-            complain(f"{where}:{line}: workload[{at}].model: {unknown}", OK)
-    if chosen.form == "json":
+            raise ConfigError(f"{where}: workload[{number}].profile: {why}")
+
+
+def _name_unknown_models(chosen: argparse.Namespace, answer: Answer, known: Known) -> None:
+    """Tell on standard error in which line of the scenario file a model is that nobody knows."""
+    from gpumon.config.lines import line_among, places
+    from gpumon.sizing.capacity import unknown_model
+
+    if chosen.file in (None, "", "-"):
+        return
+    for number, row in enumerate(answer.workloads):
+        unknown = unknown_model(row.model, known) if row.problem else ""
+        if unknown:
+            text = Path(chosen.file).read_text(encoding="utf-8-sig")
+            line = line_among(places(text), ("workload", number, "model"))
+            complain(f"{_place(chosen)}:{line}: workload[{number}].model: {unknown}", OK)
+
+
+def _print(form: str, answer: Answer, scenario: Scenario) -> None:
+    """Print the answer in a form; each is imported only where it is asked for."""
+    if form == "json":
         from gpumon.outputs.sizing_data import encode
 
         write(encode(answer) + b"\n")
-    elif chosen.form == "markdown":
+    elif form == "markdown":
         from gpumon.outputs.sizing import markdown
 
         write(markdown(answer, scenario))
-    elif chosen.form == "csv":
+    elif form == "csv":
         from gpumon.outputs.sizing_data import table
 
         write(table(answer))
@@ -150,7 +197,6 @@ def run(chosen: argparse.Namespace) -> int:
         from gpumon.outputs.sizing import report
 
         write(report(answer, scenario, width=width()))
-    return INFEASIBLE if answer.problem else OK
 
 
 def _gpu_types(text: str, known: Known) -> tuple[str, ...]:

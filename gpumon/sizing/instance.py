@@ -303,34 +303,19 @@ def _seen(workload: Workload, known: Known) -> Observed | None:
 def _bare(workload: Workload, scenario: Scenario, known: Known, was: Was | None) -> Instance:
     """All but its latencies. ValueError says why there can be none."""
     seen = was.seen if was is not None else None
-    server = scenario.server[0] if scenario.server else None
-    if server is None:
-        if seen is None or not seen.gpu:
-            raise ValueError("no server is given: choose a GPU type and how many a server has ([[server]] gpu, gpus)")
-        server = Server(seen.gpu)
+    server = _server(scenario, seen)
     gpu = known.gpus.find(server.gpu)
     if gpu.memory_bytes <= 0.0:
         raise ValueError(f"the memory of {gpu.name} is not known: memory_gb in a [[gpu]] table of the config tells it")
     llm = _model(workload, seen, known)
-
-    def either(name: str) -> float | None:
-        typed: float | None = getattr(workload, name)
-        seen_value: float | None = getattr(seen, name, None)
-        return seen_value if typed is None else typed
-
-    prompt, answer, hits = (either(name) for name in ("prompt_tokens", "answer_tokens", "prefix_hit_ratio"))
-    asked = (workload.prompt_tokens or 0.0) + (workload.answer_tokens or 0.0)
-    if llm is not None and 0 < llm.max_context < asked:
-        raise ValueError(
-            f"a request of {asked:,.0f} tokens (prompt and answer) is longer than the model's context of "
-            f"{llm.max_context:,}: engines refuse it"
-        )
+    _check_context(workload, llm)
     check_workload(workload)
+    prompt = _typed_or_seen(workload, seen, "prompt_tokens")
+    answer = _typed_or_seen(workload, seen, "answer_tokens")
+    hits = _typed_or_seen(workload, seen, "prefix_hit_ratio") or 0.0
     tp, pp, tps = _parallel(workload, seen, llm, gpu, server, scenario, (prompt or 0.0) + (answer or 0.0))
     dp = workload.dp or 1
     gpus = tp * pp * dp
-    # What was not recorded does not differ.
-    here = seen is not None and seen.gpu in ("", gpu.name) and seen.gpus in (0, gpus) and seen.tp in (0, tp)
     lengths = workload.lengths or (seen.lengths if seen is not None else None)
     return Instance(
         workload=workload,
@@ -345,14 +330,47 @@ def _bare(workload: Workload, scenario: Scenario, known: Known, was: Was | None)
         tps=tps,
         prompt_tokens=prompt,
         answer_tokens=answer,
-        hit_ratio=hits or 0.0,
+        hit_ratio=hits,
         held=held_of(lengths, prompt, answer) if lengths and prompt and answer else None,
         speculation=workload.speculative or speculation_of(seen),
         source=Source.TYPED if workload.capacity_per_instance else Source.NONE,
-        alike=was is not None and here and was.same_model(workload, llm),
+        alike=was is not None and _has_parts(was.seen, gpu, gpus, tp) and was.same_model(workload, llm),
         pool_shift_ratio=None if was is None else was.pool_shift_ratio(llm, scenario, known),
-        same_mix=was is not None and was.same_mix(prompt, answer, hits or 0.0),
+        same_mix=was is not None and was.same_mix(prompt, answer, hits),
     )
+
+
+def _server(scenario: Scenario, seen: Observed | None) -> Server:
+    """The server to plan for: the first that is given, else one of the GPUs that were seen. Raises ValueError."""
+    if scenario.server:
+        return scenario.server[0]
+    if seen is None or not seen.gpu:
+        raise ValueError("no server is given: choose a GPU type and how many a server has ([[server]] gpu, gpus)")
+    return Server(seen.gpu)
+
+
+def _check_context(workload: Workload, llm: LlmSpec | None) -> None:
+    """Raises ValueError for requests that the model's context does not hold."""
+    asked = (workload.prompt_tokens or 0.0) + (workload.answer_tokens or 0.0)
+    if llm is not None and 0 < llm.max_context < asked:
+        raise ValueError(
+            f"a request of {asked:,.0f} tokens (prompt and answer) is longer than the model's context of "
+            f"{llm.max_context:,}: engines refuse it"
+        )
+
+
+def _typed_or_seen(workload: Workload, seen: Observed | None, name: str) -> float | None:
+    """A figure of the workload as it is typed, else as it was seen."""
+    typed: float | None = getattr(workload, name)
+    if typed is not None:
+        return typed
+    known: float | None = getattr(seen, name, None)
+    return known
+
+
+def _has_parts(seen: Observed, gpu: GpuSpec, gpus: int, tp: int) -> bool:
+    """Whether a profile ran on these GPUs with this TP; what was not recorded does not differ."""
+    return seen.gpu in ("", gpu.name) and seen.gpus in (0, gpus) and seen.tp in (0, tp)
 
 
 def _model(workload: Workload, seen: Observed | None, known: Known) -> LlmSpec | None:
@@ -377,29 +395,69 @@ def _parallel(
     engine runs, they hold the KV pool that it says it has.
     """
     dp = workload.dp or 1
-    pp = workload.pp or (seen.parallel[1] if seen is not None and dp == 1 else 1)
     if dp > 1 and (llm is None or not llm.experts):
         raise ValueError(f"DP {dp}: data-parallel ranks share experts, which {_unshared(llm)}; ask for more instances")
-    was = (seen.tp or max(1, seen.gpus // pp)) if seen is not None and (seen.tp or seen.gpus) else 0
-    if dp > 1 and seen is not None and seen.gpus != was * dp:
-        was = 0  # it ran without these ranks, so that its TP says nothing of theirs
-    typed, here = workload.tp or 0, bool(was) and seen is not None and seen.gpu in ("", gpu.name)
+    pp = workload.pp or (seen.parallel[1] if seen is not None and dp == 1 else 1)
+    tp_seen = _tp_seen(seen, pp, dp)
+    typed = workload.tp or 0
     fitting: tuple[int, ...] | str = ()
     if llm is not None and workload.memory_gb is None and workload.capacity_per_instance is None:
-        room = gpu.memory_bytes, min(server.nvlink_gpus or server.gpus, server.gpus), scenario.usable_memory_ratio
+        room = _Room(
+            gpu.memory_bytes, min(server.nvlink_gpus or server.gpus, server.gpus), scenario.usable_memory_ratio
+        )
         startup = memory.startup_of(gpu, _engine(workload, seen))
-        fitting = memory.tensor_parallels(llm, *room, context / KV_SHARE, pp, dp, startup)
-        pool = seen.kv_pool_tokens if seen is not None and not was else None
-        larger = memory.tensor_parallels(llm, *room, pool, pp, startup=startup) if pool else ()
-        fitting = larger if larger and not isinstance(larger, str) else fitting
-        if typed and typed != was and (refused := memory.uneven(llm, typed)):
-            raise ValueError(refused)
+        pool = seen.kv_pool_tokens if seen is not None and not tp_seen else None
+        fitting = _fitting(llm, room, startup, context, pool, pp, dp)
+        if typed and typed != tp_seen:
+            _check_even(llm, typed)
     choices = () if isinstance(fitting, str) else fitting
-    if typed or here:
-        return typed or was, pp, choices
+    if typed:
+        return typed, pp, choices
+    if tp_seen and seen is not None and seen.gpu in ("", gpu.name):
+        return tp_seen, pp, choices
     if isinstance(fitting, str):
         raise ValueError(fitting)
-    return max(was, choices[0]) if choices else was or 1, pp, choices
+    smallest = choices[0] if choices else 1
+    return max(tp_seen, smallest), pp, choices
+
+
+class _Room(NamedTuple):
+    """Memory for an instance in a server."""
+
+    memory_bytes: float
+    """Of a GPU."""
+    most_gpus: int
+    """GPUs that a tensor-parallel group may have."""
+    usable_ratio: float
+
+
+def _tp_seen(seen: Observed | None, pp: int, dp: int) -> int:
+    """TP of a profile; 0 where it does not tell, or ran without these data-parallel ranks."""
+    if seen is None:
+        return 0
+    tp = seen.tp
+    if not tp and seen.gpus:
+        tp = max(1, seen.gpus // pp)
+    return 0 if dp > 1 and seen.gpus != tp * dp else tp
+
+
+def _fitting(
+    llm: LlmSpec, room: _Room, startup: memory.Startup, context: float, pool: float | None, pp: int, dp: int
+) -> tuple[int, ...] | str:
+    """The TPs that hold the model with a KV pool of so many tokens, where that is known, else with one request of
+    `context` tokens; or why none does."""
+    if pool:
+        holding = memory.tensor_parallels(llm, *room, pool, pp, startup=startup)
+        if holding and not isinstance(holding, str):
+            return holding
+    return memory.tensor_parallels(llm, *room, context / KV_SHARE, pp, dp, startup)
+
+
+def _check_even(llm: LlmSpec, tp: int) -> None:
+    """Raises ValueError where engines refuse to split the model so."""
+    refused = memory.uneven(llm, tp)
+    if refused:
+        raise ValueError(refused)
 
 
 def _unshared(llm: LlmSpec | None) -> str:
