@@ -363,16 +363,16 @@ def _marked_with(cells: Row, glyph: str, mark_tone: str) -> Row:
 
 
 ORDERS: Final[tuple[Order[Engine], ...]] = (
-    Order("name", lambda engine: engine.name.casefold(), descending=False),
-    Order(glossary.RUNNING.name, lambda engine: engine.load.running),
-    Order(glossary.WAITING.name, lambda engine: engine.load.waiting),
-    Order(glossary.KV_CACHE.name, lambda engine: engine.load.kv_usage_ratio),
-    Order(glossary.DECODE.name, lambda engine: engine.rates.decode_tokens_per_s),
-    Order(glossary.PREFILL.name, lambda engine: engine.rates.prefill_tokens_per_s),
-    Order(glossary.TTFT.name, lambda engine: engine.latency.ttft_s.p95),
-    Order(glossary.ITL.name, lambda engine: engine.latency.itl_s.p95),
-    Order(glossary.MFU.name, lambda engine: engine.efficiency.mfu_ratio),
-    Order(glossary.MBU.name, lambda engine: engine.efficiency.mbu_ratio),
+    Order("name", lambda engine: engine.name.casefold(), descending=False, column="engine"),
+    Order(glossary.RUNNING.name, lambda engine: engine.load.running, column="running"),
+    Order(glossary.WAITING.name, lambda engine: engine.load.waiting, column="waiting"),
+    Order(glossary.KV_CACHE.name, lambda engine: engine.load.kv_usage_ratio, column="kv"),
+    Order(glossary.DECODE.name, lambda engine: engine.rates.decode_tokens_per_s, column="decode"),
+    Order(glossary.PREFILL.name, lambda engine: engine.rates.prefill_tokens_per_s, column="prefill"),
+    Order(glossary.TTFT.name, lambda engine: engine.latency.ttft_s.p95, column="ttft"),
+    Order(glossary.ITL.name, lambda engine: engine.latency.itl_s.p95, column="itl"),
+    Order(glossary.MFU.name, lambda engine: engine.efficiency.mfu_ratio, column="mfu"),
+    Order(glossary.MBU.name, lambda engine: engine.efficiency.mbu_ratio, column="mbu"),
 )
 """The ways to sort."""
 

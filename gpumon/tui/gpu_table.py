@@ -400,14 +400,14 @@ def _by_waste(gpu: Gpu) -> Missing | tuple[float, float]:
 
 ORDERS: Final[tuple[Order[Gpu], ...]] = (
     Order("index", lambda gpu: float(gpu.index), descending=False),
-    Order(glossary.BUSY.name, lambda gpu: gpu.busy_ratio),
-    Order(glossary.SM.name, lambda gpu: gpu.sm_active_ratio),
-    Order(glossary.VRAM.name, lambda gpu: gpu.vram_used_bytes),
-    Order(glossary.BANDWIDTH.name, lambda gpu: gpu.bandwidth_bytes_per_s),
-    Order(glossary.MFU.name, lambda gpu: gpu.mfu_ratio),
-    Order(glossary.MBU.name, lambda gpu: gpu.mbu_ratio),
-    Order(glossary.POWER.name, lambda gpu: gpu.power_w),
-    Order(glossary.TEMPERATURE.name, lambda gpu: gpu.temperature_c),
+    Order(glossary.BUSY.name, lambda gpu: gpu.busy_ratio, column="busy"),
+    Order(glossary.SM.name, lambda gpu: gpu.sm_active_ratio, column="sm"),
+    Order(glossary.VRAM.name, lambda gpu: gpu.vram_used_bytes, column="vram"),
+    Order(glossary.BANDWIDTH.name, lambda gpu: gpu.bandwidth_bytes_per_s, column="memory"),
+    Order(glossary.MFU.name, lambda gpu: gpu.mfu_ratio, column="mfu"),
+    Order(glossary.MBU.name, lambda gpu: gpu.mbu_ratio, column="mbu"),
+    Order(glossary.POWER.name, lambda gpu: gpu.power_w, column="power"),
+    Order(glossary.TEMPERATURE.name, lambda gpu: gpu.temperature_c, column="temperature"),
     Order(glossary.WASTE.name, _by_waste, means="1 - max(MFU, MBU); no engine: 1 - SM active"),
 )
 """The ways to sort."""

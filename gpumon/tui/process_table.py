@@ -149,10 +149,16 @@ def row(running: Running, width: int, view: View, shift: int = 0) -> Row:
 
 
 ORDERS: Final[tuple[Order[Running], ...]] = (
-    Order("VRAM", lambda running: running.vram_bytes),
-    Order("SM", lambda running: running.sm_ratio, means="mean of its GPUs"),
-    Order("GPU", lambda running: tuple(map(float, running.gpus)), descending=False, means="the first that it is on"),
-    Order("CPU", lambda running: running.process.cpu_ratio, means="of the host"),
+    Order("VRAM", lambda running: running.vram_bytes, column="vram"),
+    Order("SM", lambda running: running.sm_ratio, means="mean of its GPUs", column="sm"),
+    Order(
+        "GPU",
+        lambda running: tuple(map(float, running.gpus)),
+        descending=False,
+        means="the first that it is on",
+        column="gpus",
+    ),
+    Order("CPU", lambda running: running.process.cpu_ratio, means="of the host", column="cpu"),
     Order("pid", lambda running: float(running.process.pid), descending=False),
     Order("user", lambda running: running.process.user.casefold(), descending=False),
 )

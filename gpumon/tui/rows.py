@@ -34,6 +34,8 @@ class Order(Generic[T]):
     """At first; choosing it again turns it round."""
     means: str = ""
     """What the name does not say."""
+    column: str = ""
+    """Name of its column; empty: the order's own."""
 
 
 @dataclass(frozen=True)

@@ -151,6 +151,14 @@ class Table(Generic[T]):
                 shown.append(column)
         return shown
 
+    def column_at(self, x: int, width: int, hidden: frozenset[str], shift: int = 0) -> str:
+        """Name of the column that has cell `x` of a row; empty behind the last one."""
+        for column in self.columns(width, hidden, shift):
+            x -= column.width
+            if x < 0:
+                return column.name
+        return ""
+
     def used(self, width: int, view: View, shift: int = 0) -> int:
         """Cells that the columns take."""
         return sum(column.width for column in self.columns(width, view.hidden, shift))

@@ -22,6 +22,7 @@ from gpumon.readings.snapshot import Self
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.control import INTERVALS_S
 from gpumon.tui.layout import PANES
+from gpumon.tui.widgets.list_pane import ListPane
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still
@@ -549,6 +550,40 @@ async def test_a_click_focuses_and_the_wheel_scrolls() -> None:
         await until(lambda: text_of(app) != before, pilot)
         await pilot._post_mouse_events([events.MouseScrollUp], offset=(5, 5), button=0)
         await until(lambda: text_of(app) == before, pilot)
+
+
+async def test_a_double_click_opens_the_row() -> None:
+    async with running("sixteen_gpus") as (app, pilot):
+        await pilot.click(offset=(5, 6), times=2)
+        await until(lambda: app.monitor.pages.name == "detail", pilot)
+        assert any("gpu 2" in line for line in text_of(app)[:4])
+
+
+async def test_a_click_on_a_header_sorts_and_the_next_one_reverses() -> None:
+    async with running("sixteen_gpus") as (app, pilot):
+        pane = app.monitor.panes["gpus"]
+        assert isinstance(pane, ListPane)
+        head = next(at for at, line in enumerate(text_of(app)) if " mfu " in line)
+        at = text_of(app)[head].index(" mfu ") + 1
+        await pilot.click(offset=(at, head))
+        await until(lambda: "by MFU ↓" in " ".join(text_of(app)), pilot)
+        assert pane.order is not None
+        await pilot.click(offset=(at, head))
+        await until(lambda: "by MFU ↑" in " ".join(text_of(app)), pilot)
+
+
+async def test_a_click_on_the_line_of_keys_presses_the_key() -> None:
+    async with running("sixteen_gpus") as (app, pilot):
+        await pilot.click(offset=(foot(app).index("? help"), 23))
+        await until(lambda: app.monitor.pages.name == "help", pilot)
+        await pilot.click(offset=(foot(app).index("back"), 23))
+        await until(lambda: app.monitor.pages.name == "", pilot)
+        await pilot.click(offset=(foot(app).index("pause"), 23))
+        await until(lambda: app.monitor.paused, pilot)
+        await pilot.click(offset=(foot(app).index("resume"), 23))
+        await until(lambda: not app.monitor.paused, pilot)
+        await pilot.click(offset=(foot(app).index("q quit"), 23))
+        await until(lambda: app._exit, pilot)
 
 
 async def test_a_burst_of_snapshots_shows_the_newest_alone() -> None:

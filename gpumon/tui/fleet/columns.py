@@ -337,7 +337,13 @@ def _first(row: Row, sort: str) -> Reading:
 
 _MEANS: Final = {"waste": "what lies idle: in money, or GPUs", "level": "how bad the worst verdict is, then waste"}
 ORDERS: Final[tuple[Order[Row], ...]] = tuple(
-    Order(name, lambda row, name=name: _first(row, name), name != "name", _MEANS.get(name, ""))  # type: ignore[misc]
+    Order(  # type: ignore[misc]
+        name,
+        lambda row, name=name: _first(row, name),
+        name != "name",
+        _MEANS.get(name, ""),
+        _COLUMN.get(name, name),
+    )
     for name in SORTS
 )
 """The ways to sort, as rows of a fleet have them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from textual import events
 
@@ -19,6 +19,9 @@ from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
 
 T = TypeVar("T")
+
+_DOUBLE: Final = 2
+"""Clicks that open a row."""
 
 
 class ListPane(Pane, Generic[T]):
@@ -255,13 +258,37 @@ class ListPane(Pane, Generic[T]):
         self.update()
 
     def on_click(self, event: events.Click) -> None:
-        """A click puts the cursor on a row."""
+        """A click puts the cursor on a row, and a second one opens it; one on the header of a column sorts by it."""
         line = event.y - 1 - self._head_lines
-        items = self.chosen()
-        if not self.covered and 0 <= line < self._in_view and line + self._top < len(items):
-            self._at = line + self._top
-            self._cursor = self.listing.key(items[self._at])
-            self.update()
+        if self.covered:
+            return
+        if -self._head_lines <= line < 0:
+            self._sort_by_column(event.x)
+            return
+        at = self.item_at(line)
+        if at is None:
+            return
+        before = self._cursor
+        self._at = at
+        self._cursor = self.listing.key(self.chosen()[at])
+        self.update()
+        if event.chain == _DOUBLE and self._cursor == before:
+            self.screen.call_later(self.screen.run_action, "do('open')")
+
+    def item_at(self, line: int) -> int | None:
+        """Place of the row at a line of the view; None where there is none."""
+        at = line + self._top
+        return at if 0 <= line < self._in_view and at < len(self.chosen()) else None
+
+    def _sort_by_column(self, x: int) -> None:
+        """Sort by the column that has a cell; the same column again turns the order round."""
+        columns = self.columns()
+        if columns is None:
+            return
+        name = columns.column_at(x, self.size.width, self.view.hidden, self.shift)
+        for order in self.listing.orders:
+            if (order.column or order.name) == name:
+                self.sort(order)
 
 
 def marked(row: Row) -> Row:

@@ -6,8 +6,6 @@ import math
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from textual import events
-
 from gpumon.readings.format import cells, counted
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Level, Snapshot
@@ -255,13 +253,9 @@ class TriagePane(ListPane[Item]):
                 self._cursor = ""
                 self.update()
 
-    def on_click(self, event: events.Click) -> None:
-        """A click puts the cursor on an item."""
-        line = event.y - 1 - self._head_lines
-        if not self.covered and 0 <= line < len(self._item_of):
-            self._at = self._item_of[line]
-            self._cursor = self.chosen()[self._at].key
-            self.update()
+    def item_at(self, line: int) -> int | None:
+        """Place of the item at a line of the view: items have several lines."""
+        return self._item_of[line] if 0 <= line < len(self._item_of) else None
 
 
 def _gpus_of(item: Item, pane: ListPane[Item]) -> Collection[int]:
