@@ -337,9 +337,9 @@ def _first(row: Row, sort: str) -> Reading:
 
 _MEANS: Final = {"waste": "what lies idle: in money, or GPUs", "level": "how bad the worst verdict is, then waste"}
 ORDERS: Final[tuple[Order[Row], ...]] = tuple(
-    Order(  # type: ignore[misc]
+    Order(
         name,
-        lambda row, name=name: _first(row, name),
+        lambda row, name=name: _first(row, name),  # type: ignore[misc]
         name != "name",
         _MEANS.get(name, ""),
         _COLUMN.get(name, name),
