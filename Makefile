@@ -27,7 +27,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 check: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu and not perf"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not gpu and not perf"
 
 test-noisy: $(VENV)/.dev  ## the same tests beside eight busy loops of the same priority
 	@for loop in 1 2 3 4 5 6 7 8; do nice sh -c 'while :; do :; done' & loops="$$loops $$!"; done; \

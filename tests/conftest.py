@@ -19,6 +19,7 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import program
 from tests.fakes.nvml.driver import FakeDriver
 
 
@@ -120,37 +121,14 @@ BEHIND: Final = 10
 gc.disable()
 
 
-def deal(workers: int) -> list[list[Path]]:
-    """The modules that wait, for each worker those with which it begins: all workers wait for about as long."""
-    heads: list[list[Path]] = [[] for _ in range(workers)]
-    waits_s = [0] * workers
-    for path, seconds in WAITING.items():
-        shortest = waits_s.index(min(waits_s))
-        heads[shortest].append(path)
-        waits_s[shortest] += seconds
-    return heads
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What waits goes first, at the head of what each worker gets; the rest stays in its order.
+    """Modules that wait go first, the longest before all others; the rest stays in its order.
 
-    A worker begins with an equal part of the tests, the first with the first of them, and takes from the others' ends
-    when it is through.
+    Workers take whole modules from the head (`--dist loadfile --no-loadscope-reorder`): what a module sets up for all
+    of its tests is set up once, and none begins with a long wait when the others are through.
     """
-    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    by_module: dict[Path, list[pytest.Item]] = {path: [] for path in WAITING}
-    rest: list[pytest.Item] = []
-    for item in items:
-        by_module.get(item.path, rest).append(item)
-    ordered: list[pytest.Item] = []
-    for number, paths in enumerate(deal(workers)):
-        share = (len(items) - len(ordered)) // (workers - number)
-        head = [item for path in paths for item in by_module[path]]
-        filled = max(0, share - len(head))
-        ordered += [*head, *rest[:filled]]
-        rest = rest[filled:]
-    items[:] = [*ordered, *rest]
+    items.sort(key=lambda item: -WAITING.get(item.path, 0))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -166,9 +144,9 @@ PROCESSOR_S: Final = "processor_s"
 
 
 def processor_s() -> float:
-    """Processor time of this process and of all children that have ended."""
+    """Processor time of this process and of all children that have ended, those of `run_gpumon` among them."""
     times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    return times.user + times.system + times.children_user + times.children_system + program.spent_s()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -196,6 +174,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         figures = (f"{folder} {seconds:.0f} ({spent[folder]:.0f})" for folder, seconds in processor.most_common())
         terminalreporter.write_line("  ".join(figures))
         terminalreporter.write_line(f"all tests {processor.total():.0f}, without collecting them")
+
+
+def pytest_sessionfinish() -> None:
+    """No process of the tests stays."""
+    program.close()
 
 
 def pytest_collection_finish() -> None:

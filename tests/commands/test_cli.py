@@ -24,6 +24,7 @@ from tests.fakes.engine import FakeEngine
 from tests.fakes.http_server import wait_until
 from tests.fakes.nvml.driver import FakeDriver
 from tests.outputs.validator import problems
+from tests.program import run_gpumon
 
 GPUMON = [sys.executable, "-m", "gpumon"]
 SMALL_DEMO = ("--demo", "--scenario", "thermal")
@@ -41,17 +42,9 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 
 def run(
-    *arguments: str, env: dict[str, str], stdout: int = subprocess.PIPE, **more: str
+    *arguments: str, env: dict[str, str], stdout: int | None = None, **more: str
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*GPUMON, *arguments],
-        env={**env, **more},
-        stdin=subprocess.DEVNULL,
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=60,
-    )
+    return run_gpumon(*arguments, env={**env, **more}, stdout=stdout)
 
 
 def one_line(done: subprocess.CompletedProcess[str], code: int) -> str:

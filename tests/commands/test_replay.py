@@ -19,6 +19,7 @@ from gpumon.history.memory import MemoryStore
 from gpumon.history.recorder import write_recording
 from gpumon.readings.snapshot import Snapshot
 from gpumon.session import Session
+from gpumon.sources.simulator.scenarios import DEMO
 from tests.history.frames import WALL_S, served
 from tests.history.pasts import apart, lived, without_longer
 from tests.records import replace
@@ -29,7 +30,7 @@ HOLE_S = 3600.0
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[float, Snapshot]]:
     """Two minutes, an hour of nothing, and 40 s, as another machine recorded them."""
-    frames = list(served(160))
+    frames = list(served(160, cast=DEMO.cast[:2]))
     frames = [
         *frames[:120],
         *(replace(each, wall_s=each.wall_s + HOLE_S, monotonic_s=each.monotonic_s + HOLE_S) for each in frames[120:]),

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 from gpumon.history.recorder import Recorder
 from tests.history.frames import served
 from tests.history.pasts import lived
+from tests.program import run_gpumon
 from tests.records import replace
 
 GPUMON = str(Path(sys.executable).with_name("gpumon"))
@@ -33,7 +33,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*arguments: str | Path, code: int = 0) -> str:
-    done = subprocess.run([GPUMON, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False)
+    done = run_gpumon(*map(str, arguments))
     assert done.returncode == code, done.stderr
     return done.stderr if code else done.stdout
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from gpumon.commands.simulate import ROUTERS
 from gpumon.outputs.simulation_data import schema
 from gpumon.sizing.simulate import router
 from tests.outputs.validator import problems
+from tests.program import run_gpumon
 
 ROOT = Path(__file__).parents[2]
 CHAT = (
@@ -53,10 +53,7 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 
 def run(*arguments: str, env: dict[str, str], command: str = "simulate") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gpumon", command, *arguments],
-        env=env, capture_output=True, text=True, timeout=60, cwd=ROOT,
-    )  # fmt: skip
+    return run_gpumon(command, *arguments, env=env, cwd=ROOT)
 
 
 def answers(*arguments: str, env: dict[str, str], code: int = 0) -> list[Any]:

@@ -15,6 +15,7 @@ import pytest
 
 from gpumon.outputs.sizing_data import schema
 from tests.outputs.validator import problems
+from tests.program import run_gpumon
 
 GPUMON = [sys.executable, "-m", "gpumon"]
 ROOT = Path(__file__).parents[2]
@@ -31,9 +32,7 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 
 def size(*arguments: str, env: dict[str, str], text: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*GPUMON, "size", *arguments], env=env, input=text, capture_output=True, text=True, timeout=60, cwd=ROOT
-    )
+    return run_gpumon("size", *arguments, env=env, text=text, cwd=ROOT)
 
 
 def answer(*arguments: str, env: dict[str, str], text: str = "", code: int = 0) -> Any:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from gpumon.config.schema import Prometheus as SectionOfPrometheus
 from tests.fakes.engine import Capture
 from tests.fakes.http_server import LoopbackServer, Reply
 from tests.fakes.prometheus import Prometheus, free_port, promtool
+from tests.program import run_gpumon
 
 PAGE = max(Capture("vllm-poisson").scrapes, key=lambda scrape: len(scrape.body)).body
 STEP_S, HOURS = 15, 6
@@ -25,10 +25,7 @@ STEP_S, HOURS = 15, 6
 
 def size(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith(("GPUMON_", "XDG_"))}
-    return subprocess.run(
-        [sys.executable, "-m", "gpumon", "size", *arguments],
-        env={**env, "HOME": str(home)}, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    return run_gpumon("size", *arguments, env={**env, "HOME": str(home)}, timeout_s=120.0)
 
 
 def running(host: str, minute: int) -> float:

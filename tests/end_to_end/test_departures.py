@@ -16,6 +16,7 @@ import pytest
 
 from tests.fakes.engine import FakeEngine
 from tests.fakes.nvml.driver import FakeDriver
+from tests.program import run_gpumon
 from tests.sources.discovery.servers import Server, Servers, free_port, servers
 
 GPUMON = str(Path(sys.executable).with_name("gpumon"))
@@ -69,7 +70,7 @@ class Host:
 
     def ask(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run gpumon to its end."""
-        return subprocess.run([GPUMON, *arguments], env=self.env, capture_output=True, text=True, timeout=90)
+        return run_gpumon(*arguments, env=self.env, timeout_s=90.0)
 
     def snapshot(self, *arguments: str) -> dict[str, Any]:
         """What it shows."""

@@ -25,6 +25,7 @@ from tests.fakes.http_server import LoopbackServer, Reply, Request
 from tests.fakes.prometheus import Prometheus, free_port
 from tests.perf.farm import running
 from tests.perf.farm_pages import DcgmPages, Gpu
+from tests.program import run_gpumon
 from tests.tui.pty_process import PtyProcess
 from tests.tui.test_process import assert_restored
 
@@ -46,9 +47,8 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 
 
 def lines(folder: Path, *arguments: str) -> list[dict[str, Any]]:
-    done = subprocess.run(
-        [GPUMON, *arguments], env=environment(folder), capture_output=True, text=True, timeout=90, check=True
-    )
+    done = run_gpumon(*arguments, env=environment(folder), timeout_s=90.0)
+    done.check_returncode()
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 

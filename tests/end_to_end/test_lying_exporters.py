@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from gpumon.triage.render import PEER_WORDS
 from tests.fakes.http_server import LoopbackServer, Reply
 from tests.fakes.prometheus import Prometheus
 from tests.outputs import shots
+from tests.program import run_gpumon
 from tests.records import replace
 
 GPUMON = str(Path(sys.executable).with_name("gpumon"))
@@ -89,8 +89,9 @@ def test_lying_exporters_cost_their_own_rows(tmp_path: Path) -> None:
 
 def told(url: str, *arguments: str) -> str:
     """What `gpumon snapshot` prints of the fleet, which ends well."""
-    command = [GPUMON, "snapshot", "--prometheus", url, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=90, check=True).stdout
+    done = run_gpumon("snapshot", "--prometheus", url, *arguments, timeout_s=90.0)
+    done.check_returncode()
+    return done.stdout
 
 
 def asked(url: str) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from prometheus_client.parser import text_string_to_metric_families as classic_f
 
 from gpumon.readings.exported import Sample
 
-GPUMON = [sys.executable, "-m", "gpumon", "serve-metrics"]
 MODERN = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
 
 
@@ -80,7 +79,16 @@ class Served:
 
     def __enter__(self) -> Served:
         self._process = subprocess.Popen(
-            [*GPUMON, "--listen", "127.0.0.1:0", "--no-discovery", *self._arguments],
+            [
+                sys.executable,
+                "-m",
+                "gpumon",
+                "serve-metrics",
+                "--listen",
+                "127.0.0.1:0",
+                "--no-discovery",
+                *self._arguments,
+            ],
             env=self._env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

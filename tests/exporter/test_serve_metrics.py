@@ -13,11 +13,12 @@ import pytest
 
 from gpumon.readings.exported import METRICS
 from tests.exporter.metrics_table import table
-from tests.exporter.served import GPUMON, MODERN, Served, classic, get, modern, quiet, ups
+from tests.exporter.served import MODERN, Served, classic, get, modern, quiet, ups
 from tests.fakes.engine import FakeEngine
 from tests.fakes.http_server import LoopbackServer, Reply, self_signed
 from tests.fakes.nvml.driver import FakeDriver
 from tests.fakes.prometheus import Prometheus, promtool
+from tests.program import run_gpumon
 
 DOCS = Path(__file__).parents[2] / "docs"
 DECODES = "gpumon_engine_decode_tokens_per_second"
@@ -251,9 +252,7 @@ REFUSED = {
 def test_it_refuses_to_start_in_one_line(settings: str, tmp_path: Path) -> None:
     config = tmp_path / "gpumon.toml"
     config.write_text(f"[exporter]\n{settings}\n")
-    done = subprocess.run(
-        [*GPUMON, "--demo", "--config", str(config)], env=quiet(tmp_path), capture_output=True, text=True, timeout=60
-    )
+    done = run_gpumon("serve-metrics", "--demo", "--config", str(config), env=quiet(tmp_path))
     assert (done.returncode, done.stdout) == (2, "")
     assert re.search(REFUSED[settings], done.stderr)
     assert done.stderr.count("\n") == 1
@@ -261,8 +260,7 @@ def test_it_refuses_to_start_in_one_line(settings: str, tmp_path: Path) -> None:
 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     with LoopbackServer(lambda _: Reply()) as other:
-        command = [*GPUMON, "--demo", "--listen", f"127.0.0.1:{other.port}"]
-        done = subprocess.run(command, env=quiet(tmp_path), capture_output=True, text=True, timeout=60)
+        done = run_gpumon("serve-metrics", "--demo", "--listen", f"127.0.0.1:{other.port}", env=quiet(tmp_path))
     assert done.returncode == 2
     assert "the port is in use" in done.stderr
 
@@ -275,7 +273,7 @@ def test_it_warns_where_it_listens_to_everybody(tmp_path: Path) -> None:
 
 def test_no_command_but_this_one_loads_prometheus_client(tmp_path: Path) -> None:
     code = "import sys, gpumon.cli, gpumon.session; print('prometheus_client' in sys.modules)"
-    done = subprocess.run([GPUMON[0], "-c", code], capture_output=True, text=True, timeout=60, env=quiet(tmp_path))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=quiet(tmp_path))
     assert done.stdout == "False\n"
 
 

@@ -21,6 +21,7 @@ def frames() -> list[Frame]:
 
 def test_it_gives_back_what_was_kept(frames: list[Frame]):
     ring = MemoryStore(3600.0, 1e9)
+    frames = frames[:200]
     shown = lived(frames, ring)
     for settled in (False, True):
         if settled:
@@ -51,7 +52,8 @@ def test_its_points_are_means_of_five_seconds(frames: list[Frame]):
 
 def test_old_minutes_go(frames: list[Frame]):
     ring = MemoryStore(120.0, 1e9)
-    lived(frames, ring)
+    for frame in frames:
+        ring.keep(Tick(frame, {}, ()))
     span = ring.span()
     assert span is not None
     assert 120.0 <= span[1] - span[0] <= 181.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -20,6 +19,7 @@ from gpumon.readings.verdict import Action, Confidence, Limit
 from gpumon.triage.render import ACTIONS
 from tests.fakes.engine import FakeEngine
 from tests.outputs import shots
+from tests.program import run_gpumon
 from tests.records import replace
 
 IDLE = Quantiles(p95=Missing(Reason.IDLE))
@@ -132,8 +132,7 @@ def test_an_engine_that_ended_unasked_is_critical_and_one_that_somebody_stopped_
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith(("GPUMON_", "XDG_"))}
-    command = [sys.executable, "-m", "gpumon", *words]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60.0, check=False)
+    return run_gpumon(*words, env=env)
 
 
 def test_the_command_names_the_window_on_stderr_and_not_in_the_json(tmp_path: Path) -> None:

@@ -41,6 +41,20 @@ def check(
     order: tuple[str, ...] = (),
 ) -> None:
     """Each expression has this value, to a millionth; NaN: it has none. `order`: of groups, where it matters."""
+    check_times(folder, ruled, series, {at: values}, every=every, evaluated=evaluated, order=order)
+
+
+def check_times(
+    folder: Path,
+    ruled: Ruled,
+    series: list[str],
+    values_at: dict[str, dict[str, float]],
+    *,
+    every: str = "15s",
+    evaluated: str = "30s",
+    order: tuple[str, ...] = (),
+) -> None:
+    """Check the values of several times, which promtool reaches in one go: time -> expression -> value."""
     (folder / "rules.yml").write_text(rules_yaml(ruled))
     lines = [
         "rule_files: [rules.yml]",
@@ -50,11 +64,12 @@ def check(
         f"- interval: {every}",
     ]
     lines += ["  input_series:", *series, "  promql_expr_test:"]
-    for expr, value in values.items():
-        there = value == value
-        near = f"abs({expr} - {value!r}) <= {abs(value) * 1e-6!r}" if there else expr
-        lines += [f"  - expr: {quoted(f'count({near})')}", f"    eval_time: {at}"]
-        lines.append(f"    exp_samples: {'[{value: 1}]' if there else '[]'}")
+    for at, values in values_at.items():
+        for expr, value in values.items():
+            there = value == value
+            near = f"abs({expr} - {value!r}) <= {abs(value) * 1e-6!r}" if there else expr
+            lines += [f"  - expr: {quoted(f'count({near})')}", f"    eval_time: {at}"]
+            lines.append(f"    exp_samples: {'[{value: 1}]' if there else '[]'}")
     (folder / "test.yml").write_text("\n".join(lines) + "\n")
     result = promtool("test", "rules", str(folder / "test.yml"))
     assert result.returncode == 0, result.stdout + result.stderr

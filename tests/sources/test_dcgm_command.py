@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from tests.fakes.engine import FakeEngine
 from tests.fakes.http_server import LoopbackServer, Reply
 from tests.fakes.nvml.driver import FakeDriver
 from tests.outputs.validator import problems
+from tests.program import run_gpumon
 
 PAGES = Path(__file__).parents[1] / "data" / "pages" / "dcgm"
 CLOCKED = 1593e6 * 2 * 5120 / 8
@@ -44,9 +43,7 @@ def exporter() -> Iterator[LoopbackServer]:
 
 
 def gpumon(*arguments: str, env: dict[str, str], code: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "gpumon", *arguments], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True
-    )
+    done = run_gpumon(*arguments, env=env)
     assert done.returncode == code, done.stderr + done.stdout
     return done.stdout
 
@@ -174,13 +171,7 @@ def test_an_exporter_that_is_not_there_leaves_nothing_to_monitor(env: dict[str, 
 
 
 def test_a_url_with_a_password_is_refused_unrepeated(env: dict[str, str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "gpumon", "snapshot", "--dcgm", "http://me:hunter2@h:9400"],
-        env=env,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-    )
+    done = run_gpumon("snapshot", "--dcgm", "http://me:hunter2@h:9400", env=env)
     assert done.returncode == 2
     assert "--dcgm" in done.stderr
     assert "hunter2" not in done.stderr
