@@ -7,6 +7,7 @@ import re
 import signal
 import ssl
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest

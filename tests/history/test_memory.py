@@ -21,7 +21,6 @@ def frames() -> list[Frame]:
 
 def test_it_gives_back_what_was_kept(frames: list[Frame]):
     ring = MemoryStore(3600.0, 1e9)
-    frames = frames[:200]
     shown = lived(frames, ring)
     for settled in (False, True):
         if settled:
