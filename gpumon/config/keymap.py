@@ -38,6 +38,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("open", ("enter",), "detail of the row", "the host; a model's hosts"),
     Command("back", ("escape",), "back (never quits)", ""),
     Command("filter", ("/", "f3"), "filter rows; search a page", ""),
+    Command("filter.all", ("\\",), "filter all panes"),
     Command("sort", ("o", "f6"), "sort the rows", ""),
     Command("zoom", ("z",), "zoom the pane, and back"),
     Command("pane.next", ("tab",), "next pane", "sizing panel, or table"),

@@ -379,7 +379,7 @@ ORDERS: Final[tuple[Order[Engine], ...]] = (
 
 def _items(snapshot: Snapshot, pane: ListPane[Engine]) -> Sequence[Engine]:
     """In the order of the config; replicas together below their sums where nothing else orders or filters the rows."""
-    rows = snapshot.engines if pane.wanted or pane.order is not None else grouped(snapshot)
+    rows = snapshot.engines if pane.narrowed or pane.order is not None else grouped(snapshot)
     return [engine for engine in rows if ended_at(engine) not in pane.hidden] if pane.hidden else rows
 
 
@@ -393,9 +393,12 @@ def _page(engine: Engine) -> tuple[str, str]:
 
 
 def _words(engine: Engine, pane: ListPane[Engine]) -> str:
-    """Name, model, URL, kind, version, GPUs, precision, and the state with what is wrong."""
+    return words_of(engine, LIMITS[pane.urgent[engine.key].code] if engine.key in pane.urgent else "")
+
+
+def words_of(engine: Engine, limit: str) -> str:
+    """Name, model, URL, kind, version, GPUs, precision, and the state with what is wrong. `limit`: what limits it."""
     state = "ok" if engine.state is EndpointState.OK else STATES[engine.state][0]
-    limit = LIMITS[pane.urgent[engine.key].code] if engine.key in pane.urgent else ""
     gpus = f"gpu {spans(engine.hardware.gpus)} {engine.hardware.gpu_type}"
     known = (engine.name, engine.model, engine.url, engine.kind.value, engine.version, gpus)
     return " ".join((*known, engine.efficiency.precision, state, engine.state.value, engine.fault, limit))
@@ -425,6 +428,7 @@ ENGINES: Final = Listing[Engine](
     key=lambda engine: engine.key,
     words=_words,
     gpus=lambda engine, _: engine.hardware.gpus,
+    engines=lambda engine, _: (engine.name,),
     row=_row,
     nothing=_nothing,
     table=TABLE,

@@ -579,6 +579,7 @@ def gpu_listing() -> Listing[Gpu]:
         key=lambda gpu: gpu.uuid,  # indices change when a GPU goes
         words=_words,
         gpus=lambda gpu, _: (gpu.index,),
+        engines=lambda gpu, _: gpu.engines,
         row=sparks.row,
         head=sparks.head,
         nothing=_nothing,

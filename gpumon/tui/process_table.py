@@ -206,6 +206,7 @@ def process_listing(*, afar: bool = False) -> Listing[Running]:
         key=lambda running: str(running.process.pid),
         words=_words,
         gpus=lambda running, _: running.gpus,
+        engines=lambda running, _: (running.process.engine,),
         row=lambda running, width, pane: row(running, width, pane.view, pane.shift),
         head=lambda width, pane: head(width, pane.view, pane.shift),
         nothing=nothing,

@@ -72,6 +72,9 @@ class Listing(Generic[T]):
     """What else the rule shows in so many cells."""
     kind: Kind | None = None
     """Whose worst verdicts the rows show."""
+    engines: Callable[[T, ListPane[T]], Collection[str]] | None = None
+    """Names of the engines that a row belongs to: the filter of all panes keeps it with them. None: that filter leaves
+    the list alone."""
     filters: str = "words, -word: without"
     """What may be typed as a filter."""
 

@@ -31,7 +31,7 @@ GROUPS: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
     (("page.up", "page.down", "top", "end"), "a page; to an end", ""),
     (("open", "back"), "detail; back, never quits", "the host; back, never quits"),
     (("help", "quit"), "help; back, and quit", ""),
-    (("filter", "sort"), "filter, sort; find", ""),
+    (("filter", "filter.all", "sort"), "filter, all; sort", ""),
     (("pane.next", "pane.previous"), "next, previous pane", "sizing panel, or table"),
     (("pane.gpus", "pane.engines", "pane.history", "pane.processes", "pane.faults"), "GPUs to processes; triage", ""),
     (("span.shorter", "span.longer"), "shorter, longer charts", ""),

@@ -55,6 +55,8 @@ def _back(screen: MonitorScreen) -> bool:
         screen.dock.close()
     elif screen.pages.shown is not None:
         screen.pages.close()
+    elif screen.view.everywhere:
+        screen.filter_everywhere("")
     elif screen.body.zoomed:
         zoom(screen, "")
     else:

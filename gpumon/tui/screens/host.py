@@ -86,6 +86,7 @@ class HostBody:
             "span.shorter": partial(self._span, -1),
             "span.longer": partial(self._span, 1),
             "copy": self._copy,
+            "filter.all": _filter_everywhere,
             "hide": self._hide,
             "hide.none": self._show_hidden,
             **{pane.KEY: partial(_go, name) for name, pane in self.panes.items()},
@@ -148,7 +149,8 @@ class HostBody:
 
     def heading(self, screen: MonitorScreen) -> Heading:
         """Which machine it is."""
-        return of_machine(screen.shown, LEAD if self.afar else "", screen.travel.playing)
+        heading = of_machine(screen.shown, LEAD if self.afar else "", screen.travel.playing)
+        return heading._replace(filter=screen.view.everywhere)
 
     def standing(self, screen: MonitorScreen, standing: Standing) -> Standing:
         """Of a fleet's host the newest reading may have been old when the host was opened."""
@@ -159,7 +161,8 @@ class HostBody:
     def place(self, screen: MonitorScreen, place: Place) -> Place:
         """A chart may have its pane to itself."""
         opened = place.opened or (screen.current is self.history and self.history.opened)
-        return place._replace(opened=opened, inner=place.inner or self.afar)
+        narrowed = screen.view.everywhere != ""
+        return place._replace(opened=opened, inner=place.inner or self.afar, narrowed=narrowed)
 
     def point_at(self, events: Sequence[Event], snapshot: Snapshot) -> None:
         """The triage pane's cursor goes to what happened."""
@@ -278,6 +281,13 @@ class HostBody:
         count = len(self._engines.hidden)
         self._engines.hide(frozenset())
         screen.say(f"{counted(count, 'row')} shown again" if count else "no row is hidden")
+
+
+def _filter_everywhere(screen: MonitorScreen) -> None:
+    """Type what rows of all panes must contain."""
+    from gpumon.tui.screens.questions import filter_of_all
+
+    screen.ask(filter_of_all(screen))
 
 
 def _put_on_clipboard(screen: MonitorScreen, copyable: Copyable) -> None:

@@ -439,6 +439,14 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
             self.key_line.tell("")
             self.lay_out()
 
+    def filter_everywhere(self, text: str) -> None:
+        """Show in every pane what contains the words, and what belongs to an engine that does."""
+        self.view.everywhere = text.strip()
+        for pane in self.panes.values():
+            pane.update()
+        self.show_title()
+        self.show_keys()
+
     def run_alone(self, group: str, work: WorkType[None]) -> None:
         """Work beside the screen, in place of what is left of the same group."""
         self.run_worker(work, exclusive=True, group=group)

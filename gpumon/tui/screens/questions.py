@@ -267,6 +267,18 @@ def filter_of(pane: ListPane[Any]) -> Question:
     )
 
 
+def filter_of_all(screen: MonitorScreen) -> Question:
+    """The filter of all panes; rows follow while it is typed."""
+    before = screen.view.everywhere
+    return Question(
+        "filter all panes:",
+        changed=screen.filter_everywhere,
+        dropped=lambda: screen.filter_everywhere(before),
+        text=before,
+        hint="an engine's GPUs stay with it · Enter: keep · Esc: as before",
+    )
+
+
 def search_of(page: Pane) -> Question:
     """Words to find on a page: all of their places are marked while they are typed. Enter ends the typing; with the
     words of before it goes to the next place."""

@@ -10,6 +10,7 @@ from textual import events
 from gpumon.readings.format import cells, counted, cut, left
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot, Verdict
+from gpumon.tui.everywhere import engines_that_match
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing, Order, matches, ordered
@@ -65,6 +66,28 @@ class ListPane(Pane, Generic[T]):
         """Other series from now on."""
         self.history = history
 
+    @property
+    def narrowed(self) -> bool:
+        """Whether a filter of this pane or of all panes may hide rows."""
+        return bool(self.wanted) or self._filtered_everywhere
+
+    @property
+    def _filtered_everywhere(self) -> bool:
+        return self.view.everywhere != "" and self.listing.engines is not None
+
+    def _kept_everywhere(self, snapshot: Snapshot, items: Sequence[T]) -> list[T]:
+        """The rows that the filter of all panes lets through: by their own words, or with their engine."""
+        wanted = self.view.everywhere
+        kept = engines_that_match(snapshot, wanted)
+        engines_of = self.listing.engines
+        assert engines_of is not None
+        return [
+            item
+            for item in items
+            if not kept.isdisjoint(engines_of(item, self))
+            or matches(self.listing.words(item, self), wanted, self.listing.gpus(item, self))
+        ]
+
     def passes(self, item: T) -> bool:
         """Whether the filter lets a row through."""
         return matches(self.listing.words(item, self), self.wanted, self.listing.gpus(item, self))
@@ -109,11 +132,13 @@ class ListPane(Pane, Generic[T]):
         snapshot = self.snapshot
         if snapshot is None:
             return []
-        state = (snapshot, self.wanted, self.order, self.turned, self.hidden)
+        state = (snapshot, self.wanted, self.order, self.turned, self.hidden, self.view.everywhere)
         if len(self._chosen) != len(state) or any(a is not b for a, b in zip(state, self._chosen, strict=True)):
             self._chosen = state
             items = self.listing.items(snapshot, self)
             self._total = len(items)
+            if self._filtered_everywhere:
+                items = self._kept_everywhere(snapshot, items)
             if self.wanted:
                 items = [item for item in items if self.passes(item)]
             self._items = self.in_order(items)
@@ -148,7 +173,7 @@ class ListPane(Pane, Generic[T]):
         self._overflow = max(0, len(items) - room)
         if self.shows_cursor:
             self._top = max(self._at - room + 1, min(self._top, self._at))
-            if not (self.wanted and self._cursor):  # what the filter hides gets the cursor back
+            if not (self.narrowed and self._cursor):  # what the filter hides gets the cursor back
                 self._cursor = self.listing.key(items[self._at])
         self._top = max(0, min(self._top, self._overflow))
         rows = [self.listing.row(item, width, self) for item in items[self._top : self._top + room]]
@@ -160,7 +185,7 @@ class ListPane(Pane, Generic[T]):
 
     def _none_left(self, width: int) -> Sequence[Row]:
         back = self._keys_back()
-        wanted = cut(self.wanted, max(8, width - 50))
+        wanted = cut(self.wanted or self.view.everywhere, max(8, width - 50))
         return (((f'   none of {self._every()} matches "{wanted}"; {back}: all rows', "muted"),),)
 
     def _every(self) -> str:
@@ -179,6 +204,8 @@ class ListPane(Pane, Generic[T]):
             count = f"{len(self.chosen())} of {self._total}"
             chosen, how = f'filter "{cut(self.wanted, 20)}": {count}', f" ({self._keys_back()}: all)"
             said.append(chosen + how if cells(chosen + how) <= self.note_room else chosen)
+        elif self._filtered_everywhere:
+            said.append(f"{len(self.chosen())} of {self._total}")
         if self.order is not None:
             said.append(f"by {self.order.name} {'↓' if self.order.descending is not self.turned else '↑'}")
         if self.shift:

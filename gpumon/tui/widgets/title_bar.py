@@ -21,6 +21,8 @@ _LEAST_HOST: Final = 12
 """Cells of the host's name that come before the inventory."""
 _MOST_ALERT: Final = 20
 """Cells of an alert's name."""
+_MOST_FILTER: Final = 20
+"""Cells of the filter of all panes."""
 
 
 class Playing(NamedTuple):
@@ -39,6 +41,8 @@ class Heading(NamedTuple):
     """Texts for that many cells, from the longest to the shortest; of the last one what fits is shown."""
     badges: Sequence[str] = ()
     """Alerts."""
+    filter: str = ""
+    """The filter of all panes."""
     simulated: str = ""
     """`SIMULATED`, or shorter, where no hardware was read."""
 
@@ -84,6 +88,8 @@ class TitleBar(Board):
         right: list[Piece] = []
         for badge in self._heading.badges:
             right += [(" ", "bar"), (f" {badge} ", "badge")]
+        if self._heading.filter:
+            right += [(" ", "bar"), (f' filter "{cut(self._heading.filter, _MOST_FILTER)}" ', "badge_paused")]
         if self._heading.simulated:
             right.append((f"  {self._heading.simulated} ", "bar_warn"))
         right += self._clock()
@@ -163,7 +169,7 @@ def of_machine(snapshot: Snapshot | None, lead: str, playing: Playing | None) ->
             lead + " · ".join(filter(None, parts)) for parts in _forms(snapshot, room - cells(lead), playing)
         ),
         badges,
-        "SIMULATED" if snapshot.simulated else "",
+        simulated="SIMULATED" if snapshot.simulated else "",
     )
 
 

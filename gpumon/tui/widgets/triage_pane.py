@@ -9,6 +9,7 @@ from typing import Final
 from gpumon.readings.format import cells, counted
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Level, Snapshot
+from gpumon.tui.everywhere import engines_on
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing
@@ -82,6 +83,7 @@ class TriagePane(ListPane[Item]):
             key=lambda item: item.key,
             words=lambda item, _: " ".join((item.what, item.scope, item.text, *item.evidence, *item.actions)),
             gpus=_gpus_of,
+            engines=_engines_of,
             row=lambda _item, _width, _pane: (),
             nothing=lambda _width, _pane: ((("   starting …", "muted"),),),
             trouble=lambda item, _: f"{item.mark[0].strip()} {item.what} {item.scope}" if item.trouble else "",
@@ -110,7 +112,7 @@ class TriagePane(ListPane[Item]):
         """Verdicts, faults and events, made anew only where one of them is another."""
         verdicts = self._steady.of(snapshot)
         happened = self._history.events(-math.inf, snapshot.wall_s)[-_EVENTS:]
-        unfolded = self.zoomed or bool(self.wanted)
+        unfolded = self.zoomed or self.narrowed
         coming = unjudged(snapshot)
         made = (verdicts, snapshot.faults, happened, unfolded, coming, self.palette.glyphs)
         if made != self._made:
@@ -187,7 +189,7 @@ class TriagePane(ListPane[Item]):
             self._top = min(self._top, self._at)
             while sum(counts[self._top : self._at + 1]) > room and self._top < self._at:
                 self._top += 1
-            if not (self.wanted and self._cursor):
+            if not (self.narrowed and self._cursor):
                 self._cursor = chosen[self._at].key
         self._top = max(0, min(self._top, self._overflow))
         counts = self._with_spare(chosen, of, counts, room)
@@ -214,7 +216,7 @@ class TriagePane(ListPane[Item]):
     def _foot(self, chosen: Sequence[Item], width: int, room: int, counts: Sequence[int]) -> Sequence[Row]:
         """What changed of late, unless the worst verdict needs the line."""
         snapshot = self.snapshot
-        if self.zoomed or self.wanted or snapshot is None or room < 2:
+        if self.zoomed or self.narrowed or snapshot is None or room < 2:
             return ()
         if chosen[0].trouble and counts[0] >= room:
             return ()
@@ -265,6 +267,11 @@ def _gpus_of(item: Item, pane: ListPane[Item]) -> Collection[int]:
         return numbers(gpus.partition(" ")[0])  # of a MIG slice, its parent
     engines = pane.snapshot.engines if pane.snapshot is not None else ()
     return next((engine.hardware.gpus for engine in engines if engine.name == item.scope), ())
+
+
+def _engines_of(item: Item, pane: ListPane[Item]) -> Collection[str]:
+    """The engine that it is about, or those on its GPUs."""
+    return (item.scope, *engines_on(pane.snapshot, _gpus_of(item, pane)))
 
 
 def _settling() -> tuple[Settled, Settled, Settled]:

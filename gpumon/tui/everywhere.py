@@ -1,0 +1,28 @@
+"""The filter of all panes: which engines match it, and with them their GPUs, processes, verdicts and events."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from gpumon.readings.snapshot import Kind, Snapshot
+from gpumon.triage.render import LIMITS
+from gpumon.tui.engine_table import words_of
+from gpumon.tui.rows import matches
+from gpumon.tui.triage_words import urgent_in
+
+
+def engines_that_match(snapshot: Snapshot, wanted: str) -> frozenset[str]:
+    """Names of the engines whose own row the filter lets through."""
+    urgent = urgent_in(snapshot, Kind.ENGINE)
+    limits = {key: LIMITS[verdict.code] for key, verdict in urgent.items()}
+    return frozenset(
+        engine.name
+        for engine in snapshot.engines
+        if matches(words_of(engine, limits.get(engine.key, "")), wanted, engine.hardware.gpus)
+    )
+
+
+def engines_on(snapshot: Snapshot | None, gpus: Collection[int]) -> frozenset[str]:
+    """Names of the engines that run on one of these GPUs."""
+    engines = snapshot.engines if snapshot is not None else ()
+    return frozenset(engine.name for engine in engines if set(engine.hardware.gpus).intersection(gpus))
