@@ -31,7 +31,7 @@ GROUPS: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
     (("page.up", "page.down", "top", "end"), "a page; to an end", ""),
     (("open", "back"), "detail; back, never quits", "the host; back, never quits"),
     (("help", "quit"), "help; back, and quit", ""),
-    (("filter", "filter.all", "sort"), "filter, all; sort", ""),
+    (("filter", "filter.all", "sort"), "filter, all; sort", "filter, sort; find"),
     (("pane.next", "pane.previous"), "next, previous pane", "sizing panel, or table"),
     (("pane.gpus", "pane.engines", "pane.history", "pane.processes", "pane.faults"), "GPUs to processes; triage", ""),
     (("span.shorter", "span.longer"), "shorter, longer charts", ""),
@@ -206,7 +206,9 @@ def _keys(keymap: Keymap, scope: str = "", *, fleet: bool = False) -> list[tuple
             continue
         names, does = shared.get(command.id, ((command.id,), (command.fleet if fleet else "") or command.does))
         entries[names] = does
-    said = [(" ".join(filter(None, map(keymap.shown, names))), does) for names, does in entries.items()]
+    absent = {command.id for command in COMMANDS if fleet and command.fleet is None}
+    shown = {command.id: keymap.shown(command.id) for command in COMMANDS if command.id not in absent}
+    said = [(" ".join(shown[name] for name in names if shown.get(name)), does) for names, does in entries.items()]
     return [(keys, does) for keys, does in said if keys]
 
 
