@@ -24,7 +24,9 @@ KEY_VARIABLE: Final = "GPUMON_WEB_KEY"
 """Environment variable with the key of the link; one is made up where it is not set."""
 LEAST_KEY: Final = 16
 """Characters of a key that is given."""
-_INSTALL: Final = "gpumon web needs textual-serve, which is not installed: pipx install 'gpumon-llm[web]'"
+_INSTALL: Final = (
+    "gpumon web needs textual-serve, which is not installed: pipx inject gpumon-llm textual-serve (docs/web.md)"
+)
 _WARNING: Final = (
     "warning: {0} is no loopback address, and this is plain HTTP: whoever reads the network can read the link, see the"
     " screen and use its keys, which write files as this user (docs/web.md)\n"

@@ -342,7 +342,7 @@ sys.exit(main(sys.argv[1:]))
 
 def test_without_the_extra_it_says_how_to_install_it(tmp_path: Path) -> None:
     said = refusal(tmp_path, "--listen", "127.0.0.1:0", code=MISSING)
-    assert "textual-serve, which is not installed: pipx install 'gpumon-llm[web]'" in said
+    assert "textual-serve, which is not installed: pipx inject gpumon-llm textual-serve (docs/web.md)" in said
 
 
 def test_what_is_wrong_is_said_before_anything_is_served(tmp_path: Path) -> None:
