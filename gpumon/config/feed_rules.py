@@ -87,45 +87,56 @@ def shared(config: Config) -> frozenset[str]:
 
 def feed(f: Feed) -> Iterator[tuple[str, str]]:
     """What is wrong with settings of one feed together: the key to blame, and the text."""
-    mapped_to, training, has_training = f.quantities.values(), ", ".join(sorted(TRAINING)), TRAINING & set(f.quantities)
     if bool(f.url) == bool(f.file):
         yield "url", "give one: url or file"
     if not f.quantities:
-        yield (
-            "quantities",
-            f"needs at least one quantity, as in [feed.quantities] decode_tokens = 'total' ({ALLOWED})",
-        )
-    if f.url and not all(map(_is_selector, mapped_to)):
-        yield (
-            "quantities",
-            'of a url are read from metrics, as in my_total{job="x"}; keys such as a.b are of a file',
-        )
-    if f.file and not all(map(_KEY_PATH.fullmatch, mapped_to)):
-        yield (
-            "quantities",
-            "of a file are read from keys, such as tokens or a.b: only a url has labels",
-        )
-    if f.file and any(QUANTITIES[name] is Kind.HISTOGRAM for name in f.quantities):
-        yield "quantities", "of a file are single numbers: a histogram needs a url"
-    if f.phase == "training" and not has_training:
-        yield "quantities", f"of a training run need one of {training}"
-    if f.phase == "training" and set(f.quantities) - TRAINING:
-        yield "quantities", f"of a training run are {training}: serving is a feed of its own"
-    if f.phase == "inference" and has_training:
-        yield "phase", f'must be "training" for {training}'
-    if f.phase == "inference" and (f.params_b is not None or f.flops_per_token is not None):
-        yield (
-            "phase",
-            'must be "training" for params_b and flops_per_token: serving takes them from model or [[model]]',
-        )
+        example = "as in [feed.quantities] decode_tokens = 'total'"
+        yield "quantities", f"needs at least one quantity, {example} ({ALLOWED})"
+    if f.url:
+        yield from _of_url(f)
+    if f.file:
+        yield from _of_file(f)
+    yield from _of_training(f) if f.phase == "training" else _of_serving(f)
     if f.params_b is not None and f.flops_per_token is not None:
         yield "flops_per_token", "says what params_b says: give one"
     if any(name not in f.quantities or name not in TOKEN_COUNTERS for name in f.at_end):
         yield "at_end", f"may name those of {', '.join(sorted(TOKEN_COUNTERS))} that stand in quantities"
+
+
+def _of_url(f: Feed) -> Iterator[tuple[str, str]]:
+    """What is wrong with a feed that reads a page of metrics."""
+    if not all(_is_selector(text) for text in f.quantities.values()):
+        yield "quantities", 'of a url are read from metrics, as in my_total{job="x"}; keys such as a.b are of a file'
     if f.time and not f.file:
         yield "time", "is a key of a file: a url is dated by its answer"
-    if f.file and (f.api_key_env or f.api_key_file or f.tls_ca or not f.tls_verify):
+
+
+def _of_file(f: Feed) -> Iterator[tuple[str, str]]:
+    """What is wrong with a feed that reads lines of a file."""
+    if not all(_KEY_PATH.fullmatch(text) for text in f.quantities.values()):
+        yield "quantities", "of a file are read from keys, such as tokens or a.b: only a url has labels"
+    if any(QUANTITIES[name] is Kind.HISTOGRAM for name in f.quantities):
+        yield "quantities", "of a file are single numbers: a histogram needs a url"
+    if f.api_key_env or f.api_key_file or f.tls_ca or not f.tls_verify:
         yield "file", "needs no key and no TLS: leave api_key_env, api_key_file, tls_ca and tls_verify out"
+
+
+def _of_training(f: Feed) -> Iterator[tuple[str, str]]:
+    """What is wrong with a feed of a training run."""
+    names = ", ".join(sorted(TRAINING))
+    if not TRAINING & set(f.quantities):
+        yield "quantities", f"of a training run need one of {names}"
+    if set(f.quantities) - TRAINING:
+        yield "quantities", f"of a training run are {names}: serving is a feed of its own"
+
+
+def _of_serving(f: Feed) -> Iterator[tuple[str, str]]:
+    """What is wrong with a feed of a server."""
+    if TRAINING & set(f.quantities):
+        yield "phase", f'must be "training" for {", ".join(sorted(TRAINING))}'
+    if f.params_b is not None or f.flops_per_token is not None:
+        text = "for params_b and flops_per_token: serving takes them from model or [[model]]"
+        yield "phase", f'must be "training" {text}'
 
 
 def config(c: Config) -> Iterator[tuple[str, str]]:

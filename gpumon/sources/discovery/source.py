@@ -195,35 +195,17 @@ class Discovery:
 
     async def _adopt(self, chains: tuple[Chain, ...]) -> None:
         """Begin to poll what is new, and end it where a server is gone for good."""
-        given = {_elsewhere(chain): chain.pids for chain in chains}
-        given |= {url: frozenset() for url in map(_elsewhere, self.chains) if url not in given}
-        given.pop("", None)
-        for url, pids in given.items():
-            self._owner.tell(url, pids)
+        self._tell_owners(chains)
         self.chains = chains
         wanted = _by_url(chains)
-        servers = {_server(chain): url for url, chain in wanted.items()}
         for url, chain in wanted.items():
             if url in self._engines or len(self._engines) < MOST:
                 await self._follow(url, chain)
-        now_s = time.monotonic()
+        servers = {_server(chain): url for url, chain in wanted.items()}
         for url in [url for url in self._engines if url not in wanted]:
             engine = self._engines[url]
-            moved = servers.get(_server(engine.chain), url) != url
-            if engine.chain.server is not None and lives(engine.chain.server) and not moved:
-                engine.gone_s = None
-                continue
-            engine.gone_s = now_s if engine.gone_s is None else engine.gone_s
-            if engine.chain.server is not None and not engine.ended and not moved:
-                # Its process has ended: it is asked nothing more.
-                blank = _unpolled(engine.chain, self._interval_s, now_s)
-                why = {"state": EndpointState.REFUSED, "fault": f"{words(engine.chain)} has ended"}
-                last = (blank,) if engine.source is None else engine.source.readings
-                engine.ended = tuple(msgspec.structs.replace(reading, **why) for reading in last)
-                self._hang_up(engine)
-            # Ollama ends the server of a model that nobody asks for: that is no failure.
-            unloaded = engine.chain.launch is not None and bool(engine.chain.launch.stored_as)
-            if moved or unloaded or now_s - engine.gone_s >= self._grace_s:
+            has_moved = servers.get(_server(engine.chain), url) != url
+            if self._is_gone(engine, time.monotonic(), has_moved=has_moved):
                 self._drop(url)
         self._engines = dict(sorted(self._engines.items(), key=lambda item: (item[1].chain.port, item[0])))
         # The endpoints of the config have what their processes tell, as those have that were found.
@@ -231,6 +213,40 @@ class Discovery:
         for source in self._configured:
             known = by_configured.get(source.url.base)
             source.joined = None if known is None else partial(self._joined, known)
+
+    def _tell_owners(self, chains: tuple[Chain, ...]) -> None:
+        """Tell which processes are behind servers that are polled elsewhere, and of those before that none is now."""
+        given = {_elsewhere(chain): chain.pids for chain in chains}
+        for chain in self.chains:
+            given.setdefault(_elsewhere(chain), frozenset())
+        given.pop("", None)
+        for url, pids in given.items():
+            self._owner.tell(url, pids)
+
+    def _is_gone(self, engine: _Engine, now_s: float, *, has_moved: bool) -> bool:
+        """Whether an engine that no chain leads to is gone for good; one whose process lives is not."""
+        server = engine.chain.server
+        if server is not None and lives(server) and not has_moved:
+            engine.gone_s = None
+            return False
+        if engine.gone_s is None:
+            engine.gone_s = now_s
+        if server is not None and not engine.ended and not has_moved:
+            self._end(engine, now_s)
+        # Ollama ends the server of a model that nobody asks for: that is no failure.
+        is_unloaded = engine.chain.launch is not None and bool(engine.chain.launch.stored_as)
+        return has_moved or is_unloaded or now_s - engine.gone_s >= self._grace_s
+
+    def _end(self, engine: _Engine, now_s: float) -> None:
+        """Show an engine whose process has ended as that, and ask it nothing more."""
+        last = engine.source.readings if engine.source is not None else ()
+        if engine.source is None:
+            last = (_unpolled(engine.chain, self._interval_s, now_s),)
+        fault = f"{words(engine.chain)} has ended"
+        engine.ended = tuple(
+            msgspec.structs.replace(reading, state=EndpointState.REFUSED, fault=fault) for reading in last
+        )
+        self._hang_up(engine)
 
     async def _follow(self, url: str, chain: Chain) -> None:
         engine = self._engines.setdefault(url, _Engine(chain))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import msgspec
 
@@ -274,46 +275,70 @@ class Fleet:
 
         Raises DriverDownError where the driver as a whole is gone.
         """
-        count, first = self._count(), not self._slots
+        count = self._count()
+        is_first = not self._slots
         enumerates = count != len(self._slots) or any(slot.stale for slot in self._slots)
         if enumerates:
-            for slot in self._slots[count:]:
-                slot.end()
-            indices = range(len(self._slots), count)
-            more = (_Slot(index, self._driver, self._timings, self._events) for index in indices)
-            self._slots = [*self._slots[:count], *more]
-            for slot in self._slots:
-                slot.look_again = True
-        end_s = time.monotonic() + (self._timings.open_s if first else MOST_WAIT_S)
-        pcie = self._pcie(watched)
+            self._enumerate(count)
+        self._ask(now_s, self._pcie(watched), is_first=is_first)
+        rows: list[GpuReading] = []
         for slot in self._slots:
-            hung = not slot.answered(0.0)
-            slot.ask(now_s, pcie.get(slot.index, Pcie.OFF))
-            left_s = max(0.0, end_s - time.monotonic())
-            if hung:
-                left_s = 0.0
-            elif not first:
-                left_s = min(PATIENCE_S, left_s)
-            slot.answered(left_s)
-        if error := next((slot.error for slot in self._slots if slot.error is not None), None):
-            for slot in self._slots:
-                slot.end()
-            raise error
-        rows = [row for slot in self._slots for row in slot.rows or (slot.opening(now_s),)]
+            rows += slot.rows or (slot.opening(now_s),)
         listed = {row.uuid: row for row in rows if not row.parent_uuid}
-        for uuid, row in self._listed.items() if enumerates else ():
-            if uuid not in listed and not uuid.startswith("index:"):
-                self._gone[uuid] = _Down(row.index, uuid, row.name, *UNPLUGGED, row.monotonic_s)
+        if enumerates:
+            self._remember_gone(listed)
         for uuid in listed:
             self._gone.pop(uuid, None)
         self._listed = listed
         self._events.watch({slot.gpu.uuid: slot.gpu.handle for slot in self._slots if slot.gpu is not None})
-        asked_s = [slot.asked[0] for slot in self._slots if slot.asked is not None]
-        silent = bool(asked_s) and all(slot.asked is not None or slot.gpu is None for slot in self._slots)
-        self.silent_s = time.monotonic() - max(asked_s) if silent else 0.0
+        self.silent_s = self._silence_s()
         self.faults = tuple(fault for slot in self._slots for fault in slot.faults(now_s))
         rows += [down.reading(self._driver.source, self._events) for down in self._gone.values()]
         return tuple(sorted(rows, key=lambda row: row.index))
+
+    def _enumerate(self, count: int) -> None:
+        """Have a slot for each of `count` GPUs, and look at all of them again."""
+        for slot in self._slots[count:]:
+            slot.end()
+        del self._slots[count:]
+        for index in range(len(self._slots), count):
+            self._slots.append(_Slot(index, self._driver, self._timings, self._events))
+        for slot in self._slots:
+            slot.look_again = True
+
+    def _ask(self, now_s: float, pcie: Mapping[int, Pcie], *, is_first: bool) -> None:
+        """Ask every GPU, and wait for those that do not hang. Raises DriverDownError."""
+        end_s = time.monotonic() + (self._timings.open_s if is_first else MOST_WAIT_S)
+        for slot in self._slots:
+            hangs = not slot.answered(0.0)
+            slot.ask(now_s, pcie.get(slot.index, Pcie.OFF))
+            left_s = max(0.0, end_s - time.monotonic())
+            if hangs:
+                left_s = 0.0
+            elif not is_first:
+                left_s = min(PATIENCE_S, left_s)
+            slot.answered(left_s)
+        for slot in self._slots:
+            if slot.error is not None:
+                self._end(slot.error)
+
+    def _end(self, error: BaseException) -> NoReturn:
+        """End all slots, and raise the error of one."""
+        for slot in self._slots:
+            slot.end()
+        raise error
+
+    def _remember_gone(self, listed: Mapping[str, GpuReading]) -> None:
+        """Remember the GPUs that the driver listed before and does not list now."""
+        for uuid, row in self._listed.items():
+            if uuid not in listed and not uuid.startswith("index:"):
+                self._gone[uuid] = _Down(row.index, uuid, row.name, *UNPLUGGED, row.monotonic_s)
+
+    def _silence_s(self) -> float:
+        """For how long calls have hung on every GPU that is not down; 0 while one answers."""
+        asked_s = [slot.asked[0] for slot in self._slots if slot.asked is not None]
+        answers = any(slot.asked is None and slot.gpu is not None for slot in self._slots)
+        return time.monotonic() - max(asked_s) if asked_s and not answers else 0.0
 
     def _pcie(self, watched: frozenset[str]) -> dict[int, Pcie]:
         """By index the GPUs that are watched: one of them is measured, each in its turn."""
