@@ -48,6 +48,12 @@ NO_GPU: Final = "no GPU"
 NO_MODEL: Final = "model not known"
 _URGENCY: Final = {level: at for at, level in enumerate(Level)}
 _STATES: Final = {state: at for at, state in enumerate(HostState)}
+STATE_LEVELS: Final = {
+    HostState.STALE: Level.WARN,
+    HostState.UNREACHABLE: Level.CRITICAL,
+    HostState.GONE: Level.CRITICAL,
+}
+"""Level of a host of which nothing new is known."""
 _UNREACHABLE: Final = Missing(Reason.UNREACHABLE)
 
 

@@ -17,8 +17,8 @@ from gpumon.readings import glossary
 from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import Engine, Kind, Level, Snapshot, Verdict
-from gpumon.triage.marks import MARKS
+from gpumon.readings.snapshot import Engine, Gpu, Kind, Level, Snapshot, Verdict
+from gpumon.triage.marks import MARKS, URGENT, urgent_by_gpu
 from gpumon.triage.render import LIMITS, NARROW, actions_text, verdict_text
 
 MOST_FINDINGS: Final = 8
@@ -64,13 +64,8 @@ def gpu_columns(snapshot: Snapshot) -> tuple[Column, ...]:
 
     vram = [f"{quantities['gib'](gpu.vram_used_bytes)}/{quantities['gib'](gpu.vram_total_bytes)}" for gpu in gpus]
     power = [f"{quantities['w'](gpu.power_w)}/{quantities['w'](gpu.power_limit_w)}" for gpu in gpus]
-    wrong = []
-    for gpu in gpus:
-        said = f": {token(gpu.state_text, spaces=True)}" if gpu.state_text else ""
-        words = [gpu.state.value.replace("_", " ") + said] if gpu.state is not GpuState.OK else []
-        words += [f"Xid {code}" for code in gpu.xid]
-        words += [token(reason).replace("_", " ") for reason in gpu.throttle]
-        wrong.append(", ".join(words))
+    urgent = urgent_by_gpu(snapshot)
+    wrong = [_gpu_state(gpu, urgent.get(gpu.uuid)) for gpu in gpus]
     return (
         Column("GPU", [f"{gpu.index}" for gpu in gpus], right=True),
         Column(
@@ -89,20 +84,31 @@ def gpu_columns(snapshot: Snapshot) -> tuple[Column, ...]:
     )
 
 
+def _gpu_state(gpu: Gpu, verdict: Verdict | None) -> str:
+    """What is wrong with a GPU, with the mark of its worst urgent verdict; empty where nothing is."""
+    words = []
+    if gpu.state is not GpuState.OK:
+        reason = f": {token(gpu.state_text, spaces=True)}" if gpu.state_text else ""
+        words.append(gpu.state.value.replace("_", " ") + reason)
+    words += [f"Xid {code}" for code in gpu.xid]
+    words += [token(reason).replace("_", " ") for reason in gpu.throttle]
+    if verdict is None:
+        return ", ".join(words)
+    if not words:
+        words.append(NARROW[verdict.code])
+    return f"{MARKS[verdict.level].glyph} {', '.join(words)}"
+
+
 def engine_columns(snapshot: Snapshot) -> tuple[Column, ...]:
     """What is shown of each engine."""
     engines = snapshot.engines
-    headline: dict[str, str] = {}
+    worst: dict[str, Verdict] = {}
     for verdict in snapshot.verdicts:  # the most urgent first
         if verdict.kind is Kind.ENGINE:
-            headline.setdefault(verdict.scope, NARROW[verdict.code])
+            worst.setdefault(verdict.scope, verdict)
 
     def column(title: str, unit: str, field: str, keep: int = 9) -> Column:
         return Column(title, [quantities[unit](value_of(one, field)) for one in engines], right=True, keep=keep)
-
-    def state(engine: Engine) -> str:
-        silent = engine.state is not EndpointState.OK
-        return str(engine.state.value).replace("_", " ") if silent else headline.get(engine.name, "evaluating")
 
     return (
         Column("engine", [token(engine.name) for engine in engines]),
@@ -117,8 +123,22 @@ def engine_columns(snapshot: Snapshot) -> tuple[Column, ...]:
         Column(glossary.ITL.name, [latency(one.latency.itl_s) for one in engines], right=True, keep=5),
         column("MFU", "ratio", "mfu_ratio"),
         column("MBU", "ratio", "mbu_ratio"),
-        Column("state", [state(engine) for engine in engines]),
+        Column("state", [_engine_state(engine, worst.get(engine.name)) for engine in engines]),
     )
+
+
+def _engine_state(engine: Engine, verdict: Verdict | None) -> str:
+    """The state of an engine that gives no figures, else its worst verdict, with the mark of that."""
+    silent = engine.state is not EndpointState.OK
+    if silent:
+        words = str(engine.state.value).replace("_", " ")
+    elif verdict is None:
+        return "evaluating"
+    else:
+        words = NARROW[verdict.code]
+    if verdict is None or verdict.level not in URGENT:
+        return words
+    return f"{MARKS[verdict.level].glyph} {words}"
 
 
 def _findings(snapshot: Snapshot, width: int) -> Iterator[str]:

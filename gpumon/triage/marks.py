@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gpumon.readings.verdict import Level
+from gpumon.readings.snapshot import Family, Kind, Level, Snapshot, Verdict
 
 
 class Mark(NamedTuple):
@@ -26,3 +26,42 @@ MARKS: Final[Mapping[Level, Mark]] = {
     Level.OK: Mark("●", "*", "ok", "ok"),
 }
 """Level -> its mark."""
+URGENT: Final = (Level.CRITICAL, Level.WARN)
+"""Levels at which somebody suffers."""
+URGENCY: Final = {level: place for place, level in enumerate(Level)}
+"""Level -> its place, the most urgent first."""
+
+
+def states_by_key(verdicts: Sequence[Verdict], kind: Kind) -> dict[str, Verdict]:
+    """Key of a thing -> the verdict on its state."""
+    return {verdict.key: verdict for verdict in verdicts if verdict.kind is kind and verdict.family is Family.STATE}
+
+
+def urgent_by_key(verdicts: Sequence[Verdict], kind: Kind) -> dict[str, Verdict]:
+    """Key of a thing -> its worst verdict, of those with a level that is urgent."""
+    worst: dict[str, Verdict] = {}
+    for verdict in verdicts:
+        if verdict.kind is kind and verdict.level in URGENT:
+            worst.setdefault(verdict.key, verdict)
+    return worst
+
+
+def urgent_by_gpu(snapshot: Snapshot) -> dict[str, Verdict]:
+    """UUID of a GPU -> the worst urgent verdict on it, or on an engine that runs on it; of two alike the GPU's own.
+
+    A limit of an engine that is a mere warning, such as its queue, says nothing about its GPUs.
+    """
+    worst = urgent_by_key(snapshot.verdicts, Kind.GPU)
+    carried = [
+        verdict for verdict in snapshot.verdicts if verdict.level is Level.CRITICAL or verdict.family is Family.STATE
+    ]
+    of_engines = urgent_by_key(carried, Kind.ENGINE)
+    if not of_engines:
+        return worst
+    named = {engine.name: of_engines[engine.key] for engine in snapshot.engines if engine.key in of_engines}
+    for gpu in snapshot.gpus:
+        for verdict in (named[name] for name in gpu.engines if name in named):
+            own = worst.get(gpu.uuid)
+            if own is None or URGENCY[verdict.level] < URGENCY[own.level]:
+                worst[gpu.uuid] = verdict
+    return worst

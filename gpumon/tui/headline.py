@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gpumon.readings.format import cells, count, counted, cut, left, ratio, watts
-from gpumon.readings.missing import Missing
+from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Level, Snapshot
+from gpumon.triage.marks import URGENT
 from gpumon.triage.render import money
 from gpumon.tui.line import Piece, Row
-from gpumon.tui.totals import Totals, totals
+from gpumon.tui.totals import totals
 from gpumon.tui.triage_rows import HEALTHY, Item
-from gpumon.tui.triage_words import LEVELS, URGENT
+from gpumon.tui.triage_words import LEVELS
 
 _GAP: Final = "  "
 _FIGURES_SHARE: Final = 0.4
@@ -37,8 +39,8 @@ def headline(snapshot: Snapshot, items: Sequence[Item], prices: Mapping[str, flo
     figures = _figures(snapshot, prices)
     troubles = [item for item in items if item.trouble]
     if troubles:
-        return _in_trouble(troubles, [text for text, _ in figures], width)
-    return _at_peace(items, figures, width)
+        return in_trouble(troubles[0], Counter(item.level for item in troubles), figures, width)
+    return at_peace(_without_trouble(items), figures, width)
 
 
 def price_per_hour(snapshot: Snapshot, prices: Mapping[str, float]) -> float | None:
@@ -59,31 +61,44 @@ def _figures(snapshot: Snapshot, prices: Mapping[str, float]) -> list[Piece]:
     total = totals(snapshot)
     figures: list[Piece] = []
     if snapshot.engines:
-        figures.append((f"{count(total.decode_tokens_per_s)} tok/s", "strong"))
-        figures.append((f"MFU {ratio(total.mfu_ratio)}", "strong"))
-        figures.append((f"MBU {ratio(total.mbu_ratio)}", "strong"))
+        figures += rates(total.decode_tokens_per_s, total.mfu_ratio, total.mbu_ratio)
     elif snapshot.gpus:
         figures.append((f"busy {ratio(total.busy_ratio)}", "strong"))
-    if not isinstance(total.power_w, Missing):
-        figures.append((watts(total.power_w), "text"))
-    price = price_per_hour(snapshot, prices)
-    if price is not None:
-        figures.append((money(price), "text"))
-    figures.append(_engines_up(total))
+    figures += costs(total.power_w, price_per_hour(snapshot, prices))
+    figures.append(engines_up(total.engines_up, total.engines))
     return figures
 
 
-def _engines_up(total: Totals) -> Piece:
-    if not total.engines:
+def rates(decode_tokens_per_s: Reading, mfu: Reading, mbu: Reading) -> list[Piece]:
+    """What the engines deliver."""
+    return [
+        (f"{count(decode_tokens_per_s)} tok/s", "strong"),
+        (f"MFU {ratio(mfu)}", "strong"),
+        (f"MBU {ratio(mbu)}", "strong"),
+    ]
+
+
+def costs(power_w: Reading, price_per_h: float | None) -> list[Piece]:
+    """What that takes, as far as it is known."""
+    figures: list[Piece] = []
+    if not isinstance(power_w, Missing):
+        figures.append((watts(power_w), "text"))
+    if price_per_h is not None:
+        figures.append((money(price_per_h), "text"))
+    return figures
+
+
+def engines_up(up: int, engines: int) -> Piece:
+    """`3/4 engines up`: a warning unless all are."""
+    if not engines:
         return "no engine found", "muted"
-    text = f"{total.engines_up}/{total.engines} engines up"
-    return text, "text" if total.engines_up == total.engines else "warn"
+    return f"{up}/{engines} engines up", "text" if up == engines else "warn"
 
 
-def _at_peace(items: Sequence[Item], figures: Sequence[Piece], width: int) -> Row:
-    """The figures, and what triage says of a machine without problems: a figure that would cut its first words short
-    is left out, unless it is a warning."""
-    said, tone = _without_trouble(items)
+def at_peace(verdict: Piece, figures: Sequence[Piece], width: int) -> Row:
+    """The figures, and what triage says where there is no problem (`verdict`): a figure that would cut its first words
+    short is left out, unless it is a warning."""
+    said, tone = verdict
     words = 0 if tone == "muted" else cells(_first_clause(said))
     row: list[Piece] = [(" ", "text")]
     room = width - 1
@@ -112,17 +127,16 @@ def _without_trouble(items: Sequence[Item]) -> Piece:
     return healthy.text, "muted"
 
 
-def _in_trouble(troubles: Sequence[Item], figures: Sequence[str], width: int) -> Row:
+def in_trouble(worst: Item, numbers: Mapping[Level, int], figures: Sequence[Piece], width: int) -> Row:
     """Number of problems by level, the worst one in words and its first action; then as many figures as have room.
 
     The whole line has the colour of the worst level.
     """
-    worst = troubles[0]
     tone = _FILL[worst.level]
-    begin = f" {_numbers(troubles)}  {worst.scope} {worst.what}".rstrip()
+    begin = f" {_numbers(numbers)}  {worst.scope} {worst.what}".rstrip()
     least = cells(f"{begin}: {_first_clause(worst.text)}") + 2
     share = min(int(width * _FIGURES_SHARE), width - least)
-    right = _joined(figures, max(_LEAST_FIGURES, share))
+    right = _joined([text for text, _ in figures], max(_LEAST_FIGURES, share))
     room = width - cells(right) - 2 if right else width
     problem = _problem(begin, worst, room)
     if not right:
@@ -130,14 +144,9 @@ def _in_trouble(troubles: Sequence[Item], figures: Sequence[str], width: int) ->
     return ((left(problem, room + 1), tone), (f"{right} ", tone))
 
 
-def _numbers(troubles: Sequence[Item]) -> str:
-    """`✗ 1 ! 2`: number of rows of each urgent level."""
-    parts = []
-    for level in URGENT:
-        number = sum(item.level is level for item in troubles)
-        if number:
-            parts.append(f"{LEVELS[level][0]} {number}")
-    return " ".join(parts)
+def _numbers(numbers: Mapping[Level, int]) -> str:
+    """`✗ 1 ! 2`: number of problems of each urgent level."""
+    return " ".join(f"{LEVELS[level][0]} {numbers[level]}" for level in URGENT if numbers.get(level))
 
 
 def _problem(begin: str, worst: Item, room: int) -> str:

@@ -172,11 +172,13 @@ class FleetPlan(NamedTuple):
     """Lines of what is wrong with the row under the cursor."""
     page: int = 0
     """Lines of what covers the table: the help, or the sizing panel."""
+    headline: int = 0
+    """Lines between the title and all else."""
 
     @property
     def parts(self) -> tuple[int, ...]:
         """Lines of all between title and keys, top to bottom."""
-        return tuple(self[:5])
+        return (self.headline, *self[:5])
 
     @property
     def tiny(self) -> bool:
@@ -202,10 +204,10 @@ def fleet_plan(
     """
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
         return FleetPlan()
-    body = height - 2
+    body = height - 3
     if covered:
-        return FleetPlan(page=body)
-    summary = 1 if width >= _ONE_LINE else 2
+        return FleetPlan(page=body, headline=1)
+    summary = 1 if width >= _ONE_LINE or height < _FOOT_HEIGHT else 2
     free = max(0, body - summary - 2 - rows - min(1, faults))
     faults = min(faults, 1 + free)
     body -= faults + summary
@@ -214,4 +216,4 @@ def fleet_plan(
         most = body - 2 - min(rows, max(_FIRST_HOSTS, (body - 2) // 2))
         lines = min(foot, most) if min(foot, most) >= _LEAST_FOOT else 0
     said = 0 if lines or not rows or body < _LEAST_TABLE else min(said, max(1, body - 2 - rows))
-    return FleetPlan(faults, summary, body - lines - said, lines, said)
+    return FleetPlan(faults, summary, body - lines - said, lines, said, headline=1)

@@ -10,10 +10,11 @@ from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Level, Snapshot
 from gpumon.readings.text import clean
+from gpumon.triage.marks import URGENT
 from gpumon.triage.render import LIMITS
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.totals import DOWN, SILENT, Totals, number_in, totals
-from gpumon.tui.triage_words import LEVELS, URGENT, mark
+from gpumon.tui.triage_words import LEVELS, mark
 
 _TROUBLES: Final = (
     ("DOWN", "critical", frozenset(GpuState) - {GpuState.OK, GpuState.STALE, GpuState.INITIALISING}),

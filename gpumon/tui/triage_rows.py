@@ -14,6 +14,7 @@ from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Event, FaultShown, Kind, Level, Limit, Snapshot, Verdict
 from gpumon.readings.text import clean
+from gpumon.triage.marks import URGENT
 from gpumon.triage.render import (
     LIMITS,
     NARROW,
@@ -27,7 +28,7 @@ from gpumon.tui.fold import fitted, folded
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.table import clock, moment, spans
-from gpumon.tui.triage_words import EVENTS, URGENT, event_mark, mark
+from gpumon.tui.triage_words import EVENTS, event_mark, mark
 
 STANDS_S: Final = 10.0
 """Verdicts that stand are painted with newer figures this often, all at one beat: figures of each second would repaint
@@ -150,14 +151,14 @@ def items(
     takes at least.
     """
     healthy = [verdict for verdict in verdicts if verdict.level is Level.OK]
-    urgent = [_of_verdict(verdict, snapshot) for verdict in verdicts if verdict.level in URGENT]
-    others = [_of_verdict(verdict, snapshot) for verdict in verdicts if verdict.level is Level.NOTE]
+    urgent = [item_of(verdict, snapshot) for verdict in verdicts if verdict.level in URGENT]
+    others = [item_of(verdict, snapshot) for verdict in verdicts if verdict.level is Level.NOTE]
     found = [*urgent, *map(_of_fault, _untold(snapshot, verdicts)), *others]
     if not found:
         found.append(_nothing(healthy, coming, hold_s, named=not unfolded))
         healthy = healthy if unfolded else []
     if unfolded or len(healthy) == 1:
-        found += [_of_verdict(verdict, snapshot) for verdict in healthy]
+        found += [item_of(verdict, snapshot) for verdict in healthy]
     elif healthy:
         found.append(Item(HEALTHY, (" ● ", "ok"), "", "", "", _names(healthy), quiet=True, tone="muted"))
     return [*grouped(found), *_of_events(events, glyphs)]
@@ -240,7 +241,8 @@ def _joined(scopes: Sequence[str]) -> str:
     return ", ".join([*named, *([f"gpu {spans(gpus)}"] if gpus else [])])
 
 
-def _of_verdict(verdict: Verdict, snapshot: Snapshot) -> Item:
+def item_of(verdict: Verdict, snapshot: Snapshot) -> Item:
+    """The row of a verdict; `snapshot`: that of its host."""
     glyph, tone, _ = mark(verdict)
     evidence = list(_heaviest(verdict, snapshot)) if verdict.kind is Kind.HOST else []
     evidence += [f"· {evidence_text(one)}" for one in verdict.evidence]

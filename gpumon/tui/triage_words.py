@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
-from gpumon.readings.snapshot import Event, EventKind, Family, Kind, Level, Limit, Snapshot, Verdict
-from gpumon.triage.marks import MARKS
+from gpumon.readings.snapshot import Event, EventKind, Kind, Level, Limit, Snapshot, Verdict
+from gpumon.triage.marks import MARKS, URGENCY, urgent_by_gpu, urgent_by_key
 from gpumon.triage.render import BRIEF
 from gpumon.tui.palette import Glyphs
 
@@ -16,9 +16,6 @@ LEVELS: Final[dict[Level, tuple[str, str, str]]] = {
 """Glyph, tone and word of each level."""
 _BY_GLYPH: Final = {mark.glyph: mark.tone for mark in MARKS.values()}
 _UNKNOWN: Final = ("?", "muted", "signals are missing")
-URGENT: Final = (Level.CRITICAL, Level.WARN)
-"""Levels at which somebody suffers."""
-URGENCY: Final = {level: at for at, level in enumerate(Level)}
 EVENTS: Final[dict[EventKind, tuple[str, str, str]]] = {
     EventKind.XID: ("X", "X", "Xid"),
     EventKind.GPU: ("×", "G", "GPU"),
@@ -67,39 +64,6 @@ def remarked(word: str, tone: str, level: Level) -> tuple[str, str]:
     if own == glyph:
         return word, tone
     return f"{glyph} {rest.strip()}", level_tone
-
-
-def states_by_key(verdicts: Sequence[Verdict], kind: Kind) -> dict[str, Verdict]:
-    """Key of a thing -> the verdict on its state."""
-    return {verdict.key: verdict for verdict in verdicts if verdict.kind is kind and verdict.family is Family.STATE}
-
-
-def urgent_by_key(verdicts: Sequence[Verdict], kind: Kind) -> dict[str, Verdict]:
-    """Key of a thing -> its worst verdict, of those with a level that is urgent."""
-    found: dict[str, Verdict] = {}
-    for verdict in verdicts:
-        if verdict.kind is kind and verdict.level in URGENT:
-            found.setdefault(verdict.key, verdict)
-    return found
-
-
-def urgent_by_gpu(snapshot: Snapshot) -> dict[str, Verdict]:
-    """UUID of a GPU -> the worst urgent verdict on it, or on an engine that runs on it; of two alike the GPU's own.
-
-    A limit of an engine that is a mere warning, such as its queue, says nothing about its GPUs.
-    """
-    worst = urgent_by_key(snapshot.verdicts, Kind.GPU)
-    carried = [one for one in snapshot.verdicts if one.level is Level.CRITICAL or one.family is Family.STATE]
-    of_engines = urgent_by_key(carried, Kind.ENGINE)
-    if not of_engines:
-        return worst
-    named = {engine.name: of_engines[engine.key] for engine in snapshot.engines if engine.key in of_engines}
-    for gpu in snapshot.gpus:
-        for verdict in (named[name] for name in gpu.engines if name in named):
-            own = worst.get(gpu.uuid)
-            if own is None or URGENCY[verdict.level] < URGENCY[own.level]:
-                worst[gpu.uuid] = verdict
-    return worst
 
 
 def urgent_in(snapshot: Snapshot, kind: Kind) -> dict[str, Verdict]:

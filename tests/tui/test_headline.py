@@ -6,9 +6,9 @@ import pytest
 
 from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.readings.snapshot import Level, Limit, Snapshot
+from gpumon.triage.marks import urgent_by_gpu
 from gpumon.tui.headline import headline, price_per_hour
 from gpumon.tui.triage_rows import items
-from gpumon.tui.triage_words import urgent_by_gpu
 from tests.records import replace
 from tests.tui import scenes, verdicts
 from tests.tui.feed import Still

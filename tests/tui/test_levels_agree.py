@@ -10,11 +10,10 @@ from gpumon.config.themes import load_theme
 from gpumon.outputs.brief import brief
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.snapshot import Family, Gpu, Level, Limit
-from gpumon.triage.marks import MARKS
+from gpumon.triage.marks import MARKS, states_by_key
 from gpumon.tui import engine_table, gpu_table
 from gpumon.tui.palette import Palette
 from gpumon.tui.terminal import Depth
-from gpumon.tui.triage_words import states_by_key
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import Pane
 from tests.records import replace
@@ -50,6 +49,15 @@ def test_the_row_of_the_triage_pane_and_the_text_are_too(level: Level) -> None:
     assert any(
         line.startswith(f"{MARKS[level].glyph}  {MARKS[level].word}") for line in brief(snapshot, 120).split("\n")
     )
+
+
+@pytest.mark.parametrize("level", [Level.CRITICAL, Level.WARN])
+def test_rows_of_the_printed_snapshot_have_the_mark_of_what_they_carry(level: Level) -> None:
+    of = scenes.snapshot()
+    hung = verdicts.of_engine(of.engines[1], Limit.HUNG, "hung_spinning", level=level, family=Family.STATE)
+    lines = brief(replace(of, verdicts=(hung,), faults=()), 160).split("\n")
+    rows = [line for line in lines if line.endswith(f"{MARKS[level].glyph} hung")]
+    assert len(rows) == 1 + len(of.engines[1].hardware.gpus), "the engine, and the GPUs that it runs on"
 
 
 @pytest.mark.parametrize("level", [Level.CRITICAL, Level.WARN])

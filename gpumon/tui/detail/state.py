@@ -10,6 +10,7 @@ from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Kind, Level, Replicas, Snapshot, Verdict
 from gpumon.readings.text import clean
+from gpumon.triage.marks import states_by_key, urgent_by_key
 from gpumon.triage.render import LIMITS, NARROW, actions_text, evidence_text, verdict_text
 from gpumon.tui.detail.blocks import Entry, Fact, Section, Sentence
 from gpumon.tui.detail.things import ProcessSeen, Thing, blank_reason, is_blank
@@ -18,7 +19,7 @@ from gpumon.tui.detail.why import Subject, explain
 from gpumon.tui.engine_table import STATES, ended_word
 from gpumon.tui.gpu_table import state as gpu_word
 from gpumon.tui.line import Row
-from gpumon.tui.triage_words import mark, remarked, states_by_key, urgent_by_key
+from gpumon.tui.triage_words import mark, remarked
 
 _MEANINGS: Final = {
     "! low eff.": "busy, but MFU and MBU are both low: small batches, waiting for the host, or work unknown to gpumon",

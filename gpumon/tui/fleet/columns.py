@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Final
 
 from gpumon.fleet.parts import Known, mean
-from gpumon.fleet.rows import SORTS, Row, has_nothing
+from gpumon.fleet.rows import SORTS, STATE_LEVELS, Row, has_nothing
 from gpumon.fleet.snapshot import HostState
 from gpumon.readings import glossary
 from gpumon.readings.format import (
@@ -31,6 +31,7 @@ from gpumon.readings.format import (
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Level
 from gpumon.readings.text import clean
+from gpumon.triage.marks import URGENCY, URGENT
 from gpumon.triage.render import BRIEF, LIMITS, actions_text
 from gpumon.tui import line
 from gpumon.tui.bar import bar
@@ -38,13 +39,11 @@ from gpumon.tui.levels import is_high, tone_of
 from gpumon.tui.palette import BODY, bar_tone
 from gpumon.tui.rows import Order
 from gpumon.tui.table import UNSURE, Column, Table, efficiency, figures, flagged, share, words
-from gpumon.tui.triage_words import URGENT, mark
+from gpumon.tui.triage_words import LEVELS, mark
 from gpumon.tui.view import View
 
 STATES: Final[dict[HostState, tuple[str, str]]] = {
-    HostState.STALE: ("! STALE", "warn"),
-    HostState.UNREACHABLE: ("✗ UNREACHABLE", "critical"),
-    HostState.GONE: ("✗ GONE", "critical"),
+    state: (f"{LEVELS[level][0]} {state.name}", LEVELS[level][1]) for state, level in STATE_LEVELS.items()
 }
 """Word and tone of a host that is not well known."""
 _NAME: Final = 18
@@ -257,8 +256,12 @@ def table(models: bool, width: int, view: View, sort: str = "") -> Table[Row]:
 
 
 def state_of(row: Row, now_s: float) -> tuple[str, str] | None:
-    """Word and tone of a row of which nothing is known, and since when; None for all others."""
+    """Word and tone of a row of which nothing new is known, and since when; None for all others, and where a verdict on
+    it is more urgent."""
     if row.state not in STATES or row.troubled < len(row.hosts):
+        return None
+    judged = row.level is not None and row.state is not HostState.GONE
+    if judged and URGENCY[row.level] < URGENCY[STATE_LEVELS[row.state]]:  # type: ignore[index]
         return None
     word, tone = STATES[row.state]
     seen_s = max((host.seen_wall_s for host in row.parts.hosts), default=0.0)

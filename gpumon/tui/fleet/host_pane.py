@@ -10,12 +10,13 @@ from gpumon.fleet.snapshot import HostShown
 from gpumon.readings.format import cells, counted, cut, left
 from gpumon.readings.snapshot import Kind, Level, Snapshot
 from gpumon.readings.text import clean
+from gpumon.triage.marks import states_by_key, urgent_by_gpu, urgent_by_key
 from gpumon.triage.render import NARROW, verdict_text
 from gpumon.tui import engine_table, gpu_table, line
 from gpumon.tui.fleet.columns import in_part, sentence
 from gpumon.tui.fold import folded
 from gpumon.tui.palette import Palette
-from gpumon.tui.triage_words import mark, states_by_key, urgent_by_gpu, urgent_by_key
+from gpumon.tui.triage_words import mark
 from gpumon.tui.view import View
 from gpumon.tui.widgets.board import Board
 from gpumon.tui.widgets.pane import Pane

@@ -10,6 +10,7 @@ from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.fleet.summed import summed
 from gpumon.fleet.whole import whole
 from gpumon.readings.snapshot import Snapshot
+from gpumon.tui.fleet.headline import Standing, price_per_hour, standing
 
 
 class Shown(NamedTuple):
@@ -21,6 +22,10 @@ class Shown(NamedTuple):
     total: Row
     whole: Snapshot
     """What sizing asks of."""
+    standing: Standing
+    """What is wrong."""
+    price_per_h: float | None
+    """Price of one hour of all GPUs; None where the price of one of them is not known."""
 
     @property
     def wall_s(self) -> float:
@@ -31,4 +36,12 @@ class Shown(NamedTuple):
 def worked_out(fleet: FleetSnapshot, prices: Mapping[str, float]) -> Shown:
     """All of it, in a time that grows with the hosts: for a thread."""
     rows = summed(fleet, prices)
-    return Shown(rows.fleet, tuple(rows.hosts), tuple(rows.models), rows.total, whole(rows.fleet))
+    return Shown(
+        rows.fleet,
+        tuple(rows.hosts),
+        tuple(rows.models),
+        rows.total,
+        whole(rows.fleet),
+        standing(rows.fleet, rows.hosts),
+        price_per_hour(rows.total),
+    )

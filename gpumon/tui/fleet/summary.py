@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gpumon.fleet.parts import Known
-from gpumon.fleet.rows import Row, by_name, troubles, worst_level
+from gpumon.fleet.rows import STATE_LEVELS, Row, by_name
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
 from gpumon.readings.format import DASH, cells, count, counted, cut, figure, memory, ratio, watts, whole
 from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.snapshot import Level
 from gpumon.readings.text import clean
+from gpumon.triage.marks import URGENCY
 from gpumon.tui import line
 from gpumon.tui.fleet.columns import bandwidth_unsure, in_part, priced, unsure, vram_ratio
 from gpumon.tui.fleet.shown import Shown
@@ -33,7 +35,10 @@ def sums(shown: Shown | None, chosen: Row | None, view: View, width: int, height
     if shown is None or not shown.fleet.wall_s:
         return ()
     total = chosen or shown.total
-    of_gpus, of_work = list(_gpus(total, view)), list(_work(total, view))
+    of_gpus = list(_gpus(total, view))
+    of_work = list(_work(total, view))
+    if chosen is None:
+        of_work = of_work[1:]  # the headline has the decode rate of all
     hint = () if priced(view) else (_PRICES,)
     if chosen is not None:
         of = f"{len(total.hosts)} of {counted(len(shown.total.hosts), 'host')}"
@@ -126,12 +131,11 @@ def faults(
         fault = fleet.faults[0]
         more = f" +{len(fleet.faults) - 1}" if len(fleet.faults) > 1 else ""
         parts.append((f"! {clean(fault.source, 40)}: {clean(fault.text, 600)}{more}", "warn"))
-    if trouble := troubles(shown.hosts):
-        glyph, tone, _ = LEVELS[worst_level(shown.hosts)]
-        parts.append((f"{glyph} {', '.join(trouble)}", tone))
     hosts = [told for state in reversed(HostState) if state is not HostState.OK and (told := _in_state(fleet, state))]
     if hosts:
-        parts.append((f"! hosts: {', '.join(hosts)}", "warn"))
+        levels = [STATE_LEVELS.get(host.state, Level.WARN) for host in fleet.hosts if host.state is not HostState.OK]
+        glyph, tone, _ = LEVELS[min(levels, key=URGENCY.__getitem__)]
+        parts.append((f"{glyph} hosts: {', '.join(hosts)}", tone))
     return _wrapped(parts, width, max(1, most))
 
 

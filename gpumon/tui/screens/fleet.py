@@ -14,11 +14,13 @@ from gpumon.readings.history import History
 from gpumon.readings.snapshot import Event, Snapshot
 from gpumon.readings.text import clean
 from gpumon.tui.control import FleetControl, Incident, Picture, Timeline
+from gpumon.tui.fleet.headline import fleet_headline
 from gpumon.tui.fleet.host_pane import HostPane, RowLine
 from gpumon.tui.fleet.rows_pane import RowsPane
 from gpumon.tui.fleet.shown import Shown, worked_out
 from gpumon.tui.fleet.summary import faults, small, sums
 from gpumon.tui.layout import FleetPlan, fleet_plan
+from gpumon.tui.line import Row as Line
 from gpumon.tui.screens.commands import Run
 from gpumon.tui.screens.questions import Choice, Question
 from gpumon.tui.screens.travel import Arrival, NoPastError, Past
@@ -52,11 +54,13 @@ class FleetBody:
         palette, view = context.palette, context.view
         self._control: FleetControl = context.control
         self._opens = opens
-        self.faults, self.summary = Painted(palette), Painted(palette)
+        self.headline = Painted(palette)
+        self.faults = Painted(palette)
+        self.summary = Painted(palette)
         self.table = RowsPane(palette, view)
         self.foot = HostPane(palette, view)
         self.row_line = RowLine(palette)
-        self.parts = (self.faults, self.summary, self.table, self.foot, self.row_line)
+        self.parts = (self.headline, self.faults, self.summary, self.table, self.foot, self.row_line)
         self.panes: dict[str, Pane] = {"rows": self.table}
         self.small = self._small = Painted(palette)
         self.past = FleetPast(self, context.control)
@@ -90,6 +94,8 @@ class FleetBody:
     def show(self, screen: MonitorScreen, shown: Shown) -> None:
         """Paint a moment of the fleet in every part."""
         self.shown = shown
+        live = shown.fleet.answered or screen.gone_back
+        self.headline.paint(partial(_headline, shown, live))
         self.table.show_fleet(shown)
         self._look_at_row(screen)
 
@@ -183,6 +189,13 @@ class FleetBody:
             self.table.turn_to_models(not self.table.models)
             self._look_at_row(screen)
             screen.show_keys()
+
+
+def _headline(shown: Shown, live: bool, width: int, height: int) -> Sequence[Line]:  # noqa: ARG001
+    """No line before the first answer."""
+    if not shown.fleet.wall_s:
+        return ()
+    return (fleet_headline(shown.total, shown.standing, shown.price_per_h, width, live=live),)
 
 
 RUN_THERE: Final = "run gpumon there"

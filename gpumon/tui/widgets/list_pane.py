@@ -10,12 +10,13 @@ from textual import events
 from gpumon.readings.format import cells, counted, cut, left
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot, Verdict
+from gpumon.triage.marks import states_by_key
 from gpumon.tui.everywhere import engines_that_match
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing, Order, matches, ordered
 from gpumon.tui.table import Table
-from gpumon.tui.triage_words import states_by_key, tone_of_text, urgent_in
+from gpumon.tui.triage_words import tone_of_text, urgent_in
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
 

@@ -1,0 +1,126 @@
+"""The line under the title of a fleet's screen: what all hosts deliver, and the worst that is wrong on one of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from gpumon.fleet.parts import price_per_h
+from gpumon.fleet.rows import STATE_LEVELS, Row, by_name
+from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
+from gpumon.readings.format import counted
+from gpumon.readings.missing import Missing
+from gpumon.readings.snapshot import Level, Limit, Verdict
+from gpumon.readings.text import clean
+from gpumon.triage.marks import URGENCY, URGENT
+from gpumon.tui import line
+from gpumon.tui.headline import at_peace, costs, engines_up, in_trouble, rates
+from gpumon.tui.triage_rows import Item, item_of
+from gpumon.tui.triage_words import LEVELS
+
+_STATE_WORDS: Final = {
+    HostState.STALE: "its figures are old",
+    HostState.UNREACHABLE: "none of its targets answers",
+    HostState.GONE: "there are no series of it any more",
+}
+
+
+class Problem(NamedTuple):
+    """What is wrong on a host: a verdict, or in words."""
+
+    level: Level
+    host: HostShown
+    verdict: Verdict | None = None
+    what: str = ""
+    text: str = ""
+
+
+class Standing(NamedTuple):
+    """How a fleet does."""
+
+    numbers: dict[Level, int]
+    """Urgent problems, and notes."""
+    worst: Item | None = None
+    """The worst problem; None where nothing is urgent."""
+    healthy: int = 0
+    """Things that a verdict calls healthy."""
+
+
+def standing(fleet: FleetSnapshot, rows: Sequence[Row]) -> Standing:
+    """Count what is wrong over all hosts, and word the worst of it; `rows`: one per host."""
+    problems = [problem for row in rows for problem in _problems(row)]
+    numbers = Counter(problem.level for problem in problems)
+    verdicts = [verdict for host in fleet.hosts for verdict in host.snapshot.verdicts]
+    healthy = sum(verdict.level is Level.OK and verdict.code is not Limit.UNKNOWN for verdict in verdicts)
+    urgent = [problem for problem in problems if problem.level in URGENT]
+    if not urgent:
+        return Standing(dict(numbers), None, healthy)
+    return Standing(dict(numbers), _item(min(urgent, key=_place)), healthy)
+
+
+def _place(problem: Problem) -> tuple[object, ...]:
+    """The most urgent first, of these what has a verdict."""
+    return URGENCY[problem.level], problem.verdict is None, by_name(problem.host.name)
+
+
+def _problems(row: Row) -> Iterator[Problem]:
+    (host,) = row.parts.hosts
+    if host.state in STATE_LEVELS:
+        yield Problem(STATE_LEVELS[host.state], host, None, host.state.value, _STATE_WORDS[host.state])
+    if host.state is HostState.GONE:
+        return
+    judged: set[str] = set()
+    for verdict in host.snapshot.verdicts:
+        if verdict.level is not Level.OK and verdict.code is not Limit.UNKNOWN:
+            judged.add(verdict.key)
+            yield Problem(verdict.level, host, verdict)
+    for served in row.parts.engines:
+        if not served.answers and served.engine.key not in judged and host.state not in STATE_LEVELS:
+            name = clean(served.engine.name, 40)
+            yield Problem(Level.WARN, host, None, f"{name} silent", clean(served.engine.fault, 200))
+    if row.exporters_down:
+        yield Problem(Level.WARN, host, None, f"{counted(row.exporters_down, 'exporter')} down")
+
+
+def _item(problem: Problem) -> Item:
+    host = clean(problem.host.name, 40)
+    if problem.verdict is not None:
+        item = item_of(problem.verdict, problem.host.snapshot)
+        return item._replace(scope=f"{host} {item.scope}".rstrip())
+    glyph, tone, _ = LEVELS[problem.level]
+    return Item("", (glyph, tone), problem.what, host, "", problem.text, level=problem.level)
+
+
+def fleet_headline(total: Row, state: Standing, price: float | None, width: int, *, live: bool) -> line.Row:
+    """One line of `width` cells; `price`: of one hour of all GPUs. `live`: what is shown is of now, so that it may be
+    said that there is no problem."""
+    figures: list[line.Piece] = []
+    if total.engines:
+        figures += rates(total.decode_tokens_per_s, total.mfu_ratio.value, total.mbu_ratio.value)
+    figures += costs(total.power_w.value, price)
+    figures.append(engines_up(total.engines - total.silent, total.engines))
+    if state.worst is not None:
+        return in_trouble(state.worst, state.numbers, figures, width)
+    return at_peace(_peace(state) if live else ("", "text"), figures, width)
+
+
+def _peace(state: Standing) -> line.Piece:
+    glyph, tone, _ = LEVELS[Level.OK]
+    notes = state.numbers.get(Level.NOTE, 0)
+    if notes:
+        return f"{glyph} no problem found; {LEVELS[Level.NOTE][0]} {counted(notes, 'note')}", tone
+    if state.healthy:
+        return f"{glyph} no problem found", tone
+    return "no verdict yet", "muted"
+
+
+def price_per_hour(total: Row) -> float | None:
+    """Price of one hour of all GPUs; None where the price of one of them is not known."""
+    sum_per_h = 0.0
+    for placed in total.parts.gpus:
+        price = price_per_h(placed.gpu, total.parts.prices)
+        if isinstance(price, Missing):
+            return None
+        sum_per_h += price
+    return sum_per_h or None

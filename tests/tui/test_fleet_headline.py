@@ -1,0 +1,129 @@
+"""The line under the title of a fleet's screen, and marks of rows that agree with what the rows carry."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from gpumon.fleet.rows import STATE_LEVELS
+from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
+from gpumon.readings.snapshot import Level, Limit, Snapshot, Verdict
+from gpumon.triage.marks import MARKS
+from gpumon.tui.fleet.columns import said, sentence
+from gpumon.tui.fleet.headline import fleet_headline
+from gpumon.tui.fleet.shown import Shown, worked_out
+from gpumon.tui.fleet.summary import faults
+from tests.records import replace
+from tests.tui import scenes, verdicts
+from tests.tui.fleet_feed import Scrapes, watching
+from tests.tui.painted import text
+from tests.tui.running import text_of, until
+
+
+def snapshot(*found: Verdict) -> Snapshot:
+    return replace(scenes.snapshot(8, 3), verdicts=found, faults=())
+
+
+def verdict(level: Level, code: Limit = Limit.HUNG, cause: str = "hung_spinning") -> Verdict:
+    return verdicts.of_engine(scenes.engine(1), code, cause, level=level)
+
+
+def fleet(prices: dict[str, float] | None = None, state: HostState = HostState.OK, **hosts: Snapshot) -> Shown:
+    shown = tuple(
+        HostShown(name=name, state=state, seen_wall_s=scenes.WALL_S, snapshot=of, labels={})
+        for name, of in hosts.items()
+    )
+    of = FleetSnapshot(time="2025-10-09T08:53:22Z", wall_s=scenes.WALL_S, interval_s=15.0, hosts=shown)
+    return worked_out(of, prices or {})
+
+
+def line(shown: Shown, width: int, *, live: bool = True) -> tuple[str, set[str]]:
+    """Text and tones of the headline."""
+    row = fleet_headline(shown.total, shown.standing, shown.price_per_h, width, live=live)
+    return text(row), {tone for _, tone in row}
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_in_trouble_it_names_level_host_thing_and_what_is_wrong(width: int) -> None:
+    shown, tones = line(
+        fleet(a=snapshot(), b=snapshot(verdict(Level.WARN)), c=snapshot(verdict(Level.CRITICAL))), width
+    )
+    assert shown.startswith(" ✗ 1 ! 1  c vllm:8001 hung")
+    assert " tok/s" in shown
+    assert len(shown) == width
+    assert tones == {"alarm"}
+
+
+def test_a_wide_one_has_the_first_action() -> None:
+    shown, _ = line(fleet(a=snapshot(verdicts.full_cache(scenes.engine(1)))), 200)
+    assert " → " in shown
+
+
+def test_a_warning_has_its_own_colour() -> None:
+    shown, tones = line(fleet(a=snapshot(verdict(Level.WARN))), 120)
+    assert shown.startswith(" ! 1  a vllm:8001 hung")
+    assert tones == {"warn"}
+
+
+def test_without_trouble_it_has_the_sums_of_all_hosts() -> None:
+    healthy = verdicts.healthy(scenes.engine(0))
+    one, _ = line(fleet(a=snapshot(healthy)), 160)
+    both, _ = line(fleet({"": 2.0}, a=snapshot(healthy), b=snapshot(healthy)), 160)
+    assert one.strip().startswith("3.6k tok/s  MFU 32%  MBU ")
+    assert both.strip().startswith("7.2k tok/s  MFU 32%  MBU ")
+    assert "6/6 engines up" in both
+    assert "32.0 $/h" in both
+    assert "$" not in one, "where there is no price"
+    assert both.rstrip().endswith("● no problem found")
+    notes, _ = line(fleet(a=snapshot(verdict(Level.NOTE))), 160)
+    assert notes.rstrip().endswith("● no problem found; + 1 note")
+
+
+def test_it_says_nothing_of_problems_while_nothing_answers() -> None:
+    healthy = snapshot(verdicts.healthy(scenes.engine(0)))
+    assert "no problem" not in line(fleet(a=healthy), 160, live=False)[0]
+
+
+@pytest.mark.parametrize("state", [HostState.STALE, HostState.UNREACHABLE, HostState.GONE])
+def test_the_state_of_a_host_has_one_level_on_the_whole_screen(state: HostState) -> None:
+    shown = fleet(None, state, a=snapshot())
+    mark = MARKS[STATE_LEVELS[state]]
+    (row,) = shown.hosts
+    assert line(shown, 120)[0].startswith(f" {mark.glyph} 1  a {state.value}: ")
+    ((word, tone),) = said(row, scenes.WALL_S, 60)
+    assert (word.split()[0], tone) == (mark.glyph, mark.tone)
+    assert sentence(row, scenes.WALL_S)[:2] == (mark.glyph, mark.tone)
+    (wrong,) = faults(shown, scenes.WALL_S, 120, back=False)
+    assert (mark.glyph, mark.tone) in [(piece.strip(), tone) for piece, tone in wrong]
+
+
+@pytest.mark.parametrize("state", [HostState.OK, HostState.PARTIAL, HostState.STALE])
+def test_a_host_with_a_critical_engine_is_critical(state: HostState) -> None:
+    shown = fleet(None, state, a=snapshot(verdict(Level.WARN), verdict(Level.CRITICAL)))
+    (row,) = shown.hosts
+    for room in (12, 60):
+        assert said(row, scenes.WALL_S, room)[0][1] == MARKS[Level.CRITICAL].tone
+        assert text(said(row, scenes.WALL_S, room)).startswith(" ✗ hung")
+    assert sentence(row, scenes.WALL_S)[0] == "✗"
+
+
+def test_an_engine_that_does_not_answer_and_has_no_verdict_is_a_warning() -> None:
+    down = replace(scenes.snapshot(8, 3), verdicts=(), faults=())
+    gone = scenes.down_engine(1, scenes.EndpointState.REFUSED, "connection refused")
+    shown, tones = line(fleet(a=replace(down, engines=(down.engines[0], gone, down.engines[2]))), 120)
+    assert shown.startswith(" ! 1  a vllm:8001 silent: connection refused")
+    assert tones == {"warn"}
+
+
+async def test_it_stands_under_the_title_and_follows_the_fleet() -> None:
+    source = Scrapes(5)
+    async with watching(source, 80, 24) as (app, pilot):
+        assert re.match(r" ✗ 1 ! \d  gpu02 gpu 2 hardware: lost for ", text_of(app)[1])
+        source.wrong = {}
+        source.newest += 1
+        await pilot.press("r")
+        await until(lambda: "✗" not in text_of(app)[1], pilot)
+        assert " tok/s  MFU " in text_of(app)[1]
+        await pilot.press("question_mark")
+        assert " tok/s  MFU " in text_of(app)[1], "above the help, too"
