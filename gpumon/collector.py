@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -15,7 +15,7 @@ from gpumon.readings.frame import EngineReading, Fault, Frame, GpuReading, HostR
 from gpumon.readings.history import History
 from gpumon.readings.merge import merged, told_apart
 from gpumon.readings.snapshot import Snapshot
-from gpumon.sources.source import AtHand, Contribution, PcieMeter, Source
+from gpumon.sources.source import AtHand, Contribution, PcieMeter, Round, Source
 from gpumon.triage.alerts import AlertChange, Alerts
 from gpumon.triage.triage import Triage
 
@@ -95,12 +95,13 @@ class Collector:
         on_alert: Callable[[AlertChange, Snapshot], None] | None = None,
         troubles: Sequence[Callable[[float], Fault | None]] = (),
         memory: Memory | None = None,
+        past: AsyncIterator[Round] | None = None,
     ) -> None:
         """`see_gpus` is told the GPUs of every frame (discovery looks at their processes); it returns at once.
 
         `keepers` get every tick to keep: the flight recorder, a recording file. `on_alert` is told each alert that is
         raised or over. `troubles` are asked at each tick (Unix time) what does not work beside the sources. All of
-        them return at once. `memory` knows what was there before.
+        them return at once. `memory` knows what was there before. `past` are rounds before the first tick.
         """
         self.history = history or History()
         self._sources = tuple(sources)
@@ -119,6 +120,7 @@ class Collector:
         self._on_alert = on_alert
         self._troubles = tuple(troubles)
         self._memory = memory
+        self._past = past
         self._seq = 0
         self._opened = self._asked = False
         self._task: asyncio.Task[None] | None = None
@@ -222,11 +224,32 @@ class Collector:
             timer.cancel()
         return self._asked
 
+    async def relive(self, learn: Callable[[Snapshot], None]) -> None:
+        """Take in the rounds of the past, if there is one, as if they were ticks; `learn` gets their snapshots.
+
+        No alert is raised: what it would warn of is over.
+        """
+        past, self._past = self._past, None
+        if past is None:
+            return
+        async for each in past:
+            learn(self._judged(self._frame(each)))
+            await asyncio.sleep(0)  # keys are answered meanwhile
+
     async def tick(self) -> Snapshot:
         """One frame from all sources, derived."""
         now_s = time.monotonic()
         asked = iter(await asyncio.gather(*(self._poll(s, now_s) for s in self._sources if id(s) not in self._at_hand)))
-        frame = self._frame([self._newest(s) if id(s) in self._at_hand else next(asked) for s in self._sources])
+        parts = [self._newest(s) if id(s) in self._at_hand else next(asked) for s in self._sources]
+        frame = self._frame(Round(parts, self._wall(), time.monotonic(), self._interval_s))
+        snapshot, changes = self._alerts.judge(frame, self._judged(frame))
+        if self._on_alert is not None:
+            for change in changes:
+                self._on_alert(change, snapshot)
+        return snapshot
+
+    def _judged(self, frame: Frame) -> Snapshot:
+        """The frame's snapshot with its verdicts, after it was kept."""
         try:
             snapshot, points = self._deriver.derive(frame)
         except Exception as error:  # a bug costs the figures of this tick, not the screen
@@ -243,10 +266,6 @@ class Collector:
         kept = Tick(frame, points, snapshot.events, snapshot.verdicts)
         for fault in [fault for keeper in self._keepers if (fault := _kept(keeper, kept)) is not None]:
             snapshot = _blamed(snapshot, frame, fault)
-        snapshot, changes = self._alerts.judge(frame, snapshot)
-        if self._on_alert is not None:
-            for change in changes:
-                self._on_alert(change, snapshot)
         return snapshot
 
     async def _poll(self, source: Source, now_s: float) -> Contribution:
@@ -272,27 +291,26 @@ class Collector:
         since_s = self._broken.setdefault(id(source), (text, self._wall()))[1]
         return Contribution(faults=(Fault("gpumon", text, since_s),))
 
-    def _frame(self, parts: Sequence[Contribution]) -> Frame:
+    def _frame(self, of: Round) -> Frame:
         self._seq += 1
-        host = self._host.read(tuple(pid for part in parts for pid in part.pids))
-        gpus = merged([gpu for part in parts for gpu in part.gpus], host.name)
-        driver = next((part.driver for part in parts if part.driver), "")
-        gpus, forgot = self._remembered_gpus(gpus, driver)
+        host = self._host.read(tuple(pid for part in of.parts for pid in part.pids))
+        gpus = merged([gpu for part in of.parts for gpu in part.gpus], host.name)
+        driver = next((part.driver for part in of.parts if part.driver), "")
+        gpus, forgot = self._remembered_gpus(gpus, driver, of)
         if self._see_gpus is not None:
             self._see_gpus(gpus)
         engines, faults = told_apart(
-            ([self._attachment.attach(engine, gpus) for engine in part.engines], part.faults) for part in parts
+            ([self._attachment.attach(engine, gpus) for engine in part.engines], part.faults) for part in of.parts
         )
-        wall_s = self._wall()
-        engines, forgot_too = self._remembered(engines, gpus, wall_s)
+        engines, forgot_too = self._remembered(engines, gpus, of)
         faults += (*forgot, *forgot_too)
-        faults += tuple(fault for trouble in self._troubles if (fault := trouble(wall_s)) is not None)
-        cuda = next((part.cuda for part in parts if part.cuda), "")
+        faults += tuple(fault for trouble in self._troubles if (fault := trouble(of.wall_s)) is not None)
+        cuda = next((part.cuda for part in of.parts if part.cuda), "")
         return Frame(
             seq=self._seq,
-            wall_s=wall_s,
-            monotonic_s=time.monotonic(),
-            interval_s=self._interval_s,
+            wall_s=of.wall_s,
+            monotonic_s=of.monotonic_s,
+            interval_s=of.interval_s,
             host=msgspec.structs.replace(host, driver=driver, cuda=cuda),
             gpus=self._attachment.label(gpus, engines),
             engines=engines,
@@ -301,27 +319,26 @@ class Collector:
         )
 
     def _remembered_gpus(
-        self, gpus: tuple[GpuReading, ...], driver: str
+        self, gpus: tuple[GpuReading, ...], driver: str, of: Round
     ) -> tuple[tuple[GpuReading, ...], tuple[Fault, ...]]:
         """The GPUs, with those that are gone; a bug there costs only those."""
         if self._memory is None:
             return gpus, ()
-        wall_s = self._wall()
         try:
-            return self._memory.gpus(gpus, driver, wall_s, time.monotonic()), ()
+            return self._memory.gpus(gpus, driver, of.wall_s, of.monotonic_s), ()
         except Exception as error:  # what drivers and engines tell now is shown all the same
-            return gpus, (_bug("the GPUs of before", error, wall_s),)
+            return gpus, (_bug("the GPUs of before", error, of.wall_s),)
 
     def _remembered(
-        self, engines: tuple[EngineReading, ...], gpus: tuple[GpuReading, ...], wall_s: float
+        self, engines: tuple[EngineReading, ...], gpus: tuple[GpuReading, ...], of: Round
     ) -> tuple[tuple[EngineReading, ...], tuple[Fault, ...]]:
         """The engines, with those that have ended; a bug there costs only those."""
         if self._memory is None:
             return engines, ()
         try:
-            return self._memory.engines(engines, gpus, wall_s, time.monotonic()), ()
+            return self._memory.engines(engines, gpus, of.wall_s, of.monotonic_s), ()
         except Exception as error:  # what drivers and engines tell now is shown all the same
-            return engines, (_bug("the engines of before", error, wall_s),)
+            return engines, (_bug("the engines of before", error, of.wall_s),)
 
 
 def _kept(keeper: Keeper, kept: Tick) -> Fault | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from gpumon.sizing.calibration import Calibration
     from gpumon.sizing.profile import Observed
     from gpumon.sizing.scenario import Known
+    from gpumon.sources.attachment import EngineFacts
     from gpumon.sources.discovery.source import Discovery
     from gpumon.sources.endpoint import EndpointSource
     from gpumon.sources.feeds import FileFeed
-    from gpumon.sources.source import Source
+    from gpumon.sources.source import Round, Source
     from gpumon.specs.llm import LlmSpec
     from gpumon.triage.alerts import Alerts
     from gpumon.tui.control import Playback, Timeline
@@ -34,17 +35,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-async def open_hardware(config: Config, options: Options) -> Source | None:
-    """The source of the GPUs, started before the rest is imported, so that the driver worker starts meanwhile."""
-    if options.scenario:
-        from gpumon.sources.simulator.scenarios import scenario
-        from gpumon.sources.simulator.source import SimulatedServer
+async def open_hardware(config: Config, options: Options, *, with_past: bool = False) -> Source | None:
+    """The source of the GPUs, started before the rest is imported, so that the driver worker starts meanwhile.
 
-        return SimulatedServer(scenario(options.scenario))
+    `with_past`: the simulated server gets a past, which `build` is to be told, too.
+    """
     if options.demo:
+        from gpumon.sources.simulator.scenarios import DEMO, scenario
         from gpumon.sources.simulator.source import SimulatedServer
 
-        return SimulatedServer()
+        play = scenario(options.scenario) if options.scenario else DEMO
+        if with_past:
+            play = msgspec.structs.replace(play, warm_s=play.past_s)
+        return SimulatedServer(play)
     if not options.nvml:
         return None
     from gpumon.sources.driver.source import DriverSource, vendor_of
@@ -60,8 +63,12 @@ def build(
     hardware: Source | None,
     history: History | None = None,
     keepers: Sequence[Keeper] = (),
+    *,
+    with_past: bool = False,
 ) -> Collector:
     """The collector of this run, not started. Nothing is connected to yet.
+
+    `with_past`: the simulated server's past is there to be relived, in place of its warm-up.
 
     It imports what it needs here: that takes 0.1 s, which the screen's first paint does not wait for.
     """
@@ -89,11 +96,12 @@ def build(
         from gpumon.triage.triage import FIRST_HOLD_S
 
         triage.first_hold_s = FIRST_HOLD_S
+    facts = EngineFacts(listed, config.model, owner, nvml=bool(hardware or exporters))
     return Collector(
         [source for source in (hardware, *exporters, *polled, *files, discovery) if source is not None],
         deriver,
         getattr(hardware, "host_meter", _as_it_is)(HostMeter()),
-        EngineFacts(listed, config.model, owner, nvml=bool(hardware or exporters)),
+        facts,
         interval_s=config.general.interval_s,
         simulated=options.demo,
         history=history,
@@ -104,7 +112,16 @@ def build(
         troubles=(commands.fault, *(keeper.fault for keeper in keepers if hasattr(keeper, "fault"))),
         triage=triage,
         memory=_memory(options, hardware, discovery),
+        past=_past(hardware, polled, facts) if with_past else None,
     )
+
+
+def _past(hardware: Source | None, polled: Sequence[EndpointSource], facts: EngineFacts) -> AsyncIterator[Round] | None:
+    """The past of the simulated server; None where the hardware is real."""
+    from gpumon.sources.simulator.past import past_of
+    from gpumon.sources.simulator.source import SimulatedServer
+
+    return past_of(hardware, polled, facts) if isinstance(hardware, SimulatedServer) else None
 
 
 def _memory(options: Options, hardware: Source | None, discovery: Discovery | None) -> Memory | None:
@@ -385,7 +402,7 @@ class ThisHost:
 
     async def begin(self, show: Take, learn: Take) -> None:
         """Build the collector and start it."""
-        hardware = await open_hardware(self._config, self._options)
+        hardware = await open_hardware(self._config, self._options, with_past=True)
         collector = await asyncio.to_thread(self._built, hardware)
         if self._interval_s != collector.interval_s:
             collector.set_interval(self._interval_s)
@@ -395,6 +412,7 @@ class ThisHost:
             learn(snapshot)
             show(snapshot)
 
+        await collector.relive(learn)
         await collector.start(take, early=True)
 
     def _built(self, hardware: Source | None) -> Collector:
@@ -414,7 +432,7 @@ class ThisHost:
                 store, maker(config, hardware), lambda path: write_recording(Path(path), store, about), self.history
             )
             keepers.append(store)
-        return build(config, self._options, hardware, self.history, keepers)
+        return build(config, self._options, hardware, self.history, keepers, with_past=self._options.demo)
 
     async def run(self) -> None:
         """Until ticking ends."""

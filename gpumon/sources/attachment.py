@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -107,6 +108,14 @@ class EngineFacts:
             self._attached.clear()
         self._attached[reading.key] = made_of, attached
         return attached
+
+    async def settle(self, readings: Sequence[EngineReading]) -> None:
+        """Wait until the models of these engines are looked up, or hang."""
+        for reading in readings:
+            self.attach(reading, ())
+        looks = [asyncio.wrap_future(future) for future, _ in self._looks.values()]
+        if looks:
+            await asyncio.wait(looks, timeout=SILENT_S)
 
     def label(self, gpus: tuple[GpuReading, ...], engines: tuple[EngineReading, ...]) -> tuple[GpuReading, ...]:
         """The GPUs, with the name of its engine at each process that is known to belong to one.

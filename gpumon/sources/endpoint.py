@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -89,7 +88,7 @@ class EndpointSource:
         self._clock = clock
         self._wall = wall
         self._back_off = back_off
-        self._fetcher = Fetcher(
+        self.fetcher = Fetcher(
             self.url,
             tls_ca=endpoint.tls_ca,
             tls_verify=endpoint.tls_verify,
@@ -98,10 +97,9 @@ class EndpointSource:
             secret=endpoint,
             unix_socket=unix_socket,
         )
-        self._probe: Callable[[], Awaitable[tuple[Server, Answer] | Refusal]] = partial(
-            find, self._fetcher, self.url, endpoint, []
-        )
-        """Finds the server with its first page, or why there is none. Raises FetchError."""
+        """Client of its server. The simulated server puts its own in this place while it plays its past."""
+        self._refusals: list[Refusal] = []
+        """What `find` keeps of a server whose /metrics it must not ask again."""
         self.joined: Callable[[EngineReading], EngineReading] | None = None
         """Adds what its process tells beside its pages, where discovery knows that it is one of this host."""
         self._failures = 0
@@ -166,21 +164,29 @@ class EndpointSource:
         if tasks:
             await asyncio.wait(tasks, timeout=0.1)
         self._task = self._identity = None
-        await self._fetcher.close()
+        await self.fetcher.close()
 
     async def _run(self) -> None:
         anchor_s = self._clock()
         while True:
-            await self._scrape()
-            self._answered.set()
+            await self.scrape()
             now_s = self._clock()
             due_s = anchor_s + (math.floor((now_s - anchor_s) / self.interval_s) + 1) * self.interval_s
             if (pause_s := self._back_off.pause_s(self._failures)) > due_s - now_s:
                 anchor_s = due_s = now_s + pause_s
             await asyncio.sleep(due_s - now_s)
 
-    async def _scrape(self) -> None:
-        """One poll: read the server's page into `readings`, finding out first what it is.
+    async def _probe(self) -> tuple[Server, Answer] | Refusal:
+        """The server with its first page, or why there is none. Raises FetchError."""
+        return await find(self.fetcher, self.url, self.endpoint, self._refusals)
+
+    async def scrape(self) -> None:
+        """One poll, whatever came of it: `readings` are its figures, or say what is wrong."""
+        await self._read_page()
+        self._answered.set()
+
+    async def _read_page(self) -> None:
+        """Read the server's page into `readings`, finding out first what it is.
 
         Nothing that the server sends ends the polling.
         """
@@ -193,7 +199,7 @@ class EndpointSource:
                 self._fresh(server)
             else:
                 server = self._server
-                answer = await self._fetcher.get(server.url, server.key)
+                answer = await self.fetcher.get(server.url, server.key)
             wrong = key_refused(self.endpoint) if server.key else ""
             refusal = by_status(answer.status, answer.location, server.row.kind, wrong)
             refusal = refusal or await self._take(server, answer)
@@ -283,9 +289,9 @@ class EndpointSource:
             self._asked_s[companion.path] = now_s
             url = f"{self.url.base}{companion.path}"
             try:
-                answer = await self._fetcher.get(url, server.key)
+                answer = await self.fetcher.get(url, server.key)
                 if answer.status in (401, 403) and not server.key:  # the metrics were open, this page is not
-                    answer = (await get_keyed(self._fetcher, url, self.endpoint)).answer
+                    answer = (await get_keyed(self.fetcher, url, self.endpoint)).answer
             except FetchError:
                 answer = None
             if answer is not None and answer.status == 200:
@@ -332,7 +338,7 @@ class EndpointSource:
             texts.append(f"the metrics page has more than {most}: figures may be too low")
         if self._known is not None and self._known.notice:
             texts.append(self._known.notice)
-        if self._fetcher.unverified:
+        if self.fetcher.unverified:
             texts.append(UNVERIFIED.format(secret="key"))
         self._notices = {text: self._notices.get(text, self._wall()) for text in texts}
 
@@ -346,7 +352,7 @@ class EndpointSource:
 
     async def _ask(self, server: Server) -> None:
         try:
-            known = await ask(self._fetcher, self.url, self.endpoint, self.reading.model, server.row)
+            known = await ask(self.fetcher, self.url, self.endpoint, self.reading.model, server.row)
         except Exception as error:  # a fault of gpumon's own costs the model's path only
             text = f"gpumon failed on this server's identity ({type(error).__name__}): please report"
             known = Identity(notice=text, complete=False)

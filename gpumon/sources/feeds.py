@@ -16,7 +16,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -478,10 +477,12 @@ class PageFeed(EndpointSource):
         self.feed = feed
         endpoint = endpoint_of(feed)
         super().__init__(endpoint, feed.interval_s, clock, limits=limits, back_off=back_off, wall=wall)
-        row = row_of(feed, part, named_page=bool(urlsplit(endpoint.url).path.strip("/")))
-        self._probe = partial(described, self._fetcher, self.url, self.endpoint, row)
+        self._row = row_of(feed, part, named_page=bool(urlsplit(endpoint.url).path.strip("/")))
         self._blank = as_feed(self._blank, feed, part)
         self.readings = (self._blank,)
+
+    async def _probe(self) -> tuple[Server, Answer] | Refusal:
+        return await described(self.fetcher, self.url, self.endpoint, self._row)
 
     def _fail(self, refusal: Refusal) -> None:
         off = refusal.state is EndpointState.METRICS_OFF

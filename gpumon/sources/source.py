@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -18,6 +19,16 @@ class Contribution(msgspec.Struct, frozen=True):
     driver: str = ""
     cuda: str = ""
     pids: tuple[int, ...] = ()
+
+
+class Round(NamedTuple):
+    """What all sources said at one moment."""
+
+    parts: Sequence[Contribution]
+    wall_s: float
+    monotonic_s: float
+    interval_s: float
+    """Seconds until the next round, as planned."""
 
 
 class Source(Protocol):

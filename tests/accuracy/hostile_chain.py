@@ -110,7 +110,7 @@ class Polled(EndpointSource):
 
     async def look(self, now_s: float) -> Contribution:
         """One poll, and what it is known by."""
-        await self._scrape()
+        await self.scrape()
         if self._identity is not None:
             await self._identity
         return await self.poll(now_s)

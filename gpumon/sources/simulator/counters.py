@@ -12,25 +12,50 @@ MOST_DRAFT_TOKENS = 8
 
 
 class Histogram:
-    """Counts of observations by upper bound, with their sum."""
+    """Counts of observations by upper bound, with their sum. Single ones are sorted in when somebody reads them."""
 
-    __slots__ = ("bounds", "count", "counts", "total")
+    __slots__ = ("_count", "_counts", "_noted", "_total", "bounds", "note")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.count = 0
-        self.total = 0.0
+        self._counts = [0] * (len(bounds) + 1)
+        self._count = 0
+        self._total = 0.0
+        self._noted: list[float] = []
+        self.note = self._noted.append
+        """Add one observation. It is a list's own method: a simulated minute has ten thousand of them."""
 
-    def observe(self, value: float, times: int = 1) -> None:
+    def observe(self, value: float, times: int) -> None:
         """Add `times` observations of `value`."""
-        self.counts[bisect_left(self.bounds, value)] += times
-        self.count += times
-        self.total += value * times
+        self._counts[bisect_left(self.bounds, value)] += times
+        self._count += times
+        self._total += value * times
+
+    def _sort_in(self) -> None:
+        counts = self._counts
+        bounds = self.bounds
+        for value in self._noted:
+            counts[bisect_left(bounds, value)] += 1
+        self._count += len(self._noted)
+        self._total += sum(self._noted)
+        self._noted.clear()
+
+    @property
+    def count(self) -> int:
+        """Number of observations."""
+        self._sort_in()
+        return self._count
+
+    @property
+    def total(self) -> float:
+        """Sum of all observations."""
+        self._sort_in()
+        return self._total
 
     def cumulative(self) -> list[float]:
         """Observations at or below each bound; the last is +Inf."""
-        return [float(n) for n in accumulate(self.counts)]
+        self._sort_in()
+        return [float(n) for n in accumulate(self._counts)]
 
 
 _ITERATION = (1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0)

@@ -57,8 +57,15 @@ class KvBlocks:
     def need(self, ordinal: int, steps: int, decoding: int) -> int:
         """Blocks that `steps` more decode steps take, when `ordinal` are done and `decoding` sequences take part."""
         rounds, rest = divmod(steps, BLOCK_TOKENS)
-        phases = self._phases
-        return rounds * decoding + sum(phases[(-ordinal - i) % BLOCK_TOKENS] for i in range(rest))
+        # The phases of the rest lie one after another in two laps, and end with that of the next step.
+        end = -ordinal % BLOCK_TOKENS + BLOCK_TOKENS + 1
+        laps = self._phases + self._phases
+        return rounds * decoding + sum(laps[end - rest : end])
+
+    def holds(self, ordinal: int, steps: int, decoding: int) -> bool:
+        """Whether `steps` more decode steps find the blocks that they take."""
+        at_most = -(-steps // BLOCK_TOKENS) * decoding
+        return at_most <= self.free or self.need(ordinal, steps, decoding) <= self.free
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -331,15 +338,15 @@ class EngineModel:
         """The KV of a request has come: it is next to be admitted."""
         size_bytes = sequence.fetched * self.instance.shape.kv_bytes
         self._meter.link_bytes += size_bytes
-        self.counters.fetches.observe(size_bytes)
-        self.counters.fetch_s.observe(seconds)
+        self.counters.fetches.note(size_bytes)
+        self.counters.fetch_s.note(seconds)
         self._waiting.appendleft(sequence)
 
     # Scheduling: decoding sequences first, then chunks of the admitted prompts, then new ones.
 
     def _schedule(self) -> list[tuple[Sequence, int]]:
         self._most_steps = MOST_STEPS
-        while self.blocks.need(self._ordinal, self._gain(1), self._decoding) > self.blocks.free:
+        while not self.blocks.holds(self._ordinal, self._gain(1), self._decoding):
             self._preempt()
             self._most_steps = 1
         budget = self.limits.max_batched_tokens - self._decoding
@@ -358,6 +365,9 @@ class EngineModel:
 
     def _admit_waiting(self, budget: int, chunks: list[tuple[Sequence, int]]) -> None:
         """Take requests in as long as there is room; one whose adapter has no slot lets others go before it."""
+        if not self._waiting:
+            self._without_slot = 0
+            return
         skipped: list[Sequence] = []
         active = set(self.running_adapters) if self.limits.max_loras else set()
         while self._waiting and budget > 0 and self._most_steps > 1:
@@ -472,9 +482,9 @@ class EngineModel:
         self.counters.answered += 1
         if self.limits.counts_aborts:
             self.counters.aborted += 1
-            self.counters.request_prompt_tokens.observe(sequence.request.prompt_tokens)
-            self.counters.request_generation_tokens.observe(sequence.generated)
-            self.counters.e2e.observe(at_s - sequence.request.arrival_s)
+            self.counters.request_prompt_tokens.note(sequence.request.prompt_tokens)
+            self.counters.request_generation_tokens.note(sequence.generated)
+            self.counters.e2e.note(at_s - sequence.request.arrival_s)
 
     # Steps.
 
@@ -557,7 +567,7 @@ class EngineModel:
             arrival_s = self._arrivals.next_s() - self._now_s
             steps = min(steps, math.ceil(_steps_in(arrival_s, cost.seconds, growth_s)))
         steps = max(1, steps)
-        while self.blocks.need(self._ordinal, self._gain(steps), self._decoding) > self.blocks.free:
+        while not self.blocks.holds(self._ordinal, self._gain(steps), self._decoding):
             steps = max(1, steps // 2)
         return steps
 
@@ -589,10 +599,10 @@ class EngineModel:
             counters.prompt_tokens += request.prompt_tokens
             counters.cached_tokens += sequence.cached
             counters.fetched_tokens += sequence.fetched
-            counters.ttft.observe(self._now_s - request.arrival_s)
+            counters.ttft.note(self._now_s - request.arrival_s)
             self._store(sequence)
         else:
-            counters.itl.observe(self._now_s - sequence.last_token_s)
+            counters.itl.note(self._now_s - sequence.last_token_s)
         sequence.joined = self._ordinal
         sequence.decoding = True
         sequence.ends = self._ordinal + self._answer_tokens(sequence) - sequence.generated
@@ -645,21 +655,21 @@ class EngineModel:
         else:
             counters.cut += 1
             counters.answered += 1
-        counters.request_prompt_tokens.observe(request.prompt_tokens)
-        counters.request_generation_tokens.observe(output_tokens)
-        counters.request_max_tokens.observe(output_tokens)
-        counters.request_n.observe(1)
-        counters.request_max_tokens_param.observe(self.limits.max_model_len - request.prompt_tokens)
-        counters.request_computed_tokens.observe(request.prompt_tokens - sequence.cached - sequence.fetched)
-        counters.request_preemptions.observe(sequence.preemptions)
+        counters.request_prompt_tokens.note(request.prompt_tokens)
+        counters.request_generation_tokens.note(output_tokens)
+        counters.request_max_tokens.note(output_tokens)
+        counters.request_n.note(1)
+        counters.request_max_tokens_param.note(self.limits.max_model_len - request.prompt_tokens)
+        counters.request_computed_tokens.note(request.prompt_tokens - sequence.cached - sequence.fetched)
+        counters.request_preemptions.note(sequence.preemptions)
         decode_s = now_s - sequence.first_token_s
-        counters.e2e.observe(now_s - request.arrival_s)
-        counters.queue.observe(sequence.scheduled_s - request.arrival_s)
-        counters.inference.observe(now_s - sequence.scheduled_s)
-        counters.prefill.observe(sequence.first_token_s - sequence.scheduled_s)
-        counters.decode.observe(decode_s)
+        counters.e2e.note(now_s - request.arrival_s)
+        counters.queue.note(sequence.scheduled_s - request.arrival_s)
+        counters.inference.note(now_s - sequence.scheduled_s)
+        counters.prefill.note(sequence.first_token_s - sequence.scheduled_s)
+        counters.decode.note(decode_s)
         if output_tokens > 1:
-            counters.time_per_token.observe(decode_s / (output_tokens - 1))
+            counters.time_per_token.note(decode_s / (output_tokens - 1))
 
 
 def _steps_in(seconds: float, first_s: float, growth_s: float) -> float:

@@ -119,13 +119,16 @@ class Shape(msgspec.Struct, frozen=True, dict=True):
         width = self.intermediate * max(1, self.experts_per_token)
         return 2.0 * self.layers * (10 * self.hidden + 4 * width)
 
+    @cached_property
+    def _always_read_bytes(self) -> float:
+        return self.shared_params * self.weight_bytes + self.head_params * 2.0
+
     def weight_read_bytes(self, tokens: float) -> float:
         """Bytes of weights that a step over `tokens` tokens reads: of a MoE the expected number of distinct experts."""
-        fixed = self.shared_params * self.weight_bytes + self.head_params * 2.0
         if not self.experts:
-            return fixed
+            return self._always_read_bytes
         missed = math.pow(1.0 - self.experts_per_token / self.experts, tokens)
-        return fixed + self.experts * (1.0 - missed) * self.expert_params * self.weight_bytes
+        return self._always_read_bytes + self.experts * (1.0 - missed) * self.expert_params * self.weight_bytes
 
 
 class Speed(msgspec.Struct, frozen=True):

@@ -290,6 +290,8 @@ class Scenario(msgspec.Struct, frozen=True):
     length_s: float = 240.0
     warm_s: float = 120.0
     """Simulated time before it opens."""
+    past_s: float = 600.0
+    """The same for the screen, which shows that time as its past. Shorter where the trouble grows from the start."""
     idle_s: float | None = None
     """After how long a GPU or an engine counts as idle here: nobody waits ten minutes for a verdict in a demo."""
 

@@ -12,7 +12,7 @@ import msgspec
 
 from gpumon.config.schema import Endpoint, Feed
 from gpumon.readings.frame import GpuProcess, GpuReading, GpuState, HostReading, XidEvent
-from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, number
+from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, number
 from gpumon.sources.last_seen.memory import Around, ServerWork
 from gpumon.sources.last_seen.records import Origin, ProcessId
 from gpumon.sources.simulator.gpus import Pace, SimulatedGpu, Work, shared
@@ -94,6 +94,8 @@ class SimulatedServer:
         self._warming: asyncio.Task[None] | None = None
         self.warm = False
         """The warm-up is over, and the servers answer."""
+        self.in_past = False
+        """A past is played, of which gpumon has seen nothing."""
         self.endpoints: tuple[Endpoint, ...] = tuple(
             Endpoint(url=server.url, name=actor.name, engine="vllm", gpus=actor.gpus)
             for server, actor in zip(
@@ -109,7 +111,7 @@ class SimulatedServer:
 
     def host_meter(self, real: HostMeter) -> HostMeter:
         """The host of the scenario: what this machine does has no part in the play."""
-        return SimulatedHost(real, self._scenario.host_effects, lambda: self.at_s)
+        return SimulatedHost(real, self._scenario.host_effects, lambda: self.at_s, lambda: self.in_past)
 
     def thresholds(self, usual: Thresholds) -> Thresholds:
         """Those of the config; a scenario of idleness is not waited for as long as in earnest."""
@@ -117,7 +119,9 @@ class SimulatedServer:
         return usual if idle_s is None else msgspec.structs.replace(usual, idle_s=idle_s, gpu_idle_s=idle_s)
 
     async def start(self) -> None:
-        """Begin the warm-up; the servers answer after it."""
+        """Begin the warm-up, unless a past was played in its place; the servers answer after it."""
+        if self.warm:
+            return
         self._warming = asyncio.create_task(self._warm_up(), name="simulator warm-up")
 
     async def ready(self, timeout_s: float) -> None:
@@ -132,10 +136,10 @@ class SimulatedServer:
                 self._warming.result()
             gpus = tuple(gpu.initialising(monotonic_s) for gpu in self.gpus)
             return Contribution(gpus=gpus, driver=DRIVER, cuda=CUDA)
-        self.advance(self._simulated_s())
+        self.advance(self.now_s())
         for server, port in zip(self._servers, self.ports, strict=True):
             await server.listen(up=port.up)
-        return Contribution(gpus=self.readings(self._read_s), driver=DRIVER, cuda=CUDA)
+        return self.contribution(self._read_s)
 
     def around(self) -> Around:
         """Known state of the engines' processes."""
@@ -238,7 +242,7 @@ class SimulatedServer:
             limit_w = min((effect.power_limit_w for effect in mine), default=float("inf"))
             card.advance(seconds, works.get(card.index, _NO_WORK), clock, limit_w)
 
-    def _simulated_s(self) -> float:
+    def now_s(self) -> float:
         """Simulated time now; a long gap between two looks at the clock counts as a pause of the server too."""
         now_s = self._clock()
         gap_s, self._read_s = now_s - self._read_s, now_s
@@ -246,7 +250,7 @@ class SimulatedServer:
 
     def _answers(self, port: Port) -> Callable[[str], Answer | None]:
         def answer(path: str) -> Answer | None:
-            self.at_s = self._simulated_s()
+            self.at_s = self.now_s()
             port.advance(self.at_s)
             if port.mute:
                 return SILENCE
@@ -258,10 +262,25 @@ class SimulatedServer:
         while self.at_s < 0.0:
             self.advance(min(0.0, self.at_s + SLICE_S))
             await asyncio.sleep(0)
-        self._read_s, self._zero_wall_s = self._clock(), self._wall_clock()
+        self.date_zero()
+        await self.open()
+
+    def date_zero(self) -> tuple[float, float]:
+        """Let simulated time zero be now; returns the monotonic and the Unix time of it."""
+        self._read_s = self._clock()
+        self._zero_wall_s = self._wall_clock()
+        return self._read_s, self._zero_wall_s
+
+    async def open(self) -> None:
+        """Let the servers answer: simulated time goes with the clock from now on."""
         for server in self._servers:
             await server.start()
+        self.in_past = False
         self.warm = True
+
+    def contribution(self, monotonic_s: float) -> Contribution:
+        """The GPUs, as they are after the last `advance`."""
+        return Contribution(gpus=self.readings(monotonic_s), driver=DRIVER, cuda=CUDA)
 
 
 class Port:
@@ -387,17 +406,33 @@ class HostMeter(Protocol):
 class SimulatedHost:
     """The host of a scenario: its load is simulated, gpumon's own cost is the real one's."""
 
-    def __init__(self, real: HostMeter, effects: tuple[HostEffect, ...], at_s: Callable[[], float]) -> None:
-        self._real, self.at_s = real, at_s
+    def __init__(
+        self,
+        real: HostMeter,
+        effects: tuple[HostEffect, ...],
+        at_s: Callable[[], float],
+        in_past: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._real = real
+        self._at_s = at_s
+        self._in_past = in_past
         self._effects = (QUIET_HOST, *effects)
+        self._before: HostReading | None = None
+        """What is known of the real host in the past that is played: gpumon did not run then, and cost nothing."""
 
     def read(self, pids: tuple[int, ...]) -> HostReading:
         """The figures of this moment; of two effects that give one the later counts."""
-        real = self._real.read(pids)
+        real = self._real_before(pids) if self._in_past() else self._real.read(pids)
         fields = {field: getattr(real, field) for field in _OWN}
-        for effect in lasting(self._effects, self.at_s()):
+        for effect in lasting(self._effects, self._at_s()):
             for field in HostReading.__struct_fields__:
                 value = getattr(effect.reading, field)
                 if field not in _OWN and not isinstance(value, Missing) and value != ():
                     fields[field] = value
         return msgspec.structs.replace(HostReading(), **{**fields, "name": f"{real.name} (simulated load)"})
+
+    def _real_before(self, pids: tuple[int, ...]) -> HostReading:
+        if self._before is None:
+            real = self._real.read(pids)
+            self._before = msgspec.structs.replace(real, self_cpu_ratio=WARMING_UP, self_pss_bytes=WARMING_UP)
+        return self._before

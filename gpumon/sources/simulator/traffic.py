@@ -106,7 +106,7 @@ class Demand(msgspec.Struct, frozen=True):
         """The rate of arrivals at a moment."""
         turn = at_s / self.period_s + self.phase
         wave = math.sin(2 * math.pi * turn) + 0.25 * math.sin(14 * math.pi * turn)
-        factor = math.prod(each.factor for each in self.surges if each.holds(at_s))
+        factor = math.prod(each.factor for each in self.surges if each.holds(at_s)) if self.surges else 1.0
         return max(0.0, factor * self.requests_per_s * (1.0 + self.swing * wave))
 
     def hit_share_at(self, at_s: float) -> float:
@@ -155,6 +155,7 @@ class Traffic:
         self._demand = demand
         self._rng = random.Random(seed)
         self._start_s = self._next_s = start_s
+        self._most_per_s = demand.most_per_s
         singles = [single for single in (*demand.singles, *_batched(demand, seed)) if single[0] >= start_s]
         self._singles = deque(sorted(singles))
         self._step()
@@ -200,7 +201,7 @@ class Traffic:
         return min(cached, prompt - 1)
 
     def _step(self) -> None:
-        most = self._demand.most_per_s
+        most = self._most_per_s
         if most <= 0.0:
             self._next_s = math.inf
             return

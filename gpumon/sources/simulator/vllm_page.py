@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from importlib.resources import files
-from operator import attrgetter
+from operator import add, attrgetter
 from typing import Any, Final, NamedTuple
 
 from gpumon.sources.simulator.engine_model import EngineModel
@@ -75,6 +76,7 @@ def _family(line: str) -> Family:
 FAMILIES: Final = [_family(line) for line in _LINES if not line.startswith("#")]
 
 
+@lru_cache(maxsize=4096)
 def go_number(value: float) -> str:
     """A number as Prometheus prints it: like Go, so that a million is 1e+06."""
     text = repr(float(value))
@@ -92,6 +94,14 @@ def _block(name: str, text: str, kind: str, labels: Iterable[Labels], values: Va
 def _series(name: str, labels: Labels) -> str:
     text = ",".join(f'{key}="{value}"' for key, value in sorted(labels))
     return f"{name}{{{text}}} " if labels else f"{name} "
+
+
+def _text(block: Block, values: Iterable[float]) -> str:
+    """Lines of a block with these values."""
+    lines = [block[0]]
+    lines += map(add, block[1], map(go_number, values))
+    lines.append("")
+    return "\n".join(lines)
 
 
 class MetricsPage:
@@ -120,15 +130,19 @@ class MetricsPage:
             else (*of["gauge"], config, *of["histogram"], *of["estimate"], *of["counter"], *rejections)
         )
         self._blocks = tuple(block for block in blocks if not any(hidden in block[1][0] for hidden in actor.hidden))
+        self._written: list[tuple[tuple[float, ...], str]] = [((), "")] * len(self._blocks)
+        """Values and text of each block when the page was read last: between two polls many stay the same."""
 
     def text(self, wall_s: float = 0.0) -> str:
         """The page as it is at a Unix time."""
-        lines: list[str] = []
-        for header, series, values in (*self._blocks, *self._lora_requests(wall_s), *self._answers()):
-            lines.append(header)
-            lines.extend(name + go_number(value) for name, value in zip(series, values(), strict=True))
-        lines.append("")
-        return "\n".join(lines)
+        parts: list[str] = []
+        for place, block in enumerate(self._blocks):
+            values = tuple(block[2]())
+            if self._written[place][0] != values:
+                self._written[place] = values, _text(block, values)
+            parts.append(self._written[place][1])
+        parts += [_text(block, block[2]()) for block in (*self._lora_requests(wall_s), *self._answers())]
+        return "".join(parts)
 
     def _labels(self, rank: int, *extra: tuple[str, str]) -> Labels:
         return (("engine", str(rank)), ("model_name", self._actor.model), *extra)

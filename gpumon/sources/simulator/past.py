@@ -1,0 +1,115 @@
+"""The past of the simulated server: the same engines, pages and adapters as later, played in virtual time at the start.
+
+Nothing is sent: the pages that a scrape over HTTP would bring are handed over. What is far back has fewer readings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import chain
+from typing import Final, NamedTuple
+
+from gpumon.readings.frame import EndpointState
+from gpumon.sources.attachment import EngineFacts
+from gpumon.sources.endpoint import LIMITS, EndpointSource
+from gpumon.sources.fetch import Answer, Fetcher, FetchError
+from gpumon.sources.simulator.server import SILENCE
+from gpumon.sources.simulator.source import SHORTEST_S, Port, SimulatedServer
+from gpumon.sources.source import Round
+
+KNOWN_S: Final = 10.0
+"""Longest wait for the names of the models."""
+
+
+class Stretch(NamedTuple):
+    """Part of the past with one pace."""
+
+    to_s: float
+    """Simulated time at which it ends."""
+    every_s: float
+
+
+PACES: Final = (Stretch(-300.0, 30.0), Stretch(-60.0, 8.0), Stretch(0.0, 5.0))
+"""A chart shows five minutes at first, in columns of some seconds; the rates of now are means of 10 s."""
+
+
+class Moment(NamedTuple):
+    """Simulated time of a round, and the seconds since the one before."""
+
+    at_s: float
+    interval_s: float
+
+
+def moments(from_s: float) -> Iterator[Moment]:
+    """Moments of the past after `from_s`, up to simulated time zero."""
+    at_s = from_s
+    for stretch in PACES:
+        while at_s < stretch.to_s:
+            next_s = min(stretch.to_s, at_s + stretch.every_s)
+            yield Moment(next_s, next_s - at_s)
+            at_s = next_s
+
+
+class HandedOver(Fetcher):
+    """Client that gets the pages of one simulated port without a connection, on the clock of the past."""
+
+    def __init__(self, source: EndpointSource, port: Port) -> None:
+        super().__init__(source.url, tls_ca="", tls_verify=True, limits=LIMITS, clock=lambda: self.now_s)
+        self._port = port
+        self.now_s = 0.0
+        """Monotonic time of the moment that is played."""
+
+    async def get(self, url: str, key: str = "", most_bytes: int = 0) -> Answer:  # noqa: ARG002
+        """The page at `url`. Raises FetchError where nobody listens, or answers."""
+        if not self._port.up:
+            raise FetchError(EndpointState.REFUSED, f"nothing listens on {url}: down, or still loading")
+        page = None if self._port.mute else self._port.answer(url.removeprefix(self._url.base))
+        if page is None or page is SILENCE:
+            raise FetchError(EndpointState.TIMEOUT, "no answer")
+        return Answer(page.status, page.content_type, "", page.body, self.now_s, self.now_s)
+
+
+def _caught_up(server: SimulatedServer) -> Iterator[Moment]:
+    """The time that playing the past has taken, so that there is no gap before the first tick."""
+    now_s = server.now_s()
+    if now_s - server.at_s >= SHORTEST_S:
+        yield Moment(now_s, now_s - server.at_s)
+
+
+async def past_of(
+    server: SimulatedServer, sources: Sequence[EndpointSource], facts: EngineFacts
+) -> AsyncIterator[Round]:
+    """Rounds of the past, up to now; then the server is open, and its sources poll it by HTTP.
+
+    `sources` are those of its endpoints and feeds, in the order of its ports.
+    """
+    clients = [HandedOver(source, port) for source, port in zip(sources, server.ports, strict=True)]
+    own = [(source.fetcher, source.interval_s) for source in sources]
+    for source, client in zip(sources, clients, strict=True):
+        source.fetcher = client
+    server.in_past = True
+    zero_s, zero_wall_s = server.date_zero()
+    is_first = True
+    for moment in chain(moments(server.at_s), _caught_up(server)):
+        monotonic_s = zero_s + moment.at_s
+        server.advance(moment.at_s)
+        for source, client in zip(sources, clients, strict=True):
+            client.now_s = monotonic_s
+            source.interval_s = moment.interval_s
+            await source.scrape()
+        if is_first:
+            await _look_up(sources, facts)
+        is_first = False
+        parts = [server.contribution(monotonic_s), *(source.newest() for source in sources)]
+        yield Round(parts, zero_wall_s + moment.at_s, monotonic_s, moment.interval_s)
+    for source, (fetcher, interval_s) in zip(sources, own, strict=True):
+        source.fetcher = fetcher
+        source.interval_s = interval_s
+    await server.open()
+
+
+async def _look_up(sources: Sequence[EndpointSource], facts: EngineFacts) -> None:
+    """Wait until the models are known, so that the first figures are complete."""
+    for source in sources:
+        await source.ready(KNOWN_S)
+    await facts.settle([source.reading for source in sources])
