@@ -75,9 +75,9 @@ oracle: .venv-oracle/.ready  ## what the real model code has, multiplies and kee
 mutants: $(VENV)/.dev  ## plausible faults put into the code one by one: tests must notice each (minutes)
 	$(BIN)/python -m tests.mutants
 
-silicon: $(VENV)/.dev  ## sizing and simulation against measured servers: the tables in docs/sizing.md and docs/simulate.md; ROWS=FILE.csv for other rows
-	$(BIN)/python -m tests.accuracy.silicon $(ROWS) $(if $(ROWS),,--markdown docs/sizing.md)
-	$(if $(ROWS),,$(BIN)/python -m tests.accuracy.simulated --markdown docs/simulate.md)
+silicon: $(VENV)/.dev  ## sizing and simulation against measured servers: the tables in docs/sizing-accuracy.md, the constants in docs/sizing.md; ROWS=FILE.csv for other rows
+	$(BIN)/python -m tests.accuracy.silicon $(ROWS) $(if $(ROWS),,--markdown docs/sizing-accuracy.md --constants docs/sizing.md)
+	$(if $(ROWS),,$(BIN)/python -m tests.accuracy.simulated --markdown docs/sizing-accuracy.md)
 
 triage: $(VENV)/.dev  ## every verdict in every scenario of the demo, with three kinds of traffic, against the truth: the table in docs/accuracy.md; fails on a false one
 	$(BIN)/python -m tests.accuracy.triage --seeds 1,2,3 --markdown docs/accuracy.md

@@ -40,7 +40,7 @@ _FIGURES: Final = (
         "--prompt-variation",
         "V",
         number(0, 10),
-        "standard deviation / mean of the prompts (default: as seen)",
+        "standard deviation / mean of the prompts (default: as measured)",
     ),
     ("--answer-variation", "V", number(0, 10), "the same of the answers"),
     ("--hits", "SHARE", number(0, 1), "share of the prompt tokens in the prefix cache"),

@@ -248,7 +248,7 @@ def _power_source(sources: Collection[str]) -> str:
     """Where the watts of a sum are from, as it stands behind them."""
     if "limit" in sources:
         return " (the boards' limit)" if len(sources) == 1 else " (in part the boards' limit)"
-    return " (as seen)" if "seen" in sources else ""
+    return " (measured)" if "seen" in sources else ""
 
 
 def _packed(answer: Answer) -> tuple[Packed, Packed]:
@@ -471,7 +471,7 @@ def _detail(plan: WorkloadPlan, scenario: Scenario) -> Iterator[Line]:
     if len(plan.on) > 1:
         each = each.replace("running each", "running each on average", 1)
     first = f"TTFT: {_joined((plan.ttft_basis, _ttft_errors(plan)))}" if plan.ttft_basis else ""
-    basis = {"limit": " (the boards' limit)", "seen": " (as seen)"}.get(plan.power_source, "")
+    basis = {"limit": " (the boards' limit)", "seen": " (measured)"}.get(plan.power_source, "")
     basis = "" if isinstance(plan.power_w, Missing) else basis
     yield Line("at the target", _joined((asked, each, f"all together {together}{basis}" if together else ""), "; "))
     yield Line("", first)

@@ -118,7 +118,7 @@ GPU: Final = (
     Field("remap_pending", "gpu_row_remap", "Row remapping that is pending or has failed.", {"state": "pending"}),
     Field("remap_failed", "gpu_row_remap", "", {"state": "failed"}),
     Field("tokens_per_j", "gpu_tokens_per_joule", "Decode tokens of its engines / its energy, over 10 s."),
-    Field("activity_age_s", "gpu_activity_age_seconds", "Age of SM, tensor and DRAM activity."),
+    Field("activity_age_s", "gpu_activity_age_seconds", "Age of SM active, tensor active and memory bandwidth."),
 )
 GPU_TEXTS: Final = {
     "name": "name",

@@ -161,7 +161,7 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
     host: str = ""
     """Name that a dcgm-exporter gives its machine; empty for a GPU that NVML lists."""
     activity_source: str = ""
-    """Where SM, tensor and DRAM activity come from: `gpm`, `dcgm`, or empty where nothing measures them."""
+    """Source of SM active, tensor active and memory bandwidth: `gpm`, `dcgm`, or empty where nothing measures them."""
     activity_age_s: Reading = NOT_SUPPORTED
     """Seconds since they were measured: of a dcgm-exporter, since its page last changed."""
     achievable_ratio: Reading = NOT_SUPPORTED

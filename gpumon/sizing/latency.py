@@ -167,7 +167,7 @@ class TtftLine(msgspec.Struct, frozen=True):
 
         One load does not tell whether all of TTFT differs by the factor between both or only its fixed part: what
         rises with the load is taken by the square root of the factor, and the fixed part by what is left. On measured
-        sweeps that is nearer at other loads than either (docs/sizing.md).
+        sweeps that is nearer at other loads than either (docs/sizing-accuracy.md).
         """
         factor = median(ttft_s / self.ttft_s(running) for running, ttft_s in seen)
         rising = TtftLine(0.0, self.crowd_s, self.growth_s).scaled(math.sqrt(factor))

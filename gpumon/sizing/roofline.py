@@ -101,7 +101,7 @@ def roofline(setting: Setting, reached: Efficiency | None = None) -> Curve:
     prompts/(e_p*FLOP/s)); W(b) of a MoE is what b tokens are routed to. A step with speculation yields several tokens
     of each sequence: what is read once per step is divided by them, W(b) is that of all verified tokens, and the
     drafted ones are computed in full; drafting itself is not in it. Its errors on measured rows of vLLM, SGLang and
-    TensorRT-LLM stand in docs/sizing.md. ValueError where model or GPU lacks a figure.
+    TensorRT-LLM are in docs/sizing.md. ValueError where model or GPU lacks a figure.
     """
     cost = step_cost(setting)
     at = reached or REACHED

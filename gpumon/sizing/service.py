@@ -123,7 +123,8 @@ def _without(parts: Sequence[Part], what: str, lost: Sequence[int]) -> Degraded:
     if math.isinf(load) or (queue and demand.workload.target_kind == "requests_per_s"):
         return Degraded(what, left, text="the rest can not serve this rate: the queue grows without end")
     missed = [f"the {kind.value} goal" for kind in dict.fromkeys(chain.from_iterable(starmap(_missed, loads)))]
-    text = f"{load:,.1f} per instance" + (f", {fit:,.0f} fit" if queue else "")
+    each = f"{load:,.1f}".removesuffix(".0")
+    text = f"{each} per instance" + (f", room for {fit:,.0f}" if queue else "")
     if missed:
         text = f"{' and '.join(missed)} would be missed: {text}"
     elif queue:

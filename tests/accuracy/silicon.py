@@ -1,6 +1,6 @@
 """Sizing against measured servers: the error of ITL, TTFT and capacity by TP, MoE, GPU and engine.
 
-    python -m tests.accuracy.silicon FILE.csv [--markdown docs/sizing.md] [--write]
+    python -m tests.accuracy.silicon FILE.csv [--markdown docs/sizing-accuracy.md] [--constants FILE] [--write]
 
 FILE has the columns of tests/data/silicon.csv. What is fitted (efficiencies, cost of a layer, TTFT's constants) is
 fitted to the rows of silicon.csv of all models but the one that is predicted. Of silicon.csv itself the bands are
@@ -203,7 +203,8 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path, nargs="?", default=DATA)
-    parser.add_argument("--markdown", type=Path, help="a document with the markers of this command")
+    parser.add_argument("--markdown", type=Path, help="a document with the markers of the tables")
+    parser.add_argument("--constants", type=Path, help="a document with the markers of the constants")
     parser.add_argument("--write", action="store_true", help="fit all rows and write measured_errors.py")
     parser.add_argument("--as-shipped", action="store_true", help="judge by the constants that gpumon has")
     given = parser.parse_args()
@@ -215,7 +216,8 @@ def main() -> None:
     print(text)
     if given.markdown:
         write(given.markdown, text, BEGIN, END)
-        write(given.markdown, constants(), CONSTANTS_BEGIN, CONSTANTS_END)
+    if given.constants:
+        write(given.constants, constants(), CONSTANTS_BEGIN, CONSTANTS_END)
 
 
 def as_shipped(rows: Sequence[Row]) -> str:

@@ -1,6 +1,6 @@
 """The simulation against real engines: captures of clients that noted every token, and published rows of servers.
 
-    python -m tests.accuracy.simulated [--markdown docs/simulate.md]
+    python -m tests.accuracy.simulated [--markdown docs/sizing-accuracy.md]
 
 A phase of a capture is fitted to what came before its middle and judged on what came after it. Steps are read off the
 client's own record: the gap between two tokens of a request is one step, with as many sequences as then had a first

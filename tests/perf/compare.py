@@ -26,7 +26,7 @@ def screens(width: int, height: int) -> dict[str, str]:
         driver = FakeDriver(Path(folder))
         driver.write(driver.busy_h100s(8))
         env = driver.env(TERM="xterm-256color", COLORTERM="truecolor", LANG="C.UTF-8", XDG_CONFIG_HOME=folder)
-        for one in contestants(height, Path(folder)):
+        for one in contestants(height, Path(folder), nvitop_mode="auto"):
             if one.name.startswith("Textual"):
                 continue
             with engines(one.endpoints) as urls, Terminal(command(one, urls), env, width, height) as terminal:

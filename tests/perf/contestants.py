@@ -42,10 +42,13 @@ class Contestant(NamedTuple):
     endpoints: int = 0
 
 
-def contestants(height: int, folder: Path) -> list[Contestant]:
-    """Everyone that is here, for a screen of `height` lines; `folder` takes their settings."""
+def contestants(height: int, folder: Path, nvitop_mode: str = "full") -> list[Contestant]:
+    """Everyone that is here, for a screen of `height` lines; `folder` takes their settings.
+
+    nvitop draws the same rows at every size in its mode `full`, which makes costs comparable; `auto` is its default.
+    """
     ours = [str(BIN / "gpumon"), "--interval", "1"]
-    nvitop = [str(BIN / "nvitop"), "--monitor", "full", "--interval", "1"]
+    nvitop = [str(BIN / "nvitop"), "--monitor", nvitop_mode, "--interval", "1"]
     return [
         Contestant("Textual, one widget", [sys.executable, "-c", BARE], "quit", "quit"),
         Contestant("nvitop", nvitop, "AVG GPU", r"7  H100[^\0]*?\d+W /"),

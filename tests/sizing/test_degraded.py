@@ -33,13 +33,17 @@ def test_past_the_kv_limit_requests_wait_and_those_that_run_are_no_slower(offere
     lost = alone(target=offered)
     assert (lost.running, lost.itl_s) == (offered, pytest.approx(0.093, rel=0.05))
     assert lost.ttft_s == pytest.approx(ttft_s, rel=0.1)
-    assert lost.text == f"requests queue: {offered:.1f} per instance, 86 fit"
+    assert lost.text == f"requests queue: {offered:.0f} per instance, room for 86"
 
 
 def test_who_waits_misses_the_goal_of_the_first_token() -> None:
-    assert alone(target=128.0, ttft_p95_ms=2000.0).text == "the TTFT goal would be missed: 128.0 per instance, 86 fit"
-    assert alone(target=128.0, e2e_p95_ms=60_000.0).text == "the E2E goal would be missed: 128.0 per instance, 86 fit"
-    assert alone(target=80.0, ttft_p95_ms=2000.0).text == "within all limits: 80.0 per instance"
+    assert (
+        alone(target=128.0, ttft_p95_ms=2000.0).text == "the TTFT goal would be missed: 128 per instance, room for 86"
+    )
+    assert (
+        alone(target=128.0, e2e_p95_ms=60_000.0).text == "the E2E goal would be missed: 128 per instance, room for 86"
+    )
+    assert alone(target=80.0, ttft_p95_ms=2000.0).text == "within all limits: 80 per instance"
 
 
 def test_a_rate_above_what_fits_is_never_worked_off() -> None:
@@ -51,8 +55,8 @@ def test_a_rate_above_what_fits_is_never_worked_off() -> None:
 
 
 def test_a_typed_capacity_is_what_fits_whatever_a_formula_says() -> None:
-    assert alone(target=90.0, capacity_per_instance=95.0).text == "within all limits: 90.0 per instance"
-    assert alone(target=120.0, capacity_per_instance=95.0).text == "requests queue: 120.0 per instance, 95 fit"
+    assert alone(target=90.0, capacity_per_instance=95.0).text == "within all limits: 90 per instance"
+    assert alone(target=120.0, capacity_per_instance=95.0).text == "requests queue: 120 per instance, room for 95"
 
 
 def test_beyond_the_end_of_a_sweep_nothing_is_promised() -> None:
@@ -65,7 +69,7 @@ def test_beyond_the_end_of_a_sweep_nothing_is_promised() -> None:
 
 def test_the_p95_that_misses_a_goal_stands_beside_the_mean_that_does_not() -> None:
     lost = alone(target=80.0, itl_p95_ms=100.0, itl_tail_ratio=1.2)
-    assert lost.text == "the ITL goal would be missed: 80.0 per instance"
+    assert lost.text == "the ITL goal would be missed: 80 per instance"
     assert not isinstance(lost.itl_s, Missing)
     assert not isinstance(lost.itl_p95_s, Missing)
     assert lost.itl_s < 0.1 < lost.itl_p95_s

@@ -143,7 +143,7 @@ class TestMeasured:
         instance, server = row.degraded
         assert (instance.instances, instance.running) == (7, pytest.approx(512 / 7))
         assert (server.instances, server.running) == (4, pytest.approx(128))
-        assert server.text == "requests queue: 128.0 per instance, 86 fit"
+        assert server.text == "requests queue: 128 per instance, room for 86"
         [row] = plan(replace(SEVENTY, itl_p95_ms=70.0), KNOWN).workloads
         assert row.degraded[1].text.startswith("the ITL goal would be missed")
 

@@ -221,18 +221,18 @@ def _identity(engine: Engine, service: Service, figures: Figures) -> Section:
     if engine.phase is not Phase.INFERENCE:
         entries.append(Fact("phase", engine.phase.value))
     if hardware.gpus:
-        found_by = f"found by: {hardware.gpus_source or 'not told'}"
+        found_by = f"found via: {hardware.gpus_source or 'unknown'}"
         entries.append(Fact("GPUs", f"{spans(hardware.gpus)} ({len(hardware.gpus)} in all)", found_by))
     elif hardware.gpu_type:
         count = formula("{} x ", (hardware.gpu_count, values.whole))
-        entries.append(Fact("GPUs", f"{count}{hardware.gpu_type}", f"found by: {hardware.gpus_source or 'config'}"))
+        entries.append(Fact("GPUs", f"{count}{hardware.gpu_type}", f"found via: {hardware.gpus_source or 'config'}"))
     if isinstance(hardware.gpu_count, Missing):
         entries.append(figures("number of GPUs", "gpu_count", values.whole))
     if hardware.tp and generates:
         stages = f" x {hardware.pp} pipeline stages" if hardware.pp > 1 else ""
         entries.append(Fact("GPUs per rank", f"{hardware.tp} tensor parallel{stages}"))
     if engine.found_by:
-        entries.append(Fact("source", engine.found_by))
+        entries.append(Fact("found via", engine.found_by))
     sizes = (
         ("parameters", "params", values.parameters),
         ("used per token", "active_params", values.parameters),

@@ -36,15 +36,15 @@ def need(scene: Scene) -> list[Row]:
         return [((" need   no answer", tone("critical")),), *rows, *_have(scene, answer)]
     totals = answer.totals_without if answer.without else answer.totals
     sources = answer.power_sources
-    basis = "typed" if sources == {"typed"} else "as seen"
+    basis = "typed" if sources == {"typed"} else "measured"
     if "limit" in sources:
-        basis = "at most, the boards' limit" if sources == {"limit"} else "in part the boards' limit"
+        basis = "the boards' limit, at most" if sources == {"limit"} else "in part the boards' limit"
     parts = [
         _number(totals.gpus, "GPU"),
         _number(totals.servers, "server"),
         _memory(totals.memory_bytes),
         "" if isinstance(totals.price_per_hour, Missing) else f"{totals.price_per_hour:,.2f} per hour",
-        "" if isinstance(totals.power_w, Missing) else f"{watts(totals.power_w)} {basis}",
+        "" if isinstance(totals.power_w, Missing) else f"{watts(totals.power_w)} ({basis})",
         "" if isinstance(totals.price_per_mtok, Missing) else f"{totals.price_per_mtok:,.2f} per 1M tokens",
     ]
     without = f"without {len(answer.without)} of {len(answer.workloads)}: " if answer.without else ""

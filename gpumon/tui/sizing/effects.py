@@ -73,7 +73,7 @@ def _started(place: Place, version: Version, configured: bool) -> str:
         return version.follows[place.at].target_of(now) if version.follows else ""
     if version.started is None or not _is_as_it_was(place, version.started, now):
         return ""
-    return "as seen" if place.section == SERVER and not configured else "config"
+    return "detected" if place.section == SERVER and not configured else "config"
 
 
 def _is_as_it_was(place: Place, started: Scenario, now: Scenario | Server) -> bool:

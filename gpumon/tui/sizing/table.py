@@ -167,7 +167,7 @@ def _server(scene: Scene, stop: Stop) -> Row:
     scenario = scene.state.scenario
     server = holder(scenario, SERVER, stop.at)
     if not isinstance(server, Server):
-        return (begin, *_cell(scene, stop, 0, f"as seen; {scene.keymap.first('sizing.gpu')} chooses the GPU type"))
+        return (begin, *_cell(scene, stop, 0, f"as detected; {scene.keymap.first('sizing.gpu')} chooses the GPU type"))
     price = server.price_per_gpu_hour
     if price is None:
         price = scene.state.calculation.known.price(server.gpu)
