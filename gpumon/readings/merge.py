@@ -29,21 +29,33 @@ def merged(gpus: Sequence[GpuReading], here: str) -> tuple[GpuReading, ...]:
     if not others:
         return tuple(gpus)
     own = [gpu for gpu in gpus if gpu.source != DCGM]
-    known = {place for gpu in own for place in _places(gpu)}
     by_place = {place: gpu for gpu in others for place in _places(gpu)}
-    local = {gpu.host for gpu in others if own and (known.intersection(_places(gpu)) or _same_host(gpu.host, here))}
     joined = [_filled(gpu, [by_place[place] for place in _places(gpu) if place in by_place]) for gpu in own]
+    local = _local_labels(own, others, here)
     elsewhere: dict[str, list[GpuReading]] = {}
     for gpu in others:
         if gpu.host not in local:
             elsewhere.setdefault(gpu.host, []).append(gpu)
-    taken = {gpu.index for gpu in joined}
     for theirs in elsewhere.values():
-        shift = max(taken) + 1 if taken.intersection(gpu.index for gpu in theirs) else 0
-        moved = [msgspec.structs.replace(gpu, index=gpu.index + shift) if shift else gpu for gpu in theirs]
-        taken.update(gpu.index for gpu in moved)
-        joined += moved
+        joined += _behind(joined, theirs)
     return tuple(joined)
+
+
+def _local_labels(own: Sequence[GpuReading], others: Sequence[GpuReading], here: str) -> set[str]:
+    """Host labels of DCGM's readings that mean this host; none where NVML lists no GPU."""
+    if not own:
+        return set()
+    known = {place for gpu in own for place in _places(gpu)}
+    return {gpu.host for gpu in others if known.intersection(_places(gpu)) or _same_host(gpu.host, here)}
+
+
+def _behind(joined: Sequence[GpuReading], theirs: Sequence[GpuReading]) -> Sequence[GpuReading]:
+    """The GPUs of another host, with indices behind those that are taken where one of theirs is."""
+    taken = {gpu.index for gpu in joined}
+    if taken.isdisjoint(gpu.index for gpu in theirs):
+        return theirs
+    shift = max(taken) + 1
+    return [msgspec.structs.replace(gpu, index=gpu.index + shift) for gpu in theirs]
 
 
 def _places(gpu: GpuReading) -> tuple[tuple[str, str], ...]:

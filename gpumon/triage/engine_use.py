@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import FRONTENDS, NO_TOKENS
 from gpumon.readings.flat import value_of
-from gpumon.readings.frame import EndpointState, GpuState, Phase
+from gpumon.readings.frame import EndpointState, EngineReading, GpuState, Phase
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters, Signal
@@ -196,6 +196,10 @@ def _share(
     return case.of_gpus("dram_active", "bandwidth_bytes_per_s", value, "dram", limit)
 
 
+Siblings = Sequence[tuple[Engine, EngineReading]]
+"""Engines of one model, each with its reading."""
+
+
 class _Fewer(NamedTuple):
     """On how many GPUs, of those that have the model now, the traffic fits; 0: the action names who tells it."""
 
@@ -227,33 +231,62 @@ def _fewer(case: Case, engine: Engine, running: float) -> _Fewer | None:
     """Fewer instances of the model where it has several, else fewer GPUs for its one; None where it needs all."""
     siblings = replicas(case, engine)
     gpus = {uuid for _, reading in siblings for uuid in reading.gpus}
-    if not _taken(case, {one.key for one, _ in siblings}).isdisjoint(gpus) or engine.hardware.ranks > 1:
+    if not _taken(case, {sibling.key for sibling, _ in siblings}).isdisjoint(gpus) or engine.hardware.ranks > 1:
         return None
     if len(siblings) == 1:
         return _smaller(case, engine, running)
-    sizes = {len(reading.gpus) or finite(one.hardware.gpu_count) for one, reading in siblings}
-    kinds = {gpu.gpu_type for gpu in case.snapshot.gpus if gpu.uuid in gpus}
-    kinds |= {one.hardware.gpu_type for one, reading in siblings if not reading.gpus}
-    loads = [
-        None if (recent := case.others.get(one.key)) is None else finite(recent.mean("running", _judged_s(case)))
-        for one, _ in siblings
-    ]
-    known = [load for load in loads if load is not None]
-    if len(sizes) > 1 or len(kinds) > 1 or len(known) < len(loads) or not (size := sizes.pop()):
+    size = _common_size(case, siblings, gpus)
+    load = _load_of(case, siblings)
+    if not size or load is None:
         return None
-    kept, of = case.others[""].worked_out, ("replicas that do little", *(one.key for one, _ in siblings))
-    if of not in kept:  # once in a sample of the host, as many of them may ask
-        kept[of] = [(one, work) for one in alike(case, engine) if (work := _few(one)) is not None]
-    low: list[tuple[Case, Little]] = kept[of]
-    wanted = _instances(case, [one for one, _ in siblings], sum(known), min(work.room for _, work in low))
+    low = _replicas_with_little(case, engine, siblings)
+    engines = [sibling for sibling, _ in siblings]
+    wanted = _instances(case, engines, load, min(work.room for _, work in low))
     here = round(size * sum(not reading.gpus for _, reading in siblings) + len(gpus))
     needed = math.ceil(wanted * here / len(siblings))
     if needed >= here:
         return None
-    if low[0][0].key != engine.key:  # all of them find the same: the first names it
-        return _Fewer(0, here, action("see_replica", replica=low[0][0].name))
-    stop, of_all = float(len(siblings) - wanted), float(len(siblings))
-    return _Fewer(needed, here, action("stop_instances", stop=stop, instances=of_all, seconds=_judged_s(case)))
+    first, _ = low[0]
+    if first.key != engine.key:  # all of them find the same: the first names it
+        return _Fewer(0, here, action("see_replica", replica=first.name))
+    count = float(len(siblings))
+    stopped = action("stop_instances", stop=count - wanted, instances=count, seconds=_judged_s(case))
+    return _Fewer(needed, here, stopped)
+
+
+def _common_size(case: Case, siblings: Siblings, gpus: Collection[str]) -> float | None:
+    """GPUs of each of these engines; None where they differ, in number or type, or are not known."""
+    sizes = {len(reading.gpus) or finite(engine.hardware.gpu_count) for engine, reading in siblings}
+    types = {gpu.gpu_type for gpu in case.snapshot.gpus if gpu.uuid in gpus}
+    types |= {engine.hardware.gpu_type for engine, reading in siblings if not reading.gpus}
+    return sizes.pop() if len(sizes) == 1 and len(types) <= 1 else None
+
+
+def _load_of(case: Case, siblings: Siblings) -> float | None:
+    """Mean requests that run on these engines together; None where one does not tell."""
+    total = 0.0
+    for engine, _ in siblings:
+        recent = case.others.get(engine.key)
+        running = None if recent is None else finite(recent.mean("running", _judged_s(case)))
+        if running is None:
+            return None
+        total += running
+    return total
+
+
+def _replicas_with_little(case: Case, engine: Engine, siblings: Siblings) -> list[tuple[Case, Little]]:
+    """The replicas that do little, worked out once in a sample of the host, as many of them may ask."""
+    kept = case.others[""].worked_out
+    key = ("replicas that do little", *(sibling.key for sibling, _ in siblings))
+    if key not in kept:
+        low: list[tuple[Case, Little]] = []
+        for other in alike(case, engine):
+            work = _few(other)
+            if work is not None:
+                low.append((other, work))
+        kept[key] = low
+    found: list[tuple[Case, Little]] = kept[key]
+    return found
 
 
 def _instances(case: Case, engines: list[Engine], running: float, each: float) -> int:

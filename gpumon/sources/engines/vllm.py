@@ -192,6 +192,33 @@ class _Outside:
         self._known = known
 
 
+def _add_settings(figures: Figures) -> None:
+    """Settings and state that its page tells of: cache formats, the place of its workers, and whether it sleeps."""
+    info = figures.info
+    labels = figures.labels(CONFIG)
+    for name in KEPT_SETTINGS:
+        if labels.get(name, "None") != "None":
+            info[name] = labels[name]
+    for name, key in STATE_FORMATS.items():
+        if labels.get(name, "auto") not in UNSET:
+            info[key] = labels[name]
+    info |= worker_place(figures)
+    if _hybrid(labels):
+        info["hybrid"] = "yes"
+    states = [series.labels.get("sleep_state", "") for series, value in figures.found.get(SLEEP, ()) if value == 1.0]
+    if states and "awake" not in states:  # asleep only where all ranks are
+        info[SLEEPING] = SLEEPS.get(states[0], states[0])
+
+
+def _add_rejections(figures: Figures) -> None:
+    """Requests that the API server turned away. The first rank has them, whatever rank they would have been for."""
+    refused = figures.picked(Metric(REJECTIONS))
+    if refused and figures.ranks:
+        first = figures.ranks[min(figures.ranks)]
+        total = sum(value for _, value in refused)
+        figures.put(first.counters, q.REJECTIONS, total, REJECTIONS)
+
+
 class VllmAdapter(Adapter):
     """One vLLM server. Data-parallel ranks come as readings of their own, by their `engine` label."""
 
@@ -210,32 +237,14 @@ class VllmAdapter(Adapter):
 
     def refine(self, figures: Figures) -> None:
         """Prefill before 0.16, the KV pool, what it does besides generating, and whether its steps are exact."""
-        live, info, labels = figures.live, figures.info, figures.labels(CONFIG)
-        info |= {name: labels[name] for name in KEPT_SETTINGS if labels.get(name, "None") != "None"}
-        info |= {key: labels[name] for name, key in STATE_FORMATS.items() if labels.get(name, "auto") not in UNSET}
-        info |= worker_place(figures)
-        if _hybrid(labels):
-            info["hybrid"] = "yes"
-        if states := [one.labels.get("sleep_state", "") for one, value in figures.found.get(SLEEP, ()) if value == 1.0]:
-            # Asleep only where all ranks are.
-            info |= {} if "awake" in states else {SLEEPING: SLEEPS.get(states[0], states[0])}
-        by_hits = "hits" in live.get(q.PREFILL_CACHED, "")
-        if by_hits:
-            for series, value in figures.picked(Metric(EXTERNAL_HITS)):
-                if (rank := figures.ranks.get(self._rank_of(series))) is not None:
-                    rank.counters[q.PREFILL_CACHED] = rank.counters.get(q.PREFILL_CACHED, 0.0) + value
-        self.work_out_prefill(figures, cache_off=info.get("enable_prefix_caching") == "False")
-        if by_hits and q.PREFILL_COMPUTED in live:
-            live[q.PREFILL_COMPUTED] += " (last resort: hits count at admission)"
+        info = figures.info
+        _add_settings(figures)
+        self._add_prefill(figures)
         if self._decodes_for_others(figures):
             info["role"] = "decode"
         self._add_pools(figures)
         _add_loras(figures)
-        # What the API server turned away, whatever rank it would have been for: the first has it.
-        refused = figures.picked(Metric(REJECTIONS))
-        for name in sorted(figures.ranks)[:1] if refused else ():
-            total = sum(value for _, value in refused)
-            figures.put(figures.ranks[name].counters, q.REJECTIONS, total, REJECTIONS)
+        _add_rejections(figures)
         self._add_unfinished(figures)
         if _pools(figures):
             info[SERVES] = EMBEDDINGS
@@ -244,7 +253,19 @@ class VllmAdapter(Adapter):
         in_rust = figures.open_metrics and not figures.started_wall_s and not figures.found.get(CONFIG)
         if in_rust:
             info[UNTOLD] = OF_RUST
-        figures.exact_steps = q.STEPS in live and (in_rust or self._one_api_server(figures.started_wall_s))
+        figures.exact_steps = q.STEPS in figures.live and (in_rust or self._one_api_server(figures.started_wall_s))
+
+    def _add_prefill(self, figures: Figures) -> None:
+        """Prefill before 0.16: all prompts less what came from a cache, where hits of other engines' caches count."""
+        by_hits = "hits" in figures.live.get(q.PREFILL_CACHED, "")
+        if by_hits:
+            for series, value in figures.picked(Metric(EXTERNAL_HITS)):
+                rank = figures.ranks.get(self._rank_of(series))
+                if rank is not None:
+                    rank.counters[q.PREFILL_CACHED] = rank.counters.get(q.PREFILL_CACHED, 0.0) + value
+        self.work_out_prefill(figures, cache_off=figures.info.get("enable_prefix_caching") == "False")
+        if by_hits and q.PREFILL_COMPUTED in figures.live:
+            figures.live[q.PREFILL_COMPUTED] += " (last resort: hits count at admission)"
 
     def _add_unfinished(self, figures: Figures) -> None:
         """Requests that the engine counts nowhere: answered with a server's error before they reached it, or given up

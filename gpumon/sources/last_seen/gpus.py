@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -51,6 +51,13 @@ class LastListed:
         listed = {gpu.uuid: gpu for gpu in gpus if not gpu.parent_uuid and not gpu.uuid.startswith("index:")}
         if len(listed) < sum(not gpu.parent_uuid for gpu in gpus):
             return gpus  # one that can not be opened has no name yet: it may be the missing one
+        self._remember(listed, wall_s)
+        self._miss(listed, wall_s, now_s)
+        gone = [row for uuid, row in self._gone.items() if uuid in self._known and uuid not in listed]
+        return tuple(sorted((*gpus, *gone), key=lambda gpu: gpu.index)) if gone else gpus
+
+    def _remember(self, listed: Mapping[str, GpuReading], wall_s: float) -> None:
+        """Note that these are listed now, and forget those that were not for long."""
         for uuid, gpu in listed.items():
             if uuid not in self._known or uuid in self._gone:
                 self.version += 1
@@ -58,12 +65,13 @@ class LastListed:
             if gpu.state is not GpuState.LOST:
                 self._known[uuid] = Listed(uuid, gpu.index, gpu.name, gpu.source, wall_s)
         self._known = {uuid: gpu for uuid, gpu in self._known.items() if wall_s - gpu.listed_wall_s <= REMEMBERED_S}
+
+    def _miss(self, listed: Mapping[str, GpuReading], wall_s: float, now_s: float) -> None:
+        """Note which of those that are remembered are not listed any more."""
         for uuid, known in self._known.items():
             if uuid not in listed and uuid not in self._gone:
                 self._gone[uuid] = _row(known, wall_s, now_s)
                 self.version += 1
-        gone = [row for uuid, row in self._gone.items() if uuid in self._known and uuid not in listed]
-        return tuple(sorted((*gpus, *gone), key=lambda gpu: gpu.index)) if gone else gpus
 
 
 def _row(known: Listed, wall_s: float, now_s: float) -> GpuReading:
