@@ -128,6 +128,11 @@ class Collector:
         self._broken: dict[int, tuple[str, float]] = {}
 
     @property
+    def memory(self) -> Memory | None:
+        """What was there before."""
+        return self._memory
+
+    @property
     def interval_s(self) -> float:
         """Seconds between two ticks."""
         return self._interval_s

@@ -14,7 +14,7 @@ import msgspec
 from gpumon.config.options import Options
 from gpumon.config.schema import Config, Endpoint, Feed
 from gpumon.readings.history import History
-from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.snapshot import Engine, Snapshot
 
 if TYPE_CHECKING:
     from gpumon.collector import Collector, Keeper, Memory
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gpumon.sources.source import Round, Source
     from gpumon.specs.llm import LlmSpec
     from gpumon.triage.alerts import Alerts
-    from gpumon.tui.control import Playback, Timeline
+    from gpumon.tui.control import EngineLog, Playback, Timeline
 
 T = TypeVar("T")
 
@@ -272,6 +272,9 @@ class SnapshotSource(Protocol):
     def refresh(self) -> None:
         """Take a snapshot now."""
 
+    def engine_log(self, engine: Engine) -> EngineLog | str:
+        """The log of an engine, not read yet; or why there is none here, with what to do."""
+
     async def begin(self, show: Take, learn: Take) -> None:
         """Get ready, soon. `show` gets each snapshot to be shown, `learn` each that sizing may learn from."""
 
@@ -332,6 +335,10 @@ class Session:
     def refresh(self) -> None:
         """Take a snapshot now."""
         self._source.refresh()
+
+    def engine_log(self, engine: Engine) -> EngineLog | str:
+        """The log of an engine, not read yet; or why there is none here, with what to do."""
+        return self._source.engine_log(engine)
 
     @property
     def calibration(self) -> Calibration:
@@ -399,6 +406,22 @@ class ThisHost:
         """Tick now."""
         if self._collector is not None:
             self._collector.refresh()
+
+    def engine_log(self, engine: Engine) -> EngineLog | str:
+        """The log of an engine that runs, or ran, on this host."""
+        from gpumon.sources.engine_log.log import EngineLog, serving_origin
+        from gpumon.sources.last_seen.keeper import Keeper
+        from gpumon.sources.last_seen.records import NO_ORIGIN, Origin
+
+        if self._options.demo:
+            return f"{engine.name} is simulated and writes no log"
+        memory = self._collector.memory if self._collector is not None else None
+
+        def origin() -> Origin:
+            known = memory.origin(engine.key, engine.url) if isinstance(memory, Keeper) else NO_ORIGIN
+            return known if known.pid else serving_origin(engine.url)
+
+        return EngineLog(origin)
 
     async def begin(self, show: Take, learn: Take) -> None:
         """Build the collector and start it."""

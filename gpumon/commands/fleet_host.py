@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
+import socket
 import time
 from bisect import bisect_right
 from collections import deque
@@ -19,13 +21,14 @@ from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Fault
 from gpumon.readings.history import History, Moment
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.snapshot import Engine, Snapshot
+from gpumon.readings.text import clean
 from gpumon.sources.prometheus.api import ApiFault
 from gpumon.sources.prometheus.past import together
 
 if TYPE_CHECKING:
     from gpumon.commands.fleet import FleetControl, FleetSource
-    from gpumon.tui.control import Playback, Timeline
+    from gpumon.tui.control import EngineLog, Playback, Timeline
 
 GONE: Final = "the Prometheus has nothing of this host any more: are its targets still scraped?"
 SAME_S: Final = 0.1
@@ -256,6 +259,20 @@ class HostOfFleet:
     def refresh(self) -> None:
         """Ask for the whole fleet now."""
         self._fleet.refresh()
+
+    def engine_log(self, engine: Engine) -> EngineLog | str:
+        """The log of an engine where the host is this one; else the command to run there."""
+        if self._name.partition(".")[0] == socket.gethostname().partition(".")[0]:
+            from gpumon.sources.engine_log.log import EngineLog, serving_origin
+
+            return EngineLog(lambda: serving_origin(engine.url))
+        host = shlex.quote(clean(self._name))
+        command = clean(engine.departure[0].log) if engine.departure else ""
+        if command.startswith("kubectl"):
+            return f"the log of {engine.name} is shown by: {command}"
+        if command:
+            return f"the log of {engine.name} is on another host: ssh {host} {command}"
+        return f"the log of {engine.name} is on another host: ssh -t {host} gpumon, then its log there"
 
     async def begin(self, show: Callable[[Snapshot], None], learn: Callable[[Snapshot], None]) -> None:
         """Show what is known of it at once."""

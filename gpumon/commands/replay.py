@@ -23,11 +23,12 @@ from gpumon.history.recorder import write_recording
 from gpumon.history.timeline import DerivedTimeline
 from gpumon.readings.format import counted
 from gpumon.readings.history import History
-from gpumon.readings.snapshot import FaultShown, Snapshot
+from gpumon.readings.snapshot import Engine, FaultShown, Snapshot
+from gpumon.readings.text import clean
 from gpumon.session import Session, Take, maker
 
 if TYPE_CHECKING:
-    from gpumon.tui.control import Playback, Timeline
+    from gpumon.tui.control import EngineLog, Playback, Timeline
 
 SPEEDS: Final = (0.1, 100.0)
 """Least and most seconds of a recording per second."""
@@ -99,6 +100,13 @@ class Replay:
 
     def refresh(self) -> None:
         """Nothing is read anew."""
+
+    def engine_log(self, engine: Engine) -> EngineLog | str:
+        """A recording has no logs."""
+        told = f"a recording holds no log of {engine.name}"
+        if engine.departure and engine.departure[0].log:
+            return f"{told}: on its host {clean(engine.departure[0].log)} shows it"
+        return told
 
     async def begin(self, show: Take, learn: Take) -> None:
         """Take note of who gets the moments."""

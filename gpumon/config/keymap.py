@@ -72,8 +72,11 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("hide", ("H",), "hide an engine that has ended"),
     Command("hide.none", (), "show hidden rows again"),
     Command("copy", ("c",), "copy a command of triage"),
+    Command("log", ("L",), "log of the engine"),
     Command("suspend", ("ctrl+z",), "to the shell; fg comes back", ""),
     Command("fleet.models", ("m",), "rows: hosts, or models", "", scope="fleet"),
+    Command("log.follow", ("F",), "follow the log, or not", scope="log"),
+    Command("log.error", ("e",), "first error of the log, next", scope="log"),
     *(
         Command(f"sizing.{name}", keys, does, "", scope="sizing")
         for name, keys, does in (

@@ -119,6 +119,16 @@ def _reader_at(url: str) -> Reader | None:
     if len(uids) != 1:
         return ANYBODY
     (uid,) = uids
+    return reader_with(uid)
+
+
+def reader_with(uid: int) -> Reader | None:
+    """Whose rights count for what a process of this user named (negative: not known); None where those of gpumon do.
+
+    May wait for a user directory.
+    """
+    if uid < 0:
+        return ANYBODY
     try:
         user = pwd.getpwuid(uid)
         return _bounded(uid, frozenset(os.getgrouplist(user.pw_name, user.pw_gid)))
@@ -258,7 +268,7 @@ def _opened(path: Path, reader: Reader | None, within: Path | None) -> BinaryIO:
     with ExitStack() as opened:
         folders = _walk(path, reader, opened)
         status = os.fstat(folders[-1])
-        if not stat.S_ISREG(status.st_mode) or status.st_dev in _pseudo(path):
+        if not stat.S_ISREG(status.st_mode) or status.st_dev in kernel_devices(path):
             raise NotTheModelsError("is no regular file", path)
         if within is not None:
             root = os.fstat(_walk(within, reader, opened)[-1])
@@ -395,7 +405,7 @@ def _process_of(path: Path) -> str:
     return parts[1] if len(parts) == 3 and parts[::2] == ("proc", "root") and parts[1].isdecimal() else ""
 
 
-def _pseudo(path: Path) -> frozenset[int]:
+def kernel_devices(path: Path) -> frozenset[int]:
     """Device numbers of the kernel's own file systems in the mount namespace of a path (proc_pid_mountinfo(5))."""
     lines = Path(f"/proc/{_process_of(path) or 'self'}/mountinfo").read_text(errors="replace").splitlines()
     mounts = ((line.split(" ", 3)[2], line.partition(" - ")[2].split(" ")[0]) for line in lines)

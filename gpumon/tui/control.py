@@ -10,7 +10,8 @@ from gpumon.config.schema import Config
 from gpumon.config.themes import Theme
 from gpumon.readings.history import History
 from gpumon.readings.history import Moment as Moment
-from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.log_text import LogView
+from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.readings.verdict import Event
 
 if TYPE_CHECKING:
@@ -95,6 +96,16 @@ class Collecting(Protocol):
         """Stop collecting, within a fraction of a second."""
 
 
+class EngineLog(Protocol):
+    """The log of an engine of this host."""
+
+    async def read(self) -> LogView | None:
+        """What there is of it by now; None while an earlier read has not come back."""
+
+    def turn(self, step: int) -> None:
+        """Read the next (1) or the previous (-1) of the engine's logs from now on."""
+
+
 class Control(Collecting, Protocol):
     """The collector, as the screen sees it; or a recording that plays in its place."""
 
@@ -113,6 +124,9 @@ class Control(Collecting, Protocol):
     @property
     def prices(self) -> Mapping[str, float]:
         """Catalogue name of a GPU -> price of one hour, "" for all others; empty: none are known."""
+
+    def engine_log(self, engine: Engine) -> EngineLog | str:
+        """The log of an engine, not read yet; or why there is none here, with what to do."""
 
     async def start(self, sink: Callable[[Snapshot], None]) -> None:
         """Begin to collect; returns at once. `sink` gets every snapshot and never blocks."""

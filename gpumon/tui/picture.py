@@ -11,6 +11,7 @@ from textual.screen import Screen
 from textual.strip import Strip
 
 from gpumon.tui.widgets.board import Board
+from gpumon.tui.widgets.pane import Pane
 
 
 def picture(strips: Sequence[Strip], width: int, title: str) -> str:
@@ -30,10 +31,12 @@ def picture(strips: Sequence[Strip], width: int, title: str) -> str:
 
 
 def painted(screen: Screen[None]) -> list[Strip]:
-    """The lines of a screen's boards, top to bottom."""
+    """The lines of a screen's boards, top to bottom; what must not be written down is left blank."""
     width, height = screen.app.size
     rows = [Strip.blank(width) for _ in range(height)]
     for board in screen.query(Board):
+        if isinstance(board, Pane) and board.PRIVATE:
+            continue
         (x, y), lines = board.region.offset, board.painted if board.display else ()
         for at, line in enumerate(lines, y):
             if 0 <= at < height:

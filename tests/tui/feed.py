@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from gpumon.config.profile_store import builtin
 from gpumon.readings.history import History
-from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.sizing.calibration import Calibration
 from gpumon.sizing.live import own_models
 from gpumon.sizing.scenario import Known
+from gpumon.sources.engine_log import log as engine_log
+from gpumon.sources.last_seen.records import Origin
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
-from gpumon.tui.control import Playback, Timeline
+from gpumon.tui.control import EngineLog, Playback, Timeline
 from tests.records import replace
 from tests.tui import scenes, verdicts
+
+
+def file_log(path: Path) -> EngineLog:
+    """The log of an engine that wrote this file and has ended."""
+    origin = Origin(output=str(path), uid=os.geteuid())
+    return engine_log.EngineLog(lambda: origin)
 
 
 class Still:
@@ -28,6 +38,7 @@ class Still:
         self.timeline: Timeline | None = None
         self.playback: Playback | None = None
         self.prices: Mapping[str, float] = {}
+        self.logs: dict[str, EngineLog] = {}
         self.refreshed = 0
         self.stopped = 0
         self._snapshot = snapshot
@@ -65,6 +76,10 @@ class Still:
     def refresh(self) -> None:
         """Count it."""
         self.refreshed += 1
+
+    def engine_log(self, engine: Engine) -> EngineLog | str:
+        """What the test says."""
+        return self.logs.get(engine.key) or f"{engine.name} has no log"
 
     async def stop(self) -> None:
         """Count it."""

@@ -25,7 +25,7 @@ from gpumon.tui.layout import PANES
 from gpumon.tui.widgets.list_pane import ListPane
 from tests.records import replace
 from tests.tui import scenes
-from tests.tui.feed import Still
+from tests.tui.feed import Still, file_log
 from tests.tui.past import Kept
 from tests.tui.running import foot, running, settle, text_of, until
 
@@ -84,7 +84,9 @@ CONTEXT: dict[str, tuple[str, ...]] = {
     "pane.gpus": ("2",),
     "left": ("f2",),
     "right": ("f2",),
+    "log": ("2",),
     **{command.id: ("s",) for command in COMMANDS if command.scope},
+    **{command.id: ("2", "L") for command in COMMANDS if command.scope == "log"},
     **dict.fromkeys(("time.forth", "time.minute.forth", "time.frame.forth", "time.next", "time.live"), ("{",)),
     "time.frame.back": ("space",),
     "time.oldest": ("space",),
@@ -102,6 +104,8 @@ async def test_every_key_does_something_that_can_be_seen(
     monkeypatch.chdir(tmp_path)
     feed = feed_of("sixteen_gpus")
     feed.timeline = Kept([scenes.snapshot(tick=tick) for tick in range(-99, 1)])
+    (tmp_path / "vllm.log").write_text("INFO up\nERROR boom\n" + "INFO serves\n" * 99)
+    feed.logs = {engine.key: file_log(tmp_path / "vllm.log") for engine in scenes.SCENES["sixteen_gpus"]().engines}
     async with running(feed, files=disk_at(tmp_path)) as (app, pilot):
         for key in command.keys:
             if app.monitor.travel.paused:

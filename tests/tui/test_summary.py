@@ -203,7 +203,7 @@ async def test_the_help_shows_every_key(width: int) -> None:
         page = "\n".join(text_of(app))
         keymap = Keymap()
         for command in COMMANDS:
-            if command.scope == "fleet" or (command.scope and "sizing panel" not in page):
+            if command.scope == "fleet" or (command.scope == "sizing" and "sizing panel" not in page):
                 continue
             assert keymap.shown(command.id) in page
             assert command.does in page or any(command.id in names for names, _, _ in GROUPS)

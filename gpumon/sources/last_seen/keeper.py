@@ -18,7 +18,7 @@ from gpumon.sources.last_seen.gpus import LastListed
 from gpumon.sources.last_seen.looks import LOOK_S, Looks, Servers
 from gpumon.sources.last_seen.memory import CAUSE_S, Around, Cause, LastSeen
 from gpumon.sources.last_seen.processes import boot_id
-from gpumon.sources.last_seen.records import Listed, Served, Written
+from gpumon.sources.last_seen.records import Listed, Origin, Served, Written
 from gpumon.sources.last_seen.store import Store
 from gpumon.sources.offload import daemon_thread
 
@@ -96,6 +96,11 @@ class Keeper:
         shown = unique(self.memory.take(engines, gpus, around, wall_s, now_s))
         self._save(now_s)
         return shown
+
+    def origin(self, key: str, url: str) -> Origin:
+        """Where an engine runs or ran, as far as is known by now; may be called in any thread."""
+        runs = self._looks.server_at(url)
+        return runs if runs.pid else self.memory.origin(key)
 
     async def close(self) -> None:
         """Write what is remembered, within a fraction of a second."""

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from gpumon.sources.family import Process
 from gpumon.sources.last_seen.memory import Around
 from gpumon.sources.last_seen.processes import Look, Use, look, works
-from gpumon.sources.last_seen.records import Origin, ProcessId
+from gpumon.sources.last_seen.records import NO_ORIGIN, Origin, ProcessId
 from gpumon.sources.offload import daemon_thread
 
 LOOK_S: Final = 1.0
@@ -95,6 +95,10 @@ class Looks:
             slept_s=time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic(),
         )
         return self._around
+
+    def server_at(self, url: str) -> Origin:
+        """The server that runs at a URL as of the last tick; an empty one where there is none."""
+        return self._around.servers.get(url, NO_ORIGIN)
 
     def _origin(self, running: RunningServer) -> Origin:
         """Where a server runs; before the first look at it only which process it is."""

@@ -155,6 +155,11 @@ class LastSeen:
         """All that is remembered."""
         return [kept.served for kept in self._kept.values()]
 
+    def origin(self, key: str) -> Origin:
+        """Where an engine ran when it answered last; an empty one where that is not known."""
+        kept = self._kept.get(key)
+        return kept.served.origin if kept is not None else NO_ORIGIN
+
     @property
     def dropped(self) -> Mapping[str, float]:
         """Keys that were forgotten on purpose, and when (Unix time)."""
@@ -601,6 +606,8 @@ def _was_idle(served: Served, ended_wall_s: float) -> bool:
 
 def log_command(origin: Origin) -> str:
     """The command that shows the end of its log."""
+    if origin.output:
+        return f"{FILE_LOG}{origin.output}"
     if origin.pod:
         namespace, _, name = origin.pod.rpartition("/")
         return f"kubectl logs{f' -n {namespace}' if namespace else ''} {name} --previous --tail=100"
@@ -608,7 +615,7 @@ def log_command(origin: Origin) -> str:
         return f"docker logs --tail 100 {origin.container[:12]}"
     if origin.unit:
         return f"journalctl{' --user' if origin.is_user_unit else ''} -u {origin.unit} -n 100"
-    return f"{FILE_LOG}{origin.output}" if origin.output else ""
+    return ""
 
 
 def start_command(origin: Origin) -> str:

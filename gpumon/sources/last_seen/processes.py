@@ -12,6 +12,7 @@ import msgspec
 
 from gpumon.sources.discovery.command_line import shown_command
 from gpumon.sources.driver.names import place_of
+from gpumon.sources.engine_log.outputs import targets_of
 from gpumon.sources.family import Process
 from gpumon.sources.last_seen.memory import ServerWork
 from gpumon.sources.last_seen.records import TICKS_PER_S, Origin, ProcessId
@@ -99,6 +100,7 @@ def origin_of(server: Process) -> Origin:
         container=container.group(1) if container is not None else "",
         pod=pod if POD.fullmatch(pod) else "",
         output=_output(server.pid),
+        uid=server.uid,
         cgroup=cgroup,
         oom_kills=oom_kills(cgroup),
     )
@@ -176,13 +178,16 @@ def _cgroup(pid: int) -> str:
 
 
 def _output(pid: int) -> str:
-    """The regular file that a process writes its standard output into, by its name on this host."""
+    """The file that a process writes its log into, by its name on this host; of several the first one."""
     try:
-        path = str(Path(f"/proc/{pid}/fd/1").readlink())
-        same_root = Path(f"/proc/{pid}/root").readlink() == Path("/")
+        if Path(f"/proc/{pid}/root").readlink() != Path("/"):
+            return ""
     except OSError:
         return ""
-    return path if same_root and FILE.fullmatch(path) and not path.startswith("/dev/") else ""
+    for target in targets_of(pid).values():
+        if FILE.fullmatch(target) and not target.startswith("/dev/"):
+            return target
+    return ""
 
 
 def _use(origin: Origin) -> Use:

@@ -37,6 +37,8 @@ class Origin(msgspec.Struct, frozen=True):
     """`namespace/name` of its pod."""
     output: str = ""
     """The file that its standard output goes to."""
+    uid: int = -1
+    """Effective user of the process; -1: not known."""
     cgroup: str = ""
     """Path of its cgroup below /sys/fs/cgroup."""
     oom_kills: int = -1

@@ -27,6 +27,8 @@ Thing = Gpu | Engine | Replicas | ProcessSeen | Verdict
 
 BLANK: Final = frozenset({Reason.LOST, Reason.STALE, Reason.UNREACHABLE})
 """Reasons that leave a thing without any figure: said once, at the top of its page."""
+_MOST_STEPS: Final = 4
+"""From a verdict on a GPU to its engine, with a step to spare."""
 _STATES: Final = {GpuState.LOST: Missing(Reason.LOST), GpuState.STALE: Missing(Reason.STALE)}
 _ANSWERS: Final = (
     EndpointState.OK,
@@ -87,6 +89,20 @@ def title(key: Key, thing: Thing | None) -> str:
     if thing is not None:
         return clean(f"process {thing.pid} · {thing.on[0][1].name}")
     return clean(" ".join(key)).strip()
+
+
+def engine_at(snapshot: Snapshot, key: Key) -> Engine | None:
+    """The engine that a thing is, is about, or runs."""
+    kind, name = key
+    for _ in range(_MOST_STEPS):
+        thing = of_kind(snapshot, kind).get(name)
+        if isinstance(thing, Engine):
+            return thing
+        onward = leads_to(snapshot, thing)
+        if onward is None or (isinstance(thing, ProcessSeen) and onward[0] == "gpu"):
+            return None
+        kind, name = onward
+    return None
 
 
 def leads_to(snapshot: Snapshot, thing: Thing | None) -> Key | None:

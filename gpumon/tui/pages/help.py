@@ -49,7 +49,7 @@ GROUPS: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
     (("time.previous", "time.next"), "time: events; matches", "what happened on the row's host"),
     (("time.oldest", "time.live"), "time: oldest, live; ends", ""),
     (("settings", "palette"), "settings; commands, time", ""),
-    (("copy", "hide", "hide.none"), "copy command; hide ended", ""),
+    (("copy", "hide", "hide.none", "log", "log.follow", "log.error"), "copy; hide ended; log", ""),
     (("redraw", "suspend"), "read now; to the shell", "ask now; to the shell"),
     (("sizing.more", "sizing.less"), "a step more, less", ""),
     (("sizing.double", "sizing.double.all"), "double this target, all", ""),

@@ -262,5 +262,7 @@ def does_here(screen: MonitorScreen, command: Command) -> bool:
     """Whether a command does anything on this screen."""
     if command.scope == "sizing":
         return screen.dock.open
+    if command.scope == "log":
+        return screen.pages.name == "log"
     here = command.fleet is not None if screen.body.fleet else not command.scope
     return here and (command.id in screen.body.commands or command.id in COMMON)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpumon.config.validate import changed
 from gpumon.readings.format import counted
-from gpumon.readings.snapshot import Event, Level, Snapshot
+from gpumon.readings.snapshot import Engine, Event, Level, Snapshot
 from gpumon.readings.verdict import Action, Verdict
 from gpumon.triage.copyable import Copyable, to_copy
 from gpumon.triage.render import PEER_WORDS
 from gpumon.tui.control import Incident, Picture
+from gpumon.tui.detail.things import engine_at
 from gpumon.tui.engine_table import ENGINES, ended_at
 from gpumon.tui.gpu_table import gpu_listing
 from gpumon.tui.headline import headline
@@ -87,6 +88,9 @@ class HostBody:
             "span.longer": partial(self._span, 1),
             "copy": self._copy,
             "filter.all": _filter_everywhere,
+            "log": self._log,
+            "log.follow": partial(_in_log, "log.follow"),
+            "log.error": partial(_in_log, "log.error"),
             "hide": self._hide,
             "hide.none": self._show_hidden,
             **{pane.KEY: partial(_go, name) for name, pane in self.panes.items()},
@@ -171,6 +175,12 @@ class HostBody:
 
     def page_left(self, screen: MonitorScreen, page: Pane) -> None:
         """Put the list's cursor on the thing that the detail page went on to, if the list shows it."""
+        if page is screen.pages.made.get("log"):
+            from gpumon.tui.pages.log import LogPage
+
+            assert isinstance(page, LogPage)
+            page.let_go()
+            return
         if page is not screen.pages.made.get("detail"):
             return
         from gpumon.tui.pages.detail import DetailPage
@@ -265,6 +275,41 @@ class HostBody:
         verdicts: Sequence[Verdict] = screen.shown.verdicts if screen.shown is not None else ()
         return next((verdict.actions for verdict in verdicts if verdict_key(verdict) == key), ())
 
+    def _log(self, screen: MonitorScreen) -> None:
+        """The log of the engine under the cursor, or of the page; of the only one where there is one."""
+        engine = self._pointed_engine(screen)
+        if engine is None:
+            screen.say(f"whose log: put the cursor on an engine ({screen.view.keymap.first('pane.engines')})")
+            return
+        log = self._control.engine_log(engine)
+        if isinstance(log, str):
+            screen.say(log)
+            return
+        from gpumon.tui.pages.log import LogPage
+
+        page = screen.pages.named("log")
+        assert isinstance(page, LogPage)
+        screen.pages.put_over(page)
+        page.look_at(f"engine {engine.name}", log)
+        screen.show_keys()
+
+    def _pointed_engine(self, screen: MonitorScreen) -> Engine | None:
+        """The engine that the row or page under the keys is about."""
+        shown = screen.in_panes
+        if shown is None:
+            return None
+        current = screen.current
+        page = screen.pages.made.get("detail")
+        if current is not None and current is page:
+            from gpumon.tui.pages.detail import DetailPage
+
+            assert isinstance(page, DetailPage)
+            return engine_at(shown, page.thing)
+        thing = current.open() if isinstance(current, ListPane) else None
+        if thing is not None:
+            return engine_at(shown, thing)
+        return shown.engines[0] if len(shown.engines) == 1 else None
+
     def _hide(self, screen: MonitorScreen) -> None:
         """Leave the row of an engine that has ended out of this screen."""
         pane = self._engines
@@ -295,6 +340,15 @@ def _put_on_clipboard(screen: MonitorScreen, copyable: Copyable) -> None:
     screen.app.copy_to_clipboard(copyable.text)
     what = "copied" if copyable.runs else "no command, but the setting is copied"
     screen.say(f"{what} (if the terminal allows it): {copyable.text}")
+
+
+def _in_log(command: str, screen: MonitorScreen) -> None:
+    """One of the commands of the log page, from the command palette."""
+    from gpumon.tui.pages.log import LogPage
+
+    page = screen.pages.shown
+    if isinstance(page, LogPage):
+        page.run(command)
 
 
 def _go(name: str, screen: MonitorScreen) -> None:

@@ -136,6 +136,10 @@ def _class_of(name: str) -> type[Pane]:
         from gpumon.tui.pages.detail import DetailPage
 
         return DetailPage
+    if name == "log":
+        from gpumon.tui.pages.log import LogPage
+
+        return LogPage
     from gpumon.tui.pages.settings import SettingsPage
 
     return SettingsPage

@@ -43,6 +43,7 @@ _OWN: Final[dict[str, _Own]] = {
     "processes": _LIST,
     "history": ((("open",), "one chart"), _SPAN),
     "triage": _LIST[:2],
+    "log": ((("log.error",), "errors"), (("log.follow",), "follow"), (("filter",), "find")),
     "settings": ((("open",), "change"),),
     "number": ((("open",), "type"), (("back",), "to the rows"), (("up", "down"), "on")),
     "sizing": (

@@ -32,6 +32,8 @@ class Pane(Board, can_focus=True):
     ZOOMS: ClassVar[bool] = True
     TIMELESS: ClassVar[bool] = False
     """Whether it shows no moment, so that the keys which move in time keep their other meaning there."""
+    PRIVATE: ClassVar[bool] = False
+    """Whether what it shows is left out of bundles."""
 
     def __init__(self, palette: Palette, view: View) -> None:
         super().__init__(palette)

@@ -1,0 +1,252 @@
+"""Where the log of an engine is: a file, the journal of its unit, its container's or its pod's log."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple, cast
+
+from gpumon.readings.text import clean
+from gpumon.sources.engine_log.outputs import Output, behind_pipe, outputs_of
+from gpumon.sources.family import process, user_name
+from gpumon.sources.last_seen.processes import CONTAINER, UNIT, has_ended
+from gpumon.sources.last_seen.records import Origin
+from gpumon.sources.model_files import Reader, kernel_devices, open_file, reader_of, reader_with, root_of
+
+LOGS: Final = Path("/var/log")
+"""The folder in which the kubelet keeps logs of containers."""
+MOST_LINES: Final = 2000
+"""Lines that a command is asked for."""
+_SHOWN_LINES: Final = 100
+"""Lines that a command asks for which is shown to the user."""
+_MOST_LINKS: Final = 4096
+"""Links of the kubelet's folder that are looked through."""
+_POD_FILE: Final = re.compile(r"pods/[\w.-]{1,253}_[\w.-]{1,253}_[0-9a-f-]{1,64}/[\w.-]{1,253}/\d{1,6}\.log")
+_CONTAINER_ID: Final = re.compile(r"[0-9a-f]{64}")
+_MOST_PATH: Final = 200
+
+Open = Callable[[], BinaryIO]
+
+
+class LogFile(NamedTuple):
+    """A file that is read from its end."""
+
+    words: str
+    open: Open
+    """Opens it for reading; raises OSError, with the reason in words."""
+    command: str
+    form: str = ""
+    """`kubelet` or `json`: how each line is wrapped; empty: not at all."""
+
+
+class LogCommand(NamedTuple):
+    """Commands that print its end; the first one that is installed and works counts."""
+
+    words: str
+    commands: tuple[tuple[str, ...], ...]
+    command: str
+
+
+class NoLog(NamedTuple):
+    """No log can be read here."""
+
+    fault: str
+    command: str = ""
+    words: str = ""
+
+
+Place = LogFile | LogCommand | NoLog
+
+
+class LogAccessError(PermissionError):
+    """A log may not be opened, or is none; its text says why."""
+
+
+def places_of(origin: Origin, logs: Path = LOGS) -> tuple[Place, ...]:
+    """Where the log of a server is, the likeliest first; one `NoLog` where there is none. Blocks: for a thread."""
+    is_live = bool(origin.pid) and not has_ended(origin.id)
+    outputs = outputs_of(origin.pid) if is_live else []
+    files = [_live_file(origin, output) for output in outputs if output.is_file]
+    if not is_live and origin.output:
+        files.append(_kept_file(origin))
+    if not files and not origin.container:
+        pipes = [output.target for output in outputs if stat.S_ISFIFO(output.mode)]
+        written = [output for pipe in dict.fromkeys(pipes) for output in behind_pipe(pipe) if output.is_file]
+        files += [_live_file(origin, output) for output in written]
+    if files:
+        return tuple(files)
+    if origin.pod:
+        return (_of_pod(origin, logs, is_live=is_live),)
+    if origin.container:
+        return (_of_container(origin),)
+    if origin.unit and UNIT.fullmatch(origin.unit):
+        return (_of_unit(origin),)
+    return (NoLog(_no_log(origin, outputs, is_live=is_live)),)
+
+
+def _live_file(origin: Origin, output: Output) -> LogFile:
+    """A file that a process has open: it is opened through that very descriptor, whatever its name leads to by now."""
+    path = clean(output.target, _MOST_PATH)
+
+    def opened() -> BinaryIO:
+        if has_ended(origin.id):
+            raise LogAccessError("its process has ended")
+        return open_descriptor(output)
+
+    is_deleted = output.target.endswith(" (deleted)")
+    named = f"/proc/{output.pid}/fd/{output.descriptor}" if is_deleted else output.target
+    return LogFile(f"file {path}", opened, _tail_command(named))
+
+
+def open_descriptor(output: Output) -> BinaryIO:
+    """Opens for reading what a process has open for writing, with the rights of that process's user.
+
+    Only a regular file of a real file system. Raises OSError.
+    """
+    handle = os.open(f"/proc/{output.pid}/fd/{output.descriptor}", os.O_PATH | os.O_CLOEXEC)
+    try:
+        status = os.fstat(handle)
+        _allow(reader_of(output.pid), status, output.pid)
+        descriptor = os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    finally:
+        os.close(handle)
+    return cast("BinaryIO", os.fdopen(descriptor, "rb", buffering=0))
+
+
+def _allow(reader: Reader | None, status: os.stat_result, pid: int) -> None:
+    """Raises LogAccessError for what is no regular file, or what the engine's user may not read."""
+    kernels = kernel_devices(Path("/")) | kernel_devices(Path(root_of(pid)))
+    if not stat.S_ISREG(status.st_mode) or status.st_dev in kernels:
+        raise LogAccessError("is no regular file")
+    if reader is not None and not reader.may(status, 4):
+        raise LogAccessError(f"{reader.name} may not read it, so gpumon does not")
+
+
+def _kept_file(origin: Origin) -> LogFile:
+    """The file that a server wrote which has ended: opened with its user's rights, and only if no link stands there."""
+    path = Path(origin.output)
+
+    def opened() -> BinaryIO:
+        return open_kept(path, reader_with(origin.uid))
+
+    return LogFile(f"file {clean(origin.output, _MOST_PATH)}", opened, _tail_command(origin.output))
+
+
+def open_kept(path: Path, reader: Reader | None) -> BinaryIO:
+    """Opens a file by the name under which it was seen. A link on the way means that another one is meant now.
+
+    Raises OSError.
+    """
+    try:
+        status = os.lstat(path)
+    except OSError as error:
+        raise LogAccessError(error.strerror or "can not be opened") from error
+    if stat.S_ISLNK(status.st_mode):
+        raise LogAccessError("a link stands in its place")
+    if not stat.S_ISREG(status.st_mode):
+        raise LogAccessError("is no regular file")
+    try:
+        file = open_file(path, reader)
+    except PermissionError as error:
+        whose = reader.name if reader is not None else "this user"
+        raise LogAccessError(f"{whose} may not read it, so gpumon does not") from error
+    try:
+        if Path(f"/proc/self/fd/{file.fileno()}").readlink() != path:
+            raise LogAccessError("a link stands in its place")
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _of_pod(origin: Origin, logs: Path, *, is_live: bool) -> Place:
+    """The file of the kubelet where this user may read it; else the command, which gpumon does not run."""
+    namespace, _, name = origin.pod.rpartition("/")
+    command = f"kubectl logs{f' -n {namespace}' if namespace else ''} {name} --tail={_SHOWN_LINES}"
+    command += "" if is_live else " --previous"
+    words = f"log of pod {clean(origin.pod)}"
+    file = pod_file(origin.container, logs)
+    if file is None:
+        return NoLog("this user can not read the pod's log in /var/log/pods", command, words)
+    path, form = file
+    return LogFile(words, lambda: open_kept(path, None), command, form)
+
+
+def pod_file(container: str, logs: Path = LOGS) -> tuple[Path, str] | None:
+    """The kubelet's file of a container's log, and how its lines are wrapped; None where there is none to be read."""
+    if not _CONTAINER_ID.fullmatch(container):
+        return None
+    try:
+        with os.scandir(logs / "containers") as entries:
+            links = [entry.path for _, entry in zip(range(_MOST_LINKS), entries, strict=False)]
+    except OSError:
+        return None
+    for link in links:
+        if not link.endswith(f"-{container}.log"):
+            continue
+        with contextlib.suppress(OSError):
+            return _pod_file_at(Path(link).readlink(), container, logs)
+    return None
+
+
+def _pod_file_at(path: Path, container: str, logs: Path) -> tuple[Path, str] | None:
+    """The file that the kubelet's link names: in the folder of pods, or Docker's own file of that container."""
+    if not path.is_relative_to(logs) or not _POD_FILE.fullmatch(str(path.relative_to(logs))):
+        return None
+    form = "kubelet"
+    if path.is_symlink():
+        path = path.readlink()
+        form = "json"
+        if path != Path(f"/var/lib/docker/containers/{container}/{container}-json.log"):
+            return None
+    return (path, form) if os.access(path, os.R_OK) else None
+
+
+def _of_container(origin: Origin) -> Place:
+    if not CONTAINER.fullmatch(origin.container):
+        return NoLog("it runs in a container whose id is not known")
+    short = origin.container[:12]
+    arguments = ("logs", "--tail", str(MOST_LINES), origin.container)
+    commands = (("docker", *arguments), ("podman", *arguments))
+    return LogCommand(f"log of container {short}", commands, f"docker logs --tail {_SHOWN_LINES} {short}")
+
+
+def _of_unit(origin: Origin) -> Place:
+    user = ("--user",) if origin.is_user_unit else ()
+    command = ("journalctl", *user, "-u", origin.unit, "-n", str(MOST_LINES), "-o", "cat", "--no-pager", "-q")
+    shown = f"journalctl{' --user' if origin.is_user_unit else ''} -u {origin.unit} -n {_SHOWN_LINES}"
+    return LogCommand(f"journal of {origin.unit}", (command,), shown)
+
+
+def _tail_command(path: str) -> str:
+    return f"tail -n {_SHOWN_LINES} {shlex.quote(path)}" if path.isprintable() else ""
+
+
+def _no_log(origin: Origin, outputs: list[Output], *, is_live: bool) -> str:
+    """Why no log can be read."""
+    if not origin.pid:
+        return "no process of this host is known that serves it"
+    if not is_live:
+        return "its process has ended, and where its output went is not known"
+    if not outputs:
+        server = process(origin.pid)
+        whose = f"user {user_name(server.uid)}" if server is not None else "another user"
+        return f"Linux hides from this user where the output of {whose}'s process {origin.pid} goes"
+    return f"its output goes to {_target(outputs[0])}"
+
+
+def _target(output: Output) -> str:
+    """What a descriptor leads to that is no file with a name."""
+    target = clean(output.target, _MOST_PATH)
+    if target == "/dev/null":
+        return "/dev/null: it is not kept"
+    if target.startswith("/dev/"):
+        return f"the terminal {target}: it is not kept"
+    if stat.S_ISFIFO(output.mode):
+        return f"a pipe ({target}), and no file is known behind it"
+    return f"{target}, which is no file"

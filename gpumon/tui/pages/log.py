@@ -1,0 +1,289 @@
+"""The log of an engine as a page: its end, what is added to it, and where its errors are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, ClassVar, Final, cast
+
+from textual.worker import WorkType
+
+from gpumon.readings.format import cells, counted
+from gpumon.readings.log_text import LogLevel, LogLine, LogView
+from gpumon.readings.text import clean
+from gpumon.tui.keys import scoped
+from gpumon.tui.line import Row, wrapped
+from gpumon.tui.palette import Palette
+from gpumon.tui.view import View
+from gpumon.tui.widgets.pane import Pane
+
+if TYPE_CHECKING:
+    from gpumon.tui.control import EngineLog
+    from gpumon.tui.screens.monitor import MonitorScreen
+
+SCOPE: Final = "log"
+"""Scope of its own keys."""
+POLL_S: Final = 1.0
+"""Seconds between two looks at what was added."""
+_FAR: Final = 1_000_000
+_INDENT: Final = "  "
+"""Before the rest of a line that is longer than the screen is wide."""
+_MASKED: Final = "prompts, answers, keys: ***"
+_TONES: Final = {
+    LogLevel.ERROR: "critical",
+    LogLevel.WARNING: "warn",
+    LogLevel.PLAIN: "text",
+    LogLevel.DEBUG: "muted",
+}
+
+
+class LogPage(Pane):
+    """Follows the end of a log until it is scrolled. Nothing of it stays once the page is closed."""
+
+    ZOOMS: ClassVar[bool] = False
+    TIMELESS: ClassVar[bool] = True
+    PRIVATE: ClassVar[bool] = True
+
+    def __init__(self, palette: Palette, view: View) -> None:
+        super().__init__(palette, view)
+        self._name = ""
+        self._log: EngineLog | None = None
+        self._shown: LogView | None = None
+        self._is_reading = False
+        self._rows_of_log = LogRows()
+        self.follows = True
+        """Whether the newest lines are in view, as they come."""
+
+    def look_at(self, name: str, log: EngineLog) -> None:
+        """Show the log of an engine, from its end."""
+        self._name = clean(name)
+        self._log = log
+        self._shown = None
+        self._rows_of_log = LogRows()
+        self._top = 0
+        self.follows = True
+        self.sought = ""
+        self._read_soon()
+        self.update()
+
+    def let_go(self) -> None:
+        """Forget what was read."""
+        self._log = None
+        self._shown = None
+        self._rows_of_log = LogRows()
+
+    def on_mount(self) -> None:
+        """Look what is added while the page is shown."""
+        self.set_interval(POLL_S, self._read_soon)
+
+    def _read_soon(self) -> None:
+        log = self._log
+        if log is None or self._is_reading:
+            return
+        self._is_reading = True
+        work: WorkType[None] = partial(self._read, log)
+        self.run_worker(work, group="log")
+
+    async def _read(self, log: EngineLog) -> None:
+        """Read on; what comes of a log that is not looked at any more is dropped."""
+        try:
+            view = await log.read()
+        except Exception as error:  # whatever went wrong costs the log, not the screen
+            view = LogView(fault=clean(f"the log can not be read: {type(error).__name__}: {error}"))
+        finally:
+            self._is_reading = False
+        if view is None or log is not self._log:
+            return
+        self._shown = view
+        self._top = max(0, self._top - self._rows_of_log.take(view))
+        self.update()
+
+    def title(self) -> str:
+        """Whose log it is."""
+        return f"log of {self._name}"
+
+    def note(self) -> str:
+        """What was found in it, and whether it is followed."""
+        key = self.view.keymap.first
+        said = []
+        errors = self._rows_of_log.errors
+        if errors:
+            said.append(f"{counted(len(errors), 'error')}: {key('log.error')}")
+        if self._shown is not None and self._shown.places > 1:
+            said.append(f"{key('left')} {key('right')}: its other log")
+        said.append("follows" if self.follows else f"{key('log.follow')}: follow")
+        return " · ".join(said)
+
+    def head(self, width: int) -> Sequence[Row]:
+        """Where the log is, and that it is not shown as it is."""
+        if self._shown is None or not self._shown.place:
+            return ()
+        place = self._shown.place
+        room = max(8, width - cells(_MASKED) - 3)
+        if cells(place) > room:
+            place = f"…{place[1 - room :]}"  # the end of a path says most
+        return (((f" {place}", "strong"), (f"  {_MASKED}", "muted")),)
+
+    def body(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002
+        """All lines, the longer ones over several rows; or why there are none."""
+        shown = self._shown
+        if shown is None:
+            return (((" reading …", "muted"),),)
+        rows = self._rows_of_log.rows(width)
+        if shown.fault:
+            return [*rows, *_fault_rows(shown, width)]
+        return rows or (((" nothing was logged yet", "muted"),),)
+
+    def in_view(self, width: int, room: int) -> tuple[Sequence[Row], int]:
+        """The lines in view: the last ones while the log is followed."""
+        if self.follows and self._find_from is None:
+            self._top = _FAR
+        return super().in_view(width, room)
+
+    def move(self, lines: int) -> None:
+        """Move the view; at its end the log is followed again."""
+        self._top = max(0, min(self._overflow, self._top + lines))
+        self.follows = self._top >= self._overflow
+        self.update()
+
+    def find(self, text: str, *, onward: bool = False) -> None:
+        """What is found stays in view."""
+        self.follows = self.follows and not text
+        super().find(text, onward=onward)
+
+    def side(self, step: int) -> bool:
+        """Another log of the same engine: standard error beside standard output."""
+        if self._log is None or self._shown is None or self._shown.places < 2:
+            return False
+        self._log.turn(step)
+        self._read_soon()
+        return True
+
+    def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002
+        """The keys of the page itself."""
+        command = scoped(self.view.keymap, SCOPE).get(key)
+        if command is None:
+            return False
+        self.run(command)
+        return True
+
+    def run(self, command: str) -> None:
+        """One of the commands of a log."""
+        if command == "log.follow":
+            self.follows = not self.follows
+        elif command == "log.error":
+            self._go_to_error()
+        self.update()
+
+    def _go_to_error(self) -> None:
+        """The first error; where one is at the top already, the next one."""
+        errors = self._rows_of_log.errors
+        if not errors:
+            cast("MonitorScreen", self.screen).say("no line of it is an error")
+            return
+        is_there = not self.follows and self._top in errors
+        later = [row for row in errors if row > self._top] if is_there else []
+        self.follows = False
+        self._top = later[0] if later else errors[0]
+
+
+class LogRows:
+    """The rows of a log for one width: those of lines that were there before are not made again."""
+
+    def __init__(self) -> None:
+        self.errors: list[int] = []
+        """Rows at which errors begin; those that follow one another, as the lines of a traceback, are one."""
+        self._width = 0
+        self._view = LogView()
+        self._rows: list[Row] = []
+        self._heights: list[int] = []
+        """Rows of each line."""
+        self._first = 0
+        """Number of the first line that has rows, from the first one that was ever read on."""
+        self._is_in_error = False
+        """Whether the last line belongs to an error."""
+
+    def take(self, view: LogView) -> int:
+        """Take what was read; returns how many rows at the beginning are gone."""
+        is_other = view.anew != self._view.anew
+        self._view = view
+        if is_other:
+            self._begin(self._width)
+            return 0
+        gone = min(len(self._heights), max(0, view.dropped - self._first))
+        rows_gone = sum(self._heights[:gone])
+        del self._heights[:gone]
+        del self._rows[:rows_gone]
+        self._first = view.dropped
+        self.errors = [row - rows_gone for row in self.errors if row >= rows_gone]
+        self._make()
+        return rows_gone
+
+    def rows(self, width: int) -> list[Row]:
+        """All rows, for that width."""
+        if width != self._width:
+            self._begin(width)
+        rows = list(self._rows)
+        for line in self._view.lines[len(self._heights) :]:
+            rows += _rows_of(line, width)
+        return rows
+
+    def _begin(self, width: int) -> None:
+        self._width = width
+        self._rows = []
+        self._heights = []
+        self._first = self._view.dropped
+        self._is_in_error = False
+        self.errors = []
+        self._make()
+
+    def _make(self) -> None:
+        """Make the rows of complete lines that have none yet."""
+        if not self._width:
+            return
+        complete = len(self._view.lines) - self._view.open
+        for line in islice(self._view.lines, len(self._heights), complete):
+            is_error = line.level is LogLevel.ERROR
+            if is_error and not self._is_in_error:
+                self.errors.append(len(self._rows))
+            self._is_in_error = is_error
+            rows = _rows_of(line, self._width)
+            self._rows += rows
+            self._heights.append(len(rows))
+
+
+def _rows_of(line: LogLine, width: int) -> list[Row]:
+    """A line over as many rows as it needs."""
+    tone = _TONES[line.level]
+    room = max(8, width - 2)
+    pieces = _pieces(line.text, room)
+    first: Row = ((" " + pieces[0], tone),)
+    return [first, *(((" " + _INDENT + piece, tone),) for piece in pieces[1:])]
+
+
+def _pieces(text: str, room: int) -> list[str]:
+    """The text in pieces of so many cells; those after the first are indented."""
+    if cells(text) <= room:
+        return [text]
+    pieces: list[str] = []
+    piece = ""
+    used = 0
+    for character in text:
+        size = cells(character)
+        if used + size > room:
+            pieces.append(piece)
+            piece = ""
+            used = len(_INDENT)
+        piece += character
+        used += size
+    return [*pieces, piece]
+
+
+def _fault_rows(shown: LogView, width: int) -> list[Row]:
+    """Why nothing can be read, and the command that shows it."""
+    rows: list[Row] = list(wrapped(shown.fault, width, "warn"))
+    if shown.command:
+        rows.append(())
+        rows.append(((" this command shows it: ", "muted"), (shown.command, "strong")))
+    return rows

@@ -1,0 +1,168 @@
+"""What of an engine's log may be shown: no prompt, no answer, no key, no sequence that a terminal obeys."""
+
+from __future__ import annotations
+
+import random
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.readings.log_text import MOST_SHOWN, LogLevel, LogReader, begins_record, masked_line, without_escapes
+
+SECRET = "swordfish"
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        (
+            "INFO 11-26 18:00:00 [logger.py:39] Received request cmpl-1: prompt: 'it\\'s swordfish', params: "
+            "SamplingParams(n=1, temperature=0.7), prompt_token_ids: [1, 2, 3], lora_request: None.",
+            "temperature=0.7",
+        ),
+        ('INFO 11-26 18:00:00 Received request c-1: prompt: "don\'t swordfish", params: None', "params: None"),
+        ("INFO 11-26 18:00:00 Generated response c-1: output: 'swordfish', finish_reason: stop", "finish_reason: stop"),
+        (
+            '[2025-11-26 18:00:00] Receive: obj=GenerateReqInput(rid=\'4f\', text="a swordfish " ... "swordfish", n=1)',
+            "rid='4f'",
+        ),
+        ("[2025-11-26 18:00:00] Finish: obj=GenerateReqInput(rid=None, text='swordfish'), out={'text': 'swordfish'}",
+         "Finish:"),
+        ('2025-11-26T18:00:00.1Z DEBUG generate{inputs="swordfish" n=2}: Success', "Success"),
+        ("2025-11-26T18:00:00.1Z DEBUG text_generation_router: Input: tell me of swordfish", "text_generation_router"),
+        ('srv  log_server_r: request: {"messages":[{"role":"user","content":"swordfish"}],"n":1}', "log_server_r"),
+        ('{"time":"","level":"INFO","fields":{"message":"\\"prompt\\": \\"a \\\\\\"swordfish\\" end"}}', "end"),
+        ("INFO body={'messages': [{'content': ['swordfish]', \"swordfish'\"]}], 'model': 'm'} served", "served"),
+        ("pydantic: [type=missing, input_value={'prompt': 'swordfish'}, input_type=dict]", "input_type=dict"),
+        ('INFO: 127.0.0.1 - "GET /generate?prompt=swordfish HTTP/1.1" 200', "/generate"),
+        ("INFO non-default args: {'api_key': ['swordfish'], 'model': 'm'}", "'model': 'm'"),
+        ("vllm serve m --api-key swordfish --port 8000", "--port 8000"),
+        ("curl -H 'Authorization: Bearer swordfish' http://h", "http://h"),
+        ("HF_TOKEN=swordfish python -m sglang", "python -m sglang"),
+        ("hf_token='swordfish', model='m'", "model='m'"),
+        ("GET http://user:swordfish@h/metrics", "@h/metrics"),
+        ("GET http://h/metrics?key=swordfish&n=1", "n=1"),
+        ("loaded with hf_swordfishswordfish from hub", "from hub"),
+        ("password: 'swordfish' refused", "refused"),
+    ],
+)  # fmt: skip
+def test_what_users_wrote_and_keys_are_masked(line: str, kept: str) -> None:
+    shown = LogReader().line(line).text
+    assert SECRET not in shown
+    assert kept in shown
+    assert "***" in shown
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "INFO 11-26 18:00:00 Avg prompt throughput: 100.0 tokens/s, Running: 3 reqs, GPU KV cache usage: 12.1%",
+        "[2025-11-26 18:00:00 TP0] Decode batch, #running-req: 1, #token: 512, token usage: 0.01, gen throughput: 99.1",
+        "[2025-11-26 18:00:00] Prefill batch, #new-seq: 1, #new-token: 512, #cached-token: 0, input: 5",
+        "slot print_timing: id 0 | prompt eval time = 100.2 ms / 5 tokens (20.0 ms per token, 49.9 tokens per second)",
+        "srv  log_server_r: request: GET /metrics 127.0.0.1 200",
+        'INFO:     127.0.0.1:1234 - "POST /v1/completions HTTP/1.1" 200 OK',
+        "INFO max_tokens=512, prompt_logprobs=None, output=12, text: None",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+        "ValueError: the model's max seq len (131072) is larger than the KV cache (65536)",
+    ],
+)
+def test_what_says_how_the_engine_does_stays(line: str) -> None:
+    assert LogReader().line(line).text == line
+
+
+def test_a_prompt_goes_on_until_the_next_record() -> None:
+    reader = LogReader()
+    texts = [
+        "2025-11-26T18:00:00Z DEBUG router: Input: swordfish",
+        "swordfish in a second line",
+        "",
+        '  File "swordfish.py"',
+        "2025-11-26T18:00:01Z INFO router: Success",
+        "and on",
+    ]
+    shown = [line.text for line in reader.lines(texts)]
+    assert not [text for text in shown if SECRET in text]
+    assert shown[4:] == ["2025-11-26T18:00:01Z INFO router: Success", "and on"]
+
+
+def test_a_line_that_is_too_long_ends_inside_of_its_prompt() -> None:
+    reader = LogReader()
+    first = reader.line("INFO prompt: '" + "x" * 10_000_000)
+    assert first.text == "INFO prompt: ***"
+    assert reader.line("swordfish'").text.strip() == "***"
+    assert len(LogReader().line("INFO " + "y " * 100_000).text) == MOST_SHOWN
+
+
+@given(st.text(string.printable + "\\'\"[]{}", max_size=60))
+def test_no_repr_of_a_prompt_is_shown(prompt: str) -> None:
+    line = f"INFO 11-26 18:00:00 Received request c: prompt: {prompt + SECRET!r}, params: {{}}"
+    assert LogReader().line(line).text == "INFO 11-26 18:00:00 Received request c: prompt: ***, params: {}"
+
+
+def test_masking_takes_time_by_the_length_of_a_line() -> None:
+    rng = random.Random(1)
+    for alphabet in ("prompt:'\"\\", "api_key= -", "[{('\"", "a_", "\x1b]["):
+        text = "".join(rng.choices(alphabet, k=4096))
+        masked, _ = masked_line(without_escapes(text))
+        assert len(masked) <= 8 * len(text)
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("\x1b[32mINFO\x1b[0m: up", "INFO: up"),
+        ("INFO \x1b]52;c;cm0gLXJmIC8=\x07copied", "INFO copied"),
+        ("INFO \x1b]0;title\x1b\\x", "INFO x"),
+        ("INFO \x1bPq#0\x1b\\x \x1b[2J\x1b[H\x1bc", "INFO x"),
+        ("INFO \x1b[", "INFO"),
+        ("INFO \x1b", "INFO \\x1b"),
+        ("INFO \u202eevil\u200b \x07\x00", "INFO \\u202eevil\\u200b \\x07\\x00"),
+        ("Loading:  10%\rLoading: 100%\r", "Loading: 100%"),
+        ("a\tb", "a   b"),
+    ],
+)
+def test_no_sequence_reaches_the_terminal(line: str, shown: str) -> None:
+    text = LogReader().line(line).text
+    assert text == shown
+    assert text.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("line", "level"),
+    [
+        ("ERROR 11-26 18:00:00 [core.py:1] boom", LogLevel.ERROR),
+        ("(EngineCore_DP0 pid=12) ERROR 11-26 18:00:00 [core.py:1] boom", LogLevel.ERROR),
+        ("Traceback (most recent call last):", LogLevel.ERROR),
+        ("torch.OutOfMemoryError: CUDA out of memory", LogLevel.ERROR),
+        ("E0126 18:00:00.000 1 server.cc:1] boom", LogLevel.ERROR),
+        ("time=2025 level=ERROR source=x", LogLevel.ERROR),
+        ("time=2025 level=error source=x", LogLevel.ERROR),
+        ("WARNING 11-26 18:00:00 slow", LogLevel.WARNING),
+        ("[2025-11-26 18:00:00] WARNING: slow", LogLevel.WARNING),
+        ("/x/y.py:1: UserWarning: slow", LogLevel.WARNING),
+        ("DEBUG 11-26 x", LogLevel.DEBUG),
+        ("INFO 11-26 no errors", LogLevel.PLAIN),
+    ],
+)
+def test_a_line_has_the_level_that_it_names(line: str, level: LogLevel) -> None:
+    assert LogReader().line(line).level is level
+
+
+def test_what_follows_an_error_belongs_to_it() -> None:
+    texts = [
+        "ERROR 11-26 18:00:00 boom",
+        "Traceback (most recent call last):",
+        "  File x, line 1",
+        "INFO 11-26 ok",
+        "y",
+    ]
+    lines = list(LogReader().lines(texts))
+    assert [line.level for line in lines] == [LogLevel.ERROR] * 3 + [LogLevel.PLAIN] * 2
+    assert (
+        [begins_record(text) for text in texts]
+        == [line.is_record for line in lines]
+        == [True, True, False, True, False]
+    )
