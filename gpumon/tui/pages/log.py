@@ -63,7 +63,7 @@ class LogPage(Pane):
         self._rows_of_log = LogRows()
         self._top = 0
         self.follows = True
-        self.sought = ""
+        self.search.begin("")
         self._read_soon()
         self.update()
 
@@ -137,7 +137,7 @@ class LogPage(Pane):
 
     def in_view(self, width: int, room: int) -> tuple[Sequence[Row], int]:
         """The lines in view: the last ones while the log is followed."""
-        if self.follows and self._find_from is None:
+        if self.follows:
             self._top = _FAR
         return super().in_view(width, room)
 
@@ -147,10 +147,15 @@ class LogPage(Pane):
         self.follows = self._top >= self._overflow
         self.update()
 
-    def find(self, text: str, *, onward: bool = False) -> None:
+    def find(self, text: str) -> None:
         """What is found stays in view."""
         self.follows = self.follows and not text
-        super().find(text, onward=onward)
+        super().find(text)
+
+    def step_match(self, by: int) -> None:
+        """The same for the other places."""
+        self.follows = False
+        super().step_match(by)
 
     def side(self, step: int) -> bool:
         """Another log of the same engine: standard error beside standard output."""
