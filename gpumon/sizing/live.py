@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from gpumon.efficiency.service import FRONTENDS, adding_up
+from gpumon.readings.format import GIB
 from gpumon.readings.frame import EndpointState, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
@@ -88,7 +89,7 @@ def _host_of(engine: Engine, hosts: Collection[str]) -> str:
 
 
 def held(snapshot: Snapshot) -> tuple[str, ...]:
-    """What `have` leaves out because something else holds it: `GPU 3: in use by python, 20.0 GB`, the same of several
+    """What `have` leaves out because something else holds it: `GPU 3: in use by python, 18.6 GiB`, the same of several
     GPUs once."""
     unplaced = _unplaced_hosts(snapshot)
     holders = (_holder(gpu, gpu.host not in unplaced) for gpu in _whole(snapshot) if not _why_not(gpu))
@@ -262,8 +263,10 @@ def _unplaced_hosts(snapshot: Snapshot) -> set[str]:
 
 
 def _holder(gpu: Gpu, placed: bool) -> str:
-    """What holds memory of a GPU that no engine is on: `GPU 3: in use by python, 20.0 GB`; empty where nothing does, or
-    where that can not be told."""
+    """The holder of the memory of a GPU without an engine: `GPU 3: in use by python, 18.6 GiB`.
+
+    Empty if there is none, or if it is not known.
+    """
     used, total = credible(gpu.vram_used_bytes), credible(gpu.vram_total_bytes)
     own = gpu.engines or any(process.engine for process in gpu.processes)
     if own or not used or not total or used <= HELD_RATIO * total:
@@ -275,7 +278,7 @@ def _holder(gpu: Gpu, placed: bool) -> str:
     else:
         # Processes are hidden: an engine whose GPUs are not known may be the one.
         holder = "a process that can not be seen" if placed else ""
-    return f"{_at(gpu)}: in use by {holder}, {used / 1e9:.1f} GB" if holder else ""
+    return f"{_at(gpu)}: in use by {holder}, {used / GIB:.1f} GiB" if holder else ""
 
 
 def _at(gpu: Gpu) -> str:

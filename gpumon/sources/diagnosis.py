@@ -119,7 +119,7 @@ def _exports(reading: EngineReading) -> Check:
     if late:
         notes.append(f"counted only when a request ends, so n/a live: {', '.join(late)}")
     if reading.from_documentation:
-        notes.append("this adapter was written from documentation and not held against a recording")
+        notes.append("this adapter was built from documentation, not tried on a real server")
     state = CheckState.WARN if gone and reading.kind in COMPLETE else CheckState.OK
     return Check("engine", name, state, "; ".join(notes))
 
@@ -198,7 +198,7 @@ STEP_S: Final = 0.3
 NO_CONFIG: Final = Check(
     "config", "file", CheckState.OFF, "none: defaults (gpumon config --example shows every setting)"
 )
-NVML_OFF: Final = Check("driver", "NVML", CheckState.OFF, "not looked at (--no-nvml)")
+NVML_OFF: Final = Check("driver", "NVML", CheckState.OFF, "not checked (--no-nvml)")
 
 
 async def diagnose(config: Config, options: Options) -> list[Check]:

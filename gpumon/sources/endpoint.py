@@ -330,7 +330,7 @@ class EndpointSource:
         """Keep the flags of the newest page, each with the time since when it holds."""
         texts = []
         if scan.duplicates:
-            texts.append(f"{scan.duplicates} series stand twice in the metrics page: the last value counts")
+            texts.append(f"{scan.duplicates} series are on the metrics page twice: the last value counts")
         if scan.cut:
             texts.append("the metrics page has more series than gpumon reads: figures may be too low")
         if self._adapter is not None and self._adapter.cut:

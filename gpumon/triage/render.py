@@ -200,10 +200,10 @@ TEXTS: Final[Mapping[str, str]] = {
     "kv_full": "KV cache {usage:percent} full at {running:requests} requests[ of {tokens:tokens} tokens]: "
     "[{waiting:requests} wait|{thrown:per_minute} preempted a minute]" + _SPARE,
     "queue_slots": "{waiting:requests} wait while {running:requests} run[ of {slots:requests}]: "
-    "[KV cache at {usage:percent}, ][{room=weights}a bigger batch reads its weights as often|compute and bandwidth have room]"
+    "[KV cache at {usage:percent}, ][{room=weights}a larger batch reads its weights as often|compute and bandwidth have room]"
     + _SPARE,
     "queue_steps": "{waiting:requests} wait while {running:requests} run: [KV cache at {usage:percent}, ]"
-    "[{room=weights}a bigger batch reads its weights as often|compute and bandwidth have room]" + _SPARE,
+    "[{room=weights}a larger batch reads its weights as often|compute and bandwidth have room]" + _SPARE,
     "queue_bursts": "requests come in bursts: up to {most:requests} wait, {usual:requests} on average[, for "
     "{slots:requests} slots]; {share:percent} of the time to first token is queue",
     "kv_bursts": "requests come in bursts: up to {most:requests} wait for a full KV cache, {usual:requests} on average; "
@@ -246,7 +246,7 @@ TEXTS: Final[Mapping[str, str]] = {
     "[: headroom {headroom:factor}][; TTFT {ttft:latency}, {ttft_before:latency} in the minutes before]" + _AFTER,
     "training": "MFU {mfu:percent}[, {rate:amount} tok/s]" + _AFTER,
     # hardware
-    "lost": "[Xid {xid:count} ({xid:xid_head}), ]lost[ for {seconds:age}]" + _UNUSED,
+    "lost": "[Xid {xid:count} ({xid:xid_head}), ]lost[ for {seconds:lasted}]" + _UNUSED,
     "reset_required": "needs a reset" + _UNUSED,
     "remap_failed": "a memory row could not be remapped" + _UNUSED,
     "remap_pending": "a memory row waits to be remapped: the next reset does it",
@@ -260,16 +260,16 @@ TEXTS: Final[Mapping[str, str]] = {
         f"[, {_CLOCK}][, {{celsius:count}} °C]"
         for cause, what in (
             ("thermal", "heat (the hardware's own protection)"),
-            ("thermal_driver", "heat (the driver keeps it below its limit)"),
+            ("thermal_driver", "heat (the driver keeps it below the limit)"),
             ("power_brake", "the power brake"),
-            ("hardware_slowdown", "the hardware (heat or power, it does not say which)"),
+            ("hardware_slowdown", "the hardware (heat or power: it does not report which)"),
         )
     },
     "power_cap": "its power limit[ of {limit_w:count} W][, where {default_w:count} W is the default,] holds its clock at "
     + _CLOCK
     + " under load",
     "locked_clock": "clock locked at " + _CLOCK + " under load",
-    "low_clock": "clock at " + _CLOCK + " under load, for no reason that the driver names",
+    "low_clock": "clock at " + _CLOCK + " under load; the driver names no reason",
     "application_clocks": "application clocks hold it at " + _CLOCK + " under load",
     # use of a GPU
     "vram_held": "[{processes} {several=yes}hold|{processes} holds|no process that is visible from here holds] "
@@ -391,7 +391,7 @@ QUANTITIES: Final[Mapping[str, str]] = {
     "evaluating": "utilisation verdict in {value:lasting}",
     "asleep": "{how}",
     "gpu_state": "state {state}[: {what}]",
-    "xid": "Xid {value:count}: {value:xid} ([{times:count} times, last ]{ago:age} ago)",
+    "xid": "Xid {value:count}: {value:xid} ([{times:count} times, last ]{ago:lasted} ago)",
     "remap_failed": "row remapping failed",
     "remap_pending": "a row waits to be remapped",
     "ecc_uncorrected": "{value:count} uncorrectable ECC errors since the driver was loaded[, {risen:count} of them in the "
@@ -433,14 +433,14 @@ ACTIONS: Final[Mapping[str, str]] = {
     "limit_prompt": "lower {flag}, or limit the prompts at the gateway",
     "long_prompts_apart": "long prompts to an instance of their own",
     "start_again": "[{start} starts it again|start it again[: {command}]]",
-    "check_url": "curl -sS {url}/metrics tells whether a server is there: start it, correct the URL, or take its [[endpoint]] out of the config",
+    "check_url": "curl -sS {url}/metrics shows whether a server is there: start it, correct the URL, or take its [[endpoint]] out of the config",
     "check_host": "[ping -c 3 {host} and ]curl -sS -m 5 {url}/health shows whether it answers; then read its log on its host",
-    "read_last_log": "[{log} shows what it wrote last|tail -n 100 {file} shows what it wrote last|{ended=yes}sudo dmesg -T tells whether the kernel ended it (OOM, segfault, Xid); its own output went where it was started|read what its log says last before each end (kubectl logs --previous, docker logs, journalctl -u) and look for the OOM killer in dmesg; until that is fixed take it out of the load balancer]",
-    "fix_gpu_first": "fix {gpus} first: a restart on the same GPUs cannot work before",
+    "read_last_log": "[{log} shows what it wrote last|tail -n 100 {file} shows what it wrote last|{ended=yes}sudo dmesg -T shows whether the kernel ended it (OOM, segfault, Xid); its own output is where it was started|read the last lines of its log before each end (kubectl logs --previous, docker logs, journalctl -u) and look for the OOM killer in dmesg; until that is fixed take it out of the load balancer]",
+    "fix_gpu_first": "fix {gpus} first: a restart on the same GPUs fails until then",
     "wait_for_compile": "wait: the first request compiles kernels and graphs for minutes; look at its log",
-    "wait_or_check": "[py-spy dump --pid {pid}|py-spy dump of its process] and its log[ ({log=journal}journalctl -f _PID={pid})| ({log} logs {container})] show what it does[{paused=yes}; whoever paused it lets it go on|{late=yes}; restart it only if its stacks stand still|; wait up to {seconds:count} s for compiles, weight updates, KV transfers]",
+    "wait_or_check": "[py-spy dump --pid {pid}|py-spy dump of its process] and its log[ ({log=journal}journalctl -f _PID={pid})| ({log} logs {container})] show what it does[{paused=yes}; continue it where it was paused|{late=yes}; restart it only if its stacks do not change|; wait up to {seconds:count} s for compiles, weight updates, KV transfers]",
     "check_prefill_side": "look at the prefill side that sends its KV cache[ ({engine})]: does it serve, what does its log say, does the link between them work (NIXL, UCX, RDMA)?",
-    "check_decode_side": "look at the decode side that takes its KV cache[ ({engine})]: does it serve, has it room, does the link between them work (NIXL, UCX, RDMA)?",
+    "check_decode_side": "look at the decode side that takes its KV cache[ ({engine})]: does it serve, does it have room, does the link between them work (NIXL, UCX, RDMA)?",
     "wait_for_prefill": "wait: it works on a prompt",
     "send_one_request": "send it one request: if a token comes, only its gauges froze",
     "stop_exporter": "where it has ended, stop its exporter or take it out of the config",
@@ -458,8 +458,8 @@ ACTIONS: Final[Mapping[str, str]] = {
     "fp8_kv": "{flag} (holds twice as many)",
     "more_kv_memory": "raise {flag}[ (now {now})]",
     "raise_slots": "raise {flag}[ from {now:count}][ to {wanted:count}][: the KV cache at {usage:percent} has no room for more]",
-    "bigger_steps": "raise {flag}, so that a step takes more prompts in",
-    "bigger_batch": "a bigger batch (send it more requests at once)[: up to {wider:requests}]",
+    "bigger_steps": "raise {flag}, so that a step takes more prompts",
+    "bigger_batch": "a larger batch (send it more requests at once)[: up to {wider:requests}]",
     "quantise_weights": "{flag} halves the weights",
     "more_gpus": "more GPUs per instance ({flag}[, now {now:count}])",
     "prefix_caching": "{flag}",
@@ -506,7 +506,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "replace_if_remap_failed": "nvidia-smi -q -d ROW_REMAPPER -i {index:count}: with a failed remapping replace the GPU (RMA)",
     "diagnose_if_again": "if more come after that: dcgmi diag -r 3, then replace the GPU",
     "diagnose_when_free": "watch it: dcgmi diag -r 3 when it is free; replace the GPU if uncorrectable ones follow",
-    "count_spare_rows": "nvidia-smi -q -d ROW_REMAPPER -i {index:count} tells how many rows are left",
+    "count_spare_rows": "nvidia-smi -q -d ROW_REMAPPER -i {index:count} shows how many rows are left",
     "power_cycle": "drain this server and power-cycle it (a reboot is often not enough)",
     "reseat_if_again": "if it comes again: reseat the GPU, check its power cables and heat, update firmware, then replace it",
     "restart_hit_program": "restart the program that was hit (dmesg names its pid)",
@@ -524,8 +524,8 @@ ACTIONS: Final[Mapping[str, str]] = {
     "map_engine": "add gpus to the [[endpoint]] of {engines}",
     "add_endpoint": "add the engine's URL with --endpoint[{if_it_answers=yes} if its server still answers]",
     "find_hidden_process": "start gpumon with --pid=host (Kubernetes: hostPID: true) to see it, or look with nvidia-smi on the host",
-    "end_program": "[{otherwise=yes}else ]ask [{owner}|its owner] to end it, or end it; then the GPU is free for {vram_bytes:gib}",
-    "less_vram": "smaller micro-batch with gradient accumulation, activation checkpointing, PYTORCH_ALLOC_CONF=expandable_segments:True; torch.cuda.memory_reserved() tells how much is only cached",
+    "end_program": "[{otherwise=yes}else ]ask [{owner}|its owner] to end it, or end it: that frees {vram_bytes:gib}",
+    "less_vram": "smaller micro-batch with gradient accumulation, activation checkpointing, PYTORCH_ALLOC_CONF=expandable_segments:True; torch.cuda.memory_reserved() shows how much is only cached",
     "keep_vram_free": "start nothing more on this GPU and no larger batches until memory is freed",
     "ask_owner": "ask its owner whether it is still needed: it can be ended, or share its GPU with others",
     "share_gpu_or_batch": "let it share its GPU with others, or give it larger batches",

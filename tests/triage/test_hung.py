@@ -133,7 +133,7 @@ def test_where_nothing_tells_what_its_gpus_do_it_is_no_certain_hang() -> None:
     found = only(last)
     assert (found.cause, found.level) == ("no_tokens", Level.WARN)
     assert [one.code for one in found.actions] == ["wait_or_check"]
-    assert "restart it only if its stacks stand still" in actions_text(found)
+    assert "restart it only if its stacks do not change" in actions_text(found)
     assert "gpu_activity" in quantities(found)
 
 

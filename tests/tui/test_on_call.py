@@ -64,7 +64,7 @@ TASKS = {
         *("restart-loop", 380, "5 enter", "llama-8b-b", "kubectl logs --previous", "crash loop"),
     ),
     "what died, and where do I read why": (
-        *("engine-crash", 75, "2 enter", "✗ down since 08:01", "sudo dmesg -T tells whether the kernel ended it"),
+        *("engine-crash", 75, "2 enter", "✗ down since 08:01", "sudo dmesg -T shows whether the kernel ended it"),
         *("start it again: sim:vllm serve", "answered last"),
     ),
     "did somebody want that stop": ("planned-stop", 150, "2 enter", "! stopped since 08:01", "idle for 30 s before"),

@@ -493,7 +493,7 @@ async def test_a_gpu_that_something_else_holds_is_drawn_and_counted_as_taken() -
         await type_keys(app, pilot, "s", "v", "v", "v", "v")
         page = said(app)
         assert "have 7 GPUs H100 SXM5 80GB fits on 6 of 7 GPUs: frees 1 GPU" in page
-        assert "GPU 7: in use by python3, 76.9 GB" in page
+        assert "GPU 7: in use by python3, 71.6 GiB" in page
         await type_keys(app, pilot, *"140", "enter")
         assert "short 3 GPUs" in said(app)
 

@@ -172,13 +172,13 @@ def _end(chain: Chain, by_url: Mapping[str, EngineReading]) -> tuple[CheckState,
         return CheckState.OFF, [NO_ENGINE]
     steps = [words(chain)]
     if chain.broken and (row := by_url.get(chain.unreached)) is not None:
-        return CheckState.OK, [*steps, f"no way to its page: see engine {row.name}"]
+        return CheckState.OK, [*steps, f"its page cannot be reached: see engine {row.name}"]
     if chain.broken:
         return CheckState.WARN, [*steps, chain.broken]
     if chain.port:
         steps.append(f"port {chain.port}")
     if chain.configured:
-        return CheckState.OK, [*steps, f"polled as {chain.configured} of the config"]
+        return CheckState.OK, [*steps, f"polled as {chain.configured} (found via: config)"]
     reading = by_url.get(chain.url)
     if not chain.listens:
         said = not_open(chain) if reading is None else f"not open yet: see engine {reading.name}"

@@ -213,7 +213,7 @@ def _identity(engine: Engine, service: Service, figures: Figures) -> Section:
     if engine.asleep:
         entries.append(Fact("asleep", engine.asleep))
     if engine.from_documentation:
-        text = "from documentation: never checked against a recording of a real one"
+        text = "built from documentation, not tried on a real server"
         entries.append(Fact("adapter", text, tone="warn"))
     source = dimensions.model_source or ("" if "params" in WITHOUT[service] else engine.sources.get("model", ""))
     if engine.model or service is not Service.TRAINING:
