@@ -40,6 +40,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("filter", ("/", "f3"), "filter rows; search a page", ""),
     Command("filter.all", ("\\",), "filter all panes"),
     Command("sort", ("o", "f6"), "sort the rows", ""),
+    Command("cell", ("i",), "why a cell: its formula"),
     Command("zoom", ("z",), "zoom the pane, and back"),
     Command("pane.next", ("tab",), "next pane", "sizing panel, or table"),
     Command("pane.previous", ("shift+tab",), "previous pane", "sizing panel, or table"),

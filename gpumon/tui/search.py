@@ -60,7 +60,20 @@ def _within(matches: Sequence[Match], at: int, end: int) -> Iterator[tuple[Match
             yield match, first, last
 
 
+def selected(row: Row) -> Row:
+    """The whole line marked."""
+    return [(text, _selected(tone)) for text, tone in row]
+
+
+def marked_cell(row: Row, first: int, width: int) -> Row:
+    """A line with `width` characters from number `first` on marked."""
+    cell = Match(0, first, first + width)
+    return highlighted(row, (cell,), cell)
+
+
 def _selected(tone: str) -> str:
+    if tone.endswith("@"):
+        return tone
     return f"{tone}@" if f"{tone}@" in TONES else "text@"
 
 

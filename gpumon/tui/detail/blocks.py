@@ -166,6 +166,12 @@ def laid_out(
     return [tuple((text, _OLD.get(tone, tone)) for text, tone in row) for row in rows] if old else rows
 
 
+def stands_at(row: Row, place: str) -> bool:
+    """Whether a line begins a figure of this name, or a section of this title, in one of its columns."""
+    figure = " " * _INDENT + left(place, NAME)
+    return any(text == figure or (tone == "strong" and text.rstrip() == f" {place}") for text, tone in row)
+
+
 _OLD: Final = {"text": "muted", "accent": "muted"}
 
 

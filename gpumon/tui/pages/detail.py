@@ -7,16 +7,18 @@ from typing import ClassVar
 
 from gpumon.readings.format import cells, cut
 from gpumon.readings.history import History
-from gpumon.readings.snapshot import Engine, Gpu, Replicas, Snapshot, Verdict
+from gpumon.readings.snapshot import Engine, Gpu, Snapshot, Verdict
 from gpumon.tui.charts.grid import Style
-from gpumon.tui.detail import engine, gpu, process, verdict
-from gpumon.tui.detail.blocks import Heights, Section, laid_out, there_only
+from gpumon.tui.detail import verdict
+from gpumon.tui.detail.blocks import Heights, Section, laid_out, stands_at
 from gpumon.tui.detail.gpu import Watch
+from gpumon.tui.detail.sections import sections_of
 from gpumon.tui.detail.state import Shown, head, troubles
 from gpumon.tui.detail.things import Key, is_blank, leads_to, of_kind, title
 from gpumon.tui.levels import levels_in
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
+from gpumon.tui.search import selected
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
 
@@ -40,6 +42,10 @@ class DetailPage(Pane):
         self._trail: list[Key] = []
         """What was looked at before, for the way back."""
         self._laid_out: tuple[Snapshot | None, int, list[Row]] = (None, 0, [])
+        self._place = ""
+        """The figure or section that the page was opened at."""
+        self._goes_to_place = False
+        """Whether it has to come into view at the next paint."""
         self._heights: tuple[int, Heights] = (0, {})
         """For one width: lines that the entries took so far."""
 
@@ -73,6 +79,7 @@ class DetailPage(Pane):
     def _turn_to(self, thing: Key) -> None:
         self._shown = Shown(thing, None, None, 0.0, 0.0)
         self._watch = None
+        self._place = ""
         self._name = ""
         self._heights = (0, {})
         self._top = 0
@@ -150,6 +157,26 @@ class DetailPage(Pane):
         self._turn_to(self._trail.pop())
         return True
 
+    def point_to(self, place: str) -> None:
+        """Show and mark the figure of this name, or the section of this title."""
+        self._place = place
+        self._goes_to_place = True
+        self.update()
+
+    def in_view(self, width: int, room: int) -> tuple[Sequence[Row], int]:
+        """The lines in view, with the one that the page was opened at marked."""
+        if not self._place:
+            return super().in_view(width, room)
+        line = next((at for at, row in enumerate(self.body(width, room)) if stands_at(row, self._place)), -1)
+        if self._goes_to_place and line >= 0:
+            self._goes_to_place = False
+            self._top = max(0, line - 1)
+        rows, total = super().in_view(width, room)
+        at = line - self._top
+        if line >= 0 and 0 <= at < len(rows):
+            rows = [*rows[:at], selected(rows[at]), *rows[at + 1 :]]
+        return rows, total
+
     def side(self, step: int) -> bool:
         """Go to the next (1) or previous (-1) thing of the same list; returns whether there is another one."""
         if self.snapshot is None:
@@ -206,17 +233,7 @@ class DetailPage(Pane):
         thing = self._shown.figures
         if thing is None:
             return []
-        if isinstance(thing, Gpu):
-            sections = gpu.sections(thing, snapshot, self.view, self._watch)
-        elif isinstance(thing, Engine):
-            sections = engine.sections(thing, snapshot, self.view)
-        elif isinstance(thing, Verdict):
-            sections = verdict.sections(thing, self._history)
-        elif isinstance(thing, Replicas):
-            sections = engine.replicas_sections(thing, snapshot, self.view)
-        else:
-            sections = process.sections(thing, snapshot, self.view)
-        return there_only(sections) if is_blank(thing) else sections
+        return sections_of(thing, snapshot, self.view, watch=self._watch, history=self._history)
 
 
 def _way(trail: Sequence[Key], thing: Key) -> list[Key]:

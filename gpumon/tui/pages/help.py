@@ -32,7 +32,7 @@ GROUPS: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
     (("open", "back"), "detail; back, never quits", "the host; back, never quits"),
     (("help", "quit"), "help; back, and quit", ""),
     (("filter", "filter.all", "sort"), "filter, all; sort", "filter, sort; find"),
-    (("pane.next", "pane.previous"), "next, previous pane", "sizing panel, or table"),
+    (("pane.next", "pane.previous"), "next pane, page section", "sizing panel, or table"),
     (("pane.gpus", "pane.engines", "pane.history", "pane.processes", "pane.faults"), "GPUs to processes; triage", ""),
     (("span.shorter", "span.longer"), "shorter, longer charts", ""),
     (("slower", "faster"), "as btop: less, more often", "ask less, more often, as in btop"),
@@ -127,6 +127,10 @@ class HelpPage(Pane):
     TITLE: str = "help"
     ZOOMS: ClassVar[bool] = False
     TIMELESS: ClassVar[bool] = True
+
+    def is_title(self, row: Row) -> bool:
+        """Whether a line is the title of a section."""
+        return len(row) == 1 and row[0][1] == "muted"
 
     def body(self, width: int, height: int) -> Sequence[Row]:
         """First questions, keys, marks."""

@@ -103,6 +103,9 @@ def _next_pane(step: int, screen: MonitorScreen) -> None:
     """The pane, or the sizing panel beside, that comes next."""
     if screen.tiny:
         return
+    page = screen.pages.shown
+    if page is not None and page is screen.current and not isinstance(page, ListPane) and page.jump_section(step):
+        return
     if screen.pages.shown is None and screen.dock.covers:
         screen.say(f"sizing has the whole screen: {screen.view.keymap.first('sizing')} closes it")
         return

@@ -146,6 +146,10 @@ class FleetBody:
     def page_left(self, screen: MonitorScreen, page: Pane) -> None:
         """Nothing here follows a page."""
 
+    def explained(self, screen: MonitorScreen) -> str:  # noqa: ARG002
+        """Cells of a fleet's table have no formula."""
+        return ""
+
     def incident(self, screen: MonitorScreen, text: str, drawn: Picture) -> Incident | None:
         """The fleet as it is shown; its past stays in the Prometheus."""
         if self.shown is None or not self.shown.fleet.wall_s:

@@ -37,6 +37,7 @@ from gpumon.tui.widgets.title_bar import Heading, Standing, of_machine
 from gpumon.tui.widgets.triage_pane import TriagePane
 
 if TYPE_CHECKING:
+    from gpumon.tui.detail.cell import Explained
     from gpumon.tui.screens.monitor import Context, MonitorScreen
 
 LEAD: Final = "fleet > "
@@ -91,6 +92,7 @@ class HostBody:
             "log": self._log,
             "log.follow": partial(_in_log, "log.follow"),
             "log.error": partial(_in_log, "log.error"),
+            "cell": _next_cell,
             "hide": self._hide,
             "hide.none": self._show_hidden,
             **{pane.KEY: partial(_go, name) for name, pane in self.panes.items()},
@@ -191,6 +193,22 @@ class HostBody:
         if pane is not None and key in pane.pages():
             pane.go_to(key)
 
+    def explained(self, screen: MonitorScreen) -> str:
+        """The formula of the cell under the cell cursor."""
+        return self._cell(screen).text
+
+    def _cell(self, screen: MonitorScreen) -> Explained:
+        """What the cell under the cell cursor means, and where its page says so."""
+        from gpumon.tui.detail.cell import Explained, explained
+
+        pane = screen.current
+        item = pane.selected if isinstance(pane, ListPane) else None
+        key = pane.page_of(item) if isinstance(pane, ListPane) and item is not None else None
+        if key is None or screen.shown is None:
+            return Explained("")
+        assert isinstance(pane, ListPane)
+        return explained(key, pane.cell, screen.shown, screen.view)
+
     def incident(self, screen: MonitorScreen, text: str, drawn: Picture) -> Incident | None:
         """The snapshot with what happened before it, and the past."""
         if screen.shown is None:
@@ -212,10 +230,14 @@ class HostBody:
         if thing is not None:
             from gpumon.tui.pages.detail import DetailPage
 
+            has_cell = isinstance(screen.current, ListPane) and screen.current.cell != ""
+            place = self._cell(screen).place if has_cell else ""
             page = screen.pages.named("detail")
             assert isinstance(page, DetailPage)
             page.look_at(thing, self._keys_in)
             screen.pages.put_over(page)
+            if place:
+                page.point_to(place)
         elif screen.current is self.triage and self.triage.selected is not None:
             screen.say("no details: this line is not about a verdict, engine or GPU")
         screen.show_keys()
@@ -333,6 +355,13 @@ def _filter_everywhere(screen: MonitorScreen) -> None:
     from gpumon.tui.screens.questions import filter_of_all
 
     screen.ask(filter_of_all(screen))
+
+
+def _next_cell(screen: MonitorScreen) -> None:
+    """The cell cursor: the last line explains its cell."""
+    pane = screen.current
+    if not isinstance(pane, ListPane) or not pane.next_cell():
+        screen.say("cells are in the tables of GPUs, engines and processes")
 
 
 def _put_on_clipboard(screen: MonitorScreen, copyable: Copyable) -> None:

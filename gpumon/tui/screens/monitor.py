@@ -32,6 +32,7 @@ from gpumon.tui.settings_table import Setting
 from gpumon.tui.view import View
 from gpumon.tui.widgets.board import Board
 from gpumon.tui.widgets.key_line import ASKED, KeyLine, Place, hints
+from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import Pane
 from gpumon.tui.widgets.title_bar import Heading, Standing, TitleBar
 
@@ -121,6 +122,9 @@ class Body(Protocol):
 
     def page_left(self, screen: MonitorScreen, page: Pane) -> None:
         """A page is about to be closed."""
+
+    def explained(self, screen: MonitorScreen) -> str:
+        """The formula of the cell under the cell cursor, in one line; empty: there is none."""
 
     def incident(self, screen: MonitorScreen, text: str, drawn: Picture) -> Incident | None:
         """What is shown, to be written down; None: nothing yet."""
@@ -221,6 +225,12 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
             self.dock.run(command.removeprefix("sizing."))
         elif run is not None:
             run(self)
+        if self._has_cell():
+            self.show_keys()
+
+    def _has_cell(self) -> bool:
+        """Whether the pane with the keys has a cell cursor, which the last line explains."""
+        return isinstance(self.current, ListPane) and self.current.cell != ""
 
     @property
     def playback(self) -> Playback | None:
@@ -293,6 +303,8 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
             page.show(whole)
         self.body.show_standing(self)
         self.show_title()
+        if self._has_cell():
+            self.show_keys()
         self._painted_s = time.monotonic()
 
     def _tick(self) -> None:
@@ -402,7 +414,8 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
             inner=self.gone_back and playback is None,
             searching=current is not None and current.search.sought != "",
         )
-        self.key_line.show(hints(self.view.keymap, self.body.place(self, place)))
+        explained = self.body.explained(self) if self._has_cell() else ""
+        self.key_line.show(hints(self.view.keymap, self.body.place(self, place)), explained)
 
     def ask(self, question: Question) -> None:
         """Ask at the foot of the screen; what is asked has the keys until it is closed."""

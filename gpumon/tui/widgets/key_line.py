@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from textual import events
 
 from gpumon.config.keymap import TAKEN, Keymap
-from gpumon.readings.format import cells
+from gpumon.readings.format import cells, cut
 from gpumon.tui.keys import pressed
 from gpumon.tui.line import Piece, Row, wrapped
 from gpumon.tui.palette import Palette
@@ -186,13 +186,16 @@ class KeyLine(Board):
         self._hints: tuple[Hint, ...] = ()
         self._places: list[tuple[int, Hint]] = []
         """The first cell of each hint that is shown."""
+        self._explained = ""
+        """The formula of the cell under the cell cursor; empty: there is none."""
         self.notice = ""
         """What is said in place of the hints; empty: nothing."""
         self._urgent = False
 
-    def show(self, hints: Sequence[Hint]) -> None:
-        """Paint the hints, most important first."""
+    def show(self, hints: Sequence[Hint], explained: str = "") -> None:
+        """Paint the hints, most important first, or in their place what the cell under the cell cursor means."""
         self._hints = tuple(hints)
+        self._explained = explained
         self.update()
 
     def tell(self, text: str, *, urgent: bool = False) -> None:
@@ -209,6 +212,8 @@ class KeyLine(Board):
         """The notice, or one line of hints."""
         if self.notice:
             return self._notice_rows(width, height)
+        if self._explained:
+            return (((f" {cut(self._explained, width - 2)}", "accent"),),)
         return (self._hint_row(width),) if self._hints else ()
 
     def _notice_rows(self, width: int, most: int = MOST_NOTICE) -> list[Row]:
@@ -234,7 +239,7 @@ class KeyLine(Board):
     def on_click(self, event: events.Click) -> None:
         """A click on a hint presses its key; of two keys the one that was hit, or the last on what they do."""
         event.stop()
-        key = "" if self.notice else self._key_at(event.x)
+        key = "" if self.notice or self._explained else self._key_at(event.x)
         if key:
             self.app.post_message(pressed(key))
 

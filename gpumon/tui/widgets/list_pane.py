@@ -11,10 +11,12 @@ from gpumon.readings.format import cells, counted, cut, left
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot, Verdict
 from gpumon.triage.marks import states_by_key
+from gpumon.tui.cells import FIELDS, FIRST
 from gpumon.tui.everywhere import engines_that_match
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing, Order, matches, ordered
+from gpumon.tui.search import marked_cell
 from gpumon.tui.table import Table
 from gpumon.tui.triage_words import tone_of_text, urgent_in
 from gpumon.tui.view import View
@@ -48,6 +50,8 @@ class ListPane(Pane, Generic[T]):
         """Rows that the user hid: their keys, and since when their things are as they were then."""
         self.shift = 0
         """Columns that are scrolled out on the left."""
+        self.cell = ""
+        """The column of the cell cursor; empty: there is none."""
         self._at = 0
         self._cursor = ""
         self._in_view = 0
@@ -181,8 +185,54 @@ class ListPane(Pane, Generic[T]):
         self._in_view = len(rows)
         at = self._at - self._top
         if self.shows_cursor and 0 <= at < len(rows):
-            rows[at] = marked(rows[at])
+            rows[at] = self._with_cell(marked(rows[at]))
         return rows, len(items)
+
+    def _with_cell(self, row: Row) -> Row:
+        """The row under the cursor with its cell marked, where there is a cell cursor in view."""
+        columns = self.columns()
+        if not self.cell or columns is None:
+            return row
+        first = 0
+        for column in columns.columns(self.size.width, self.view.hidden, self.shift):
+            if column.name == self.cell:
+                return marked_cell(row, first, column.width)
+            first += column.width
+        return row
+
+    def _cells(self) -> list[str]:
+        """The columns in view that the cell cursor may stand on, from left to right."""
+        columns = self.columns()
+        fields = FIELDS.get(self.listing.thing, {})
+        if columns is None:
+            return []
+        shown = columns.columns(self.size.width, self.view.hidden, self.shift)
+        return [column.name for column in shown if column.name in fields]
+
+    def next_cell(self) -> bool:
+        """Show the cell cursor, or move it to the next column, behind the last one to the first; returns whether there
+        is a column for it."""
+        names = self._cells()
+        if not names:
+            return False
+        if self.cell not in names:
+            self.cell = FIRST if FIRST in names else names[0]
+        else:
+            self.cell = names[(names.index(self.cell) + 1) % len(names)]
+        self.update()
+        return True
+
+    def _step_cell(self, step: int) -> None:
+        """Move the cell cursor to a column beside; at the edge the columns scroll."""
+        names = self._cells()
+        at = names.index(self.cell) + step if self.cell in names else 0
+        if not 0 <= at < len(names):
+            self._scroll_columns(step)
+            names = self._cells()
+            at = max(0, min(len(names) - 1, at))
+        if names:
+            self.cell = names[at]
+        self.update()
 
     def _none_left(self, width: int) -> Sequence[Row]:
         back = self._keys_back()
@@ -236,13 +286,20 @@ class ListPane(Pane, Generic[T]):
 
     def side(self, step: int) -> bool:
         """Scroll the columns, as long as there are others; while the display is paused the keys move in time."""
-        columns = self.columns()
-        if columns is None or getattr(self.screen, "paused", False):
+        if self.columns() is None or getattr(self.screen, "paused", False):
             return super().side(step)
-        most = columns.most_shift(self.size.width, self.view.hidden)
-        self.shift = max(0, min(most, self.shift + step))
-        self.update()
+        if self.cell:
+            self._step_cell(step)
+        else:
+            self._scroll_columns(step)
         return True
+
+    def _scroll_columns(self, step: int) -> None:
+        columns = self.columns()
+        if columns is not None:
+            most = columns.most_shift(self.size.width, self.view.hidden)
+            self.shift = max(0, min(most, self.shift + step))
+            self.update()
 
     def go_to(self, key: str) -> None:
         """Put the cursor on a thing."""
@@ -262,7 +319,11 @@ class ListPane(Pane, Generic[T]):
         return None if item is None else self.page_of(item)
 
     def back(self) -> bool:
-        """Drop the filter."""
+        """Drop the cell cursor, then the filter."""
+        if self.cell:
+            self.cell = ""
+            self.update()
+            return True
         if not self.wanted:
             return False
         self.wanted = ""

@@ -149,6 +149,25 @@ class Pane(Board, can_focus=True):
         self.search.begin(text)
         self.update()
 
+    def is_title(self, row: Row) -> bool:
+        """Whether a line has the title of a section."""
+        return any(tone == "strong" and text[:1] == " " and text[1:2].strip() != "" for text, tone in row)
+
+    def jump_section(self, step: int) -> bool:
+        """Go to the next (1) or previous (-1) section; returns whether there is more than what is in view."""
+        if not self._overflow:
+            return False
+        body = self.body(self.size.width, self.size.height - 1 - self._head_lines)
+        titles = [at for at, row in enumerate(body) if self.is_title(row)]
+        if step > 0:
+            below = [at for at in titles if at > self._top] if self._top < self._overflow else []
+            self._top = min([*below, self._overflow]) if below else 0
+        else:
+            above = [at for at in titles if at < self._top]
+            self._top = max(above) if above else 0
+        self.update()
+        return True
+
     def step_match(self, by: int) -> None:
         """Go to the next (1) or previous (-1) place of what is looked for."""
         self.search.step(by)

@@ -1,0 +1,63 @@
+"""Columns of the tables whose cells are figures with a formula: the cell cursor stands on these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+_GPU: Final[Mapping[str, tuple[str, ...]]] = {
+    "busy": ("busy_ratio",),
+    "sm": ("sm_active_ratio",),
+    "vram": ("vram_used_bytes",),
+    "memory": ("bandwidth_bytes_per_s",),
+    "mfu": ("mfu_ratio",),
+    "mbu": ("mbu_ratio",),
+    "power": ("power_w",),
+    "temperature": ("temperature_c",),
+    "limit": ("power_limit_w",),
+    "tensor": ("tensor_active_ratio",),
+    "nvlink": ("nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s"),
+    "pcie": ("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"),
+    "tok_j": ("tokens_per_j",),
+    "clock": ("sm_clock_hz",),
+    "mean": ("busy_mean_ratio",),
+    "occupancy": ("sm_occupancy_ratio",),
+    "memory_temperature": ("memory_temperature_c",),
+    "fan": ("fan_ratio",),
+    "energy": ("energy_j",),
+}
+_ENGINE: Final[Mapping[str, tuple[str, ...]]] = {
+    "running": ("running",),
+    "waiting": ("waiting",),
+    "kv": ("kv_usage_ratio",),
+    "decode": ("decode_tokens_per_s",),
+    "prefill": ("prefill_tokens_per_s",),
+    "ttft": ("ttft_s",),
+    "itl": ("itl_s",),
+    "mfu": ("mfu_ratio",),
+    "mbu": ("mbu_ratio",),
+    "e2e": ("e2e_s",),
+    "queue": ("queue_s",),
+    "req_s": ("requests_per_s",),
+    "cached": ("cached_tokens_per_s",),
+    "step_s": ("steps_per_s",),
+    "tok_j": ("tokens_per_j",),
+    "context": ("context_tokens",),
+    "power": ("power_w",),
+    "batch": ("batch",),
+    "preempt_s": ("preemptions_per_s",),
+    "flops": ("flops_per_s",),
+    "traffic": ("bytes_per_s",),
+    "mfu_prefill": ("mfu_prefill_ratio",),
+    "mfu_decode": ("mfu_decode_ratio",),
+    "kv_tokens": ("kv_pool_tokens",),
+}
+FIELDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "gpu": _GPU,
+    "engine": _ENGINE,
+    "replicas": _ENGINE,
+    "process": {"vram": ("vram_bytes",), "sm": ("sm_ratio",)},
+}
+"""By kind of thing: column of its table -> fields of its page, which are added where they are several."""
+FIRST: Final = "mfu"
+"""Column that the cell cursor begins at, where it is in view."""

@@ -1,0 +1,77 @@
+"""One cell of a table explained in one line: its figure with the formula and the operands, as on the thing's page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from gpumon.readings.flat import value_of
+from gpumon.readings.format import quantile
+from gpumon.readings.glossary import TERMS, Term
+from gpumon.readings.snapshot import Engine, Quantiles, Replicas, Snapshot
+from gpumon.tui.cells import FIELDS
+from gpumon.tui.detail.blocks import Figure
+from gpumon.tui.detail.sections import sections_of
+from gpumon.tui.detail.things import Key, Thing, of_kind
+from gpumon.tui.replica_rows import as_engine
+from gpumon.tui.view import View
+
+LATENCIES: Final = "latencies"
+"""Title of the section with the table of latencies, whose rows are no figures."""
+
+
+class Explained(NamedTuple):
+    """What one cell says."""
+
+    text: str
+    """One line."""
+    place: str = ""
+    """Name of the figure, or title of the section, at which the page is opened."""
+
+
+def explained(key: Key, column: str, snapshot: Snapshot, view: View) -> Explained:
+    """The figure of a cell with its formula, or with its meaning and source; why it is missing, where it is."""
+    thing = of_kind(snapshot, key[0]).get(key[1])
+    fields = FIELDS.get(key[0], {}).get(column, ())
+    if thing is None or not fields:
+        return Explained("")
+    term = _term_of(key[0], fields[0])
+    sections = sections_of(thing, snapshot, view)
+    entries = [entry for section in sections for entry in section.entries]
+    figures = [_first_of(entries, field) for field in fields]
+    known = [figure for figure in figures if figure is not None]
+    if known:
+        return Explained(" + ".join(_in_one_line(figure, term) for figure in known), known[0].name)
+    return _latency(thing, fields[0], term)
+
+
+def _first_of(entries: Sequence[object], field: str) -> Figure | None:
+    """The first figure of a field: later ones are totals."""
+    return next((entry for entry in entries if isinstance(entry, Figure) and entry.field == field), None)
+
+
+def _in_one_line(figure: Figure, term: Term | None) -> str:
+    """The figure with its formula; one without a formula with its source and its meaning."""
+    if figure.why is not None:
+        todo = f" → {figure.why.todo}" if figure.why.todo else ""
+        return f"{figure.name}: {figure.why.sentence}{todo}"
+    value = f"{figure.name} {figure.number.strip()} {figure.unit}".rstrip()
+    if figure.formula:
+        return f"{value} = {figure.formula}"
+    parts = (f"{value} {figure.basis}".rstrip(), figure.source, term.meaning if term is not None else "")
+    return " · ".join(filter(None, parts))
+
+
+def _latency(thing: Thing, field: str, term: Term | None) -> Explained:
+    """A quantile: its window, its meaning, and the other figures of the same histogram."""
+    engine = as_engine(thing) if isinstance(thing, Replicas) else thing
+    of = value_of(engine, field) if isinstance(engine, Engine) else None
+    if not isinstance(of, Quantiles) or term is None:
+        return Explained("no figure of this row")
+    return Explained(f"{term.name} {quantile(of)}, {term.window}. {term.meaning}", LATENCIES)
+
+
+def _term_of(kind: str, field: str) -> Term | None:
+    """The glossary's term of a field."""
+    path = f"{'engines' if kind == 'replicas' else f'{kind}s'}[].{field}"
+    return next((term for term in TERMS if any(json.startswith(path) for json in term.json)), None)

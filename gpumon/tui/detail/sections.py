@@ -1,0 +1,29 @@
+"""The sections of a thing's page, whatever the thing is."""
+
+from __future__ import annotations
+
+from gpumon.readings.history import History
+from gpumon.readings.snapshot import Engine, Gpu, Replicas, Snapshot, Verdict
+from gpumon.tui.detail import engine, gpu, process, verdict
+from gpumon.tui.detail.blocks import Section, there_only
+from gpumon.tui.detail.gpu import Watch
+from gpumon.tui.detail.things import Thing, is_blank
+from gpumon.tui.view import View
+
+
+def sections_of(
+    thing: Thing, snapshot: Snapshot, view: View, *, watch: Watch | None = None, history: History | None = None
+) -> list[Section]:
+    """All sections of a page. `watch`: what throttled a GPU while its page was open; `history`: series of a verdict's
+    evidence."""
+    if isinstance(thing, Gpu):
+        sections = gpu.sections(thing, snapshot, view, watch)
+    elif isinstance(thing, Engine):
+        sections = engine.sections(thing, snapshot, view)
+    elif isinstance(thing, Verdict):
+        sections = verdict.sections(thing, history)
+    elif isinstance(thing, Replicas):
+        sections = engine.replicas_sections(thing, snapshot, view)
+    else:
+        sections = process.sections(thing, snapshot, view)
+    return there_only(sections) if is_blank(thing) else sections

@@ -1,0 +1,112 @@
+"""The cell cursor: the last line has the formula of a cell, Enter opens the page at it; Tab jumps over sections."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpumon.config.schema import Config
+from gpumon.tui.app import MonitorApp
+from gpumon.tui.cells import FIELDS
+from gpumon.tui.detail.cell import explained
+from gpumon.tui.detail.things import of_kind
+from gpumon.tui.engine_table import TABLE as ENGINES
+from gpumon.tui.gpu_table import TABLE as GPUS
+from gpumon.tui.pages.detail import DetailPage
+from gpumon.tui.process_table import TABLE as PROCESSES
+from gpumon.tui.view import View
+from gpumon.tui.widgets.list_pane import ListPane
+from tests.tui import scenes
+from tests.tui.running import foot, running, text_of, until
+from tests.tui.test_keys import type_keys
+
+COLUMNS = {
+    "gpu": {column.name for column in GPUS.all},
+    "engine": {column.name for column in ENGINES.all},
+    "process": {column.name for column in PROCESSES.all},
+}
+
+
+def pane_of(app: MonitorApp, name: str) -> ListPane[object]:
+    pane = app.monitor.panes[name]
+    assert isinstance(pane, ListPane)
+    return pane
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_each_column_of_figures_is_explained_by_its_page(kind: str) -> None:
+    snapshot = scenes.SCENES["live"]()
+    assert FIELDS[kind].keys() <= COLUMNS[kind]
+    first = next(iter(of_kind(snapshot, kind)))
+    for column in FIELDS[kind]:
+        cell = explained((kind, first), column, snapshot, View(Config()))
+        assert cell.text, column
+        assert cell.place, column
+
+
+def test_a_figure_that_is_missing_says_why() -> None:
+    snapshot = scenes.SCENES["live"]()
+    gpu = snapshot.gpus[0].uuid
+    assert explained(("gpu", "no such GPU"), "mfu", snapshot, View(Config())).text == ""
+    assert "=" in explained(("gpu", gpu), "vram", snapshot, View(Config())).text
+
+
+async def test_the_formula_of_the_cell_stands_on_the_last_line() -> None:
+    async with running("live", 120, 40) as (app, pilot):
+        await type_keys(app, pilot, "2", "i")
+        await until(lambda: foot(app).startswith(" MFU 31.00 % = (prefill"), pilot)
+        await type_keys(app, pilot, "right")
+        await until(lambda: foot(app).startswith(" MBU 62.00 % = (weights"), pilot)
+        await type_keys(app, pilot, "left", "left")
+        await until(lambda: foot(app).startswith(" ITL p95 "), pilot)
+        await type_keys(app, pilot, "j", "right")
+        await until(lambda: foot(app).startswith(" MFU ") and "31.00 %" not in foot(app), pilot)
+        await type_keys(app, pilot, "escape")
+        await until(lambda: "? help" in foot(app), pilot)
+        assert pane_of(app, "engines").cell == ""
+
+
+async def test_paused_the_arrows_stay_frames_and_the_key_goes_on() -> None:
+    async with running("live", 120, 40) as (app, pilot):
+        await type_keys(app, pilot, "2", "space", "i")
+        pane = pane_of(app, "engines")
+        assert pane.cell == "mfu"
+        await type_keys(app, pilot, "right")
+        assert pane.cell == "mfu"
+        await type_keys(app, pilot, "i")
+        assert pane.cell == "mbu"
+
+
+async def test_the_cursor_scrolls_columns_that_do_not_fit() -> None:
+    async with running("live", 80, 24) as (app, pilot):
+        await type_keys(app, pilot, "2", "i", *["right"] * 3)
+        pane = pane_of(app, "engines")
+        assert pane.shift > 0
+        assert pane.cell not in ("mfu", "mbu")
+        assert foot(app).strip()
+
+
+async def test_enter_opens_the_page_at_the_figure() -> None:
+    async with running("live", 80, 24) as (app, pilot):
+        await type_keys(app, pilot, "2", "i", "right", "enter")
+        await until(lambda: app.monitor.pages.name == "detail", pilot)
+        assert text_of(app)[5].startswith("  MBU  ")
+        assert isinstance(app.monitor.pages.shown, DetailPage)
+
+
+async def test_where_there_are_no_cells_the_key_says_so() -> None:
+    async with running("live", 80, 24) as (app, pilot):
+        await type_keys(app, pilot, "5", "i")
+        await until(lambda: "cells are in the tables" in foot(app), pilot)
+
+
+async def test_tab_jumps_over_the_sections_of_a_page() -> None:
+    async with running("live", 80, 24) as (app, pilot):
+        await type_keys(app, pilot, "2", "enter")
+        seen = []
+        for _ in range(3):
+            await type_keys(app, pilot, "tab")
+            seen.append(text_of(app)[4])
+        assert [line.strip() for line in seen] == ["engine", "load", "rates"]
+        await type_keys(app, pilot, "shift+tab")
+        await until(lambda: text_of(app)[4].strip() == "load", pilot)
+        assert app.monitor.pages.name == "detail"
