@@ -114,6 +114,14 @@ WASTE: Final = Term(
     "1 - the larger of MFU and MBU; without an engine 1 - SM active, else 1 - busy.",
     (),
 )
+WASTED_GPUS: Final = Term(
+    "waste gpu",
+    "wasted GPUs",
+    "GPUs",
+    _TEN,
+    "GPUs of the engine x (1 - the larger of MFU and MBU): what a size that fits the traffic could give back at most.",
+    (),
+)
 RUNNING: Final = Term(
     "run", "running", "requests", _MOMENT, "Requests that the engine works on.", ("engines[].running",)
 )
@@ -215,7 +223,7 @@ TOKENS_PER_JOULE: Final = Term(
 TERMS: Final = (
     *(BUSY, SM, OCCUPANCY, TENSOR, VRAM, BANDWIDTH, MFU, MBU),
     *(POWER, POWER_LIMIT, ENERGY, TEMPERATURE, MEMORY_TEMPERATURE, FAN, SM_CLOCK, NVLINK, PCIE, WASTE),
-    *(RUNNING, WAITING, KV_CACHE, DECODE, PREFILL, CACHED, TTFT, ITL, E2E, QUEUE),
+    *(WASTED_GPUS, RUNNING, WAITING, KV_CACHE, DECODE, PREFILL, CACHED, TTFT, ITL, E2E, QUEUE),
     *(REQUESTS, STEPS, BATCH, CONTEXT, PREEMPTIONS, TOKENS_PER_JOULE),
 )
 """All quantities: of GPUs, then of engines."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+WASTE: Final = "waste"
+"""An engine's wasted GPUs, which are no field: they follow from MFU, MBU and the number of its GPUs."""
 _GPU: Final[Mapping[str, tuple[str, ...]]] = {
     "busy": ("busy_ratio",),
     "sm": ("sm_active_ratio",),
@@ -51,6 +53,7 @@ _ENGINE: Final[Mapping[str, tuple[str, ...]]] = {
     "mfu_prefill": ("mfu_prefill_ratio",),
     "mfu_decode": ("mfu_decode_ratio",),
     "kv_tokens": ("kv_pool_tokens",),
+    "waste": (WASTE,),
 }
 FIELDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "gpu": _GPU,

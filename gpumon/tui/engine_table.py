@@ -22,6 +22,7 @@ from gpumon.readings.format import (
     ratio,
     right,
     seconds,
+    short,
     watts,
     whole,
 )
@@ -215,6 +216,23 @@ def _doubt(engine: Engine, *, unverified: bool) -> str:
     return "" if not unverified else PARTIAL if is_sums(engine) else UNSURE
 
 
+def wasted_gpus(engine: Engine) -> Reading:
+    """GPUs x (1 - the larger of MFU and MBU), in tenths of a GPU, so that engines of the same use keep their order."""
+    count = engine.hardware.gpu_count
+    shares = (engine.efficiency.mfu_ratio, engine.efficiency.mbu_ratio)
+    used = [share for share in shares if not isinstance(share, Missing)]
+    if isinstance(count, Missing):
+        return count
+    if not used:
+        return engine.efficiency.mfu_ratio
+    return round(count * (1.0 - min(1.0, max(used))), 1)
+
+
+def _waste(engine: Engine) -> str:
+    wasted = wasted_gpus(engine)
+    return short(wasted) if isinstance(wasted, Missing) else f"{wasted:.1f}"
+
+
 _EFFICIENCY: Final[tuple[Column[Engine], Column[Engine]]] = efficiency(
     "engines",
     (5, 5),
@@ -260,6 +278,7 @@ EXTRA: Final[tuple[Column[Engine], ...]] = (
     figures("context", glossary.CONTEXT.short, 7, lambda engine: count(engine.load.context_tokens)),
     words("gpus", "gpus", 8, lambda engine: spans(engine.hardware.gpus) or engine.hardware.gpu_type, gap=2),
     words("precision", "runs in", 7, lambda engine: engine.efficiency.precision),
+    figures("waste", glossary.WASTED_GPUS.short, 9, _waste),
     replace(
         words("full_model", "full model name", _WHOLE_MODEL, lambda engine: engine.model, gap=2),
         wider=((_FULL_WIDTH, None),),
@@ -373,6 +392,7 @@ ORDERS: Final[tuple[Order[Engine], ...]] = (
     Order(glossary.ITL.name, lambda engine: engine.latency.itl_s.p95, column="itl"),
     Order(glossary.MFU.name, lambda engine: engine.efficiency.mfu_ratio, column="mfu"),
     Order(glossary.MBU.name, lambda engine: engine.efficiency.mbu_ratio, column="mbu"),
+    Order(glossary.WASTE.name, wasted_gpus, means="GPUs x (1 - max(MFU, MBU))", column="waste"),
 )
 """The ways to sort."""
 

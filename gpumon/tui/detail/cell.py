@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gpumon.readings.flat import value_of
-from gpumon.readings.format import quantile
-from gpumon.readings.glossary import TERMS, Term
+from gpumon.readings.format import quantile, ratio, whole
+from gpumon.readings.glossary import TERMS, WASTED_GPUS, Term
+from gpumon.readings.missing import NOT_EXPOSED, Missing
 from gpumon.readings.snapshot import Engine, Quantiles, Replicas, Snapshot
-from gpumon.tui.cells import FIELDS
+from gpumon.tui.cells import FIELDS, WASTE
 from gpumon.tui.detail.blocks import Figure
 from gpumon.tui.detail.sections import sections_of
 from gpumon.tui.detail.things import Key, Thing, of_kind
+from gpumon.tui.engine_table import wasted_gpus
 from gpumon.tui.replica_rows import as_engine
 from gpumon.tui.view import View
 
@@ -35,6 +37,8 @@ def explained(key: Key, column: str, snapshot: Snapshot, view: View) -> Explaine
     fields = FIELDS.get(key[0], {}).get(column, ())
     if thing is None or not fields:
         return Explained("")
+    if fields == (WASTE,):
+        return _waste(as_engine(thing) if isinstance(thing, Replicas) else thing)
     term = _term_of(key[0], fields[0])
     sections = sections_of(thing, snapshot, view)
     entries = [entry for section in sections for entry in section.entries]
@@ -43,6 +47,18 @@ def explained(key: Key, column: str, snapshot: Snapshot, view: View) -> Explaine
     if known:
         return Explained(" + ".join(_in_one_line(figure, term) for figure in known), known[0].name)
     return _latency(thing, fields[0], term)
+
+
+def _waste(thing: Thing) -> Explained:
+    """Wasted GPUs of an engine with their operands."""
+    wasted = wasted_gpus(thing) if isinstance(thing, Engine) else NOT_EXPOSED
+    if not isinstance(thing, Engine) or isinstance(wasted, Missing):
+        return Explained(f"{WASTED_GPUS.name}: its GPUs, or both MFU and MBU, are not known", "MBU")
+    shares = (("MFU", thing.efficiency.mfu_ratio), ("MBU", thing.efficiency.mbu_ratio))
+    known = [f"{name} {ratio(share)}" for name, share in shares if not isinstance(share, Missing)]
+    count = whole(thing.hardware.gpu_count)
+    used = f"the larger of {' and '.join(known)}" if len(known) > 1 else known[0]
+    return Explained(f"{WASTED_GPUS.name} {wasted:.1f} = {count} GPUs x (1 - {used})", "MBU")
 
 
 def _first_of(entries: Sequence[object], field: str) -> Figure | None:
