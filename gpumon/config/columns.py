@@ -10,8 +10,8 @@ _GPUS: Final = """
 """
 _ENGINES: Final = """
     model running waiting kv decode prefill ttft itl mfu mbu e2e queue req_s version cached step_s tok_j context gpus
-    precision waste full_model power batch preempt_s ttft_p50 ttft_p99 itl_p50 itl_p99 flops traffic mfu_prefill mfu_decode
-    kv_tokens url
+    precision waste full_model power batch preempt_s ttft_p50 ttft_p99 itl_p50 itl_p99 flops traffic mfu_prefill
+    mfu_decode kv_tokens url
 """
 _PROCESSES: Final = "user gpus vram sm engine cpu rss time container pod type command"
 COLUMNS: Final[dict[str, tuple[str, ...]]] = {

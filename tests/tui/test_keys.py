@@ -120,7 +120,14 @@ async def test_every_key_does_something_that_can_be_seen(
             assert not app._exit
 
 
-@pytest.mark.parametrize("before", [(), ("?",), ("f2",), ("enter",), ("z",), ("s",)])
+STEPS = [
+    *((), ("?",), ("f2",), ("enter",), ("z",), ("s",), ("/", "x"), ("\\", "x"), ("o",), (":",), ("i",)),
+    *(("enter", "/", "M", "enter"), ("s", "1"), ("space",), ("H",)),
+]
+"""Keys to every kind of place: pages, questions, the palette, the panel, a search, a notice."""
+
+
+@pytest.mark.parametrize("before", STEPS)
 async def test_ctrl_c_quits_at_once(before: tuple[str, ...]) -> None:
     feed = feed_of("live")
     async with running(feed) as (app, pilot):
@@ -263,6 +270,16 @@ async def test_no_key_does_harm_anywhere(
         assert app.monitor.asking is None
         assert left >= 1
     assert signalled == []
+
+
+@pytest.mark.parametrize("before", STEPS)
+async def test_escape_never_quits(before: tuple[str, ...]) -> None:
+    async with running("live") as (app, pilot):
+        await type_keys(app, pilot, *before, *["escape"] * 5)
+        assert not app._exit
+        assert app.screen is app.monitor
+        assert app.monitor.pages.shown is None
+        assert app.monitor.asking is None
 
 
 async def test_escape_never_quits_and_leads_back_from_everywhere() -> None:
