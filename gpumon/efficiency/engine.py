@@ -29,6 +29,7 @@ from gpumon.efficiency.service import (
     no_model,
     service_of,
 )
+from gpumon.efficiency.since_start import since_start
 from gpumon.efficiency.tracks import GAP, TOTALS, Track
 from gpumon.efficiency.tracks import Window as PollWindow
 from gpumon.readings import quantities as q
@@ -155,6 +156,7 @@ def known_of(reading: EngineReading, track: Track, indices: tuple[int, ...], sin
         version=clean(reading.version, 32),
         model=clean(reading.model),
         tokens_total=TokensTotal(prefill, cached, WITHOUT_DECODE.get(service_of(reading), decode), trained, samples),
+        since_start=since_start(reading, track.good_wall_s, several_servers=track.several_servers),
         since=since,
         part=clean(reading.part),
         found_by=reading.found_by,

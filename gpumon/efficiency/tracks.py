@@ -237,6 +237,11 @@ class Track:
         self._started: deque[float] = deque(maxlen=4)
         self._moves: dict[str, Advance] = {}
 
+    @property
+    def good_wall_s(self) -> float:
+        """Unix time of the last good poll."""
+        return self._good_wall_s
+
     def add(self, reading: EngineReading, wall_s: float, frames_s: float = 0.0) -> bool:
         """Take in one poll made at `wall_s`. Returns whether it was a new good answer.
 

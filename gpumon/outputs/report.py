@@ -18,6 +18,7 @@ from gpumon.readings.snapshot import (
     Gpu,
     OwnEstimate,
     Quantiles,
+    SinceStart,
     Snapshot,
     TokensTotal,
     Verdict,
@@ -129,6 +130,9 @@ def _field(name: str, value: Any, source: str) -> Iterator[str]:
     elif isinstance(value, OwnEstimate):
         for part in () if value == OwnEstimate() else OwnEstimate.__struct_fields__:
             yield from _field(f"own_{part}", getattr(value, part), "")
+    elif isinstance(value, SinceStart):
+        for part in () if isinstance(value.seconds, Missing) else SinceStart.__struct_fields__:
+            yield from _field(f"mean_since_start_{part}", getattr(value, part), "")
     elif isinstance(value, float | int | Missing) and not isinstance(value, bool):
         yield _line(label, _reading(value, unit), source)
     else:

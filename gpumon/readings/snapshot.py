@@ -198,6 +198,18 @@ class TokensTotal(msgspec.Struct, frozen=True, gc=False):
     """Samples that a training run consumed: no tokens."""
 
 
+class SinceStart(msgspec.Struct, frozen=True, gc=False):
+    """Means since the engine's process started, from its own counters: known at once, and of no use for verdicts."""
+
+    seconds: Reading = NOT_EXPOSED
+    """How long it has run."""
+    prefill_tokens_per_s: Reading = NOT_EXPOSED
+    decode_tokens_per_s: Reading = NOT_EXPOSED
+    requests_per_s: Reading = NOT_EXPOSED
+    ttft_s: Reading = NOT_EXPOSED
+    itl_s: Reading = NOT_EXPOSED
+
+
 class Window(msgspec.Struct, frozen=True, gc=False):
     """What an engine did in the window of its rates, as far as only sizing needs it; None is not known."""
 
@@ -403,6 +415,7 @@ class Engine(msgspec.Struct, frozen=True, gc=False):
     version: str = ""
     model: str = ""
     tokens_total: TokensTotal = TokensTotal()
+    since_start: SinceStart = SinceStart()
     sources: dict[str, str] = {}
     """Quantity -> the metric or formula that it comes from."""
     since: str = ""

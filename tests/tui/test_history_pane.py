@@ -15,7 +15,7 @@ from gpumon.config.themes import load_theme
 from gpumon.readings.format import cells
 from gpumon.readings.history import History
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.snapshot import SinceStart, Snapshot
 from gpumon.tui.charts.curves import CHARTS
 from gpumon.tui.charts.series import SPANS_S
 from gpumon.tui.line import Line, Row, Slot
@@ -189,7 +189,7 @@ async def test_the_charts_start_at_the_first_one_again_once_another_pane_has_the
     async with running("live", 80, 24) as (app, pilot):
         first = text_of(app)
         await pilot.press("3", "G")
-        assert any(line.startswith((" B/s", "▸B/s")) or "▸B/s" in line for line in text_of(app))
+        assert any("▸mem" in line for line in text_of(app))
         await pilot.press("question_mark", "escape")
         await pilot.press("colon", "escape")
         assert app.monitor.body.history.cursor > 8
@@ -347,7 +347,15 @@ def test_a_gap_without_a_sum_stays_a_dash() -> None:
 
 
 @pytest.mark.parametrize(
-    ("known_s", "said"), [(5, "last 60s"), (60, "last 60s"), (90, "last 2 min"), (200, "last 5 min")]
+    ("known_s", "said"),
+    [
+        (5, "last 15s"),
+        (60, "last 60s"),
+        (61, "last 90s"),
+        (110, "last 2 min"),
+        (200, "last 4 min"),
+        (999, "last 5 min"),
+    ],
 )
 def test_the_time_axis_grows_with_what_is_known(known_s: int, said: str) -> None:
     history = History()
@@ -356,6 +364,47 @@ def test_the_time_axis_grows_with_what_is_known(known_s: int, said: str) -> None
     of = pane(history=history)
     drawn = painted(of, 120, 14)
     assert said in drawn[0]
+
+
+SINCE_START = SinceStart(seconds=9e4, decode_tokens_per_s=800.0, prefill_tokens_per_s=5e3, ttft_s=0.3)
+
+
+def young(known_s: int, *, engines: int = 2, width: int = 120, height: int = 20, **silent: object) -> list[str]:
+    """A pane `known_s` seconds after the start of gpumon, with engines that know their means."""
+    own = tuple(scenes.engine(at, since_start=SINCE_START) for at in range(engines))
+    if silent:
+        own = (*own, scenes.engine(engines, **silent))
+    history = History()
+    for second in range(known_s + 1):
+        history.append(LIVE.wall_s - known_s + second, {"busy": 0.5, "decode": 3e3 + 10.0 * second, "ttft": 0.8})
+    return painted(pane(replace(LIVE, engines=own), history), width, height)
+
+
+def test_at_first_the_mean_since_the_start_stands_in_for_the_past() -> None:
+    drawn = "\n".join(young(3))
+    assert "mean since start 1.6k" in drawn, "of two engines"
+    assert "mean since start 10.0k" in drawn
+    assert "mean since start 300ms" in drawn
+    assert "decode tok/s 3.0k" in drawn, "the figure is the measured one"
+
+
+@pytest.mark.parametrize("glyphs", GLYPHS)
+def test_it_is_never_part_of_a_curve(glyphs: Glyphs) -> None:
+    own = (scenes.engine(0, since_start=SINCE_START),)
+    history = History()
+    history.append(LIVE.wall_s, {"busy": 0.5})
+    of = pane(replace(LIVE, engines=own), history, glyphs=glyphs)
+    tones = {tone for row in of.rows(120, 20)[1:] for piece, tone in row if "mean since start" in piece}
+    assert tones == {"hint"}
+    assert re.search(r"decode tok/s –", "\n".join("".join(piece for piece, _ in row) for row in of.rows(120, 20)))
+
+
+def test_after_the_first_minute_it_is_gone() -> None:
+    assert "since start" not in "\n".join(young(61))
+
+
+def test_a_sum_without_the_mean_of_one_engine_is_none() -> None:
+    assert "since start" not in "\n".join(young(3, since_start=SinceStart()))
 
 
 def test_a_long_span_that_was_chosen_is_kept() -> None:

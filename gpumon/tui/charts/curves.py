@@ -202,6 +202,29 @@ _MEANS: Final = frozenset((BUSY.key, SM.key, MFU.key, MBU.key))
 """Keys of means over the GPUs in use."""
 
 
+_FIRST_S: Final = 60.0
+"""How long after the first reading means since the start of the engines stand in for the past."""
+_SINCE_START: Final[dict[str, tuple[str, Callable[[list[float]], float]]]] = {
+    DECODE.key: ("decode_tokens_per_s", math.fsum),
+    PREFILL.key: ("prefill_tokens_per_s", math.fsum),
+    TTFT.key: ("ttft_s", max),
+    ITL.key: ("itl_s", max),
+}
+"""Key of a series -> the field of `SinceStart`, and how those of several engines become one."""
+
+
+def means_since_start(snapshot: Snapshot) -> dict[str, float]:
+    """Key of a series -> the mean since the engines started, if all of them know theirs."""
+    engines = adding_up(snapshot.engines)
+    means: dict[str, float] = {}
+    for key, (field, combine) in _SINCE_START.items():
+        readings = [getattr(engine.since_start, field) for engine in engines]
+        known = [reading for reading in readings if not isinstance(reading, Missing)]
+        if known and len(known) == len(readings):
+            means[key] = combine(known)
+    return means
+
+
 class Figures:
     """The values of one moment as text: read once, whatever is drawn how often of it."""
 
@@ -214,6 +237,8 @@ class Figures:
         """Key -> the same as text."""
         self.note: dict[str, str] = {}
         """Key -> of what it is the mean, where that is not everything."""
+        self.means: dict[str, float] = {}
+        """Key -> the mean since the engines started; in the first minute only."""
 
     def at(self, now_s: float, curves: Iterable[Curve] = SPARKS) -> dict[str, str]:
         """Key -> the value at `now_s`, a dash where that is a gap."""
@@ -233,6 +258,8 @@ class Figures:
         others, with how many these are: `4.3k of 3/4`."""
         used, every = len(in_use(snapshot.gpus)), len(snapshot.gpus)
         self.note = dict.fromkeys(_MEANS, f"mean of {used} of {every} GPUs: others unused") if used < every else {}
+        is_first = snapshot.wall_s - self._history.first_s < _FIRST_S
+        self.means = means_since_start(snapshot) if is_first else {}
         for key, text in self.at(snapshot.wall_s).items():
             if text == DASH and key in _SUMMED:
                 curve, readings = _SUMMED[key][0], _SUMMED[key][1](snapshot)

@@ -13,7 +13,7 @@ from gpumon.tui.charts.axis import NOW, ago, o_clock
 from gpumon.tui.charts.curves import Chart, Curve, Figures, most, nice
 from gpumon.tui.charts.raster import KEYS, RASTERS, area, spark
 from gpumon.tui.charts.series import Series, grid
-from gpumon.tui.charts.tints import graded, ruled, runs_of, tinted, tone_of_level
+from gpumon.tui.charts.tints import graded, labelled, place_of, ruled, runs_of, tinted, tone_of_level
 from gpumon.tui.levels import HOT, Level
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Glyphs
@@ -127,6 +127,7 @@ class Charts:
                     lines[0] += self._spark(self.shown[place].curves[0], values, figures, chosen=chosen)
                     continue
                 plot = self._plots[place]
+                plot.mean = figures.means.get(plot.chart.curves[0].key)
                 lines[0] += self._legend(plot, values, figures, newest, marked=chosen)
                 for line, drawn in zip(lines[1:], plot.lines(values, height - 1, newest), strict=True):
                     line += [(" " * self._pad, "text"), *drawn, (" ", "text")]
@@ -246,9 +247,11 @@ class _Plot:
         self.made_of: tuple[object, ...] = ()
         self.legend: list[Piece] = []
         """Its legend, and what that was made of."""
+        self.mean: float | None = None
+        """The mean since the engines started, where it stands in for the past."""
         self._newest = -1
         self._past_most = 0.0
-        self._drawn: tuple[int, int, float] = (-1, 0, 0.0)
+        self._drawn: tuple[int, int, float, str] = (-1, 0, 0.0, "")
         self._past: list[list[Piece]] = []
 
     def scale(self, values: Values, newest: int) -> float:
@@ -257,7 +260,7 @@ class _Plot:
             curves = self._stacked([values[curve.key] for curve in self.chart.curves])
             if newest != self._newest:
                 self._newest, self._past_most = newest, max(most(of[: -self._live]) for of in curves)
-            highest = max(self._past_most, *(most(of[-self._live :]) for of in curves))
+            highest = max(self._past_most, self.mean or 0.0, *(most(of[-self._live :]) for of in curves))
             if highest > self.top or nice(highest) < self.top / 2.0:
                 self.top = nice(highest)
         self.top = self.top or 1.0
@@ -266,11 +269,19 @@ class _Plot:
     def lines(self, values: Values, height: int, newest: int) -> list[list[Piece]]:
         """The curves, from the top down."""
         curves = [values[curve.key] for curve in self.chart.curves]
-        if self._drawn != (newest, height, self.top):
-            self._drawn = (newest, height, self.top)
-            self._past = self._area([of[: -self._live] for of in curves], self.top, height)
+        label = self._label()
+        drawn = (newest, height, self.top, label)
+        if self._drawn != drawn:
+            self._drawn = drawn
+            self._past = self._area([of[: -self._live] for of in curves], self.top, height, label)
         now = self._area([of[-self._live :] for of in curves], self.top, height)
         return [[*old, *new] for old, new in zip(self._past, now, strict=True)]
+
+    def _label(self) -> str:
+        """What a mean since the start is called; empty without one."""
+        if self.mean is None:
+            return ""
+        return f"mean since start {self.chart.curves[0].said(self.mean)}"
 
     @property
     def has_rule(self) -> bool:
@@ -283,16 +294,21 @@ class _Plot:
         glyph = "-" if self._glyphs == "ascii" else "┄"
         return f"{glyph} {self.chart.curves[0].said(self._level.warm)}"
 
-    def _area(self, curves: list[list[float]], top: float, height: int) -> list[list[Piece]]:
-        """The curves as lines, each darker than the one above it, in the colours of their levels."""
+    def _area(self, curves: list[list[float]], top: float, height: int, label: str = "") -> list[list[Piece]]:
+        """The curves as lines, each darker than the one above it, in the colours of their levels, before the lines of
+        the mean since the start, which `label` names, and of the threshold."""
         tones = [curve.tone for curve in self.chart.curves]
         layers = [([value / top for value in of], tone) for of, tone in zip(self._stacked(curves), tones, strict=True)]
-        drawn = area(layers, height, self._glyphs)
+        lines = area(layers, height, self._glyphs)
+        if self._level is not None:
+            runs = runs_of(curves[0], self._live, self._level, tones[0])
+            lines = [tinted("".join(text for text, _ in line), runs) for line in lines]
+        lines = graded(lines)
+        if self.mean is not None and label:
+            lines = labelled(lines, place_of(self.mean / top, height, self._glyphs), label)
         if self._level is None:
-            return graded(drawn)
-        runs = runs_of(curves[0], self._live, self._level, tones[0])
-        lines = [tinted("".join(text for text, _ in line), runs) for line in drawn]
-        return ruled(graded(lines), self._level.warm / top, self._glyphs)
+            return lines
+        return ruled(lines, place_of(self._level.warm / top, height, self._glyphs))
 
     def _stacked(self, curves: list[list[float]]) -> list[list[float]]:
         if not self.chart.stacked or len(curves) < 2:

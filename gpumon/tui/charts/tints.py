@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.tui.levels import Level
 from gpumon.tui.line import Piece
@@ -64,15 +64,55 @@ def graded(lines: Sequence[list[Piece]]) -> list[list[Piece]]:
     return grades
 
 
-def ruled(lines: list[list[Piece]], share: float, glyphs: Glyphs) -> list[list[Piece]]:
-    """The lines with one at `share` of the height where they are blank; as they are if that is above them."""
+class Place(NamedTuple):
+    """Where a line stands: counted from the top, and its character."""
+
+    line: int
+    rule: str
+
+
+def place_of(share: float, height: int, glyphs: Glyphs) -> Place | None:
+    """The place of a line at `share` of the height; None if that is above it."""
     if not 0.0 < share <= 1.0:
-        return lines
+        return None
     rules = _RULES[glyphs]
-    steps = len(lines) * len(rules)
+    steps = height * len(rules)
     step = min(steps - 1, int(share * steps))
-    at = len(lines) - 1 - step // len(rules)
-    return [*lines[:at], _across(lines[at], rules[step % len(rules)]), *lines[at + 1 :]]
+    return Place(height - 1 - step // len(rules), rules[step % len(rules)])
+
+
+def ruled(lines: list[list[Piece]], place: Place | None) -> list[list[Piece]]:
+    """The lines with one where they are blank."""
+    if place is None:
+        return lines
+    return [*lines[: place.line], _across(lines[place.line], place.rule), *lines[place.line + 1 :]]
+
+
+def labelled(lines: list[list[Piece]], place: Place | None, label: str) -> list[list[Piece]]:
+    """The lines with one that carries a label, in the first blank that has room for it; without room there is none."""
+    if place is None:
+        return lines
+    line = lines[place.line]
+    text = "".join(piece for piece, _ in line)
+    blank = re.search(f" {{{len(label) + 4},}}", text)
+    if blank is None:
+        return lines
+    rest = place.rule * (blank.end() - blank.start() - len(label) - 3)
+    pieces = [*_part(line, 0, blank.start()), (place.rule, "border"), (f" {label} ", "hint"), (rest, "border")]
+    pieces += _part(line, blank.end(), len(text))
+    return [*lines[: place.line], pieces, *lines[place.line + 1 :]]
+
+
+def _part(line: list[Piece], start: int, end: int) -> list[Piece]:
+    """The cells of a line from `start` to before `end`."""
+    pieces: list[Piece] = []
+    at = 0
+    for text, tone in line:
+        part = text[max(0, start - at) : max(0, end - at)]
+        if part:
+            pieces.append((part, tone))
+        at += len(text)
+    return pieces
 
 
 def _across(line: list[Piece], rule: str) -> list[Piece]:

@@ -33,7 +33,7 @@ from gpumon.tui.detail.blocks import (
 )
 from gpumon.tui.detail.state import engine_word
 from gpumon.tui.detail.things import is_blank
-from gpumon.tui.detail.values import above_one, formula, known, said
+from gpumon.tui.detail.values import above_one, formula, known, lasting, said
 from gpumon.tui.detail.why import Subject, explain
 from gpumon.tui.line import Piece
 from gpumon.tui.replica_rows import as_engine, mapped_of
@@ -127,6 +127,7 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
         *_own_estimate(engine, figures),
         *_ranks(engine),
         *_totals(engine, service, figures, snapshot.counted_since),
+        *_since_start(engine, figures),
         *_advances(engine),
     ]
     return applying(every, WITHOUT[service])
@@ -666,6 +667,23 @@ def _totals(engine: Engine, service: Service, figures: Figures, counted_since: s
     entries: list[Entry] = [figures.of(*row)._replace(source="") for row in rows]
     entries.append(Sentence(f"counted by the {who} since {since}; restarts of it are handled"))
     return [Section(f"{'trained' if trains else 'tokens'} since {since}", entries, side=1)]
+
+
+def _since_start(engine: Engine, figures: Figures) -> list[Section]:
+    """Means since the process started; no section where that is not known."""
+    means = engine.since_start
+    if isinstance(means.seconds, Missing):
+        return []
+    rows = (
+        (means.decode_tokens_per_s, "decode", "decode_tokens_per_s", values.token_rate),
+        (means.prefill_tokens_per_s, glossary.PREFILL.name, "prefill_tokens_per_s", values.token_rate),
+        (means.requests_per_s, "requests", "requests_per_s", values.rate),
+        (means.ttft_s, "TTFT, mean", "ttft_s", values.seconds),
+        (means.itl_s, "ITL, mean", "itl_s", values.seconds),
+    )
+    entries: list[Entry] = [figures.of(*row)._replace(source="") for row in rows if not isinstance(row[0], Missing)]
+    entries.append(Sentence("from the engine's own counters; no verdict uses them"))
+    return [Section(f"mean since start, {lasting(means.seconds)} ago", entries, side=1)]
 
 
 def _advances(engine: Engine) -> list[Section]:

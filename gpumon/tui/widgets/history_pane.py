@@ -34,8 +34,9 @@ _KEYS: Final = frozenset(curve.key for curve in SPARKS)
 _SINGLE: Final = tuple(Chart((curve,)) for curve in SPARKS)
 _SHARES_OF_PEAKS: Final = frozenset(("mfu", "mbu"))
 """Figures of engines that need a GPU."""
-_GROWS_S: Final = 300.0
-"""Longest span that grows with what is known; who chooses a longer one wants to see where it begins."""
+_GROWING_S: Final = (15.0, 30.0, 60.0, 90.0, 120.0, 180.0, 240.0, 300.0)
+"""Spans from the first reading on: each step draws all charts anew, so they are few. Who chooses a longer one wants to
+see where it begins."""
 _SETTLED_S: Final = 30.0
 """Seconds for which engines may be late with their figures: their charts keep their places."""
 
@@ -87,11 +88,11 @@ class HistoryPane(Pane):
     @property
     def charted_s(self) -> float:
         """Seconds that the charts go back now: the chosen span, or the shortest that holds all there is so far."""
-        if self.snapshot is None or self.span_s > _GROWS_S:
+        if self.snapshot is None or self.span_s > _GROWING_S[-1]:
             return self.span_s
         known_s = self.snapshot.wall_s - self._history.first_s
-        enough = [span_s for span_s in SPANS_S if span_s >= known_s]
-        return min(self.span_s, *enough)
+        enough = [span_s for span_s in _GROWING_S if span_s >= known_s]
+        return min([self.span_s, *enough])
 
     def step_span(self, step: int) -> None:
         """Go to the next longer (1) or shorter (-1) span."""
