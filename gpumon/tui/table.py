@@ -81,6 +81,7 @@ class Table(Generic[T]):
         self._least, self._behind = least, behind
         self._fitted: dict[object, tuple[Column[T], ...]] = {}
         self._heads: dict[object, Row] = {}
+        self._beyond: dict[object, int] = {}
 
     def forms(self, width: int) -> tuple[Column[T], ...]:
         """All columns, in their forms on a screen of `width` cells. A column that has none is not of the first ones."""
@@ -108,6 +109,16 @@ class Table(Generic[T]):
         movable = self._movable(width, hidden)
         shifts = range(1, len(movable))
         return next((shift for shift in shifts if movable[-1] in self._shifted(width, hidden, shift)), len(movable) - 1)
+
+    def beyond(self, width: int, hidden: frozenset[str], shift: int = 0) -> int:
+        """Number of columns that have no room behind those that are shown."""
+        key = (width, hidden, shift)
+        number = self._beyond.get(key)
+        if number is None:
+            shown = self.columns(width, hidden, shift)
+            behind = self._movable(width, hidden)[shift:]
+            number = _keep(self._beyond, key, sum(column not in shown for column in behind))
+        return number
 
     def _movable(self, width: int, hidden: frozenset[str]) -> list[Column[T]]:
         """The columns that scroll, in their order; those that a narrow screen does without come last."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -100,6 +101,37 @@ def test_columns_scroll_sideways_until_the_last_one_is_in_view(table: Table[Any]
         assert cells(text(table.head(width, PLAIN, shift))) == table.used(width, PLAIN, shift)
         seen_ |= set(shown)
     assert seen_ == set(table.forms(width)), "each can be seen"
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("width", [60, 80, 120, 200, 300, 500])
+def test_columns_beyond_the_edge_are_counted(table: Table[Any], width: int) -> None:
+    hidden: frozenset[str] = frozenset()
+    shown = table.columns(width, hidden)
+    assert table.beyond(width, hidden) == len(table.forms(width)) - len(shown)
+    most = table.most_shift(width, hidden)
+    assert table.beyond(width, hidden, most) == 0
+    left = [table.beyond(width, hidden, shift) for shift in range(most + 1)]
+    assert left == sorted(left, reverse=True)
+
+
+async def test_the_rule_says_how_many_columns_have_no_room_and_which_keys_show_them() -> None:
+    async with running("live", 120, 40) as (app, pilot):
+        gpus, engines = (next(line for line in text_of(app) if line.startswith(f"─{key}─")) for key in "12")
+        number = gpu_table.TABLE.beyond(120, frozenset())
+        assert f"+{number} columns: Right" in gpus
+        assert re.search(r"\+\d+ columns: keys 2 Right", engines)
+        await pilot.press("right")
+        gpus = next(line for line in text_of(app) if line.startswith("─1─"))
+        assert f"+{gpu_table.TABLE.beyond(120, frozenset(), 1)} column" in gpus
+        await pilot.press(*["right"] * 40)
+        gpus = next(line for line in text_of(app) if line.startswith("─1─"))
+        assert not re.search(r"\+\d+ column", gpus)
+    async with running("live", 120, 40) as (app, pilot):
+        await pilot.press("space")
+        gpus = next(line for line in text_of(app) if line.startswith("─1─"))
+        assert re.search(r"\+\d+ columns ", gpus)
+        assert "Right" not in gpus, "it moves in time"
 
 
 async def test_keys_scroll_the_columns_of_the_pane_that_has_them() -> None:

@@ -271,6 +271,8 @@ class TimeTravel:
                 screen.playback.go_on(screen.shown.wall_s)
             elif screen.latest is not None:
                 self.show_now(screen.latest)
+        for pane in screen.panes.values():
+            pane.update()  # its rule names other keys now
         screen.body.show_standing(screen)
         screen.show_title()
         screen.show_keys()

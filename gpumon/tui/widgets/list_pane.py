@@ -261,9 +261,25 @@ class ListPane(Pane, Generic[T]):
             said.append(f"by {self.order.name} {'↓' if self.order.descending is not self.turned else '↑'}")
         if self.shift:
             said.append(f"{self.view.keymap.first('left')} {counted(self.shift, 'column')}")
+        said += self._columns_out()
         self.note_room -= sum(cells(part) + 3 for part in said)
         more = self.more()
         return " · ".join([*said, more] if more else said)
+
+    def _columns_out(self) -> list[str]:
+        """Number of columns without room, and the keys that show them, which move in time in a paused display."""
+        table = self.columns()
+        if table is None or not self.chosen():
+            return []
+        number = table.beyond(self.size.width, self.view.hidden, self.shift)
+        if not number:
+            return []
+        if self.is_attached and getattr(self.screen, "paused", False):
+            return [f"+{counted(number, 'column')}"]
+        key = self.view.keymap.first
+        if self.has_focus or not self.KEY:
+            return [f"+{counted(number, 'column')}: {key('right')}"]
+        return [f"+{counted(number, 'column')}: keys {key(self.KEY)} {key('right')}"]
 
     def more(self) -> str:
         """What the table leaves out."""
