@@ -440,6 +440,16 @@ def _row(engine: Engine, width: int, pane: ListPane[Engine]) -> Row:
     return row(engine, width, pane.view, now_s, *verdicts)
 
 
+_WINDOWS: Final = f"tok/s: {glossary.DECODE.window} · p95: {glossary.TTFT.window}"
+
+
+def _windows(room: int, pane: ListPane[Engine]) -> Row:
+    """Units and windows of the figures below, if there is room and an engine."""
+    if pane.snapshot is None or not pane.snapshot.engines or cells(_WINDOWS) > room:
+        return ()
+    return ((_WINDOWS, "hint"),)
+
+
 ENGINES: Final = Listing[Engine](
     thing="engine",
     title="engines",
@@ -455,6 +465,7 @@ ENGINES: Final = Listing[Engine](
     orders=ORDERS,
     trouble=lambda engine, pane: trouble(engine, pane.urgent.get(engine.key), pane.states.get(engine.key)),
     page=_page,
+    aside=_windows,
     kind=Kind.ENGINE,
 )
 """One row per engine, and one above the replicas of a model."""

@@ -442,7 +442,7 @@ def _has_busy(gpu: Gpu) -> bool:
 
 _SPARKS: Final = (
     _Spark("mfu", "mfu", "mfu", _has_mfu),
-    _Spark("dram", "memory B/s", "mbu", _has_measured_bandwidth),
+    _Spark("dram", glossary.BANDWIDTH.short, "mbu", _has_measured_bandwidth),
     _Spark("busy", "busy", "busy", _has_busy),
 )
 """Busy comes last: it is a flat line on every GPU that serves requests."""

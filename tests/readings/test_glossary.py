@@ -56,6 +56,13 @@ def test_no_text_of_the_program_uses_a_retired_word(package: str) -> None:
     assert found == []
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.name)
+def test_no_page_of_the_docs_uses_a_retired_word(path: Path) -> None:
+    text = path.read_text()
+    words = RETIRED.keys() - {"KV cache in use"}
+    assert {word for word in words if re.search(rf"(?<![\w]){re.escape(word)}(?!\w)", text)} == set()
+
+
 def test_no_name_is_given_twice() -> None:
     for words in ([term.short for term in TERMS], [term.name for term in TERMS]):
         assert len(words) == len(set(words))

@@ -96,10 +96,10 @@ def named(orders: tuple[Order[Any], ...], name: str) -> Order[Any]:
 
 def test_the_ways_to_sort() -> None:
     assert {order.name for order in gpu_table.ORDERS} == {
-        *("index", "busy", "SM", "VRAM", "bandwidth", "MFU", "MBU", "power", "temperature", "waste")
+        *("index", "busy", "SM active", "VRAM", "memory bandwidth", "MFU", "MBU", "power", "temperature", "waste")
     }
     assert {order.name for order in engine_table.ORDERS} == {
-        *("name", "running", "waiting", "KV", "decode", "prefill", "TTFT p95", "ITL p95", "MFU", "MBU")
+        *("name", "running", "waiting", "KV cache", "decode", "prefill", "TTFT p95", "ITL p95", "MFU", "MBU")
     }
     assert [order.name for order in process_table.ORDERS] == ["VRAM", "SM", "GPU", "CPU", "pid", "user"]
 
