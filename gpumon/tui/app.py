@@ -139,13 +139,14 @@ class MonitorApp(App[int], inherit_bindings=False):
             self.keep()
         self._due = None
 
-    def open_host(self, name: str, at_s: float | None) -> None:
-        """Show one host of the fleet; `at_s`: the Unix time to begin at, None: live."""
+    def open_host(self, name: str, at_s: float | None, gpu: str = "") -> None:
+        """Show one host of the fleet; `at_s`: the Unix time to begin at, None: live; `gpu`: UUID of the GPU whose page
+        comes first, empty: none."""
         if self.host is None:
             shown = self.monitor.shown.fleet.host(name) if self.monitor.shown is not None else None
             control = self.control.host(name, shown.snapshot if shown is not None else None)
             context = self._works_with(control)
-            body = HostBody(context, lambda: control.filling)
+            body = HostBody(context, lambda: control.filling, gpu)
             self.host = MonitorScreen(context, body, self.leave_host, at_s)
             self.push_screen(self.host)
             self.host.call_later(self.host.run_worker, self._follow(self.host), group="collect")

@@ -42,6 +42,8 @@ _LEAST_TABLE: Final = 6
 """Lines of table below which the sentence of a row has none."""
 _ONE_LINE: Final = 150
 """Columns from which a fleet's sums need one line only."""
+_HEADS: Final = 2
+"""Lines of a table that are no rows: its rule and its header."""
 _EMPTY_LINES: Final = 2
 """Lines of a table that has nothing to show but why."""
 
@@ -58,6 +60,8 @@ class Counts(NamedTuple):
     """Lines of what they stand on, and of what happened."""
     first: int = 1
     """Of the lines of faults and verdicts those that come before the charts: the worst one's."""
+    wall: int = 0
+    """Lines of a wall of GPUs, which takes the place of rows that do not fit; 0: the user wants rows."""
 
 
 class Plan(NamedTuple):
@@ -119,13 +123,21 @@ def plan(
         return Plan(page=body, headline=1)
     if zoomed:
         return Plan(headline=1)._replace(**{zoomed: body})
+    lines = _shared(counts, body)
+    if counts.wall and lines["gpus"] < counts.gpus + _HEADS:
+        lines = _shared(counts._replace(gpus=max(1, counts.wall - 1)), body)
+    return Plan(**lines, headline=1)
+
+
+def _shared(counts: Counts, body: int) -> dict[str, int]:
+    """The lines of each pane, of `body` lines."""
     lines = dict.fromkeys(PANES, 0)
     for name, wanted in _stages(counts):
         more = min(max(0, wanted - lines[name]), body)
         lines[name] += more
         body -= more
     lines["history"] += body
-    return Plan(**lines, headline=1)
+    return lines
 
 
 def _stages(counts: Counts) -> Iterator[tuple[str, int]]:
@@ -170,6 +182,8 @@ class FleetPlan(NamedTuple):
     foot: int = 0
     said: int = 0
     """Lines of what is wrong with the row under the cursor."""
+    wall: int = 0
+    """Lines of the wall of GPUs, which takes the place of the table and of what is about its rows."""
     page: int = 0
     """Lines of what covers the table: the help, or the sizing panel."""
     headline: int = 0
@@ -178,7 +192,7 @@ class FleetPlan(NamedTuple):
     @property
     def parts(self) -> tuple[int, ...]:
         """Lines of all between title and keys, top to bottom."""
-        return (self.headline, *self[:5])
+        return (self.headline, *self[:6])
 
     @property
     def tiny(self) -> bool:
@@ -195,12 +209,14 @@ def fleet_plan(
     faults: int,
     said: int,
     covered: bool,
+    wall: bool = False,
 ) -> FleetPlan:
     """The lines of each part on a screen of `width` x `height` cells.
 
     `rows`: lines of the table's body; `foot`: lines that the foot could use; `faults`: lines of the faults;
     `said`: lines of what is wrong with the row under the cursor. Faults and that sentence have a line each, and more
-    where rows leave some. `covered`: the help or the sizing panel stands over the table.
+    where rows leave some. `covered`: the help or the sizing panel stands over the table. `wall`: the wall of GPUs
+    stands in the place of the table.
     """
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
         return FleetPlan()
@@ -211,6 +227,8 @@ def fleet_plan(
     free = max(0, body - summary - 2 - rows - min(1, faults))
     faults = min(faults, 1 + free)
     body -= faults + summary
+    if wall:
+        return FleetPlan(faults, summary, wall=body, headline=1)
     lines = 0
     if height >= _FOOT_HEIGHT:
         most = body - 2 - min(rows, max(_FIRST_HOSTS, (body - 2) // 2))

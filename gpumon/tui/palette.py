@@ -35,6 +35,9 @@ class Tone(NamedTuple):
     """How much of the colour there is, the rest is ground. Where nothing can be mixed it is dim below `_DIM_BELOW`."""
     coarse_share: float = 0.0
     """The same in 256 colours, of which there is not one for every share; 0: the same."""
+    tint: float = 0.0
+    """How much of the ground there is, the rest is the background; 0: the ground is used as it is. Text on a tint is
+    black or white. Without tints, as with the terminal's own colours, the tone is that of plain text."""
 
 
 STAGES: Final = ("busy", "sm", "tensor", "mfu")
@@ -153,8 +156,31 @@ def _selected(name: str, tone: Tone) -> Tone:
     return tone._replace(ground="selected", own=("reverse",), plain=("reverse",))
 
 
-TONES: Final[dict[str, Tone]] = {**_BASE, **{f"{name}@": _selected(name, tone) for name, tone in _FULL.items()}}
-"""Every tone, and as `tone@` those of text in the row under the cursor."""
+HUES: Final = ("busy", "sm", "mfu", "mbu")
+"""Colours that have tints."""
+TINTS: Final = 10
+"""Tints of a hue: one for each tenth of a share."""
+
+
+def tint(hue: str, step: int) -> str:
+    """The tone whose ground is tint number `step` (0 is the faintest) of a hue."""
+    return f"{hue}/{step}"
+
+
+def _tints() -> dict[str, Tone]:
+    tones = {}
+    for hue in HUES:
+        for step in range(TINTS):
+            tones[tint(hue, step)] = Tone("foreground", hue, tint=(step + 1) / TINTS)
+    return tones
+
+
+TONES: Final[dict[str, Tone]] = {
+    **_BASE,
+    **{f"{name}@": _selected(name, tone) for name, tone in _FULL.items()},
+    **_tints(),
+}
+"""Every tone, as `tone@` those of text in the row under the cursor, and as `hue/step` the tints."""
 NEUTRAL: Final = " "
 """Mark of a blank on the plain background: it looks the same in every tone on that ground."""
 _LATIN_1: Final = [character for character in map(chr, range(0x21, 0x100)) if character.isprintable()]
@@ -231,6 +257,11 @@ class Palette:
         self.codes = codes
         self.ground = codes[NEUTRAL].base
 
+    @property
+    def tinted(self) -> bool:
+        """Whether tints of one hue can be told apart."""
+        return self.depth is not Depth.NONE and not self.theme.named
+
     def mark(self, text: str, tone: str) -> str:
         """The mark of every cell of a text in `tone`."""
         return (_BLANKS[tone] if text.isspace() else MARKS[tone]) * len(text)
@@ -269,6 +300,8 @@ def look(tone: Tone, theme: Theme, depth: Depth) -> Look:
         attributes = ("dim",)
     if depth is Depth.NONE or theme.colourless:
         return Look(None, attributes if tone.plain is None else tone.plain)
+    if tone.tint:
+        return _tinted(tone, theme, depth)
     colour = _theme_colour(tone.colour, theme)
     ground = _theme_colour(tone.ground, theme)
     if theme.named and tone in _SPLIT:
@@ -298,6 +331,30 @@ def _theme_colour(name: str, theme: Theme) -> str:
     if theme.named:
         return _theme_colour(first, theme)
     return _mixed(_theme_colour(first, theme), _theme_colour(second, theme), share)
+
+
+def _tinted(tone: Tone, theme: Theme, depth: Depth) -> Look:
+    """A tint, and the text on it."""
+    if theme.named:
+        return Look((theme.foreground, theme.background), ())
+    ground = _mixed(getattr(theme, tone.ground), theme.background, tone.tint)
+    return Look((_text_on(_shown(ground, depth)), ground), ())
+
+
+def _text_on(ground: Color) -> str:
+    """Black or white, whichever is easier to read on a ground."""
+    red, green, blue = map(_linear, ground.get_truecolor().normalized)
+    luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    return "#000000" if luminance > _HALFWAY else "#ffffff"
+
+
+def _linear(part: float) -> float:
+    """One part of an sRGB colour as linear light (IEC 61966-2-1)."""
+    return part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+
+
+_HALFWAY: Final = 0.179
+"""Relative luminance (WCAG 2) at which black and white text have the same contrast."""
 
 
 def _mixed(colour: str, ground: str, share: float) -> str:

@@ -73,7 +73,7 @@ async def test_a_filter_gives_the_cursor_back() -> None:
 
 async def test_the_wheel_scrolls_a_list_without_the_focus() -> None:
     async with running("sixteen_gpus", 80, 24) as (app, pilot):
-        await pilot.press("2")
+        await pilot.press("W", "2")
         before = text_of(app)[4:7]
         await pilot._post_mouse_events([events.MouseScrollDown], offset=(5, 5), button=0)
         await pilot.pause()
@@ -87,7 +87,7 @@ async def test_the_wheel_scrolls_a_list_without_the_focus() -> None:
 @pytest.mark.parametrize("y", [1, 2])
 async def test_a_click_on_the_rule_or_the_header_chooses_nothing(y: int) -> None:
     async with running("sixteen_gpus", 80, 24) as (app, pilot):
-        await pilot.press("G")
+        await pilot.press("W", "G")
         before = gpus_of(app).selected.index
         await pilot.click(offset=(10, y))
         await pilot.pause()

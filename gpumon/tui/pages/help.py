@@ -32,7 +32,8 @@ GROUPS: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
     (("open", "back"), "detail; back, never quits", "the host; back, never quits"),
     (("help", "quit"), "help; back, and quit", ""),
     (("filter", "filter.all", "sort"), "filter, all; sort", "filter, sort; find"),
-    (("cell", "zoom"), "a cell's formula; zoom", ""),
+    (("cell", "zoom"), "a cell's formula; zoom", "a wall of all GPUs, and back"),
+    (("wall", "wall.figure"), "GPUs: tiles; other figure", "the wall by another figure"),
     (("pane.next", "pane.previous"), "next pane, page section", "sizing panel, or table"),
     (("pane.gpus", "pane.engines", "pane.history", "pane.processes", "pane.faults"), "GPUs to processes; triage", ""),
     (("span.shorter", "span.longer"), "shorter, longer charts", ""),
@@ -61,6 +62,8 @@ GROUPS: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
 )
 """Commands that share a line, or are said shorter here, with what they do on a fleet's screen where that is something
 else; every other one has its own."""
+NOT_IN_FLEET: Final = frozenset(command.id for command in COMMANDS if command.fleet is None and not command.scope)
+"""Commands that do nothing on a fleet's screen."""
 
 LEGEND: Final = (
     ("busy sm", "a kernel ran; SMs at work"),
@@ -210,6 +213,8 @@ def _keys(keymap: Keymap, scope: str = "", *, fleet: bool = False) -> list[tuple
         if not here or (fleet and command.fleet is None):
             continue
         names, does = shared.get(command.id, ((command.id,), (command.fleet if fleet else "") or command.does))
+        if fleet:
+            names = tuple(name for name in names if name not in NOT_IN_FLEET)
         entries[names] = does
     absent = {command.id for command in COMMANDS if fleet and command.fleet is None}
     shown = {command.id: keymap.shown(command.id) for command in COMMANDS if command.id not in absent}

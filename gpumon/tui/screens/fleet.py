@@ -19,9 +19,10 @@ from gpumon.tui.fleet.host_pane import HostPane, RowLine
 from gpumon.tui.fleet.rows_pane import RowsPane
 from gpumon.tui.fleet.shown import Shown, worked_out
 from gpumon.tui.fleet.summary import faults, small, sums
+from gpumon.tui.fleet.wall_pane import FleetWall
 from gpumon.tui.layout import FleetPlan, fleet_plan
 from gpumon.tui.line import Row as Line
-from gpumon.tui.screens.commands import Run
+from gpumon.tui.screens.commands import Run, zoom
 from gpumon.tui.screens.questions import Choice, Question
 from gpumon.tui.screens.travel import Arrival, NoPastError, Past
 from gpumon.tui.settings_table import FLEET_SETTINGS, Setting
@@ -38,19 +39,23 @@ JUMPS_S: Final = (300.0, 3600.0)
 """What the keys that go 10 s and a minute on the screen of one machine go here, where a frame is a scrape."""
 
 
+_WALL: Final = "wall"
+"""Name of the pane that takes the place of the table."""
+
+
 class FleetBody:
-    """Sums, the table, the host under the cursor."""
+    """Sums, the table, the host under the cursor; or in their place a wall of all GPUs."""
 
     fleet: bool = True
     settings: Sequence[Setting] = FLEET_SETTINGS
-    zoomed: str = ""
     past: Past
     parts: Sequence[Board]
     small: Board
     commands: Mapping[str, Run]
 
-    def __init__(self, context: Context, opens: Callable[[str, float | None], None]) -> None:
-        """`opens`: shows a host by its name, at a Unix time (None: live)."""
+    def __init__(self, context: Context, opens: Callable[[str, float | None, str], None]) -> None:
+        """`opens`: shows a host by its name, at a Unix time (None: live), with the page of a GPU by its UUID (empty:
+        none)."""
         palette, view = context.palette, context.view
         self._control: FleetControl = context.control
         self._opens = opens
@@ -60,12 +65,28 @@ class FleetBody:
         self.table = RowsPane(palette, view)
         self.foot = HostPane(palette, view)
         self.row_line = RowLine(palette)
-        self.parts = (self.headline, self.faults, self.summary, self.table, self.foot, self.row_line)
-        self.panes: dict[str, Pane] = {"rows": self.table}
+        self.wall = FleetWall(palette, view)
+        self.parts = (self.headline, self.faults, self.summary, self.table, self.foot, self.row_line, self.wall)
+        self.panes: dict[str, Pane] = {"rows": self.table, _WALL: self.wall}
+        self._walled = False
         self.small = self._small = Painted(palette)
         self.past = FleetPast(self, context.control)
         self.shown: Shown | None = None
-        self.commands = {"open": self._open, "zoom": _no_zoom, "fleet.models": self._turn_to_models}
+        self.commands = {
+            "open": self._open,
+            "zoom": self._zoom,
+            "wall.figure": self._next_figure,
+            "fleet.models": self._turn_to_models,
+        }
+
+    @property
+    def zoomed(self) -> str:
+        """The wall, while it stands in the place of the table; else nothing."""
+        return _WALL if self._walled else ""
+
+    @zoomed.setter
+    def zoomed(self, name: str) -> None:
+        self._walled = name == _WALL
 
     def plan(self, screen: MonitorScreen, width: int, height: int) -> FleetPlan:
         """The lines of each part."""
@@ -78,6 +99,7 @@ class FleetBody:
             faults=len(wrong),
             said=self.row_line.wanted(width),
             covered=screen.pages.shown is not None or screen.dock.covers,
+            wall=self._walled,
         )
 
     def laid_out(self, screen: MonitorScreen) -> None:
@@ -97,6 +119,7 @@ class FleetBody:
         live = shown.fleet.answered or screen.gone_back
         self.headline.paint(partial(_headline, shown, live))
         self.table.show_fleet(shown)
+        self.wall.show_fleet(shown)
         self._look_at_row(screen)
 
     def show_standing(self, screen: MonitorScreen) -> None:
@@ -138,7 +161,8 @@ class FleetBody:
 
     def place(self, screen: MonitorScreen, place: Place) -> Place:  # noqa: ARG002
         """Hosts or models, all of them or some."""
-        return place._replace(fleet=True, models=self.table.models, narrowed=bool(self.table.wanted))
+        narrowed = bool(self.wall.wanted if self._walled else self.table.wanted)
+        return place._replace(fleet=True, models=self.table.models, narrowed=narrowed)
 
     def point_at(self, events: Sequence[Event], snapshot: Shown) -> None:
         """The cursor stays on its host."""
@@ -158,7 +182,11 @@ class FleetBody:
         return Incident(self.shown.fleet, text, drawn, prices=self._control.prices)
 
     def _open(self, screen: MonitorScreen) -> None:
-        """Enter: the host's own screen; of a model the hosts that serve it."""
+        """Enter: the host's own screen; of a model the hosts that serve it, of a tile the page of its GPU."""
+        tile = self.wall.selected if screen.current is self.wall else None
+        if tile is not None:
+            self._open_host(screen, tile.host, tile.gpu.uuid)
+            return
         if screen.current is not self.table:
             if screen.current is not None:
                 screen.current.open()
@@ -177,15 +205,31 @@ class FleetBody:
         else:
             screen.say(f"no engine runs there: {screen.view.keymap.first('fleet.models')} shows all hosts")
 
-    def _open_host(self, screen: MonitorScreen, host: str) -> None:
-        """The screen of a host, at the moment that is shown; of one without gpumon whether to run it there."""
+    def _open_host(self, screen: MonitorScreen, host: str, gpu: str = "") -> None:
+        """The screen of a host, at the moment that is shown, with the page of a GPU by its UUID; of one without gpumon
+        whether to run it there."""
         if self._control.lacks_gpumon(host):
-            screen.ask(guest_on(self._control, host, partial(self._show_host, screen, host)))
+            screen.ask(guest_on(self._control, host, partial(self._show_host, screen, host, gpu)))
         else:
-            self._show_host(screen, host)
+            self._show_host(screen, host, gpu)
 
-    def _show_host(self, screen: MonitorScreen, host: str) -> None:
-        self._opens(host, self.shown.wall_s if screen.travel.paused and self.shown is not None else None)
+    def _show_host(self, screen: MonitorScreen, host: str, gpu: str) -> None:
+        at_s = self.shown.wall_s if screen.travel.paused and self.shown is not None else None
+        self._opens(host, at_s, gpu)
+
+    def _zoom(self, screen: MonitorScreen) -> None:
+        """The wall of all GPUs in the place of the table, and back."""
+        if not screen.tiny and screen.pages.shown is None and not screen.dock.covers:
+            self.wall.zoomed = not self._walled
+            zoom(screen, "" if self._walled else _WALL)
+            screen.give_keys()
+
+    def _next_figure(self, screen: MonitorScreen) -> None:
+        """Colour the wall by another figure."""
+        if self._walled:
+            self.wall.show_next_figure()
+        else:
+            screen.say(f"{screen.view.keymap.first('zoom')} shows the wall of GPUs first")
 
     def _turn_to_models(self, screen: MonitorScreen) -> None:
         """A row per model instead of a row per host, and back."""
@@ -250,6 +294,9 @@ class FleetPast:
 
     def about(self) -> tuple[str, str]:
         """The host under the cursor."""
+        tile = self._body.wall.selected if self._body.zoomed else None
+        if tile is not None:
+            return tile.host, ""
         table = self._body.table
         row = table.selected
         if row is not None and not table.models:
@@ -299,12 +346,6 @@ class FleetPast:
             found, wall_s = moment, moment.snapshot.wall_s
         arrival = await self.at(wall_s) if found is not None else None
         return None if arrival is None or found is None else arrival._replace(events=found.snapshot.events)
-
-
-def _no_zoom(screen: MonitorScreen) -> None:
-    """Nothing of a fleet has a larger form but its hosts."""
-    key = screen.view.keymap.first
-    screen.say(f"nothing to zoom here: {key('open')} opens the host, where {key('zoom')} zooms a pane")
 
 
 def _forms(place: str, shown: FleetSnapshot | None, chosen: Row | None) -> Iterator[tuple[str, ...]]:

@@ -27,6 +27,8 @@ from gpumon.tui.settings_table import FLEET_SETTINGS, SETTINGS, Setting
 from gpumon.tui.summary import summary
 from gpumon.tui.triage_rows import row_of, verdict_key
 from gpumon.tui.triage_words import most_urgent
+from gpumon.tui.wall.gpus import tile_of_gpu
+from gpumon.tui.wall.plan import lines_wanted
 from gpumon.tui.widgets.board import Board, Painted
 from gpumon.tui.widgets.history_pane import HistoryPane
 from gpumon.tui.widgets.key_line import Place
@@ -35,15 +37,19 @@ from gpumon.tui.widgets.pane import Pane
 from gpumon.tui.widgets.summary_line import with_hint
 from gpumon.tui.widgets.title_bar import Heading, Standing, of_machine
 from gpumon.tui.widgets.triage_pane import TriagePane
+from gpumon.tui.widgets.wall_pane import Shape, WallPane
 
 if TYPE_CHECKING:
     from gpumon.tui.detail.cell import Explained
+    from gpumon.tui.pages.detail import DetailPage
     from gpumon.tui.screens.monitor import Context, MonitorScreen
 
 LEAD: Final = "fleet > "
 """Before the name of a fleet's host in the title."""
 _ROOMY: Final = 80
 """Columns from which a rule has room for the word `key`."""
+_WALL_HINT: Final = 100
+"""Columns from which the rule of a zoomed wall names the keys that lead back beside the tile under the cursor."""
 _RAISED_S: Final = 60.0
 """Seconds after the last critical verdict for which the triage pane stays on top: no pane jumps to and fro."""
 
@@ -58,17 +64,20 @@ class HostBody:
     small: Board
     commands: Mapping[str, Run]
 
-    def __init__(self, context: Context, filling: Callable[[], bool] | None = None) -> None:
-        """`filling`: whether the past of a fleet's host is still being read; None: it is this machine."""
+    def __init__(self, context: Context, filling: Callable[[], bool] | None = None, gpu: str = "") -> None:
+        """`filling`: whether the past of a fleet's host is still being read; None: it is this machine. `gpu`: UUID of
+        the GPU whose page is shown first."""
         palette, view, control = context.palette, context.view, context.control
         self.afar = filling is not None
+        self._first_gpu = gpu
         self._filling = filling or (lambda: False)
         self._control = control
         self.settings = FLEET_SETTINGS if self.afar else SETTINGS
         self.past = HostPast(control, slow=self.afar)
         self.history = HistoryPane(palette, view, control.history)
         self.triage = TriagePane(palette, view, control.history)
-        gpus = ListPane(palette, view, gpu_listing(), control.history)
+        gpus = WallPane(palette, view, gpu_listing(), tile_of_gpu, lambda _: "", control.history)
+        self._gpus = gpus
         engines = ListPane(palette, view, ENGINES)
         self._engines = engines
         processes = ListPane(palette, view, process_listing(afar=self.afar))
@@ -85,6 +94,8 @@ class HostBody:
         self.commands = {
             "open": self._open,
             "zoom": self._zoom,
+            "wall": self._turn_wall,
+            "wall.figure": self._next_figure,
             "span.shorter": partial(self._span, -1),
             "span.longer": partial(self._span, 1),
             "copy": self._copy,
@@ -101,7 +112,10 @@ class HostBody:
     def plan(self, screen: MonitorScreen, width: int, height: int) -> Plan:
         """The lines of each pane."""
         covered = screen.pages.shown is not None or screen.dock.covers
-        return plan(width, height, _counts(screen.shown, width, self.triage), zoomed=self.zoomed, page=covered)
+        counts = _counts(screen.shown, width, self.triage)
+        if self._gpus.shape is Shape.ROWS:
+            counts = counts._replace(wall=0)
+        return plan(width, height, counts, zoomed=self.zoomed, page=covered)
 
     def laid_out(self, screen: MonitorScreen) -> None:
         """Say on the rules which panes have no place, and the keys that show them."""
@@ -111,6 +125,8 @@ class HostBody:
         names = " · ".join(f"{key(self.panes[name].KEY)}: {name}" for name in hidden)
         names = f"key {names}" if names and screen.app.size.width - screen.dock.columns >= _ROOMY else names
         all_panes = f"{key('zoom')} {key('back')}: all panes" if self.zoomed else f"{key('back')}: all panes"
+        if self.zoomed == PANES[0] and screen.app.size.width < _WALL_HINT:
+            all_panes = ""
         for name, pane in self.panes.items():
             pane.zoomed = name == self.zoomed
             pane.hint = all_panes if alone and name not in hidden else names if name == PANES[-1] else ""
@@ -133,6 +149,11 @@ class HostBody:
             pane.show(shown)
         self.headline.paint(partial(self._headline, shown))
         self._place_triage(screen, shown)
+        if self._first_gpu:
+            page = ("gpu", self._first_gpu)
+            self._first_gpu = ""
+            self._gpus.go_to(page[1])
+            self._open_page(screen, page)
 
     def _headline(self, shown: Snapshot, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002
         return (headline(shown, self.triage.items(shown), self._control.prices, width),)
@@ -168,6 +189,8 @@ class HostBody:
         """A chart may have its pane to itself."""
         opened = place.opened or (screen.current is self.history and self.history.opened)
         narrowed = screen.view.everywhere != ""
+        if screen.current is self._gpus and self._gpus.walled:
+            place = place._replace(name="wall")
         return place._replace(opened=opened, inner=place.inner or self.afar, narrowed=narrowed)
 
     def point_at(self, events: Sequence[Event], snapshot: Snapshot) -> None:
@@ -228,19 +251,24 @@ class HostBody:
             return
         thing = screen.current.open() if screen.current is not None else None
         if thing is not None:
-            from gpumon.tui.pages.detail import DetailPage
-
             has_cell = isinstance(screen.current, ListPane) and screen.current.cell != ""
             place = self._cell(screen).place if has_cell else ""
-            page = screen.pages.named("detail")
-            assert isinstance(page, DetailPage)
-            page.look_at(thing, self._keys_in)
-            screen.pages.put_over(page)
+            page = self._open_page(screen, thing)
             if place:
                 page.point_to(place)
         elif screen.current is self.triage and self.triage.selected is not None:
             screen.say("no details: this line is not about a verdict, engine or GPU")
         screen.show_keys()
+
+    def _open_page(self, screen: MonitorScreen, thing: tuple[str, str]) -> DetailPage:
+        """Show the page of a thing, by its kind and key."""
+        from gpumon.tui.pages.detail import DetailPage
+
+        page = screen.pages.named("detail")
+        assert isinstance(page, DetailPage)
+        page.look_at(thing, self._keys_in)
+        screen.pages.put_over(page)
+        return page
 
     def _keys_in(self, kind: str) -> Sequence[str]:
         """The keys of the things of one kind (gpu, engine, process, verdict), filtered and sorted as their pane is."""
@@ -257,6 +285,22 @@ class HostBody:
         if not screen.tiny and screen.pages.shown is None and not screen.dock.covers:
             focused = next((name for name, pane in self.panes.items() if pane is screen.focused), PANES[0])
             zoom(screen, "" if self.zoomed else focused)
+
+    def _turn_wall(self, screen: MonitorScreen) -> None:
+        """The GPUs as rows, or as a wall of tiles."""
+        if screen.tiny:
+            return
+        go_to_pane(screen, PANES[0])
+        self._gpus.turn()
+        screen.lay_out()
+        screen.show_keys()
+
+    def _next_figure(self, screen: MonitorScreen) -> None:
+        """Colour the wall by another figure."""
+        if self._gpus.walled and self._gpus.display and not screen.tiny:
+            self._gpus.show_next_figure()
+        else:
+            screen.say(f"there is no wall of GPUs here: {screen.view.keymap.first('wall')} shows it")
 
     def _span(self, step: int, screen: MonitorScreen) -> None:
         """Longer or shorter charts."""
@@ -394,4 +438,5 @@ def _counts(snapshot: Snapshot | None, width: int, triage: TriagePane) -> Counts
         return Counts()
     pids = {process.pid for gpu in snapshot.gpus for process in gpu.processes}
     engines = len(snapshot.engines) + len(snapshot.replicas)
-    return Counts(len(snapshot.gpus), engines, len(pids), *triage.lines_wanted(snapshot, width))
+    counts = Counts(len(snapshot.gpus), engines, len(pids), *triage.lines_wanted(snapshot, width))
+    return counts._replace(wall=lines_wanted(len(snapshot.gpus), width))

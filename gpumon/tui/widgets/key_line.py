@@ -32,6 +32,11 @@ _Own = tuple[tuple[tuple[str, ...], str], ...]
 _HOSTS: Final[_Own] = (
     *((("open",), "host"), (("fleet.models",), "models"), (("filter",), "filter"), (("sort",), "sort")),
     (("sizing",), "sizing"),
+    (("zoom",), "wall of GPUs"),
+)
+_FLEET_WALL: Final[_Own] = (
+    *((("open",), "its page"), (("wall.figure",), "figure"), (("zoom",), "hosts"), (("filter",), "filter")),
+    (("sizing",), "sizing"),
 )
 _LIST: Final[_Own] = ((("open",), "detail"), (("filter",), "filter"), (("sort",), "sort"))
 _SPAN: Final = (("span.shorter", "span.longer"), "time span")
@@ -39,6 +44,8 @@ _OWN: Final[dict[str, _Own]] = {
     "rows": _HOSTS,
     "models": ((("open",), "its hosts"), (("fleet.models",), "hosts"), *_HOSTS[2:]),
     "gpus": _LIST,
+    "fleet wall": _FLEET_WALL,
+    "wall": ((("open",), "detail"), (("wall.figure",), "figure"), (("wall",), "rows"), *_LIST[1:]),
     "engines": _LIST,
     "processes": _LIST,
     "history": ((("open",), "one chart"), _SPAN),
@@ -59,6 +66,9 @@ _OWN: Final[dict[str, _Own]] = {
     ),
 }
 """Commands that only do something in this pane or page, and what the key line calls them there."""
+
+_FLEET_NAMES: Final = {("rows", True): "models", ("wall", True): "fleet wall", ("wall", False): "fleet wall"}
+"""Name of a fleet's pane, and whether its rows are models -> whose commands it has."""
 
 _OPENED: Final[dict[str, _Own]] = {
     "history": ((("back",), "all charts"), _SPAN),
@@ -118,7 +128,9 @@ def hints(keys: Keymap, place: Place) -> list[Hint]:
         move = [Hint("↑ ↓", "move", ("up", "down"))] if place.scrolls else []
         take = Hint("Enter", "take it", ("enter",))
         return [take, *move, Hint("Esc", "close", ("escape",)), Hint(TAKEN, "quit", (TAKEN,))]
-    name = "models" if place.name == "rows" and place.models else place.name
+    name = place.name
+    if place.fleet:
+        name = _FLEET_NAMES.get((place.name, place.models), place.name)
     own = (_OPENED if place.opened else _OWN).get(name, ())
     moves: _Own = ((("up", "down"), "scroll"),) if place.scrolls else ()
     common: _Own = ((("settings",), "settings"), (("palette",), "commands"), (("save",), "save"))

@@ -370,7 +370,7 @@ class ListPane(Pane, Generic[T]):
         if -self._head_lines <= line < 0:
             self._sort_by_column(event.x)
             return
-        at = self.item_at(line)
+        at = self.item_at(line, event.x)
         if at is None:
             return
         before = self._cursor
@@ -380,8 +380,8 @@ class ListPane(Pane, Generic[T]):
         if event.chain == _DOUBLE and self._cursor == before:
             self.screen.call_later(self.screen.run_action, "do('open')")
 
-    def item_at(self, line: int) -> int | None:
-        """Place of the row at a line of the view; None where there is none."""
+    def item_at(self, line: int, x: int) -> int | None:  # noqa: ARG002 - a row takes the whole width
+        """Place of the row at a line of the view and a cell of the pane; None where there is none."""
         at = line + self._top
         return at if 0 <= line < self._in_view and at < len(self.chosen()) else None
 

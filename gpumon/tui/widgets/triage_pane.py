@@ -255,7 +255,7 @@ class TriagePane(ListPane[Item]):
                 self._cursor = ""
                 self.update()
 
-    def item_at(self, line: int) -> int | None:
+    def item_at(self, line: int, x: int) -> int | None:  # noqa: ARG002 - a row takes the whole width
         """Place of the item at a line of the view: items have several lines."""
         return self._item_of[line] if 0 <= line < len(self._item_of) else None
 

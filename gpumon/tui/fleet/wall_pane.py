@@ -1,0 +1,105 @@
+"""The wall of all GPUs of a fleet, those of a host together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
+from gpumon.readings.snapshot import Gpu, Kind, Verdict
+from gpumon.readings.text import clean
+from gpumon.triage.marks import states_by_key, urgent_by_gpu
+from gpumon.tui import line
+from gpumon.tui.fleet.shown import Shown
+from gpumon.tui.palette import Palette
+from gpumon.tui.rows import Listing
+from gpumon.tui.view import View
+from gpumon.tui.wall.gpus import judged_tile
+from gpumon.tui.wall.tiles import Tile
+from gpumon.tui.widgets.list_pane import ListPane
+from gpumon.tui.widgets.wall_pane import Shape, WallPane
+
+
+class HostGpu(NamedTuple):
+    """A GPU, and the host that it is in."""
+
+    host: str
+    gpu: Gpu
+
+
+class _Verdicts(NamedTuple):
+    """Verdicts on the GPUs of a host, by UUID."""
+
+    urgent: Mapping[str, Verdict]
+    states: Mapping[str, Verdict]
+
+
+class FleetWall(WallPane[HostGpu]):
+    """All GPUs that are known of, by host. It has no rows: the table of hosts has them."""
+
+    def __init__(self, palette: Palette, view: View) -> None:
+        listing = Listing[HostGpu](
+            thing="gpu",
+            title="gpus",
+            items=lambda _snapshot, _pane: self._gpus(),
+            key=lambda item: f"{item.host}/{item.gpu.uuid}",
+            words=lambda item, _: " ".join((item.host, f"gpu {item.gpu.index}", item.gpu.name, *item.gpu.engines)),
+            gpus=lambda item, _: (item.gpu.index,),
+            row=lambda item, _width, _pane: ((f" {clean(item.host, 40)} gpu {item.gpu.index}", "text"),),
+            nothing=_no_gpu,
+            trouble=_trouble,
+        )
+        super().__init__(palette, view, listing, _tile, lambda item: item.host)
+        self.shape = Shape.WALL
+        self._fleet: FleetSnapshot | None = None
+        self._verdicts: dict[str, _Verdicts] = {}
+        """Those of the hosts that were painted, by name."""
+
+    def show_fleet(self, shown: Shown) -> None:
+        """Paint a moment of the fleet."""
+        self._fleet = shown.fleet
+        self._verdicts.clear()
+        self.show(shown.whole)
+
+    def _gpus(self) -> Sequence[HostGpu]:
+        gpus: list[HostGpu] = []
+        for host in self._fleet.hosts if self._fleet is not None else ():
+            if host.state is not HostState.GONE:
+                gpus += [HostGpu(host.name, gpu) for gpu in host.snapshot.gpus]
+        return gpus
+
+    def verdicts_of(self, name: str) -> _Verdicts:
+        """The verdicts on the GPUs of a host."""
+        verdicts = self._verdicts.get(name)
+        if verdicts is None:
+            host = self._fleet.host(name) if self._fleet is not None else None
+            verdicts = self._verdicts[name] = _verdicts_of(host)
+        return verdicts
+
+    def _keys_back(self) -> str:
+        return self.view.keymap.first("back")
+
+
+def _verdicts_of(host: HostShown | None) -> _Verdicts:
+    if host is None:
+        return _Verdicts({}, {})
+    return _Verdicts(urgent_by_gpu(host.snapshot), states_by_key(host.snapshot.verdicts, Kind.GPU))
+
+
+def _tile(item: HostGpu, pane: ListPane[HostGpu]) -> Tile:
+    assert isinstance(pane, FleetWall)
+    urgent, states = pane.verdicts_of(item.host)
+    uuid = item.gpu.uuid
+    return judged_tile(item.gpu, pane.view, urgent.get(uuid), states.get(uuid), item.host)
+
+
+def _trouble(item: HostGpu, pane: ListPane[HostGpu]) -> str:
+    """The state of a GPU that is in trouble, with its host."""
+    tile = _tile(item, pane)
+    if tile.mark == " ":
+        return ""
+    return f"{tile.mark} {clean(item.host, 30)} gpu {item.gpu.index} {tile.word}"
+
+
+def _no_gpu(width: int, _pane: ListPane[HostGpu]) -> Sequence[line.Row]:
+    return line.wrapped("no GPU is known of any host", width, "muted")

@@ -1,0 +1,1 @@
+"""The wall of GPUs: a tile per GPU, coloured by one figure."""

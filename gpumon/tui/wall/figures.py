@@ -1,0 +1,123 @@
+"""The figures that tiles of the wall are coloured by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from gpumon.efficiency.ratio import per
+from gpumon.readings.format import celsius, fahrenheit, ratio, watts
+from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.snapshot import Gpu
+from gpumon.tui.levels import level_of, tone_of
+from gpumon.tui.palette import TINTS
+from gpumon.tui.view import View
+
+_CELLS: Final = 4
+"""Cells of a figure on a tile."""
+
+
+class Curve(NamedTuple):
+    """A series of a GPU's history, as a card charts it."""
+
+    name: str
+    series: str
+    hue: str
+    """One of `palette.HUES`."""
+
+
+class Figure(NamedTuple):
+    """One figure of a GPU, and what its colours mean."""
+
+    name: str
+    hue: str
+    """One of `palette.HUES`."""
+    curves: tuple[Curve, ...]
+    """One or two curves on one scale; the first is in front."""
+    value: Callable[[Gpu], Reading]
+    full: Callable[[Gpu, View], Reading]
+    """The value that has the strongest colour."""
+    text: Callable[[Reading, View], str]
+    """A value with its unit, or why it is missing."""
+    level: str = ""
+    """Name of its level in `levels.LEVELS`; empty where it has none."""
+    word: str = ""
+    """Its name in at most 5 cells, where that is another."""
+
+    def share(self, gpu: Gpu, view: View) -> Reading:
+        """The figure as a share of the value that has the strongest colour; not clamped."""
+        return per(self.value(gpu), self.full(gpu, view))
+
+    def short(self, gpu: Gpu, view: View) -> str:
+        """The figure in at most 4 cells."""
+        value = self.value(gpu)
+        if self.text is _percent:
+            return ratio(value, _CELLS)
+        text = self.text(value, view).replace(" ", "")
+        return text if len(text) <= _CELLS else text.rstrip("WCF°")[:_CELLS]
+
+    def high_tone(self, gpu: Gpu, view: View) -> str:
+        """The tone of its level where that is above calm; else empty."""
+        if not self.level:
+            return ""
+        value = self.share(gpu, view) if self.name == "power" else self.value(gpu)
+        tone = tone_of(self.level, value, view)
+        return tone if tone in ("warn", "critical") else ""
+
+
+def step_of(share: float) -> int:
+    """The tint, and the digit, of a share: its tenth; 9 from 90 % on."""
+    return max(0, min(TINTS - 1, int(share * TINTS + 1e-9)))
+
+
+def _vram_share(gpu: Gpu) -> Reading:
+    return per(gpu.vram_used_bytes, gpu.vram_total_bytes)
+
+
+def _whole(_gpu: Gpu, _view: View) -> Reading:
+    return 1.0
+
+
+def _power_limit(gpu: Gpu, _view: View) -> Reading:
+    return gpu.power_limit_w
+
+
+def _hot(_gpu: Gpu, view: View) -> Reading:
+    return level_of("temperature", view).hot
+
+
+def _percent(value: Reading, _view: View) -> str:
+    return ratio(value)
+
+
+def _watts(value: Reading, _view: View) -> str:
+    return watts(value)
+
+
+def _degrees(value: Reading, view: View) -> str:
+    if isinstance(value, Missing):
+        return celsius(value)
+    if view.fahrenheit:
+        return f"{fahrenheit(value)}°F"
+    return f"{celsius(value)}°C"
+
+
+_EFFICIENCY: Final = (Curve("MFU", "mfu", "mfu"), Curve("MBU", "mbu", "mbu"))
+_ACTIVITY: Final = (Curve("SM", "sm", "sm"), Curve("busy", "busy", "busy"))
+_VRAM: Final = (Curve("VRAM", "vram", "mbu"),)
+_POWER: Final = (Curve("power", "power", "sm"),)
+_HEAT: Final = (Curve("°C", "temp", "sm"),)
+FIGURES: Final = (
+    Figure("MFU", "mfu", _EFFICIENCY, lambda gpu: gpu.mfu_ratio, _whole, _percent),
+    Figure("MBU", "mbu", _EFFICIENCY, lambda gpu: gpu.mbu_ratio, _whole, _percent),
+    Figure("busy", "busy", _ACTIVITY, lambda gpu: gpu.busy_ratio, _whole, _percent),
+    Figure("VRAM", "mbu", _VRAM, _vram_share, _whole, _percent, "vram"),
+    Figure("power", "sm", _POWER, lambda gpu: gpu.power_w, _power_limit, _watts, "power"),
+    Figure("temperature", "sm", _HEAT, lambda gpu: gpu.temperature_c, _hot, _degrees, "temperature", "temp"),
+)
+"""In the order in which the key shows them."""
+
+
+def next_figure(figure: Figure) -> Figure:
+    """The figure after this one; after the last one the first."""
+    return FIGURES[(FIGURES.index(figure) + 1) % len(FIGURES)]

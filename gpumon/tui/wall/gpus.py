@@ -1,0 +1,31 @@
+"""Tiles of the GPUs of one machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpumon.efficiency.gpu import worded
+from gpumon.readings.snapshot import Gpu, Verdict
+from gpumon.triage.render import verdict_text
+from gpumon.tui.gpu_table import judged
+from gpumon.tui.view import View
+from gpumon.tui.wall.tiles import Tile
+
+if TYPE_CHECKING:
+    from gpumon.tui.widgets.list_pane import ListPane
+
+
+def tile_of_gpu(gpu: Gpu, pane: ListPane[Gpu]) -> Tile:
+    """The tile of a GPU of the machine that a pane shows."""
+    engines = pane.snapshot.engines if pane.snapshot is not None else ()
+    urgent = pane.urgent.get(gpu.uuid)
+    return judged_tile(worded(gpu, engines), pane.view, urgent, pane.states.get(gpu.uuid))
+
+
+def judged_tile(gpu: Gpu, view: View, urgent: Verdict | None, state: Verdict | None, host: str = "") -> Tile:
+    """A tile with the state that the table of GPUs shows.
+
+    `urgent`: the worst urgent verdict on the GPU; `state`: the verdict on its state.
+    """
+    word, tone = judged(gpu, view.levels, urgent, state)
+    return Tile(gpu, word, tone, host, verdict_text(urgent) if urgent is not None else "")

@@ -1,0 +1,179 @@
+"""Where each tile of the wall stands: the largest form of which all tiles fit, else the smallest, which scrolls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+_LABEL: Final = 20
+"""Cells of a host's name beside its tiles, at most."""
+_LEAST_LABEL: Final = 6
+_ACROSS: Final = 16
+"""Tiles of a host in one line beside its name, at most."""
+_EVEN: Final = 2
+"""A line may have so many times fewer tiles than fit where that makes all lines equally long."""
+_FEW_LINES: Final = 10
+"""Lines that the wall takes among other panes, at most, where a smaller form needs no more."""
+
+
+class Form(NamedTuple):
+    """How large a tile is: cells and lines, the gap to the next one included."""
+
+    name: str
+    width: int
+    height: int
+    most_width: int
+    most_height: int
+
+
+CARD: Final = Form("card", 19, 8, 60, 30)
+"""The figure, the other figures as bars, the engine, the state and a chart."""
+BOX: Final = Form("box", 13, 3, 24, 4)
+"""Number and state, figure, engine."""
+LINE: Final = Form("line", 13, 1, 24, 1)
+"""Number, figure, state."""
+NUMBER: Final = Form("number", 6, 1, 6, 1)
+"""Mark and figure."""
+PAIR: Final = Form("pair", 3, 1, 3, 1)
+"""Mark and digit."""
+DOT: Final = Form("dot", 1, 1, 1, 1)
+"""A digit, or the mark in its place."""
+FORMS: Final = (CARD, BOX, LINE, NUMBER, PAIR, DOT)
+"""The largest first."""
+_BESIDE: Final = (NUMBER, PAIR, DOT)
+"""Forms of which the tiles of a host stand beside its name, and not below."""
+
+
+class Place(NamedTuple):
+    """Where the first cell of a tile is."""
+
+    line: int
+    column: int
+
+
+class Label(NamedTuple):
+    """The name of a host on the wall."""
+
+    line: int
+    column: int
+    width: int
+    group: int
+    """Number of the host among all."""
+
+
+class WallPlan(NamedTuple):
+    """The tiles of a wall, in their order."""
+
+    form: Form
+    width: int
+    height: int
+    """Cells and lines of a tile, the gap to the next one included."""
+    places: tuple[Place, ...]
+    labels: tuple[Label, ...]
+    lines: int
+
+    def beside(self, tile: int, lines: int) -> int:
+        """The tile that stands so many lines of tiles below (above where it is negative) a tile, nearest to its
+        column."""
+        starts = sorted({place.line for place in self.places})
+        own = self.places[tile]
+        line = starts[max(0, min(len(starts) - 1, starts.index(own.line) + lines))]
+        there = [number for number, place in enumerate(self.places) if place.line == line]
+        return min(there, key=lambda number: abs(self.places[number].column - own.column))
+
+    def tile_at(self, line: int, column: int) -> int | None:
+        """The tile at a cell."""
+        for number, place in enumerate(self.places):
+            if 0 <= line - place.line < self.height and 0 <= column - place.column < self.width:
+                return number
+        return None
+
+
+@lru_cache(maxsize=32)
+def wall_plan(sizes: tuple[int, ...], label: int, width: int, room: int) -> WallPlan:
+    """The places of all tiles in `room` lines of `width` cells.
+
+    `sizes`: number of GPUs of each host. `label`: cells of the longest name of a host; 0 where no names are shown.
+    """
+    for form in FORMS:
+        plan = _planned(sizes, label, width, room, form)
+        if plan is not None and plan.lines <= room:
+            return plan
+    return _placed(sizes, label, width, DOT, DOT.height)
+
+
+def lines_wanted(gpus: int, width: int) -> int:
+    """Lines that the wall of one machine takes among other panes."""
+    for form in (LINE, NUMBER, PAIR):
+        lines = -(-gpus // _even(max(1, gpus), max(1, width // form.width)))
+        if lines <= _FEW_LINES:
+            return lines
+    return _FEW_LINES
+
+
+def _planned(sizes: tuple[int, ...], label: int, width: int, room: int, form: Form) -> WallPlan | None:
+    """All tiles in one form, stretched over the lines that there are; None where not even one tile has room."""
+    if form.width > width:
+        return None
+    least = _placed(sizes, label, width, form, form.height)
+    if least.lines > room or form.height == form.most_height:
+        return least
+    headings = len(sizes) if label else 0
+    rows = (least.lines - headings) // form.height
+    height = min(form.most_height, (room - headings) // rows)
+    return _placed(sizes, label, width, form, height)
+
+
+def _placed(sizes: tuple[int, ...], label: int, width: int, form: Form, height: int) -> WallPlan:
+    if label and form in _BESIDE:
+        return _beside_names(sizes, label, width, form)
+    return _below_names(sizes, label, width, form, height)
+
+
+def _below_names(sizes: Sequence[int], label: int, width: int, form: Form, height: int) -> WallPlan:
+    """The tiles of each host below its name, over the whole width."""
+    across = _even(max(sizes), max(1, width // form.width))
+    cells = min(form.most_width, width // across)
+    places: list[Place] = []
+    labels: list[Label] = []
+    line = 0
+    for group, size in enumerate(sizes):
+        if label:
+            labels.append(Label(line, 0, width, group))
+            line += 1
+        places += [Place(line + tile // across * height, tile % across * cells) for tile in range(size)]
+        line += -(-size // across) * height
+    return WallPlan(form, cells, height, tuple(places), tuple(labels), line)
+
+
+def _beside_names(sizes: Sequence[int], label: int, width: int, form: Form) -> WallPlan:
+    """The tiles of each host beside its name, as many hosts side by side as fit."""
+    name = max(_LEAST_LABEL, min(label, _LABEL, width - 2 - form.width))
+    tiles = min(max(sizes), _ACROSS, max(1, (width - name - 2) // form.width))
+    block = name + 1 + tiles * form.width + 1
+    across = max(1, width // block)
+    block = width // across
+    places: list[Place] = []
+    labels: list[Label] = []
+    line = 0
+    for first in range(0, len(sizes), across):
+        beside = sizes[first : first + across]
+        for number, size in enumerate(beside):
+            left = number * block
+            labels.append(Label(line, left, name, first + number))
+            first_cell = left + name + 1
+            places += [Place(line + tile // tiles, first_cell + tile % tiles * form.width) for tile in range(size)]
+        line += max(-(-size // tiles) for size in beside)
+    return WallPlan(form, form.width, 1, tuple(places), tuple(labels), line)
+
+
+def _even(tiles: int, fits: int) -> int:
+    """Tiles in a line: as many as fit, or fewer where all lines then have the same number, or nearly so."""
+    if tiles <= fits:
+        return tiles
+    for across in range(fits, fits // _EVEN, -1):
+        if tiles % across == 0:
+            return across
+    lines = -(-tiles // fits)
+    return -(-tiles // lines)
