@@ -45,9 +45,12 @@ def bindings() -> list[BindingType]:
 
 
 def keymap_of(keymap: Keymap) -> dict[str, str]:
-    """The user's keys by command, as `App.set_keymap` takes them."""
-    wanted = (command.id for command in COMMANDS if not command.scope)
-    return {id_: ",".join(map(named, keymap.keys[id_])) or _NO_KEY for id_ in wanted}
+    """The keys that the user changed by command, as `App.set_keymap` takes them.
+
+    Textual goes through the whole keymap at each key, three times: of 70 commands that took 15 ms.
+    """
+    changed = (command.id for command in COMMANDS if not command.scope and keymap.keys[command.id] != command.keys)
+    return {id_: ",".join(map(named, keymap.keys[id_])) or _NO_KEY for id_ in changed}
 
 
 def scoped(keymap: Keymap, scope: str) -> dict[str, str]:
