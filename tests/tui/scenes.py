@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import math
 from collections.abc import Callable
 
@@ -247,10 +249,22 @@ def points(of: Snapshot) -> Points:
     return made | {f"temp:{each.index}": each.temperature_c for each in live if isinstance(each.temperature_c, float)}
 
 
+_Points = tuple[tuple[str, float], ...]
+
+
 def history(of: Snapshot, seconds: int = 900) -> History:
     """A past with a rise, a plateau, a gap of a minute and a dip, that ends at the snapshot."""
+    past = copy.deepcopy(_course(tuple(points(of).items()), of.wall_s, seconds))
+    for event in verdicts.past(of.wall_s, of.engines[0], of.gpus[min(1, len(of.gpus) - 1)]) if of.verdicts else ():
+        past.mark(event)
+    return past
+
+
+@functools.lru_cache(maxsize=16)
+def _course(now_points: _Points, wall_s: float, seconds: int) -> History:
+    """The series of `history`, made once for all tests that show the same: to make them takes longer than to start."""
     past = History()
-    now = points(of)
+    now = dict(now_points)
     for ago in range(seconds, -1, -1):
         if 400 < ago < 460:
             continue
@@ -259,9 +273,7 @@ def history(of: Snapshot, seconds: int = 900) -> History:
         )
         then = {key: value * (load if ago else 1.0) for key, value in now.items()}
         then["replicas"] = max(1.0, now["replicas"] - 1.0) if ago > 320 else now["replicas"]
-        past.append(of.wall_s - ago, then)
-    for event in verdicts.past(of.wall_s, of.engines[0], of.gpus[min(1, len(of.gpus) - 1)]) if of.verdicts else ():
-        past.mark(event)
+        past.append(wall_s - ago, then)
     return past
 
 
