@@ -99,7 +99,7 @@ def test_the_ways_to_sort() -> None:
         *("index", "busy", "SM active", "VRAM", "memory bandwidth", "MFU", "MBU", "power", "temperature", "waste")
     }
     assert {order.name for order in engine_table.ORDERS} == {
-        *("name", "running", "waiting", "KV cache", "decode", "prefill", "TTFT p95", "ITL p95", "MFU", "MBU")
+        *("name", "running", "waiting", "KV cache", "decode", "prefill", "TTFT p95", "ITL p95", "MFU", "MBU", "waste")
     }
     assert [order.name for order in process_table.ORDERS] == ["VRAM", "SM", "GPU", "CPU", "pid", "user"]
 
