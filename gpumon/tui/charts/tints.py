@@ -28,6 +28,8 @@ def tone_of_level(value: float, level: Level, calm: str) -> str:
 
 def runs_of(values: Sequence[float], live: int, level: Level, calm: str) -> list[Run]:
     """The tones of all cells. `live` values make a cell, which has the tone of the highest of them."""
+    if not any(value >= level.warm for value in values):
+        return [(len(values) // live, calm)]
     runs: list[Run] = []
     for at in range(0, len(values), live):
         highest = max(values[at : at + live], key=_known)
