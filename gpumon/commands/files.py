@@ -18,6 +18,7 @@ from gpumon.config.validate import all_changed
 from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.history.file import RECORDING as RECORDING
 from gpumon.readings.text import clean
+from gpumon.sources.last_seen.state_folder import state_folder
 from gpumon.sources.offload import in_daemon_thread
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Files:
         self.origins: Mapping[str, str] = loaded.origins
         self._place = loaded.place
         self._home = environ.get("HOME", "")
+        self._bundles = bundle_folder(environ)
         self._folder = themes_folder(loaded.place)
 
     def first_theme(self) -> Theme:
@@ -121,7 +123,7 @@ class Files:
         """Write a new folder `gpumon-HOST-TIME`: the recording that is kept, the snapshot, verdicts, screen, versions.
         Of a fleet it is `gpumon-fleet-TIME`, without a recording: its past is in the Prometheus.
 
-        Into the current folder, else the home folder, else the one for temporary files; for the user alone, as
+        Into the user's state folder, else the home folder, else the one for temporary files; for the user alone, as
         names of processes stand there. Nothing is ever written over. A folder that can not hold all texts is removed
         again; a recording that can not be written is named as missing, as the rest is worth having.
         """
@@ -156,22 +158,41 @@ class Files:
             of, made = "fleet", fleet_texts(snapshot, incident.prices, screen, drawn)
         else:
             found, _ = incidents(incident.events, max(snapshot.wall_s, span[1] if span is not None else 0.0))
-            of, made = snapshot.host.name, texts(snapshot, screen, drawn, incident.events, span, found)
+            of = snapshot.host.name
+            card = incident.card() if incident.card is not None else ""
+            made = texts(snapshot, screen, drawn, incident.events, span, found, card)
         failures = []
         for folder in self._folders():
-            written = _written(folder, _name(of, snapshot.wall_s), made)
+            written = self._made(folder) or _written(folder, _name(of, snapshot.wall_s), made)
             if isinstance(written, Path):
                 return written
             failures.append(f"{clean(str(folder), 100)}: {written}")
         return "; ".join(failures)
 
+    def _made(self, folder: Path) -> str:
+        """Make the folder of bundles where it is not there, for the user alone; returns what went wrong."""
+        if folder != self._bundles:
+            return ""
+        try:
+            folder.mkdir(0o700, parents=True, exist_ok=True)
+        except OSError as failure:
+            return failure.strerror or "cannot be made"
+        return ""
+
     def _folders(self) -> Iterator[Path]:
-        yield Path()
+        if self._bundles is not None:
+            yield self._bundles
         if self._home.startswith("/"):
             yield Path(self._home)
         import tempfile
 
         yield Path(tempfile.gettempdir())
+
+
+def bundle_folder(environ: Mapping[str, str]) -> Path | None:
+    """`gpumon/bundles` in the user's XDG state folder; None where no such folder is known."""
+    state = state_folder(environ)
+    return state / "bundles" if state is not None else None
 
 
 def _scenarios(folder: Path | None) -> tuple[str, ...]:

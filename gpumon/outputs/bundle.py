@@ -24,15 +24,19 @@ def texts(
     events: Sequence[Event],
     span: tuple[float, float] | None,
     incidents: Sequence[Incident] = (),
+    card: str = "",
 ) -> dict[str, bytes]:
     """Name of each file -> what stands in it. `span`: Unix times between which there is a recording.
 
-    `incidents`: what the events come to.
+    `incidents`: what the events come to. `card`: a verdict as a picture; empty: there is none.
     """
     said = markdown(snapshot, events, span, incidents)
     host = snapshot.host
     drivers = (f"driver {clean(host.driver) or '-'}", f"cuda {clean(host.cuda) or '-'}")
-    return _files(encode(snapshot), said, screen, picture, (*drivers, *_engines(snapshot)))
+    files = _files(encode(snapshot), said, screen, picture, (*drivers, *_engines(snapshot)))
+    if card:
+        files["card.svg"] = f"{card}\n".encode()
+    return files
 
 
 def fleet_texts(snapshot: FleetSnapshot, prices: Mapping[str, float], screen: str, picture: str) -> dict[str, bytes]:

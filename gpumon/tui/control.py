@@ -207,6 +207,8 @@ class Incident(NamedTuple):
     """What happened, oldest first."""
     timeline: Timeline | None = None
     """The past, where there is one."""
+    card: Picture | None = None
+    """The worst verdict, or the one that is looked at, as a picture; None: there is none."""
     prices: Mapping[str, float] = MappingProxyType({})
     """Of a fleet: catalogue name of a GPU -> price of one hour, "" for all others."""
 

@@ -100,15 +100,16 @@ def modes(folder: Path) -> dict[str, int]:
 async def test_a_bundle_holds_it_all_for_the_user_alone_and_is_never_written_over_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     disk = disk_at(tmp_path)
     name = "gpumon-gpu-07-20251009-085322"
     snapshot = scenes.snapshot()
     said = await disk.save_bundle(incident(snapshot, Kept([snapshot])))
-    assert said == f"wrote {name}/ in {tmp_path}"
-    folder = tmp_path / name
+    kept = tmp_path / ".local" / "state" / "gpumon" / "bundles"
+    assert said == f"wrote {name}/ in {kept}"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o700
+    folder = kept / name
     texts = ("screen.svg", "screen.txt", "snapshot.json", "verdicts.md", "versions.txt")
     assert modes(folder) == dict.fromkeys((RECORDING, *texts), 0o600)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -121,47 +122,43 @@ async def test_a_bundle_holds_it_all_for_the_user_alone_and_is_never_written_ove
     assert f"gpumon {gpumon.__version__}" in versions
     assert "driver 580.95.05" in versions
     assert any(line.startswith("engine vllm:8000 vllm ") for line in versions)
-    assert await disk.save_bundle(incident()) == f"wrote {name}-2/ in {tmp_path}, without a recording: no past is kept"
-    assert sorted(modes(tmp_path / f"{name}-2")) == sorted(texts)
-    (tmp_path / f"{name}-3").symlink_to("elsewhere")
+    assert await disk.save_bundle(incident()) == f"wrote {name}-2/ in {kept}, without a recording: no past is kept"
+    assert sorted(modes(kept / f"{name}-2")) == sorted(texts)
+    (kept / f"{name}-3").symlink_to("elsewhere")
     assert f"{name}-4/" in await disk.save_bundle(incident())
-    assert not (tmp_path / "elsewhere").exists()
+    assert not (kept / "elsewhere").exists()
+    with_card = await disk.save_bundle(incident()._replace(card=lambda: "<svg>card</svg>"))
+    assert (kept / with_card.split("/")[0].removeprefix("wrote ") / "card.svg").read_text() == "<svg>card</svg>\n"
 
 
 @pytest.mark.parametrize("host", ["../../etc/x", "a b\x1b[31m/c", "", "ü" * 300, "..."])
-async def test_a_name_from_outside_stays_in_the_folder(
-    host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inside = tmp_path / "inside"
-    inside.mkdir()
-    monkeypatch.chdir(inside)
+async def test_a_name_from_outside_stays_in_the_folder(host: str, tmp_path: Path) -> None:
+    inside = tmp_path / ".local" / "state" / "gpumon" / "bundles"
     snapshot = scenes.snapshot()
     said = await disk_at(tmp_path).save_bundle(incident(replace(snapshot, host=replace(snapshot.host, name=host))))
     assert said.isprintable()
     assert len(list(inside.glob("gpumon-*"))) == 1
 
 
-async def test_where_the_folder_can_not_be_written_the_home_folder_is_taken(
+async def test_where_the_state_folder_can_not_be_written_the_home_folder_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gone, home = tmp_path / "gone", tmp_path / "home"
-    gone.mkdir()
+    home = tmp_path / "home"
     home.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
-    disk = Files(load("", {}), {"HOME": str(home)})
+    (tmp_path / "file").touch()
+    disk = Files(load("", {}), {"HOME": str(home), "XDG_STATE_HOME": str(tmp_path / "file")})
     said = await disk.save_bundle(incident(timeline=Kept([scenes.snapshot()])))
     assert said.startswith("wrote gpumon-gpu-07-")
     assert said.endswith(f"/ in {home}")
     assert len(list(home.iterdir())) == 1
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
-    said = await Files(load("", {}), {"HOME": str(tmp_path / "nobody")}).save_bundle(incident())
-    assert said.startswith("nothing was written: .: No such file or directory; ")
+    said = await Files(load("", {}), {"HOME": str(tmp_path / "file")}).save_bundle(incident())
+    assert said.startswith(f"nothing was written: {tmp_path}"[:60])
+    assert ": Not a directory; " in said
     assert said.isprintable()
 
 
 async def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     made: list[str] = []
     opened = os.open
@@ -179,7 +176,7 @@ async def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: py
 
 
 async def test_a_recording_that_can_not_be_written_is_named_and_the_rest_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     class Full(Kept):
         async def write(self, path: str) -> None:
@@ -187,10 +184,9 @@ async def test_a_recording_that_can_not_be_written_is_named_and_the_rest_is_kept
             Path(f"{path}-journal").write_text("and this")
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.chdir(tmp_path)
     said = await disk_at(tmp_path).save_bundle(incident(timeline=Full([scenes.snapshot()])))
     assert said.startswith(f"WITHOUT {RECORDING} (No space left on device): wrote gpumon-gpu-07-")
-    (folder,) = tmp_path.glob("gpumon-*")
+    (folder,) = tmp_path.rglob("gpumon-*")
     assert len(modes(folder)) == 5
 
 

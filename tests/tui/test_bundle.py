@@ -20,7 +20,7 @@ from tests.tui.test_keys import disk_at, type_keys
 
 
 def bundles(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob("gpumon-*") if path.is_dir())
+    return sorted(path for path in folder.rglob("gpumon-*") if path.is_dir())
 
 
 def svg_text(path: Path) -> str:
@@ -38,7 +38,7 @@ async def test_what_is_shown_is_what_is_written(key: str, tmp_path: Path, monkey
         await type_keys(app, pilot, key)
         await until(lambda: "wrote gpumon-" in foot(app), pilot)
         (folder,) = bundles(tmp_path)
-        assert f" wrote {folder.name}/ in {tmp_path}" in foot(app)
+        assert f" wrote {folder.name}/ in {tmp_path}/.local/state/gpumon/bundles" in foot(app)
         assert folder.name == "gpumon-gpu-07-20251009-085312"
         assert (folder / "screen.txt").read_text().splitlines()[:-1] == shown[:-1]
         assert json.loads((folder / "snapshot.json").read_bytes())["host"]["name"] == "gpu-07"
@@ -125,3 +125,26 @@ async def test_settings_and_sizing_keep_the_key(tmp_path: Path, monkeypatch: pyt
         await type_keys(app, pilot, "f2", "w", "escape", "s", "w", "escape", "escape")
         await pilot.pause(0.1)
         assert bundles(tmp_path) == []
+
+
+@pytest.mark.parametrize(("keys", "title"), [((), "vllm:8000: memory-bandwidth-bound"), (("5", "j", "enter"), "")])
+async def test_the_verdict_is_on_a_card_with_its_charts(keys: tuple[str, ...], title: str, tmp_path: Path) -> None:
+    async with running("live", 120, 40, files=disk_at(tmp_path)) as (app, pilot):
+        await type_keys(app, pilot, *keys)
+        page = app.monitor.pages.shown
+        await type_keys(app, pilot, "w")
+        await until(lambda: "wrote gpumon-" in foot(app), pilot)
+        title = title or (page.title() if page is not None else "?").partition(" · ")[0]
+    (folder,) = bundles(tmp_path)
+    card = svg_text(folder / "card.svg")
+    assert title in card
+    assert "what to do" in card
+    assert "evidence" in card
+
+
+async def test_without_a_verdict_there_is_no_card(tmp_path: Path) -> None:
+    async with running(recorded(), 120, 40, files=disk_at(tmp_path)) as (app, pilot):
+        await type_keys(app, pilot, "w")
+        await until(lambda: "wrote gpumon-" in foot(app), pilot)
+    (folder,) = bundles(tmp_path)
+    assert not (folder / "card.svg").exists()

@@ -143,7 +143,7 @@ async def test_a_bundle_of_what_is_shown_and_no_secret(tmp_path: Path, monkeypat
         shown = text_of(app)
         await pilot.press("w")
         await until(lambda: "wrote gpumon-fleet-" in foot(app), pilot)
-        (folder,) = tmp_path.glob("gpumon-fleet-*")
+        (folder,) = tmp_path.rglob("gpumon-fleet-*")
         assert f" wrote {folder.name}/ in {tmp_path}" in foot(app)
     files = {path.name: path.read_text("utf-8") for path in folder.iterdir()}
     assert sorted(files) == ["screen.svg", "screen.txt", "snapshot.json", "verdicts.md", "versions.txt"]
@@ -167,7 +167,7 @@ async def test_there_is_no_bundle_before_the_first_answer(tmp_path: Path, monkey
         await until(lambda: "refuses the connection" in screen_of(app), pilot)
         await pilot.press("w")
         assert "no answer yet" in foot(app)
-    assert not list(tmp_path.glob("gpumon-*"))
+    assert not list(tmp_path.rglob("gpumon-*"))
 
 
 async def test_what_happened_on_the_host_under_the_cursor() -> None:

@@ -15,6 +15,7 @@ import msgspec
 from gpumon.sources.last_seen.memory import MOST
 from gpumon.sources.last_seen.processes import boot_id, pid_namespace
 from gpumon.sources.last_seen.records import REMEMBERED_S, Listed, Served, Written, without_bulk
+from gpumon.sources.last_seen.state_folder import state_folder
 
 VERSION: Final = 1
 """Raised when a file of before can not be read any more; that costs what it remembered."""
@@ -29,11 +30,9 @@ def state_file(environ: Mapping[str, str]) -> Path | None:
 
     A home folder may be that of several hosts: each has a file of its own.
     """
-    base, home = environ.get("XDG_STATE_HOME", ""), environ.get("HOME", "")
-    if not os.path.isabs(base):  # noqa: PTH117 - the text as it is
-        base = f"{home}/.local/state" if home else ""
     name = "".join(letter for letter in socket.gethostname() if letter.isalnum() or letter in "-._")[:64]
-    return Path(base) / "gpumon" / f"engines-{name or 'host'}.json" if base else None
+    folder = state_folder(environ)
+    return folder / f"engines-{name or 'host'}.json" if folder is not None else None
 
 
 class Store:

@@ -20,6 +20,7 @@ from gpumon.tui.gpu_table import gpu_listing
 from gpumon.tui.headline import headline
 from gpumon.tui.layout import PANES, Counts, Plan, plan
 from gpumon.tui.line import Row
+from gpumon.tui.picture import picture
 from gpumon.tui.process_table import process_listing
 from gpumon.tui.screens.commands import Run, go_to_pane, zoom
 from gpumon.tui.screens.travel import HostPast, Past
@@ -242,7 +243,31 @@ class HostBody:
             for event in history.events(-math.inf, math.inf)
         }
         ordered = tuple(sorted(events.values(), key=lambda event: event.wall_s))
-        return Incident(screen.shown, text, drawn, ordered, self._control.timeline)
+        return Incident(screen.shown, text, drawn, ordered, self._control.timeline, self._card(screen))
+
+    def _card(self, screen: MonitorScreen) -> Picture | None:
+        """The verdict whose page is shown, else the worst one, as a picture; None where all is well."""
+        verdicts: Sequence[Verdict] = screen.shown.verdicts
+        key = ""
+        if screen.pages.name == "detail":
+            key = self._verdict_of_page(screen)
+        chosen = next((verdict for verdict in verdicts if verdict_key(verdict) == key), None)
+        if chosen is None:
+            chosen = next((verdict for verdict in verdicts if verdict.level is not Level.OK), None)
+        if chosen is None:
+            return None
+        from gpumon.tui.card import WIDTH, card
+
+        strips = card(chosen, screen.shown, screen.travel.history, screen.palette, screen.view)
+        return partial(picture, strips, WIDTH, "gpumon")
+
+    def _verdict_of_page(self, screen: MonitorScreen) -> str:
+        """Key of the verdict whose page is shown; empty where it is the page of another thing."""
+        from gpumon.tui.pages.detail import DetailPage
+
+        page = screen.pages.shown
+        assert isinstance(page, DetailPage)
+        return page.thing[1] if page.thing[0] == "verdict" else ""
 
     def _open(self, screen: MonitorScreen) -> None:
         """Enter: the detail of the row."""
@@ -332,12 +357,7 @@ class HostBody:
         item = self.triage.selected
         key = item.key if item is not None else ""
         if screen.pages.name == "detail":
-            from gpumon.tui.pages.detail import DetailPage
-
-            page = screen.pages.shown
-            assert isinstance(page, DetailPage)
-            if page.thing[0] == "verdict":
-                key = page.thing[1]
+            key = self._verdict_of_page(screen) or key
         verdicts: Sequence[Verdict] = screen.shown.verdicts if screen.shown is not None else ()
         return next((verdict.actions for verdict in verdicts if verdict_key(verdict) == key), ())
 

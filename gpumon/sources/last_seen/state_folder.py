@@ -1,0 +1,16 @@
+"""The folder in which gpumon keeps what it made: last-seen engines, incident bundles."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def state_folder(environ: Mapping[str, str]) -> Path | None:
+    """`gpumon` in the user's XDG state folder; None where no such folder is known."""
+    base = environ.get("XDG_STATE_HOME", "")
+    home = environ.get("HOME", "")
+    if not os.path.isabs(base):  # noqa: PTH117 - the text as it is
+        base = f"{home}/.local/state" if os.path.isabs(home) else ""  # noqa: PTH117
+    return Path(base) / "gpumon" if base else None

@@ -1,0 +1,57 @@
+"""A verdict on a card, to be sent around: what is wrong, what to do, the evidence and its charts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from textual.strip import Strip
+
+from gpumon.readings.history import History
+from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.verdict import Evidence, Verdict
+from gpumon.triage.render import LIMITS
+from gpumon.tui.charts.grid import Style
+from gpumon.tui.detail.blocks import laid_out
+from gpumon.tui.detail.verdict import EvidenceCharts, Place, sections
+from gpumon.tui.levels import levels_in
+from gpumon.tui.line import Line, Row, Slot
+from gpumon.tui.palette import Palette
+from gpumon.tui.table import clock
+from gpumon.tui.triage_words import mark
+from gpumon.tui.view import View
+
+WIDTH: Final = 100
+"""Cells of a card."""
+_MOST_CHARTS: Final = 3
+_CHART_LINES: Final = 24
+"""Lines of its charts together."""
+
+
+def card(verdict: Verdict, snapshot: Snapshot, history: History | None, palette: Palette, view: View) -> list[Strip]:
+    """The lines of the card; without a history it has no charts."""
+    glyph, tone, word = mark(verdict)
+    simulated = " · SIMULATED" if snapshot.simulated else ""
+    rows: list[Row] = [
+        ((f" {glyph} {word}  {verdict.scope}: {LIMITS[verdict.code]}", tone),),
+        ((f" {snapshot.host.name} · {clock(snapshot.wall_s)}{simulated}", "muted"),),
+        (),
+        *laid_out(sections(verdict, history), WIDTH),
+    ]
+    if history is not None:
+        style = Style(view.config.screen.span_s, palette.glyphs, levels_in(view))
+        rows += _charts(verdict, snapshot, history, style)
+    return [Line(row, WIDTH, palette, Slot()) for row in rows]
+
+
+def _charts(verdict: Verdict, snapshot: Snapshot, history: History, style: Style) -> Sequence[Row]:
+    """Charts of the first figures of the evidence that have one."""
+    known = set(history.keys())
+    charted: list[Evidence] = []
+    for evidence in verdict.evidence:
+        if evidence.chart in known and len({one.chart for one in (*charted, evidence)}) <= _MOST_CHARTS:
+            charted.append(evidence)
+    shown = msgspec.structs.replace(verdict, evidence=tuple(charted))
+    place = Place(WIDTH, _CHART_LINES, style)
+    return EvidenceCharts().rows(shown, history, snapshot.wall_s, clock(snapshot.wall_s), place)
