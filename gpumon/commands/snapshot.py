@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from gpumon.commands.options import add_demo, add_fleet, add_forms, add_monitor, number, settings
@@ -65,8 +66,13 @@ def run(chosen: argparse.Namespace) -> int:
     return OK
 
 
-async def taken(config: Config, given: Options) -> Snapshot | None:
-    """After two readings `given.window_s` apart; None where there is nothing to monitor.
+def _never(snapshot: Snapshot) -> bool:  # noqa: ARG001
+    return False
+
+
+async def taken(config: Config, given: Options, enough: Callable[[Snapshot], bool] = _never) -> Snapshot | None:
+    """After two readings `given.window_s` apart, or the first one that is `enough`; None where there is nothing to
+    monitor.
 
     Raises Failed if the GPUs can not be asked for.
     """
@@ -80,7 +86,7 @@ async def taken(config: Config, given: Options) -> Snapshot | None:
         await collector.ready(OTHERS_READY_S if others else READY_S)
         snapshot = await collector.tick()
         end_s = time.monotonic() + given.window_s
-        while (left_s := end_s - time.monotonic()) > 0:
+        while (left_s := end_s - time.monotonic()) > 0 and not enough(snapshot):
             await asyncio.sleep(min(left_s, collector.interval_s))
             snapshot = await collector.tick()
         if not nothing(snapshot):

@@ -8,11 +8,17 @@ import time
 
 import msgspec
 
-from gpumon.commands.options import add_demo, add_monitor, settings
+from gpumon.commands.options import add_demo, add_forms, add_monitor, number, settings
 from gpumon.commands.streams import FAILED, NOTHING, NOTHING_HERE, OK, complain, write
-from gpumon.outputs.status_line import Shot, is_critical, status_line
+from gpumon.outputs.status_line import Shot, is_critical, status_line, status_of
 from gpumon.readings.format import wall_of
+from gpumon.readings.frame import EndpointState
+from gpumon.readings.missing import WARMING_UP
+from gpumon.readings.snapshot import Snapshot
 
+SERVED = "serve-metrics"
+READ = "reading"
+"""Sources of a status: the exporter of this host, or two readings of its own."""
 ANSWER_S = 0.3
 """Longest wait for a `gpumon serve-metrics` of this host."""
 MOST_AGE_S = 15.0
@@ -24,6 +30,13 @@ def options(parser: argparse.ArgumentParser) -> None:
     """What to read."""
     add_monitor(parser)
     add_demo(parser)
+    add_forms(parser, json="one JSON object (docs/json.md)")
+    parser.add_argument(
+        "--window",
+        metavar="S",
+        type=number(0, 3600),
+        help="longest wait for rates and verdicts (default: for rates only; verdicts need 35)",
+    )
 
 
 def run(chosen: argparse.Namespace) -> int:
@@ -32,18 +45,43 @@ def run(chosen: argparse.Namespace) -> int:
     exporter = loaded.config.exporter
     ask = not given.demo and given.nvml and not chosen.endpoint and not exporter.tls_cert and not exporter.user
     shot = _served(exporter.listen) if ask else None
+    source = SERVED
     if shot is None:
         import asyncio
 
         from gpumon.commands.snapshot import taken
         from gpumon.outputs.json import encode
 
-        snapshot = asyncio.run(taken(loaded.config, msgspec.structs.replace(given, window_s=0.0)))
+        source = READ
+        window_s = loaded.config.general.engine_interval_s + 1.0
+        enough = _has_rates
+        if chosen.window is not None:
+            window_s = chosen.window
+            enough = _is_judged
+        snapshot = asyncio.run(taken(loaded.config, msgspec.structs.replace(given, window_s=window_s), enough))
         if snapshot is None:
             return complain(NOTHING_HERE, NOTHING)
         shot = msgspec.json.decode(encode(snapshot), type=Shot)
-    write(status_line(shot) + "\n")
+    if chosen.form == "json":
+        write(msgspec.json.encode(status_of(shot, source)) + b"\n")
+    else:
+        write(status_line(shot) + "\n")
     return FAILED if is_critical(shot) else OK
+
+
+def _has_rates(snapshot: Snapshot) -> bool:
+    """Whether no engine that answers waits for its first rate of tokens: another reading would add nothing."""
+    return not any(
+        engine.state is EndpointState.OK and engine.rates.decode_tokens_per_s == WARMING_UP
+        for engine in snapshot.engines
+    )
+
+
+def _is_judged(snapshot: Snapshot) -> bool:
+    """Whether there are rates, and every engine and GPU has a verdict."""
+    judged = {verdict.key for verdict in snapshot.verdicts}
+    things = {engine.key for engine in snapshot.engines} | {gpu.uuid for gpu in snapshot.gpus}
+    return _has_rates(snapshot) and things <= judged
 
 
 def _served(address: str) -> Shot | None:

@@ -1,9 +1,10 @@
-"""A snapshot in one short line: what `gpumon status` prints, for status bars and prompts."""
+"""What `gpumon status` prints: a snapshot in one short line for status bars and prompts, or as one JSON object."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
@@ -12,6 +13,13 @@ from gpumon.readings.text import clean
 from gpumon.readings.verdict import Level
 from gpumon.triage.marks import MARKS
 
+SCHEMA: Final = 1
+"""Version of `gpumon status --json`."""
+UNKNOWN: Final = "unknown"
+"""Level where nothing was judged yet."""
+_SILENT: Final = ("ok", "starting")
+"""States of engines that are not down."""
+
 
 class _Gpu(msgspec.Struct):
     state: str
@@ -19,6 +27,7 @@ class _Gpu(msgspec.Struct):
     busy_ratio: float | None
     mfu_ratio: float | None
     mbu_ratio: float | None
+    power_w: float | None = None
 
 
 class _Departure(msgspec.Struct):
@@ -42,11 +51,22 @@ class _Engine(msgspec.Struct):
         """It served, and its process ended without anybody's doing."""
         return self.state == "down" and not self.stopped
 
+    @property
+    def is_down(self) -> bool:
+        """It gives no figures, and nobody stopped it."""
+        return self.state not in _SILENT and not self.stopped
+
+
+class _Action(msgspec.Struct):
+    text: str = ""
+
 
 class _Verdict(msgspec.Struct):
     scope: str
     code: str
     level: str
+    text: str = ""
+    actions: list[_Action] = []
 
 
 class Shot(msgspec.Struct):
@@ -58,45 +78,172 @@ class Shot(msgspec.Struct):
     engines: list[_Engine]
     verdicts: list[_Verdict]
 
+    @property
+    def whole_gpus(self) -> list[_Gpu]:
+        """GPUs without MIG slices."""
+        return [gpu for gpu in self.gpus if not gpu.parent_uuid]
+
+
+class WorstVerdict(msgspec.Struct):
+    """The most urgent verdict."""
+
+    scope: str
+    code: str
+    level: str
+    name: str
+    text: str
+    action: str
+
+
+class Status(msgspec.Struct):
+    """`gpumon status --json`. A figure that is not known is null."""
+
+    schema: int
+    time: str
+    simulated: bool
+    source: str
+    level: str
+    exit_code: int
+    line: str
+    gpus: int
+    gpus_not_ok: int
+    engines: int
+    engines_down: int
+    engines_stopped: int
+    decode_tokens_per_s: float | None
+    mfu_ratio: float | None
+    mbu_ratio: float | None
+    busy_ratio: float | None
+    power_w: float | None
+    critical: int
+    warnings: int
+    worst: WorstVerdict | None
+
+
+def status_of(shot: Shot, source: str) -> Status:
+    """The sums and the worst verdict; `source`: who read the snapshot."""
+    gpus = shot.whole_gpus
+    owners: list[_Gpu] | list[_Engine] = gpus or shot.engines
+    powers = [gpu.power_w for gpu in gpus if gpu.power_w is not None]
+    return Status(
+        schema=SCHEMA,
+        time=shot.time,
+        simulated=shot.simulated,
+        source=source,
+        level=_level(shot),
+        exit_code=int(is_critical(shot)),
+        line=status_line(shot),
+        gpus=len(gpus),
+        gpus_not_ok=sum(gpu.state != "ok" for gpu in gpus),
+        engines=len(shot.engines),
+        engines_down=sum(engine.is_down for engine in shot.engines),
+        engines_stopped=sum(engine.stopped for engine in shot.engines),
+        decode_tokens_per_s=_decoded(shot),
+        mfu_ratio=_mean(owner.mfu_ratio for owner in owners),
+        mbu_ratio=_mean(owner.mbu_ratio for owner in owners),
+        busy_ratio=_mean(gpu.busy_ratio for gpu in gpus),
+        power_w=sum(powers) if powers else None,
+        critical=_at_level(shot, Level.CRITICAL),
+        warnings=_at_level(shot, Level.WARN),
+        worst=_worst(shot),
+    )
+
 
 def status_line(shot: Shot) -> str:
-    """The sums and the worst verdict: `8 GPUs 91% busy MFU 31% MBU 62% 1.1k tok/s x 1 critical: vllm:1 hung`.
+    """The sums and the worst verdict: `1.1k tok/s MFU 31% MBU 62% 8 GPUs 91% busy x 1 critical: vllm:1 hung`.
 
-    ASCII. A figure that is not known is left out.
+    ASCII. A figure of engines that serve has a `?` while it is not known; others are left out.
     """
-    gpus = [gpu for gpu in shot.gpus if not gpu.parent_uuid]
     parts = ["SIMULATED"] if shot.simulated else []
-    if gpus:
-        busy = _mean(gpu.busy_ratio for gpu in gpus)
-        parts.append(counted(len(gpus), "GPU") + ("" if busy is None else f" {ratio(busy)} busy"))
-    states = Counter(gpu.state for gpu in gpus if gpu.state != "ok")
-    parts += [f"{number} {clean(state, 30).replace('_', ' ')}" for state, number in states.items()]
-    owners: list[_Gpu] | list[_Engine] = gpus or shot.engines
-    for name, share in (
-        ("MFU", _mean(one.mfu_ratio for one in owners)),
-        ("MBU", _mean(one.mbu_ratio for one in owners)),
-    ):
-        parts += [] if share is None else [f"{name} {ratio(share)}"]
-    decoded = [one.decode_tokens_per_s for one in shot.engines if one.decode_tokens_per_s is not None]
-    parts += [f"{count(sum(decoded))} tok/s"] if decoded else []
-    stopped = sum(one.stopped for one in shot.engines)
-    down = sum(one.state not in ("ok", "starting") and not one.stopped for one in shot.engines)
+    parts += _engine_parts(shot)
+    parts += _gpu_parts(shot)
+    down = sum(engine.is_down for engine in shot.engines)
+    stopped = sum(engine.stopped for engine in shot.engines)
     parts += [f"{counted(down, 'engine')} down"] if down else []
     parts += [f"{counted(stopped, 'engine')} stopped"] if stopped else []
+    parts.append(_verdict_part(shot))
+    return " ".join(filter(None, parts)).encode("ascii", "replace").decode()
+
+
+def _engine_parts(shot: Shot) -> list[str]:
+    """What the engines deliver: the figure that counts comes first."""
+    owners: list[_Gpu] | list[_Engine] = shot.whole_gpus or shot.engines
+    decoded = _decoded(shot)
+    serves = any(engine.state == "ok" for engine in shot.engines)
+    parts = []
+    if decoded is not None:
+        parts.append(f"{count(decoded)} tok/s")
+    elif serves:
+        parts.append("? tok/s")
+    shares = (("MFU", _mean(one.mfu_ratio for one in owners)), ("MBU", _mean(one.mbu_ratio for one in owners)))
+    for name, share in shares:
+        if share is not None:
+            parts.append(f"{name} {ratio(share)}")
+        elif serves:
+            parts.append(f"{name} ?")
+    return parts
+
+
+def _gpu_parts(shot: Shot) -> list[str]:
+    gpus = shot.whole_gpus
+    if not gpus:
+        return []
+    busy = _mean(gpu.busy_ratio for gpu in gpus)
+    parts = [counted(len(gpus), "GPU") + ("" if busy is None else f" {ratio(busy)} busy")]
+    states = Counter(gpu.state for gpu in gpus if gpu.state != "ok")
+    parts += [f"{number} {clean(state, 30).replace('_', ' ')}" for state, number in states.items()]
+    return parts
+
+
+def _verdict_part(shot: Shot) -> str:
+    """The worst verdict, or that nothing was judged yet."""
     for level in (Level.CRITICAL, Level.WARN):
-        if found := [verdict for verdict in shot.verdicts if verdict.level == level.value]:
+        found = [verdict for verdict in shot.verdicts if verdict.level == level.value]
+        if found:
             mark = MARKS[level]
             first = f"{clean(found[0].scope, 60)} {_named(found[0].code)}"
             more = f" +{len(found) - 1}" if len(found) > 1 else ""
-            parts.append(f"{mark.plain} {len(found)} {mark.word}: {first}{more}")
-            break
-    return " ".join(parts).encode("ascii", "replace").decode()
+            return f"{mark.plain} {len(found)} {mark.word}: {first}{more}"
+    return "" if shot.verdicts else "not judged yet"
 
 
 def is_critical(shot: Shot) -> bool:
     """Whether somebody suffers right now, or an engine has ended that nobody stopped."""
     crashed = any(one.crashed for one in shot.engines)
     return crashed or any(verdict.level == "critical" for verdict in shot.verdicts)
+
+
+def _level(shot: Shot) -> str:
+    """The worst level; an engine that crashed is critical before a verdict says so."""
+    if is_critical(shot):
+        return Level.CRITICAL.value
+    worst = _worst_of(shot)
+    return worst.level if worst is not None else UNKNOWN
+
+
+def _worst_of(shot: Shot) -> _Verdict | None:
+    ranks = {level.value: rank for rank, level in enumerate(Level)}
+    known = [verdict for verdict in shot.verdicts if verdict.level in ranks]
+    return min(known, key=lambda verdict: ranks[verdict.level], default=None)
+
+
+def _worst(shot: Shot) -> WorstVerdict | None:
+    """The most urgent verdict; None where nothing is urgent."""
+    worst = _worst_of(shot)
+    if worst is None or worst.level == Level.OK.value:
+        return None
+    action = worst.actions[0].text if worst.actions else ""
+    return WorstVerdict(worst.scope, worst.code, worst.level, _named(worst.code), worst.text, action)
+
+
+def _at_level(shot: Shot, level: Level) -> int:
+    return sum(verdict.level == level.value for verdict in shot.verdicts)
+
+
+def _decoded(shot: Shot) -> float | None:
+    """Tokens/s of all engines that tell."""
+    known = [engine.decode_tokens_per_s for engine in shot.engines if engine.decode_tokens_per_s is not None]
+    return sum(known) if known else None
 
 
 def _named(code: str) -> str:

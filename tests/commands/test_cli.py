@@ -81,7 +81,7 @@ def test_help(env: dict[str, str], command: Sequence[str], words: str) -> None:
         (["snapshot", "--count", "1"], "unrecognized arguments: --count (see gpumon snapshot --help)"),
         (
             ["--json"],
-            "unrecognized arguments: --json; did you mean gpumon snapshot --json, or gpumon watch --json? "
+            "unrecognized arguments: --json; did you mean gpumon snapshot --json, or gpumon status --json? "
             "(see gpumon --help)",
         ),
         (["--count", "1"], "unrecognized arguments: --count; did you mean gpumon watch --count? (see gpumon --help)"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from gpumon.outputs.brief import brief, things, too_soon
 from gpumon.outputs.json import encode
-from gpumon.outputs.status_line import Shot, is_critical, status_line
+from gpumon.outputs.status_line import Shot, is_critical, status_line, status_of
 from gpumon.readings.frame import Departure, EndpointState, GpuState
 from gpumon.readings.missing import WARMING_UP, Missing, Reason
 from gpumon.readings.snapshot import Engine, FaultShown, Level, Quantiles, Snapshot, Verdict
@@ -110,9 +111,47 @@ def test_the_line_has_the_sums_and_the_worst_verdict() -> None:
     bad = (verdict("vllm:8000", Level.CRITICAL), verdict("x", Level.CRITICAL), verdict("y", Level.WARN))
     said = shot(shots.snapshot(gpus=gpus, verdicts=bad))
     line = status_line(said)
-    assert line.startswith("3 GPUs 70% busy 1 lost MFU 31% MBU 62% ")
-    assert line.endswith(" tok/s x 2 critical: vllm:8000 queue limit +1")
+    assert (
+        line.partition(" tok/s ")[2] == "MFU 31% MBU 62% 3 GPUs 70% busy 1 lost x 2 critical: vllm:8000 queue limit +1"
+    )
     assert is_critical(said)
+
+
+def test_the_status_as_json_is_what_its_page_says() -> None:
+    bad = (
+        replace(verdict("vllm:8000", Level.CRITICAL), actions=(Action("wait_for_prefill"),)),
+        verdict("y", Level.WARN),
+        verdict("z", Level.OK),
+    )
+    gpus = (shots.gpu(), shots.gpu(1, state=GpuState.LOST, busy_ratio=Missing(Reason.LOST)))
+    status = msgspec.to_builtins(status_of(shot(shots.snapshot(gpus=gpus, verdicts=bad)), "reading"))
+    page = (Path(__file__).parents[2] / "docs" / "json.md").read_text().partition("## `gpumon status --json`")[2]
+    rows = [line.split("|")[1] for line in page.partition("\n## ")[0].splitlines() if line.startswith("| `")]
+    documented = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert documented == list(status)
+    assert (status["schema"], status["level"], status["exit_code"]) == (1, "critical", 1)
+    assert (status["gpus"], status["gpus_not_ok"], status["critical"], status["warnings"]) == (2, 1, 1, 1)
+    worst = status["worst"]
+    assert (worst["scope"], worst["code"], worst["level"], worst["name"]) == (
+        "vllm:8000", "queue_limit", "critical", "queue limit"
+    )  # fmt: skip
+    assert worst["action"] == ACTIONS["wait_for_prefill"]
+    assert status["line"] == status_line(shot(shots.snapshot(gpus=gpus, verdicts=bad)))
+
+
+def test_without_a_verdict_the_status_is_unknown_and_a_healthy_one_is_ok() -> None:
+    assert status_of(shot(shots.snapshot(verdicts=())), "reading").level == "unknown"
+    assert status_line(shot(shots.snapshot(verdicts=()))).endswith(" not judged yet")
+    healthy = status_of(shot(shots.snapshot(verdicts=(verdict("x", Level.OK),))), "reading")
+    assert (healthy.level, healthy.worst, healthy.exit_code) == ("ok", None, 0)
+    crashed = shots.engine(state=EndpointState.DOWN)
+    assert status_of(shot(shots.snapshot(engines=(crashed,), verdicts=())), "reading").level == "critical"
+
+
+def test_the_line_says_which_figures_of_a_serving_engine_are_not_known() -> None:
+    unknown = dict.fromkeys(("mfu_ratio", "mbu_ratio", "decode_tokens_per_s"), WARMING_UP)
+    said = shot(shots.snapshot(gpus=(), engines=(shots.engine(**unknown),), verdicts=()))
+    assert status_line(said) == "? tok/s MFU ? MBU ? not judged yet"
 
 
 def test_the_line_leaves_out_what_is_not_known() -> None:
