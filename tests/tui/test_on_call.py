@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from pathlib import Path
 
 import pytest
 
@@ -82,6 +83,21 @@ TASKS = {
     "what if twice as many users come": ("decode-bound", 120, "s d", "need", "per inst", "servers"),
 }
 """Question: scenario, seconds into it, keys, and what is then read on the screen."""
+README = Path(__file__).parents[2] / "README.md"
+QUESTIONS = {
+    "Why is chat slow tonight?": (
+        "kv-cache-full",
+        120,
+        "t enter",
+        "what to do",
+        "--gpu-memory-utilization",
+        "evidence",
+    ),
+    "Which GPU can I give back?": ("notebook-holds-memory", 240, "1 o G enter", "by waste", "+ VRAM held"),
+    "What happened at 03:10?": ("kv-cache-full", 240, ": 0 8 : 0 2 enter", "AGO 08:02:00"),
+    "Is 17 % MFU bad?": ("healthy-chat", 240, "2 enter", "what limits it", "headroom"),
+}
+"""Question of the README: scenario, seconds into it, keys, and what is then read on the screen."""
 COMMAND = re.compile(r"nvidia-smi|py-spy|kubectl|--\w")
 """What is copied or typed stands in one line."""
 
@@ -120,6 +136,20 @@ async def test_the_answer_is_read_with_two_keys_at_most(question: str) -> None:
             await until(lambda: not missing(app, wanted), pilot, 10.0)
         except AssertionError:
             raise AssertionError("\n".join([f"{missing(app, wanted)} not in", *text_of(app)])) from None
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+async def test_the_keys_that_the_readme_names_answer_its_questions(question: str) -> None:
+    name, seconds, keys, *wanted = QUESTIONS[question]
+    _, _, answer = README.read_text().partition(f"**{question}**")
+    named = " ".join(f"`{key.capitalize() if len(key) > 1 else key}`" for key in keys.split())
+    assert named.replace("`0` `8` `:` `0` `2`", "`03:10`") in " ".join(answer.partition("\n\n")[0].split())
+    app = await asyncio.to_thread(monitor, name, seconds)
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        await until(lambda: app.monitor.shown is not None, pilot)
+        for key in keys.split():
+            await type_keys(app, pilot, key)
+        await until(lambda: not missing(app, wanted), pilot)
 
 
 def missing(app: MonitorApp, wanted: list[str]) -> list[str]:
