@@ -65,7 +65,9 @@ def _run(arguments: list[str]) -> int:
 
 def _report(bug: Exception) -> int:
     """Say what failed and where gpumon last was, in one line."""
-    place, at, package = "", bug.__traceback__, os.path.dirname(__file__)  # noqa: PTH120
+    place = ""
+    at = bug.__traceback__
+    package = os.path.dirname(__file__)  # noqa: PTH120
     while at is not None:
         file = at.tb_frame.f_code.co_filename
         place = f" ({file[len(package) + 1 :]}:{at.tb_lineno})" if file.startswith(package) else place

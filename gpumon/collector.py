@@ -234,7 +234,8 @@ class Collector:
 
         No alert is raised: what it would warn of is over.
         """
-        past, self._past = self._past, None
+        past = self._past
+        self._past = None
         if past is None:
             return
         async for each in past:

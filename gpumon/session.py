@@ -91,7 +91,8 @@ def build(
         owner = Ownership()
         discovery = discover(config, polled, listed, owner, hardware)
         owner = owner if discovery is not None else None
-    (commands, alerts), (deriver, triage) = _alerting(config), maker(config, hardware)()
+    (commands, alerts) = _alerting(config)
+    (deriver, triage) = maker(config, hardware)()
     if options.for_fleet:
         from gpumon.triage.triage import FIRST_HOLD_S
 
@@ -238,7 +239,8 @@ class Calibrator:
         from gpumon.sources.model_facts import OwnModels
         from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 
-        newest, gpus = self._newest, gpu_catalogue(self._config.gpu)
+        newest = self._newest
+        gpus = gpu_catalogue(self._config.gpu)
         if newest is not None:
             self._own |= own_models(newest)  # an engine that is gone leaves its dimensions to what was measured on it
         own = OwnModels(self._own, self._config.model)
@@ -370,7 +372,8 @@ class Session:
         """Stop it, if it ever started."""
         self._begun = False
         self._calibrator.stop()
-        task, self._task = self._task, None
+        task = self._task
+        self._task = None
         if task is not None:
             task.cancel()
             await asyncio.wait({task}, timeout=0.25)
@@ -440,7 +443,8 @@ class ThisHost:
 
     def _built(self, hardware: Source | None) -> Collector:
         """The collector, with the frames of the last minutes that this run keeps."""
-        config, keepers = self._config, []
+        config = self._config
+        keepers = []
         if config.recorder.minutes:
             import socket
 

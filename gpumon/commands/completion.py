@@ -62,7 +62,8 @@ def levels(parser: argparse.ArgumentParser, path: str = "gpumon") -> Iterator[Le
         if action.nargs == argparse.PARSER
         for one in getattr(action, "_choices_actions", ())
     }
-    own, words = [], None
+    own = []
+    words = None
     for action in actions(parser):
         value = "" if action.nargs == 0 else str(action.metavar or action.dest.upper())
         word = Word(tuple(action.option_strings), action.help or "", value, _choices(action))

@@ -153,9 +153,12 @@ class Files:
         from gpumon.history.summary import incidents
         from gpumon.outputs.bundle import fleet_texts, texts
 
-        snapshot, screen, drawn = incident.snapshot, incident.screen, incident.picture()
+        snapshot = incident.snapshot
+        screen = incident.screen
+        drawn = incident.picture()
         if isinstance(snapshot, FleetSnapshot):
-            of, made = "fleet", fleet_texts(snapshot, incident.prices, screen, drawn)
+            of = "fleet"
+            made = fleet_texts(snapshot, incident.prices, screen, drawn)
         else:
             found, _ = incidents(incident.events, max(snapshot.wall_s, span[1] if span is not None else 0.0))
             of = snapshot.host.name

@@ -203,7 +203,9 @@ class HostPast:
         start_s = wall_s - min(CHART_S, MOST_FRAMES * step_s)
         end_s = min(newest_s, wall_s + min(AHEAD_S, MOST_AHEAD * step_s))
         frames = await self._source.past(self._name, start_s, end_s, step_s)
-        course, history, turns = HostCourse(self._make), History(), Turns()
+        course = HostCourse(self._make)
+        history = History()
+        turns = Turns()
         walls: list[float] = []
         taken: list[Taken] = []
         for at_s, frame in frames:
@@ -276,7 +278,10 @@ class HostOfFleet:
 
     async def begin(self, show: Callable[[Snapshot], None], learn: Callable[[Snapshot], None]) -> None:
         """Show what is known of it at once."""
-        self._show, self._learn, self._fault, self.filling = show, learn, None, True
+        self._show = show
+        self._learn = learn
+        self._fault = None
+        self.filling = True
         self._waiting.clear()
         self._fleet.follow(self._name, self._offer)
         shown = self._fleet.snapshot.host(self._name)

@@ -53,7 +53,8 @@ def _search(chosen: argparse.Namespace) -> int:
     from gpumon.outputs.models import as_json, encoded, listed, not_found
     from gpumon.sources.packaged import llm_catalogue
 
-    llms, words = llm_catalogue(), chosen.words
+    llms = llm_catalogue()
+    words = chosen.words
     rows = llms.search(words)
     near = [row.name for row in llms.nearest(" ".join(words))] if not rows else []
     if chosen.json:
@@ -70,7 +71,8 @@ def _show(chosen: argparse.Namespace) -> int:
     from gpumon.sources.model_files import view
     from gpumon.sources.packaged import llm_catalogue
 
-    name, llms = chosen.name, llm_catalogue()
+    name = chosen.name
+    llms = llm_catalogue()
     facts = look_up(_path(name) or name, "", config.model, llms, (view(os.environ),))
     own = llms.row(name)
     near = () if facts.spec is not None or own is not None else tuple(row.name for row in llms.nearest(name))

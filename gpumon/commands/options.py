@@ -90,7 +90,8 @@ def _fill(parser: argparse.ArgumentParser, name: str) -> None:
 
 def understood(arguments: Sequence[str]) -> tuple[argparse.Namespace, str]:
     """The options, and the command. Options may stand before and after it. Raises Usage."""
-    words, screen = list(arguments), parser_of("")
+    words = list(arguments)
+    screen = parser_of("")
     takes = _takes_value(screen)
     at = _first_word(words, takes)
     if any(word.partition("=")[0] not in takes for word in words[:at] if word.startswith("-")):
@@ -116,7 +117,8 @@ def understood(arguments: Sequence[str]) -> tuple[argparse.Namespace, str]:
             raise Usage(f"{parser.prog}: {_no_such('action', words[at], nested)}")
         if at is None and _asks_help(words):
             break
-        above, parser = parser, nested[words.pop(at) if at is not None else LIST]
+        above = parser
+        parser = nested[words.pop(at) if at is not None else LIST]
     if _asks_help(words):
         parser.print_help()
         parser.exit()
@@ -443,7 +445,8 @@ def settings(chosen: argparse.Namespace) -> Settings:
 
         loaded = replace(loaded, config=replace(loaded.config, host=()))
     loaded = _with_guests(loaded, chosen)
-    demo, scenario = getattr(chosen, "demo", False), getattr(chosen, "scenario", None)
+    demo = getattr(chosen, "demo", False)
+    scenario = getattr(chosen, "scenario", None)
     if scenario and not demo:
         raise Usage("--scenario is for the simulated server: add --demo")
     options = Options(

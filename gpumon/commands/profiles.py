@@ -110,7 +110,8 @@ def _add(chosen: argparse.Namespace) -> None:
 
 
 def _list(chosen: argparse.Namespace) -> None:
-    stored, own = stored_profiles(os.environ), builtin()
+    stored = stored_profiles(os.environ)
+    own = builtin()
     everything = own | {name: each.profile for name, each in stored.profiles.items()}
     if chosen.json:
         each = [
@@ -123,7 +124,8 @@ def _list(chosen: argparse.Namespace) -> None:
 
 def _show(chosen: argparse.Namespace) -> None:
     name = chosen.name
-    stored, own = stored_profiles(os.environ), builtin()
+    stored = stored_profiles(os.environ)
+    own = builtin()
     everything = own | {each: found.profile for each, found in stored.profiles.items()}
     if name not in everything:
         raise ConfigError(absent(name, stored))

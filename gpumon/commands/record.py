@@ -38,7 +38,8 @@ def run(chosen: argparse.Namespace) -> int:
     from gpumon.history.file import facts
     from gpumon.history.recorder import Recorder
 
-    host, keep = socket.gethostname(), loaded.config.recorder
+    host = socket.gethostname()
+    keep = loaded.config.recorder
     path = Path(chosen.file) if chosen.file else _own_file(host, simulated=given.demo)
     recorder = Recorder(
         path, facts(host, simulated=given.demo), keep_s=keep.keep_days * DAY_S, keep_bytes=keep.keep_gb * 1e9

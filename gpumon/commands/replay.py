@@ -110,7 +110,8 @@ class Replay:
 
     async def begin(self, show: Take, learn: Take) -> None:
         """Take note of who gets the moments."""
-        self._show, self._learn = show, learn
+        self._show = show
+        self._learn = learn
 
     async def run(self) -> None:
         """Play."""

@@ -54,8 +54,10 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(chosen: argparse.Namespace) -> int:
     """Serve until a signal comes."""
     loaded, given = settings(chosen)
-    config, exporter = loaded.config, loaded.config.exporter
-    login, tls = _login(exporter, os.environ), _tls(exporter)
+    config = loaded.config
+    exporter = loaded.config.exporter
+    login = _login(exporter, os.environ)
+    tls = _tls(exporter)
     listener = _listener(exporter.listen)
     address, port = listener.getsockname()[:2]
     page = MetricsPage()
@@ -202,7 +204,8 @@ def _tls(settings: Exporter) -> ssl.SSLContext | None:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         # An encrypted key would ask at the terminal, which a service does not have.
-        certificate, key_file = Path(settings.tls_cert).expanduser(), Path(settings.tls_key).expanduser()
+        certificate = Path(settings.tls_cert).expanduser()
+        key_file = Path(settings.tls_key).expanduser()
         context.load_cert_chain(certificate, key_file, password=lambda: "")
     except (ssl.SSLError, ValueError) as failure:
         why = clean(getattr(failure, "reason", None) or str(failure), 80)

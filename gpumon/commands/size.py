@@ -239,7 +239,8 @@ def recorded_load(chosen: argparse.Namespace, config: Config, base: Scenario) ->
     from gpumon.sizing.peaks import PastLoads, in_flight, request_rates
 
     recording, (from_s, to_s) = opened(chosen.recording, chosen.since, chosen.until)
-    calibration, loads = Calibration(), PastLoads()
+    calibration = Calibration()
+    loads = PastLoads()
     last = None
     for snapshot in moments(recording, Derivation(recording, maker(config)), from_s, to_s, 0.0):
         calibration.take(snapshot)
@@ -264,7 +265,8 @@ async def scraped_load(
 
     async with prometheus_source(config) as (source, newest):
         step_s = max(newest.interval_s, config.prometheus.interval_s)
-        fleet, calibration = Fleet(maker(config), step_s), Calibration()
+        fleet = Fleet(maker(config), step_s)
+        calibration = Calibration()
         for back in range(_MOMENTS, -1, -1):
             for _ in fleet.steps(await source.frame(newest.wall_s - back * step_s)):
                 pass
@@ -320,13 +322,15 @@ async def _loads(
     from gpumon.session import maker
     from gpumon.sizing.peaks import PastLoads, in_flight, request_rates
 
-    make, step_s = maker(config), max(newest.interval_s, config.prometheus.interval_s)
+    make = maker(config)
+    step_s = max(newest.interval_s, config.prometheus.interval_s)
     pasts = [await source.past(host.name, start_s, end_s, step_s) for host in newest.hosts]
     # Moments are further apart where a host has many series: its answers are bounded.
     apart = [min((b[0] - a[0] for a, b in pairwise(frames)), default=step_s) for frames in pasts]
     machines = []
     for frames, apart_s in zip(pasts, apart, strict=True):
-        course, loads = HostCourse(make), PastLoads(max(apart))
+        course = HostCourse(make)
+        loads = PastLoads(max(apart))
         for at_s, frame in frames:
             snapshot = course.take(frame, at_s, max(frame.interval_s, apart_s)).snapshot
             loads.take(at_s, in_flight(snapshot), request_rates(snapshot))

@@ -6,7 +6,11 @@ import os
 import sys
 from typing import Final
 
-OK, FAILED, USAGE, NOTHING, INFEASIBLE = 0, 1, 2, 3, 4
+OK = 0
+FAILED = 1
+USAGE = 2
+NOTHING = 3
+INFEASIBLE = 4
 """Exit codes: done; failed at run time; bad usage or config; nothing to monitor; no plan meets what was asked."""
 NOTHING_HERE: Final = (
     "nothing to monitor: no GPU was found and no endpoint is given (`gpumon doctor` says why; `gpumon demo` shows a "

@@ -183,19 +183,23 @@ async def _fleet(config: Config, options: Options, form: str, sink: Callable[[st
     from gpumon.outputs.fleet import encode, report
 
     control = FleetControl(config)
-    done, printed, snapshot = asyncio.Event(), 0, NOTHING_YET
+    done = asyncio.Event()
+    printed = 0
+    snapshot = NOTHING_YET
     stop_on_signals(done)
     slot_s = time.monotonic()
     end_s = slot_s + (options.duration_s or math.inf)
     try:
         while not done.is_set():
-            asked, stopped = asyncio.ensure_future(control.refreshed()), asyncio.ensure_future(done.wait())
+            asked = asyncio.ensure_future(control.refreshed())
+            stopped = asyncio.ensure_future(done.wait())
             await asyncio.wait({asked, stopped}, return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()
             if not asked.done():
                 asked.cancel()
                 break
-            snapshot, prices = asked.result(), control.prices
+            snapshot = asked.result()
+            prices = control.prices
             sink(encode(snapshot, prices) + b"\n" if form == "json" else report(snapshot, prices, columns))
             printed += 1
             slot_s = max(slot_s + control.interval_s, time.monotonic())

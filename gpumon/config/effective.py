@@ -30,7 +30,8 @@ def effective(loaded: Loaded) -> str:
 
 def _table(loaded: Loaded, head: str, table: dict[str, Any], path: tuple[str, ...], *, told: bool = True) -> list[str]:
     """A table and those inside it. `told`: the origin of each setting is known."""
-    lines, inside = ["", head], []
+    lines = ["", head]
+    inside = []
     for name, value in table.items():
         if isinstance(value, dict):
             inside += _table(loaded, f"[{'.'.join((*path, name))}]", value, (*path, name))

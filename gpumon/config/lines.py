@@ -31,7 +31,8 @@ def line_among(known: Mapping[Path, int], path: Path) -> int:
 
 def end_of(text: str, table: str) -> int:
     """The last line (from 1) under the header `[table]` that is no comment; 0 where there is no such header."""
-    inside, end = False, 0
+    inside = False
+    end = 0
     for number, line in enumerate(text.split("\n"), start=1):
         if header := _HEADER.fullmatch(line.rstrip("\r")):
             inside = header[1] == "[" and _names(header[2]) == (table,)

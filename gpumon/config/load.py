@@ -164,7 +164,8 @@ def checked(raw: dict[str, Any], origins: Mapping[str, str], path: str, text: st
 
 def refusal(refused: Refused, path: str, text: str, origins: Mapping[str, str] = NO_ORIGINS) -> ConfigError:
     """The error for all that was refused in the file at `path`; `text` is what it holds."""
-    found, known = (refused, *refused.others), places(text)
+    found = (refused, *refused.others)
+    known = places(text)
     lines = [str(_error(one, path, known, origins)) for one in found[:MOST_REFUSED]]
     if len(found) > MOST_REFUSED:
         lines.append(f"{named(path)}: more is wrong: these were the first {MOST_REFUSED}")

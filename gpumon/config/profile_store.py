@@ -51,7 +51,8 @@ def folder(environ: Mapping[str, str]) -> Path | None:
     """`GPUMON_PROFILES`, else `gpumon/profiles` in the user's XDG data folder; None where no home is known."""
     if place := environ.get("GPUMON_PROFILES", ""):
         return Path(place)
-    base, home = environ.get("XDG_DATA_HOME", ""), environ.get("HOME", "")
+    base = environ.get("XDG_DATA_HOME", "")
+    home = environ.get("HOME", "")
     if not base.startswith("/"):
         base = f"{home}/.local/share" if home.startswith("/") else ""
     return Path(base, "gpumon", "profiles") if base else None

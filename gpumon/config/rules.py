@@ -137,7 +137,9 @@ def _model(m: Model) -> Wrong:
     key = "params_b" if m.active_params_b is None else "active_params_b"
     heads = m.kv_heads or m.heads
     by = size(m.layers, m.hidden, m.heads, heads, m.head_dim or m.hidden // m.heads, m.vocab)
-    least, typical, most = by.least / 1e9, by.typical / 1e9, by.most / 1e9
+    least = by.least / 1e9
+    typical = by.typical / 1e9
+    most = by.most / 1e9
     if not least <= getattr(m, key) <= most:
         fix = " (of a mixture of experts give active_params_b, too)" if m.active_params_b is None else ""
         yield (

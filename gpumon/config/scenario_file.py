@@ -132,7 +132,8 @@ def _table(of: msgspec.Struct, header: str) -> Iterator[str]:
     """The lines of one table, then those of the tables in it."""
     inside: list[str] = []
     for field in msgspec.structs.fields(of):
-        value, key = getattr(of, field.name), f"{header}.{field.name}".removeprefix(".")
+        value = getattr(of, field.name)
+        key = f"{header}.{field.name}".removeprefix(".")
         if not field.required and _same(value, field.default):
             continue
         if isinstance(value, msgspec.Struct):
@@ -185,7 +186,8 @@ def _unwritable(of: Any, path: str = "") -> str:
 
 def base_of(config: Config) -> Scenario:
     """What a scenario begins with before anything was seen: the settings. Prices are looked up."""
-    of, goals = config.sizing, config.goals
+    of = config.sizing
+    goals = config.goals
     server = (Server(of.gpu, of.gpus or 8),) if of.gpu else ()
     return Scenario(
         packing=of.packing,

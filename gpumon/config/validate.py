@@ -45,7 +45,9 @@ class _Reader:
 
     def table(self, raw: Mapping[str, Any], kind: type[T], path: Path) -> T | None:
         """The Struct of a table."""
-        before, types, values = len(self.refused), _types(kind, self.book), {}
+        before = len(self.refused)
+        types = _types(kind, self.book)
+        values = {}
         for key, value in raw.items():
             if len(self.refused) > MOST_REFUSED:
                 break

@@ -83,7 +83,9 @@ class Contradictions:
                 continue
             moved: Reading = plus(*(gpu.bandwidth_bytes_per_s for gpu in gpus))
             share = per(moved, plus(*(gpu.bandwidth_peak_bytes_per_s for gpu in gpus)))
-            read, measured, mbu = _read(engine), number(moved), number(engine.efficiency.mbu_ratio)
+            read = _read(engine)
+            measured = number(moved)
+            mbu = number(engine.efficiency.mbu_ratio)
             if read is None or measured is None or mbu is None:
                 continue
             least, most = self._bounds.get(key, (read, measured))
@@ -99,7 +101,8 @@ def _read(engine: Engine) -> float | None:
 
     What requests have in common in their KV cache may be read once for all of them, so only the rest of it counts.
     """
-    weights, kv = number(engine.efficiency.weight_bytes_per_s), number(engine.efficiency.kv_bytes_per_s)
+    weights = number(engine.efficiency.weight_bytes_per_s)
+    kv = number(engine.efficiency.kv_bytes_per_s)
     step = number(per(engine.efficiency.weight_bytes, engine.hardware.gpu_count))
     if weights is None or kv is None or step is None or step < BEYOND_CACHES_BYTES:
         return None
@@ -183,7 +186,8 @@ def minute(reading: EngineReading, name: str, gpus: float | None, track: Track) 
             return None
         return max(seen.sum / seen.count, seen.bounds[0] if len(seen.bounds) > 1 else 0.0)
 
-    per_s, usage = number(window.rate(q.REQUESTS)), mean(q.KV_USAGE)
+    per_s = number(window.rate(q.REQUESTS))
+    usage = mean(q.KV_USAGE)
     live = track.moves(q.DECODE_TOKENS) not in (None, Advance.END)
     return Minute(
         key=reading.key,
@@ -270,7 +274,8 @@ class Deviations:
             poll_s = max((one.track.points[-1].monotonic_s for one in members), default=0.0)
             window_s = max((one.track.quantile_s for one in members), default=0.0)
             minutes = [one for one in found if one is not None]
-            self._compared, self._apart = compared, self.at(poll_s, minutes, HOLD_WINDOWS * window_s)
+            self._apart = self.at(poll_s, minutes, HOLD_WINDOWS * window_s)
+            self._compared = compared
         return self._apart
 
     def at(self, now_s: float, minutes: Sequence[Minute], hold_s: float) -> dict[str, tuple[Evidence, ...]]:
@@ -325,7 +330,8 @@ def _traffic(one: Minute, minutes: Sequence[Minute]) -> tuple[bool, Evidence]:
     others have each, or per GPU, whichever is more.
     """
     shown = Evidence("replica_requests")
-    far, half = False, True
+    far = False
+    half = True
     for quantity, flow in reversed(_FLOWS):
         own = flow(one)
         others = [(of, amount) for of in minutes if of is not one and (amount := flow(of)) is not None]
@@ -335,7 +341,8 @@ def _traffic(one: Minute, minutes: Sequence[Minute]) -> tuple[bool, Evidence]:
         usual_per_gpu = sum(amount / (of.gpus or 1.0) for of, amount in others) / len(others)
         share = max(own / usual, own / (one.gpus or 1.0) / usual_per_gpu)
         certain = usual >= LEAST_REQUESTS and usual - own >= CHANCE * (usual + own) ** 0.5
-        far, half = far or (certain and share <= FAR_BELOW), half and share <= HALF
+        far = far or (certain and share <= FAR_BELOW)
+        half = half and share <= HALF
         seconds = one.seconds if quantity == "replica_requests" else 1.0
         shown = Evidence(quantity, own / seconds, usual / seconds, parameters={"share": own / usual})
     return far and half and (one.waiting or 0.0) <= EMPTY, shown
@@ -386,20 +393,25 @@ def uneven(loads: Sequence[RankLoad], track: Track) -> tuple[Evidence, ...]:
         found = [(value, one.rank) for one in loads if (value := number(getattr(one, field))) is not None]
         return found if len(found) == len(loads) else []
 
-    rates, running, waiting = known("decode_tokens_per_s"), known("running"), known("waiting")
+    rates = known("decode_tokens_per_s")
+    running = known("running")
+    waiting = known("waiting")
     found = []
     if rates and sum(count for count, _ in running) / len(loads) >= LEAST_RUNNING:
-        mean, (least, rank) = sum(rate for rate, _ in rates) / len(rates), min(rates)
+        mean = sum(rate for rate, _ in rates) / len(rates)
+        (least, rank) = min(rates)
         if mean >= LEAST_TOKENS_PER_S and least < LEAST_SHARE * mean:
             found.append(Evidence("rank_decode", least, mean, parameters={"rank": rank}))
     if waiting and running:
         loaded = [(queue, runs, rank) for (queue, rank), (runs, _) in zip(waiting, running, strict=True)]
-        most, free = max(loaded), min(loaded, key=lambda one: (one[0] > 0.0, one[1]))
+        most = max(loaded)
+        free = min(loaded, key=lambda one: (one[0] > 0.0, one[1]))
         if most[0] >= QUEUED and free[0] <= 0.0 and free[1] < FREE_SHARE * most[1]:
             said: Parameters = {"rank": most[2], "running": most[1], "other": free[2], "other_running": free[1]}
             found.append(Evidence("rank_queue", most[0], parameters=said))
     if usage := known("kv_usage_ratio"):
-        (most_kv, rank), (least_kv, other) = max(usage), min(usage)
+        (most_kv, rank) = max(usage)
+        (least_kv, other) = min(usage)
         if most_kv - least_kv > KV_APART:
             found.append(Evidence("rank_kv", most_kv, least_kv, parameters={"rank": rank, "other": other}))
     return tuple(found)

@@ -212,7 +212,8 @@ def _power_w(gpus: Sequence[_Here]) -> Reading:
 
 def _traffic(reading: GpuReading, gpu: Gpu) -> Reading:
     """Bandwidth of a GPU at this tick: measured where it is, else as shown."""
-    active, most = reading.dram_active_ratio, gpu.bandwidth_peak_bytes_per_s
+    active = reading.dram_active_ratio
+    most = gpu.bandwidth_peak_bytes_per_s
     measured = gpu.bandwidth_source is BandwidthSource.GPM
     if not measured or isinstance(active, Missing) or isinstance(most, Missing):
         return gpu.bandwidth_bytes_per_s

@@ -117,7 +117,8 @@ class EngineView:
                 split = layout(reading, len(self.track.points[-1].ranks), max(len(indices), reading.gpu_count))
                 self._rates = rates_of(reading, self.track, split)
                 self._engine = _with_figures(self._engine, reading, self.track, self._rates, split, peaks)
-            self._reading, self._made_of = reading, made_of
+            self._reading = reading
+            self._made_of = made_of
         if self._rates is None:
             return msgspec.structs.replace(self._engine, age_s=age_s), None
         return _at(self._engine, self._rates, age_s, power_w), self._rates
@@ -125,7 +126,8 @@ class EngineView:
 
 def _at(engine: Engine, rates: Rates, age_s: float, power_w: Reading) -> Engine:
     """The engine between two polls: what its GPUs draw goes on to change."""
-    replace, efficiency = msgspec.structs.replace, engine.efficiency
+    replace = msgspec.structs.replace
+    efficiency = engine.efficiency
     trains = rates.service is Service.TRAINING
     tokens = rates.shown.trained_tokens_per_s if trains else rates.shown.decode_tokens_per_s
     efficiency = replace(
@@ -143,7 +145,9 @@ def _per_joule(part: Reading, power_w: Reading) -> Reading:
 
 def known_of(reading: EngineReading, track: Track, indices: tuple[int, ...], since: str) -> Engine:
     """What is known of an engine whether it answers or not."""
-    llm, count, unknown = reading.llm, max(len(indices), reading.gpu_count), no_model(reading)
+    llm = reading.llm
+    count = max(len(indices), reading.gpu_count)
+    unknown = no_model(reading)
     prefill, cached, decode, trained, samples = (track.totals.get(name, NOT_EXPOSED) for name in TOTALS)
     return Engine(
         name=clean(reading.name),
@@ -268,7 +272,8 @@ def _load(reading: EngineReading, track: Track, rates: Rates) -> Load:
 
 def _decoding(reading: EngineReading, track: Track, rates: Rates) -> float | None:
     """Sum of all gaps between tokens / window. None where the histogram has one mean per request, not every gap."""
-    gaps, generated = track.short.observed(q.ITL), number(rates.shown.decode_tokens_per_s)
+    gaps = track.short.observed(q.ITL)
+    generated = number(rates.shown.decode_tokens_per_s)
     if gaps is None or generated is None:
         return None
     every = gaps.observations * tokens_per_gap(reading, rates.per_step) >= EVERY_GAP * generated * track.short.length_s
@@ -321,13 +326,16 @@ def _quantiles(track: Track, quantity: str) -> Quantiles:
 
 def _flops(reading: EngineReading, rates: Rates) -> tuple[Reading, Reading, Reading, Reading]:
     """FLOP/s of prefill, of decode and of both, over all GPUs; and those of one generated token at the mean context."""
-    llm, shown, service = reading.llm, rates.shown, rates.service
+    llm = reading.llm
+    shown = rates.shown
+    service = rates.service
     if service is not Service.GENERATION:
         none = WITHOUT_DECODE[service]
         prefill: Reading = none
         total: Reading = NO_BYTES[service]
         if service is Service.TRAINING:
-            run, trained = reading.training, shown.trained_tokens_per_s
+            run = reading.training
+            trained = shown.trained_tokens_per_s
             total = NO_COST if run is None else trained
             total = trained * run.flops_per_token if run is not None and not isinstance(trained, Missing) else total
         elif service is Service.ENCODING:
@@ -339,7 +347,8 @@ def _flops(reading: EngineReading, rates: Rates) -> tuple[Reading, Reading, Read
     prefill = _prefill_flops(llm, rates)
     if DIFFUSION in reading.info:
         return prefill, DENOISES, plus(prefill, DENOISES), DENOISES
-    decode, per_token = shown.decode_tokens_per_s, rates.context
+    decode = shown.decode_tokens_per_s
+    per_token = rates.context
     if not isinstance(per_token, Missing):
         per_token = flops.decode_flops_per_token(llm, per_token)
     generated = decode
@@ -369,7 +378,9 @@ def _prefill_flops(llm: LlmSpec, rates: Rates) -> Reading:
 
 def _bytes(reading: EngineReading, rates: Rates, tp: int) -> tuple[Reading, Reading, Reading]:
     """Bytes per second of the weights alone, of weights and KV cache, and by the textbook's form for one stream."""
-    llm, decode, steps_per_s = reading.llm, rates.shown.decode_tokens_per_s, rates.shown.steps_per_s
+    llm = reading.llm
+    decode = rates.shown.decode_tokens_per_s
+    steps_per_s = rates.shown.steps_per_s
     if rates.service is not Service.GENERATION or llm is None or DIFFUSION in reading.info:
         none = no_model(reading) if llm is None else DENOISES
         none = none if rates.service is Service.GENERATION else NO_BYTES[rates.service]
@@ -420,7 +431,8 @@ def _efficiency(reading: EngineReading, rates: Rates, tp: int, peaks: Sequence[P
     if not peaks:
         unknown = no_flops(reading)
         why = flops_peak if unknown is None else unknown
-        mfu, mbu = [why] * 3, [why] * 2
+        mfu = [why] * 3
+        mbu = [why] * 2
     return Efficiency(
         mfu_prefill_ratio=mfu[0],
         mfu_decode_ratio=mfu[1],
@@ -453,7 +465,8 @@ def _own(reading: EngineReading, track: Track, rates: Rates, split: Layout, ours
         return OwnEstimate()
 
     def over(window: PollWindow, counter: str) -> Reading:
-        counted, rates = track.counted(counter), window.rank_rates(counter)
+        counted = track.counted(counter)
+        rates = window.rank_rates(counter)
         if counted is None:
             return NOT_EXPOSED
         if counted == 0.0:

@@ -94,7 +94,8 @@ def is_unmapped(engine: EngineReading) -> bool:
 
 def is_free(gpu: GpuReading) -> bool:
     """Whether no engine can run on a GPU, wherever engines run: no process, and next to no VRAM in use."""
-    used, total = number(gpu.vram_used_bytes), number(gpu.vram_total_bytes)
+    used = number(gpu.vram_used_bytes)
+    total = number(gpu.vram_total_bytes)
     if gpu.processes or gpu.vram_shared or used is None or not total:
         return False
     return used <= FREE * total

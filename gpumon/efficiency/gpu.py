@@ -100,7 +100,9 @@ class GpuTrack:
             interval_s = max(interval_s, reading.activity_interval_s)
         if self.answered_s is None or reading.state not in SILENT:
             self.answered_s = reading.monotonic_s
-        self.reading, self.state, self.blank = reading, reading.state, BLANK.get(reading.state)
+        self.blank = BLANK.get(reading.state)
+        self.reading = reading
+        self.state = reading.state
         self.read_s = max(0.0, frame.monotonic_s - reading.monotonic_s)
         if self.blank is None and self.read_s > GAP * interval_s:
             self.state = GpuState.STALE if self.state is GpuState.OK else self.state
@@ -177,7 +179,8 @@ class GpuTrack:
             return self.blank
         if len(self._energies) < 2:
             return self.recent("power_w")
-        (first_j, first_s), (last_j, last_s) = self._energies[0], self._energies[-1]
+        (first_j, first_s) = self._energies[0]
+        (last_j, last_s) = self._energies[-1]
         return (last_j - first_j) / (last_s - first_s)
 
     def _add_throttle(self, counted_s: dict[str, float], now_s: float) -> None:
@@ -189,7 +192,8 @@ class GpuTrack:
             most_s = now_s - read_s + COUNTER_SLACK_S
             totals[cause] = totals.get(cause, 0.0) + (grown_s if 0.0 <= grown_s <= most_s else 0.0)
             self._counted[cause] = (new_s, now_s)
-        self.throttle_s, self._read_s = totals, counted_s
+        self.throttle_s = totals
+        self._read_s = counted_s
 
     def recent(self, field: str) -> Reading:
         """Mean of a field over the last `window_s`, as long as MBU's window; its reason where the newest has none.
@@ -202,7 +206,8 @@ class GpuTrack:
         before_s = max(self._recent[0].monotonic_s, self._recent[-1].monotonic_s - self.window_s)
         total = seen_s = 0.0
         for reading in islice(self._recent, 1, None):
-            value, length_s = getattr(reading, field), reading.monotonic_s - before_s
+            value = getattr(reading, field)
+            length_s = reading.monotonic_s - before_s
             before_s = reading.monotonic_s
             if not isinstance(value, Missing):
                 total += value * length_s
@@ -245,7 +250,8 @@ def derive_gpu(
     track: GpuTrack, peak: Peak, engines: Sequence[Engine], read: Sequence[EngineReading], alone: Missing
 ) -> Gpu:
     """The shown GPU; `engines` are those that run on it, `read` their polls; `alone` says why there is none."""
-    reading, blank = track.reading, track.blank
+    reading = track.reading
+    blank = track.blank
     bandwidth, source = _bandwidth(reading, track, peak, engines) if blank is None else (blank, BandwidthSource.NONE)
     flops_peak, precision = _flops_peak(reading, peak, read, alone)
     achievable = _achievable_ratio(peak, flops_peak, precision)

@@ -104,7 +104,10 @@ def _booked(track: Track, window: Window) -> _Booked:
                     if counter in before.counters:
                         held += rank.counters[counter] - before.counters[counter]
         if firsts > 0.0:
-            tokens, square, count, held = tokens + held, square + held * held / firsts, count + firsts, 0.0
+            tokens = tokens + held
+            square = square + held * held / firsts
+            count = count + firsts
+            held = 0.0
     return _Booked(tokens, square, count)
 
 
@@ -133,7 +136,8 @@ def context(reading: EngineReading, track: Track) -> tuple[Reading, str]:
     tokens for sequences of the longest context): its lengths come first, of requests that ended or are under way.
     """
     used = running = 0.0
-    told, counted = not _shared_pool(reading), True
+    told = not _shared_pool(reading)
+    counted = True
     for rank in (rank for point in track.short.inside for rank in point.ranks.values()):
         gauges = rank.gauges
         running += gauges.get(q.RUNNING, 0.0)
@@ -148,11 +152,13 @@ def context(reading: EngineReading, track: Track) -> tuple[Reading, str]:
     if held is not None and (counted or not _mixed(reading)):
         return held, IN_USE
     span_s = track.long.length_s
-    prompt, answer = number(prompt_mean(track)), number(answer_mean(track))
+    prompt = number(prompt_mean(track))
+    answer = number(answer_mean(track))
     if prompt is not None and answer is not None:
         return prompt + answer / 2, f"mean prompt + half the mean answer of the last {span_s:.0f} s"
     if held is not None:
-        begun, firsts = _per_first_token(track), track.long.observed(q.TTFT)
+        begun = _per_first_token(track)
+        firsts = track.long.observed(q.TTFT)
         made = number(track.long.rate(q.DECODE_TOKENS))
         if isinstance(begun, float) and firsts is not None and firsts.observations > 0.0 and made is not None:
             generated = made * span_s / firsts.observations

@@ -30,7 +30,8 @@ WHOLE: Final = GpuPart(1.0, 1.0, 1.0)
 
 def gpu_part(reading: EngineReading, gpus: int) -> GpuPart:
     """The GPUs' part of an engine, of which one instance has so many `gpus` (0: not known)."""
-    llm, info = reading.llm, reading.info
+    llm = reading.llm
+    info = reading.info
     if llm is None:
         return WHOLE
     if info.get(WEIGHTS_ON_CPU):

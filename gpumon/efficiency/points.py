@@ -61,11 +61,15 @@ class Totals:
         """
         before = self._parts.get(series, {})
         now: dict[str, _Part] = {}
-        total, known, whole = 0.0, False, True
+        total = 0.0
+        known = False
+        whole = True
         for thing, reading in parts:
             last = before.get(thing)
             if not isinstance(reading, Missing):
-                total, known, now[thing] = total + reading, True, _counted(last, now_s)
+                total = total + reading
+                known = True
+                now[thing] = _counted(last, now_s)
             elif last is not None and reading.reason in SILENT:
                 since_s = now_s if last.silent_s is None else last.silent_s
                 now[thing] = _Part(since_s)
@@ -104,7 +108,8 @@ def chart_points(
     tick_of = {engine.key: tick for engine, tick in zip(engines, ticks, strict=True)}
     engines = adding_up(engines)
     ticks = [tick_of[engine.key] for engine in engines]
-    uuids, keys = [gpu.uuid for gpu in gpus], [engine.key for engine in engines]
+    uuids = [gpu.uuid for gpu in gpus]
+    keys = [engine.key for engine in engines]
     used = in_use(gpus)
     points = {
         "busy": _mean([gpu.busy_ratio for gpu in used]),
@@ -187,7 +192,10 @@ def _gpu(gpu: Gpu) -> tuple[Reading, ...]:
 
 
 def _engine(engine: Engine) -> tuple[Reading, ...]:
-    load, rates, latency, efficiency = engine.load, engine.rates, engine.latency, engine.efficiency
+    load = engine.load
+    rates = engine.rates
+    latency = engine.latency
+    efficiency = engine.efficiency
     return (
         load.running,
         load.waiting,

@@ -158,7 +158,8 @@ def gpu_sources(
     mean = f"mean of the exporter's {exporter.interval_s} s"
     named |= {field: f"{NAME_OF[field]}, {mean}" for field in exporter.fields if field not in _NOT_SHOWN}
     for link in ("pcie", "nvlink"):
-        sent, received = f"{link}_tx_bytes_per_s", f"{link}_rx_bytes_per_s"
+        sent = f"{link}_tx_bytes_per_s"
+        received = f"{link}_rx_bytes_per_s"
         if sent in exporter.fields and received in exporter.fields:
             named[f"{link}_bytes_per_s"] = f"{NAME_OF[sent]} + {NAME_OF[received]}"
     return named

@@ -74,7 +74,8 @@ def difference(old: HistogramReading | None, new: HistogramReading | None) -> Hi
     if not old.count and not old.counts[-1]:
         return new
     if len(old.bounds) != len(new.bounds) and 1 in (len(old.bounds), len(new.bounds)):
-        old, new = _without_buckets(old), _without_buckets(new)
+        old = _without_buckets(old)
+        new = _without_buckets(new)
     if old.bounds != new.bounds or len(old.counts) != len(new.counts):
         return None
     counts = tuple(map(sub, new.counts, old.counts))
@@ -172,7 +173,8 @@ def size_biased_mean(window: HistogramReading | None) -> float | None:
         middle = low if bound == float("inf") else (low + bound) / 2
         first += inside * middle
         second += inside * middle * middle
-        low, below = bound, cumulative
+        low = bound
+        below = cumulative
     exact = window.sum / window.count
     if first <= 0:
         return exact

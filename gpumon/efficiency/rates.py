@@ -209,7 +209,8 @@ def flow(
     of now. The engine's gauge does, as the mean of its samples.
     """
     window = window or track.short
-    moves, metric = track.moves(counter), reading.live.get(counter, "")
+    moves = track.moves(counter)
+    metric = reading.live.get(counter, "")
     if moves is not None and moves is not Advance.END:
         window = _finer(track, counter, window) if steady else window
         return Flow(window.rate(counter), moves, _named(_COUNTER[moves], metric, window))
@@ -247,7 +248,8 @@ def _rests(track: Track, counter: str) -> bool:
 
 def newest(track: Track, counter: str, gauge: str) -> Reading:
     """The rate between the two newest polls, for charts."""
-    moves, window = track.moves(counter), track.window(0.0)
+    moves = track.moves(counter)
+    window = track.window(0.0)
     if moves is not None and moves is not Advance.END:
         return window.rate(counter)
     samples = window.samples(gauge)
@@ -285,7 +287,8 @@ def _flows(reading: EngineReading, track: Track, service: Service, prefill: Wind
     )
     flows = {field: flow(reading, track, quantity) for field, quantity in exported}
     off = Missing(Reason.OFF, reading.info[TOKENS_OFF]) if TOKENS_OFF in reading.info else None
-    no_prefill, no_decode = WITHOUT_PREFILL.get(service, off), WITHOUT_DECODE.get(service, off)
+    no_prefill = WITHOUT_PREFILL.get(service, off)
+    no_decode = WITHOUT_DECODE.get(service, off)
     if no_prefill is None:
         flows["prefill_tokens_per_s"] = flow(reading, track, q.PREFILL_COMPUTED, q.PREFILL_RATE, prefill)
         flows["cached_tokens_per_s"] = flow(reading, track, q.PREFILL_CACHED, window=prefill)
@@ -405,7 +408,8 @@ def steps(reading: EngineReading, track: Track, split: Layout, tokens_per_step: 
     """The best of four: an exact counter, one that is worked out, duty / mean ITL, tokens/s / running requests."""
     if not track.short.points:
         return Steps(track.not_yet)
-    over, moves = f"{reading.live.get(q.STEPS, 'step counter')} over {track.short.length_s:.0f} s", track.moves(q.STEPS)
+    over = f"{reading.live.get(q.STEPS, 'step counter')} over {track.short.length_s:.0f} s"
+    moves = track.moves(q.STEPS)
     if reading.exact_steps:
         return Steps(track.short.rank_rates(q.STEPS) or NOT_EXPOSED, over, moves)
     if moves is Advance.DERIVED:
@@ -472,7 +476,8 @@ def speculation(track: Track, decode: Reading) -> Reading:
         ranks = track.points[-1].ranks if track.points else ()
         means = [mean for rank in ranks for mean in track.short.rank_samples(rank, q.MEAN_ACCEPTED) if mean > 0.0]
         return max(1.0, sum(means) / len(means)) if means else 1.0
-    drafts, accepted = track.short.rate(q.DRAFTS), number(track.short.rate(q.ACCEPTED_TOKENS)) or 0.0
+    drafts = track.short.rate(q.DRAFTS)
+    accepted = number(track.short.rate(q.ACCEPTED_TOKENS)) or 0.0
     if not track.counted(q.DRAFTS):
         return 1.0
     if isinstance(drafts, Missing):
@@ -481,7 +486,8 @@ def speculation(track: Track, decode: Reading) -> Reading:
         return IDLE if decode == 0.0 else 1.0
     # A step gives a sequence one token more than it accepts. Not each has a draft in each step (n-grams that were not
     # found before have none): all tokens over those that were not accepted; accepted per draft is the most that it is.
-    most, made = 1.0 + accepted / drafts, number(decode)
+    most = 1.0 + accepted / drafts
+    made = number(decode)
     beside = all(track.moves(quantity) is Advance.LIVE for quantity in (q.DECODE_TOKENS, q.DRAFTS, q.ACCEPTED_TOKENS))
     return min(most, made / (made - accepted)) if beside and made is not None and made > accepted else most
 
@@ -545,7 +551,8 @@ def stepped_rate(track: Track, counter: str) -> Reading:
     seen = [(point.monotonic_s, total) for point in alike if (total := point.total(counter)) is not None]
     if len(seen) < 2:
         return track.not_yet if track.counts(counter) else NOT_EXPOSED
-    (first_s, first), (now_s, last) = seen[0], seen[-1]
+    (first_s, first) = seen[0]
+    (now_s, last) = seen[-1]
     jumps = [after for before, after in pairwise(seen) if after[1] > before[1]]
     if len(jumps) < 2:
         whole = now_s - first_s >= MOST_KEPT_S - 2 * track.cadence_s

@@ -71,7 +71,8 @@ def replicas_of(group: Sequence[Member], apart: Mapping[str, tuple[Evidence, ...
     """The sums and merged latencies of those that answer; MFU and MBU of those whose GPUs are known."""
     members = [member for member in group if member.answers]
     mapped = [member for member in members if not isinstance(member.engine.hardware.gpu_count, Missing)]
-    loads, rates = [member.engine.load for member in members], [member.engine.rates for member in members]
+    loads = [member.engine.load for member in members]
+    rates = [member.engine.rates for member in members]
     done = [(member, member.engine.efficiency) for member in mapped or members]
     return Replicas(
         model=group[0].engine.model,

@@ -82,7 +82,8 @@ class Window:
     def __init__(self, track: Track, seconds: float) -> None:
         self._track = track
         self.seconds = seconds
-        points, newest_s = track.points, track.points[-1].monotonic_s if track.points else 0.0
+        points = track.points
+        newest_s = track.points[-1].monotonic_s if track.points else 0.0
         self.inside = points[bisect_left(points, (newest_s - seconds,)) :]
         """The polls of the last `seconds`, oldest first."""
         self.points: list[Point] = []
@@ -169,7 +170,8 @@ class Window:
         """Its first and last poll that had this series of a rank; None with fewer than two of them."""
         if not self.points:
             return None
-        first, last = self.points[0], self.points[-1]
+        first = self.points[0]
+        last = self.points[-1]
         if not (first.lacked or last.lacked):
             return first, last
         own = [point for point in self.points if quantity not in point.lacked.get(rank, ())]
@@ -250,12 +252,14 @@ class Track:
         """
         if reading is self.reading and frames_s == self._frames_s:
             return False
-        self.reading, self._frames_s = reading, frames_s
+        self.reading = reading
+        self._frames_s = frames_s
         earlier = False
         for before in reading.earlier if reading.state is EndpointState.OK else ():
             earlier |= self._add(before, wall_s - (reading.monotonic_s - before.monotonic_s), frames_s)
         self._add_before_first_count(reading, wall_s, frames_s)
-        total, last_s = self.totals.get(q.DECODE_TOKENS, 0.0), self.last_s
+        total = self.totals.get(q.DECODE_TOKENS, 0.0)
+        last_s = self.last_s
         added = self._add(reading, wall_s, frames_s)
         self.short, self.long = Window(self, grown(RATE_S, self.cadence_s)), Window(self, self.quantile_s)
         if added:
@@ -300,7 +304,8 @@ class Track:
         self._count(reading, newborn=newborn)
         self._remember(reading)
         self._append(reading)
-        self.last_s, self._good_wall_s = reading.monotonic_s, wall_s
+        self.last_s = reading.monotonic_s
+        self._good_wall_s = wall_s
         self.polls += 1
         return True
 
@@ -370,7 +375,8 @@ class Track:
                     continue
                 old = counted.get(quantity, 0.0 if newborn else new)
                 if new < LEFT * old and (anew or reading.advance.get(quantity) is Advance.DERIVED):
-                    old, counted[quantity] = 0.0, new
+                    old = 0.0
+                    counted[quantity] = new
                 counted[quantity] = max(counted.get(quantity, old), new)
                 self.totals[quantity] = self.totals.get(quantity, 0.0) + max(0.0, new - old)
 
@@ -391,7 +397,8 @@ class Track:
         self._counters = {name for rank in self._ranks.values() for name in rank.counters}
 
     def _append(self, reading: EngineReading) -> None:
-        now_s, interval_s = reading.monotonic_s, reading.interval_s
+        now_s = reading.monotonic_s
+        interval_s = reading.interval_s
         if self.points:
             since_s = now_s - self.points[-1].monotonic_s
             if since_s > max(GAP * max(self.cadence_s, self._paced_s), 3.0):
@@ -532,7 +539,8 @@ def sum_known(values: Iterable[float | None]) -> float | None:
 
 def _increase(rank: str, counter: str, ends: tuple[Point, Point]) -> float | None:
     """Increase per second of one rank's counter; None unless the rank has it at both ends."""
-    old, new = ends[0].ranks.get(rank), ends[1].ranks.get(rank)
+    old = ends[0].ranks.get(rank)
+    new = ends[1].ranks.get(rank)
     before = old.counters.get(counter) if old is not None else None
     after = new.counters.get(counter) if new is not None else None
     return None if before is None or after is None else (after - before) / (ends[1].monotonic_s - ends[0].monotonic_s)

@@ -63,7 +63,8 @@ def kv_bytes_per_token(llm: LlmSpec, kv_precision: Precision | None = None, tp: 
     2*L*Hkv*d*bytes; MLA L*(rank + rope)*bytes. Layers with a window count in full, as does what an indexer keeps: so
     many bytes are written. States of a sequence are not in it (`kv_read_bytes`).
     """
-    own, width = (each for each in llm.attention if not each.shared), _width(llm, kv_precision)
+    own = (each for each in llm.attention if not each.shared)
+    width = _width(llm, kv_precision)
     return sum(_entry_bytes(each, width, tp) / each.stride for each in own)
 
 

@@ -16,7 +16,9 @@ from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles
 
 NO_PRICE: Final = Missing(Reason.NO_PRICE)
 _NO_SUM: Final = Missing(Reason.INVALID, "its parts are too large to be added")
-ONE, MERGED, WORST = "one", "merged", "worst"
+ONE = "one"
+MERGED = "merged"
+WORST = "worst"
 """How a latency of several engines was found: there is one; over all requests of all of them; the worst of theirs."""
 _SURENESS: Final = {source: at for at, source in enumerate(BandwidthSource)}
 

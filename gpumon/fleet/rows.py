@@ -319,7 +319,8 @@ def _verdicts_on(parts: Parts, *, hosts: bool = False) -> Iterator[Verdict]:
 
 
 def _row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> Row:
-    gpus, every = parts.gpus, [one.engine for one in parts.engines]
+    gpus = parts.gpus
+    every = [one.engine for one in parts.engines]
     sums = [one.engine for one in parts.engines if one.counts]
     worst = min(verdicts, key=_badness, default=None)
     prices = parts.prices
@@ -400,7 +401,8 @@ def _shared(labels: Sequence[Mapping[str, str]]) -> dict[str, str]:
 
 def _waste(row: Row) -> tuple[Reading, ...]:
     """As coarse as it is noisy, so that hosts of nearly equal waste do not change places at each refresh."""
-    cost, gpus = row.idle_cost_per_h.value, row.idle_gpus.value
+    cost = row.idle_cost_per_h.value
+    gpus = row.idle_gpus.value
     return (
         cost if isinstance(cost, Missing) else float(f"{cost:.2g}"),
         gpus if isinstance(gpus, Missing) else round(gpus, 1),

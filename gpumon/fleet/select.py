@@ -60,7 +60,8 @@ class Selection:
         text = text.strip()
         if len(text) > MOST_CHARACTERS:
             raise SelectionError(f"a selection has at most {MOST_CHARACTERS} characters, not {len(text)}")
-        terms, at = [], 0
+        terms = []
+        at = 0
         while at < len(text):
             found = _TERM.match(text, at)
             if found is None:

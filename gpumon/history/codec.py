@@ -38,7 +38,8 @@ _MOST_PARTS: Final = 10_000
 """Of one frame: it and its engines."""
 _MOST_SECONDS: Final = 1e5
 """That points stand for: a tick may be an hour."""
-_SAME, _NEW = 0, 1
+_SAME = 0
+_NEW = 1
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -106,7 +107,8 @@ class Packer:
         for place, reading in enumerate(frame.engines):
             before = self._readings[place] if place < len(self._readings) else None
             engines.append(self._engines[place] if before == reading else _encode(_once(reading, before)))
-        self._readings, self._engines = frame.engines, tuple(engines)
+        self._engines = tuple(engines)
+        self._readings = frame.engines
         return Packed(_encode(msgspec.structs.replace(frame, engines=())), self._engines)
 
 
@@ -161,7 +163,8 @@ def block(frames: Sequence[Packed], level: int = SMALL) -> bytes:
 
 
 def _place(column: Sequence[bytes]) -> _Place:
-    steps, rows = bytearray(), list[bytes]()
+    steps = bytearray()
+    rows = list[bytes]()
     for row in column:
         same = bool(rows) and rows[-1] == row
         steps.append(_SAME if same else _NEW)
@@ -177,8 +180,10 @@ def _woven(rows: Sequence[bytes]) -> bytes:
 
     Measured on 8 GPUs and 4 engines: 4 % smaller than the rows as they are, and twice as quick to compress as level 9.
     """
-    count, length = len(rows), len(rows[0])
-    woven, before = bytearray(count * length), 0
+    count = len(rows)
+    length = len(rows[0])
+    woven = bytearray(count * length)
+    before = 0
     for at, row in enumerate(rows):
         number = int.from_bytes(row, "big")
         woven[at::count] = (number ^ before).to_bytes(length, "big")
@@ -187,7 +192,8 @@ def _woven(rows: Sequence[bytes]) -> bytes:
 
 
 def _unwoven(woven: bytes, length: int, count: int) -> list[bytes]:
-    rows, before = [], 0
+    rows = []
+    before = 0
     for at in range(count):
         before ^= int.from_bytes(woven[at::count], "big")
         rows.append(before.to_bytes(length, "big"))
@@ -208,12 +214,14 @@ def unblocked(data: bytes) -> list[Packed]:
 def _column(place: _Place) -> list[bytes]:
     if sum(place.lengths) != len(place.rows):
         raise LookupError("rows are missing, or too many")
-    by_length, at = {}, 0
+    by_length = {}
+    at = 0
     for length, count in Counter(place.lengths).items():
         by_length[length] = iter(_unwoven(place.rows[at : at + length * count], length, count))
         at += length * count
     rows = [next(by_length[length]) for length in place.lengths]
-    column, newest = [], -1
+    column = []
+    newest = -1
     for step in place.steps:
         newest += step
         column.append(rows[newest])

@@ -104,7 +104,8 @@ class _Log:
         """The verdicts at a time, which is later than that of the call before (None where no log has them), and what
         happened between the two."""
         if wall_s > self._read_s:
-            span, since_s = self._past.span(), math.nextafter(self._read_s, math.inf)
+            span = self._past.span()
+            since_s = math.nextafter(self._read_s, math.inf)
             until_s = max(wall_s, min(wall_s + CHUNK_S, span[1] if span is not None else wall_s))
             self._notes += self._past.notes(since_s, until_s)
             self._events += self._past.events(since_s, until_s)

@@ -219,14 +219,16 @@ def remote(path: Path, mounts: Path = Path("/proc/mounts")) -> bool:
     except OSError:
         return False
     folder = os.path.realpath(path.parent)
-    kind, longest = "", -1
+    kind = ""
+    longest = -1
     for line in lines:
         words = line.split()
         if len(words) < 3:
             continue
         point = words[1].encode().decode("unicode_escape", "replace").rstrip("/")
         if (folder == point or folder.startswith(f"{point}/")) and len(point) >= longest:
-            kind, longest = words[2], len(point)
+            kind = words[2]
+            longest = len(point)
     return kind in _REMOTE or (kind.startswith("fuse.") and kind != "fuse.overlayfs") or kind == "fuseblk"
 
 
@@ -278,7 +280,8 @@ RECORDING: Final = "recording.gpumon"
 
 def own_file(environ: Mapping[str, str], host: str, *, simulated: bool) -> Path:
     """`gpumon/recordings/HOST.sqlite` in the user's XDG data folder. Raises ConfigError where there is no such."""
-    base, home = environ.get("XDG_DATA_HOME", ""), environ.get("HOME", "")
+    base = environ.get("XDG_DATA_HOME", "")
+    home = environ.get("HOME", "")
     if not base.startswith("/"):
         base = f"{home}/.local/share" if home.startswith("/") else ""
     if not base:

@@ -67,7 +67,8 @@ class VerdictLog:
 
     def note(self, wall_s: float, verdicts: Iterable[Verdict]) -> Note | None:
         """The entry of a tick; None where nothing changed."""
-        before, now = self._noted, {thing_of(verdict): verdict for verdict in verdicts}
+        before = self._noted
+        now = {thing_of(verdict): verdict for verdict in verdicts}
         self._noted = now
         if not 0.0 <= wall_s - self._whole_s < self._every_s:
             self._whole_s = wall_s
@@ -141,7 +142,8 @@ class Cell:
 
     def taken(self) -> Points | None:
         """The mean of what came since the last call; None where nothing came."""
-        seconds, self._seconds = self._seconds, 0.0
+        seconds = self._seconds
+        self._seconds = 0.0
         means = {key: total / self._counts[key] for key, total in self._sums.items()}
         self._sums.clear()
         self._counts.clear()

@@ -62,9 +62,12 @@ class _Chunk:
         """Keep these in place of the frames and points one by one; returns the bytes that this saves."""
         notes = sum(map(len, self.notes)) + _OVERHEAD_BYTES * len(self.notes)
         new = len(block) + len(cells) + notes + _OVERHEAD_BYTES * (2 + len(self.events))
-        saved, self.bytes = self.bytes - new, new
-        self.block, self.packed = block, []
-        self.cells, self.points = cells, []
+        saved = self.bytes - new
+        self.bytes = new
+        self.block = block
+        self.packed = []
+        self.cells = cells
+        self.points = []
         return saved
 
 
@@ -130,8 +133,10 @@ class MemoryStore:
                 if not self._full:
                     return
                 chunk = self._full.popleft()
-                packed, points = chunk.packed, chunk.points
-            block, cells = codec.block(packed), codec.cells(points)
+                packed = chunk.packed
+                points = chunk.points
+            block = codec.block(packed)
+            cells = codec.cells(points)
             with self._lock:
                 saved = chunk.squeezed(block, cells)
                 if any(chunk is each for each in self._chunks):
@@ -158,7 +163,9 @@ class MemoryStore:
         found: list[Frame] = []
         for chunk in self._between(from_s, to_s):
             with self._lock:
-                block, packed, again = chunk.block, [*chunk.packed], self._came_again(chunk)
+                block = chunk.block
+                packed = [*chunk.packed]
+                again = self._came_again(chunk)
             frames = codec.unpacked(codec.unblocked(block) if block else packed)
             found += [frame for frame in frames if from_s <= frame.wall_s <= to_s and not _within(frame.wall_s, again)]
         return found
@@ -188,7 +195,8 @@ class MemoryStore:
         found: list[Points] = []
         for chunk in self._between(from_s, to_s):
             with self._lock:
-                cells, points = chunk.cells, [*chunk.points]
+                cells = chunk.cells
+                points = [*chunk.points]
             found += [each for each in (codec.points(cells) if cells else points) if from_s <= each.wall_s <= to_s]
         return found
 
@@ -203,7 +211,8 @@ class MemoryStore:
         found: list[Note] = []
         for chunk in self._between(from_s, to_s):
             with self._lock:
-                packed, again = [*chunk.notes], self._came_again(chunk)
+                packed = [*chunk.notes]
+                again = self._came_again(chunk)
             notes = (note for data in packed for note in codec.notes(data))
             found += [note for note in notes if from_s <= note.wall_s <= to_s and not _within(note.wall_s, again)]
         return sorted(found, key=lambda note: note.wall_s)

@@ -61,13 +61,15 @@ class Player:
                 await self._begin()
                 last_s = time.monotonic()
             await self._rest()
-            elapsed_s, last_s = time.monotonic() - last_s, time.monotonic()
+            elapsed_s = time.monotonic() - last_s
+            last_s = time.monotonic()
             if not self.paused and self._asked is None:
                 most_s = self._at_s + min(elapsed_s, MOST_BEHIND_S) * self.speed
                 self._show(await self._worker.call(lambda: self._until(most_s)))  # noqa: B023 - awaited here
 
     async def _begin(self) -> None:
-        asked, self._asked = self._asked, None
+        asked = self._asked
+        self._asked = None
         if asked is None:
             return
         found = await self._worker.call(lambda: self._started(asked))

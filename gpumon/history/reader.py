@@ -35,7 +35,8 @@ _MOST_INTEGER: Final = 2**63 - 1
 """SQLite's."""
 _UNWRITABLE: Final = ("unable to open", "readonly")
 """What SQLite says where it can make no lock or journal: CANTOPEN and the kinds of READONLY."""
-_FIRST_S, _LAST_S = 0.0, 253_402_214_400.0
+_FIRST_S = 0.0
+_LAST_S = 253_402_214_400.0
 """Times of what is no frame lie outside: the years 1970 to 9999."""
 
 _MOST_RUNS: Final = 1000
@@ -277,7 +278,8 @@ class Recording:
         timed = self._read(_timed, row)
         if not timed:
             return None
-        times, frames = [at_s for at_s, _ in timed], [frame for _, frame in timed]
+        times = [at_s for at_s, _ in timed]
+        frames = [frame for _, frame in timed]
         engines = {id(each): len(each) for frame in frames for each in frame.engines}
         size = sum(len(frame.head) for frame in frames) + sum(engines.values())
         block = self._cache[row] = _Block(times, frames, size)

@@ -161,7 +161,8 @@ class Recorder:
             self._stop(error, ticks[0].frame.wall_s)
         else:
             self.written += len(ticks)
-            self._failures, self._fault = 0, None
+            self._failures = 0
+            self._fault = None
 
     def _stop(self, error: Exception, wall_s: float) -> None:
         reason = _reason(error, self._path)
@@ -198,7 +199,8 @@ def _identity(path: Path) -> tuple[int, int]:
 
 def _reason(error: Exception, path: Path) -> str:
     """Why nothing more can be written, with the file."""
-    where, text = named(path), clean(str(error), 120)
+    where = named(path)
+    text = clean(str(error), 120)
     if isinstance(error, ConfigError):
         return text
     if not isinstance(error, OSError | sqlite3.Error):

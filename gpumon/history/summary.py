@@ -127,7 +127,8 @@ class _Counts:
 
     def add(self, frame: Frame, gpus: Sequence[Gpu], engines: Sequence[Engine], seconds: float) -> None:
         """`seconds`: since the frame before, as far as they are recorded."""
-        self.host, self.simulated = clean(frame.host.name, 64), self.simulated or frame.simulated
+        self.host = clean(frame.host.name, 64)
+        self.simulated = self.simulated or frame.simulated
         for raw, gpu in zip(frame.gpus, gpus, strict=True):
             self.gpus[gpu.uuid] = gpu
             self.seconds[gpu.uuid] = self.seconds.get(gpu.uuid, -seconds) + seconds
@@ -175,7 +176,8 @@ def summed_up(
 def _means(past: FrameStore, from_s: float, to_s: float) -> _Means:
     means: dict[str, _Mean] = {}
     gaps: list[tuple[float, float]] = []
-    covered_s, last_s = 0.0, math.nan
+    covered_s = 0.0
+    last_s = math.nan
     for points, seconds in _points(past, from_s, to_s):
         begin_s = points.wall_s - points.seconds
         if begin_s - last_s > GAP_S:
@@ -217,7 +219,8 @@ def _counts(
     past: FrameStore, catalogue: GpuCatalogue, from_s: float, to_s: float, gaps: Sequence[tuple[float, float]]
 ) -> _Counts:
     """A Deriver over a frame a minute. Where the clock of the machine began anew (a reboot), so do all counters."""
-    counts, deriver = _Counts(), Deriver(catalogue)
+    counts = _Counts()
+    deriver = Deriver(catalogue)
     last: Frame | None = None
     for frame, broken in _sampled(past, from_s, to_s, gaps):
         seconds = 0.0 if last is None else frame.monotonic_s - last.monotonic_s
@@ -275,7 +278,8 @@ def _counting(frame: Frame) -> frozenset[str]:
 
 def _gpu(gpu: Gpu, counts: _Counts, means: _Means, prices: Mapping[str, float], shared: bool) -> GpuPeriod:
     """`shared`: another card had its index in the same time, so that no series is its own."""
-    joules, slice_ = counts.joules[gpu.uuid], bool(gpu.parent_uuid)
+    joules = counts.joules[gpu.uuid]
+    slice_ = bool(gpu.parent_uuid)
 
     def mean(series: str) -> Reading:
         return NOT_SUPPORTED if slice_ or shared else means.mean(f"{series}:{gpu.index}", NOT_SUPPORTED)
@@ -328,7 +332,8 @@ def _with_sums(period: Period, engines: Iterable[Engine], cards: Collection[str]
     here = [engine for engine in period.engines if engine.key in keys]
     sums = {field: _sum_of_known([getattr(engine, field) for engine in here]) for field in _TOTALS}
     gpus = [gpu for gpu in period.gpus if gpu.uuid in cards]
-    energy, cost = _sum([gpu.energy_j for gpu in gpus]), _sum([gpu.cost for gpu in gpus])
+    energy = _sum([gpu.energy_j for gpu in gpus])
+    cost = _sum([gpu.cost for gpu in gpus])
     made = _sum_of_known([sums["decode_tokens"], sums["trained_tokens"]])
     return msgspec.structs.replace(
         period,
@@ -441,7 +446,8 @@ def _begin_s(event: Event) -> float:
 
 
 def _moment(same: Sequence[Event]) -> Incident:
-    first, last = same[0], same[-1]
+    first = same[0]
+    last = same[-1]
     text = event_text(first) if len(same) == 1 else f"{event_text(first)} ({len(same)} times)"
     seconds = last.wall_s - first.wall_s
     end = rfc3339(last.wall_s) if len(same) > 1 else ""

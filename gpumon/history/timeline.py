@@ -61,7 +61,8 @@ class Segment:
             self._read()
 
     def _read(self) -> None:
-        begin_s, end_s = self.number * SEGMENT_S, (self.number + 1) * SEGMENT_S
+        begin_s = self.number * SEGMENT_S
+        end_s = (self.number + 1) * SEGMENT_S
         newest_s = self.walls[-1] if self.walls else -1.0
         found = in_order(self._past.frames(max(begin_s, newest_s), end_s))
         for frame in found:
@@ -77,7 +78,8 @@ class Segment:
 
     def let_go(self) -> None:
         """Forget what it would go on with, some 10 MB of readings: whoever asks for more of it begins anew."""
-        self._derivation, self._warming = None, iter(())
+        self._warming = iter(())
+        self._derivation = None
         self._left.clear()
 
     def step(self) -> bool:
@@ -93,7 +95,8 @@ class Segment:
         """Its derivation, for one that goes on from its end; None where that is not reached."""
         if not self.walls or self._left:
             return None
-        derivation, self._derivation = self._derivation, None
+        derivation = self._derivation
+        self._derivation = None
         return derivation
 
     def at(self, place: int) -> Derived:
@@ -115,7 +118,8 @@ class Segment:
     def history(self, place: int) -> History:
         """The charts up to a moment at least. In the event loop, where the charts are drawn from it."""
         assert self._history is not None, "not prepared"
-        before, self._before = self._before, None
+        before = self._before
+        self._before = None
         if before is not None:
             before.history(len(before.taken) - 1)
         for taken in self.taken[self._charted : place + 1]:
@@ -340,7 +344,8 @@ class DerivedTimeline:
         place = self._find(wall_s)
         if place is None:
             return None
-        segment, at = place.segment, place.at + frames
+        segment = place.segment
+        at = place.at + frames
         while not 0 <= at < len(segment.walls):
             over = at >= len(segment.walls)
             next_s = self._past.after(segment.walls[-1]) if over else self._past.before(segment.walls[0])

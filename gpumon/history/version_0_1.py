@@ -99,7 +99,8 @@ def _attention(flat: _Flat) -> list[Attention]:
         if not layers:
             continue
         if flat.kv_lora_rank:
-            key, value = flat.qk_head_dim or flat.head_dim + flat.rope_dim, flat.v_head_dim or flat.head_dim
+            key = flat.qk_head_dim or flat.head_dim + flat.rope_dim
+            value = flat.v_head_dim or flat.head_dim
             look = latent_attention(layers, flat.heads, flat.kv_lora_rank, flat.rope_dim, key, value, reach, limit)
         else:
             look = grouped_attention(layers, flat.heads, flat.kv_heads, flat.head_dim, reach, limit)

@@ -42,7 +42,8 @@ def brief(snapshot: Snapshot, width: int) -> str:
 def _title(snapshot: Snapshot) -> str:
     host = snapshot.host
     at = datetime.fromtimestamp(snapshot.wall_s, timezone.utc).astimezone()
-    used, total = quantities["gib"](host.memory_used_bytes), quantities["gib"](host.memory_total_bytes)
+    used = quantities["gib"](host.memory_used_bytes)
+    total = quantities["gib"](host.memory_total_bytes)
     parts = (
         token(host.name, spaces=True),
         "SIMULATED" if snapshot.simulated else "",
@@ -146,7 +147,8 @@ def _findings(snapshot: Snapshot, width: int) -> Iterator[str]:
     verdicts: dict[tuple[str, str, str], list[Verdict]] = {}
     for verdict in sorted(snapshot.verdicts, key=lambda one: list(Level).index(one.level)):
         if verdict.level is not Level.OK:
-            said, action = verdict_text(verdict), actions_text(verdict)
+            said = verdict_text(verdict)
+            action = actions_text(verdict)
             text = f"{LIMITS[verdict.code]}{': ' if said else ''}{said}"
             level = MARKS[verdict.level]
             verdicts.setdefault((f"{level.glyph}  {level.word}", text, action), []).append(verdict)

@@ -129,7 +129,9 @@ def _chart(panel: list[Any], number: int, place: dict[str, int]) -> dict[str, An
 
 
 def _table(board: dict[str, Any], number: int, place: dict[str, int]) -> dict[str, Any]:
-    targets, overrides, names = [], [], {}
+    targets = []
+    overrides = []
+    names = {}
     for at, (title, unit, expr) in enumerate(board["columns"]):
         ref = chr(65 + at)
         targets.append(

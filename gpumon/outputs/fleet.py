@@ -164,7 +164,8 @@ def _verdicts(snapshot: FleetSnapshot, rows: Iterable[Row]) -> Iterator[str]:
                 lines.append(f"{token(row.name)} {token(one.engine.name)}: does not answer{why}")
     for host, verdict in _grouped(unwell(snapshot)):
         action = f" - {token(actions_text(verdict), spaces=True)}" if verdict.actions else ""
-        scope, limit = token(verdict.scope, spaces=True), LIMITS[verdict.code]
+        scope = token(verdict.scope, spaces=True)
+        limit = LIMITS[verdict.code]
         lines.append(f"{token(host)} {scope}: {limit}: {token(verdict_text(verdict), spaces=True)}{action}")
     if lines:
         yield from ("", "trouble, worst first")
@@ -233,14 +234,16 @@ def _known(known: Known, unit: str) -> str:
 
 def _idle(row: Row) -> str:
     """What idle GPUs cost; how many GPUs lie idle where no price is known."""
-    cost, gpus = row.idle_cost_per_h.value, row.idle_gpus.value
+    cost = row.idle_cost_per_h.value
+    gpus = row.idle_gpus.value
     if not isinstance(cost, Missing):
         return f"{cost:,.2f}/h"
     return NONE if isinstance(gpus, Missing) else f"{gpus:.1f}"
 
 
 def _vram(row: Row) -> str:
-    used, whole = quantities["gib"](row.vram_used_bytes.value), quantities["gib"](row.vram_total_bytes.value)
+    used = quantities["gib"](row.vram_used_bytes.value)
+    whole = quantities["gib"](row.vram_total_bytes.value)
     return NONE if used == whole == NONE else f"{used}/{whole}"
 
 

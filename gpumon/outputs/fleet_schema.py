@@ -73,7 +73,8 @@ def schema() -> dict[str, Any]:
 
 
 def _row(definitions: dict[str, Any]) -> dict[str, Any]:
-    types, texts = Row.__annotations__, docs_of(Row)
+    types = Row.__annotations__
+    texts = docs_of(Row)
     properties = {
         name: {**_PRINTED.get(types[name], {"$ref": f"#/$defs/{types[name]}"}), **described(texts.get(name, ""))}
         for name in ROW_KEYS

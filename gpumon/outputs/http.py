@@ -156,7 +156,8 @@ class HttpServer:
             while len(self._open) >= MOST_CONNECTIONS:
                 self._end(min(self._open, key=lambda task: self._open[task]))
             task = self._loop.create_task(self._serve(one))
-            self._open[task], self._raw[task] = self._loop.time(), one
+            self._open[task] = self._loop.time()
+            self._raw[task] = one
             task.add_done_callback(self._unserved)
             await asyncio.sleep(0)  # what waits to be accepted must not hold up what is being served
 
@@ -205,11 +206,17 @@ class HttpServer:
             method, path, headers, lasting = _request(head)
             answer = self._answered(method, path, headers)
         except asyncio.TimeoutError:
-            method, answer, lasting = "GET", Answer(408, b"the request did not end in time\n"), False
+            method = "GET"
+            answer = Answer(408, b"the request did not end in time\n")
+            lasting = False
         except asyncio.LimitOverrunError:
-            method, answer, lasting = "GET", Answer(431, b"the request is too long\n"), False
+            method = "GET"
+            answer = Answer(431, b"the request is too long\n")
+            lasting = False
         except ValueError:
-            method, answer, lasting = "GET", Answer(400, b"this is no HTTP request\n"), False
+            method = "GET"
+            answer = Answer(400, b"this is no HTTP request\n")
+            lasting = False
         writer.write(_lines(answer, lasting) + (b"" if method == "HEAD" else answer.body))
         await asyncio.wait_for(writer.drain(), SEND_S)
         return lasting

@@ -81,7 +81,8 @@ def as_object(struct: msgspec.Struct) -> dict[str, Any]:
         value = get(struct)
         if type(value) is float:
             if not math.isfinite(value):
-                value, missing[key] = None, Reason.INVALID.value
+                value = None
+                missing[key] = Reason.INVALID.value
         elif type(value) is Missing:
             missing[key] = value.reason.value
             value = None

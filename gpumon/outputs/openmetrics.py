@@ -108,8 +108,10 @@ class MetricsPage:
             for word in accept_encoding.lower().split(",")
         )
         with self._lock:
-            newest, taken = self._newest, self._taken
-            events, restarts = dict(self._events), dict(self._restarts)
+            newest = self._newest
+            taken = self._taken
+            events = dict(self._events)
+            restarts = dict(self._restarts)
         stuck = bool(self._trouble(newest))
         shown = taken, stuck
         if shown != self._shown:

@@ -59,7 +59,8 @@ def incident_table(incidents: Sequence[Incident]) -> Iterator[str]:
 
 
 def _title(period: Period) -> str:
-    begin, end = _local(period.begin), _local(period.end)
+    begin = _local(period.begin)
+    end = _local(period.end)
     until = end.strftime("%H:%M:%S" if begin.date() == end.date() else "%Y-%m-%d %H:%M:%S")
     simulated = "  SIMULATED" if period.simulated else ""
     return f"{period.host or 'recording'}  {begin:%Y-%m-%d %H:%M:%S} to {until} {end.tzname() or ''}{simulated}".strip()
@@ -95,7 +96,8 @@ def _facts(period: Period) -> Iterator[tuple[str, str]]:
 
 def _use(period: Period, field: str) -> str:
     """A mean over GPUs and time, with how many of them and how much of it were known, where that is not all."""
-    said, cards = quantities["ratio"](getattr(period, field)), [gpu for gpu in period.gpus if not _is_slice(gpu)]
+    said = quantities["ratio"](getattr(period, field))
+    cards = [gpu for gpu in period.gpus if not _is_slice(gpu)]
     known = sum(not isinstance(getattr(gpu, field), Missing) for gpu in cards)
     known_s = getattr(period, field.replace("_ratio", "_known_s"))
     parts = [f"{known} of {len(cards)} GPUs"] if 0 < known < len(cards) else []

@@ -42,7 +42,8 @@ _MARKS: Final = {
 
 
 def _vram(gpu: Gpu) -> str:
-    used, total = quantities["gib"](gpu.vram_used_bytes), quantities["gib"](gpu.vram_total_bytes)
+    used = quantities["gib"](gpu.vram_used_bytes)
+    total = quantities["gib"](gpu.vram_total_bytes)
     return NONE if used == total == NONE else f"{used}/{total}GiB"
 
 
@@ -116,7 +117,8 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
         down = len(replicas.engines) - replicas.answering
         apart = ", ".join(token(name) for name in replicas.deviating)
         name = f"{f'{replicas.answering}/' if down else ''}{len(replicas.engines)} replicas"
-        silent, odd = f"{down} without figures" if down else "", f"apart: {apart}" if apart else ""
+        silent = f"{down} without figures" if down else ""
+        odd = f"apart: {apart}" if apart else ""
         end = _joined(token(replicas.model), silent, odd, _why(_ENGINE, replicas))
         yield f"{_head('sum', name, width, 'ok')} {_columns(_ENGINE, replicas)}  {end}"
     for verdict in snapshot.verdicts:

@@ -144,7 +144,8 @@ def _facts(profile: Observed, found: Knee | None) -> list[tuple[str, str]]:
 
 
 def _points(points: Sequence[Point], found: Knee) -> list[Column]:
-    number, rising = quantities["number"], sorted(points, key=load)
+    number = quantities["number"]
+    rising = sorted(points, key=load)
     columns: tuple[tuple[str, Callable[[Point], str]], ...] = (
         ("OFFERED", lambda point: number(_known(point.offered))),
         ("RUNNING", lambda point: f"{point.running:.1f}"),

@@ -32,7 +32,10 @@ SGLANG_BOUNDS: Final = (
 """SGLang's (observability/metrics_collector.py)."""
 MOST_RULES: Final = 20
 """Of a group: Mimir's default limit."""
-RATE_S, LENGTHS_S, WASTE_S, RARELY_S = 10.0, 60.0, 1800.0, 240.0
+RATE_S = 10.0
+LENGTHS_S = 60.0
+WASTE_S = 1800.0
+RARELY_S = 240.0
 """Shortest windows of rates and of lengths, how long waste must last, and the longest interval of a group: a series is
 gone after 5 minutes without a sample."""
 _KEPT: Final = ("cluster", "namespace", "pod", "job", "instance")
@@ -131,16 +134,20 @@ def _model(name: str, model: ModelFacts, every: str) -> list[str]:
 
 def _values(ruled: Ruled) -> dict[str, str]:
     """What the names in the template stand for."""
-    scope, limits, scrape_s = ruled.scope, ruled.thresholds, ruled.scope.scrape_s
+    scope = ruled.scope
+    limits = ruled.thresholds
+    scrape_s = ruled.scope.scrape_s
     own = (*_KEPT, *scope.hosts, *matched(scope.match), *((scope.join,) if scope.join else ()))
     target = [name for name in dict.fromkeys(own) if name not in _OF_ENGINES]
     exporter = ("cluster", "job", "instance", *matched(scope.match))
     of_workload = (f"exported_{scope.join}",) if scope.join else ()
     gpu = [name for name in target if name not in ("namespace", "pod") or name == scope.join]
-    before, behind = "", ""
+    before = ""
+    behind = ""
     for name in reversed((*of_workload, scope.join) if scope.join else scope.hosts):
         pattern = "(.+?)(?::[0-9]+)?" if name == "instance" else "(.+)"
-        before, behind = f"label_replace({before}", f'{behind}, "place", "$1", "{name}", "{pattern}")'
+        before = f"label_replace({before}"
+        behind = f'{behind}, "place", "$1", "{name}", "{pattern}")'
     bounds = (("vllm", ONE_TWO_FIVE), ("sglang", SGLANG_BOUNDS))
     return {
         **{name: number(value) for name, value in msgspec.structs.asdict(limits).items() if not isinstance(value, str)},
@@ -190,7 +197,8 @@ def _weights(bounds: Sequence[float], field: str) -> str:
 
 def _prices(prices: Prices) -> str:
     """The price of each GPU by its name, and of the others."""
-    busy, parts = "gpumon:gpu_busy:ratio", []
+    busy = "gpumon:gpu_busy:ratio"
+    parts = []
     for price, names in prices.by_price.items():
         # In a PromQL string a backslash is written twice: brackets need none.
         pattern = "|".join(

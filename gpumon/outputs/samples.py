@@ -104,7 +104,8 @@ def names_of(engines: Sequence[Engine]) -> dict[str, str]:
     for engine in engines:
         if engine.name in labels:
             continue
-        label, number = _cut(engine.name), 1
+        label = _cut(engine.name)
+        number = 1
         while label in taken:
             number += 1
             label = f"{_cut(engine.name, MOST_LABEL - 6)} ({number})"
@@ -152,8 +153,12 @@ def _paths(fields: Sequence[Field]) -> tuple[str, ...]:
     return tuple(field.path for field in fields)
 
 
-_GPU, _ENGINE, _RANK = _paths(GPU), _paths(ENGINE), _paths(RANK)
-_MODEL, _HOST, _SELF = _paths(MODEL), _paths(HOST), _paths(SELF)
+_GPU = _paths(GPU)
+_ENGINE = _paths(ENGINE)
+_RANK = _paths(RANK)
+_MODEL = _paths(MODEL)
+_HOST = _paths(HOST)
+_SELF = _paths(SELF)
 
 
 def _texts(of: Any, fields: Mapping[str, str], most: int = MOST_LABEL) -> Labels:

@@ -287,7 +287,8 @@ def _workloads(plans: Sequence[WorkloadPlan]) -> list[Column]:
         return " ".join(part for part in (plan.source.value, plan.band.short, "!" * plan.extrapolated) if part)
 
     def servers(plan: WorkloadPlan) -> str:
-        count, shared = plan.servers, plan.servers_shared
+        count = plan.servers
+        shared = plan.servers_shared
         if isinstance(count, Missing) or isinstance(shared, Missing) or not shared:
             return number(count)
         return f"{number(count)} (shared)" if shared == count else f"{number(count)} ({number(shared)} shared)"
@@ -538,7 +539,8 @@ def _instance(plan: WorkloadPlan) -> str:
 
 def _bound(limit: Limit) -> str:
     """`61.1 in flight, KV: the KV cache holds 441,347 tokens, 6,500 a request`."""
-    kind, at = limit.kind.value, f"{number(limit.concurrency)} in flight"
+    kind = limit.kind.value
+    at = f"{number(limit.concurrency)} in flight"
     text = clean(limit.text, _MOST).removeprefix(f"{kind}: ")
     return f"{at}: {text}" if text.startswith(f"{kind} ") else f"{at}, {kind}: {text}"
 

@@ -56,7 +56,8 @@ def wrapped(text: str, width: int, indent: str, further: str | None = None) -> I
     for word in text.split():
         if line and cells.cells(f"{indent}{line} {word}") > width:
             yield indent + line
-            line, indent = "", further
+            line = ""
+            indent = further
         line = f"{line} {word}" if line else cells.cut(word, max(8, width - len(indent)))
     if line:
         yield indent + line

@@ -328,7 +328,8 @@ def cut(text: str, width: int) -> str:
         return text
     if width <= 0:
         return ""
-    kept, room = [], width - 1
+    kept = []
+    room = width - 1
     for character in text:
         room -= _cell(character)
         if room < 0:

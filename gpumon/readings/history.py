@@ -92,17 +92,20 @@ class History:
         fresh = self._numbers[cell] != number
         if fresh:
             self._numbers[cell] = number
-            self._cell_firsts[cell], self._cell_intervals[cell] = wall_s, interval_s
+            self._cell_firsts[cell] = wall_s
+            self._cell_intervals[cell] = interval_s
         self._cell_lasts[cell] = wall_s
         tick = self._next
-        self._times[tick], self._intervals[tick] = wall_s, interval_s
+        self._times[tick] = wall_s
+        self._intervals[tick] = interval_s
         self._next = (tick + 1) % len(self._times)
         self._size = min(self._size + 1, len(self._times))
         for key, values in self._series.items():
             value = points.get(key, math.nan)
             values.ticks[tick] = value
             if fresh:
-                values.sums[cell], values.counts[cell] = 0.0, 0
+                values.sums[cell] = 0.0
+                values.counts[cell] = 0
             if value == value:
                 values.sums[cell] += value
                 values.counts[cell] += 1
@@ -144,9 +147,12 @@ class History:
         Where there is one, the mean of it and of the points less than `mean_s` before it.
         """
         values = self._series.get(key)
+        if values is None:
+            return math.nan
         found: list[float] = []
-        for tick in self._backwards() if values is not None else ():
-            time_s, value = self._times[tick], values.ticks[tick]  # type: ignore[union-attr]
+        for tick in self._backwards():
+            time_s = self._times[tick]
+            value = values.ticks[tick]
             if time_s == wall_s and not found:
                 found.append(value)
             elif found and time_s > wall_s - mean_s:
@@ -170,7 +176,8 @@ class History:
         the mean of its cell where cells are. The two differ where readings came faster right after a long interval.
         """
         first = newest_bucket - count + 1
-        sums, counts = [0.0] * count, [0] * count
+        sums = [0.0] * count
+        counts = [0] * count
         values = self._series.get(key)
         later: _Read | None = None
         for read in self._reads(values, first * width_s, until_s, width_s) if values is not None else ():
@@ -210,7 +217,8 @@ class History:
 
     def _cells(self, values: _Values, since_s: float, newest_s: float, until_s: float) -> Iterator[_Read]:
         """Sums of the cells back from `newest_s`; the one of `until_s` can not be told from what came after it."""
-        newest, size = math.floor(newest_s / CELL_S), len(self._numbers)
+        newest = math.floor(newest_s / CELL_S)
+        size = len(self._numbers)
         for number in range(newest, newest - size, -1):
             cell = number % size
             if self._numbers[cell] == number:
@@ -253,7 +261,8 @@ def _hold(later: _Read, earlier_s: float, sums: list[float], counts: list[int], 
     mean = later.total / later.number
     for at in range(max(0, min(start, own)), min(end, len(counts))):
         if not counts[at]:
-            sums[at], counts[at] = mean, 1
+            sums[at] = mean
+            counts[at] = 1
 
 
 class Moment(NamedTuple):

@@ -47,7 +47,8 @@ def moment_of(text: str, span: tuple[float, float], zone: timezone | None = None
 
 def _newest(text: str, at: time, whole_minute: bool, span: tuple[float, float], zone: timezone | None) -> float:
     reach_s = 60.0 if whole_minute else 1.0
-    first, day = _day(span[0], zone), _day(span[1], zone)
+    first = _day(span[0], zone)
+    day = _day(span[1], zone)
     while day >= first - timedelta(days=1):
         wall_s = _local(datetime.combine(day, at), zone).timestamp()
         if wall_s <= span[1] and wall_s + reach_s > span[0]:

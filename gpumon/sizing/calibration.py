@@ -292,7 +292,8 @@ class Replicas:
 
     def observed(self) -> Observed:
         """All of it, with the points of the current mix."""
-        mix, setting = self._current, self.setting
+        mix = self._current
+        setting = self.setting
         traffic = mix.traffic if mix is not None else self.lengths
         prompt, answer, hits = traffic if traffic is not None else (None, None, None)
         points = mix.points() if mix is not None else ()
@@ -428,7 +429,8 @@ class Calibration:
         engines = Counter(id(look.replicas) for look in self._looks.values())
 
         def place(each: Replicas) -> tuple[float, bool, int]:
-            age_s, count = newest_s - each.last_s, engines[id(each)]
+            age_s = newest_s - each.last_s
+            count = engines[id(each)]
             return 0.0 if count and age_s <= _RECENT_S else _RECENT_S + age_s, not each.setting.gpus, -count
 
         return tuple(each.observed() for each in sorted(self._all, key=place))
@@ -441,10 +443,12 @@ class Calibration:
         at_s = snapshot.wall_s - engine.age_s
         if at_s < look.end_s - 1.0:
             look.end_s = look.noticed_s = -math.inf  # the clock was set back
-        waiting, kv_ratio = credible(engine.load.waiting), credible(engine.load.kv_usage_ratio)
+        waiting = credible(engine.load.waiting)
+        kv_ratio = credible(engine.load.kv_usage_ratio)
         look.ticks.append(_Tick(at_s, credible(engine.load.running), _busy(engine, here), waiting, kv_ratio))
         replicas = self._replicas(look, engine, here)
-        replicas.last_s, replicas.time = max(replicas.last_s, at_s), snapshot.time
+        replicas.last_s = max(replicas.last_s, at_s)
+        replicas.time = snapshot.time
         replicas.names[engine.key] = engine.name
         if at_s - look.noticed_s >= _LEAST_S:
             look.noticed_s = at_s
@@ -453,7 +457,8 @@ class Calibration:
         window = engine.load.window
         if window is None or window.seconds < _LEAST_S or at_s - window.seconds < look.end_s - _SLACK_S:
             return
-        running, itl_s = _steady(engine, window), credible(engine.latency.itl_mean_s)
+        running = _steady(engine, window)
+        itl_s = credible(engine.latency.itl_mean_s)
         # The mix is known once a request has ended.
         traffic = look.learn_lengths(engine, replicas) if running is not None and itl_s else None
         if running is not None and itl_s and traffic is not None:
@@ -463,7 +468,8 @@ class Calibration:
         self, look: _Look, engine: Engine, window: Window, replicas: Replicas, traffic: Traffic, running: float,
         itl_s: float, at_s: float,
     ) -> None:  # fmt: skip
-        ticks, ranks = look.since(at_s - window.seconds), engine.hardware.ranks
+        ticks = look.since(at_s - window.seconds)
+        ranks = engine.hardware.ranks
         # That of the TTFT is not told where requests queued.
         itl_tail = tail_ratio(engine.latency.itl_s)
         ttft_tail = None if any(tick.waiting for tick in ticks) else tail_ratio(engine.latency.ttft_s)
@@ -494,7 +500,8 @@ class Calibration:
 
     def _replicas(self, look: _Look, engine: Engine, here: list[Gpu]) -> Replicas:
         """Where its points belong: they start anew where model, hardware, precision, version or KV pool changed."""
-        setting, before = Setting.of(engine, here), look.replicas
+        setting = Setting.of(engine, here)
+        before = look.replicas
         if before is not None and setting == look.setting:
             return before
         known = (*([before] if before is not None else []), *self._all)
@@ -509,7 +516,8 @@ class Calibration:
                 before.names.pop(engine.key, None)
             look.lengths = (None, None, None)
         found.setting = found.setting.filled(setting)
-        look.setting, look.replicas = setting, found
+        look.setting = setting
+        look.replicas = found
         return found
 
 
@@ -532,7 +540,8 @@ def _steady(engine: Engine, window: Window) -> float | None:
     Time between tokens / window where the engine has a histogram of it, else the mean of the gauge: that one is read at
     five or six moments only, and counts requests in their prefill, too.
     """
-    least, most = credible(window.running_least), credible(window.running_most)
+    least = credible(window.running_least)
+    most = credible(window.running_most)
     mean = credible(engine.load.running_mean)
     if mean is None or least is None or most is None or least < max(1, engine.hardware.ranks):
         return None

@@ -143,7 +143,8 @@ def _kv(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
         if instance.llm is not None and not instance.llm.uniform:
             # Its tokens differ in bytes: those at the end of a long request take less than the first ones.
             whole_gb = kv_stored_bytes(instance.llm, context, instance.tp) / 1e9
-            room, whole = f"{whole_gb * tokens / request:,.3g} GB", f"{whole_gb:,.3g} GB per request"
+            room = f"{whole_gb * tokens / request:,.3g} GB"
+            whole = f"{whole_gb:,.3g} GB per request"
         text = f"{KV_SHARE:.0%} of the KV cache's {room} ({said}), {whole}"
         if instance.dp > 1:
             text += f", over {instance.dp} ranks"
@@ -230,7 +231,8 @@ def _missed(name: str, mean_s: Callable[[float], float], tail: Tail, goal_ms: fl
 
 def _prefill(instance: Instance) -> Iterator[Limit]:
     """Output tokens can not come faster than their prompts are computed: X <= R_p*OSL/(ISL*(1-hit))."""
-    rate, curve = instance.workload.prefill_tokens_per_s, instance.curve
+    rate = instance.workload.prefill_tokens_per_s
+    curve = instance.curve
     if rate is None or curve is None or instance.prompt_tokens is None or instance.answer_tokens is None:
         return
     computed = instance.prompt_tokens * (1.0 - instance.hit_ratio)

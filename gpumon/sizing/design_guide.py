@@ -78,7 +78,8 @@ def queue_warning(observed: Observed) -> str:
     Three of the guide's four "optimal" concurrencies are of servers that work on one request at a time.
     """
     for point in observed.points:
-        waits, offered = queue_ratio(point), point.offered
+        waits = queue_ratio(point)
+        offered = point.offered
         if offered is not None and offered == observed.concurrency and waits is not None and waits >= _QUEUED:
             kind = "a serial server" if round(point.running) <= 1 else "its slots are full"
             return (

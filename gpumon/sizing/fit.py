@@ -219,7 +219,8 @@ def _start(buckets: Sequence[_Bucket]) -> int:
     Data-parallel engines decode 3 times slower below one sequence per rank (vLLM #23752). The cut is a fall where the
     medians before and behind differ most; with fewer than three buckets or a spread below 2 behind it, there is none.
     """
-    best, start = _HUMP, 0
+    best = _HUMP
+    start = 0
     for cut in range(1, len(buckets) - 2):
         if buckets[-1].running < _LEAST_SPREAD * buckets[cut].running:
             break
@@ -229,7 +230,8 @@ def _start(buckets: Sequence[_Bucket]) -> int:
         behind = sorted(bucket.itl_s for bucket in buckets[cut:])
         drop = before[(len(before) - 1) // 2] / behind[len(behind) // 2]
         if drop > best:
-            best, start = drop, cut
+            best = drop
+            start = cut
     return start
 
 
@@ -241,11 +243,13 @@ def _free(buckets: Sequence[_Bucket], shape: Curve, floor_s: float) -> Curve | s
     found = _line(buckets, shape, floor_s)
     if not shape.experts or shape.resident_ratio == 1.0:
         return found
-    best, error = found, math.inf if isinstance(found, str) else _mean_error(buckets, found)
+    best = found
+    error = math.inf if isinstance(found, str) else _mean_error(buckets, found)
     for step in range(_RESIDENT_STEPS + 1):
         tried = _line(buckets, msgspec.structs.replace(shape, resident_ratio=step / _RESIDENT_STEPS), floor_s)
         if isinstance(tried, Curve) and _mean_error(buckets, tried) < error:
-            best, error = tried, _mean_error(buckets, tried)
+            best = tried
+            error = _mean_error(buckets, tried)
     return best
 
 
@@ -315,7 +319,8 @@ def _mean_error(buckets: Sequence[_Bucket], curve: Curve) -> float:
 def _median(weighted: Sequence[tuple[float, float]]) -> float:
     """Weighted median; the middle of both where the weights split evenly."""
     ordered = sorted(weighted)
-    half, before = sum(weight for _, weight in ordered) / 2.0, 0.0
+    half = sum(weight for _, weight in ordered) / 2.0
+    before = 0.0
     for at, (value, weight) in enumerate(ordered):
         before += weight
         if before > half or at == len(ordered) - 1:
@@ -326,6 +331,7 @@ def _median(weighted: Sequence[tuple[float, float]]) -> float:
 
 
 def _stand(buckets: Sequence[_Bucket]) -> str:
-    low, high = buckets[0].running, buckets[-1].running
+    low = buckets[0].running
+    high = buckets[-1].running
     span = f"{low:.0f} to {high:.0f}" if f"{low:.0f}" != f"{high:.0f}" else f"{low:.0f}"
     return f"{len(buckets)} point{'s' if len(buckets) > 1 else ''} at {span} running"

@@ -125,7 +125,8 @@ class Instance(NamedTuple):
         """Goal as a mean: that of the load at which p95 comes to it."""
         if self.workload.itl_p95_ms is None:
             return None
-        goal_s, tail = self.workload.itl_p95_ms / 1e3, self.itl_tail
+        goal_s = self.workload.itl_p95_ms / 1e3
+        tail = self.itl_tail
         if tail.mean_s is None or self.curve is None:
             return goal_s / tail.at(1.0)
         return goal_s / tail.at(max(1.0, min(largest_within(goal_s, self.curve.itl_s, tail), MOST)))
@@ -133,7 +134,8 @@ class Instance(NamedTuple):
     @property
     def itl_tail_ratio(self) -> float:
         """p95 / mean of the ITL where the goal is met, without one where the points lie."""
-        mean_s, goal = self.goal_itl_s, self.workload.itl_p95_ms
+        mean_s = self.goal_itl_s
+        goal = self.workload.itl_p95_ms
         return self.itl_tail.ratio if mean_s is None or goal is None else goal / 1e3 / mean_s
 
     def itl_s(self, running: float) -> float | None:
@@ -232,7 +234,8 @@ class Was(NamedTuple):
 
     def pool_shift_ratio(self, llm: LlmSpec | None, scenario: Scenario, known: Known) -> float | None:
         """Share of a GPU's memory by which its KV pool differs from the formula; None where it was not seen."""
-        seen, tokens = self.seen, self.seen.kv_pool_tokens
+        seen = self.seen
+        tokens = self.seen.kv_pool_tokens
         if llm is None or self.llm is None or not tokens or not seen.gpu or not (seen.tp or seen.gpus):
             return None
         tp, pp = seen.parallel
@@ -493,8 +496,11 @@ def _learnt(seen: Observed, roof: Curve | None, floor_s: float, formula: TtftLin
 
 def _with_latency(bare: Instance, was_seen: Was | None) -> Instance:
     """The ladder of the latency: fitted here, re-scaled, roofline."""
-    workload, setting, was = bare.workload, bare.setting, was_seen.setting if was_seen is not None else None
-    learnt, found = None, bare
+    workload = bare.workload
+    setting = bare.setting
+    was = was_seen.setting if was_seen is not None else None
+    learnt = None
+    found = bare
     formula = _formula(engine_of(bare.seen.tool) if bare.seen is not None else "", was)
     if bare.seen is not None:
         floor_s = _FLOOR * (_or_none(weight_read_s, was) or 0.0)

@@ -152,7 +152,8 @@ def _bend(rising: Sequence[Point]) -> str:
 def _plateau(rising: Sequence[Point]) -> float | None:
     if len(rising) < 2:
         return None
-    before, last = rising[-2], rising[-1]
+    before = rising[-2]
+    last = rising[-1]
     step = load(last) - load(before)
     if step <= 0.0 or last.itl_s is None or (last.running - before.running) / step >= _PLATEAU:
         return None

@@ -22,7 +22,8 @@ def largest(holds: Callable[[float], bool]) -> float:
         return 0.0
     if holds(MOST):
         return math.inf
-    low, high = 1.0, MOST
+    low = 1.0
+    high = MOST
     while high - low > 1e-12 * low:
         middle = math.sqrt(low * high) if high > 2.0 * low else (low + high) / 2.0
         low, high = (middle, high) if holds(middle) else (low, middle)
@@ -201,7 +202,8 @@ class Tail(NamedTuple):
         if self.mean_s is None:
             return self.ratio
         running = max(1.0, running)
-        mean_s, last = self.mean_s(running), self.at(self.high) if running > self.high else 1.0
+        mean_s = self.mean_s(running)
+        last = self.at(self.high) if running > self.high else 1.0
         return max(last, (self.base_s + self.slope_s * running) / mean_s) if mean_s > 0.0 else self.ratio
 
 

@@ -267,7 +267,8 @@ def _holder(gpu: Gpu, placed: bool) -> str:
 
     Empty if there is none, or if it is not known.
     """
-    used, total = credible(gpu.vram_used_bytes), credible(gpu.vram_total_bytes)
+    used = credible(gpu.vram_used_bytes)
+    total = credible(gpu.vram_total_bytes)
     own = gpu.engines or any(process.engine for process in gpu.processes)
     if own or not used or not total or used <= HELD_RATIO * total:
         return ""

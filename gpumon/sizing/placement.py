@@ -144,14 +144,17 @@ def place(blocks: Sequence[Block], shapes: Sequence[Shape], packing: Packing) ->
             stands[block.workload] = Stands(unplaced=block.count, problem=problem)
         elif block.count > 0:
             left[block.workload] = block
-    sound, rows, wanted = list(left.values()), list[Row](), dict[int, int]()
+    sound = list(left.values())
+    rows = list[Row]()
+    wanted = dict[int, int]()
 
     def turn(at: int) -> tuple[bool, int]:
         # What fits one limited shape alone has its room before others.
         return not shapes[at].count, sum(bool(misfit(block, shapes[at])) for block in sound) if shapes[at].count else 0
 
     for at in sorted(range(len(shapes)), key=turn):
-        shape, here = shapes[at], [block for block in left.values() if not misfit(block, shapes[at])]
+        shape = shapes[at]
+        here = [block for block in left.values() if not misfit(block, shapes[at])]
         filled = _fill(here, at, shape, packing == "busy")
         wanted[at] = sum(row.times for row in filled)
         while shape.count and sum(row.times for row in filled) > shape.count:
@@ -186,7 +189,8 @@ def misfit(block: Block, shape: Shape) -> str:
         return "the server has no GPU, or none whose memory is known"
     if shape.gpus > MOST_GPUS:
         return f"a server has {MOST_GPUS} GPUs at most, not {shape.gpus}"
-    share, room = block.memory_bytes / block.gpus, shape.memory_bytes
+    share = block.memory_bytes / block.gpus
+    room = shape.memory_bytes
     if share > room * (1 + _ROUNDING):
         per = "a GPU" if block.gpus == 1 else f"each of {block.gpus} GPUs"
         return f"an instance takes {share / 1e9:.4g} GB of {per}, of which {room / 1e9:.4g} GB are usable"
@@ -207,7 +211,8 @@ def _unsound(block: Block) -> str:
 
 def _kept(blocks: Sequence[Block], rows: Sequence[Row], shape: Shape) -> list[Block]:
     """Whole instances of each block on as many servers as there are, the fullest ones."""
-    kept, places = Counter[int](), shape.count
+    kept = Counter[int]()
+    places = shape.count
     for row in rows:
         taken = min(row.times, places)
         places -= taken
@@ -248,13 +253,17 @@ def _server(
 ) -> tuple[list[GpuSlot], dict[int, int], list[int]]:
     """One server with as many instances of several GPUs as it holds, the largest first, each TP group in the fullest
     NVLink domain that has room: its slots, how many instances (or stages) of each workload, and the free GPUs."""
-    rooms, start = list[list[int]](), 0
+    rooms = list[list[int]]()
+    start = 0
     for size in shape.domains:
         rooms.append(list(range(start, start + size)))
         start += size
-    slots, items, group = [GpuSlot()] * shape.gpus, dict[int, int](), -1
+    slots = [GpuSlot()] * shape.gpus
+    items = dict[int, int]()
+    group = -1
     for block in blocks:
-        stages, taken = shape.stages(block), 0
+        stages = shape.stages(block)
+        taken = 0
         groups = block.gpus // stages // block.tp
         while taken < left[block.workload] and sum(len(room) // block.tp for room in rooms) >= groups:
             # Stages of one pipeline that is spread over servers are one instance here, too.
@@ -369,7 +378,8 @@ def _decreasing(kinds: Sequence[Kind], counts: Mapping[int, int]) -> tuple[tuple
     """GPUs filled one after the other, the largest instances first; of the orders the one that takes fewest."""
     tried: list[tuple[tuple[Content, int], ...]] = []
     for large in _ORDERS:
-        left, packed = dict(sorted(counts.items(), key=lambda each: large(kinds[each[0]]))), list[tuple[Content, int]]()
+        left = dict(sorted(counts.items(), key=lambda each: large(kinds[each[0]])))
+        packed = list[tuple[Content, int]]()
         while left:
             content = _topped(kinds, left, ())
             times = min(left[kind] // number for kind, number in content)
@@ -387,7 +397,8 @@ def _topped(kinds: Sequence[Kind], counts: Mapping[int, int], content: Content) 
     for kind, count in counts.items():
         if more := _most(kinds[kind], count - held.get(kind, 0), memory, share):
             held[kind] = held.get(kind, 0) + more
-            memory, share = memory - more * kinds[kind][0], share - more * kinds[kind][1]
+            memory = memory - more * kinds[kind][0]
+            share = share - more * kinds[kind][1]
     return tuple(held.items())
 
 
@@ -410,13 +421,16 @@ def _relaxed(kinds: Sequence[Kind], counts: Mapping[int, int]) -> tuple[list[Con
         numbers = dict(content)
         enters = [sum(row[at] * numbers[kind] for at, kind in enumerate(order) if kind in numbers) for row in inverse]
         leaves = min((at for at, step in enumerate(enters) if step > _ROUNDING), key=lambda at: shares[at] / enters[at])
-        columns[leaves], pivot = content, enters[leaves]
-        share, line = shares[leaves] / pivot, [each / pivot for each in inverse[leaves]]
+        columns[leaves] = content
+        pivot = enters[leaves]
+        share = shares[leaves] / pivot
+        line = [each / pivot for each in inverse[leaves]]
         for at, step in enumerate(enters):
             if at != leaves and step:
                 inverse[at] = [old - step * new for old, new in zip(inverse[at], line, strict=True)]
                 shares[at] = max(0.0, shares[at] - step * share)
-        inverse[leaves], shares[leaves] = line, share
+        inverse[leaves] = line
+        shares[leaves] = share
     return columns, shares, False
 
 
@@ -430,7 +444,8 @@ def _best(kinds: Sequence[Kind], counts: Mapping[int, int], prices: Mapping[int,
     """The content of most value, that value, and whether none has more: depth first, bounded by value per room."""
     order = sorted((kind for kind in counts if prices[kind] > 0), key=lambda kind: -prices[kind] / sum(kinds[kind][:2]))
     # Of what is left from each kind on: most value per memory, and per busy time.
-    per_memory, per_share = [0.0] * (len(order) + 1), [0.0] * (len(order) + 1)
+    per_memory = [0.0] * (len(order) + 1)
+    per_share = [0.0] * (len(order) + 1)
     for at in range(len(order) - 1, -1, -1):
         size, time, _ = kinds[order[at]]
         per_memory[at] = max(per_memory[at + 1], prices[order[at]] / size)
@@ -450,7 +465,9 @@ def _best(kinds: Sequence[Kind], counts: Mapping[int, int], prices: Mapping[int,
         for number in range(_most(kinds[kind], counts[kind], memory, share), -1, -1):
             if tried > _MOST_TRIED:
                 return
-            room, free, worth = memory - number * size, share - number * time, value + number * prices[kind]
+            room = memory - number * size
+            free = share - number * time
+            worth = value + number * prices[kind]
             by_share = per_share[at + 1] * free if per_share[at + 1] < math.inf else math.inf
             more = min(per_memory[at + 1] * room, by_share)
             if (number and worth > best[0] + _ROUNDING) or worth + more > best[0] + _ROUNDING:
@@ -467,7 +484,9 @@ def _placement(
     rows: Sequence[Row], blocks: Sequence[Block], shapes: Sequence[Shape], busy: bool, stands: dict[int, Stands]
 ) -> Placement:
     """`blocks`: with the instances that are placed."""
-    drawn, by_shape, gpus = list[PlacedServer](), [0] * len(shapes), 0
+    drawn = list[PlacedServer]()
+    by_shape = [0] * len(shapes)
+    gpus = 0
     by_workload = {block.workload: block for block in blocks}
     for row in rows:
         by_shape[row.shape] += row.times
@@ -475,7 +494,8 @@ def _placement(
         gpus += row.used * row.times
         held = Counter(workload for slot in row.slots for workload in set(slot.workloads))
         for workload, number in _gpus_of(row).items():
-            block, stand = by_workload[workload], stands[workload]
+            block = by_workload[workload]
+            stand = stands[workload]
             stand.gpus += held[workload] * row.times
             stand.servers += row.times
             stand.shared_servers += row.times * (len(held) > 1)
@@ -504,7 +524,8 @@ def _least(blocks: Sequence[Block], shapes: Sequence[Shape], busy: bool) -> tupl
     large = [block for block in blocks if block.gpus > 1]
     gpus = _shared(_sizes([block for block in blocks if block.gpus == 1], largest, busy))[1]
     gpus += sum(block.count * block.gpus for block in large)
-    left, servers = gpus, 0
+    left = gpus
+    servers = 0
     for shape in sorted(shapes, key=lambda shape: -shape.gpus):
         held = min(-(-left // shape.gpus), shape.count or left)
         servers += held
@@ -528,7 +549,8 @@ def _reason(block: Block, count: int, shapes: Sequence[Shape], wanted: Mapping[i
     fitting = [at for at, reason in enumerate(reasons) if not reason]
     if not fitting:
         return "; ".join(dict.fromkeys(reasons))
-    text, at = f"{block.count} of {count} instances have no place: ", fitting[-1]
+    text = f"{block.count} of {count} instances have no place: "
+    at = fitting[-1]
     if block.gpus > max(shapes[at].count * shapes[at].gpus for at in fitting):
         return text + f"each takes {block.gpus} GPUs, and there are {shapes[at].count} servers of {shapes[at].gpus}"
     if len(shapes) == 1:

@@ -121,7 +121,8 @@ def planned(
 ) -> Planned:
     """The same with the instances that it stands on; of `before`, workloads that did not change are not asked anew.
     With `any_tp` the TP that an engine was seen with does not stay: the one that takes the fewest GPUs is taken."""
-    asked, scenario = scenario, with_server(scenario, known)
+    asked = scenario
+    scenario = with_server(scenario, known)
     needs = _Needs(known, before.kept(scenario, known) if before is not None else {}, any_tp=any_tp, decide=decide)
     pools = pools_of(scenario, needs)
     memory_only, busy_aware = packings(pools, scenario, known)
@@ -423,7 +424,8 @@ def _warnings(
 
 
 def _totals(workloads: Sequence[WorkloadPlan], packed: Packed) -> Totals:
-    tokens, power = _sum(workloads, "tokens_per_s"), _power(workloads, packed)
+    tokens = _sum(workloads, "tokens_per_s")
+    power = _power(workloads, packed)
     price = packed.price_per_hour
     return Totals(
         instances=packed.instances,

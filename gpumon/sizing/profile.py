@@ -132,7 +132,8 @@ def merged(points: Sequence[Point]) -> Point:
         known = [value for point in points if (value := getattr(point, name)) is not None]
         if known:
             figures[name] = median(known)
-    running, weight = median(point.running for point in points), sum(point.weight for point in points)
+    running = median(point.running for point in points)
+    weight = sum(point.weight for point in points)
     return Point(running=running, weight=weight, **figures)
 
 

@@ -73,7 +73,9 @@ def step_cost(setting: Setting) -> StepCost:
     Weights are read over tp ranks, not all GPUs: pipeline stages read one after the other, and data-parallel ranks
     read a copy each. An all-reduce of n ranks moves 2*(n-1)/n of its bytes over each rank's link (ring).
     """
-    llm, mix, tp = setting.llm, setting.mix, setting.tp
+    llm = setting.llm
+    mix = setting.mix
+    tp = setting.tp
     experts = llm.experts * llm.expert_read_bytes if llm.experts else 0.0
     resident = max(0.0, positive("read_bytes", llm.read_bytes) - experts) / tp
     routed = experts / (setting.expert_gpus or tp)
@@ -168,17 +170,22 @@ def rescale(curve: Curve, seen: Setting, wanted: Setting, most: float, reached: 
     reads and the all-reduces, another GPU the bandwidth, another mix the prompts; what each layer costs stays. Where
     nothing differs nothing changes. Bands by what differs: `bands.band_of`.
     """
-    was, now = roofline(seen, reached), roofline(wanted, reached)
-    few, many = 1.0, max(2.0, most)
+    was = roofline(seen, reached)
+    now = roofline(wanted, reached)
+    few = 1.0
+    many = max(2.0, most)
     few_s, many_s = (curve.itl_s(b) * now.itl_s(b) / was.itl_s(b) for b in (few, many))
     alike = (was.experts, was.experts_per_token) == (now.experts, now.experts_per_token)
     shape = curve if alike and curve.resident_ratio >= was.resident_ratio else now
-    read_few, read_many = shape.weight_ratio(few), shape.weight_ratio(many)
+    read_few = shape.weight_ratio(few)
+    read_many = shape.weight_ratio(many)
     slope_s = (many_s * read_few - few_s * read_many) / (many * read_few - few * read_many)
     base_s = (few_s - slope_s * few) / read_few
     if slope_s < 0.0 or base_s <= 0.0:
         scale = many_s / now.itl_s(many)
-        base_s, slope_s, shape = now.base_s * scale, now.slope_s * scale, now
+        base_s = now.base_s * scale
+        slope_s = now.slope_s * scale
+        shape = now
     return msgspec.structs.replace(shape, base_s=base_s, slope_s=slope_s)
 
 

@@ -98,9 +98,11 @@ class Demand(NamedTuple):
         def wanted(running: float) -> float:
             return _asked(self.workload, self.instance.response_s(running)) / count
 
-        low, high = 0.0, wanted(0.0)
+        low = 0.0
+        high = wanted(0.0)
         while wanted(high) > high:
-            low, high = high, 2.0 * high
+            low = high
+            high = 2.0 * high
             if high >= _NO_END:
                 return math.inf
         for _ in range(44):
@@ -119,7 +121,8 @@ class Demand(NamedTuple):
 
     def block(self, index: int, usable_bytes: float, count: int) -> Block:
         """For the placement: an instance whose memory is not known takes its GPUs whole."""
-        size, busy = self.memory_bytes, self.busy_ratio
+        size = self.memory_bytes
+        busy = self.busy_ratio
         return Block(
             workload=index,
             count=count,
@@ -251,7 +254,8 @@ def _nothing_bounds(instance: Instance, known: Known) -> str:
 
 def _memory(instance: Instance, planned: float, scenario: Scenario) -> tuple[Reading, str]:
     """Memory of one instance: typed, as seen, from the model, else not known."""
-    workload, seen = instance.workload, instance.seen
+    workload = instance.workload
+    seen = instance.seen
     if workload.memory_gb is not None:
         return workload.memory_gb * 1e9, "typed"
     if seen is not None and seen.memory_bytes is not None and instance.alike:
@@ -292,7 +296,8 @@ def _extrapolated(instance: Instance, planned: float) -> bool:
 
 def _too_large(demand: Demand, scenario: Scenario) -> str:
     """Why the instance fits no GPU of the shape, though its memory is known."""
-    instance, size = demand.instance, demand.memory_bytes
+    instance = demand.instance
+    size = demand.memory_bytes
     if instance.gpu is None or isinstance(size, Missing):
         return ""
     most = instance.gpu.memory_bytes * scenario.usable_memory_ratio

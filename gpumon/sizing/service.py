@@ -180,7 +180,8 @@ def _missed(demand: Demand, load: float) -> Iterator[LimitKind]:
     """Goals that `load` in flight cost: tokens come as fast as those that run allow, the rest waits."""
     running = min(load, _fit(demand))
     ttft_s = _ttft_s(demand, load)
-    asked, most = demand.instance.workload, {each.kind: each.concurrency * (1 + 1e-9) for each in demand.limits}
+    asked = demand.instance.workload
+    most = {each.kind: each.concurrency * (1 + 1e-9) for each in demand.limits}
     response_s = demand.instance.response_s(running)
     e2e_s = response_s * load / running if response_s else None
     first_s = None if isinstance(ttft_s, Missing) else ttft_s
@@ -197,7 +198,9 @@ def _missed(demand: Demand, load: float) -> Iterator[LimitKind]:
 def _waiting_s(demand: Demand, load: float, running: float) -> Reading:
     """Mean TTFT with more in flight than run, by Little's law: time in the system less decoding."""
     of = demand.instance
-    answer, itl_s, response_s = of.answer_tokens, of.itl_s(running), of.response_s(running)
+    answer = of.answer_tokens
+    itl_s = of.itl_s(running)
+    response_s = of.response_s(running)
     if not answer or not itl_s or not response_s:
         return NOT_GIVEN
     return queued_ttft_s(load, running / response_s, answer, itl_s)
@@ -214,7 +217,8 @@ def _requests_per_s(instance: Instance, running: float) -> float | None:
 
 def _tokens_per_s(instance: Instance, running: float) -> float | None:
     """A request that still computes its prompt is in flight, too, but yields none yet."""
-    answer, response_s = instance.answer_tokens, instance.response_s(running)
+    answer = instance.answer_tokens
+    response_s = instance.response_s(running)
     if answer and response_s:
         return running * answer / response_s
     itl_s = instance.itl_s(running)

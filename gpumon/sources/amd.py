@@ -20,15 +20,19 @@ from gpumon.sources.driver.wire import Timings
 try:  # without the driver's library the binding raises KeyError, after a word on stdout
     import amdsmi
 except (ImportError, KeyError, OSError, AttributeError) as error:
-    amdsmi, WHY = None, f"{type(error).__name__}: {error}"
+    amdsmi = None
+    WHY = f"{type(error).__name__}: {error}"
 
 UNVERIFIED = "unverified on hardware"
 MOST_PROCESSES = 256
-_NO_LIBRARY, _NO_TEXT = -2, -1
+_NO_LIBRARY = -2
+_NO_TEXT = -1
 """Stand for a binding that can not be loaded, and for an answer that can not be read. AMD's codes begin at 1."""
 _NO_VALUE = Rule(Reason.ERROR, Pause.TICK, "the driver has no value right now", usual=True)
 _FAILED = Rule(Reason.ERROR, Pause.BACK_OFF, "the driver fails on this call: see dmesg (amdgpu)")
-_NOT_INIT, _NOT_LOADED, _NOT_FOUND = 32, 34, 31
+_NOT_INIT = 32
+_NOT_LOADED = 34
+_NOT_FOUND = 31
 _RULES: dict[int, Rule] = {
     **dict.fromkeys((1, 2, 3, 4, 5, 55), NEVER),  # INVAL, NOT_SUPPORTED, NOT_YET_IMPLEMENTED, FAIL_LOAD_*, SETTING_...
     **dict.fromkeys((6, 7, 12, 13, 14, 15, 16, 20, 52, 56), _FAILED),  # DRM_ERROR, API_FAILED, IO, FILE_ERROR, ...
@@ -135,10 +139,8 @@ class AmdGpu:
         self.read_s = time.monotonic()
         counter = self._read("energy_count")
         if not isinstance(counter, Missing):
-            steps, step_j = (
-                _scaled(counter, ["energy_accumulator"], 1.0),
-                _scaled(counter, ["counter_resolution"], 1e-6),
-            )
+            steps = _scaled(counter, ["energy_accumulator"], 1.0)
+            step_j = _scaled(counter, ["counter_resolution"], 1e-6)
             counter = steps if isinstance(steps, Missing) or isinstance(step_j, Missing) else steps * step_j
         values["energy_j"] = counter
         drop_implausible(values)

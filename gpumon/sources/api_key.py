@@ -48,7 +48,8 @@ def read_key(endpoint: Endpoint, setting: str = "api_key") -> tuple[str, str]:
             return "", f"{setting}_file: file {file_name} cannot be read ({why}): check path and permission"
     else:
         return "", ""
-    key, word = text.strip(), setting.removeprefix("api_")
+    key = text.strip()
+    word = setting.removeprefix("api_")
     if not key:
         return "", f"the {word} in {_place(endpoint)} is empty: put the bare {word} there"
     if not key.isascii() or not key.isprintable() or " " in key:

@@ -109,7 +109,8 @@ class DcgmSource:
 
     async def close(self) -> None:
         """Stop polling and hang up."""
-        task, self._task = self._task, None
+        task = self._task
+        self._task = None
         if task is not None:
             task.cancel()
             await asyncio.wait({task}, timeout=0.1)

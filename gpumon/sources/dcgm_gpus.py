@@ -50,7 +50,8 @@ class Pace:
             if self._dated:
                 self._gaps.append(now_s - self.changed_s)
             self._dated = self._unbroken  # only a change since the answer before this one has a known moment
-            self._values, self.changed_s = values, now_s
+            self._values = values
+            self.changed_s = now_s
         self._unbroken = True
 
     def miss(self) -> None:

@@ -98,11 +98,13 @@ def figures(page: Page, key: Key) -> dict[str, Any]:
     whole = WHOLE_GPU if key.instance else ABSENT
     other = PER_SLICE if key in page.sliced and not key.instance else ABSENT
     filled = {metric.field: values.get(metric.field, whole if metric.whole_gpu else other) for metric in METRICS}
-    engine, free = filled.pop(ENGINE_ACTIVE), filled.pop(FREE_BYTES)
+    engine = filled.pop(ENGINE_ACTIVE)
+    free = filled.pop(FREE_BYTES)
     filled.pop(XID)
     if isinstance(filled["busy_ratio"], Missing) and not isinstance(engine, Missing):
         filled["busy_ratio"] = min(1.0, engine)
-    used, reserved = number(filled["vram_used_bytes"]), number(filled["vram_reserved_bytes"]) or 0.0
+    used = number(filled["vram_used_bytes"])
+    reserved = number(filled["vram_reserved_bytes"]) or 0.0
     if isinstance(filled["vram_total_bytes"], Missing) and used is not None and not isinstance(free, Missing):
         filled["vram_total_bytes"] = used + free + reserved
     return filled

@@ -267,7 +267,8 @@ class EndpointSource:
 
     async def _parsed(self, server: Server, bodies: Bodies) -> tuple[Scan, tuple[EngineReading, ...]]:
         """The scan and the models of a server, which keep one order, whatever order it names them in."""
-        adapter, scanner = self._adapter, self._scanner
+        adapter = self._adapter
+        scanner = self._scanner
         assert adapter is not None, "no server was found yet"
         is_json = server.path in server.row.json_paths
 

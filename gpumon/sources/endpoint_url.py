@@ -35,7 +35,8 @@ def parse_url(text: str) -> EndpointUrl:
     if wrong := urls.problem(url):
         raise ValueError(f"the endpoint's URL {wrong}")
     split = urlsplit(url)
-    scheme, host = split.scheme.lower(), split.hostname or ""
+    scheme = split.scheme.lower()
+    host = split.hostname or ""
     port = int(urls.server(f"{scheme}://{split.netloc}").rpartition(":")[2])
     path = split.path.rstrip("/")
     page = path if path.endswith("metrics") else ""

@@ -141,7 +141,8 @@ class Scanner:
         plain = not (cut or skipped or scan.duplicates) and len(body) <= MOST_KEPT_BYTES
         self._last = (body, scan) if plain else None
         size = len(lines) if plain else 0
-        self._heads, self._wanted = [b""] * size, [None] * size
+        self._heads = [b""] * size
+        self._wanted = [None] * size
         return scan
 
     def _again(self, body: bytes) -> Scan | None:
@@ -150,7 +151,8 @@ class Scanner:
             return None
         last, scan = self._last
         begin, end = _apart(last, body)
-        before, lines = last[begin : len(last) - end].split(b"\n"), body[begin : len(body) - end].split(b"\n")
+        before = last[begin : len(last) - end].split(b"\n")
+        lines = body[begin : len(body) - end].split(b"\n")
         if len(before) != len(lines):
             return None
         changed = [*map(ne, before, lines)]
@@ -190,7 +192,8 @@ class Scanner:
                 _number(_text(line[begin:]))
             except ValueError:
                 return False
-        self._heads[at], self._wanted[at] = head, series
+        self._heads[at] = head
+        self._wanted[at] = series
         return True
 
     def _first_seen(self, line: bytes) -> tuple[Series, float] | None:
@@ -237,7 +240,8 @@ def _apart(old: bytes, new: bytes) -> tuple[int, int]:
 
     In the page of an engine that does nothing, a line or two change.
     """
-    begin, most = 0, min(len(old), len(new))
+    begin = 0
+    most = min(len(old), len(new))
     while most - begin > _NEAR:
         middle = (begin + most + 1) // 2
         if old.startswith(new[begin:middle], begin):
@@ -245,7 +249,8 @@ def _apart(old: bytes, new: bytes) -> tuple[int, int]:
         else:
             most = middle
     begin = new.rfind(b"\n", 0, begin) + 1
-    end, most = 0, min(len(old), len(new)) - begin
+    end = 0
+    most = min(len(old), len(new)) - begin
     while most - end > _NEAR:
         middle = (end + most + 1) // 2
         if old.endswith(new[len(new) - middle : len(new) - end], 0, len(old) - end):
@@ -291,7 +296,8 @@ def _text(line: bytes) -> str:
 def _labels(text: str) -> tuple[str, dict[str, str], str]:
     """The metric name inside the braces (or empty), the labels, and the text after the braces. Raises ValueError."""
     labels: dict[str, str] = {}
-    name, at = "", 1
+    name = ""
+    at = 1
     while at < len(text):
         stripped = len(text) - len(text[at:].lstrip())
         if text[stripped : stripped + 1] == "}":

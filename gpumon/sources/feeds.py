@@ -102,7 +102,8 @@ LATE: Final = 3.0
 """So many usual gaps without a line, and the figures are stale (as those of an endpoint after its intervals)."""
 FIRST_GAP_S: Final = 100.0
 """The usual gap while there was only one line."""
-BACKLOG, BACKLOG_S = 5, 60.0
+BACKLOG = 5
+BACKLOG_S = 60.0
 """Lines that are there at the start and tell their moment: rates need not wait for new ones. So many, or of so long."""
 WINDOW_BYTES: Final = 64 * 1024
 """Read from the end of the file; a longer line is no step of a training loop."""
@@ -232,7 +233,8 @@ class FileFeed:
         """`part` is the feed's name where others read the same file. `clock` is monotonic, `wall` is Unix time."""
         self.feed = feed
         self.endpoint = endpoint_of(feed)
-        self._clock, self._wall = clock, wall
+        self._clock = clock
+        self._wall = wall
         url = url_of(feed)
         path = url.partition(":")[2]
         self._tail = Tail(path)
@@ -268,7 +270,8 @@ class FileFeed:
 
     async def poll(self, monotonic_s: float) -> Contribution:
         """The newest reading, at once; after the start, with those of the lines before it."""
-        texts, ok = [], self.reading.state is EndpointState.OK
+        texts = []
+        ok = self.reading.state is EndpointState.OK
         absent = [f"{name} = {key}" for name, key in self.feed.quantities.items() if name not in self.reading.live]
         if ok and absent:
             texts.append(clean(f"no number in the newest line for {', '.join(absent)}", 200))
@@ -308,7 +311,8 @@ class FileFeed:
         done, _ = await asyncio.wait({self._busy}, timeout=SILENT_S)
         if not done:
             return Refusal(EndpointState.TIMEOUT, "its file system does not answer: is that a mount that hangs?")
-        read, self._busy = self._busy, None
+        read = self._busy
+        self._busy = None
         try:
             if (changed := read.result()) is not None:
                 self._refusal = self._take(*changed)

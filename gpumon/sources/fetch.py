@@ -279,7 +279,8 @@ class Fetcher:
     ) -> Answer:
         import httpx
 
-        sent_s, begun = self._clock(), False
+        sent_s = self._clock()
+        begun = False
         try:
             response = await transport.handle_async_request(request)
             begun = True

@@ -35,7 +35,8 @@ _MOST_DEPTH = 4
 _CHUNK = 1024 * 1024
 _PART = re.compile(r"-(?P<part>\d{5})-of-(?P<parts>\d{5})(?=\.gguf$)")
 _SCALARS: Final = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
-_TEXT, _ARRAY = 8, 9
+_TEXT = 8
+_ARRAY = 9
 _LEFT_OUT: Final = object()
 """A value that is too long to keep."""
 
@@ -54,7 +55,8 @@ def read_gguf(path: Path, reader: Reader | None = None, within: Path | None = No
     count = int(named["parts"])
     if count > MOST_PARTS:
         raise ValueError(f"{path.name}: has {count} parts, more than {MOST_PARTS}")
-    begin, end = path.name[: named.start()], path.name[named.end() :]
+    begin = path.name[: named.start()]
+    end = path.name[named.end() :]
     names = (f"{begin}-{part:05d}-of-{count:05d}{end}" for part in range(1, count + 1))
     headers = [_read(path.with_name(name), allowance, reader, within) for name in names]
     return GgufHeader(headers[0].metadata, tuple(tensor for header in headers for tensor in header.tensors))
@@ -143,7 +145,8 @@ class _Cursor:
         self._allowance.header_bytes -= len(more)
         if len(rest) + len(more) < length:
             raise self.error("ends before it is complete: a download that was cut off?")
-        self._chunk, self._at = rest + more, 0
+        self._chunk = rest + more
+        self._at = 0
 
     def scalar(self, kind: int) -> int | float | bool:
         form = _SCALARS[kind]
@@ -178,7 +181,8 @@ class _Cursor:
         return self.scalar(kind)
 
     def _array(self, depth: int) -> object:
-        kind, length = int(self.scalar(4)), int(self.scalar(10))
+        kind = int(self.scalar(4))
+        length = int(self.scalar(10))
         if length > MOST_HEADER_BYTES or depth >= _MOST_DEPTH:
             raise self.error(f"has an array of {length} elements at depth {depth}")
         if length <= _MOST_KEPT:
@@ -196,7 +200,9 @@ class _Cursor:
         """A vocabulary: walked in place, a call for each of 400,000 words would take a second."""
         unpack = struct.Struct("<Q").unpack_from
         while count:
-            at, chunk, end = self._at, self._chunk, len(self._chunk) - 8
+            at = self._at
+            chunk = self._chunk
+            end = len(self._chunk) - 8
             while count and at <= end:
                 following = at + 8 + unpack(chunk, at)[0]
                 if following > end + 8:

@@ -62,7 +62,8 @@ _HEALTH: Final = {
 
 async def driver_checks(found: Contribution, vendor: Vendor = NVIDIA, proc: Path = PROC) -> list[Check]:
     """Library, driver, permission. `found` is what the driver's source gave at the end of its deadline."""
-    state, name = CheckState.WARN if found.gpus else CheckState.FAIL, "NVML" if vendor is NVIDIA else "AMD SMI"
+    state = CheckState.WARN if found.gpus else CheckState.FAIL
+    name = "NVML" if vendor is NVIDIA else "AMD SMI"
     checks = [Check("driver", name, state, fault.text) for fault in found.faults]
     checks += await _library(found.pids, proc)
     if found.driver:

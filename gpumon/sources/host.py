@@ -68,7 +68,8 @@ class HostMeter:
         times = psutil.cpu_times()
         idle_s = times.idle + getattr(times, "iowait", 0.0)
         total_s = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
-        before, self._busy = self._busy, (total_s - idle_s, total_s)
+        before = self._busy
+        self._busy = (total_s - idle_s, total_s)
         if before is None or total_s <= before[1]:
             return WARMING_UP
         return min(1.0, max(0.0, (self._busy[0] - before[0]) / (total_s - before[1])))
@@ -86,14 +87,16 @@ class HostMeter:
         self._own.append((now_s, sum(spent for spent in spent_s if spent is not None)))
         while len(self._own) > 2 and self._own[1][0] < now_s - self._window_s:
             self._own.popleft()
-        (since_s, before_s), (_, after_s) = self._own[0], self._own[-1]
+        (since_s, before_s) = self._own[0]
+        (_, after_s) = self._own[-1]
         return (after_s - before_s) / (now_s - since_s) if now_s > since_s else WARMING_UP
 
     def _own_pss(self, pids: tuple[int, ...]) -> Reading:
         """What a thread found last: the kernel takes the worker's memory lock for it, which a driver call may hold."""
         now_s = time.monotonic()
         if self._pss_look is not None and self._pss_look.done():
-            self._pss, self._pss_look = self._pss_look.result(), None
+            self._pss = self._pss_look.result()
+            self._pss_look = None
         if self._pss_look is None and now_s - self._pss_asked_s >= self._pss_s:
             self._pss_asked_s = now_s
             self._pss_look = daemon_thread(_pss_bytes, pids)

@@ -156,7 +156,8 @@ def from_entry(model: Model, name: str) -> LlmSpec:
     _check(model, total, active, table)
     precision = Precision(model.weight_precision)
     width = BYTES_PER_ELEMENT[precision]
-    kv_heads, head_dim = model.kv_heads or model.heads, model.head_dim or model.hidden // model.heads
+    kv_heads = model.kv_heads or model.heads
+    head_dim = model.head_dim or model.hidden // model.heads
     head = float(model.vocab * model.hidden)
     return LlmSpec(
         name=name,
@@ -185,7 +186,8 @@ def from_entry(model: Model, name: str) -> LlmSpec:
 def _attention(model: Model, kv_heads: int, head_dim: int) -> tuple[Attention, ...]:
     """Layers that see everything, and those with a window. Of MLA, values are as wide as keys without their rope part
     (DeepSeek's relation)."""
-    full, windowed = model.layers - model.window_layers, model.window_layers
+    full = model.layers - model.window_layers
+    windowed = model.window_layers
     found = []
     for layers, reach, limit in ((full, Reach.FULL, 0), (windowed, Reach.WINDOW, model.window)):
         if model.kv_lora_rank:
@@ -292,13 +294,15 @@ def _from_gguf(path: Path, view: View, model_id: str) -> LlmSpec:
 
 
 def _from_folder(folder: Path, view: View, model_id: str, hints: Mapping[str, str]) -> LlmSpec:
-    config, weights = read_config(folder, view.reader), _weights(folder, view)
+    config = read_config(folder, view.reader)
+    weights = _weights(folder, view)
     at_load, word = quantised_at_load(hints)
     source = f"{folder}/config.json"
     if at_load is None or any(config.get(key) for key in QUANTIZATION_KEYS):
         at_load = None
     else:
-        source, weights = f"{source}, {word} at load as the engine says", {}
+        source = f"{source}, {word} at load as the engine says"
+        weights = {}
     try:
         return llm_from_config(config, model_id, source, weights, at_load)
     except RefusedError:

@@ -67,7 +67,8 @@ _HUB_BLOB = re.compile(r"/models--[^/]+/blobs/[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 """File of a repository in the Hugging Face cache, by the Git or SHA-256 digest of its content."""
 _LEADS_OUT: Final = "is a link out of the model's folder"
 _MODEL_LAYER: Final = "application/vnd.ollama.image.model"
-_REGISTRY, _LIBRARY = "registry.ollama.ai", "library"
+_REGISTRY = "registry.ollama.ai"
+_LIBRARY = "library"
 """Host and owner of an Ollama name that tells neither."""
 _LEVELS: Final = 4
 """Of a manifest below the folder of all: host, owner, name, tag."""
@@ -369,7 +370,8 @@ def _walk(path: Path, reader: Reader | None, opened: ExitStack) -> list[int]:
 
     begin = 4 if _process_of(path) else 1
     folders = [entered(str(Path(*path.parts[:begin])), flags=os.O_DIRECTORY)]
-    waiting, links = list(reversed(path.parts[begin:])), 0
+    waiting = list(reversed(path.parts[begin:]))
+    links = 0
     for _ in range(MOST_PARTS):
         if not waiting:
             return folders
@@ -624,7 +626,9 @@ def read_weights(folder: Path, reader: Reader | None = None) -> dict[str, float]
 
     Reads the index or the header of a single file, never the weights.
     """
-    within, index, single = model_root(folder), folder / "model.safetensors.index.json", folder / "model.safetensors"
+    within = model_root(folder)
+    index = folder / "model.safetensors.index.json"
+    single = folder / "model.safetensors"
     if is_file(index, reader):
         with open_file(index, reader, within) as file:
             body = file.read(MOST_INDEX_BYTES + 1)

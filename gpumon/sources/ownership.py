@@ -70,7 +70,8 @@ class Ownership:
 
     def look(self, urls: Iterable[str], gpu_pids: frozenset[int]) -> None:
         """Find the GPU processes of the servers at these URLs."""
-        family, table = Family(gpu_pids), listening()
+        family = Family(gpu_pids)
+        table = listening()
         on_port: dict[int, list[Listener]] = {}
         for listener in table:
             on_port.setdefault(listener.port, []).append(listener)

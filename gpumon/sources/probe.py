@@ -71,7 +71,8 @@ async def find(
     named = url.metrics.removeprefix(url.base)
     paths = PATHS if len(rows) > 1 else tuple(path for path in rows[0].paths if path not in rows[0].drain_paths)
     if url.named_page and not (DRAINS in rows and named in DRAINS.drain_paths):
-        paths, rows_of = (named,), {named: rows}
+        paths = (named,)
+        rows_of = {named: rows}
     else:
         rows_of = {path: tuple(row for row in rows if path in row.paths) for path in paths}
     refusals: list[tuple[tuple[bool, bool], Refusal]] = []
@@ -205,7 +206,9 @@ async def ask(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, served: st
     found = [card for card in map(mapping, items(mapping(cards).get("data"))) if isinstance(card.get("id", ""), str)]
     # The served base model: the metrics' name, else the first that is no LoRA adapter (those have a parent).
     card = min(found, key=lambda card: (card.get("id") != served, bool(card.get("parent"))), default={})
-    root, longest, meta = text(card.get("root")), count(card.get("max_model_len")), mapping(card.get("meta"))
+    root = text(card.get("root"))
+    longest = count(card.get("max_model_len"))
+    meta = mapping(card.get("meta"))
     info = {IDENTITY: "known" if root else "none"}
     if longest:
         info["max_model_len"] = str(longest)

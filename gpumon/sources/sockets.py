@@ -36,9 +36,15 @@ _ONE_REQUEST = struct.Struct("=IHHIIBBHI")
 _PORTS = struct.Struct("!HH16s16s")
 _INTERFACE = struct.Struct("=I8s")
 _NO_COOKIE: Final = b"\xff" * 8
-_SOCK_DIAG, _NETLINK_SOCK_DIAG, _DONE, _DUMP, _TCP_LISTEN = 20, 4, 3, 0x301, 10
-_ONE, _ANY_STATE = 1, 0xFFFFFFFF
-_ESTABLISHED, _NOT_YET = 1, frozenset({3, 12})
+_SOCK_DIAG = 20
+_NETLINK_SOCK_DIAG = 4
+_DONE = 3
+_DUMP = 0x301
+_TCP_LISTEN = 10
+_ONE = 1
+_ANY_STATE = 0xFFFFFFFF
+_ESTABLISHED = 1
+_NOT_YET = frozenset({3, 12})
 """States of a connection (linux/tcp_states.h): SYN_RECV and NEW_SYN_RECV come before it."""
 _NETLINK_S = 2.0
 _SOCKET = "socket:["
@@ -192,7 +198,8 @@ def _dumped(family: int) -> Iterator[Listener]:
                     return
                 if kind != _SOCK_DIAG:
                     raise OSError("the kernel does not list sockets by netlink")
-                (port, raw), (uid, inode) = _LOCAL_END.unpack_from(answer), _OWNER.unpack_from(answer)
+                (port, raw) = _LOCAL_END.unpack_from(answer)
+                (uid, inode) = _OWNER.unpack_from(answer)
                 address = ipaddress.ip_address(raw[:4] if family == socket.AF_INET else raw)
                 yield Listener(_mapped(address), port, inode, uid)
                 answer = answer[(length + 3) & ~3 :]

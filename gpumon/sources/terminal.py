@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from gpumon.config.terminals import NO_SCREEN
 from gpumon.readings.check import Check, CheckState
 
-LEAST_COLUMNS, LEAST_LINES = 80, 24
+LEAST_COLUMNS = 80
+LEAST_LINES = 24
 _AREA = "terminal"
 
 
@@ -34,7 +35,8 @@ def _size() -> Check:
     try:
         columns, lines = os.get_terminal_size(sys.stdout.fileno())
     except OSError:
-        columns, lines = 0, 0
+        columns = 0
+        lines = 0
     text = f"{columns}x{lines}"
     if columns >= LEAST_COLUMNS and lines >= LEAST_LINES:
         return Check(_AREA, "size", CheckState.OK, text)

@@ -60,8 +60,13 @@ Layer = tuple[str, ...]
 Pattern = Callable[[Fields, int], Sequence[str]]
 """The kind of each layer, from a config and its number of layers."""
 
-FULL, WINDOW, CHUNK, STATE, SPARSE = "full", "window", "chunk", "state", "sparse"
-DENSE, EXPERTS = "dense", "experts"
+FULL = "full"
+WINDOW = "window"
+CHUNK = "chunk"
+STATE = "state"
+SPARSE = "sparse"
+DENSE = "dense"
+EXPERTS = "experts"
 NONE = "none"
 
 
@@ -155,10 +160,8 @@ def _numbered_expert_layer(fields: Fields, layer: int) -> bool:
         return layer % fields.integer("expert_layer_period") == fields.integer("expert_layer_offset", low=0)
     if fields.has("moe_layer_start_index", "moe_layer_interval"):  # ERNIE 4.5
         last = fields.integer("moe_layer_end_index", default=-1, low=-1)
-        first, step = (
-            fields.integer("moe_layer_start_index", default=0, low=0),
-            fields.integer("moe_layer_interval", default=1),
-        )
+        first = fields.integer("moe_layer_start_index", default=0, low=0)
+        step = fields.integer("moe_layer_interval", default=1)
         return layer >= first and (last < 0 or layer <= last) and (layer + 1) % step == 0
     if fields.has("interleave_moe_layer_step"):  # Llama 4
         step = fields.integer("interleave_moe_layer_step")
@@ -319,7 +322,8 @@ def _minimax_m3(fields: Fields, layers: int) -> Sequence[str]:
 
 def _kimi(fields: Fields, layers: int) -> Sequence[str]:
     table = Fields(fields.table("linear_attn_config") or {}, where="linear_attn_config")
-    full, linear = table.items("full_attn_layers"), table.items("kda_layers")
+    full = table.items("full_attn_layers")
+    linear = table.items("kda_layers")
     if full is None or linear is None:
         raise fields.error("linear_attn_config", "does not list full_attn_layers and kda_layers")
     kinds = [NONE] * layers
@@ -340,7 +344,8 @@ def _groups(fields: Fields, layers: int) -> Sequence[str]:
 
 
 def _jamba(fields: Fields, layers: int) -> Sequence[str]:
-    period, offset = fields.integer("attn_layer_period"), fields.integer("attn_layer_offset", low=0)
+    period = fields.integer("attn_layer_period")
+    offset = fields.integer("attn_layer_offset", low=0)
     return [FULL if layer % period == offset else STATE for layer in range(layers)]
 
 
@@ -444,7 +449,8 @@ def _hyper_head(fields: Fields, _layers: int) -> Block:
 
 def _altup(fields: Fields, layers: int) -> Block:
     """Gemma 3n: projections into and out of the further residual streams, and of the layers' own embeddings."""
-    hidden, streams = hidden_size(fields), fields.integer("altup_num_inputs")
+    hidden = hidden_size(fields)
+    streams = fields.integer("altup_num_inputs")
     return Block({MLP: float(2 * (streams - 1) * hidden * hidden) + _own_embeddings(fields, layers).params[MLP]})
 
 

@@ -61,7 +61,8 @@ class GpuSpec(msgspec.Struct, frozen=True):
 
     def achievable_ratio(self, precision: Precision) -> float | None:
         """Share of the dense peak that products of large matrices reached; None where no source measured it."""
-        achieved, peak = self.achieved_flops_per_s.get(precision), self.flops_per_s.get(precision)
+        achieved = self.achieved_flops_per_s.get(precision)
+        peak = self.flops_per_s.get(precision)
         return achieved / peak if achieved and peak else None
 
 

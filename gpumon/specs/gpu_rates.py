@@ -49,7 +49,8 @@ def derived(facts: GpuFacts) -> GpuSpec | None:
     SM count x rate x maximum SM clock; the rates reproduce the data sheets within 1.6 % at the rated clock.
     """
     rate = _RATES.get(facts.compute_capability)
-    sms, clock_hz = facts.sm_count or 0.0, facts.max_sm_clock_hz or 0.0
+    sms = facts.sm_count or 0.0
+    clock_hz = facts.max_sm_clock_hz or 0.0
     flops: dict[Precision, float] = {}
     if refused := never_derived(facts.name):
         how = f"bandwidth only, as it is {refused}"

@@ -86,7 +86,8 @@ class GpuCatalogue(msgspec.Struct, frozen=True):
 
     def with_own(self, own: Iterable[OwnPeaks]) -> GpuCatalogue:
         """This catalogue with the user's figures above its own, and with a row for each name that it lacks."""
-        by_name, by_short = dict(self.by_name), dict(self.by_short)
+        by_name = dict(self.by_name)
+        by_short = dict(self.by_short)
         for peaks in own:
             key = _nvml_key(peaks.name)
             rows = tuple(_overridden(row, peaks) for row in by_name.get(key, ()) or (_bare(peaks),))
@@ -156,7 +157,8 @@ def _spec(row: Mapping[str, str | None], line: int) -> GpuSpec:
         if row.get(column) != "":
             peak = 0.0 if row.get(column) == _UNKNOWN else number(column) * 1e12
             flops |= dict.fromkeys(precisions, peak)
-    architecture, unverified = row.get("architecture") or "", row.get("unverified") or ""
+    architecture = row.get("architecture") or ""
+    unverified = row.get("unverified") or ""
     if architecture.startswith("CDNA"):
         flops.pop(Precision.NVFP4, None)
     return GpuSpec(

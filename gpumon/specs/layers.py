@@ -85,7 +85,8 @@ def key_value_heads(fields: Fields) -> int:
 
 def key_dim(fields: Fields) -> int:
     """Elements of one head's key."""
-    hidden, heads = hidden_size(fields), query_heads(fields)
+    hidden = hidden_size(fields)
+    heads = query_heads(fields)
     if not fields.has(*_HEAD_DIM) and hidden % heads:
         # GLM-4-MoE's own code rounds down.
         return hidden // heads
@@ -114,7 +115,10 @@ class Grouped(msgspec.Struct, frozen=True):
 
     def __call__(self, fields: Fields) -> Block:
         own = fields.with_first({name: fields.raw(other) for name, other in self.names.items()})
-        hidden, heads, kv_heads, dim = hidden_size(own), query_heads(own), key_value_heads(own), key_dim(own)
+        hidden = hidden_size(own)
+        heads = query_heads(own)
+        kv_heads = key_value_heads(own)
+        dim = key_dim(own)
         value_dim = own.integer("v_head_dim", default=dim, low=0, high=65_536) or dim
         reach, limit = self._reach(own)
         cached = kv_heads * dim if self.key_is_value and own.flag(self.key_is_value) else kv_heads * (dim + value_dim)
@@ -148,7 +152,8 @@ def relative(block: Grouped) -> Builder:
 
     def build(fields: Fields) -> Block:
         built = block(fields)
-        hidden, look = hidden_size(fields), built.attention[0]
+        hidden = hidden_size(fields)
+        look = built.attention[0]
         biases = hidden * query_heads(fields) * fields.integer("d_rel")
         kernel = fields.integer("conv_kernel_size", "sconv_kernel_size", default=4)
         kept = _convolution(int(look.elements) + 2 * hidden, kernel)
@@ -160,7 +165,9 @@ def relative(block: Grouped) -> Builder:
 def kept_window(fields: Fields) -> Block:
     """Doge's dynamic mask: the `keep_window_size` tokens with the highest gate of their value."""
     block = grouped(fields)
-    heads, kv_heads, dim = query_heads(fields), key_value_heads(fields), key_dim(fields)
+    heads = query_heads(fields)
+    kv_heads = key_value_heads(fields)
+    dim = key_dim(fields)
     top = fields.integer("keep_window_size", high=100_000_000)
     gate = kv_heads * dim * kv_heads
     params = {ATTENTION: block.params[ATTENTION] + gate}
@@ -198,7 +205,8 @@ class Latent(msgspec.Struct, frozen=True):
     """Sees the last `sliding_window` tokens."""
 
     def __call__(self, fields: Fields) -> Block:
-        hidden, heads = hidden_size(fields), query_heads(fields)
+        hidden = hidden_size(fields)
+        heads = query_heads(fields)
         rank = fields.integer("kv_lora_rank", high=_MOST_DIM)
         plain = fields.integer("qk_nope_head_dim", high=65_536)
         rope = fields.integer("qk_rope_head_dim", low=0, high=65_536)
@@ -213,7 +221,8 @@ class Latent(msgspec.Struct, frozen=True):
         top = fields.integer("index_topk", default=_TOP_K) if self.indexed else 0
         reach, limit = (Reach.TOP, top) if top else (Reach.FULL, 0)
         if self.window:
-            reach, limit = Reach.WINDOW, fields.integer("sliding_window", high=100_000_000)
+            reach = Reach.WINDOW
+            limit = fields.integer("sliding_window", high=100_000_000)
         look = latent_attention(1, heads, rank, rope, plain + rope, value, reach, limit)
         if not top or self.borrowed:
             return Block(params, (look,))
@@ -226,12 +235,14 @@ _TOP_K: Final = 2048
 
 def _indexer(fields: Fields, query_width: int) -> float:
     """Queries from the query's latent; one key and a weight per head from the hidden state."""
-    heads, dim = fields.integer("index_n_heads"), fields.integer("index_head_dim")
+    heads = fields.integer("index_n_heads")
+    dim = fields.integer("index_head_dim")
     return float(query_width * heads * dim + hidden_size(fields) * (dim + heads))
 
 
 def _index_keys(fields: Fields, stride: int = 1) -> Attention:
-    heads, dim = fields.integer("index_n_heads"), fields.integer("index_head_dim")
+    heads = fields.integer("index_n_heads")
+    dim = fields.integer("index_head_dim")
     flops = 2.0 * heads * dim
     return Attention(Reach.INDEX, 1, flops, flops, float(dim), 1, 0, stride, False, _INDEXER_KEY_BYTES)
 
@@ -240,7 +251,9 @@ def block_sparse(fields: Fields) -> Block:
     """MiniMax-M3: grouped attention over the key blocks that an indexer with one key of its own chose."""
     legacy = fields.table("sparse_attention_config") or {}
     own = fields.with_first({name: legacy.get(other) for name, other in _M3_NAMES.items()})
-    hidden, heads, dim = hidden_size(own), own.integer("index_n_heads"), own.integer("index_head_dim")
+    hidden = hidden_size(own)
+    heads = own.integer("index_n_heads")
+    dim = own.integer("index_head_dim")
     dense = grouped(own)
     top = own.integer("index_topk_blocks") * own.integer("index_block_size")
     look = grouped_attention(1, query_heads(own), key_value_heads(own), key_dim(own), Reach.TOP, top)
@@ -266,9 +279,11 @@ class Compressed(msgspec.Struct, frozen=True):
     sparse: bool = False
 
     def __call__(self, fields: Fields) -> Block:
-        hidden, heads = hidden_size(fields), query_heads(fields)
+        hidden = hidden_size(fields)
+        heads = query_heads(fields)
         dim = fields.integer("head_dim", high=65_536)
-        query_rank, rank = fields.integer("q_lora_rank"), fields.integer("o_lora_rank")
+        query_rank = fields.integer("q_lora_rank")
+        rank = fields.integer("o_lora_rank")
         out = rank * heads * dim + fields.integer("o_groups") * rank * hidden
         weights = hidden * query_rank + query_rank * heads * dim + hidden * dim + out
         flops = 4.0 * heads * dim
@@ -305,7 +320,8 @@ def gated_delta_net(fields: Fields) -> Block:
     value_heads = fields.integer("linear_num_value_heads", high=_MOST_HEADS)
     keys = key_heads * fields.integer("linear_key_head_dim", high=65_536)
     value_dim = fields.integer("linear_value_head_dim", high=65_536)
-    values, hidden = value_heads * value_dim, hidden_size(fields)
+    values = value_heads * value_dim
+    hidden = hidden_size(fields)
     weights = hidden * (2 * keys + 3 * values + 2 * value_heads)
     elements = float(keys // key_heads * values)
     kernel = fields.integer("linear_conv_kernel_dim", default=4)
@@ -325,9 +341,12 @@ def kimi_delta(fields: Fields, full_rank: bool = False) -> Block:
             "use_full_rank_gate": legacy.get("use_full_rank_gate"),
         }
     )
-    hidden, heads, dim = hidden_size(own), own.integer("linear_num_heads"), own.integer("linear_head_dim")
+    hidden = hidden_size(own)
+    heads = own.integer("linear_num_heads")
+    dim = own.integer("linear_head_dim")
     width = heads * dim
-    low, wide = (hidden + width) * dim, hidden * width
+    low = (hidden + width) * dim
+    wide = hidden * width
     decay = wide if full_rank else low
     gate = wide if full_rank or own.flag("use_full_rank_gate") else low
     weights = 4 * wide + decay + gate + hidden * heads
@@ -363,7 +382,8 @@ class Mamba2(msgspec.Struct, frozen=True):
     """Bytes per element of the state where the config does not say."""
 
     def __call__(self, fields: Fields) -> Block:
-        hidden, heads = hidden_size(fields), fields.integer(*self.heads, high=_MOST_HEADS)
+        hidden = hidden_size(fields)
+        heads = fields.integer(*self.heads, high=_MOST_HEADS)
         inner = _lookup(fields, "mamba_d_ssm") or fields.integer("expand", "mamba_expand", default=2) * hidden
         if fields.raw(*self.head_dim) != "auto":
             inner = heads * fields.integer(*self.head_dim, default=inner // heads, high=65_536)
@@ -398,7 +418,9 @@ def mamba(fields: Fields) -> Block:
 
 def lightning(fields: Fields) -> Block:
     """Lightning attention with an output gate (MiniMax-01, arXiv 2501.08313; Ring-linear)."""
-    hidden, heads, dim = hidden_size(fields), query_heads(fields), key_dim(fields)
+    hidden = hidden_size(fields)
+    heads = query_heads(fields)
+    dim = key_dim(fields)
     elements = float(heads * dim * dim)
     return Block({STATE: float(5 * hidden * heads * dim)}, (), (State(LIGHTNING, 1, elements, 5.0 * elements),))
 
@@ -411,7 +433,8 @@ def short_convolution(fields: Fields) -> Block:
 
 def linear_recurrent_unit(fields: Fields) -> Block:
     """RG-LRU of RecurrentGemma (arXiv 2402.19427); its two gates are block-diagonal over the heads."""
-    hidden, width = hidden_size(fields), fields.integer("lru_width", default=hidden_size(fields))
+    hidden = hidden_size(fields)
+    width = fields.integer("lru_width", default=hidden_size(fields))
     weights = 3 * hidden * width + 2 * width * width // query_heads(fields)
     state = State("lru", 1, float(width), 6.0 * width, 4.0)
     return Block({STATE: float(weights)}, (), (state, _convolution(width, fields.integer("conv1d_width", default=4))))
@@ -428,7 +451,8 @@ def rwkv(fields: Fields) -> Block:
 
 def mlstm(fields: Fields) -> Block:
     """xLSTM 7B (arXiv 2503.13427): matrix memories, and a gated MLP in multiples."""
-    hidden, heads = hidden_size(fields), fields.integer("num_heads")
+    hidden = hidden_size(fields)
+    heads = fields.integer("num_heads")
     keys, values = (
         int(hidden * _factor(fields, name, default))
         for name, default in (("qk_dim_factor", 0.5), ("v_dim_factor", 1.0))
@@ -562,7 +586,8 @@ def shared_mlp(fields: Fields) -> Block:
 
 def zamba_block(fields: Fields) -> Block:
     """Zamba2's transformer block: over the hidden state beside the embedding, weights shared by its places."""
-    hidden, heads = hidden_size(fields), query_heads(fields)
+    hidden = hidden_size(fields)
+    heads = query_heads(fields)
     kv_heads = key_value_heads(fields)
     dim = fields.integer("attention_head_dim", default=2 * hidden // heads, high=65_536)
     attention = 2 * hidden * dim * (heads + 2 * kv_heads) + hidden * heads * dim
@@ -574,7 +599,8 @@ def zamba_block(fields: Fields) -> Block:
 
 def zamba_link(fields: Fields) -> Block:
     """What each place of that block has of its own: a projection and low-rank adapters."""
-    hidden, rank = hidden_size(fields), _lookup(fields, "adapter_rank")
+    hidden = hidden_size(fields)
+    rank = _lookup(fields, "adapter_rank")
     adapters = rank * (hidden + 2 * fields.integer("intermediate_size", default=4 * hidden))
     if fields.flag("use_shared_attention_adapter"):
         adapters += 3 * rank * 4 * hidden

@@ -287,7 +287,8 @@ def _as_held(
     that a tied LM head is saved as (Qwen3-0.6B). A model that embeds texts may be saved without the head that its
     config speaks of (Qwen3-Embedding-8B): then it has none.
     """
-    expected, head = parts.stored_bytes(stored), parts.head * stored.of(HEAD).bytes_per_weight
+    expected = parts.stored_bytes(stored)
+    head = parts.head * stored.of(HEAD).bytes_per_weight
     drafts = fields.integer(*_DRAFT_LAYERS, default=0, low=0)
     on_top = drafts * (2.0 * (expected - parts.tables * 2.0) / layers + 2.0 * parts.tables * 2.0)
     held = _bytes_at_16_bit(fields, stored, weights)

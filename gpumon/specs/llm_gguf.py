@@ -100,7 +100,8 @@ def llm_from_gguf(header: GgufHeader, name: str, source: str) -> LlmSpec:
     table = next((each for each in kept if each.name == "token_embd.weight"), None)
     if table is None or len(table.shape) != 2:
         raise fields.error("token_embd.weight", "is missing, or no matrix")
-    hidden, vocab = own.integer(KEYS[h.HIDDEN], high=1_000_000), table.shape[1]
+    hidden = own.integer(KEYS[h.HIDDEN], high=1_000_000)
+    vocab = table.shape[1]
     spec = LlmSpec(name, source, 0.0, 0.0, float(vocab * hidden), vocab, hidden, len(blocks), 1, 1, 1)
     spec = _layers(own, spec, blocks)
     used = own.integer(KEYS[h.EXPERTS_PER_TOKEN], high=experts) if experts else 0
@@ -227,7 +228,8 @@ def _states(own: _Own, linear: Sequence[int]) -> tuple[State, ...]:
     kind, flops = ("delta net", 7.0) if own.architecture.startswith("qwen3") else ("mamba2", 5.0)
     if own.raw("kda.head_dim") is not None:
         heads = max(own.by_layer(KEYS[h.HEADS], max(linear) + 1))
-        kind, flops = "delta net", 7.0
+        kind = "delta net"
+        flops = 7.0
         elements = float(heads * own.integer("kda.head_dim", high=65_536) ** 2)
     else:
         inner = own.integer("ssm.inner_size", high=10_000_000)
@@ -237,7 +239,8 @@ def _states(own: _Own, linear: Sequence[int]) -> tuple[State, ...]:
 
 def _latent(own: _Own, spec: LlmSpec, attending: int) -> LlmSpec:
     """MLA, whose file holds the split projections that the absorbed form needs; older files run as plain attention."""
-    rank, rope = own.integer("attention.kv_lora_rank", high=1_000_000), own.integer("rope.dimension_count", high=65_536)
+    rank = own.integer("attention.kv_lora_rank", high=1_000_000)
+    rope = own.integer("rope.dimension_count", high=65_536)
     key = own.integer("attention.key_length_mla", high=65_536)
     value = own.integer("attention.value_length_mla", high=65_536)
     heads = own.integer(KEYS[h.HEADS], high=100_000)

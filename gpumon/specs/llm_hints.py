@@ -33,7 +33,8 @@ _COUNTS: Final = {
 """Hint -> the largest value that makes sense."""
 _MOST = 1e15
 """Most parameters, and most bytes of weights."""
-_LEAST_BITS, _MOST_BITS = 1.0, 34.0
+_LEAST_BITS = 1.0
+_MOST_BITS = 34.0
 _EXACT = 0.007
 """Counts of parameters this close are the same: biases, norms, and the catalogue's two decimals."""
 _NEAR = 0.05
@@ -158,9 +159,11 @@ def _read(hints: Mapping[str, str]) -> _Words:
         text = hints.get(key, "").strip()
         if text.isascii() and text.isdecimal() and len(text) < 20 and 0 < int(text) <= most:
             counts[key] = int(text)
-    params, exact = _number(hints.get(h.PARAMS, "")), True
+    params = _number(hints.get(h.PARAMS, ""))
+    exact = True
     if not params:
-        params, exact = _number(hints.get(h.PARAMETER_SIZE, "")), False
+        params = _number(hints.get(h.PARAMETER_SIZE, ""))
+        exact = False
     weights, word = _format(hints)
     return _Words(counts, params, exact, _number(hints.get(h.WEIGHT_BYTES, "")), weights, word)
 
@@ -207,7 +210,8 @@ def _by_name(words: _Words, names: Iterable[str], llms: LlmCatalogue, problems: 
 
 def _against(row: LlmRow, words: _Words) -> str:
     """The first figure of the engine that this row does not have; empty where all fit."""
-    spec, counts = row.spec, words.counts
+    spec = row.spec
+    counts = words.counts
     own = {h.LAYERS: spec.layers, h.HIDDEN: spec.hidden, h.EXPERTS: spec.experts, h.HEADS: spec.heads}
     if not spec.latent and len({each.heads for each in spec.attention}) == 1:
         own[h.KV_HEADS] = spec.kv_heads
@@ -252,7 +256,8 @@ def _of_row(
     named = next((each for each in map(llm_name, names) if each.weights is not None), None)
     weights, said = (None, "") if named is None else (named.weights, f"{named.hint} by its name")
     if words.weights is not None and not words.weights.narrowest.wide:
-        weights, said = words.weights, f"{words.precision} as the engine says"
+        weights = words.weights
+        said = f"{words.precision} as the engine says"
     native = row.native.narrowest
     published = weights is None or weights.narrowest[::2] == native[::2]
     spec = row.spec if published or weights is None else row.stored_as(weights, said)
@@ -313,9 +318,12 @@ def _by_itself(hints: Mapping[str, str], words: _Words, name: str) -> tuple[LlmS
     weights = words.weights
     if words.weight_bytes or weights is None:
         weights = of_bits(min(_MOST_BITS, max(_LEAST_BITS, 8.0 * words.weight_bytes / words.params)))
-    heads, hidden, vocab = counts[h.HEADS], counts[h.HIDDEN], counts.get(h.VOCAB, 0)
+    heads = counts[h.HEADS]
+    hidden = counts[h.HIDDEN]
+    vocab = counts.get(h.VOCAB, 0)
     head = min(float(vocab * hidden), words.params / 2.0)
-    kv_heads, head_dim = counts.get(h.KV_HEADS, heads), counts.get(h.HEAD_DIM, max(1, hidden // heads))
+    kv_heads = counts.get(h.KV_HEADS, heads)
+    head_dim = counts.get(h.HEAD_DIM, max(1, hidden // heads))
     spec = LlmSpec(
         name=name,
         source="the engine's own words (the look-up table is counted as multiplied)",

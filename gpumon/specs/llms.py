@@ -115,7 +115,8 @@ class LlmCatalogue(msgspec.Struct, frozen=True):
 
         None also where the name has a format whose bits are not known.
         """
-        row, name = self.row(model_id), llm_name(model_id)
+        row = self.row(model_id)
+        name = llm_name(model_id)
         if row is None or row.unusable or (name.hint and name.weights is None):
             return None
         spec = row.spec if name.weights is None else row.stored_as(name.weights, f"{name.hint} by its name")
@@ -127,7 +128,8 @@ class LlmCatalogue(msgspec.Struct, frozen=True):
         Releases of one model differ in it: Qwen3-4B has 40,960, Qwen3-4B-Instruct-2507 has 262,144.
         """
         for name in names:
-            row, key = self.row(name), llm_name(name).exact
+            row = self.row(name)
+            key = llm_name(name).exact
             if row is not None and not row.unusable:
                 known = self.contexts.get(key, 0)
                 return (row.spec.max_context or row.max_context) if known is None else known

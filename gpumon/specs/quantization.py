@@ -165,7 +165,8 @@ def _quantized_layers(fields: Fields) -> list[tuple[str, Stored]]:
 
 
 def _compressed_tensors(fields: Fields) -> WeightFormat:
-    kv, groups = _kv_cache(fields), fields.table("config_groups")
+    kv = _kv_cache(fields)
+    groups = fields.table("config_groups")
     if fields.text("format") == "dense" or (kv is not None and groups == {}):
         return WeightFormat(kv_precision=kv)
     if not groups:
@@ -198,7 +199,8 @@ def _kv_cache(fields: Fields) -> Precision | None:
     word = fields.text("kv_cache_quant_algo").upper()
     scheme = fields.raw("kv_cache_scheme")
     if isinstance(scheme, str):
-        word, scheme = word or scheme.upper(), None
+        word = word or scheme.upper()
+        scheme = None
     table = fields.table("kv_cache_scheme") if scheme is not None else None
     bits = Fields(table, where="kv_cache_scheme").integer("num_bits", default=16, high=16) if table else 16
     named = (precision for begin, precision in _KV_WORDS if word.startswith(begin))

@@ -72,7 +72,8 @@ def parse(text: str) -> Condition:
     word = _WORD.fullmatch(text)
     if word is None:
         raise ValueError(f"must be {FORMS}")
-    name, glob = word["word"], word["glob"] or "*"
+    name = word["word"]
+    glob = word["glob"] or "*"
     if name in _LEVELS and name != Level.OK.value:
         return Condition(text, lambda snapshot: _verdicts(snapshot, glob, lambda one: _at_least(one, name)))
     if name in _LIMITS and name not in _FINE:
@@ -106,7 +107,9 @@ def _figure(found: re.Match[str]) -> Callable[[Snapshot], Iterator[Sight]]:
         limit = float(found["number"])
     except ValueError:
         raise ValueError("must end with a number, in the unit that the field's name has; shares are 0 to 1") from None
-    glob, sign, compare = found["glob"] or "*", found["sign"], _SIGNS[found["sign"]]
+    glob = found["glob"] or "*"
+    sign = found["sign"]
+    compare = _SIGNS[found["sign"]]
 
     def look(snapshot: Snapshot) -> Iterator[Sight]:
         for key, names, thing in _things(snapshot, found["list"]):
@@ -215,7 +218,8 @@ class Alerts:
         return msgspec.structs.replace(snapshot, alerts=raised), tuple(changes)
 
     def _step(self, number: int, rule: AlertRule, key: str, sight: Sight | None, frame: Frame) -> AlertChange | None:
-        now_s, at = frame.monotonic_s, (number, key)
+        now_s = frame.monotonic_s
+        at = (number, key)
         state = self._states.get(at)
         holds = False if sight is None else sight.holds
         if holds is None:
@@ -244,7 +248,8 @@ class Alerts:
 
 def _raised(rule: AlertRule, sight: Sight, since_wall_s: float) -> RaisedAlert:
     """A verdict has held for a while before it is given, and so before it was seen."""
-    verdict, seen = sight.verdict, rfc3339(since_wall_s)
+    verdict = sight.verdict
+    seen = rfc3339(since_wall_s)
     return RaisedAlert(
         name=clean(rule.name, 80),
         scope=clean(sight.scope, 80),

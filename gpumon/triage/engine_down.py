@@ -100,7 +100,8 @@ def gpu_left(case: Case) -> Finding | None:
 
 def unreachable(case: Case) -> Finding | None:
     """It served, and now nothing comes back; no process of it is known on this host."""
-    engine, reading = case.engine, case.reading
+    engine = case.engine
+    reading = case.reading
     if engine is None or reading is None or case.recent.holders or not _is_out_of_reach(engine):
         return None
     served = reading.info.get(SERVED, "")
@@ -111,7 +112,8 @@ def unreachable(case: Case) -> Finding | None:
         return None
     proof = (Evidence("no_answer", seconds, case.thresholds.silent_s, engine.url),)
     fixes = (action("check_host", host=urlsplit(engine.url).hostname or "", url=engine.url),)
-    level, began_s = _level(case, engine), case.now_s - seconds
+    level = _level(case, engine)
+    began_s = case.now_s - seconds
     said = params(seconds=seconds, served=float(served))
     return Finding(Limit.UNRESPONSIVE, "unreachable", said, proof, fixes, level, Confidence.MEDIUM, began_s)
 
@@ -125,7 +127,8 @@ def _is_out_of_reach(engine: Engine) -> bool:
 
 def never_served(case: Case) -> Finding | None:
     """Nothing listens at a URL of the config, and no engine was ever seen there."""
-    engine, reading = case.engine, case.reading
+    engine = case.engine
+    reading = case.reading
     if engine is None or reading is None or engine.state is not EndpointState.REFUSED:
         return None
     if engine.found_by != "config" or SERVED in reading.info or reading.ranks:
@@ -136,7 +139,8 @@ def never_served(case: Case) -> Finding | None:
 
 def starting(case: Case) -> Finding | None:
     """Its process runs and does not listen yet: what it does, by what it reads, takes and computes."""
-    engine, reading = case.engine, case.reading
+    engine = case.engine
+    reading = case.reading
     if engine is None or reading is None or engine.state is not EndpointState.STARTING:
         return None
     doing = reading.info.get(STARTS, "")

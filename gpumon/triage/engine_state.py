@@ -24,7 +24,8 @@ def unresponsive(case: Case) -> Finding | None:
     engine = case.engine
     if engine is None or engine.kind in FRONTENDS or engine.state not in _SILENT:
         return None
-    seconds, answered = finite(engine.age_s), case.recent.holders
+    seconds = finite(engine.age_s)
+    answered = case.recent.holders
     here = {process.pid: process for gpu in case.gpus for process in gpu.processes}
     if seconds is None or seconds < case.thresholds.silent_s or not answered or not answered <= here.keys():
         return None
@@ -33,13 +34,16 @@ def unresponsive(case: Case) -> Finding | None:
     holding = [process for pid, process in here.items() if pid in answered]
     held = finite(sum(number(process.vram_bytes) or 0.0 for process in holding)) or None
     state = "refuses" if engine.state is EndpointState.REFUSED else "silent"
-    memory, pids = NOT_EXPOSED if held is None else held, params(pids=pids_of(holding))
+    memory = NOT_EXPOSED if held is None else held
+    pids = params(pids=pids_of(holding))
     proof = (
         Evidence("no_answer", seconds, case.thresholds.silent_s, engine.url),
         Evidence("vram_held", memory, source="processes of its GPUs", parameters=pids),
     )
-    said, fixes = params(seconds=seconds, how=state, vram_bytes=held), (look_and_restart(holding),)
-    sure, began_s = Confidence.MEDIUM, case.now_s - seconds
+    said = params(seconds=seconds, how=state, vram_bytes=held)
+    fixes = (look_and_restart(holding),)
+    sure = Confidence.MEDIUM
+    began_s = case.now_s - seconds
     return Finding(Limit.UNRESPONSIVE, "unresponsive", said, proof, fixes, Level.CRITICAL, sure, began_s)
 
 
@@ -58,7 +62,8 @@ def _loads(case: Case, seconds: float) -> bool:
 
 def restarting(case: Case) -> Finding | None:
     """Its process ends and begins anew again and again: whatever it serves between, requests are lost each time."""
-    engine, ago = case.engine, case.restarts_s
+    engine = case.engine
+    ago = case.restarts_s
     if engine is None or engine.kind in FRONTENDS or len(ago) < case.thresholds.restarts:
         return None
     if any(departure.planned for departure in engine.departure):

@@ -90,7 +90,8 @@ class Little(NamedTuple):
 
 def _little(case: Case, engine: Engine) -> Little | None:
     """Its use as far as it was seen, where that is far below what it could do, and its figures can be believed."""
-    seconds, limits = _judged_s(case), case.thresholds
+    seconds = _judged_s(case)
+    limits = case.thresholds
     running = case.mean("running", seconds)
     if not running or engine.contradicts:
         return None
@@ -103,8 +104,10 @@ def _little(case: Case, engine: Engine) -> Little | None:
     if room < 1.0 or running > limits.under_used_slots_ratio * room:
         return None
     seen = case.activity(seconds)
-    mfu, mbu = case.mean("mfu_ratio", seconds), case.mean("mbu_ratio", seconds)
-    arithmetic, reads = seen.tensor if mfu is None else mfu, seen.dram if mbu is None else mbu
+    mfu = case.mean("mfu_ratio", seconds)
+    mbu = case.mean("mbu_ratio", seconds)
+    arithmetic = seen.tensor if mfu is None else mfu
+    reads = seen.dram if mbu is None else mbu
     if arithmetic is None or arithmetic > limits.under_used_mfu_ratio:
         return None
     return (
@@ -116,14 +119,16 @@ def _little(case: Case, engine: Engine) -> Little | None:
 
 def _few(case: Case) -> Little | None:
     """What an engine does that runs few requests; None where its use is not judged, or it is not that."""
-    engine, quiet_s = case.served(), idle_s(case)
+    engine = case.served()
+    quiet_s = idle_s(case)
     idle = quiet_s is not None and quiet_s >= case.thresholds.idle_s
     return None if engine is None or case.found or idle or _left_s(case) > 0.0 else _little(case, engine)
 
 
 def under_used(case: Case) -> Finding | None:
     """Far fewer requests than fit, at little arithmetic and bandwidth; or none at all."""
-    engine, quiet_s = case.served(), idle_s(case)
+    engine = case.served()
+    quiet_s = idle_s(case)
     if engine is None or case.found or engine.asleep:
         return None
     if quiet_s is not None and quiet_s >= case.thresholds.idle_s:
@@ -134,7 +139,8 @@ def under_used(case: Case) -> Finding | None:
 
 def _idle(case: Case, engine: Engine, quiet_s: float) -> Finding:
     count = _freed(case, engine)
-    proof, cost = [case.evidence("no_request", "running", quiet_s, "running", case.thresholds.idle_s)], None
+    proof = [case.evidence("no_request", "running", quiet_s, "running", case.thresholds.idle_s)]
+    cost = None
     if count and (price := _price_per_hour(case, engine)) is not None:
         cost = price * count
         proof.append(Evidence("cost_per_hour", cost, source="config", parameters=params(gpus=float(count))))
@@ -148,7 +154,8 @@ def _idle(case: Case, engine: Engine, quiet_s: float) -> Finding:
 def _low(case: Case, engine: Engine, little: Little) -> Finding:
     """`15 % MFU at 6 of 48 slots: this traffic fits on 2 of 8 GPUs, 14.9 $/h idle`."""
     room, bound, running, seen, arithmetic, reads = little
-    limits, by_slots = case.thresholds, case.slots() == (room, bound)
+    limits = case.thresholds
+    by_slots = case.slots() == (room, bound)
     proof = [
         case.evidence("running", "running", running, "running", room, window_s=_judged_s(case)),
         Evidence("capacity", room, source=bound),
@@ -182,7 +189,8 @@ def _low(case: Case, engine: Engine, little: Little) -> Finding:
         fixes = (action("send_earlier", period=bursts.period_s), action("share_gpu"))
     else:
         fixes = (action("more_requests"), action("share_gpu"))
-    level, sure = Level.NOTE, Confidence.MEDIUM
+    level = Level.NOTE
+    sure = Confidence.MEDIUM
     return Finding(Limit.LOW_EFFICIENCY, "few_requests", said, tuple(proof), fixes, level, sure)
 
 
@@ -297,7 +305,9 @@ def _instances(case: Case, engines: list[Engine], running: float, each: float) -
     wanted = running / (each * max(case.thresholds.planning_ratio, 0.01))
     mfu = kv_mbu = 0.0
     for one in engines:
-        done, read, kv = one.efficiency, finite(one.efficiency.bytes_per_s), finite(one.efficiency.kv_bytes_per_s)
+        done = one.efficiency
+        read = finite(one.efficiency.bytes_per_s)
+        kv = finite(one.efficiency.kv_bytes_per_s)
         mfu += min(finite(done.mfu_ratio) or 0.0, 1.0)
         kv_mbu += min((finite(done.mbu_ratio) or 0.0) * kv / read, 1.0) if read and kv else 0.0
     return max(1, math.ceil(min(max(wanted, mfu / MOST_SHARE, kv_mbu / MOST_SHARE), 1e6) - 1e-9))
@@ -305,7 +315,8 @@ def _instances(case: Case, engines: list[Engine], running: float, each: float) -
 
 def _smaller(case: Case, engine: Engine, running: float) -> _Fewer | None:
     """One instance of fewer GPUs: half as many again and again, as long as memory and the chips allow."""
-    here, shares = len(case.gpus), (case.mean("mfu_ratio"), case.mean("mbu_ratio"))
+    here = len(case.gpus)
+    shares = (case.mean("mfu_ratio"), case.mean("mbu_ratio"))
     most = max((share for share in shares if share is not None), default=0.0)
     if None in shares:
         return None
@@ -317,7 +328,8 @@ def _smaller(case: Case, engine: Engine, running: float) -> _Fewer | None:
     if needed >= here:
         return None
     # Fewer stages first, as they only add to the latency.
-    words, tp = advice(engine.kind), min(engine.hardware.tp, needed)
+    words = advice(engine.kind)
+    tp = min(engine.hardware.tp, needed)
     stages = here // engine.hardware.tp if engine.hardware.tp else 1
     split = params(tp_flag=words.tp, tp_to=float(needed))
     if stages >= 2:
@@ -328,12 +340,14 @@ def _smaller(case: Case, engine: Engine, running: float) -> _Fewer | None:
 
 def fits(case: Case, engine: Engine, gpus: int, running: float) -> bool | None:
     """Whether the weights and the KV cache of these requests fit on so many GPUs of its kind; None: not known."""
-    sizes, llm = [finite(gpu.vram_total_bytes) or 0.0 for gpu in case.gpus], engine.dimensions.llm
+    sizes = [finite(gpu.vram_total_bytes) or 0.0 for gpu in case.gpus]
+    llm = engine.dimensions.llm
     weights = None if llm is None else finite(llm.stored_bytes or llm.read_bytes)
     if not weights or not sizes or not min(sizes):
         return None
     room = gpus * (RESERVED * min(sizes) - OVERHEAD_BYTES) - weights
-    kv, context = finite(engine.dimensions.kv_bytes_per_token), finite(engine.load.context_tokens)
+    kv = finite(engine.dimensions.kv_bytes_per_token)
+    context = finite(engine.load.context_tokens)
     if room < 0.0:
         return False
     if kv is None or context is None:
@@ -377,7 +391,8 @@ def healthy(case: Case) -> Finding | None:
         return apart(case, Finding(Limit.HEALTHY, "ready", again, (none,), (), level))
     if engine.rates.decode_tokens_per_s == NO_TOKENS:  # such models have neither requests nor MFU
         return None
-    seen, load = case.activity(), engine.load
+    seen = case.activity()
+    load = engine.load
     unknown = lacking(engine, seen)
     if any(one.code in NEEDED for one in unknown):  # the others are named where the verdict is open anyway
         return unsure(unknown)
@@ -423,9 +438,11 @@ def _headroom(case: Case, engine: Engine, seen: Activity) -> Finding | None:
     if (known := case.slots()) is not None:
         of = known[0]
         add("", case.mean("running"), of, lambda v: case.evidence("running", "running", v, "running", of))
-    mfu, most = case.mean("mfu_ratio"), limits.bandwidth_mbu_ratio
+    mfu = case.mean("mfu_ratio")
+    most = limits.bandwidth_mbu_ratio
     if seen.dram is not None:  # measured: outweighs what is modelled, as it does where it is a limit
-        most, field = limits.bandwidth_dram_ratio, "bandwidth_bytes_per_s"
+        most = limits.bandwidth_dram_ratio
+        field = "bandwidth_bytes_per_s"
         add("DRAM", seen.dram, most, lambda v: case.of_gpus("dram_active", field, v, "dram", most))
     else:
         add("MBU", case.mean("mbu_ratio"), most, lambda v: _share(case, engine, "mbu", v, None, most))
@@ -449,7 +466,9 @@ def _clock(case: Case) -> float:
     """SM clock of its slowest GPU that is held or at work, as a share of the highest: an idle one rests by itself."""
     shares = [1.0]
     for gpu in case.gpus:
-        clock, most, busy = case.gpu_mean(gpu, "sm_clock_hz"), finite(gpu.sm_clock_max_hz), finite(gpu.busy_ratio)
+        clock = case.gpu_mean(gpu, "sm_clock_hz")
+        most = finite(gpu.sm_clock_max_hz)
+        busy = finite(gpu.busy_ratio)
         held = any(reason in REASONS for reason in gpu.throttle)
         if clock and most and (held or (busy or 0.0) >= case.thresholds.loaded_ratio):
             shares.append(clock / most)
@@ -463,8 +482,10 @@ def training_low(case: Case) -> Finding | None:
         return None
     if (unknown := missing("mfu", engine.efficiency.mfu_ratio)) is not None:
         return unsure((unknown,))
-    seconds, limit = _judged_s(case), case.thresholds.under_used_training_mfu_ratio
-    mfu, seen = case.mean("mfu_ratio", seconds), case.activity(seconds)
+    seconds = _judged_s(case)
+    limit = case.thresholds.under_used_training_mfu_ratio
+    mfu = case.mean("mfu_ratio", seconds)
+    seen = case.activity(seconds)
     if mfu is None or mfu >= limit:
         return None
     proof = _training_proof(case, engine, mfu, limit)
@@ -479,7 +500,9 @@ def training_low(case: Case) -> Finding | None:
     full = any(held is not None and total and held >= filled * total for held, total in used)
     faster = "faster_kernels" if full else "larger_micro_batch"
     fixes = (action(faster if working else "profile_steps"),)
-    said, level, sure = params(mfu=mfu, busy=seen.busy), Level.NOTE, Confidence.MEDIUM
+    said = params(mfu=mfu, busy=seen.busy)
+    level = Level.NOTE
+    sure = Confidence.MEDIUM
     return Finding(Limit.LOW_EFFICIENCY, "training_low_mfu", said, tuple(proof), fixes, level, sure)
 
 
@@ -490,7 +513,8 @@ def training_well(case: Case) -> Finding | None:
         return None
     if (unknown := missing("mfu", engine.efficiency.mfu_ratio)) is not None:
         return unsure((unknown,))
-    mfu, limit = case.mean("mfu_ratio"), case.thresholds.under_used_training_mfu_ratio
+    mfu = case.mean("mfu_ratio")
+    limit = case.thresholds.under_used_training_mfu_ratio
     if mfu is None:
         return None
     said: Parameters = params(mfu=mfu, rate=finite(engine.rates.trained_tokens_per_s) or None)

@@ -111,11 +111,14 @@ class Events:
     def _of_replicas(self, snapshot: Snapshot, began_s: float) -> Iterator[Event]:
         """Models of which more or fewer engines answer, where there are several."""
         up = (engine.model for engine in snapshot.engines if engine.model and engine.state is EndpointState.OK)
-        before, self._models = self._models, Counter(up)
+        before = self._models
+        self._models = Counter(up)
         for model in sorted(before.keys() | self._models.keys()) if snapshot.wall_s - began_s >= SETTLE_S else ():
-            old, new = before[model], self._models[model]
+            old = before[model]
+            new = self._models[model]
             if old != new and max(old, new) > 1:
-                level, counts = Level.NOTE if new > old else Level.WARN, {"before": float(old), "now": float(new)}
+                level = Level.NOTE if new > old else Level.WARN
+                counts = {"before": float(old), "now": float(new)}
                 name = clean(model, MOST_MODEL)
                 yield Event(snapshot.wall_s, EventKind.REPLICAS, name, "replicas", level, parameters={**counts})
 
@@ -128,7 +131,8 @@ class Events:
             old = () if raw is None else raw.xid
             for xid in reading.xid if reading.xid != old else ():
                 if xid not in old and (raw is not None or xid.wall_s >= began_s):
-                    level, said = xid_of(xid.code).level, {"xid": float(xid.code)}
+                    level = xid_of(xid.code).level
+                    said = {"xid": float(xid.code)}
                     found.append(_gpu_event(frame.wall_s, EventKind.XID, gpu, "xid", level, {**said}))
             if known is not None or self._gpus:
                 found += _of_gpu(known, gpu, frame.wall_s)
@@ -137,7 +141,8 @@ class Events:
 
     def _of_verdicts(self, snapshot: Snapshot, began_s: float) -> list[Event]:
         """Verdicts that came, changed (their level or cause, too) or went."""
-        before, wall_s = self._verdicts, snapshot.wall_s
+        before = self._verdicts
+        wall_s = snapshot.wall_s
         now: dict[tuple[str, Family], _Stands] = {}
         found: list[Event] = []
 
@@ -203,7 +208,8 @@ def _of_engine(known: _Seen, now: _Seen, engine: Engine, wall_s: float) -> Itera
         yield event(EventKind.ENGINE, "answers", Level.OK)
     if _began_anew(known.said, now.said):
         yield event(EventKind.RESTART, "restarted", Level.WARN)
-    before, model = known.said.model, now.said.model
+    before = known.said.model
+    model = now.said.model
     if model and model != before and (before or late):
         names: Parameters = {"before": clean(before, MOST_MODEL), "model": clean(model, MOST_MODEL)}
         yield event(EventKind.MODEL, "model_changed" if before else "model_loaded", Level.NOTE, names)
@@ -214,7 +220,8 @@ def _began_anew(known: EngineReading, now: EngineReading) -> bool:
     answers have."""
     if known.started_wall_s > 0.0 and now.started_wall_s > 0.0:
         return abs(now.started_wall_s - known.started_wall_s) > 1.0
-    before, after = Counter[str](), Counter[str]()
+    before = Counter[str]()
+    after = Counter[str]()
     both = {rank.rank for rank in known.ranks} & {rank.rank for rank in now.ranks}
     for total, reading in ((before, known), (after, now)):
         for rank in (rank for rank in reading.ranks if rank.rank in both):

@@ -57,7 +57,8 @@ def _is_enough(case: Case, ended: Ended | None, least_share: float) -> bool:
 
 def errors(case: Case) -> Finding | None:
     """Requests end in errors: of the engine, or of its server with a status of 500 and more."""
-    engine, ended = case.served(), _ended(case, "failures_per_s")
+    engine = case.served()
+    ended = _ended(case, "failures_per_s")
     if engine is None or ended is None or not _is_enough(case, ended, ERRORS):
         return None
     proof = [_proof(case, "failed_requests", "failures_per_s", ended, ERRORS)]
@@ -72,7 +73,8 @@ def errors(case: Case) -> Finding | None:
 
 def aborts(case: Case) -> Finding | None:
     """Many clients give up before their answer is whole: mostly as it comes too late for them."""
-    engine, ended = case.served(), _ended(case, "aborts_per_s")
+    engine = case.served()
+    ended = _ended(case, "aborts_per_s")
     if engine is None or ended is None or not _is_enough(case, ended, ABORTS):
         return None
     slow = case.late()
@@ -88,7 +90,8 @@ def aborts(case: Case) -> Finding | None:
 
 def rejections(case: Case) -> Finding | None:
     """Requests are turned away, as its queue is full."""
-    engine, ended = case.served(), _ended(case, "rejections_per_s", apart=True)
+    engine = case.served()
+    ended = _ended(case, "rejections_per_s", apart=True)
     if engine is None or ended is None or not _is_enough(case, ended, REJECTIONS):
         return None
     waiting = case.waiting_mean()

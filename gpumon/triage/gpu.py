@@ -104,7 +104,8 @@ def _state(case: Case) -> Iterator[Finding]:
     codes = [event.code for event in case.gpu_reading.xid] if case.gpu_reading is not None else []
     worst = next((code for code in reversed(codes) if xid_of(code).level is Level.CRITICAL), None)
     code = OFF_THE_BUS if OFF_THE_BUS in codes else worst
-    xid, seconds = None if code is None else float(code), gpu.age_s if gpu.age_s >= 1.0 else None
+    xid = None if code is None else float(code)
+    seconds = gpu.age_s if gpu.age_s >= 1.0 else None
     yield _fault(case, Level.CRITICAL, "lost", shown, xid_of(OFF_THE_BUS).actions, xid=xid, seconds=seconds)
 
 
@@ -114,7 +115,8 @@ def _xids(case: Case, *, is_application: bool) -> Iterator[Finding]:
     for event in case.gpu_reading.xid if case.gpu_reading is not None else ():
         newest.setdefault(event.code, []).append(event)
     for code, events in newest.items():
-        kind, ago_s = xid_of(code), case.frame.wall_s - events[-1].wall_s
+        kind = xid_of(code)
+        ago_s = case.frame.wall_s - events[-1].wall_s
         kept_s = case.thresholds.xid_application_s if is_application else case.thresholds.xid_s
         gauge = case.gpu_reading is not None and case.gpu_reading.source == DCGM
         if gauge and kind.level is Level.CRITICAL:
@@ -224,7 +226,8 @@ class _Clock(NamedTuple):
 
 
 def _clock(case: Case, gpu: Gpu) -> _Clock | None:
-    mean_hz, most_hz = finite(case.recent.mean("sm_clock_hz", MINUTE_S)), finite(gpu.sm_clock_max_hz)
+    mean_hz = finite(case.recent.mean("sm_clock_hz", MINUTE_S))
+    most_hz = finite(gpu.sm_clock_max_hz)
     newest_hz = finite(case.recent.last("sm_clock_hz"))
     return None if mean_hz is None or not most_hz else _Clock(mean_hz, most_hz, newest_hz or mean_hz)
 
@@ -424,7 +427,8 @@ def _peers_wait(case: Case, gpu: Gpu, engine: Engine, clock: _Clock) -> bool:
 
 def _cooler(case: Case, gpu: Gpu) -> Action | None:
     """The power limit below its draw that it may hold without the clocks going up and down."""
-    limit, draw = finite(gpu.power_limit_w), finite(case.recent.mean("power_w", MINUTE_S))
+    limit = finite(gpu.power_limit_w)
+    draw = finite(case.recent.mean("power_w", MINUTE_S))
     if not limit or not draw:
         return None
     least, most = (share * limit for share in COOLER)
@@ -456,7 +460,8 @@ _SERVER: Final = re.compile(
 
 def _unplaced(case: Case) -> str | None:
     """Names of listed engines that a GPU without one may have; empty where only a process is seen; None: nothing."""
-    gpu, reading = _gpu(case), case.gpu_reading
+    gpu = _gpu(case)
+    reading = case.gpu_reading
     if reading is None or case.engines:
         return None
     named_so = any(is_called(_SERVER, process) for process in gpu.processes)
@@ -476,7 +481,8 @@ def _asleep_s(case: Case) -> float:
 
 def _vram(gpu: Gpu) -> tuple[float, float] | None:
     """Bytes of VRAM in use and in all; None where they are not known, or are the host's."""
-    used, total = finite(gpu.vram_used_bytes), finite(gpu.vram_total_bytes)
+    used = finite(gpu.vram_used_bytes)
+    total = finite(gpu.vram_total_bytes)
     return None if gpu.vram_shared or used is None or not total else (used, total)
 
 
@@ -493,10 +499,13 @@ def _idle_cost(case: Case, gpu: Gpu) -> float | None:
 
 def memory_idle(case: Case) -> Finding | None:
     """Memory held on a GPU without an engine that has done nothing for long."""
-    gpu, idle_s, limits = _gpu(case), _asleep_s(case), case.thresholds
+    gpu = _gpu(case)
+    idle_s = _asleep_s(case)
+    limits = case.thresholds
     if _is_told(case) or idle_s < limits.gpu_idle_s or (room := _vram(gpu)) is None:
         return None
-    engine, (used, total) = _unplaced(case), room
+    engine = _unplaced(case)
+    (used, total) = room
     if engine or used < limits.held_ratio * total:
         return None
     holders = [process for process in gpu.processes if (finite(process.vram_bytes) or 0.0) > 0.0]
@@ -534,7 +543,8 @@ def memory_full(case: Case) -> Finding | None:
 
     An engine fills its share by design, so nothing is said where the memory may be that of one.
     """
-    gpu, limits = _gpu(case), case.thresholds
+    gpu = _gpu(case)
+    limits = case.thresholds
     room = _vram(gpu)
     if room is None or gpu.mig_profile or any(engine.kind in POOLED for engine in case.engines):
         return None

@@ -61,7 +61,8 @@ def waits_long(case: Case, engine: Engine) -> bool:
 
 def misses_fourfold(case: Case, engine: Engine) -> bool:
     """Whether a latency is four times its goal and more."""
-    latency, goals = engine.latency, case.goals
+    latency = engine.latency
+    goals = case.goals
     promised = ((latency.ttft_s, goals.ttft_s), (latency.itl_s, goals.itl_s), (latency.e2e_s, goals.e2e_s))
     return any(goal_s is not None and _is_beyond(of, FOURFOLD * goal_s) for of, goal_s in promised)
 

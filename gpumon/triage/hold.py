@@ -25,7 +25,8 @@ class Hold:
         self.limit = self.coming = limit
         """The verdict that stands, and what was found last; None: nothing."""
         self.since_wall_s = since_wall_s
-        self._coming_s, self._coming_wall_s = now_s, wall_s
+        self._coming_s = now_s
+        self._coming_wall_s = wall_s
         """Since when it was found without a break."""
         self._before: dict[Limit | None, float] = {}
         """What was found before it, since the verdict that stands was: for how many seconds each."""
@@ -47,7 +48,9 @@ class Hold:
             return found
         if found is not self.coming:
             self._before = {} if self.coming is self.limit else self._turns(now_s)
-            self.coming, self._coming_s, self._coming_wall_s = found, now_s, wall_s
+            self.coming = found
+            self._coming_s = now_s
+            self._coming_wall_s = wall_s
         turns = self._turns(now_s)
         most = sum(turns.values()) >= hold_s and turns[found] >= max(turns.values())
         if most or now_s - self._coming_s >= hold_s:
@@ -68,7 +71,8 @@ class Hold:
             self._lower_s = now_s if self._lower_s is None else self._lower_s
             if now_s - self._lower_s < hold_s:
                 return self._level
-        self._level, self._lower_s = found, None
+        self._level = found
+        self._lower_s = None
         return found
 
     def onset_s(self, began_s: float, ahead_s: float) -> float:

@@ -390,20 +390,25 @@ def _is_felt(case: Case) -> bool:
 
 def disk_waits(case: Case) -> Finding | None:
     """Tasks that wait for a disk much of the time."""
-    limits, pressure, disk = case.thresholds, _mean(case, "io_pressure_ratio"), _mean(case, "disk_busy_ratio")
+    limits = case.thresholds
+    pressure = _mean(case, "io_pressure_ratio")
+    disk = _mean(case, "disk_busy_ratio")
     if pressure is None or pressure < limits.io_pressure_ratio or (disk is not None and disk < limits.disk_busy_ratio):
         return None
     proof = tuple(
         one for one in _figures(case.recent, limits) if one.quantity in ("io_pressure", "iowait", "disk_busy")
     )
-    said, level = params(pressure=pressure), Level.NOTE
+    said = params(pressure=pressure)
+    level = Level.NOTE
     return Finding(Limit.HOST_DISK, "disk_full", said, proof, (action("find_reader"),), level, Confidence.MEDIUM)
 
 
 def memory_full(case: Case) -> Finding | None:
     """Near the point where the kernel kills a process: that is often an engine."""
-    host, limits = case.snapshot.host, case.thresholds
-    used, total = finite(host.memory_used_bytes), finite(host.memory_total_bytes)
+    host = case.snapshot.host
+    limits = case.thresholds
+    used = finite(host.memory_used_bytes)
+    total = finite(host.memory_total_bytes)
     if used is None or not total:
         return None
     pressure = _mean(case, "memory_pressure_ratio")
@@ -421,7 +426,8 @@ def memory_full(case: Case) -> Finding | None:
         fix = (action("raise_cgroup_limit"),)
         return Finding(Limit.MEMORY_FULL, "cgroup_full", said, tuple(proof), fix, Level.NOTE, Confidence.LOW)
     worst = full and (waits or total - used < FULL_LEFT_BYTES)
-    cause, level = "host_memory_full" if full else "host_memory_waits", Level.CRITICAL if worst else Level.WARN
+    cause = "host_memory_full" if full else "host_memory_waits"
+    level = Level.CRITICAL if worst else Level.WARN
     sure = Confidence.HIGH if full else Confidence.MEDIUM
     return Finding(Limit.MEMORY_FULL, cause, said, tuple(proof), (action("less_host_memory"),), level, sure)
 

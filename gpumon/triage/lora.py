@@ -17,8 +17,10 @@ def lora_slots(case: Case) -> Finding | None:
     engine = case.served()
     if engine is None:
         return None
-    slots, loaded = finite(engine.load.lora_slots), finite(engine.load.lora_loaded)
-    adapters, waiting = case.mean("lora_waiting"), case.mean("waiting") or 0.0
+    slots = finite(engine.load.lora_slots)
+    loaded = finite(engine.load.lora_loaded)
+    adapters = case.mean("lora_waiting")
+    waiting = case.mean("waiting") or 0.0
     if not slots or loaded is None or loaded < slots or not adapters or adapters < OFTEN:
         return None
     if waiting < case.thresholds.queue_waiting:

@@ -30,7 +30,8 @@ COLD_S: Final = 300.0
 
 def speculation(case: Case) -> Finding | None:
     """The draft's tokens are accepted far less than they were, or hardly ever."""
-    engine, now = case.served(), case.mean("acceptance_ratio")
+    engine = case.served()
+    now = case.mean("acceptance_ratio")
     if engine is None or now is None or not case.mean("running"):
         return None
     before = case.recent.hour.before_fall("acceptance_ratio", now, ACCEPTANCE_FELL)
@@ -63,7 +64,8 @@ def slower_tokens(case: Case) -> Evidence | None:
 
 def prefix_hits(case: Case) -> Finding | None:
     """The prefix cache knows far fewer of the prompts' tokens than it did."""
-    engine, now = case.served(), case.mean("cached_ratio")
+    engine = case.served()
+    now = case.mean("cached_ratio")
     if engine is None or now is None:
         return None
     requests_per_s = case.mean("requests_per_s", MINUTE_S)

@@ -90,9 +90,12 @@ def _confidence(beside: Neighbour, *, risen: bool) -> Confidence:
 
 def _slow_steps(case: Case, engine: Engine) -> Evidence | None:
     """The time per token beside what its steps take alone, where it is far longer: by the bytes that they read."""
-    itl_s, prefill = case.mean("itl_mean_s"), case.mean("mfu_prefill_ratio")
-    steps_per_s, kv = finite(engine.rates.steps_per_s), finite(engine.efficiency.kv_bytes_per_s)
-    weights, peak = finite(engine.efficiency.weight_bytes), finite(engine.efficiency.peak_bandwidth_bytes_per_s)
+    itl_s = case.mean("itl_mean_s")
+    prefill = case.mean("mfu_prefill_ratio")
+    steps_per_s = finite(engine.rates.steps_per_s)
+    kv = finite(engine.efficiency.kv_bytes_per_s)
+    weights = finite(engine.efficiency.weight_bytes)
+    peak = finite(engine.efficiency.peak_bandwidth_bytes_per_s)
     if itl_s is None or prefill is None or prefill > MOST_PREFILL:
         return None
     if not steps_per_s or not weights or not peak or kv is None:
@@ -139,14 +142,17 @@ def _processes(case: Case, engine: Engine, *, suspected: bool) -> list[Neighbour
 
 def _holds(case: Case, gpu: Gpu, process: Process) -> bool:
     """Whether a process holds more memory than a bare context."""
-    held, total = finite(process.vram_bytes), finite(gpu.vram_total_bytes)
+    held = finite(process.vram_bytes)
+    total = finite(gpu.vram_total_bytes)
     return held is None or not total or held > case.thresholds.held_ratio * total
 
 
 def _is_unexplained(case: Case, gpu: Gpu) -> bool:
     """Whether a GPU computes or reads far more than the engine needs."""
-    tensor, mfu = case.gpu_mean(gpu, "tensor_active_ratio"), case.mean("mfu_ratio")
-    dram, mbu = case.dram_of(gpu), case.mean("mbu_ratio")
+    tensor = case.gpu_mean(gpu, "tensor_active_ratio")
+    mfu = case.mean("mfu_ratio")
+    dram = case.dram_of(gpu)
+    mbu = case.mean("mbu_ratio")
     computes = tensor is not None and mfu is not None and tensor - mfu >= UNEXPLAINED
     reads = dram is not None and mbu is not None and dram - mbu >= UNEXPLAINED
     return computes or reads

@@ -85,7 +85,8 @@ def straggler(case: Case) -> Finding | None:
 
 def _busy(case: Case) -> tuple[Engine | None, float]:
     """An engine of several GPUs that are at work, and how busy they are."""
-    engine, busy = case.served(), case.activity().busy
+    engine = case.served()
+    busy = case.activity().busy
     if engine is None or engine.hardware.tp < 2 or (case.mean("running") or 0.0) < 1.0:
         return None, 0.0
     known = busy is not None and busy >= case.thresholds.communication_busy_ratio
@@ -94,7 +95,8 @@ def _busy(case: Case) -> tuple[Engine | None, float]:
 
 def _told(case: Case, busy: float, finding: Finding) -> Finding:
     """With what the GPUs do, and as urgent as users feel it."""
-    slow, waiting = case.late(), case.mean("waiting") or 0.0
+    slow = case.late()
+    waiting = case.mean("waiting") or 0.0
     level = Level.WARN if slow or waiting >= case.thresholds.queue_waiting else Level.NOTE
     proof = (
         *finding.evidence,
@@ -114,7 +116,8 @@ def _odd(case: Case, shares: Sequence[tuple[Gpu, float]], name: str) -> Finding:
     source = odd.sources.get(_FIELDS[name], "")
     index = float(odd.index)
     proof = [Evidence(f"{name}_beside_peers", own, rest, source, of_gpu(odd, name), params(index=index))]
-    clock, clocks = case.gpu_mean(odd, "sm_clock_hz"), [case.gpu_mean(gpu, "sm_clock_hz") for gpu, _ in shares]
+    clock = case.gpu_mean(odd, "sm_clock_hz")
+    clocks = [case.gpu_mean(gpu, "sm_clock_hz") for gpu, _ in shares]
     top = max((one for one in clocks if one is not None), default=None)
     slow = clock is not None and top is not None and clock < SLOW_CLOCK * top
     if slow and clock is not None and top is not None:
@@ -130,7 +133,8 @@ def _odd(case: Case, shares: Sequence[tuple[Gpu, float]], name: str) -> Finding:
         waits="for_it" if own > rest else "for_each_other",
     )
     unlock = (action("reset_locked_clocks", index=index),) if slow else ()
-    tp, engine = len(shares), case.engine
+    tp = len(shares)
+    engine = case.engine
     too_small = engine is not None and fits(case, engine, tp // 2, (case.mean("running") or 0.0) / 2.0) is False
     smaller = () if too_small else (action("smaller_tp", tp=float(tp)),)
     fixes = (*unlock, action("inspect_gpu", index=index), *smaller)
@@ -142,7 +146,8 @@ def interconnect(case: Case) -> Finding | None:
     engine, busy = _busy(case)
     if engine is None or engine.hardware.tp < 2:
         return None
-    limits, seen = case.thresholds, case.activity()
+    limits = case.thresholds
+    seen = case.activity()
     arithmetic = case.mean("mfu_ratio") if seen.tensor is None else seen.tensor
     reads = case.mean("mbu_ratio") if seen.dram is None else seen.dram
     if arithmetic is None or reads is None:
@@ -159,9 +164,12 @@ def interconnect(case: Case) -> Finding | None:
 
 def _links(case: Case, engine: Engine) -> Finding | None:
     """What goes over the links between the GPUs."""
-    nvlink, pcie = _nvlink(case), _pcie(case)
-    smaller, limit = _smaller(case, engine), case.thresholds.communication_link_ratio
-    code, tp = Limit.INTERCONNECT_BOUND, float(engine.hardware.tp)
+    nvlink = _nvlink(case)
+    pcie = _pcie(case)
+    smaller = _smaller(case, engine)
+    limit = case.thresholds.communication_link_ratio
+    code = Limit.INTERCONNECT_BOUND
+    tp = float(engine.hardware.tp)
     if nvlink is not None and nvlink[1] >= limit:
         proof = (case.of_gpus("nvlink_rate", "nvlink_bytes_per_s", nvlink[0], limit=nvlink[0] / nvlink[1]),)
         said = params(link="NVLink", rate=nvlink[0], link_share=nvlink[1])
@@ -177,7 +185,8 @@ def _links(case: Case, engine: Engine) -> Finding | None:
 
 def _smaller(case: Case, engine: Engine) -> tuple[Action, ...]:
     """Half the tensor parallelism, where half the GPUs hold an instance; else what makes its layers talk less."""
-    words, half = advice(engine.kind), engine.hardware.tp // 2
+    words = advice(engine.kind)
+    half = engine.hardware.tp // 2
     stages = engine.hardware.pp or max(1, len(case.gpus) // max(1, engine.hardware.ranks) // engine.hardware.tp)
     fit = fits(case, engine, half * stages, (case.mean("running") or 0.0) / 2.0)
     if fit is False:
@@ -191,7 +200,8 @@ def _nvlink(case: Case) -> tuple[float, float] | None:
     """Bytes/s of a GPU over NVLink, and their share of its peak: the mean of the GPUs; None where not known."""
     found = []
     for gpu in case.gpus:
-        moved, peak = case.gpu_mean(gpu, "nvlink_bytes_per_s"), _nvlink_peak(gpu)
+        moved = case.gpu_mean(gpu, "nvlink_bytes_per_s")
+        peak = _nvlink_peak(gpu)
         if moved is not None and peak:
             found.append((moved, moved / peak))
     return _mean(found)
@@ -209,7 +219,8 @@ def _pcie(case: Case) -> tuple[float, float] | None:
     for gpu in case.gpus:
         sides = (case.gpu_mean(gpu, f"pcie_{side}_bytes_per_s") for side in ("tx", "rx"))
         ways = [way for way in sides if way is not None]
-        lanes, generation = finite(gpu.pcie_width), finite(gpu.pcie_generation)
+        lanes = finite(gpu.pcie_width)
+        generation = finite(gpu.pcie_generation)
         lane = PCIE_LANE_BYTES_PER_S.get(int(generation), 0.0) if generation and generation < 100.0 else 0.0
         if ways and lanes and lane:
             found.append((max(ways), max(ways) / (lanes * lane)))

@@ -697,7 +697,8 @@ def team_note(one: Action) -> str:
 
 def actions_text(verdict: Verdict) -> str:
     """All that there is to try, the best first; with the team that can do it, where that is another one."""
-    said, before = [], ""
+    said = []
+    before = ""
     for one in verdict.actions:
         note = team_note(one)
         said.append(f"{note if note != before else ''}{action_text(one)}")

@@ -47,7 +47,8 @@ def alike(case: Case, engine: Engine) -> list[Case]:
     gpus = {gpu.uuid: gpu for gpu in case.snapshot.gpus}
     found = []
     for one, reading in replicas(case, engine):
-        own, recent = tuple(gpus[uuid] for uuid in reading.gpus if uuid in gpus), case.others[one.key]
+        own = tuple(gpus[uuid] for uuid in reading.gpus if uuid in gpus)
+        recent = case.others[one.key]
         each = case._replace(key=one.key, name=one.name, recent=recent, found=recent.found, near=frozenset())
         found.append(each._replace(engine=one, reading=reading, gpus=own))
     return found
@@ -60,7 +61,8 @@ def _names(case: Case, engine: Engine) -> tuple[str, ...]:
 
 def _loads(case: Case, engine: Engine) -> list[_Load]:
     """Of all its replicas; worked out once in a sample of the host, as each of many may be at its limit."""
-    kept, of = case.others[""].worked_out, ("loads of replicas", _names(case, engine))
+    kept = case.others[""].worked_out
+    of = ("loads of replicas", _names(case, engine))
     if of not in kept:
         kept[of] = [_load(one) for one in alike(case, engine)]
     found: list[_Load] = kept[of]
@@ -91,7 +93,8 @@ def beside(case: Case, finding: Finding, field: str) -> Finding:
 
     `field`: the load in which the engine has none (`running`, `kv_usage_ratio`); empty: they are not asked for.
     """
-    engine, own = case.engine, case.mean(field) if field else None
+    engine = case.engine
+    own = case.mean(field) if field else None
     loads = [] if engine is None or not own else _loads(case, engine)
     role = next((one.role for one in loads if one.key == case.key), "")
     others = [one for one in loads if one.key != case.key and one.role == role]

@@ -74,7 +74,8 @@ class Recent:
     """The last minutes of one thing's sampled fields, on the monotonic clock."""
 
     def __init__(self, kind: Kind) -> None:
-        self._at, self._read = _COLUMNS[kind], _READERS[kind]
+        self._at = _COLUMNS[kind]
+        self._read = _READERS[kind]
         self._times: list[float] = []
         self._columns: tuple[list[float | None], ...] = tuple([] for _ in self._at)
         self._since = [0.0] * len(self._at)

@@ -194,7 +194,8 @@ class Case(NamedTuple):
 
     def slots(self) -> tuple[float, str] | None:
         """Requests that may run at once, all ranks, and where that comes from; None where the engine does not say."""
-        engine, reading = self.engine, self.reading
+        engine = self.engine
+        reading = self.reading
         if engine is None or reading is None:
             return None
         limits = [limit for rank in reading.ranks if (limit := finite(rank.gauges.get(MOST_RUNNING)))]
@@ -214,7 +215,8 @@ class Case(NamedTuple):
 
         Beside much prefill it stands still, too: the prompts are what is waited for.
         """
-        running, known = self.mean("running"), self.slots()
+        running = self.mean("running")
+        known = self.slots()
         if running is None or running < 1.0:
             return False
         if known is not None:
@@ -244,7 +246,8 @@ class Case(NamedTuple):
 
     def shared_with(self) -> str:
         """Who else works on its GPUs, as far as it can be told: `emb:8001`, `python (pid 999)`; empty: nobody."""
-        own, limits = self.engine, self.thresholds
+        own = self.engine
+        limits = self.thresholds
         if own is None or not self.gpus:
             return ""
         here = {gpu.uuid for gpu in self.gpus}
@@ -256,7 +259,8 @@ class Case(NamedTuple):
         for gpu in self.gpus:
             mine = [process for process in gpu.processes if process.engine == own.name]
             for process in gpu.processes if mine else ():
-                held, total = finite(process.vram_bytes), finite(gpu.vram_total_bytes)
+                held = finite(process.vram_bytes)
+                total = finite(gpu.vram_total_bytes)
                 small = held is not None and total is not None and held <= limits.held_ratio * total
                 share = finite(process.sm_ratio)
                 if not process.engine and not small and (share is None or share > limits.stalled_busy_ratio):
@@ -274,7 +278,8 @@ class Case(NamedTuple):
         Beside others MFU and MBU are its own; the GPUs' activity stands in where one of them is not known, or where
         it is `urgent` to know what its GPUs are full of.
         """
-        seen, others = self.activity(), self.shared_with()
+        seen = self.activity()
+        others = self.shared_with()
         if others and not urgent:
             tensor = seen.tensor if self.mean("mfu_ratio") is None else None
             seen = seen._replace(tensor=tensor, dram=seen.dram if self.mean("mbu_ratio") is None else None)
@@ -285,7 +290,9 @@ class Case(NamedTuple):
 
         Of a histogram only the bucket is sure: its lower end has to be beyond it, too.
         """
-        engine, limits, goals = self.engine, self.thresholds, self.goals
+        engine = self.engine
+        limits = self.thresholds
+        goals = self.goals
         if engine is None or engine.phase is not Phase.INFERENCE or self.after_stall():
             return ()
         found = []
@@ -297,7 +304,8 @@ class Case(NamedTuple):
             limit = goal or default
             if goal is None and quantity == "itl_p95" and (finite(engine.load.answer_tokens_mean) or READ) < READ:
                 continue  # nobody reads along
-            p95, low = finite(of.p95), finite(of.p95_low)
+            p95 = finite(of.p95)
+            low = finite(of.p95_low)
             if limit and p95 is not None and p95 > limit and (low is None or low >= limit):
                 chart = "" if field == "e2e_s" else field.removesuffix("_s")
                 found.append(self.evidence(quantity, field, p95, chart, limit, goal="yes" if goal else None))
@@ -325,7 +333,8 @@ class Case(NamedTuple):
 
         Both are means of a minute: older samples have no request in common with the newest.
         """
-        newest, usual = self.mean("ttft_s.mean"), self.recent.mean("ttft_s.mean", KEPT_S)
+        newest = self.mean("ttft_s.mean")
+        usual = self.recent.mean("ttft_s.mean", KEPT_S)
         if newest is None or not usual or newest < usual + LEAST_GROWN_S / 2:
             return None
         seen = self.recent.values("ttft_s.mean", KEPT_S)
@@ -364,7 +373,8 @@ class Case(NamedTuple):
 
     def work(self, seen: Activity) -> tuple[Evidence, ...]:
         """What the arithmetic and the memory do, measured before modelled, beside the limits that they would have."""
-        limits, proof = self.thresholds, []
+        limits = self.thresholds
+        proof = []
         for value, quantity, field, chart, limit in (
             (seen.tensor, "tensor_active", "tensor_active_ratio", "tensor", limits.compute_tensor_ratio),
             (seen.dram, "dram_active", "bandwidth_bytes_per_s", "dram", limits.bandwidth_dram_ratio),
@@ -481,13 +491,15 @@ def request_tokens(engine: Engine) -> float | None:
     context = finite(engine.load.context_tokens)
     if context:
         return context
-    prompt, answer = finite(engine.load.prompt_tokens_mean), finite(engine.load.answer_tokens_mean)
+    prompt = finite(engine.load.prompt_tokens_mean)
+    answer = finite(engine.load.answer_tokens_mean)
     return prompt + answer / 2.0 if prompt and answer is not None else None
 
 
 def kv_requests(engine: Engine) -> float | None:
     """Requests of the size seen that the KV pool holds, all ranks."""
-    pool, each = finite(engine.load.kv_pool_tokens), request_tokens(engine)
+    pool = finite(engine.load.kv_pool_tokens)
+    each = request_tokens(engine)
     return finite(requests_that_fit(pool, each)) if pool and each else None
 
 

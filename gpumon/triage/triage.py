@@ -225,19 +225,23 @@ class Triage:
 
     def _of_engine(self, case: Case, reading: EngineReading) -> tuple[Verdict, ...]:
         around = [(gpu.state, [one.cause for one in case.standing.get(gpu.uuid, ())]) for gpu in case.gpus]
-        kept, rest_s = self._kept[case.key], max(REST_S, reading.interval_s)
+        kept = self._kept[case.key]
+        rest_s = max(REST_S, reading.interval_s)
         if kept.reading is reading and kept.around == around and case.now_s - kept.judged_s < rest_s:
             return kept.verdicts
         ago = [case.now_s - at_s for at_s in kept.restarts_s]
         lately = tuple(ago_s for ago_s in ago if 0.0 <= ago_s < self._thresholds.restart_s)
         kept.verdicts = tuple(self._verdicts(case._replace(restarts_s=lately)))
-        kept.reading, kept.around, kept.judged_s = reading, around, case.now_s
+        kept.reading = reading
+        kept.around = around
+        kept.judged_s = case.now_s
         kept.stalls = suspected(case)
         kept.suspects = reading.gpus if kept.stalls else ()
         return kept.verdicts
 
     def _sample(self, frame: Frame, snapshot: Snapshot) -> None:
-        now_s, gpus = frame.monotonic_s, {gpu.uuid: gpu for gpu in snapshot.gpus}
+        now_s = frame.monotonic_s
+        gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
         named = [engine.key for engine in snapshot.engines]
         keys = {"", *gpus, *named}
         if keys != self._kept.keys():
@@ -296,7 +300,9 @@ class Triage:
 
     def _standing(self, case: Case, family: Family, answer: Finding | None) -> Verdict | None:
         """The verdict that stands for a thing in a family, with the newest evidence that it has."""
-        now_s, wall_s, holds = case.now_s, case.frame.wall_s, self._kept[case.key].holds
+        now_s = case.now_s
+        wall_s = case.frame.wall_s
+        holds = self._kept[case.key].holds
         hold = holds.get(family)
         if hold is None:
             hold = holds[family] = Hold(now_s, wall_s)
@@ -344,10 +350,12 @@ class Triage:
             return self._limit(case)
         if family is not Family.USE or case.kind is Kind.HOST:
             return self._first(case, family)
-        kept, case.recent.found = self._kept[case.key], case.found
+        kept = self._kept[case.key]
+        case.recent.found = case.found
         if kept.use_found != case.found or not 0.0 <= case.now_s - kept.used_s < USED_S:
             kept.use = self._first(case, family)
-            kept.used_s, kept.use_found = case.now_s, case.found
+            kept.used_s = case.now_s
+            kept.use_found = case.found
         return kept.use
 
     def _limit(self, case: Case) -> Finding | None:

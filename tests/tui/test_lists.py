@@ -246,7 +246,7 @@ async def test_very_wide_screens_add_histories_in_line() -> None:
     ("lacks", "shown"),
     [
         ({}, "mfu 0-50%, last 5 min"),
-        ({"mfu_ratio": Missing(Reason.NOT_SUPPORTED)}, "memory B/s 0-100%, last 5 min"),
+        ({"mfu_ratio": Missing(Reason.NOT_SUPPORTED)}, "memory bandwidth 0-100%, last 5 min"),
         (
             {"mfu_ratio": Missing(Reason.NOT_SUPPORTED), "bandwidth_source": BandwidthSource.ENGINE},
             "busy 0-100%, last 5 min",

@@ -219,7 +219,9 @@ def documents(file: str, data: bytes) -> tuple[Document, ...]:
 
 def _json(place: Place, text: str) -> Iterator[Document]:
     """JSON documents one after the other; NaN and Infinity are read, as Python's tools write them."""
-    decoder, at, line = json.JSONDecoder(), 0, 1
+    decoder = json.JSONDecoder()
+    at = 0
+    line = 1
     while at < len(text):
         spaces = _SPACES.match(text, at)
         begin = spaces.end() if spaces else at
@@ -245,10 +247,8 @@ def _json(place: Place, text: str) -> Iterator[Document]:
 
 
 def _sheet(place: Place, text: str) -> Document:
-    reader, rows = (
-        csv.reader((f"{line}\n" for line in text.split("\n")), strict=True),
-        list[tuple[int, tuple[str, ...]]](),
-    )
+    reader = csv.reader((f"{line}\n" for line in text.split("\n")), strict=True)
+    rows = list[tuple[int, tuple[str, ...]]]()
     try:
         for cells in islice(reader, 2 * MOST_RECORDS):
             stripped = tuple(cell.strip() for cell in cells)

@@ -233,7 +233,8 @@ def _aiconfigurator(record: Record) -> Run:
         )
     prefix = record.number("prefix") or 0.0
     tp, pp, dp, ep = (record.count(name) for name in ("tp", "pp", "dp", "moe_ep"))
-    answer, tokens_per_s = record.wanted("osl", least=1.0), record.wanted("tokens/s")
+    answer = record.wanted("osl", least=1.0)
+    tokens_per_s = record.wanted("tokens/s")
     return Run(
         place=record.place,
         tool=f"aiconfigurator {record.text('backend')} {record.text('version')}".strip(),

@@ -269,7 +269,8 @@ def _words(argv: Sequence[str]) -> tuple[str, ...]:
                 return (_dotted(word), *rest)
             rest = rest[1:] if word == _PYTHON_VALUE else rest
             continue
-        letter, value = option["letter"], option["value"]
+        letter = option["letter"]
+        value = option["value"]
         if letter == "c" or word == "-":
             return ()
         if letter and not value:
@@ -399,5 +400,6 @@ def _address(values: Sequence[str]) -> tuple[str, int]:
     text = _first(values).partition("://")[2] or _first(values)
     host, sign, port = text.rstrip("/").rpartition(":")
     if not sign or (text.startswith("[") and text.endswith("]")):
-        host, port = text.rstrip("/"), ""
+        host = text.rstrip("/")
+        port = ""
     return host.strip("[]"), _number([port], MOST_PORT)

@@ -79,11 +79,14 @@ def on_link(address: ipaddress.IPv4Address) -> bool:
         lines = Path("/proc/net/route").read_text().splitlines()[1:]
     except OSError:
         return False
-    best, direct = -1, False
+    best = -1
+    direct = False
     for words in (line.split() for line in lines):
-        flags, mask = int(words[3], 16), _ip(words[7])
+        flags = int(words[3], 16)
+        mask = _ip(words[7])
         if flags & _UP and int(address) & mask == _ip(words[1]) and mask > best:
-            best, direct = mask, not flags & _GATEWAY or ipaddress.IPv4Address(_ip(words[2])) in addresses_of()
+            best = mask
+            direct = not flags & _GATEWAY or ipaddress.IPv4Address(_ip(words[2])) in addresses_of()
     return direct and best > 0
 
 
@@ -187,7 +190,8 @@ class Places:
             found = None if hidden else self._search(server, table, gpu_pids)
             if found is None or found.broken:
                 return found or Spot(broken=HIDDEN)
-            port, owned = found.port or (0 if on_port else port), found.listeners
+            port = found.port or (0 if on_port else port)
+            owned = found.listeners
         return _reached(server, launched, port, owned, foreign)
 
     def _search(self, server: Process, table: Sequence[Listener], gpu_pids: frozenset[int]) -> Spot | None:

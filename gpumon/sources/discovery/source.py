@@ -74,7 +74,9 @@ class Discovery:
         self._endpoints: MutableMapping[str, Endpoint] = {} if endpoints is None else endpoints
         self._owner = owner or Ownership()
         self._hardware = hardware
-        self._again_s, self._soonest_s, self._grace_s = again_s, min(soonest_s, again_s), grace_s
+        self._soonest_s = min(soonest_s, again_s)
+        self._again_s = again_s
+        self._grace_s = grace_s
         self._look = Look([source.url.base for source in self._configured], ports)
         self._engines: dict[str, _Engine] = {}
         """By URL, in the order of their ports."""
@@ -123,7 +125,8 @@ class Discovery:
             told = engine.ended or (_unpolled(engine.chain, self._interval_s, monotonic_s),)
             if engine.source is not None:
                 part = await engine.source.poll(monotonic_s)
-                told, faults = part.engines, [*faults, *part.faults]
+                told = part.engines
+                faults = [*faults, *part.faults]
             readings += [self._told(reading, engine.chain) for reading in told]
         for chain in self.chains:
             if chain.unreached and self._notices.concern(chain, self._gpus):
@@ -252,7 +255,9 @@ class Discovery:
         engine = self._engines.setdefault(url, _Engine(chain))
         if _server(engine.chain) != _server(chain):
             self._hang_up(engine)  # another process: what was learnt of the last one does not hold
-        engine.chain, engine.gone_s, engine.ended = chain, None, ()
+        engine.chain = chain
+        engine.gone_s = None
+        engine.ended = ()
         self._owner.tell(url, chain.pids)
         if chain.listens and engine.source is None:
             name = "auto" if chain.kind is EngineKind.UNKNOWN else chain.kind.value
@@ -351,7 +356,8 @@ def _elsewhere(chain: Chain) -> str:
 
 def _unpolled(chain: Chain, interval_s: float, now_s: float) -> EngineReading:
     """The reading of a server whose port is not open yet, or to which nothing leads from here."""
-    kind, name = chain.kind, f"{chain.kind.value}:{chain.port}"
+    kind = chain.kind
+    name = f"{chain.kind.value}:{chain.port}"
     if chain.unreached:
         blank = EngineReading(name, chain.unreached, EndpointState.REFUSED, now_s, kind)
         text = f"{words(chain)} {chain.broken}"

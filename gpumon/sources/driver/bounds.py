@@ -32,7 +32,8 @@ class Energy:
 
     def check(self, values: dict[str, Any], read_s: float) -> None:
         """Drop a counter that has grown by more than the power limit allows since the last look."""
-        energy_j, before = values["energy_j"], self._last
+        energy_j = values["energy_j"]
+        before = self._last
         if isinstance(energy_j, Missing):
             return
         self._last = (energy_j, read_s)

@@ -119,7 +119,9 @@ class Calls:
         for held in self._held.values() if self._silent is not None else ():
             if held.rule.pause is Pause.PERMISSION:  # it may be lost by now
                 held.until_s = min(held.until_s, now_s + AGAIN_S)
-        self.now_s, self._answered, self._failed = now_s, False, False
+        self.now_s = now_s
+        self._answered = False
+        self._failed = False
 
     def read(self, name: str, *args: Any, key: str = "") -> Any:
         """What the library's function `name` gives, or Missing; `key` tells calls of one function apart.
@@ -180,7 +182,8 @@ class Calls:
         return worst
 
     def _refused(self, key: str, code: int) -> Missing:
-        api, worked = self._api, key in self._worked
+        api = self._api
+        worked = key in self._worked
         if code in api.down:
             raise GpuDownError(*api.down[code])
         if code in api.driver_down:
@@ -190,7 +193,8 @@ class Calls:
         held = self._held.get(key)
         count = held.count + 1 if held is not None and held.code == code else 1
         rule = api.rules.get(code, UNKNOWN)
-        missing, since_wall_s = Missing(rule.reason, rule.detail), 0.0
+        missing = Missing(rule.reason, rule.detail)
+        since_wall_s = 0.0
         if worked and not rule.usual:
             since_wall_s = (held.since_wall_s if held is not None else 0.0) or time.time()
             if rule.reason is Reason.NOT_SUPPORTED:

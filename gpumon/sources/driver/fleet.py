@@ -156,7 +156,8 @@ class _Slot:
     def ask(self, now_s: float, pcie: Pcie) -> None:
         """Let it be read, unless it is still being read."""
         if self.asked is None:
-            self._now_s, self.asked = now_s, (now_s, time.time())
+            self.asked = (now_s, time.time())
+            self._now_s = now_s
             self._pcie = pcie
             self._answer.clear()
             self._question.release()
@@ -175,7 +176,8 @@ class _Slot:
 
     def faults(self, now_s: float) -> list[Fault]:
         """What does not answer, or fails and worked before; each with the moment when that began."""
-        found, source = [], self._driver.source
+        found = []
+        source = self._driver.source
         if self.asked is not None and now_s - self.asked[0] >= (HANGS_S if self.rows else OPENS_S):
             text = f"GPU {self.index}: {self._trace[0]} does not return: its row is old until it does"
             found.append(Fault(source, text, self.asked[1]))
@@ -215,7 +217,9 @@ class _Slot:
             self.rows = (self.down.reading(self._driver.source, self._events),)
 
     def _open(self, now_s: float) -> None:
-        self.look_again, self.stale, self._probe_due_s = False, False, now_s + self._timings.reprobe_s
+        self.look_again = False
+        self.stale = False
+        self._probe_due_s = now_s + self._timings.reprobe_s
         try:
             gpu = self._driver.open(self.index, self.gpu, self._timings, self._trace)
         except Exception as error:

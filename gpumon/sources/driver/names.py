@@ -90,14 +90,16 @@ class Names:
             with contextlib.suppress(psutil.Error, OSError, ValueError):
                 command = shown_command(process.cmdline())
             with contextlib.suppress(psutil.Error, OSError, ValueError):
-                started_s, rss = process.create_time(), float(process.memory_info().rss)
+                started_s = process.create_time()
+                rss = float(process.memory_info().rss)
                 times = process.cpu_times()
                 cpu = self._cpu_of(pid, "own", times.user + times.system)
                 ended_s = times.children_user + times.children_system
                 children_cpu = self._cpu_of(pid, "children", ended_s + _running_children_s(pid))
         with contextlib.suppress(OSError):
             text = Path(f"/proc/{pid}/cgroup").read_text(errors="replace")
-            (container, pod), found = groups(text), _JOB.search(text)
+            (container, pod) = groups(text)
+            found = _JOB.search(text)
             job = found.group(1) if found else ""
         key = (pid, started_s)
         if key not in self._places:
@@ -163,7 +165,8 @@ def place_of(pid: int, *, in_pod: bool) -> tuple[str, str]:
 
 def groups(text: str) -> tuple[str, str]:
     """Short container id and pod uid of a process, from its /proc/PID/cgroup; empty where it is in none."""
-    container, pod = _CONTAINER.search(text), _POD.search(text)
+    container = _CONTAINER.search(text)
+    pod = _POD.search(text)
     return container.group(1)[:12] if container else "", pod.group(1).replace("_", "-") if pod else ""
 
 

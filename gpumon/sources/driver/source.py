@@ -155,7 +155,8 @@ class Child:
             self._break(f"it sent no report but {clean(str(error), 80)}")
             return
         if reports:
-            self.report, self.asked_s = reports[-1], None
+            self.report = reports[-1]
+            self.asked_s = None
             self._news()
 
     def _read_stderr(self) -> None:
@@ -210,7 +211,8 @@ class Limits(msgspec.Struct, frozen=True):
     """A worker that lived and answered this long ends the doubling."""
 
 
-LIMITS, TIMINGS = Limits(), Timings()
+LIMITS = Limits()
+TIMINGS = Timings()
 
 
 class DriverSource:
@@ -347,7 +349,9 @@ class DriverSource:
         if child.process.poll() is None:
             child.process.kill()
         child.close()
-        self._child, self._dying, self._killed_s = None, child.process, now_s
+        self._child = None
+        self._dying = child.process
+        self._killed_s = now_s
 
     def _back_off(self, now_s: float) -> None:
         pause_s = min(self._limits.backoff_most_s, self._limits.backoff_s * 2 ** min(self._failures, 16))

@@ -49,7 +49,8 @@ class Reporter:
                 error = "" if gpus else self._driver.no_gpu
                 return Report(self._seq, True, gpus, *self._versions, error, fleet.faults, fleet.silent_s)
             except DriverDownError as down:
-                self._fleet, self._code = None, down.code
+                self._fleet = None
+                self._code = down.code
         leaving = self._code in self._driver.reload
         return Report(self._seq, False, error=self._driver.explain(self._code), leaving=leaving)
 

@@ -177,7 +177,9 @@ class Figures:
     """One model's page while it is put together: `ranks` by name, and the rest as in `EngineReading`."""
 
     def __init__(self, ranks: dict[str, Rank], live: dict[str, str], advance: dict[str, Advance]) -> None:
-        self.ranks, self.live, self.advance = ranks, live, advance
+        self.ranks = ranks
+        self.live = live
+        self.advance = advance
         self.info: dict[str, str] = {}
         self.model = self.model_root = self.version = ""
         self.started_wall_s = 0.0
@@ -236,7 +238,9 @@ class _Histogram:
 
     def __init__(self, rank: str, quantity: str, bounds: tuple[float, ...], series: Sequence[Sequence[Series]]) -> None:
         """`series`: of each bound those that are added up, and then those of the sum and those of the count."""
-        self.rank, self.quantity, self._bounds = rank, quantity, bounds
+        self.rank = rank
+        self.quantity = quantity
+        self._bounds = bounds
         self._series = [each[0] for each in series] + [one for each in series for one in each[1:]]
         self._more = [at for at, each in enumerate(series) for _ in each[1:]]
         self._row: tuple[float, ...] = ()
@@ -397,7 +401,9 @@ class Adapter:
         this engine."""
         found = by_name(scan)
         figures = self.collect(found)
-        figures.found, figures.bodies, figures.open_metrics = found, bodies, scan.open_metrics
+        figures.found = found
+        figures.bodies = bodies
+        figures.open_metrics = scan.open_metrics
         figures.started_wall_s = next((value for _, value in found.get(START_TIME, ()) if usable(value)), 0.0)
         if self.tables.model:
             label, *names = self.tables.model
@@ -452,7 +458,8 @@ class Adapter:
     def work_out_prefill(self, figures: Figures, *, cache_off: bool = False) -> None:
         """Computed prefill = prompt - cached, where the engine does not count it, but its cached tokens (`cache_off`:
         there are none)."""
-        live, cached_by = figures.live, figures.live.get(q.PREFILL_CACHED, "")
+        live = figures.live
+        cached_by = figures.live.get(q.PREFILL_CACHED, "")
         if q.PREFILL_COMPUTED in self._chosen or q.PROMPT_TOKENS not in live or not (cached_by or cache_off):
             return
         hits = 0.0

@@ -84,7 +84,9 @@ def slots_of(body: bytes) -> Sequence[Slot]:
 
 
 def _slot(told: Mapping[str, Any]) -> Slot | None:
-    busy, context, task = told.get("is_processing"), number(told.get("n_ctx")), number(told.get("id_task"))
+    busy = told.get("is_processing")
+    context = number(told.get("n_ctx"))
+    task = number(told.get("id_task"))
     token = mapping(told.get("next_token")) or mapping(next(iter(items(told.get("next_token"), 1)), None))
     generated = number(token.get("n_decoded"))
     if not isinstance(busy, bool) or context is None or (busy and (generated is None or task is None)):
@@ -104,7 +106,8 @@ def growth(before: Sequence[Slot], slots: Sequence[Slot]) -> tuple[float, float]
     pairs = list(zip(before, slots, strict=False))
     stayed = [slot.generated - last.generated for last, slot in pairs if slot.busy and slot.task == last.task]
     pace = max(0.0, sum(stayed) / len(stayed)) if stayed else 0.0
-    grown, ended = sum(max(0.0, tokens) for tokens in stayed), 0.0
+    grown = sum(max(0.0, tokens) for tokens in stayed)
+    ended = 0.0
     for last, slot in pairs:
         if slot.task != last.task:
             grown += max(slot.generated, pace) if last.busy else slot.generated
@@ -202,25 +205,32 @@ class LlamaCppAdapter(Adapter):
         printed allows.
         """
         ended = rank.counters.get(q.DECODE_TOKENS)
-        before, self._slots = self._slots, slots
+        before = self._slots
+        self._slots = slots
         if ended is None:
             return
         if ended < self._ended:
-            before, self._tokens, self._ended = (), 0.0, ended
-        booked, self._ended = ended - self._ended, ended
+            before = ()
+            self._tokens = 0.0
+            self._ended = ended
+        booked = ended - self._ended
+        self._ended = ended
         if self._unanswered >= PATIENT:
             self._tokens = max(ended, self._tokens)
             rank.counters[q.DECODE_TOKENS] = self._tokens
             return
         grown, unbooked = growth(before, slots)
         known = ended + max(0.0, unbooked - booked) + sum(slot.generated for slot in slots)
-        steps, prompts = rank.counters.get(q.STEPS, 0.0), rank.counters.get(q.PREFILL_COMPUTED, 0.0)
+        steps = rank.counters.get(q.STEPS, 0.0)
+        prompts = rank.counters.get(q.PREFILL_COMPUTED, 0.0)
         decodes = sum(value for _, value in figures.picked(Metric(BUSY))) * steps * (not half_step_of_count(steps))
-        (last_decodes, last_prompts), self._decodes = self._decodes, (decodes, prompts)
+        (last_decodes, last_prompts) = self._decodes
+        self._decodes = (decodes, prompts)
         disagree = bool(slots) and rank.gauges.get(q.RUNNING) != sum(slot.busy for slot in slots)
         if disagree and decodes and last_decodes and prompts == last_prompts and not self._speculates:
             known = max(known, self._tokens + decodes - last_decodes)
-        guess, error = self._tokens + grown if self._tokens else known, half_step_of_count(ended)
+        guess = self._tokens + grown if self._tokens else known
+        error = half_step_of_count(ended)
         self._tokens = max(self._tokens, min(max(guess, known - error), known + error))
         source = f"{ENDED} + /slots n_decoded of running requests"
         figures.put(rank.counters, q.DECODE_TOKENS, self._tokens, source, Advance.DERIVED)
@@ -241,7 +251,8 @@ def _take_settings(figures: Figures, told: Mapping[str, Any]) -> None:
     }
     figures.info.update((key, value) for key, value in info.items() if value)
     figures.model = text(told.get("model_alias")) or PurePosixPath(path).stem
-    figures.model_root, figures.version = path, text(told.get("build_info"))
+    figures.version = text(told.get("build_info"))
+    figures.model_root = path
 
 
 def _add_slots(rank: Rank, figures: Figures, slots: Sequence[Slot]) -> None:

@@ -50,7 +50,8 @@ class OllamaAdapter(Adapter):
         if not name:
             return None
         details = mapping(told.get("details"))
-        size, on_gpu = number(told.get("size")), number(told.get("size_vram"))
+        size = number(told.get("size"))
+        on_gpu = number(told.get("size_vram"))
         info = {
             hints.PARAMETER_SIZE: text(details.get("parameter_size")),
             hints.WEIGHT_PRECISION: text(details.get("quantization_level")),
@@ -66,7 +67,8 @@ class OllamaAdapter(Adapter):
     def _bare(self, model: str, info: dict[str, str]) -> EngineReading:
         """A model without figures."""
         figures = Figures({"0": Rank("0")}, {}, {})
-        figures.model, figures.info = model, {**info, "figures": WHY_NOTHING}
+        figures.model = model
+        figures.info = {**info, "figures": WHY_NOTHING}
         return msgspec.structs.replace(self.reading(figures), part=model)
 
 

@@ -194,10 +194,12 @@ def server_of(body: bytes) -> Server:
         info["cache_dtype"] = info[hints.KV_DTYPE]
     if told.get("disable_radix_cache") in (True, False):
         info["enable_prefix_caching"] = str(not told["disable_radix_cache"])
-    tp, dp = count(told.get("tp_size")), count(told.get("dp_size"))
+    tp = count(told.get("tp_size"))
+    dp = count(told.get("dp_size"))
     # The ranks of data-parallel attention share the GPUs of the tensor-parallel group.
     if told.get("enable_dp_attention") is True and dp:
-        info["dp_attention"], tp = "yes", max(1, tp // dp)
+        tp = max(1, tp // dp)
+        info["dp_attention"] = "yes"
     states = [mapping(state) for state in items(told.get("internal_states"))]
 
     def first(parts: list[dict[str, Any]], name: str) -> int:
@@ -241,11 +243,15 @@ class SglangAdapter(Adapter):
         """Live tokens or those of ended requests, what a half of a server counts, and its settings."""
         body = figures.bodies.get(SERVER_INFO.path, b"")
         if body and body is not self._server_body:
-            self._server_body, self._server = body, server_of(body)
+            self._server = server_of(body)
+            self._server_body = body
         server = self._server
         figures.info.update(server.info)
-        figures.model_root, figures.version = server.info.get(hints.MODEL_PATH, ""), server.version
-        figures.tp, figures.pp, figures.dp = server.tp, server.pp, server.dp
+        figures.model_root = server.info.get(hints.MODEL_PATH, "")
+        figures.version = server.version
+        figures.tp = server.tp
+        figures.pp = server.pp
+        figures.dp = server.dp
         if self._counts_live(figures):
             self._take_live(figures)
         else:
@@ -289,7 +295,8 @@ class SglangAdapter(Adapter):
         `realtime_tokens_total` leaves out the first token of each request. Those are counted for the whole server: each
         rank gets an equal share.
         """
-        ranks, live = figures.ranks, figures.live
+        ranks = figures.ranks
+        live = figures.live
         for quantity, metric in LIVE.items():
             if live.get(quantity) != str(metric):
                 figures.leave_out(quantity)

@@ -122,7 +122,8 @@ class TritonAdapter(Adapter):
             before, running = self._polled.get(version, (count, 0.0))
             total = self._decoded.get(version, 0.0) + (count - before) * (running + generating[version]) / 2
             decoded[version] = total if count >= before and usable(total) else 0.0
-        self._decoded, self._polled = decoded, {one: (steps[one], generating[one]) for one in steps}
+        self._polled = {one: (steps[one], generating[one]) for one in steps}
+        self._decoded = decoded
         source = f"{ITERATIONS} x {GENERATING}, added up poll by poll"
         figures.put(rank.counters, q.DECODE_TOKENS, sum(decoded.values()), source, Advance.DERIVED)
 

@@ -130,7 +130,9 @@ class TrtllmAdapter(Adapter):
         self._take_settings(figures)
 
     def _take_settings(self, figures: Figures) -> None:
-        config, parallel, info = figures.labels(MODEL), figures.labels(PARALLEL), figures.info
+        config = figures.labels(MODEL)
+        parallel = figures.labels(PARALLEL)
+        info = figures.info
         for name, keys in KEPT.items():
             labels = figures.labels(name)
             info |= {key: labels[label] for label, key in keys.items() if labels.get(label, "None") not in ("", "None")}
@@ -152,11 +154,14 @@ class TrtllmAdapter(Adapter):
         over about two loops (tensorrt_llm/_torch/pyexecutor/py_executor.py, _process_iter_stats).
         """
         if (itl := rank.histograms.get(q.ITL)) is not None:
-            seconds, ended = itl.sum - self._ended[0], itl.count - self._ended[1]
+            seconds = itl.sum - self._ended[0]
+            ended = itl.count - self._ended[1]
             if seconds < 0.0 or ended < 0.0:
-                seconds, ended = itl.sum, itl.count
+                seconds = itl.sum
+                ended = itl.count
             if ended >= ENOUGH or (ended > 0.0 and not self._token_s):
-                self._token_s, self._ended = seconds / ended, (itl.sum, itl.count)
+                self._token_s = seconds / ended
+                self._ended = (itl.sum, itl.count)
         generating = [value for _, value in figures.picked(GENERATING)]
         if generating and self._token_s and usable(rate := 0.0 if idle else max(generating) / self._token_s):
             source = f"{GENERATING} / mean time per output token of the requests that ended last"

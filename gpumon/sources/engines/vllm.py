@@ -309,10 +309,12 @@ class VllmAdapter(Adapter):
         configs = figures.found.get(CONFIG, ())
         for series, _ in configs:
             labels = series.labels
-            size, source = _positive(labels.get("kv_cache_size_tokens", "")), "kv_cache_size_tokens"
+            size = _positive(labels.get("kv_cache_size_tokens", ""))
+            source = "kv_cache_size_tokens"
             if not size and not _hybrid(labels):
                 blocks = _positive(labels.get("num_gpu_blocks", "")) / max(len(figures.ranks), len(configs), 1)
-                size, source = blocks * _positive(labels.get("block_size", "")), q.BLOCK_PRODUCT
+                size = blocks * _positive(labels.get("block_size", ""))
+                source = q.BLOCK_PRODUCT
             for rank in figures.ranks.values() if size else ():
                 if labels.get(self.tables.rank_label) in (None, rank.name):
                     figures.put(rank.gauges, q.POOL_TOKENS, size, f"{CONFIG} {source}")

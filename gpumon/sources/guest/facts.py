@@ -34,7 +34,8 @@ def _libc() -> "tuple[str, list[int]]":
     try:
         name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
     except (OSError, ValueError):
-        name, version = "", ""
+        name = ""
+        version = ""
     if name == "glibc":
         return name, _numbers(version)
     for loader in Path("/lib").glob("ld-musl-*.so.1"):

@@ -104,7 +104,8 @@ class Look(NamedTuple):
             process = self.processes.get(process.parent)
         if not servers:
             return None
-        innermost, outermost = servers[0], servers[-1]
+        innermost = servers[0]
+        outermost = servers[-1]
         return innermost if innermost[1].kind in outermost[1].apart else outermost
 
     def _placed(self, process: Process, launched: Launch, uuids: tuple[str, ...]) -> Server:

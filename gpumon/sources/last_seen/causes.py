@@ -91,7 +91,8 @@ def of_unit(origin: Origin, ask: Run) -> Cause:
 
 def unit_cause(told: Mapping[str, str], source: str) -> Cause:
     """The cause by the properties of a unit."""
-    result, status = told.get("Result", ""), _whole(told.get("ExecMainStatus", ""))
+    result = told.get("Result", "")
+    status = _whole(told.get("ExecMainStatus", ""))
     ended_wall_s = _ended_wall_s(told.get("ExecMainExitTimestampMonotonic", ""))
     code = told.get("ExecMainCode", "")
     if result == "oom-kill":

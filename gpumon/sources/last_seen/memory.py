@@ -288,7 +288,8 @@ class LastSeen:
 
     def _forget_moved(self, moved: _Kept, wall_s: float) -> None:
         """Forget the URL at which a server was that answers at another one now."""
-        origin, url = moved.served.origin, moved.served.reading.url
+        origin = moved.served.origin
+        url = moved.served.reading.url
         for kept in list(self._kept.values()):
             if kept.served.origin.id == origin.id and kept.served.reading.url != url:
                 self._drop(kept, wall_s)

@@ -30,7 +30,8 @@ def _gauge(field: str, name: str, *args: Any, scale: float = 1.0, older: str = "
 
 
 MHZ = 1e6
-_SM, _MEM = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM
+_SM = pynvml.NVML_CLOCK_SM
+_MEM = pynvml.NVML_CLOCK_MEM
 _ECC = {
     "ecc_uncorrected": (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC),
     "ecc_corrected": (pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, pynvml.NVML_VOLATILE_ECC),
@@ -204,7 +205,9 @@ class Batch:
 
     def forget(self) -> None:
         """Ask for every field again."""
-        self._asked, self._unsupported, self._worked = self._all, {}, set()
+        self._worked = set()
+        self._asked = self._all
+        self._unsupported = {}
 
 
 def _lacks(value: Reading) -> bool:
@@ -236,7 +239,8 @@ class CounterRate:
         if isinstance(value, Missing):
             self._last = None
             return value
-        last, self._last = self._last, (value, stamp_us)
+        last = self._last
+        self._last = (value, stamp_us)
         if last is None or stamp_us <= last[1]:
             return WARMING_UP
         if value < last[0]:

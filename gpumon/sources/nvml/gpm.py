@@ -132,7 +132,8 @@ class Gpm:
             self._sampled_s = None
             return _all(_explain(took))
         self._samples.reverse()
-        first, self._sampled_s = self._sampled_s is None, now_s
+        first = self._sampled_s is None
+        self._sampled_s = now_s
         return _all(WARMING_UP) if first else self._difference(newer, older)
 
     def _allocate(self) -> bool:
@@ -147,7 +148,8 @@ class Gpm:
 
     def _difference(self, before: Any, after: Any) -> dict[str, Reading]:
         record = self._request.record
-        record.sample1, record.sample2 = before, after
+        record.sample1 = before
+        record.sample2 = after
         answer = self._calls.read("nvmlGpmMetricsGet", record)
         if isinstance(answer, Missing):
             return _all(_explain(answer))

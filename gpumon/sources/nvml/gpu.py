@@ -129,10 +129,14 @@ class NvmlGpu:
             self._slices.close()
 
     def _read_tick(self, now_s: float, pcie: Pcie) -> None:
-        calls, handle, values = self._calls, self.handle, self._values
+        calls = self._calls
+        handle = self.handle
+        values = self._values
         memory = figures.read_memory(calls, handle, values["name"])
-        values["vram_used_bytes"], values["vram_total_bytes"] = memory.used, memory.total
-        values["vram_reserved_bytes"], values["vram_shared"] = memory.reserved, memory.shared
+        values["vram_used_bytes"] = memory.used
+        values["vram_total_bytes"] = memory.total
+        values["vram_reserved_bytes"] = memory.reserved
+        values["vram_shared"] = memory.shared
         self._read_busy()
         if memory.shared:
             self._drop_what_unified_memory_lacks()
@@ -177,8 +181,10 @@ class NvmlGpu:
             if isinstance(rates, Missing):
                 busy = memory_busy = rates
             else:
-                busy, memory_busy = rates.gpu / 100.0, rates.memory / 100.0
-        self._values["busy_ratio"], self._values["memory_busy_ratio"] = busy, memory_busy
+                busy = rates.gpu / 100.0
+                memory_busy = rates.memory / 100.0
+        self._values["busy_ratio"] = busy
+        self._values["memory_busy_ratio"] = memory_busy
 
     def _drop_implausible(self) -> None:
         """Put a reason in the place of numbers that no GPU has. A limit that was raised is read again first."""
@@ -195,7 +201,9 @@ class NvmlGpu:
         self._values.update(dict.fromkeys(_LINK, _UNIFIED))
 
     def _read_slow(self, now_s: float) -> None:
-        calls, handle, values = self._calls, self.handle, self._values
+        calls = self._calls
+        handle = self.handle
+        values = self._values
         was_sliced = self._slices.enabled
         self._slices.refresh(now_s)
         if self._slices.enabled is not was_sliced:
@@ -216,7 +224,9 @@ class NvmlGpu:
         self._gpm = Gpm(self._calls, self.handle, self._session.request)
 
     def _read_minute(self) -> None:
-        calls, handle, values = self._calls, self.handle, self._values
+        calls = self._calls
+        handle = self.handle
+        values = self._values
         name = calls.read("nvmlDeviceGetName", handle)
         values["name"] = values["name"] if isinstance(name, Missing) else name
         capability = calls.read("nvmlDeviceGetCudaComputeCapability", handle)
@@ -229,7 +239,8 @@ class NvmlGpu:
         figures.read_gauges(calls, handle, figures.MINUTE, values)
         rows = calls.read("nvmlDeviceGetRemappedRows", handle)
         pending, failed = (rows, rows) if isinstance(rows, Missing) else (float(rows[2]), float(rows[3]))
-        values["remap_pending"], values["remap_failed"] = pending, failed
+        values["remap_pending"] = pending
+        values["remap_failed"] = failed
         action = self._minute_fields.read(calls, handle)[figures.RECOVERY_ACTION][0]
         self._advice = figures.RECOVERY.get(0 if isinstance(action, Missing) else int(action), (GpuState.OK, ""))
 
@@ -252,7 +263,8 @@ class Slice:
 
     def refresh(self, now_s: float) -> None:
         """What changes slowly: name, size, processes."""
-        calls, values = self._calls, self._values
+        calls = self._calls
+        values = self._values
         calls.begin(now_s)
         with contextlib.suppress(HandleStaleError):
             name = calls.read("nvmlDeviceGetName", self.handle)
@@ -318,8 +330,10 @@ class Slices:
             self.enabled = bool(mode[0])
         elif mode.reason is Reason.NOT_SUPPORTED:
             self.enabled = False
-        self.changed, self.text = False, ""
-        before, self._slices = self._slices, self._find() if self.enabled else {}
+        self.changed = False
+        self.text = ""
+        before = self._slices
+        self._slices = self._find() if self.enabled else {}
         for uuid, part in before.items():
             if self._slices.get(uuid) is not part:
                 part.close()

@@ -43,7 +43,8 @@ class XidWatch:
         return self._events.get(uuid, ())
 
     def _run(self) -> None:
-        failures, event_set = 0, None
+        failures = 0
+        event_set = None
         registered: set[int] = set()
         while True:
             try:

@@ -169,7 +169,8 @@ class Reader:
     def forget(self) -> None:
         """Leave out of the memory what no answer had since the last call."""
         with self._lock:
-            self._known, self._used = self._used, {}
+            self._known = self._used
+            self._used = {}
             self._texts = {}
 
     def _vector(self, raw: bytes) -> Vector | None:

@@ -125,7 +125,8 @@ class PrometheusApi:
 
     def taken_warnings(self) -> tuple[str, ...]:
         """What the server said of partial answers since the last call."""
-        warnings, self.warnings = tuple(self.warnings), {}
+        warnings = tuple(self.warnings)
+        self.warnings = {}
         return warnings
 
     async def _series(

@@ -244,7 +244,8 @@ class EngineGpus:
 
 def _is_in_use(gpu: GpuReading) -> bool:
     """Whether much of its memory is in use."""
-    used, total = gpu.vram_used_bytes, gpu.vram_total_bytes
+    used = gpu.vram_used_bytes
+    total = gpu.vram_total_bytes
     return not isinstance(used, Missing) and not isinstance(total, Missing) and used > _HELD * total
 
 
@@ -255,7 +256,8 @@ def _checked(reading: EngineReading, placing: Placing, gpus: Sequence[GpuReading
 
 def _too_large(reading: EngineReading, gpus: Sequence[GpuReading], count: int) -> str:
     """Why the weights are not on so many GPUs, of which these are some; empty where they may be, as far as is known."""
-    llm, totals = reading.llm, [gpu.vram_total_bytes for gpu in gpus]
+    llm = reading.llm
+    totals = [gpu.vram_total_bytes for gpu in gpus]
     known = [total for total in totals if not isinstance(total, Missing)]
     if llm is None or len(known) < len(totals) or not known:
         return ""

@@ -192,6 +192,7 @@ class Memory:
         other = Memory(0.0)
         other.intervals, other.jobs, other.clusters = self.intervals.copy(), dict(self.jobs), set(self.clusters)
         other.exporter_jobs, other.own_jobs = set(self.exporter_jobs), set(self.own_jobs)
-        other.machines, other.undated = self.machines.copy(), self.undated
+        other.machines = self.machines.copy()
+        other.undated = self.undated
         other.pods = dict(self.pods)
         return other

@@ -132,7 +132,8 @@ class Moment:
 
     def _take(self) -> tuple[list[Target], list[Own], Found]:
         """The targets that count, hosts' own gpumon, and the engines."""
-        answers, memory = self._answers, self._memory
+        answers = self._answers
+        memory = self._memory
         placer = memory.placer
         self._up = placer.know(answers.up)
         first, self._scraped = (placer.dates(each) for each in (answers.scraped, answers.again))
@@ -172,7 +173,8 @@ class Moment:
         return self._up.get(target, 1.0) == 0.0
 
     def _take_exporters(self, pages: Pages) -> None:
-        memory, kept = self._memory, {}
+        memory = self._memory
+        kept = {}
         silent = (target for target in self._down if target.key in memory.exporters)
         order = sorted({*pages, *silent} & self._chosen, key=lambda one: (self._is_down(one), not one.known, one.key))
         for target in order:
@@ -329,7 +331,8 @@ class Moment:
 
     def _join(self, owns: Sequence[Own], found: Sequence[tuple[Target, Engine]]) -> None:
         """Find out which names are of one machine, before anything is put on a host."""
-        machines, told = self._memory.machines, dict[Place, set[str]]()
+        machines = self._memory.machines
+        told = dict[Place, set[str]]()
         for target, exporter in self._exporters:
             for name, reading in exporter.gpus:
                 if reading.uuid in exporter.here and not self._is_down(target):
@@ -386,10 +389,12 @@ class Moment:
 
     def _with_past(self, reading: GpuReading) -> GpuReading:
         """The GPU with what the day before tells of it."""
-        memory, busy = self._memory, reading.busy_ratio
+        memory = self._memory
+        busy = reading.busy_ratio
         if not isinstance(busy, Missing) and busy > 0.0:
             memory.idle_since_s.pop(reading.uuid, None)
-        idle_s, xid = memory.idle_since_s.get(reading.uuid, 0.0), memory.xids.get(reading.uuid)
+        idle_s = memory.idle_since_s.get(reading.uuid, 0.0)
+        xid = memory.xids.get(reading.uuid)
         if not idle_s and (xid is None or reading.xid):
             return reading
         xids = reading.xid or ((xid,) if xid is not None else ())
@@ -475,7 +480,8 @@ class Moment:
             self._merge_own(host)
         placed = self._placed()
         hosts = [self._one(place, host, placed) for place, host in self._hosts.items()]
-        before, here_now = self._memory.hosts, {one.key for host in self._hosts.values() for one in host.targets}
+        before = self._memory.hosts
+        here_now = {one.key for host in self._hosts.values() for one in host.targets}
         self._memory.hosts = {
             one.name: tuple(host.targets) for one, host in zip(hosts, self._hosts.values(), strict=True)
         }

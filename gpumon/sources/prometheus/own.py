@@ -239,7 +239,8 @@ _ENGINE_FLAGS: Final = ("from_documentation", "peak_unverified", "bandwidth_peak
 
 def _gpus(page: Scrape) -> Iterator[Gpu]:
     for info, _ in page.all("gpu_info"):
-        index, uuid = info.get("gpu", ""), info.get("uuid", "")
+        index = info.get("gpu", "")
+        uuid = info.get("uuid", "")
         if not index.isascii() or not index.isdigit() or len(index) > 9:
             continue
         labels = {"uuid": uuid, "gpu": index}
@@ -294,7 +295,8 @@ def _engines(page: Scrape) -> Iterator[Engine]:
 def _departure(page: Scrape, labels: Mapping[str, str]) -> tuple[Departure, ...]:
     """How an engine ended, as far as that is exported; none of one that runs."""
     for has, wall_s in page.having("engine_ended_timestamp_seconds", labels):
-        number, planned = _whole(has.get("number", "")), has.get("planned", "") == "yes"
+        number = _whole(has.get("number", ""))
+        planned = has.get("planned", "") == "yes"
         return (Departure(wall_s=wall_s, cause=has.get("cause", ""), number=number, planned=planned),)
     return ()
 
@@ -333,8 +335,10 @@ def _verdicts(page: Scrape) -> Iterator[Verdict]:
     for said, _ in page.all("verdict"):
         labels = {"thing": said.get("thing", ""), "kind": said.get("kind", ""), "family": said.get("family", "")}
         try:
-            kind, family = Kind(labels["kind"]), Family(labels["family"])
-            code, level = Limit(said.get("code", "")), Level(said.get("level", ""))
+            kind = Kind(labels["kind"])
+            family = Family(labels["family"])
+            code = Limit(said.get("code", ""))
+            level = Level(said.get("level", ""))
             confidence = Confidence(said.get("confidence", ""))
         except ValueError:  # of a newer gpumon
             continue

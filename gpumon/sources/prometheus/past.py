@@ -92,7 +92,8 @@ class Past:
 
     def _moments(self) -> Iterator[Answers]:
         """Moment after moment; what was used of the answers is freed."""
-        waiting, self._answers = [_backwards(each) for each in self._answers], []
+        waiting = [_backwards(each) for each in self._answers]
+        self._answers = []
         for at in range(self._steps):
             scraped, up, engines, started, gpus, own = (self._due(each, at) for each in waiting)
             at_s = self._start_s + at * self.step_s

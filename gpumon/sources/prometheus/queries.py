@@ -124,7 +124,8 @@ def selector(names: Iterable[str], matchers: str) -> str:
 def pattern(names: Iterable[str]) -> str:
     """A regular expression of exactly these names, a third as long as a list: VictoriaMetrics takes 16 KiB a query."""
     all_names = frozenset(names)
-    parts, others = [], all_names
+    parts = []
+    others = all_names
     for ends in (ENDS, ENDS[1:]):
         bases = {name[: -len(ends[0])] for name in others if name.endswith(ends[0])}
         bases = {base for base in bases if all(base + end in others for end in ends)}
@@ -230,7 +231,8 @@ class Before(NamedTuple):
 
 def before(match: str) -> Before:
     """The queries of the last day."""
-    busy, xid = _metric("DCGM_FI_DEV_GPU_UTIL", match), _metric("DCGM_FI_DEV_XID_ERRORS", match)
+    busy = _metric("DCGM_FI_DEV_GPU_UTIL", match)
+    xid = _metric("DCGM_FI_DEV_XID_ERRORS", match)
     return Before(
         f"max_over_time(timestamp(max_over_time({busy}[5m]) > 0)[1d:5m])",
         f"min_over_time(timestamp({busy})[1d:30m])",
@@ -254,7 +256,8 @@ def addresses(
     up: Iterable[Vector], exporters: Iterable[Vector], names: Iterable[str], ladder: Sequence[str]
 ) -> frozenset[str]:
     """Addresses of a host's targets in the past: placed by their labels, or by the pods that used its GPUs."""
-    wanted, told = frozenset(names), [one.series.labels for one in exporters]
+    wanted = frozenset(names)
+    told = [one.series.labels for one in exporters]
     pods = {pod for labels in told for pod in (_pod(labels), _pod(_plain(labels))) if pod is not None}
     found = {labels.get(INSTANCE, ""): None for labels in told}
     for one in up:

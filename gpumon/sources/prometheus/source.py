@@ -111,7 +111,8 @@ class FleetSource:
     async def frame(self, at_s: float | None = None) -> FleetFrame:
         """All hosts at `at_s` (Unix time; None: now). Without hosts, but with a fault, where the Prometheus fails."""
         async with self._one_at_a_time:
-            begun_s, self._sent = self._clock(), 0
+            begun_s = self._clock()
+            self._sent = 0
             frame = await self._frame(at_s)
             return msgspec.structs.replace(frame, queries=self._sent, cost_s=self._clock() - begun_s)
 
@@ -165,7 +166,9 @@ class FleetSource:
 
     async def _were(self, host: str, start_s: float, end_s: float) -> frozenset[str]:
         """Addresses that this host's targets had from then to then. Raises ApiFault."""
-        names, match, seconds = self._memory.names_of(host), self._config.match, end_s - start_s
+        names = self._memory.names_of(host)
+        match = self._config.match
+        seconds = end_s - start_s
         up, exporters = await together(
             self.api.query(targets_of_range(match, seconds), end_s),
             self.api.query(exporters_of_range(names, match, seconds), end_s),

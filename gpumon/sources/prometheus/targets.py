@@ -72,7 +72,10 @@ class Placer:
         every = bool(found) and all(REPLICA in one.series.labels for one in found)
         replicas = (*REPLICAS, REPLICA) if every else REPLICAS
         if replicas != self._replicas:
-            self._replicas, self._targets, self._placed, self._used = replicas, {}, {}, {}
+            self._replicas = replicas
+            self._targets = {}
+            self._placed = {}
+            self._used = {}
         values = {self.of_up(one.series.labels): one.value for one in found}
         unknown = {id_: one for id_, one in self._targets.items() if not one.known}
         self._targets = {frozenset(one.labels.items()) | _replica_pair(one): one for one in values}
@@ -90,7 +93,8 @@ class Placer:
             self._candidates = {
                 place: same[place] if same.get(place) == targets else targets for place, targets in fresh.items()
             }
-            self._placed, self._used = self._used, {}
+            self._placed = self._used
+            self._used = {}
         return values
 
     def of_up(self, labels: Mapping[str, str]) -> Target:

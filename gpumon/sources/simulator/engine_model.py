@@ -517,7 +517,8 @@ class EngineModel:
         cost = self._cost(step)
         if self._now_s + cost.seconds > to_s:
             return False
-        decoding, computed_before = self._decoding, self.counters.computed_tokens
+        decoding = self._decoding
+        computed_before = self.counters.computed_tokens
         gain = self._gain(1)
         self._commit(cost, step, 1, cost.seconds)
         ended = [sequence for sequence, tokens in chunks if self._computed(sequence, tokens)]
@@ -591,7 +592,8 @@ class EngineModel:
     def _token_after_prefill(self, sequence: Sequence) -> None:
         """The prompt is computed: its next token comes out, and it joins the decoding sequences."""
         del self._prefilling[sequence]
-        request, counters = sequence.request, self.counters
+        request = sequence.request
+        counters = self.counters
         sequence.generated += 1
         counters.generation_tokens += 1
         if sequence.generated == 1:
@@ -645,7 +647,9 @@ class EngineModel:
         )
 
     def _count_finished(self, sequence: Sequence) -> None:
-        request, counters, now_s = sequence.request, self.counters, self._now_s
+        request = sequence.request
+        counters = self.counters
+        now_s = self._now_s
         output_tokens = sequence.generated + sequence.ends - sequence.joined
         if sequence.fails:
             counters.failed += 1

@@ -23,9 +23,12 @@ SILICON = (1.0, 0.985, 1.01, 0.99, 1.015, 0.995, 1.005, 0.98)
 
 HEAT_C_PER_W = 0.058
 HEAT_LAG_S = 18.0
-IDLE_W, CONTEXT_W = 71.0, 116.0
+IDLE_W = 71.0
+CONTEXT_W = 116.0
 """Power without any process, and with one that does nothing: its context keeps the clocks up."""
-SM_W, TENSOR_W, DRAM_W = 130.0, 330.0, 250.0
+SM_W = 130.0
+TENSOR_W = 330.0
+DRAM_W = 250.0
 """Power at full activity, on top."""
 BURST_W = 200.0
 """Within a second the draw swings by that much around its mean: bursts meet the power cap, which only counters see."""
@@ -62,7 +65,8 @@ class Pace(NamedTuple):
 
 def shared(first: Work, second: Work) -> Work:
     """Two programs on one GPU, each of which has half of the time while both have work."""
-    at, other = 1.0 - 0.5 * second.busy_ratio, 1.0 - 0.5 * first.busy_ratio
+    at = 1.0 - 0.5 * second.busy_ratio
+    other = 1.0 - 0.5 * first.busy_ratio
     return Work(
         busy_ratio=min(1.0, first.busy_ratio + second.busy_ratio),
         # The first one's kernels have been stretched by the wait for the second's.
@@ -80,7 +84,8 @@ def work_between(instance: Instance, before: Meter, after: Meter, seconds: float
 
     Tensor parallelism all-reduces the hidden state twice a layer; a ring moves 2 (n - 1) / n of it through each GPU.
     """
-    shape, gpus = instance.shape, instance.gpus
+    shape = instance.shape
+    gpus = instance.gpus
     tokens_per_s = (after.tokens - before.tokens) / seconds
     nvlink = instance.chip.nvlink
     reduced_bytes = 2 * shape.layers * shape.hidden * 2.0 * 2 * (gpus - 1) / gpus
@@ -133,7 +138,8 @@ class SimulatedGpu:
         Work was done at the clock of the call before. Dynamic power goes with the square of the clock: voltage goes
         with it too, if less than in proportion.
         """
-        self._work, self._limit_w = work, min(limit_w, self._chip.power_limit_w)
+        self._limit_w = min(limit_w, self._chip.power_limit_w)
+        self._work = work
         share = SILICON[self._index % len(SILICON)]
         still_w = share * ((CONTEXT_W if self._processes else IDLE_W) + DRAM_W * work.dram_ratio)
         active_w = share * (SM_W * self._sm_active() + TENSOR_W * self._tensor_active())
@@ -166,7 +172,8 @@ class SimulatedGpu:
 
     def reading(self, monotonic_s: float) -> GpuReading:
         """What NVML would say, with ratios over the last `advance`."""
-        work, sm = self._work, self._sm_active()
+        work = self._work
+        sm = self._sm_active()
         return msgspec.structs.replace(
             self._still,
             monotonic_s=monotonic_s,

@@ -28,7 +28,8 @@ class Chip(msgspec.Struct, frozen=True):
     """Of the slot."""
 
 
-GIB, MIB = float(1 << 30), float(1 << 20)
+GIB = float(1 << 30)
+MIB = float(1 << 20)
 
 H100 = Chip(
     name="NVIDIA H100 80GB HBM3",

@@ -62,7 +62,8 @@ class SimulatedEngine:
     def _start(self, at_s: float) -> None:
         """A new process, with empty counters."""
         self.life += 1
-        actor, (start_s, wall_s) = self.actor, self._begun
+        actor = self.actor
+        (start_s, wall_s) = self._begun
         self._started_wall_s = wall_s + at_s - start_s
         receiver = self._handovers.get(actor.hands_over_to)
         self.ranks = tuple(
@@ -187,7 +188,8 @@ class SimulatedEngine:
 
         The GPUs of a rank go at the pace of the slowest: the others wait for it in the all-reduce.
         """
-        seconds, self._seen_s = self._at_s - self._seen_s, self._at_s
+        seconds = self._at_s - self._seen_s
+        self._seen_s = self._at_s
         if not self.up or seconds <= 0.0:
             return {}
         if any(effect.spinning for effect in self._now):
@@ -196,7 +198,8 @@ class SimulatedEngine:
             if condition.pause is not None:
                 return dict.fromkeys(self.actor.gpus, self._work_in_pause(condition.pause))
         works: dict[int, Work] = {}
-        meters, paces = self.meters(), []
+        meters = self.meters()
+        paces = []
         for gpus, rank, before, meter in zip(self.actor.ranks, self.ranks, self._seen, meters, strict=True):
             work = work_between(rank.instance, before, meter, seconds)
             slowest = Pace(min(pace(gpu).clock for gpu in gpus), max(pace(gpu).others for gpu in gpus))
@@ -222,7 +225,8 @@ class SimulatedEngine:
         if paces == self._paces:
             return
         self._paces = paces
-        instance, speed = self.actor.instance, self.actor.speed
+        instance = self.actor.instance
+        speed = self.actor.speed
         for rank, (clock, others) in zip(self.ranks, paces, strict=True):
             left = 1.0 - 0.5 * others
             slower = msgspec.structs.replace(

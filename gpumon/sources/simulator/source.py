@@ -26,7 +26,8 @@ from gpumon.sources.simulator.training import SimulatedRun
 from gpumon.sources.source import Contribution
 from gpumon.triage.thresholds import Thresholds
 
-DRIVER, CUDA = "580.95.05 (simulated)", "13.0"
+DRIVER = "580.95.05 (simulated)"
+CUDA = "13.0"
 SLICE_S = 4.0
 """Simulated seconds of the warm-up worked off at a time: some milliseconds, between which the screen paints."""
 LONGEST_GAP_S = 30.0
@@ -245,7 +246,8 @@ class SimulatedServer:
     def now_s(self) -> float:
         """Simulated time now; a long gap between two looks at the clock counts as a pause of the server too."""
         now_s = self._clock()
-        gap_s, self._read_s = now_s - self._read_s, now_s
+        gap_s = now_s - self._read_s
+        self._read_s = now_s
         return self.at_s + min(max(gap_s, 0.0), LONGEST_GAP_S)
 
     def _answers(self, port: Port) -> Callable[[str], Answer | None]:

@@ -190,7 +190,8 @@ class Traffic:
 
     def _cached(self, prompt: int) -> int:
         """Tokens of a prompt that are in the prefix cache: whole blocks, and never all of it."""
-        demand, rng = self._demand, self._rng
+        demand = self._demand
+        rng = self._rng
         if rng.random() >= demand.returning:
             return 0
         known = 1.0

@@ -96,7 +96,8 @@ class SimulatedRun:
         busy_s = self._busy_s + max(0.0, self._at_s - self._begun_s)
         seconds = self._at_s - self._seen_s
         busy = min(1.0, (busy_s - self._seen_busy_s) / seconds) if seconds > 0.0 else 0.0
-        self._seen_busy_s, self._seen_s = busy_s, self._at_s
+        self._seen_busy_s = busy_s
+        self._seen_s = self._at_s
         run = self.run
         moved_bytes = 3 * 2.0 * run.params * (len(run.gpus) - 1) / len(run.gpus)
         work = Work(

@@ -155,7 +155,8 @@ class MetricsPage:
         yield _block("process_start_time_seconds", text, "gauge", ((),), lambda: (started_s,))
 
     def _scalars(self, family: Family) -> Iterable[Block]:
-        ranks, (label, _, values) = self._ranks, family.label.partition("=")
+        ranks = self._ranks
+        (label, _, values) = family.label.partition("=")
         extras = [((label, value),) if label else () for value in values.split(",")]
         # The real exporter lists a label value for all engines before the next one.
         labels = [self._labels(rank, *extra) for extra in extras for rank in range(len(ranks))]
@@ -179,14 +180,17 @@ class MetricsPage:
             yield _block(f"{name}_created", text, "gauge", labels, lambda: values)
 
     def _histogram(self, family: Family) -> Iterable[Block]:
-        name, alone, (reader,) = f"vllm:{family.name}", self._alone, family.readers()
+        name = f"vllm:{family.name}"
+        alone = self._alone
+        (reader,) = family.readers()
         histograms = [reader(rank) for rank in self._ranks]
         series: list[str] = []
         for rank, histogram in enumerate(histograms):
             labels = self._labels(rank)
             bounds = (*(repr(bound) for bound in histogram.bounds), "+Inf")
             buckets = [_series(f"{name}_bucket", (*labels, ("le", bound))) for bound in bounds]
-            total, count = _series(f"{name}_sum", labels), _series(f"{name}_count", labels)
+            total = _series(f"{name}_sum", labels)
+            count = _series(f"{name}_count", labels)
             series += [*buckets, count, total] if alone else [total, *buckets, count]
 
         def values() -> Iterable[float]:
@@ -199,7 +203,8 @@ class MetricsPage:
         yield from self._created(name, family.text, [self._labels(rank) for rank in range(len(histograms))])
 
     def _cache_config(self) -> Block:
-        limits, ranks = self._ranks[0].limits, range(len(self._ranks))
+        limits = self._ranks[0].limits
+        ranks = range(len(self._ranks))
         tokens = (limits.kv_pool_blocks - 1) * 16
         config = CACHE_CONFIG | {
             "gpu_memory_utilization": str(self._actor.gpu_memory_utilization),
@@ -215,7 +220,8 @@ class MetricsPage:
 
     def _rejections(self) -> Iterable[Block]:
         """Rejected requests, of which the simulated engines have the first reason only."""
-        ranks, model = self._ranks, ("model_name", self._actor.model)
+        ranks = self._ranks
+        model = ("model_name", self._actor.model)
         return self._counter(
             "vllm:admission_rejections",
             "Number of admission attempts rejected by a queue limit, by reason.",
