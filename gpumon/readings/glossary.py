@@ -65,7 +65,7 @@ BANDWIDTH: Final = Term(
     "memory bandwidth",
     "B/s, % of the peak",
     _TEN,
-    "Bytes that the GPU moves from and to its own memory (DRAM): measured, or bounded by `≥` or `≤`.",
+    "Bytes that the GPU moves from and to its own memory (DRAM): measured, or a bound (≥, ≤).",
     ("gpus[].bandwidth_bytes_per_s", "gpus[].bandwidth_source"),
 )
 MFU: Final = Term(
