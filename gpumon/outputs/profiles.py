@@ -46,14 +46,30 @@ def listed(profiles: Mapping[str, Observed], builtin: frozenset[str], broken: Se
         Column("CONC", [quantities["count"](_known(each.concurrency)) for _, each in own], right=True),
         Column("TOK/S", [quantities["number"](at_knee(each, "tokens_per_s")) for _, each in own], right=True, keep=6),
         Column("ITL", [milliseconds(at_knee(each, "itl_s")) for _, each in own], right=True, keep=5),
+        Column("HOLDS", [_content(each) for _, each in own], keep=7),
         Column("FROM", [source(name, each) for name, each in own], keep=1),
     )
-    lines = list(table(columns, width))
+    lines = list(table(_with_data(columns), width))
     for line in broken:
         lines.extend(wrapped(f"not read: {line}", width, "", INDENT))
     if len(profiles) == len(builtin.intersection(profiles)):
         lines.append("none is imported yet: gpumon profiles add FILE...")
     return "\n".join(lines) + "\n"
+
+
+def _content(profile: Observed) -> str:
+    """What a profile is for: `memory 15.7 GB`, `7 points`."""
+    parts = []
+    if profile.points:
+        parts.append(counted(len(profile.points), "point"))
+    if profile.memory_bytes is not None:
+        parts.append(f"memory {profile.memory_bytes / 1e9:.1f} GB")
+    return ", ".join(parts) or "model and GPU only"
+
+
+def _with_data(columns: Sequence[Column]) -> list[Column]:
+    """The columns in which some profile has something."""
+    return [column for column in columns if any(cell != NONE for cell in column.texts)]
 
 
 def shown(profile: Observed, notes: Sequence[str], *, built: bool = False, width: int = 160) -> str:

@@ -23,7 +23,7 @@ class Check(msgspec.Struct, frozen=True):
     """One checked thing. `name`, `text` and `fix` may hold text from outside: clean it before showing."""
 
     area: str
-    """driver, dcgm, gpu, endpoint, model, terminal, or config."""
+    """driver, dcgm, gpu, endpoint, model, terminal, config, or gpumon."""
     name: str
     state: CheckState
     text: str

@@ -15,6 +15,7 @@ from gpumon.config.schema import Config
 from gpumon.efficiency.faults import Lack, lacks
 from gpumon.readings import quantities as q
 from gpumon.readings.check import Check, CheckState
+from gpumon.readings.format import amount, ratio
 from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading, Fault, GpuReading, Phase
 from gpumon.readings.merge import merged, told_apart
 from gpumon.readings.missing import WARMING_UP
@@ -27,6 +28,7 @@ from gpumon.sources.driver.source import DriverSource, vendor_of
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.feeds import feeds_of
 from gpumon.sources.gpu_checks import ACTIVITY, driver_checks, gpu_checks
+from gpumon.sources.host import HostMeter
 from gpumon.sources.ownership import Ownership
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.source import Contribution, Source
@@ -195,6 +197,16 @@ SETTLE_S: Final = 4.0
 STEP_S: Final = 0.3
 """Between two readings: GPM needs more than 0.1 s."""
 
+COST_S: Final = 3.0
+"""Longest wait for gpumon's own memory: the kernel walks all pages for it."""
+COST_STEP_S: Final = 0.05
+DEMO: Final = Check(
+    "gpumon",
+    "demo",
+    CheckState.OFF,
+    "there is no GPU and no engine to show",
+    "gpumon demo shows a simulated server with eight GPUs and its engines",
+)
 NO_CONFIG: Final = Check(
     "config", "file", CheckState.OFF, "none: defaults (gpumon config --example shows every setting)"
 )
@@ -219,6 +231,8 @@ async def diagnose(config: Config, options: Options) -> list[Check]:
         await asyncio.gather(*(source.start() for source in sources))
         await asyncio.gather(*(source.ready(READY_S) for source in sources))
         facts = EngineFacts(listed, config.model, owner, nvml=bool(nvml or dcgm))
+        meter = HostMeter()
+        meter.read(await _worker_pids(nvml))
         found = await _settled(nvml, dcgm, [*engines, *files], discovery, facts)
         config_file = NO_CONFIG
         if options.config_file:
@@ -228,9 +242,33 @@ async def diagnose(config: Config, options: Options) -> list[Check]:
         checks += dcgm_checks(dcgm.url.base, found.exporter) if dcgm else []
         checks += gpu_checks(found.gpus, gpu_catalogue(config.gpu))
         checks += discovery.checks(found.readings) if discovery is not None else []
-        return [*checks, *engine_checks(found.readings, found.faults, found.gpus)]
+        checks += engine_checks(found.readings, found.faults, found.gpus)
+        if not found.gpus and not found.readings:
+            checks.append(DEMO)
+        return [*checks, await _own_cost(meter, found.driver.pids)]
     finally:
         await asyncio.gather(*(source.close() for source in sources), return_exceptions=True)
+
+
+async def _worker_pids(nvml: DriverSource | None) -> tuple[int, ...]:
+    """Processes that gpumon started to read the driver."""
+    if nvml is None:
+        return ()
+    part = await nvml.poll(time.monotonic())
+    return part.pids
+
+
+async def _own_cost(meter: HostMeter, pids: tuple[int, ...]) -> Check:
+    """What this look costs by itself: gpumon's CPU since the sources answered, and its memory."""
+    await asyncio.sleep(STEP_S)
+    host = meter.read(pids)
+    end_s = time.monotonic() + COST_S
+    while host.self_pss_bytes == WARMING_UP and time.monotonic() < end_s:
+        await asyncio.sleep(COST_STEP_S)
+        host = meter.read(pids)
+    used = f"{ratio(host.self_cpu_ratio)} of one core, {amount(host.self_pss_bytes, 'B')} of memory"
+    text = f"{used} for this look, its driver process included; help (?) on the screen has those of the screen"
+    return Check("gpumon", "own cost", CheckState.OK, text)
 
 
 class _Found(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import struct
 import sys
 import termios
@@ -17,7 +18,7 @@ import pytest
 import tomli
 
 from gpumon.config.options import Options
-from gpumon.config.schema import Config, Endpoint, Feed, General, Gpu, Model
+from gpumon.config.schema import Config, Discovery, Endpoint, Feed, General, Gpu, Model
 from gpumon.efficiency.faults import NO_CONTEXT, NO_PREFILL
 from gpumon.outputs.doctor import report
 from gpumon.readings.check import Check, CheckState
@@ -52,6 +53,19 @@ async def checked(options: Options | None = None, **settings: object) -> dict[st
 
 def state(checks: Mapping[str, Check], name: str) -> CheckState:
     return checks[name].state
+
+
+async def test_without_anything_to_show_the_demo_is_named_and_the_own_cost_is_told() -> None:
+    checks = await checked(Options(nvml=False), discovery=Discovery(enabled=False))
+    assert "gpumon demo" in checks["gpumon demo"].fix
+    assert re.match(r"\d+(\.\d+)?% of one core, [\d.]+ ?[kMG]i?B of memory", checks["gpumon own cost"].text)
+
+
+async def test_the_own_cost_counts_the_worker_and_a_host_with_gpus_needs_no_demo(driver: FakeDriver) -> None:
+    driver.write("gpus 1\nprofile h100-sxm\n")
+    checks = await checked()
+    assert "gpumon demo" not in checks
+    assert checks["gpumon own cost"].state is OK
 
 
 async def test_healthy_gpus_share_their_lines_and_a_lost_one_fails(driver: FakeDriver) -> None:

@@ -39,6 +39,8 @@ _GROWING_S: Final = (15.0, 30.0, 60.0, 90.0, 120.0, 180.0, 240.0, 300.0)
 see where it begins."""
 _SETTLED_S: Final = 30.0
 """Seconds for which engines may be late with their figures: their charts keep their places."""
+NOTHING: Final = "nothing to chart: there is no GPU and no engine; gpumon demo shows a simulated server"
+"""In place of the charts of a host that has nothing to monitor."""
 
 
 class HistoryPane(Pane):
@@ -225,7 +227,7 @@ class HistoryPane(Pane):
         if self._configured_s != self.view.config.screen.span_s:
             self._configured_s = self.span_s = self.view.config.screen.span_s
         if not snapshot.gpus and not snapshot.engines and not self._seen:
-            return wrapped("nothing to chart: there is no GPU and no engine", width, "muted")
+            return wrapped(NOTHING, width, "muted")
         if not self._charted:
             return wrapped("nothing to chart yet: no figure has come", width, "muted")
         self._small = height < _AREAS_FROM
