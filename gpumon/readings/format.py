@@ -27,7 +27,7 @@ _WORDS: dict[Reason, tuple[str, str]] = {
     Reason.NO_PERMISSION: ("perm", "no access"),
     Reason.LOST: (DASH, "lost"),
     Reason.WARMING_UP: (ELLIPSIS, "warming up"),
-    Reason.UNDER_MIG: ("MIG", "under MIG"),
+    Reason.UNDER_MIG: (DASH, "under MIG"),
     Reason.NOT_EXPOSED: (DASH, "not exposed"),
     Reason.STALE: (DASH, "stale"),
     Reason.NOT_LIVE: ("n/a", "n/a live"),

@@ -99,8 +99,15 @@ _THROTTLE: Final = (
 
 
 def _number(gpu: Gpu, _: View, tone: str) -> Row:
-    """A MIG slice with the number of its GPU: sorted or filtered it does not stand below it."""
-    return ((f" {right(str(gpu.index), 2)}{'└' if gpu.parent_uuid else ' '}", tone),)
+    return ((f" {right(str(gpu.index), 2)} ", tone),)
+
+
+def gpu_name(gpu: Gpu, gpus: Sequence[Gpu]) -> str:
+    """`3`, or `3.0` for the first MIG slice of GPU 3, in the order in which `nvidia-smi -L` lists them."""
+    if not gpu.parent_uuid:
+        return f"{gpu.index}"
+    slices = [other.uuid for other in gpus if other.parent_uuid == gpu.parent_uuid]
+    return f"{gpu.index}.{slices.index(gpu.uuid)}"
 
 
 def _bar_column(size: int) -> Column[Gpu]:
@@ -296,14 +303,21 @@ def row(
     verdict: Verdict | None = None,
     shift: int = 0,
     of_state: Verdict | None = None,
+    gpus: Sequence[Gpu] = (),
 ) -> Row:
-    """One GPU. A GPU that does not answer is dim, but for its state. `verdict`: its worst urgent one; `of_state`: the
-    one on its state."""
+    """One GPU. A GPU that does not answer is dim, but for its state.
+
+    `verdict`: its worst urgent one; `of_state`: the one on its state. `gpus`: all of its host, of which a MIG slice has
+    its number.
+    """
     tone = "text" if gpu.state is GpuState.OK else "muted"
-    if verdict is None and of_state is None:
-        return tuple(TABLE.row(gpu, width, view, tone, shift=shift))
-    word, other = judged(gpu, view.levels, verdict, of_state)
-    return tuple(TABLE.row(gpu, width, view, tone, {"state": ((" " + left(word, _STATE), other),)}, shift))
+    instead: dict[str, Row] = {}
+    if gpu.parent_uuid and gpus:
+        instead["index"] = ((right(gpu_name(gpu, gpus), 4), tone),)
+    if verdict is not None or of_state is not None:
+        word, other = judged(gpu, view.levels, verdict, of_state)
+        instead["state"] = ((" " + left(word, _STATE), other),)
+    return tuple(TABLE.row(gpu, width, view, tone, instead, shift))
 
 
 def judged(gpu: Gpu, levels: Levels, verdict: Verdict | None, of_state: Verdict | None = None) -> tuple[str, str]:
@@ -460,7 +474,9 @@ def _words(gpu: Gpu, pane: ListPane[Gpu]) -> str:
     models = [engine.model for engine in engines if engine.name in gpu.engines]
     uuid = gpu.uuid if len(pane.wanted) >= _LONG else ""
     limit = LIMITS[pane.urgent[gpu.uuid].code] if gpu.uuid in pane.urgent else ""
-    known = (f"gpu {gpu.index}", gpu.name, *gpu.engines, *models, state(gpu, pane.view.levels)[0], limit)
+    gpus = pane.snapshot.gpus if gpu.parent_uuid and pane.snapshot is not None else ()
+    number = gpu_name(gpu, gpus) if gpus else f"{gpu.index}"
+    known = (f"gpu {number}", gpu.name, *gpu.engines, *models, state(gpu, pane.view.levels)[0], limit)
     return " ".join((*known, gpu.mig_profile, *gpu.throttle, uuid))
 
 
@@ -468,7 +484,9 @@ def _trouble(gpu: Gpu, pane: ListPane[Gpu]) -> str:
     """Its state, where that is a warning."""
     word, tone = judged(gpu, pane.view.levels, pane.urgent.get(gpu.uuid), pane.states.get(gpu.uuid))
     glyph, _, rest = word.partition(" ")
-    return f"{glyph} gpu {gpu.index} {rest}" if tone in ("warn", "critical", "alarm") else ""
+    if tone not in ("warn", "critical", "alarm") or pane.snapshot is None:
+        return ""
+    return f"{glyph} gpu {gpu_name(gpu, pane.snapshot.gpus)} {rest}"
 
 
 def _nothing(width: int, pane: ListPane[Gpu]) -> Sequence[Row]:
@@ -508,7 +526,8 @@ class _Sparks:
         snapshot = pane.snapshot
         engines = () if snapshot is None else snapshot.engines
         verdicts = (pane.urgent.get(gpu.uuid), pane.shift, pane.states.get(gpu.uuid))
-        cells = row(worded(gpu, engines), width, pane.view, *verdicts)
+        gpus = () if snapshot is None else snapshot.gpus
+        cells = row(worded(gpu, engines), width, pane.view, *verdicts, gpus)
         courses, columns = self._places(width, pane)
         if not courses or snapshot is None:
             return cells

@@ -14,7 +14,9 @@ from gpumon.tui import gpu_table
 from gpumon.tui.table import spans
 from tests.records import replace
 from tests.tui import scenes
-from tests.tui.painted import engine_row, gpu_row, text, tone_of
+from tests.tui.feed import Still
+from tests.tui.painted import PLAIN, engine_row, gpu_row, text, tone_of
+from tests.tui.running import running, text_of, until
 
 GPUS = [gpu for scene in scenes.SCENES.values() for gpu in scene().gpus]
 ENGINES = [engine for scene in scenes.SCENES.values() for engine in scene().engines]
@@ -186,11 +188,56 @@ def test_no_cell_is_cut(reason: Reason) -> None:
         assert not re.search(r"\w…", text(row))
 
 
-@pytest.mark.parametrize("index", [1, 12])
-def test_a_slice_has_the_number_of_its_gpu(index: int) -> None:
-    row = text(gpu_row(scenes.gpu(index, parent_uuid="GPU-1", mig_profile="1g.10gb"), 80))
-    assert row.startswith(f" {index:2}└▇")
-    assert row.endswith("1g.10gb  ")
+UNDER_MIG = Missing(Reason.UNDER_MIG)
+OF_GPU_ALONE = (
+    "busy_ratio",
+    "bandwidth_bytes_per_s",
+    "mfu_ratio",
+    "mbu_ratio",
+    "power_w",
+    "temperature_c",
+    "power_limit_w",
+)
+"""Figures that a MIG slice does not have."""
+
+
+def split_gpu(index: int, slices: int) -> tuple[Gpu, ...]:
+    """A GPU with MIG slices, as the driver lists them."""
+    per_slice = dict.fromkeys(
+        ("busy_ratio", "sm_active_ratio", "tensor_active_ratio", "mfu_ratio", "mbu_ratio"), UNDER_MIG
+    )
+    parent = scenes.gpu(index, **per_slice)
+    without = dict.fromkeys(OF_GPU_ALONE, UNDER_MIG)
+    parts = [
+        scenes.gpu(index, uuid=f"MIG-{index}-{part}", parent_uuid=parent.uuid, mig_profile="1g.10gb", **without)
+        for part in range(slices)
+    ]
+    return (parent, *parts)
+
+
+@pytest.mark.parametrize(("index", "first"), [(0, [" 0.0", " 0.1", " 0.6"]), (12, ["12.0", "12.1", "12.6"])])
+def test_each_slice_has_its_own_number_and_its_profile(index: int, first: list[str]) -> None:
+    gpus = (scenes.gpu(index + 1), *split_gpu(index, 7))
+    rows = [text(gpu_table.row(gpu, 80, PLAIN, gpus=gpus)) for gpu in gpus]
+    assert rows[1].startswith(f" {index:2} ")
+    assert [rows[place][:4] for place in (2, 3, 8)] == first
+    assert all(row.rstrip().endswith("1g.10gb") for row in rows[2:])
+    assert len({row[:4] for row in rows}) == 9
+
+
+def test_that_figures_are_not_known_under_mig_is_said_once_a_row() -> None:
+    for gpu in split_gpu(0, 2):
+        assert text(gpu_row(gpu, 200)).count("MIG") == 1
+
+
+async def test_slices_are_told_apart_in_the_filter_and_on_the_rule() -> None:
+    gpus = [*split_gpu(0, 3), scenes.gpu(1)]
+    gpus[2] = replace(gpus[2], state=GpuState.LOST, age_s=14.0)
+    async with running(Still(replace(scenes.snapshot(), gpus=tuple(gpus))), 80, 24) as (app, pilot):
+        assert next(line for line in text_of(app) if "LOST" in line).startswith(" 0.1")
+        await pilot.press("1", "slash", *"0.2", "enter")
+        assert [line[:4] for line in text_of(app) if line[1:4] == "0.2"]
+        await until(lambda: not any(line.startswith(" 0.1") for line in text_of(app)), pilot)
 
 
 @pytest.mark.parametrize("value", [1e308, float("inf")])

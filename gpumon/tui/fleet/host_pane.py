@@ -99,7 +99,7 @@ class HostPane(Pane):
             yield gpu_table.TABLE.head(width, self.view)
             for gpu in snapshot.gpus:
                 worst, of_state = urgent.get(gpu.uuid), states.get(gpu.uuid)
-                yield gpu_table.row(gpu, width, self.view, worst, of_state=of_state)
+                yield gpu_table.row(gpu, width, self.view, worst, of_state=of_state, gpus=snapshot.gpus)
         if snapshot.engines:
             urgent = urgent_by_key(snapshot.verdicts, Kind.ENGINE)
             states = states_by_key(snapshot.verdicts, Kind.ENGINE)
