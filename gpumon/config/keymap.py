@@ -44,6 +44,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("zoom", ("z",), "zoom the pane, and back", "a wall of all GPUs, and back"),
     Command("wall", ("W",), "GPUs as tiles, or as rows"),
     Command("wall.figure", ("f",), "tiles by another figure", ""),
+    Command("roofline", ("R",), "roofline of the engines"),
     Command("pane.next", ("tab",), "next pane", "sizing panel, or table"),
     Command("pane.previous", ("shift+tab",), "previous pane", "sizing panel, or table"),
     Command("pane.gpus", ("1",), "GPUs"),

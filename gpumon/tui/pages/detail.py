@@ -23,6 +23,8 @@ from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
 
 _NOTHING: Key = ("", "")
+_ROOFLINE_LINES = 28
+"""Lines of the roofline on an engine's page."""
 
 
 class DetailPage(Pane):
@@ -227,7 +229,19 @@ class DetailPage(Pane):
             rows.append(())
         if self._heights[0] != width:
             self._heights = (width, {})
-        return rows + laid_out(self._sections(snapshot), width, old=self._shown.old, heights=self._heights[1])
+        rows += laid_out(self._sections(snapshot), width, old=self._shown.old, heights=self._heights[1])
+        return rows + self._roofline(snapshot, width)
+
+    def _roofline(self, snapshot: Snapshot, width: int) -> list[Row]:
+        """The roofline of an engine that answers, where there is room for it."""
+        from gpumon.tui.roofline import LEAST_WIDTH, roofline_rows
+
+        thing = self._shown.figures
+        if not isinstance(thing, Engine) or is_blank(thing) or width < LEAST_WIDTH:
+            return []
+        size = (width, _ROOFLINE_LINES)
+        picture = roofline_rows([thing], self._history, snapshot.wall_s, size, self.palette.glyphs)
+        return [(), ((" roofline", "strong"),), *picture]
 
     def _sections(self, snapshot: Snapshot) -> list[Section]:
         thing = self._shown.figures

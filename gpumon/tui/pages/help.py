@@ -33,7 +33,7 @@ GROUPS: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
     (("help", "quit"), "help; back, and quit", ""),
     (("filter", "filter.all", "sort"), "filter, all; sort", "filter, sort; find"),
     (("cell", "zoom"), "a cell's formula; zoom", "a wall of all GPUs, and back"),
-    (("wall", "wall.figure"), "GPUs: tiles; other figure", "the wall by another figure"),
+    (("wall", "wall.figure", "roofline"), "GPU tiles, figure; roofline", "the wall by another figure"),
     (("pane.next", "pane.previous"), "next pane, page section", "sizing panel, or table"),
     (("pane.gpus", "pane.engines", "pane.history", "pane.processes", "pane.faults"), "GPUs to processes; triage", ""),
     (("span.shorter", "span.longer"), "shorter, longer charts", ""),

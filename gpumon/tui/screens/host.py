@@ -97,6 +97,7 @@ class HostBody:
             "zoom": self._zoom,
             "wall": self._turn_wall,
             "wall.figure": self._next_figure,
+            "roofline": self._turn_to_roofline,
             "span.shorter": partial(self._span, -1),
             "span.longer": partial(self._span, 1),
             "copy": self._copy,
@@ -326,6 +327,21 @@ class HostBody:
             self._gpus.show_next_figure()
         else:
             screen.say(f"there is no wall of GPUs here: {screen.view.keymap.first('wall')} shows it")
+
+    def _turn_to_roofline(self, screen: MonitorScreen) -> None:
+        """The roofline in the history pane, which is zoomed where it has too few lines; and the charts again."""
+        from gpumon.tui.roofline import LEAST_HEIGHT, LEAST_WIDTH
+
+        if screen.tiny:
+            return
+        if screen.app.size.width - screen.dock.columns < LEAST_WIDTH:
+            screen.say(f"the roofline needs {LEAST_WIDTH} columns")
+            return
+        go_to_pane(screen, PANES[2])
+        self.history.turn_to_roofline()
+        if self.history.roofline and self.history.size.height <= LEAST_HEIGHT:
+            zoom(screen, PANES[2])
+        screen.show_keys()
 
     def _span(self, step: int, screen: MonitorScreen) -> None:
         """Longer or shorter charts."""

@@ -61,6 +61,8 @@ class HistoryPane(Pane):
         """The chosen chart: its place among those that there are."""
         self.opened = False
         """Whether the chosen chart has the pane to itself."""
+        self.roofline = False
+        """Whether the roofline of the engines stands in the place of the charts."""
         self._charts: Charts | None = None
         self._parts: Charts | None = None
         self._built: tuple[object, ...] = ()
@@ -145,9 +147,16 @@ class HistoryPane(Pane):
 
     def back(self) -> bool:
         """All charts again."""
-        was, self.opened = self.opened, False
+        was = self.opened or self.roofline
+        self.opened = False
+        self.roofline = False
         self.update()
         return was
+
+    def turn_to_roofline(self) -> None:
+        """The roofline in the place of the charts, and back."""
+        self.roofline = not self.roofline
+        self.update()
 
     def watch_has_focus(self, has_focus: bool) -> None:
         """Show the first charts again once another pane has the focus; a page or a question gives it back."""
@@ -178,6 +187,8 @@ class HistoryPane(Pane):
 
     def title(self) -> str:
         """The pane, or the chart that it shows."""
+        if self.roofline:
+            return f"{self.TITLE} · roofline"
         return f"{self.TITLE} · {self._chosen().name}" if self.opened else self.TITLE
 
     def _chosen(self) -> Chart:
@@ -187,9 +198,11 @@ class HistoryPane(Pane):
     def note(self) -> str:
         """The span and the keys that change it, and what found no place; the most telling first where room is short."""
         charts = self._charts
+        key = self.view.keymap.first
+        if self.roofline:
+            return f"{key('roofline')} {key('back')}: charts" if self.has_focus else ""
         if charts is None:
             return ""
-        key = self.view.keymap.first
         span = f"last {period(self.charted_s)}"
         keys = f"{key('span.shorter')} {key('span.longer')}".strip()
         parts = [(2, f"{span} ({keys})" if keys else span)]
@@ -228,6 +241,8 @@ class HistoryPane(Pane):
             self._configured_s = self.span_s = self.view.config.screen.span_s
         if not snapshot.gpus and not snapshot.engines and not self._seen:
             return wrapped(NOTHING, width, "muted")
+        if self.roofline:
+            return self._roofline(snapshot, width, height)
         if not self._charted:
             return wrapped("nothing to chart yet: no figure has come", width, "muted")
         self._small = height < _AREAS_FROM
@@ -235,6 +250,16 @@ class HistoryPane(Pane):
         marked = self.cursor if self.has_focus and not self.opened else None
         rows = charts.rows(snapshot.wall_s, self._figures, marked, self.moment)
         return [*rows, *parts.rows(snapshot.wall_s, self._figures)] if parts is not None else rows
+
+    def _roofline(self, snapshot: Snapshot, width: int, height: int) -> Sequence[Row]:
+        """Where the engines stand below the roof of their GPUs."""
+        from gpumon.tui.roofline import LEAST_HEIGHT, LEAST_WIDTH, roofline_rows, too_narrow
+
+        if not snapshot.engines:
+            return wrapped("no roofline: there is no engine", width, "muted")
+        if width < LEAST_WIDTH or height < LEAST_HEIGHT:
+            return too_narrow(width)
+        return roofline_rows(snapshot.engines, self._history, snapshot.wall_s, (width, height), self.palette.glyphs)
 
     def _fitting(self, snapshot: Snapshot, width: int, height: int) -> tuple[Charts, Charts | None]:
         """The charts for this size, the same ones as long as nothing but time changes."""

@@ -48,7 +48,7 @@ _OWN: Final[dict[str, _Own]] = {
     "wall": ((("open",), "detail"), (("wall.figure",), "figure"), (("wall",), "rows"), *_LIST[1:]),
     "engines": _LIST,
     "processes": _LIST,
-    "history": ((("open",), "one chart"), _SPAN),
+    "history": ((("open",), "one chart"), _SPAN, (("roofline",), "roofline")),
     "triage": _LIST[:2],
     "log": ((("log.error",), "errors"), (("log.follow",), "follow"), (("filter",), "find")),
     "settings": ((("open",), "change"),),

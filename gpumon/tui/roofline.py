@@ -1,0 +1,169 @@
+"""The live roofline: a mark per engine at its MBU and MFU, with its last five minutes, under the roof of its GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from gpumon.efficiency.points import AT
+from gpumon.efficiency.roofline import Standing, standing, trail
+from gpumon.readings.format import cells, cut, left, phrase, ratio
+from gpumon.readings.history import History
+from gpumon.readings.missing import Missing
+from gpumon.readings.snapshot import Engine
+from gpumon.readings.text import clean
+from gpumon.tui.fold import folded
+from gpumon.tui.line import Piece, Row
+from gpumon.tui.palette import Glyphs
+from gpumon.tui.sizing.canvas import MARKS, Canvas, Key, Scale, fitted, framed
+
+LEAST_WIDTH: Final = 120
+"""Columns of the screen from which there is a roofline."""
+LEAST_HEIGHT: Final = 8
+"""Lines from which it says something."""
+_TRAIL_S: Final = 300.0
+"""Seconds that a trail goes back."""
+_STEP_S: Final = 5.0
+"""Seconds between two places of a trail: the history has sums of 5 s."""
+_LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_TONES: Final = ("tokens", "mfu", "mbu", "sm", "accent", "busy")
+"""Tones of the engines, in turn; letters tell them apart without colour."""
+_LIST: Final = 46
+"""Cells of the list of engines beside the picture."""
+_NAME: Final = 20
+_DECODE: Final = "d"
+"""Mark of the part of an engine's MFU that decode has."""
+_TITLE: Final = "MFU % over MBU %"
+
+
+class _Placed(NamedTuple):
+    """An engine with its mark."""
+
+    letter: str
+    tone: str
+    engine: Engine
+    standing: Standing
+    trail: Sequence[tuple[float, float]]
+
+
+def roofline_rows(
+    engines: Sequence[Engine], history: History | None, wall_s: float, size: tuple[int, int], glyphs: Glyphs
+) -> list[Row]:
+    """The picture and the list of engines beside it, in `size` (cells and lines), at one moment (Unix time)."""
+    width, height = size
+    placed = [_placed(number, engine, history, wall_s) for number, engine in enumerate(engines)]
+    beside = [row for one in placed for row in _listed(one, _LIST - 2)]
+    beside += [(), *_explained(_LIST - 2)]
+    picture = _picture(placed, width - _LIST, height, glyphs)
+    rows: list[Row] = []
+    for number in range(height):
+        first = picture[number] if number < len(picture) else ()
+        second = beside[number] if number < len(beside) else ()
+        rows.append((*fitted(first, width - _LIST), ("  ", "text"), *second))
+    return rows
+
+
+def _placed(number: int, engine: Engine, history: History | None, wall_s: float) -> _Placed:
+    letter = _LETTERS[number % len(_LETTERS)]
+    places: Sequence[tuple[float, float]] = ()
+    if history is not None:
+        newest = int(wall_s // _STEP_S)
+        read = partial(
+            history.buckets, newest_bucket=newest, count=int(_TRAIL_S / _STEP_S), width_s=_STEP_S, until_s=wall_s
+        )
+        places = trail(read(f"mbu{AT}{engine.key}"), read(f"mfu{AT}{engine.key}"))
+    return _Placed(letter, _TONES[number % len(_TONES)], engine, standing(engine), places)
+
+
+def _picture(placed: Sequence[_Placed], width: int, height: int, glyphs: Glyphs) -> list[Row]:
+    """Axes, roof, ridge, trails and marks."""
+    most_x = 1.0
+    most_y = 1.0
+    for one in placed:
+        mbu, mfu = one.standing.mbu, one.standing.mfu
+        most_x = max(most_x, 0.0 if isinstance(mbu, Missing) else mbu)
+        most_y = max(most_y, 0.0 if isinstance(mfu, Missing) else mfu)
+    scales = (Scale(most_x, 0.01), Scale(most_y, 0.01))
+    draw = partial(_draw, placed=placed, glyphs=glyphs)
+    return framed((width, height), _TITLE, scales, _legend(glyphs), glyphs, draw)
+
+
+def _legend(glyphs: Glyphs) -> Sequence[Key]:
+    marks = MARKS[glyphs]
+    return (
+        Key(marks.goal, "warn", "roof: 100 %"),
+        Key(marks.thin, "muted", "ridge: both at once"),
+        Key(marks.free, "text", f"last {_TRAIL_S / 60:.0f} min"),
+        Key(_DECODE, "text", "decode alone; up to the letter: prefill"),
+    )
+
+
+def _draw(canvas: Canvas, *, placed: Sequence[_Placed], glyphs: Glyphs) -> None:
+    """The inside of the picture: what lies behind comes first."""
+    marks = MARKS[glyphs]
+    canvas.curve(lambda mbu: mbu if mbu <= 1.0 else -1.0, lambda _: False, "muted")
+    for one in placed:
+        for mbu, mfu in one.trail:
+            canvas.mark(mbu, mfu, marks.free, one.tone)
+    _write(canvas, 0.03, 0.93, "prefill: compute first", "hint")
+    _write(canvas, 0.60, 0.08, "decode: bandwidth first", "hint")
+    _write(canvas, 0.70, 0.62, "ridge", "hint")
+    canvas.across(1.0, marks.goal, "warn")
+    canvas.down(1.0, marks.limit, "warn")
+    for one in placed:
+        where = one.standing
+        if isinstance(where.mbu, Missing) or isinstance(where.mfu, Missing):
+            continue
+        if not isinstance(where.mfu_decode, Missing):
+            canvas.mark(where.mbu, where.mfu_decode, _DECODE, one.tone)
+        canvas.mark(where.mbu, where.mfu, one.letter, one.tone)
+
+
+def _write(canvas: Canvas, mbu: float, mfu: float, text: str, tone: str) -> None:
+    """A word in the picture, from a place on; as far as the picture goes."""
+    first = canvas.column(mbu)
+    for number, character in enumerate(text):
+        if first + number < canvas.columns and character != " ":
+            canvas.put(canvas.line(mfu), first + number, character, tone)
+
+
+def _listed(one: _Placed, width: int) -> list[Row]:
+    """An engine in the list: its figures, or why it has no place."""
+    name = left(clean(one.engine.name, 40), _NAME)
+    where = one.standing
+    head: list[Piece] = [(f"{one.letter} ", one.tone), (name, "strong")]
+    if where.missing is not None:
+        missing = [
+            f"{word} {phrase(value)}"
+            for word, value in (("MFU", where.mfu), ("MBU", where.mbu))
+            if isinstance(value, Missing)
+        ]
+        return [fitted(head, width), fitted([(f"  {', '.join(missing)}", "muted")], width)]
+    head.append((f" MFU {ratio(where.mfu)} MBU {ratio(where.mbu)}", "text"))
+    return [fitted(head, width), fitted([(f"  {_against_roof(where)}", "muted")], width)]
+
+
+def _against_roof(where: Standing) -> str:
+    """FLOP/byte against the ridge, and which side of the roof is how far away."""
+    said = []
+    if not isinstance(where.intensity, Missing) and not isinstance(where.ridge, Missing):
+        said.append(f"{where.intensity:.0f} of {where.ridge:.0f} FLOP/B")
+    headroom = where.headroom
+    if isinstance(headroom, Missing):
+        said.append(phrase(headroom))
+    else:
+        side = "bandwidth" if where.meets_bandwidth else "compute"
+        said.append(f"{side} at {headroom:.1f}x")
+    return ", ".join(said)
+
+
+def _explained(width: int) -> list[Row]:
+    texts = ("2.4x: at the same FLOP/B it could do 2.4 times as much until that is at 100 %",)
+    return [((line, "hint"),) for text in texts for line in folded(text, width)]
+
+
+def too_narrow(width: int) -> Sequence[Row]:
+    """What stands in the place of the roofline on a narrow screen."""
+    said = f" the roofline needs {LEAST_WIDTH} columns and {LEAST_HEIGHT} lines"
+    return (((said if cells(said) <= width else cut(said, width), "muted"),),)
