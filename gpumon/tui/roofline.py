@@ -113,11 +113,23 @@ def _draw(canvas: Canvas, *, placed: Sequence[_Placed], glyphs: Glyphs) -> None:
     canvas.down(1.0, marks.limit, "warn")
     for one in placed:
         where = one.standing
-        if isinstance(where.mbu, Missing) or isinstance(where.mfu, Missing):
+        if isinstance(where.mbu, Missing) or isinstance(where.mfu_decode, Missing):
             continue
-        if not isinstance(where.mfu_decode, Missing):
-            canvas.mark(where.mbu, where.mfu_decode, _DECODE, one.tone)
-        canvas.mark(where.mbu, where.mfu, one.letter, one.tone)
+        canvas.mark(where.mbu, where.mfu_decode, _DECODE, one.tone)
+    taken: set[tuple[int, int]] = set()
+    for one in placed:
+        where = one.standing
+        if not isinstance(where.mbu, Missing) and not isinstance(where.mfu, Missing):
+            cell = _free_cell(canvas.line(where.mfu), canvas.column(where.mbu), taken)
+            taken.add(cell)
+            canvas.set(*cell, one.letter, one.tone)
+
+
+def _free_cell(line: int, column: int, taken: set[tuple[int, int]]) -> tuple[int, int]:
+    """The cell of an engine's letter: the next one to the right where engines stand at one place."""
+    while (line, column) in taken:
+        column += 1
+    return line, column
 
 
 def _write(canvas: Canvas, mbu: float, mfu: float, text: str, tone: str) -> None:

@@ -95,6 +95,12 @@ def test_the_trail_has_the_last_five_minutes_and_nothing_after_the_moment() -> N
     assert changed
 
 
+def test_engines_at_one_place_stand_side_by_side() -> None:
+    lines = drawn(scenes.snapshot(8, 3))
+    second = place_of(lines, "B")
+    assert place_of(lines, "C") == (second[0], second[1] + 1)
+
+
 def test_characters_of_terminals_without_unicode() -> None:
     lines = drawn(served(mbu_ratio=0.3, mfu_ratio=0.2), glyphs="ascii")
     assert "".join(lines).isascii()

@@ -148,6 +148,10 @@ class Canvas:
         """One cell by its place, before curves, where nothing else is marked."""
         self._over.setdefault((line, column), (glyph, tone))
 
+    def set(self, line: int, column: int, glyph: str, tone: str) -> None:
+        """One cell by its place, before all that is there."""
+        self._over[line, column] = (glyph, tone)
+
     def rows(self) -> list[list[Piece]]:
         """The lines from the top down, each in `columns` cells; neighbours of one tone are one piece."""
         return [self._row(line) for line in range(self.lines)]
