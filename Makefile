@@ -58,7 +58,7 @@ soak: $(VENV)/.dev  ## a day of keys, time travel, sizing and engines that come 
 compare: $(VENV)/.dev  ## the screens of gpumon and of other monitors on one fake driver, as text in build/screens
 	$(BIN)/python -m tests.perf.compare
 
-pictures: $(VENV)/.dev  ## the SVG pictures in docs/, of the demo after five and a half minutes
+pictures: $(VENV)/.dev  ## the SVG pictures in docs/, the moving one of the README among them: the demo in virtual time, in seconds
 	$(BIN)/python -m tests.tui.screenshot
 
 rivals: $(VENV)/.dev  ## fetches nvtop and btop for `make bench` and `make compare` (Debian; installs nothing)

@@ -29,6 +29,8 @@ class Stretch(NamedTuple):
     every_s: float
 
 
+AFTER_S: Final = 1.0
+"""Seconds between two rounds after simulated time zero, where the play is told to go on there."""
 PACES: Final = (Stretch(-300.0, 30.0), Stretch(-60.0, 8.0), Stretch(0.0, 5.0))
 """A chart shows five minutes at first, in columns of some seconds; the rates of now are means of 10 s."""
 
@@ -40,10 +42,10 @@ class Moment(NamedTuple):
     interval_s: float
 
 
-def moments(from_s: float) -> Iterator[Moment]:
-    """Moments of the past after `from_s`, up to simulated time zero."""
+def moments(from_s: float, to_s: float = 0.0) -> Iterator[Moment]:
+    """Moments after `from_s`, up to simulated time zero, or `to_s` beyond."""
     at_s = from_s
-    for stretch in PACES:
+    for stretch in (*PACES, Stretch(to_s, AFTER_S)):
         while at_s < stretch.to_s:
             next_s = min(stretch.to_s, at_s + stretch.every_s)
             yield Moment(next_s, next_s - at_s)
@@ -90,7 +92,7 @@ async def past_of(
     server.in_past = True
     zero_s, zero_wall_s = server.date_zero()
     is_first = True
-    for moment in chain(moments(server.at_s), _caught_up(server)):
+    for moment in chain(moments(server.at_s, server.past_to_s), _caught_up(server)):
         monotonic_s = zero_s + moment.at_s
         server.advance(moment.at_s)
         for source, client in zip(sources, clients, strict=True):

@@ -97,6 +97,8 @@ class SimulatedServer:
         """The warm-up is over, and the servers answer."""
         self.in_past = False
         """A past is played, of which gpumon has seen nothing."""
+        self.past_to_s = 0.0
+        """Simulated time at which that past ends: pictures are of a time after zero, when there is trouble."""
         self.endpoints: tuple[Endpoint, ...] = tuple(
             Endpoint(url=server.url, name=actor.name, engine="vllm", gpus=actor.gpus)
             for server, actor in zip(
