@@ -47,8 +47,8 @@ class LogPage(Pane):
 
     def __init__(self, palette: Palette, view: View) -> None:
         super().__init__(palette, view)
-        self._name = ""
-        self._log: EngineLog | None = None
+        self._engine_name = ""
+        self._engine_log: EngineLog | None = None
         self._shown: LogView | None = None
         self._is_reading = False
         self._rows_of_log = LogRows()
@@ -57,8 +57,8 @@ class LogPage(Pane):
 
     def look_at(self, name: str, log: EngineLog) -> None:
         """Show the log of an engine, from its end."""
-        self._name = clean(name)
-        self._log = log
+        self._engine_name = clean(name)
+        self._engine_log = log
         self._shown = None
         self._rows_of_log = LogRows()
         self._top = 0
@@ -69,7 +69,7 @@ class LogPage(Pane):
 
     def let_go(self) -> None:
         """Forget what was read."""
-        self._log = None
+        self._engine_log = None
         self._shown = None
         self._rows_of_log = LogRows()
 
@@ -78,7 +78,7 @@ class LogPage(Pane):
         self.set_interval(POLL_S, self._read_soon)
 
     def _read_soon(self) -> None:
-        log = self._log
+        log = self._engine_log
         if log is None or self._is_reading:
             return
         self._is_reading = True
@@ -93,7 +93,7 @@ class LogPage(Pane):
             view = LogView(fault=clean(f"the log can not be read: {type(error).__name__}: {error}"))
         finally:
             self._is_reading = False
-        if view is None or log is not self._log:
+        if view is None or log is not self._engine_log:
             return
         self._shown = view
         self._top = max(0, self._top - self._rows_of_log.take(view))
@@ -101,7 +101,7 @@ class LogPage(Pane):
 
     def title(self) -> str:
         """Whose log it is."""
-        return f"log of {self._name}"
+        return f"log of {self._engine_name}"
 
     def note(self) -> str:
         """What was found in it, and whether it is followed."""
@@ -159,9 +159,9 @@ class LogPage(Pane):
 
     def side(self, step: int) -> bool:
         """Another log of the same engine: standard error beside standard output."""
-        if self._log is None or self._shown is None or self._shown.places < 2:
+        if self._engine_log is None or self._shown is None or self._shown.places < 2:
             return False
-        self._log.turn(step)
+        self._engine_log.turn(step)
         self._read_soon()
         return True
 
@@ -199,7 +199,7 @@ class LogRows:
     def __init__(self) -> None:
         self.errors: list[int] = []
         """Rows at which errors begin; those that follow one another, as the lines of a traceback, are one."""
-        self._width = 0
+        self._line_cells = 0
         self._view = LogView()
         self._rows: list[Row] = []
         self._heights: list[int] = []
@@ -214,7 +214,7 @@ class LogRows:
         is_other = view.anew != self._view.anew
         self._view = view
         if is_other:
-            self._begin(self._width)
+            self._begin(self._line_cells)
             return 0
         gone = min(len(self._heights), max(0, view.dropped - self._first))
         rows_gone = sum(self._heights[:gone])
@@ -227,7 +227,7 @@ class LogRows:
 
     def rows(self, width: int) -> list[Row]:
         """All rows, for that width."""
-        if width != self._width:
+        if width != self._line_cells:
             self._begin(width)
         rows = list(self._rows)
         for line in self._view.lines[len(self._heights) :]:
@@ -235,7 +235,7 @@ class LogRows:
         return rows
 
     def _begin(self, width: int) -> None:
-        self._width = width
+        self._line_cells = width
         self._rows = []
         self._heights = []
         self._first = self._view.dropped
@@ -245,7 +245,7 @@ class LogRows:
 
     def _make(self) -> None:
         """Make the rows of complete lines that have none yet."""
-        if not self._width:
+        if not self._line_cells:
             return
         complete = len(self._view.lines) - self._view.open
         for line in islice(self._view.lines, len(self._heights), complete):
@@ -253,7 +253,7 @@ class LogRows:
             if is_error and not self._is_in_error:
                 self.errors.append(len(self._rows))
             self._is_in_error = is_error
-            rows = _rows_of(line, self._width)
+            rows = _rows_of(line, self._line_cells)
             self._rows += rows
             self._heights.append(len(rows))
 

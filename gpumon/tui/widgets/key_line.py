@@ -233,17 +233,17 @@ class KeyLine(Board):
 
     def _hint_row(self, width: int) -> Row:
         *hints, leave = self._hints
-        last = _size(leave)
+        last = _hint_cells(leave)
         row: list[Piece] = []
         self._places = []
         used = 1
         for hint in hints:
             gap = 0 if used == 1 else 2
-            if used + _size(hint) + 2 + last + 3 > width:
+            if used + _hint_cells(hint) + 2 + last + 3 > width:
                 break
             self._places.append((used + gap, hint))
             row += [(" " * (gap or 1), "text"), (hint.key, "accent"), (f" {hint.does}", "muted")]
-            used += _size(hint) + gap
+            used += _hint_cells(hint) + gap
         self._places.append((width - last - 1, leave))
         row += [(" " * max(1, width - used - last - 1), "text"), (leave.key, "accent"), (f" {leave.does} ", "muted")]
         return tuple(row)
@@ -258,11 +258,11 @@ class KeyLine(Board):
     def _key_at(self, x: int) -> str:
         """The key at a cell; empty where there is none."""
         for first, hint in self._places:
-            if first <= x < first + _size(hint):
+            if first <= x < first + _hint_cells(hint):
                 is_first = x < first + (cells(hint.key) + 1) // 2
                 return hint.presses[0] if is_first else hint.presses[-1]
         return ""
 
 
-def _size(hint: Hint) -> int:
+def _hint_cells(hint: Hint) -> int:
     return cells(hint.key) + 1 + cells(hint.does)
