@@ -42,7 +42,7 @@ def listed(profiles: Mapping[str, Observed], builtin: frozenset[str], broken: Se
         Column("NAME", [token(name) for name, _ in own]),
         Column("MODEL", [token(each.model)[:40] for _, each in own], keep=2),
         Column("GPU", [_gpus(each)[:28] or NONE for _, each in own], keep=4),
-        Column("PROMPT/ANSWER", [lengths(each) for _, each in own], keep=3),
+        Column("LENGTHS", [lengths(each) for _, each in own], keep=3),
         Column("CONC", [quantities["count"](_known(each.concurrency)) for _, each in own], right=True),
         Column("TOK/S", [quantities["number"](at_knee(each, "tokens_per_s")) for _, each in own], right=True, keep=6),
         Column("ITL", [milliseconds(at_knee(each, "itl_s")) for _, each in own], right=True, keep=5),

@@ -45,13 +45,13 @@ def test_a_profile_without_points_has_its_facts() -> None:
 def test_the_list_has_the_users_own_first_and_names_broken_files() -> None:
     own = builtin() | {"zebra": replace(SWEEP, name="zebra")}
     lines = listed(own, frozenset(builtin()), ["/x/cut.json: is no profile"]).splitlines()
-    assert lines[0].split() == ["NAME", "MODEL", "GPU", "PROMPT/ANSWER", "CONC", "TOK/S", "ITL", "HOLDS", "FROM"]
+    assert lines[0].split() == ["NAME", "MODEL", "GPU", "LENGTHS", "CONC", "TOK/S", "ITL", "HOLDS", "FROM"]
     assert lines[1].startswith("zebra")
     assert "5000/500" in lines[1]
     assert lines[-1] == "not read: /x/cut.json: is no profile"
     shipped = listed(builtin(), frozenset(builtin()), ())
     assert "none is imported yet" in shipped
-    assert "PROMPT/ANSWER" not in shipped, "a column without any figure"
+    assert "LENGTHS" not in shipped, "a column without any figure"
 
 
 def test_a_column_without_data_is_left_out_and_each_row_says_what_it_holds() -> None:
