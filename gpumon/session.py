@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gpumon.sources.discovery.source import Discovery
     from gpumon.sources.endpoint import EndpointSource
     from gpumon.sources.feeds import FileFeed
+    from gpumon.sources.last_seen.records import Origin
     from gpumon.sources.source import Round, Source
     from gpumon.specs.llm import LlmSpec
     from gpumon.triage.alerts import Alerts
@@ -393,6 +394,8 @@ class ThisHost:
         self._options = options
         self._interval_s = config.general.interval_s
         self._collector: Collector | None = None
+        self._serving: dict[str, Origin] = {}
+        """Servers whose log was looked at and that discovery does not follow, by key of their engine."""
 
     @property
     def interval_s(self) -> float:
@@ -414,15 +417,22 @@ class ThisHost:
         """The log of an engine that runs, or ran, on this host."""
         from gpumon.sources.engine_log.log import EngineLog, serving_origin
         from gpumon.sources.last_seen.keeper import Keeper
-        from gpumon.sources.last_seen.records import NO_ORIGIN, Origin
+        from gpumon.sources.last_seen.records import NO_ORIGIN
 
         if self._options.demo:
             return f"{engine.name} is simulated and writes no log"
         memory = self._collector.memory if self._collector is not None else None
 
+        origins = self._serving
+
         def origin() -> Origin:
             known = memory.origin(engine.key, engine.url) if isinstance(memory, Keeper) else NO_ORIGIN
-            return known if known.pid else serving_origin(engine.url)
+            if known.pid:
+                return known
+            serving = serving_origin(engine.url)
+            if serving.pid:
+                origins[engine.key] = serving
+            return origins.get(engine.key, NO_ORIGIN)
 
         return EngineLog(origin)
 

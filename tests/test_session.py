@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from gpumon.commands.fleet_host import HostOfFleet
+from gpumon.commands.replay import Replay
 from gpumon.config.options import Options
 from gpumon.config.schema import Config, Model, Sizing
-from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.frame import Departure
+from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.session import Session, ThisHost
+from tests.outputs import shots
+from tests.records import replace
+from tests.sources.discovery.servers import free_port
 
 
 async def test_the_end_of_a_session_says_what_ended_it() -> None:
@@ -58,3 +67,65 @@ async def test_what_sizing_knows_grows_with_what_runs(tmp_path: Path, monkeypatc
     assert known.prices[seen[-1].gpus[0].gpu_type] == 3.0
     assert session.calibration is session.calibration
     await session.stop()
+
+
+LISTENS = """
+import socket, sys
+with socket.create_server(("127.0.0.1", int(sys.argv[1]))):
+    print("INFO serves", flush=True)
+    sys.stdin.read()
+"""
+
+
+def engine_at(url: str) -> Engine:
+    """An engine at a URL of this host."""
+    return replace(shots.engine(), url=url, part="")
+
+
+async def test_the_log_of_an_engine_is_that_of_the_process_that_serves_its_url(tmp_path: Path) -> None:
+    path = tmp_path / "vllm.log"
+    port = free_port()
+    session = Session(Config(), ThisHost(Config(), Options(nvml=False)))
+    with path.open("w") as file:
+        words = [sys.executable, "-c", LISTENS, str(port)]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=file) as server:
+            while not path.read_text():
+                await asyncio.sleep(0.01)
+            log = session.engine_log(engine_at(f"http://127.0.0.1:{port}"))
+            assert not isinstance(log, str)
+            view = await log.read()
+            server.communicate()
+    assert view is not None
+    assert ([line.text for line in view.lines], view.place) == (["INFO serves"], f"file {path}")
+    ended = await log.read()
+    assert ended is not None
+    assert [line.text for line in ended.lines] == ["INFO serves"], "what was found while it lived is still known"
+
+
+async def test_a_simulated_engine_writes_no_log() -> None:
+    session = Session(Config(), ThisHost(Config(), Options(demo=True)))
+    assert session.engine_log(shots.engine()) == "vllm:8000 is simulated and writes no log"
+
+
+def test_logs_of_other_hosts_and_of_recordings_are_named_by_a_command() -> None:
+    ended = (Departure(1.0, pid=4711, log="journalctl -u vllm.service -n 100"),)
+    down = replace(shots.engine(), departure=ended)
+    of_pod = replace(down, departure=(replace(ended[0], log="kubectl logs -n llm vllm-0 --previous --tail=100"),))
+    host = object.__new__(HostOfFleet)
+    host._name = "gpu 07"
+    assert host.engine_log(down) == (
+        "the log of vllm:8000 is on another host: ssh 'gpu 07' journalctl -u vllm.service -n 100"
+    )
+    assert host.engine_log(of_pod) == (
+        "the log of vllm:8000 is shown by: kubectl logs -n llm vllm-0 --previous --tail=100"
+    )
+    assert host.engine_log(shots.engine()) == (
+        "the log of vllm:8000 is on another host: ssh -t 'gpu 07' gpumon, then its log there"
+    )
+    host._name = f"{socket.gethostname()}.example.org"
+    assert not isinstance(host.engine_log(down), str)
+    replay = object.__new__(Replay)
+    assert replay.engine_log(down) == (
+        "a recording holds no log of vllm:8000: on its host journalctl -u vllm.service -n 100 shows it"
+    )
+    assert replay.engine_log(shots.engine()) == "a recording holds no log of vllm:8000"
