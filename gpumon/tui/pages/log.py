@@ -52,6 +52,8 @@ class LogPage(Pane):
         self._shown: LogView | None = None
         self._is_reading = False
         self._rows_of_log = LogRows()
+        self._error = -1
+        """Number of the error that was gone to last."""
         self.follows = True
         """Whether the newest lines are in view, as they come."""
 
@@ -62,6 +64,7 @@ class LogPage(Pane):
         self._shown = None
         self._rows_of_log = LogRows()
         self._top = 0
+        self._error = -1
         self.follows = True
         self.search.begin("")
         self._read_soon()
@@ -182,15 +185,14 @@ class LogPage(Pane):
         self.update()
 
     def _go_to_error(self) -> None:
-        """The first error; where one is at the top already, the next one."""
+        """The first error; again: the next one, and after the last the first."""
         errors = self._rows_of_log.errors
         if not errors:
             cast("MonitorScreen", self.screen).say("no line of it is an error")
             return
-        is_there = not self.follows and self._top in errors
-        later = [row for row in errors if row > self._top] if is_there else []
+        self._error = 0 if self.follows else (self._error + 1) % len(errors)
         self.follows = False
-        self._top = later[0] if later else errors[0]
+        self._top = errors[self._error]
 
 
 class LogRows:
