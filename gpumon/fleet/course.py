@@ -101,8 +101,8 @@ class HostCourse:
         )
 
     def _ready(self, host: HostFrame, ready: Snapshot, wall_s: float, interval_s: float) -> Taken:
-        """What the host's own gpumon worked out; without figures once it is older than 3 of its own scrapes, which
-        may be fewer than those of the host's other targets."""
+        """The moment as the host's own gpumon worked it out; without figures once it is older than 3 of its own
+        scrapes, which may be fewer than those of the host's other targets."""
         faults = tuple(
             FaultShown(clean(fault.source), clean(fault.text), rfc3339(fault.since_wall_s)) for fault in host.faults
         )
@@ -116,7 +116,7 @@ class HostCourse:
         return Taken(shown, self._points(shown), HostState.OK if state is HostState.UNREACHABLE else state)
 
     def _points(self, shown: Snapshot) -> dict[str, float]:
-        """What a host's own gpumon worked out, for the charts."""
+        """Points for the charts from the figures of the host's own gpumon."""
         if not self._charted:
             return {}
         ticks = [engine.rates.decode_tokens_per_s for engine in shown.engines]
@@ -125,14 +125,18 @@ class HostCourse:
 
 
 def state_of(snapshot: Snapshot, exporters_down: int = 0) -> HostState:
-    """Of a host that is in the frame. Engines that do not answer are told by themselves."""
+    """The state of a host that is in the frame. Engines that do not answer are told by themselves."""
     polled = [engine for engine in snapshot.engines if engine.state is EndpointState.OK]
-    gpus = any(gpu.state is not GpuState.STALE for gpu in snapshot.gpus)
-    if gpus or any(map(_fresh, polled)):
-        return HostState.PARTIAL if exporters_down or (snapshot.gpus and not gpus) else HostState.OK
+    gpus_fresh = any(gpu.state is not GpuState.STALE for gpu in snapshot.gpus)
+    if gpus_fresh or any(_fresh(engine) for engine in polled):
+        if exporters_down or (snapshot.gpus and not gpus_fresh):
+            return HostState.PARTIAL
+        return HostState.OK
     if snapshot.gpus or polled:
         return HostState.STALE
-    return HostState.UNREACHABLE if snapshot.engines or snapshot.faults else HostState.OK
+    if snapshot.engines or snapshot.faults:
+        return HostState.UNREACHABLE
+    return HostState.OK
 
 
 def _fresh(engine: Engine) -> bool:

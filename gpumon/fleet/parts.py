@@ -1,4 +1,4 @@
-"""What a row of the fleet is made of, and the sums over it: what is not known is left out, and said to be."""
+"""Parts of a row of the fleet, and the sums over them: a figure that is not known is left out, and counted as such."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Served(NamedTuple):
 
     host: str
     engine: Engine
-    counts: bool
+    in_totals: bool
     """Whether its tokens and requests are in the sums: those of a frontend are those of its workers."""
     latencies: Latencies | None = None
 
@@ -149,7 +149,7 @@ def idle(gpu: Gpu) -> Reading:
 
 
 def price_per_h(gpu: Gpu, prices: Mapping[str, float]) -> Reading:
-    """What one hour of a GPU costs."""
+    """Price of one hour of a GPU."""
     found = prices.get(gpu.gpu_type, prices.get(""))
     return NO_PRICE if found is None else found
 
@@ -164,40 +164,50 @@ def bandwidth_source(gpus: Sequence[Placed]) -> BandwidthSource:
 
 def tokens_per_j(engines: Sequence[Served]) -> Reading:
     """Decode tokens/s over the mean watts of the GPUs that they run on; a GPU that engines share counts once."""
-    sharers = Counter((one.host, index) for one in engines for index in set(one.engine.hardware.gpus))
+    sharers = Counter((served.host, index) for served in engines for index in set(served.engine.hardware.gpus))
     tokens: list[float] = []
     watts: list[float] = []
-    for one in engines:
-        decoded = number(one.engine.rates.decode_tokens_per_s)
-        power = number(one.engine.hardware.power_w)
-        gpus = set(one.engine.hardware.gpus)
-        if decoded is not None and power is not None and gpus:
-            tokens.append(decoded)
-            watts.append(power * sum(1.0 / sharers[one.host, index] for index in gpus) / len(gpus))
+    for served in engines:
+        decoded = number(served.engine.rates.decode_tokens_per_s)
+        power = number(served.engine.hardware.power_w)
+        gpus = set(served.engine.hardware.gpus)
+        if decoded is None or power is None or not gpus:
+            continue
+        tokens.append(decoded)
+        watts.append(power * sum(1.0 / sharers[served.host, index] for index in gpus) / len(gpus))
     power_w = sum_of(watts)
     rate = sum_of(tokens)
     if isinstance(power_w, Missing) or isinstance(rate, Missing) or not power_w > 0.0:
-        return _why([one.engine.efficiency.tokens_per_j for one in engines])
+        return _why([served.engine.efficiency.tokens_per_j for served in engines])
     return rate / power_w
 
 
 def p95(engines: Sequence[Served], field: str, window: str) -> Latency:
-    """Of the engines that answer: over all their requests where all have their buckets, else the worst of theirs.
+    """The p95 over all requests of the engines that answer, if all have their buckets; else the worst p95 of theirs.
 
     `field` is that of `Engine`, `window` that of `Latencies`. Engines that have no such latency are left out.
     """
-    latencies: list[Quantiles] = [value_of(one.engine, field) for one in engines if one.answers]
-    if len(latencies) < 2:
-        return Latency(latencies[0].p95 if latencies else NOT_EXPOSED)
+    answering = [served for served in engines if served.answers]
+    latencies: list[Quantiles] = [value_of(served.engine, field) for served in answering]
+    if not latencies:
+        return Latency(NOT_EXPOSED)
+    if len(latencies) == 1:
+        return Latency(latencies[0].p95)
     windows: list[HistogramReading] = []
-    bare = False
-    for one in engines:
-        found = None if one.latencies is None else getattr(one.latencies, window)
-        if one.answers and found is not None:
-            windows.append(found)
-        elif one.answers and not isinstance(value_of(one.engine, field).p95, Missing):
-            bare = True
-    merged = None if bare else merge_common(windows)
-    if merged is not None:
-        return Latency(quantiles(merged).p95, MERGED if len(windows) > 1 else ONE)
-    return Latency(most_known(each.p95 for each in latencies), WORST)
+    for served, latency in zip(answering, latencies, strict=True):
+        histogram = None
+        if served.latencies is not None:
+            histogram = getattr(served.latencies, window)
+        if histogram is not None:
+            windows.append(histogram)
+        elif not isinstance(latency.p95, Missing):
+            return _worst_p95(latencies)
+    merged = merge_common(windows)
+    if merged is None:
+        return _worst_p95(latencies)
+    return Latency(quantiles(merged).p95, MERGED if len(windows) > 1 else ONE)
+
+
+def _worst_p95(latencies: Sequence[Quantiles]) -> Latency:
+    """The largest p95 of the engines."""
+    return Latency(most_known(latency.p95 for latency in latencies), WORST)

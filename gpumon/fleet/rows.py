@@ -34,6 +34,7 @@ from gpumon.fleet.parts import (
     total as total_of,
 )
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
+from gpumon.readings.flat import getter
 from gpumon.readings.format import counted
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Level, Limit, Snapshot, Verdict
@@ -46,8 +47,8 @@ NOT_PLACED: Final = "engine not known"
 UNPLACED_KEY: Final = "?"
 NO_GPU: Final = "no GPU"
 NO_MODEL: Final = "model not known"
-_URGENCY: Final = {level: at for at, level in enumerate(Level)}
-_STATES: Final = {state: at for at, state in enumerate(HostState)}
+_URGENCY: Final = {level: place for place, level in enumerate(Level)}
+_STATES: Final = {state: place for place, state in enumerate(HostState)}
 STATE_LEVELS: Final = {
     HostState.STALE: Level.WARN,
     HostState.UNREACHABLE: Level.CRITICAL,
@@ -67,7 +68,7 @@ class Row(msgspec.Struct, frozen=True, eq=False):
     """Tells rows apart for good: the host's name, or the model's as its engines have it."""
     name: str
     labels: Mapping[str, str]
-    """Of a host, as `HostShown.labels`; of several those that all share."""
+    """Labels of the host, as `HostShown.labels`; of several hosts the labels that all share."""
     hosts: tuple[str, ...]
     gpus: int | Missing
     """Missing where nobody tells of any: what is behind an engine, or a host that does not answer, is not none."""
@@ -97,7 +98,7 @@ class Row(msgspec.Struct, frozen=True, eq=False):
     running: Reading
     waiting: Reading
     kv_usage_ratio: Reading
-    """Of the fullest."""
+    """KV usage of the fullest engine."""
     ttft_p95_s: Latency
     itl_p95_s: Latency
     power_w: Known
@@ -108,19 +109,19 @@ class Row(msgspec.Struct, frozen=True, eq=False):
     idle_cost_per_h: Known
     """Price x what the busy share leaves, as in a report."""
     level: Level | None
-    """Of the worst verdict; None where there is none."""
+    """Level of the worst verdict; None where there is none."""
     verdict: str
     """The worst verdict in one line, with its scope; of a host without one why it does not answer, that it has no GPU,
     or what is wrong with its gpumon."""
     worst: Verdict | None
-    """That verdict; its scope says whose it is."""
+    """The worst verdict; its scope says whose it is."""
     state: HostState
-    """Of a host; of several `ok` where any is."""
+    """State of the host; of several hosts `ok` where any is."""
     troubled: int
     """Hosts that are not `ok`."""
     faults: int
     parts: Parts
-    """What it is worked out from."""
+    """The hosts, GPUs and engines that the row is worked out from."""
 
 
 class _Whole(NamedTuple):
@@ -149,9 +150,16 @@ def _with_slices(gpu: Gpu, gpus: Sequence[Gpu]) -> Gpu:
     """A GPU that MIG leaves without a busy share: what its slices do of its sevenths."""
     if not isinstance(gpu.busy_ratio, Missing) or gpu.busy_ratio.reason is not Reason.UNDER_MIG:
         return gpu
-    slices = [(one.busy_ratio, one.mig_profile.partition("g.")[0]) for one in gpus if one.parent_uuid == gpu.uuid]
-    known = [busy * int(sevenths) / 7.0 for busy, sevenths in slices if isinstance(busy, float) and sevenths.isdigit()]
-    return msgspec.structs.replace(gpu, busy_ratio=sum_of(known)) if known else gpu
+    shares = []
+    for mig_slice in gpus:
+        if mig_slice.parent_uuid != gpu.uuid:
+            continue
+        sevenths = mig_slice.mig_profile.partition("g.")[0]
+        if isinstance(mig_slice.busy_ratio, float) and sevenths.isdigit():
+            shares.append(mig_slice.busy_ratio * int(sevenths) / 7.0)
+    if not shares:
+        return gpu
+    return msgspec.structs.replace(gpu, busy_ratio=sum_of(shares))
 
 
 def by_model(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[Row]:
@@ -160,52 +168,87 @@ def by_model(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[Row]:
 
     A GPU that several models share is in the row of each, with the part of MFU and MBU that is the row's.
     """
-    groups: dict[tuple[str, ...], list[tuple[_Whole, list[Served]]]] = {}
-    rest: list[tuple[HostShown, list[Placed]]] = []
-    unplaced: list[tuple[HostShown, list[Placed]]] = []
     wholes = _wholes(snapshot)
     of_workers = _worker_gpus(wholes)
-    with_workers = {placed.gpu.uuid for several in of_workers.values() for placed in several}
+    with_workers = {placed.gpu.uuid for workers in of_workers.values() for placed in workers}
+    rows = [
+        _model_row(model, replicas, of_workers, prices)
+        for model, replicas in sorted(_replicas_by_model(wholes).items())
+    ]
+    without_engine = _Leftover()
+    unplaced = _Leftover()
+    for whole in wholes:
+        free = _free_gpus(whole, with_workers)
+        unknown = [placed for placed in free if _is_unplaced(placed.gpu)]
+        known = [placed for placed in free if not _is_unplaced(placed.gpu)]
+        if unknown:
+            unplaced.add(whole.shown, unknown)
+        if known or not (whole.served or _has_any(whole, with_workers)):
+            without_engine.add(whole.shown, known)
+    if without_engine.hosts:
+        parts = without_engine.parts(prices)
+        rows.append(_row("", NO_ENGINE, parts, _verdicts_on(parts, hosts=True)))
+    if unplaced.hosts:
+        parts = unplaced.parts(prices)
+        rows.append(_row(UNPLACED_KEY, NOT_PLACED, parts, _verdicts_on(parts)))
+    return rows
+
+
+class _Leftover:
+    """Hosts and GPUs that are in no row of a model."""
+
+    def __init__(self) -> None:
+        self.hosts: list[HostShown] = []
+        self._gpus: list[Placed] = []
+
+    def add(self, host: HostShown, gpus: Iterable[Placed]) -> None:
+        """Adds a host with those of its GPUs that are left over."""
+        self.hosts.append(host)
+        self._gpus += gpus
+
+    def parts(self, prices: Mapping[str, float]) -> Parts:
+        """All of it as the parts of one row."""
+        return Parts(tuple(self.hosts), tuple(self._gpus), (), prices)
+
+
+def _replicas_by_model(wholes: Sequence[_Whole]) -> dict[tuple[str, ...], list[tuple[_Whole, list[Served]]]]:
+    """The hosts of each model with the engines that serve it there, by the key of the model."""
+    replicas: dict[tuple[str, ...], list[tuple[_Whole, list[Served]]]] = {}
     for whole in wholes:
         here: dict[tuple[str, ...], list[Served]] = {}
-        for one in whole.served:
-            here.setdefault(model_key(one.engine.model), []).append(one)
-        for model, served in here.items():
-            groups.setdefault(model, []).append((whole, served))
-        on = {index for one in whole.served for index in one.engine.hardware.gpus}
-        free = [
-            Placed(whole.shown.name, gpu, gpu.mfu_ratio, gpu.mbu_ratio)
-            for gpu in whole.snapshot.gpus
-            if not gpu.parent_uuid and gpu.index not in on and gpu.uuid not in with_workers
-        ]
-        unknown = [placed for placed in free if _is_unplaced(placed.gpu)]
-        if unknown:
-            unplaced.append((whole.shown, unknown))
-        if len(free) > len(unknown) or not (whole.served or _has_any(whole, with_workers)):
-            rest.append((whole.shown, [placed for placed in free if not _is_unplaced(placed.gpu)]))
-    rows = [_model_row(model, found, of_workers, prices) for model, found in sorted(groups.items())]
-    for key, name, others in (("", NO_ENGINE, rest), (UNPLACED_KEY, NOT_PLACED, unplaced)):
-        if others:
-            gpus = tuple(placed for _, found in others for placed in found)
-            parts = Parts(tuple(shown for shown, _ in others), gpus, (), prices)
-            rows.append(_row(key, name, parts, _verdicts_on(parts, hosts=not key)))
-    return rows
+        for served in whole.served:
+            here.setdefault(model_key(served.engine.model), []).append(served)
+        for model, engines in here.items():
+            replicas.setdefault(model, []).append((whole, engines))
+    return replicas
+
+
+def _free_gpus(whole: _Whole, with_workers: set[str]) -> list[Placed]:
+    """The GPUs of a host that no engine, and no worker of one, is known to be on."""
+    in_use = {index for served in whole.served for index in served.engine.hardware.gpus}
+    free = []
+    for gpu in whole.snapshot.gpus:
+        if gpu.parent_uuid or gpu.index in in_use or gpu.uuid in with_workers:
+            continue
+        free.append(Placed(whole.shown.name, gpu, gpu.mfu_ratio, gpu.mbu_ratio))
+    return free
 
 
 def _worker_gpus(wholes: Sequence[_Whole]) -> dict[str, list[Placed]]:
     """The GPUs of the worker pods of each multi-node engine, by its `host/key`: they do what the engine does."""
-    known = {gpu.uuid: (whole.shown.name, gpu) for whole in wholes for gpu in whole.snapshot.gpus}
-    found: dict[str, list[Placed]] = {}
+    by_uuid = {gpu.uuid: (whole.shown.name, gpu) for whole in wholes for gpu in whole.snapshot.gpus}
+    workers: dict[str, list[Placed]] = {}
     for whole in wholes:
-        for engine in (one.engine for one in whole.served):
+        for served in whole.served:
+            engine = served.engine
             own = set(engine.hardware.gpus)
             for uuid in whole.shown.worker_gpus.get(engine.key, ()):
-                host, gpu = known.get(uuid, ("", None))
+                host, gpu = by_uuid.get(uuid, ("", None))
                 if gpu is None or gpu.parent_uuid or (host == whole.shown.name and gpu.index in own):
                     continue
                 placed = Placed(host, gpu, engine.efficiency.mfu_ratio, engine.efficiency.mbu_ratio)
-                found.setdefault(f"{whole.shown.name}/{engine.key}", []).append(placed)
-    return found
+                workers.setdefault(f"{whole.shown.name}/{engine.key}", []).append(placed)
+    return workers
 
 
 def _has_any(whole: _Whole, uuids: set[str]) -> bool:
@@ -220,54 +263,65 @@ def _is_unplaced(gpu: Gpu) -> bool:
 
 def total(rows: Sequence[Row]) -> Row:
     """All rows as one; what is in several of them counts once."""
-    hosts = {host.name: host for row in rows for host in row.parts.hosts}
-    gpus = {
-        id(placed.gpu): placed._replace(mfu=placed.gpu.mfu_ratio, mbu=placed.gpu.mbu_ratio)
-        for row in rows
-        for placed in row.parts.gpus
-    }
-    engines = {id(one.engine): one for row in rows for one in row.parts.engines}
+    hosts: dict[str, HostShown] = {}
+    gpus: dict[int, Placed] = {}
+    engines: dict[int, Served] = {}
+    for row in rows:
+        hosts |= {host.name: host for host in row.parts.hosts}
+        gpus |= {
+            id(placed.gpu): placed._replace(mfu=placed.gpu.mfu_ratio, mbu=placed.gpu.mbu_ratio)
+            for placed in row.parts.gpus
+        }
+        engines |= {id(served.engine): served for served in row.parts.engines}
     prices = rows[0].parts.prices if rows else {}
     parts = Parts(tuple(hosts.values()), tuple(gpus.values()), tuple(engines.values()), prices)
     return _row("", "total", parts, _verdicts_on(parts, hosts=True))
 
 
 def _wholes(snapshot: FleetSnapshot) -> list[_Whole]:
-    known = [
-        without_figures(host.snapshot, _UNREACHABLE) if host.state is HostState.GONE else host.snapshot
-        for host in snapshot.hosts
-    ]
+    """The hosts as they count, in the order of the snapshot."""
+    known = [_figures_of(host) for host in snapshot.hosts]
     # A frontend may stand on another host than its workers.
-    adding = {id(engine) for engine in adding_up(engine for each in known for engine in each.engines)}
-    return [
-        _Whole(
-            host,
-            each,
-            tuple(
-                Served(host.name, engine, id(engine) in adding, host.latencies.get(engine.key))
-                for engine in each.engines
-            ),
+    every_engine = (engine for here in known for engine in here.engines)
+    adding = {id(engine) for engine in adding_up(every_engine)}
+    wholes = []
+    for host, here in zip(snapshot.hosts, known, strict=True):
+        served = tuple(
+            Served(host.name, engine, id(engine) in adding, host.latencies.get(engine.key)) for engine in here.engines
         )
-        for host, each in zip(snapshot.hosts, known, strict=True)
-    ]
+        wholes.append(_Whole(host, here, served))
+    return wholes
+
+
+def _figures_of(host: HostShown) -> Snapshot:
+    """The snapshot of a host; without figures once the host is gone."""
+    if host.state is HostState.GONE:
+        return without_figures(host.snapshot, _UNREACHABLE)
+    return host.snapshot
 
 
 def _model_row(
     model: tuple[str, ...],
-    found: Sequence[tuple[_Whole, Sequence[Served]]],
+    replicas: Sequence[tuple[_Whole, Sequence[Served]]],
     of_workers: Mapping[str, Sequence[Placed]],
     prices: Mapping[str, float],
 ) -> Row:
-    names = Counter(one.engine.model for _, served in found for one in served)
-    name = names.most_common(1)[0][0] or NO_MODEL
-    engines = tuple(one for _, served in found for one in served)
-    gpus = [placed for whole, served in found for placed in _placed(whole, [one.engine for one in served])]
+    """The row of a model, of its engines by host."""
+    hosts: list[HostShown] = []
+    gpus: list[Placed] = []
+    engines: list[Served] = []
+    for whole, served_here in replicas:
+        hosts.append(whole.shown)
+        engines += served_here
+        gpus += _placed(whole, [served.engine for served in served_here])
     elsewhere = 0
-    for one in engines:
-        workers = of_workers.get(f"{one.host}/{one.engine.key}", ())
+    for served in engines:
+        workers = of_workers.get(f"{served.host}/{served.engine.key}", ())
         gpus += workers
-        elsewhere += max(0, _on_other_hosts(one.engine) - len(workers))
-    parts = Parts(tuple(whole.shown for whole, _ in found), tuple(gpus), engines, prices)
+        elsewhere += max(0, _on_other_hosts(served.engine) - len(workers))
+    parts = Parts(tuple(hosts), tuple(gpus), tuple(engines), prices)
+    names = Counter(served.engine.model for served in engines)
+    name = names.most_common(1)[0][0] or NO_MODEL
     row = _row(" ".join(model) or NO_MODEL, name, parts, _verdicts_on(parts))
     return _with_others(row, elsewhere)
 
@@ -284,8 +338,11 @@ def _with_others(row: Row, number: int) -> Row:
     """The row with so many GPUs more, of which no figure is the row's: its figures are known of some of its GPUs."""
     if not number or isinstance(row.gpus, Missing):
         return row
-    figures = {name: getattr(row, name) for name in Row.__struct_fields__}
-    wider = {name: one._replace(of=one.of + number) for name, one in figures.items() if isinstance(one, Known)}
+    wider = {}
+    for name in Row.__struct_fields__:
+        figure = getattr(row, name)
+        if isinstance(figure, Known):
+            wider[name] = figure._replace(of=figure.of + number)
     types = row.gpu_types
     if len(types) == 1:
         types = ((types[0][0], types[0][1] + number),)
@@ -294,74 +351,159 @@ def _with_others(row: Row, number: int) -> Row:
 
 def _placed(whole: _Whole, engines: Sequence[Engine]) -> Iterator[Placed]:
     """The GPUs that these engines are on, each with their own part of its MFU and MBU."""
+    host = whole.shown.name
     for gpu in whole.snapshot.gpus:
-        here = [] if gpu.parent_uuid else [engine for engine in engines if gpu.index in engine.hardware.gpus]
+        if gpu.parent_uuid:
+            continue
+        here = [engine for engine in engines if gpu.index in engine.hardware.gpus]
         if not here:
             continue
+        mfu = gpu.mfu_ratio
+        mbu = gpu.mbu_ratio
         if len(gpu.engines) > len(here):
-            yield Placed(
-                whole.shown.name,
-                gpu,
-                sum_known(engine.efficiency.mfu_ratio for engine in here),
-                sum_known(engine.efficiency.mbu_ratio for engine in here),
-            )
-        else:
-            yield Placed(whole.shown.name, gpu, gpu.mfu_ratio, gpu.mbu_ratio)
+            mfu = sum_known(engine.efficiency.mfu_ratio for engine in here)
+            mbu = sum_known(engine.efficiency.mbu_ratio for engine in here)
+        yield Placed(host, gpu, mfu, mbu)
 
 
 def _verdicts_on(parts: Parts, *, hosts: bool = False) -> Iterator[Verdict]:
     """The verdicts on the GPUs and engines of a row that is no host's; with `hosts` those on hosts, too."""
-    keys = {(one.host, one.engine.key) for one in parts.engines} | {(at.host, at.gpu.uuid) for at in parts.gpus}
+    keys = {(served.host, served.engine.key) for served in parts.engines}
+    keys |= {(placed.host, placed.gpu.uuid) for placed in parts.gpus}
     for host in parts.hosts:
-        for verdict in () if host.state is HostState.GONE else host.snapshot.verdicts:
+        if host.state is HostState.GONE:
+            continue
+        for verdict in host.snapshot.verdicts:
             if (host.name, verdict.key) in keys or (hosts and not verdict.key):
                 yield msgspec.structs.replace(verdict, scope=f"{host.name} {verdict.scope}")
 
 
 def _row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> Row:
+    """The row of these parts, under the worst of the verdicts."""
+    hosts = parts.hosts
     gpus = parts.gpus
-    every = [one.engine for one in parts.engines]
-    sums = [one.engine for one in parts.engines if one.counts]
+    engines = parts.engines
+    in_totals = [served for served in engines if served.in_totals]
+    idle_shares = [idle(placed.gpu) for placed in gpus]
     worst = min(verdicts, key=_badness, default=None)
-    prices = parts.prices
     return Row(
         key=key,
         name=name,
-        labels=_shared([host.labels for host in parts.hosts]),
-        hosts=tuple(host.name for host in parts.hosts),
-        gpus=len(gpus) if gpus or (parts.hosts and all(host.ready for host in parts.hosts)) else _no_gpus(parts),
-        gpu_types=tuple(Counter(placed.gpu.gpu_type or placed.gpu.name for placed in gpus).most_common()),
-        engines=len(every),
-        silent=sum(not one.answers for one in parts.engines),
-        exporters_down=sum(host.exporters_down for host in parts.hosts if host.state is HostState.PARTIAL),
-        models=tuple(dict.fromkeys(engine.model for engine in every if engine.model)),
-        busy_ratio=mean(placed.gpu.busy_ratio for placed in gpus),
-        vram_used_bytes=total_of(placed.gpu.vram_used_bytes for placed in gpus),
-        vram_total_bytes=total_of(placed.gpu.vram_total_bytes for placed in gpus),
-        bandwidth_ratio=share((at.gpu.bandwidth_bytes_per_s, at.gpu.bandwidth_peak_bytes_per_s) for at in gpus),
+        labels=_shared_labels(hosts),
+        hosts=tuple(host.name for host in hosts),
+        gpus=_gpu_count(parts),
+        gpu_types=_gpu_types(gpus),
+        engines=len(engines),
+        silent=_silent_engines(engines),
+        exporters_down=_exporters_down(hosts),
+        models=_model_names(engines),
+        busy_ratio=mean(_of_gpus(gpus, "busy_ratio")),
+        vram_used_bytes=total_of(_of_gpus(gpus, "vram_used_bytes")),
+        vram_total_bytes=total_of(_of_gpus(gpus, "vram_total_bytes")),
+        bandwidth_ratio=_bandwidth_ratio(gpus),
         bandwidth_source=bandwidth_source(gpus),
-        mfu_ratio=weighted((placed.mfu, placed.gpu.flops_peak_per_s) for placed in gpus),
-        mbu_ratio=weighted((placed.mbu, placed.gpu.bandwidth_peak_bytes_per_s) for placed in gpus),
-        decode_tokens_per_s=sum_known(engine.rates.decode_tokens_per_s for engine in sums),
-        prefill_tokens_per_s=sum_known(engine.rates.prefill_tokens_per_s for engine in sums),
-        requests_per_s=sum_known(engine.rates.requests_per_s for engine in sums),
-        running=sum_known(engine.load.running for engine in sums),
-        waiting=sum_known(engine.load.waiting for engine in sums),
-        kv_usage_ratio=most_known(engine.load.kv_usage_ratio for engine in every),
-        ttft_p95_s=p95([one for one in parts.engines if one.counts], "ttft_s", "ttft"),
-        itl_p95_s=p95([one for one in parts.engines if one.counts], "itl_s", "itl"),
-        power_w=total_of(placed.gpu.power_w for placed in gpus),
-        tokens_per_j=tokens_per_j([one for one in parts.engines if one.counts]),
-        idle_gpus=total_of(idle(placed.gpu) for placed in gpus),
-        idle_cost_per_h=total_of(product(price_per_h(placed.gpu, prices), idle(placed.gpu)) for placed in gpus),
+        mfu_ratio=_mfu_ratio(gpus),
+        mbu_ratio=_mbu_ratio(gpus),
+        decode_tokens_per_s=sum_known(_of_engines(in_totals, "decode_tokens_per_s")),
+        prefill_tokens_per_s=sum_known(_of_engines(in_totals, "prefill_tokens_per_s")),
+        requests_per_s=sum_known(_of_engines(in_totals, "requests_per_s")),
+        running=sum_known(_of_engines(in_totals, "running")),
+        waiting=sum_known(_of_engines(in_totals, "waiting")),
+        kv_usage_ratio=most_known(_of_engines(engines, "kv_usage_ratio")),
+        ttft_p95_s=p95(in_totals, "ttft_s", "ttft"),
+        itl_p95_s=p95(in_totals, "itl_s", "itl"),
+        power_w=total_of(_of_gpus(gpus, "power_w")),
+        tokens_per_j=tokens_per_j(in_totals),
+        idle_gpus=total_of(idle_shares),
+        idle_cost_per_h=total_of(_idle_costs_per_h(gpus, parts.prices)),
         level=None if worst is None else worst.level,
-        verdict=f"{worst.scope}: {verdict_text(worst)}" if worst is not None else _without_verdict(parts),
+        verdict=_verdict_line(worst, parts),
         worst=worst,
-        state=min((host.state for host in parts.hosts), key=_STATES.__getitem__, default=HostState.OK),
-        troubled=sum(host.state is not HostState.OK for host in parts.hosts),
-        faults=sum(len(host.snapshot.faults) for host in parts.hosts),
+        state=_state(hosts),
+        troubled=_troubled_hosts(hosts),
+        faults=sum(len(host.snapshot.faults) for host in hosts),
         parts=parts,
     )
+
+
+def _of_gpus(gpus: Sequence[Placed], field: str) -> list[Reading]:
+    """One figure of every GPU, by its flat name."""
+    figure = getter(Gpu, field)
+    return [figure(placed.gpu) for placed in gpus]
+
+
+def _of_engines(engines: Sequence[Served], field: str) -> list[Reading]:
+    """One figure of every engine, by its flat name."""
+    figure = getter(Engine, field)
+    return [figure(served.engine) for served in engines]
+
+
+def _gpu_count(parts: Parts) -> int | Missing:
+    """The number of GPUs, or why it is not known."""
+    if parts.gpus:
+        return len(parts.gpus)
+    if parts.hosts and all(host.ready for host in parts.hosts):
+        return 0
+    return _no_gpus(parts)
+
+
+def _gpu_types(gpus: Sequence[Placed]) -> tuple[tuple[str, int], ...]:
+    """The types of GPUs with their numbers, most first."""
+    types = Counter(placed.gpu.gpu_type or placed.gpu.name for placed in gpus)
+    return tuple(types.most_common())
+
+
+def _silent_engines(engines: Sequence[Served]) -> int:
+    """The number of engines that do not answer."""
+    return sum(not served.answers for served in engines)
+
+
+def _exporters_down(hosts: Sequence[HostShown]) -> int:
+    """The number of exporters that do not answer, on hosts of which something else does."""
+    return sum(host.exporters_down for host in hosts if host.state is HostState.PARTIAL)
+
+
+def _model_names(engines: Sequence[Served]) -> tuple[str, ...]:
+    """The models of the engines, each name once, in the order of the engines."""
+    names = [served.engine.model for served in engines if served.engine.model]
+    return tuple(dict.fromkeys(names))
+
+
+def _bandwidth_ratio(gpus: Sequence[Placed]) -> Known:
+    """Memory traffic of all GPUs over the peak of all."""
+    return share((placed.gpu.bandwidth_bytes_per_s, placed.gpu.bandwidth_peak_bytes_per_s) for placed in gpus)
+
+
+def _mfu_ratio(gpus: Sequence[Placed]) -> Known:
+    """MFU of the row, weighted with the FLOP/s peaks of its GPUs."""
+    return weighted((placed.mfu, placed.gpu.flops_peak_per_s) for placed in gpus)
+
+
+def _mbu_ratio(gpus: Sequence[Placed]) -> Known:
+    """MBU of the row, weighted with the bandwidth peaks of its GPUs."""
+    return weighted((placed.mbu, placed.gpu.bandwidth_peak_bytes_per_s) for placed in gpus)
+
+
+def _idle_costs_per_h(gpus: Sequence[Placed], prices: Mapping[str, float]) -> list[Reading]:
+    """Price of the idle share of every GPU."""
+    return [product(price_per_h(placed.gpu, prices), idle(placed.gpu)) for placed in gpus]
+
+
+def _verdict_line(worst: Verdict | None, parts: Parts) -> str:
+    """The worst verdict with its scope; without a verdict the reason that `_without_verdict` gives."""
+    if worst is None:
+        return _without_verdict(parts)
+    return f"{worst.scope}: {verdict_text(worst)}"
+
+
+def _state(hosts: Sequence[HostShown]) -> HostState:
+    """The best state of the hosts."""
+    return min((host.state for host in hosts), key=_STATES.__getitem__, default=HostState.OK)
+
+
+def _troubled_hosts(hosts: Sequence[HostShown]) -> int:
+    """The number of hosts that are not well."""
+    return sum(host.state is not HostState.OK for host in hosts)
 
 
 def _without_verdict(parts: Parts) -> str:
@@ -394,9 +536,14 @@ def _badness(verdict: Verdict) -> int:
     return len(Level) if verdict.code is Limit.UNKNOWN else _URGENCY[verdict.level]
 
 
-def _shared(labels: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    first = labels[0] if labels else {}
-    return {name: value for name, value in first.items() if all(other.get(name) == value for other in labels[1:])}
+def _shared_labels(hosts: Sequence[HostShown]) -> dict[str, str]:
+    """The labels that all hosts have with the same value."""
+    if not hosts:
+        return {}
+    shared = dict(hosts[0].labels)
+    for host in hosts[1:]:
+        shared = {name: value for name, value in shared.items() if host.labels.get(name) == value}
+    return shared
 
 
 def _waste(row: Row) -> tuple[Reading, ...]:
@@ -411,27 +558,34 @@ def _waste(row: Row) -> tuple[Reading, ...]:
 
 def _level(row: Row) -> tuple[Reading, ...]:
     """The worst level, then waste. An engine or an exporter that does not answer is a warning."""
-    levels = [level for level in (row.level, Level.WARN if row.silent or row.exporters_down else None) if level]
-    level = -1.0 - min(_URGENCY[level] for level in levels) if levels else Missing(Reason.NOT_SUPPORTED)
-    return (level, *_waste(row))
+    levels = []
+    if row.level:
+        levels.append(row.level)
+    if row.silent or row.exporters_down:
+        levels.append(Level.WARN)
+    if not levels:
+        return (Missing(Reason.NOT_SUPPORTED), *_waste(row))
+    return (-1.0 - min(_URGENCY[level] for level in levels), *_waste(row))
 
 
 def worst_level(rows: Sequence[Row]) -> Level:
     """Critical where a host is; else a warning, as all that `troubles` counts."""
-    here = [row for row in rows if row.state is not HostState.GONE]
-    return Level.CRITICAL if any(row.level is Level.CRITICAL for row in here) else Level.WARN
+    for row in rows:
+        if row.state is not HostState.GONE and row.level is Level.CRITICAL:
+            return Level.CRITICAL
+    return Level.WARN
 
 
 def troubles(rows: Sequence[Row]) -> list[str]:
-    """What is wrong, counted over rows of hosts, the worst first: `2 hosts critical`, `1 exporter down`."""
+    """The number of each kind of trouble over rows of hosts, the worst first: `2 hosts critical`, `1 exporter down`."""
     here = [row for row in rows if row.state is not HostState.GONE]
-    told = [
+    kinds = [
         (sum(row.level is Level.CRITICAL for row in here), "host", " critical"),
         (sum(row.level is Level.WARN for row in here), "host", " with warnings"),
         (sum(row.silent for row in here), "silent engine", ""),
         (sum(row.exporters_down for row in here), "exporter", " down"),
     ]
-    return [f"{counted(number, what)}{how}" for number, what, how in told if number]
+    return [f"{counted(number, noun)}{how}" for number, noun, how in kinds if number]
 
 
 SORTS: Final[dict[str, Callable[[Row], tuple[Reading, ...]]]] = {

@@ -14,7 +14,7 @@ from gpumon.triage.render import BRIEF, LIMITS, NARROW
 
 MOST_CHARACTERS: Final = 500
 KINDS: Final = ("host", "model", "engine", "gpu", "verdict")
-"""What a term may go by beside labels."""
+"""Names that a term may go by beside labels."""
 _VERDICT: Final = KINDS[-1]
 _TERM: Final = re.compile(r"""\s*((?:[^\s"']|"[^"]*"|'[^']*')+)""")
 _LABELLED: Final = re.compile(r"([A-Za-z_][\w.\-/]*)(!?=)(.*)", re.DOTALL)
@@ -22,7 +22,7 @@ _WHOLE: Final = re.compile(r"[*?\[]")
 
 
 class SelectionError(ValueError):
-    """What was typed is no selection; the text says why, in one line."""
+    """The typed text is no selection; the message says why, in one line."""
 
 
 class _Term(NamedTuple):
@@ -34,7 +34,7 @@ class _Term(NamedTuple):
 
 
 class _Texts(NamedTuple):
-    """What a term is held against, lower case."""
+    """Texts that a term is held against, lower case."""
 
     labels: Mapping[str, str]
     by_kind: Mapping[str, tuple[str, ...]]
