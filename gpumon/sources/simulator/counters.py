@@ -32,6 +32,8 @@ class Histogram:
         self._total += value * times
 
     def _sort_in(self) -> None:
+        if not self._noted:
+            return
         counts = self._counts
         bounds = self.bounds
         for value in self._noted:

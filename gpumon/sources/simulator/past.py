@@ -31,7 +31,7 @@ class Stretch(NamedTuple):
 
 AFTER_S: Final = 1.0
 """Seconds between two rounds after simulated time zero, where the play is told to go on there."""
-PACES: Final = (Stretch(-300.0, 30.0), Stretch(-60.0, 8.0), Stretch(0.0, 5.0))
+PACES: Final = (Stretch(-300.0, 30.0), Stretch(-60.0, 10.0), Stretch(0.0, 6.0))
 """A chart shows five minutes at first, in columns of some seconds; the rates of now are means of 10 s."""
 
 

@@ -90,7 +90,7 @@ def test_moments_follow_each_other_up_to_now_and_are_finer_the_nearer_they_are()
 
 
 def test_a_short_past_ends_now_too() -> None:
-    assert [each.at_s for each in moments(-7.0)] == [-2.0, 0.0]
+    assert [each.at_s for each in moments(-7.0)] == [-1.0, 0.0]
 
 
 def test_it_goes_back_ten_minutes_without_a_gap(demo: Relived) -> None:
