@@ -140,15 +140,23 @@ def _busy_figure(gpu: Gpu, tone: str) -> Row:
     return ((" " + text, tone),)
 
 
-def _shown_stages(gpu: Gpu, view: View, names: Sequence[str]) -> list[Stage]:
+def _shown_stages(gpu: Gpu, view: View, names: tuple[str, ...]) -> list[Stage]:
     """The stages with their shares, but for those whose column the user has hidden."""
-    shares = {
-        "busy": gpu.busy_ratio,
-        "sm": gpu.sm_active_ratio,
-        "tensor": gpu.tensor_active_ratio,
-        "mfu": gpu.mfu_ratio,
-    }
-    return [(name, shares[name]) for name in names if f"gpus.{name}" not in view.hidden]
+    return [(name, getattr(gpu, field)) for name, field in _stage_fields(names, view.hidden)]
+
+
+@lru_cache(maxsize=16)
+def _stage_fields(names: tuple[str, ...], hidden: frozenset[str]) -> tuple[tuple[str, str], ...]:
+    """Stages that are shown, and the fields of a GPU that have their shares."""
+    return tuple((name, _STAGE_FIELDS[name]) for name in names if f"gpus.{name}" not in hidden)
+
+
+_STAGE_FIELDS: Final = {
+    "busy": "busy_ratio",
+    "sm": "sm_active_ratio",
+    "tensor": "tensor_active_ratio",
+    "mfu": "mfu_ratio",
+}
 
 
 def mfu_above_tensor(gpu: Gpu) -> bool:
