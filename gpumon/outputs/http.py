@@ -26,6 +26,8 @@ SEND_S: Final = 20.0
 """Longest time that a client takes for an answer."""
 CLOSE_S: Final = 5.0
 """Longest time that a client takes for the rest of the last answer of its connection."""
+_AGAIN_S: Final = 0.1
+"""Time until the next attempt to accept a connection, after the process had too many files open."""
 WORDS: Final = {
     200: "OK",
     400: "Bad Request",
@@ -135,31 +137,43 @@ class HttpServer:
         loop = self._loop
         asyncio.set_event_loop(loop)
         loop.set_exception_handler(lambda *_: None)  # what clients do is no news
-        accepting = loop.create_task(self._accept())
+        self._listener.setblocking(False)
+        self._listen()
         loop.run_forever()
-        tasks = (accepting, *self._open)
+        loop.remove_reader(self._listener)
+        tasks = tuple(self._open)
         for task in tasks:
             self._end(task)
         with contextlib.suppress(Exception):
-            loop.run_until_complete(asyncio.wait(tasks, timeout=1.0))
+            if tasks:
+                loop.run_until_complete(asyncio.wait(tasks, timeout=1.0))
             loop.run_until_complete(asyncio.sleep(0.01))  # transports close their sockets a turn later
         loop.close()
 
-    async def _accept(self) -> None:
-        self._listener.setblocking(False)
-        while True:
-            try:
-                one, _ = await self._loop.sock_accept(self._listener)
-            except OSError:  # it went away, or this process has too many files open
-                await asyncio.sleep(0.1)
-                continue
-            while len(self._open) >= MOST_CONNECTIONS:
-                self._end(min(self._open, key=lambda task: self._open[task]))
-            task = self._loop.create_task(self._serve(one))
-            self._open[task] = self._loop.time()
-            self._raw[task] = one
-            task.add_done_callback(self._unserved)
-            await asyncio.sleep(0)  # what waits to be accepted must not hold up what is being served
+    def _listen(self) -> None:
+        """Accept connections from now on.
+
+        A task that waits in `sock_accept` loses the connection that comes as it is cancelled: nobody closes that.
+        """
+        self._loop.add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        """Take one connection: what else waits to be accepted must not hold up what is being served."""
+        try:
+            one, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):  # it is gone again
+            return
+        except OSError:  # this process has too many files open
+            self._loop.remove_reader(self._listener)
+            self._loop.call_later(_AGAIN_S, self._listen)
+            return
+        one.setblocking(False)
+        while len(self._open) >= MOST_CONNECTIONS:
+            self._end(min(self._open, key=lambda task: self._open[task]))
+        task = self._loop.create_task(self._serve(one))
+        self._open[task] = self._loop.time()
+        self._raw[task] = one
+        task.add_done_callback(self._unserved)
 
     def _end(self, task: asyncio.Task[None]) -> None:
         """End a connection. Its transport, too: `wait_for` may lose a cancellation before Python 3.12."""

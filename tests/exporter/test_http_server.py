@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -129,6 +130,18 @@ def test_close_ends_open_connections() -> None:
         server.close()
         assert answered(one) == b""
     assert wait_until(lambda: not any(thread.name == "http" for thread in threading.enumerate()))
+
+
+def test_a_connection_that_comes_while_it_closes_is_closed() -> None:
+    """A socket that nobody closes is a warning as it is collected, which fails the test."""
+    for _ in range(20):
+        listener = bound("127.0.0.1", 0)
+        server = HttpServer(listener, pages)
+        server.start()
+        with opened(listener.getsockname()[1]) as one:
+            server.close()
+            assert answered(one) == b""
+    gc.collect()
 
 
 @pytest.mark.parametrize(
