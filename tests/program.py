@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
-import io
 import json
 import os
 import pkgutil
@@ -100,7 +99,7 @@ def _run_program(
 
 def _read(file: IO[bytes]) -> str:
     file.seek(0)
-    return io.TextIOWrapper(file, "utf-8").read()
+    return file.read().decode()
 
 
 class Loaded:
