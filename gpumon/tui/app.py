@@ -122,7 +122,8 @@ class MonitorApp(App[int], inherit_bindings=False):
 
     def on_snapshot_ready(self, message: SnapshotReady) -> None:
         """A fleet is worked out first, also beneath a host's screen; a newer one takes the place of one that waits."""
-        working, self._due = self._due is not None, message.snapshot
+        working = self._due is not None
+        self._due = message.snapshot
         if not working:
             work: WorkType[None] = self._work_out
             self.run_worker(work, group="refresh")
@@ -161,7 +162,8 @@ class MonitorApp(App[int], inherit_bindings=False):
 
     def leave_host(self, said: str) -> None:
         """Back to the fleet, and say there what is to be said."""
-        host, self.host = self.host, None
+        host = self.host
+        self.host = None
         if host is not None:
             self.pop_screen()
             work: WorkType[None] = partial(_stopped, host.control)
@@ -268,7 +270,8 @@ async def _run(app: MonitorApp, mouse: bool) -> int:
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
         loop.add_signal_handler(number, app.exit, 128 + number)
-    usual, terminal = sys.__stderr__, sys.__stdout__
+    usual = sys.__stderr__
+    terminal = sys.__stdout__
     if constants.DRIVER is None and terminal is not None:
         # Textual draws on this stream: a log of stderr is not to get the screen.
         gone = partial(loop.call_soon_threadsafe, app.exit)

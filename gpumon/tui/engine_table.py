@@ -326,13 +326,17 @@ def row(
     named = [column for column in TABLE.columns(width, view.hidden) if column.name in _NAMES]
     name = [piece for column in named for piece in column.cell(engine, view, "text")]
     if asleep:
-        (word, tone), lasts = _ASLEEP, ""
+        (word, tone) = _ASLEEP
+        lasts = ""
     elif engine.state is EndpointState.OK:
-        (word, tone), lasts = _STALE, age(engine.age_s)
+        (word, tone) = _STALE
+        lasts = age(engine.age_s)
     elif engine.departure:
-        (word, tone), lasts = ended_word(engine), ""
+        (word, tone) = ended_word(engine)
+        lasts = ""
     else:
-        (word, tone), since = STATES[engine.state], moment(engine.since)
+        (word, tone) = STATES[engine.state]
+        since = moment(engine.since)
         lasts = "" if since is None else age(max(0.0, now_s - since.timestamp()))
     if of_state is not None and engine.state is not EndpointState.OK:
         word, tone = remarked(word, tone, of_state.level)

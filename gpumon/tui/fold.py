@@ -63,7 +63,8 @@ def _words(text: str, width: int) -> list[str]:
 
 def _broken(word: str, width: int) -> list[str]:
     """A word that is longer than a line, in pieces; at `_` and the like, or a capital, where one comes late enough."""
-    pieces, piece = [], ""
+    pieces = []
+    piece = ""
     for character in word:
         if cells(piece) + cells(character) > width:
             late = range(len(piece), len(piece) // 2, -1)

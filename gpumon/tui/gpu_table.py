@@ -180,7 +180,8 @@ def _sm(gpu: Gpu, _: View, tone: str) -> Row:
 
 
 def _vram(gpu: Gpu, view: View, tone: str) -> Row:
-    used, total = gpu.vram_used_bytes, gpu.vram_total_bytes
+    used = gpu.vram_used_bytes
+    total = gpu.vram_total_bytes
     if isinstance(total, Missing):
         return ((f" {right(short(total, 9), 9)} ", tone),)
     full = NOT_SUPPORTED if isinstance(used, Missing) or total <= 0.0 else used / total
@@ -193,7 +194,8 @@ def _memory(gpu: Gpu, _: View, tone: str) -> Row:
     """Where the share of the peak follows, two digits of the amount are enough."""
     before, after = _MARKS[gpu.bandwidth_source]
     tone = _slower(gpu, tone) if gpu.bandwidth_source is BandwidthSource.DCGM else tone
-    used, peak = gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s
+    used = gpu.bandwidth_bytes_per_s
+    peak = gpu.bandwidth_peak_bytes_per_s
     if isinstance(used, Missing):
         return ((f"{right(short(used), 6)} {right(DASH, 4)}{after}", tone),)
     if isinstance(peak, Missing) or not peak > 0.0:
@@ -209,7 +211,8 @@ def _heat(gpu: Gpu, view: View, tone: str) -> Row:
 
 
 def _power(gpu: Gpu, view: View, tone: str) -> Row:
-    used, limit = gpu.power_w, gpu.power_limit_w
+    used = gpu.power_w
+    limit = gpu.power_limit_w
     known = not isinstance(used, Missing) and not isinstance(limit, Missing) and limit > 0.0
     tone = _leveled("power", used / limit, view, tone) if known else tone  # type: ignore[operator]
     text = watts(used)
@@ -240,7 +243,8 @@ def _health(gpu: Gpu, view: View, tone: str) -> Row:
 
 def _link(gpu: Gpu) -> str:
     """Generation and lanes of the PCIe link, as trained now: `5x16`."""
-    made, lanes = gpu.pcie_generation, gpu.pcie_width
+    made = gpu.pcie_generation
+    lanes = gpu.pcie_width
     if isinstance(made, Missing):
         return short(made)
     return short(lanes) if isinstance(lanes, Missing) else f"{made:.0f}x{lanes:.0f}"
@@ -369,7 +373,9 @@ def _wasted(gpu: Gpu, levels: Levels) -> bool:
 
     A prompt counts in MFU at its end: until then only the tensor cores show the work.
     """
-    busy, mfu, mbu = gpu.busy_ratio, gpu.mfu_ratio, gpu.mbu_ratio
+    busy = gpu.busy_ratio
+    mfu = gpu.mfu_ratio
+    mbu = gpu.mbu_ratio
     if isinstance(busy, Missing) or isinstance(mfu, Missing) or isinstance(mbu, Missing):
         return False
     if not isinstance(gpu.tensor_active_ratio, Missing) and gpu.tensor_active_ratio >= _COMPUTES:
@@ -383,7 +389,8 @@ def _idle(gpu: Gpu) -> bool:
 
 def held(gpu: Gpu) -> bool:
     """Nothing runs on it and it is no engine's, but its VRAM is in use: nobody else can have it."""
-    used, total = gpu.vram_used_bytes, gpu.vram_total_bytes
+    used = gpu.vram_used_bytes
+    total = gpu.vram_total_bytes
     if gpu.vram_shared or not _idle(gpu) or isinstance(used, Missing) or isinstance(total, Missing):
         return False
     return used > _HELD * total > 0.0 and not _may_serve(gpu)
@@ -391,7 +398,8 @@ def held(gpu: Gpu) -> bool:
 
 def is_free(gpu: Gpu) -> bool:
     """No process, no work, and next to no VRAM in use."""
-    used, total = gpu.vram_used_bytes, gpu.vram_total_bytes
+    used = gpu.vram_used_bytes
+    total = gpu.vram_total_bytes
     if gpu.vram_shared or gpu.processes or gpu.engines or not _idle(gpu):
         return False
     return not isinstance(used, Missing) and not isinstance(total, Missing) and used <= _HELD * total
@@ -416,7 +424,8 @@ def waste(gpu: Gpu) -> Reading:
 
 def _by_waste(gpu: Gpu) -> Missing | tuple[float, float]:
     """Of the same waste, the one that holds more VRAM first, in whole GiB; else they stay as the driver has them."""
-    share, used = waste(gpu), gpu.vram_used_bytes
+    share = waste(gpu)
+    used = gpu.vram_used_bytes
     return share if isinstance(share, Missing) else (share, -1.0 if isinstance(used, Missing) else used // (1 << 30))
 
 

@@ -15,7 +15,8 @@ from gpumon.tui.view import View
 def host_line(host: Host, view: View, room: int) -> list[Piece]:
     """CPU and its busiest core, memory, iowait, disk and network, as many as fit into `room` cells; nothing of a host
     whose figures are not read."""
-    used, total = host.memory_used_bytes, host.memory_total_bytes
+    used = host.memory_used_bytes
+    total = host.memory_total_bytes
     share = used / total if not isinstance(used, Missing) and not isinstance(total, Missing) and total > 0.0 else total
     taken = f"{memory(used, view.memory_bytes)}/{memory(total, view.memory_bytes)} {view.memory_unit}"
     parts: list[tuple[str, str, str, Reading]] = [

@@ -145,7 +145,8 @@ def _stages(counts: Counts) -> Iterator[tuple[str, int]]:
 
     Whatever is left at the end makes the charts taller.
     """
-    gpus, engines = 2 + (counts.gpus or _EMPTY_LINES - 1), 2 + (counts.engines or _EMPTY_LINES - 1)
+    gpus = 2 + (counts.gpus or _EMPTY_LINES - 1)
+    engines = 2 + (counts.engines or _EMPTY_LINES - 1)
     yield from (("gpus", 3), ("engines", 3), ("triage", 2))
     yield from _rows(min(gpus, 2 + _FIRST_GPUS), min(engines, 2 + _FIRST_ENGINES))
     yield "triage", 1 + max(1, counts.first)

@@ -104,7 +104,8 @@ class _Changed(Strip):
 
     def render(self, console: Console) -> str:  # noqa: ARG002 - Strip's signature
         """What turns the shown line into the new one; the cursor stands at the line's start."""
-        line, slot = self.line, self.line.slot
+        line = self.line
+        slot = self.line.slot
         ranges = line.changes(slot.shown)
         slot.shown = line
         return _encode(line, ranges)
@@ -119,7 +120,8 @@ def _sized(row: Row, width: int, palette: Palette) -> list[Piece]:
     for text, tone in row:
         size = cells(text)
         if size > room:
-            text, size = left(cut(text, room), room), room
+            text = left(cut(text, room), room)
+            size = room
         if textures and tone in textures:
             text = text.translate(textures[tone])
         if plain and not text.isascii():
@@ -144,7 +146,10 @@ def _in_ascii(text: str) -> str:
 def _changes(old: Line, new: Line) -> list[tuple[int, int]]:
     """Ranges of cells to write, near ones joined."""
     ranges: list[tuple[int, int]] = []
-    a, b, c, d = old.characters, new.characters, old.marks, new.marks
+    a = old.characters
+    b = new.characters
+    c = old.marks
+    d = new.marks
     for chunk in range(0, len(b), _CHUNK):
         end = chunk + _CHUNK
         if a[chunk:end] == b[chunk:end] and c[chunk:end] == d[chunk:end]:
@@ -161,8 +166,10 @@ def _changes(old: Line, new: Line) -> list[tuple[int, int]]:
 
 def _encode(line: Line, ranges: list[tuple[int, int]]) -> str:
     """The ranges of a line as text and codes, from its first cell on; ends with all codes reset."""
-    codes, ground = line.palette.codes, line.palette.ground
-    text, marks = line.characters, line.marks
+    codes = line.palette.codes
+    ground = line.palette.ground
+    text = line.characters
+    marks = line.marks
     out: list[str] = []
     cursor = 0
     base: str | None = None
@@ -172,7 +179,8 @@ def _encode(line: Line, ranges: list[tuple[int, int]]) -> str:
             out.append(f"\x1b[{start - cursor}C")
         cursor = end
         while start < end:
-            mark, stop = marks[start], start + 1
+            mark = marks[start]
+            stop = start + 1
             while stop < end and marks[stop] == mark:
                 stop += 1
             code = codes[mark]

@@ -314,7 +314,8 @@ def look(tone: Tone, theme: Theme, depth: Depth) -> Look:
     if tone.own is not None and not has_ground and (theme.named or in_row):
         attributes = tone.own
     if "reverse" in attributes:
-        colour, ground = theme.foreground if in_row else ground, theme.background
+        colour = theme.foreground if in_row else ground
+        ground = theme.background
     return Look((colour, ground), attributes)
 
 

@@ -37,7 +37,8 @@ def painted(screen: Screen[None]) -> list[Strip]:
     for board in screen.query(Board):
         if isinstance(board, Pane) and board.PRIVATE:
             continue
-        (x, y), lines = board.region.offset, board.painted if board.display else ()
+        (x, y) = board.region.offset
+        lines = board.painted if board.display else ()
         for at, line in enumerate(lines, y):
             if 0 <= at < height:
                 rows[at] = Strip.join([rows[at].crop(0, x), line, rows[at].crop(x + line.cell_length)])

@@ -81,7 +81,8 @@ def _picture(placed: Sequence[_Placed], width: int, height: int, glyphs: Glyphs)
     most_x = 1.0
     most_y = 1.0
     for one in placed:
-        mbu, mfu = one.standing.mbu, one.standing.mfu
+        mbu = one.standing.mbu
+        mfu = one.standing.mfu
         most_x = max(most_x, 0.0 if isinstance(mbu, Missing) else mbu)
         most_y = max(most_y, 0.0 if isinstance(mfu, Missing) else mfu)
     scales = (Scale(most_x, 0.01), Scale(most_y, 0.01))

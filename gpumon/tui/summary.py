@@ -36,7 +36,8 @@ def summary(snapshot: Snapshot | None, width: int, height: int, *, paused: bool,
         size = cells(text) + (1 if lines[-1] else 0)
         if size > room and lines[-1] and len(lines) < height:
             lines.append([])
-            room, size = width, cells(text)
+            room = width
+            size = cells(text)
         if size > room:
             break
         lines[-1] += [(" ", "text"), (text, tone)] if lines[-1] else [(text, tone)]

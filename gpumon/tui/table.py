@@ -78,7 +78,8 @@ class Table(Generic[T]):
         self.all = (*base, *more)
         self._base = len(base)
         self._drops = drops
-        self._least, self._behind = least, behind
+        self._least = least
+        self._behind = behind
         self._fitted: dict[object, tuple[Column[T], ...]] = {}
         self._heads: dict[object, Row] = {}
         self._beyond: dict[object, int] = {}

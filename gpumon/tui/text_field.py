@@ -33,15 +33,18 @@ class TextField:
             return False
         first, last = (0, len(self.text)) if self.selected else cut(self)
         self.selected = False
-        low, high = max(0, first), min(len(self.text), last)
-        self.text, self.at = self.text[:low] + self.text[high:], low
+        low = max(0, first)
+        high = min(len(self.text), last)
+        self.text = self.text[:low] + self.text[high:]
+        self.at = low
         return True
 
     def insert(self, text: str) -> None:
         """Put text in at the cursor, or in place of what is selected, without what is not printable."""
         text = "".join(character for character in text if character.isprintable())
         if self.selected and text:
-            self.text, self.at = "", 0
+            self.text = ""
+            self.at = 0
         self.selected = False
         text = text[: _MOST - len(self.text)]
         self.text = self.text[: self.at] + text + self.text[self.at :]

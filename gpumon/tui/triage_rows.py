@@ -117,9 +117,11 @@ class Steady:
             return self._given
         follows = self._of is not None and 0.0 < snapshot.wall_s - self._of.wall_s <= 2.5 * snapshot.interval_s
         if not follows or snapshot.wall_s - self._beat_s >= STANDS_S:
-            self._beat_s, self._painted = snapshot.wall_s, {}
+            self._beat_s = snapshot.wall_s
+            self._painted = {}
         before = self._painted
-        self._of, self._painted = snapshot, {}
+        self._of = snapshot
+        self._painted = {}
         for verdict in snapshot.verdicts:
             key = verdict_key(verdict)
             was = before.get(key, verdict)
@@ -421,7 +423,8 @@ def lines(item: Item, of: Columns, most: int, *, whole: bool = False) -> tuple[S
     first = max(_LEAST_TEXT, of.width - sum(cells(text) for text, _ in before))
     width = max(_LEAST_TEXT, of.width - _INDENT)
     if most == 1 and item.trouble and item.actions:
-        texts, tones = list(_acts(item.actions, width, first, most)), ["accent"]
+        texts = list(_acts(item.actions, width, first, most))
+        tones = ["accent"]
         is_cut = True
     elif most < 2 or not (item.trouble and item.actions):
         texts = list(fitted(item.text, width, most, first))
@@ -433,13 +436,15 @@ def lines(item: Item, of: Columns, most: int, *, whole: bool = False) -> tuple[S
         actions = _acts(item.actions, width, first, most - 1)
         cause = fitted(item.text, width, most - len(actions))
         is_cut = len(folded(item.text, width)) > most - len(actions)
-        texts, tones = [*actions, *cause], ["accent"] * len(actions) + [item.tone] * len(cause)
+        texts = [*actions, *cause]
+        tones = ["accent"] * len(actions) + [item.tone] * len(cause)
     if whole:
         for one in item.evidence:
             folds = folded(one, width - 2)
             texts += [folds[0], *(f"  {line}" for line in folds[1:])]
             tones += ["muted"] * len(folds)
-        is_cut, texts = is_cut or len(texts) > most, texts[:most]
+        is_cut = is_cut or len(texts) > most
+        texts = texts[:most]
     rows: list[Row] = [(*before, (texts[0], tones[0]))]
     rows += [((" " * _INDENT + text, tone),) for text, tone in zip(texts[1:], tones[1:], strict=False)]
     return rows, is_cut

@@ -256,13 +256,15 @@ class Figures:
     def of(self, snapshot: Snapshot) -> None:
         """Read those of a snapshot. While a sum has a gap, as something in it just fell silent, it is said of the
         others, with how many these are: `4.3k of 3/4`."""
-        used, every = len(in_use(snapshot.gpus)), len(snapshot.gpus)
+        used = len(in_use(snapshot.gpus))
+        every = len(snapshot.gpus)
         self.note = dict.fromkeys(_MEANS, f"mean of {used} of {every} GPUs: others unused") if used < every else {}
         is_first = snapshot.wall_s - self._history.first_s < _FIRST_S
         self.means = means_since_start(snapshot) if is_first else {}
         for key, text in self.at(snapshot.wall_s).items():
             if text == DASH and key in _SUMMED:
-                curve, readings = _SUMMED[key][0], _SUMMED[key][1](snapshot)
+                curve = _SUMMED[key][0]
+                readings = _SUMMED[key][1](snapshot)
                 known = [reading for reading in readings if not isinstance(reading, Missing)]
                 silent = sum(isinstance(reading, Missing) and reading.reason in SILENT for reading in readings)
                 if known and silent:

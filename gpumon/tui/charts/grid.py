@@ -101,7 +101,8 @@ class Charts:
         self._pad = self._room - 1 - before - self.grid.columns
         self._plots = [_Plot(chart, glyphs, _level_of(chart, style.levels)) for chart in self.shown]
         self._live = live
-        size, bucket_s = self.grid.columns * live, self.grid.column_s / live
+        size = self.grid.columns * live
+        bucket_s = self.grid.column_s / live
         self._series = {
             curve.key: Series(history, curve.key, size, bucket_s, live)
             for chart in self.shown
@@ -259,7 +260,8 @@ class _Plot:
         if not self.chart.full:
             curves = self._stacked([values[curve.key] for curve in self.chart.curves])
             if newest != self._newest:
-                self._newest, self._past_most = newest, max(most(of[: -self._live]) for of in curves)
+                self._past_most = max(most(of[: -self._live]) for of in curves)
+                self._newest = newest
             highest = max(self._past_most, self.mean or 0.0, *(most(of[-self._live :]) for of in curves))
             if highest > self.top or nice(highest) < self.top / 2.0:
                 self.top = nice(highest)

@@ -59,8 +59,10 @@ def area(layers: Sequence[Layer], height: int, glyphs: Glyphs = "braille") -> li
     live, steps = RASTERS[glyphs]
     most = height * steps
     levels = [[level(value, most) for value in values] for values, _ in layers]
-    front, behind = levels[0], levels[1] if len(levels) > 1 else [0] * len(levels[0])
-    cells, lines = _CELLS[glyphs], []
+    front = levels[0]
+    behind = levels[1] if len(levels) > 1 else [0] * len(levels[0])
+    cells = _CELLS[glyphs]
+    lines = []
     for low in range(most - steps, -1, -steps):
         clamp = [0] * low + list(range(steps + 1)) + [steps + 1] * most
         line = [[clamp[at] for at in layer[first::live]] for layer in (front, behind) for first in range(live)]
@@ -91,7 +93,8 @@ def _braille(a: int, b: int, c: int, d: int) -> tuple[str, int]:
 
 def _single(glyphs: Glyphs, front: int, behind: int) -> tuple[str, int]:
     """Where the front layer ends in a cell that the one behind fills, the cell is of the one that takes more of it."""
-    fronts, behinds = _FRONT[glyphs], _BEHIND[glyphs]
+    fronts = _FRONT[glyphs]
+    behinds = _BEHIND[glyphs]
     shows = front >= behind or front > len(fronts) // 2 - 1
     return (fronts[front], 0) if shows else (behinds[behind], 1)
 

@@ -137,7 +137,8 @@ class Figures:
         if isinstance(reading, Missing):
             return Figure(name, DASH, phrase(reading), "", source, "", "muted", self.explain(reading, field), field)
         number, unit = write(reading)
-        formula, tone = clean(formula, _TEXT), "warn" if unit.endswith("!") else tone
+        formula = clean(formula, _TEXT)
+        tone = "warn" if unit.endswith("!") else tone
         return Figure(clean(name), number, unit, basis, source, formula, tone, None, field)
 
     def table(self, rows: Iterable[tuple[str, str, Write]], basis: str = MEASURED) -> list[Entry]:
@@ -303,7 +304,8 @@ def _fixed(row: Row, width: int) -> Row:
     for text, tone in row:
         size = cells(text)
         if size > width:
-            text, size = cut(text, width), width
+            text = cut(text, width)
+            size = width
             size = cells(text)
         pieces.append((text, tone))
         width -= size

@@ -208,7 +208,9 @@ def _end(engine: Engine, snapshot: Snapshot) -> list[Section]:
 
 
 def _identity(engine: Engine, service: Service, figures: Figures) -> Section:
-    hardware, dimensions, generates = engine.hardware, engine.dimensions, service is Service.GENERATION
+    hardware = engine.hardware
+    dimensions = engine.dimensions
+    generates = service is Service.GENERATION
     version = f" {engine.version}" if engine.version else ", version not told"
     entries: list[Entry] = [Fact("server", f"{engine.kind.value}{version} at {engine.url}")]
     if engine.asleep:
@@ -250,7 +252,9 @@ def _identity(engine: Engine, service: Service, figures: Figures) -> Section:
 
 
 def _load(engine: Engine, view: View, service: Service, figures: Figures) -> Section:
-    load, used, tone = engine.load, "", "text"
+    load = engine.load
+    used = ""
+    tone = "text"
     if pair := known(load.kv_usage_ratio, load.kv_pool_tokens):
         used = f"{pair[0] * pair[1]:,.0f} of {pair[1]:,.0f} tokens"
     if not isinstance(load.kv_usage_ratio, Missing) and load.kv_usage_ratio >= view.levels.kv_warn:
@@ -376,9 +380,11 @@ def _cell(
     """A mean, or a quantile: where it fell in the first or the last bucket only a bound of it is known."""
     if isinstance(reading, Missing):
         return right(short(reading, 5), _LATENCY_CELL), "muted"
-    text, over = said(values.seconds(reading)), goal_s is not None and reading > goal_s
+    text = said(values.seconds(reading))
+    over = goal_s is not None and reading > goal_s
     if _is_open(high):
-        text, over = f">{_bound(reading)}", goal_s is not None and reading >= goal_s
+        text = f">{_bound(reading)}"
+        over = goal_s is not None and reading >= goal_s
     elif (first := known(first_bound_s)) and reading <= first[0]:
         text = f"<{_bound(first[0])}"
     return right(text, _LATENCY_CELL), "warn" if over else "text"
@@ -419,7 +425,9 @@ def _coarse(of: Quantiles) -> bool:
 
 def _mfu(engine: Engine, figures: Figures) -> Section:
     """Model FLOPs utilisation: what the tokens needed, of what the GPUs can do."""
-    of, rates, flops = engine.efficiency, engine.rates, values.flops
+    of = engine.efficiency
+    rates = engine.rates
+    flops = values.flops
     peak = _of_gpus(engine, of.peak_flops_per_s, flops, f" {of.precision} dense" if of.precision else "")
     whole = ""
     if peak:
@@ -472,7 +480,9 @@ def _of_gpus(engine: Engine, peak: Reading, write: values.Write, after: str = ""
 
 def _mbu(engine: Engine, service: Service, figures: Figures) -> Section:
     """Memory bandwidth utilisation: what the steps must read, of what the memory can deliver."""
-    of, traffic, steps = engine.efficiency, values.traffic, _steps_basis(engine, DERIVED)
+    of = engine.efficiency
+    traffic = values.traffic
+    steps = _steps_basis(engine, DERIVED)
     peak = _of_gpus(engine, of.peak_bandwidth_bytes_per_s, traffic)
     whole = formula("(weights {} + KV {})", (of.weight_bytes_per_s, traffic), (of.kv_bytes_per_s, traffic))
     share = figures("MBU", "mbu_ratio", values.percent, steps, f"{whole} / ({peak})" if whole and peak else "", "mbu")
@@ -502,7 +512,8 @@ def _mbu(engine: Engine, service: Service, figures: Figures) -> Section:
 def _kv(engine: Engine) -> str:
     """Sequences x steps x context x bytes of a token; with the factor by which that is not the whole story."""
     rates = engine.rates
-    context, token = engine.load.context_tokens, engine.dimensions.kv_bytes_per_token
+    context = engine.load.context_tokens
+    token = engine.dimensions.kv_bytes_per_token
     numbers = known(engine.efficiency.kv_bytes_per_s, rates.batch, rates.steps_per_s, context, token)
     if numbers is None:
         return ""
@@ -518,10 +529,13 @@ def _kv(engine: Engine) -> str:
 
 def _single_stream(engine: Engine, figures: Figures) -> list[Entry]:
     """The textbook form beside MBU while it holds: sequences of one step share a read of the weights."""
-    of, batch = engine.efficiency, known(engine.rates.batch)
+    of = engine.efficiency
+    batch = known(engine.rates.batch)
     if batch is not None and batch[0] > _SINGLE:
         return []
-    text, all_bytes, single = "", 0.0, of.mbu_single_stream_ratio
+    text = ""
+    all_bytes = 0.0
+    single = of.mbu_single_stream_ratio
     peak = of.peak_bandwidth_bytes_per_s
     numbers = known(single, engine.dimensions.params, engine.rates.decode_tokens_per_s, peak)
     if numbers is not None and numbers[1] > 0.0 and numbers[2] > 0.0:
@@ -541,7 +555,8 @@ def _single_stream(engine: Engine, figures: Figures) -> list[Entry]:
 
 def _beside_mbu(engine: Engine, factor: float, all_bytes: float) -> str:
     """How the textbook form differs from MBU, and why: experts that are not read make it more, the KV cache less."""
-    text, of = f"{factor:.2f} times MBU", engine.efficiency
+    text = f"{factor:.2f} times MBU"
+    of = engine.efficiency
     if factor < 1.0:
         parts = known(of.kv_bytes_per_s, of.bytes_per_s)
         if parts is None or parts[1] <= 0.0 or parts[0] <= 0.0:
@@ -577,7 +592,8 @@ def _checks(engine: Engine, snapshot: Snapshot) -> list[Section]:
         entries += _bandwidth_check(engine, own)
         measured = _mean([gpu.tensor_active_ratio for gpu in own])
         if not isinstance(engine.efficiency.mfu_ratio, Missing) and measured is not None:
-            mfu, now = said(values.percent(engine.efficiency.mfu_ratio)), said(values.percent(measured))
+            mfu = said(values.percent(engine.efficiency.mfu_ratio))
+            now = said(values.percent(measured))
             text = f"MFU {mfu} over its window; tensor pipes active {now} now"
             entries.append(Sentence(f"{text}: over a longer time MFU must not be above it"))
     return [Section("cross-check", entries, side=1)] if entries else []
@@ -605,7 +621,8 @@ def _bandwidth_check(engine: Engine, own: Sequence[Gpu]) -> list[Entry]:
 
 
 def _measured_share(gpu: Gpu) -> Reading:
-    used, peak = gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s
+    used = gpu.bandwidth_bytes_per_s
+    peak = gpu.bandwidth_peak_bytes_per_s
     if isinstance(used, Missing) or isinstance(peak, Missing) or gpu.bandwidth_source not in _MEASURED or peak <= 0.0:
         return NOT_SUPPORTED
     return used / peak
@@ -649,7 +666,8 @@ def _ranks(engine: Engine) -> list[Section]:
 
 def _totals(engine: Engine, service: Service, figures: Figures, counted_since: str) -> list[Section]:
     """Tokens, where it makes some; of a training run what it trained, as far as it counts that."""
-    of, trains = engine.tokens_total, service is Service.TRAINING
+    of = engine.tokens_total
+    trains = service is Service.TRAINING
     served = (
         (of.decode, "decode", "decode_tokens_per_s", values.tokens),
         (of.prefill_computed, glossary.PREFILL.name, "prefill_tokens_per_s", values.tokens),

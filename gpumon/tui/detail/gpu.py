@@ -282,7 +282,8 @@ def _who(process: Process) -> str:
 
 
 def _power(gpu: Gpu, view: View, figures: Figures) -> Section:
-    degrees, heat = values.temperature(view), "text"
+    degrees = values.temperature(view)
+    heat = "text"
     of_limit = _share(gpu.power_w, gpu.power_limit_w, values.watts).replace("%!", "%")
     if not isinstance(gpu.temperature_c, Missing) and gpu.temperature_c >= view.levels.temperature_warn_c:
         heat = "critical" if gpu.temperature_c >= view.levels.temperature_critical_c else "warn"

@@ -92,7 +92,8 @@ def _now(shown: Shown, snapshot: Snapshot, levels: Levels) -> Row:
     if isinstance(thing, Gpu):
         word, tone = gpu_word(thing, levels)
         if word.startswith(" "):
-            word, tone = f"● {word.strip()}", "ok"
+            word = f"● {word.strip()}"
+            tone = "ok"
         said = _gpu_since(thing, snapshot)
     elif isinstance(thing, Engine):
         word, tone = engine_word(thing, snapshot)
@@ -103,7 +104,9 @@ def _now(shown: Shown, snapshot: Snapshot, levels: Levels) -> Row:
             said = said.replace("since", "answers since", 1)
     else:
         thing = max((gpu for gpu, _ in thing.on), key=lambda gpu: gpu.age_s)
-        word, tone, said = "● on the GPU", "ok", ""
+        word = "● on the GPU"
+        tone = "ok"
+        said = ""
     aged = isinstance(thing, Gpu) and thing.state in _AGED
     age = "" if aged else " · never read" if _never_read(thing) else f" · read {lasting(thing.age_s)} ago"
     return ((f" {word}", tone), (f"{age}{said}", "text"))
@@ -177,9 +180,11 @@ def troubles(shown: Shown, snapshot: Snapshot, levels: Levels) -> list[Section]:
     """What does not work, and what limits it; no section where there is nothing to say."""
     thing = shown.now or shown.figures
     if isinstance(thing, Gpu):
-        names, own = {f"gpu {thing.index}", thing.uuid}, thing.state_text
+        names = {f"gpu {thing.index}", thing.uuid}
+        own = thing.state_text
     elif isinstance(thing, Engine):
-        names, own = {thing.name, thing.url}, thing.fault
+        names = {thing.name, thing.url}
+        own = thing.fault
     else:
         return []
     found: list[Entry] = []

@@ -37,13 +37,15 @@ def prefixed(value: float, unit: str) -> Written:
     if value != 0.0 and value < 0.99995 and value >= _ENGINEERING:
         at = 0
         while value < 0.99995 and at < len(_SMALL) - 1:
-            value, at = value * 1000.0, at + 1
+            value = value * 1000.0
+            at = at + 1
         return digits(value), _SMALL[at] + unit
     if 0.0 < value < _ENGINEERING:
         return "<1.000", _SMALL[-1] + unit
     at = 0
     while value >= 999.95 and at < len(_LARGE) - 1:
-        value, at = value / 1000.0, at + 1
+        value = value / 1000.0
+        at = at + 1
     return digits(value) if value < 999.95 else ">999.9", _LARGE[at] + unit
 
 

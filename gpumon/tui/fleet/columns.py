@@ -71,7 +71,8 @@ def priced(view: View) -> bool:
 
 def vram_ratio(row: Row) -> Reading:
     """VRAM in use of all there is."""
-    used, total = row.vram_used_bytes.value, row.vram_total_bytes.value
+    used = row.vram_used_bytes.value
+    total = row.vram_total_bytes.value
     if isinstance(used, Missing):
         return used
     if isinstance(total, Missing):
@@ -233,10 +234,12 @@ def bare_model(model: str, width: int) -> str:
 
 @lru_cache(maxsize=128)
 def _table(models: bool, wide: bool, money: bool, sort: str) -> Table[Row]:
-    width, named = _WIDE_NAME if wide else _NAME, bare_model if models else cut
+    width = _WIDE_NAME if wide else _NAME
+    named = bare_model if models else cut
     title = "model" if models else "host"
     name: Column[Row] = words("name", title, width, lambda row: named(clean(row.name, 200), width), fixed=True)
-    base, more = _base(name, money), (*_MORE, _HOSTS if models else _MODELS)
+    base = _base(name, money)
+    more = (*_MORE, _HOSTS if models else _MODELS)
     sorted_by = _COLUMN.get(sort, sort)
     first = tuple(column for column in more if column.name == sorted_by)
     return Table(
@@ -304,7 +307,9 @@ def _notice(row: Row, room: int) -> line.Row:
 
 def sentence(row: Row, now_s: float) -> tuple[str, str, str]:
     """Glyph, its tone, and a whole sentence: what is wrong with a row, and what to do; empty where nothing is known."""
-    name, state, verdict = clean(row.name, 60), state_of(row, now_s), row.worst
+    name = clean(row.name, 60)
+    state = state_of(row, now_s)
+    verdict = row.worst
     if state is not None:
         glyph, _, word = state[0].partition(" ")
         return glyph, state[1], f"{name}: {word}{_fault(row)}"

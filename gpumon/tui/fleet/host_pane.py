@@ -45,7 +45,8 @@ class HostPane(Pane):
 
     def look_at(self, row: Row | None, *, models: bool) -> None:
         """Another row, or the same one at another moment."""
-        self._row, self._models = row, models
+        self._row = row
+        self._models = models
         self._top = 0
         self.update()
 
@@ -57,7 +58,8 @@ class HostPane(Pane):
             return 0
         if self._models:
             return 1 + sum(1 for _ in self._of_model(row, self.size.width or 80))
-        width, spare = self.size.width or 80, _MOST_VERDICTS * _MOST_MORE
+        width = self.size.width or 80
+        spare = _MOST_VERDICTS * _MOST_MORE
         return 1 + sum(1 for host in row.parts.hosts for _ in self._of_host(host, width, spare))
 
     def title(self) -> str:
@@ -98,14 +100,16 @@ class HostPane(Pane):
             states = states_by_key(snapshot.verdicts, Kind.GPU)
             yield gpu_table.TABLE.head(width, self.view)
             for gpu in snapshot.gpus:
-                worst, of_state = urgent.get(gpu.uuid), states.get(gpu.uuid)
+                worst = urgent.get(gpu.uuid)
+                of_state = states.get(gpu.uuid)
                 yield gpu_table.row(gpu, width, self.view, worst, of_state=of_state, gpus=snapshot.gpus)
         if snapshot.engines:
             urgent = urgent_by_key(snapshot.verdicts, Kind.ENGINE)
             states = states_by_key(snapshot.verdicts, Kind.ENGINE)
             yield engine_table.TABLE.head(width, self.view)
             for engine in snapshot.engines:
-                worst, of_state = urgent.get(engine.key), states.get(engine.key)
+                worst = urgent.get(engine.key)
+                of_state = states.get(engine.key)
                 yield engine_table.row(engine, width, self.view, snapshot.wall_s, worst, of_state=of_state)
         if not snapshot.gpus and not snapshot.engines:
             yield ((" no GPU and no engine is known of it", "muted"),)

@@ -101,7 +101,9 @@ class RowsPane(ListPane[Row]):
         self._others[self.models] = (self.wanted, self._cursor)
         self.models = models
         wanted, self._cursor = self._others.get(models, ("", ""))
-        self._chosen, self._at, self._top = (), 0, 0
+        self._chosen = ()
+        self._at = 0
+        self._top = 0
         self.filter(wanted)
 
     def narrow_to_model(self, row: Row) -> bool:

@@ -76,7 +76,9 @@ def _gpus(total: Row, view: View) -> Iterator[tuple[str, str, str]]:
 
 def _coverage(total: Row) -> list[tuple[str, str, str]]:
     """Of how many GPUs it is known what they do, where that is not of all."""
-    busy, mfu, mbu = total.busy_ratio, total.mfu_ratio, total.mbu_ratio
+    busy = total.busy_ratio
+    mfu = total.mfu_ratio
+    mbu = total.mbu_ratio
     both = in_part(mfu) and in_part(mbu) and mfu.gpus == mbu.gpus
     shares = (("mfu mbu", mfu),) if both else (("mfu", mfu), ("mbu", mbu))
     parts = [(f"{name} of", f"{one.gpus}/{one.of}", "muted") for name, one in shares if in_part(one)]
@@ -86,7 +88,8 @@ def _coverage(total: Row) -> list[tuple[str, str, str]]:
 
 def _memory(value: Reading, view: View) -> str:
     """In the unit of the settings, or in the one above it: `614 GiB`, `18.7 TiB`."""
-    unit, step = view.memory_unit, 1024.0 if view.memory_unit == "GiB" else 1000.0
+    unit = view.memory_unit
+    step = 1024.0 if view.memory_unit == "GiB" else 1000.0
     if not isinstance(value, Missing) and value >= 10.0 * step * view.memory_bytes:
         return f"{memory(value, step * view.memory_bytes)} T{unit[1:]}"
     return f"{memory(value, view.memory_bytes)} {unit}"
@@ -124,7 +127,8 @@ def faults(
     is wrong. `back`: it is a moment that was gone back to."""
     if shown is None or not shown.fleet.wall_s:
         return ()  # the empty table has room for the whole text
-    fleet, parts = shown.fleet, []
+    fleet = shown.fleet
+    parts = []
     if fleet.faults:
         if not fleet.answered and not back and fleet.hosts:
             parts.append((f"✗ NOT LIVE: {ago(now_s - fleet.wall_s)} old, of {clock(fleet.wall_s)}", "critical"))
@@ -156,7 +160,8 @@ def _wrapped(parts: Sequence[line.Piece], width: int, most: int) -> list[line.Ro
         gap = 1 if at else 2
         if not lines or (cells(word) + gap > room and len(lines) < most):
             lines.append([(" " if not lines else "   ", "text")])
-            room, gap = width - (2 if len(lines) == 1 else 4), 0
+            room = width - (2 if len(lines) == 1 else 4)
+            gap = 0
         if cells(word) + gap > room:
             rest = " ".join(text for text, other, _ in words[number:] if other == tone)
             lines[-1].append((" " * gap + cut(rest, max(0, room - gap)), tone))
@@ -174,7 +179,8 @@ def small(shown: Shown | None, width: int, height: int, *, paused: bool, back: b
         size = cells(text) + (1 if lines[-1] else 0)
         if size > room and lines[-1] and len(lines) < height:
             lines.append([])
-            room, size = width, cells(text)
+            room = width
+            size = cells(text)
         if size > room:
             break
         lines[-1] += [(" ", "text"), (text, tone)] if lines[-1] else [(text, tone)]
@@ -186,7 +192,8 @@ def _parts(shown: Shown | None, *, paused: bool, back: bool) -> Iterator[line.Pi
     if shown is None:
         yield "gpumon fleet: starting …", "muted"
         return
-    fleet, total = shown.fleet, shown.total
+    fleet = shown.fleet
+    total = shown.total
     if back:
         yield f"AT {fleet.time}", "badge_paused"
     elif paused:

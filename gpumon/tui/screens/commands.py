@@ -131,7 +131,8 @@ def _interval(step: int, screen: MonitorScreen) -> None:
         return
     if screen.travel.change_speed(step):
         return
-    now, pace = screen.control.interval_s, screen.body.settings[0]
+    now = screen.control.interval_s
+    pace = screen.body.settings[0]
     if pace.stepped(now, step) != now:
         screen.control.set_interval(pace.stepped(now, step))
         screen.view.config = changed(screen.view.config, pace.section, pace.key, screen.control.interval_s)

@@ -56,7 +56,8 @@ class FleetBody:
     def __init__(self, context: Context, opens: Callable[[str, float | None, str], None]) -> None:
         """`opens`: shows a host by its name, at a Unix time (None: live), with the page of a GPU by its UUID (empty:
         none)."""
-        palette, view = context.palette, context.view
+        palette = context.palette
+        view = context.view
         self._control: FleetControl = context.control
         self._opens = opens
         self.headline = Painted(palette)
@@ -124,7 +125,8 @@ class FleetBody:
 
     def show_standing(self, screen: MonitorScreen) -> None:
         """What is wrong, and the summary that stands for everything."""
-        paused, back = screen.travel.paused, screen.gone_back
+        paused = screen.travel.paused
+        back = screen.gone_back
         self.faults.paint(lambda width, height: faults(self.shown, screen.wall(), width, height, back=back))
         draw = lambda width, height: small(self.shown, width, height, paused=paused, back=back)  # noqa: E731
         self._small.paint(partial(with_hint, draw, screen.view.keymap.first("quit")))
@@ -313,7 +315,8 @@ class FleetPast:
         there_s = self._body.shown.wall_s if self._body.shown is not None else wall_s
         name = partial(dated, now_s=there_s)
         try:
-            fleet, note = await self._control.at(wall_s), ""
+            fleet = await self._control.at(wall_s)
+            note = ""
             if fleet.answered and not fleet.hosts and there_s > wall_s:
                 first_s = await self._control.first_after(wall_s, there_s)
                 fleet = await self._control.at(first_s)
@@ -337,13 +340,15 @@ class FleetPast:
         """The moment of a change on one host."""
         if self._looked_through[0] != about:
             self._looked_through = (about, self._control.past(about))
-        timeline, found = self._looked_through[1], None
+        timeline = self._looked_through[1]
+        found = None
         for _ in range(abs(step)) if timeline is not None else ():
             assert timeline is not None
             moment = await timeline.change(wall_s, 1 if step > 0 else -1)
             if moment is None:
                 break
-            found, wall_s = moment, moment.snapshot.wall_s
+            found = moment
+            wall_s = moment.snapshot.wall_s
         arrival = await self.at(wall_s) if found is not None else None
         return None if arrival is None or found is None else arrival._replace(events=found.snapshot.events)
 

@@ -68,7 +68,9 @@ class HostBody:
     def __init__(self, context: Context, filling: Callable[[], bool] | None = None, gpu: str = "") -> None:
         """`filling`: whether the past of a fleet's host is still being read; None: it is this machine. `gpu`: UUID of
         the GPU whose page is shown first."""
-        palette, view, control = context.palette, context.view, context.control
+        palette = context.palette
+        view = context.view
+        control = context.control
         self.afar = filling is not None
         self._first_gpu = gpu
         self._filling = filling or (lambda: False)
@@ -172,7 +174,8 @@ class HostBody:
 
     def show_standing(self, screen: MonitorScreen) -> None:
         """The summary that stands for everything."""
-        paused, back = screen.travel.paused, screen.gone_back or screen.playback is not None
+        paused = screen.travel.paused
+        back = screen.gone_back or screen.playback is not None
         draw = lambda width, height: summary(screen.shown, width, height, paused=paused, back=back)  # noqa: E731
         self._summary.paint(partial(with_hint, draw, screen.view.keymap.first("quit")))
 

@@ -163,9 +163,12 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         super().__init__()
         self.control: Any = context.control
         self.files: Files | None = context.files
-        self.palette, self.view, self.wall = context.palette, context.view, context.wall
+        self.palette = context.palette
+        self.view = context.view
+        self.wall = context.wall
         self.body: Body = body
-        self.panes, self.leave = body.panes, leave
+        self.panes = body.panes
+        self.leave = leave
         self._begin_s = begin_s
         self.latest: Any = None
         """What was collected last."""
@@ -276,13 +279,15 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
     def on_snapshot_ready(self, message: SnapshotReady) -> None:
         """Show the newest snapshot; at first go to where the screen before it is in time."""
         self.show(message.snapshot)
-        begin_s, self._begin_s = self._begin_s, None
+        begin_s = self._begin_s
+        self._begin_s = None
         if begin_s is not None:
             self.travel.begin_at(begin_s)
 
     def show(self, snapshot: Any) -> None:
         """Take in what was collected; paint it unless the display is frozen."""
-        before, self.latest = self.latest, snapshot
+        before = self.latest
+        self.latest = snapshot
         if before is None or snapshot.wall_s != before.wall_s:  # the same moment again is nothing new
             self._arrived_s = time.monotonic()
         self.body.arrived(self, before, snapshot)
@@ -340,7 +345,8 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         if laid == self._laid and self.title_bar.is_mounted:
             return
         self.remember()
-        self._laid, self.planned = laid, wanted
+        self._laid = laid
+        self.planned = wanted
         self.body.laid_out(self)
         for part, lines in zip(self.body.parts, wanted.parts, strict=True):
             sized(part, lines, whole - columns)
@@ -382,7 +388,8 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
             return
         focused = next((name for name, pane in self.panes.items() if pane is self.focused), "")
         if focused:
-            self.before, self.dock.has_keys = focused, False
+            self.before = focused
+            self.dock.has_keys = False
 
     def give_keys(self) -> None:
         """Give the keys to what lies on top: the page, the pane that had them, else the first one."""
@@ -397,7 +404,8 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
 
     def show_keys(self) -> None:
         """Name the keys that do something here."""
-        current, playback = self.current, self.playback
+        current = self.current
+        playback = self.playback
         panel = self.dock.panel
         named = {**self.panes, **self.pages.made, **({panel.keys_of: panel} if panel is not None else {})}
         place = Place(

@@ -240,7 +240,8 @@ class SizingDock:
         """Beside the panes, or over them where there is no room for both."""
         if self.panel is None:
             return
-        whole, columns = self._screen.app.size.width, self.columns
+        whole = self._screen.app.size.width
+        columns = self.columns
         shown = self.open and (columns > 0 or self._screen.pages.shown is None)
         self.panel.beside = columns > 0
         sized(self.panel, lines if shown else 0, columns or whole)

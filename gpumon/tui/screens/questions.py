@@ -216,7 +216,8 @@ class Asking(Vertical):
         """Enter: take the choice and the text."""
         if self.input.value != self._told:
             self._typed(self.input.value)
-        choice, text = self.pointed, self.input.value
+        choice = self.pointed
+        text = self.input.value
         if self._asked.stays:
             self._asked.chosen(choice, text)
             self.renew()
@@ -361,7 +362,8 @@ class Commands(Provider):
 
 def everything(screen: MonitorScreen) -> Iterator[tuple[str, str, Callable[[], object]]]:
     """Name, note and what to run."""
-    keymap, here = screen.view.keymap, screen.current
+    keymap = screen.view.keymap
+    here = screen.current
     for command in COMMANDS:
         idle = _DOES_NOTHING.get(command.id)
         if not does_here(screen, command) or (idle is not None and idle(screen, here)):

@@ -152,7 +152,8 @@ class HostPast:
             moment = await self._control.timeline.change(wall_s, 1 if step > 0 else -1)
             if moment is None:
                 break
-            found, wall_s = moment, moment.snapshot.wall_s
+            found = moment
+            wall_s = moment.snapshot.wall_s
         return _arrival(found)
 
 
@@ -195,7 +196,9 @@ class TimeTravel:
     @property
     def playing(self) -> Playing | None:
         """The recording that is shown; None where this is no replay."""
-        playback, span, shown = self._screen.playback, self.past.span(), self._screen.shown
+        playback = self._screen.playback
+        span = self.past.span()
+        shown = self._screen.shown
         if playback is None:
             return None
         ended = shown is not None and span is not None and shown.wall_s >= span[1] - SAME_S
@@ -257,7 +260,8 @@ class TimeTravel:
     def freeze(self, paused: bool) -> None:
         """Freeze what is shown, or go on: with the newest, or in a recording from what is shown."""
         screen = self._screen
-        self.paused, self._by_the_way = paused, False
+        self.paused = paused
+        self._by_the_way = False
         if paused:
             self._aim_s = None
             if screen.playback is not None:
@@ -265,7 +269,8 @@ class TimeTravel:
         else:
             self._journey += 1
             self._asked.clear()
-            self.asked_s, self.seeking = None, False
+            self.asked_s = None
+            self.seeking = False
             screen.workers.cancel_group(screen, _GROUP)
             if screen.playback is not None and screen.shown is not None:
                 screen.playback.go_on(screen.shown.wall_s)
@@ -356,7 +361,8 @@ class TimeTravel:
 
     async def _seek(self) -> None:
         """Go where was asked for, until nothing more is."""
-        journey, arrived = self._journey, False
+        journey = self._journey
+        arrived = False
         while self._asked:
             ask = self._asked.pop(0)
             try:
@@ -369,7 +375,8 @@ class TimeTravel:
                 if journey == self._journey:
                     arrived = self._arrived(ask, moment) or arrived
         if journey == self._journey:
-            self.asked_s, self.seeking = None, False
+            self.asked_s = None
+            self.seeking = False
             if not arrived and self._by_the_way and self._screen.playback is None:
                 self.freeze(False)
             self._by_the_way = False
@@ -377,7 +384,8 @@ class TimeTravel:
 
     async def _found(self, ask: Ask) -> Arrival | None:
         """The moment that was asked for; None where there is none."""
-        span, shown = self.past.span(), self._screen.shown
+        span = self.past.span()
+        shown = self._screen.shown
         if span is None or shown is None:
             raise NoPastError("nothing is kept yet")
         if ask.way is Way.SECONDS:
@@ -406,7 +414,8 @@ class TimeTravel:
 
     def _arrived(self, ask: Ask, moment: Arrival | None) -> bool:
         """Show a moment and say what there is to say about it; returns whether there was one."""
-        screen, span = self._screen, self.past.span()
+        screen = self._screen
+        span = self.past.span()
         if moment is None or span is None:
             looked = "as far as is looked" if self.past.slow else "in what is kept"
             order = "after" if ask.by > 0.0 else "before"
@@ -448,6 +457,7 @@ def what_happened(events: Sequence[Event], at: Callable[[float], str]) -> str:
     Unix time as the screen has it."""
     if not events:
         return "other verdicts from here on"
-    event, others = most_urgent(events), len(events) - 1
+    event = most_urgent(events)
+    others = len(events) - 1
     more = f" +{others}" if others else ""
     return f"{at(event.wall_s)} {clean(event.scope, 40)}: {clean(happened(event, at), 200)}{more}"

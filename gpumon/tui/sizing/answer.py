@@ -28,7 +28,9 @@ _PLANNED_WITH: Final = ("tp", "pp", "weight_precision", "kv_precision")
 
 def need(scene: Scene) -> list[Row]:
     """Needed and here: always in view."""
-    answer, width, tone = scene.state.calculation.answer, scene.width, scene.tone
+    answer = scene.state.calculation.answer
+    width = scene.width
+    tone = scene.tone
     if answer is None:
         return [((" need   …", "muted"),)]
     rows = _why_not(scene, answer)
@@ -102,7 +104,8 @@ def _have(scene: Scene, answer: Answer) -> list[Row]:
     lacks = not isinstance(have.short_gpus, Missing) and have.short_gpus > 0
     here = _number(float(have.gpus), "GPU") if have.gpus else "no GPU"
     here += f" {clean(have.gpu, 40)}" if have.gpu else ""
-    text, tone = clean(labelled(have.text), 120), scene.tone("warn" if lacks else "ok")
+    text = clean(labelled(have.text), 120)
+    tone = scene.tone("warn" if lacks else "ok")
     row: Row = ((" have   ", scene.tone("muted")), (f"{here}  ", scene.tone("text")))
     others = scene.state.calculation.here.in_use
     in_use = _labelled(scene, " " * 8, ", ".join(others)) if others else []
@@ -156,7 +159,9 @@ def _other_packing(scene: Scene) -> list[Row]:
     answer = scene.state.calculation.answer
     if answer is None or answer.problem:
         return []
-    mine, other, name = answer.plans.busy_aware, answer.plans.memory_only, " by memory alone "
+    mine = answer.plans.busy_aware
+    other = answer.plans.memory_only
+    name = " by memory alone "
     if answer.packing == "memory":
         mine, other, name = other, mine, " by memory and busy share "
     if other.problem or (other.gpus, other.servers) == (mine.gpus, mine.servers):
@@ -166,7 +171,8 @@ def _other_packing(scene: Scene) -> list[Row]:
 
 def _planned_with(scene: Scene) -> list[Row]:
     """TP, weights and KV cache in effect of the chosen workload, what of it was typed, and its goals."""
-    state, at = scene.state, scene.state.workload
+    state = scene.state
+    at = scene.state.workload
     if at >= len(state.scenario.workload):
         return []
     parts = list[str]()
@@ -192,7 +198,8 @@ def _planned_with(scene: Scene) -> list[Row]:
 
 def _takes(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     """GPUs and servers of one of several workloads, and whether it shares these."""
-    servers, shared = plan.servers, plan.servers_shared
+    servers = plan.servers
+    shared = plan.servers_shared
     if len(scene.state.scenario.workload) < 2 or isinstance(servers, Missing) or isinstance(shared, Missing):
         return []
     whose = "shared" if shared == servers else f"{whole_count(shared)} of them shared"
@@ -215,7 +222,9 @@ def _limit(scene: Scene, plan: WorkloadPlan) -> list[Row]:
 
 def _carries(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     """How much more would fit into the same instances."""
-    each, instances, target = plan.capacity_per_instance, plan.instances, plan.concurrency
+    each = plan.capacity_per_instance
+    instances = plan.instances
+    target = plan.concurrency
     if isinstance(each, Missing) or isinstance(instances, Missing) or isinstance(target, Missing):
         return []
     here, kv_ratio = _running_here(scene)
@@ -240,7 +249,8 @@ def _carries(scene: Scene, plan: WorkloadPlan) -> list[Row]:
 
 def _running_here(scene: Scene) -> tuple[int, float | None]:
     """Instances that run here as they are planned, and how full the fullest KV cache of them is."""
-    calculation, at = scene.state.calculation, scene.state.workload
+    calculation = scene.state.calculation
+    at = scene.state.workload
     instance = calculation.instance(at)
     seen = instance.seen if instance is not None else None
     if instance is None or seen is None or seen.origin is not Origin.LIVE:
@@ -285,7 +295,8 @@ def _source(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     if plan.extrapolated and fitted is not None and not isinstance(plan.capacity_per_instance, Missing):
         planned = whole_count(plan.capacity_per_instance)
         who = f" up to {whole_count(fitted.high)}{who}, {planned} is extrapolated"
-    text, memory = f"{name}{who}{band}", _memory(plan.memory_bytes)
+    text = f"{name}{who}{band}"
+    memory = _memory(plan.memory_bytes)
     longer = f"{text}; {memory} ({plan.memory_source})" if memory else text
     return _labelled(scene, " capacity ", longer if cells(longer) + 10 <= scene.width else text)
 
@@ -301,7 +312,8 @@ def _split(scene: Scene, plan: WorkloadPlan) -> list[Row]:
 
 def _labelled(scene: Scene, label: str, *parts: str, between: str = "  ") -> list[Row]:
     """Text behind a label: one sentence in at most two lines, or several parts side by side."""
-    tone, room = scene.tone("text"), max(1, scene.width - cells(label))
+    tone = scene.tone("text")
+    room = max(1, scene.width - cells(label))
     if len(parts) == 1:
         first, *more = folded(parts[0], room)
         return [((label, scene.tone("muted")), (first, tone)), *wrapped(" ".join(more), scene.width, tone, most=1)]

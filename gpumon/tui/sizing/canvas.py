@@ -269,7 +269,8 @@ def _written(value: float) -> str:
 
 _LEGENDS: Final = ((12, 3), (7, 2), (5, 1))
 """Height from which a legend may have so many lines."""
-_LEAST_WIDTH, _LEAST_HEIGHT = 16, 3
+_LEAST_WIDTH = 16
+_LEAST_HEIGHT = 3
 """Below this size there is room for the legend alone."""
 
 

@@ -40,7 +40,9 @@ def placement(width: int, height: int, answer: Answer, scenario: Scenario, glyph
     problem = clean(packed.problem or ("" if packed.layout else answer.problem))
     if not packed.layout:
         return reason(title, problem or "nothing to place", width, height, "warn" if problem else "muted")
-    servers, gpus, least = _known(packed.servers), _known(packed.gpus), _known(packed.servers_least)
+    servers = _known(packed.servers)
+    gpus = _known(packed.gpus)
+    least = _known(packed.servers_least)
     parts = [f"{n:,.0f} {word}{'s' * (n != 1)}" for n, word in ((servers, "server"), (gpus, "GPU")) if n is not None]
     if servers is not None and least is not None and not packed.problem:
         parts.append("optimal" if servers - least < 0.5 else f"lower bound {least:,.0f}")
@@ -126,7 +128,8 @@ def _server(units: Sequence[tuple[list[Piece], int]], marks: Marks) -> list[Piec
 def _gpus(unit: Unit, marks: Marks, *, short: bool = False) -> list[Piece]:
     """One GPU, or those that an instance joins; in short with their number."""
     workloads, gpus = unit
-    one, bond = _gpu(workloads, marks), marks.joined
+    one = _gpu(workloads, marks)
+    bond = marks.joined
     tone = _tone(workloads[0]) if workloads else "border"
     if short and gpus > 2:
         return [*one, (f"{bond}{gpus} GPUs{bond}", tone), *one]
@@ -168,7 +171,8 @@ def _keys(answer: Answer, kinds: Counter[Kind], room: int, marks: Marks) -> list
     for at in there:
         if at < len(answer.workloads):
             plan = answer.workloads[at]
-            name, instances = clean(plan.name.rpartition("/")[2] or plan.name), _known(plan.instances)
+            name = clean(plan.name.rpartition("/")[2] or plan.name)
+            instances = _known(plan.instances)
             times = f" x {instances:,.0f}" if instances is not None else ""
             names.append(Key(letter(at), _tone(at), f"{cut(name, longest)}{times}"))
     return [*names, *keys]

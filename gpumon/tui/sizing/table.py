@@ -200,7 +200,8 @@ def _cell(scene: Scene, stop: Stop, cell: int, shown: str) -> list[Piece]:
 
 
 def _workload(scene: Scene, stop: Stop, name_width: int, columns: Sequence[_Column]) -> Row:
-    workload, plan = scene.state.scenario.workload[stop.at], scene.state.calculation.plan(stop.at)
+    workload = scene.state.scenario.workload[stop.at]
+    plan = scene.state.calculation.plan(stop.at)
     here = stop == scene.state.stop
     name = left(cut(short_name(workload), name_width - 1), name_width)
     begin = f"{'▸' if here else ' '}{name}", ("strong" if here else "text") + ("@" if here and scene.focused else "")
@@ -218,7 +219,8 @@ def _workload(scene: Scene, stop: Stop, name_width: int, columns: Sequence[_Colu
 
 
 def _target(scene: Scene, here: bool, workload: Workload) -> list[Piece]:
-    edit, room = scene.state.edit, _TARGET - 3
+    edit = scene.state.edit
+    room = _TARGET - 3
     if here and edit is not None:
         return [(" [", "muted"), *edit.pieces(room), ("]", "muted")]
     sign = {"users": "u", "requests_per_s": "/s"}.get(workload.target_kind, "")
@@ -233,9 +235,11 @@ def _per_instance(scene: Scene, at: int, plan: WorkloadPlan) -> list[Piece]:
     mark, tone = _MARKS[plan.source]
     frozen = scene.ages.get(at, "")
     if frozen and plan.source in (Source.MEASURED, Source.RESCALED):
-        mark, tone = f"{mark if plan.source is Source.RESCALED else ''}‖{frozen}", "warn"
+        mark = f"{mark if plan.source is Source.RESCALED else ''}‖{frozen}"
+        tone = "warn"
     if plan.extrapolated:
-        mark, tone = f"{mark}!", "warn"
+        mark = f"{mark}!"
+        tone = "warn"
     if isinstance(plan.capacity_per_instance, Missing) or plan.problem:
         return [(right("no answer", _PER), scene.tone("warn"))]
     text = f"{whole_count(plan.capacity_per_instance)} {_LIMITS.get(plan.limit, plan.limit)}".rstrip()
@@ -254,7 +258,8 @@ def short_name(workload: Workload) -> str:
 
 def fields_page(scene: Scene, room: int) -> Lines:
     """All fields of the opened row in `room` lines; where not all fit, those around the cursor."""
-    stop, places = scene.state.stop, scene.state.stop.places(every=True)
+    stop = scene.state.stop
+    places = scene.state.stop.places(every=True)
     at = min(scene.state.cell, len(places) - 1)
     of = holder(scene.state.scenario, stop.section, stop.at)
     name = "goals and planning" if stop.section == GOALS else f"server {stop.at + 1}" if stop.at else "server"
@@ -266,7 +271,9 @@ def fields_page(scene: Scene, room: int) -> Lines:
 
 def _field(scene: Scene, place: Place, *, here: bool) -> Row:
     """Name, value in effect, and where that comes from."""
-    state, width, marked = scene.state, scene.width, here and scene.focused
+    state = scene.state
+    width = scene.width
+    marked = here and scene.focused
     tone = "@" if marked else ""
     name = f"{left(place.field.name, _FIELD_NAME - 1)}[" if marked else left(place.field.name, _FIELD_NAME)
     begin: Piece = (f"{'▸' if marked else ' '}{name}", f"text{tone}")

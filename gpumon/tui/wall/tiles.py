@@ -63,7 +63,8 @@ class Look(NamedTuple):
 
 def explained(tile: Tile, look: Look, room: int) -> list[Piece]:
     """What stands on the rule about the tile under the cursor: host, GPU, figure, state, engine, verdict."""
-    gpu, figure = tile.gpu, look.figure
+    gpu = tile.gpu
+    figure = look.figure
     value = figure.value(gpu)
     said = f"{phrase(value)}" if isinstance(value, Missing) else figure.text(value, look.view)
     state = tile.verdict if tile.verdict else tile.state.strip()

@@ -81,7 +81,9 @@ class HistoryPane(Pane):
 
     def read_from(self, history: History) -> None:
         """Charts of other series."""
-        self._history, self._figures, self._charts = history, Figures(history), None
+        self._figures = Figures(history)
+        self._history = history
+        self._charts = None
 
     def show(self, snapshot: Snapshot) -> None:
         """Paint the history up to a snapshot."""

@@ -34,7 +34,8 @@ class ListPane(Pane, Generic[T]):
     def __init__(self, palette: Palette, view: View, listing: Listing[T], history: History | None = None) -> None:
         super().__init__(palette, view)
         self.listing = listing
-        self.KEY, self.TITLE = listing.command, listing.title
+        self.KEY = listing.command
+        self.TITLE = listing.title
         self.history = history
         """Series that its rows may show."""
         self.urgent: Mapping[str, Verdict] = {}
@@ -103,7 +104,8 @@ class ListPane(Pane, Generic[T]):
 
     def head(self, width: int) -> Sequence[Row]:
         """Column headers, once there is a row."""
-        columns, head = self.columns(), self.listing.head
+        columns = self.columns()
+        head = self.listing.head
         if self.snapshot is None or not (self.chosen() or self._total):
             return ()
         if head is not None:
@@ -253,7 +255,8 @@ class ListPane(Pane, Generic[T]):
         said = []
         if self.wanted:
             count = f"{len(self.chosen())} of {self._total}"
-            chosen, how = f'filter "{cut(self.wanted, 20)}": {count}', f" ({self._keys_back()}: all)"
+            chosen = f'filter "{cut(self.wanted, 20)}": {count}'
+            how = f" ({self._keys_back()}: all)"
             said.append(chosen + how if cells(chosen + how) <= self.note_room else chosen)
         elif self._filtered_everywhere:
             said.append(f"{len(self.chosen())} of {self._total}")
@@ -404,5 +407,6 @@ def marked(row: Row) -> Row:
     (first, tone), *rest = row
     if not first.startswith(" ") and rest:
         (text, other), *rest = rest
-        first, rest = f" {first}", [(text[:-1] if text.endswith(" ") else left(text, cells(text) - 1), other), *rest]
+        first = f" {first}"
+        rest = [(text[:-1] if text.endswith(" ") else left(text, cells(text) - 1), other), *rest]
     return (("▸" + first[1:], f"{tone}@"), *((text, f"{tone}@") for text, tone in rest))

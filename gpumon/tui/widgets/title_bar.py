@@ -79,7 +79,9 @@ class TitleBar(Board):
 
     def show(self, heading: Heading, now_s: float, standing: Standing) -> None:
         """Paint at a moment of wall time."""
-        self._heading, self._now_s, self._standing = heading, now_s, standing
+        self._heading = heading
+        self._now_s = now_s
+        self._standing = standing
         self.update()
 
     def rows(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002
@@ -106,8 +108,10 @@ class TitleBar(Board):
 
     def _clock(self) -> list[Piece]:
         """The time now, and whether what is shown is of now; of what is of another time, that time."""
-        standing, now_s = self._standing, self._now_s
-        shown_s, late = standing.shown_s, standing.waited_s > _LATE * standing.every_s
+        standing = self._standing
+        now_s = self._now_s
+        shown_s = standing.shown_s
+        late = standing.waited_s > _LATE * standing.every_s
         if standing.asked_s is not None:
             return [(" ", "bar"), (f" ASKING FOR {dated(standing.asked_s, now_s)} … ", "badge")]
         if shown_s is not None and (standing.paused or standing.playing is not None):
@@ -149,7 +153,9 @@ def dated(wall_s: float, now_s: float) -> str:
 def ago(seconds: float) -> str:
     """Two units: `13s`, `2m 13s`, `1h 02m`, `3d 04h`."""
     whole = max(0, round(seconds))
-    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    minutes = whole // 60
+    hours = whole // 3600
+    days = whole // 86400
     if days:
         return f"{days}d {hours % 24:02d}h"
     if hours:
@@ -175,7 +181,9 @@ def of_machine(snapshot: Snapshot | None, lead: str, playing: Playing | None) ->
 
 def _forms(snapshot: Snapshot, room: int, playing: Playing | None) -> Iterator[tuple[str, ...]]:
     """Parts that say which machine it is, from the longest to the shortest: the domain goes after the driver."""
-    host, gpus, driver = snapshot.host.name, inventory(snapshot.gpus), snapshot.host.driver
+    host = snapshot.host.name
+    gpus = inventory(snapshot.gpus)
+    driver = snapshot.host.driver
     short = host.partition(".")[0]
     if playing is not None:
         yield from ((host, playing.file, gpus), (host, playing.file), (short, playing.file))

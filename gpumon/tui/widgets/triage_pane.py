@@ -61,13 +61,16 @@ class Settled:
     def of(self, lines: int, now_s: float) -> int:
         """What to ask for where `lines` are needed now."""
         if lines >= self._lines:
-            self._lines, self._since_s = lines, None
+            self._lines = lines
+            self._since_s = None
         elif self._since_s is None or now_s < self._since_s:
-            self._most, self._since_s = lines, now_s
+            self._most = lines
+            self._since_s = now_s
         else:
             self._most = max(self._most, lines)
             if now_s - self._since_s >= SHRINKS_S:
-                self._lines, self._since_s = self._most, None
+                self._lines = self._most
+                self._since_s = None
         return self._lines
 
 
@@ -131,7 +134,8 @@ class TriagePane(ListPane[Item]):
 
     def open(self) -> tuple[str, str] | None:
         """The verdict's page, or that of the thing which a fault or an event is about."""
-        item, snapshot = self.selected, self.snapshot
+        item = self.selected
+        snapshot = self.snapshot
         return page_of(item, snapshot) if item is not None and snapshot is not None else None
 
     def _every(self) -> str:
@@ -141,7 +145,8 @@ class TriagePane(ListPane[Item]):
         """How to read what is cut, unless the rule says so by itself."""
         if not self._cut or self.scrolls:
             return ""
-        zoom, pane = self.view.keymap.first("zoom"), self.view.keymap.first(self.KEY)
+        zoom = self.view.keymap.first("zoom")
+        pane = self.view.keymap.first(self.KEY)
         said = f"{zoom if self.has_focus else f'{pane} {zoom}'}: whole text"
         return said if self.has_focus or cells(said) + 5 > self.note_room else f"keys {said}"
 
@@ -178,7 +183,8 @@ class TriagePane(ListPane[Item]):
         """The items in view with all their lines, and at the foot what changed."""
         chosen = self.chosen()
         if not chosen or room < 1:
-            self._item_of, self._cut = [], False
+            self._item_of = []
+            self._cut = False
             return super().in_view(width, room)
         of = columns(chosen if self.zoomed else chosen[self._top : self._top + room], width)
         counts = self._counts(chosen, of, room)
@@ -194,7 +200,8 @@ class TriagePane(ListPane[Item]):
         self._top = max(0, min(self._top, self._overflow))
         counts = self._with_spare(chosen, of, counts, room)
         rows: list[Row] = []
-        self._item_of, self._cut = [], False
+        self._item_of = []
+        self._cut = False
         told: set[str] = set()
         for at in range(self._top, len(chosen)):
             if len(rows) >= room:
