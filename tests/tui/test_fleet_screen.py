@@ -411,10 +411,10 @@ async def test_the_models_say_what_they_are() -> None:
         assert any("idle gpu" in line for line in text_of(app))
 
 
-async def test_keys_that_do_nothing_say_so() -> None:
-    async with watching(Scrapes(3), 120, 40) as (app, pilot):
-        await pilot.press("z")
-        assert "nothing to zoom here: Enter opens the host" in foot(app)
+async def test_a_key_of_the_wall_says_which_key_shows_that_first() -> None:
+    async with watching(Scrapes(3)) as (app, pilot):
+        await pilot.press("f")
+        assert "z shows the wall of GPUs first" in foot(app)
 
 
 async def test_enter_on_a_triage_line_without_a_page_says_so() -> None:
