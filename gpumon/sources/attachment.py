@@ -152,37 +152,38 @@ class EngineFacts:
         return self._owner.gpus_of(reading.url, gpus)
 
     def _model(self, endpoint: Endpoint, reading: EngineReading) -> Found:
-        """What is known of its model by now; the text is empty while it is looked for."""
-        # A name from the config is the user's word against the server's root, which it may still tell.
-        known_root = not endpoint.model and IDENTITY in reading.info
-        model, root = (reading.model, reading.model_root) if known_root else (endpoint.model, "")
-        # Of a model that the config names, the engine only says how it is stored.
-        said = hints_of(reading.info)
-        hints: dict[str, str] = {
-            key: said[key] for key in (STORAGE_HINTS if endpoint.model else SPEC_HINTS) if key in said
-        }
+        """The spec of its model, or why there is none; the text is empty while it is looked for."""
+        model, root = _name_and_root(endpoint, reading)
+        hints = _hints(endpoint, reading)
         process = self._process(reading.url)
-        key = (model, root, tuple(sorted(hints.items())), reading.url, process)
         if not model:
-            nameless = NAMELESS_FEED if reading.kind is EngineKind.GENERIC else NAMELESS
-            return (None, nameless) if IDENTITY in reading.info else NOTHING_YET
+            return _nameless(reading)
+        key = (model, root, tuple(sorted(hints.items())), reading.url, process)
         look = self._looks.pop(key, None)
         if look is None:
-            if len(self._looks) >= MOST_MODELS:
-                oldest = next((each for each, (future, _) in self._looks.items() if future.done()), None)
-                if oldest is None:
-                    return None, "the files of too many models do not answer: is that a mount that hangs?"
-                del self._looks[oldest]
+            if len(self._looks) >= MOST_MODELS and not self._forget_a_look():
+                return None, "the files of too many models do not answer: is that a mount that hangs?"
             future = daemon_thread(self._resolve, model, root, hints, reading.url, process, bool(endpoint.model))
-            look = future, time.monotonic()
+            look = (future, time.monotonic())
         self._looks[key] = look
-        if look[0].done():
-            return _result(look[0])
-        if time.monotonic() - look[1] > SILENT_S:
+        future, begun_s = look
+        if future.done():
+            return _result(future)
+        if time.monotonic() - begun_s > SILENT_S:
             return None, f"its files do not answer ({clean(root or model, 80)}): is that a mount that hangs?"
         # Until then what was found before its process was known.
         before = self._looks.get((*key[:-1], 0))
-        return _result(before[0]) if before is not None and before[0].done() else NOTHING_YET
+        if before is not None and before[0].done():
+            return _result(before[0])
+        return NOTHING_YET
+
+    def _forget_a_look(self) -> bool:
+        """Forget the finished look that was asked for longest ago; False if none has finished."""
+        for key, (future, _) in self._looks.items():
+            if future.done():
+                del self._looks[key]
+                return True
+        return False
 
     def _resolve(self, model: str, root: str, hints: Mapping[str, str], url: str, pid: int, own_word: bool) -> Found:
         seen = views_of(self._env, pid, url, own_word=own_word)
@@ -204,9 +205,36 @@ class EngineFacts:
         return pid
 
 
+def _name_and_root(endpoint: Endpoint, reading: EngineReading) -> tuple[str, str]:
+    """The model's name, and the path or id that it was loaded from.
+
+    A name from the config is the user's word against the server's root, which it may still tell.
+    """
+    if not endpoint.model and IDENTITY in reading.info:
+        return reading.model, reading.model_root
+    return endpoint.model, ""
+
+
+def _hints(endpoint: Endpoint, reading: EngineReading) -> dict[str, str]:
+    """The engine's words on its model; of a model that the config names, only how it is stored."""
+    hints = hints_of(reading.info)
+    wanted = STORAGE_HINTS if endpoint.model else SPEC_HINTS
+    return {key: hints[key] for key in wanted if key in hints}
+
+
+def _nameless(reading: EngineReading) -> Found:
+    if IDENTITY not in reading.info:
+        return NOTHING_YET
+    if reading.kind is EngineKind.GENERIC:
+        return None, NAMELESS_FEED
+    return None, NAMELESS
+
+
 def _result(done: Future[Found]) -> Found:
     error = done.exception()
-    return (None, f"{type(error).__name__}: {error}") if error else done.result()
+    if error is not None:
+        return None, f"{type(error).__name__}: {error}"
+    return done.result()
 
 
 def marked(llm: LlmSpec | None, reading: EngineReading) -> LlmSpec | None:

@@ -27,15 +27,13 @@ _NO_VALUE: Final = (Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED)
 _WORDS: Final = dict(zip(RATIOS, ("SM active", "SM occupancy", "tensor active", "DRAM active"), strict=True))
 
 
-def dcgm_checks(url: str, found: Contribution) -> list[Check]:
-    """What a dcgm-exporter at `url` gave after its first poll."""
-    checks = [
-        Check("dcgm", "exporter", CheckState.WARN if found.gpus else CheckState.FAIL, f"{url} {fault.text}")
-        for fault in found.faults
-    ]
-    if found.gpus:
-        checks.append(Check("dcgm", "exporter", CheckState.OK, f"{url} answers: {_listed(found.gpus)}"))
-        checks += _profiling([gpu for gpu in found.gpus if not gpu.mig])
+def dcgm_checks(url: str, exporter: Contribution) -> list[Check]:
+    """The checks of a dcgm-exporter at `url` after its first poll."""
+    state = CheckState.WARN if exporter.gpus else CheckState.FAIL
+    checks = [Check("dcgm", "exporter", state, f"{url} {fault.text}") for fault in exporter.faults]
+    if exporter.gpus:
+        checks.append(Check("dcgm", "exporter", CheckState.OK, f"{url} answers: {_listed(exporter.gpus)}"))
+        checks += _profiling([gpu for gpu in exporter.gpus if not gpu.mig])
     return checks
 
 
@@ -49,26 +47,32 @@ def _listed(gpus: Sequence[GpuReading]) -> str:
 
 
 def _profiling(gpus: Sequence[GpuReading]) -> list[Check]:
-    there = [
-        word for field, word in _WORDS.items() if all(not isinstance(getattr(gpu, field), Missing) for gpu in gpus)
-    ]
-    absent = [field for field in RATIOS if all(_lacks(gpu, field, Reason.NOT_EXPOSED) for gpu in gpus)]
-    blank: dict[str, list[str]] = {}
-    for field in RATIOS:
-        without = [gpu for gpu in gpus if any(_lacks(gpu, field, why) for why in _NO_VALUE)]
-        if without and field not in absent:
-            blank.setdefault(_of(without, gpus), []).append(_WORDS[field])
+    """The profiling figures of a dcgm-exporter: those that are measured, those not on its page, those without a
+    value."""
     checks = []
-    if there:
-        checks.append(Check("dcgm", "profiling", CheckState.OK, f"measured: {', '.join(there)}"))
+    measured = [_WORDS[field] for field in RATIOS if not any(isinstance(getattr(gpu, field), Missing) for gpu in gpus)]
+    if measured:
+        checks.append(Check("dcgm", "profiling", CheckState.OK, f"measured: {', '.join(measured)}"))
+    absent = [field for field in RATIOS if all(_lacks(gpu, field, Reason.NOT_EXPOSED) for gpu in gpus)]
     if absent:
         lines = [f"{NAME_OF[field]}, gauge, {_WORDS[field]}." for field in absent]
         text = f"not on its page: {', '.join(_WORDS[field] for field in absent)}"
         checks.append(Check("dcgm", "profiling", CheckState.WARN, text, "\n".join((COUNTERS_FIX, *lines))))
-    for place, words in blank.items():
+    present = [field for field in RATIOS if field not in absent]
+    for place, words in _without_value(gpus, present).items():
         text = f"without a value{place}: {', '.join(words)}"
         checks.append(Check("dcgm", "profiling", CheckState.WARN, text, BLANK_FIX))
     return checks
+
+
+def _without_value(gpus: Sequence[GpuReading], fields: Sequence[str]) -> dict[str, list[str]]:
+    """Words of the figures that some GPUs do not have, by the place of these GPUs."""
+    words: dict[str, list[str]] = {}
+    for field in fields:
+        without = [gpu for gpu in gpus if any(_lacks(gpu, field, reason) for reason in _NO_VALUE)]
+        if without:
+            words.setdefault(_of(without, gpus), []).append(_WORDS[field])
+    return words
 
 
 def _of(some: Sequence[GpuReading], gpus: Sequence[GpuReading]) -> str:

@@ -1,4 +1,4 @@
-"""What works on this host, what does not, why, and the fix: everything is tried once, each with its deadline."""
+"""The doctor: everything is tried once, each with its deadline, and told with what is wrong, why, and the fix."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gpumon.config.options import Options
-from gpumon.config.schema import Config
+from gpumon.config.schema import Config, Endpoint
 from gpumon.efficiency.faults import Lack, lacks
 from gpumon.readings import quantities as q
 from gpumon.readings.check import Check, CheckState
@@ -24,9 +24,9 @@ from gpumon.sources.dcgm import DcgmSource
 from gpumon.sources.dcgm_checks import dcgm_checks
 from gpumon.sources.discovery.chain import SOURCE as DISCOVERED
 from gpumon.sources.discovery.source import Discovery, discover
-from gpumon.sources.driver.source import DriverSource, vendor_of
+from gpumon.sources.driver.source import DriverSource, Vendor, vendor_of
 from gpumon.sources.endpoint import EndpointSource
-from gpumon.sources.feeds import feeds_of
+from gpumon.sources.feeds import FileFeed, feeds_of
 from gpumon.sources.gpu_checks import ACTIVITY, driver_checks, gpu_checks
 from gpumon.sources.host import HostMeter
 from gpumon.sources.ownership import Ownership
@@ -82,63 +82,80 @@ def engine_checks(
     checks = []
     for reading in readings:
         checks.append(_answer(reading))
-        checks += [
-            Check("engine", reading.name, CheckState.WARN, fault.text)
-            for fault in faults
-            if fault.source == reading.name and fault.text != reading.fault
-        ]
+        complaints = [fault.text for fault in faults if fault.source == reading.name and fault.text != reading.fault]
+        checks += [Check("engine", reading.name, CheckState.WARN, text) for text in complaints]
         if reading.state is EndpointState.OK:
             checks += [_exports(reading), _model(reading), *_lacks(reading), _gpus(reading, gpus)]
     return checks
 
 
 def _answer(reading: EngineReading) -> Check:
-    if reading.state is EndpointState.OK and reading.kind is EngineKind.GENERIC:
+    if reading.state is not EndpointState.OK:
+        return _no_answer(reading)
+    if reading.kind is EngineKind.GENERIC:
         return Check("engine", reading.name, CheckState.OK, f"{reading.url} is read as a feed ({reading.phase.value})")
-    if reading.state is EndpointState.OK:
-        version = f" {reading.version}" if reading.version else ""
-        ranks = f", {len(reading.ranks)} data-parallel ranks" if len(reading.ranks) > 1 else ""
-        text = f"{reading.url} answers in {reading.latency_s * 1e3:.0f} ms: {reading.kind.value}{version}{ranks}"
-        return Check("engine", reading.name, CheckState.OK, text)
-    state = CheckState.WARN if reading.state is EndpointState.STARTING else CheckState.FAIL
+    version = f" {reading.version}" if reading.version else ""
+    ranks = f", {len(reading.ranks)} data-parallel ranks" if len(reading.ranks) > 1 else ""
+    text = f"{reading.url} answers in {reading.latency_s * 1e3:.0f} ms: {reading.kind.value}{version}{ranks}"
+    return Check("engine", reading.name, CheckState.OK, text)
+
+
+def _no_answer(reading: EngineReading) -> Check:
+    state = CheckState.FAIL
+    if reading.state is EndpointState.STARTING:
+        state = CheckState.WARN
     text = reading.fault or "no answer yet"
-    line = next((line for words, line in CONFIG_LINES.items() if words in text), "")
-    fix = _in_config(reading, line) if line else ""
+    fix = ""
+    for words, line in CONFIG_LINES.items():
+        if words in text:
+            fix = _in_config(reading, line)
+            break
     return Check("engine", reading.name, state, f"{reading.url} {reading.state.value.replace('_', ' ')}: {text}", fix)
 
 
 def _exports(reading: EngineReading) -> Check:
-    """What it exports; of a kind that could export more if it were started otherwise, what is missing is a warning."""
+    """The exported quantities. A missing one is a warning where the engine exports it if it is started otherwise."""
+    name = f"{reading.name} metrics"
     if reading.kind is EngineKind.GENERIC:
         mapped = ", ".join(f"{quantity} = {metric}" for quantity, metric in reading.live.items())
-        return Check("engine", f"{reading.name} metrics", CheckState.OK, mapped)
-    gone = [word for quantity, word in EXPECTED.items() if quantity not in reading.live]
-    late = [EXPECTED[name] for name, how in reading.advance.items() if how is Advance.END and name in EXPECTED]
-    name = f"{reading.name} metrics"
-    notes = [f"not exported: {', '.join(gone)}"] if gone else [f"all {len(EXPECTED)} quantities"]
+        return Check("engine", name, CheckState.OK, mapped)
+    missing = [word for quantity, word in EXPECTED.items() if quantity not in reading.live]
+    notes = [f"all {len(EXPECTED)} quantities"]
+    if missing:
+        notes = [f"not exported: {', '.join(missing)}"]
     if q.STEPS in reading.live:
         notes.append(f"steps are {'counted' if reading.exact_steps else 'estimated'}")
+    late = _counted_at_the_end(reading)
     if late:
         notes.append(f"counted only when a request ends, so n/a live: {', '.join(late)}")
     if reading.from_documentation:
         notes.append("this adapter was built from documentation, not tried on a real server")
-    state = CheckState.WARN if gone and reading.kind in COMPLETE else CheckState.OK
-    return Check("engine", name, state, "; ".join(notes))
+    is_warning = bool(missing) and reading.kind in COMPLETE
+    return Check("engine", name, CheckState.WARN if is_warning else CheckState.OK, "; ".join(notes))
+
+
+def _counted_at_the_end(reading: EngineReading) -> list[str]:
+    """Words of the quantities that move when a request ends."""
+    late = [quantity for quantity, advance in reading.advance.items() if advance is Advance.END]
+    return [EXPECTED[quantity] for quantity in late if quantity in EXPECTED]
 
 
 def _model(reading: EngineReading) -> Check:
     name = f"{reading.name} model"
+    model = reading.model or "no name"
     if reading.training is not None:
         text = f"{reading.training.flops_per_token:.3g} FLOPs per token, at the peak of {reading.training.precision}"
-        return Check("engine", name, CheckState.OK, f"{reading.model or 'no name'}: {text}")
+        return Check("engine", name, CheckState.OK, f"{model}: {text}")
     if reading.phase is Phase.TRAINING:
-        text = f"{reading.model or 'no name'}: what a token costs is not known, so no MFU"
+        text = f"{model}: what a token costs is not known, so no MFU"
         return Check("engine", name, CheckState.WARN, text, COST_LINE)
     if reading.llm is None:
-        why, _, lines = reading.info.get("model_missing", "its dimensions are not known").partition("\n")
-        nameless = why in (NAMELESS, NAMELESS_FEED)
-        fix = lines or (_in_config(reading, NAME_LINE) if nameless else MODEL_LINE.format(name=reading.model))
-        return Check("engine", name, CheckState.WARN, f"{reading.model or 'no name'}: no MFU, no MBU: {why}", fix)
+        why, _, fix = reading.info.get("model_missing", "its dimensions are not known").partition("\n")
+        if not fix and why in (NAMELESS, NAMELESS_FEED):
+            fix = _in_config(reading, NAME_LINE)
+        elif not fix:
+            fix = MODEL_LINE.format(name=reading.model)
+        return Check("engine", name, CheckState.WARN, f"{model}: no MFU, no MBU: {why}", fix)
     text = f"{reading.model}: {_dimensions(reading.llm)} (from {reading.llm.source})"
     if reading.llm.not_modelled:
         text += f"; not in the figures: {', '.join(reading.llm.not_modelled)}"
@@ -213,41 +230,81 @@ NO_CONFIG: Final = Check(
 NVML_OFF: Final = Check("driver", "NVML", CheckState.OFF, "not checked (--no-nvml)")
 
 
-async def diagnose(config: Config, options: Options) -> list[Check]:
-    """The doctor's checks, in the order in which they are read: config, terminal, driver, GPUs, engines."""
+class _Sources(NamedTuple):
+    """The sources that this configuration names, not started."""
+
+    vendor: Vendor
+    nvml: DriverSource | None
+    dcgm: DcgmSource | None
+    engines: list[EndpointSource]
+    """Endpoints, and feeds that are pages."""
+    files: list[FileFeed]
+    endpoints: dict[str, Endpoint]
+    """Endpoints of the config by the keys of their readings."""
+    owner: Ownership | None
+    discovery: Discovery | None
+
+    @property
+    def listed(self) -> list[Source]:
+        """All that there are."""
+        candidates = (self.nvml, self.dcgm, *self.engines, *self.files, self.discovery)
+        return [source for source in candidates if source is not None]
+
+
+def _sources_of(config: Config, options: Options) -> _Sources:
     vendor = vendor_of()
     nvml = DriverSource(config.general.interval_s, vendor) if options.nvml else None
     dcgm = DcgmSource(config.dcgm) if config.dcgm.url else None
     engines = [EndpointSource(endpoint, config.general.engine_interval_s) for endpoint in config.endpoint]
     pages, files = feeds_of(config)
     engines += pages
-    listed = {source.reading.key: source.endpoint for source in engines}
-    listed |= {file.reading.key: file.endpoint for file in files}
-    owner = Ownership() if config.discovery.enabled else None
-    discovery = discover(config, engines, listed, owner, nvml) if owner is not None else None
-    owner = owner if discovery is not None else None
-    sources: list[Source] = [source for source in (nvml, dcgm, *engines, *files, discovery) if source is not None]
+    endpoints = {source.reading.key: source.endpoint for source in engines}
+    endpoints |= {file.reading.key: file.endpoint for file in files}
+    owner = None
+    discovery = None
+    if config.discovery.enabled:
+        owner = Ownership()
+        discovery = discover(config, engines, endpoints, owner, nvml)
+    if discovery is None:
+        owner = None
+    return _Sources(vendor, nvml, dcgm, engines, files, endpoints, owner, discovery)
+
+
+async def diagnose(config: Config, options: Options) -> list[Check]:
+    """The doctor's checks, in the order in which they are read: config, terminal, driver, GPUs, engines."""
+    sources = _sources_of(config, options)
     try:
-        await asyncio.gather(*(source.start() for source in sources))
-        await asyncio.gather(*(source.ready(READY_S) for source in sources))
-        facts = EngineFacts(listed, config.model, owner, nvml=bool(nvml or dcgm))
+        await asyncio.gather(*(source.start() for source in sources.listed))
+        await asyncio.gather(*(source.ready(READY_S) for source in sources.listed))
+        reads_gpus = sources.nvml is not None or sources.dcgm is not None
+        facts = EngineFacts(sources.endpoints, config.model, sources.owner, nvml=reads_gpus)
         meter = HostMeter()
-        meter.read(await _worker_pids(nvml))
-        found = await _settled(nvml, dcgm, [*engines, *files], discovery, facts)
+        meter.read(await _worker_pids(sources.nvml))
+        host = await _settled(sources, facts)
         config_file = NO_CONFIG
         if options.config_file:
             config_file = Check("config", "file", CheckState.OK, options.config_file)
         checks = [config_file, *terminal_checks(os.environ)]
-        checks += await driver_checks(found.driver, vendor) if nvml else [NVML_OFF]
-        checks += dcgm_checks(dcgm.url.base, found.exporter) if dcgm else []
-        checks += gpu_checks(found.gpus, gpu_catalogue(config.gpu))
-        checks += discovery.checks(found.readings) if discovery is not None else []
-        checks += engine_checks(found.readings, found.faults, found.gpus)
-        if not found.gpus and not found.readings:
+        checks += await _gpu_sources_checks(sources, host)
+        checks += gpu_checks(host.gpus, gpu_catalogue(config.gpu))
+        if sources.discovery is not None:
+            checks += sources.discovery.checks(host.readings)
+        checks += engine_checks(host.readings, host.faults, host.gpus)
+        if not host.gpus and not host.readings:
             checks.append(DEMO)
-        return [*checks, await _own_cost(meter, found.driver.pids)]
+        return [*checks, await _own_cost(meter, host.driver.pids)]
     finally:
-        await asyncio.gather(*(source.close() for source in sources), return_exceptions=True)
+        await asyncio.gather(*(source.close() for source in sources.listed), return_exceptions=True)
+
+
+async def _gpu_sources_checks(sources: _Sources, host: _Host) -> list[Check]:
+    """Checks of the driver and of a dcgm-exporter."""
+    checks = [NVML_OFF]
+    if sources.nvml is not None:
+        checks = await driver_checks(host.driver, sources.vendor)
+    if sources.dcgm is not None:
+        checks = [*checks, *dcgm_checks(sources.dcgm.url.base, host.exporter)]
+    return checks
 
 
 async def _worker_pids(nvml: DriverSource | None) -> tuple[int, ...]:
@@ -259,7 +316,7 @@ async def _worker_pids(nvml: DriverSource | None) -> tuple[int, ...]:
 
 
 async def _own_cost(meter: HostMeter, pids: tuple[int, ...]) -> Check:
-    """What this look costs by itself: gpumon's CPU since the sources answered, and its memory."""
+    """The cost of this look: gpumon's CPU since the sources answered, and its memory."""
     await asyncio.sleep(STEP_S)
     host = meter.read(pids)
     end_s = time.monotonic() + COST_S
@@ -271,40 +328,48 @@ async def _own_cost(meter: HostMeter, pids: tuple[int, ...]) -> Check:
     return Check("gpumon", "own cost", CheckState.OK, text)
 
 
-class _Found(NamedTuple):
+class _Host(NamedTuple):
+    """The newest readings of this host."""
+
     driver: Contribution
     exporter: Contribution
     gpus: tuple[GpuReading, ...]
-    """Of both."""
+    """GPUs of the driver and of the exporter, merged."""
     readings: tuple[EngineReading, ...]
     faults: tuple[Fault, ...]
-    """Of the engines and of discovery."""
+    """Faults of the engines and of discovery."""
 
 
-async def _settled(
-    nvml: DriverSource | None,
-    dcgm: DcgmSource | None,
-    engines: Sequence[Source],
-    discovery: Discovery | None,
-    facts: EngineFacts,
-) -> _Found:
+async def _settled(sources: _Sources, facts: EngineFacts) -> _Host:
     """The newest of everything, once nothing is on its way any more or the time is over."""
     end_s = time.monotonic() + SETTLE_S
     while True:
         now_s = time.monotonic()
-        driver = await nvml.poll(now_s) if nvml is not None else Contribution()
-        exporter = await dcgm.poll(now_s) if dcgm is not None else Contribution()
-        gpus = merged([*driver.gpus, *exporter.gpus], socket.gethostname())
-        if discovery is not None:
-            discovery.see(driver.gpus)
-        polled = [await source.poll(now_s) for source in (*engines, discovery) if source is not None]
-        readings, faults = told_apart(
-            ([facts.attach(engine, gpus) for engine in part.engines], part.faults) for part in polled
-        )
-        warming = any(getattr(gpu, field) == WARMING_UP for gpu in driver.gpus for field in ACTIVITY)
-        if now_s >= end_s or not (warming or any(map(_unresolved, readings))):
-            return _Found(driver, exporter, gpus, readings, faults)
+        host = await _poll(sources, facts, now_s)
+        warming = any(getattr(gpu, field) == WARMING_UP for gpu in host.driver.gpus for field in ACTIVITY)
+        if now_s >= end_s or not (warming or any(map(_unresolved, host.readings))):
+            return host
         await asyncio.sleep(STEP_S)
+
+
+async def _poll(sources: _Sources, facts: EngineFacts, now_s: float) -> _Host:
+    """The newest readings of all sources, with models and GPUs attached to engines as far as they are known."""
+    driver = Contribution()
+    exporter = Contribution()
+    if sources.nvml is not None:
+        driver = await sources.nvml.poll(now_s)
+    if sources.dcgm is not None:
+        exporter = await sources.dcgm.poll(now_s)
+    gpus = merged([*driver.gpus, *exporter.gpus], socket.gethostname())
+    of_engines: list[Source] = [*sources.engines, *sources.files]
+    if sources.discovery is not None:
+        sources.discovery.see(driver.gpus)
+        of_engines.append(sources.discovery)
+    polled = [await source.poll(now_s) for source in of_engines]
+    readings, faults = told_apart(
+        ([facts.attach(engine, gpus) for engine in part.engines], part.faults) for part in polled
+    )
+    return _Host(driver, exporter, gpus, readings, faults)
 
 
 def _unresolved(reading: EngineReading) -> bool:

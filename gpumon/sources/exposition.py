@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import compress
 from operator import ne
 from typing import Final, NamedTuple
@@ -102,23 +102,33 @@ class Scanner:
         """The wanted samples of a page (text format 0.0.4 or 1.0.0, or OpenMetrics)."""
         if self._known_bytes >= MOST_KNOWN_BYTES:
             self._forget()
-        if (again := self._again(body)) is not None:
-            return again
+        repeated = self._again(body)
+        if repeated is not None:
+            return repeated
         lines = body.split(b"\n", MOST_LINES)
-        cut = len(lines) > MOST_LINES
-        if cut:
+        is_too_long = len(lines) > MOST_LINES
+        if is_too_long:
             lines.pop()
+        scan = self._read(lines)
+        scan = scan._replace(cut=scan.cut or is_too_long, open_metrics=body[-16:].rstrip().endswith(b"# EOF"))
+        self._keep(body, scan, len(lines))
+        return scan
+
+    def _read(self, lines: Sequence[bytes]) -> Scan:
+        """The wanted samples of these lines, up to the bound."""
         values: dict[Series, float] = {}
-        taken = skipped = 0
+        taken = 0
+        skipped = 0
         known = self._known.get
         for line in lines:
             if not line or line[0] == _HASH:
                 continue
-            at = line.rfind(b" ") + 1
-            series = known(line[:at], _UNSEEN)
+            begin = line.rfind(b" ") + 1
+            series = known(line[:begin], _UNSEEN)
             if series is None:
                 continue
-            if series is not _UNSEEN and b"_" not in (tail := line[at:]):
+            tail = line[begin:]
+            if series is not _UNSEEN and b"_" not in tail:
                 try:
                     values[series] = float(tail)
                 except ValueError:
@@ -127,23 +137,27 @@ class Scanner:
                     taken += 1
                     continue
             try:
-                found = self._first_seen(line)
+                sample = self._first_seen(line)
             except ValueError:
                 skipped += 1
                 continue
-            if found is not None:
-                values[found[0]] = found[1]
+            if sample is not None:
+                values[sample[0]] = sample[1]
                 taken += 1
             if taken >= MOST_SAMPLES:
-                cut = True
-                break
-        scan = Scan(values, taken - len(values), skipped, cut, body[-16:].rstrip().endswith(b"# EOF"))
-        plain = not (cut or skipped or scan.duplicates) and len(body) <= MOST_KEPT_BYTES
-        self._last = (body, scan) if plain else None
-        size = len(lines) if plain else 0
-        self._heads = [b""] * size
-        self._wanted = [None] * size
-        return scan
+                return Scan(values, taken - len(values), skipped, cut=True)
+        return Scan(values, taken - len(values), skipped, cut=False)
+
+    def _keep(self, body: bytes, scan: Scan, lines: int) -> None:
+        """Keep the page for the next one, if each of its lines said something of its own."""
+        self._last = None
+        self._heads = []
+        self._wanted = []
+        if scan.cut or scan.skipped or scan.duplicates or len(body) > MOST_KEPT_BYTES:
+            return
+        self._last = (body, scan)
+        self._heads = [b""] * lines
+        self._wanted = [None] * lines
 
     def _again(self, body: bytes) -> Scan | None:
         """The samples of a page that differs from the last one in values only; None where it does not."""
@@ -157,27 +171,46 @@ class Scanner:
             return None
         changed = [*map(ne, before, lines)]
         first = body.count(b"\n", 0, begin)
+        if not self._know_lines(first, before, changed):
+            return None
+        new_values = self._new_values(first, lines, changed)
+        if new_values is None:
+            return None
+        values = scan.values.copy()
+        values.update(new_values)
+        repeated = scan._replace(values=values, duplicates=0, skipped=0, cut=False)
+        self._last = (body, repeated)
+        return repeated
+
+    def _know_lines(self, first: int, before: Sequence[bytes], changed: Sequence[bool]) -> bool:
+        """Whether all changed lines of the last page, from its line `first` on, are plain samples."""
+        heads = self._heads[first : first + len(before)]
+        if all(compress(heads, changed)):
+            return True
+        for offset in compress(range(len(before)), changed):
+            if not heads[offset] and not self._looked_at(first + offset, before[offset]):
+                return False
+        return True
+
+    def _new_values(self, first: int, lines: Sequence[bytes], changed: Sequence[bool]) -> dict[Series, float] | None:
+        """The values of the changed lines of a page, from its line `first` on; None where one is more than a value."""
         here = slice(first, first + len(lines))
-        if not all(compress(self._heads[here], changed)):
-            for at in compress(range(len(lines)), changed):
-                if not self._heads[first + at] and not self._looked_at(first + at, before[at]):
-                    return None
         new = [*compress(lines, changed)]
         heads = [*compress(self._heads[here], changed)]
         if not all(map(bytes.startswith, new, heads)) or max(map(len, new), default=0) > MOST_LINE_BYTES:
             return None
-        wanted = [*compress(self._wanted[here], changed)]
-        tails = [line[len(head) :] for line, head, one in zip(new, heads, wanted, strict=True) if one is not None]
+        wanted = []
+        tails = []
+        for line, head, series in zip(new, heads, compress(self._wanted[here], changed), strict=True):
+            if series is not None:
+                wanted.append(series)
+                tails.append(line[len(head) :])
         if b"_" in b"".join(tails):
             return None
-        values = scan.values.copy()
         try:
-            values.update(zip(filter(None, wanted), map(float, tails), strict=True))
+            return dict(zip(wanted, map(float, tails), strict=True))
         except ValueError:
             return None
-        found = scan._replace(values=values, duplicates=0, skipped=0, cut=False)
-        self._last = body, found
-        return found
 
     def _looked_at(self, at: int, line: bytes) -> bool:
         """Whether a line is a plain sample, of which another value may be read as it stands."""
@@ -269,10 +302,13 @@ def _parse(line: bytes, names: frozenset[str]) -> _Sample | None:
     if not text or text[0] == "#":
         return None
     match = _NAME.match(text)
-    name = match[0] if match is not None else ""
-    if match is not None and name not in names:
-        return None
-    rest = text[match.end() :].lstrip() if match is not None else text
+    name = ""
+    rest = text
+    if match is not None:
+        name = match[0]
+        if name not in names:
+            return None
+        rest = text[match.end() :].lstrip()
     labels: dict[str, str] = {}
     if rest.startswith("{"):
         inside, labels, rest = _labels(rest)
@@ -283,10 +319,17 @@ def _parse(line: bytes, names: frozenset[str]) -> _Sample | None:
             return None
     elif not name:
         raise ValueError("no name")
-    value = _value(rest)
+    return _Sample(name, labels, _value(rest), _plain_head(line, rest))
+
+
+def _plain_head(line: bytes, rest: str) -> bytes:
+    """The line up to its value; empty where more than a value stands behind the labels."""
     begin = line.rfind(b" ") + 1
-    plain = begin > 0 and len(rest.split()) == 1 and _text(line[begin:]).strip() == rest.strip()
-    return _Sample(name, labels, value, line[:begin] if plain else b"")
+    if begin == 0 or len(rest.split()) != 1:
+        return b""
+    if _text(line[begin:]).strip() != rest.strip():
+        return b""
+    return line[:begin]
 
 
 def _text(line: bytes) -> str:
@@ -297,12 +340,12 @@ def _labels(text: str) -> tuple[str, dict[str, str], str]:
     """The metric name inside the braces (or empty), the labels, and the text after the braces. Raises ValueError."""
     labels: dict[str, str] = {}
     name = ""
-    at = 1
-    while at < len(text):
-        stripped = len(text) - len(text[at:].lstrip())
+    position = 1
+    while position < len(text):
+        stripped = len(text) - len(text[position:].lstrip())
         if text[stripped : stripped + 1] == "}":
             return name, labels, text[stripped + 1 :]
-        term = _TERM.match(text, at)
+        term = _TERM.match(text, position)
         if term is None or len(labels) >= MOST_LABELS:
             break
         key = term[1] if term[1] is not None else _unescaped(term[2])
@@ -312,12 +355,18 @@ def _labels(text: str) -> tuple[str, dict[str, str], str]:
             name = key
         else:
             break
-        at = term.end()
+        position = term.end()
     raise ValueError("malformed labels")
 
 
 def _unescaped(text: str) -> str:
-    return _ESCAPE.sub(lambda match: _ESCAPED[match[1]], text) if "\\" in text else text
+    if "\\" not in text:
+        return text
+    return _ESCAPE.sub(_escaped_character, text)
+
+
+def _escaped_character(match: re.Match[str]) -> str:
+    return _ESCAPED[match[1]]
 
 
 def _value(rest: str) -> float:

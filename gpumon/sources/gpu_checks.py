@@ -19,6 +19,7 @@ from gpumon.readings.text import clean
 from gpumon.sources.driver.source import AMD, NVIDIA, Vendor
 from gpumon.sources.offload import in_daemon_thread
 from gpumon.sources.source import Contribution
+from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.gpus import GpuCatalogue, bandwidth_peak
 
 PROC: Final = Path("/proc")
@@ -170,15 +171,25 @@ def _peaks(gpu: GpuReading, catalogue: GpuCatalogue) -> Check | None:
     if spec is None and bandwidth is None:
         text = f"no peak is known for {gpu.name!r:.80}: MFU and MBU are not"
         return Check("gpu", "peaks", CheckState.WARN, text, _own_peaks(gpu.name))
-    flops = {} if spec is None else spec.flops_per_s
-    dense = ", ".join(f"{kind.value} {f'{peak / 1e12:.0f}' if peak else 'not known'}" for kind, peak in flops.items())
-    memory = "GB/s not known" if bandwidth is None else f"{bandwidth[0] / 1e9:.0f} GB/s ({bandwidth[1]})"
-    text = f"{memory}; dense TFLOP/s: {dense or 'not known'} ({spec.source if spec is not None else 'no source'})"
-    complete = bool(flops) and all(flops.values()) and bandwidth is not None
-    settled = complete and spec is not None and spec.verified
-    return Check(
-        "gpu", "peaks", CheckState.OK if settled else CheckState.WARN, text, "" if complete else _own_peaks(gpu.name)
-    )
+    memory = "GB/s not known"
+    if bandwidth is not None:
+        memory = f"{bandwidth[0] / 1e9:.0f} GB/s ({bandwidth[1]})"
+    source = "no source" if spec is None else spec.source
+    text = f"{memory}; dense TFLOP/s: {_dense_peaks(spec)} ({source})"
+    if spec is None or bandwidth is None or not spec.flops_per_s or not all(spec.flops_per_s.values()):
+        return Check("gpu", "peaks", CheckState.WARN, text, _own_peaks(gpu.name))
+    return Check("gpu", "peaks", CheckState.OK if spec.verified else CheckState.WARN, text)
+
+
+def _dense_peaks(spec: GpuSpec | None) -> str:
+    """Peaks in TFLOP/s by precision, as `bf16 989, fp8 1979`."""
+    if spec is None or not spec.flops_per_s:
+        return "not known"
+    peaks = []
+    for kind, peak in spec.flops_per_s.items():
+        figure = f"{peak / 1e12:.0f}" if peak else "not known"
+        peaks.append(f"{kind.value} {figure}")
+    return ", ".join(peaks)
 
 
 def _own_peaks(name: str) -> str:

@@ -1,4 +1,4 @@
-"""What is known of a served model: config entry, own files, the engine's own words, catalogue, else what to add."""
+"""The facts of a served model: config entry, own files, the engine's own words, catalogue, else what to add."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Looked(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What is known of a model."""
+    """The spec of a model, and where it was looked for."""
 
     spec: LlmSpec | None
     why: str
@@ -84,34 +84,67 @@ def look_up(
         spec = configured(model_id, config_models)
     except ValueError as error:
         return Facts(None, str(error), (Looked("config", str(error)),))
-    looked.append(Looked("config", spec.source.removeprefix("config ") if spec else "no [[model]] entry matches"))
-    names = [each for each in dict.fromkeys((root, hints.get(MODEL_PATH, ""), model_id)) if each]
-    if spec is None and seen:
+    if spec is not None:
+        looked.append(Looked("config", spec.source.removeprefix("config ")))
+        return _known(spec, hints, looked)
+    looked.append(Looked("config", "no [[model]] entry matches"))
+    candidates = (root, hints.get(MODEL_PATH, ""), model_id)
+    names = [name for name in dict.fromkeys(candidates) if name]
+    if seen:
         try:
             with _in_turn():
                 spec = _from_files(names, model_id, seen, hints, looked)
         except RefusedError as error:
-            # The catalogue may have a row of this name, but these files are what the engine runs.
-            said = str(error) if str(error).startswith("config.json") else f"config.json: {error}"
-            looked.append(Looked("files", said[:_SHOWN]))
-            return _not_known(model_id, looked, [said[:_SHOWN]])
-    problems = [each.found for each in looked[1:] if each.place == "files" and not each.found.startswith(NO_FILES)]
+            return _refused(error, model_id, looked)
+    problems = _problems_of_files(looked)
     if spec is None and hints:
         spec, against = from_hints(hints, model_id, names, llms)
-        looked.append(Looked("engine", spec.source if spec else "; ".join(against) or "says nothing of its dimensions"))
+        looked.append(Looked("engine", _words_of_engine(spec, against)))
         if against and spec is None:
             # What the engine says speaks against the row of this name, or leaves its format open.
             return _not_known(model_id, looked, [*problems, *against])
     if spec is None:
         spec = _from_catalogue(names, llms, looked)
-    if spec is None and problems:
+    if spec is not None:
+        return _known(spec, hints, looked)
+    if problems:
         # What is wrong is the file (no JSON, cut off, not to be read): figures in the config would only hide it.
         what = "; ".join(problems[:_MOST_PROBLEMS])
         return Facts(None, f"unknown model ({what}). Mend that file, then start gpumon again", tuple(looked))
-    if spec is None:
-        return _not_known(model_id, looked, [each.found for each in looked[-1:] if each.found != NO_ROW])
+    of_catalogue = looked[-1].found
+    return _not_known(model_id, looked, [] if of_catalogue == NO_ROW else [of_catalogue])
+
+
+def _known(spec: LlmSpec, hints: Mapping[str, str], looked: Sequence[Looked]) -> Facts:
+    """The facts by this spec, stored as the engine says."""
     stored = with_state_dtypes(with_kv_dtype(spec, hints), hints)
     return Facts(stored, spec.source, tuple(looked))
+
+
+def _refused(error: RefusedError, model_id: str, looked: list[Looked]) -> Facts:
+    """No spec, as the model's own files can not be used.
+
+    The catalogue may have a row of this name, but these files are what the engine runs.
+    """
+    problem = str(error)
+    if not problem.startswith("config.json"):
+        problem = f"config.json: {problem}"
+    looked.append(Looked("files", problem[:_SHOWN]))
+    return _not_known(model_id, looked, [problem[:_SHOWN]])
+
+
+def _problems_of_files(looked: Sequence[Looked]) -> list[str]:
+    """The faults of files that were there."""
+    of_files = [look.found for look in looked if look.place == "files"]
+    return [problem for problem in of_files if not problem.startswith(NO_FILES)]
+
+
+def _words_of_engine(spec: LlmSpec | None, against: Sequence[str]) -> str:
+    if spec is not None:
+        return spec.source
+    if against:
+        return "; ".join(against)
+    return "says nothing of its dimensions"
 
 
 def _from_catalogue(names: Sequence[str], llms: LlmCatalogue, looked: list[Looked]) -> LlmSpec | None:
@@ -133,8 +166,10 @@ def configured(model_id: str, config_models: Sequence[Model]) -> LlmSpec | None:
 
     Raises ValueError for an entry that contradicts itself.
     """
-    entry = next((each for each in config_models if each.match == model_id or fnmatchcase(model_id, each.match)), None)
-    if entry is None:
+    for entry in config_models:
+        if entry.match == model_id or fnmatchcase(model_id, entry.match):
+            break
+    else:
         return None
     try:
         return from_entry(entry, model_id)
@@ -235,18 +270,8 @@ def _from_files(
     names: Sequence[str], model_id: str, seen: Sequence[View], hints: Mapping[str, str], looked: list[Looked]
 ) -> LlmSpec | None:
     """The first of these names whose `config.json` or GGUF file can be read."""
-    known = [(name, view) for view in seen for name in names]
-    folders = ((folder, view) for name, view in known for folder in model_folders(name, view))
-    paths = ((path, view) for name, view in known for path in gguf_paths(name, view))
-    attempts: Iterator[tuple[str, View, Callable[[], LlmSpec]]] = chain(
-        (
-            (f"{folder}/config.json", view, partial(_from_folder, folder, view, model_id, hints))
-            for folder, view in folders
-        ),
-        ((str(path.parent), view, partial(_from_gguf, path, view, model_id)) for path, view in paths),
-    )
     tried = set()
-    for place, view, read in attempts:
+    for place, view, read in _attempts(names, model_id, seen, hints):
         if (place, view.reader) in tried:
             continue
         tried.add((place, view.reader))
@@ -268,6 +293,19 @@ def _from_files(
     return None
 
 
+def _attempts(
+    names: Sequence[str], model_id: str, seen: Sequence[View], hints: Mapping[str, str]
+) -> Iterator[tuple[str, View, Callable[[], LlmSpec]]]:
+    """The places where the model's files may be, each with the call that reads them: every folder, then GGUF files."""
+    known = [(name, view) for view in seen for name in names]
+    for name, view in known:
+        for folder in model_folders(name, view):
+            yield f"{folder}/config.json", view, partial(_from_folder, folder, view, model_id, hints)
+    for name, view in known:
+        for path in gguf_paths(name, view):
+            yield str(path.parent), view, partial(_from_gguf, path, view, model_id)
+
+
 @contextmanager
 def _in_turn() -> Iterator[None]:
     """One model's files after the other's, so that the memory which they take is that of one."""
@@ -280,7 +318,7 @@ def _in_turn() -> Iterator[None]:
 
 
 def _problem(error: Exception, view: View) -> str:
-    """What is wrong with a file; of another user's, file and field alone: everybody may read what gpumon shows."""
+    """The fault of a file; of another user's, file and field alone: everybody may read what gpumon shows."""
     if view.reader is None or isinstance(error, OSError):
         return str(error)
     key = error.key if isinstance(error, FieldError) else ""

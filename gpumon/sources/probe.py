@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from gpumon.config.schema import Endpoint
@@ -23,7 +24,7 @@ DRAINS: Final = BY_KIND[EngineKind.TENSORRT_LLM]
 SAFE: Final = DRAINS.paths[0]
 """Its other page, which takes nothing from anybody, and which no other engine has."""
 PATHS: Final = tuple(dict.fromkeys((SAFE, METRICS, *(path for row in ROWS for path in row.paths))))
-"""Where the metrics of a server that nothing is known of may stand."""
+"""Paths at which an unknown server may have its metrics."""
 OWNED_BY: Final = "tensorrt_llm"
 """How TensorRT-LLM signs its models (tensorrt_llm/serve/openai_protocol.py, ModelCard)."""
 KEY_S: Final = 5.0
@@ -32,15 +33,15 @@ IN_TROUBLE: Final = frozenset({500, 502, 503, 504})
 """Answers of a server that is not well: no other page is asked of it now."""
 WANTS_KEY: Final = frozenset({401, 403})
 MOST_BYTES: Final = 1024 * 1024
-"""Of a list of models or a version."""
+"""Largest answer with a list of models or a version."""
 
 
 class Server(NamedTuple):
-    """What is known of a server's process."""
+    """The engine that a server is, and how its metrics are asked for."""
 
     row: Row
     path: str
-    """Of its metrics page below the base URL; empty: a feed's URL, which is that page."""
+    """Path of its metrics page below the base URL; empty for a feed, whose URL is that page."""
     url: str
     key: str
     """API key that its metrics want; empty where they want none. A secret."""
@@ -56,6 +57,14 @@ class Keyed(NamedTuple):
     """Why the configured key did not open the page, in one line."""
 
 
+class _PageRefusal(NamedTuple):
+    """Why one page is not the metrics page of the server, and how little that says: the least counts."""
+
+    rank: tuple[bool, bool]
+    """Whether the page is an aside, and whether the metrics are only off."""
+    refusal: Refusal
+
+
 async def find(
     fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, taken: list[Refusal]
 ) -> tuple[Server, Answer] | Refusal:
@@ -66,38 +75,74 @@ async def find(
     list, which it signs. What an unsigned /metrics with JSON came to is kept in `taken`: its records may have been
     somebody else's, so it is not asked again.
     """
-    kind = EngineKind.UNKNOWN if endpoint.engine == "auto" else EngineKind(endpoint.engine)
-    rows: tuple[Row, ...] = ROWS if kind is EngineKind.UNKNOWN else (BY_KIND[kind],)
-    named = url.metrics.removeprefix(url.base)
-    paths = PATHS if len(rows) > 1 else tuple(path for path in rows[0].paths if path not in rows[0].drain_paths)
-    if url.named_page and not (DRAINS in rows and named in DRAINS.drain_paths):
-        paths = (named,)
-        rows_of = {named: rows}
-    else:
-        rows_of = {path: tuple(row for row in rows if path in row.paths) for path in paths}
-    refusals: list[tuple[tuple[bool, bool], Refusal]] = []
-    for path in paths:
-        careful = path == METRICS and paths[0] == SAFE
-        if careful and taken:
-            refusals.append(((False, False), taken[0]))
+    kind = _configured_kind(endpoint)
+    engines = _engines_of(kind)
+    pages = _candidates(url, engines)
+    asks_safe_page_first = next(iter(pages)) == SAFE
+    refusals: list[_PageRefusal] = []
+    for path, rows in pages.items():
+        may_take_records = path == METRICS and asks_safe_page_first
+        if may_take_records and taken:
+            refusals.append(_PageRefusal((False, False), taken[0]))
             continue
-        if careful and await _signed(fetcher, url, endpoint):
-            off = f"{DRAINS.title} without Prometheus metrics: {DRAINS.switch}"
-            (_, asked) = refusals[0]
-            return Refusal(asked.state, off) if asked.state is EndpointState.METRICS_OFF else asked
-        at = f"{url.base}{path}"
-        answer, key, wrong = await get_keyed(fetcher, at, endpoint)
+        if may_take_records and await _signed(fetcher, url, endpoint):
+            return _without_prometheus_page(refusals[0].refusal)
+        page_url = f"{url.base}{path}"
+        answer, key, wrong = await get_keyed(fetcher, page_url, endpoint)
         # In a thread: a page may be large.
-        found = await asyncio.to_thread(_judged, answer, path, rows_of[path], kind, wrong)
-        if not isinstance(found, Refusal):
-            return Server(found, path, at, key), answer
+        row = await asyncio.to_thread(_judged, answer, path, rows, kind, wrong)
+        if not isinstance(row, Refusal):
+            return Server(row, path, page_url, key), answer
+        refusal = row
         if answer.status in IN_TROUBLE:
-            return found
-        if careful and answer.status == 200 and is_json(answer.body, answer.content_type, ()):
-            taken.append(found)
-        aside = path != METRICS and (len(rows) > 1 or path in rows[0].json_paths)
-        refusals.append(((aside, found.state is EndpointState.METRICS_OFF), found))
-    return min(refusals, key=lambda each: each[0])[1]
+            return refusal
+        if may_take_records and answer.status == 200 and is_json(answer.body, answer.content_type, ()):
+            taken.append(refusal)
+        rank = (_is_aside(path, engines), refusal.state is EndpointState.METRICS_OFF)
+        refusals.append(_PageRefusal(rank, refusal))
+    return min(refusals, key=attrgetter("rank")).refusal
+
+
+def _configured_kind(endpoint: Endpoint) -> EngineKind:
+    if endpoint.engine == "auto":
+        return EngineKind.UNKNOWN
+    return EngineKind(endpoint.engine)
+
+
+def _engines_of(kind: EngineKind) -> tuple[Row, ...]:
+    """The engines that the server may be."""
+    if kind is EngineKind.UNKNOWN:
+        return ROWS
+    return (BY_KIND[kind],)
+
+
+def _candidates(url: EndpointUrl, engines: tuple[Row, ...]) -> dict[str, tuple[Row, ...]]:
+    """The pages to ask, in this order, each with the engines whose metrics it may be.
+
+    A page that the user named is the only one, unless asking it takes records from somebody.
+    """
+    named = url.metrics.removeprefix(url.base)
+    takes_records = DRAINS in engines and named in DRAINS.drain_paths
+    if url.named_page and not takes_records:
+        return {named: engines}
+    if len(engines) == 1:
+        (engine,) = engines
+        return {path: engines for path in engine.paths if path not in engine.drain_paths}
+    return {path: tuple(row for row in engines if path in row.paths) for path in PATHS}
+
+
+def _is_aside(path: str, engines: tuple[Row, ...]) -> bool:
+    """Whether a refusal of this page says less than one of /metrics."""
+    if path == METRICS:
+        return False
+    return len(engines) > 1 or path in engines[0].json_paths
+
+
+def _without_prometheus_page(refusal: Refusal) -> Refusal:
+    """The refusal of a server that signed itself as TensorRT-LLM; `refusal` is that of its Prometheus page."""
+    if refusal.state is not EndpointState.METRICS_OFF:
+        return refusal
+    return Refusal(refusal.state, f"{DRAINS.title} without Prometheus metrics: {DRAINS.switch}")
 
 
 async def _signed(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint) -> bool:
@@ -111,7 +156,9 @@ async def _signed(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint) -> boo
         if fault.state is EndpointState.TIMEOUT:
             raise
         return False
-    cards = items(mapping(decoded(answer.body)).get("data")) if answer.status == 200 else []
+    if answer.status != 200:
+        return False
+    cards = items(mapping(decoded(answer.body)).get("data"))
     return any(mapping(card).get("owned_by") == OWNED_BY for card in cards)
 
 
@@ -120,11 +167,17 @@ async def described(
 ) -> tuple[Server, Answer] | Refusal:
     """The server at `url` of which the user says what it is, with its first page. Raises FetchError."""
     path = row.paths[0]
-    at = url.metrics if url.named_page else url.base
     if path:
-        at = f"{url.base}{path}"
-    answer, key, wrong = await get_keyed(fetcher, at, endpoint)
-    return by_status(answer.status, answer.location, row.kind, wrong) or (Server(row, path, at, key), answer)
+        page_url = f"{url.base}{path}"
+    elif url.named_page:
+        page_url = url.metrics
+    else:
+        page_url = url.base
+    answer, key, wrong = await get_keyed(fetcher, page_url, endpoint)
+    refusal = by_status(answer.status, answer.location, row.kind, wrong)
+    if refusal is not None:
+        return refusal
+    return Server(row, path, page_url, key), answer
 
 
 async def get_keyed(fetcher: Fetcher, url: str, endpoint: Endpoint, most_bytes: int = 0) -> Keyed:
@@ -138,7 +191,9 @@ async def get_keyed(fetcher: Fetcher, url: str, endpoint: Endpoint, most_bytes: 
     keyed = await fetcher.get(url, key, most_bytes)
     if keyed.status == 200:
         return Keyed(keyed, key)
-    return Keyed(keyed, wrong=key_refused(endpoint) if keyed.status in WANTS_KEY else "")
+    if keyed.status in WANTS_KEY:
+        return Keyed(keyed, wrong=key_refused(endpoint))
+    return Keyed(keyed)
 
 
 async def api_key(endpoint: Endpoint, setting: str = "api_key") -> tuple[str, str]:
@@ -178,7 +233,7 @@ IDENTITY: Final = "identity"
 
 
 class Identity(NamedTuple):
-    """What a server says of itself; text from outside, empty where it did not say."""
+    """Identity by the server's own words; text from outside, empty where it did not say."""
 
     model: str = ""
     root: str = ""
@@ -186,37 +241,69 @@ class Identity(NamedTuple):
     version: str = ""
     info: Mapping[str, str] = {IDENTITY: "none"}
     notice: str = ""
-    """What is wrong with the API key, in one line."""
+    """Fault of the API key, in one line."""
     complete: bool = True
     """Whether both were answered, with what is asked for or with a refusal; else asking again makes sense."""
 
 
 UNASKED: Final = Identity(info={}, complete=False)
-"""What is known of a server before it was asked."""
+"""The identity of a server before it was asked."""
 
 
 async def ask(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, served: str, row: Row) -> Identity:
     """Ask where this kind of engine tells it; what fails stays empty. `served` is the model name in the metrics,
     which picks among several cards."""
     key, notice = await api_key(endpoint)
-    status, cards = await _asked(fetcher, url, endpoint, row.models_path)
-    if status in (401, 403) and key:
+    status, models = await _asked(fetcher, url, endpoint, row.models_path)
+    if status in WANTS_KEY and key:
         notice = f"{row.models_path} refuses the configured API key ({status}): the model's path is not known"
     version_status, version = await _asked(fetcher, url, endpoint, row.version_path)
-    found = [card for card in map(mapping, items(mapping(cards).get("data"))) if isinstance(card.get("id", ""), str)]
-    # The served base model: the metrics' name, else the first that is no LoRA adapter (those have a parent).
-    card = min(found, key=lambda card: (card.get("id") != served, bool(card.get("parent"))), default={})
-    root = text(card.get("root"))
+    cards = _cards_of(models)
+    card = _served_card(cards, served)
+    return Identity(
+        text(card.get("id")),
+        text(card.get("root")),
+        text(mapping(version).get("version")),
+        _facts_of(card, cards),
+        notice,
+        complete=0 < status < 500 and 0 < version_status < 500,
+    )
+
+
+def _cards_of(models: Any) -> list[Mapping[str, Any]]:
+    """The cards of a model list whose names are texts, or missing."""
+    cards = map(mapping, items(mapping(models).get("data")))
+    return [card for card in cards if isinstance(card.get("id", ""), str)]
+
+
+def _served_card(cards: Sequence[Mapping[str, Any]], served: str) -> Mapping[str, Any]:
+    """The card of the served base model: the metrics' name, else the first that is no LoRA adapter (those have a
+    parent). Empty if there are no cards."""
+    first: Mapping[str, Any] = {}
+    first_rank = (True, True, True)
+    for card in cards:
+        rank = (False, card.get("id") != served, bool(card.get("parent")))
+        if rank < first_rank:
+            first = card
+            first_rank = rank
+    return first
+
+
+def _facts_of(card: Mapping[str, Any], cards: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The facts of the served model's card, as `info` of a reading has them."""
+    info = {IDENTITY: "known" if text(card.get("root")) else "none"}
     longest = count(card.get("max_model_len"))
-    meta = mapping(card.get("meta"))
-    info = {IDENTITY: "known" if root else "none"}
     if longest:
         info["max_model_len"] = str(longest)
-    if adapters := sum(bool(each.get("parent")) for each in found):
+    adapters = sum(bool(other.get("parent")) for other in cards)
+    if adapters:
         info[LORA] = str(adapters)
-    info |= {name: str(value) for key, name in META.items() if isinstance(value := meta.get(key), int)}
-    complete = all(0 < code < 500 for code in (status, version_status))
-    return Identity(text(card.get("id")), root, text(mapping(version).get("version")), info, notice, complete)
+    meta = mapping(card.get("meta"))
+    for key, name in META.items():
+        value = meta.get(key)
+        if isinstance(value, int):
+            info[name] = str(value)
+    return info
 
 
 async def _asked(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, path: str) -> tuple[int, Any]:
@@ -227,4 +314,6 @@ async def _asked(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, path: s
         answer = (await get_keyed(fetcher, f"{url.base}{path}", endpoint, MOST_BYTES)).answer
     except FetchError:
         return 0, None
-    return answer.status, decoded(answer.body) if answer.status == 200 else None
+    if answer.status != 200:
+        return answer.status, None
+    return answer.status, decoded(answer.body)

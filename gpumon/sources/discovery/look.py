@@ -132,7 +132,7 @@ HIDDEN: Final = (
 
 
 class Spot(NamedTuple):
-    """Where a server's page stands, as far as that is known."""
+    """The port and URL of a server's page, as far as they are known."""
 
     port: int = 0
     url: str = ""
@@ -172,27 +172,35 @@ class Places:
         return self._tables[network]
 
     def spot(self, server: Process, launched: Launch, gpu_pids: frozenset[int]) -> Spot:
-        """Where the page of this server stands; `gpu_pids` are those of its processes that run on GPUs."""
+        """The spot of this server's page; `gpu_pids` are those of its processes that run on GPUs."""
         if launched.nowhere:
             return Spot(launched.port, broken=launched.nowhere)
         foreign = network_of(server.pid) not in (0, self._ours)
         table = self.listeners(server.pid) if foreign else self.listeners()
-        row = BY_KIND.get(launched.kind) if launched.usual else None
-        port = launched.port or (row.port if row is not None else 0)
-        on_port = tuple(each for each in table if port and each.port == port)
+        port = launched.port or _usual_port(launched)
+        on_port: tuple[Listener, ...] = ()
+        if port:
+            on_port = tuple(listener for listener in table if listener.port == port)
         owned = self._own(server, on_port)
         hidden = owned is None
         if owned is None:
-            owned = tuple(each for each in on_port if each.uid == server.uid)
-        if not owned and launched.port and on_port:
+            owned = tuple(listener for listener in on_port if listener.uid == server.uid)
+        if owned:
+            return _reached(server, launched, port, owned, foreign)
+        if launched.port and on_port:
             return Spot(port, broken=f"port {port} of its command line is held by another process: {ADD_URL}")
-        if not owned and not launched.port and (not hidden or on_port or not port):
-            found = None if hidden else self._search(server, table, gpu_pids)
-            if found is None or found.broken:
-                return found or Spot(broken=HIDDEN)
-            port = found.port or (0 if on_port else port)
-            owned = found.listeners
-        return _reached(server, launched, port, owned, foreign)
+        if launched.port or (hidden and port and not on_port):
+            return _reached(server, launched, port, owned, foreign)
+        if hidden:
+            return Spot(broken=HIDDEN)
+        spot = self._search(server, table, gpu_pids)
+        if spot is None:
+            return Spot(broken=HIDDEN)
+        if spot.broken:
+            return spot
+        if spot.port or on_port:
+            port = spot.port
+        return _reached(server, launched, port, spot.listeners, foreign)
 
     def _search(self, server: Process, table: Sequence[Listener], gpu_pids: frozenset[int]) -> Spot | None:
         """The port that the server's family listens on, GPU workers left out; None where that is hidden.
@@ -203,14 +211,14 @@ class Places:
         owned = self._own(server, table, gpu_pids - {server.pid}, everywhere=True)
         if owned is None:
             return None
-        ports = sorted({each.port for each in owned})
+        ports = sorted({listener.port for listener in owned})
         words = {word.rpartition("=")[2] for word in server.argv}
         named = [port for port in ports if str(port) in words]
         if len(ports) > 1 and len(named) != 1:
-            some = ", ".join(map(str, ports[:MOST_PORTS])) + (" ..." if len(ports) > MOST_PORTS else "")
+            some = _first_ports(ports)
             return Spot(broken=f"it listens on ports {some}, and its command line does not tell which: {ADD_URL}")
         port = next(iter(named or ports), 0)
-        return Spot(port, listeners=tuple(each for each in owned if each.port == port))
+        return Spot(port, listeners=tuple(listener for listener in owned if listener.port == port))
 
     def _own(
         self,
@@ -220,18 +228,35 @@ class Places:
         *,
         everywhere: bool = False,
     ) -> tuple[Listener, ...] | None:
-        """Those of the sockets that the server or a descendant holds; None where Linux hides that from this user.
+        """The sockets among `asked` that the server or a descendant holds; None where Linux hides that from this user.
 
         To look through a family is dear: once for each set of sockets.
         """
         if not asked:
             return None if sockets_of(server.pid) is None else ()
         key = (server.pid, server.started, everywhere)
-        question = (frozenset(each.inode for each in asked), without)
+        question = (frozenset(listener.inode for listener in asked), without)
         if key not in self._owned or self._owned[key][0] != question:
             self._owned[key] = (question, _held(server, *question))
         held = self._owned[key][1]
-        return None if held is None else tuple(each for each in asked if each.inode in held)
+        if held is None:
+            return None
+        return tuple(listener for listener in asked if listener.inode in held)
+
+
+def _usual_port(launched: Launch) -> int:
+    """The port on which an engine of this kind listens by default; 0 where this one does not start it so."""
+    row = BY_KIND.get(launched.kind)
+    if row is None or not launched.usual:
+        return 0
+    return row.port
+
+
+def _first_ports(ports: Sequence[int]) -> str:
+    shown = ", ".join(map(str, ports[:MOST_PORTS]))
+    if len(ports) > MOST_PORTS:
+        return f"{shown} ..."
+    return shown
 
 
 def _held(server: Process, inodes: frozenset[int], without: frozenset[int]) -> frozenset[int] | None:
@@ -248,16 +273,26 @@ def _held(server: Process, inodes: frozenset[int], without: frozenset[int]) -> f
 
 def _reached(server: Process, launched: Launch, port: int, owned: tuple[Listener, ...], foreign: bool) -> Spot:
     """The spot, with the URL that leads there from here."""
-    addresses = [each.address for each in owned] if owned else [_named(launched.host)]
-    ways = sorted(map(_way, addresses), key=lambda way: (not way.is_loopback, way.version, int(way)))
-    host = _foreign_host(server, addresses) if foreign else ways[0]
+    addresses = [listener.address for listener in owned]
+    if not owned:
+        addresses = [_named(launched.host)]
+    host: IpAddress | None = min(map(_way, addresses), key=_nearness)
+    if foreign:
+        host = _foreign_host(server, addresses)
     if foreign and owned and not host:
-        return Spot(port, broken=OTHER_NETWORK if all(each.is_loopback for each in addresses) else NO_WAY, foreign=True)
+        only_loopback = all(address.is_loopback for address in addresses)
+        return Spot(port, broken=OTHER_NETWORK if only_loopback else NO_WAY, foreign=True)
     if not host or not port:
         return Spot(port, listeners=owned, foreign=foreign)
     shown = f"[{host}]" if host.version == 6 else str(host)
-    url = f"{'https' if launched.secure else 'http'}://{shown}:{port}{launched.prefix}"
+    scheme = "https" if launched.secure else "http"
+    url = f"{scheme}://{shown}:{port}{launched.prefix}"
     return Spot(port, url, owned, foreign=foreign)
+
+
+def _nearness(address: IpAddress) -> tuple[bool, int, int]:
+    """Order of addresses: loopback first, IPv4 before IPv6."""
+    return (not address.is_loopback, address.version, int(address))
 
 
 def _named(host: str) -> IpAddress:
@@ -313,22 +348,31 @@ class Look:
         absent = tuple(sorted(gpu_pids - self._met))
         groups: dict[int, tuple[Found | None, list[Process]]] = {}
         for _, chain in sorted(chains.items()):
-            if chain:
-                found = server_in(chain)
-                groups.setdefault(found[0].pid if found else -chain[0].pid, (found, []))[1].append(chain[0])
-        servers = [found[0] for found, _ in groups.values() if found is not None]
+            if not chain:
+                continue
+            server = server_in(chain)
+            # Processes without a server stand alone: their own pid, negative.
+            group = -chain[0].pid if server is None else server[0].pid
+            _, members = groups.setdefault(group, (server, []))
+            members.append(chain[0])
+        self._begin([server[0] for server, _ in groups.values() if server is not None])
+        followed = [self._followed(server, tuple(members)) for server, members in groups.values()]
+        if absent:
+            followed.append(Chain((), absent=absent))
+        return (*self._unless_configured(followed), *self._asked_ports(followed))
+
+    def _begin(self, servers: Sequence[Process]) -> None:
+        """Another look at these servers: what is kept of others goes."""
         self._places.begin(servers)
-        self._stored = {key: self._stored[key] for one in servers if (key := (one.pid, one.started)) in self._stored}
-        seen = [self._followed(found, tuple(members)) for found, members in groups.values()]
-        seen += [Chain((), absent=absent)] if absent else []
-        return (*self._unless_configured(seen), *self._asked_ports(seen))
+        keys = {(server.pid, server.started) for server in servers}
+        self._stored = {key: name for key, name in self._stored.items() if key in keys}
 
     def _followed(self, found: Found | None, members: tuple[Process, ...]) -> Chain:
         if found is None:
             return Chain(members)
         server, launched = found
         launched = self._named(server, launched)
-        spot = self._places.spot(server, launched, frozenset(one.pid for one in members))
+        spot = self._places.spot(server, launched, frozenset(member.pid for member in members))
         return Chain(
             members,
             server=server,
@@ -343,25 +387,32 @@ class Look:
         )
 
     def _named(self, server: Process, launched: Launch) -> Launch:
-        """What Ollama gave a file of its store has a name that only the store knows; a later look has it if not this.
-
-        Without a name yet, it is asked for again: its manifest may still come.
-        """
+        """The launch with the name that Ollama's store has for its file; a later look has it if not this."""
         named_here = launched.kind is EngineKind.LLAMA_CPP and not launched.served_name
         if not named_here or not allowed(launched.model) or not is_blob(Path(launched.model)):
             return launched
+        return launched._replace(stored_as=self._stored_name(server, launched.model))
+
+    def _stored_name(self, server: Process, model: str) -> str:
+        """The name of a file of Ollama's store; empty while there is none.
+
+        Without a name yet, it is asked for again: its manifest may still come.
+        """
         key = (server.pid, server.started)
         asked = self._stored.get(key)
         if asked is None:
             root = root_of(server.pid) if container_of(server.pid) else ""
-            asked = self._stored[key] = daemon_thread(
-                ollama_name, Path(f"{root}{launched.model}"), reader_of(server.pid)
-            )
+            asked = daemon_thread(ollama_name, Path(f"{root}{model}"), reader_of(server.pid))
+            self._stored[key] = asked
             wait([asked], NAME_PATIENCE_S)
-        name = "" if not asked.done() or asked.exception() else asked.result()
-        if asked.done() and not name:
+        if not asked.done():
+            return ""
+        name = ""
+        if asked.exception() is None:
+            name = asked.result()
+        if not name:
             del self._stored[key]
-        return launched._replace(stored_as=name)
+        return name
 
     def _same(self, spot: Spot) -> str:
         """The URL of the config that leads to this very socket, or to this port while nobody listens there."""
@@ -381,29 +432,43 @@ class Look:
         """The chains; one into a container is the config's too where the config has its published port."""
         if not self._configured or not any(chain.foreign and not chain.configured for chain in chains):
             return [*chains]
-        here: dict[tuple[object, ...], set[int]] = {}
-        for each in published():
-            here.setdefault((each.address, each.port), set()).add(each.host_port)
+        ports_here: dict[tuple[object, ...], set[int]] = {}
+        for container_port in published():
+            target = (container_port.address, container_port.port)
+            ports_here.setdefault(target, set()).add(container_port.host_port)
         local = [url for url in self._configured if isinstance(self._place(url), Place)]
-        found = []
+        marked = []
         for chain in chains:
-            ports = here.get(parse_url(chain.url)[2:4], set()) if chain.foreign and chain.url else set()
-            through = next((url for url in local if parse_url(url).port in ports), "")
-            found.append(chain._replace(configured=chain.configured or through))
-        return found
+            configured = chain.configured
+            if not configured and chain.foreign and chain.url:
+                host_ports = ports_here.get(parse_url(chain.url)[2:4], set())
+                configured = _url_with_port(local, host_ports)
+            marked.append(chain._replace(configured=configured))
+        return marked
 
     def _asked_ports(self, chains: Iterable[Chain]) -> list[Chain]:
         """The ports that the user named, where somebody listens and no chain leads there."""
         known = {chain.port for chain in chains if chain.url and not chain.foreign}
-        found = []
+        asked = []
         for port in self._ports:
             place = self._place(f"http://localhost:{port}")
-            there = reached(place, self._places.listeners()) if isinstance(place, Place) else ()
-            if there and port not in known:
-                spot = Spot(port, f"http://127.0.0.1:{port}", there)
-                configured = self._same(spot)
-                found.append(Chain((), launch=ASKED, port=port, url=spot.url, listens=True, configured=configured))
-        return found
+            if port in known or not isinstance(place, Place):
+                continue
+            listeners = reached(place, self._places.listeners())
+            if not listeners:
+                continue
+            spot = Spot(port, f"http://127.0.0.1:{port}", listeners)
+            configured = self._same(spot)
+            asked.append(Chain((), launch=ASKED, port=port, url=spot.url, listens=True, configured=configured))
+        return asked
+
+
+def _url_with_port(urls_here: Sequence[str], ports: set[int]) -> str:
+    """The first of the URLs that names one of these ports; empty if none does."""
+    for url in urls_here:
+        if parse_url(url).port in ports:
+            return url
+    return ""
 
 
 def server_in(chain: Sequence[Process]) -> Found | None:
@@ -412,28 +477,79 @@ def server_in(chain: Sequence[Process]) -> Found | None:
     The outermost one that was started as a server; a wrapper only where there is no other. Where titles alone tell
     the engine, it runs inside another program: the parent of its outermost process.
     """
-    told = [(one, found) for one in chain if (found := launch(one.argv)) is not None]
-    servers = [each for each in told if not each[1].part and not each[1].wrapper]
-    parts = [each for each in told if each[1].part]
+    launches = _launches(chain)
+    servers = [(server, launched) for server, launched in launches if not launched.part and not launched.wrapper]
     if servers:
-        chosen = servers[0] if servers[0][1].kind in servers[-1][1].apart else servers[-1]
-        return chosen[0], _with_variables(*chosen)
-    for one, found in told:
-        if found.wrapper and found.kind is not EngineKind.RAY:
-            return one, _with_variables(one, found)
-        if found.wrapper and any(part.kind is found.kind for _, part in parts):
-            # A server outside Ray may have its workers there, too.
-            workers = filter(None, map(process, descendants(one.pid)))
-            serves = any("".join(worker.argv[:1]).startswith(SERVE_REPLICA) for worker in workers)
-            return one, _with_variables(one, found) if serves else found._replace(nowhere=THROUGH_RAY)
+        return _outermost(servers)
+    parts = [(worker, launched) for worker, launched in launches if launched.part]
+    wrapper = _wrapper_of(launches, {launched.kind for _, launched in parts})
+    if wrapper is not None:
+        return wrapper
     if not parts:
         return None
-    worker, part = parts[-1]
+    worker, launched = parts[-1]
+    return _program_around(worker, chain), launched
+
+
+def _launches(chain: Sequence[Process]) -> list[Found]:
+    """The processes of the chain whose command lines are those of an engine."""
+    launches = []
+    for member in chain:
+        launched = launch(member.argv)
+        if launched is not None:
+            launches.append((member, launched))
+    return launches
+
+
+def _outermost(servers: Sequence[Found]) -> Found:
+    """The outermost server; the innermost one where the outermost starts engines of that kind as servers."""
+    innermost = servers[0]
+    outermost = servers[-1]
+    server, launched = outermost
+    if innermost[1].kind in launched.apart:
+        server, launched = innermost
+    return server, _with_variables(server, launched)
+
+
+def _wrapper_of(launches: Sequence[Found], kinds: set[EngineKind]) -> Found | None:
+    """The innermost wrapper; `kinds` are those of the engine's workers. None if no wrapper leads to a server.
+
+    Ray's counts for workers of Ray alone.
+    """
+    for wrapper, launched in launches:
+        if not launched.wrapper:
+            continue
+        if launched.kind is not EngineKind.RAY:
+            return wrapper, _with_variables(wrapper, launched)
+        if launched.kind not in kinds:
+            continue
+        if _serves_through_ray(wrapper):
+            return wrapper, _with_variables(wrapper, launched)
+        return wrapper, launched._replace(nowhere=THROUGH_RAY)
+    return None
+
+
+def _serves_through_ray(wrapper: Process) -> bool:
+    """Whether Ray Serve runs below it: a server outside Ray may have its workers there, too."""
+    for pid in descendants(wrapper.pid):
+        worker = process(pid)
+        if worker is not None and "".join(worker.argv[:1]).startswith(SERVE_REPLICA):
+            return True
+    return False
+
+
+def _program_around(worker: Process, chain: Sequence[Process]) -> Process:
+    """The Python program that the engine of this worker runs in; the worker itself if its parent is none.
+
+    What started that program does not count; the first process adopts anything.
+    """
     parent = next(iter(chain[chain.index(worker) + 1 :]), None)
-    # The program that the engine runs in, and not what started that program; the first process adopts anything.
-    inside = (*parent.argv[:1], program(parent.pid)) if parent is not None and parent.pid != FIRST else ()
-    embeds = any("python" in path.rpartition("/")[2] for path in inside)
-    return (parent if parent is not None and embeds else worker), part
+    if parent is None or parent.pid == FIRST:
+        return worker
+    for path in (*parent.argv[:1], program(parent.pid)):
+        if "python" in path.rpartition("/")[2]:
+            return parent
+    return worker
 
 
 def _folder(server: Process, model: str) -> str:
@@ -446,9 +562,10 @@ def _folder(server: Process, model: str) -> str:
         return ""
 
 
-def _with_variables(one: Process, found: Launch) -> Launch:
-    variables = variables_of(one.pid, VARIABLES)
+def _with_variables(server: Process, launched: Launch) -> Launch:
+    """The launch as the command line and the environment of the process tell it."""
+    variables = variables_of(server.pid, VARIABLES)
     if variables is None:
-        return found
-    told = {name: "set" if name in SECRETS else value for name, value in variables.items()}
-    return launch(one.argv, told) or found
+        return launched
+    shown = {name: "set" if name in SECRETS else value for name, value in variables.items()}
+    return launch(server.argv, shown) or launched

@@ -1,4 +1,4 @@
-"""Where the log of an engine is: a file, the journal of its unit, its container's or its pod's log."""
+"""The place of an engine's log: a file, the journal of its unit, its container's or its pod's log."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, cast
 
@@ -68,16 +68,14 @@ class LogAccessError(PermissionError):
 
 
 def places_of(origin: Origin, logs: Path = LOGS) -> tuple[Place, ...]:
-    """Where the log of a server is, the likeliest first; one `NoLog` where there is none. Blocks: for a thread."""
+    """The places of a server's log, the likeliest first; one `NoLog` where there is none. Blocks: for a thread."""
     is_live = bool(origin.pid) and not has_ended(origin.id)
     outputs = outputs_of(origin.pid) if is_live else []
     files = [_live_file(origin, output) for output in outputs if output.is_file]
     if not is_live and origin.output:
         files.append(_kept_file(origin))
     if not files and not origin.container:
-        pipes = [output.target for output in outputs if stat.S_ISFIFO(output.mode)]
-        written = [output for pipe in dict.fromkeys(pipes) for output in behind_pipe(pipe) if output.is_file]
-        files += [_live_file(origin, output) for output in written]
+        files = _files_behind_pipes(origin, outputs)
     if files:
         return tuple(files)
     if origin.pod:
@@ -87,6 +85,15 @@ def places_of(origin: Origin, logs: Path = LOGS) -> tuple[Place, ...]:
     if origin.unit and UNIT.fullmatch(origin.unit):
         return (_of_unit(origin),)
     return (NoLog(_no_log(origin, outputs, is_live=is_live)),)
+
+
+def _files_behind_pipes(origin: Origin, outputs: Sequence[Output]) -> list[LogFile]:
+    """The files that the readers of its pipes write, such as those of `tee`."""
+    pipes = dict.fromkeys(output.target for output in outputs if stat.S_ISFIFO(output.mode))
+    files = []
+    for pipe in pipes:
+        files += [_live_file(origin, output) for output in behind_pipe(pipe) if output.is_file]
+    return files
 
 
 def _live_file(origin: Origin, output: Output) -> LogFile:
@@ -241,7 +248,7 @@ def _no_log(origin: Origin, outputs: list[Output], *, is_live: bool) -> str:
 
 
 def _target(output: Output) -> str:
-    """What a descriptor leads to that is no file with a name."""
+    """Words for the target of a descriptor that is no file with a name."""
     target = clean(output.target, _MOST_PATH)
     if target == "/dev/null":
         return "/dev/null: it is not kept"

@@ -155,7 +155,8 @@ class LlamaCppAdapter(Adapter):
         self._unanswered = PATIENT
         """Polls in a row without /slots."""
         self._slots: Sequence[Slot] = ()
-        self._ended = self._tokens = 0.0
+        self._ended = 0.0
+        self._tokens = 0.0
         self._decodes = (0.0, 0.0)
         """Busy slots of all decodes, and computed tokens of prompts."""
         self._speculates = False
@@ -169,32 +170,38 @@ class LlamaCppAdapter(Adapter):
         """Tokens of running answers, the KV cache by slots, and the settings."""
         slots = slots_of(figures.bodies.get(SLOTS, b""))
         self._unanswered = 0 if slots else self._unanswered + 1
-        if SLOTS in figures.bodies and METRICS not in figures.bodies and not figures.found:
-            self.companions = (PROPS,)
-            figures.info[TOKENS_OFF] = SWITCH
-        else:
-            slots_page = ASKED if self._unanswered < PATIENT else REFUSED
-            self.companions = (slots_page, PROPS)
+        self._choose_companions(figures)
         props = mapping(decoded(figures.bodies.get(PROPS.path, b"")))
         _take_settings(figures, props)
         if not any(rank.counters.get(q.DRAFTS) for rank in figures.ranks.values()):
             # Without speculation they stand at 0.
             for quantity in (q.DRAFTS, q.DRAFTED_TOKENS, q.ACCEPTED_TOKENS):
                 figures.leave_out(quantity)
-        self._speculates |= q.DRAFTS in figures.live or any(slot.busy and slot.speculative for slot in slots)
-        if slots or figures.ranks:
-            rank = figures.ranks.setdefault("0", Rank("0"))
-            self._count(rank, figures, slots)
-            _add_slots(rank, figures, slots)
-            if most := count(props.get("total_slots")):
-                figures.put(rank.gauges, q.MOST_RUNNING, float(most), "/props total_slots")
-            parts = [rank.counters.get(name) for name in (q.PREFILL_COMPUTED, q.PREFILL_CACHED)]
-            if parts[0] is not None and parts[1] is not None:
-                source = "llamacpp:prompt_tokens_total + prompt_tokens_cached_total"
-                figures.put(rank.counters, q.PROMPT_TOKENS, parts[0] + parts[1], source, Advance.PROMPT)
-            steps = rank.counters.get(q.STEPS)
-            coarse = steps is None or half_step_of_count(steps) > COARSE_STEPS
-            figures.exact_steps = not self._speculates and not coarse
+        if q.DRAFTS in figures.live or any(slot.busy and slot.speculative for slot in slots):
+            self._speculates = True
+        if not slots and not figures.ranks:
+            return
+        rank = figures.ranks.setdefault("0", Rank("0"))
+        self._count(rank, figures, slots)
+        _add_slots(rank, figures, slots)
+        most = count(props.get("total_slots"))
+        if most:
+            figures.put(rank.gauges, q.MOST_RUNNING, float(most), "/props total_slots")
+        _add_prompt_tokens(rank, figures)
+        steps = rank.counters.get(q.STEPS)
+        is_coarse = steps is None or half_step_of_count(steps) > COARSE_STEPS
+        figures.exact_steps = not self._speculates and not is_coarse
+
+    def _choose_companions(self, figures: Figures) -> None:
+        """The pages to ask beside this one at the next poll."""
+        has_metrics = METRICS in figures.bodies or figures.found
+        if SLOTS in figures.bodies and not has_metrics:
+            self.companions = (PROPS,)
+            figures.info[TOKENS_OFF] = SWITCH
+        elif self._unanswered < PATIENT:
+            self.companions = (ASKED, PROPS)
+        else:
+            self.companions = (REFUSED, PROPS)
 
     def _count(self, rank: Rank, figures: Figures, slots: Sequence[Slot]) -> None:
         """Tokens of ended answers and of those that run; never less than before, but for a restart.
@@ -220,24 +227,39 @@ class LlamaCppAdapter(Adapter):
             rank.counters[q.DECODE_TOKENS] = self._tokens
             return
         grown, unbooked = growth(before, slots)
-        known = ended + max(0.0, unbooked - booked) + sum(slot.generated for slot in slots)
-        steps = rank.counters.get(q.STEPS, 0.0)
-        prompts = rank.counters.get(q.PREFILL_COMPUTED, 0.0)
-        decodes = sum(value for _, value in figures.picked(Metric(BUSY))) * steps * (not half_step_of_count(steps))
-        (last_decodes, last_prompts) = self._decodes
-        self._decodes = (decodes, prompts)
-        disagree = bool(slots) and rank.gauges.get(q.RUNNING) != sum(slot.busy for slot in slots)
-        if disagree and decodes and last_decodes and prompts == last_prompts and not self._speculates:
-            known = max(known, self._tokens + decodes - last_decodes)
-        guess = self._tokens + grown if self._tokens else known
+        counted = ended + max(0.0, unbooked - booked) + sum(slot.generated for slot in slots)
+        decoded_tokens = self._decoded_since(rank, figures, slots)
+        if decoded_tokens:
+            counted = max(counted, self._tokens + decoded_tokens)
+        guess = counted
+        if self._tokens:
+            guess = self._tokens + grown
         error = half_step_of_count(ended)
-        self._tokens = max(self._tokens, min(max(guess, known - error), known + error))
+        guess = min(max(guess, counted - error), counted + error)
+        self._tokens = max(self._tokens, guess)
         source = f"{ENDED} + /slots n_decoded of running requests"
         figures.put(rank.counters, q.DECODE_TOKENS, self._tokens, source, Advance.DERIVED)
 
+    def _decoded_since(self, rank: Rank, figures: Figures, slots: Sequence[Slot]) -> float:
+        """Tokens since the last poll by the busy slots of all decodes; 0 where the slots themselves tell."""
+        steps = rank.counters.get(q.STEPS, 0.0)
+        prompts = rank.counters.get(q.PREFILL_COMPUTED, 0.0)
+        decodes = 0.0
+        if half_step_of_count(steps) == 0.0:
+            decodes = sum(value for _, value in figures.picked(Metric(BUSY))) * steps
+        (last_decodes, last_prompts) = self._decodes
+        self._decodes = (decodes, prompts)
+        if not slots or rank.gauges.get(q.RUNNING) == sum(slot.busy for slot in slots):
+            return 0.0
+        if prompts != last_prompts or self._speculates:
+            return 0.0
+        if not decodes or not last_decodes:
+            return 0.0
+        return decodes - last_decodes
+
 
 def _take_settings(figures: Figures, told: Mapping[str, Any]) -> None:
-    """What /props says."""
+    """The settings of the server by /props."""
     path = text(told.get("model_path"))
     modalities = [name for name, there in mapping(told.get("modalities")).items() if there is True]
     asleep = "its model is unloaded until the next request (--sleep-idle-seconds)"
@@ -255,20 +277,32 @@ def _take_settings(figures: Figures, told: Mapping[str, Any]) -> None:
     figures.model_root = path
 
 
+def _add_prompt_tokens(rank: Rank, figures: Figures) -> None:
+    """Tokens of prompts, those that were computed and those that the cache had."""
+    computed = rank.counters.get(q.PREFILL_COMPUTED)
+    cached = rank.counters.get(q.PREFILL_CACHED)
+    if computed is not None and cached is not None:
+        source = "llamacpp:prompt_tokens_total + prompt_tokens_cached_total"
+        figures.put(rank.counters, q.PROMPT_TOKENS, computed + cached, source, Advance.PROMPT)
+
+
 def _add_slots(rank: Rank, figures: Figures, slots: Sequence[Slot]) -> None:
     """The KV cache: what the requests that run have in their contexts, and what the slots hold together."""
+    if not slots:
+        return
     busy = [slot for slot in slots if slot.busy]
-    if slots and q.RUNNING not in rank.gauges:
+    if q.RUNNING not in rank.gauges:
         figures.put(rank.gauges, q.RUNNING, float(len(busy)), "/slots is_processing")
-    if slots:
-        figures.put(rank.gauges, q.MOST_RUNNING, float(len(slots)), SLOTS)
-    if pool := sum(slot.context for slot in slots):
-        figures.put(rank.gauges, q.POOL_TOKENS, pool, "/slots n_ctx of all slots")
-        used = [slot.used for slot in busy if slot.used is not None]
-        if len(used) == len(busy):
-            source = "/slots tokens of the running contexts"
-            figures.put(rank.gauges, q.USED_TOKENS, sum(used, 0.0), source)
-            figures.put(rank.gauges, q.KV_USAGE, min(1.0, sum(used, 0.0) / pool), f"{source} / n_ctx")
+    figures.put(rank.gauges, q.MOST_RUNNING, float(len(slots)), SLOTS)
+    pool = sum(slot.context for slot in slots)
+    if not pool:
+        return
+    figures.put(rank.gauges, q.POOL_TOKENS, pool, "/slots n_ctx of all slots")
+    used = [slot.used for slot in busy if slot.used is not None]
+    if len(used) == len(busy):
+        source = "/slots tokens of the running contexts"
+        figures.put(rank.gauges, q.USED_TOKENS, sum(used, 0.0), source)
+        figures.put(rank.gauges, q.KV_USAGE, min(1.0, sum(used, 0.0) / pool), f"{source} / n_ctx")
 
 
 ENGINE: Final = Row(

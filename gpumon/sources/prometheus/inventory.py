@@ -1,5 +1,4 @@
-"""What a Prometheus has that rules are made for: models, GPU types, KV pools, and GPUs of an engine, as the fleet's
-screen has them."""
+"""Inventory of a Prometheus: models, GPU types, KV pools, and GPUs of an engine, as the fleet's screen has them."""
 
 from __future__ import annotations
 
@@ -8,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.config.schema import Config
+from gpumon.readings.fleet import HostFrame
+from gpumon.readings.frame import EngineReading
 from gpumon.readings.missing import Missing
 from gpumon.sources.engines.vllm import CONFIG, MAMBA_SETTINGS
 from gpumon.sources.exposition import Series
@@ -30,7 +31,7 @@ class Pool(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What a Prometheus has."""
+    """The things of a Prometheus that recording rules are made for."""
 
     models: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
@@ -48,33 +49,24 @@ class Seen(NamedTuple):
 async def seen(config: Config) -> Seen:
     """Ask it. Raises ApiFault; ValueError where the URL is malformed."""
     match = config.prometheus.match.strip().strip(",")
+    more_labels = f", {match}" if match else ""
     source = FleetSource(config.prometheus, config.model, config.endpoint)
     try:
         now = await source.api.query(CLOCK)
         frame = await source.frame(now[0].value if now else None)
         if not frame.answered:
             raise ApiFault(frame.faults[0].text)
-        engines = [one.series for one in await source.api.query(SERVED % (f", {match}" if match else ""))]
+        engines = [sample.series for sample in await source.api.query(SERVED % more_labels)]
         served = await source.api.query(f"gpumon_build_info{{{match}}}")
-        pools = [one.series for one in await source.api.query(f"{CONFIG}{{{match}}}")]
+        pools = [sample.series for sample in await source.api.query(f"{CONFIG}{{{match}}}")]
     finally:
         await source.close()
-    sizes: dict[str, Counter[int]] = {}
-    sliced: set[str] = set()
-    for host in frame.hosts:
-        for reading in host.engines:
-            size = max(len(reading.gpus), reading.gpu_count) or reading.tp * (reading.pp or 1) * (reading.dp or 1)
-            if any(uuid.startswith("MIG-") for uuid in reading.gpus):
-                sliced.add(reading.model)
-            elif size and reading.model:
-                sizes.setdefault(reading.model, Counter())[size] += 1
-        for engine in host.ready.engines if host.ready is not None else ():
-            count = engine.hardware.gpu_count
-            if engine.model and not isinstance(count, Missing):
-                sizes.setdefault(engine.model, Counter())[round(count)] += 1
+    sizes, sliced = _engine_sizes(frame.hosts)
+    models = {engine.labels.get("model_name", "") for engine in engines}
+    gpu_types = {gpu.name for host in frame.hosts for gpu in host.gpus}
     return Seen(
-        tuple(sorted({name for one in engines if (name := one.labels.get("model_name", ""))})),
-        tuple(sorted({gpu.name for host in frame.hosts for gpu in host.gpus if gpu.name})),
+        tuple(sorted(models - {""})),
+        tuple(sorted(gpu_types - {""})),
         _pools(pools, engines),
         bool(served),
         sizes,
@@ -82,16 +74,54 @@ async def seen(config: Config) -> Seen:
     )
 
 
+def _engine_sizes(hosts: Sequence[HostFrame]) -> tuple[dict[str, Counter[int]], set[str]]:
+    """By model, how many engines have so many GPUs; and the models of which engines run on MIG slices."""
+    sizes: dict[str, Counter[int]] = {}
+    sliced: set[str] = set()
+    for host in hosts:
+        for reading in host.engines:
+            size = _gpus_of(reading)
+            if any(uuid.startswith("MIG-") for uuid in reading.gpus):
+                sliced.add(reading.model)
+            elif size and reading.model:
+                sizes.setdefault(reading.model, Counter())[size] += 1
+        if host.ready is None:
+            continue
+        for engine in host.ready.engines:
+            count = engine.hardware.gpu_count
+            if engine.model and not isinstance(count, Missing):
+                sizes.setdefault(engine.model, Counter())[round(count)] += 1
+    return sizes, sliced
+
+
+def _gpus_of(reading: EngineReading) -> int:
+    """Number of its GPUs, or of its ranks if the GPUs are not known."""
+    gpus = max(len(reading.gpus), reading.gpu_count)
+    if gpus:
+        return gpus
+    return reading.tp * (reading.pp or 1) * (reading.dp or 1)
+
+
 def _pools(configs: Sequence[Series], engines: Sequence[Series]) -> dict[str, Pool]:
-    """What the engines say, else blocks x block size over the ranks of a page."""
-    targets = {(one.labels.get("job"), one.labels.get("instance")): one.labels.get("model_name", "") for one in engines}
+    """The pools as the engines say them, else blocks x block size over the ranks of a page."""
+    models = {_target_of(engine): engine.labels.get("model_name", "") for engine in engines}
     pages: dict[tuple[str | None, str | None], list[Mapping[str, str]]] = {}
-    for one in configs:
-        pages.setdefault((one.labels.get("job"), one.labels.get("instance")), []).append(one.labels)
+    for config in configs:
+        pages.setdefault(_target_of(config), []).append(config.labels)
     sizes: dict[str, set[Pool]] = {}
-    for target, labels in pages.items():
-        sizes.setdefault(targets.get(target, ""), set()).update(_pool(one, len(labels)) for one in labels)
-    return {model: size for model, (size, *others) in sizes.items() if model and size.tokens > 0.0 and not others}
+    for target, ranks in pages.items():
+        pools = sizes.setdefault(models.get(target, ""), set())
+        pools.update(_pool(labels, len(ranks)) for labels in ranks)
+    common = {}
+    for model, pools in sizes.items():
+        pool = next(iter(pools))
+        if model and len(pools) == 1 and pool.tokens > 0.0:
+            common[model] = pool
+    return common
+
+
+def _target_of(series: Series) -> tuple[str | None, str | None]:
+    return series.labels.get("job"), series.labels.get("instance")
 
 
 def _pool(labels: Mapping[str, str], ranks: int) -> Pool:
