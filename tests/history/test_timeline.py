@@ -20,7 +20,6 @@ from gpumon.history.timeline import DerivedTimeline
 from gpumon.readings.frame import Frame
 from gpumon.readings.history import History, Moment
 from gpumon.readings.snapshot import Snapshot
-from gpumon.sources.simulator.scenarios import DEMO
 from tests.history.frames import WALL_S, served
 from tests.history.pasts import apart, lived, make, without_longer
 from tests.records import replace
@@ -45,7 +44,7 @@ class Live:
     """Five minutes of a server: in memory and in a file."""
 
     def __init__(self, folder: Path) -> None:
-        self.frames = list(served(60 * 5 + 20, cast=DEMO.cast[:2]))
+        self.frames = list(served(60 * 5 + 20))
         self.ring = MemoryStore(3600.0, 1e9)
         self.recorded = folder / "recorded.sqlite"
         make_file(self.recorded, {"host": "box"})
