@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from statistics import median
 from typing import Final, NamedTuple, TypeVar
@@ -194,15 +194,10 @@ class Was(NamedTuple):
             llm = base and memory.variant(known.llms, seen.model, base, seen.weight_precision, seen.kv_precision)
         except ValueError:
             return cls(seen)
-        if llm is None or not seen.gpu or seen.prompt_tokens is None or seen.answer_tokens is None:
-            return cls(seen, llm)
-        tp, pp = seen.parallel
+        if llm is None:
+            return cls(seen)
         try:
-            mix = Mix(seen.prompt_tokens, seen.answer_tokens, seen.prefix_hit_ratio or 0.0)
-            gpus = max(tp * pp, seen.gpus)
-            expert_gpus = gpus if dp > 1 and gpus == tp * dp else 0
-            gpu = known.gpus.find(seen.gpu)
-            return cls(seen, llm, Setting(llm, gpu, gpus, tp, mix, expert_gpus, speculation_of(seen)))
+            return cls(seen, llm, _setting_seen(seen, llm, known, dp))
         except ValueError:
             return cls(seen, llm)
 
@@ -249,6 +244,17 @@ class Was(NamedTuple):
         except ValueError:
             return None
         return shift if _same_size(llm, self.llm) else None
+
+
+def _setting_seen(seen: Observed, llm: LlmSpec, known: Known, dp: int) -> Setting | None:
+    """The setting of a profile; None where its GPU or its lengths are not known. Raises ValueError."""
+    if not seen.gpu or seen.prompt_tokens is None or seen.answer_tokens is None:
+        return None
+    tp, pp = seen.parallel
+    mix = Mix(seen.prompt_tokens, seen.answer_tokens, seen.prefix_hit_ratio or 0.0)
+    gpus = max(tp * pp, seen.gpus)
+    expert_gpus = gpus if dp > 1 and gpus == tp * dp else 0
+    return Setting(llm, known.gpus.find(seen.gpu), gpus, tp, mix, expert_gpus, speculation_of(seen))
 
 
 def speculation_of(seen: Observed | None) -> Speculation:
@@ -318,15 +324,13 @@ def _bare(workload: Workload, scenario: Scenario, known: Known, was: Was | None)
     hits = _typed_or_seen(workload, seen, "prefix_hit_ratio") or 0.0
     tp, pp, tps = _parallel(workload, seen, llm, gpu, server, scenario, (prompt or 0.0) + (answer or 0.0))
     dp = workload.dp or 1
-    gpus = tp * pp * dp
-    lengths = workload.lengths or (seen.lengths if seen is not None else None)
-    return Instance(
+    instance = Instance(
         workload=workload,
         server=server,
         gpu=gpu,
         llm=llm,
         seen=seen,
-        gpus=gpus,
+        gpus=tp * pp * dp,
         tp=tp,
         pp=pp,
         dp=dp,
@@ -334,13 +338,27 @@ def _bare(workload: Workload, scenario: Scenario, known: Known, was: Was | None)
         prompt_tokens=prompt,
         answer_tokens=answer,
         hit_ratio=hits,
-        held=held_of(lengths, prompt, answer) if lengths and prompt and answer else None,
+        held=_held(workload, seen, prompt, answer),
         speculation=workload.speculative or speculation_of(seen),
         source=Source.TYPED if workload.capacity_per_instance else Source.NONE,
-        alike=was is not None and _has_parts(was.seen, gpu, gpus, tp) and was.same_model(workload, llm),
-        pool_shift_ratio=None if was is None else was.pool_shift_ratio(llm, scenario, known),
-        same_mix=was is not None and was.same_mix(prompt, answer, hits),
     )
+    if was is None:
+        return instance
+    return instance._replace(
+        alike=_has_parts(was.seen, gpu, instance.gpus, tp) and was.same_model(workload, llm),
+        pool_shift_ratio=was.pool_shift_ratio(llm, scenario, known),
+        same_mix=was.same_mix(prompt, answer, hits),
+    )
+
+
+def _held(workload: Workload, seen: Observed | None, prompt: float | None, answer: float | None) -> Held | None:
+    """Tokens that a request in flight holds, by the lengths that are typed or seen; None where they are not known."""
+    lengths = workload.lengths
+    if not lengths and seen is not None:
+        lengths = seen.lengths
+    if not lengths or not prompt or not answer:
+        return None
+    return held_of(lengths, prompt, answer)
 
 
 def _server(scenario: Scenario, seen: Observed | None) -> Server:
@@ -400,28 +418,34 @@ def _parallel(
     dp = workload.dp or 1
     if dp > 1 and (llm is None or not llm.experts):
         raise ValueError(f"DP {dp}: data-parallel ranks share experts, which {_unshared(llm)}; ask for more instances")
-    pp = workload.pp or (seen.parallel[1] if seen is not None and dp == 1 else 1)
+    pp = workload.pp or _pp_seen(seen, dp)
     tp_seen = _tp_seen(seen, pp, dp)
-    typed = workload.tp or 0
+    tp_typed = workload.tp or 0
     fitting: tuple[int, ...] | str = ()
     if llm is not None and workload.memory_gb is None and workload.capacity_per_instance is None:
-        room = _Room(
-            gpu.memory_bytes, min(server.nvlink_gpus or server.gpus, server.gpus), scenario.usable_memory_ratio
-        )
+        domain = min(server.nvlink_gpus or server.gpus, server.gpus)
+        room = _Room(gpu.memory_bytes, domain, scenario.usable_memory_ratio)
         startup = memory.startup_of(gpu, _engine(workload, seen))
         pool = seen.kv_pool_tokens if seen is not None and not tp_seen else None
         fitting = _fitting(llm, room, startup, context, pool, pp, dp)
-        if typed and typed != tp_seen:
-            _check_even(llm, typed)
+        if tp_typed and tp_typed != tp_seen:
+            _check_even(llm, tp_typed)
     choices = () if isinstance(fitting, str) else fitting
-    if typed:
-        return typed, pp, choices
+    if tp_typed:
+        return tp_typed, pp, choices
     if tp_seen and seen is not None and seen.gpu in ("", gpu.name):
         return tp_seen, pp, choices
     if isinstance(fitting, str):
         raise ValueError(fitting)
     smallest = choices[0] if choices else 1
     return max(tp_seen, smallest), pp, choices
+
+
+def _pp_seen(seen: Observed | None, dp: int) -> int:
+    """Pipeline stages of a profile; 1 where there is none, or where data-parallel ranks are asked for."""
+    if seen is None or dp != 1:
+        return 1
+    return seen.parallel[1]
 
 
 class _Room(NamedTuple):
@@ -487,42 +511,58 @@ def _learnt(seen: Observed, roof: Curve | None, floor_s: float, formula: TtftLin
     """The same profile is asked about at every keystroke: 1 ms with 64 points, more of a MoE."""
     itl = fit(seen.points, roof=roof, floor_s=floor_s, least_buckets=_LEAST_BUCKETS[seen.origin])
     ttft = calibrated(formula, seen.points)
-    samples = [Sample(one.running, one.itl_s, one.itl_p95_s) for one in seen.points if one.itl_s and one.itl_p95_s]
-    below = points_below_knee(seen.points)
-    firsts = [Sample(one.running, one.ttft_s, one.ttft_p95_s) for one in below if one.ttft_s and one.ttft_p95_s]
+    gaps = _samples((point.running, point.itl_s, point.itl_p95_s) for point in seen.points)
+    below_knee = points_below_knee(seen.points)
+    firsts = _samples((point.running, point.ttft_s, point.ttft_p95_s) for point in below_knee)
     mean = None if isinstance(itl, str) else itl.curve
-    return _Learnt(itl, ttft, tail_of(samples, mean, seen.itl_tail_ratio), tail_of(firsts, ttft, seen.ttft_tail_ratio))
+    return _Learnt(itl, ttft, tail_of(gaps, mean, seen.itl_tail_ratio), tail_of(firsts, ttft, seen.ttft_tail_ratio))
+
+
+def _samples(figures: Iterable[tuple[float, float | None, float | None]]) -> list[Sample]:
+    """Samples of the points that have both a mean and a p95."""
+    return [Sample(running, mean_s, p95_s) for running, mean_s, p95_s in figures if mean_s and p95_s]
 
 
 def _with_latency(bare: Instance, was_seen: Was | None) -> Instance:
     """The ladder of the latency: fitted here, re-scaled, roofline."""
     workload = bare.workload
-    setting = bare.setting
     was = was_seen.setting if was_seen is not None else None
-    learnt = None
-    found = bare
     formula = _formula(engine_of(bare.seen.tool) if bare.seen is not None else "", was)
+    learnt = None
+    instance = bare
     if bare.seen is not None:
         floor_s = _FLOOR * (_or_none(weight_read_s, was) or 0.0)
         learnt = _learnt(bare.seen, _or_none(roofline, was), floor_s, formula)
-    if learnt is not None and bare.seen is not None and bare.seen.points:
-        found = _measured(bare, bare.seen, learnt.itl, was)
-    if found.curve is None and setting is not None:
-        try:
-            band = band_of("itl dp" if setting.expert_gpus else "itl", setting.tp, bool(setting.llm.experts))
-            found = found._replace(curve=roofline(setting), source=Source.ROOFLINE, band=band)
-        except ValueError as wrong:
-            found = found._replace(notes=(*found.notes, f"no roofline: {wrong}"))
+        if bare.seen.points:
+            instance = _measured(bare, bare.seen, learnt.itl, was)
+    if instance.curve is None and bare.setting is not None:
+        instance = _by_roofline(instance, bare.setting)
     if workload.capacity_per_instance:
-        found = found._replace(source=Source.TYPED, band=NO_BAND)
-    ratio = workload.itl_tail_ratio
-    found = found._replace(
-        itl_tail=learnt.itl_tail if ratio is None and learnt is not None else Tail(ratio or 1.0, ratio is not None),
+        instance = instance._replace(source=Source.TYPED, band=NO_BAND)
+    instance = instance._replace(
+        itl_tail=_itl_tail(workload.itl_tail_ratio, learnt),
         first=_first_token(bare, learnt.ttft if learnt is not None else None, formula),
         ttft_tail=learnt.ttft_tail if learnt is not None else Tail(),
-        prefill_tokens_per_s=workload.prefill_tokens_per_s or _or_none(prefill_tokens_per_s, setting),
+        prefill_tokens_per_s=workload.prefill_tokens_per_s or _or_none(prefill_tokens_per_s, bare.setting),
     )
-    return _with_honest_bands(found)
+    return _with_honest_bands(instance)
+
+
+def _by_roofline(instance: Instance, setting: Setting) -> Instance:
+    """With the curve of the roofline; with a note where it lacks a figure."""
+    kind = "itl dp" if setting.expert_gpus else "itl"
+    try:
+        band = band_of(kind, setting.tp, bool(setting.llm.experts))
+        return instance._replace(curve=roofline(setting), source=Source.ROOFLINE, band=band)
+    except ValueError as wrong:
+        return instance._replace(notes=(*instance.notes, f"no roofline: {wrong}"))
+
+
+def _itl_tail(typed_ratio: float | None, learnt: _Learnt | None) -> Tail:
+    """p95 / mean of the ITL: typed, else as the points show it."""
+    if typed_ratio is not None:
+        return Tail(typed_ratio or 1.0, True)
+    return learnt.itl_tail if learnt is not None else Tail(1.0, False)
 
 
 COMPUTED: Final = "aiconfigurator"
@@ -531,26 +571,35 @@ COMPUTED: Final = "aiconfigurator"
 
 def _with_honest_bands(instance: Instance) -> Instance:
     """Without the errors of servers that are unlike it: a band is of what was measured."""
-    gpu = instance.gpu
-    llm = instance.llm
-    indexed = llm is not None and llm.attention_layers(Reach.INDEX) > 0
-    why = "" if gpu is None else unmeasured(gpu.architecture, instance.pp, instance.dp, instance.tp, indexed)
-    notes = list(instance.notes)
-    band = instance.band
-    first = instance.first
+    notes = []
     if instance.speculation != speculation_of(instance.seen) and instance.curve is not None:
-        band = NO_BAND
         notes.append(_speculation_note(instance))
-    if why and instance.source in (Source.ROOFLINE, Source.RESCALED):
-        band = NO_BAND
-        notes.append(f"ITL without an error band: estimate by roofline, {why}")
-    if why and not first.decides:
+    unlike = _unlike_measured(instance)
+    if unlike and instance.source in (Source.ROOFLINE, Source.RESCALED):
+        notes.append(f"ITL without an error band: estimate by roofline, {unlike}")
+    band = NO_BAND if notes else instance.band
+    first = instance.first
+    if unlike and not first.decides:
         first = first._replace(band=NO_BAND)
-    seen = instance.seen
-    if seen is not None and COMPUTED in seen.tool.lower() and instance.source is not Source.TYPED and band:
+    if band and _is_computed(instance):
         band = NO_BAND
         notes.append(f"without an error band: {COMPUTED} computes its figures, nobody measured them")
-    return instance._replace(band=band, first=first, notes=tuple(notes))
+    return instance._replace(band=band, first=first, notes=(*instance.notes, *notes))
+
+
+def _unlike_measured(instance: Instance) -> str:
+    """Why the errors of the measured servers say nothing of this one; empty where they do."""
+    if instance.gpu is None:
+        return ""
+    llm = instance.llm
+    indexed = llm is not None and llm.attention_layers(Reach.INDEX) > 0
+    return unmeasured(instance.gpu.architecture, instance.pp, instance.dp, instance.tp, indexed)
+
+
+def _is_computed(instance: Instance) -> bool:
+    """Whether its latencies stand on a sweep that was computed."""
+    seen = instance.seen
+    return seen is not None and COMPUTED in seen.tool.lower() and instance.source is not Source.TYPED
 
 
 def _speculation_note(instance: Instance) -> str:
@@ -562,47 +611,67 @@ def _speculation_note(instance: Instance) -> str:
     return f"speculation ({kept}) not measured: estimate by roofline, without the time of the drafter"
 
 
-def _measured(bare: Instance, seen: Observed, found: Fitted | str, was: Setting | None) -> Instance:
+def _measured(bare: Instance, seen: Observed, fitted: Fitted | str, was: Setting | None) -> Instance:
     """With the fit of what was seen, moved to what is wanted; without a curve where either can not be done."""
-    if isinstance(found, str):
-        return bare._replace(notes=(found,))
+    if isinstance(fitted, str):
+        return bare._replace(notes=(fitted,))
+    if bare.alike and bare.same_mix and bare.speculation == speculation_of(seen):
+        return _as_seen(bare, seen, fitted, was)
     wanted = bare.setting
-    of = f"{seen.gpus or 1}x {seen.gpu or 'unknown GPU'}"
-    curve = found.curve
-    same_speculation = bare.speculation == speculation_of(seen)
-    if bare.alike and bare.same_mix and same_speculation:
-        # Moved to lengths a little off, too: else the answer had a step where they count as others.
-        if was is not None and wanted is not None and was != wanted:
-            curve = _or_none(lambda to: rescale(found.curve, was, to, found.high), wanted) or curve
-        gpu = bare.gpu.name if bare.gpu is not None else "what is planned with"
-        notes = () if seen.gpu else (f"the GPU that it ran on is not known: assumed to be {gpu}",)
-        source = Source.MEASURED if seen.origin is Origin.LIVE else Source.SWEEP
-        return bare._replace(curve=curve, fitted=found, source=source, band=found.band, notes=notes)
+    origin = f"{seen.gpus or 1}x {seen.gpu or 'unknown GPU'}"
     if was is None or wanted is None:
-        note = f"measured on {of}, which can not be re-scaled: dimensions or lengths are unknown"
+        note = f"measured on {origin}, which can not be re-scaled: dimensions or lengths are unknown"
         return bare._replace(notes=(note,))
     try:
-        curve = rescale(found.curve, was, wanted, found.high)
+        curve = rescale(fitted.curve, was, wanted, fitted.high)
     except ValueError as wrong:
         return bare._replace(notes=(f"not re-scaled: {wrong}",))
-    precisions = ((each.llm.precision, each.llm.kv_precision) for each in (was, wanted))
+    return bare._replace(
+        curve=curve,
+        fitted=fitted if bare.alike else None,
+        source=Source.RESCALED,
+        band=_rescaled_band(fitted.band, was, wanted),
+        notes=(f"re-scaled from {origin}: the same ratio to the roofline as measured there",),
+    )
+
+
+def _as_seen(bare: Instance, seen: Observed, fitted: Fitted, was: Setting | None) -> Instance:
+    """With the fit of the same server and mix of lengths."""
+    wanted = bare.setting
+    curve: Curve | None = None
+    if was is not None and wanted is not None and was != wanted:
+        # Moved to lengths a little off, too: else the answer had a step where they count as others.
+        try:
+            curve = rescale(fitted.curve, was, wanted, fitted.high)
+        except ValueError:
+            curve = None
+    notes = list[str]()
+    if not seen.gpu:
+        gpu = bare.gpu.name if bare.gpu is not None else "what is planned with"
+        notes.append(f"the GPU that it ran on is not known: assumed to be {gpu}")
+    return bare._replace(
+        curve=curve or fitted.curve,
+        fitted=fitted,
+        source=Source.MEASURED if seen.origin is Origin.LIVE else Source.SWEEP,
+        band=fitted.band,
+        notes=tuple(notes),
+    )
+
+
+def _rescaled_band(band: Band, was: Setting, wanted: Setting) -> Band:
+    """The errors of a fit with those of each step from the measured server to the wanted one."""
+    precision = (was.llm.precision, was.llm.kv_precision)
     differs = {
         "itl": not _same_size(was.llm, wanted.llm),
         "gpu": was.gpu.name != wanted.gpu.name,
-        "precision": len(set(precisions)) > 1,
+        "precision": precision != (wanted.llm.precision, wanted.llm.kv_precision),
         "tp": was.tp != wanted.tp,
         "mix": was.mix != wanted.mix,
     }
-    band = found.band
-    for what in (what for what, other in differs.items() if other):
-        band = band.joined(band_of(what, 1, bool(wanted.llm.experts)))
-    return bare._replace(
-        curve=curve,
-        fitted=found if bare.alike else None,
-        source=Source.RESCALED,
-        band=band,
-        notes=(f"re-scaled from {of}: the same ratio to the roofline as measured there",),
-    )
+    for step, other in differs.items():
+        if other:
+            band = band.joined(band_of(step, 1, bool(wanted.llm.experts)))
+    return band
 
 
 def _first_token(bare: Instance, learnt: TtftLine | None, formula: TtftLine | None) -> FirstToken:
@@ -612,14 +681,10 @@ def _first_token(bare: Instance, learnt: TtftLine | None, formula: TtftLine | No
     """
     setting = bare.setting
     seen = bare.seen
+    engine = _engine(bare.workload, seen)
     rate = bare.workload.prefill_tokens_per_s
     if rate is not None and bare.prompt_tokens is not None:
-        # A prompt passes the stages one after the other.
-        new_tokens = bare.prompt_tokens * (1.0 - bare.hit_ratio)
-        beside_s = layers_s(setting) if setting is not None else 0.0
-        prompt = Prompt(new_tokens, new_tokens / rate * bare.pp, beside_s)
-        return typed(line_of(prompt, _engine(bare.workload, seen)))
-    engine = _engine(bare.workload, seen)
+        return _typed_first_token(bare, bare.prompt_tokens, rate, engine)
     line = _formula(engine, setting)
     if seen is None:
         return estimated(line, setting, engine)
@@ -634,6 +699,14 @@ def _first_token(bare: Instance, learnt: TtftLine | None, formula: TtftLine | No
         band = own.band.joined(band_of("mix", 1, bool(setting.llm.experts)))
         return FirstToken(moved, band, decides=True, basis=f"{own.basis}, re-scaled to these lengths")
     return estimated(moved, setting, engine, "re-scaled from what was measured elsewhere")
+
+
+def _typed_first_token(bare: Instance, prompt_tokens: float, rate: float, engine: str) -> FirstToken:
+    """TTFT by a typed prefill rate in tokens/s of one stage: a prompt passes the stages one after the other."""
+    new_tokens = prompt_tokens * (1.0 - bare.hit_ratio)
+    beside_s = layers_s(bare.setting) if bare.setting is not None else 0.0
+    prompt = Prompt(new_tokens, new_tokens / rate * bare.pp, beside_s)
+    return typed(line_of(prompt, engine))
 
 
 def _engine(workload: Workload, seen: Observed | None) -> str:

@@ -137,45 +137,63 @@ def place(blocks: Sequence[Block], shapes: Sequence[Shape], packing: Packing) ->
 
     Limited shapes (`count`) are filled first, those that fewer blocks fit before others, then the rest in their order.
     """
+    busy = packing == "busy"
     stands = {block.workload: Stands(instances=block.count) for block in blocks if block.count > 0}
     left: dict[int, Block] = {}
     for block in blocks:
-        if problem := _unsound(block):
+        problem = _unsound(block)
+        if problem:
             stands[block.workload] = Stands(unplaced=block.count, problem=problem)
         elif block.count > 0:
             left[block.workload] = block
     sound = list(left.values())
     rows = list[Row]()
     wanted = dict[int, int]()
-
-    def turn(at: int) -> tuple[bool, int]:
-        # What fits one limited shape alone has its room before others.
-        return not shapes[at].count, sum(bool(misfit(block, shapes[at])) for block in sound) if shapes[at].count else 0
-
-    for at in sorted(range(len(shapes)), key=turn):
-        shape = shapes[at]
-        here = [block for block in left.values() if not misfit(block, shapes[at])]
-        filled = _fill(here, at, shape, packing == "busy")
-        wanted[at] = sum(row.times for row in filled)
-        while shape.count and sum(row.times for row in filled) > shape.count:
-            here = _kept(here, filled, shape)
-            filled = _fill(here, at, shape, packing == "busy")
+    for index in _turns(sound, shapes):
+        fitting = [block for block in left.values() if not misfit(block, shapes[index])]
+        placed, filled, wanted[index] = _fill_shape(fitting, index, shapes[index], busy)
         rows += filled
-        for block in here:
-            rest = left[block.workload].count - block.count
-            left[block.workload] = msgspec.structs.replace(left[block.workload], count=rest)
-        left = {workload: block for workload, block in left.items() if block.count}
+        left = _remaining(left, placed)
     for block in left.values():
         stand = stands[block.workload]
         stand.problem = _reason(block, stand.instances, shapes, wanted)
         stand.instances -= block.count
         stand.unplaced = block.count
-    placed = [
-        msgspec.structs.replace(block, count=stands[block.workload].instances)
-        for block in sound
-        if stands[block.workload].instances
-    ]
-    return _placement(rows, placed, shapes, packing == "busy", stands)
+    with_place = [msgspec.structs.replace(block, count=stands[block.workload].instances) for block in sound]
+    return _placement(rows, [block for block in with_place if block.count], shapes, busy, stands)
+
+
+def _turns(blocks: Sequence[Block], shapes: Sequence[Shape]) -> list[int]:
+    """Indices of the shapes in the order in which they are filled."""
+
+    def turn(index: int) -> tuple[bool, int]:
+        if not shapes[index].count:
+            return True, 0
+        # What fits one limited shape alone has its room before others.
+        return False, sum(bool(misfit(block, shapes[index])) for block in blocks)
+
+    return sorted(range(len(shapes)), key=turn)
+
+
+def _fill_shape(
+    blocks: Sequence[Block], index: int, shape: Shape, busy: bool
+) -> tuple[Sequence[Block], list[Row], int]:
+    """The instances that have a place on servers of a shape, these servers, and how many all instances would take."""
+    rows = _fill(blocks, index, shape, busy)
+    wanted = sum(row.times for row in rows)
+    while shape.count and sum(row.times for row in rows) > shape.count:
+        blocks = _kept(blocks, rows, shape)
+        rows = _fill(blocks, index, shape, busy)
+    return blocks, rows, wanted
+
+
+def _remaining(left: Mapping[int, Block], placed: Iterable[Block]) -> dict[int, Block]:
+    """Blocks by workload without the instances that have a place now."""
+    remaining = dict(left)
+    for block in placed:
+        count = left[block.workload].count - block.count
+        remaining[block.workload] = msgspec.structs.replace(left[block.workload], count=count)
+    return {workload: block for workload, block in remaining.items() if block.count}
 
 
 def beyond_domain(tp: int, domain: int) -> str:
@@ -335,34 +353,67 @@ def _shared(kinds: tuple[Kind, ...]) -> tuple[tuple[tuple[Content, int], ...], i
     taken, the rest solved anew. On 150 random mixes of 6 to 20 models it was at most one GPU above the relaxed optimum.
     """
     counts = {kind: count for kind, (_, _, count) in enumerate(kinds) if count}
-    least = max((-(-sum(size[by] * size[2] for size in kinds) // ROOM) for by in (0, 1)), default=0)
+    least = max(_least_by(kinds, 0), _least_by(kinds, 1))
     packed = _decreasing(kinds, counts)
-    fewest = sum(times for _, times in packed)
+    fewest = _gpus_in(packed)
     if fewest == least or len(counts) > _MOST_KINDS:
         return packed, least
-    found: list[tuple[Content, int]] = []
-    solved = 0
-    while counts and solved < _MOST_SOLVED:
+    solved: list[tuple[Content, int]] = []
+    for turn in range(_MOST_SOLVED):
+        if not counts:
+            break
         columns, shares, exact = _relaxed(kinds, counts)
-        solved += 1
-        if solved == 1 and exact:
+        if turn == 0 and exact:
             least = max(least, math.ceil(sum(shares) * (1 - _ROUNDING) - _ROUNDING))
             if fewest == least:
                 return packed, least
-        whole = [(content, math.floor(share + _ROUNDING)) for content, share in zip(columns, shares, strict=True)]
-        if not any(times for _, times in whole):
-            # None is whole: the content with the largest share, filled up.
-            at = max(range(len(shares)), key=lambda at: (round(shares[at], 6), len(columns[at])))
-            order = dict(sorted(counts.items(), key=lambda each: _ORDERS[0](kinds[each[0]])))
-            whole = [(_topped(kinds, order, columns[at]), 1)]
-        for content, share in whole:
-            times = min(share, *(counts[kind] // number for kind, number in content))
-            if times > 0:
-                found.append((content, times))
-                counts.update((kind, counts[kind] - number * times) for kind, number in content)
-        counts = {kind: count for kind, count in counts.items() if count}
-    found += _decreasing(kinds, counts)
-    return (tuple(found) if sum(times for _, times in found) < fewest else packed), least
+        counts = _take(_whole_parts(kinds, counts, columns, shares), counts, solved)
+    solved += _decreasing(kinds, counts)
+    if _gpus_in(solved) < fewest:
+        return tuple(solved), least
+    return packed, least
+
+
+def _least_by(kinds: Sequence[Kind], by: int) -> int:
+    """GPUs that all instances take by memory (0) or by busy time (1), rounded up."""
+    return -(-sum(kind[by] * kind[2] for kind in kinds) // ROOM)
+
+
+def _gpus_in(packed: Iterable[tuple[Content, int]]) -> int:
+    """The number of GPUs of a packing."""
+    return sum(times for _, times in packed)
+
+
+def _whole_parts(
+    kinds: Sequence[Kind], counts: Mapping[int, int], columns: Sequence[Content], shares: Sequence[float]
+) -> list[tuple[Content, int]]:
+    """The whole GPUs of a relaxed solution; where there are none, the content with the largest share, filled up."""
+    whole = [(content, math.floor(share + _ROUNDING)) for content, share in zip(columns, shares, strict=True)]
+    if any(times for _, times in whole):
+        return whole
+    largest = max(range(len(shares)), key=lambda column: (round(shares[column], 6), len(columns[column])))
+    return [(_topped(kinds, _by_size(kinds, counts, _ORDERS[0]), columns[largest]), 1)]
+
+
+def _by_size(
+    kinds: Sequence[Kind], counts: Mapping[int, int], size: Callable[[Kind], tuple[int, int]]
+) -> dict[int, int]:
+    """The counts, the largest kind first."""
+    return {kind: counts[kind] for kind in sorted(counts, key=lambda kind: size(kinds[kind]))}
+
+
+def _take(
+    whole: Iterable[tuple[Content, int]], counts: Mapping[int, int], packed: list[tuple[Content, int]]
+) -> dict[int, int]:
+    """Add contents to `packed` as far as instances are left; returns the instances that are left then."""
+    left = dict(counts)
+    for content, share in whole:
+        times = min(share, *(left[kind] // number for kind, number in content))
+        if times > 0:
+            packed.append((content, times))
+            for kind, number in content:
+                left[kind] -= number * times
+    return {kind: count for kind, count in left.items() if count}
 
 
 _ORDERS: Final[tuple[Callable[[Kind], tuple[int, int]], ...]] = (
@@ -376,18 +427,19 @@ _ORDERS: Final[tuple[Callable[[Kind], tuple[int, int]], ...]] = (
 
 def _decreasing(kinds: Sequence[Kind], counts: Mapping[int, int]) -> tuple[tuple[Content, int], ...]:
     """GPUs filled one after the other, the largest instances first; of the orders the one that takes fewest."""
-    tried: list[tuple[tuple[Content, int], ...]] = []
-    for large in _ORDERS:
-        left = dict(sorted(counts.items(), key=lambda each: large(kinds[each[0]])))
-        packed = list[tuple[Content, int]]()
-        while left:
-            content = _topped(kinds, left, ())
-            times = min(left[kind] // number for kind, number in content)
-            packed.append((content, times))
-            left.update((kind, left[kind] - number * times) for kind, number in content)
-            left = {kind: count for kind, count in left.items() if count}
-        tried.append(tuple(packed))
-    return min(tried, key=lambda packed: sum(times for _, times in packed))
+    packings = [_in_order(kinds, _by_size(kinds, counts, size)) for size in _ORDERS]
+    return min(packings, key=_gpus_in)
+
+
+def _in_order(kinds: Sequence[Kind], counts: Mapping[int, int]) -> tuple[tuple[Content, int], ...]:
+    """GPUs filled one after the other with the kinds in the order of `counts`."""
+    left = dict(counts)
+    packed = list[tuple[Content, int]]()
+    while left:
+        content = _topped(kinds, left, ())
+        times = min(left[kind] // number for kind, number in content)
+        left = _take([(content, times)], left, packed)
+    return tuple(packed)
 
 
 def _topped(kinds: Sequence[Kind], counts: Mapping[int, int], content: Content) -> Content:
@@ -414,24 +466,41 @@ def _relaxed(kinds: Sequence[Kind], counts: Mapping[int, int]) -> tuple[list[Con
         inverse[row][row] = 1.0 / most
     shares = [counts[kind] * inverse[row][row] for row, kind in enumerate(order)]
     for _ in range(_MOST_COLUMNS):
-        prices = {kind: sum(row[column] for row in inverse) for column, kind in enumerate(order)}
+        prices = {kind: sum(line[column] for line in inverse) for column, kind in enumerate(order)}
         content, value, exact = _best(kinds, counts, prices)
         if value <= 1.0 + _ROUNDING:
             return columns, shares, exact
-        numbers = dict(content)
-        enters = [sum(row[at] * numbers[kind] for at, kind in enumerate(order) if kind in numbers) for row in inverse]
-        leaves = min((at for at, step in enumerate(enters) if step > _ROUNDING), key=lambda at: shares[at] / enters[at])
+        enters = _entering(inverse, order, content)
+        leaves = _leaving(shares, enters)
         columns[leaves] = content
-        pivot = enters[leaves]
-        share = shares[leaves] / pivot
-        line = [each / pivot for each in inverse[leaves]]
-        for at, step in enumerate(enters):
-            if at != leaves and step:
-                inverse[at] = [old - step * new for old, new in zip(inverse[at], line, strict=True)]
-                shares[at] = max(0.0, shares[at] - step * share)
-        inverse[leaves] = line
-        shares[leaves] = share
+        _pivot(inverse, shares, enters, leaves)
     return columns, shares, False
+
+
+def _entering(inverse: Sequence[Sequence[float]], order: Sequence[int], content: Content) -> list[float]:
+    """The column of a new content in the present basis."""
+    numbers = dict(content)
+    places = [(place, numbers[kind]) for place, kind in enumerate(order) if kind in numbers]
+    return [sum(line[place] * number for place, number in places) for line in inverse]
+
+
+def _leaving(shares: Sequence[float], enters: Sequence[float]) -> int:
+    """The row whose content falls to nothing first as the new one grows."""
+    rows = [row for row, step in enumerate(enters) if step > _ROUNDING]
+    return min(rows, key=lambda row: shares[row] / enters[row])
+
+
+def _pivot(inverse: list[list[float]], shares: list[float], enters: Sequence[float], leaves: int) -> None:
+    """Put the new column in place of the row that leaves: changes `inverse` and `shares`."""
+    pivot = enters[leaves]
+    share = shares[leaves] / pivot
+    line = [value / pivot for value in inverse[leaves]]
+    for row, step in enumerate(enters):
+        if row != leaves and step:
+            inverse[row] = [old - step * new for old, new in zip(inverse[row], line, strict=True)]
+            shares[row] = max(0.0, shares[row] - step * share)
+    inverse[leaves] = line
+    shares[leaves] = share
 
 
 def _most(kind: Kind, count: int, memory: int, share: int) -> int:
@@ -531,14 +600,25 @@ def _least(blocks: Sequence[Block], shapes: Sequence[Shape], busy: bool) -> tupl
         servers += held
         left = max(0, left - held * shape.gpus)
     if len(shapes) == 1:
-        # No two of more than half a domain, or of more than half a server, share one.
-        spans = [(block.gpus // shapes[0].stages(block), block.count * shapes[0].stages(block)) for block in large]
-        groups = [(block.tp, block.count * block.gpus // block.tp) for block in large]
-        for sizes, rooms in ((spans, (shapes[0].gpus,)), (groups, shapes[0].domains)):
-            for size, _ in sizes:
-                wanted = sum(number for other, number in sizes if other >= size)
-                servers = max(servers, -(-wanted // max(1, sum(room // size for room in rooms))))
+        servers = max(servers, _least_by_groups(large, shapes[0]))
     return gpus, servers
+
+
+def _least_by_groups(large: Sequence[Block], shape: Shape) -> int:
+    """Servers by the sizes of instances and of TP groups: no two of more than half a room share one."""
+    spans = [(block.gpus // shape.stages(block), block.count * shape.stages(block)) for block in large]
+    groups = [(block.tp, block.count * block.gpus // block.tp) for block in large]
+    return max(_least_in(spans, (shape.gpus,)), _least_in(groups, shape.domains))
+
+
+def _least_in(sizes: Sequence[tuple[int, int]], rooms: Sequence[int]) -> int:
+    """Servers with these rooms that hold so many (size, how many), by the larger ones of each size."""
+    servers = 0
+    for size, _ in sizes:
+        wanted = sum(number for other, number in sizes if other >= size)
+        per_server = max(1, sum(room // size for room in rooms))
+        servers = max(servers, -(-wanted // per_server))
+    return servers
 
 
 def _reason(block: Block, count: int, shapes: Sequence[Shape], wanted: Mapping[int, int]) -> str:

@@ -16,6 +16,7 @@ from gpumon.sizing.answer import (
     NONE_LEFT_OUT,
     NOT_GIVEN,
     Answer,
+    Degraded,
     OnGpu,
     Packed,
     Plans,
@@ -27,7 +28,7 @@ from gpumon.sizing.design_guide import queue_warning
 from gpumon.sizing.disaggregated import compared
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.pools import Filled, Part, Pool, first_of, pools_of
-from gpumon.sizing.profile import Origin
+from gpumon.sizing.profile import Observed, Origin
 from gpumon.sizing.scenario import Known, Scenario, Server, Workload
 from gpumon.sizing.search import INFEASIBLE, Demand, demand_of
 from gpumon.sizing.servers import have_of, total
@@ -187,29 +188,52 @@ def with_server(scenario: Scenario, known: Known) -> Scenario:
     return msgspec.structs.replace(scenario, server=(named(Server(gpu), known),)) if gpu else scenario
 
 
+class _PlacedFigures(NamedTuple):
+    """Figures of a workload that has a place; the defaults are those of one that has none."""
+
+    instances: Reading = INFEASIBLE
+    gpus: Reading = INFEASIBLE
+    servers: Reading = INFEASIBLE
+    servers_shared: Reading = INFEASIBLE
+    on: tuple[OnGpu, ...] = ()
+    degraded: tuple[Degraded, ...] = ()
+    at_target: Mapping[str, Reading] = MappingProxyType(_NOTHING)
+
+
+def _placed_figures(parts: Sequence[Part]) -> _PlacedFigures:
+    """Sums over the parts of a workload, its load at the target and after a fault."""
+    return _PlacedFigures(
+        instances=float(sum(part.number for part in parts)),
+        gpus=float(sum(part.stands.gpus for part in parts)),
+        servers=float(sum(part.stands.servers for part in parts)),
+        servers_shared=float(sum(part.stands.shared_servers for part in parts)),
+        on=tuple(_on_gpu(part) for part in parts),
+        degraded=degraded_of(parts),
+        at_target=at_target(parts),
+    )
+
+
 def _workload(
     demand: Demand, parts: Sequence[Part], problem: str, where: tuple[str, ...], scenario: Scenario, known: Known
 ) -> WorkloadPlan:
     """The answer for one workload; `demand` is that of the type of GPU that most of its instances stand on."""
     workload = demand.workload
     instance = demand.instance
-    kinds = tuple(dict.fromkeys(limit.kind.value for limit in demand.limits))
-    first = kinds.index("typed") if "typed" in kinds else 0
-    others = kinds[:first] + kinds[first + 1 :]
-    figures = {} if problem else at_target(parts)
+    limit, next_limit = _first_limits(demand)
+    placed = _PlacedFigures() if problem else _placed_figures(parts)
     return WorkloadPlan(
         name=workload.label,
         model=workload.model,
         target=workload.target,
         target_kind=workload.target_kind,
         capacity_per_instance=demand.planned or INFEASIBLE,
-        instances=INFEASIBLE if problem else float(sum(part.number for part in parts)),
-        gpus=INFEASIBLE if problem else float(sum(part.stands.gpus for part in parts)),
-        servers=INFEASIBLE if problem else float(sum(part.stands.servers for part in parts)),
-        servers_shared=INFEASIBLE if problem else float(sum(part.stands.shared_servers for part in parts)),
-        on=() if problem else tuple(_on_gpu(part) for part in parts),
-        limit=kinds[first] if kinds else "",
-        next_limit=others[0] if others else "",
+        instances=placed.instances,
+        gpus=placed.gpus,
+        servers=placed.servers,
+        servers_shared=placed.servers_shared,
+        on=placed.on,
+        limit=limit,
+        next_limit=next_limit,
         limits=demand.limits,
         source=demand.source,
         band=_band(demand),
@@ -226,14 +250,24 @@ def _workload(
         memory_bytes=demand.memory_bytes,
         memory_source=demand.memory_source,
         busy_ratio=demand.busy_ratio,
-        degraded=() if problem else degraded_of(parts),
+        degraded=placed.degraded,
         notes=(*instance.notes, *_notes(demand, scenario), *where),
         problem=problem,
         seen_name=instance.seen.name if instance.seen is not None else "",
         seen_time=instance.seen.time if instance.seen is not None else "",
         power_source=instance.gpu_power_w(demand.planned)[1],
-        **{**_NOTHING, **figures},
+        **placed.at_target,
     )
+
+
+def _first_limits(demand: Demand) -> tuple[str, str]:
+    """The limit that holds first and the one after it, empty where there is none; a typed capacity is the first."""
+    kinds = list(dict.fromkeys(limit.kind.value for limit in demand.limits))
+    if "typed" in kinds:
+        kinds.remove("typed")
+        kinds.insert(0, "typed")
+    first, second = [*kinds, "", ""][:2]
+    return first, second
 
 
 def _on_gpu(part: Part) -> OnGpu:
@@ -254,23 +288,21 @@ def _several(pools: Sequence[Pool]) -> bool:
     return len({pool.gpu for pool in pools}) > 1
 
 
-def _on_notes(at: int, parts: Sequence[Part], pools: Sequence[Pool]) -> Iterator[str]:
-    """Of a plan over several types of GPU where the instances of a workload stand, and why not elsewhere."""
-    if not _several(pools):
+def _on_notes(workload: int, parts: Sequence[Part], pools: Sequence[Pool]) -> Iterator[str]:
+    """Where the instances of a workload stand in a plan over several types of GPU, and why not elsewhere."""
+    if not _several(pools) or not parts:
         return
-    most = max(parts, key=lambda part: part.number, default=None)
-    loads = running_of(parts, [0] * len(parts)) if parts else []
-    for part, running in zip(parts, loads, strict=True):
-        gpu = part.demand.instance.gpu
-        name = gpu.name if gpu is not None else "an unknown GPU"
-        tp = part.demand.instance.tp
-        yield f"{part.number} on {name} (TP {tp}): {running:.3g} requests each, at most {part.demand.planned:g}"
+    most = max(parts, key=lambda part: part.number)
+    for part, running in zip(parts, running_of(parts, [0] * len(parts)), strict=True):
+        instance = part.demand.instance
+        name = instance.gpu.name if instance.gpu is not None else "an unknown GPU"
+        planned = part.demand.planned
+        yield f"{part.number} on {name} (TP {instance.tp}): {running:.3g} requests each, at most {planned:g}"
         if part is not most:
-            yield from (f"on {name}: {note}" for note in part.demand.instance.notes)
-    refused = {pool.gpu: pool.demands[at].problem for pool in pools if pool.demands[at].problem}
-    if parts:
-        for name, problem in refused.items():
-            yield f"not on {name}: {problem}"
+            yield from (f"on {name}: {note}" for note in instance.notes)
+    problems = {pool.gpu: pool.demands[workload].problem for pool in pools if pool.demands[workload].problem}
+    for name, problem in problems.items():
+        yield f"not on {name}: {problem}"
 
 
 def _band(demand: Demand) -> Band:
@@ -281,7 +313,7 @@ def _band(demand: Demand) -> Band:
 
 
 def _notes(demand: Demand, scenario: Scenario) -> Iterator[str]:
-    """What one has to know to believe the figures."""
+    """Conditions that the figures hold under."""
     instance = demand.instance
     if demand.simulated:
         yield demand.simulated
@@ -291,12 +323,16 @@ def _notes(demand: Demand, scenario: Scenario) -> Iterator[str]:
     if instance.fitted is not None and instance.fitted.anchored:
         yield f"{instance.fitted.text}: too few load levels for a fit"
     yield from _typed_notes(demand)
-    seen = instance.seen
-    if seen is None:
-        return
+    if instance.seen is not None:
+        yield from _profile_notes(instance, instance.seen)
+
+
+def _profile_notes(instance: Instance, seen: Observed) -> Iterator[str]:
+    """Conditions under which the profile was measured."""
     if seen.origin is Origin.TABLE and not instance.alike and seen.gpu and instance.gpu:
         yield f"the table of {seen.name} was measured on {seen.gpu}, not on {instance.gpu.name}"
-    if warning := queue_warning(seen):
+    warning = queue_warning(seen)
+    if warning:
         yield warning
 
 
@@ -328,16 +364,26 @@ def _goal_notes(demand: Demand, scenario: Scenario) -> Iterator[str]:
     """Which goals count, and as what."""
     instance = demand.instance
     goals = _goals(instance)
-    kinds = [limit.kind for limit in demand.limits]
-    if kinds and not goals and not OPERATING_POINTS.intersection(kinds):
-        names = " and ".join(dict.fromkeys(kind.value for kind in kinds))
-        yield f"no latency goal: only {names} limit{'s' if len(set(kinds)) == 1 else ''} it"
-    if names := " and ".join(goal.name for goal in goals if not goal.tail):
-        yield f"p95 / mean of the {names} is not known: the goal is compared with the mean"
-    if names := " and ".join(goal.name for goal in goals if not goal.known):
-        yield f"the {names} goal is not checked: its latency is not known"
+    if not goals:
+        yield from _without_goal(demand)
+    by_mean = [goal.name for goal in goals if not goal.tail]
+    if by_mean:
+        yield f"p95 / mean of the {' and '.join(by_mean)} is not known: the goal is compared with the mean"
+    unchecked = [goal.name for goal in goals if not goal.known]
+    if unchecked:
+        yield f"the {' and '.join(unchecked)} goal is not checked: its latency is not known"
     if instance.workload.ttft_p95_ms is not None and instance.first.line is not None and not instance.first.decides:
         yield _assumed(demand) if scenario.assume_ttft else _not_used(demand)
+
+
+def _without_goal(demand: Demand) -> Iterator[str]:
+    """Names of the limits of a workload without latency goals and without an operating point."""
+    kinds = list(dict.fromkeys(limit.kind for limit in demand.limits))
+    if not kinds or OPERATING_POINTS.intersection(kinds):
+        return
+    names = " and ".join(kind.value for kind in kinds)
+    verb = "limits" if len(kinds) == 1 else "limit"
+    yield f"no latency goal: only {names} {verb} it"
 
 
 def _assumed(demand: Demand) -> str:

@@ -116,6 +116,11 @@ class _Left:
         """With spares."""
         return self.needed(demand) + self.spares if demand.instances else 0
 
+    @property
+    def lack(self) -> str:
+        """Why instances of it have no place; empty where all have one."""
+        return self.problem if self.share > _NONE_LEFT or self.spares > 0 else ""
+
     def take(self, demand: Demand, stands: Stands) -> None:
         """Book the instances that have a place: first those that the target needs, then spares."""
         needed = self.needed(demand)
@@ -244,36 +249,61 @@ def _whole(
 ) -> Filled:
     """The packing as one answer."""
     servers = scenario.server
-    layout: list[PlacedServer] = [server for placement in placements for server in placement.servers]
+    layout = tuple(server for placement in placements for server in placement.servers)
     spare = scenario.spare_servers if used.total() else 0
-    shape = 0
+    spare_shape = 0
     paid = Counter(used)
     if spare:
-        shape = _spare_shape(servers, used, spare)
-        paid[shape] += spare
-    parts = tuple(tuple(each.parts) for each in left)
-    problems = tuple(each.problem if each.share > _NONE_LEFT or each.spares > 0 else "" for each in left)
+        spare_shape = _spare_shape(servers, used, spare)
+        paid[spare_shape] += spare
+    parts = tuple(tuple(workload.parts) for workload in left)
+    problems = tuple(workload.lack for workload in left)
+    problem = next(filter(None, problems), "")
     figures: dict[str, Reading] = {
-        "instances": float(sum(part.number for each in parts for part in each)),
+        **_part_sums(parts),
         "gpus": float(gpus.total()),
         "servers": float(paid.total()),
-        "memory_bytes": total((part.demand.memory_bytes, part.number) for each in parts for part in each),
-        "price_per_hour": total((server_price(servers[at], known), number) for at, number in sorted(paid.items())),
-        # A bound for one type of GPU says nothing of what another would take.
-        "servers_least": float(placements[0].least_servers + spare) if len(pools) == 1 and placements else NOT_GIVEN,
+        "price_per_hour": total(
+            (server_price(servers[shape], known), number) for shape, number in sorted(paid.items())
+        ),
+        "servers_least": _least_servers(pools, placements, spare),
     }
-    whole = bool(left) and all(each.parts for each in left) and not any(problems)
+    by_gpu = tuple(_by_gpu(servers, gpus, paid))
+    if problem or not parts or not all(parts):
+        figures = dict.fromkeys(figures, INFEASIBLE)
+        by_gpu = ()
     packed = Packed(
-        **(figures if whole else dict.fromkeys(figures, INFEASIBLE)),
-        layout=tuple(layout),
-        problem=next(filter(None, problems), ""),
+        **figures,
+        layout=layout,
+        problem=problem,
         spare_servers=spare,
-        spare_shape=shape,
-        by_gpu=tuple(_by_gpu(servers, gpus, paid)) if whole else (),
+        spare_shape=spare_shape,
+        by_gpu=by_gpu,
     )
-    busiest = max((slot.busy_ratio for server in layout for slot in server.gpus), default=0.0)
-    by_shape = tuple(used[at] for at in range(len(servers)))
-    return Filled(packed, parts, problems, sum(each.share for each in left), by_shape, busiest)
+    used_by_shape = tuple(used[shape] for shape in range(len(servers)))
+    unplaced = sum(workload.share for workload in left)
+    return Filled(packed, parts, problems, unplaced, used_by_shape, _busiest(layout))
+
+
+def _part_sums(parts: Sequence[Sequence[Part]]) -> dict[str, Reading]:
+    """Number and memory of all instances."""
+    placed = [part for several in parts for part in several]
+    return {
+        "instances": float(sum(part.number for part in placed)),
+        "memory_bytes": total((part.demand.memory_bytes, part.number) for part in placed),
+    }
+
+
+def _least_servers(pools: Sequence[Pool], placements: Sequence[Placement], spare: int) -> Reading:
+    """The bound of servers; not given over several types of GPU: that for one says nothing of what another takes."""
+    if len(pools) != 1 or not placements:
+        return NOT_GIVEN
+    return float(placements[0].least_servers + spare)
+
+
+def _busiest(layout: Sequence[PlacedServer]) -> float:
+    """Highest sum of busy shares on one GPU."""
+    return max((slot.busy_ratio for server in layout for slot in server.gpus), default=0.0)
 
 
 def _spare_shape(servers: Sequence[Server], used: Counter[int], spare: int) -> int:

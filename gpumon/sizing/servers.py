@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from gpumon.readings.format import counted
@@ -52,23 +52,41 @@ def have_of(have: Mapping[str, int], scenario: Scenario, packed: Packed, known: 
     alike = sum(here[name] for name in planned)
     if isinstance(packed.gpus, Missing):
         return Have(alike or here.total(), gpu, packed.gpus, packed.gpus, "")
-    needed = {name: GpuCount(name, 0, 0) for name in planned}
-    needed.update({each.gpu: each for each in packed.by_gpu})
-    lacks = {name: each.gpus - here[name] for name, each in needed.items() if each.gpus > here[name]}
+    needed = _needed(planned, packed)
+    lacks = {name: count.gpus - here[name] for name, count in needed.items() if count.gpus > here[name]}
     short = sum(lacks.values()) or round(packed.gpus) - alike
-    freed: dict[int, int] = {}
-    if not lacks:
-        for name, each in needed.items():
-            freed.update(_freed(name, here[name], each.servers, scenario))
-    saving = total((server_price(scenario.server[at], known), number) for at, number in freed.items())
+    freed = {} if lacks else _all_freed(needed, here, scenario)
+    saving = total((server_price(scenario.server[shape], known), number) for shape, number in freed.items())
     if not alike:
-        others = ", ".join(f"{here[name]}x {name}" for name in types)
-        text = f"no GPU of this type here ({others})" if others else "no GPU is here"
+        text = _none_here(types, here)
     elif lacks:
         text = _short(lacks, len(planned))
     else:
         text = _fits(packed.gpus, alike, short, sum(freed.values()), saving)
     return Have(alike or here.total(), gpu, float(short), saving, text)
+
+
+def _needed(planned: Iterable[str], packed: Packed) -> dict[str, GpuCount]:
+    """GPUs and servers that the plan takes of each type."""
+    needed = {name: GpuCount(name, 0, 0) for name in planned}
+    needed.update({count.gpu: count for count in packed.by_gpu})
+    return needed
+
+
+def _all_freed(needed: Mapping[str, GpuCount], here: Mapping[str, int], scenario: Scenario) -> dict[int, int]:
+    """Index of the server -> servers that the plan does not need, of all types."""
+    freed: dict[int, int] = {}
+    for name, count in needed.items():
+        freed.update(_freed(name, here[name], count.servers, scenario))
+    return freed
+
+
+def _none_here(types: Sequence[str], here: Mapping[str, int]) -> str:
+    """No GPU of the planned types is here: which others are."""
+    if not types:
+        return "no GPU is here"
+    others = ", ".join(f"{here[name]}x {name}" for name in types)
+    return f"no GPU of this type here ({others})"
 
 
 def _short(lacks: Mapping[str, int], types: int) -> str:
