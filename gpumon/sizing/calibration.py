@@ -1,11 +1,11 @@
-"""What running engines show of themselves while gpumon looks on: points, lengths, pools, tick by tick."""
+"""Operating points, lengths, pools and limits of running engines, gathered tick by tick."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -20,7 +20,7 @@ from gpumon.sizing.peaks import PeakLoad, RecentLoads, credible, in_flight
 from gpumon.sizing.profile import MOST_POINTS, Observed, Origin, Point, level, merged
 
 MOST_WINDOWS: Final = 8
-"""Of one bucket; the oldest goes first."""
+"""Windows kept of one bucket; the oldest goes first."""
 _MOST_TAILS: Final = 16
 _KEPT_S: Final = 4 * 3600.0
 """Windows this much older than the newest one of their mix are dropped: drivers, clocks and neighbours change."""
@@ -53,7 +53,7 @@ _FREE_KV: Final = 0.8
 MOST_REPLICAS: Final = 64
 """Models or settings remembered, as those of a fleet; the one not seen for longest goes first."""
 _RECENT_S: Final = 60.0
-"""What was seen so short a time before the newest runs now: not all engines are scraped at one moment."""
+"""An engine seen this short a time before the newest one counts as running: not all are scraped at one moment."""
 _MOST_ENGINES: Final = 256
 
 
@@ -176,13 +176,13 @@ def tail_ratio(latency: Quantiles) -> float | None:
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """What a restart may change; empty or 0 is not known (yet)."""
+    """Settings that a restart may change; empty or 0 is not known (yet)."""
 
     model: str
     gpu: str
     """Catalogue name."""
     gpus: int
-    """Of one instance."""
+    """GPUs of one instance."""
     tp: int
     weight_precision: str
     kv_precision: str
@@ -194,18 +194,19 @@ class Setting(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, engine: Engine, here: list[Gpu]) -> Setting:
         """As an engine shows it."""
-        types = {gpu.gpu_type for gpu in here} or {engine.hardware.gpu_type}
-        count = credible(engine.hardware.gpu_count)
+        hardware = engine.hardware
+        types = {gpu.gpu_type for gpu in here} or {hardware.gpu_type}
+        count = credible(hardware.gpu_count)
         pool = credible(engine.load.kv_pool_tokens)
         return cls(
             model=engine.model,
             gpu=types.pop() if len(types) == 1 else "",
-            gpus=round(count / engine.hardware.ranks) if count is not None else 0,
-            tp=engine.hardware.tp,
+            gpus=round(count / hardware.ranks) if count is not None else 0,
+            tp=hardware.tp,
             weight_precision=engine.dimensions.weight_precision,
             kv_precision=engine.dimensions.kv_precision,
-            tool=" ".join(part for part in (engine.kind.value, engine.version) if part),
-            pool_tokens=pool / engine.hardware.ranks if pool is not None else 0.0,
+            tool=" ".join(word for word in (engine.kind.value, engine.version) if word),
+            pool_tokens=pool / hardware.ranks if pool is not None else 0.0,
         )
 
     def agrees(self, other: Setting) -> bool:
@@ -225,7 +226,7 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class Replicas:
-    """What is known of one instance, whichever of the engines it was seen on."""
+    """Knowledge of one instance, whichever of the engines it was seen on."""
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
@@ -235,7 +236,7 @@ class Replicas:
         self.time = ""
         """When one of them was last seen (RFC 3339)."""
         self.lengths: Traffic | None = None
-        """Of the requests that ended last on one of them: what is known of the traffic before there is a point."""
+        """Lengths of the requests that ended last on one of them: known before there is a point."""
         self._mixes: list[MixPoints] = []
         self._current: MixPoints | None = None
         self._memory_bytes: float | None = None
@@ -250,21 +251,31 @@ class Replicas:
 
     def notice(self, engine: Engine, here: list[Gpu]) -> None:
         """Look at its memory, its speculation, the spread of its lengths and its processes' command lines."""
-        found = _memory(engine, here)
-        if found is not None:
-            self._memory_bytes = found / engine.hardware.ranks
-        per_step = number(engine.rates.tokens_per_step)
-        if per_step is not None and 1.0 <= per_step <= _MOST_PER_STEP:
-            self._tokens_per_step = per_step
-            kept = number(engine.rates.acceptance_ratio)
-            if kept is not None and 0.0 < kept <= 1.0:
-                self._drafted_per_step = min((per_step - 1.0) / kept, _MOST_PER_STEP - 1.0)
+        memory_bytes = _memory(engine, here)
+        if memory_bytes is not None:
+            self._memory_bytes = memory_bytes / engine.hardware.ranks
+        self._notice_speculation(engine)
         if engine.load.window is not None:
             self._prompts.take(engine.load.window.prompt_lengths)
             self._answers.take(engine.load.window.answer_lengths)
-        for process in (process for gpu in here for process in gpu.processes):
-            if process.engine == engine.name and (told := _MOST_SEQUENCES.search(process.command)):
-                self._told = int(told[1])
+        for gpu in here:
+            for process in gpu.processes:
+                if process.engine == engine.name:
+                    self._notice_command(process.command)
+
+    def _notice_command(self, command: str) -> None:
+        option = _MOST_SEQUENCES.search(command)
+        if option is not None:
+            self._told = int(option[1])
+
+    def _notice_speculation(self, engine: Engine) -> None:
+        per_step = number(engine.rates.tokens_per_step)
+        if per_step is None or not 1.0 <= per_step <= _MOST_PER_STEP:
+            return
+        self._tokens_per_step = per_step
+        accepted_ratio = number(engine.rates.acceptance_ratio)
+        if accepted_ratio is not None and 0.0 < accepted_ratio <= 1.0:
+            self._drafted_per_step = min((per_step - 1.0) / accepted_ratio, _MOST_PER_STEP - 1.0)
 
     def mix(self, traffic: Traffic, requests: float) -> MixPoints:
         """The mix that `traffic`, a mean of so many requests, belongs to; it becomes the current one.
@@ -297,11 +308,10 @@ class Replicas:
         traffic = mix.traffic if mix is not None else self.lengths
         prompt, answer, hits = traffic if traffic is not None else (None, None, None)
         points = mix.points() if mix is not None else ()
-        names = sorted(self.names.values())
         lengths = Lengths(self._prompts.shares(), self._answers.shares())
         return Observed(
             origin=Origin.LIVE,
-            name=f"{names[0]} +{len(names) - 1}" if len(names) > 1 else "".join(names),
+            name=_shown_name(sorted(self.names.values())),
             model=setting.model,
             points=points,
             time=self.time,
@@ -315,8 +325,8 @@ class Replicas:
             answer_tokens=answer,
             prefix_hit_ratio=hits,
             lengths=lengths if lengths != Lengths() else None,
-            itl_tail_ratio=median(mix.itl_tails) if mix is not None and mix.itl_tails else None,
-            ttft_tail_ratio=median(mix.ttft_tails) if mix is not None and mix.ttft_tails else None,
+            itl_tail_ratio=_median(mix.itl_tails) if mix is not None else None,
+            ttft_tail_ratio=_median(mix.ttft_tails) if mix is not None else None,
             kv_pool_tokens=setting.pool_tokens or None,
             max_num_seqs=self._max_num_seqs(),
             memory_bytes=self._memory_bytes,
@@ -403,8 +413,8 @@ class Calibration:
 
     def take(self, snapshot: Snapshot) -> None:
         """Take one tick in; ticks come in order. Costs some microseconds per engine, more once in a window."""
-        gpus: dict[int, Gpu] | None = None
         self._peaks.take(snapshot.wall_s, in_flight(snapshot))
+        gpus = {gpu.index: gpu for gpu in snapshot.gpus if not gpu.parent_uuid}
         for engine in snapshot.engines:
             look = self._looks.get(engine.key)
             if look is None:
@@ -412,9 +422,8 @@ class Calibration:
             if not _serving(engine):
                 look.ticks.clear()
                 continue
-            if gpus is None:
-                gpus = {gpu.index: gpu for gpu in snapshot.gpus if not gpu.parent_uuid}
-            self._look(look, engine, [gpus[index] for index in engine.hardware.gpus if index in gpus], snapshot)
+            here = [gpus[index] for index in engine.hardware.gpus if index in gpus]
+            self._look(look, engine, here, snapshot)
         if len(self._looks) > max(_MOST_ENGINES, 2 * len(snapshot.engines)):
             keys = {engine.key for engine in snapshot.engines}
             self._looks = {key: look for key, look in self._looks.items() if key in keys}
@@ -425,15 +434,16 @@ class Calibration:
         What runs now comes first, of that what is known to be on GPUs, then what most engines have: which of them was
         polled last says nothing. What is gone follows, the newest first.
         """
-        newest_s = max((each.last_s for each in self._all), default=0.0)
+        newest_s = max((replicas.last_s for replicas in self._all), default=0.0)
         engines = Counter(id(look.replicas) for look in self._looks.values())
 
-        def place(each: Replicas) -> tuple[float, bool, int]:
-            age_s = newest_s - each.last_s
-            count = engines[id(each)]
-            return 0.0 if count and age_s <= _RECENT_S else _RECENT_S + age_s, not each.setting.gpus, -count
+        def place(replicas: Replicas) -> tuple[float, bool, int]:
+            age_s = newest_s - replicas.last_s
+            count = engines[id(replicas)]
+            runs = count > 0 and age_s <= _RECENT_S
+            return 0.0 if runs else _RECENT_S + age_s, not replicas.setting.gpus, -count
 
-        return tuple(each.observed() for each in sorted(self._all, key=place))
+        return tuple(replicas.observed() for replicas in sorted(self._all, key=place))
 
     def in_flight(self) -> dict[str, PeakLoad]:
         """Served model name -> requests in flight over the last minutes, running and waiting, all its engines."""
@@ -468,61 +478,104 @@ class Calibration:
         self, look: _Look, engine: Engine, window: Window, replicas: Replicas, traffic: Traffic, running: float,
         itl_s: float, at_s: float,
     ) -> None:  # fmt: skip
+        """Add a steady window to the points of its mix."""
         ticks = look.since(at_s - window.seconds)
         ranks = engine.hardware.ranks
-        # That of the TTFT is not told where requests queued.
-        itl_tail = tail_ratio(engine.latency.itl_s)
-        ttft_tail = None if any(tick.waiting for tick in ticks) else tail_ratio(engine.latency.ttft_s)
+        tails = _tails(engine, ticks)
+        minute = tails if _is_same_load(look, engine, running, at_s) else _NO_TAILS
         ttft_s = None if window.first_token_s is None else credible(window.first_token_s)
-        # Quantiles are of a minute: of another load than its last window had they tell nothing of this one.
-        now = credible(engine.load.running_mean) or running
-        minute = _mean([tick.running for tick in look.since(at_s - _QUANTILES_S)])
-        alike = minute is not None and abs(minute - now) <= max(_STEADY_SPREAD / 2, _SAME_LOAD * now)
-        mix = replicas.mix(traffic, 60.0 * (credible(engine.rates.requests_per_s) or 0.0))
         point = Point(
             running=running / ranks,
             itl_s=itl_s,
             ttft_s=ttft_s,
-            itl_p95_s=itl_s * itl_tail if itl_tail and alike else None,
-            ttft_p95_s=ttft_s * ttft_tail if ttft_s and ttft_tail and alike else None,
+            itl_p95_s=_p95_s(itl_s, minute.itl),
+            ttft_p95_s=_p95_s(ttft_s, minute.ttft),
             tokens_per_s=_share(engine.rates.decode_tokens_per_s, ranks),
             requests_per_s=_share(engine.rates.requests_per_s, ranks),
             power_w=_share(engine.hardware.power_w, ranks),
             busy_ratio=_mean([tick.busy_ratio for tick in ticks]),
         )
+        mix = replicas.mix(traffic, 60.0 * (credible(engine.rates.requests_per_s) or 0.0))
         mix.add(at_s, point, traffic)
-        mix.itl_tails.extend([itl_tail] if itl_tail else [])
-        mix.ttft_tails.extend([ttft_tail] if ttft_tail else [])
+        if tails.itl:
+            mix.itl_tails.append(tails.itl)
+        if tails.ttft:
+            mix.ttft_tails.append(tails.ttft)
         # Requests waited all the time, the KV pool had room, and not one more was let in: the engine's own limit.
-        waited = bool(ticks) and all(tick.waiting and (tick.kv_ratio or 0.0) < _FREE_KV for tick in ticks)
-        replicas.ran(window.running_most / ranks, limited=waited and window.running_least == window.running_most)
+        limited = _always_waited(ticks) and window.running_least == window.running_most
+        replicas.ran(window.running_most / ranks, limited=limited)
         look.end_s = at_s
 
     def _replicas(self, look: _Look, engine: Engine, here: list[Gpu]) -> Replicas:
-        """Where its points belong: they start anew where model, hardware, precision, version or KV pool changed."""
+        """The replicas that the engine's points belong to: they start anew where model, hardware, precision, version
+        or KV pool changed."""
         setting = Setting.of(engine, here)
         before = look.replicas
         if before is not None and setting == look.setting:
             return before
-        known = (*([before] if before is not None else []), *self._all)
-        found = next((each for each in known if each.setting.agrees(setting)), None)
-        if found is None:
-            found = Replicas(setting)
-            self._all.append(found)
-            if len(self._all) > MOST_REPLICAS:
-                self._all.remove(min(self._all[:-1], key=lambda each: each.last_s))
-        if before is not None and before is not found:
+        replicas = self._agreeing(setting, before)
+        if before is not None and before is not replicas:
             if len(before.names) > 1:  # the name of the last one stays with what it showed
                 before.names.pop(engine.key, None)
             look.lengths = (None, None, None)
-        found.setting = found.setting.filled(setting)
+        replicas.setting = replicas.setting.filled(setting)
         look.setting = setting
-        look.replicas = found
-        return found
+        look.replicas = replicas
+        return replicas
+
+    def _agreeing(self, setting: Setting, before: Replicas | None) -> Replicas:
+        """The replicas that have this setting, those of before first; new ones where there are none."""
+        if before is not None and before.setting.agrees(setting):
+            return before
+        for replicas in self._all:
+            if replicas.setting.agrees(setting):
+                return replicas
+        new = Replicas(setting)
+        self._all.append(new)
+        if len(self._all) > MOST_REPLICAS:
+            self._all.remove(min(self._all[:-1], key=lambda replicas: replicas.last_s))
+        return new
+
+
+class _Tails(NamedTuple):
+    """p95 / mean of the last minute; None where it can not be told."""
+
+    itl: float | None
+    ttft: float | None
+
+
+_NO_TAILS: Final = _Tails(None, None)
+
+
+def _tails(engine: Engine, ticks: Sequence[_Tick]) -> _Tails:
+    """The tails of an engine's latencies: that of the TTFT only where no request queued."""
+    queued = any(tick.waiting for tick in ticks)
+    return _Tails(tail_ratio(engine.latency.itl_s), None if queued else tail_ratio(engine.latency.ttft_s))
+
+
+def _p95_s(mean_s: float | None, tail: float | None) -> float | None:
+    """p95 by the mean of a window and the tail of the minute; None where one of them is not known."""
+    if not mean_s or not tail:
+        return None
+    return mean_s * tail
+
+
+def _is_same_load(look: _Look, engine: Engine, running: float, at_s: float) -> bool:
+    """Whether as many ran in the last minute, which the quantiles are of, as in the last window."""
+    now = credible(engine.load.running_mean) or running
+    minute = _mean([tick.running for tick in look.since(at_s - _QUANTILES_S)])
+    if minute is None:
+        return False
+    return abs(minute - now) <= max(_STEADY_SPREAD / 2, _SAME_LOAD * now)
+
+
+def _always_waited(ticks: Sequence[_Tick]) -> bool:
+    """Whether requests waited at each tick, though the KV pool had room."""
+    return bool(ticks) and all(tick.waiting and (tick.kv_ratio or 0.0) < _FREE_KV for tick in ticks)
 
 
 def _serving(engine: Engine) -> bool:
-    """A frontend is no instance: what it shows is of nobody knows how many."""
+    """Whether the engine is an instance. A frontend is none: it shows the figures of nobody knows how many."""
     return (
         engine.state is EndpointState.OK
         and engine.phase is Phase.INFERENCE
@@ -565,3 +618,14 @@ def _share(reading: Reading, ranks: int) -> float | None:
 def _mean(values: list[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
+
+
+def _median(values: Collection[float]) -> float | None:
+    return median(values) if values else None
+
+
+def _shown_name(names: Sequence[str]) -> str:
+    """The first of the engines, and how many more there are."""
+    if len(names) > 1:
+        return f"{names[0]} +{len(names) - 1}"
+    return "".join(names)

@@ -155,19 +155,26 @@ def _in_flight(engines: Sequence[Engine], peak: PeakLoad | None) -> float | None
 def _workload(
     model: str, engines: Sequence[Engine], observed: Sequence[Observed], peak: PeakLoad | None, notes: list[str]
 ) -> Workload:
+    """The workload of a model as its engines show it."""
     seen = seen_of(model, observed)
-    target = told = _in_flight(engines, peak)
-    if target is None:
-        usual = max(seen.points, key=lambda point: point.weight).running if seen is not None and seen.points else 0.0
-        target = float(round(usual * sum(max(engine.hardware.ranks, 1) for engine in engines)))
+    in_flight = _in_flight(engines, peak)
+    target = _usual_load(engines, seen) if in_flight is None else in_flight
     silent = [engine.name for engine in engines if credible(engine.load.running) is None]
     if silent:
         when = f", last seen {seen.time}" if seen is not None and seen.time else ""
         notes.append(f"{', '.join(_few(silent, 'engines'))}: no figures now ({engines[0].state.value}{when})")
     if target <= 0.0:
-        why = "nothing in flight now" if told is not None else "what it had in flight is not known"
+        why = "what it had in flight is not known" if in_flight is None else "nothing in flight now"
         notes.append(f"{model}: {why}, so its target is 1")
     return Workload(model=model, target=max(1.0, target), seen=seen)
+
+
+def _usual_load(engines: Sequence[Engine], seen: Observed | None) -> float:
+    """Requests in flight of all instances at the load that was seen most; 0 where none was."""
+    if seen is None or not seen.points:
+        return 0.0
+    usual = max(seen.points, key=lambda point: point.weight).running
+    return float(round(usual * sum(max(engine.hardware.ranks, 1) for engine in engines)))
 
 
 def _peaks_note(peaks: Mapping[str, PeakLoad]) -> list[str]:
@@ -198,33 +205,48 @@ def _servers(snapshot: Snapshot, notes: list[str]) -> tuple[Server, ...]:
 
     Of several types as many servers as there are, then more of the type that serves most.
     """
-    counts: Counter[tuple[str, str]] = Counter()
-    serving: Counter[tuple[str, str]] = Counter()
-    left_out: Counter[str] = Counter()
-    unplaced = _unplaced_hosts(snapshot)
-    for gpu in _whole(snapshot):
-        why = _why_not(gpu) or ("" if gpu.gpu_type else f"{gpu.name} is not in the catalogue")
-        if why:
-            left_out[f"{_at(gpu)}: left out ({why})"] += 1
-            continue
-        if holder := _holder(gpu, gpu.host not in unplaced):
-            left_out[holder] += 1
-        counts[gpu.host, gpu.gpu_type] += 1
-        serving[gpu.host, gpu.gpu_type] += bool(gpu.engines)
-    notes += _few(_times(left_out), "GPUs or hosts")
-    if not counts:
-        remote = Counter(engine.hardware.gpu_type for engine in snapshot.engines if engine.hardware.gpu_type)
-        notes += [f"servers of remote engines: assumed to have {REMOTE_GPUS} GPUs each"] if remote else []
-        return tuple(Server(gpu=name, gpus=REMOTE_GPUS) for name, _ in remote.most_common(MOST_SHAPES))
-    hosts = Counter((name, number) for (_, name), number in counts.items())
+    gpus = _planned_with(snapshot, notes)
+    if not gpus:
+        return _remote_servers(snapshot, notes)
+    counts = Counter((gpu.host, gpu.gpu_type) for gpu in gpus)
+    serving = Counter((gpu.host, gpu.gpu_type) for gpu in gpus if gpu.engines)
+    servers = Counter((name, number) for (_, name), number in counts.items())
     busy: Counter[tuple[str, int]] = Counter()
     for (host, name), number in counts.items():
         busy[name, number] += serving[host, name]
-    shapes = sorted(hosts, key=lambda shape: -busy[shape])
+    shapes = sorted(servers, key=lambda shape: -busy[shape])
     if len({host for host, _ in counts}) > 1:
-        here = _few([f"{hosts[shape]} of {shape[1]} x {shape[0]}" for shape in shapes], "shapes")
+        here = _few([f"{servers[shape]} of {shape[1]} x {shape[0]}" for shape in shapes], "shapes")
         notes.append(f"servers here: {', '.join(here)}")
-    return _in_order(shapes[:MOST_SHAPES], hosts)
+    return _in_order(shapes[:MOST_SHAPES], servers)
+
+
+def _planned_with(snapshot: Snapshot, notes: list[str]) -> list[Gpu]:
+    """The GPUs here that can be planned with; notes say which can not, and which something else holds."""
+    unplaced = _unplaced_hosts(snapshot)
+    texts: Counter[str] = Counter()
+    gpus = []
+    for gpu in _whole(snapshot):
+        why = _why_not(gpu)
+        if not why and not gpu.gpu_type:
+            why = f"{gpu.name} is not in the catalogue"
+        if why:
+            texts[f"{_at(gpu)}: left out ({why})"] += 1
+            continue
+        gpus.append(gpu)
+        holder = _holder(gpu, gpu.host not in unplaced)
+        if holder:
+            texts[holder] += 1
+    notes += _few(_times(texts), "GPUs or hosts")
+    return gpus
+
+
+def _remote_servers(snapshot: Snapshot, notes: list[str]) -> tuple[Server, ...]:
+    """A server for each type of GPU that remote engines run on, the most frequent first."""
+    types = Counter(engine.hardware.gpu_type for engine in snapshot.engines if engine.hardware.gpu_type)
+    if types:
+        notes.append(f"servers of remote engines: assumed to have {REMOTE_GPUS} GPUs each")
+    return tuple(Server(gpu=name, gpus=REMOTE_GPUS) for name, _ in types.most_common(MOST_SHAPES))
 
 
 def _in_order(shapes: Sequence[tuple[str, int]], hosts: Mapping[tuple[str, int], int]) -> tuple[Server, ...]:
@@ -272,14 +294,21 @@ def _holder(gpu: Gpu, placed: bool) -> str:
     own = gpu.engines or any(process.engine for process in gpu.processes)
     if own or not used or not total or used <= HELD_RATIO * total:
         return ""
-    processes = sorted(gpu.processes, key=lambda process: -(credible(process.vram_bytes) or 0.0))
-    if processes:
-        more = f" and {len(processes) - 1} more" if len(processes) > 1 else ""
-        holder = f"{clean(processes[0].name) or 'a process'}{more}"
-    else:
-        # Processes are hidden: an engine whose GPUs are not known may be the one.
-        holder = "a process that can not be seen" if placed else ""
+    holder = _holding_process(gpu)
+    if not holder and placed:
+        # On a host with an engine whose GPUs are not known, that engine may be the one.
+        holder = "a process that can not be seen"
     return f"{_at(gpu)}: in use by {holder}, {used / GIB:.1f} GiB" if holder else ""
+
+
+def _holding_process(gpu: Gpu) -> str:
+    """The process with most memory on a GPU, and how many more there are; empty where processes are hidden."""
+    if not gpu.processes:
+        return ""
+    largest = min(gpu.processes, key=lambda process: -(credible(process.vram_bytes) or 0.0))
+    name = clean(largest.name) or "a process"
+    others = len(gpu.processes) - 1
+    return f"{name} and {others} more" if others else name
 
 
 def _at(gpu: Gpu) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, starmap
 from typing import Final
 
 from gpumon.readings.missing import Missing, Reading
@@ -105,43 +104,58 @@ def _largest(parts: Sequence[Part], numbers: Sequence[int]) -> list[int]:
     return [number if at == worst else 0 for at, number in enumerate(numbers)]
 
 
-def _without(parts: Sequence[Part], what: str, lost: Sequence[int]) -> Degraded:
+def _without(parts: Sequence[Part], fault: str, lost: Sequence[int]) -> Degraded:
     """Survivors carry the whole load: that of the type of GPU that is farthest beyond its room is named, and latencies
     are those of the slowest type."""
     left = sum(part.number for part in parts) - sum(lost)
     if left < 1:
-        return Degraded(what, 0, text="no replica left, requests fail until it is back")
-    loads = [
-        (part.demand, running)
-        for part, running, gone in zip(parts, running_of(parts, lost), lost, strict=True)
-        if part.number > gone
-    ]
+        return Degraded(fault, 0, text="no replica left, requests fail until it is back")
+    loads = _loads(parts, lost)
     demand, load = max(loads, key=lambda pair: pair[1] / _fit(pair[0]))
-    fit = _fit(demand)
     queue = _queues(demand, load)
     # Past its capacity a rate only grows the queue: more in flight would run faster, but do not fit.
     if math.isinf(load) or (queue and demand.workload.target_kind == "requests_per_s"):
-        return Degraded(what, left, text="the rest can not serve this rate: the queue grows without end")
-    missed = [f"the {kind.value} goal" for kind in dict.fromkeys(chain.from_iterable(starmap(_missed, loads)))]
-    each = f"{load:,.1f}".removesuffix(".0")
-    text = f"{each} per instance" + (f", room for {fit:,.0f}" if queue else "")
-    if missed:
-        text = f"{' and '.join(missed)} would be missed: {text}"
-    elif queue:
-        text = f"requests queue: {text}"
-    else:
-        beyond = any(limit.kind is LimitKind.RANGE and load > limit.concurrency for limit in demand.limits)
-        text = f"{'more than was measured' if beyond else 'within all limits'}: {text}"
+        return Degraded(fault, left, text="the rest can not serve this rate: the queue grows without end")
+    running = [(survivor.instance, min(own, _fit(survivor))) for survivor, own in loads]
+    ttft_p95_s: Reading = NOT_GIVEN
+    if not queue:
+        ttft_p95_s = _slowest(_given(survivor.instance.ttft_p95_s(own)) for survivor, own in loads)
     return Degraded(
-        what,
+        fault,
         left,
         load,
-        text=text,
-        itl_s=_slowest(_given(part.instance.itl_s(min(own, _fit(part)))) for part, own in loads),
-        itl_p95_s=_slowest(_given(part.instance.itl_p95_s(min(own, _fit(part)))) for part, own in loads),
-        ttft_s=_slowest(starmap(_ttft_s, loads)),
-        ttft_p95_s=NOT_GIVEN if queue else _slowest(_given(part.instance.ttft_p95_s(own)) for part, own in loads),
+        text=_degraded_text(loads, demand, load),
+        itl_s=_slowest(_given(instance.itl_s(own)) for instance, own in running),
+        itl_p95_s=_slowest(_given(instance.itl_p95_s(own)) for instance, own in running),
+        ttft_s=_slowest(_ttft_s(survivor, own) for survivor, own in loads),
+        ttft_p95_s=ttft_p95_s,
     )
+
+
+def _loads(parts: Sequence[Part], lost: Sequence[int]) -> list[tuple[Demand, float]]:
+    """Requests in flight of each instance that is left, by type of GPU."""
+    loads = []
+    for part, running, gone in zip(parts, running_of(parts, lost), lost, strict=True):
+        if part.number > gone:
+            loads.append((part.demand, running))
+    return loads
+
+
+def _degraded_text(loads: Sequence[tuple[Demand, float]], demand: Demand, load: float) -> str:
+    """The load of each instance, and the goals that it costs, the queue, or the range that it leaves."""
+    text = f"{load:,.1f}".removesuffix(".0") + " per instance"
+    queue = _queues(demand, load)
+    if queue:
+        text += f", room for {_fit(demand):,.0f}"
+    kinds = dict.fromkeys(kind for survivor, own in loads for kind in _missed(survivor, own))
+    if kinds:
+        goals = " and ".join(f"the {kind.value} goal" for kind in kinds)
+        return f"{goals} would be missed: {text}"
+    if queue:
+        return f"requests queue: {text}"
+    if any(limit.kind is LimitKind.RANGE and load > limit.concurrency for limit in demand.limits):
+        return f"more than was measured: {text}"
+    return f"within all limits: {text}"
 
 
 def _slowest(values: Iterable[Reading]) -> Reading:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -32,6 +32,7 @@ from gpumon.sizing.simulate.requests import (
 )
 from gpumon.sizing.simulate.router import ROUTERS
 from gpumon.sizing.simulate.run import play
+from gpumon.sizing.simulate.scheduler import EngineLimits
 from gpumon.sizing.simulate.setup import Setup, setup_of
 from gpumon.sizing.simulate.traffic import Recorded
 
@@ -57,6 +58,7 @@ _LATENCIES: Final = frozenset({LimitKind.ITL, LimitKind.TTFT, LimitKind.E2E})
 _SAME: Final = 0.99
 """A latency above this share of the one before has not become less."""
 _LARGER_CACHE: Final = "more GPUs per instance, an FP8 KV cache or shorter requests would help"
+_NO_LIMITS: Final = EngineLimits(0, 0, 0)
 _TOO_SHORT: Final = (
     f"the simulated time is less than {LEAST_LIVES:.0f} times that of a request: its start and its end, where fewer "
     "requests run, count too much; give a longer --duration"
@@ -453,16 +455,7 @@ def _answer(
 ) -> Simulation:
     instance = demand.instance
     goals = goals_of(instance)
-    notes = list(setup.notes) if setup is not None else []
-    if recorded is not None:
-        notes.append(f"lengths from {recorded.basis}")
-    if figures is not None and figures.queue_grows:
-        notes.append("the queue grows as long as requests arrive: the percentiles depend on how long that is simulated")
-    seconds = asked.seconds or (recorded.seconds if recorded is not None else USUAL_S)
-    if figures is not None and _is_short(figures, seconds):
-        notes.append(_TOO_SHORT)
-    if asked.router == "prefix-aware" and not asked.groups:
-        notes.append("prefix-aware routing goes by load alone: give --prefix-groups and --shared-tokens")
+    limits = setup.limits if setup is not None else _NO_LIMITS
     return Simulation(
         name=demand.workload.label,
         model=demand.workload.model,
@@ -474,9 +467,9 @@ def _answer(
         router=asked.router,
         arrivals=arrivals_text(demand.workload, asked, recorded),
         seed=asked.seed,
-        max_num_seqs=setup.limits.max_num_seqs if setup is not None else 0,
-        max_num_batched_tokens=setup.limits.max_num_batched_tokens if setup is not None else 0,
-        kv_blocks=setup.limits.kv_blocks if setup is not None else 0,
+        max_num_seqs=limits.max_num_seqs,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        kv_blocks=limits.kv_blocks,
         goal_ttft_s=_reading(goals.ttft_s),
         goal_itl_s=_reading(goals.itl_s),
         goal_e2e_s=_reading(goals.e2e_s),
@@ -484,9 +477,25 @@ def _answer(
         missed=() if figures is None else missed(figures, goals),
         figures=() if figures is None else (figures,),
         formula=formula_of(demand, replicas),
-        notes=tuple(notes),
+        notes=tuple(_notes(asked, recorded, setup, figures)),
         problem=problem,
     )
+
+
+def _notes(asked: Asked, recorded: Recorded | None, setup: Setup | None, figures: Figures | None) -> Iterator[str]:
+    """Assumptions of a simulation, and what its figures depend on."""
+    if setup is not None:
+        yield from setup.notes
+    seconds = asked.seconds or USUAL_S
+    if recorded is not None:
+        yield f"lengths from {recorded.basis}"
+        seconds = asked.seconds or recorded.seconds
+    if figures is not None and figures.queue_grows:
+        yield "the queue grows as long as requests arrive: the percentiles depend on how long that is simulated"
+    if figures is not None and _is_short(figures, seconds):
+        yield _TOO_SHORT
+    if asked.router == "prefix-aware" and not asked.groups:
+        yield "prefix-aware routing goes by load alone: give --prefix-groups and --shared-tokens"
 
 
 def _is_short(figures: Figures, seconds: float) -> bool:

@@ -88,28 +88,21 @@ class Figures(msgspec.Struct, frozen=True):
 
 def figures_of(log: Log, goals: Goals, gpus: int) -> Figures:
     """The figures of a log of replicas that have so many GPUs together."""
-    served = _counted(log)
-    ttft_s = sorted(one.first_s - one.request.arrival_s for one in served)
-    e2e_s = sorted(one.end_s - one.request.arrival_s for one in served)
-    seconds = max((one.end_s for one in log.served), default=0.0)
-    span_s = max(1e-9, min(seconds, log.counted_until_s) - log.counted_from_s)
-    ended = [one for one in log.served if log.counted_from_s <= one.end_s <= log.counted_until_s]
-    tokens = sum(one.request.answer for one in ended)
-    good = sum(1 for one in served if meets(one, goals))
+    counted = _counted(log)
+    seconds = max((served.end_s for served in log.served), default=0.0)
     queue = queue_of(log.served, log.delay_s)
-    count = len(served)
-    known = count > 0 and seconds > 0.0
+    flow = _flow_of(log, goals, counted, seconds) if counted and seconds > 0.0 else _Flow()
     return Figures(
         requests=float(len(log.served)),
         seconds=seconds,
-        ttft_s=_spread(ttft_s),
+        ttft_s=_spread(sorted(served.first_s - served.request.arrival_s for served in counted)),
         itl_s=_weighted_spread(log.gaps),
-        e2e_s=_spread(e2e_s),
-        tpot_s=_spread(sorted(_mean_gap_s(one) for one in served if one.request.answer > 1)),
-        requests_per_s=len(ended) / span_s if known else _NONE,
-        tokens_per_s=tokens / span_s if known else _NONE,
-        goodput_ratio=_of_goals(good / count if known else _NONE, goals),
-        goodput_per_s=_of_goals(good / count * len(ended) / span_s if known else _NONE, goals),
+        e2e_s=_spread(sorted(served.end_s - served.request.arrival_s for served in counted)),
+        tpot_s=_spread(sorted(_mean_gap_s(served) for served in counted if served.request.answer > 1)),
+        requests_per_s=flow.requests_per_s,
+        tokens_per_s=flow.tokens_per_s,
+        goodput_ratio=_of_goals(flow.goodput_ratio, goals),
+        goodput_per_s=_of_goals(flow.goodput_per_s, goals),
         queue=queue,
         most_waiting=max((point.waiting for point in queue), default=0.0),
         queue_grows=_grows(queue, log.served),
@@ -118,6 +111,25 @@ def figures_of(log: Log, goals: Goals, gpus: int) -> Figures:
         hit_ratio=log.hit_tokens / log.prompt_tokens if log.prompt_tokens else _NONE,
         gpu_hours=gpus * seconds / 3600.0,
     )
+
+
+class _Flow(NamedTuple):
+    """Amounts per second while the load was whole; by default there are none."""
+
+    requests_per_s: Reading = _NONE
+    tokens_per_s: Reading = _NONE
+    goodput_ratio: Reading = _NONE
+    goodput_per_s: Reading = _NONE
+
+
+def _flow_of(log: Log, goals: Goals, counted: Sequence[Served], seconds: float) -> _Flow:
+    """Requests and tokens that ended while the load was whole, per second of it."""
+    span_s = max(1e-9, min(seconds, log.counted_until_s) - log.counted_from_s)
+    ended = [served for served in log.served if log.counted_from_s <= served.end_s <= log.counted_until_s]
+    tokens = sum(served.request.answer for served in ended)
+    good = sum(1 for served in counted if meets(served, goals))
+    count = len(counted)
+    return _Flow(len(ended) / span_s, tokens / span_s, good / count, good / count * len(ended) / span_s)
 
 
 def _counted(log: Log) -> list[Served]:
