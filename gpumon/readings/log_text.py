@@ -31,7 +31,8 @@ _RECORD: Final = re.compile(
     r"|time=|ts=|\[GIN\]"  # Ollama
     r'|\{"(?:timestamp|time|ts|level|asctime)"'
     r"|\[(?:TensorRT|TRT)|\[rank\d|Traceback \("
-    r"|(?:srv|slot|main|que|common|load|print_info|llama|ggml|system_info|build)\w{0,40}[ :]"  # llama.cpp
+    r"|(?:srv|slot|que)\s{1,12}\w{1,40}:"  # llama.cpp
+    r"|(?:main|common|load|print_info|llama|ggml|system_info|build)\w{0,60}:"
     r")"
 )
 """How a record of an engine's log begins; other lines go on with the record before them."""
@@ -54,7 +55,8 @@ _OBJECTS: Final = re.compile(r"\b(?:obj=\w{1,64}\((?:rid=(?:'[^']{0,128}'|\"[^\"
 """Requests and answers as SGLang logs them: their texts are not escaped, so that all behind these is left out."""
 _SECRETS: Final = re.compile(
     r"(?P<key>api[_-]?keys?|secret|passw(?:or)?d|passphrase|authorization|credentials?|private[_-]?key"
-    r"|(?:hf|access|auth|refresh|api|bearer)[_-]?token)"
+    r"|(?:hf|access|auth|refresh|api|bearer)[_-]?token"
+    r"|(?<![A-Za-z0-9_])(?-i:[A-Z][A-Z0-9_]{0,64}_(?:KEY|TOKEN)(?==)))"
     r"(?P<sign>[\w-]{0,32}[\"'\\]{0,8}(?:\s?[:=]\s{0,4}|\s+(?=[^\s=:])))",
     re.IGNORECASE,
 )
@@ -153,8 +155,15 @@ class LogReader:
             yield self.line(text)
 
     def line(self, text: str) -> LogLine:
-        """One line, without its end."""
-        plain = without_escapes(text[:MOST_LINE])
+        """One line, without its end; of one that was written over and over (a progress bar) its last state."""
+        *overwritten, last = text[:MOST_LINE].rstrip("\r\n").split("\r")
+        for state in overwritten:
+            self._state(state)  # a prompt may begin in it
+        return self._state(last)
+
+    def _state(self, text: str) -> LogLine:
+        """One state of a line."""
+        plain = without_escapes(text)
         is_record = _RECORD.match(plain) is not None
         if is_record:
             self._is_masking = False
@@ -175,9 +184,7 @@ def begins_record(text: str) -> bool:
 
 
 def without_escapes(text: str) -> str:
-    """The text without sequences that a terminal obeys, tabs as blanks, and of a line that was written over and over
-    (a progress bar) its last state."""
-    text = text.rstrip("\r\n").rpartition("\r")[2]
+    """The text without sequences that a terminal obeys, and tabs as blanks."""
     return _ESCAPES.sub("", text).expandtabs(4)
 
 

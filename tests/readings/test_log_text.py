@@ -41,6 +41,7 @@ SECRET = "swordfish"
         ("vllm serve m --api-key swordfish --port 8000", "--port 8000"),
         ("curl -H 'Authorization: Bearer swordfish' http://h", "http://h"),
         ("HF_TOKEN=swordfish python -m sglang", "python -m sglang"),
+        ("OPENAI_KEY=swordfish WANDB_TOKEN=swordfish python -m sglang", "python -m sglang"),
         ("hf_token='swordfish', model='m'", "model='m'"),
         ("GET http://user:swordfish@h/metrics", "@h/metrics"),
         ("GET http://h/metrics?key=swordfish&n=1", "n=1"),
@@ -86,6 +87,35 @@ def test_a_prompt_goes_on_until_the_next_record() -> None:
     shown = [line.text for line in reader.lines(texts)]
     assert not [text for text in shown if SECRET in text]
     assert shown[4:] == ["2025-11-26T18:00:01Z INFO router: Success", "and on"]
+
+
+@pytest.mark.parametrize(
+    "line", ["build a swordfish", "main idea: swordfish", "load swordfish: now", "common swordfish"]
+)
+def test_a_line_of_a_prompt_that_begins_with_a_word_of_an_engine_is_no_record(line: str) -> None:
+    first, second = LogReader().lines(["INFO prompt: tell me", line])
+    assert (first.text, second.text.strip()) == ("INFO prompt: ***", "***")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "srv    load_model: loading model '/m.gguf'",
+        "slot   load_model: id  0 | task -1 | new slot",
+        "que    start_loop: waiting for new tasks",
+        "main: server is listening on http://127.0.0.1:8080",
+        "load_tensors: offloaded 33/33 layers to GPU",
+        "llama_model_load_from_file_impl: using device CUDA0",
+        "system_info: n_threads = 8",
+    ],
+)
+def test_a_prompt_ends_at_a_record_of_llama_cpp(line: str) -> None:
+    assert [shown.text for shown in LogReader().lines(["prompt: swordfish", line])] == ["prompt: ***", line]
+
+
+def test_a_prompt_goes_on_behind_a_carriage_return() -> None:
+    assert SECRET not in LogReader().line("prompt: tell me\rof the swordfish").text
+    assert LogReader().line("Loading: 10%\rLoading: 100%\r\n").text == "Loading: 100%"
 
 
 def test_a_line_that_is_too_long_ends_inside_of_its_prompt() -> None:

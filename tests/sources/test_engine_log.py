@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.readings.log_text import LogLevel, LogView
+from gpumon.sources.engine_log import log as engine_log
 from gpumon.sources.engine_log import tails
 from gpumon.sources.engine_log.log import MOST_LINES, EngineLog, serving_origin
 from gpumon.sources.engine_log.places import LogAccessError, LogFile, NoLog, open_kept, places_of
@@ -245,6 +246,63 @@ async def test_a_huge_file_costs_no_more_than_its_end(tmp_path: Path) -> None:
         assert not [text for text in texts(view) if "secret" in text]
 
 
+async def test_the_end_of_a_line_whose_beginning_was_not_read_is_not_shown(tmp_path: Path) -> None:
+    path = tmp_path / "long.log"
+    with path.open("wb") as file, engine(file) as serving:
+        file.write(b"INFO prompt: '" + b"swordfish " * MOST_BYTES)
+        file.flush()
+        log = log_of(serving.origin)
+        shown: list[str] = []
+        for written in (b"", b"swordfish ", b"swordfish'\nINFO next\nINFO open"):
+            file.write(written)
+            file.flush()
+            view = await log.read()
+            assert view is not None
+            shown.append("\n".join(texts(view)))
+        assert shown == ["", "", "INFO next\nINFO open"]
+
+
+async def test_lines_that_are_not_kept_are_looked_at_for_prompts(tmp_path: Path) -> None:
+    path = tmp_path / "short.log"
+    with path.open("w") as file, engine(file) as serving:
+        file.write("INFO prompt: tell me\n" + "swordfish\n" * (MOST_LINES + 100) + "INFO next\n")
+        file.flush()
+        view = await log_of(serving.origin).read()
+        assert view is not None
+        assert (len(view.lines), view.lines[-1].text) == (MOST_LINES, "INFO next")
+        assert "swordfish" not in "\n".join(texts(view))
+
+
+async def test_a_log_whose_descriptor_is_another_one_by_now_is_looked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rotates = (
+        "import os, sys; name = sys.argv[2]; old = open(name, 'w'); old.write('INFO old\\n'); old.flush();"
+        "sys.stdin.readline(); os.rename(name, name + '.1'); new = open(name, 'w'); old.close();"
+        "new.write('INFO new\\n'); new.flush(); sys.stdin.read()"
+    )
+    words = [sys.executable, "-c", rotates, "--log-file", str(tmp_path / "llama.log")]
+    with (
+        (tmp_path / "out").open("w") as out,
+        subprocess.Popen(words, stdin=subprocess.PIPE, stdout=out, stderr=out, text=True) as server,
+    ):
+        assert server.stdin is not None
+        wait_for(lambda: (tmp_path / "llama.log").exists() and bool((tmp_path / "llama.log").read_text()))
+        found = process(server.pid)
+        assert found is not None
+        log = log_of(origin_of(found))
+        view = await log.read()
+        server.stdin.write("\n")
+        server.stdin.flush()
+        wait_for(lambda: (tmp_path / "llama.log.1").exists() and bool((tmp_path / "llama.log").read_text()))
+        monkeypatch.setattr(engine_log, "AGAIN_S", 0.0)
+        later = await read_until(log, lambda view: not view.fault and texts(view) == ["INFO new"])
+        server.communicate()
+    assert view is not None
+    assert texts(view) == ["INFO old"]
+    assert later.place == view.place
+
+
 async def test_lines_are_kept_within_bounds(tmp_path: Path) -> None:
     path = tmp_path / "busy.log"
     with path.open("w") as file, engine(file) as serving:
@@ -366,6 +424,15 @@ async def test_the_journal_of_its_unit(programs: Path, origin: Origin, asked: st
     view = await log.read()
     assert view is not None
     assert texts(view) == ["INFO one", "ERROR two"]
+
+
+@pytest.mark.parametrize("lines", [2000, 300])
+async def test_what_stands_before_the_first_record_of_a_cut_journal_is_not_shown(programs: Path, lines: int) -> None:
+    program(programs, "journalctl", f"echo swordfish in a prompt; for i in $(seq {lines - 1}); do echo INFO $i; done")
+    view = await log_of(Origin(unit="vllm.service")).read()
+    assert view is not None
+    assert view.lines[-1].text == f"INFO {lines - 1}"
+    assert ("swordfish" in "\n".join(texts(view))) == (lines < 2000)
 
 
 async def test_a_container_is_asked_of_the_runtime_that_knows_it(programs: Path) -> None:

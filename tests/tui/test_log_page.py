@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
 
 from gpumon.readings.snapshot import Snapshot
+from gpumon.sources.engine_log.log import EngineLog
+from gpumon.sources.last_seen.records import NO_ORIGIN, Origin
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.pages.log import LogPage
 from tests.tui import scenes
@@ -102,6 +105,22 @@ async def test_words_are_found(tmp_path: Path) -> None:
         await type_keys(app, pilot, "/", *"step 7", "enter")
         await until(lambda: "step 7" in "\n".join(text_of(app)), pilot)
         assert not page.follows
+
+
+async def test_a_log_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
+    feed = feed_with(tmp_path / "vllm.log")
+    answers = threading.Event()
+
+    def hang() -> Origin:
+        answers.wait()
+        return NO_ORIGIN
+
+    async with running(feed) as (app, pilot):
+        page = await opened(app, pilot, "2")
+        page.look_at("hung", EngineLog(hang))
+        page.look_at("other", file_log(tmp_path / "vllm.log"))
+        await until(lambda: page._shown is not None and len(page._shown.lines) > 1, pilot)
+        answers.set()
 
 
 async def test_the_log_goes_with_the_page(tmp_path: Path) -> None:

@@ -183,6 +183,16 @@ async def test_eight_gpus_fill_the_zoomed_pane_and_the_cursor_moves_in_two_dimen
         assert "▸ 7" in "\n".join(text_of(app))
 
 
+async def test_the_cursor_moves_before_a_slow_terminal_shows_that_there_are_fewer_gpus() -> None:
+    async with running(still(16), 120, 40) as (app, pilot):
+        await press(pilot, "z", "G")
+        pane = wall_of(app)
+        pane.snapshot = scenes.snapshot(8, 3)
+        pane.move(1)
+        assert pane.selected is not None
+        assert pane.selected.index == 7
+
+
 async def test_a_key_colours_the_tiles_by_another_figure_with_its_unit() -> None:
     async with running(still(8), 120, 40) as (app, pilot):
         await press(pilot, "z")

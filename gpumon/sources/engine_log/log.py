@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from gpumon.readings.log_text import LogLine, LogReader, LogView, begins_record
-from gpumon.sources.engine_log.places import LOGS, NoLog, Place, places_of
+from gpumon.sources.engine_log.places import LOGS, Place, places_of
 from gpumon.sources.engine_log.tails import Added, tail_of, whole_records
 from gpumon.sources.family import all_pids, process, server_of
 from gpumon.sources.last_seen.processes import has_ended, origin_of
@@ -21,7 +20,7 @@ from gpumon.sources.sockets import holders, listening, locate, reached
 MOST_LINES: Final = 5000
 """Lines that are kept of a log."""
 AGAIN_S: Final = 5.0
-"""Seconds before a log that was not found is looked for again."""
+"""Seconds before a log that was not found, or can not be read, is looked for again."""
 
 
 class EngineLog:
@@ -82,17 +81,17 @@ class EngineLog:
         )
 
     def _find(self) -> None:
-        """Look where its log is: at first, and when its process is another one or has ended."""
+        """Look where its log is: at first, when its process is another one or has ended, and while it is unreadable."""
         origin = self._origin_now()
         is_live = bool(origin.pid) and not has_ended(origin.id)
         is_known = self._origin is not None and self._origin.id == origin.id and self._was_live is is_live
         is_fresh = time.monotonic() - self._found_s < AGAIN_S
-        if is_known and (is_fresh or not isinstance(self._places[self._chosen], NoLog)):
+        if is_known and (is_fresh or not self._fault):
             return
+        places = places_of(origin, self._logs)
         self._found_s = time.monotonic()
         self._origin = origin
         self._was_live = is_live
-        places = places_of(origin, self._logs)
         words = [place.words for place in self._places]
         self._places = places
         if words != [place.words for place in places]:
@@ -125,7 +124,7 @@ class EngineLog:
                 lines = list(whole_records(lines, begins_record))
         elif not lines and not added.rest:
             return
-        self._lines += self._reader.lines(islice(lines, max(0, len(lines) - MOST_LINES), None))
+        self._lines += self._reader.lines(lines)
         self._rest = (self._reader.copy().line(added.rest),) if added.rest else ()
         excess = len(self._lines) - MOST_LINES
         if excess > 0:

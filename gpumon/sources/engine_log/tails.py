@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.readings.text import clean
-from gpumon.sources.engine_log.places import LogAccessError, LogCommand, LogFile, NoLog, Place
+from gpumon.sources.engine_log.places import MOST_LINES, LogAccessError, LogCommand, LogFile, NoLog, Place
 
 MOST_BYTES: Final = 256 * 1024
 """Bytes of a log that are read at once, from its end."""
@@ -69,6 +69,8 @@ class FileTail:
         self._file_id: tuple[int, int] = (0, 0)
         self._offset = 0
         self._rest = b""
+        self._lacks_beginning = False
+        """The line that was read last began before what was read: it may be of the middle of a prompt."""
 
     def read(self) -> Added:
         """The lines that were added, at most `MOST_BYTES`; of a larger gap its end."""
@@ -81,6 +83,7 @@ class FileTail:
                     self._offset = max(0, status.st_size - MOST_BYTES)
                     self._rest = b""
                 is_cut = is_anew and self._offset > 0
+                self._lacks_beginning = is_cut or (self._lacks_beginning and not is_anew)
                 data = os.pread(file.fileno(), MOST_BYTES, self._offset)
         except OSError as error:
             return Added(fault=_reason(error))
@@ -88,9 +91,11 @@ class FileTail:
             return NOTHING_ADDED
         self._offset += len(data)
         *ended, rest = (self._rest + data).split(b"\n")
+        if self._lacks_beginning:
+            self._lacks_beginning = not ended
+            rest = rest if ended else b""
+            ended = ended[1:]
         self._rest = rest[:_MOST_REST]
-        if is_cut:
-            ended = ended[1:]  # the first one lacks its beginning
         lines = [_unwrapped(line, self._place.form) for line in ended]
         return Added(lines, _unwrapped(self._rest, self._place.form), is_anew, is_cut)
 
@@ -128,9 +133,11 @@ class CommandTail:
         if printed == self._printed:
             return NOTHING_ADDED
         self._printed = printed
-        is_cut = len(printed) >= MOST_BYTES
         lines = [_decoded(line) for line in printed.split(b"\n")]
-        return Added(lines[1:-1] if is_cut else lines[:-1], lines[-1], anew=True, cut=is_cut)
+        if len(printed) >= MOST_BYTES:
+            lines = lines[1:] or [""]  # the first one lacks its beginning
+            return Added(lines[:-1], lines[-1], anew=True, cut=True)
+        return Added(lines[:-1], lines[-1], anew=True, cut=len(lines) > MOST_LINES)
 
 
 def run_bounded(command: Sequence[str]) -> tuple[bytes, str]:

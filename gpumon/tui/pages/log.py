@@ -50,7 +50,8 @@ class LogPage(Pane):
         self._engine_name = ""
         self._engine_log: EngineLog | None = None
         self._shown: LogView | None = None
-        self._is_reading = False
+        self._reading: EngineLog | None = None
+        """The log that an unfinished read is of: one that hangs holds up no other."""
         self._rows_of_log = LogRows()
         self._error = -1
         """Number of the error that was gone to last."""
@@ -82,9 +83,9 @@ class LogPage(Pane):
 
     def _read_soon(self) -> None:
         log = self._engine_log
-        if log is None or self._is_reading:
+        if log is None or log is self._reading:
             return
-        self._is_reading = True
+        self._reading = log
         work: WorkType[None] = partial(self._read, log)
         self.run_worker(work, group="log")
 
@@ -95,7 +96,8 @@ class LogPage(Pane):
         except Exception as error:  # whatever went wrong costs the log, not the screen
             view = LogView(fault=clean(f"the log can not be read: {type(error).__name__}: {error}"))
         finally:
-            self._is_reading = False
+            if log is self._reading:
+                self._reading = None
         if view is None or log is not self._engine_log:
             return
         self._shown = view

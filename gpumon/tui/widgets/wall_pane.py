@@ -204,7 +204,7 @@ class WallPane(ListPane[T]):
         """Move the cursor up or down, a tile per line."""
         items = self.chosen()
         plan = self._planned
-        if not self.walled or not self.shows_cursor or plan is None or not items:
+        if not self.walled or not self.shows_cursor or plan is None or len(items) != len(plan.places):
             super().move(lines)
             return
         if abs(lines) >= len(items):
