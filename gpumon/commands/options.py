@@ -91,43 +91,71 @@ def _fill(parser: argparse.ArgumentParser, name: str) -> None:
 def understood(arguments: Sequence[str]) -> tuple[argparse.Namespace, str]:
     """The options, and the command. Options may stand before and after it. Raises Usage."""
     words = list(arguments)
-    screen = parser_of("")
-    takes = _takes_value(screen)
-    at = _first_word(words, takes)
-    if any(word.partition("=")[0] not in takes for word in words[:at] if word.startswith("-")):
-        # An option that the screen has not may belong to the command behind it.
-        everything = program()
-        takes = _takes_value(everything)
-        at = _first_word(words, takes)
-        for word in words[:at]:
-            if word.startswith("--") and word.partition("=")[0] not in takes:
-                raise Usage(f"{_unrecognized([word])}{_hint([word], everything)} (see gpumon --help)")
-    name = "" if at is None else words.pop(at)
-    if at is not None and name not in COMMANDS:
-        raise Usage(_no_such("command", name, COMMANDS))
-    parser: argparse.ArgumentParser = screen
+    name = _take_command(words)
+    parser: argparse.ArgumentParser
+    above: argparse.ArgumentParser | None = None
     if name:
-        parser = parser_of(name)
+        parser, above = _parser_of_action(parser_of(name), words)
     elif _asks_help(words):
         parser = program()
-    above = None
-    while name and (nested := subcommands(parser)):
-        at = _first_word(words, _takes_value(parser))
-        if at is not None and words[at] not in nested:
-            raise Usage(f"{parser.prog}: {_no_such('action', words[at], nested)}")
-        if at is None and _asks_help(words):
-            break
-        above = parser
-        parser = nested[words.pop(at) if at is not None else LIST]
+    else:
+        parser = parser_of("")
     if _asks_help(words):
         parser.print_help()
         parser.exit()
     # Words may stand between options: `profiles add --tp 2 a.json`.
     chosen, unknown = parser.parse_known_intermixed_args(_joined(parser, words))
     if unknown:
-        above = above if name else program()
+        if not name:
+            above = program()
         parser.error(_unrecognized(unknown) + ("" if above is None else _hint(unknown, above)))
     return chosen, name
+
+
+def _take_command(words: list[str]) -> str:
+    """The command, taken out of the words; empty: none, which is the screen. Raises Usage."""
+    takes = _takes_value(parser_of(""))
+    place = _first_word(words, takes)
+    options = [word for word in words[:place] if word.startswith("-")]
+    if any(word.partition("=")[0] not in takes for word in options):
+        # An option that the screen has not may belong to the command behind it.
+        everything = program()
+        place = _first_word(words, _takes_value(everything))
+        _check_known(words[:place], everything)
+    if place is None:
+        return ""
+    name = words.pop(place)
+    if name not in COMMANDS:
+        raise Usage(_no_such("command", name, COMMANDS))
+    return name
+
+
+def _check_known(words: Sequence[str], everything: argparse.ArgumentParser) -> None:
+    """Refuse an option that no command has. Raises Usage."""
+    takes = _takes_value(everything)
+    for word in words:
+        if word.startswith("--") and word.partition("=")[0] not in takes:
+            raise Usage(f"{_unrecognized([word])}{_hint([word], everything)} (see gpumon --help)")
+
+
+def _parser_of_action(
+    parser: argparse.ArgumentParser, words: list[str]
+) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser | None]:
+    """The parser of a command's action (`profiles add`), which is taken out of the words, and the one above it.
+    Raises Usage."""
+    above = None
+    while nested := subcommands(parser):
+        place = _first_word(words, _takes_value(parser))
+        if place is None and _asks_help(words):
+            break
+        action = LIST if place is None else words[place]
+        if action not in nested:
+            raise Usage(f"{parser.prog}: {_no_such('action', action, nested)}")
+        if place is not None:
+            del words[place]
+        above = parser
+        parser = nested[action]
+    return parser, above
 
 
 def _asks_help(words: Sequence[str]) -> bool:

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
@@ -126,12 +126,8 @@ def run(chosen: argparse.Namespace) -> int:
 def _models(
     chosen: argparse.Namespace, config: Config, has: Seen, warnings: list[str]
 ) -> tuple[tuple[ModelFacts, ...], tuple[tuple[str, str], ...], bool]:
-    """The models, those that nothing is known of with why, and whether anything is scraped. Raises ConfigError."""
-    own = [entry.match for entry in config.model if not set(entry.match) & set("*?[")]
-    names = list(dict.fromkeys(chosen.model or has.models or ([] if has.served else own)))
-    for name in names:
-        if not name.isascii() and name != name.encode("utf-8", "replace").decode():
-            raise ConfigError(f"--model {clean(name, 80)!a}: is not UTF-8, as a label must be")
+    """The models, those without known dimensions and why, and whether anything is scraped. Raises ConfigError."""
+    names = _model_names(chosen, config, has)
     if not names and not has.served:
         raise ConfigError(f"rules: {_nothing(config)}")
     given = _Given(
@@ -156,6 +152,17 @@ def _models(
     if assumed:
         warnings.append(_assumed_warning(assumed))
     return tuple(models), tuple(unknown), bool(names or has.gpus)
+
+
+def _model_names(chosen: argparse.Namespace, config: Config, has: Seen) -> list[str]:
+    """The models of `--model`, else those of the Prometheus, else those that the config names. Raises ConfigError."""
+    names: Iterable[str] = chosen.model or has.models
+    if not names and not has.served:
+        names = [entry.match for entry in config.model if not set(entry.match) & set("*?[")]
+    for name in names:
+        if not name.isascii() and name != name.encode("utf-8", "replace").decode():
+            raise ConfigError(f"--model {clean(name, 80)!a}: is not UTF-8, as a label must be")
+    return list(dict.fromkeys(names))
 
 
 def _assumed_warning(assumed: Sequence[str]) -> str:

@@ -128,25 +128,37 @@ def run(chosen: argparse.Namespace) -> int:
 
 def _check(chosen: argparse.Namespace, config: Config) -> None:
     """Refuse options that contradict each other, or that lack another one."""
-    sources = [bool(chosen.file or chosen.model), bool(chosen.recording), bool(chosen.scraped)]
+    sources = (chosen.file, chosen.model, chosen.recording, chosen.scraped)
     if not any(sources):
         raise Usage("simulate needs a scenario file, --model, --from-recording FILE or --from-prometheus")
     check_span(chosen)
+    _check_source(chosen, config)
+    _check_rate(chosen)
+    if (chosen.prefix_groups is None) != (chosen.shared_tokens is None):
+        raise Usage("--prefix-groups and --shared-tokens belong together")
+    if chosen.duration == 0.0:
+        raise Usage("--duration must be above 0")
+    _check_traffic(chosen)
+
+
+def _check_source(chosen: argparse.Namespace, config: Config) -> None:
+    """Refuse two sources of one kind, and a Prometheus without an address."""
     if chosen.recording and chosen.scraped:
         raise Usage("--from-recording and --from-prometheus: one of them at a time")
     if chosen.file and chosen.model:
         raise Usage("a scenario file and --model: the file has its models, --workload NAME chooses one")
     if chosen.scraped and not config.prometheus.url:
         raise Usage("which Prometheus? Give --prometheus URL, or set [prometheus].url")
+
+
+def _check_rate(chosen: argparse.Namespace) -> None:
+    """Refuse two amounts of traffic, or none where only a model is given."""
     if chosen.rate is not None and chosen.concurrency is not None:
         raise Usage("--rate and --concurrency: one of them at a time")
-    if chosen.model and chosen.rate is None and chosen.concurrency is None and not (chosen.recording or chosen.scraped):
+    if not chosen.model or chosen.recording or chosen.scraped:
+        return
+    if chosen.rate is None and chosen.concurrency is None:
         raise Usage("how many requests? Give --rate or --concurrency")
-    if (chosen.prefix_groups is None) != (chosen.shared_tokens is None):
-        raise Usage("--prefix-groups and --shared-tokens belong together")
-    if chosen.duration == 0.0:
-        raise Usage("--duration must be above 0")
-    _check_traffic(chosen)
 
 
 def _check_traffic(chosen: argparse.Namespace) -> None:
@@ -214,18 +226,28 @@ def _changed(chosen: argparse.Namespace, config: Config, scenario: Scenario, rec
 
     if not scenario.server and config.sizing.gpu:
         scenario = replace(scenario, server=(Server(gpu=config.sizing.gpu, gpus=config.sizing.gpus or 8),))
-    workloads = scenario.workload
-    if chosen.workload or (chosen.model and recorded):
-        wanted = chosen.workload or chosen.model
-        workloads = tuple(each for each in workloads if wanted in (each.label, each.model))
-        if not workloads:
-            known = ", ".join(each.label for each in scenario.workload) or "none"
-            raise ConfigError(f"there is no workload {wanted[:80]!r}; known: {known}")
+    workloads = _chosen_workloads(chosen, scenario, recorded)
     if not workloads:
         raise ConfigError("no workload: the scenario has none, and no engine was seen")
     if len(workloads) > 1 and (chosen.rate is not None or chosen.concurrency is not None):
         raise ConfigError("--rate and --concurrency are for one workload: choose it with --workload NAME")
-    return replace(scenario, workload=tuple(_workload(chosen, each) for each in workloads))
+    return replace(scenario, workload=tuple(_workload(chosen, workload) for workload in workloads))
+
+
+def _chosen_workloads(chosen: argparse.Namespace, scenario: Scenario, recorded: bool) -> tuple[Workload, ...]:
+    """The workloads that `--workload` names, or `--model` among those of a recording. Raises ConfigError."""
+    from gpumon.config.errors import ConfigError
+
+    name = chosen.workload
+    if not name and recorded:
+        name = chosen.model
+    if not name:
+        return scenario.workload
+    workloads = tuple(workload for workload in scenario.workload if name in (workload.label, workload.model))
+    if not workloads:
+        known = ", ".join(workload.label for workload in scenario.workload) or "none"
+        raise ConfigError(f"there is no workload {name[:80]!r}; known: {known}")
+    return workloads
 
 
 def _workload(chosen: argparse.Namespace, workload: Workload) -> Workload:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.efficiency.lengths import KV_SHARE
 from gpumon.readings.missing import NOT_EXPOSED
@@ -107,6 +107,26 @@ def _pauses(case: Case) -> bool:
     return quiet_s is not None and quiet_s >= PAUSE_S
 
 
+class _Step(NamedTuple):
+    """A decode step as it is now: its batch, its time, and the bytes that it reads."""
+
+    batch: float
+    itl_s: float
+    weight_bytes: float
+    kv_bytes: float
+    """KV cache of one sequence."""
+
+    def itl_s_at(self, batch: float) -> float:
+        """Time per token with another batch: ITL x (weights + batch x KV) / (weights + batch now x KV)."""
+        bytes_now = self.weight_bytes + self.batch * self.kv_bytes
+        return self.itl_s * (self.weight_bytes + batch * self.kv_bytes) / bytes_now
+
+    def batch_at(self, itl_s: float) -> float:
+        """The batch whose step takes so long."""
+        bytes_now = self.weight_bytes + self.batch * self.kv_bytes
+        return (itl_s / self.itl_s * bytes_now - self.weight_bytes) / self.kv_bytes
+
+
 def _bigger_batch(case: Case, engine: Engine) -> Evidence | None:
     """The largest batch of a rank that fits and meets the goal of time per token: `batch 50 still meets 40 ms`.
 
@@ -119,29 +139,43 @@ def _bigger_batch(case: Case, engine: Engine) -> Evidence | None:
     prefill = case.mean("mfu_prefill_ratio")
     if prefill is None or prefill > MOST_PREFILL:
         return None
+    step = _decode_step(engine)
+    if step is None:
+        return None
+    most = _largest_batch(case, engine, step)
+    if not math.isfinite(most) or most < LEAST_BATCH * step.batch or most - step.batch < 1.0:
+        return None
+    batch = float(math.floor(most))
+    if case.goals.itl_s:
+        parameters = params(goal_s=case.goals.itl_s)
+    else:
+        parameters = params(then_s=step.itl_s_at(batch))
+    source = "ITL x (weights + batch x KV) / (weights + batch now x KV)"
+    return Evidence("wider_batch", batch, NOT_EXPOSED, source, f"itl@{case.key}", parameters)
+
+
+def _decode_step(engine: Engine) -> _Step | None:
+    """The engine's mean decode step; None where a part of it is not known."""
     batch = finite(engine.rates.batch)
     itl_s = finite(engine.latency.itl_mean_s)
-    weights = finite(engine.efficiency.weight_bytes)
-    context = finite(engine.load.context_tokens)
+    weight_bytes = finite(engine.efficiency.weight_bytes)
+    context_tokens = finite(engine.load.context_tokens)
     bytes_per_token = finite(engine.dimensions.kv_bytes_per_token)
-    if not (batch and itl_s and weights and bytes_per_token and context):
+    if not (batch and itl_s and weight_bytes and bytes_per_token and context_tokens):
         return None
-    kv = bytes_per_token * context
-    most = MOST_BATCH * batch
+    return _Step(batch, itl_s, weight_bytes, bytes_per_token * context_tokens)
+
+
+def _largest_batch(case: Case, engine: Engine, step: _Step) -> float:
+    """The largest batch that has room in the KV cache and meets the goal."""
+    most = MOST_BATCH * step.batch
     room = _room(case, engine)
     if room is not None:
         most = min(most, room)
-    goal_s = case.goals.itl_s
-    if goal_s:
-        longest_s = goal_s / _tail(engine)
-        most = min(most, (longest_s / itl_s * (weights + batch * kv) - weights) / kv)
-    if not math.isfinite(most) or most < LEAST_BATCH * batch or most - batch < 1.0:
-        return None
-    wanted = float(math.floor(most))
-    then_s = itl_s * (weights + wanted * kv) / (weights + batch * kv)
-    said = params(goal_s=goal_s) if goal_s else params(then_s=then_s)
-    source = "ITL x (weights + batch x KV) / (weights + batch now x KV)"
-    return Evidence("wider_batch", wanted, NOT_EXPOSED, source, f"itl@{case.key}", said)
+    if case.goals.itl_s:
+        longest_s = case.goals.itl_s / _tail(engine)
+        most = min(most, step.batch_at(longest_s))
+    return most
 
 
 def _tail(engine: Engine) -> float:

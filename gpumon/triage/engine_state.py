@@ -25,26 +25,43 @@ def unresponsive(case: Case) -> Finding | None:
     if engine is None or engine.kind in FRONTENDS or engine.state not in _SILENT:
         return None
     seconds = finite(engine.age_s)
-    answered = case.recent.holders
-    here = {process.pid: process for gpu in case.gpus for process in gpu.processes}
-    if seconds is None or seconds < case.thresholds.silent_s or not answered or not answered <= here.keys():
+    if seconds is None or seconds < case.thresholds.silent_s:
         return None
-    if _loads(case, min(seconds, KEPT_S)):
+    processes = _remaining_processes(case)
+    if not processes or _loads(case, min(seconds, KEPT_S)):
         return None
-    holding = [process for pid, process in here.items() if pid in answered]
-    held = finite(sum(number(process.vram_bytes) or 0.0 for process in holding)) or None
-    state = "refuses" if engine.state is EndpointState.REFUSED else "silent"
-    memory = NOT_EXPOSED if held is None else held
-    pids = params(pids=pids_of(holding))
+    vram_bytes = _vram_bytes(processes)
     proof = (
         Evidence("no_answer", seconds, case.thresholds.silent_s, engine.url),
-        Evidence("vram_held", memory, source="processes of its GPUs", parameters=pids),
+        Evidence(
+            "vram_held",
+            NOT_EXPOSED if vram_bytes is None else vram_bytes,
+            source="processes of its GPUs",
+            parameters=params(pids=pids_of(processes)),
+        ),
     )
-    said = params(seconds=seconds, how=state, vram_bytes=held)
-    fixes = (look_and_restart(holding),)
-    sure = Confidence.MEDIUM
+    how = "refuses" if engine.state is EndpointState.REFUSED else "silent"
+    parameters = params(seconds=seconds, how=how, vram_bytes=vram_bytes)
+    fixes = (look_and_restart(processes),)
     began_s = case.now_s - seconds
-    return Finding(Limit.UNRESPONSIVE, "unresponsive", said, proof, fixes, Level.CRITICAL, sure, began_s)
+    return Finding(
+        Limit.UNRESPONSIVE, "unresponsive", parameters, proof, fixes, Level.CRITICAL, Confidence.MEDIUM, began_s
+    )
+
+
+def _remaining_processes(case: Case) -> list[Process]:
+    """The processes that held its GPUs when it answered last; none where one of them has ended."""
+    answered = case.recent.holders
+    running = {process.pid: process for gpu in case.gpus for process in gpu.processes}
+    if not answered <= running.keys():
+        return []
+    return [process for pid, process in running.items() if pid in answered]
+
+
+def _vram_bytes(processes: Sequence[Process]) -> float | None:
+    """Memory that the processes hold together; None where the driver tells of none."""
+    total = finite(sum(number(process.vram_bytes) or 0.0 for process in processes))
+    return total or None
 
 
 def _loads(case: Case, seconds: float) -> bool:

@@ -384,36 +384,72 @@ def healthy(case: Case) -> Finding | None:
     if engine.asleep:
         how = params(how=engine.asleep)
         return Finding(Limit.ASLEEP, "asleep", how, (Evidence("asleep", parameters=how),), (), Level.OK)
-    again = params(restarted=min(case.restarts_s, default=None))
-    level = Level.NOTE if again else Level.OK
+    restarted = params(restarted=min(case.restarts_s, default=None))
     if idle_s(case) is not None:
-        none = case.evidence("running", "running", 0.0, "running")
-        return apart(case, Finding(Limit.HEALTHY, "ready", again, (none,), (), level))
+        return apart(case, _ready(case, restarted))
     if engine.rates.decode_tokens_per_s == NO_TOKENS:  # such models have neither requests nor MFU
         return None
     seen = case.activity()
-    load = engine.load
+    doubt = _doubt(case, engine, seen)
+    if doubt is not None:
+        return doubt
+    running = engine.load.running
+    if isinstance(running, Missing) and running.reason in PASSING:
+        return None
+    verdict = _under_evaluation(case, engine, restarted)
+    if verdict is None:
+        verdict = _with_room(case, engine, seen, restarted)
+    return None if verdict is None else apart(case, verdict)
+
+
+def _healthy_level(restarted: Parameters) -> Level:
+    return Level.NOTE if restarted else Level.OK
+
+
+def _ready(case: Case, restarted: Parameters) -> Finding:
+    """It is well, and has no requests."""
+    none_runs = case.evidence("running", "running", 0.0, "running")
+    return Finding(Limit.HEALTHY, "ready", restarted, (none_runs,), (), _healthy_level(restarted))
+
+
+def _doubt(case: Case, engine: Engine, seen: Activity) -> Finding | None:
+    """Why the engine can not be called healthy: figures that are missing, or that contradict each other."""
     unknown = lacking(engine, seen)
-    if any(one.code in NEEDED for one in unknown):  # the others are named where the verdict is open anyway
+    if any(signal.code in NEEDED for signal in unknown):  # the others are named where the verdict is open anyway
         return unsure(unknown)
-    quiet = case.still_s(TOKENS)
-    if quiet is not None and quiet >= case.thresholds.stalled_s / 2 and seen.tensor is None:
-        # What a long prefill hides: its tokens count at its end, and MFU shows none of it until then.
-        return unsure((Signal("arithmetic", fix="needs_hopper", parameters=params(seconds=quiet)),))
+    quiet_s = case.still_s(TOKENS)
+    if quiet_s is not None and quiet_s >= case.thresholds.stalled_s / 2 and seen.tensor is None:
+        # A long prefill hides the arithmetic: its tokens count at its end, and MFU shows none of it until then.
+        return unsure((Signal("arithmetic", fix="needs_hopper", parameters=params(seconds=quiet_s)),))
     if engine.contradicts:
         return unsure((Signal("believable", fix="doctor"),), engine.contradicts)
-    if isinstance(load.running, Missing) and load.running.reason in PASSING:
+    return None
+
+
+def _under_evaluation(case: Case, engine: Engine, restarted: Parameters) -> Finding | None:
+    """It does little, and has not been seen long enough to say so; None where that is over or it does much."""
+    if _left_s(case) <= 0.0:
         return None
-    if _left_s(case) > 0.0 and (little := _little(case, engine)) is not None:
-        return apart(case, _evaluating(case, params(mfu=little.arithmetic, running=little.running) | again))
-    found = _headroom(case, engine, seen)
-    if found is None:
+    little = _little(case, engine)
+    if little is None:
         return None
-    sound = not any(slowed_lately(case.others[gpu.uuid], case.thresholds) for gpu in case.gpus)
-    said = {name: value for name, value in found.parameters.items() if name != "headroom" or sound} | again
-    if (before := case.grown()) is not None:
-        said |= params(ttft=before[0], ttft_before=before[1])
-    return apart(case, found._replace(parameters=said, level=level))
+    return _evaluating(case, params(mfu=little.arithmetic, running=little.running) | restarted)
+
+
+def _with_room(case: Case, engine: Engine, seen: Activity, restarted: Parameters) -> Finding | None:
+    """It works, with its headroom: that is left out where a GPU was slowed down lately."""
+    finding = _headroom(case, engine, seen)
+    if finding is None:
+        return None
+    parameters = dict(finding.parameters)
+    if any(slowed_lately(case.others[gpu.uuid], case.thresholds) for gpu in case.gpus):
+        parameters.pop("headroom", None)
+    parameters |= restarted
+    growth = case.grown()
+    if growth is not None:
+        now_s, before_s = growth
+        parameters |= params(ttft=now_s, ttft_before=before_s)
+    return finding._replace(parameters=parameters, level=_healthy_level(restarted))
 
 
 def _evaluating(case: Case, said: Parameters) -> Finding:

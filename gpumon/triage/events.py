@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from gpumon.readings.format import rfc3339, wall_of
@@ -26,6 +26,13 @@ MOST_GONE: Final = 256
 _DOWN: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED})
 _QUIET: Final = frozenset({None, Limit.HEALTHY, Limit.EVALUATING, Limit.ASLEEP, Limit.STARTING, Limit.UNKNOWN})
 """A verdict that changes from one of these to another of these is no event."""
+
+
+_BEGAN: Final = "verdict_began"
+_NEW_LEVEL: Final = "verdict_level"
+_NEW_CAUSE: Final = "verdict_cause"
+_Place = tuple[str, Family]
+"""Key of a thing and family: one verdict stands there at most."""
 
 
 class _Seen(NamedTuple):
@@ -59,7 +66,7 @@ class Events:
         self._gone: dict[str, _Seen] = {}
         self._gpus: dict[str, tuple[Gpu, GpuReading]] = {}
         self._models: Counter[str] = Counter()
-        self._verdicts: dict[tuple[str, Family], _Stands] = {}
+        self._verdicts: dict[_Place, _Stands] = {}
         self._told: dict[object, float] = {}
 
     def between(self, frame: Frame, snapshot: Snapshot) -> tuple[Event, ...]:
@@ -143,38 +150,23 @@ class Events:
         """Verdicts that came, changed (their level or cause, too) or went."""
         before = self._verdicts
         wall_s = snapshot.wall_s
-        now: dict[tuple[str, Family], _Stands] = {}
-        found: list[Event] = []
-
-        def tell(verdict: Verdict, code: str, level: Level, said: Parameters, since_s: float = 0.0) -> None:
-            scope = clean(verdict.scope, MOST_MODEL)
-            found.append(Event(wall_s, EventKind.VERDICT, scope, code, level, verdict.key, said, since_s, verdict))
-
+        standing: dict[_Place, _Stands] = {}
+        events: list[Event] = []
         for verdict in snapshot.verdicts:
-            at = verdict.key, verdict.family
-            old = before.get(at)
-            now[at] = _Stands(verdict, verdict.cause, wall_s)
-            was = None if old is None else old.verdict.code
-            if was in _QUIET and verdict.code in _QUIET:
+            place = verdict.key, verdict.family
+            old = before.get(place)
+            code = _change(verdict, old)
+            if code == _NEW_CAUSE and old is not None and wall_s - old.changed_s < SETTLE_S:
+                standing[place] = _Stands(verdict, old.cause, old.changed_s)
                 continue
-            if old is None or old.verdict.code is not verdict.code:
-                if old is not None or not self._was_so(verdict, began_s):
-                    said: Parameters = {} if was is None else {"before": was.value}
-                    tell(verdict, "verdict_began", verdict.level, said, wall_of(verdict.since))
-            elif old.verdict.level is not verdict.level:
-                tell(verdict, "verdict_level", verdict.level, {})
-            elif verdict.cause != old.cause and not verdict.until:
-                if wall_s - old.changed_s < SETTLE_S:
-                    now[at] = _Stands(verdict, old.cause, old.changed_s)
-                else:
-                    tell(verdict, "verdict_cause", verdict.level, {"cause": verdict.cause})
-        gone = [at for at, old in before.items() if at not in now and old.verdict.code not in _QUIET]
-        here = {"", *(one.key for one in snapshot.engines), *(gpu.uuid for gpu in snapshot.gpus)} if gone else ()
-        for at in gone:
-            if at[0] in here:
-                tell(before[at].verdict, "verdict_over", Level.OK, {})
-        self._verdicts = now
-        return found
+            standing[place] = _Stands(verdict, verdict.cause, wall_s)
+            if code == _BEGAN and old is None and self._was_so(verdict, began_s):
+                continue
+            if code:
+                events.append(_change_event(verdict, code, old, wall_s))
+        events += _ended(before, standing, snapshot)
+        self._verdicts = standing
+        return events
 
     def _was_so(self, verdict: Verdict, began_s: float) -> bool:
         """Whether a first verdict that nobody suffers from tells what already was when its thing was seen first."""
@@ -182,6 +174,53 @@ class Events:
             return False
         known = self._engines.get(verdict.key)
         return verdict.since <= rfc3339((began_s if known is None else known.since_s) + SETTLE_S)
+
+
+def _change(verdict: Verdict, old: _Stands | None) -> str:
+    """Code of the event by which a verdict differs from the one that stood there; empty: none."""
+    limit = None if old is None else old.verdict.code
+    if limit in _QUIET and verdict.code in _QUIET:
+        return ""
+    if old is None or limit is not verdict.code:
+        return _BEGAN
+    if old.verdict.level is not verdict.level:
+        return _NEW_LEVEL
+    if verdict.cause != old.cause and not verdict.until:
+        return _NEW_CAUSE
+    return ""
+
+
+def _change_event(verdict: Verdict, code: str, old: _Stands | None, wall_s: float) -> Event:
+    """The event of a verdict that began or changed."""
+    parameters: Parameters = {}
+    since_s = 0.0
+    if code == _BEGAN:
+        since_s = wall_of(verdict.since)
+        if old is not None:
+            parameters = {"before": old.verdict.code.value}
+    elif code == _NEW_CAUSE:
+        parameters = {"cause": verdict.cause}
+    return _verdict_event(verdict, code, verdict.level, parameters, since_s, wall_s)
+
+
+def _ended(before: Mapping[_Place, _Stands], standing: Mapping[_Place, _Stands], snapshot: Snapshot) -> list[Event]:
+    """Events of the verdicts that are over, of things that are still there."""
+    gone = [old.verdict for place, old in before.items() if place not in standing and old.verdict.code not in _QUIET]
+    if not gone:
+        return []
+    present = {"", *(engine.key for engine in snapshot.engines), *(gpu.uuid for gpu in snapshot.gpus)}
+    return [
+        _verdict_event(verdict, "verdict_over", Level.OK, {}, 0.0, snapshot.wall_s)
+        for verdict in gone
+        if verdict.key in present
+    ]
+
+
+def _verdict_event(
+    verdict: Verdict, code: str, level: Level, parameters: Parameters, since_s: float, wall_s: float
+) -> Event:
+    scope = clean(verdict.scope, MOST_MODEL)
+    return Event(wall_s, EventKind.VERDICT, scope, code, level, verdict.key, parameters, since_s, verdict)
 
 
 def _seen(known: _Seen | None, reading: EngineReading, wall_s: float) -> _Seen:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -327,26 +327,31 @@ class _Held(NamedTuple):
 def _held_down(case: Case, gpu: Gpu) -> Finding | None:
     """Clocks below the highest under load, and no fault: a power limit, a lock, or nobody who says so."""
     held = _held(case, gpu)
-    if held is None:
+    if held is None or not _is_worth_saying(case, held):
         return None
-    explained = held.lowered or (held.locked and held.apart)
-    if case.recent.seconds < MINUTE_S and not explained:
-        return None
-    low = held.clock.mean < case.thresholds.clock_low_ratio * _width(case) * held.clock.most
-    if not (held.lowered or held.locked or low):
-        return None
-    felt = held.apart or any(case.suffers(engine) for engine in case.engines)
-    wrong = held.lowered or held.cause != "power_cap"
-    sure = held.lowered or (held.locked and held.chosen is not None)
+    is_felt = held.apart or any(case.suffers(engine) for engine in case.engines)
+    is_wrong = held.lowered or held.cause != "power_cap"
+    is_sure = held.lowered or (held.locked and held.chosen is not None)
     return Finding(
         Limit.THROTTLED,
         held.cause,
         _held_parameters(gpu, held),
         tuple(_load(case, gpu, held.clock, held.busy)),
         (_unlock(gpu, held),),
-        Level.WARN if felt and wrong else Level.NOTE,
-        Confidence.HIGH if sure else Confidence.MEDIUM,
+        Level.WARN if is_felt and is_wrong else Level.NOTE,
+        Confidence.HIGH if is_sure else Confidence.MEDIUM,
     )
+
+
+def _is_worth_saying(case: Case, held: _Held) -> bool:
+    """Whether the clock is lowered by a setting, or so low that it matters; in the first minute a setting has to be
+    sure."""
+    is_explained = held.lowered or (held.locked and held.apart)
+    if case.recent.seconds < MINUTE_S and not is_explained:
+        return False
+    if held.lowered or held.locked:
+        return True
+    return held.clock.mean < case.thresholds.clock_low_ratio * _width(case) * held.clock.most
 
 
 def _width(case: Case) -> float:
@@ -356,20 +361,13 @@ def _width(case: Case) -> float:
 
 def _held(case: Case, gpu: Gpu) -> _Held | None:
     """State of a loaded GPU's clock; None where there is nothing to look back for, as nearly always."""
-    limits = case.thresholds
-    near = Limit.THROTTLED in case.near
-    newest = finite(case.recent.last("sm_clock_hz"))
-    most = finite(gpu.sm_clock_max_hz)
-    if newest is None or not most:
-        return None
-    if not near and newest >= limits.clock_locked_ratio * most and not case.recent.last(POWER_CAP):
+    if _runs_freely(case, gpu):
         return None
     clock = _clock(case, gpu)
     busy = finite(case.recent.mean("busy_ratio", MINUTE_S))
     if clock is None or busy is None or case.recent.seconds < NOW_S:
         return None
-    least_busy = limits.loaded_ratio * (1.0 - BAND if near else 1.0)
-    if busy < least_busy:
+    if busy < _least_busy(case):
         return None
     capped = _share(case.recent, POWER_CAP) > 0.5
     return _Held(
@@ -378,9 +376,36 @@ def _held(case: Case, gpu: Gpu) -> _Held | None:
         capped,
         lowered=capped and _is_lowered(gpu),
         locked=not capped and _stands_low(case, clock),
-        chosen=next((cause for reason, cause in _SET.items() if _share(case.recent, reason) > 0.5), None),
+        chosen=_chosen_cause(case.recent),
         apart=any(_peers_wait(case, gpu, engine, clock) for engine in case.engines),
     )
+
+
+def _runs_freely(case: Case, gpu: Gpu) -> bool:
+    """Whether the newest clock gives no reason to look back: it is not known, or high and not capped."""
+    newest_hz = finite(case.recent.last("sm_clock_hz"))
+    most_hz = finite(gpu.sm_clock_max_hz)
+    if newest_hz is None or not most_hz:
+        return True
+    if Limit.THROTTLED in case.near or newest_hz < case.thresholds.clock_locked_ratio * most_hz:
+        return False
+    return not case.recent.last(POWER_CAP)
+
+
+def _least_busy(case: Case) -> float:
+    """Busy share from which on a GPU counts as loaded; a little lower for one whose clock was low before."""
+    loaded_ratio = case.thresholds.loaded_ratio
+    if Limit.THROTTLED in case.near:
+        return loaded_ratio * (1.0 - BAND)
+    return loaded_ratio
+
+
+def _chosen_cause(recent: Recent) -> str | None:
+    """Cause by a setting that the driver named most of the time."""
+    for reason, cause in _SET.items():
+        if _share(recent, reason) > 0.5:
+            return cause
+    return None
 
 
 def _is_lowered(gpu: Gpu) -> bool:
@@ -502,10 +527,13 @@ def memory_idle(case: Case) -> Finding | None:
     gpu = _gpu(case)
     idle_s = _asleep_s(case)
     limits = case.thresholds
-    if _is_told(case) or idle_s < limits.gpu_idle_s or (room := _vram(gpu)) is None:
+    if _is_told(case) or idle_s < limits.gpu_idle_s:
+        return None
+    room = _vram(gpu)
+    if room is None:
         return None
     engine = _unplaced(case)
-    (used, total) = room
+    used, total = room
     if engine or used < limits.held_ratio * total:
         return None
     holders = [process for process in gpu.processes if (finite(process.vram_bytes) or 0.0) > 0.0]
@@ -514,22 +542,29 @@ def memory_idle(case: Case) -> Finding | None:
         Evidence("idle_time", idle_s, limits.gpu_idle_s, _BUSY, of_gpu(gpu, "busy")),
         *(_holds(process) for process in holders[:4]),
     )
-    said = params(
+    parameters = params(
         processes=named(holders) if holders else None,
         several="yes" if len(holders) > 1 else None,
         vram_bytes=used,
         seconds=idle_s,
         cost=_idle_cost(case, gpu),
     )
-    if not holders:
-        fixes = [action("find_hidden_process")]
-    else:
-        owners = ", ".join(sorted({clean(process.user, 24) for process in holders if process.user}))
-        serves = None if engine is None else "yes"  # an engine that answers is not to be ended
-        fixes = [] if serves is None else [action("add_endpoint", if_it_answers=serves)]
-        fixes.append(action("end_program", owner=owners, vram_bytes=total, otherwise=serves))
+    fixes = _free_memory(holders, total, may_serve=engine is not None)
     began_s = case.now_s - idle_s
-    return Finding(Limit.IDLE_VRAM_HELD, "vram_held", said, proof, tuple(fixes), Level.NOTE, began_s=began_s)
+    return Finding(Limit.IDLE_VRAM_HELD, "vram_held", parameters, proof, fixes, Level.NOTE, began_s=began_s)
+
+
+def _free_memory(holders: Sequence[Process], vram_bytes: float, *, may_serve: bool) -> tuple[Action, ...]:
+    """End the programs that hold memory; an engine that may serve is not to be ended before its answer is looked at."""
+    if not holders:
+        return (action("find_hidden_process"),)
+    owners = ", ".join(sorted({clean(process.user, 24) for process in holders if process.user}))
+    if not may_serve:
+        return (action("end_program", owner=owners, vram_bytes=vram_bytes),)
+    return (
+        action("add_endpoint", if_it_answers="yes"),
+        action("end_program", owner=owners, vram_bytes=vram_bytes, otherwise="yes"),
+    )
 
 
 def _holds(process: Process) -> Evidence:
@@ -546,12 +581,13 @@ def memory_full(case: Case) -> Finding | None:
     gpu = _gpu(case)
     limits = case.thresholds
     room = _vram(gpu)
-    if room is None or gpu.mig_profile or any(engine.kind in POOLED for engine in case.engines):
+    if room is None:
         return None
     used, total = room
-    if used < limits.vram_note_ratio * total or _asleep_s(case) > 0.0 or _unplaced(case) is not None:
+    if used < limits.vram_note_ratio * total or _is_pooled(case, gpu):
         return None
-    level = Level.WARN if used >= limits.vram_warn_ratio * total else Level.NOTE
+    if _asleep_s(case) > 0.0 or _unplaced(case) is not None:
+        return None
     trains = any(engine.phase is Phase.TRAINING for engine in case.engines)
     if not trains and _may_be_an_engine(case):
         return None
@@ -559,10 +595,16 @@ def memory_full(case: Case) -> Finding | None:
         _vram_used(gpu, used, total, limits.vram_note_ratio),
         *(_holds(process) for process in gpu.processes[:3] if finite(process.vram_bytes) is not None),
     )
-    who = named(gpu.processes) if gpu.processes else "training"
-    said = params(share=used / total, left=total - used, processes=who)
+    names = named(gpu.processes) if gpu.processes else "training"
+    parameters = params(share=used / total, left=total - used, processes=names)
     fix = action("less_vram" if trains else "keep_vram_free")
-    return Finding(Limit.MEMORY_FULL, "vram_full", said, proof, (fix,), level)
+    level = Level.WARN if used >= limits.vram_warn_ratio * total else Level.NOTE
+    return Finding(Limit.MEMORY_FULL, "vram_full", parameters, proof, (fix,), level)
+
+
+def _is_pooled(case: Case, gpu: Gpu) -> bool:
+    """Whether the memory is a MIG slice's, or taken by an engine when it loads its model."""
+    return bool(gpu.mig_profile) or any(engine.kind in POOLED for engine in case.engines)
 
 
 def _may_be_an_engine(case: Case) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from gpumon.readings.verdict import Confidence, Evidence, Level, Limit
+from gpumon.readings.verdict import Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.signals import GROWN, MINUTE_S, Case, Finding, action, finite, params
 
 ACCEPTANCE_FELL: Final = 0.5
@@ -34,23 +35,32 @@ def speculation(case: Case) -> Finding | None:
     now = case.mean("acceptance_ratio")
     if engine is None or now is None or not case.mean("running"):
         return None
-    before = case.recent.hour.before_fall("acceptance_ratio", now, ACCEPTANCE_FELL)
     per_step = finite(engine.rates.tokens_per_step)
-    low = now < ACCEPTED_LEAST and per_step is not None and per_step < PER_STEP_LEAST
-    if before is None and not (low and case.recent.seconds >= MINUTE_S):
+    before = case.recent.hour.before_fall("acceptance_ratio", now, ACCEPTANCE_FELL)
+    if before is None and not _is_hardly_accepted(case, now, per_step):
         return None
-    slow = case.late()
+    parameters = params(now=now, before=before, per_step=per_step)
     proof = [case.evidence("acceptance", "acceptance_ratio", now, limit=before)]
-    said = params(now=now, before=before, per_step=per_step)
     if per_step is not None:
         proof.append(case.evidence("tokens_per_step", "tokens_per_step", per_step))
     slower = slower_tokens(case)
     if slower is not None:
         proof.append(slower)
-    cause = "acceptance_low" if before is None else "acceptance_fell"
-    level = Level.WARN if before is not None and (slow or slower is not None) else Level.NOTE
-    fixes = (action("check_draft_model" if before is not None else "stop_speculation"),)
-    return Finding(Limit.SPECULATION_LOW, cause, said, (*proof, *slow), fixes, level)
+    late = case.late()
+    evidence = (*proof, *late)
+    if before is None:
+        fixes = (action("stop_speculation"),)
+        return Finding(Limit.SPECULATION_LOW, "acceptance_low", parameters, evidence, fixes, Level.NOTE)
+    fixes = (action("check_draft_model"),)
+    level = Level.WARN if late or slower is not None else Level.NOTE
+    return Finding(Limit.SPECULATION_LOW, "acceptance_fell", parameters, evidence, fixes, level)
+
+
+def _is_hardly_accepted(case: Case, acceptance: float, per_step: float | None) -> bool:
+    """Whether drafts give next to nothing, seen for a minute."""
+    if per_step is None or case.recent.seconds < MINUTE_S:
+        return False
+    return acceptance < ACCEPTED_LEAST and per_step < PER_STEP_LEAST
 
 
 def slower_tokens(case: Case) -> Evidence | None:
@@ -76,25 +86,37 @@ def prefix_hits(case: Case) -> Finding | None:
     before = case.recent.hour.before_fall("cached_ratio", now, HITS_FELL)
     if before is None or before - now < HITS_MATTER:
         return None
-    said = params(now=now, before=before)
+    parameters = params(now=now, before=before)
     proof = [case.evidence("prefix_hits", "cached_ratio", now, limit=before)]
     computed = case.mean("prefill_tokens_per_s")
     if computed is not None:
         proof.append(case.evidence("prefill_rate", "prefill_tokens_per_s", computed, "prefill"))
-    slow = case.late()
     restarted_s = min(case.restarts_s, default=None)
     if restarted_s is not None and restarted_s < COLD_S:
-        said |= params(restarted=restarted_s, heals_s=HEALS_S)
-        fixes = (action("wait_for_cache"),)
-        return Finding(Limit.PREFIX_CACHE_LOST, "prefix_cold", said, (*proof, *slow), fixes, Level.NOTE)
+        return _cold_cache(case, parameters, proof, restarted_s)
+    return _fewer_hits(case, parameters, proof)
+
+
+def _cold_cache(case: Case, parameters: Parameters, proof: Sequence[Evidence], restarted_s: float) -> Finding:
+    """The engine restarted a moment ago: the cache fills by itself."""
+    cold = parameters | params(restarted=restarted_s, heals_s=HEALS_S)
+    fixes = (action("wait_for_cache"),)
+    return Finding(Limit.PREFIX_CACHE_LOST, "prefix_cold", cold, (*proof, *case.late()), fixes, Level.NOTE)
+
+
+def _fewer_hits(case: Case, parameters: Parameters, proof: Sequence[Evidence]) -> Finding:
+    """Prompts or their routing have changed; more urgent where users feel it."""
+    late = case.late()
     first_late = later_first_tokens(case)
+    shown = list(proof)
     if first_late is not None:
-        proof.append(first_late)
-    suffers = bool(slow) or first_late is not None or case.waiting_mean() >= case.thresholds.queue_waiting
-    level = Level.WARN if suffers else Level.NOTE
+        shown.append(first_late)
+    is_felt = bool(late) or first_late is not None or case.waiting_mean() >= case.thresholds.queue_waiting
+    level = Level.WARN if is_felt else Level.NOTE
+    confidence = Confidence.HIGH if is_felt else Confidence.MEDIUM
     fixes = (action("check_prefix_routing"),)
-    found = Finding(Limit.PREFIX_CACHE_LOST, "prefix_hits_fell", said, (*proof, *slow), fixes, level)
-    return found._replace(confidence=Confidence.HIGH if level is Level.WARN else Confidence.MEDIUM)
+    evidence = (*shown, *late)
+    return Finding(Limit.PREFIX_CACHE_LOST, "prefix_hits_fell", parameters, evidence, fixes, level, confidence)
 
 
 def _thrown_out(case: Case) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import FRONTENDS
@@ -46,34 +47,52 @@ def neighbour(case: Case) -> Finding | None:
     """Another program works on its GPU, and its latencies are late, far above those of before, or far above what its
     own steps explain."""
     engine = case.served()
-    if engine is None or not case.gpus or (case.mean("running") or 0.0) <= 0.0 or _is_at_its_limit(case):
+    if engine is None or not _can_be_held_up(case):
         return None
-    steps = _slow_steps(case, engine)
-    beside = _busiest(case, engine, suspected=steps is not None)
+    slow_step = _slow_steps(case, engine)
+    beside = _busiest(case, engine, suspected=slow_step is not None)
     if beside is None:
         return None
-    slow = case.late()
-    risen = [one for one in (slower_tokens(case), later_first_tokens(case)) if one is not None]
-    takes = beside.sm_ratio
-    costs = bool(slow or risen or steps is not None)
-    if not costs and (takes is None or takes < TAKES_MUCH):
+    late = case.late()
+    risen = _risen_latencies(case)
+    is_felt = bool(late or risen or slow_step is not None)
+    if not is_felt and (beside.sm_ratio is None or beside.sm_ratio < TAKES_MUCH):
         return None
     proof: list[Evidence] = []
-    if takes is not None:
-        chart = of_gpu(beside.gpu, "busy")
-        proof.append(Evidence("neighbour_sm", takes, source="driver", chart=chart, parameters=beside.said))
-    if steps is not None:
-        proof.append(steps)
-    proof += [*risen, *slow, *case.work(case.activity())]
-    said = beside.said | params(gpu=f"gpu {beside.gpu.index}", share=takes, itl_s=case.mean("itl_mean_s"))
-    if risen:
-        said |= _of_before(risen[0])
-    elif steps is not None:
-        said |= params(alone_s=finite(steps.limit))
-    level = Level.WARN if costs and beside.is_at_work else Level.NOTE
+    if beside.sm_ratio is not None:
+        proof.append(_sm_share(beside, beside.sm_ratio))
+    if slow_step is not None:
+        proof.append(slow_step)
+    proof += [*risen, *late, *case.work(case.activity())]
+    parameters = _neighbour_parameters(case, beside, risen, slow_step)
+    level = Level.WARN if is_felt and beside.is_at_work else Level.NOTE
     fixes = (action("own_gpus", shared=str(beside.said.get("process", beside.said.get("engine", "")))),)
-    sure = _confidence(beside, risen=bool(risen))
-    return Finding(Limit.GPU_SHARED, "neighbour", said, tuple(proof), fixes, level, sure)
+    confidence = _confidence(beside, risen=bool(risen))
+    return Finding(Limit.GPU_SHARED, "neighbour", parameters, tuple(proof), fixes, level, confidence)
+
+
+def _risen_latencies(case: Case) -> list[Evidence]:
+    """Latencies far above the engine's own of before."""
+    latencies = (slower_tokens(case), later_first_tokens(case))
+    return [latency for latency in latencies if latency is not None]
+
+
+def _sm_share(beside: Neighbour, sm_ratio: float) -> Evidence:
+    chart = of_gpu(beside.gpu, "busy")
+    return Evidence("neighbour_sm", sm_ratio, source="driver", chart=chart, parameters=beside.said)
+
+
+def _neighbour_parameters(
+    case: Case, beside: Neighbour, risen: Sequence[Evidence], slow_step: Evidence | None
+) -> Parameters:
+    """Figures of the sentence: the program and its GPU, and the latency beside the one that it should be."""
+    gpu = f"gpu {beside.gpu.index}"
+    parameters = beside.said | params(gpu=gpu, share=beside.sm_ratio, itl_s=case.mean("itl_mean_s"))
+    if risen:
+        return parameters | _of_before(risen[0])
+    if slow_step is not None:
+        return parameters | params(alone_s=finite(slow_step.limit))
+    return parameters
 
 
 def _of_before(risen: Evidence) -> Parameters:
@@ -108,9 +127,12 @@ def _slow_steps(case: Case, engine: Engine) -> Evidence | None:
     return case.evidence("itl_alone", "itl_mean_s", itl_s, "itl", alone_s / per_step)
 
 
-def _is_at_its_limit(case: Case) -> bool:
-    """The engine's own work fills its GPUs."""
-    return any((case.mean(field) or 0.0) >= OWN_LIMIT for field in ("mfu_ratio", "mbu_ratio"))
+def _can_be_held_up(case: Case) -> bool:
+    """Whether the engine has requests on known GPUs, and does not fill these with its own work."""
+    running = case.mean("running") or 0.0
+    if not case.gpus or running <= 0.0:
+        return False
+    return all((case.mean(field) or 0.0) < OWN_LIMIT for field in ("mfu_ratio", "mbu_ratio"))
 
 
 def _busiest(case: Case, engine: Engine, *, suspected: bool) -> Neighbour | None:
@@ -160,19 +182,26 @@ def _is_unexplained(case: Case, gpu: Gpu) -> bool:
 
 def _engines(case: Case, engine: Engine) -> list[Neighbour]:
     """Other engines with requests on its GPUs."""
-    here = {gpu.uuid: gpu for gpu in case.gpus}
-    found = []
+    gpus = {gpu.uuid: gpu for gpu in case.gpus}
+    neighbours = []
     for other, reading in zip(case.snapshot.engines, case.frame.engines, strict=True):
-        shared = [uuid for uuid in reading.gpus if uuid in here]
-        if other.key == engine.key or other.kind in FRONTENDS or not shared or not _works(case, other):
+        if other.key == engine.key or other.kind in FRONTENDS:
             continue
-        gpu = here[shared[0]]
-        shares = [finite(process.sm_ratio) for process in gpu.processes if process.engine == other.name]
-        known = [share for share in shares if share is not None]
-        takes = sum(known) if known else None
-        if takes is None or takes >= TAKES:
-            found.append(Neighbour(gpu, params(engine=other.name), takes, is_at_work=True))
-    return found
+        shared = [uuid for uuid in reading.gpus if uuid in gpus]
+        if not shared or not _works(case, other):
+            continue
+        gpu = gpus[shared[0]]
+        sm_ratio = _sm_ratio(gpu, other)
+        if sm_ratio is None or sm_ratio >= TAKES:
+            neighbours.append(Neighbour(gpu, params(engine=other.name), sm_ratio, is_at_work=True))
+    return neighbours
+
+
+def _sm_ratio(gpu: Gpu, engine: Engine) -> float | None:
+    """Share of the SMs' time that an engine's processes take; None where the driver does not tell."""
+    shares = [finite(process.sm_ratio) for process in gpu.processes if process.engine == engine.name]
+    known = [share for share in shares if share is not None]
+    return sum(known) if known else None
 
 
 def _works(case: Case, other: Engine) -> bool:

@@ -109,36 +109,60 @@ def _told(case: Case, busy: float, finding: Finding) -> Finding:
 
 def _odd(case: Case, shares: Sequence[tuple[Gpu, float]], name: str) -> Finding:
     """The GPU that lies apart from the others; one that works longer for the same is the slow one."""
-    middle = median_low(share for _, share in shares)
-    odd, own = max(shares, key=lambda one: abs(one[1] - middle))
+    odd, own = _farthest(shares)
     others = [share for gpu, share in shares if gpu is not odd]
     rest = sum(others) / len(others)
     source = odd.sources.get(_FIELDS[name], "")
     index = float(odd.index)
     proof = [Evidence(f"{name}_beside_peers", own, rest, source, of_gpu(odd, name), params(index=index))]
-    clock = case.gpu_mean(odd, "sm_clock_hz")
-    clocks = [case.gpu_mean(gpu, "sm_clock_hz") for gpu, _ in shares]
-    top = max((one for one in clocks if one is not None), default=None)
-    slow = clock is not None and top is not None and clock < SLOW_CLOCK * top
-    if slow and clock is not None and top is not None:
-        proof.append(Evidence("clock_beside_peers", clock, top, "SM clock", of_gpu(odd, "clock"), params(index=index)))
-    said = params(
+    parameters = params(
         index=index,
         activity="DRAM" if name == "dram" else "SM",
         share=own,
         peers_share=rest,
         peers=float(len(others)),
-        clock_hz=clock if slow else None,
-        peers_clock_hz=top if slow else None,
-        waits="for_it" if own > rest else "for_each_other",
     )
-    unlock = (action("reset_locked_clocks", index=index),) if slow else ()
-    tp = len(shares)
-    engine = case.engine
-    too_small = engine is not None and fits(case, engine, tp // 2, (case.mean("running") or 0.0) / 2.0) is False
-    smaller = () if too_small else (action("smaller_tp", tp=float(tp)),)
-    fixes = (*unlock, action("inspect_gpu", index=index), *smaller)
-    return Finding(Limit.STRAGGLER, "straggler", said, tuple(proof), fixes, Level.NOTE)
+    fixes: list[Action] = []
+    clocks = _low_clock(case, odd, [gpu for gpu, _ in shares])
+    if clocks is not None:
+        clock_hz, peers_hz = clocks
+        chart = of_gpu(odd, "clock")
+        proof.append(Evidence("clock_beside_peers", clock_hz, peers_hz, "SM clock", chart, params(index=index)))
+        parameters |= params(clock_hz=clock_hz, peers_clock_hz=peers_hz)
+        fixes.append(action("reset_locked_clocks", index=index))
+    parameters |= params(waits="for_it" if own > rest else "for_each_other")
+    fixes.append(action("inspect_gpu", index=index))
+    if _may_fit_half(case, len(shares)):
+        fixes.append(action("smaller_tp", tp=float(len(shares))))
+    return Finding(Limit.STRAGGLER, "straggler", parameters, tuple(proof), tuple(fixes), Level.NOTE)
+
+
+def _farthest(shares: Sequence[tuple[Gpu, float]]) -> tuple[Gpu, float]:
+    """The GPU that is farthest from the middle of all, with its share."""
+    middle = median_low(share for _, share in shares)
+    farthest = shares[0]
+    for gpu, share in shares[1:]:
+        if abs(share - middle) > abs(farthest[1] - middle):
+            farthest = gpu, share
+    return farthest
+
+
+def _low_clock(case: Case, odd: Gpu, gpus: Sequence[Gpu]) -> tuple[float, float] | None:
+    """SM clock of a GPU and the highest of its group, in Hz, where its own is far lower."""
+    clock_hz = case.gpu_mean(odd, "sm_clock_hz")
+    clocks = [case.gpu_mean(gpu, "sm_clock_hz") for gpu in gpus]
+    highest_hz = max((clock for clock in clocks if clock is not None), default=None)
+    if clock_hz is None or highest_hz is None or clock_hz >= SLOW_CLOCK * highest_hz:
+        return None
+    return clock_hz, highest_hz
+
+
+def _may_fit_half(case: Case, tp: int) -> bool:
+    """Whether half the GPUs may hold the model and half its requests; also where that is not known."""
+    if case.engine is None:
+        return True
+    running = case.mean("running") or 0.0
+    return fits(case, case.engine, tp // 2, running / 2.0) is not False
 
 
 def interconnect(case: Case) -> Finding | None:

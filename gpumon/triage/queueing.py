@@ -165,7 +165,8 @@ def _more_slots(case: Case, engine: Engine, running: float, waiting: float) -> t
 def bursts(case: Case) -> Finding | None:
     """Latency beyond its goal that is mostly time in the queue, while on average hardly anyone waits.
 
-    What was full while they waited is the limit: the KV cache, or the scheduler's slots; arithmetic has its own rule.
+    The limit is the resource that was full while they waited: the KV cache, or the scheduler's slots; arithmetic has
+    its own rule.
     """
     engine = case.served()
     if engine is None or not case.late() or is_mute(case):
@@ -178,24 +179,37 @@ def bursts(case: Case) -> Finding | None:
         return None
     if arithmetic_is_full(case, case.activity()) or arithmetic_was_full(case):
         return None
-    most = max(counts)
     usual = sum(counts) / len(counts)
+    parameters = params(most=max(counts), usual=usual, share=share)
     proof = _evidence_of_waiting(case, engine, usual, share)
+    usage = _full_kv_usage(case)
+    if usage is not None:
+        return _burst_of_kv(case, engine, parameters | params(usage=usage), usual, proof)
+    if _slots_were_full(case):
+        return _burst_of_slots(case, engine, parameters, proof)
+    return None
+
+
+def _full_kv_usage(case: Case) -> float | None:
+    """The highest usage of the KV cache, where that was full in most samples with a queue."""
     usage = while_waiting(case, "kv_usage_ratio")
     full = [value for value in usage if value >= case.thresholds.kv_full_ratio]
-    if usage and len(full) >= SPLIT * len(usage):
-        said = params(most=most, usual=usual, share=share, usage=max(full))
-        return _burst_of_kv(case, engine, said, usual, proof)
-    if not _slots_were_full(case):
+    if not usage or len(full) < SPLIT * len(usage):
         return None
+    return max(full)
+
+
+def _burst_of_slots(case: Case, engine: Engine, parameters: Parameters, proof: Sequence[Evidence]) -> Finding:
+    """The finding on bursts in which as many requests ran as may."""
     known = case.slots()
-    said = params(most=most, usual=usual, share=share, slots=None if known is None else known[0])
+    slots = None if known is None else known[0]
     actions = (
         action("smooth_bursts"),
         action("raise_slots", flag=advice(engine.kind).slots),
         action("more_instances"),
     )
     evidence = (*case.late(), *proof)
+    said = parameters | params(slots=slots)
     return Finding(Limit.QUEUE_LIMIT, "queue_bursts", said, evidence, actions, Level.WARN, Confidence.MEDIUM)
 
 

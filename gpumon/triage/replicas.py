@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.checks import EMPTY, ROLES
 from gpumon.readings.frame import EndpointState, EngineReading, GpuState
 from gpumon.readings.snapshot import Engine
-from gpumon.readings.verdict import Evidence, Level
+from gpumon.readings.verdict import Evidence, Level, Parameters
 from gpumon.triage.signals import TOKENS, Case, Finding, action, params
 
 SEEN_S: Final = 30.0
@@ -93,23 +94,14 @@ def beside(case: Case, finding: Finding, field: str) -> Finding:
 
     `field`: the load in which the engine has none (`running`, `kv_usage_ratio`); empty: they are not asked for.
     """
-    engine = case.engine
     own = case.mean(field) if field else None
-    loads = [] if engine is None or not own else _loads(case, engine)
-    role = next((one.role for one in loads if one.key == case.key), "")
-    others = [one for one in loads if one.key != case.key and one.role == role]
-    roomy = [one for one in others if _has_room(one, getattr(one, field), MOST * (own or 0.0))]
+    if not own:
+        return apart(case, finding)
+    others = _same_role(case)
+    roomy = [load for load in others if _has_room(load, getattr(load, field), MOST * own)]
     if not roomy:
         return apart(case, finding)
-    usage = [one.kv_usage_ratio for one in roomy if one.kv_usage_ratio is not None]
-    running = [one.running for one in roomy if one.running is not None]
-    spare = params(
-        replica=roomy[0].name if len(others) == 1 else None,
-        roomy=float(len(roomy)) if len(others) > 1 else None,
-        replicas=float(len(others)) if len(others) > 1 else None,
-        spare_kv=sum(usage) / len(usage) if usage else None,
-        spare_running=sum(running) / len(running) if running else None,
-    )
+    spare = _spare(roomy, len(others))
     proof = Evidence("replicas_with_room", float(len(roomy)), parameters=spare)
     return apart(
         case,
@@ -119,6 +111,27 @@ def beside(case: Case, finding: Finding, field: str) -> Finding:
             actions=(action("spread_requests", **spare), *finding.actions),
         ),
     )
+
+
+def _same_role(case: Case) -> list[_Load]:
+    """The other replicas that do the same part of the work: prefill, decode, or both."""
+    if case.engine is None:
+        return []
+    loads = _loads(case, case.engine)
+    roles = [load.role for load in loads if load.key == case.key]
+    role = roles[0] if roles else ""
+    return [load for load in loads if load.key != case.key and load.role == role]
+
+
+def _spare(roomy: Sequence[_Load], replicas: int) -> Parameters:
+    """Who has room: the name of a single other replica, else how many of them; and how full they are on average."""
+    usage = [load.kv_usage_ratio for load in roomy if load.kv_usage_ratio is not None]
+    running = [load.running for load in roomy if load.running is not None]
+    spare_kv = sum(usage) / len(usage) if usage else None
+    spare_running = sum(running) / len(running) if running else None
+    if replicas == 1:
+        return params(replica=roomy[0].name, spare_kv=spare_kv, spare_running=spare_running)
+    return params(roomy=float(len(roomy)), replicas=float(replicas), spare_kv=spare_kv, spare_running=spare_running)
 
 
 def apart(case: Case, finding: Finding) -> Finding:

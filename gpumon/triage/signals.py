@@ -15,7 +15,7 @@ from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReadin
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.process_words import briefly
 from gpumon.readings.quantities import MOST_RUNNING
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Snapshot
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process, Quantiles, Snapshot
 from gpumon.readings.verdict import (
     Action,
     Confidence,
@@ -247,25 +247,39 @@ class Case(NamedTuple):
     def shared_with(self) -> str:
         """Who else works on its GPUs, as far as it can be told: `emb:8001`, `python (pid 999)`; empty: nobody."""
         own = self.engine
-        limits = self.thresholds
         if own is None or not self.gpus:
             return ""
-        here = {gpu.uuid for gpu in self.gpus}
+        return self._engine_beside(own) or self._process_beside(own)
+
+    def _engine_beside(self, own: Engine) -> str:
+        """Name of another engine that works on its GPUs; empty: none."""
+        uuids = {gpu.uuid for gpu in self.gpus}
         for other, reading in zip(self.snapshot.engines, self.frame.engines, strict=True):
-            runs = other.state is not EndpointState.DOWN and other.kind not in FRONTENDS
-            beside = other.key != own.key and runs and not here.isdisjoint(reading.gpus)
-            if beside and not self._rests(other):
+            if other.key == own.key or other.state is EndpointState.DOWN or other.kind in FRONTENDS:
+                continue
+            if not uuids.isdisjoint(reading.gpus) and not self._rests(other):
                 return other.name
+        return ""
+
+    def _process_beside(self, own: Engine) -> str:
+        """Another process that may work on its GPUs, where its own is among those there; empty: none."""
         for gpu in self.gpus:
-            mine = [process for process in gpu.processes if process.engine == own.name]
-            for process in gpu.processes if mine else ():
-                held = finite(process.vram_bytes)
-                total = finite(gpu.vram_total_bytes)
-                small = held is not None and total is not None and held <= limits.held_ratio * total
-                share = finite(process.sm_ratio)
-                if not process.engine and not small and (share is None or share > limits.stalled_busy_ratio):
+            if all(process.engine != own.name for process in gpu.processes):
+                continue
+            for process in gpu.processes:
+                if not process.engine and self._may_work(gpu, process):
                     return briefly(process)
         return ""
+
+    def _may_work(self, gpu: Gpu, process: Process) -> bool:
+        """Whether a process holds more than a bare context and is busy, or nobody knows how busy it is."""
+        limits = self.thresholds
+        vram_bytes = finite(process.vram_bytes)
+        total_bytes = finite(gpu.vram_total_bytes)
+        if vram_bytes is not None and total_bytes is not None and vram_bytes <= limits.held_ratio * total_bytes:
+            return False
+        sm_ratio = finite(process.sm_ratio)
+        return sm_ratio is None or sm_ratio > limits.stalled_busy_ratio
 
     def _rests(self, other: Engine) -> bool:
         """Whether another engine has had nothing to do."""
@@ -295,25 +309,32 @@ class Case(NamedTuple):
         goals = self.goals
         if engine is None or engine.phase is not Phase.INFERENCE or self.after_stall():
             return ()
-        found = []
-        for quantity, field, of, goal, default in (
-            ("ttft_p95", "ttft_s", engine.latency.ttft_s, goals.ttft_s, limits.late_ttft_s),
-            ("itl_p95", "itl_s", engine.latency.itl_s, goals.itl_s, limits.late_itl_s),
-            ("e2e_p95", "e2e_s", engine.latency.e2e_s, goals.e2e_s, None),
-        ):
-            limit = goal or default
-            if goal is None and quantity == "itl_p95" and (finite(engine.load.answer_tokens_mean) or READ) < READ:
-                continue  # nobody reads along
-            p95 = finite(of.p95)
-            low = finite(of.p95_low)
-            if limit and p95 is not None and p95 > limit and (low is None or low >= limit):
-                chart = "" if field == "e2e_s" else field.removesuffix("_s")
-                found.append(self.evidence(quantity, field, p95, chart, limit, goal="yes" if goal else None))
-        queued = finite(engine.latency.queue_s.mean)
-        if not found and queued is not None and queued > limits.late_queue_s:
-            found.append(self.evidence("queue_time", "queue_s", queued, "queue", limits.late_queue_s))
-        found.sort(key=lambda one: -(finite(one.value) or 0.0) / (finite(one.limit) or 1.0))
-        return tuple(found)
+        latency = engine.latency
+        itl_default = limits.late_itl_s if _is_read_along(engine) else None
+        late = [
+            *self._beyond("ttft_p95", "ttft_s", latency.ttft_s, goals.ttft_s, limits.late_ttft_s),
+            *self._beyond("itl_p95", "itl_s", latency.itl_s, goals.itl_s, itl_default),
+            *self._beyond("e2e_p95", "e2e_s", latency.e2e_s, goals.e2e_s, None),
+        ]
+        queued_s = finite(latency.queue_s.mean)
+        if not late and queued_s is not None and queued_s > limits.late_queue_s:
+            late.append(self.evidence("queue_time", "queue_s", queued_s, "queue", limits.late_queue_s))
+        late.sort(key=_excess, reverse=True)
+        return tuple(late)
+
+    def _beyond(
+        self, quantity: str, field: str, latency: Quantiles, goal_s: float | None, default_s: float | None
+    ) -> Iterator[Evidence]:
+        """The p95 of a latency, where it is beyond its goal or default."""
+        limit_s = goal_s or default_s
+        p95_s = finite(latency.p95)
+        low_s = finite(latency.p95_low)
+        if not limit_s or p95_s is None or p95_s <= limit_s:
+            return
+        if low_s is not None and low_s < limit_s:
+            return
+        chart = "" if field == "e2e_s" else field.removesuffix("_s")
+        yield self.evidence(quantity, field, p95_s, chart, limit_s, goal="yes" if goal_s else None)
 
     def after_stall(self) -> bool:
         """Whether its latencies say nothing of its load: it gave no token a moment ago, for whatever reason."""
@@ -472,6 +493,16 @@ def finite(reading: Reading | None) -> float | None:
     if reading is None or isinstance(reading, Missing):
         return None
     return reading if 0.0 <= reading < LARGEST else None
+
+
+def _is_read_along(engine: Engine) -> bool:
+    """Whether answers are long enough that somebody reads them as they come; also where their length is not known."""
+    return (finite(engine.load.answer_tokens_mean) or READ) >= READ
+
+
+def _excess(late: Evidence) -> float:
+    """Value of a latency, in limits."""
+    return (finite(late.value) or 0.0) / (finite(late.limit) or 1.0)
 
 
 def _over(values: Iterable[float | None]) -> float | None:

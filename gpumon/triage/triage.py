@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
@@ -13,7 +13,7 @@ import msgspec
 from gpumon.efficiency.faults import is_free
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import EndpointState, EngineReading, Frame
-from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.snapshot import Engine, Gpu, Snapshot
 from gpumon.readings.verdict import EventKind, Family, Kind, Level, Limit, Verdict
 from gpumon.triage import (
     bandwidth_bound,
@@ -99,6 +99,8 @@ RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
 """The table of rules: of each family of a thing the first that finds something gives the verdict."""
 _FINE: Final = (Limit.HEALTHY, Limit.EVALUATING)
 """They do not stand beside a state that is a warning, not even while they fade."""
+_URGENT: Final = (Level.WARN, Level.CRITICAL)
+"""Levels beside which a thing is not called healthy."""
 _URGENCY: Final = {level: at for at, level in enumerate(Level)}
 _FAMILIES: Final = {family: at for at, family in enumerate(Family)}
 _LIMITS: Final = {limit: at for at, limit in enumerate(Limit)}
@@ -156,6 +158,12 @@ class _Kept:
         """GPUs (uuids) of an engine that may hang, when it was judged last."""
         self.stalls = False
         """An engine gave no token for some seconds, when it was judged last."""
+
+
+def _near(holds: Iterable[Hold]) -> frozenset[Limit]:
+    """Limits that stand, or were found last."""
+    limits = {limit for hold in holds for limit in (hold.limit, hold.coming)}
+    return frozenset(limit for limit in limits if limit is not None)
 
 
 def _stands_alone(verdict: Verdict) -> bool:
@@ -242,25 +250,33 @@ class Triage:
     def _sample(self, frame: Frame, snapshot: Snapshot) -> None:
         now_s = frame.monotonic_s
         gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
-        named = [engine.key for engine in snapshot.engines]
-        keys = {"", *gpus, *named}
-        if keys != self._kept.keys():
-            self._recents = {key: recent for key, recent in self._recents.items() if key in keys}
-            self._kept = {key: self._kept.get(key) or _Kept() for key in keys}
+        engine_keys = [engine.key for engine in snapshot.engines]
+        self._keep_only({"", *gpus, *engine_keys})
         self._recent(Kind.HOST, "").add(now_s, snapshot.host)
-        for one in snapshot.gpus:
-            self._recent(Kind.GPU, one.uuid).add(now_s, one)
+        for uuid, device in gpus.items():
+            self._recent(Kind.GPU, uuid).add(now_s, device)
         self._note_use(frame)
-        for key, reading, engine in zip(named, frame.engines, snapshot.engines, strict=True):
-            recent = self._recent(Kind.ENGINE, key)
-            own = [gpus[uuid] for uuid in reading.gpus if uuid in gpus]
-            holding = holders(engine, own) if own and engine.state is EndpointState.OK else {}
-            recent.add(now_s, engine, busiest_cpu(holding.values()), stalled=self._kept[key].stalls)
-            if engine.state is EndpointState.OK:
-                recent.arrivals.add(now_s, reading)
-                recent.holders = frozenset(holding)
-            elif engine.state in (EndpointState.REFUSED, EndpointState.DOWN):
-                recent.refused_s = now_s
+        for reading, engine in zip(frame.engines, snapshot.engines, strict=True):
+            own_gpus = [gpus[uuid] for uuid in reading.gpus if uuid in gpus]
+            self._sample_engine(now_s, reading, engine, own_gpus)
+
+    def _keep_only(self, keys: set[str]) -> None:
+        """Forget things that are not there any more."""
+        if keys == self._kept.keys():
+            return
+        self._recents = {key: recent for key, recent in self._recents.items() if key in keys}
+        self._kept = {key: self._kept.get(key) or _Kept() for key in keys}
+
+    def _sample_engine(self, now_s: float, reading: EngineReading, engine: Engine, gpus: Sequence[Gpu]) -> None:
+        recent = self._recent(Kind.ENGINE, engine.key)
+        answers = engine.state is EndpointState.OK
+        processes = holders(engine, gpus) if gpus and answers else {}
+        recent.add(now_s, engine, busiest_cpu(processes.values()), stalled=self._kept[engine.key].stalls)
+        if answers:
+            recent.arrivals.add(now_s, reading)
+            recent.holders = frozenset(processes)
+        elif engine.state in (EndpointState.REFUSED, EndpointState.DOWN):
+            recent.refused_s = now_s
 
     def _note_use(self, frame: Frame) -> None:
         """Remember which GPUs are used, and which are free: one that is lost does not tell any more."""
@@ -279,48 +295,70 @@ class Triage:
         return recent
 
     def _verdicts(self, case: Case) -> Iterator[Verdict]:
-        """Those that stand for it, none beside a critical one or a hang; a family is told what was found before."""
-        alone = False
-        degraded = False
+        """The verdicts that stand for a thing, none beside a critical one or a hang. Each family knows the findings of
+        those before it."""
+        is_alone = False
+        is_degraded = False
         holds = self._kept[case.key].holds
-        near = [limit for hold in holds.values() for limit in (hold.limit, hold.coming) if limit is not None]
-        case = case._replace(near=frozenset(near)) if near else case
+        near = _near(holds.values())
+        if near:
+            case = case._replace(near=near)
         for family in Family:
             answer = self._answer(case, family)
             verdict = self._standing(case, family, answer)
-            fine = verdict is not None and verdict.code in _FINE
-            if verdict is not None and not alone and not (degraded and fine):
-                degraded = degraded or (family is Family.STATE and verdict.level in (Level.CRITICAL, Level.WARN))
-                alone = _stands_alone(verdict)
+            if verdict is not None and not is_alone and not (is_degraded and verdict.code in _FINE):
+                if family is Family.STATE and verdict.level in _URGENT:
+                    is_degraded = True
+                is_alone = _stands_alone(verdict)
                 yield verdict
-            if answer is not None:
-                case = case._replace(found=(*case.found, answer.code))
-                urgent = answer.level in (Level.WARN, Level.CRITICAL)
-                degraded = degraded or (urgent and holds[family].coming_s(case.now_s) >= DOUBT_S)
+            if answer is None:
+                continue
+            case = case._replace(found=(*case.found, answer.code))
+            if answer.level in _URGENT and holds[family].coming_s(case.now_s) >= DOUBT_S:
+                is_degraded = True
 
     def _standing(self, case: Case, family: Family, answer: Finding | None) -> Verdict | None:
         """The verdict that stands for a thing in a family, with the newest evidence that it has."""
-        now_s = case.now_s
-        wall_s = case.frame.wall_s
-        holds = self._kept[case.key].holds
-        hold = holds.get(family)
-        if hold is None:
-            hold = holds[family] = Hold(now_s, wall_s)
-        found = None if answer is None else answer.code
-        hold_s = _hold_s(case, family, found, hold.limit)
-        if hold.limit in (None, *_FINE) and now_s - self._begun_s < hold_s:
-            hold_s = min(hold_s, self.first_hold_s)
-        stands = hold.take(found, hold_s, now_s, wall_s)
+        hold = self._hold(case, family)
+        limit = None if answer is None else answer.code
+        hold_s = self._needed_s(case, family, limit, hold)
+        stands = hold.take(limit, hold_s, case.now_s, case.frame.wall_s)
         last = self._last.get((case.key, family))
         if stands is None or (stands in _FINE and stands_still(case)):
             return None
-        if answer is None or stands is not found:
-            # What limited an engine's tokens limits nothing while none comes.
-            return None if family is Family.LIMIT and self._kept[case.key].stalls else last
-        since_s = hold.since_wall_s if answer.began_s == math.inf else hold.onset_s(answer.began_s, wall_s - now_s)
-        level = hold.level(answer.level, self._thresholds.hold_s, now_s)
-        # Without actions of its own it has those of the level that still stands.
-        kept = last is not None and level is not answer.level and not answer.actions
+        if answer is not None and stands is limit:
+            return self._renewed(case, family, answer, hold, last)
+        if family is Family.LIMIT and self._kept[case.key].stalls:
+            # While no token comes, the limit of an engine's tokens does not matter.
+            return None
+        return last
+
+    def _hold(self, case: Case, family: Family) -> Hold:
+        holds = self._kept[case.key].holds
+        hold = holds.get(family)
+        if hold is None:
+            hold = Hold(case.now_s, case.frame.wall_s)
+            holds[family] = hold
+        return hold
+
+    def _needed_s(self, case: Case, family: Family, limit: Limit | None, hold: Hold) -> float:
+        """For how long a finding must hold to become the verdict."""
+        hold_s = _hold_s(case, family, limit, hold.limit)
+        if hold.limit in (None, *_FINE) and case.now_s - self._begun_s < hold_s:
+            return min(hold_s, self.first_hold_s)
+        return hold_s
+
+    def _renewed(self, case: Case, family: Family, answer: Finding, hold: Hold, last: Verdict | None) -> Verdict:
+        """The verdict that stands and was found again."""
+        if answer.began_s == math.inf:
+            since_s = hold.since_wall_s
+        else:
+            since_s = hold.onset_s(answer.began_s, case.frame.wall_s - case.now_s)
+        level = hold.level(answer.level, self._thresholds.hold_s, case.now_s)
+        actions = answer.actions
+        if not actions and last is not None and level is not answer.level:
+            # Without actions of its own it has those of the level that still stands.
+            actions = last.actions
         return Verdict(
             case.name,
             answer.code,
@@ -333,7 +371,7 @@ class Triage:
             answer.confidence,
             answer.parameters,
             answer.evidence,
-            last.actions if kept and last is not None else answer.actions,
+            actions,
             answer.missing,
         )
 
