@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -172,19 +173,24 @@ def _free(paths: Sequence[Path], place: Path, *, replace: bool) -> None:
 
     Upper and lower case do not tell two apart, as some file systems hold.
     """
+    stems = [path.stem for path in paths]
     own = {name.casefold() for name in builtin()}
-    if fixed := [path.stem for path in paths if path.stem.casefold() in own]:
-        raise ConfigError(f"{', '.join(fixed[:8])}: the name belongs to a profile that comes with gpumon; use --name")
-    names = [path.stem.casefold() for path in paths]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    reserved = [stem for stem in stems if stem.casefold() in own]
+    if reserved:
+        raise ConfigError(
+            f"{', '.join(reserved[:8])}: the name belongs to a profile that comes with gpumon; use --name"
+        )
+    counts = Counter(stem.casefold() for stem in stems)
+    twice = sorted(name for name, count in counts.items() if count > 1)
+    if twice:
         raise ConfigError(f"{', '.join(twice[:8])}: two profiles of this name")
-    there = _there(place)
-    taken = [there[name] for name in names if name in there]
+    stored = _there(place)
+    taken = [stored[stem.casefold()] for stem in stems if stem.casefold() in stored]
     if taken and not replace:
         raise ConfigError(_taken(taken))
-    other = [there[path.stem.casefold()] for path in paths if there.get(path.stem.casefold(), path.stem) != path.stem]
-    if other:
-        raise ConfigError(f"{', '.join(other[:8])}: there is a profile of this name in other letter case")
+    other_case = [name for name in taken if name not in stems]
+    if other_case:
+        raise ConfigError(f"{', '.join(other_case[:8])}: there is a profile of this name in other letter case")
 
 
 def _there(place: Path) -> Mapping[str, str]:

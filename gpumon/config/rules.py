@@ -133,20 +133,36 @@ def _model(m: Model) -> Wrong:
         yield "kv_heads", "must divide heads"
     if m.head_dim is None and m.hidden % m.heads != 0:
         yield "head_dim", "must be given where heads does not divide hidden"
-    # A figure ten times too high would make the MFU so, too.
-    key = "params_b" if m.active_params_b is None else "active_params_b"
-    heads = m.kv_heads or m.heads
-    by = size(m.layers, m.hidden, m.heads, heads, m.head_dim or m.hidden // m.heads, m.vocab)
-    least = by.least / 1e9
-    typical = by.typical / 1e9
-    most = by.most / 1e9
-    if not least <= getattr(m, key) <= most:
-        fix = " (of a mixture of experts give active_params_b, too)" if m.active_params_b is None else ""
+    yield from _model_size(m)
+    yield from _model_parts(m)
+
+
+def _model_size(m: Model) -> Wrong:
+    """Refuses a figure ten times too high: it would make the MFU so, too."""
+    kv_heads = m.kv_heads or m.heads
+    head_dim = m.head_dim or m.hidden // m.heads
+    parameters = size(m.layers, m.hidden, m.heads, kv_heads, head_dim, m.vocab)
+    least = parameters.least / 1e9
+    typical = parameters.typical / 1e9
+    most = parameters.most / 1e9
+    if m.active_params_b is None:
+        key = "params_b"
+        given = m.params_b
+        fix = " (of a mixture of experts give active_params_b, too)"
+    else:
+        key = "active_params_b"
+        given = m.active_params_b
+        fix = ""
+    if not least <= given <= most:
         yield (
             key,
             f"is not the size of {m.layers} layers with hidden = {m.hidden} and heads = {m.heads}: these have about "
             f"{typical:.2g}, from {least:.2g} to {most:.2g}: correct the figure that is wrong{fix}",
         )
+
+
+def _model_parts(m: Model) -> Wrong:
+    """Refuses settings of experts, windows and MLA that lack another one."""
     if m.experts_per_token > m.experts:
         yield "experts_per_token", "must be at most experts"
     if m.experts > 0 and m.experts_per_token == 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
@@ -118,28 +118,45 @@ def read_theme(text: str, where: str, base_of: Callable[[str], Theme | str] = lo
     """
     raw = parsed(text, where)
     try:
-        own = {
-            key: value for key, value in msgspec.structs.asdict(validated(raw, _File, book=_FILE)).items() if key in raw
-        }
-        name = own.pop("base", None)
-        base = base_of(name) if name is not None else None
-        if isinstance(base, str):
-            raise Refused(("base",), f"cannot start from it; {base}", name)
-        colours = {**(msgspec.structs.asdict(base) if base is not None else {}), **own}
-        if missing := [key for key in KEYS if key not in colours]:
-            what = f'needs {", ".join(missing)}: a colour such as "#56b4e9"; or base = "default" for what it leaves out'
-            raise ConfigError(f"{clean(where)}: {what}")
-        # All of one kind: that of what it starts from, else that of its first.
-        kinds = [value.startswith("#") for key, value in colours.items() if key not in own or base is None]
-        kinds = kinds or [value.startswith("#") for value in own.values()]
-        for key, value in own.items():
-            if value.startswith("#") is not kinds[0]:
-                others = "names" if value.startswith("#") else "#rrggbb"
-                rule = "a theme is all #rrggbb or all names of the terminal's colours"
-                raise Refused((key,), f"the others are {others}: {rule}", value)
+        file = msgspec.structs.asdict(validated(raw, _File, book=_FILE))
+        own = {key: value for key, value in file.items() if key in raw}
+        base = _base_colours(own.pop("base", None), base_of)
+        colours = {**base, **own}
+        _check_complete(colours, where)
+        _check_one_kind(own, base)
     except Refused as refused:
         raise refusal(refused, where, text) from None
     return Theme(**colours)
+
+
+def _check_complete(colours: Mapping[str, str], where: str) -> None:
+    """Refuse a theme without some of the colours. Raises ConfigError."""
+    missing = [key for key in KEYS if key not in colours]
+    if missing:
+        what = f'needs {", ".join(missing)}: a colour such as "#56b4e9"; or base = "default" for what it leaves out'
+        raise ConfigError(f"{clean(where)}: {what}")
+
+
+def _base_colours(name: str | None, base_of: Callable[[str], Theme | str]) -> dict[str, str]:
+    """Colours of the theme that another one starts from; none where it starts from nothing. Raises Refused."""
+    if name is None:
+        return {}
+    base = base_of(name)
+    if isinstance(base, str):
+        raise Refused(("base",), f"cannot start from it; {base}", name)
+    return msgspec.structs.asdict(base)
+
+
+def _check_one_kind(own: Mapping[str, str], base: Mapping[str, str]) -> None:
+    """Refuse a colour of another kind than those of the base, or without a base than the first one. Raises Refused."""
+    inherited = [colour for key, colour in base.items() if key not in own]
+    first = [*inherited, *own.values()][:1]
+    for key, colour in own.items():
+        is_rgb = colour.startswith("#")
+        if is_rgb is not first[0].startswith("#"):
+            others = "names" if is_rgb else "#rrggbb"
+            rule = "a theme is all #rrggbb or all names of the terminal's colours"
+            raise Refused((key,), f"the others are {others}: {rule}", colour)
 
 
 def _folders(folder: Path | None) -> list[Path]:

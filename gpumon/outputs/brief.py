@@ -16,7 +16,7 @@ from gpumon.readings import format as human
 from gpumon.readings import glossary
 from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, GpuState
-from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Kind, Level, Snapshot, Verdict
 from gpumon.triage.marks import MARKS, URGENT, urgent_by_gpu
 from gpumon.triage.render import LIMITS, NARROW, actions_text, verdict_text
@@ -57,32 +57,46 @@ def _title(snapshot: Snapshot) -> str:
 
 
 def gpu_columns(snapshot: Snapshot) -> tuple[Column, ...]:
-    """What is shown of each GPU."""
+    """The columns of the GPUs, with a row each."""
     gpus = [worded(gpu, snapshot.engines) for gpu in snapshot.gpus]
 
     def column(title: str, unit: str, field: str, keep: int = 9) -> Column:
         return Column(title, [quantities[unit](getattr(gpu, field)) for gpu in gpus], right=True, keep=keep)
 
-    vram = [f"{quantities['gib'](gpu.vram_used_bytes)}/{quantities['gib'](gpu.vram_total_bytes)}" for gpu in gpus]
-    power = [f"{quantities['w'](gpu.power_w)}/{quantities['w'](gpu.power_limit_w)}" for gpu in gpus]
-    urgent = urgent_by_gpu(snapshot)
-    wrong = [_gpu_state(gpu, urgent.get(gpu.uuid)) for gpu in gpus]
     return (
         Column("GPU", [f"{gpu.index}" for gpu in gpus], right=True),
-        Column(
-            "name", [token(gpu.mig_profile or gpu.name.removeprefix("NVIDIA "), spaces=True) for gpu in gpus], keep=1
-        ),
+        Column("name", [_gpu_name(gpu) for gpu in gpus], keep=1),
         column("busy", "ratio", "busy_ratio"),
         column("SM", "ratio", "sm_active_ratio", 5),
-        Column("VRAM GiB", [NONE if text == "-/-" else text for text in vram], right=True),
+        Column("VRAM GiB", [_of("gib", gpu.vram_used_bytes, gpu.vram_total_bytes) for gpu in gpus], right=True),
         column(glossary.BANDWIDTH.short, "bytes_per_s", "bandwidth_bytes_per_s", 3),
         column("MFU", "ratio", "mfu_ratio"),
         column("MBU", "ratio", "mbu_ratio"),
-        Column("power", [NONE if text == "-/-" else text for text in power], right=True, keep=6),
+        Column("power", [_of("w", gpu.power_w, gpu.power_limit_w) for gpu in gpus], right=True, keep=6),
         column("°C", "c", "temperature_c", 7),
         Column("engines", [", ".join(map(token, gpu.engines)) or NONE for gpu in gpus], keep=4),
-        *([Column("state", [text or "ok" for text in wrong])] if any(wrong) else []),
+        *_state_column(snapshot, gpus),
     )
+
+
+def _gpu_name(gpu: Gpu) -> str:
+    return token(gpu.mig_profile or gpu.name.removeprefix("NVIDIA "), spaces=True)
+
+
+def _of(unit: str, used: Reading, total: Reading) -> str:
+    """`41/80`: a part and its whole; one dash where neither is known."""
+    form = quantities[unit]
+    text = f"{form(used)}/{form(total)}"
+    return NONE if text == "-/-" else text
+
+
+def _state_column(snapshot: Snapshot, gpus: Sequence[Gpu]) -> list[Column]:
+    """The column of states, if a GPU is not well."""
+    urgent = urgent_by_gpu(snapshot)
+    states = [_gpu_state(gpu, urgent.get(gpu.uuid)) for gpu in gpus]
+    if not any(states):
+        return []
+    return [Column("state", [state or "ok" for state in states])]
 
 
 def _gpu_state(gpu: Gpu, verdict: Verdict | None) -> str:

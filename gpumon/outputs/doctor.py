@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -49,18 +50,36 @@ def report(checks: Sequence[Check], *, colour: bool, width: int) -> str:
         emoji=False,
         legacy_windows=False,
     )
-    fine = [check for check in checks if check.state not in _TO_MEND]
-    for area in dict.fromkeys(check.area for check in fine):
-        console.print(Text(area, style="bold"))
-        console.print(_table([(check.name, check) for check in fine if check.area == area]))
-    if wrong := [check for state in _TO_MEND for check in checks if check.state is state]:
-        console.print(Text("to fix", style="bold"))
-        console.print(_table([(f"{check.area} {check.name}", check) for check in wrong]))
+    _print_fine(console, checks)
+    _print_to_mend(console, checks)
     if any("config" in check.fix for check in checks if check.state is not CheckState.OFF):
         console.print(Text(_AT_START))
-    counts = {state: sum(check.state is state for check in checks) for state in CheckState}
-    console.print(Text(", ".join(f"{count} {_COUNTED[state]}" for state, count in counts.items() if count)))
+    console.print(Text(_counts(checks)))
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
+
+
+def _print_fine(console: Console, checks: Sequence[Check]) -> None:
+    """The checks with nothing to mend, by area."""
+    areas: dict[str, list[tuple[str, Check]]] = {}
+    for check in checks:
+        if check.state not in _TO_MEND:
+            areas.setdefault(check.area, []).append((check.name, check))
+    for area, rows in areas.items():
+        console.print(Text(area, style="bold"))
+        console.print(_table(rows))
+
+
+def _print_to_mend(console: Console, checks: Sequence[Check]) -> None:
+    rows = [(f"{check.area} {check.name}", check) for state in _TO_MEND for check in checks if check.state is state]
+    if rows:
+        console.print(Text("to fix", style="bold"))
+        console.print(_table(rows))
+
+
+def _counts(checks: Sequence[Check]) -> str:
+    """How many checks there are of each state: `12 ok, 1 warning`."""
+    counts = Counter(check.state for check in checks)
+    return ", ".join(f"{counts[state]} {_COUNTED[state]}" for state in CheckState if counts[state])
 
 
 def _table(checks: Sequence[tuple[str, Check]]) -> Table:

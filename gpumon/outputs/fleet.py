@@ -151,27 +151,49 @@ def _grouped(found: Iterable[tuple[str, Verdict]]) -> Iterator[tuple[str, Verdic
 
 
 def _verdicts(snapshot: FleetSnapshot, rows: Iterable[Row]) -> Iterator[str]:
-    """What is not well, a line each: who does not answer, and the verdicts."""
-    lines = []
+    """Trouble, a line each: hosts and engines that do not answer, and the verdicts."""
+    lines: list[str] = []
     for row in rows:
         if row.state is not HostState.OK:
-            faults = [fault.text for host in row.parts.hosts for fault in host.snapshot.faults]
-            word = "an exporter is down" if row.state is HostState.PARTIAL else row.state.value
-            lines.append(f"{token(row.name)}: {word}{f': {token(faults[-1], spaces=True)}' if faults else ''}")
-        for one in row.parts.engines if row.silent and row.state in (HostState.OK, HostState.PARTIAL) else ():
-            if not one.answers:
-                why = f": {token(one.engine.fault, spaces=True)}" if one.engine.fault else ""
-                lines.append(f"{token(row.name)} {token(one.engine.name)}: does not answer{why}")
-    for host, verdict in _grouped(unwell(snapshot)):
-        action = f" - {token(actions_text(verdict), spaces=True)}" if verdict.actions else ""
-        scope = token(verdict.scope, spaces=True)
-        limit = LIMITS[verdict.code]
-        lines.append(f"{token(host)} {scope}: {limit}: {token(verdict_text(verdict), spaces=True)}{action}")
-    if lines:
-        yield from ("", "trouble, worst first")
-    yield from (f"  {line}" for line in lines[:_MOST_LINES])
+            lines.append(_host_trouble(row))
+        if row.silent and row.state in (HostState.OK, HostState.PARTIAL):
+            lines += _silent_engines(row)
+    lines += [_verdict_line(host, verdict) for host, verdict in _grouped(unwell(snapshot))]
+    if not lines:
+        return
+    yield ""
+    yield "trouble, worst first"
+    for line in lines[:_MOST_LINES]:
+        yield f"  {line}"
     if len(lines) > _MOST_LINES:
         yield f"  +{len(lines) - _MOST_LINES} more"
+
+
+def _host_trouble(row: Row) -> str:
+    """`gpu07: no answer: connection refused`."""
+    faults = [fault.text for host in row.parts.hosts for fault in host.snapshot.faults]
+    word = "an exporter is down" if row.state is HostState.PARTIAL else row.state.value
+    if not faults:
+        return f"{token(row.name)}: {word}"
+    return f"{token(row.name)}: {word}: {token(faults[-1], spaces=True)}"
+
+
+def _silent_engines(row: Row) -> Iterator[str]:
+    for part in row.parts.engines:
+        if part.answers:
+            continue
+        fault = part.engine.fault
+        why = f": {token(fault, spaces=True)}" if fault else ""
+        yield f"{token(row.name)} {token(part.engine.name)}: does not answer{why}"
+
+
+def _verdict_line(host: str, verdict: Verdict) -> str:
+    scope = token(verdict.scope, spaces=True)
+    limit = LIMITS[verdict.code]
+    line = f"{token(host)} {scope}: {limit}: {token(verdict_text(verdict), spaces=True)}"
+    if verdict.actions:
+        line += f" - {token(actions_text(verdict), spaces=True)}"
+    return line
 
 
 def _summary(whole: Row) -> str:

@@ -13,7 +13,7 @@ from gpumon.readings.format import cells, phrase
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.glossary import Term
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Level, Replicas, Snapshot
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Level, Replicas, Snapshot, Verdict
 from gpumon.triage.render import actions_text, event_text, evidence_text, verdict_text
 
 _LEAST_NAME_WIDTH = 14
@@ -106,29 +106,51 @@ def lines(snapshot: Snapshot) -> str:
 def _lines(snapshot: Snapshot) -> Iterator[str]:
     names = [token(engine.name) for engine in snapshot.engines]
     width = min(_MOST_NAME_WIDTH, max((_LEAST_NAME_WIDTH, *map(cells, names))))
-    for gpu in (worded(each, snapshot.engines) for each in snapshot.gpus):
-        yield f"{_head('gpu', str(gpu.index), width, gpu.state.value)} {_columns(_GPU, gpu)}  {_gpu_end(gpu)}"
+    for gpu in snapshot.gpus:
+        shown = worded(gpu, snapshot.engines)
+        yield f"{_head('gpu', str(gpu.index), width, gpu.state.value)} {_columns(_GPU, shown)}  {_gpu_end(shown)}"
     for engine, name in zip(snapshot.engines, names, strict=True):
-        wrong = token(engine.fault, spaces=True) if engine.fault else ""
-        doubts = (f"! {token(evidence_text(one), spaces=True)}" for one in engine.contradicts)
-        end = _joined(token(engine.model), _done(engine), wrong, *doubts, _why(_ENGINE, engine))
-        yield f"{_head('engine', name, width, engine.state.value)} {_columns(_ENGINE, engine)}  {end}"
+        head = _head("engine", name, width, engine.state.value)
+        yield f"{head} {_columns(_ENGINE, engine)}  {_engine_end(engine)}"
     for replicas in snapshot.replicas:
-        down = len(replicas.engines) - replicas.answering
-        apart = ", ".join(token(name) for name in replicas.deviating)
-        name = f"{f'{replicas.answering}/' if down else ''}{len(replicas.engines)} replicas"
-        silent = f"{down} without figures" if down else ""
-        odd = f"apart: {apart}" if apart else ""
-        end = _joined(token(replicas.model), silent, odd, _why(_ENGINE, replicas))
-        yield f"{_head('sum', name, width, 'ok')} {_columns(_ENGINE, replicas)}  {end}"
+        head = _head("sum", _replicas_name(replicas), width, "ok")
+        yield f"{head} {_columns(_ENGINE, replicas)}  {_replicas_end(replicas)}"
     for verdict in snapshot.verdicts:
         if verdict.level is not Level.OK:
-            texts = (f"{verdict.code.value} {verdict.level.value}", verdict_text(verdict), actions_text(verdict))
-            yield f"verdict {token(verdict.scope)} " + "; ".join(token(text, spaces=True) for text in texts if text)
+            yield _verdict(verdict)
     for event in snapshot.events:
         yield f"event {token(event.scope)} {event.kind.value}; {token(event_text(event), spaces=True)}"
     for fault in snapshot.faults:
         yield f"fault {token(fault.source)} {token(fault.text, spaces=True)}"
+
+
+def _engine_end(engine: Engine) -> str:
+    """Behind an engine's columns: its model, its fault, and figures that contradict each other."""
+    fault = token(engine.fault, spaces=True) if engine.fault else ""
+    doubts = [f"! {token(evidence_text(evidence), spaces=True)}" for evidence in engine.contradicts]
+    return _joined(token(engine.model), _done(engine), fault, *doubts, _why(_ENGINE, engine))
+
+
+def _replicas_name(replicas: Replicas) -> str:
+    """`4 replicas`, or `3/4 replicas` if one does not answer."""
+    engines = len(replicas.engines)
+    if replicas.answering == engines:
+        return f"{engines} replicas"
+    return f"{replicas.answering}/{engines} replicas"
+
+
+def _replicas_end(replicas: Replicas) -> str:
+    """Behind the columns of replicas: their model, how many are silent, and which lie apart."""
+    down = len(replicas.engines) - replicas.answering
+    silent = f"{down} without figures" if down else ""
+    names = ", ".join(token(name) for name in replicas.deviating)
+    deviating = f"apart: {names}" if names else ""
+    return _joined(token(replicas.model), silent, deviating, _why(_ENGINE, replicas))
+
+
+def _verdict(verdict: Verdict) -> str:
+    texts = (f"{verdict.code.value} {verdict.level.value}", verdict_text(verdict), actions_text(verdict))
+    return f"verdict {token(verdict.scope)} " + "; ".join(token(text, spaces=True) for text in texts if text)
 
 
 def _head(kind: str, name: str, width: int, state: str) -> str:

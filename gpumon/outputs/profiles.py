@@ -21,33 +21,20 @@ _LABEL: Final = 14
 
 def listed(profiles: Mapping[str, Observed], builtin: frozenset[str], broken: Sequence[str], width: int = 160) -> str:
     """A line per profile, the user's own first; then a line per file that can not be read."""
-    own = sorted(profiles.items(), key=lambda each: (each[0] in builtin, each[0]))
-
-    def at_knee(profile: Observed, figure: str) -> Reading:
-        point = next((point for point in profile.points if load(point) == profile.concurrency), None)
-        return _known(getattr(point, figure) if point is not None else None)
-
-    def length(tokens: float | None) -> str:
-        return "?" if tokens is None else f"{tokens:.0f}"
-
-    def lengths(profile: Observed) -> str:
-        if not profile.prompt_tokens and not profile.answer_tokens:
-            return NONE
-        return f"{length(profile.prompt_tokens)}/{length(profile.answer_tokens)}"
-
-    def source(name: str, profile: Observed) -> str:
-        return "gpumon" if name in builtin else token(profile.tool or profile.origin.value, spaces=True)[:28]
-
+    names = sorted(profiles, key=lambda name: (name in builtin, name))
+    rows = [profiles[name] for name in names]
+    count = quantities["count"]
+    number = quantities["number"]
     columns = (
-        Column("NAME", [token(name) for name, _ in own]),
-        Column("MODEL", [token(each.model)[:40] for _, each in own], keep=2),
-        Column("GPU", [_gpus(each)[:28] or NONE for _, each in own], keep=4),
-        Column("LENGTHS", [lengths(each) for _, each in own], keep=3),
-        Column("CONC", [quantities["count"](_known(each.concurrency)) for _, each in own], right=True),
-        Column("TOK/S", [quantities["number"](at_knee(each, "tokens_per_s")) for _, each in own], right=True, keep=6),
-        Column("ITL", [milliseconds(at_knee(each, "itl_s")) for _, each in own], right=True, keep=5),
-        Column("HOLDS", [_content(each) for _, each in own], keep=7),
-        Column("FROM", [source(name, each) for name, each in own], keep=1),
+        Column("NAME", [token(name) for name in names]),
+        Column("MODEL", [token(profile.model)[:40] for profile in rows], keep=2),
+        Column("GPU", [_gpus(profile)[:28] or NONE for profile in rows], keep=4),
+        Column("LENGTHS", [_listed_lengths(profile) for profile in rows], keep=3),
+        Column("CONC", [count(_known(profile.concurrency)) for profile in rows], right=True),
+        Column("TOK/S", [number(_at_knee(profile, "tokens_per_s")) for profile in rows], right=True, keep=6),
+        Column("ITL", [milliseconds(_at_knee(profile, "itl_s")) for profile in rows], right=True, keep=5),
+        Column("HOLDS", [_content(profile) for profile in rows], keep=7),
+        Column("FROM", [_source(profiles[name], is_builtin=name in builtin) for name in names], keep=1),
     )
     lines = list(table(_with_data(columns), width))
     for line in broken:
@@ -55,6 +42,32 @@ def listed(profiles: Mapping[str, Observed], builtin: frozenset[str], broken: Se
     if len(profiles) == len(builtin.intersection(profiles)):
         lines.append("none is imported yet: gpumon profiles add FILE...")
     return "\n".join(lines) + "\n"
+
+
+def _at_knee(profile: Observed, figure: str) -> Reading:
+    """A figure of the point at which the profile operates."""
+    for point in profile.points:
+        if load(point) == profile.concurrency:
+            return _known(getattr(point, figure))
+    return _ABSENT
+
+
+def _listed_lengths(profile: Observed) -> str:
+    """Prompt and answer: `1024/256`."""
+    if not profile.prompt_tokens and not profile.answer_tokens:
+        return NONE
+    return f"{_tokens(profile.prompt_tokens)}/{_tokens(profile.answer_tokens)}"
+
+
+def _tokens(tokens: float | None) -> str:
+    return "?" if tokens is None else f"{tokens:.0f}"
+
+
+def _source(profile: Observed, *, is_builtin: bool) -> str:
+    """The tool that measured it; `gpumon` for a profile that comes with it."""
+    if is_builtin:
+        return "gpumon"
+    return token(profile.tool or profile.origin.value, spaces=True)[:28]
 
 
 def _content(profile: Observed) -> str:
@@ -127,36 +140,70 @@ def _gpus(profile: Observed) -> str:
 
 def _facts(profile: Observed, found: Knee | None) -> list[tuple[str, str]]:
     """Name and value; an empty value is left out."""
-
-    def said(form: Callable[[Reading], str], value: float | None, unit: str = "") -> str:
-        return "" if value is None else f"{form(value)}{unit}"
-
     number = quantities["number"]
-    parallel = [f"{name} {size}" for name, size in (("TP", profile.tp), ("PP", profile.pp)) if size > (name == "PP")]
-    precisions = [profile.weight_precision, profile.kv_precision and f"KV {profile.kv_precision}"]
-    lengths = (("in", profile.prompt_tokens), ("out", profile.answer_tokens))
+    sequences = profile.max_num_seqs
+    memory_bytes = profile.memory_bytes
     facts = [
         ("model", token(profile.model, spaces=True)),
-        ("measured by", " ".join(token(each, spaces=True) for each in (profile.tool, profile.time) if each)),
-        ("GPU", ", ".join(filter(None, (_gpus(profile), *parallel)))),
-        ("precision", ", ".join(filter(None, precisions))),
-        ("tokens", ", ".join(f"{value:.0f} {name}" for name, value in lengths if value is not None)),
-        ("memory", "" if profile.memory_bytes is None else f"{profile.memory_bytes / 1e9:.2f} GB"),
-        ("GPU busy", said(quantities["ratio"], profile.busy_ratio)),
-        ("power", said(quantities["w"], profile.power_w)),
-        ("KV pool", said(number, profile.kv_pool_tokens, " tokens")),
-        ("sequences", "" if profile.max_num_seqs is None else f"at most {profile.max_num_seqs}"),
-        ("prefill", said(number, profile.prefill_tokens_per_s, " tok/s at least")),
+        ("measured by", " ".join(token(word, spaces=True) for word in (profile.tool, profile.time) if word)),
+        ("GPU", ", ".join(filter(None, (_gpus(profile), *_parallel(profile))))),
+        ("precision", _precisions(profile)),
+        ("tokens", _lengths(profile)),
+        ("memory", "" if memory_bytes is None else f"{memory_bytes / 1e9:.2f} GB"),
+        ("GPU busy", _figure(quantities["ratio"], profile.busy_ratio)),
+        ("power", _figure(quantities["w"], profile.power_w)),
+        ("KV pool", _figure(number, profile.kv_pool_tokens, " tokens")),
+        ("sequences", "" if sequences is None else f"at most {sequences}"),
+        ("prefill", _figure(number, profile.prefill_tokens_per_s, " tok/s at least")),
     ]
     if profile.concurrency is not None:
-        why = f": {found.rule}" if found is not None and profile.origin is Origin.SWEEP else ""
-        until = f", knee before {load(found.beyond):.4g}" if why and found and found.beyond is not None else ""
-        facts.append(("operates at", f"{profile.concurrency:.4g} in flight{until}{why}"))
+        facts.append(("operates at", _operating_point(profile, profile.concurrency, found)))
     if found is not None and found.advice:
         facts.append(("throughput", found.advice))
     if found is not None and found.plateau is not None:
         facts.append(("plateau", f"{found.plateau:.1f} decode together, whatever more is offered"))
     return facts
+
+
+def _figure(form: Callable[[Reading], str], value: float | None, unit: str = "") -> str:
+    return "" if value is None else f"{form(value)}{unit}"
+
+
+def _parallel(profile: Observed) -> list[str]:
+    """`TP 4`, and `PP 2` where there are several stages."""
+    sizes = []
+    if profile.tp > 0:
+        sizes.append(f"TP {profile.tp}")
+    if profile.pp > 1:
+        sizes.append(f"PP {profile.pp}")
+    return sizes
+
+
+def _precisions(profile: Observed) -> str:
+    words = [profile.weight_precision]
+    if profile.kv_precision:
+        words.append(f"KV {profile.kv_precision}")
+    return ", ".join(word for word in words if word)
+
+
+def _lengths(profile: Observed) -> str:
+    """`1024 in, 256 out`, as far as they are known."""
+    lengths = []
+    if profile.prompt_tokens is not None:
+        lengths.append(f"{profile.prompt_tokens:.0f} in")
+    if profile.answer_tokens is not None:
+        lengths.append(f"{profile.answer_tokens:.0f} out")
+    return ", ".join(lengths)
+
+
+def _operating_point(profile: Observed, concurrency: float, found: Knee | None) -> str:
+    """`32 in flight, knee before 64: rule`; of a single measurement without the rule."""
+    in_flight = f"{concurrency:.4g} in flight"
+    if found is None or profile.origin is not Origin.SWEEP:
+        return in_flight
+    if found.beyond is None:
+        return f"{in_flight}: {found.rule}"
+    return f"{in_flight}, knee before {load(found.beyond):.4g}: {found.rule}"
 
 
 def _points(points: Sequence[Point], found: Knee) -> list[Column]:

@@ -133,44 +133,62 @@ def _model(name: str, model: ModelFacts, every: str) -> list[str]:
 
 
 def _values(ruled: Ruled) -> dict[str, str]:
-    """What the names in the template stand for."""
-    scope = ruled.scope
+    """Values of the names in the template."""
     limits = ruled.thresholds
     scrape_s = ruled.scope.scrape_s
-    own = (*_KEPT, *scope.hosts, *matched(scope.match), *((scope.join,) if scope.join else ()))
-    target = [name for name in dict.fromkeys(own) if name not in _OF_ENGINES]
-    exporter = ("cluster", "job", "instance", *matched(scope.match))
-    of_workload = (f"exported_{scope.join}",) if scope.join else ()
-    gpu = [name for name in target if name not in ("namespace", "pod") or name == scope.join]
-    before = ""
-    behind = ""
-    for name in reversed((*of_workload, scope.join) if scope.join else scope.hosts):
-        pattern = "(.+?)(?::[0-9]+)?" if name == "instance" else "(.+)"
-        before = f"label_replace({before}"
-        behind = f'{behind}, "place", "$1", "{name}", "{pattern}")'
-    bounds = (("vllm", ONE_TWO_FIVE), ("sglang", SGLANG_BOUNDS))
-    return {
-        **{name: number(value) for name, value in msgspec.structs.asdict(limits).items() if not isinstance(value, str)},
+    values = {
+        name: number(value) for name, value in msgspec.structs.asdict(limits).items() if not isinstance(value, str)
+    }
+    values |= {
         "awake": number(AWAKE),
         "under_used": duration(max(limits.under_used_s, 4.0 * scrape_s)),
         "gpu_idle": duration(max(limits.gpu_idle_s, WASTE_S)),
-        "match": "".join(map(_escaped, scope.match.strip().strip(","))),
-        "target": ", ".join(target),
-        "engine": ", ".join((*target, "model_name")),
-        "gpu": ", ".join((*gpu, *of_workload, "UUID", "gpu", "modelName")),
-        "exporter": ", ".join(name for name in exporter if name not in _OF_ENGINES),
-        "place ": before,
-        " place": behind,
+        "match": "".join(map(_escaped, ruled.scope.match.strip().strip(","))),
         "rate": duration(max(RATE_S, 4.0 * scrape_s)),
         "lengths": duration(max(LENGTHS_S, 20.0 * scrape_s)),
         "step": duration(scrape_s),
-        **{
-            name: duration(min(scrapes * scrape_s, RARELY_S))
-            for name, scrapes in (("often", 2.0), ("seldom", 4.0), ("rarely", 8.0))
-        },
-        **{f"{kind} {field}": _weights(of, field) for kind, of in bounds for field in ("first", "second")},
         "prices": _prices(ruled.prices),
     }
+    values |= _labels(ruled.scope)
+    values |= _place(ruled.scope)
+    for name, scrapes in (("often", 2.0), ("seldom", 4.0), ("rarely", 8.0)):
+        values[name] = duration(min(scrapes * scrape_s, RARELY_S))
+    for kind, bounds in (("vllm", ONE_TWO_FIVE), ("sglang", SGLANG_BOUNDS)):
+        for field in ("first", "second"):
+            values[f"{kind} {field}"] = _weights(bounds, field)
+    return values
+
+
+def _labels(scope: Scope) -> dict[str, str]:
+    """Labels that series of a target, an engine, a GPU and an exporter have."""
+    own = [*_KEPT, *scope.hosts, *matched(scope.match)]
+    workload = []
+    if scope.join:
+        own.append(scope.join)
+        workload.append(f"exported_{scope.join}")
+    target = [name for name in dict.fromkeys(own) if name not in _OF_ENGINES]
+    gpu = [name for name in target if name not in ("namespace", "pod") or name == scope.join]
+    exporter = [name for name in ("cluster", "job", "instance", *matched(scope.match)) if name not in _OF_ENGINES]
+    return {
+        "target": ", ".join(target),
+        "engine": ", ".join((*target, "model_name")),
+        "gpu": ", ".join((*gpu, *workload, "UUID", "gpu", "modelName")),
+        "exporter": ", ".join(exporter),
+    }
+
+
+def _place(scope: Scope) -> dict[str, str]:
+    """Text before and behind a selector that gives its series the label `place`: the machine, or the label to join."""
+    names = scope.hosts
+    if scope.join:
+        names = (f"exported_{scope.join}", scope.join)
+    before = ""
+    behind = ""
+    for name in reversed(names):
+        pattern = "(.+?)(?::[0-9]+)?" if name == "instance" else "(.+)"
+        before = f"label_replace({before}"
+        behind = f'{behind}, "place", "$1", "{name}", "{pattern}")'
+    return {"place ": before, " place": behind}
 
 
 def _filled(group: str, values: Mapping[str, str]) -> str:

@@ -464,24 +464,40 @@ def _detail(plan: WorkloadPlan, scenario: Scenario) -> Iterator[Line]:
         yield Line("model", clean(plan.model, _MOST))
     if plan.source is not Source.NONE:
         yield Line("capacity", _joined((_planned(plan, scenario.planning_factor), _origin(plan)), "; "))
-    for at, limit in enumerate(plan.limits):
-        yield Line("" if at else "limits", _bound(limit))
+    label = "limits"
+    for limit in plan.limits:
+        yield Line(label, _bound(limit))
+        label = ""
     yield Line("each instance", _instance(plan))
-    asked = _with(number, behind=" in flight")(plan.concurrency) if plan.target_kind != "concurrency" else NONE
-    each, together = (_joined([form(getattr(plan, field)) for field, form in forms]) for forms in (_OF_EACH, _OF_ALL))
-    if len(plan.on) > 1:
-        each = each.replace("running each", "running each on average", 1)
-    first = f"TTFT: {_joined((plan.ttft_basis, _ttft_errors(plan)))}" if plan.ttft_basis else ""
-    basis = {"limit": " (the boards' limit)", "seen": " (measured)"}.get(plan.power_source, "")
-    basis = "" if isinstance(plan.power_w, Missing) else basis
-    yield Line("at the target", _joined((asked, each, f"all together {together}{basis}" if together else ""), "; "))
-    yield Line("", first)
+    yield Line("at the target", _at_target(plan))
+    yield Line("", f"TTFT: {_joined((plan.ttft_basis, _ttft_errors(plan)))}" if plan.ttft_basis else "")
     if plan.disaggregated is not None:
         yield from _split(plan.disaggregated)
     for case in plan.degraded:
         yield Line(f"one {clean(case.lost, 20)} lost", _lost(case))
     for note in plan.notes:
         yield Line("note", clean(note, _MOST))
+
+
+def _at_target(plan: WorkloadPlan) -> str:
+    """The load that was asked for, and the figures of each instance and of all together under it."""
+    asked = NONE
+    if plan.target_kind != "concurrency":
+        asked = _with(number, behind=" in flight")(plan.concurrency)
+    instance = _joined([form(getattr(plan, field)) for field, form in _OF_EACH])
+    if len(plan.on) > 1:
+        instance = instance.replace("running each", "running each on average", 1)
+    together = _joined([form(getattr(plan, field)) for field, form in _OF_ALL])
+    if together:
+        together = f"all together {together}{_power_basis(plan)}"
+    return _joined((asked, instance, together), "; ")
+
+
+def _power_basis(plan: WorkloadPlan) -> str:
+    """Where the watts come from."""
+    if isinstance(plan.power_w, Missing):
+        return ""
+    return {"limit": " (the boards' limit)", "seen": " (measured)"}.get(plan.power_source, "")
 
 
 def _ttft_errors(plan: WorkloadPlan) -> str:

@@ -133,26 +133,37 @@ def layer_blocks(fields: Fields, architecture: Architecture, layers: int) -> lis
 
 def _with_experts(fields: Fields, architecture: Architecture, layers: int) -> list[bool]:
     """Whether each layer has routed experts; every known way in which configs tell it."""
-    count = fields.raw(*EXPERT_COUNTS)
-    least = 1 if fields.has("moe_topk") else 2  # of Jamba and others a single one is a plain MLP
-    some = isinstance(count, list) or (isinstance(count, int) and count >= least)
-    if not architecture.moe or not some or not fields.flag("enable_moe_block", default=True):
-        if some and not architecture.moe and not fields.has("is_moe"):
-            why = "is there, and this model type is not known to have experts"
-            raise fields.refusal(_found(fields, EXPERT_COUNTS), why)
+    has_experts = _has_experts(fields)
+    if has_experts and not architecture.moe and not fields.has("is_moe"):
+        why = "is there, and this model type is not known to have experts"
+        raise fields.refusal(_found(fields, EXPERT_COUNTS), why)
+    if not has_experts or not architecture.moe or not fields.flag("enable_moe_block", default=True):
         return [False] * layers
     listed = fields.items("mlp_layer_types")
     if listed is not None:
-        return [each != "dense" for each in _as_long(fields, "mlp_layer_types", listed, layers)]
+        return [kind != "dense" for kind in _as_long(fields, "mlp_layer_types", listed, layers)]
     frequency = fields.raw("moe_layer_freq")
     if isinstance(frequency, list):
-        return [bool(each) for each in _as_long(fields, "moe_layer_freq", frequency, layers)]
-    numbered = fields.raw("moe_layers", "moe_layers_enum")
-    if isinstance(numbered, str):
-        numbered = [int(each) for each in numbered.split(",") if each.strip().isdecimal()]
-    if isinstance(numbered, list):
+        return [bool(number) for number in _as_long(fields, "moe_layer_freq", frequency, layers)]
+    numbered = _moe_layers(fields)
+    if numbered is not None:
         return [layer in numbered for layer in range(layers)]
     return [_numbered_expert_layer(fields, layer) for layer in range(layers)]
+
+
+def _has_experts(fields: Fields) -> bool:
+    """Whether there are experts to choose from. Of Jamba and others a single one is a plain MLP."""
+    count = fields.raw(*EXPERT_COUNTS)
+    least = 1 if fields.has("moe_topk") else 2
+    return isinstance(count, list) or (isinstance(count, int) and count >= least)
+
+
+def _moe_layers(fields: Fields) -> list[object] | None:
+    """Numbers of the layers with experts, as a list or as a text with commas; None where there is neither."""
+    numbered = fields.raw("moe_layers", "moe_layers_enum")
+    if isinstance(numbered, str):
+        return [int(word) for word in numbered.split(",") if word.strip().isdecimal()]
+    return numbered if isinstance(numbered, list) else None
 
 
 def _numbered_expert_layer(fields: Fields, layer: int) -> bool:

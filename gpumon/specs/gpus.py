@@ -137,45 +137,76 @@ def bandwidth_peak(facts: GpuFacts, spec: GpuSpec | None) -> tuple[float, str] |
 
 
 def _spec(row: Mapping[str, str | None], line: int) -> GpuSpec:
-    def number(column: str) -> float:
-        text = row.get(column)
-        if text is None:
-            raise ValueError(f"gpus.csv line {line}: column {column} is missing")
-        try:
-            value = float(text or 0.0)
-        except ValueError:
-            value = -1.0
-        if not 0.0 <= value < 1e9:
-            raise ValueError(f"gpus.csv line {line}: {column} {text!r} is not a positive number")
-        return value
-
     name = row.get("short_name") or ""
     if not name or not row.get("name"):
         raise ValueError(f"gpus.csv line {line}: name or short_name is empty")
-    flops: dict[Precision, float] = {}
-    for column, precisions in _RATES.items():
-        if row.get(column) != "":
-            peak = 0.0 if row.get(column) == _UNKNOWN else number(column) * 1e12
-            flops |= dict.fromkeys(precisions, peak)
     architecture = row.get("architecture") or ""
-    unverified = row.get("unverified") or ""
+    flops = _peaks(row, line)
     if architecture.startswith("CDNA"):
         flops.pop(Precision.NVFP4, None)
     return GpuSpec(
         name=name,
         architecture=architecture,
-        bandwidth_bytes_per_s=number("bandwidth_gbs") * 1e9,
-        memory_bytes=number("memory_mib") * _MIB or number("memory_gb") * _GIB,
+        bandwidth_bytes_per_s=_number(row, line, "bandwidth_gbs") * 1e9,
+        memory_bytes=_memory_bytes(row, line),
         flops_per_s=flops,
-        verified=not unverified,
-        note="; ".join(each for each in (row.get("notes"), unverified and f"unverified: {unverified}") if each),
-        tdp_w=number("tdp_w"),
-        # Data sheets add both directions of NVLink.
-        link_bytes_per_s=number("nvlink_gbs") * 1e9 / 2.0 or _PCIE_BYTES_PER_S.get(row.get("pcie_gen") or "", 0.0),
-        sm_count=number("sm_count"),
-        achieved_flops_per_s={each: number(column) * 1e12 for column, each in _ACHIEVED.items() if row.get(column)},
+        verified=not row.get("unverified"),
+        note=_note(row),
+        tdp_w=_number(row, line, "tdp_w"),
+        link_bytes_per_s=_link_bytes_per_s(row, line),
+        sm_count=_number(row, line, "sm_count"),
+        achieved_flops_per_s={
+            precision: _number(row, line, column) * 1e12 for column, precision in _ACHIEVED.items() if row.get(column)
+        },
         achieved_source=row.get("achieved_source") or "",
     )
+
+
+def _number(row: Mapping[str, str | None], line: int, column: str) -> float:
+    """A cell as a number, 0 where it is empty. Raises ValueError."""
+    text = row.get(column)
+    if text is None:
+        raise ValueError(f"gpus.csv line {line}: column {column} is missing")
+    try:
+        value = float(text or 0.0)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value < 1e9:
+        raise ValueError(f"gpus.csv line {line}: {column} {text!r} is not a positive number")
+    return value
+
+
+def _peaks(row: Mapping[str, str | None], line: int) -> dict[Precision, float]:
+    """FLOP/s by number format; 0 for a format whose peak is not known."""
+    flops: dict[Precision, float] = {}
+    for column, precisions in _RATES.items():
+        cell = row.get(column)
+        if cell == "":
+            continue
+        peak = 0.0
+        if cell != _UNKNOWN:
+            peak = _number(row, line, column) * 1e12
+        flops |= dict.fromkeys(precisions, peak)
+    return flops
+
+
+def _memory_bytes(row: Mapping[str, str | None], line: int) -> float:
+    return _number(row, line, "memory_mib") * _MIB or _number(row, line, "memory_gb") * _GIB
+
+
+def _link_bytes_per_s(row: Mapping[str, str | None], line: int) -> float:
+    """One direction of NVLink, else of PCIe: data sheets add both directions of NVLink."""
+    nvlink = _number(row, line, "nvlink_gbs") * 1e9 / 2.0
+    return nvlink or _PCIE_BYTES_PER_S.get(row.get("pcie_gen") or "", 0.0)
+
+
+def _note(row: Mapping[str, str | None]) -> str:
+    notes = []
+    if row.get("notes"):
+        notes.append(row["notes"])
+    if row.get("unverified"):
+        notes.append(f"unverified: {row['unverified']}")
+    return "; ".join(note for note in notes if note)
 
 
 def _overridden(row: GpuSpec, own: OwnPeaks) -> GpuSpec:

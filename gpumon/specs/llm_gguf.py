@@ -151,25 +151,30 @@ class _Own:
 def _sums(tensors: Sequence[Tensor], experts: int) -> _Sums:
     sums = _Sums([0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0], {})
     names = {tensor.name for tensor in tensors}
-    tied = "output.weight" not in names
+    is_tied = "output.weight" not in names
     for tensor in tensors:
         if tensor.name.endswith("attn_kv_b.weight") and tensor.name.replace("kv_b", "k_b") in names:
             continue
-        routed = "_exps." in tensor.name or _OLD_EXPERT.search(tensor.name) is not None
-        matrix = len(tensor.shape) > 1 and tensor.name.endswith(".weight")
-        if tensor.name.startswith(_LOOK_UP) or (tensor.name == "token_embd.weight" and not tied):
-            part = sums.looked_up
-        elif routed and matrix:
-            if not experts:
-                raise ValueError(f"GGUF header: tensor {tensor.name[:80]!a} without an expert_count")
-            part = sums.experts
-        else:
-            part = sums.resident if matrix else sums.vectors
+        part = _part(sums, tensor, is_tied=is_tied)
+        if part is sums.experts and not experts:
+            raise ValueError(f"GGUF header: tensor {tensor.name[:80]!a} without an expert_count")
         part[0] += tensor.elements
         part[1] += tensor.bytes
         if part is sums.resident or part is sums.experts:
             sums.kinds[tensor.kind] = sums.kinds.get(tensor.kind, 0.0) + tensor.elements
     return sums
+
+
+def _part(sums: _Sums, tensor: Tensor, *, is_tied: bool) -> list[float]:
+    """The sum that a tensor belongs to, by its name and shape."""
+    name = tensor.name
+    if name.startswith(_LOOK_UP) or (name == "token_embd.weight" and not is_tied):
+        return sums.looked_up
+    if len(tensor.shape) < 2 or not name.endswith(".weight"):
+        return sums.vectors
+    if "_exps." in name or _OLD_EXPERT.search(name) is not None:
+        return sums.experts
+    return sums.resident
 
 
 def _weighed(spec: LlmSpec, sums: _Sums, experts: int, used: int) -> LlmSpec:
