@@ -358,7 +358,7 @@ async def test_the_column_that_rows_are_sorted_by_is_always_shown() -> None:
             assert head.rstrip().endswith("verdict")
 
 
-@pytest.mark.parametrize(("hosts", "lines"), [(5, 3), (30, 1)])
+@pytest.mark.parametrize(("hosts", "lines"), [(5, 4), (30, 1)])
 async def test_the_worst_verdict_of_the_row_is_a_whole_sentence_below_the_table(hosts: int, lines: int) -> None:
     async with watching(Scrapes(hosts), 80, 24) as (app, pilot):
         await pilot.press("g", *["down"] * rows_of(app).index("gpu02"))

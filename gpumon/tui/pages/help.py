@@ -33,11 +33,14 @@ GROUPS: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
     (("help", "quit"), "help; back, and quit", ""),
     (("filter", "filter.all", "sort"), "filter, all; sort", "filter, sort; find"),
     (("cell", "zoom"), "a cell's formula; zoom", "a wall of all GPUs, and back"),
-    (("wall", "wall.figure", "roofline"), "GPU tiles, figure; roofline", "the wall by another figure"),
+    (("wall", "wall.figure", "roofline"), "tiles, figure; roofline", "the wall by another figure"),
     (("pane.next", "pane.previous"), "next pane, page section", "sizing panel, or table"),
     (("pane.gpus", "pane.engines", "pane.history", "pane.processes", "pane.faults"), "GPUs to processes; triage", ""),
-    (("span.shorter", "span.longer"), "shorter, longer charts", ""),
-    (("slower", "faster"), "as btop: less, more often", "ask less, more often, as in btop"),
+    (
+        ("span.shorter", "span.longer", "slower", "faster"),
+        "span of charts; how often",
+        "ask less, more often, as in btop",
+    ),
     (
         ("left", "right", "time.frame.back", "time.frame.forth"),
         "beside; paused: frame",
