@@ -368,32 +368,39 @@ def fault(
     """
     import httpx
 
-    at = clean(f"{url.host}:{url.port}", 90)
+    address = clean(f"{url.host}:{url.port}", 90)
     if isinstance(error, httpx.ConnectTimeout):
         what, why = NO_TLS if url.secure else ("connection", "")
-        text = f"no {what} to {at} within {connect_s:g} s: {why}wrong host, a firewall, or the server hangs"
+        text = f"no {what} to {address} within {connect_s:g} s: {why}wrong host, a firewall, or the server hangs"
         return FetchError(EndpointState.TIMEOUT, text)
     if isinstance(error, httpx.TimeoutException):
         return timed_out(total_s)
     if isinstance(error, (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)):
         if begun:
-            return DroppedError(EndpointState.ERROR, f"{at} broke off in the middle of its answer: see its log")
+            return DroppedError(EndpointState.ERROR, f"{address} broke off in the middle of its answer: see its log")
         if answered:
-            return DroppedError(EndpointState.ERROR, f"{at} closed the connection (restarting?): see its log")
+            return DroppedError(EndpointState.ERROR, f"{address} closed the connection (restarting?): see its log")
         hint = "see its log, or try http://" if url.secure else "if it speaks TLS only, use https://"
-        return DroppedError(EndpointState.ERROR, f"{at} gave no valid HTTP answer: {hint}")
+        return DroppedError(EndpointState.ERROR, f"{address} gave no valid HTTP answer: {hint}")
+    return _system_fault(error, address)
+
+
+def _system_fault(error: Exception, address: str) -> FetchError:
+    """The failure behind an exception by what it was raised from."""
     causes = tuple(_causes(error))
     for kind, state, text in CAUSES:
         for cause in causes:
             if isinstance(cause, kind):
-                return FetchError(state, text.format(at=at, reason=_reason(cause)))
+                return FetchError(state, text.format(at=address, reason=_reason(cause)))
     system = [cause for cause in causes if isinstance(cause, OSError)]
     for cause in system:
         if cause.errno in NO_ROUTE:
-            return FetchError(EndpointState.TIMEOUT, f"no route to {at} ({_reason(cause)}): check host and network")
+            text = f"no route to {address} ({_reason(cause)}): check host and network"
+            return FetchError(EndpointState.TIMEOUT, text)
     if system:
-        return FetchError(EndpointState.ERROR, f"no connection to {at} ({_reason(system[0])}): check host and network")
-    return FetchError(EndpointState.ERROR, f"the request to {at} failed ({type(error).__name__})")
+        text = f"no connection to {address} ({_reason(system[0])}): check host and network"
+        return FetchError(EndpointState.ERROR, text)
+    return FetchError(EndpointState.ERROR, f"the request to {address} failed ({type(error).__name__})")
 
 
 def timed_out(total_s: float) -> FetchError:

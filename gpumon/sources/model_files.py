@@ -472,25 +472,38 @@ def gguf_paths(name: str, seen: View) -> Iterator[Path]:
     if not allowed(name):
         return
     if name.startswith("/"):
-        path = Path(f"{seen.root}{name}")
-        if not seen.paths:
-            return
-        if is_file(path, seen.reader):
-            if path.suffix == ".gguf" or is_gguf(path, seen.reader):  # one that is none by its content is named as such
-                yield path
-        else:
-            yield from _only(path, "", seen.reader)
+        if seen.paths:
+            yield from _gguf_at(Path(f"{seen.root}{name}"), seen.reader)
         return
+    repository = name
+    tag = ""
     tagged = _TAGGED.fullmatch(name)
-    for folder in snapshots(tagged["repository"] if tagged else name, seen):
-        yield from _only(folder, tagged["tag"] if tagged else "", seen.reader)
+    if tagged is not None:
+        repository = tagged["repository"]
+        tag = tagged["tag"]
+    for folder in snapshots(repository, seen):
+        yield from _only(folder, tag, seen.reader)
+    yield from _gguf_of_ollama(name, seen)
+
+
+def _gguf_at(path: Path, reader: Reader | None) -> Iterator[Path]:
+    """The file at this path, or the one model of the folder there."""
+    if not is_file(path, reader):
+        yield from _only(path, "", reader)
+    elif path.suffix == ".gguf" or is_gguf(path, reader):  # one that is none by its content is named as such
+        yield path
+
+
+def _gguf_of_ollama(name: str, seen: View) -> Iterator[Path]:
+    """The files of Ollama's `name:tag` in its stores."""
     parts = _OLLAMA_NAME.fullmatch(name)
     if parts is None:  # a name without a tag may be anybody's
         return
     below = Path(parts["host"] or _REGISTRY, parts["owner"] or _LIBRARY, parts["name"], parts["tag"])
     for store in seen.stores:
-        blobs = _blobs(store / "manifests" / below, store, seen.reader)
-        yield from (blob for blob in blobs if is_gguf(blob, seen.reader))
+        for blob in _blobs(store / "manifests" / below, store, seen.reader):
+            if is_gguf(blob, seen.reader):
+                yield blob
 
 
 def is_gguf(path: Path, reader: Reader | None = None) -> bool:
@@ -504,14 +517,15 @@ def is_gguf(path: Path, reader: Reader | None = None) -> bool:
 
 def _only(folder: Path, tag: str, reader: Reader | None) -> Iterator[Path]:
     """The folder's one model, or the one whose file name has the tag in it."""
-    found = sorted(
-        each
-        for each in entries(folder, _MOST_FILES, reader)
-        if each.suffix == ".gguf" and "mmproj" not in each.name.lower() and not _FURTHER.search(each.name)
-    )
-    meant = [each for each in found if tag and tag.lower() in each.name.lower()] or ([] if tag else found)
-    if len(meant) == 1 and is_gguf(meant[0], reader):
-        yield meant[0]
+    models = []
+    for path in sorted(entries(folder, _MOST_FILES, reader)):
+        is_model = path.suffix == ".gguf" and "mmproj" not in path.name.lower()
+        if is_model and not _FURTHER.search(path.name):
+            models.append(path)
+    if tag:
+        models = [path for path in models if tag.lower() in path.name.lower()]
+    if len(models) == 1 and is_gguf(models[0], reader):
+        yield models[0]
 
 
 def is_blob(path: Path) -> bool:

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EngineKind
-from gpumon.sources.engines.adapter import UNIX_SOCKET, Form, Names
+from gpumon.sources.engines.adapter import UNIX_SOCKET, Form
 from gpumon.sources.engines.registry import FORMS
 
 MOST_CHARACTERS: Final = 1024
@@ -85,15 +85,19 @@ _RANDOM: Final = re.compile(
 _PREFIX: Final = re.compile(r"/?([\w.~-]+(?:/[\w.~-]+)*)/?", re.ASCII)
 
 
+_COMMANDS: Final = tuple((form, command) for form in FORMS for command in form.commands)
+"""All commands that start an engine, each with its form, the surest first."""
+
+
 class Launch(NamedTuple):
-    """What a process was told to be. Texts come from outside: clean them before showing."""
+    """An engine's process by its command line. Texts come from outside: clean them before showing."""
 
     kind: EngineKind
     title: str
     """The engine's name as its makers write it."""
     host: str = ""
     port: int = 0
-    """Of the page with the metrics; 0: not said."""
+    """Port of the page with the metrics; 0: not said."""
     secure: bool = False
     """Whether it speaks TLS."""
     prefix: str = ""
@@ -141,10 +145,10 @@ def launch(argv: Sequence[str], variables: Mapping[str, str] | None = None) -> L
     is None where these can not be read.
     """
     words = _words(argv)
-    for form in FORMS if words else ():
-        for command in form.commands:
-            if (arguments := _after(words, command)) is not None and (arguments or ("",))[0] not in form.others:
-                return _started(form, command, arguments, variables)
+    for form, command in _COMMANDS if words else ():
+        arguments = _after(words, command)
+        if arguments is not None and (arguments or ("",))[0] not in form.others:
+            return _started(form, command, arguments, variables)
     title = " ".join(argv).strip()
     for pattern, kind, name in _TITLES:
         if pattern.match(title):
@@ -182,13 +186,10 @@ def shown_command(argv: Sequence[str]) -> str:
 
 def _form_of(words: Sequence[str]) -> tuple[Form | None, Sequence[str] | None]:
     """The known program that these words start, and its arguments; None and None for any other."""
-    if not words:
-        return None, None
-    for form in FORMS:
-        for command in form.commands:
-            arguments = _after(words, command)
-            if arguments is not None:
-                return form, arguments
+    for form, command in _COMMANDS if words else ():
+        arguments = _after(words, command)
+        if arguments is not None:
+            return form, arguments
     return None, None
 
 
@@ -259,15 +260,21 @@ def _words(argv: Sequence[str]) -> tuple[str, ...]:
     rest = list(argv[1:])
     if program in _SHELLS:
         return tuple(rest) if rest and rest[0].startswith("/") else ()
-    if not _PYTHON.fullmatch(program):
-        return (program, *rest)
+    if _PYTHON.fullmatch(program):
+        return _python_words(rest)
+    return (program, *rest)
+
+
+def _python_words(rest: list[str]) -> tuple[str, ...]:
+    """The script or module that Python runs, and its arguments; empty for inline code."""
     while rest:
         word = rest.pop(0)
         option = _PYTHON_OPTION.fullmatch(word)
         if option is None:
             if not word.startswith("--"):
                 return (_dotted(word), *rest)
-            rest = rest[1:] if word == _PYTHON_VALUE else rest
+            if word == _PYTHON_VALUE:
+                rest = rest[1:]
             continue
         letter = option["letter"]
         value = option["value"]
@@ -293,48 +300,84 @@ def _after(words: Sequence[str], command: str) -> tuple[str, ...] | None:
     return tuple(words[end:]) if list(words[1:end]) == more else None
 
 
-def _started(form: Form, command: str, arguments: Sequence[str], variables: Mapping[str, str] | None) -> Launch:
-    found, free = _options(arguments)
+class _Settings(NamedTuple):
+    """The options of a command line, and the variables of the environment that count where these are not given."""
 
-    def said(what: str) -> list[str]:
+    form: Form
+    options: Mapping[str, list[str]]
+    variables: Mapping[str, str]
+
+    def values(self, setting: str) -> list[str]:
         """The option's values; those of the variable where it is not there; nothing where neither is."""
-        given = [found[name] or [""] for name in form.options.get(what, "").split() if name in found]
-        named = [
-            [(variables or {})[name]] for name in form.variables.get(what, "").split() if name in (variables or {})
-        ]
-        return (given or named or [[]])[0]
+        for name in self.form.options.get(setting, "").split():
+            if name in self.options:
+                return self.options[name] or [""]
+        for name in self.form.variables.get(setting, "").split():
+            if name in self.variables:
+                return [self.variables[name]]
+        return []
 
-    host, port = _address(said("address")) if "address" in form.variables else (_first(said("host")), 0)
-    port = port or _number(said("port"), MOST_PORT)
+    def first(self, setting: str) -> str:
+        """The option's first value; empty where it is not given."""
+        return _first(self.values(setting))
+
+    def has(self, setting: str) -> bool:
+        """Whether the option or its variable is given."""
+        return bool(self.values(setting))
+
+
+def _started(form: Form, command: str, arguments: Sequence[str], variables: Mapping[str, str] | None) -> Launch:
+    options, free = _options(arguments)
+    settings = _Settings(form, options, variables or {})
+    host, port = _host_and_port(settings)
+    model = settings.first("model")
+    if not model and form.positional and free:
+        model = free[0][:MOST_CHARACTERS]
     return Launch(
         form.kind,
         form.title,
         host=host,
         port=port,
-        secure=bool(said("tls")),
-        prefix=_prefix(said("prefix")),
-        model=_first(said("model")) or (free[0][:MOST_CHARACTERS] if form.positional and free else ""),
-        served_name=_first(said("served_name")),
-        tp=_number(said("tp")),
-        pp=_number(said("pp")),
-        dp=_number(said("dp")),
-        metrics=_metrics(form.options, said("on"), said("off"), said("file")),
-        needs_key=bool(said("key")),
-        nowhere=_nowhere(form, found, host, unsaid=variables is not None and not port),
+        secure=settings.has("tls"),
+        prefix=_prefix(settings.values("prefix")),
+        model=model,
+        served_name=settings.first("served_name"),
+        tp=_number(settings.values("tp")),
+        pp=_number(settings.values("pp")),
+        dp=_number(settings.values("dp")),
+        metrics=_metrics(settings),
+        needs_key=settings.has("key"),
+        nowhere=_nowhere(form, options, host, unsaid=variables is not None and not port),
         part=form.part,
-        quantization=_first(said("quantization")),
-        kv_dtype=_first(said("kv_dtype")),
-        state_dtype=_first(said("state_dtype")),
-        convolution_dtype=_first(said("convolution_dtype")),
-        gpu_layers=_first(said("gpu_layers")),
-        weights_on_cpu=_weights_on_cpu(said("experts_on_cpu"), said("placement")),
-        cpu_offload_gb=_first(said("cpu_offload_gb")),
-        embeds=bool(embeds := said("embeds")) and embeds[0].lower() in ("", *_TRUE),
+        quantization=settings.first("quantization"),
+        kv_dtype=settings.first("kv_dtype"),
+        state_dtype=settings.first("state_dtype"),
+        convolution_dtype=settings.first("convolution_dtype"),
+        gpu_layers=settings.first("gpu_layers"),
+        weights_on_cpu=_weights_on_cpu(settings.values("experts_on_cpu"), settings.values("placement")),
+        cpu_offload_gb=settings.first("cpu_offload_gb"),
+        embeds=_embeds(settings),
         apart=form.apart,
         wrapper=form.wrapper,
         usual=form.usual,
         command=command,
     )
+
+
+def _host_and_port(settings: _Settings) -> tuple[str, int]:
+    """Host and port that it listens on, as far as they are given; 0 where no port is."""
+    host = settings.first("host")
+    port = 0
+    if "address" in settings.form.variables:
+        host, port = _address(settings.values("address"))
+    if not port:
+        port = _number(settings.values("port"), MOST_PORT)
+    return host, port
+
+
+def _embeds(settings: _Settings) -> bool:
+    values = settings.values("embeds")
+    return bool(values) and values[0].lower() in ("", *_TRUE)
 
 
 def _weights_on_cpu(experts: Sequence[str], placement: Sequence[str]) -> str:
@@ -348,37 +391,46 @@ def _weights_on_cpu(experts: Sequence[str], placement: Sequence[str]) -> str:
 
 def _options(arguments: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
     """Each option (the last of its name) with its values, and the words that belong to none."""
-    found: dict[str, list[str]] = {}
+    options: dict[str, list[str]] = {}
     free: list[str] = []
     name = ""
     for word in arguments:
-        if word.startswith("-") and len(word) > 1 and not _NUMBER.fullmatch(word):
+        if _is_option(word):
             name, sign, value = word.partition("=")
-            if name.startswith("--"):
-                name = name.replace("_", "-")
-            found[name] = [value] if sign else []
-            name = "" if sign else name
-        elif name and (not found[name] or name in SEVERAL):
-            found[name].append(word)
+            name = _option_key(name)
+            options[name] = [value] if sign else []
+            if sign:
+                name = ""
+        elif name and (not options[name] or name in SEVERAL):
+            options[name].append(word)
         else:
             free.append(word)
-    return found, free
+    return options, free
 
 
-def _metrics(options: Names, on: list[str], off: list[str], file: list[str]) -> bool | None:
+def _metrics(settings: _Settings) -> bool | None:
+    """Whether it exports metrics; None: not said."""
+    on = settings.values("on")
     if on:
         return on[0].lower() in _TRUE or not on[0]
-    if off:
+    if settings.has("off"):
         return False
-    return None if file or not {"on", "off"} & set(options) else "off" in options
+    options = settings.form.options
+    if settings.has("file") or not {"on", "off"} & set(options):
+        return None
+    return "off" in options
 
 
-def _nowhere(form: Form, found: Mapping[str, list[str]], host: str, *, unsaid: bool) -> str:
-    caught = (
-        each.why for each in form.catches if each.option in found and _first(found[each.option]) not in each.harmless
-    )
-    unix = UNIX_SOCKET if host.endswith(".sock") else ""
-    return form.nowhere or unix or next(caught, "") or (form.unsaid if unsaid else "")
+def _nowhere(form: Form, options: Mapping[str, list[str]], host: str, *, unsaid: bool) -> str:
+    """Why it has no page to read, and the fix; empty where it has one."""
+    if form.nowhere:
+        return form.nowhere
+    if host.endswith(".sock"):
+        return UNIX_SOCKET
+    for catch in form.catches:
+        if catch.option in options and _first(options[catch.option]) not in catch.harmless:
+            return catch.why
+    return form.unsaid if unsaid else ""
 
 
 def _first(values: Sequence[str]) -> str:

@@ -148,6 +148,15 @@ Question = tuple[frozenset[int], frozenset[int]]
 """Inodes of sockets, and the processes that do not count as holders."""
 
 
+class _AtPort(NamedTuple):
+    """The sockets that listen on one port, and those of them that are the server's."""
+
+    listeners: tuple[Listener, ...]
+    owned: tuple[Listener, ...]
+    hidden: bool
+    """Linux hides from this user who holds them."""
+
+
 class Places:
     """Finds the spots of one look. What it takes to look through processes is kept for the next look."""
 
@@ -176,31 +185,36 @@ class Places:
         if launched.nowhere:
             return Spot(launched.port, broken=launched.nowhere)
         foreign = network_of(server.pid) not in (0, self._ours)
-        table = self.listeners(server.pid) if foreign else self.listeners()
+        table = self.listeners(server.pid if foreign else OURS)
         port = launched.port or _usual_port(launched)
-        on_port: tuple[Listener, ...] = ()
-        if port:
-            on_port = tuple(listener for listener in table if listener.port == port)
-        owned = self._own(server, on_port)
-        hidden = owned is None
-        if owned is None:
-            owned = tuple(listener for listener in on_port if listener.uid == server.uid)
-        if owned:
-            return _reached(server, launched, port, owned, foreign)
-        if launched.port and on_port:
+        at_port = self._at_port(server, table, port)
+        if launched.port and at_port.listeners and not at_port.owned:
             return Spot(port, broken=f"port {port} of its command line is held by another process: {ADD_URL}")
-        if launched.port or (hidden and port and not on_port):
-            return _reached(server, launched, port, owned, foreign)
-        if hidden:
-            return Spot(broken=HIDDEN)
+        if launched.port or at_port.owned:
+            return _reached(server, launched, port, at_port.owned, foreign)
+        if at_port.hidden:
+            if not port or at_port.listeners:
+                return Spot(broken=HIDDEN)
+            return _reached(server, launched, port, (), foreign)
         spot = self._search(server, table, gpu_pids)
         if spot is None:
             return Spot(broken=HIDDEN)
         if spot.broken:
             return spot
-        if spot.port or on_port:
+        if spot.port or at_port.listeners:
             port = spot.port
         return _reached(server, launched, port, spot.listeners, foreign)
+
+    def _at_port(self, server: Process, table: Sequence[Listener], port: int) -> _AtPort:
+        """The sockets at a port (0: none); where Linux hides whose they are, those of the server's user are its own."""
+        listeners: tuple[Listener, ...] = ()
+        if port:
+            listeners = tuple(listener for listener in table if listener.port == port)
+        owned = self._own(server, listeners)
+        if owned is not None:
+            return _AtPort(listeners, owned, hidden=False)
+        of_user = tuple(listener for listener in listeners if listener.uid == server.uid)
+        return _AtPort(listeners, of_user, hidden=True)
 
     def _search(self, server: Process, table: Sequence[Listener], gpu_pids: frozenset[int]) -> Spot | None:
         """The port that the server's family listens on, GPU workers left out; None where that is hidden.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from operator import le
 from types import MappingProxyType
@@ -222,10 +222,14 @@ class Figures:
             rank.gauges.pop(quantity, None)
 
 
+_Put = Callable[[Rank, str, float], None]
+"""Puts the value of a quantity into a rank."""
+
+
 class _Part(NamedTuple):
     """A series that is all of a counter or gauge of a rank, or a part of it."""
 
-    put: Callable[[Rank, str, float], None]
+    put: _Put
     rank: str
     quantity: str
     series: Series
@@ -301,6 +305,11 @@ class _Plan:
                 return None
             self.ranks[name] = None
         return name
+
+
+def _buckets(found: Mapping[str, Found], metric: Metric) -> Found:
+    """The buckets of a histogram."""
+    return found.get(f"{metric.name}_bucket", [])
 
 
 def usable(value: float) -> bool:
@@ -486,77 +495,98 @@ class Adapter:
         return left
 
     def _planned(self, found: Mapping[str, Found]) -> _Plan:
+        """How a page of these series is read."""
         plan = _Plan()
-        for rules, gauges in ((self.tables.counters, False), (self.tables.gauges, True)):
-            for one in rules:
-                metric, series = self._first(one, lambda metric: picked(found, metric))
-                if metric is not None and one.also:
-                    series += [each for name in one.also for each in picked(found, Metric(name))]
-                put = _add_counter
-                if gauges:
-                    put = _add_gauge if one.added else _raise_gauge
-                for each, _ in self._unrepeated(series):
-                    if (rank := plan.rank(self._rank_of(each))) is not None:
-                        plan.parts.append(_Part(put, rank, one.quantity, each))
-                if metric is not None:
-                    others = sum(name in found for name in one.also)
-                    plan.live[one.quantity] = f"{metric} + {others} others" if others else str(metric)
-                    if metric.advance is not Advance.LIVE:
-                        plan.advance[one.quantity] = metric.advance
-        for one in self.tables.histograms:
-            metric, _ = self._first(one, lambda metric: found.get(metric.name + "_bucket", []))
+        for rule in self.tables.counters:
+            self._plan_rule(plan, found, rule, _add_counter)
+        for rule in self.tables.gauges:
+            self._plan_rule(plan, found, rule, _add_gauge if rule.added else _raise_gauge)
+        for rule in self.tables.histograms:
+            metric, _ = self._first(rule, partial(_buckets, found))
             if metric is not None:
-                plan.live[one.quantity] = str(metric)
-                plan.histograms += self._histograms(plan, found, one.quantity, metric.name)
+                plan.live[rule.quantity] = str(metric)
+                plan.histograms += self._histograms(plan, found, rule.quantity, metric.name)
         return plan
+
+    def _plan_rule(self, plan: _Plan, found: Mapping[str, Found], rule: Rule, put: _Put) -> None:
+        """Plan the quantity of one rule: the series of its metric, and of the metrics that are added to it."""
+        metric, samples = self._first(rule, partial(picked, found))
+        if metric is None:
+            return
+        for name in rule.also:
+            samples = [*samples, *picked(found, Metric(name))]
+        for series, _ in self._unrepeated(samples):
+            rank = plan.rank(self._rank_of(series))
+            if rank is not None:
+                plan.parts.append(_Part(put, rank, rule.quantity, series))
+        others = sum(name in found for name in rule.also)
+        plan.live[rule.quantity] = f"{metric} + {others} others" if others else str(metric)
+        if metric.advance is not Advance.LIVE:
+            plan.advance[rule.quantity] = metric.advance
 
     def _rank_of(self, series: Series) -> str:
         return series.labels.get(self.tables.rank_label, "0")
 
-    def _unrepeated(self, series: Found) -> Found:
-        """Of series that differ in nothing but who reports them, the one of the lowest reporter."""
+    def _unrepeated(self, samples: Found) -> Found:
+        """The samples, but of series that differ in nothing but who reports them, only that of the lowest reporter."""
         repeated = self.tables.repeated
-        if not repeated or len(series) < 2:
-            return series
+        if not repeated or len(samples) < 2:
+            return samples
         best: dict[tuple[object, ...], tuple[tuple[float, ...], Series, float]] = {}
-        for one, value in series:
-            same = (one.name, *sorted((name, text) for name, text in one.labels.items() if name not in repeated))
-            order = tuple(_order(one.labels.get(name, "")) for name in repeated)
+        for series, value in samples:
+            labels = sorted((name, text) for name, text in series.labels.items() if name not in repeated)
+            same = (series.name, *labels)
+            order = tuple(_order(series.labels.get(name, "")) for name in repeated)
             if same not in best or order < best[same][0]:
-                best[same] = (order, one, value)
-        return [(one, value) for _, one, value in best.values()]
+                best[same] = (order, series, value)
+        return [(series, value) for _, series, value in best.values()]
 
-    def _first(self, one: Rule, series_of: Callable[[Metric], Found]) -> tuple[Metric | None, Found]:
+    def _first(self, rule: Rule, samples_of: Callable[[Metric], Found]) -> tuple[Metric | None, Found]:
         """The best metric that the page has. One that was seen before and is absent now is not replaced by a worse."""
-        last = self._chosen.get(one.quantity, len(one.metrics) - 1)
-        for at, metric in enumerate(one.metrics[: last + 1]):
-            if series := series_of(metric):
-                self._chosen[one.quantity] = at
-                return metric, series
+        last = self._chosen.get(rule.quantity, len(rule.metrics) - 1)
+        for index, metric in enumerate(rule.metrics[: last + 1]):
+            samples = samples_of(metric)
+            if samples:
+                self._chosen[rule.quantity] = index
+                return metric, samples
         return None, []
 
     def _histograms(self, plan: _Plan, found: Mapping[str, Found], quantity: str, name: str) -> Iterator[_Histogram]:
         """The histogram of each rank that has all parts of one."""
-        of_rank: dict[str, dict[float, list[Series]]] = {}
-        sums: dict[str, list[Series]] = {}
-        counts: dict[str, list[Series]] = {}
-        for end, totals in (("_bucket", None), ("_sum", sums), ("_count", counts)):
-            for series, _ in self._unrepeated(found.get(name + end, [])):
-                if (rank := plan.rank(self._rank_of(series))) is None:
-                    continue
-                if totals is not None:
-                    totals.setdefault(rank, []).append(series)
-                elif (bound := _bound(series.labels.get("le", ""))) == bound:
-                    of_rank.setdefault(rank, {}).setdefault(bound, []).append(series)
+        of_rank = self._buckets_of_ranks(plan, found, name)
+        sums = self._series_of_ranks(plan, found, f"{name}_sum")
+        counts = self._series_of_ranks(plan, found, f"{name}_count")
         for rank, buckets in of_rank.items():
-            if rank in sums and rank in counts and len(buckets) <= MOST_BUCKETS:
-                buckets.setdefault(math.inf, counts[rank])
-                bounds = tuple(sorted(buckets))
-                if bounds == self._bounds.get(quantity):
-                    # Many polls are kept, and all share one.
-                    bounds = self._bounds[quantity]
-                self._bounds[quantity] = bounds
-                yield _Histogram(rank, quantity, bounds, [*map(buckets.__getitem__, bounds), sums[rank], counts[rank]])
+            if rank not in sums or rank not in counts or len(buckets) > MOST_BUCKETS:
+                continue
+            buckets.setdefault(math.inf, counts[rank])
+            bounds = tuple(sorted(buckets))
+            if bounds == self._bounds.get(quantity):
+                # Many polls are kept, and all share one.
+                bounds = self._bounds[quantity]
+            self._bounds[quantity] = bounds
+            yield _Histogram(rank, quantity, bounds, [*map(buckets.__getitem__, bounds), sums[rank], counts[rank]])
+
+    def _buckets_of_ranks(
+        self, plan: _Plan, found: Mapping[str, Found], name: str
+    ) -> dict[str, dict[float, list[Series]]]:
+        """Rank -> upper bound -> the series of the buckets; a bucket whose bound is no number is left out."""
+        of_rank: dict[str, dict[float, list[Series]]] = {}
+        for rank, several in self._series_of_ranks(plan, found, f"{name}_bucket").items():
+            for series in several:
+                bound = _bound(series.labels.get("le", ""))
+                if not math.isnan(bound):
+                    of_rank.setdefault(rank, {}).setdefault(bound, []).append(series)
+        return of_rank
+
+    def _series_of_ranks(self, plan: _Plan, found: Mapping[str, Found], name: str) -> dict[str, list[Series]]:
+        """Rank -> its series of this name."""
+        of_rank: dict[str, list[Series]] = {}
+        for series, _ in self._unrepeated(found.get(name, [])):
+            rank = plan.rank(self._rank_of(series))
+            if rank is not None:
+                of_rank.setdefault(rank, []).append(series)
+        return of_rank
 
 
 class Row(NamedTuple):

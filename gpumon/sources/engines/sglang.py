@@ -290,36 +290,38 @@ class SglangAdapter(Adapter):
                 rank.gauges[q.DECODE_RATE] = 0.0
 
     def _take_live(self, figures: Figures) -> None:
-        """Tokens as they are computed, where the tables gave those of ended requests or none.
-
-        `realtime_tokens_total` leaves out the first token of each request. Those are counted for the whole server: each
-        rank gets an equal share.
-        """
-        ranks = figures.ranks
-        live = figures.live
+        """Tokens as they are computed, where the tables gave those of ended requests or none."""
         for quantity, metric in LIVE.items():
-            if live.get(quantity) != str(metric):
+            if figures.live.get(quantity) != str(metric):
                 figures.leave_out(quantity)
-        for quantity, name in LATE.items():
-            if quantity != q.REQUESTS or (quantity not in live and ENDED not in figures.found):
-                live.setdefault(quantity, name)
-                for rank in list(ranks.values())[: 1 if quantity in (q.REQUESTS, q.ABORTS) else None]:
-                    self._start_at_zero(rank, quantity)
-        if live.get(q.PROMPT_TOKENS) != EFFECTIVE:
-            figures.leave_out(q.PROMPT_TOKENS)
-            live[q.PROMPT_TOKENS] = f"{REALTIME} prefill_compute + prefill_cache"
-            for rank in ranks.values():
-                parts = [rank.counters.get(quantity) for quantity in (q.PREFILL_COMPUTED, q.PREFILL_CACHED)]
-                if None not in parts:
-                    rank.counters[q.PROMPT_TOKENS] = sum(part for part in parts if part)
+        self._start_late_counters(figures)
+        _add_live_prompts(figures)
         figures.leave_out(q.DECODE_RATE)
+        self._add_first_tokens(figures)
+
+    def _start_late_counters(self, figures: Figures) -> None:
+        """Counters whose series come with the first request; of those of the whole server, its first rank's."""
+        ranks = list(figures.ranks.values())
+        for quantity, name in LATE.items():
+            if quantity == q.REQUESTS and (quantity in figures.live or ENDED in figures.found):
+                continue
+            figures.live.setdefault(quantity, name)
+            counting = ranks[:1] if quantity in (q.REQUESTS, q.ABORTS) else ranks
+            for rank in counting:
+                self._start_at_zero(rank, quantity)
+
+    def _add_first_tokens(self, figures: Figures) -> None:
+        """The first tokens of requests, which `realtime_tokens_total` leaves out.
+
+        They are counted for the whole server: each rank gets an equal share.
+        """
         self._firsts = max(self._firsts, sum(value for _, value in figures.picked(Metric(FIRST_TOKENS))))
-        self._most_ranks = max(self._most_ranks, len(ranks))
-        for rank in ranks.values():
+        self._most_ranks = max(self._most_ranks, len(figures.ranks))
+        for rank in figures.ranks.values():
             if q.DECODE_TOKENS in rank.counters:
                 rank.counters[q.DECODE_TOKENS] += self._firsts / self._most_ranks
         if self._firsts:
-            live[q.DECODE_TOKENS] += f" + {FIRST_TOKENS}"
+            figures.live[q.DECODE_TOKENS] += f" + {FIRST_TOKENS}"
 
     def _add_failures(self, figures: Figures, *, apart: bool) -> None:
         """Requests that were answered with a server's error, or, where prefill and decode run `apart`, lost between the
@@ -365,6 +367,19 @@ class SglangAdapter(Adapter):
         if there:
             self._seen.add((rank.name, quantity))
         return (rank.name, quantity) in self._seen
+
+
+def _add_live_prompts(figures: Figures) -> None:
+    """Tokens of prompts as they are computed, and those that the cache had."""
+    if figures.live.get(q.PROMPT_TOKENS) == EFFECTIVE:
+        return
+    figures.leave_out(q.PROMPT_TOKENS)
+    figures.live[q.PROMPT_TOKENS] = f"{REALTIME} prefill_compute + prefill_cache"
+    for rank in figures.ranks.values():
+        computed = rank.counters.get(q.PREFILL_COMPUTED)
+        cached = rank.counters.get(q.PREFILL_CACHED)
+        if computed is not None and cached is not None:
+            rank.counters[q.PROMPT_TOKENS] = computed + cached
 
 
 def _add_gauges(figures: Figures, server: Server) -> None:

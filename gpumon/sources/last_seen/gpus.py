@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -48,13 +49,20 @@ class LastListed:
             self._known = {}
             self._gone = {}
         self.driver = driver
-        listed = {gpu.uuid: gpu for gpu in gpus if not gpu.parent_uuid and not gpu.uuid.startswith("index:")}
-        if len(listed) < sum(not gpu.parent_uuid for gpu in gpus):
+        whole = [gpu for gpu in gpus if not gpu.parent_uuid]
+        listed = {gpu.uuid: gpu for gpu in whole if not gpu.uuid.startswith("index:")}
+        if len(listed) < len(whole):
             return gpus  # one that can not be opened has no name yet: it may be the missing one
         self._remember(listed, wall_s)
         self._miss(listed, wall_s, now_s)
+        return self._with_missing(gpus, listed)
+
+    def _with_missing(self, gpus: tuple[GpuReading, ...], listed: Mapping[str, GpuReading]) -> tuple[GpuReading, ...]:
+        """The GPUs with the rows of those that are remembered and not listed, in the order of their indices."""
         gone = [row for uuid, row in self._gone.items() if uuid in self._known and uuid not in listed]
-        return tuple(sorted((*gpus, *gone), key=lambda gpu: gpu.index)) if gone else gpus
+        if not gone:
+            return gpus
+        return tuple(sorted((*gpus, *gone), key=attrgetter("index")))
 
     def _remember(self, listed: Mapping[str, GpuReading], wall_s: float) -> None:
         """Note that these are listed now, and forget those that were not for long."""

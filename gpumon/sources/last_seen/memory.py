@@ -130,6 +130,47 @@ class _Kept:
         return self.served.reading.key
 
 
+def _is_old(kept: _Kept, reading: EngineReading) -> bool:
+    """Whether this answer was taken before, or is the last one of a process that has ended since."""
+    if kept.answered_s == reading.monotonic_s:
+        return True
+    return kept.ended_s is not None and reading.monotonic_s <= kept.ended_s
+
+
+def _take_figures(kept: _Kept, reading: EngineReading, answered_wall_s: float) -> None:
+    """Note the newest answer of an engine."""
+    served = kept.served
+    kept.answered_s = reading.monotonic_s
+    kept.refused_s = None
+    served.reading = reading
+    served.served_wall_s = answered_wall_s
+    served.figures = _figures(kept, reading)
+    running = number(served.figures.running)
+    waiting = number(served.figures.waiting)
+    served.tells_load = running is not None or waiting is not None
+    if running or waiting:
+        served.busy_wall_s = answered_wall_s
+
+
+def _awaits_cause(kept: _Kept, now_s: float) -> bool:
+    """Whether the cause of its end was asked for, and may still come in time."""
+    if kept.asked is None or kept.asked.done():
+        return False
+    return now_s - (kept.ended_s or 0.0) < CAUSE_S
+
+
+def _take_cause(kept: _Kept, around: Around) -> Cause:
+    """The cause of its end, if the answer has come (it is taken once); else the reboot, if there was one."""
+    cause = NO_CAUSE
+    if kept.asked is not None and kept.asked.done():
+        if kept.asked.exception() is None:
+            cause = kept.asked.result()
+        kept.asked = None
+    if around.rebooted and not cause.code:
+        return Cause("reboot")
+    return cause
+
+
 class LastSeen:
     """Remembers engines that served, and puts those that ended into the readings of each tick."""
 
@@ -156,7 +197,7 @@ class LastSeen:
         return [kept.served for kept in self._kept.values()]
 
     def origin(self, key: str) -> Origin:
-        """Where an engine ran when it answered last; an empty one where that is not known."""
+        """The process of an engine when it answered last; an empty one where that is not known."""
         kept = self._kept.get(key)
         return kept.served.origin if kept is not None else NO_ORIGIN
 
@@ -192,8 +233,10 @@ class LastSeen:
     def expected(self, around: Around, now_s: float, wall_s: float) -> list[Future[Cause]]:
         """Begin to ask for the causes of all ends that are known already: what a first tick should wait for."""
         self._take_successors(around, wall_s)
+        if around.rebooted:
+            return []
         asked = []
-        for kept in self._kept.values() if not around.rebooted else ():
+        for kept in self._kept.values():
             if kept.served.departure is None and self._has_ended(kept, None, around, wall_s, now_s):
                 self._begin_asking(kept)
                 if kept.asked is not None:
@@ -220,48 +263,42 @@ class LastSeen:
     def _answered(self, reading: EngineReading, around: Around, wall_s: float, now_s: float) -> None:
         """Take a good reading."""
         kept = self._kept.get(reading.key)
-        if kept is not None and kept.answered_s == reading.monotonic_s:
+        if kept is not None and _is_old(kept, reading):
             return
         answered_wall_s = wall_s - max(0.0, now_s - reading.monotonic_s)
-        if kept is not None and kept.ended_s is not None and reading.monotonic_s <= kept.ended_s:
-            return  # the last answer of a process that has ended since
-        if kept is None and len(self._kept) >= MOST and not self._forget_oldest():
-            return
         is_new = kept is None
-        begins = kept is None or kept.served.departure is not None or kept.ended_s is not None
         if kept is None:
+            if len(self._kept) >= MOST and not self._forget_oldest():
+                return
             kept = _Kept(Served(without_bulk(reading), answered_wall_s, answered_wall_s))
             self._kept[reading.key] = kept
-        served = kept.served
-        origin = around.servers.get(reading.url, NO_ORIGIN)
-        runs = bool(origin.pid) and origin.id not in around.ended
-        if begins:
-            kept.ended_s = None
-            kept.asked = None
-            kept.shown = None
-            kept.counted.clear()
-            kept.has_replaced = not is_new
-            served.departure = None
-            served.begun_wall_s = answered_wall_s
-            served.origin = NO_ORIGIN
-            self._dropped.pop(reading.key, None)
-            self.version += 1
-        if runs and served.origin != origin:
-            served.origin = origin
-            self._forget_moved(kept, answered_wall_s)
+        if is_new or kept.served.departure is not None or kept.ended_s is not None:
+            self._begin(kept, answered_wall_s, is_new=is_new)
+        self._take_origin(kept, around, answered_wall_s)
         if is_new:
             self._take_the_place(kept)
-        kept.answered_s = reading.monotonic_s
-        served.reading = reading
-        served.served_wall_s = answered_wall_s
-        kept.refused_s = None
-        served.figures = _figures(kept, reading)
-        load = [
-            count for count in (number(served.figures.running), number(served.figures.waiting)) if count is not None
-        ]
-        served.tells_load = bool(load)
-        if any(load):
-            served.busy_wall_s = answered_wall_s
+        _take_figures(kept, reading, answered_wall_s)
+
+    def _begin(self, kept: _Kept, begun_wall_s: float, *, is_new: bool) -> None:
+        """Note that the engine serves, for the first time or again."""
+        kept.ended_s = None
+        kept.asked = None
+        kept.shown = None
+        kept.counted.clear()
+        kept.has_replaced = not is_new
+        kept.served.departure = None
+        kept.served.begun_wall_s = begun_wall_s
+        kept.served.origin = NO_ORIGIN
+        self._dropped.pop(kept.key, None)
+        self.version += 1
+
+    def _take_origin(self, kept: _Kept, around: Around, wall_s: float) -> None:
+        """Note the process that serves, if it is known and runs."""
+        origin = around.servers.get(kept.served.reading.url, NO_ORIGIN)
+        runs = bool(origin.pid) and origin.id not in around.ended
+        if runs and kept.served.origin != origin:
+            kept.served.origin = origin
+            self._forget_moved(kept, wall_s)
 
     def _take_the_place(self, fresh: _Kept) -> None:
         """Forget the engine that this one replaces: one of the same command or model that has ended."""
@@ -322,10 +359,7 @@ class LastSeen:
         """A reading as it is shown: several where a server of several models has ended before this run."""
         if reading.phase is not Phase.INFERENCE:
             return [reading]
-        known = [self._kept[reading.key]] if reading.key in self._kept else []
-        if not known and not reading.part and reading.state is not EndpointState.OK:
-            parts = [kept for kept in self._kept.values() if kept.served.reading.url == reading.url]
-            known = [kept for kept in parts if kept.key not in listed]
+        known = self._known_of(reading, listed)
         ended = bool(known) and self._has_ended(known[0], reading, around, wall_s, now_s)
         if reading.state is EndpointState.OK and not ended:
             return [reading]
@@ -335,6 +369,17 @@ class LastSeen:
         if not known:
             return [_never_served(reading)]
         return [self._silent(kept, reading, around, wall_s, now_s) for kept in known]
+
+    def _known_of(self, reading: EngineReading, listed: set[str]) -> list[_Kept]:
+        """The engines that are remembered of this reading: of a server that does not answer all its models, but those
+        that are listed themselves."""
+        kept = self._kept.get(reading.key)
+        if kept is not None:
+            return [kept]
+        if reading.part or reading.state is EndpointState.OK:
+            return []
+        parts = [kept for kept in self._kept.values() if kept.served.reading.url == reading.url]
+        return [kept for kept in parts if kept.key not in listed]
 
     def _silent(
         self, kept: _Kept, reading: EngineReading, around: Around, wall_s: float, now_s: float
@@ -393,7 +438,8 @@ class LastSeen:
     ) -> bool:
         """Whether it has ended, and it is known how, or that was waited for long enough."""
         served = kept.served
-        if served.departure is not None and (kept.asked is None or not kept.asked.done()):
+        has_answer = kept.asked is not None and kept.asked.done()
+        if served.departure is not None and not has_answer:
             return True
         if not self._has_ended(kept, reading, around, wall_s, now_s):
             return False
@@ -402,22 +448,22 @@ class LastSeen:
             return False
         if not around.rebooted:
             self._begin_asking(kept)
-        cause = NO_CAUSE
-        if kept.asked is not None:
-            if kept.asked.done():
-                cause = NO_CAUSE if kept.asked.exception() is not None else kept.asked.result()
-            elif now_s - (kept.ended_s or 0.0) < CAUSE_S:
-                return False
-        if around.rebooted and not cause.code:
-            cause = Cause("reboot")
+        if _awaits_cause(kept, now_s):
+            return False
+        cause = _take_cause(kept, around)
         if served.departure is None or cause is not NO_CAUSE:
-            found_s = served.departure.wall_s if served.departure is not None else wall_s
-            served.departure = _departure(served, cause, found_s)
-            kept.shown = None
-            self.version += 1
-        if kept.asked is not None and kept.asked.done():
-            kept.asked = None
+            self._depart(kept, cause, wall_s)
         return True
+
+    def _depart(self, kept: _Kept, cause: Cause, wall_s: float) -> None:
+        """Note how it ended; the time of an end that is noted already stays."""
+        served = kept.served
+        ended_wall_s = wall_s
+        if served.departure is not None:
+            ended_wall_s = served.departure.wall_s
+        served.departure = _departure(served, cause, ended_wall_s)
+        kept.shown = None
+        self.version += 1
 
     def _begin_asking(self, kept: _Kept) -> None:
         if self._ask is not None and kept.asked is None and kept.served.origin.pid:

@@ -180,18 +180,18 @@ class EngineGpus:
     ) -> list[Placing]:
         """The placings of a host's engines, with answers by their number for those that labels tell nothing of."""
         answers = list(placings)
-        unknown = [at for at, placing in enumerate(placings) if placing.source in (NO_POD, NO_GPU)]
-        taken = {uuid for placing in placings for uuid in placing.uuids}
-        free = [gpu for gpu in gpus if gpu.uuid not in taken and not gpu.parent_uuid]
+        unknown = [index for index, placing in enumerate(placings) if placing.source in (NO_POD, NO_GPU)]
+        free = _free_gpus(placings, gpus)
         if not unknown or not free or any(gpu.mig for gpu in gpus):
             return answers
-        readings = [engines[at].reading for at in unknown]
-        alone = self._alone(readings[0], free) if len(readings) == 1 else None
-        if alone is not None:
-            answers[unknown[0]] = alone
-            return answers
-        for at, placing in zip(unknown, self._shares(readings, free), strict=False):
-            answers[at] = placing
+        readings = [engines[index].reading for index in unknown]
+        if len(readings) == 1:
+            alone = self._alone(readings[0], free)
+            if alone is not None:
+                answers[unknown[0]] = alone
+                return answers
+        for index, placing in zip(unknown, self._shares(readings, free), strict=False):
+            answers[index] = placing
         return answers
 
     def _alone(self, reading: EngineReading, free: Sequence[GpuReading]) -> Placing | None:
@@ -240,6 +240,14 @@ class EngineGpus:
         if learned and len(learned) == 1:
             return next(iter(learned)), "other engines of its model"
         return 0, ""
+
+
+def _free_gpus(placings: Sequence[Placing], gpus: Sequence[GpuReading]) -> list[GpuReading]:
+    """The GPUs of a host that no engine is known to have."""
+    taken: set[str] = set()
+    for placing in placings:
+        taken.update(placing.uuids)
+    return [gpu for gpu in gpus if gpu.uuid not in taken and not gpu.parent_uuid]
 
 
 def _is_in_use(gpu: GpuReading) -> bool:

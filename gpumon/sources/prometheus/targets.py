@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -68,34 +68,48 @@ class Placer:
 
     def know(self, up: Iterable[Vector]) -> dict[Target, float]:
         """The targets there are, each with the value of `up`; to be called before the others."""
-        found = list(up)
-        every = bool(found) and all(REPLICA in one.series.labels for one in found)
+        samples = list(up)
+        self._choose_replica_labels(samples)
+        values = {self.of_up(sample.series.labels): sample.value for sample in samples}
+        self._remember_targets(values)
+        self._remember_candidates(values)
+        return values
+
+    def _choose_replica_labels(self, up: Sequence[Vector]) -> None:
+        """`replica` names a replica of Prometheus where all targets have it; else it is a label of theirs."""
+        every = bool(up) and all(REPLICA in sample.series.labels for sample in up)
         replicas = (*REPLICAS, REPLICA) if every else REPLICAS
         if replicas != self._replicas:
             self._replicas = replicas
             self._targets = {}
             self._placed = {}
             self._used = {}
-        values = {self.of_up(one.series.labels): one.value for one in found}
-        unknown = {id_: one for id_, one in self._targets.items() if not one.known}
-        self._targets = {frozenset(one.labels.items()) | _replica_pair(one): one for one in values}
+
+    def _remember_targets(self, known: Iterable[Target]) -> None:
+        """Keep the targets with an `up`, and those without one up to a bound."""
+        unknown = {id_: target for id_, target in self._targets.items() if not target.known}
+        self._targets = {frozenset(target.labels.items()) | _replica_pair(target): target for target in known}
         if len(unknown) <= MOST_UNKNOWN:
             self._targets |= unknown
         else:
             self._used = {}
+
+    def _remember_candidates(self, known: Iterable[Target]) -> None:
+        """Note which targets are at each place; what was placed by others is forgotten."""
         by_place: dict[tuple[str, str], list[Target]] = {}
-        for target in values:
+        for target in known:
             by_place.setdefault(_place(target.labels), []).append(target)
         fresh = {place: tuple(targets) for place, targets in by_place.items()}
-        same = self._candidates
         self._frames += 1
-        if fresh != same or self._frames % FORGET_EVERY == 0:
-            self._candidates = {
-                place: same[place] if same.get(place) == targets else targets for place, targets in fresh.items()
-            }
-            self._placed = self._used
-            self._used = {}
-        return values
+        if fresh == self._candidates and self._frames % FORGET_EVERY != 0:
+            return
+        # Candidates that are the same stay the same objects: `place` compares by identity.
+        for place, targets in fresh.items():
+            if self._candidates.get(place) == targets:
+                fresh[place] = self._candidates[place]
+        self._candidates = fresh
+        self._placed = self._used
+        self._used = {}
 
     def of_up(self, labels: Mapping[str, str]) -> Target:
         """The target whose `up` (or its time) has these labels."""
@@ -104,7 +118,8 @@ class Placer:
         if target is None:
             kept = {name: value for name, value in labels.items() if name not in self._replicas}
             replica = dict(id_)[""]
-            target = self._targets[id_] = Target(kept, tuple(sorted(kept.items())), replica, known=True)
+            target = Target(kept, tuple(sorted(kept.items())), replica, known=True)
+            self._targets[id_] = target
         return target
 
     def _id(self, labels: Mapping[str, str]) -> frozenset[tuple[str, str]]:
@@ -114,15 +129,15 @@ class Placer:
 
     def dates(self, scraped: Iterable[Vector]) -> dict[Target, float]:
         """When each target was scraped (Unix time), by its `up`, or where it has none by its series."""
-        found: dict[Target, float] = {}
-        for one in scraped:
-            target = self._targets.get(self._id(one.series.labels))
+        dates: dict[Target, float] = {}
+        for sample in scraped:
+            target = self._targets.get(self._id(sample.series.labels))
             if target is None:
-                target = self.place(one.series).target
+                target = self.place(sample.series).target
                 if target.known:
                     continue
-            found[target] = max(one.value, found.get(target, 0.0))
-        return found
+            dates[target] = max(sample.value, dates.get(target, 0.0))
+        return dates
 
     def place(self, series: Series) -> Placed:
         """The target of a series, and the series as the page of that target wrote it."""
