@@ -95,7 +95,7 @@ TEMPERATURE: Final = Term("°C", "temperature", "°C", _MOMENT, "Temperature of 
 MEMORY_TEMPERATURE: Final = Term(
     "mem °C", "memory temp.", "°C", _MOMENT, "Temperature of the GPU's memory.", ("gpus[].memory_temperature_c",)
 )
-FAN: Final = Term("fan", "fan", "%", _MOMENT, "Speed of the fans, of the highest.", ("gpus[].fan_ratio",))
+FAN: Final = Term("fan", "fan", "%", _MOMENT, "Speed of the fans, as a share of the highest.", ("gpus[].fan_ratio",))
 SM_CLOCK: Final = Term("clock", "SM clock", "Hz", _MOMENT, "Clock of the SMs.", ("gpus[].sm_clock_hz",))
 NVLINK: Final = Term(
     "nvlink",
@@ -191,7 +191,7 @@ STEPS: Final = Term(
     "steps",
     "1/s",
     _TEN,
-    "Forward passes; each decodes one token of every running request.",
+    "Forward passes; each gives a request in decode one token, or several with speculative decoding.",
     ("engines[].steps_per_s",),
 )
 BATCH: Final = Term("batch", "batch", "sequences", _TEN, "Sequences in one step of a rank.", ("engines[].batch",))
