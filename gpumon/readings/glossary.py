@@ -119,7 +119,7 @@ WASTED_GPUS: Final = Term(
     "wasted GPUs",
     "GPUs",
     _TEN,
-    "GPUs of the engine x (1 - the larger of MFU and MBU): what a size that fits the traffic could give back at most.",
+    "GPUs of the engine x (1 - the larger of MFU and MBU): what is left of their peaks; `≤` if one share is not known.",
     (),
 )
 RUNNING: Final = Term(

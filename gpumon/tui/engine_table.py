@@ -228,9 +228,16 @@ def wasted_gpus(engine: Engine) -> Reading:
     return round(count * (1.0 - min(1.0, max(used))), 1)
 
 
+def waste_bound(engine: Engine) -> str:
+    """What stands before wasted GPUs: `≤` where one of MFU and MBU is not known, and may be the larger one."""
+    efficiency = engine.efficiency
+    is_bound = isinstance(efficiency.mfu_ratio, Missing) or isinstance(efficiency.mbu_ratio, Missing)
+    return "≤" if is_bound else ""
+
+
 def _waste(engine: Engine) -> str:
     wasted = wasted_gpus(engine)
-    return short(wasted) if isinstance(wasted, Missing) else f"{wasted:.1f}"
+    return short(wasted) if isinstance(wasted, Missing) else f"{waste_bound(engine)}{wasted:.1f}"
 
 
 _EFFICIENCY: Final[tuple[Column[Engine], Column[Engine]]] = efficiency(

@@ -7,7 +7,7 @@ import pytest
 from gpumon.config.schema import Config
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
 from gpumon.tui.detail.cell import explained
-from gpumon.tui.engine_table import wasted_gpus
+from gpumon.tui.engine_table import TABLE, wasted_gpus
 from gpumon.tui.view import View
 from gpumon.tui.widgets.list_pane import ListPane
 from tests.records import replace
@@ -41,7 +41,9 @@ def test_wasted_gpus_are_those_that_the_larger_share_leaves(
         assert wasted == wanted
         snapshot = replace(SNAPSHOT, engines=(engine,))
         text = explained(("engine", engine.key), "waste", snapshot, View(Config())).text
-        assert text.startswith(f"wasted GPUs {wanted:.1f} = {count:.0f} GPUs x (1 - ")
+        bound = "≤" if isinstance(mbu, Missing) else ""
+        assert text.startswith(f"wasted GPUs {bound}{wanted:.1f} = {count:.0f} GPUs x (1 - ")
+        assert f" {bound}{wanted:.1f}" in "".join(piece for piece, _ in TABLE.row(engine, 240, View(Config()), "text"))
 
 
 async def test_the_order_waste_puts_the_largest_first() -> None:

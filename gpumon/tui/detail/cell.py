@@ -14,7 +14,7 @@ from gpumon.tui.cells import FIELDS, WASTE
 from gpumon.tui.detail.blocks import Figure
 from gpumon.tui.detail.sections import sections_of
 from gpumon.tui.detail.things import Key, Thing, of_kind
-from gpumon.tui.engine_table import wasted_gpus
+from gpumon.tui.engine_table import waste_bound, wasted_gpus
 from gpumon.tui.replica_rows import as_engine
 from gpumon.tui.view import View
 
@@ -58,7 +58,8 @@ def _waste(thing: Thing) -> Explained:
     known = [f"{name} {ratio(share)}" for name, share in shares if not isinstance(share, Missing)]
     count = whole(thing.hardware.gpu_count)
     used = f"the larger of {' and '.join(known)}" if len(known) > 1 else known[0]
-    return Explained(f"{WASTED_GPUS.name} {wasted:.1f} = {count} GPUs x (1 - {used})", "MBU")
+    figure = f"{WASTED_GPUS.name} {waste_bound(thing)}{wasted:.1f}"
+    return Explained(f"{figure} = {count} GPUs x (1 - {used})", "MBU")
 
 
 def _first_of(entries: Sequence[object], field: str) -> Figure | None:
