@@ -226,13 +226,13 @@ class Amd:
         return 0
 
     def explain(self, code: int) -> str:
-        """What is wrong, and the fix."""
+        """The fault behind a return code, and the fix."""
         if code == _NO_LIBRARY:
             return f"{_FIXES[4]} ({WHY})"
         return _FIXES.get(code, f"the AMD driver can not be used (AMD SMI status {code}): see dmesg (amdgpu)")
 
     def versions(self) -> tuple[str, str]:
-        """Of the driver, marked: it is shown wherever versions are."""
+        """Version of the driver, marked: it is shown wherever versions are."""
         try:
             version = amdsmi.amdsmi_get_gpu_driver_info(amdsmi.amdsmi_get_processor_handles()[0])["driver_version"]
         except Exception as error:

@@ -141,7 +141,7 @@ def _strangers(endpoint: Endpoint, uids: set[int]) -> list[str]:
 
 
 def key_refused(endpoint: Endpoint, what: str = "the key") -> str:
-    """What is said of a key (or another secret) that was sent and did not open the page."""
+    """The fault of a key (or another secret) that was sent and did not open the page."""
     return f"{what} was refused: check what {_place(endpoint)} holds"
 
 

@@ -34,7 +34,7 @@ Found = tuple[LlmSpec | None, str]
 """A model's spec and where it is from; or None and the reason, which is empty while it is looked for."""
 NOTHING_YET: Final[Found] = (None, "")
 MOST_MODELS: Final = 256
-"""Kept: those that were asked for last. And so many are looked up at once."""
+"""Looks at models that are remembered (those asked for last), and that run at once."""
 MOST_ATTACHED: Final = 1024
 """Engines whose last reading is kept, and the process whose view of files counts."""
 SILENT_S: Final = 10.0

@@ -30,7 +30,7 @@ WHOLE_GPU: Final = Missing(Reason.UNDER_MIG, "a figure of the whole GPU, not of 
 
 
 class Key(NamedTuple):
-    """What tells GPUs and slices apart: series that differ in nothing of this are one and the same."""
+    """Identity of a GPU or slice: series that differ in nothing of this are one and the same."""
 
     host: str
     uuid: str
@@ -44,7 +44,7 @@ class Key(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a page says of one GPU or slice. Texts are from outside."""
+    """The figures of one GPU or slice on a page. Texts are from outside."""
 
     gpu_index: int
     name: str

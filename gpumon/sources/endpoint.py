@@ -99,7 +99,7 @@ class EndpointSource:
         )
         """Client of its server. The simulated server puts its own in this place while it plays its past."""
         self._refusals: list[Refusal] = []
-        """What `find` keeps of a server whose /metrics it must not ask again."""
+        """Refusals of a server whose /metrics `find` must not ask again."""
         self.joined: Callable[[EngineReading], EngineReading] | None = None
         """Adds what its process tells beside its pages, where discovery knows that it is one of this host."""
         self._failures = 0
@@ -212,11 +212,12 @@ class EndpointSource:
         return None if refusal is None else self._fail(refusal)
 
     def _unread(self, server: Server, answer: Answer) -> Refusal:
-        """What an answer is that the adapter found nothing in."""
+        """The fault of an answer that the adapter found nothing in."""
         return by_content(answer.body, answer.content_type, server.row.kind)
 
     def _fail(self, refusal: Refusal) -> None:
-        """What was learnt from earlier pages stays: after a time-out or a 500 the same process may go on counting."""
+        """Note a failed poll. Facts of earlier pages stay: after a time-out or a 500 the same process may go on
+        counting."""
         self._notices = {}
         if refusal.state in ANOTHER:
             self._fresh()
@@ -280,7 +281,7 @@ class EndpointSource:
         return parse() if small and (scanner.warm or is_json) else await asyncio.to_thread(parse)
 
     async def _companions(self, server: Server) -> Bodies:
-        """What the server's other pages say: asked with each poll, or at a pace of their own. None is needed."""
+        """The server's other pages: asked with each poll, or at a pace of their own. None is needed."""
         assert self._adapter is not None, "no server was found yet"
         now_s = self._clock()
         answer: Answer | None

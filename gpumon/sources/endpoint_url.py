@@ -1,4 +1,4 @@
-"""Where an endpoint is polled, from what the user typed."""
+"""URLs at which an endpoint is polled, from what the user typed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpumon.config import urls
 
 
 class EndpointUrl(NamedTuple):
-    """Where a server is polled."""
+    """The URLs at which a server is polled."""
 
     base: str
     """Scheme, host, port and a gateway's path, without a final slash; `/v1/models` and `/version` stand below it."""

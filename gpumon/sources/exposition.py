@@ -36,7 +36,7 @@ class Series(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class Scan(NamedTuple):
-    """What one page held. A value may be NaN or infinite where the page says so."""
+    """The samples of one page. A value may be NaN or infinite where the page says so."""
 
     values: dict[Series, float]
     """The wanted series in page order; of one that stands there twice, the last value."""
@@ -89,7 +89,7 @@ class Scanner:
         self._last: tuple[bytes, Scan] | None = None
         """The last page, where each of its lines said something of its own."""
         self._heads: list[bytes] = []
-        """What stands before the value in each of its lines; empty until the first time that the line changes."""
+        """The text before the value in each of its lines; empty until the first time that the line changes."""
         self._wanted: list[Series | None] = []
         """The series of each of these lines, where it is a wanted one."""
 

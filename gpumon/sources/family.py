@@ -15,8 +15,8 @@ CLIMBS: Final = 3
 MOST_ANCESTORS: Final = 64
 FIRST: Final = 1
 HOST_INITS: Final = frozenset({"systemd", "init"})
-"""What the first process of a host is called: everybody's ancestor, which holds other processes' sockets. That of a
-container is often the very server."""
+"""Names of a host's first process: everybody's ancestor, which holds other processes' sockets. That of a container is
+often the very server."""
 MOST_ARGUMENTS_BYTES: Final = 64 * 1024
 MOST_VARIABLES_BYTES: Final = 256 * 1024
 _WORKER_MARKS: Final = ("multiprocessing.spawn", "multiprocessing.forkserver", "::")
@@ -164,7 +164,7 @@ def user_name(uid: int) -> str:
 
 
 def variables_of(pid: int, wanted: Collection[str]) -> dict[str, str] | None:
-    """Those of the wanted ones that are set and not empty; None where Linux hides them from this user."""
+    """The wanted variables that are set and not empty; None where Linux hides them from this user."""
     try:
         with Path(f"/proc/{pid}/environ").open("rb") as file:
             text = file.read(MOST_VARIABLES_BYTES).decode("utf-8", "replace")

@@ -1,5 +1,5 @@
-"""What a [[feed]] of the config is read from: a metrics page that the user's selectors map to canonical quantities, or
-a file to which a training loop appends a line of JSON at every step.
+"""Sources of a [[feed]]: a metrics page that the user's selectors map to canonical quantities, or a file to which a
+training loop appends a line of JSON at every step.
 
 The series that selectors name are added up. The last lines of a file are read in a thread, bounded, and only when the
 file changed.
@@ -42,7 +42,7 @@ from gpumon.sources.source import Contribution
 from gpumon.specs.llm import LlmSpec
 
 FLOPS_PER_PARAMETER: Final = 6.0
-"""Of one trained token: 2 forward and 4 backward (Kaplan et al. 2020, section 2.1)."""
+"""FLOPs of one trained token per parameter: 2 forward and 4 backward (Kaplan et al. 2020, section 2.1)."""
 PROMPTS: Final = frozenset({q.PROMPT_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED})
 FILE: Final = "file:"
 """The URL of a file feed begins so."""
@@ -156,7 +156,7 @@ class Tail:
 
 
 class Step(NamedTuple):
-    """What one line says: values by quantity, and its Unix time, None where it does not tell that."""
+    """The content of one line: values by quantity, and its Unix time, None where it does not tell that."""
 
     values: dict[str, float]
     wall_s: float | None
@@ -200,7 +200,7 @@ def told_by(line: bytes) -> dict[str, Any]:
 
 
 def _at(told: dict[str, Any], path: str) -> Any:
-    """What stands under a key; with dots, under a key inside of keys, unless the name itself has the dots."""
+    """The value of a key; with dots, of a key inside of keys, unless the name itself has the dots."""
     if path in told:
         return told[path]
     found: Any = told
@@ -244,7 +244,7 @@ class FileFeed:
         )
         self.reading = self._good = self._blank
         self._refusal: Refusal | None = None
-        """What was wrong with the lines when the file last changed."""
+        """Fault of the lines when the file last changed."""
         self._moments: deque[float] = deque(maxlen=GAPS + 1)
         self._notices: dict[str, float] = {}
         self._busy: asyncio.Task[tuple[tuple[bytes, ...], float] | None] | None = None
@@ -438,7 +438,8 @@ class GenericAdapter(Adapter):
         return frozenset(names)
 
     def collect(self, found: Mapping[str, Found]) -> Figures:
-        """What the selectors take of a page: they stand under the quantity's name with the ends of a histogram."""
+        """The figures that the selectors take of a page: they stand under the quantity's name with the ends of a
+        histogram."""
         figures = super().collect(self._chosen_series(found))
         figures.live.update((quantity, self.feed.quantities[quantity]) for quantity in figures.live)
         figures.exact_steps = q.STEPS in figures.live

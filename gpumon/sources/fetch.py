@@ -140,7 +140,7 @@ class Fetcher:
         self._answered = False
         """It gave a valid HTTP answer, at least once."""
         self._last: tuple[tuple[object, ...], httpx.Request] | None = None
-        """What the last request was made of, and the request: a poll is the same as the one before."""
+        """Parts of the last request, and the request: a poll is the same as the one before."""
 
     async def get(self, url: str, key: str = "", most_bytes: int = 0) -> Answer:
         """GET `url` (on this server), with `key` as bearer token if given. Raises FetchError.

@@ -21,7 +21,7 @@ MOST_KEPT_BYTES: Final = 16 * 1024 * 1024
 """Memory that what is kept of one model may take: a large one needs 1 MB."""
 _VALUE_BYTES = 40
 _TENSOR_BYTES = 400
-"""What a number and a tensor take of it, about."""
+"""Bytes of memory that a number and a tensor take, about."""
 MOST_PARTS: Final = 256
 """Files of one split model."""
 _MOST_KEYS = 100_000
@@ -63,7 +63,7 @@ def read_gguf(path: Path, reader: Reader | None = None, within: Path | None = No
 
 
 class _Allowance:
-    """What the parts of a model may take together."""
+    """Memory that the parts of a model may take together."""
 
     def __init__(self) -> None:
         self.header_bytes = MOST_HEADER_BYTES

@@ -246,6 +246,7 @@ def _listed(gone: dict[Missing, list[str]]) -> str:
 
 
 def _worst(gone: dict[Missing, list[str]]) -> CheckState:
-    """What the hardware does not have is nothing to mend; what is refused or fails is."""
+    """The state of a check by what is missing: figures that the hardware lacks need no mending, refused or failed ones
+    do."""
     innate = {Reason.NOT_SUPPORTED, Reason.UNDER_MIG, Reason.OFF, Reason.NOT_EXPOSED}
     return CheckState.OFF if {missing.reason for missing in gone} <= innate else CheckState.WARN

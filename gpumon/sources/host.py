@@ -92,7 +92,8 @@ class HostMeter:
         return (after_s - before_s) / (now_s - since_s) if now_s > since_s else WARMING_UP
 
     def _own_pss(self, pids: tuple[int, ...]) -> Reading:
-        """What a thread found last: the kernel takes the worker's memory lock for it, which a driver call may hold."""
+        """Memory as a thread found it last: the kernel takes the worker's memory lock for it, which a driver call may
+        hold."""
         now_s = time.monotonic()
         if self._pss_look is not None and self._pss_look.done():
             self._pss = self._pss_look.result()

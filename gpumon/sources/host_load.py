@@ -1,4 +1,4 @@
-"""What the machine's cores, disks and network do: the kernel's counters in /proc, looked at every 2 s."""
+"""Load of the machine's cores, disks and network: the kernel's counters in /proc, looked at every 2 s."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class HostLoad:
         return real or rows
 
     def _seen(self, name: str, look: Callable[[], bool]) -> bool:
-        """What a look found the first time: devices keep their kind."""
+        """The first result of a look: devices keep their kind."""
         if name not in self._is_real:
             self._is_real[name] = look()
         return self._is_real[name]

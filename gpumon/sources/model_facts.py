@@ -59,7 +59,7 @@ class Facts(NamedTuple):
 
     spec: LlmSpec | None
     why: str
-    """Where the spec comes from; or why there is none, with the `[[model]]` lines that would tell it."""
+    """Source of the spec; or why there is none, with the `[[model]]` lines that would tell it."""
     looked: tuple[Looked, ...] = ()
     """The places, in their order, up to the one that gave the spec."""
 

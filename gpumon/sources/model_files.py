@@ -29,9 +29,9 @@ MOST_INDEX_BYTES: Final = 20 * 1024 * 1024
 """The index of DeepSeek-R1 (163 files, 90,000 tensors) has about 9 MB. Of a longer one only the beginning is read."""
 _TOTAL_FIRST: Final = re.compile(rb'\s*\{\s*"metadata"\s*:\s*\{[^{}]{0,4096}?"total_size"\s*:\s*([0-9]{1,15})\b')
 MOST_HEADER_BYTES: Final = 4 * 1024 * 1024
-"""Of a single file: some 30,000 tensors."""
+"""Bytes read of a single file: some 30,000 tensors."""
 MOST_MEMORY_BYTES: Final = 16 * 1024 * 1024
-"""That what is read of one model may take."""
+"""Largest memory for the data that are read of one model."""
 MOST_LINKS: Final = 40
 """Followed for one path (Linux: MAXSYMLINKS)."""
 MOST_PARTS: Final = 256
@@ -71,7 +71,7 @@ _REGISTRY = "registry.ollama.ai"
 _LIBRARY = "library"
 """Host and owner of an Ollama name that tells neither."""
 _LEVELS: Final = 4
-"""Of a manifest below the folder of all: host, owner, name, tag."""
+"""Levels of a manifest below the folder of all: host, owner, name, tag."""
 _DIGEST = re.compile(r"sha256[:-](?P<digest>[0-9a-f]{64})")
 _FURTHER = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")
 """Second and later files of a split model."""
@@ -104,7 +104,7 @@ ANYBODY: Final = Reader(-1)
 
 
 def reader_of(pid: int) -> Reader | None:
-    """Whose rights count for what this process names; None where those of gpumon itself do."""
+    """The user whose rights count for what this process names; None where those of gpumon itself do."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -124,7 +124,7 @@ def _reader_at(url: str) -> Reader | None:
 
 
 def reader_with(uid: int) -> Reader | None:
-    """Whose rights count for what a process of this user named (negative: not known); None where those of gpumon do.
+    """The user whose rights count for what a process of his named (negative: not known); None where those of gpumon do.
 
     May wait for a user directory.
     """
@@ -155,7 +155,7 @@ class View(NamedTuple):
     """A file system as one process sees it, and where models lie in it."""
 
     root: str = ""
-    """What stands before its absolute paths here."""
+    """Prefix of its absolute paths here."""
     cache: Path | None = None
     """Folder of huggingface_hub's cache, whether it exists or not."""
     stores: tuple[Path, ...] = ()
@@ -181,7 +181,7 @@ def view(env: Mapping[str, str], root: str = "", reader: Reader | None = None, *
 
 
 def views_of(env: Mapping[str, str], pid: int, url: str, *, own_word: bool = False) -> tuple[View, ...]:
-    """Where the models of the server at `url` may lie: in the view of its process (0: not known), then in gpumon's.
+    """Views in which the models of the server at `url` may lie: that of its process (0: not known), then gpumon's.
 
     What the server names is opened with its user's rights; gpumon's own cache, by ids only, with gpumon's. `own_word`:
     the paths are from gpumon's own config. Run it in a thread: Linux may keep the reader of a process waiting that
@@ -194,7 +194,7 @@ def views_of(env: Mapping[str, str], pid: int, url: str, *, own_word: bool = Fal
 
 
 def root_of(pid: int) -> str:
-    """What stands before the absolute paths of a process."""
+    """Prefix of the absolute paths of a process."""
     return f"/proc/{pid}/root"
 
 
@@ -217,7 +217,7 @@ def _mounts(pid: int | str) -> str:
 
 
 def _folders(pid: int) -> dict[str, str]:
-    """Where a process keeps models. A worker that gave itself a title wiped its variables; its parents have them."""
+    """Folders with a process's models. A worker that gave itself a title wiped its variables; its parents have them."""
     mounts = _mounts(pid)
     for one in ancestry(pid):
         if _mounts(one.pid) != mounts:
@@ -291,7 +291,7 @@ def _names_another_folder(path: Path, reader: Reader | None, within: Path) -> bo
 
 
 def _link_text(path: Path, reader: Reader | None) -> str:
-    """Where the link at a path leads; empty if it is none. Raises OSError."""
+    """Target of the link at a path; empty if it is none. Raises OSError."""
     with _resolved(path.parent, reader) as folder:
         if not stat.S_ISLNK(os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode):
             return ""
@@ -343,7 +343,7 @@ def _is_tried(path: Path, reader: Reader | None) -> bool:
 
 
 def entries(folder: Path, most: int, reader: Reader | None = None) -> list[Path]:
-    """What is in a folder, in no order; empty where that can not be told."""
+    """Entries of a folder, in no order; empty where that can not be told."""
     try:
         with _resolved(folder, reader) as descriptor:
             _permit(reader, os.fstat(descriptor), 4, folder)
@@ -575,7 +575,7 @@ def _blobs(manifest: Path, store: Path, reader: Reader | None) -> list[Path]:
 
 
 def searched(names: Iterable[str], seen: View) -> Iterator[str]:
-    """Where the files of a model of these names were looked for."""
+    """Places where the files of a model of these names were looked for."""
     yield from (f"{seen.root}{name}" for name in names if name.startswith("/") and seen.paths)
     yield from map(str, ((seen.cache,) if seen.cache is not None else ()) + seen.stores)
 

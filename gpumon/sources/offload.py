@@ -86,7 +86,7 @@ def _waiting_thread() -> _Thread:
 
 
 async def in_daemon_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What `function` gives or raises; one who is cancelled leaves the thread behind."""
+    """The result of `function`, or its error; one who is cancelled leaves the thread behind."""
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
 

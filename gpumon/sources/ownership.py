@@ -103,7 +103,7 @@ class Ownership:
 
 
 def _pids_on(gpu: GpuReading, owned: frozenset[int], before: Mapping[str, frozenset[int]]) -> frozenset[int]:
-    """Those of `owned` on this GPU. One that is lost lists none: those that were there `before` and still live."""
+    """The `owned` processes on this GPU. A lost one lists none: those that were there `before` and still live."""
     if gpu.state is GpuState.OK or gpu.processes:
         return owned & {process.pid for process in gpu.processes}
     return frozenset(pid for pid in before.get(gpu.uuid, ()) if Path(f"/proc/{pid}").exists())

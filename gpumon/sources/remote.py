@@ -44,7 +44,7 @@ SEND_S: Final = 300.0
 """Longest time to send gpumon to a host: 2.3 MB take 37 s at 500 kbit/s."""
 NEXT_LINE_S: Final = 30.0
 LATE: Final = 3.0
-"""Of the host's own intervals, where those are longer than that."""
+"""Intervals of the host until its next line is late, if those are longer than `NEXT_LINE_S`."""
 READ_S: Final = 10.0
 """Longest time to decode one snapshot: the largest takes half a second of a free core."""
 MOST_READ: Final = 2
@@ -69,7 +69,7 @@ FLEET_OPTION: Final = "--fleet"
 OTHER_VERSION: Final = "gpumon {} there, {} here: update {}"
 _DIFFERENCE: Final = b'{"%s":' % difference.KEY.encode()
 _HELLO: Final = re.compile(rb"gpumon ([0-9]{1,4}\.[0-9]{1,4}[0-9A-Za-z.+-]{0,24})\s*")
-"""What `gpumon --version`, and `watch --json --fleet` at its start, print."""
+"""The output of `gpumon --version`, and of `watch --json --fleet` at its start."""
 _SERVER: Final = re.compile(r"gpumon/([0-9]{1,4}\.[0-9]{1,4}[0-9A-Za-z.+-]{0,24})")
 _INTERVAL: Final = re.compile(rb'"interval_s": ?([0-9]{1,4}(?:\.[0-9]{1,6})?)[,}]')
 _HINTS: Final = (
@@ -407,7 +407,7 @@ class Remote:
         return RemoteFault(self._why(code, said))
 
     def _why(self, code: int, said: str) -> str:
-        """What the end of ssh means; 255 is ssh's own, and of a gpumon that was killed, the others are of what it ran.
+        """Meaning of the end of ssh; 255 is ssh's own, and of a gpumon that was killed, the others are of what it ran.
 
         A shell's start-up files write to stderr, too: once a snapshot has come, its words are not why ssh failed.
         """
@@ -502,8 +502,8 @@ async def _connected(opening: Awaitable[Opened]) -> Opened:
 
 
 async def _within(seconds: float, work: Coroutine[Any, Any, Result]) -> Result:
-    """What comes of it in that time. Raises TimeoutError. A caller that is cancelled ends: with `asyncio.wait_for` of
-    Python 3.11 it goes on where the result comes at the same moment."""
+    """The result of the work, if it comes in that time. Raises TimeoutError. A caller that is cancelled ends: with
+    `asyncio.wait_for` of Python 3.11 it goes on where the result comes at the same moment."""
     task = asyncio.ensure_future(work)
     try:
         done, _ = await asyncio.wait({task}, timeout=seconds)
@@ -521,7 +521,7 @@ def patience_s(line: bytes) -> float:
 
 
 def _update_of(version: str) -> str:
-    """What to update where a host's gpumon is of another minor version; empty where it is not, or its is not known."""
+    """Advice on which gpumon to update if a host's is of another minor version; empty if it is not, or is not known."""
     there = _minor(version)
     here = _minor(__version__)
     if not version or there == here:
@@ -545,7 +545,7 @@ def _seconds(time_text: str) -> float:
 
 
 class RemoteHosts:
-    """What tells of the fleet (`commands.fleet.FleetSource`): all hosts, each as its own gpumon has it."""
+    """The hosts of a fleet (`commands.fleet.FleetSource`), each as its own gpumon has it."""
 
     def __init__(self, config: Config, wall: Callable[[], float] = time.time) -> None:
         """The `[[host]]` of a config, read so often as its screen refreshes."""

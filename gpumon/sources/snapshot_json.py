@@ -39,7 +39,7 @@ _UNKNOWN: Final[dict[type[Enum], Enum]] = {
     EngineKind: EngineKind.UNKNOWN,
     Reason: Reason.NOT_EXPOSED,
 }
-"""What stands for a code of a newer gpumon; without an entry the whole object can not be read."""
+"""Replacement for a code of a newer gpumon; without an entry the whole object can not be read."""
 
 _MISSING: Final = {reason.value: Missing(reason) for reason in Reason}
 StructT = TypeVar("StructT", bound=msgspec.Struct)
@@ -122,7 +122,7 @@ def _read_object(kind: type[msgspec.Struct], told: Any, before: _Read, more: Map
 
 
 def _as_before(told: dict[str, Any], before: _Read) -> _Read:
-    """What is known of an object from the one before it, until its fields that changed are read."""
+    """An object by the one before it, until its fields that changed are read."""
     return _Read(told, dict(before.values), dict(before.readings), dict(before.figures), dict(before.inner), None)
 
 

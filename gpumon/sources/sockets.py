@@ -27,7 +27,7 @@ MOST_URLS = 1024
 OURS: Final = "self"
 _LISTEN = " 0A "
 _HEADER = struct.Struct("=IH10x")
-"""Of a netlink message: length, type."""
+"""Header of a netlink message: length, type."""
 _REQUEST = struct.Struct("=IHHIIBBHI48x")
 _LOCAL_END = struct.Struct("!20xH2x16s")
 _OWNER = struct.Struct("=80xII")
@@ -52,7 +52,7 @@ _LOOPBACK = frozenset({ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("
 
 
 class Place(NamedTuple):
-    """Where a URL leads to on this host."""
+    """The address and port of this host that a URL leads to."""
 
     addresses: frozenset[IpAddress]
     port: int
@@ -336,7 +336,7 @@ def _mapped(address: IpAddress) -> IpAddress:
 
 
 def holders(inodes: Iterable[int], pids: Iterable[int]) -> frozenset[int]:
-    """Those of the processes that hold one of the sockets open and may be looked into."""
+    """The processes that hold one of the sockets open and may be looked into."""
     wanted = frozenset(inodes)
     return frozenset(pid for pid in pids if not wanted.isdisjoint(sockets_of(pid) or ()))
 

@@ -1,4 +1,4 @@
-"""What every source of readings looks like to the collector."""
+"""Interface of every source of readings, as the collector sees it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpumon.readings.frame import EngineReading, Fault, GpuReading
 
 
 class Contribution(msgspec.Struct, frozen=True):
-    """What one source has for the frame of this tick. `pids` are gpumon's own child processes, for its own cost."""
+    """Readings of one source for the frame of this tick. `pids` are gpumon's own child processes, for its own cost."""
 
     gpus: tuple[GpuReading, ...] = ()
     engines: tuple[EngineReading, ...] = ()
@@ -22,7 +22,7 @@ class Contribution(msgspec.Struct, frozen=True):
 
 
 class Round(NamedTuple):
-    """What all sources said at one moment."""
+    """The readings of all sources at one moment."""
 
     parts: Sequence[Contribution]
     wall_s: float
@@ -66,4 +66,4 @@ class AtHand(Protocol):
     """A source that reads at its own pace and has its newest readings at hand: a tick need not wait for it."""
 
     def newest(self) -> Contribution:
-        """What `Source.poll` would say."""
+        """The contribution that `Source.poll` would give."""

@@ -1,4 +1,4 @@
-"""What the terminal can show: size, colours, UTF-8; for the doctor."""
+"""Abilities of the terminal: size, colours, UTF-8; for the doctor."""
 
 from __future__ import annotations
 

@@ -51,12 +51,12 @@ class Chain(NamedTuple):
     """From GPU processes to the page of their server, as far as it could be followed."""
 
     processes: tuple[Process, ...]
-    """Those on GPUs."""
+    """Processes on GPUs."""
     absent: tuple[int, ...] = ()
     """Pids on GPUs that /proc does not have; then there is nothing else."""
     server: Process | None = None
     launch: Launch | None = None
-    """What its command line says; None where it is no engine's."""
+    """Its command line as that of an engine; None where it is no engine's."""
     port: int = 0
     url: str = ""
     listens: bool = False
@@ -72,12 +72,12 @@ class Chain(NamedTuple):
 
     @property
     def kind(self) -> EngineKind:
-        """Of its engine, by its command line."""
+        """Kind of its engine, by its command line."""
         return self.launch.kind if self.launch is not None else EngineKind.UNKNOWN
 
     @property
     def unreached(self) -> str:
-        """What stands for the URL of a server that listens where nothing leads to from here; empty for all others."""
+        """Name in place of a URL for a server that listens where nothing leads to from here; empty for all others."""
         return f"pid:{self.server.pid}" if self.foreign and self.broken and self.server is not None else ""
 
     @property
@@ -99,7 +99,7 @@ class Chain(NamedTuple):
         return (launch.stored_as or launch.served_name or launch.model) if launch is not None else ""
 
     def hints(self, said: Mapping[str, str]) -> dict[str, str]:
-        """What the command line tells of how the model is stored, and where, that its server has not `said`."""
+        """The storage and place of the model by the command line, where its server has not `said` them."""
         launch = self.launch
         if launch is None:
             return {}
@@ -137,7 +137,7 @@ def words(chain: Chain) -> str:
 
 
 def not_open(chain: Chain) -> str:
-    """What is said of a server whose port is not open yet; that its metrics are off, its command line tells by now."""
+    """The fault of a server whose port is not open yet; that its metrics are off, its command line tells by now."""
     text = "not open yet: it is loading its model" if chain.port else NO_PORT
     if chain.launch is None or chain.launch.metrics is not False:
         return text
@@ -201,7 +201,7 @@ class Notices:
         self._begun = False
 
     def faults(self, certain: Iterable[str], passing: Iterable[str], now_s: float, *, looked: bool) -> list[Fault]:
-        """Those that are to be shown. `looked`: the first look is done.
+        """The faults to be shown. `looked`: the first look is done.
 
         `passing` may only be a process that is just ending or starting, as NVML's lists are some seconds old: it has to
         hold for a while, unless it was so at the first look.
@@ -213,7 +213,7 @@ class Notices:
         return [Fault(SOURCE, text, wall) for text, (wall, at_s) in self._since.items() if now_s - at_s >= PATIENCE_S]
 
     def broken(self, chains: Iterable[Chain], gpus: Sequence[GpuReading]) -> Iterable[str]:
-        """Of chains that lead nowhere, each with the GPUs that it concerns, the reason and the fix.
+        """Faults of chains that lead nowhere, each with the GPUs that it concerns, the reason and the fix.
 
         A server that is out of reach has a row, which says so.
         """
@@ -231,7 +231,7 @@ class Notices:
         return bool(indices_of(chain.pids, gpus) - self._claimed)
 
     def unseen(self, gpus: Sequence[GpuReading]) -> Iterable[str]:
-        """Of GPUs whose memory is in use by processes that NVML does not list in this PID namespace."""
+        """Faults of GPUs whose memory is in use by processes that NVML does not list in this PID namespace."""
         for gpu in gpus:
             if gpu.index not in self._claimed and _unseen(gpu, gpus):
                 yield f"GPU {gpu.index}: {UNSEEN} {NOT_HERE}"

@@ -1,4 +1,4 @@
-"""What a process's arguments, title and variables say of the engine that it is: kind, port, model, ranks. Pure."""
+"""An engine by its process's arguments, title and variables: kind, port, model, ranks. Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gpumon.sources.engines.adapter import UNIX_SOCKET, Form
 from gpumon.sources.engines.registry import FORMS
 
 MOST_CHARACTERS: Final = 1024
-"""Of a host or a model's name."""
+"""Longest name of a host or a model."""
 MOST_RANKS: Final = 65536
 MOST_PORT: Final = 65535
 VARIABLES: Final = frozenset(name for form in FORMS for names in form.variables.values() for name in names.split())
 """Variables of the environment that tell something; no other is ever looked at."""
 SECRETS: Final = frozenset(name for form in FORMS for name in form.variables.get("key", "").split())
-"""Those of which only the presence counts."""
+"""Variables of which only the presence counts."""
 
 SEVERAL: Final = frozenset(
     {

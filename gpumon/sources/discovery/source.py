@@ -47,7 +47,7 @@ class _Engine:
         self.source: EndpointSource | None = None
         self.gone_s: float | None = None
         self.ended: tuple[EngineReading, ...] = ()
-        """What it said last, once its process is gone: its port may be anybody's by now."""
+        """Its last reading, once its process is gone: its port may be anybody's by now."""
 
 
 class Discovery:
@@ -118,7 +118,7 @@ class Discovery:
         await asyncio.gather(*(source.ready(left_s) for source in self._polled()))
 
     async def poll(self, monotonic_s: float) -> Contribution:
-        """What the engines that were found say, and which chains broke. At once."""
+        """The readings of the engines that were found, and the chains that broke. At once."""
         readings: list[EngineReading] = []
         faults: list[Fault] = []
         for engine in self._engines.values():
@@ -345,7 +345,7 @@ def _by_url(chains: Iterable[Chain]) -> dict[str, Chain]:
 
 
 def _server(chain: Chain) -> tuple[int, int] | str:
-    """What tells a server from the next one at its URL."""
+    """Identity of a server among those at its URL."""
     return (chain.server.pid, chain.server.started) if chain.server is not None else chain.url
 
 

@@ -51,7 +51,7 @@ class Pause(Enum):
 
 
 class Rule(NamedTuple):
-    """What one return code means for one call; `state` and `detail` badge the row where the whole GPU is concerned."""
+    """Meaning of one return code for one call; `state` and `detail` badge the row where the whole GPU is concerned."""
 
     reason: Reason
     pause: Pause
@@ -74,11 +74,11 @@ class Api(NamedTuple):
     code_of: Callable[[Exception], int | None]
     """The return code that an exception stands for; None: it is none of the library's."""
     rules: Mapping[int, Rule]
-    """What a code means for a call; one that is not here counts as unknown."""
+    """Code -> its meaning for a call; one that is not here counts as unknown."""
     down: Mapping[int, tuple[GpuState, str]]
     """Codes that say that the GPU itself is gone."""
     refused: Mapping[int, tuple[GpuState, str]]
-    """What the row of a GPU says that can not be opened."""
+    """Code -> state and text of the row of a GPU that can not be opened."""
     driver_down: frozenset[int]
     stale: frozenset[int] = frozenset()
     """Codes of a handle that names nothing."""
@@ -124,7 +124,7 @@ class Calls:
         self._failed = False
 
     def read(self, name: str, *args: Any, key: str = "") -> Any:
-        """What the library's function `name` gives, or Missing; `key` tells calls of one function apart.
+        """The result of the library's function `name`, or Missing; `key` tells calls of one function apart.
 
         Raises GpuDownError, HandleStaleError or DriverDownError where more than this call is concerned.
         """
@@ -156,7 +156,7 @@ class Calls:
         return value
 
     def meaning(self, code: int) -> Missing:
-        """What a return code means that stands beside one figure of several."""
+        """Meaning of a return code that stands beside one figure of several."""
         rule = self._api.rules.get(code)
         return Missing(rule.reason, rule.detail) if rule is not None else Missing(Reason.ERROR)
 

@@ -73,13 +73,13 @@ class Events(Protocol):
 
 
 class Driver(Protocol):
-    """What a vendor's library does for the worker. `count` and `open` raise what `api.code_of` knows."""
+    """A vendor's library as the worker uses it. `count` and `open` raise what `api.code_of` knows."""
 
     source: str
     """As `GpuReading.source` and `Fault.source`."""
     api: Api
     no_gpu: str
-    """What is wrong where the driver lists no GPU."""
+    """The fault where the driver lists no GPU."""
     reload: frozenset[int]
     """Codes after which only a new process can load the library."""
 
@@ -87,7 +87,7 @@ class Driver(Protocol):
         """Load the library and initialise it; its code, 0 for success. It may take many seconds, or hang."""
 
     def explain(self, code: int) -> str:
-        """What the user reads about a driver that can not be used: what is wrong, and the fix."""
+        """The text for the user about a driver that can not be used: the fault, and the fix."""
 
     def versions(self) -> tuple[str, str]:
         """Driver version, and of the newest CUDA (or ROCm) that it supports; empty where it does not tell."""
@@ -175,7 +175,7 @@ class _Slot:
         return GpuReading(*own, f"the driver is opening it ({self._trace[0]})", source=self._driver.source, **blank)
 
     def faults(self, now_s: float) -> list[Fault]:
-        """What does not answer, or fails and worked before; each with the moment when that began."""
+        """Calls that do not answer, or fail and worked before; each with the moment when that began."""
         found = []
         source = self._driver.source
         if self.asked is not None and now_s - self.asked[0] >= (HANGS_S if self.rows else OPENS_S):
@@ -270,7 +270,7 @@ class Fleet:
         self._turns = 0
         """Readings with PCIe traffic so far: they go round the GPUs that are watched."""
         self.faults: tuple[Fault, ...] = ()
-        """What is wrong with single GPUs right now."""
+        """Present faults of single GPUs."""
         self.silent_s = 0.0
         """For how long calls have hung on every GPU that is not down; 0 while one answers."""
 

@@ -1,4 +1,4 @@
-"""What /proc says about a process that a driver lists: name, user, command line, container and pod."""
+"""Processes that a driver lists, as /proc has them: name, user, command line, container and pod."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COMMAND_CHARACTERS = 512
 
 
 class Look(NamedTuple):
-    """What /proc says about a process; empty texts where it says nothing to this user."""
+    """A process as /proc has it; empty texts where it says nothing to this user."""
 
     name: str = ""
     user: str = ""
@@ -47,7 +47,7 @@ MOST_CHILDREN: Final = 64
 
 
 class Names:
-    """What /proc says about processes; looked up once per pid and round."""
+    """Processes as /proc has them; looked up once per pid and round."""
 
     def __init__(self) -> None:
         self._known: dict[int, Look] = {}

@@ -23,7 +23,7 @@ from gpumon.sources.source import Contribution
 
 
 class Vendor(NamedTuple):
-    """Whose driver it is, for a process that does not load it."""
+    """Maker of a driver, for a process that does not load it."""
 
     source: str
     """As `GpuReading.source` and `Fault.source`."""
@@ -38,7 +38,7 @@ AMD = Vendor("amdsmi", "gpumon.sources.amd", "the AMD driver", "the AMD SMI work
 
 
 def vendor_of(dev: Path = Path("/dev")) -> Vendor:
-    """Whose GPUs this host has, by the nodes of their drivers; NVIDIA's where both or neither are there."""
+    """Maker of this host's GPUs, by the nodes of their drivers; NVIDIA where both or neither are there."""
     return AMD if (dev / "kfd").exists() and not (dev / "nvidiactl").exists() else NVIDIA
 
 
@@ -52,7 +52,7 @@ READY_STEP_S = 0.01
 """Between two looks of `ready`; without a worker a poll returns at once."""
 XID_MOST = 16
 STDERR_BYTES = 4096
-"""Kept of what the worker and the driver library print; the rest is read and dropped."""
+"""Bytes kept of what the worker and the driver library print; the rest is read and dropped."""
 _PIECE = 1 << 16
 
 
@@ -184,7 +184,7 @@ def ended_by(status: int) -> str:
 
 
 def _read(pipe: IO[bytes] | None) -> bytes | None:
-    """What the pipe holds, b"" at its end, None where there is nothing right now."""
+    """The bytes in the pipe, b"" at its end, None where there is nothing right now."""
     if pipe is None or pipe.closed:
         return None
     try:
@@ -389,7 +389,7 @@ class DriverSource:
         )
 
     def _trouble(self, now_s: float) -> tuple[str, str]:
-        """What is wrong right now: the cause, which dates the fault, and the text, which also counts seconds."""
+        """The present fault: the cause, which dates it, and the text, which also counts seconds."""
         child = self._child
         if child is None:
             return self._no_child(now_s)

@@ -45,9 +45,9 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     driver: str = ""
     cuda: str = ""
     error: str = ""
-    """What is wrong with the driver as a whole, and the fix; empty where nothing is."""
+    """Fault of the driver as a whole, and the fix; empty where there is none."""
     faults: tuple[Fault, ...] = ()
-    """What is wrong with single GPUs."""
+    """Faults of single GPUs."""
     silent_s: float = 0.0
     """For how long no GPU has given a reading because calls hang; 0 while one does."""
     leaving: bool = False

@@ -48,7 +48,7 @@ class EngineLog:
         self._shown: tuple[LogLine, ...] = ()
 
     async def read(self) -> LogView | None:
-        """What there is of the log by now; None while an earlier read has not come back."""
+        """The log as far as it is read by now; None while an earlier read has not come back."""
         if self._is_reading:
             return None
         self._is_reading = True
@@ -134,7 +134,7 @@ class EngineLog:
 
 
 def serving_origin(url: str) -> Origin:
-    """Where the server runs that listens at a URL of this host; an empty one where no process is known. Blocks."""
+    """Origin of the server that listens at a URL of this host; an empty one where no process is known. Blocks."""
     address = locate(url)
     if not isinstance(address, Address):
         return NO_ORIGIN

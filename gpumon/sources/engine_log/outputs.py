@@ -1,4 +1,4 @@
-"""Where the output of a process goes, as /proc tells it."""
+"""Targets of a process's output, as /proc tells them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Output(NamedTuple):
     pid: int
     descriptor: int
     target: str
-    """What it leads to: a path as that process sees it, `pipe:[123]`, `socket:[123]`. Text from outside."""
+    """Its target: a path as that process sees it, `pipe:[123]`, `socket:[123]`. Text from outside."""
     mode: int
     """Type of what it leads to, as `st_mode` has it."""
     file_id: tuple[int, int]
@@ -84,7 +84,7 @@ def _output(pid: int, descriptor: int) -> Output | None:
 
 
 def _target(pid: int, descriptor: int) -> str:
-    """What a descriptor leads to; empty where Linux hides it from this user."""
+    """The target of a descriptor; empty where Linux hides it from this user."""
     try:
         return str(Path(f"/proc/{pid}/fd/{descriptor}").readlink())
     except OSError:

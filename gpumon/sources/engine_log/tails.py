@@ -100,7 +100,7 @@ class FileTail:
         return Added(lines, _unwrapped(self._rest, self._place.form), is_anew, is_cut)
 
     def _begins_anew(self, status: os.stat_result) -> bool:
-        """Whether what was read before does not stand before what comes now."""
+        """Whether the log was cut off or replaced: what was read before does not stand before what comes now."""
         if (status.st_dev, status.st_ino) != self._file_id or status.st_size < self._offset:
             return True
         return status.st_size - self._offset > MOST_BYTES

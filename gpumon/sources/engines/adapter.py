@@ -21,7 +21,7 @@ from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineRead
 from gpumon.sources.exposition import Scan, Series
 
 Names = Mapping[str, str]
-"""What is said -> the options or variables that say it, with spaces between them."""
+"""Setting -> the options or variables that give it, with spaces between them."""
 NONE: Final[Names] = MappingProxyType({})
 HOST_PORT: Final[Names] = {"host": "--host", "port": "--port"}
 NODE: Final = "it is one of several nodes: only the first has metrics; add that node's URL"
@@ -105,7 +105,7 @@ class Metric(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """Where one quantity is read: the first of `metrics` that the page has, never two of them together."""
+    """The source of one quantity: the first of `metrics` that the page has, never two of them together."""
 
     quantity: str
     metrics: tuple[Metric, ...]
@@ -268,7 +268,7 @@ class _Histogram:
 
 
 class _Plan:
-    """Where each figure of a page comes from.
+    """The series of each figure of a page.
 
     It holds for the next page with the same series as long as all of its values are usable: then the labels alone made
     it.
@@ -421,7 +421,7 @@ class Adapter:
         return self.reading(figures)
 
     def refine(self, figures: Figures) -> None:
-        """What the tables cannot say: an engine's own module adds it to the figures."""
+        """Add the figures that the tables cannot describe: an engine's own module does."""
 
     def reading(self, figures: Figures) -> EngineReading:
         """The figures as a reading; those that are too large for a number are left out."""
@@ -451,7 +451,7 @@ class Adapter:
         )
 
     def collect(self, found: Mapping[str, Found]) -> Figures:
-        """What the tables give of a page."""
+        """The figures of a page by the tables."""
         values = dict(chain.from_iterable(found.values()))
         layout = [*values], [*found], [*map(len, found.values())]
         taken = self._plan.collected(values) if layout == self._layout else None
@@ -596,19 +596,19 @@ class Row(NamedTuple):
     """As its makers write it."""
     adapter: type[Adapter]
     port: int
-    """Where it listens by default; never a sign of what it is."""
+    """Default port; never a sign of the kind."""
     paths: tuple[str, ...] = (METRICS,)
-    """Where its metrics may stand below the base URL, the best first."""
+    """Paths below the base URL where its metrics may stand, the best first."""
     switch: str = ""
-    """What switches its metrics on; empty where they are on unless switched off."""
+    """The option that switches its metrics on; empty where they are on unless switched off."""
     models_path: str = "/v1/models"
-    """Where it tells which model it serves; empty where nowhere."""
+    """Path of its list of models; empty where there is none."""
     json_paths: tuple[str, ...] = ()
-    """Those of `paths` that answer JSON: the adapter reads it from the bodies."""
+    """Paths that answer JSON: the adapter reads it from the bodies."""
     drain_paths: tuple[str, ...] = ()
-    """Those of `paths` that may give what they have only once: never asked where that is known."""
+    """Paths that may give what they have only once: never asked where that is known."""
     version_path: str = ""
-    """Where it tells its version as JSON `{"version": ...}`; empty where nowhere, or where the adapter finds it."""
+    """Path of its version as JSON `{"version": ...}`; empty where there is none, or where the adapter finds it."""
     forms: tuple[Form, ...] = ()
     """How it is started, for discovery."""
 
@@ -652,7 +652,7 @@ class Failures(NamedTuple):
 
 
 def tell_causes(figures: Figures, causes: Mapping[str, float]) -> None:
-    """What requests failed of, as `BACKEND 256, REJECTED 3` since the engine started; text from outside."""
+    """Note the causes of failed requests, as `BACKEND 256, REJECTED 3` since the engine started; text from outside."""
     if text := ", ".join(f"{cause} {value:.0f}" for cause, value in sorted(causes.items()) if cause and value):
         figures.info["failures_by_cause"] = text
 

@@ -1,4 +1,4 @@
-"""What an endpoint's answer is, told by its status and content, and the fix where it is no page of an engine."""
+"""Kinds of an endpoint's answer, told by its status and content, and the fix where it is no page of an engine."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ NOT_ENGINES: Final = (
 """Beginnings of sample names -> who writes them, and what to do."""
 
 PLAIN: Final = ("http_", "process_", "python_")
-"""What a Python web server's exporter writes of itself."""
+"""Beginnings of the names that a Python web server's exporter writes of itself."""
 
 NO_ENGINE_YET: Final = Refusal(
     EndpointState.STARTING, "vLLM answers, but no engine has counted anything yet: starting?", nothing_counted=True
@@ -118,7 +118,7 @@ def is_json(body: bytes, content_type: str, names: Collection[str]) -> bool:
 
 
 def by_content(body: bytes, content_type: str, kind: EngineKind = EngineKind.UNKNOWN) -> Refusal:
-    """What a page without series of a known engine is; `kind` where the config says what it should be."""
+    """The refusal of a page without series of a known engine; `kind` where the config says what it should be."""
     start = body[:LOOKED_AT].lstrip(b"\xef\xbb\xbf \t\r\n")
     media = content_type.split(";")[0].strip().lower()
     if not start and kind in BY_KIND:  # some exporters write a metric only once it has a value

@@ -39,7 +39,7 @@ SLOTS: Final = "/slots"
 PROPS: Final = Companion("/props", 60.0)
 ASKED: Final = Companion(SLOTS)
 REFUSED: Final = Companion(SLOTS, 60.0)
-"""Where it was not answered (`--no-slots`)."""
+"""The page of slots after it was not answered (`--no-slots`): asked once a minute."""
 STEPS: Final = "llamacpp:n_decode_total"
 BUSY: Final = "llamacpp:n_busy_slots_per_decode"
 ENDED: Final = "llamacpp:tokens_predicted_total"

@@ -14,7 +14,7 @@ CONFIG: Final = "lmdeploy:backend_config_info"
 KV_BITS: Final = {"4": "int4", "8": "int8"}
 """quant_policy -> format of the KV cache."""
 FORMATS: Final = frozenset(("awq", "gptq", "fp8", "mxfp4"))
-"""Those of model_format that say how the weights are stored; `hf` does not."""
+"""Values of model_format that say how the weights are stored; `hf` does not."""
 
 _rule = partial(rule, prefix="lmdeploy:")
 

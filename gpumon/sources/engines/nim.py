@@ -85,7 +85,7 @@ class NimAdapter(Adapter):
 
     @property
     def wanted(self) -> frozenset[str]:
-        """Those of the wrapped engines, too."""
+        """Names of all samples that the wrapped engines use, too."""
         return super().wanted.union(*(adapter.wanted for adapter in self._inside))
 
     def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:
@@ -113,7 +113,7 @@ class NimAdapter(Adapter):
         return (msgspec.structs.replace(reading, **own),) if reading.ranks else ()
 
     def refine(self, figures: Figures) -> None:
-        """Of a 1.x container: what its prefill includes."""
+        """Note what the prefill of a 1.x container includes."""
         if q.PREFILL_COMPUTED in figures.live:
             figures.live[q.PREFILL_COMPUTED] += REUSE
 

@@ -18,7 +18,7 @@ PREFIX: Final = "ray_vllm_"
 RAYS_OWN: Final = frozenset(("Component", "NodeAddress", "ReplicaId", "SessionName", "Version", "WorkerId"))
 """Labels that Ray adds to those of the engine."""
 MOST_CHARS: Final = 12
-"""Kept of the id of a replica or a worker, which is random."""
+"""Characters kept of the id of a replica or a worker, which is random."""
 
 
 class _Replica(VllmAdapter):
@@ -46,7 +46,7 @@ class RayAdapter(Adapter):
 
     @property
     def wanted(self) -> frozenset[str]:
-        """Those of vLLM, under Ray's names."""
+        """Names of vLLM's samples, under Ray's names."""
         return frozenset(PREFIX + name.removeprefix("vllm:") for name in VllmAdapter().wanted if ":" in name)
 
     def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:

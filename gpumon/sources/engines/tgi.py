@@ -19,7 +19,7 @@ from gpumon.specs import hints
 INFO: Final = Companion("/info", 30.0)
 """Hugging Face's servers (TGI, TEI) tell there which model they serve; it does not change while the process lives."""
 EMITTED: Final = Metric("tgi_request_skipped_tokens_count")
-"""Of a request, each time that it is given tokens: a summary."""
+"""Number of times that requests were given tokens: a summary."""
 FAILURES: Final = Failures("tgi_request_failure", "err", client="dropped", turned_away="overloaded")
 KEPT: Final = {
     "model_dtype": hints.WEIGHT_PRECISION,

@@ -49,7 +49,7 @@ KEPT: Final = {
 SUCCESSES: Final = "trtllm_request_success_total"
 FAILURES: Final = Failures("trtllm_request_error_total", "http_code")
 SCHEDULED: Final = Metric("trtllm_scheduled_batch_size")
-"""Of each executor rank; 0 when it has nothing to run."""
+"""Scheduled requests of each executor rank; 0 when it has nothing to run."""
 GENERATING: Final = Metric("trtllm_num_generation_requests")
 BLOCKS: Final = "trtllm_kv_cache_max_blocks"
 BLOCK: Final = "trtllm_kv_cache_tokens_per_block"

@@ -189,7 +189,7 @@ def wheel_files(path: Path) -> Files:
 
 
 def _place(name: str) -> str:
-    """Where a file of a wheel belongs below site-packages; empty: elsewhere (programs, headers)."""
+    """Place of a wheel's file below site-packages; empty: elsewhere (programs, headers)."""
     if ".." in name.split("/") or name.startswith("/"):
         return ""
     folder, _, rest = name.partition("/")

@@ -98,7 +98,7 @@ class Keeper:
         return shown
 
     def origin(self, key: str, url: str) -> Origin:
-        """Where an engine runs or ran, as far as is known by now; may be called in any thread."""
+        """Origin of an engine, as far as it is known by now; may be called in any thread."""
         runs = self._looks.server_at(url)
         return runs if runs.pid else self.memory.origin(key)
 

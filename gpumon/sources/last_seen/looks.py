@@ -41,7 +41,8 @@ Servers = Callable[[], "tuple[RunningServer, ...] | None"]
 
 
 class Looks:
-    """What is known of the processes of engines. All calls but `finish` return at once: /proc is read in a thread."""
+    """Processes of engines, as far as they are known. All calls but `finish` return at once: /proc is read in a
+    thread."""
 
     def __init__(
         self, servers: Servers | None, simulated: Callable[[], Around] | None = None, look_s: float = LOOK_S
@@ -80,7 +81,7 @@ class Looks:
                 await asyncio.wait_for(asyncio.wrap_future(self._looking), most_s)
 
     def around(self, *, rebooted: bool) -> Around:
-        """What is known by now; `rebooted`: this host began anew since the memory was written."""
+        """The surroundings as known by now; `rebooted`: this host began anew since the memory was written."""
         if self._simulated is not None:
             return self._simulated()
         self._take()
@@ -101,7 +102,7 @@ class Looks:
         return self._around.servers.get(url, NO_ORIGIN)
 
     def _origin(self, running: RunningServer) -> Origin:
-        """Where a server runs; before the first look at it only which process it is."""
+        """Origin of a server; before the first look at it only its process."""
         known = self._origins.get(running.id)
         if known is not None:
             return known

@@ -86,7 +86,7 @@ def has_ended(server_id: ProcessId) -> bool:
 
 
 def origin_of(server: Process) -> Origin:
-    """Where a process runs, as far as this user may read it."""
+    """Origin of a process, as far as this user may read it."""
     cgroup = _cgroup(server.pid)
     container = CONTAINER.search(cgroup)
     pod, _ = place_of(server.pid, in_pod="kubepods" in cgroup)

@@ -132,11 +132,11 @@ class Nvml:
         return 0
 
     def explain(self, code: int) -> str:
-        """What is wrong, and the fix."""
+        """The fault behind a return code, and the fix."""
         return _FIXES.get(code, f"the NVIDIA driver can not be used (NVML code {code}): see dmesg")
 
     def versions(self) -> tuple[str, str]:
-        """Of the driver and of CUDA."""
+        """Versions of the driver and of CUDA."""
         try:
             driver = str(pynvml.nvmlSystemGetDriverVersion())
         except (pynvml.NVMLError, ValueError):

@@ -104,7 +104,7 @@ class Gpm:
 
     @property
     def source(self) -> str:
-        """What `activity_source` of the reading is: `gpm` where the last read gave a number."""
+        """The `activity_source` of the reading: `gpm` where the last read gave a number."""
         return "gpm" if any(value.__class__ is float for value in self._values.values()) else ""
 
     def free(self) -> None:

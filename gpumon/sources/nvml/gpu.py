@@ -48,7 +48,7 @@ _NO_SAMPLE = Missing(Reason.IDLE, "no sample of this process in the last seconds
 
 
 class Session(NamedTuple):
-    """What a GPU and its slices have in common."""
+    """The library and the settings that a GPU and its slices share."""
 
     api: Api
     timings: Timings
@@ -262,7 +262,7 @@ class Slice:
         self._gpm = Gpm(self._calls, handle, session.request, place) if place else None
 
     def refresh(self, now_s: float) -> None:
-        """What changes slowly: name, size, processes."""
+        """Read what changes slowly: name, size, processes."""
         calls = self._calls
         values = self._values
         calls.begin(now_s)

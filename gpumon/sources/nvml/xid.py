@@ -82,5 +82,5 @@ class XidWatch:
 
 
 def _address(handle: Any) -> int:
-    """What the opaque handle points to: two handles of one device are two objects with one address."""
+    """The address in an opaque handle: two handles of one device are two objects with one address."""
     return ctypes.addressof(handle.contents) if handle else 0

@@ -47,13 +47,13 @@ class Matrix(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class Result(NamedTuple):
-    """What an answer holds."""
+    """The data of an answer."""
 
     type: str
     items: list[msgspec.Raw]
-    """Of a vector or matrix: its series, not yet decoded."""
+    """Series of a vector or matrix, not yet decoded."""
     warnings: tuple[str, ...]
-    """What the server says of a partial answer, safe to show."""
+    """The server's words on a partial answer, safe to show."""
     error: str
     """Why there is none, safe to show."""
     cut: bool

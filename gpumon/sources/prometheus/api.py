@@ -24,7 +24,7 @@ from gpumon.sources.prometheus.answers import Matrix, Reader, Result, Vector, op
 T = TypeVar("T")
 CONNECT_S: Final = 5.0
 MOST_BYTES: Final = 256 * 1024 * 1024
-"""Of one answer."""
+"""Largest answer."""
 CONNECTIONS: Final = 8
 LATENCY_OFFSET: Final = "1s"
 """VictoriaMetrics answers as of 30 s ago unless it is told this; a Prometheus does not know the parameter."""
@@ -32,7 +32,7 @@ MOST_POINTS: Final = 11_000
 """Per series: Prometheus refuses a range query with more."""
 FORM: Final = "application/x-www-form-urlencoded"
 NO_POST: Final = frozenset({403, 405, 501})
-"""Of a POST: a proxy may forbid it (403) and let a GET through."""
+"""Refusals of a POST: a proxy may forbid it (403) and let a GET through."""
 WITH_REASON: Final = frozenset({400, 422, 500, 503})
 """Answers that carry Prometheus' own words."""
 PREFIX: Final = (
@@ -86,7 +86,7 @@ class PrometheusApi:
             tls_verify=config.tls_verify,
             trust_other_namespace=config.trust_other_namespace,
         )
-        """Where the password, or the key, is."""
+        """The settings of the password, or of the key."""
         self._fetcher = Fetcher(
             self.url,
             tls_ca=config.tls_ca,
@@ -124,7 +124,7 @@ class PrometheusApi:
         await self._fetcher.close()
 
     def taken_warnings(self) -> tuple[str, ...]:
-        """What the server said of partial answers since the last call."""
+        """The server's words on partial answers since the last call."""
         warnings = tuple(self.warnings)
         self.warnings = {}
         return warnings
@@ -160,7 +160,7 @@ class PrometheusApi:
         return clean(f"{self.url.host}:{self.url.port}", 90)
 
     def _refusal(self, answer: Answer, result: Result | None) -> str:
-        """What a status other than 200 means."""
+        """The fault behind a status other than 200."""
         status = answer.status
         if status in WITH_REASON and result is not None and result.error:
             return f"{status}: {self._at} refuses the query: {result.error}"

@@ -30,7 +30,7 @@ CUT: Final = "more series than gpumon reads: figures may be too low"
 
 
 class Scrape(NamedTuple):
-    """What the Prometheus has of one page at one moment."""
+    """The series that the Prometheus has of one page at one moment."""
 
     target: Target
     values: dict[Series, float]
@@ -130,7 +130,7 @@ def _open_bucket(count: Series) -> Series:
 
 
 def url_of(target: Target) -> str:
-    """What tells the targets of a host apart: the address, or where that names no port, all that is known."""
+    """Identity of a target of a host: the address, or where that names no port, all that is known."""
     if port_of(target.instance):
         return target.instance
     return " ".join(value for name in ("instance", "job", "namespace", "pod") if (value := target.labels.get(name, "")))

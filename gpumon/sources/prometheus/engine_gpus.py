@@ -49,7 +49,7 @@ _LEADER: Final = (
 
 
 class Placing(NamedTuple):
-    """What is known of an engine's GPUs."""
+    """The GPUs of an engine, as far as they are known."""
 
     uuids: tuple[str, ...] = ()
     source: str = ""

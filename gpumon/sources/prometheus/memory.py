@@ -1,5 +1,5 @@
-"""What a frame is made of, and what stays from one moment of a fleet to the next: how often each job is scraped, and
-which names are of one machine."""
+"""Parts of a frame, and memory from one moment of a fleet to the next: how often each job is scraped, and which names
+are of one machine."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Intervals:
         self._learned: dict[str, float] = {}
 
     def copy(self) -> Intervals:
-        """What is known now."""
+        """The intervals as known now."""
         other = Intervals(self._default_s)
         other._learned = dict(self._learned)
         return other
@@ -86,7 +86,7 @@ class Machines:
         self._kept: dict[Place, Place] = {}
 
     def copy(self) -> Machines:
-        """What is known."""
+        """The machines as known now."""
         other = Machines()
         other._kept = dict(self._kept)
         return other
@@ -130,7 +130,7 @@ class Machines:
 
 
 class Answers(NamedTuple):
-    """What was asked for one moment; in the order of `Queries`, and at the end the first again."""
+    """The answers for one moment; in the order of `Queries`, and at the end the first again."""
 
     at_s: float
     scraped: Sequence[Vector]
@@ -143,7 +143,7 @@ class Answers(NamedTuple):
 
 
 class Memory:
-    """What stays from one moment to the next."""
+    """Facts that stay from one moment to the next."""
 
     def __init__(self, default_s: float) -> None:
         self.placer = Placer()
@@ -168,7 +168,7 @@ class Memory:
         """There are targets without `up`, or may be."""
         self.machines = Machines()
         self.clusters: set[str] = set()
-        """That there ever were: one more must not rename a host twice."""
+        """All clusters that there ever were: one more must not rename a host twice."""
         self.since: dict[str, float] = {}
         self.idle_since_s: dict[str, float] = {}
         """UUID -> Unix time since when that GPU has done nothing."""

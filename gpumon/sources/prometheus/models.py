@@ -35,7 +35,7 @@ class Models:
         self._known: dict[tuple[str, str, tuple[tuple[str, str], ...]], tuple[LlmSpec | None, str]] = {}
 
     def endpoint(self, instance: str) -> Endpoint:
-        """What the config says of the engine at this address, as a Prometheus names it: by that, else by a glob."""
+        """The config's entry for the engine at this address, as a Prometheus names it: by that, else by a glob."""
         found = self._endpoints.get(instance)
         if found is None:
             found = next((endpoint for matches, endpoint in self._globs if matches(instance)), NOTHING)

@@ -1,4 +1,4 @@
-"""What a host's own gpumon has exported, as a snapshot again: the table of `readings.exported`, read backwards.
+"""A host's exports by its own gpumon as a snapshot again: the table of `readings.exported`, read backwards.
 
 Only numbers and codes are exported, so there are no sentences in it but those of codes. Samples are untrusted.
 """
@@ -106,7 +106,7 @@ class Scrape:
         return self._named.get(name, ())
 
     def of(self, name: str, label: str, value: str) -> Sequence[Series]:
-        """Those whose label has that value."""
+        """The series whose label has that value."""
         groups = self._grouped.get((name, label))
         if groups is None:
             groups = self._grouped[name, label] = defaultdict(list)
@@ -126,7 +126,7 @@ class Scrape:
                 yield has, value
 
     def told(self, name: str, labels: Mapping[str, str], label: str) -> list[str]:
-        """What the series that have these labels have in another one."""
+        """The values of another label in the series that have these labels."""
         return [has.get(label, "") for has, _ in self.having(name, labels)]
 
     def since(self, name: str, labels: Mapping[str, str]) -> str:

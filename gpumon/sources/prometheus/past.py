@@ -22,7 +22,7 @@ MOST_STEPS: Final = 600
 """Moments of one past: no chart is wider, and a Prometheus gives 11,000 at most."""
 FEWEST_STEPS: Final = 60
 MOST_POINTS: Final = 600_000
-"""Of all series together: a host with many engines gets fewer moments, not a pause of many seconds."""
+"""Points of all series together: a host with many engines gets fewer moments, not a pause of many seconds."""
 LEAST_STEP_S: Final = 0.1
 FEW: Final = 3
 """Steps that a host's own gpumon may lack: the newest scrapes are not there yet."""

@@ -48,7 +48,7 @@ FLEET_BUCKETS: Final = frozenset({TTFT, ITL, PROMPT_LENGTH})
 takes, which grows with the square of a length. Of the others the means are enough there: a third fewer series."""
 CLOCK: Final = "time()"
 MOST_ADDRESSES: Final = 200
-"""Of a host's targets in the past."""
+"""Addresses of a host's targets in the past."""
 _GPU_SIGNS: Final = GPU_NAMES & {
     "DCGM_FI_DEV_GPU_TEMP",
     "DCGM_FI_DEV_GPU_TEMP_CELSIUS",
@@ -59,7 +59,7 @@ _GPU_SIGNS: Final = GPU_NAMES & {
     "DCGM_FI_DEV_POWER_USAGE",
     "DCGM_FI_DEV_BOARD_POWER_WATTS",
 }
-"""Of which a dcgm-exporter writes one at least, unless its list of fields was cut down."""
+"""Metrics of which a dcgm-exporter writes one at least, unless its list of fields was cut down."""
 _OWN_SIGNS: Final = NAMES & {"gpumon_build_info"}
 _POD_LABELS: Final = tuple(
     prefix + label for namespace, pod, _ in PODS for label in (namespace, pod) for prefix in ("", EXPORTED)
@@ -103,7 +103,7 @@ def left_out(quantities: frozenset[str]) -> frozenset[str]:
 
 
 class Queries(NamedTuple):
-    """What one frame asks, in this order; all for one moment."""
+    """The queries of one frame, in this order; all for one moment."""
 
     scraped: str
     """When each target was scraped: value and labels of `up`."""
@@ -113,7 +113,7 @@ class Queries(NamedTuple):
     """Start time of the engines' processes: every exporter writes it, so only beside an engine's series."""
     gpus: str
     own: str
-    """What `gpumon serve-metrics` writes."""
+    """The metrics of `gpumon serve-metrics`."""
 
 
 def selector(names: Iterable[str], matchers: str) -> str:
@@ -217,7 +217,7 @@ def _newest(labels: Iterable[str], names: Iterable[str], match: str) -> str:
 
 
 class Before(NamedTuple):
-    """What is asked of the day before now; one series per GPU each."""
+    """The queries for the day before now; one series per GPU each."""
 
     busy: str
     """When it was last busy (Unix time, to 5 minutes); a GPU that never was has none."""

@@ -42,7 +42,7 @@ from gpumon.sources.prometheus.queries import (
 LAG_S: Final = 2.0
 """Now is asked for so late: a scrape is dated by its begin, and is there, whole, at its end."""
 LAG_SHARE: Final = 0.2
-"""Of the interval, at most."""
+"""Longest lag as a share of the interval."""
 LEARN_AGAIN_S: Final = 60.0
 """How often jobs are scraped is looked at so often."""
 LACKING_S: Final = 5.0
@@ -256,7 +256,7 @@ class FleetSource:
         return tuple(notices)
 
     def _more(self) -> list[str]:
-        """What is asked beside of the host that is looked at."""
+        """The queries beside those of a frame, for the host that is looked at."""
         instances = instances_of(self._memory.hosts.get(self._looked_at, ()))
         if not instances or not self._left_out:
             return []
@@ -277,7 +277,7 @@ class FleetSource:
             self._learn_again_s = self._clock() + again_s
 
     async def _look_back(self, at_s: float) -> None:
-        """What the day before tells of GPUs: since when they are idle, and the Xid that stands. It may fail."""
+        """Look at the GPUs' day before: since when they are idle, and the Xid that stands. It may fail."""
         self._before_again_s = self._clock() + BEFORE_AGAIN_S
         try:
             busy, first, xid, changed = await together(

@@ -32,7 +32,7 @@ class Target(msgspec.Struct, frozen=True, eq=False, gc=False):
     """One page that is scraped. Texts are from outside. There is one object for each."""
 
     labels: dict[str, str]
-    """Those that Prometheus adds, without the label of a replica."""
+    """Labels that Prometheus adds, without the label of a replica."""
     key: tuple[tuple[str, str], ...]
     """Equal for the same page, whichever replica scrapes it."""
     replica: str
@@ -200,7 +200,7 @@ def _replica_pair(target: Target) -> frozenset[tuple[str, str]]:
 
 
 class Choice:
-    """Of several replicas' accounts of one page, the one that counts: the last chosen, unless it has fallen behind."""
+    """Chooses among several replicas' accounts of one page: the last chosen, unless it has fallen behind."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[tuple[str, str], ...], str] = {}
