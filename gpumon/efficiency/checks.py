@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from gpumon.efficiency.quantiles import ENOUGH
 from gpumon.efficiency.rates import rank_decode
 from gpumon.efficiency.ratio import per, plus
-from gpumon.efficiency.tracks import QUANTILE_S, RATE_S, Track
+from gpumon.efficiency.tracks import QUANTILE_S, RATE_S, Track, Window
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineReading
 from gpumon.readings.missing import NOT_EXPOSED, Reading, number
@@ -37,7 +38,7 @@ class Hysteresis(Generic[ClaimT]):
         """Since when a claim is not as it stands."""
 
     def at(self, now_s: float, claims: Mapping[ClaimT, bool], hold_s: float) -> set[ClaimT]:
-        """Those that stand; `claims` says which are true. One that is not in it is forgotten."""
+        """The claims that stand; `claims` says which are true. One that is not in it is forgotten."""
         self._stands = {claim: self._stands.get(claim, False) for claim in claims}
         changing = [claim for claim, true in claims.items() if true != self._stands[claim]]
         self._changing_s = {claim: self._changing_s.get(claim, now_s) for claim in changing}
@@ -58,7 +59,7 @@ BEYOND_CACHES_BYTES: Final = 0.5e9
 
 
 class Contradictions:
-    """Of all engines, MBU beside the bandwidth that their GPUs measure.
+    """MBU of all engines beside the bandwidth that their GPUs measure.
 
     MFU is not held against the tensor pipes: decoding of few sequences, and attention, may run on the others.
     """
@@ -76,10 +77,11 @@ class Contradictions:
 
         `window_s`: the longest window, in seconds, that a figure here is a mean of.
         """
-        found: dict[str, Evidence] = {}
+        evidence: dict[str, Evidence] = {}
+        claims: dict[str, bool] = {}
         bounds: dict[str, tuple[float, float]] = {}
         for key, engine, gpus in engines:
-            if not gpus or any(gpu.bandwidth_source not in MEASURED or len(gpu.engines) > 1 for gpu in gpus):
+            if not _are_measured(gpus):
                 continue
             moved: Reading = plus(*(gpu.bandwidth_bytes_per_s for gpu in gpus))
             share = per(moved, plus(*(gpu.bandwidth_peak_bytes_per_s for gpu in gpus)))
@@ -89,11 +91,22 @@ class Contradictions:
             if read is None or measured is None or mbu is None:
                 continue
             least, most = self._bounds.get(key, (read, measured))
-            bounds[key] = min(least, read), max(most, measured)
-            found[key] = Evidence("mbu_beside_measured", mbu, share, "MBU, and the activity that its GPUs measure")
-        claims = {key: least > SLACK * most for key, (least, most) in bounds.items()}
-        self._bounds = {key: of for key, of in bounds.items() if claims[key]}
-        return {key: (found[key],) for key in self._shown.at(now_s, claims, HOLD_WINDOWS * window_s)}
+            least = min(least, read)
+            most = max(most, measured)
+            claims[key] = least > SLACK * most
+            if claims[key]:
+                bounds[key] = (least, most)
+            evidence[key] = Evidence("mbu_beside_measured", mbu, share, "MBU, and the activity that its GPUs measure")
+        self._bounds = bounds
+        return {key: (evidence[key],) for key in self._shown.at(now_s, claims, HOLD_WINDOWS * window_s)}
+
+
+def _are_measured(gpus: Sequence[Gpu]) -> bool:
+    """Whether the bandwidth of all these GPUs is measured, and no other engine is on one of them."""
+    for gpu in gpus:
+        if gpu.bandwidth_source not in MEASURED or len(gpu.engines) > 1:
+            return False
+    return bool(gpus)
 
 
 def _read(engine: Engine) -> float | None:
@@ -143,12 +156,12 @@ class Member(NamedTuple):
 
 
 class Minute(NamedTuple):
-    """What a replica did in the window of the quantiles: means, None where not known."""
+    """Work of a replica in the window of the quantiles: means, None where not known."""
 
     key: str
     name: str
     role: str
-    """What it does of the work: prefill and decode may run apart, and then differ in every figure."""
+    """Its part of the work: prefill and decode may run apart, and then differ in every figure."""
     gpus: float | None
     seconds: float
     """Length of the window."""
@@ -170,43 +183,56 @@ class Minute(NamedTuple):
 
 
 def minute(reading: EngineReading, name: str, gpus: float | None, track: Track) -> Minute | None:
-    """What one replica did; None while its window is not full. `gpus` are all its GPUs."""
+    """The minute of one replica; None while its window is not full. `gpus` are all its GPUs."""
     window = track.long
     if not window.points or window.length_s < FULL * QUANTILE_S:
         return None
-
-    def mean(gauge: str) -> float | None:
-        samples = window.samples(gauge)
-        return sum(samples) / len(samples) if len(samples) >= LEAST_POLLS else None
-
-    def latency(quantity: str) -> float | None:
-        """All means in the first bucket are alike: that one is as fast as its engine looks at."""
-        seen = window.histogram(quantity)
-        if seen is None or seen.count < ENOUGH:
-            return None
-        return max(seen.sum / seen.count, seen.bounds[0] if len(seen.bounds) > 1 else 0.0)
-
     per_s = number(window.rate(q.REQUESTS))
-    usage = mean(q.KV_USAGE)
-    live = track.moves(q.DECODE_TOKENS) not in (None, Advance.END)
+    usage = _gauge_mean(window, q.KV_USAGE)
+    counts_live = track.moves(q.DECODE_TOKENS) not in (None, Advance.END)
     return Minute(
         key=reading.key,
         name=name,
-        role=next((told for key in ROLES if (told := reading.info.get(key, ""))), ""),
+        role=_role(reading),
         gpus=gpus,
         seconds=window.length_s,
         requests=None if per_s is None else per_s * window.length_s,
-        running=mean(q.RUNNING),
-        waiting=mean(q.WAITING),
+        running=_gauge_mean(window, q.RUNNING),
+        waiting=_gauge_mean(window, q.WAITING),
         kv_usage=None if usage is None else usage / max(1, len(track.points[-1].ranks)),
-        decode=number(window.rate(q.DECODE_TOKENS)) if live else mean(q.DECODE_RATE),
-        itl_s=latency(q.ITL),
-        ttft_s=latency(q.TTFT),
+        decode=number(window.rate(q.DECODE_TOKENS)) if counts_live else _gauge_mean(window, q.DECODE_RATE),
+        itl_s=_mean_latency_s(window, q.ITL),
+        ttft_s=_mean_latency_s(window, q.TTFT),
     )
 
 
+def _role(reading: EngineReading) -> str:
+    """Part of the work that an engine says it does; empty where it says none."""
+    for key in ROLES:
+        if reading.info.get(key):
+            return reading.info[key]
+    return ""
+
+
+def _gauge_mean(window: Window, gauge: str) -> float | None:
+    """Mean of a gauge's samples; None where there are too few."""
+    samples = window.samples(gauge)
+    if len(samples) < LEAST_POLLS:
+        return None
+    return sum(samples) / len(samples)
+
+
+def _mean_latency_s(window: Window, quantity: str) -> float | None:
+    """Mean of a latency; all means in the first bucket are alike: that one is as fast as its engine looks at."""
+    histogram = window.histogram(quantity)
+    if histogram is None or histogram.count < ENOUGH:
+        return None
+    first_bound = histogram.bounds[0] if len(histogram.bounds) > 1 else 0.0
+    return max(histogram.sum / histogram.count, first_bound)
+
+
 class Row(NamedTuple):
-    """What replicas are compared by: worse is a factor and a difference of at least so much, both."""
+    """Quantity that replicas are compared by: worse is a factor and a difference of at least so much, both."""
 
     quantity: str
     """Code of its `Evidence`."""
@@ -219,38 +245,43 @@ class Row(NamedTuple):
     """It says something only where each has `LEAST_RUNNING` requests: below, one more is all of it."""
 
 
+def _gpu_decode(replica: Minute) -> float | None:
+    """Tokens/s per GPU, where its GPUs are known."""
+    if replica.decode is None or not replica.gpus:
+        return None
+    return replica.decode / replica.gpus
+
+
+def _decode(replica: Minute) -> float | None:
+    """Tokens/s of a replica whose GPUs are not known: it can not be compared with one whose are."""
+    return None if replica.gpus else replica.decode
+
+
 ROWS: Final = (
     # Equal replicas behind one balancer stay within some ten per cent of each other.
-    Row(
-        "replica_gpu_decode",
-        lambda of: of.decode / of.gpus if of.decode is not None and of.gpus else None,
-        *(1 / 0.7, 20.0),
-        less=True,
-        loaded=True,
-    ),
-    # Where its GPUs are not known, it can not be compared with one whose are.
-    Row("replica_decode", lambda of: None if of.gpus else of.decode, 1 / 0.7, 20.0, less=True, loaded=True),
+    Row("replica_gpu_decode", _gpu_decode, 1 / 0.7, 20.0, less=True, loaded=True),
+    Row("replica_decode", _decode, 1 / 0.7, 20.0, less=True, loaded=True),
     # A queue of three is one burst of arrivals.
-    Row("replica_queue", lambda of: of.waiting, 3.0, 4.0),
+    Row("replica_queue", attrgetter("waiting"), 3.0, 4.0),
     # As between ranks: requests of one mix fill the caches of equal replicas alike.
-    Row("replica_kv", lambda of: of.kv_usage, 1.0, 0.3, loaded=True),
+    Row("replica_kv", attrgetter("kv_usage"), 1.0, 0.3, loaded=True),
     # The ITL grows with the batch; at equal shares of the load half as much again is a slower replica.
-    Row("replica_itl", lambda of: of.itl_s, 1.5, 0.005, loaded=True),
+    Row("replica_itl", attrgetter("itl_s"), 1.5, 0.005, loaded=True),
     # The TTFT is mostly queue and prompt: it varies more, and 100 ms more is nothing that a user notes.
-    Row("replica_ttft", lambda of: of.ttft_s, 2.0, 0.1),
+    Row("replica_ttft", attrgetter("ttft_s"), 2.0, 0.1),
 )
-"""What is compared, each with the reason for its thresholds."""
+"""Quantities that are compared, each with the reason for its thresholds."""
 _Claim = tuple[str, str]
 """Key of a replica, and the quantity in which it is worse."""
 _Flow = Callable[[Minute], "float | None"]
 _FLOWS: Final[tuple[tuple[str, _Flow], ...]] = (
-    ("replica_requests", lambda of: of.requests),
-    ("replica_running", lambda of: of.running),
+    ("replica_requests", attrgetter("requests")),
+    ("replica_running", attrgetter("running")),
 )
 
 
 class Deviations:
-    """Of one group of replicas, what has held long enough to be said.
+    """Deviations within one group of replicas that have held long enough to be said.
 
     They are compared on a grid of `COMPARED_S`, so that one who begins later finds the same moments, and at once where
     another set of engines answers.
@@ -264,18 +295,21 @@ class Deviations:
 
     def of(self, group: Sequence[Member], now_s: float) -> dict[str, tuple[Evidence, ...]]:
         """Key of a replica -> in what it stands apart, of those that answer."""
-        compared = now_s // COMPARED_S, *((one.reading.key, one.engine.name, one.answers) for one in group)
-        if compared != self._compared:
-            members = [one for one in group if one.answers]
-            found = (
-                minute(one.reading, one.engine.name, number(one.engine.hardware.gpu_count), one.track)
-                for one in members
-            )
-            poll_s = max((one.track.points[-1].monotonic_s for one in members), default=0.0)
-            window_s = max((one.track.quantile_s for one in members), default=0.0)
-            minutes = [one for one in found if one is not None]
-            self._apart = self.at(poll_s, minutes, HOLD_WINDOWS * window_s)
-            self._compared = compared
+        answering = tuple((member.reading.key, member.engine.name, member.answers) for member in group)
+        compared = (now_s // COMPARED_S, *answering)
+        if compared == self._compared:
+            return self._apart
+        members = [member for member in group if member.answers]
+        minutes = []
+        for member in members:
+            gpus = number(member.engine.hardware.gpu_count)
+            its_minute = minute(member.reading, member.engine.name, gpus, member.track)
+            if its_minute is not None:
+                minutes.append(its_minute)
+        poll_s = max((member.track.points[-1].monotonic_s for member in members), default=0.0)
+        window_s = max((member.track.quantile_s for member in members), default=0.0)
+        self._apart = self.at(poll_s, minutes, HOLD_WINDOWS * window_s)
+        self._compared = compared
         return self._apart
 
     def at(self, now_s: float, minutes: Sequence[Minute], hold_s: float) -> dict[str, tuple[Evidence, ...]]:
@@ -296,34 +330,62 @@ def _compared(minutes: Sequence[Minute]) -> dict[_Claim, tuple[bool, Evidence]]:
 
     One that has little to do is fast, empty, and no measure of the others.
     """
-    found = {(one.key, "traffic"): _traffic(one, minutes) for one in minutes} if len(minutes) > 1 else {}
-    fed = [one for one in minutes if not (found and found[one.key, "traffic"][0])]
-    loaded = sum(one.running or 0.0 for one in fed) >= LEAST_RUNNING * len(fed)
+    claims: dict[_Claim, tuple[bool, Evidence]] = {}
+    starved = set[str]()
+    for replica in minutes if len(minutes) > 1 else ():
+        is_starved, shown = _traffic(replica, minutes)
+        claims[replica.key, "traffic"] = (is_starved, shown)
+        if is_starved:
+            starved.add(replica.key)
+    fed = [replica for replica in minutes if replica.key not in starved]
+    loaded = sum(replica.running or 0.0 for replica in fed) >= LEAST_RUNNING * len(fed)
     for row in ROWS:
-        known = sorted(
-            ((value, one) for one in fed if (value := row.of(one)) is not None), key=lambda pair: (pair[0], pair[1].key)
-        )
-        for place, (value, one) in enumerate(known if len(known) > 1 else ()):
-            # Of an even number worse than both middle ones: one odd replica must not make its neighbours odd.
-            others = len(known) - 1
-            middle = [known[at + (at >= place)] for at in ((others - 1) // 2, others // 2)]
-            worse = (loaded or not row.loaded) and all(_is_worse(row, value, one, *other) for other in middle)
-            who: Parameters = {"others": float(others)} if others > 1 else {"other": middle[0][1].name}
-            shown = Evidence(row.quantity, value, (middle[0][0] + middle[1][0]) / 2.0, parameters=who)
-            found[one.key, row.quantity] = worse, shown
-    return found
+        claims.update(_compared_by(row, fed, loaded=loaded))
+    return claims
 
 
-def _is_worse(row: Row, value: float, one: Minute, other: float, than: Minute) -> bool:
-    low, high = (value, other) if row.less else (other, value)
+def _compared_by(row: Row, fed: Sequence[Minute], *, loaded: bool) -> dict[_Claim, tuple[bool, Evidence]]:
+    """Whether each replica is worse in one quantity, with its figure and the median of the others."""
+    known: list[tuple[float, Minute]] = []
+    for replica in fed:
+        value = row.of(replica)
+        if value is not None:
+            known.append((value, replica))
+    if len(known) < 2:
+        return {}
+    known.sort(key=lambda pair: (pair[0], pair[1].key))
+    others = len(known) - 1
+    claims = {}
+    for place, (value, replica) in enumerate(known):
+        # Of an even number worse than both middle ones: one odd replica must not make its neighbours odd.
+        low, low_replica = known[_beside(place, (others - 1) // 2)]
+        high, high_replica = known[_beside(place, others // 2)]
+        worse = _is_worse(row, value, replica, low, low_replica) and _is_worse(row, value, replica, high, high_replica)
+        who: Parameters = {"others": float(others)} if others > 1 else {"other": low_replica.name}
+        shown = Evidence(row.quantity, value, (low + high) / 2.0, parameters=who)
+        claims[replica.key, row.quantity] = (worse and (loaded or not row.loaded), shown)
+    return claims
+
+
+def _beside(place: int, other: int) -> int:
+    """Place among all of the one that is at `other` once the one at `place` is left out."""
+    return other + 1 if other >= place else other
+
+
+def _is_worse(row: Row, value: float, replica: Minute, other: float, than: Minute) -> bool:
+    """Whether a figure of a replica is worse than that of another."""
+    low = value if row.less else other
+    high = other if row.less else value
     if high - low < row.least or high < row.factor * low:
         return False
+    if not row.less:
+        return True
     # Less output is no fault of one that has less to do.
-    waits_as_much = (one.waiting or 0.0) + EMPTY >= (than.waiting or 0.0)
-    return not row.less or (one.in_flight >= AS_MUCH * than.in_flight and waits_as_much)
+    waits_as_much = (replica.waiting or 0.0) + EMPTY >= (than.waiting or 0.0)
+    return replica.in_flight >= AS_MUCH * than.in_flight and waits_as_much
 
 
-def _traffic(one: Minute, minutes: Sequence[Minute]) -> tuple[bool, Evidence]:
+def _traffic(replica: Minute, minutes: Sequence[Minute]) -> tuple[bool, Evidence]:
     """Whether it gets far fewer requests than the others in the mean, and could take more.
 
     One that hangs ends none, but runs as many as before; one that waits has enough to do. Its part is that of what the
@@ -332,20 +394,40 @@ def _traffic(one: Minute, minutes: Sequence[Minute]) -> tuple[bool, Evidence]:
     shown = Evidence("replica_requests")
     far = False
     half = True
+    others = [other for other in minutes if other is not replica]
     for quantity, flow in reversed(_FLOWS):
-        own = flow(one)
-        others = [(of, amount) for of in minutes if of is not one and (amount := flow(of)) is not None]
-        usual = sum(amount for _, amount in others) / len(others) if others else 0.0
-        if own is None or not usual:
+        own = flow(replica)
+        usual = _usual(others, flow)
+        if own is None or not usual.each:
             continue
-        usual_per_gpu = sum(amount / (of.gpus or 1.0) for of, amount in others) / len(others)
-        share = max(own / usual, own / (one.gpus or 1.0) / usual_per_gpu)
-        certain = usual >= LEAST_REQUESTS and usual - own >= CHANCE * (usual + own) ** 0.5
+        share = max(own / usual.each, own / (replica.gpus or 1.0) / usual.per_gpu)
+        certain = usual.each >= LEAST_REQUESTS and usual.each - own >= CHANCE * (usual.each + own) ** 0.5
         far = far or (certain and share <= FAR_BELOW)
         half = half and share <= HALF
-        seconds = one.seconds if quantity == "replica_requests" else 1.0
-        shown = Evidence(quantity, own / seconds, usual / seconds, parameters={"share": own / usual})
-    return far and half and (one.waiting or 0.0) <= EMPTY, shown
+        seconds = replica.seconds if quantity == "replica_requests" else 1.0
+        parameters: Parameters = {"share": own / usual.each}
+        shown = Evidence(quantity, own / seconds, usual.each / seconds, parameters=parameters)
+    return far and half and (replica.waiting or 0.0) <= EMPTY, shown
+
+
+class _Usual(NamedTuple):
+    """Mean of an amount over replicas, of each and per GPU; 0 where none is known."""
+
+    each: float
+    per_gpu: float
+
+
+def _usual(replicas: Sequence[Minute], flow: _Flow) -> _Usual:
+    amounts = []
+    per_gpu = []
+    for replica in replicas:
+        amount = flow(replica)
+        if amount is not None:
+            amounts.append(amount)
+            per_gpu.append(amount / (replica.gpus or 1.0))
+    if not amounts:
+        return _Usual(0.0, 0.0)
+    return _Usual(sum(amounts) / len(amounts), sum(per_gpu) / len(amounts))
 
 
 # A data-parallel rank beside the others.
@@ -382,36 +464,75 @@ def rank_loads(track: Track) -> tuple[RankLoad, ...]:
 
 
 def uneven(loads: Sequence[RankLoad], track: Track) -> tuple[Evidence, ...]:
-    """What the ranks share unevenly; nothing before the window is full for all of them."""
+    """The figures that the ranks share unevenly; nothing before the window is full for all of them."""
     points = track.short.points
     if len(loads) < 2 or not points or track.short.length_s < FULL * RATE_S:
         return ()
     if points[0].ranks.keys() != points[-1].ranks.keys():
         return ()
+    evidence = (_uneven_decode(loads), _uneven_queue(loads), _uneven_kv(loads))
+    return tuple(shown for shown in evidence if shown is not None)
 
-    def known(field: str) -> list[tuple[float, str]]:
-        found = [(value, one.rank) for one in loads if (value := number(getattr(one, field))) is not None]
-        return found if len(found) == len(loads) else []
 
-    rates = known("decode_tokens_per_s")
-    running = known("running")
-    waiting = known("waiting")
-    found = []
-    if rates and sum(count for count, _ in running) / len(loads) >= LEAST_RUNNING:
-        mean = sum(rate for rate, _ in rates) / len(rates)
-        (least, rank) = min(rates)
-        if mean >= LEAST_TOKENS_PER_S and least < LEAST_SHARE * mean:
-            found.append(Evidence("rank_decode", least, mean, parameters={"rank": rank}))
-    if waiting and running:
-        loaded = [(queue, runs, rank) for (queue, rank), (runs, _) in zip(waiting, running, strict=True)]
-        most = max(loaded)
-        free = min(loaded, key=lambda one: (one[0] > 0.0, one[1]))
-        if most[0] >= QUEUED and free[0] <= 0.0 and free[1] < FREE_SHARE * most[1]:
-            said: Parameters = {"rank": most[2], "running": most[1], "other": free[2], "other_running": free[1]}
-            found.append(Evidence("rank_queue", most[0], parameters=said))
-    if usage := known("kv_usage_ratio"):
-        (most_kv, rank) = max(usage)
-        (least_kv, other) = min(usage)
-        if most_kv - least_kv > KV_APART:
-            found.append(Evidence("rank_kv", most_kv, least_kv, parameters={"rank": rank, "other": other}))
-    return tuple(found)
+def _by_rank(loads: Sequence[RankLoad], field: str) -> list[tuple[float, str]]:
+    """(Figure, rank) of all ranks; empty where it is not known of one of them."""
+    figures = []
+    for load in loads:
+        value = number(getattr(load, field))
+        if value is None:
+            return []
+        figures.append((value, load.rank))
+    return figures
+
+
+def _uneven_decode(loads: Sequence[RankLoad]) -> Evidence | None:
+    """A rank that generates far fewer tokens than the mean, while there is enough to do."""
+    rates = _by_rank(loads, "decode_tokens_per_s")
+    running = sum(count for count, _ in _by_rank(loads, "running"))
+    if not rates or running / len(loads) < LEAST_RUNNING:
+        return None
+    mean = sum(rate for rate, _ in rates) / len(rates)
+    least, rank = min(rates)
+    if mean >= LEAST_TOKENS_PER_S and least < LEAST_SHARE * mean:
+        return Evidence("rank_decode", least, mean, parameters={"rank": rank})
+    return None
+
+
+class _RankQueue(NamedTuple):
+    """Queue of a rank."""
+
+    waiting: float
+    running: float
+    rank: str
+
+
+def _uneven_queue(loads: Sequence[RankLoad]) -> Evidence | None:
+    """A rank with a queue beside one that could take some of it."""
+    waiting = _by_rank(loads, "waiting")
+    running = _by_rank(loads, "running")
+    if not waiting or not running:
+        return None
+    queues = [_RankQueue(queue, runs, rank) for (queue, rank), (runs, _) in zip(waiting, running, strict=True)]
+    longest = max(queues)
+    free = min(queues, key=lambda queue: (queue.waiting > 0.0, queue.running))
+    if longest.waiting < QUEUED or free.waiting > 0.0 or free.running >= FREE_SHARE * longest.running:
+        return None
+    parameters: Parameters = {
+        "rank": longest.rank,
+        "running": longest.running,
+        "other": free.rank,
+        "other_running": free.running,
+    }
+    return Evidence("rank_queue", longest.waiting, parameters=parameters)
+
+
+def _uneven_kv(loads: Sequence[RankLoad]) -> Evidence | None:
+    """The fullest and the emptiest KV cache, where they are far apart."""
+    usage = _by_rank(loads, "kv_usage_ratio")
+    if not usage:
+        return None
+    most, rank = max(usage)
+    least, other = min(usage)
+    if most - least > KV_APART:
+        return Evidence("rank_kv", most, least, parameters={"rank": rank, "other": other})
+    return None

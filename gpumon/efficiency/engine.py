@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -144,7 +144,7 @@ def _per_joule(part: Reading, power_w: Reading) -> Reading:
 
 
 def known_of(reading: EngineReading, track: Track, indices: tuple[int, ...], since: str) -> Engine:
-    """What is known of an engine whether it answers or not."""
+    """The engine as it is known whether it answers or not."""
     llm = reading.llm
     count = max(len(indices), reading.gpu_count)
     unknown = no_model(reading)
@@ -324,41 +324,67 @@ def _quantiles(track: Track, quantity: str) -> Quantiles:
     return no_quantiles(track.not_yet) if window is None and track.has_histogram(quantity) else quantiles(window)
 
 
-def _flops(reading: EngineReading, rates: Rates) -> tuple[Reading, Reading, Reading, Reading]:
+class _Flops(NamedTuple):
+    """Arithmetic of an engine over all its GPUs, in FLOP/s."""
+
+    prefill: Reading
+    decode: Reading
+    total: Reading
+    per_token: Reading
+    """FLOPs of one generated token at the mean context."""
+
+
+def _flops(reading: EngineReading, rates: Rates) -> _Flops:
     """FLOP/s of prefill, of decode and of both, over all GPUs; and those of one generated token at the mean context."""
+    if rates.service is not Service.GENERATION:
+        return _flops_without_decode(reading, rates)
     llm = reading.llm
-    shown = rates.shown
-    service = rates.service
-    if service is not Service.GENERATION:
-        none = WITHOUT_DECODE[service]
-        prefill: Reading = none
-        total: Reading = NO_BYTES[service]
-        if service is Service.TRAINING:
-            run = reading.training
-            trained = shown.trained_tokens_per_s
-            total = NO_COST if run is None else trained
-            total = trained * run.flops_per_token if run is not None and not isinstance(trained, Missing) else total
-        elif service is Service.ENCODING:
-            prefill = total = _prefill_flops(llm, rates) if llm is not None else no_model(reading)
-        return prefill, none, total, none
     if llm is None:
         unknown = no_model(reading)
-        return unknown, unknown, unknown, unknown
+        return _Flops(unknown, unknown, unknown, unknown)
     prefill = _prefill_flops(llm, rates)
     if DIFFUSION in reading.info:
-        return prefill, DENOISES, plus(prefill, DENOISES), DENOISES
-    decode = shown.decode_tokens_per_s
+        return _Flops(prefill, DENOISES, plus(prefill, DENOISES), DENOISES)
     per_token = rates.context
     if not isinstance(per_token, Missing):
         per_token = flops.decode_flops_per_token(llm, per_token)
-    generated = decode
-    if not isinstance(decode, Missing) and decode > 0.0:
-        # The pass of its prompt makes the first token of an answer, and has its FLOPs already. More prompts than tokens
-        # are of another span of time: nothing is taken off for them.
-        prompts = number(rates.prompts) or 0.0
-        after_first = decode - prompts if prompts <= decode else decode
-        generated = Missing(Reason.NO_CONTEXT) if isinstance(per_token, Missing) else after_first * per_token
-    return prefill, generated, plus(prefill, generated), per_token
+    decode = _decode_flops(rates, per_token)
+    return _Flops(prefill, decode, plus(prefill, decode), per_token)
+
+
+def _flops_without_decode(reading: EngineReading, rates: Rates) -> _Flops:
+    """FLOP/s of an engine that generates no tokens: it trains, encodes, or does neither."""
+    none = WITHOUT_DECODE[rates.service]
+    if rates.service is Service.TRAINING:
+        return _Flops(none, none, _training_flops(reading, rates), none)
+    if rates.service is Service.ENCODING:
+        prefill = no_model(reading) if reading.llm is None else _prefill_flops(reading.llm, rates)
+        return _Flops(prefill, none, prefill, none)
+    return _Flops(none, none, NO_BYTES[rates.service], none)
+
+
+def _training_flops(reading: EngineReading, rates: Rates) -> Reading:
+    trained = rates.shown.trained_tokens_per_s
+    if reading.training is None:
+        return NO_COST
+    if isinstance(trained, Missing):
+        return trained
+    return trained * reading.training.flops_per_token
+
+
+def _decode_flops(rates: Rates, per_token: Reading) -> Reading:
+    """FLOP/s of the generated tokens but the first of each answer, which the pass of its prompt makes.
+
+    More prompts than tokens are of another span of time: nothing is taken off for them.
+    """
+    decode = rates.shown.decode_tokens_per_s
+    if isinstance(decode, Missing) or decode <= 0.0:
+        return decode
+    if isinstance(per_token, Missing):
+        return Missing(Reason.NO_CONTEXT)
+    prompts = number(rates.prompts) or 0.0
+    after_first = decode - prompts if prompts <= decode else decode
+    return after_first * per_token
 
 
 def _prefill_flops(llm: LlmSpec, rates: Rates) -> Reading:
@@ -376,35 +402,51 @@ def _prefill_flops(llm: LlmSpec, rates: Rates) -> Reading:
     return computed * per_token + (number(rates.prompts) or 0.0) * flops.head_flops(llm)
 
 
-def _bytes(reading: EngineReading, rates: Rates, tp: int) -> tuple[Reading, Reading, Reading]:
+class _Bytes(NamedTuple):
+    """Memory traffic of an engine over all its GPUs, in bytes/s."""
+
+    weights: Reading
+    moved: Reading
+    """Weights and KV cache."""
+    single: Reading
+    """The textbook's form for one stream."""
+
+
+def _bytes(reading: EngineReading, rates: Rates, tp: int) -> _Bytes:
     """Bytes per second of the weights alone, of weights and KV cache, and by the textbook's form for one stream."""
     llm = reading.llm
+    if rates.service is not Service.GENERATION:
+        none = NO_BYTES[rates.service]
+        return _Bytes(none, none, none)
+    if llm is None:
+        unknown = no_model(reading)
+        return _Bytes(unknown, unknown, unknown)
+    if DIFFUSION in reading.info:
+        return _Bytes(DENOISES, DENOISES, DENOISES)
     decode = rates.shown.decode_tokens_per_s
-    steps_per_s = rates.shown.steps_per_s
-    if rates.service is not Service.GENERATION or llm is None or DIFFUSION in reading.info:
-        none = no_model(reading) if llm is None else DENOISES
-        none = none if rates.service is Service.GENERATION else NO_BYTES[rates.service]
-        return none, none, none
     if isinstance(decode, Missing):
-        return decode, decode, decode
+        return _Bytes(decode, decode, decode)
     single = traffic.single_stream_bytes_per_s(llm, decode)
     if decode == 0.0:
-        return decode, decode, single
-    if isinstance(steps_per_s, Missing) or steps_per_s <= 0.0:
-        none = steps_per_s if isinstance(steps_per_s, Missing) else Missing(Reason.IDLE)
-        return none, none, single
+        return _Bytes(decode, decode, single)
+    steps_per_s = rates.shown.steps_per_s
+    if isinstance(steps_per_s, Missing):
+        return _Bytes(steps_per_s, steps_per_s, single)
+    if steps_per_s <= 0.0:
+        return _Bytes(Missing(Reason.IDLE), Missing(Reason.IDLE), single)
     weights = traffic.weight_bytes_per_s(llm, steps_per_s, decode, rates.spread)
     if isinstance(rates.context, Missing):
-        return weights, Missing(Reason.NO_CONTEXT), single
+        return _Bytes(weights, Missing(Reason.NO_CONTEXT), single)
     made = (steps_per_s, decode, rates.context, rates.per_step, max(tp, 1), kv_precision(reading), rates.spread)
-    return weights, traffic.step_bytes_per_s(llm, *made), single
+    return _Bytes(weights, traffic.step_bytes_per_s(llm, *made), single)
 
 
-def _of_gpus(part: GpuPart, weights: Reading, moved: Reading, single: Reading) -> tuple[Reading, Reading, Reading]:
+def _of_gpus(part: GpuPart, every: _Bytes) -> _Bytes:
     """The GPUs' part of the results of `_bytes`: the CPU reads the rest, or it comes from the host's memory."""
-    own = scaled(weights, part.weights)
-    cached = scaled(minus(moved, weights), part.kv)
-    return own, moved if isinstance(moved, Missing) else plus(own, cached), scaled(single, part.weights)
+    weights = scaled(every.weights, part.weights)
+    kv = scaled(minus(every.moved, every.weights), part.kv)
+    moved = every.moved if isinstance(every.moved, Missing) else plus(weights, kv)
+    return _Bytes(weights, moved, scaled(every.single, part.weights))
 
 
 def kv_precision(reading: EngineReading) -> Precision | None:
@@ -414,49 +456,64 @@ def kv_precision(reading: EngineReading) -> Precision | None:
 
 def _efficiency(reading: EngineReading, rates: Rates, tp: int, peaks: Sequence[Peak]) -> Efficiency:
     """FLOPs and bytes, and their shares of the peaks of the engine's GPUs."""
-    prefill, decode, total, per_token = _flops(reading, rates)
+    work = _flops(reading, rates)
     part = gpu_part(reading, max(tp, 0) * max(reading.pp, 1))
-    weights, moved, single = _of_gpus(part, *_bytes(reading, rates, tp))
+    read = _of_gpus(part, _bytes(reading, rates, tp))
     flops_peak, precision = _flops_peak(reading, peaks)
     bandwidth = plus(*(peak.bandwidth_bytes_per_s for peak in peaks)) if peaks else Missing(Reason.NO_GPU)
-    arithmetic = (scaled(each, part.arithmetic) for each in (prefill, decode, total))
-    mfu = [_share(ratio.mfu, each, flops_peak) for each in arithmetic]
-    mbu = [_share(ratio.mbu, each, bandwidth) for each in (moved, single)]
-    made = rates.shown.prefill_tokens_per_s, rates.shown.decode_tokens_per_s
-    if isinstance(mfu[2], Missing) and reading.llm is not None:
-        # What all tokens that are known of need whatever their context: without attention and LM head.
-        params = max(0.0, reading.llm.matmul_params - reading.llm.head_params)
-        least = sum(number(rate) or 0.0 for rate in made) * 2.0 * params
-        mfu[2] = IMPOSSIBLE if least > (number(flops_peak) or math.inf) else mfu[2]
-    if not peaks:
+    if peaks:
+        mfu_prefill = _share(ratio.mfu, scaled(work.prefill, part.arithmetic), flops_peak)
+        mfu_decode = _share(ratio.mfu, scaled(work.decode, part.arithmetic), flops_peak)
+        mfu = _mfu(reading, rates, scaled(work.total, part.arithmetic), flops_peak)
+        mbu = _share(ratio.mbu, read.moved, bandwidth)
+        mbu_single = _share(ratio.mbu, read.single, bandwidth)
+    else:
         unknown = no_flops(reading)
         why = flops_peak if unknown is None else unknown
-        mfu = [why] * 3
-        mbu = [why] * 2
+        mfu_prefill = why
+        mfu_decode = why
+        mfu = why
+        mbu = why
+        mbu_single = why
     return Efficiency(
-        mfu_prefill_ratio=mfu[0],
-        mfu_decode_ratio=mfu[1],
-        mfu_ratio=mfu[2],
-        mbu_ratio=mbu[0],
-        mbu_single_stream_ratio=mbu[1],
-        flops_per_s=total,
-        prefill_flops_per_s=prefill,
-        decode_flops_per_s=decode,
-        flops_per_decode_token=per_token,
+        mfu_prefill_ratio=mfu_prefill,
+        mfu_decode_ratio=mfu_decode,
+        mfu_ratio=mfu,
+        mbu_ratio=mbu,
+        mbu_single_stream_ratio=mbu_single,
+        flops_per_s=work.total,
+        prefill_flops_per_s=work.prefill,
+        decode_flops_per_s=work.decode,
+        flops_per_decode_token=work.per_token,
         peak_flops_per_s=flops_peak,
         peak_unverified=any(peak.unverified or assumes(peak, reading) for peak in peaks),
         precision=precision,
-        bytes_per_s=moved,
-        weight_bytes=per_step_of(weights, made[1], rates.shown.steps_per_s),
-        weight_bytes_per_s=weights,
-        kv_bytes_per_s=minus(moved, weights),
+        bytes_per_s=read.moved,
+        weight_bytes=per_step_of(read.weights, rates.shown.decode_tokens_per_s, rates.shown.steps_per_s),
+        weight_bytes_per_s=read.weights,
+        kv_bytes_per_s=minus(read.moved, read.weights),
         peak_bandwidth_bytes_per_s=bandwidth,
         bandwidth_peak_unverified=any(peak.bandwidth_unverified for peak in peaks),
     )
 
 
+def _mfu(reading: EngineReading, rates: Rates, flops_per_s: Reading, flops_peak: Reading) -> Reading:
+    """MFU; impossible where all tokens that are known of would take more than the peak.
+
+    They need their passes through the weights whatever their context, so attention and LM head are not counted.
+    """
+    mfu = _share(ratio.mfu, flops_per_s, flops_peak)
+    if not isinstance(mfu, Missing) or reading.llm is None:
+        return mfu
+    params = max(0.0, reading.llm.matmul_params - reading.llm.head_params)
+    prefill = number(rates.shown.prefill_tokens_per_s) or 0.0
+    decode = number(rates.shown.decode_tokens_per_s) or 0.0
+    least = (prefill + decode) * 2.0 * params
+    return IMPOSSIBLE if least > (number(flops_peak) or math.inf) else mfu
+
+
 def _own(reading: EngineReading, track: Track, rates: Rates, split: Layout, ours: Efficiency) -> OwnEstimate:
-    """What vLLM and SGLang count themselves, over all GPUs, beside `ours`: docs/accuracy.md says why they differ.
+    """Estimate of vLLM and SGLang themselves, over all GPUs, beside `ours`: docs/accuracy.md says why they differ.
 
     Both count per GPU of a rank: the mean over the ranks x GPUs is all of them. FLOPs are over the window of the
     prefill, as gpumon's are.
@@ -531,7 +588,7 @@ def _joined(texts: Iterable[str]) -> str:
 
 
 def _model_source(reading: EngineReading) -> str:
-    """Where the model's dimensions come from and what they leave out; or what is missing, in one line."""
+    """Source of the model's dimensions and the parts that they leave out; or what is missing, in one line."""
     if reading.llm is None:
         why = reading.info.get("model_missing", "").split("\n")[0].split(". Add to")[0]
         return f"{why}: `gpumon doctor` prints the config lines to add" if why else ""

@@ -46,6 +46,8 @@ _KEPT: Final = frozenset(
     ("bandwidth_peak_bytes_per_s", "flops_peak_per_s", "achievable_ratio", "activity_age_s", "busy_mean_ratio")
 )
 """Readings that a GPU has though it does not answer."""
+_UNREAD: Final = tuple(name for name in _READINGS if name not in _KEPT)
+"""Readings that a GPU does not have while it does not answer."""
 MOST_WINDOW_S: Final = 120.0
 """Longest window of GPUs that are read more often than their engines: every reading in it is kept."""
 COUNTER_SLACK_S: Final = 10.0
@@ -58,7 +60,7 @@ _UNDER_MIG: Final = Missing(Reason.UNDER_MIG)
 
 
 class GpuTrack:
-    """What has to be remembered of one GPU between frames."""
+    """Memory of one GPU between frames."""
 
     reading: GpuReading
     """The newest one; `take` sets it."""
@@ -124,7 +126,9 @@ class GpuTrack:
         now_s = reading.monotonic_s
         if self._last_s is not None and now_s <= self._last_s:
             return
-        self._longest_s, longest_s = longest_s, max(longest_s, self._longest_s)
+        longest_before_s = self._longest_s
+        self._longest_s = longest_s
+        longest_s = max(longest_s, longest_before_s)
         elapsed_s = now_s - self._last_s if self._last_s is not None else 0.0
         if elapsed_s > longest_s:
             self._recent.clear()
@@ -150,23 +154,34 @@ class GpuTrack:
         if isinstance(energy_j, Missing):
             self.power_w = energy_j
             self._energies.clear()
-            self.energy_j = energy_j if isinstance(self.energy_j, Missing) else self.energy_j
+            if isinstance(self.energy_j, Missing):
+                self.energy_j = energy_j
             return
-        last_j, last_s = self._energies[-1] if self._energies else (energy_j, now_s)
-        another = not 0.0 <= energy_j - last_j <= MOST_POWER_W * max(now_s - last_s, POWER_S)
-        if self._energies and not gap and not another and now_s - last_s < POWER_S:
+        if not self._energies:
+            self._begin_energy(energy_j, now_s)
+            return
+        last_j, last_s = self._energies[-1]
+        if not 0.0 <= energy_j - last_j <= MOST_POWER_W * max(now_s - last_s, POWER_S):
+            self._begin_energy(energy_j, now_s)
+            return
+        if not gap and now_s - last_s < POWER_S:
             return  # the driver's counter moves in steps: over a shorter time its slope is noise
-        if self._energies and not another:
-            self.energy_j = energy_j - last_j + (0.0 if isinstance(self.energy_j, Missing) else self.energy_j)
-        if gap or another or not self._energies:
-            self._energies.clear()
-            self.power_w = WARMING_UP
-        else:
-            self.power_w = (energy_j - last_j) / (now_s - last_s)
+        counted_j = 0.0 if isinstance(self.energy_j, Missing) else self.energy_j
+        self.energy_j = energy_j - last_j + counted_j
+        if gap:
+            self._begin_energy(energy_j, now_s)
+            return
+        self.power_w = (energy_j - last_j) / (now_s - last_s)
         self._energies.append((energy_j, now_s))
         start_s = now_s - self.window_s + (now_s - last_s) / 2  # readings are never exactly an interval apart
         while len(self._energies) > 2 and self._energies[1][1] <= start_s:
             self._energies.popleft()
+
+    def _begin_energy(self, energy_j: float, now_s: float) -> None:
+        """Take the counter as the base line of the next power."""
+        self._energies.clear()
+        self._energies.append((energy_j, now_s))
+        self.power_w = WARMING_UP
 
     @property
     def mean_power_w(self) -> Reading:
@@ -251,17 +266,11 @@ def derive_gpu(
 ) -> Gpu:
     """The shown GPU; `engines` are those that run on it, `read` their polls; `alone` says why there is none."""
     reading = track.reading
-    blank = track.blank
-    bandwidth, source = _bandwidth(reading, track, peak, engines) if blank is None else (blank, BandwidthSource.NONE)
+    bandwidth, source = _bandwidth(reading, track, peak, engines)
     flops_peak, precision = _flops_peak(reading, peak, read, alone)
     achievable = _achievable_ratio(peak, flops_peak, precision)
     spec = peak.spec
-    # A dcgm-exporter's counter is dated to a poll of its page only: too roughly for a difference of two.
-    roughly = reading.source == DCGM and not isinstance(reading.power_w, Missing)
-    by_energy = not (roughly or isinstance(reading.energy_j, Missing) or isinstance(track.power_w, Missing))
-    measured_s = reading.activity_monotonic_s if reading.activity_source == DCGM else reading.monotonic_s
-    # Of an engine on several GPUs this one has its share of the tokens.
-    shares = (per(engine.rates.decode_tokens_per_s, float(len(engine.hardware.gpus))) for engine in engines)
+    by_energy = _is_power_by_energy(track)
     gpu = Gpu(
         index=reading.index,
         uuid=clean(reading.uuid),
@@ -288,7 +297,7 @@ def derive_gpu(
         energy_j=reading.energy_j if isinstance(reading.energy_j, Missing) else track.energy_j,
         nvlink_bytes_per_s=plus(reading.nvlink_rx_bytes_per_s, reading.nvlink_tx_bytes_per_s),
         pcie_bytes_per_s=plus(reading.pcie_rx_bytes_per_s, reading.pcie_tx_bytes_per_s),
-        tokens_per_j=per(plus(*shares), track.mean_power_w) if engines else alone,
+        tokens_per_j=_tokens_per_j(track, engines, alone),
         throttle=reading.throttle,
         throttle_s=track.throttle_s,
         xid=tuple(event.code for event in reading.xid),
@@ -299,31 +308,70 @@ def derive_gpu(
         flops_peak_precision=precision,
         achievable_ratio=achievable,
         activity_source=reading.activity_source,
-        activity_age_s=max(0.0, track.read_s + reading.monotonic_s - measured_s)
-        if reading.activity_source
-        else NOT_SUPPORTED,
-        sources=gpu_sources(
-            source,
-            by_energy,
-            reading.sm_active_ratio != NOT_SUPPORTED,
-            _memory(reading),
-            peak.bandwidth_source,
-            spec.source if spec is not None else "",
-            precision,
-            spec.achieved_source if spec is not None and not isinstance(achievable, Missing) else "",
-            round(track.window_s),
-            Exporter(
-                reading.from_dcgm,
-                round(reading.activity_interval_s),
-                alone=reading.source == DCGM,
-                smi=reading.source == SMI,
-            ),
-        ),
+        activity_age_s=_activity_age_s(track),
+        sources=_sources(track, peak, source, by_energy, precision, achievable),
     )
-    if blank is None:
+    if track.blank is None:
         return gpu
-    unread = {name: blank for name in _READINGS if name not in _KEPT}
+    unread = dict.fromkeys(_UNREAD, track.blank)
     return msgspec.structs.replace(gpu, **unread, throttle=(), processes=())
+
+
+def _is_power_by_energy(track: GpuTrack) -> bool:
+    """Whether the power is the slope of the energy counter."""
+    reading = track.reading
+    if reading.source == DCGM and not isinstance(reading.power_w, Missing):
+        # A dcgm-exporter's counter is dated to a poll of its page only: too roughly for a difference of two.
+        return False
+    return not isinstance(reading.energy_j, Missing) and not isinstance(track.power_w, Missing)
+
+
+def _tokens_per_j(track: GpuTrack, engines: Sequence[Engine], alone: Missing) -> Reading:
+    """Decode tokens per joule: of an engine on several GPUs this one has its share of the tokens."""
+    if not engines:
+        return alone
+    shares = [per(engine.rates.decode_tokens_per_s, float(len(engine.hardware.gpus))) for engine in engines]
+    return per(plus(*shares), track.mean_power_w)
+
+
+def _activity_age_s(track: GpuTrack) -> Reading:
+    """Seconds since the activity was measured, by the driver or by the exporter."""
+    reading = track.reading
+    if not reading.activity_source:
+        return NOT_SUPPORTED
+    measured_s = reading.activity_monotonic_s if reading.activity_source == DCGM else reading.monotonic_s
+    return max(0.0, track.read_s + reading.monotonic_s - measured_s)
+
+
+def _sources(
+    track: GpuTrack, peak: Peak, bandwidth: BandwidthSource, by_energy: bool, precision: str, achievable: Reading
+) -> dict[str, str]:
+    """Field -> the call or formula behind it."""
+    reading = track.reading
+    spec = peak.spec
+    flops_source = ""
+    achieved_source = ""
+    if spec is not None:
+        flops_source = spec.source
+        achieved_source = "" if isinstance(achievable, Missing) else spec.achieved_source
+    exporter = Exporter(
+        reading.from_dcgm,
+        round(reading.activity_interval_s),
+        alone=reading.source == DCGM,
+        smi=reading.source == SMI,
+    )
+    return gpu_sources(
+        bandwidth,
+        by_energy,
+        reading.sm_active_ratio != NOT_SUPPORTED,
+        _memory(reading),
+        peak.bandwidth_source,
+        flops_source,
+        precision,
+        achieved_source,
+        round(track.window_s),
+        exporter,
+    )
 
 
 def _memory(reading: GpuReading) -> str:
@@ -335,7 +383,7 @@ def _memory(reading: GpuReading) -> str:
 
 
 def _of_engines(reading: GpuReading, parts: list[Reading], alone: Missing) -> Reading:
-    """What its engines do together; `alone` where there is none."""
+    """Share of the peak that its engines use together; `alone` where there is none."""
     if reading.mig or reading.parent_uuid:
         return _UNDER_MIG
     return plus(*parts) if parts else alone
@@ -373,6 +421,8 @@ def _bandwidth(
     Means over the window of MBU, so that the two can be compared; but DCGM's figure is a mean already, over its
     exporter's interval, and is shown as it is until the next one.
     """
+    if track.blank is not None:
+        return track.blank, BandwidthSource.NONE
     most = peak.bandwidth_bytes_per_s
     if isinstance(most, Missing):
         return most, BandwidthSource.NONE

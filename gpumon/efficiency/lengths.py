@@ -87,7 +87,7 @@ class _Booked(NamedTuple):
 
 
 def _booked(track: Track, window: Window) -> _Booked:
-    """Those of a window; zeros where they are not told.
+    """Prompts that got their first token in a window; zeros where they are not told.
 
     Between two polls the squares are those of equal prompts: of no others is the sum less. A prompt that is counted in
     chunks belongs to the poll that has its first token.
@@ -135,38 +135,75 @@ def context(reading: EngineReading, track: Track) -> tuple[Reading, str]:
     Of a sequence with states or windows a share of the pool is used whatever its length (vLLM 0.32 gives a pool's
     tokens for sequences of the longest context): its lengths come first, of requests that ended or are under way.
     """
-    used = running = 0.0
-    told = not _shared_pool(reading)
-    counted = True
-    for rank in (rank for point in track.short.inside for rank in point.ranks.values()):
-        gauges = rank.gauges
-        running += gauges.get(q.RUNNING, 0.0)
-        if q.USED_TOKENS in gauges:
-            used += gauges[q.USED_TOKENS]
-        elif q.KV_USAGE in gauges and q.POOL_TOKENS in gauges:
-            used += gauges[q.KV_USAGE] * gauges[q.POOL_TOKENS]
-            counted = False
-        else:
-            told = False
-    held = used / running if told and running > 0 and used > 0 else None
-    if held is not None and (counted or not _mixed(reading)):
+    pool = _pool_use(track)
+    held: float | None = None
+    if pool.known and not _shared_pool(reading) and pool.running > 0 and pool.used > 0:
+        held = pool.used / pool.running
+    if held is not None and (pool.counted or not _mixed(reading)):
         return held, IN_USE
-    span_s = track.long.length_s
-    prompt = number(prompt_mean(track))
-    answer = number(answer_mean(track))
-    if prompt is not None and answer is not None:
-        return prompt + answer / 2, f"mean prompt + half the mean answer of the last {span_s:.0f} s"
+    by_lengths = _by_ended(track)
+    if by_lengths is None and held is not None:
+        by_lengths = _by_first_tokens(track)
+    if by_lengths is not None:
+        return by_lengths
     if held is not None:
-        begun = _per_first_token(track)
-        firsts = track.long.observed(q.TTFT)
-        made = number(track.long.rate(q.DECODE_TOKENS))
-        if isinstance(begun, float) and firsts is not None and firsts.observations > 0.0 and made is not None:
-            generated = made * span_s / firsts.observations
-            return begun + generated / 2, f"mean prompt + half the tokens per first token of the last {span_s:.0f} s"
         return held, IN_USE
     if not isinstance(reading.context_tokens, Missing):
         return reading.context_tokens, "config"
-    return Missing(Reason.NO_CONTEXT if running > 0 else Reason.IDLE), ""
+    return Missing(Reason.NO_CONTEXT if pool.running > 0 else Reason.IDLE), ""
+
+
+class _PoolUse(NamedTuple):
+    """Use of the KV pool, summed over the ranks at the polls of the window of the rates."""
+
+    used: float
+    """Tokens."""
+    running: float
+    """Requests."""
+    known: bool
+    """Each rank told at each poll."""
+    counted: bool
+    """The engine counts tokens; else they are a share of the pool."""
+
+
+def _pool_use(track: Track) -> _PoolUse:
+    used = 0.0
+    running = 0.0
+    known = True
+    counted = True
+    for point in track.short.inside:
+        for rank in point.ranks.values():
+            gauges = rank.gauges
+            running += gauges.get(q.RUNNING, 0.0)
+            if q.USED_TOKENS in gauges:
+                used += gauges[q.USED_TOKENS]
+            elif q.KV_USAGE in gauges and q.POOL_TOKENS in gauges:
+                used += gauges[q.KV_USAGE] * gauges[q.POOL_TOKENS]
+                counted = False
+            else:
+                known = False
+    return _PoolUse(used, running, known, counted)
+
+
+def _by_ended(track: Track) -> tuple[float, str] | None:
+    """Context by the lengths of requests that ended, and its source; None where they are not known."""
+    prompt = number(prompt_mean(track))
+    answer = number(answer_mean(track))
+    if prompt is None or answer is None:
+        return None
+    return prompt + answer / 2, f"mean prompt + half the mean answer of the last {track.long.length_s:.0f} s"
+
+
+def _by_first_tokens(track: Track) -> tuple[float, str] | None:
+    """Context by requests that are under way, and its source; None where it is not known."""
+    span_s = track.long.length_s
+    prompt = _per_first_token(track)
+    firsts = track.long.observed(q.TTFT)
+    decoded = number(track.long.rate(q.DECODE_TOKENS))
+    if not isinstance(prompt, float) or firsts is None or firsts.observations <= 0.0 or decoded is None:
+        return None
+    generated = decoded * span_s / firsts.observations
+    return prompt + generated / 2, f"mean prompt + half the tokens per first token of the last {span_s:.0f} s"
 
 
 def pool_tokens(reading: EngineReading, track: Track) -> Reading:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.ratio import per, plus
@@ -100,44 +101,67 @@ def chart_points(
     `ticks` are the engines' decode rates and `traffic` the GPUs' bandwidths at this tick. What is charted always comes
     first, for a history that is full takes no more.
     """
-
-    def over(of: str, readings: Iterable[Reading], things: Iterable[str]) -> float:
-        return totals.of(of, zip(things, readings, strict=True), now_s)
-
-    all_engines = engines
     tick_of = {engine.key: tick for engine, tick in zip(engines, ticks, strict=True)}
-    engines = adding_up(engines)
-    ticks = [tick_of[engine.key] for engine in engines]
+    summed = adding_up(engines)
     uuids = [gpu.uuid for gpu in gpus]
-    keys = [engine.key for engine in engines]
+    keys = [engine.key for engine in summed]
     used = in_use(gpus)
+
+    def over_gpus(name: str, readings: Iterable[Reading]) -> float:
+        return totals.of(name, zip(uuids, readings, strict=True), now_s)
+
+    def over_engines(name: str, readings: Iterable[Reading]) -> float:
+        return totals.of(name, zip(keys, readings, strict=True), now_s)
+
     points = {
-        "busy": _mean([gpu.busy_ratio for gpu in used]),
-        "sm": _mean([gpu.sm_active_ratio for gpu in used]),
-        "mfu": _mean([gpu.mfu_ratio for gpu in used]),
-        "mbu": _mean([gpu.mbu_ratio for gpu in used]),
+        "busy": _mean(_figures(used, "busy_ratio")),
+        "sm": _mean(_figures(used, "sm_active_ratio")),
+        "mfu": _mean(_figures(used, "mfu_ratio")),
+        "mbu": _mean(_figures(used, "mbu_ratio")),
         "vram": _most(per(gpu.vram_used_bytes, gpu.vram_total_bytes) for gpu in gpus),
-        "temp": _most(gpu.temperature_c for gpu in gpus),
-        "kv": _most(engine.load.kv_usage_ratio for engine in all_engines),
-        "ttft": _most(engine.latency.ttft_s.p95 for engine in all_engines),
-        "itl": _most(engine.latency.itl_s.p95 for engine in all_engines),
-        "bandwidth": over("bandwidth", traffic, uuids),
-        "power": over("power", (gpu.power_w for gpu in gpus), uuids),
-        "prefill": over("prefill", (engine.rates.prefill_tokens_per_s for engine in engines), keys),
-        "decode": over("decode", ticks, keys),
-        "running": over("running", (engine.load.running for engine in engines), keys),
-        "waiting": over("waiting", (engine.load.waiting for engine in engines), keys),
-        "replicas": float(sum(engine.state is EndpointState.OK for engine in engines)) if engines else NAN,
+        "temp": _most(_figures(gpus, "temperature_c")),
+        "kv": _most(_figures(engines, "load.kv_usage_ratio")),
+        "ttft": _most(_figures(engines, "latency.ttft_s.p95")),
+        "itl": _most(_figures(engines, "latency.itl_s.p95")),
+        "bandwidth": over_gpus("bandwidth", traffic),
+        "power": over_gpus("power", _figures(gpus, "power_w")),
+        "prefill": over_engines("prefill", _figures(summed, "rates.prefill_tokens_per_s")),
+        "decode": over_engines("decode", [tick_of[key] for key in keys]),
+        "running": over_engines("running", _figures(summed, "load.running")),
+        "waiting": over_engines("waiting", _figures(summed, "load.waiting")),
+        "replicas": _replicas(summed),
     }
+    return points | _of_gpus(gpus) | _of_things(gpus, engines, host)
+
+
+def _figures(things: Iterable[Gpu | Engine], path: str) -> list[Reading]:
+    """One figure of every GPU or engine, by its attribute path."""
+    figure = attrgetter(path)
+    return [figure(thing) for thing in things]
+
+
+def _replicas(engines: Sequence[Engine]) -> float:
+    """Number of engines that answer; a gap where there is none at all."""
+    if not engines:
+        return NAN
+    return float(sum(engine.state is EndpointState.OK for engine in engines))
+
+
+def _of_gpus(gpus: Sequence[Gpu]) -> dict[str, float]:
+    """The charted shares of every GPU; a MIG slice carries its parent's index and has none."""
+    points: dict[str, float] = {}
     for gpu in gpus:
-        if not gpu.parent_uuid:  # a MIG slice carries its parent's index
-            busy, mfu, mbu = _keys(("busy", "mfu", "mbu"), OF_GPU, str(gpu.index))
-            points[busy], points[mfu], points[mbu] = map(or_nan, (gpu.busy_ratio, gpu.mfu_ratio, gpu.mbu_ratio))
-    return points | _of_things(gpus, all_engines, host)
+        if gpu.parent_uuid:
+            continue
+        busy, mfu, mbu = _keys(("busy", "mfu", "mbu"), OF_GPU, str(gpu.index))
+        points[busy] = or_nan(gpu.busy_ratio)
+        points[mfu] = or_nan(gpu.mfu_ratio)
+        points[mbu] = or_nan(gpu.mbu_ratio)
+    return points
 
 
 def _of_things(gpus: Sequence[Gpu], engines: Sequence[Engine], host: Host) -> dict[str, float]:
-    """What verdicts stand on. A thing that lacks a figure has no series of it, which saves its memory."""
+    """Series that verdicts stand on. A thing that lacks a figure has no series of it, which saves its memory."""
     found = _known(_keys(_OF_HOST, AT, HOST), _host(host))
     for gpu in [gpu for gpu in gpus if not gpu.parent_uuid][:MOST_GPUS]:
         found.update(_known(_keys(_OF_GPU, OF_GPU, str(gpu.index)), _gpu(gpu)))

@@ -105,10 +105,10 @@ _KEPT: Final = ("busy_mean_ratio", "activity_age_s", "mfu_ratio", "mbu_ratio")
 
 
 class Exporter(NamedTuple):
-    """What a dcgm-exporter has to do with a GPU."""
+    """Part of a dcgm-exporter in the figures of a GPU."""
 
     fields: tuple[str, ...] = ()
-    """Those that it measured."""
+    """Fields of `Gpu` that it measured."""
     interval_s: int = 0
     alone: bool = False
     """All of the GPU's figures come from it."""
@@ -138,7 +138,7 @@ def gpu_sources(
     gave the VRAM; `peak_source` and `flops_source`: of the peaks of bandwidth and FLOP/s; `precision`: of its engines;
     `achieved_source`: who measured the share of the peak that can be had; `window_s`: length of the means.
     """
-    named = {
+    sources = {
         **_CALLS,
         "bandwidth_bytes_per_s": _BANDWIDTH[bandwidth].format(window_s, exporter.interval_s),
         "bandwidth_peak_bytes_per_s": clean(peak_source),
@@ -151,18 +151,27 @@ def gpu_sources(
         **_NVLINK[has_gpm],
     }
     if exporter.alone:
-        named = {field: text for field, text in named.items() if field in _KEPT or field not in _CALLS}
-        named |= _alone(from_energy, exporter.interval_s)
+        sources = _without_calls(sources) | _alone(from_energy, exporter.interval_s)
     if exporter.smi:
-        named = {field: text for field, text in named.items() if field in _KEPT or field not in _CALLS} | _BY_SMI
+        sources = _without_calls(sources) | _BY_SMI
+    return sources | _measured_by(exporter)
+
+
+def _without_calls(sources: dict[str, str]) -> dict[str, str]:
+    """The sources that are formulas: a GPU that the driver does not tell of has no others."""
+    return {field: text for field, text in sources.items() if field in _KEPT or field not in _CALLS}
+
+
+def _measured_by(exporter: Exporter) -> dict[str, str]:
+    """The sources of the figures that a dcgm-exporter measured."""
     mean = f"mean of the exporter's {exporter.interval_s} s"
-    named |= {field: f"{NAME_OF[field]}, {mean}" for field in exporter.fields if field not in _NOT_SHOWN}
+    sources = {field: f"{NAME_OF[field]}, {mean}" for field in exporter.fields if field not in _NOT_SHOWN}
     for link in ("pcie", "nvlink"):
         sent = f"{link}_tx_bytes_per_s"
         received = f"{link}_rx_bytes_per_s"
         if sent in exporter.fields and received in exporter.fields:
-            named[f"{link}_bytes_per_s"] = f"{NAME_OF[sent]} + {NAME_OF[received]}"
-    return named
+            sources[f"{link}_bytes_per_s"] = f"{NAME_OF[sent]} + {NAME_OF[received]}"
+    return sources
 
 
 def _alone(from_energy: bool, interval_s: int) -> dict[str, str]:
@@ -249,7 +258,7 @@ _COUNTED: Final = {
 
 
 class Spans(NamedTuple):
-    """What the windows of an engine's figures span, in seconds."""
+    """Lengths of the windows of an engine's figures, in seconds."""
 
     rate: int = round(RATE_S)
     prefill: int = round(RATE_S)

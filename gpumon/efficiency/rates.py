@@ -74,7 +74,7 @@ class Layout(NamedTuple):
     """How an engine's GPUs split into instances, pipeline stages and tensor-parallel shards; 0 is not known."""
 
     gpus: int
-    """Of all its ranks."""
+    """GPUs of all its ranks."""
     tp: int
     """GPUs that share each layer of one rank."""
     pp: int
@@ -103,15 +103,29 @@ def layout(reading: EngineReading, shown: int, count: int) -> Layout:
     tp = reading.tp
     crowded = bool(count) and dp > 1 and tp * stages * dp > count
     if count and (not tp or crowded):
-        tp = count // (dp * stages) if count % (dp * stages) == 0 else 0
-    attention = dp > 1 and (crowded or reading.info.get(DP_ATTENTION) == "yes")
-    # Ray's ranks are replicas, and those of SGLang too, unless their attention alone is data-parallel.
-    replicas = reading.kind is EngineKind.RAY or (reading.kind is EngineKind.SGLANG and reading.tp and not attention)
-    return Layout(count, tp, reading.pp, dp, 1 if replicas else max(dp, reading.dp), attention)
+        tp = _even_share(count, dp * stages)
+    attention_alone = dp > 1 and (crowded or reading.info.get(DP_ATTENTION) == "yes")
+    together = 1 if _are_replicas(reading, attention_alone) else max(dp, reading.dp)
+    return Layout(count, tp, reading.pp, dp, together, attention_alone)
+
+
+def _even_share(count: int, groups: int) -> int:
+    """GPUs of each group; 0 where they do not come out even."""
+    if count % groups:
+        return 0
+    return count // groups
+
+
+def _are_replicas(reading: EngineReading, attention_alone: bool) -> bool:
+    """Whether data-parallel ranks have all weights each: those of Ray, and those of SGLang unless their attention
+    alone is data-parallel."""
+    if reading.kind is EngineKind.RAY:
+        return True
+    return reading.kind is EngineKind.SGLANG and bool(reading.tp) and not attention_alone
 
 
 class Rates(NamedTuple):
-    """What the engine did per second, and the sizes that its FLOPs and bytes depend on."""
+    """Work of the engine per second, and the sizes that its FLOPs and bytes depend on."""
 
     shown: EngineRates
     service: Service
@@ -128,7 +142,7 @@ class Rates(NamedTuple):
     per_step: float
     """Tokens per step and sequence: 1 without speculation, and where that is not known."""
     prefill: Window
-    """That of the prefill rate."""
+    """Window of the prefill rate."""
     advances: dict[str, str]
     """Field of `Engine` -> when what it stands on moves."""
     sources: dict[str, str]
@@ -138,49 +152,58 @@ class Rates(NamedTuple):
 def rates_of(reading: EngineReading, track: Track, split: Layout) -> Rates:
     """The rates of one engine over its windows."""
     service = service_of(reading)
-    known = service not in WITHOUT_DECODE
+    without_decode = WITHOUT_DECODE.get(service)
     prefill, settled = _prefill_window(reading, track)
     flows = _flows(reading, track, service, prefill)
     if not settled and flows["prefill_tokens_per_s"].advance is Advance.PROMPT:
         flows["prefill_tokens_per_s"] = flows["prefill_tokens_per_s"]._replace(per_s=track.not_yet)
     decode = flows["decode_tokens_per_s"].per_s
-    per_step = speculation(track, decode)
-    by_rank, steps_source, steps_advance = steps(reading, track, split, number(per_step) or 1.0, decode)
-    made = [] if isinstance(by_rank, Missing) else by_rank
-    per_s = by_rank if isinstance(by_rank, Missing) else sum(by_rank)
-    flows["steps_per_s"] = Flow(per_s, steps_advance, steps_source)
-    tokens, context_source = context(reading, track) if known else (WITHOUT_DECODE[service], "")
-    per_s_of = {field: one.per_s for field, one in flows.items()}
+    tokens_per_step = speculation(track, decode)
+    per_step = number(tokens_per_step) or 1.0
+    made = steps(reading, track, split, per_step, decode)
+    steps_per_s = made.by_rank if isinstance(made.by_rank, Missing) else sum(made.by_rank)
+    flows["steps_per_s"] = Flow(steps_per_s, made.advance, made.source)
+    sources = {field: rate.source for field, rate in flows.items() if rate.source}
+    if without_decode is None:
+        acceptance_ratio = acceptance(track)
+        context_tokens, sources["context_tokens"] = context(reading, track)
+        decode_tick = newest(track, q.DECODE_TOKENS, q.DECODE_RATE)
+        sources |= _other_sources(reading, track)
+    else:
+        tokens_per_step = without_decode
+        acceptance_ratio = without_decode
+        context_tokens = without_decode
+        decode_tick = decode
     shown = EngineRates(
-        **per_s_of,
-        tokens_per_step=per_step if known else WITHOUT_DECODE[service],
-        acceptance_ratio=acceptance(track) if known else WITHOUT_DECODE[service],
-        batch=_batch(reading, service, decode, per_s, number(per_step) or 1.0),
+        **{field: rate.per_s for field, rate in flows.items()},
+        tokens_per_step=tokens_per_step,
+        acceptance_ratio=acceptance_ratio,
+        batch=_batch(reading, service, decode, steps_per_s, per_step),
         decode_mean_tokens_per_s=_decode_mean(track, service),
     )
     first = prefill.observed(q.TTFT)
     return Rates(
         shown=shown,
         service=service,
-        decode_tick=newest(track, q.DECODE_TOKENS, q.DECODE_RATE) if known else decode,
+        decode_tick=decode_tick,
         prompts=NOT_EXPOSED if first is None else first.observations / prefill.length_s,
-        spread=Spread(
-            # Of ranks that share experts the one that makes most steps is the pace of all; others each have their own.
-            max(made, default=0.0) if split.together > 1 else sum(made),
-            max(1.0, split.together / split.dp),
-            split.attention_alone,
-        ),
-        context=tokens,
-        prompt_length=prompt_length(track, prefill, tokens),
-        per_step=number(per_step) or 1.0,
+        spread=_spread(made.by_rank, split),
+        context=context_tokens,
+        prompt_length=prompt_length(track, prefill, context_tokens),
+        per_step=per_step,
         prefill=prefill,
         advances=_advances(flows),
-        sources={
-            **{field: one.source for field, one in flows.items() if one.source},
-            "context_tokens": context_source,
-            **(_other_sources(reading, track) if known else {}),
-        },
+        sources=sources,
     )
+
+
+def _spread(by_rank: list[float] | Missing, split: Layout) -> Spread:
+    """How ranks with so many steps per second share the weights that a step reads."""
+    pace = 0.0
+    if not isinstance(by_rank, Missing):
+        # Of ranks that share experts the one that makes most steps is the pace of all; others each have their own.
+        pace = max(by_rank, default=0.0) if split.together > 1 else sum(by_rank)
+    return Spread(pace, max(1.0, split.together / split.dp), split.attention_alone)
 
 
 class Flow(NamedTuple):
@@ -370,7 +393,7 @@ def _batch(reading: EngineReading, service: Service, decode: Reading, steps_per_
 
 
 def per_step_of(per_s: Reading, decode: Reading, steps_per_s: Reading) -> Reading:
-    """What one step has of an amount per second; idle where no tokens are generated."""
+    """Part of an amount per second that one step has; idle where no tokens are generated."""
     return IDLE if steps_per_s == 0.0 or decode == 0.0 else per(per_s, steps_per_s)
 
 
@@ -424,7 +447,7 @@ def steps(reading: EngineReading, track: Track, split: Layout, tokens_per_step: 
 
 
 def _by_gaps(reading: EngineReading, track: Track, split: Layout, tokens_per_step: float) -> list[float] | None:
-    """Of each rank that had a gap; None where there is no ITL or no gauge of what runs."""
+    """Steps/s of each rank that had a gap; None where there is no ITL or no gauge of what runs."""
     per_s: list[float] = []
     steps_per_gap = tokens_per_gap(reading, tokens_per_step) / tokens_per_step
     for rank in track.points[-1].ranks:
@@ -473,9 +496,7 @@ def _all(split: Layout, track: Track, made: float) -> list[float]:
 def speculation(track: Track, decode: Reading) -> Reading:
     """Tokens per step and sequence: from the counters of drafts, else the engine's own gauge, else 1."""
     if not track.counts(q.DRAFTS):
-        ranks = track.points[-1].ranks if track.points else ()
-        means = [mean for rank in ranks for mean in track.short.rank_samples(rank, q.MEAN_ACCEPTED) if mean > 0.0]
-        return max(1.0, sum(means) / len(means)) if means else 1.0
+        return _sampled_speculation(track)
     drafts = track.short.rate(q.DRAFTS)
     accepted = number(track.short.rate(q.ACCEPTED_TOKENS)) or 0.0
     if not track.counted(q.DRAFTS):
@@ -487,9 +508,27 @@ def speculation(track: Track, decode: Reading) -> Reading:
     # A step gives a sequence one token more than it accepts. Not each has a draft in each step (n-grams that were not
     # found before have none): all tokens over those that were not accepted; accepted per draft is the most that it is.
     most = 1.0 + accepted / drafts
-    made = number(decode)
-    beside = all(track.moves(quantity) is Advance.LIVE for quantity in (q.DECODE_TOKENS, q.DRAFTS, q.ACCEPTED_TOKENS))
-    return min(most, made / (made - accepted)) if beside and made is not None and made > accepted else most
+    decoded = number(decode)
+    if decoded is None or decoded <= accepted or not _are_live(track, q.DECODE_TOKENS, q.DRAFTS, q.ACCEPTED_TOKENS):
+        return most
+    return min(most, decoded / (decoded - accepted))
+
+
+def _sampled_speculation(track: Track) -> Reading:
+    """Mean of the engine's own gauge of tokens per step, at least 1; 1 where it has none."""
+    if not track.points:
+        return 1.0
+    means: list[float] = []
+    for rank in track.points[-1].ranks:
+        means += [mean for mean in track.short.rank_samples(rank, q.MEAN_ACCEPTED) if mean > 0.0]
+    if not means:
+        return 1.0
+    return max(1.0, sum(means) / len(means))
+
+
+def _are_live(track: Track, *counters: str) -> bool:
+    """Whether all these counters move with each token."""
+    return all(track.moves(counter) is Advance.LIVE for counter in counters)
 
 
 def acceptance(track: Track) -> Reading:
@@ -546,14 +585,12 @@ def stepped_rate(track: Track, counter: str) -> Reading:
     From one jump to another, so that it is neither 0 within a step nor a spike after it. The newest jump is the end,
     until the next one is overdue: then it is now, and the rate of a run that hangs falls to 0 within ten minutes.
     """
-    ranks = track.points[-1].ranks.keys() if track.points else ()
-    alike = (point for point in track.points if point.ranks.keys() == ranks)  # a rank that joins is no step
-    seen = [(point.monotonic_s, total) for point in alike if (total := point.total(counter)) is not None]
-    if len(seen) < 2:
+    totals = _totals(track, counter)
+    if len(totals) < 2:
         return track.not_yet if track.counts(counter) else NOT_EXPOSED
-    (first_s, first) = seen[0]
-    (now_s, last) = seen[-1]
-    jumps = [after for before, after in pairwise(seen) if after[1] > before[1]]
+    first_s, first = totals[0]
+    now_s, last = totals[-1]
+    jumps = [after for before, after in pairwise(totals) if after[1] > before[1]]
     if len(jumps) < 2:
         whole = now_s - first_s >= MOST_KEPT_S - 2 * track.cadence_s
         return (last - first) / (now_s - first_s) if whole else track.not_yet
@@ -562,6 +599,24 @@ def stepped_rate(track: Track, counter: str) -> Reading:
     start_s, start = next((jump for jump in reversed(jumps) if end_s - jump[0] >= span_s), jumps[0])
     if end_s - start_s < LEAST_POLLS * track.cadence_s:
         return track.not_yet
-    longest_s = max(after[0] - before[0] for before, after in pairwise(jumps) if before[0] >= start_s)
-    end_s = now_s if now_s - end_s > OVERDUE * max(longest_s, track.cadence_s) else end_s
+    if now_s - end_s > OVERDUE * max(_longest_step_s(jumps, start_s), track.cadence_s):
+        end_s = now_s
     return max(0.0, last - start) / (end_s - start_s)
+
+
+def _totals(track: Track, counter: str) -> list[tuple[float, float]]:
+    """(Time, value) of a counter at the polls that have the ranks of the newest one: a rank that joins is no step."""
+    if not track.points:
+        return []
+    ranks = track.points[-1].ranks.keys()
+    totals = []
+    for point in track.points:
+        total = point.total(counter)
+        if point.ranks.keys() == ranks and total is not None:
+            totals.append((point.monotonic_s, total))
+    return totals
+
+
+def _longest_step_s(jumps: list[tuple[float, float]], start_s: float) -> float:
+    """Longest time between two jumps from `start_s` on."""
+    return max(after[0] - before[0] for before, after in pairwise(jumps) if before[0] >= start_s)

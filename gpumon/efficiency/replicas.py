@@ -71,28 +71,31 @@ def replicas_of(group: Sequence[Member], apart: Mapping[str, tuple[Evidence, ...
     """The sums and merged latencies of those that answer; MFU and MBU of those whose GPUs are known."""
     members = [member for member in group if member.answers]
     mapped = [member for member in members if not isinstance(member.engine.hardware.gpu_count, Missing)]
-    loads = [member.engine.load for member in members]
-    rates = [member.engine.rates for member in members]
-    done = [(member, member.engine.efficiency) for member in mapped or members]
     return Replicas(
         model=group[0].engine.model,
         engines=tuple(member.engine.name for member in group),
         answering=len(members),
-        running=_sum(load.running for load in loads),
-        waiting=_sum(load.waiting for load in loads),
-        kv_usage_ratio=per(_sum(load.kv_usage_ratio for load in loads), float(len(loads))),
-        prefill_tokens_per_s=_sum(rate.prefill_tokens_per_s for rate in rates),
-        decode_tokens_per_s=_sum(rate.decode_tokens_per_s for rate in rates),
-        requests_per_s=_sum(rate.requests_per_s for rate in rates),
+        running=_sum(_figures(members, "load.running")),
+        waiting=_sum(_figures(members, "load.waiting")),
+        kv_usage_ratio=per(_sum(_figures(members, "load.kv_usage_ratio")), float(len(members))),
+        prefill_tokens_per_s=_sum(_figures(members, "rates.prefill_tokens_per_s")),
+        decode_tokens_per_s=_sum(_figures(members, "rates.decode_tokens_per_s")),
+        requests_per_s=_sum(_figures(members, "rates.requests_per_s")),
         ttft_s=_latency(members, q.TTFT),
         itl_s=_latency(members, q.ITL),
         queue_s=_latency(members, q.QUEUE),
         e2e_s=_latency(members, q.E2E),
-        mfu_ratio=_share([(one, each.flops_per_s, each.peak_flops_per_s) for one, each in done]),
-        mbu_ratio=_share([(one, each.bytes_per_s, each.peak_bandwidth_bytes_per_s) for one, each in done]),
+        mfu_ratio=_share(mapped or members, "efficiency.flops_per_s", "efficiency.peak_flops_per_s"),
+        mbu_ratio=_share(mapped or members, "efficiency.bytes_per_s", "efficiency.peak_bandwidth_bytes_per_s"),
         mapped=len(mapped),
         deviating=tuple(member.engine.name for member in group if member.reading.key in apart),
     )
+
+
+def _figures(members: Sequence[Member], path: str) -> list[Reading]:
+    """One figure of every engine, by its attribute path."""
+    figure = attrgetter(path)
+    return [figure(member.engine) for member in members]
 
 
 def _sum(parts: Iterable[Reading]) -> Reading:
@@ -114,12 +117,12 @@ def _latency(members: Sequence[Member], quantity: str) -> Quantiles:
     return mean_only(windows, NO_COMMON) if merged is None else quantiles(merged)
 
 
-def _share(done: Sequence[tuple[Member, Reading, Reading]]) -> Reading:
-    """Sum of what each does / sum of their peaks; a GPU that several of them share counts once."""
-    sharers = Counter(uuid for member, _, _ in done for uuid in set(member.reading.gpus))
+def _share(members: Sequence[Member], work: str, peak: str) -> Reading:
+    """Sum of the work of all / sum of their peaks; a GPU that several of them share counts once."""
+    sharers = Counter(uuid for member in members for uuid in set(member.reading.gpus))
     peaks: list[Reading] = []
-    for member, _, peak in done:
+    for member, its_peak in zip(members, _figures(members, peak), strict=True):
         gpus = set(member.reading.gpus)
         alone = sum(1 / sharers[uuid] for uuid in gpus) / len(gpus) if gpus else 1.0
-        peaks.append(peak if isinstance(peak, Missing) else peak * alone)
-    return per(_sum(part for _, part, _ in done), _sum(peaks), Missing(Reason.UNKNOWN_GPU))
+        peaks.append(its_peak if isinstance(its_peak, Missing) else its_peak * alone)
+    return per(_sum(_figures(members, work)), _sum(peaks), Missing(Reason.UNKNOWN_GPU))

@@ -62,7 +62,7 @@ class Point(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """What of a histogram does not need its buckets."""
+    """Sum and count of a histogram, without its buckets."""
 
     total: float
     """Their sum, in the histogram's unit."""
@@ -75,7 +75,7 @@ class Observed(NamedTuple):
 
 
 class Window:
-    """What an engine counted and showed in the last `seconds`, half a poll more or less."""
+    """Counters and gauges of an engine in the last `seconds`, half a poll more or less."""
 
     __slots__ = ("_histograms", "_track", "inside", "length_s", "points", "seconds")
 
@@ -89,7 +89,7 @@ class Window:
         self.points: list[Point] = []
         """The polls from the one that begins it to the newest; none where there are fewer than two."""
         self.length_s = seconds
-        """What it truly spans; what was asked for where there are fewer than two polls."""
+        """Its true length; the length that was asked for where there are fewer than two polls."""
         if len(points) > 1:
             slack_s = (newest_s - points[-2].monotonic_s) / 2
             self.points = points[min(bisect_left(points, (newest_s - seconds - slack_s,)), len(points) - 2) :]
@@ -217,13 +217,13 @@ class Track:
         """The windows of the rates and of the quantiles at this cadence."""
         self.quantile_s = QUANTILE_S
         self.mean = LongMean()
-        """Of the generated tokens."""
+        """Long mean of the generated tokens."""
         self._frames_s = -1.0
         self._was_reset = False
         self._paced_s = 0.0
         """The cadence when the newest point came: a pause that was none then is none after a change to a shorter."""
         self._ranks: dict[str, RankReading] = {}
-        """What is known of each rank: series that one answer lacks are not gone."""
+        """Newest values of each rank: series that one answer lacks are not gone."""
         self._counters: set[str] = set()
         self._gauged: set[str] = set()
         """Gauges that any answer had."""
@@ -261,7 +261,8 @@ class Track:
         total = self.totals.get(q.DECODE_TOKENS, 0.0)
         last_s = self.last_s
         added = self._add(reading, wall_s, frames_s)
-        self.short, self.long = Window(self, grown(RATE_S, self.cadence_s)), Window(self, self.quantile_s)
+        self.short = Window(self, grown(RATE_S, self.cadence_s))
+        self.long = Window(self, self.quantile_s)
         if added:
             self._extend_mean(reading, self.totals.get(q.DECODE_TOKENS, 0.0) - total, reading.monotonic_s - last_s)
         if earlier:
@@ -278,26 +279,15 @@ class Track:
             self._add(before_first_count(reading, absent_s), wall_s - since_s, frames_s)
 
     def _add(self, reading: EngineReading, wall_s: float, frames_s: float) -> bool:
+        """Take in one poll. Returns whether it was a new good answer."""
         self.cadence_s = max(reading.interval_s, frames_s)
         self.quantile_s = grown(QUANTILE_S, self.cadence_s)
         if self._good_wall_s == float("inf"):
             self._good_wall_s = wall_s
         if reading.state is not EndpointState.OK or reading.monotonic_s <= self.last_s or not reading.ranks:
             return False
-        another = self._is_another(reading)
         newborn = reading.started_wall_s > self._good_wall_s
-        fell = any(_fell(self._ranks.get(rank.rank), rank) for rank in reading.ranks)
-        back = not another and not fell and self._is_back(reading)
-        reset = self._is_other_series(reading) or another or fell or back
-        if fell:
-            self._before_fall = reading.monotonic_s, {} if another else dict(self._ranks)
-        elif back:
-            self._before_fall = float("-inf"), {}
-        if another:
-            self._ranks.clear()
-            self._counted.clear()
-            self._whole_answers.clear()
-        if reset:
+        if self._begins_anew(reading):
             self.points.clear()
             self._was_reset = True
         self._begin_at_zero(reading)
@@ -308,6 +298,22 @@ class Track:
         self._good_wall_s = wall_s
         self.polls += 1
         return True
+
+    def _begins_anew(self, reading: EngineReading) -> bool:
+        """Whether no rate may be taken between the last answer and this one; forgets the process before another."""
+        another = self._is_another(reading)
+        fell = any(_fell(self._ranks.get(rank.rank), rank) for rank in reading.ranks)
+        back = not another and not fell and self._is_back(reading)
+        other_series = self._is_other_series(reading)
+        if fell:
+            self._before_fall = (reading.monotonic_s, {} if another else dict(self._ranks))
+        elif back:
+            self._before_fall = (float("-inf"), {})
+        if another:
+            self._ranks.clear()
+            self._counted.clear()
+            self._whole_answers.clear()
+        return other_series or another or fell or back
 
     def _is_another(self, reading: EngineReading) -> bool:
         """Whether the process that answered is not the one that answered before."""
@@ -323,7 +329,7 @@ class Track:
         return bool(same) and not same[-1]
 
     def _is_back(self, reading: EngineReading) -> bool:
-        """Whether what fell a moment ago is where it was: an answer lacked a part of a sum, which is no growth."""
+        """Whether the counter is back at its old value: one answer lacked some series, so this is not growth."""
         fell_s, before = self._before_fall
         if reading.monotonic_s - fell_s > max(GAP * self.cadence_s, GONE_S):
             return False
