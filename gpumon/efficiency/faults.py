@@ -1,4 +1,4 @@
-"""What does not work right now, by the readings of a GPU or an engine; which figures will not come, and what helps."""
+"""Faults of a GPU or an engine right now, by their readings; the figures that will not come, and what helps."""
 
 from __future__ import annotations
 

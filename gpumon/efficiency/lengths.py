@@ -18,8 +18,8 @@ IN_USE = "KV tokens in use / running"
 APART = 2.0
 """Mean prompt of the requests that ended / that of those at their first token, from which they are other traffic."""
 KV_SHARE = 0.9
-"""Of the KV pool that requests of mixed lengths fill, so what is planned with: measured plateaus lie 10 to 12 % below
-the formula (NIM 70B: 85.5 of 94)."""
+"""Share of the KV pool that requests of mixed lengths fill, so plans use it: measured plateaus lie 10 to 12 % below the
+formula (NIM 70B: 85.5 of 94)."""
 
 
 def requests_that_fit(pool_tokens: float, request_tokens: float, share: float = 1.0) -> float:

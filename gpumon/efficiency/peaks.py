@@ -1,4 +1,4 @@
-"""What GPUs can do at most, and in which format an engine computes on them: the denominators of MFU and MBU."""
+"""Peaks of GPUs, and the format in which an engine computes on them: the denominators of MFU and MBU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PRECISIONS: Final = {precision.value: precision for precision in Precision}
 
 
 class Peak(NamedTuple):
-    """What one GPU can do at most."""
+    """Peaks of one GPU."""
 
     spec: GpuSpec | None
     bandwidth_bytes_per_s: Reading
@@ -33,7 +33,7 @@ class Peak(NamedTuple):
 
 
 def gpu_facts(reading: GpuReading) -> GpuFacts:
-    """What a reading tells of the things that a GPU's peaks depend on; memory that is the host's tells nothing."""
+    """Facts in a reading that a GPU's peaks depend on; memory that is the host's tells nothing."""
     return GpuFacts(
         reading.name,
         number(reading.vram_total_bytes) if not reading.vram_shared else None,
@@ -47,12 +47,12 @@ def gpu_facts(reading: GpuReading) -> GpuFacts:
 
 
 class Peaks:
-    """Those of a catalogue's GPUs."""
+    """Peaks of a catalogue's GPUs."""
 
     def __init__(self, catalogue: GpuCatalogue) -> None:
         self._catalogue = catalogue
         self._known: dict[GpuFacts, Peak] = {}
-        """Of the cards of a host: asked at each tick of each GPU."""
+        """Peaks of the cards of a host: asked at each tick of each GPU."""
 
     def of_gpu(self, reading: GpuReading) -> Peak:
         """Peaks of a GPU by what its driver tells; under MIG a slice's share is not known."""

@@ -1,4 +1,4 @@
-"""What the efficiency formulas need of a model where a Prometheus works them out (`outputs/rules.yml`).
+"""Constants of a model for the efficiency formulas that a Prometheus works out (`outputs/rules.yml`).
 
 The constants are worked out by the very functions of `flops` and `traffic`; FLOPs and bytes of a token are a constant
 part, a part per token in context of the full layers, and one of the window layers, which see at most their window.
@@ -29,7 +29,7 @@ class Constant(NamedTuple):
 
 
 def model_constants(llm: LlmSpec, gpus: int) -> tuple[Constant, ...]:
-    """What the formulas need of a model on engines of `gpus` GPUs each, those of a rank one tensor-parallel group.
+    """Constants of a model on engines of `gpus` GPUs each, those of a rank one tensor-parallel group.
 
     Without bytes of its weights, their constants are left out, and what is made of them is absent.
     """
@@ -74,7 +74,7 @@ def peak_constants(flops_per_s: float, bandwidth_bytes_per_s: float) -> tuple[Co
 
 
 def told_constants(pool_tokens: float, context_tokens: float, ranks: int = 0) -> tuple[Constant, ...]:
-    """What no counter tells, 0 where it is not known.
+    """Constants that no counter tells, 0 where one is not known.
 
     Tokens of an engine's KV pool, the context where nothing else gives it, and data-parallel ranks of an engine whose
     page shows fewer.
@@ -121,7 +121,7 @@ def _window(llm: LlmSpec) -> int:
 
 
 class Weight(NamedTuple):
-    """What one bound of a histogram of lengths adds to its moments."""
+    """Part of one bound of a histogram of lengths in its moments."""
 
     le: str
     """Bound as `le` without `.0`; "0": of all observations, the others: of those above the bound."""

@@ -1,4 +1,4 @@
-"""Where each shown figure comes from: the texts behind `sources` of a GPU and of an engine, made once and shared."""
+"""Source of each shown figure: the texts behind `sources` of a GPU and of an engine, made once and shared."""
 
 from __future__ import annotations
 

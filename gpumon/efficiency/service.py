@@ -1,4 +1,4 @@
-"""What an engine does with its model: it decides which figures it can have at all, and which engines add up."""
+"""Service of an engine with its model: it decides which figures there can be, and which engines add up."""
 
 from __future__ import annotations
 
@@ -97,5 +97,5 @@ def adding_up(engines: Iterable[Engine]) -> list[Engine]:
 
 @lru_cache(maxsize=512)
 def model_key(model: str) -> tuple[str, ...]:
-    """What is equal for the names of one model, however they are written; empty for no name."""
+    """Key that is equal for all names of one model, however they are written; empty for no name."""
     return llm_name(model).key or ((model,) if model else ())

@@ -435,7 +435,7 @@ class Track:
             self.mean.add(reading.monotonic_s, per_s * seen_s, seen_s, self.cadence_s)
 
     def window(self, seconds: float) -> Window:
-        """That of the last `seconds`."""
+        """The window of the last `seconds`."""
         return next((window for window in (self.short, self.long) if window.seconds == seconds), None) or Window(
             self, seconds
         )

@@ -160,6 +160,6 @@ def single_stream_bytes_per_s(llm: LlmSpec, tokens_per_s: float) -> float:
 
 
 def _bytes_per_parameter(llm: LlmSpec) -> float:
-    """Of all matmul weights, every expert included."""
+    """Mean over all matmul weights, every expert included."""
     stored = llm.matmul_params + (llm.experts - llm.experts_per_token) * llm.expert_params
     return llm.read_bytes / positive("matmul_params", stored)

@@ -47,20 +47,20 @@ class Band(msgspec.Struct, frozen=True):
 
 
 NO_BAND: Final = Band(0.0, 0.0, 0)
-"""Of what was typed, or is not known."""
+"""Band of a figure that was typed, or is not known."""
 
 
 class Efficiency(NamedTuple):
     """Shares of a GPU's peaks that serving engines reach, and what each layer costs beside bytes and FLOPs."""
 
     weights: float
-    """Of the memory bandwidth, reading weights."""
+    """Share of the memory bandwidth, reading weights."""
     kv: float
-    """Of the memory bandwidth, reading the KV cache."""
+    """Share of the memory bandwidth, reading the KV cache."""
     link: float
-    """Of the link between GPUs, in all-reduces."""
+    """Share of the link between GPUs, in all-reduces."""
     prefill: float
-    """Of the FLOP/s, computing prompts."""
+    """Share of the FLOP/s, computing prompts."""
     layer_s: float
     """Seconds per layer and step: launches, norms, sampling's share."""
     layer_tp_s: float

@@ -1,4 +1,4 @@
-"""What the sizing answers: capacity of an instance, instances, GPUs, servers, cost; each with where it comes from."""
+"""Answer of the sizing: capacity of an instance, instances, GPUs, servers, cost; each with its source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOT_GIVEN = Missing(Reason.NOT_GIVEN)
 
 
 class Source(str, Enum):
-    """Where the capacity of an instance comes from."""
+    """Source of the capacity of an instance."""
 
     MEASURED = "measured"
     """A fit of what an engine here was seen to do."""
@@ -29,7 +29,7 @@ class Source(str, Enum):
 
 
 class LimitKind(str, Enum):
-    """What bounds the requests in flight of one instance."""
+    """Limit of the requests in flight of one instance."""
 
     KV = "KV"
     """Tokens that the KV cache holds."""
@@ -42,7 +42,7 @@ class LimitKind(str, Enum):
     """The engine's own limit."""
     TYPED = "typed"
     KNEE = "knee"
-    """Where a sweep's throughput stopped following."""
+    """Load at which a sweep's throughput stopped following."""
     RANGE = "range"
     """The end of what a sweep measured."""
 
@@ -69,9 +69,9 @@ class Degraded(msgspec.Struct, frozen=True):
     itl_s: Reading = NOT_KNOWN
     ttft_s: Reading = NOT_KNOWN
     text: str = ""
-    """What that means: within the goals, which goal is missed, or that requests queue."""
+    """Its meaning: within the goals, the goal that is missed, or that requests queue."""
     itl_p95_s: Reading = NOT_GIVEN
-    """Where p95 / mean is known; that of the TTFT only while no request queues."""
+    """Missing unless p95 / mean is known; that of the TTFT only while no request queues."""
     ttft_p95_s: Reading = NOT_GIVEN
 
 
@@ -186,7 +186,7 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     """typed, seen, or limit (the board's limit: at most that much)."""
     degraded: tuple[Degraded, ...] = ()
     notes: tuple[str, ...] = ()
-    """What one has to know to believe the figures."""
+    """Conditions that the figures hold under."""
     problem: str = ""
     """Why there is no answer: what, and what would help."""
     itl_p95_s: Reading = NOT_GIVEN
@@ -200,7 +200,7 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     dp: int = 1
     """Data-parallel ranks of an instance: each has the attention for itself, the experts are spread over all."""
     disaggregated: DisaggregatedPlan | None = None
-    """Where it was asked for."""
+    """Present if it was asked for."""
     tokens_per_step: float = 1.0
     """Tokens per step and sequence: above 1 with speculative decoding."""
     ttft_basis: str = ""
@@ -209,9 +209,9 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     """Servers that hold an instance of it, in the plan that is needed. One that several workloads share counts for each
     of them, so that the sum may be more than the total; spare servers count for none."""
     servers_shared: Reading = NOT_KNOWN
-    """Of these, those that hold instances of other workloads, too."""
+    """Servers among them that hold instances of other workloads, too."""
     on: tuple[OnGpu, ...] = ()
-    """Where its instances stand, by type of GPU; the capacity, TP, limits and source of the plan are those of the type
+    """Places of its instances, by type of GPU; the capacity, TP, limits and source of the plan are those of the type
     that most of them stand on. Empty where there is no answer."""
 
 
@@ -253,7 +253,7 @@ class Packed(msgspec.Struct, frozen=True):
     servers: Reading
     """Spare servers included."""
     memory_bytes: Reading
-    """Of the instances."""
+    """Memory of the instances."""
     price_per_hour: Reading
     servers_least: Reading
     """Lower bound of `servers`: the same number means that the placement is optimal. Not given for servers with several
@@ -261,7 +261,7 @@ class Packed(msgspec.Struct, frozen=True):
     layout: tuple[PlacedServer, ...] = ()
     problem: str = ""
     spare_servers: int = 0
-    """Of `servers`, those on which nothing stands."""
+    """Servers among `servers` on which nothing stands."""
     spare_shape: int = 0
     """Index in `Scenario.server` of what they are."""
     by_gpu: tuple[GpuCount, ...] = ()
@@ -297,7 +297,7 @@ class Plans(msgspec.Struct, frozen=True):
 
 
 class Have(msgspec.Struct, frozen=True):
-    """What is here now, against what is needed."""
+    """GPUs that are here now, against those that are needed."""
 
     gpus: int
     gpu: str
@@ -345,6 +345,6 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def power_sources(self) -> frozenset[str]:
-        """Where the watts of the totals come from: some of typed, seen and limit."""
+        """Sources of the watts of the totals: some of typed, seen and limit."""
         known = (each for each in self.workloads if not each.problem and not isinstance(each.power_w, Missing))
         return frozenset(each.power_source for each in known)

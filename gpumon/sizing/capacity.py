@@ -1,4 +1,4 @@
-"""What limits the requests in flight of one instance, and which limit holds first."""
+"""Limits of the requests in flight of one instance, and which of them holds first."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def binding(limits: tuple[Limit, ...]) -> Limit:
 
 
 def unknown_model(model: str, known: Known) -> str:
-    """What to do about a model whose dimensions are not known; empty where they are."""
+    """Advice about a model whose dimensions are not known; empty where they are."""
     if known.llm(model) is not None:
         return ""
     near = ", ".join(row.name for row in known.llms.nearest(model, 3))

@@ -73,7 +73,7 @@ def queue_ratio(point: Point) -> float | None:
 
 
 def queue_warning(observed: Observed) -> str:
-    """What to know where requests mostly queue at the operating point of a profile; empty where they do not.
+    """Warning if requests mostly queue at the operating point of a profile; empty where they do not.
 
     Three of the guide's four "optimal" concurrencies are of servers that work on one request at a time.
     """

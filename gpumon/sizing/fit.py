@@ -53,11 +53,11 @@ class Fitted(msgspec.Struct, frozen=True):
     r2: float
     """Share of the buckets' variance that the curve explains, 0..1; low on a flat line even where that fits well."""
     band: Band
-    """Of loads up to 1.5 times the range: errors of loads that such fits were not shown, or the scatter of its own."""
+    """Errors up to 1.5 times the range of loads, at loads that such fits were not shown, or the scatter of its own."""
     anchored: bool
     """The roofline had to help: too few or too similar points for a line."""
     text: str
-    """What it stands on, for the screen."""
+    """Points that it stands on, for the screen."""
 
 
 class _Bucket(NamedTuple):

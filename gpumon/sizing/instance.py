@@ -48,16 +48,16 @@ T = TypeVar("T")
 ALIKE: Final = 0.1
 """Lengths that differ by at most this share are one mix."""
 _FLOOR: Final = 0.5
-"""Of the time that the weights take at the peak bandwidth: no ITL is less (sizing fact sheet, 1.4)."""
+"""Share of the time that the weights take at the peak bandwidth: no ITL is less (sizing fact sheet, 1.4)."""
 _DIMENSIONS: Final = (
     "params", "matmul_params", "vocab", "hidden", "layers", "attention", "states", "experts", "experts_per_token",
 )  # fmt: skip
-"""What two models that cost the same but for their precisions agree in, whatever they are called."""
+"""Dimensions in which two models agree that cost the same but for their precisions, whatever they are called."""
 _LEAST_BUCKETS: Final = {Origin.LIVE: 5, Origin.SWEEP: 3, Origin.TABLE: 3}
 
 
 class Instance(NamedTuple):
-    """What is known of one instance. What is None could not be found; `notes` say what that costs."""
+    """Knowledge of one instance. A field that is None could not be found; `notes` say what that costs."""
 
     workload: Workload
     """With the goals of the scenario where it has none of its own."""
@@ -178,13 +178,13 @@ class Instance(NamedTuple):
 
 
 class Was(NamedTuple):
-    """What was seen, by the catalogues of here."""
+    """A profile by the catalogues of here."""
 
     seen: Observed
     llm: LlmSpec | None = None
     """Its model at its precisions; None where they are not known."""
     setting: Setting | None = None
-    """Where its points come from; None where something of it is not known."""
+    """Setting that its points come from; None where something of it is not known."""
 
     @classmethod
     def of(cls, seen: Observed, known: Known, dp: int = 1) -> Was:
@@ -294,7 +294,7 @@ def resolve(workload: Workload, scenario: Scenario, known: Known) -> Instance:
 
 
 def _seen(workload: Workload, known: Known) -> Observed | None:
-    """What was seen, its GPU by the catalogue's name; a profile that is not here may be kept in the scenario.
+    """The profile, its GPU by the catalogue's name; one that is not here may be kept in the scenario.
 
     ValueError on a profile that is not there, or not sound.
     """
@@ -452,7 +452,7 @@ class _Room(NamedTuple):
     """Memory for an instance in a server."""
 
     memory_bytes: float
-    """Of a GPU."""
+    """Memory of a GPU."""
     most_gpus: int
     """GPUs that a tensor-parallel group may have."""
     usable_ratio: float
@@ -497,7 +497,7 @@ def _same_size(one: LlmSpec, other: LlmSpec) -> bool:
 
 
 class _Learnt(NamedTuple):
-    """What the points of a profile tell of its own instance."""
+    """Latencies of its own instance that the points of a profile tell."""
 
     itl: Fitted | str
     """Or why there is none."""
@@ -603,7 +603,7 @@ def _is_computed(instance: Instance) -> bool:
 
 
 def _speculation_note(instance: Instance) -> str:
-    """What the ITL of a speculation that was not seen stands on."""
+    """Source of the ITL of a speculation that was not seen."""
     speculation = instance.speculation
     if speculation == NO_SPECULATION:
         return "without speculation: not measured, estimate by roofline"
@@ -722,7 +722,7 @@ def _formula(engine: str, setting: Setting | None) -> TtftLine | None:
 
 
 def _or_none(formula: Callable[[Setting], T], setting: Setting | None) -> T | None:
-    """What the formula gives; None where it lacks a figure."""
+    """Result of the formula; None where it lacks a figure."""
     try:
         return formula(setting) if setting is not None else None
     except ValueError:

@@ -1,4 +1,4 @@
-"""Where more load stops to pay: the knee of a sweep (sizing fact sheet, capacity: knee detection on a sweep)."""
+"""The knee of a sweep: beyond it more load does not pay (sizing fact sheet, capacity: knee detection on a sweep)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Knee(msgspec.Struct, frozen=True):
     plateau: float | None = None
     """Sequences that decode together where running stopped to grow, whatever more is offered."""
     advice: str = ""
-    """Where throughput began to flatten before the knee, in one clause; empty where it did not."""
+    """Load at which throughput began to flatten before the knee, in one clause; empty where it did not."""
 
 
 def load(point: Point) -> float:
@@ -131,7 +131,7 @@ def _saturated(before: Point, after: Point) -> str:
 
 
 def _bend(rising: Sequence[Point]) -> str:
-    """Where one request more first added less than half of the throughput that one added at first."""
+    """Load at which one request more added less than half of the throughput that one added at first."""
     first = rising[0]
     at_first = throughput(first)
     if not at_first or load(first) <= 0.0:

@@ -89,8 +89,8 @@ def _host_of(engine: Engine, hosts: Collection[str]) -> str:
 
 
 def held(snapshot: Snapshot) -> tuple[str, ...]:
-    """What `have` leaves out because something else holds it: `GPU 3: in use by python, 18.6 GiB`, the same of several
-    GPUs once."""
+    """GPUs that `have` leaves out because something else holds them: `GPU 3: in use by python, 18.6 GiB`. Equal texts
+    of several GPUs are one."""
     unplaced = _unplaced_hosts(snapshot)
     holders = (_holder(gpu, gpu.host not in unplaced) for gpu in _whole(snapshot) if not _why_not(gpu))
     return tuple(_few(_times(Counter(filter(None, holders))), "GPUs or hosts"))
@@ -178,7 +178,7 @@ def _usual_load(engines: Sequence[Engine], seen: Observed | None) -> float:
 
 
 def _peaks_note(peaks: Mapping[str, PeakLoad]) -> list[str]:
-    """Where targets come from: `targets: the peak of the last 5 min, 64 in flight (mean 41)`."""
+    """Source of the targets: `targets: the peak of the last 5 min, 64 in flight (mean 41)`."""
     if not peaks:
         return []
     seconds = max(found.seconds for found in peaks.values())

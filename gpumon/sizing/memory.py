@@ -18,7 +18,7 @@ from gpumon.specs.weight_format import LlmParts, narrow, plain, with_weights
 
 _GIB: Final = 2.0**30
 _DRIVER_BYTES: Final = 0.5 * _GIB
-"""What the driver keeps of the memory that it reports: engines see 79.19 of an H100's 79.65 GiB, 79.25 of an A100's 80,
+"""Memory that the driver keeps of what it reports: engines see 79.19 of an H100's 79.65 GiB, 79.25 of an A100's 80,
 44.4 of an L40S's 45.0, 23.55 of an RTX 4090's 24.0."""
 _LOGIT_BYTES: Final = 39.0
 """Peak of a step per sequence and entry of the vocabulary: vLLM samples from as many sequences as it may run while it
@@ -47,7 +47,7 @@ _WEIGHT_ONLY: Final = (Precision.INT4, Precision.INT8)
 W8A8: Final = "w8a8"
 """INT8 weights whose arithmetic is INT8 as well; `int8` alone is weight-only."""
 WEIGHTS: Final = (*(each.value for each in Precision), W8A8)
-"""What weights can be typed as."""
+"""Precisions that weights can be typed as."""
 
 
 def weight_bytes(llm: LlmSpec) -> float:
@@ -105,9 +105,9 @@ VLLM: Final = Startup(_MANY_SEQUENCES)
 
 
 def overhead_bytes(llm: LlmSpec, gpus: int, startup: Startup = VLLM) -> float:
-    """What an engine takes of its share of each GPU beside weights and KV cache: the peak of a step, CUDA and NCCL.
+    """Memory that an engine on `gpus` takes of each beside weights and KV cache: the peak of a step, CUDA and NCCL.
 
-    Of an instance on `gpus`. The encoder of a multimodal model is not in it.
+    The encoder of a multimodal model is not in it.
     """
     peak = 0.0 if startup.outside else _LOGIT_BYTES * startup.sequences * llm.vocab
     return peak + _non_torch_bytes(gpus, startup)
@@ -133,7 +133,7 @@ def pool_bytes(
 def _left_bytes(
     llm: LlmSpec, gpu_memory_bytes: float, gpus: int, usable_ratio: float, dp: int, startup: Startup
 ) -> float:
-    """What weights and overhead leave of all GPUs; negative where they do not fit."""
+    """Memory that weights and overhead leave of all GPUs; negative where they do not fit."""
     checked("gpus", gpus, least=1)
     if positive("usable_ratio", usable_ratio) > 1.0:
         raise ValueError(f"usable_ratio {usable_ratio!r} is above 1")
@@ -212,7 +212,7 @@ def tensor_parallels(
     llm: LlmSpec, gpu_memory_bytes: float, domain: int, usable_ratio: float, context_tokens: float, pp: int = 1,
     dp: int = 1, startup: Startup = VLLM,
 ) -> tuple[int, ...] | str:  # fmt: skip
-    """Those of 1, 2, 4, ... GPUs of one NVLink domain that hold the weights and one request of `context_tokens`, in
+    """Sizes of 1, 2, 4, ... GPUs of one NVLink domain that hold the weights and one request of `context_tokens`, in
     each of `pp` pipeline stages, and as often as there are `dp` data-parallel ranks in the domain.
 
     Sizes that do not divide the heads are left out, as engines refuse them. The str says why none fits.

@@ -15,7 +15,7 @@ STEP_S: Final = 10.0
 """A peak is a mean of so long: one instant is none."""
 KEPT_STEPS: Final = 30
 LEAST_TICKS: Final = 2
-"""Of a step; fewer are an instant, too."""
+"""Least ticks of a step; fewer are an instant, too."""
 WIDTHS: Final = (1, 3, 6, 15)
 """Steps that are taken as one where polls are seldom."""
 MOST_MODELS: Final = 64
@@ -60,7 +60,7 @@ class PeakLoad(NamedTuple):
     """Highest mean of 10 s, of longer where polls are more than 5 s apart; of a recording the p95 of minutes."""
     mean: float
     seconds: float
-    """That it was looked at."""
+    """Time that it was looked at."""
     what: str = "peak"
     requests_per_s: float | None = None
     """p95 of the same steps, where it was told."""

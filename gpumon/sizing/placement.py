@@ -26,7 +26,7 @@ _MOST_TRIED: Final = 600
 """Contents of a GPU that are looked at for the best one: what a keystroke has time for."""
 _MOST_COLUMNS: Final = 80
 _MOST_KINDS: Final = 24
-"""Of more the relaxed problem takes too long for a keystroke."""
+"""Most kinds of instances: of more the relaxed problem takes too long for a keystroke."""
 _MOST_SOLVED: Final = 6
 """Relaxed problems; what is left then is put in decreasing size."""
 _ROUNDING: Final = 1e-9
@@ -42,7 +42,7 @@ class Block(msgspec.Struct, frozen=True):
     """TP x PP of one instance."""
     tp: int
     memory_bytes: float
-    """Of one whole instance."""
+    """Memory of one whole instance."""
     busy_ratio: float | None = None
     """Share of its GPU that it keeps busy; None: not known, so by busy share it has a GPU of its own."""
 
@@ -72,17 +72,17 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 class Stands(msgspec.Struct):
-    """Where the instances of one workload stand."""
+    """Place of the instances of one workload."""
 
     gpus: int = 0
-    """That hold at least one of them."""
+    """GPUs that hold at least one of them."""
     servers: int = 0
     shared_servers: int = 0
-    """Of these, those that hold an instance of another workload, too."""
+    """Servers among these that hold an instance of another workload, too."""
     most_on_a_server: int = 0
     """Instances that the loss of one server costs at most."""
     instances: int = 0
-    """That have a place."""
+    """Number of placed instances."""
     unplaced: int = 0
     """Instances that have none."""
     problem: str = ""
@@ -422,7 +422,7 @@ _ORDERS: Final[tuple[Callable[[Kind], tuple[int, int]], ...]] = (
     lambda kind: (-kind[0], -kind[1]),
     lambda kind: (-kind[1], -kind[0]),
 )
-"""What is large: the sum of both, the scarcer one, memory, busy time."""
+"""Orders by size, the largest first: by the sum of both, the scarcer one, memory, busy time."""
 
 
 def _decreasing(kinds: Sequence[Kind], counts: Mapping[int, int]) -> tuple[tuple[Content, int], ...]:

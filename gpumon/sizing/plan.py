@@ -54,7 +54,7 @@ class Planned(NamedTuple):
     scenario: Scenario
     known: Known
     demands: tuple[Demand, ...]
-    """Of each workload, on the type of GPU that most of its instances stand on."""
+    """Needs of each workload, on the type of GPU that most of its instances stand on."""
     asked: Mapping[tuple[int, tuple[Server, ...]], Demand] = MappingProxyType({})
     """Identity of the workload and the servers that it was asked for -> its needs there."""
 
@@ -72,7 +72,7 @@ Decide = Callable[[Workload, Scenario, Known], Demand]
 
 
 class _Needs:
-    """What workloads need on servers with one type of GPU; what an answer before had found is not worked out anew."""
+    """Needs of workloads on servers with one type of GPU; those that an earlier answer had are not worked out anew."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ def planned(
 
 
 def _standing(pools: Sequence[Pool], filled: Filled) -> tuple[Demand, ...]:
-    """Of each workload its needs on the type of GPU that most of its instances stand on."""
+    """Needs of each workload on the type of GPU that most of its instances stand on."""
     return tuple(
         max(parts, key=lambda part: part.number).demand if parts else demand
         for demand, parts in zip(first_of(pools), filled.parts, strict=True)
@@ -289,7 +289,7 @@ def _several(pools: Sequence[Pool]) -> bool:
 
 
 def _on_notes(workload: int, parts: Sequence[Part], pools: Sequence[Pool]) -> Iterator[str]:
-    """Where the instances of a workload stand in a plan over several types of GPU, and why not elsewhere."""
+    """Places of the instances of a workload in a plan over several types of GPU, and why they are not elsewhere."""
     if not _several(pools) or not parts:
         return
     most = max(parts, key=lambda part: part.number)
@@ -491,7 +491,7 @@ def _sum(workloads: Sequence[WorkloadPlan], name: str) -> Reading:
 
 
 def _power(workloads: Sequence[WorkloadPlan], packed: Packed) -> Reading:
-    """Of all GPUs in use; one that several workloads share counts once, with the watts of the hungriest."""
+    """Power of all GPUs in use; one that several workloads share counts once, with the watts of the hungriest."""
     total = _sum(workloads, "power_w")
     gpus = _sum(workloads, "gpus")
     if isinstance(total, Missing) or isinstance(gpus, Missing) or isinstance(packed.gpus, Missing):

@@ -68,7 +68,7 @@ class Observed(msgspec.Struct, frozen=True, omit_defaults=True):
 
     origin: Origin
     name: str
-    """Of the engine, or of the imported profile. Text from outside."""
+    """Name of the engine, or of the imported profile. Text from outside."""
     model: str
     points: tuple[Point, ...] = ()
     """By rising `running`, at most 64."""
@@ -104,7 +104,7 @@ class Observed(msgspec.Struct, frozen=True, omit_defaults=True):
     busy_ratio: float | None = None
     """Busy share of its GPUs at the operating point."""
     power_w: float | None = None
-    """Of its GPUs, at the operating point."""
+    """Power of its GPUs, at the operating point."""
     tokens_per_step: float | None = None
     """Tokens per step and sequence while it was seen: above 1 its points have speculative decoding in them."""
     drafted_per_step: float | None = None
@@ -138,8 +138,8 @@ def merged(points: Sequence[Point]) -> Point:
 
 
 def seen_of(model: str, observed: Sequence[Observed], before: Observed | None = None) -> Observed | None:
-    """What was seen of a model, of `observed` in their order: what is known to be on GPUs goes before what is not, as
-    without their number an instance's memory can not be told; then what has points; then what was taken `before`."""
+    """The best profile of a model among `observed`, in their order: one on known GPUs goes before others, as without
+    their number the memory of an instance is not known; then one that has points; then the one taken `before`."""
 
     def place(each: Observed) -> tuple[bool, bool, bool]:
         return not each.gpus, not each.points, before is None or each.name != before.name

@@ -16,7 +16,7 @@ from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import Attention, LlmSpec, Reach
 
 _ACTIVATION_BYTES: Final = 2.0
-"""Of an element that ranks exchange: engines do so at 16 bit."""
+"""Bytes of an element that ranks exchange: engines do so at 16 bit."""
 INDEX_LAYER_S: Final = 71e-6
 """Time of a step in a layer that chooses its entries by an indexer: scores of all keys, the choice, the gathering.
 
@@ -264,7 +264,7 @@ def _bandwidth(gpu: GpuSpec) -> float:
 
 
 class Prompt(NamedTuple):
-    """What the TTFT of an engine is made of."""
+    """Parts of the TTFT of an engine."""
 
     new_tokens: float
     """Computed, not cached."""

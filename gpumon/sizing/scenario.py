@@ -1,4 +1,4 @@
-"""What the user asks: workloads with targets, goals, server shapes; which figures they may have; what is looked up."""
+"""Question of the user: workloads with targets, goals, server shapes; their valid ranges; and the catalogues."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Server(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     """How many there are at most; 0: as many as it takes."""
     price_per_gpu_hour: float | None = None
     price_per_hour: float = 0.0
-    """Of the host, beside its GPUs."""
+    """Price of the host, beside its GPUs."""
     gpu_power_w: float | None = None
-    """Of one GPU under this load; default: measured, else the board's limit from the catalogue."""
+    """Watts of one GPU under this load; default: measured, else the board's limit from the catalogue."""
 
 
 class Disaggregated(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -60,7 +60,7 @@ class Workload(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     name: str = ""
     """Shown name; default is the model."""
     think_s: float = 0.0
-    """Of users: seconds between an answer and the next question."""
+    """Seconds between an answer and the next question, for a target in users."""
     capacity_per_instance: float | None = None
     """Requests in flight that one instance carries: an operating point, so the planning factor does not apply."""
     memory_gb: float | None = None
@@ -92,7 +92,7 @@ class Workload(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     max_num_batched_tokens: int | None = None
     """Most tokens of one step; simulations alone use it."""
     prefill_tokens_per_s: float | None = None
-    """Of one instance."""
+    """Prefill rate of one instance."""
     spare_instances: int | None = None
     """Default: that of the scenario."""
     engine: Engine = ""
@@ -102,7 +102,7 @@ class Workload(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     profile: str = ""
     """Name of an imported profile to take capacity and latency from."""
     seen: Observed | None = None
-    """What was measured, kept with the scenario so that it gives the same answer elsewhere."""
+    """Measured profile, kept with the scenario so that it gives the same answer elsewhere."""
 
     @property
     def label(self) -> str:
@@ -122,7 +122,7 @@ class Scenario(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     usable_memory_ratio: float = 0.92
     """Share of a GPU's memory that engines may take (vLLM's gpu_memory_utilization)."""
     spare_instances: int = 0
-    """Of each workload."""
+    """Spare instances of each workload."""
     spare_servers: int = 0
     itl_p95_ms: float | None = None
     ttft_p95_ms: float | None = None
@@ -135,7 +135,7 @@ class Scenario(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
 
 
 GOALS: Final = ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms")
-"""Of a workload; the scenario has those of all."""
+"""Goals of a workload; the scenario has those of all."""
 
 
 def disaggregated(scenario: Scenario) -> Scenario:
@@ -175,7 +175,7 @@ class Known(NamedTuple):
         return self.prices.get(self.gpu_name(gpu))
 
     def seen(self, workload: Workload) -> Observed | None:
-        """What was seen of its model: the profile that it names, else what the scenario itself keeps."""
+        """Profile of its model: the one that it names, else the one that the scenario itself keeps."""
         return self.profiles.get(workload.profile, workload.seen) if workload.profile else workload.seen
 
     def kept(self, scenario: Scenario) -> Scenario:
@@ -194,7 +194,7 @@ class Range(NamedTuple):
 
 
 MOST_GPUS: Final = 576
-"""Of one server: no NVLink domain has more, and a typing error must not fill the memory."""
+"""Most GPUs of one server: no NVLink domain has more, and a typing error must not fill the memory."""
 _MOST_RUNNING: Final = 1e6
 """Sequences beyond which no single engine is believed."""
 _LEAVE_OUT: Final = ", or left out where it is not known"
@@ -220,7 +220,7 @@ RANGES: Final[dict[str, Range]] = {
     "prefill_tokens_per_s": Range(1e-3, 1e9, "prompt tokens per second"),
     "spare_instances": _SPARES,
 }
-"""Of a workload."""
+"""Valid ranges of a workload's figures."""
 SCENARIO_RANGES: Final = {
     "planning_factor": Range(1e-3, 1.0, "planning factor"),
     "usable_memory_ratio": Range(1e-3, 1.0, "usable share of the memory"),
@@ -314,7 +314,7 @@ def check_scenario(scenario: Scenario) -> None:
 
 
 def sound(seen: Observed) -> Observed:
-    """What was seen, without points that no engine can have shown; ValueError on another figure that can not be."""
+    """The profile without points that no engine can have shown; ValueError on another figure that can not be."""
     try:
         check(seen, SEEN_RANGES)
         if seen.lengths is not None:

@@ -40,7 +40,7 @@ _HELPS: Final = {
 
 
 class Demand(NamedTuple):
-    """What one workload needs; `problem` says why nothing would do."""
+    """Needs of one workload; `problem` says why nothing would do."""
 
     workload: Workload
     instance: Instance
@@ -59,7 +59,7 @@ class Demand(NamedTuple):
     better: str = ""
     """A TP that would take fewer GPUs."""
     simulated: str = ""
-    """What a simulation that decided the number of instances showed, as a note says it."""
+    """Result of the simulation that decided the number of instances, as a note says it."""
     problem: str = ""
 
     @property
@@ -69,7 +69,7 @@ class Demand(NamedTuple):
 
     @property
     def gpus(self) -> float:
-        """Of all its instances; infinite where there is a problem."""
+        """GPUs of all its instances; infinite where there is a problem."""
         return math.inf if self.problem else float(self.instances * self.instance.gpus)
 
     @property
@@ -80,7 +80,7 @@ class Demand(NamedTuple):
 
     @property
     def source(self) -> Source:
-        """Where the capacity comes from: the user's word, a table, or how the latency is known."""
+        """Source of the capacity: the user's word, a table, or the source of the latency."""
         if not self.limits:
             return Source.NONE
         kind = binding(self.limits).kind

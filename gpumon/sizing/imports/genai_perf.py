@@ -20,7 +20,7 @@ _RATES: Final = {
     "answer_tokens": "output_sequence_length",
 }
 _LOADS: Final = (("loadgen",), ("perf_analyzer", "stimulus"), ("phases", "profiling"), ())
-"""Where the concurrency stands inside `input_config`, by version; aiperf 0.10 has a list of phases instead."""
+"""Place of the concurrency inside `input_config`, by version; aiperf 0.10 has a list of phases instead."""
 _RATE_KEYS: Final = ("request_rate", "rate")
 _MODEL_OPTIONS: Final = ("--model", "--model-names", "-m")
 _FILE_CONCURRENCY: Final = re.compile(r"concurrency[-_=]?(\d{1,6})(?!\d)", re.IGNORECASE)

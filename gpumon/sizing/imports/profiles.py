@@ -25,18 +25,18 @@ _SYSTEMS: Final = {
     "rtx_pro_6000_server": "RTX PRO 6000 Blackwell Server", "mi300x": "Instinct MI300X", "mi325x": "Instinct MI325X",
     "mi355x": "Instinct MI355X",
 }  # fmt: skip
-"""What aiconfigurator and InferenceX call a system (theirs are the SXM parts) -> its catalogue name."""
+"""Name of a system in aiconfigurator and InferenceX (theirs are the SXM parts) -> its catalogue name."""
 _HUB_CACHE: Final = re.compile(r"models--([^/]+?)--([^/]+)/")
 _OPTIONS: Final = {
     "gpus": "--gpus", "tp": "--tp", "pp": "--pp", "weight_precision": "--precision", "kv_precision": "--kv-precision",
 }  # fmt: skip
-"""What a file and an option must not say differently."""
+"""Fields that a file and an option must not say differently."""
 _ALIKE: Final = 0.10
 """Measured request lengths that differ by less are the same workload."""
 
 
 class Given(msgspec.Struct, frozen=True):
-    """What the user knows and a file may leave out. A file that says something else is refused, but for the names."""
+    """Facts that the user knows and a file may leave out. A file that says otherwise is refused, but for the names."""
 
     name: str = ""
     model: str = ""
