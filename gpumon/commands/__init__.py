@@ -30,7 +30,7 @@ COMMANDS: Final = {
 
 
 class Command(Protocol):
-    """What a module of this folder has."""
+    """A module of this folder."""
 
     def options(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's options and words."""

@@ -28,7 +28,7 @@ class Word(NamedTuple):
 
 
 class Level(NamedTuple):
-    """What may stand behind `path`: `gpumon`, `gpumon models show`, ..."""
+    """The words that may follow `path`: `gpumon`, `gpumon models show`, ..."""
 
     path: str
     commands: tuple[Word, ...]

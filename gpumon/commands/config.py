@@ -9,7 +9,7 @@ from gpumon.commands.streams import OK, write
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """Those that change settings."""
+    """Add the options that change settings."""
     add_monitor(parser)
     add_fleet(parser)
     parser.add_argument("--example", action="store_true", help="print an example with every key, default and meaning")

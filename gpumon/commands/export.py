@@ -10,7 +10,7 @@ from gpumon.commands.streams import OK, write
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """Of what, from when to when, how often, and in which form."""
+    """Add options: the recording, from when to when, how often, and in which form."""
     add_recording(parser)
     add_config(parser)
     add_forms(

@@ -1,4 +1,4 @@
-"""What the screen reads and writes on disk: themes, settings, bundles. All of it in threads that hold nothing up."""
+"""Files that the screen reads and writes: themes, settings, bundles. All of it in threads that hold nothing up."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Files:
         return Path(self._place).parent / "scenarios" if self._place else None
 
     def _scenario_path(self, name: str) -> Path:
-        """What has a slash in it or ends in .toml is a path of its own. Raises ConfigError."""
+        """The file of a scenario: a name with a slash or the ending .toml is a path of its own. Raises ConfigError."""
         if "/" in name or name.endswith(".toml"):
             home = self._home if self._home.startswith("/") else ""
             return Path(home, name[2:]) if home and name.startswith("~/") else Path(name)

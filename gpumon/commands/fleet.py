@@ -39,7 +39,7 @@ MOST_BEFORE: Final = 7
 
 
 class FleetSource(Protocol):
-    """What tells of the fleet."""
+    """A source of the fleet's snapshots."""
 
     async def frame(self, at_s: float | None = None) -> FleetFrame:
         """The fleet at a Unix time (None: now); what does not work is in the frame."""
@@ -162,7 +162,7 @@ class FleetControl:
 
     @property
     def calibration(self) -> Calibration:
-        """What the engines of all hosts were seen to do, gathered at every refresh."""
+        """The work of the engines of all hosts as far as it was seen, gathered at every refresh."""
         return self._calibrator.calibration
 
     def known(self) -> Known:
@@ -252,7 +252,7 @@ class FleetControl:
         return msgspec.structs.replace(fleet.snapshot, wall_s=wall_s, time=rfc3339(wall_s))
 
     async def first_after(self, none_s: float, there_s: float) -> float:
-        """Where the fleet begins, to a refresh: there is none at `none_s`, and one at `there_s` (Unix times)."""
+        """The beginning of the fleet's history, to a refresh: none at `none_s`, some at `there_s` (Unix times)."""
         await self.open()
         while there_s - none_s > max(LEAST_S, self.snapshot.interval_s):
             middle_s = (none_s + there_s) / 2.0

@@ -69,7 +69,7 @@ class Span(NamedTuple):
 
 
 def chart_spans(start_s: float, end_s: float, scrape_s: float) -> list[Span]:
-    """What charts are filled from: the newest scrapes one by one, what was before as coarsely as charts show it."""
+    """Spans that fill the charts: the newest scrapes one by one, older ones as coarsely as charts show them."""
     step_s = max(scrape_s, CHART_S / CHART_STEPS)
     fine_s = max(start_s, end_s - FINE_STEPS * scrape_s)
     coarse = [Span(start_s, fine_s - step_s, step_s)] if fine_s - step_s > start_s and step_s > scrape_s else []

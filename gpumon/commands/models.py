@@ -15,7 +15,7 @@ CONTEXT_TOKENS: Final = 4096.0
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """What to do, and with which models."""
+    """Add options: the action, and the models."""
     nested = parser.add_subparsers(title="actions", metavar="ACTION")
     listing = add_action(nested, "list", "all models of the catalogue (the default)", _list)
     searching = add_action(nested, "search", "models whose names have all these parts", _search)

@@ -163,7 +163,7 @@ def _asks_help(words: Sequence[str]) -> bool:
 
 
 def _first_word(words: Sequence[str], takes: Mapping[str, bool]) -> int | None:
-    """Where the first word stands that is no option and no option's value; None: nowhere before a `--`."""
+    """Index of the first word that is no option and no option's value; None: there is none before a `--`."""
     at = 0
     while at < len(words) and words[at].startswith("-") and words[at] != "--":
         at += 2 if takes.get(words[at]) else 1
@@ -308,7 +308,7 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 
 
 def add_monitor(parser: argparse.ArgumentParser) -> None:
-    """What to read: the options of commands that read this host, or its settings of what to read."""
+    """Add the options of commands that read this host, or its settings of what to read."""
     parser.add_argument(
         "--endpoint",
         metavar="URL",
@@ -361,7 +361,7 @@ def add_demo(parser: argparse.ArgumentParser) -> None:
 
 
 def add_scenario(parser: argparse.ArgumentParser) -> None:
-    """What the simulated server plays."""
+    """Add the option of the simulated server's scenario."""
     parser.add_argument(
         "--scenario",
         metavar="NAME",
@@ -425,7 +425,7 @@ SETTINGS: Final = (
 
 
 class Settings(NamedTuple):
-    """What a command works with."""
+    """Settings that a command works with."""
 
     loaded: Loaded
     options: Options

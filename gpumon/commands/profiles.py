@@ -35,7 +35,7 @@ from gpumon.sources.packaged import gpu_catalogue
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """What to do, and with which files or profiles."""
+    """Add options: the action, and the files or profiles."""
     nested = parser.add_subparsers(title="actions", metavar="ACTION")
     listing = add_action(nested, "list", "all profiles (the default)", _list)
     adding = add_action(nested, "add", "import the results of a load test", _add)

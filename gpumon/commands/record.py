@@ -21,7 +21,7 @@ DAY_S: Final = 86400.0
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """What to read, and where and how long to keep it."""
+    """Add options: the sources, the recording, and for how long it is kept."""
     parser.add_argument(
         "file", metavar="FILE", nargs="?", help="recording to continue or create (default: this host's recording)"
     )

@@ -35,7 +35,7 @@ SPEEDS: Final = (0.1, 100.0)
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """Of what, from when on, how fast, and how to draw it."""
+    """Add options: the recording, from when on, how fast, and how to draw it."""
     add_recording(parser)
     add_config(parser)
     parser.add_argument("--at", metavar="TIME", help="start at 03:10, 2026-11-22T03:10Z, or -10m (default: start)")

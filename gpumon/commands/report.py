@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """Of what, from when to when, and in which form."""
+    """Add options: the recording, from when to when, and in which form."""
     add_recording(parser)
     add_config(parser)
     add_forms(parser, json="one JSON object (docs/recording.md)", markdown="tables to paste into a ticket")

@@ -34,7 +34,7 @@ from gpumon.specs.llm import LlmSpec
 
 LABEL: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 MOST_GPUS: Final = 1024
-"""Of one engine."""
+"""Most GPUs of one engine."""
 MOST_MODELS: Final = 500
 """Models that rules are printed for."""
 MOST_NAMED: Final = 5
@@ -44,7 +44,7 @@ ASSUMED: Final = "ASSUMED: nothing tells it (--gpus-per-engine, or gpus_per_engi
 
 
 class Size(NamedTuple):
-    """Of one engine."""
+    """GPUs of one engine."""
 
     gpus: int
     ranks: int = 0
@@ -53,7 +53,7 @@ class Size(NamedTuple):
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """Of what, and where to."""
+    """Add options: the models and their GPUs, and the file to write."""
     add_config(parser)
     parser.add_argument(
         "--prometheus",
@@ -185,7 +185,7 @@ class _LeftOut(Exception):  # noqa: N818 (the other models are written)
 
 
 class _Given(NamedTuple):
-    """What the command line says of the models."""
+    """Facts of the models from the command line."""
 
     gpus: Mapping[str, str]
     """GPU type by model; under "" that of all others."""
@@ -223,7 +223,7 @@ def _nothing(config: Config) -> str:
 
 
 def _size_of(name: str, counts: Mapping[str, str], has: Seen, warnings: list[str], asked: Mapping[str, int]) -> Size:
-    """What was given, else what labels in the Prometheus tell, else 1."""
+    """GPUs of an engine: those given, else those that labels in the Prometheus tell, else 1."""
     given = counts.get(name, counts.get("", ""))
     if given:
         return _size(given)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """What to read, and how to draw."""
+    """Add options: the sources, and how to draw."""
     add_monitor(parser)
     add_fleet(parser)
     add_screen(parser)

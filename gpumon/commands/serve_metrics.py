@@ -45,7 +45,7 @@ _REFUSED: Final = {
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """What to read, and where to serve it."""
+    """Add options: the sources, and the address to serve them at."""
     add_monitor(parser)
     add_demo(parser)
     parser.add_argument("--listen", metavar="ADDRESS", help="address:port to serve at (default 127.0.0.1:9454)")
@@ -106,7 +106,7 @@ async def _collect(config: Config, given: Options, take: Callable[[Snapshot], No
 
 
 def answer(page: MetricsPage, path: str, headers: Mapping[str, str]) -> Answer:
-    """What a path shows."""
+    """The answer at a path."""
     if path == "/metrics":
         found = page.page(headers.get("accept", ""), headers.get("accept-encoding", ""))
         encoding = {"Content-Encoding": found.encoding} if found.encoding else {}

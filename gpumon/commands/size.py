@@ -34,7 +34,7 @@ _MOMENTS: Final = 20
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """What to size, and in which form to print the answer."""
+    """Add options: the scenario, and the form of the answer."""
     parser.add_argument(
         "file", metavar="FILE", nargs="?", help="scenario file (docs/sizing-file.md); - reads standard input"
     )
@@ -117,7 +117,7 @@ def _check(chosen: argparse.Namespace, config: Config) -> None:
 
 
 def _place(chosen: argparse.Namespace) -> str:
-    """Where the scenario is from, as errors name it."""
+    """Place of the scenario, as errors name it."""
     from gpumon.config.load import named
 
     return "standard input" if chosen.file == "-" else named(chosen.file or "the settings")
@@ -228,7 +228,7 @@ def _simulation(chosen: argparse.Namespace, config: Config) -> Decide:
 
 
 def recorded_load(chosen: argparse.Namespace, config: Config, base: Scenario) -> tuple[Scenario, Mapping[str, LlmSpec]]:
-    """What the engines of a recording carried at their p95, in the scenario `base`, and their models."""
+    """Load of the engines of a recording at their p95, in the scenario `base`, and their models."""
     from gpumon.commands.report import opened, tell_damage
     from gpumon.config.errors import ConfigError
     from gpumon.config.load import named
@@ -344,7 +344,7 @@ async def _loads(
 def known_of(
     config: Config, scenario: Scenario, environ: Mapping[str, str], own: Mapping[str, LlmSpec] = MappingProxyType({})
 ) -> Known:
-    """What sizing looks up for a scenario: catalogues, models of the config, imported profiles, prices. Reads files.
+    """The look-ups of sizing for a scenario: catalogues, models of the config, imported profiles, prices. Reads files.
 
     Raises ConfigError for a `[[model]]` entry of one of its models that does not hold together.
     """

@@ -22,7 +22,7 @@ OTHERS_READY_S: Final = 10.0
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """What to read, and in which form to print it."""
+    """Add options: the sources, and the form to print."""
     add_monitor(parser)
     add_fleet(parser)
     add_forms(parser, json="JSON (docs/json.md)", verbose="every figure with its source, or why it is missing")

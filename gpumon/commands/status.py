@@ -27,7 +27,7 @@ MOST_BYTES = 16_000_000
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """What to read."""
+    """Add options: the sources."""
     add_monitor(parser)
     add_demo(parser)
     add_forms(parser, json="one JSON object (docs/json.md)")

@@ -1,4 +1,4 @@
-"""What a command prints: output on stdout, errors as single lines on stderr, and the exit codes."""
+"""Output of commands on stdout, errors as single lines on stderr, and the exit codes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def complain(text: str, code: int, name: str = "gpumon: ") -> int:
 
 
 def colour() -> bool:
-    """Whether what stdout goes to shows colours."""
+    """Whether the terminal or file behind stdout shows colours."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
 
 

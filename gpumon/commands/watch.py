@@ -30,7 +30,7 @@ TOO_SHORT: Final = "nothing was read before --duration was over: neither the dri
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """What to read, in which form to print it, and for how long."""
+    """Add options: the sources, the form to print, and for how long."""
     add_monitor(parser)
     add_fleet(parser)
     add_forms(

@@ -34,7 +34,7 @@ _WARNING: Final = (
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """What each tab reads and how it draws it, and where to serve them."""
+    """Add options: the sources of a tab and how it draws them, and the address to serve it at."""
     screen.options(parser)
     add_demo(parser)
     parser.add_argument(

@@ -129,7 +129,7 @@ def _gpus() -> GpuCatalogue:
 
 
 def gpu_type_problem(name: str) -> str:
-    """What is wrong with the name of a GPU type, near names with it; empty for one of the catalogue and for none."""
+    """Why a name is no GPU type of the catalogue, with near names; empty for one that is, and for none."""
     if not name:
         return ""
     name = urls.without_secrets(name)

@@ -1,4 +1,4 @@
-"""What a refused setting says: where it stands, what it is, and what is allowed. One line each, never a secret."""
+"""Text of a refused setting: its place, its value, and the allowed ones. One line each, never a secret."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpumon.config.urls import without_secrets
 from gpumon.readings.text import clean
 
 Path = tuple[str | int, ...]
-"""Where a setting stands: `("endpoint", 0, "url")`."""
+"""Place of a setting: `("endpoint", 0, "url")`."""
 
 HIDDEN: Final = object()
 """Stands for a value that must not be printed, or that there is none."""

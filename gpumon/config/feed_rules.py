@@ -1,4 +1,4 @@
-"""What a [[feed]] may map, and how: the quantities by name and kind, and which settings of a feed go together."""
+"""Rules for a [[feed]]: the quantities by name and kind, and which settings of a feed go together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpumon.readings import quantities as q
 
 
 class Kind(str, Enum):
-    """What sort of metric a quantity is read from."""
+    """Type of the metric that a quantity is read from."""
 
     COUNTER = "counters"
     GAUGE = "gauges"
@@ -38,9 +38,9 @@ _NAMES: Final = {
 QUANTITIES: Final[Mapping[str, Kind]] = {name: kind for kind, names in _NAMES.items() for name in names}
 """Every quantity that a feed may map."""
 TRAINING: Final = frozenset({q.TRAINED_TOKENS, q.TRAINED_RATE, q.SAMPLES, q.SAMPLE_RATE})
-"""Those of a training run; all others are of serving."""
+"""Quantities of a training run; all others are of serving."""
 TOKEN_COUNTERS: Final = frozenset({q.DECODE_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED, q.PROMPT_TOKENS})
-"""Those of which it matters whether they move before a request ends."""
+"""Counters for which it matters whether they move before a request ends."""
 HIGHEST: Final = frozenset({q.KV_USAGE})
 """Gauges of which the highest of several series counts; of the others, and of counters, their sum."""
 ALLOWED: Final = "; ".join(f"{kind.value}: {', '.join(names)}" for kind, names in _NAMES.items())
@@ -48,7 +48,7 @@ _KEY_PATH: Final = re.compile(r"[^.{}\s\"]+(\.[^.{}\s\"]+)*")
 
 
 def named(name: str) -> str:
-    """What is wrong with the name of a quantity; empty for one that there is."""
+    """Fault of a quantity's name; empty for a known one."""
     if name in QUANTITIES:
         return ""
     near = difflib.get_close_matches(name.lower(), QUANTITIES, n=1, cutoff=0.6)
@@ -56,7 +56,7 @@ def named(name: str) -> str:
 
 
 def mapped(_: str, value: str) -> str:
-    """What is wrong with where a quantity is read from; a text for a file's key is nearly free."""
+    """Fault of a quantity's source; a text for a file's key is nearly free."""
     if _KEY_PATH.fullmatch(value):
         return ""
     try:
@@ -86,7 +86,7 @@ def shared(config: Config) -> frozenset[str]:
 
 
 def feed(f: Feed) -> Iterator[tuple[str, str]]:
-    """What is wrong with settings of one feed together: the key to blame, and the text."""
+    """Faults of settings of one feed together: the key to blame, and the text."""
     if bool(f.url) == bool(f.file):
         yield "url", "give one: url or file"
     if not f.quantities:
@@ -104,7 +104,7 @@ def feed(f: Feed) -> Iterator[tuple[str, str]]:
 
 
 def _of_url(f: Feed) -> Iterator[tuple[str, str]]:
-    """What is wrong with a feed that reads a page of metrics."""
+    """Faults of a feed that reads a page of metrics."""
     if not all(_is_selector(text) for text in f.quantities.values()):
         yield "quantities", 'of a url are read from metrics, as in my_total{job="x"}; keys such as a.b are of a file'
     if f.time and not f.file:
@@ -112,7 +112,7 @@ def _of_url(f: Feed) -> Iterator[tuple[str, str]]:
 
 
 def _of_file(f: Feed) -> Iterator[tuple[str, str]]:
-    """What is wrong with a feed that reads lines of a file."""
+    """Faults of a feed that reads lines of a file."""
     if not all(_KEY_PATH.fullmatch(text) for text in f.quantities.values()):
         yield "quantities", "of a file are read from keys, such as tokens or a.b: only a url has labels"
     if any(QUANTITIES[name] is Kind.HISTOGRAM for name in f.quantities):
@@ -122,7 +122,7 @@ def _of_file(f: Feed) -> Iterator[tuple[str, str]]:
 
 
 def _of_training(f: Feed) -> Iterator[tuple[str, str]]:
-    """What is wrong with a feed of a training run."""
+    """Faults of a feed of a training run."""
     names = ", ".join(sorted(TRAINING))
     if not TRAINING & set(f.quantities):
         yield "quantities", f"of a training run need one of {names}"
@@ -131,7 +131,7 @@ def _of_training(f: Feed) -> Iterator[tuple[str, str]]:
 
 
 def _of_serving(f: Feed) -> Iterator[tuple[str, str]]:
-    """What is wrong with a feed of a server."""
+    """Faults of a feed of a server."""
     if TRAINING & set(f.quantities):
         yield "phase", f'must be "training" for {", ".join(sorted(TRAINING))}'
     if f.params_b is not None or f.flops_per_token is not None:
@@ -140,6 +140,6 @@ def _of_serving(f: Feed) -> Iterator[tuple[str, str]]:
 
 
 def config(c: Config) -> Iterator[tuple[str, str]]:
-    """What is wrong with feeds and endpoints together."""
+    """Faults of feeds and endpoints together."""
     if any(not each.name and server(each) in shared(c) for each in c.feed):
         yield "feed", "of a server that another [[feed]] or [[endpoint]] reads too needs a name"

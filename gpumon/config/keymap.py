@@ -20,9 +20,9 @@ class Command(NamedTuple):
     """As the user writes them: a character, or a name such as `f1`, `ctrl+l`, `pageup`."""
     does: str
     fleet: str | None = None
-    """What it does on a fleet's screen; empty: the same; None: nothing."""
+    """Its meaning on a fleet's screen; empty: the same; None: nothing."""
     scope: str = ""
-    """Where its keys hold, above those of the whole screen; empty: everywhere. Each scope has keys of its own."""
+    """Part of the screen where its keys come first; empty: everywhere. Each scope has keys of its own."""
 
 
 COMMANDS: Final[tuple[Command, ...]] = (
@@ -115,7 +115,7 @@ NEEDED: Final = frozenset(("help", "quit", "back"))
 KEPT: Final = (*sorted(NEEDED), "up", "down", "left", "right", "open", "pane.next", "pane.previous", "sizing")
 """Commands whose keys keep their meaning in every scope."""
 _TYPED: Final = frozenset("0123456789.,")
-"""What begins a number where numbers are typed: the sizing panel."""
+"""Characters that begin a number where numbers are typed: the sizing panel."""
 TAKEN: Final = "ctrl+c"
 """Quits, whatever the keys are."""
 NAMES: Final = (
@@ -177,7 +177,7 @@ def split(keys: str) -> tuple[str, ...]:
 
 
 def problem(name: str, keys: str) -> str:
-    """What is wrong with the keys given to the command `name`; empty where nothing is."""
+    """Fault of the keys given to the command `name`; empty: none."""
     wanted = split(keys)
     if not wanted:
         return f"{name} needs at least one key" if name in NEEDED else ""

@@ -40,7 +40,7 @@ class Loaded(msgspec.Struct, frozen=True):
     file: str
     origins: dict[str, str]
     place: str = ""
-    """Where settings are saved: the file, or where one is looked for; empty where the environment names no home."""
+    """File that settings are saved to, or looked for at; empty if the environment names no home."""
 
 
 def load(file: str, environ: Mapping[str, str], overrides: Iterable[Override] = ()) -> Loaded:

@@ -1,4 +1,4 @@
-"""What the command line chose for this run only: everything that is no setting of the config."""
+"""Choices of the command line for this run only: everything that is no setting of the config."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Options(msgspec.Struct, frozen=True):
     demo: bool = False
     """Watch the simulated server instead of this host (`gpumon demo`, `--demo`)."""
     scenario: str = ""
-    """What happens on the simulated server (`--scenario`); empty: its ordinary day."""
+    """Scenario of the simulated server (`--scenario`); empty: its ordinary day."""
     window_s: float = 2.0
     """Seconds between the two readings that `snapshot` takes its rates from; 0 takes one reading."""
     count: int = 0

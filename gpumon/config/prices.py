@@ -1,4 +1,4 @@
-"""What the config says that a GPU costs, and what latencies it promises, as sizing and triage take them."""
+"""Prices of GPUs and promised latencies of the config, as sizing and triage take them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def running_prices(sizing: Sizing, gpus: GpuCatalogue) -> Mapping[str, float]:
 
 
 def triage_of(config: Config, gpus: GpuCatalogue, thresholds: Thresholds) -> Triage:
-    """What judges the snapshots of this run."""
+    """The triage of this run, with its prices and goals."""
     prices = running_prices(config.sizing, gpus)
     promised = (config.goals.ttft_p95_ms, config.goals.itl_p95_ms, config.goals.e2e_p95_ms)
     goals = Goals(*(None if goal is None else goal / 1e3 for goal in promised))

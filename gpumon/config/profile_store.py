@@ -29,12 +29,12 @@ _ALLOWED: Final = f"letters, digits, . _ + -, beginning with a letter or digit, 
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one file holds."""
+    """Content of one file."""
 
     schema: int
     profile: Observed
     notes: tuple[str, ...] = ()
-    """What was said when it was imported."""
+    """Notes of its import."""
 
 
 class _Schema(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class _Schema(msgspec.Struct, frozen=True):
 
 
 class Stored(NamedTuple):
-    """What the folder holds: the profiles that can be read, by name, and a line for each file that can not."""
+    """Content of the folder: the profiles that can be read, by name, and a line for each file that can not."""
 
     profiles: Mapping[str, Profile]
     broken: tuple[str, ...]
@@ -153,7 +153,7 @@ def absent(name: str, stored: Stored) -> str:
 
 
 def unknown(name: str, known: Mapping[str, object]) -> str:
-    """What is said of a profile that is not there."""
+    """Text for a profile that is not there."""
     import difflib
 
     nearest = difflib.get_close_matches(name, known, n=3)

@@ -1,4 +1,4 @@
-"""Where the files that come with gpumon lie: in the installed package, or at the top of the checkout."""
+"""Files that come with gpumon: in the installed package, or at the top of the checkout."""
 
 from __future__ import annotations
 

@@ -38,19 +38,19 @@ class OpenTable(msgspec.Struct, frozen=True):
     """A table whose keys are no fields of the schema; names with dots may be written without quotes, too."""
 
     names: tuple[str, ...]
-    """Those that are known, for hints; empty: `named` decides."""
+    """Known names, for hints; empty: `named` decides."""
     problem: Callable[[str, Any], str]
-    """What is wrong with a name's value; empty: nothing."""
+    """Fault of a name's value; empty: none."""
     clash: Callable[[Mapping[str, Any]], tuple[str, str] | None]
     """The name to blame for what is wrong with all values together, and the text."""
     kind: Any = str
-    """Of the values."""
+    """Type of the values."""
     named: Callable[[str], str] = lambda _: ""
-    """What is wrong with a name; empty: nothing."""
+    """Fault of a name; empty: none."""
 
 
 Wrong = Iterator[tuple[str, str]]
-"""What is wrong with a table whose settings each fit: the key to blame, and the text."""
+"""Faults of a table whose settings each fit: the key to blame, and the text."""
 
 
 class Rulebook(msgspec.Struct, frozen=True):
@@ -60,12 +60,12 @@ class Rulebook(msgspec.Struct, frozen=True):
     fields: Mapping[str, FieldRule]
     """Further rules, by `Type.field`."""
     tables: Mapping[type, tuple[Callable[[Any], Wrong], ...]]
-    """What settings say together, by the type of their table."""
+    """Rules on settings together, by the type of their table."""
     unique: Mapping[str, tuple[tuple[str, Callable[[str], str]], ...]]
     """Keys that must differ between the entries of an array of tables, and what is compared; empty may repeat."""
     open_tables: Mapping[str, OpenTable]
     text: Callable[[str], str]
-    """What is wrong with any text, whichever key it stands under; empty: nothing."""
+    """Fault of any text, whichever key it stands under; empty: none."""
     types: Mapping[str, Any] = {}
     """Ranges of fields whose own type has none."""
 
@@ -207,4 +207,4 @@ CONFIG: Final = Rulebook(
         "must hold no user or password: use api_key_env or api_key_file" if urls.holds_password(text) else ""
     ),
 )
-"""Of the config file."""
+"""Rules of the config file."""

@@ -115,7 +115,7 @@ def _linked(written: Path, place: Path, text: str) -> bool:
 
 
 def _whole(scenario: Scenario) -> Scenario:
-    """What no single key tells. Raises Refused."""
+    """Check settings that depend on each other. Raises Refused."""
     if not scenario.workload:
         raise Refused((), "needs at least one [[workload]], with model and target")
     first: dict[str, int] = {}
@@ -171,7 +171,7 @@ def _value(value: Any) -> str:
 
 
 def _unwritable(of: Any, path: str = "") -> str:
-    """What no TOML file of ours can hold: NaN and infinity, and half a character (a lone surrogate)."""
+    """Path of a value that no TOML file of ours can hold: NaN, infinity, half a character (a lone surrogate)."""
     if isinstance(of, msgspec.Struct):
         items = ((f"{path}.{name}".removeprefix("."), getattr(of, name)) for name in of.__struct_fields__)
         return next(filter(None, (_unwritable(item, place) for place, item in items)), "")
@@ -185,7 +185,7 @@ def _unwritable(of: Any, path: str = "") -> str:
 
 
 def base_of(config: Config) -> Scenario:
-    """What a scenario begins with before anything was seen: the settings. Prices are looked up."""
+    """The scenario before anything was seen: the settings. Prices are looked up."""
     of = config.sizing
     goals = config.goals
     server = (Server(of.gpu, of.gpus or 8),) if of.gpu else ()

@@ -1,4 +1,4 @@
-"""What a scenario file has to keep to beside the types of `sizing.scenario`: ranges, and which values fit together."""
+"""Rules of a scenario file beside the types of `sizing.scenario`: ranges, and which values fit together."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _Milliseconds: Final = {name: each for name, each in RANGES.items() if name.ends
 
 
 def _within(kind: type[msgspec.Struct], ranges: Mapping[str, Range]) -> dict[str, Any]:
-    """What the plan refuses is refused in the file already, where it has a line."""
+    """Refuse in the file what the plan refuses: here it has a line."""
     found = {}
     for name, (low, high, *_) in ranges.items():
         number = int if "int" in str(kind.__annotations__[name]) else float
@@ -93,7 +93,7 @@ _PRECISIONS: Final = FieldRule(_precision_problem)
 
 
 def observed(seen: Observed) -> Observed:
-    """What was seen, if a scenario file could hold it. Raises Refused for the first figure that is out of its range."""
+    """A measurement that a scenario file can hold. Raises Refused for the first figure that is out of its range."""
     raw = {**msgspec.to_builtins(seen), "points": [msgspec.to_builtins(point) for point in seen.points]}
     if seen.lengths is not None:
         raw["lengths"] = {name: list(steps) for name, steps in msgspec.to_builtins(seen.lengths).items()}
@@ -142,4 +142,4 @@ SCENARIO: Final = Rulebook(
     text=lambda _: "",
     types={name: each for kind, ranges in _RANGES.items() for name, each in _optional(kind, ranges).items()},
 )
-"""Of a scenario file. Texts in it are names from anywhere, and nothing in it is a secret."""
+"""Rules of a scenario file. Texts in it are names from anywhere, and nothing in it is a secret."""

@@ -33,7 +33,7 @@ class General(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Reached(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is asked over HTTP or HTTPS."""
+    """A server that is asked over HTTP or HTTPS."""
 
     tls_ca: str = ""
     """PEM file of the certificate authority to trust."""
@@ -44,7 +44,7 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Keyed(Reached, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What may want an API key, or a bearer token."""
+    """A server that may want an API key, or a bearer token."""
 
     api_key_env: checks.KeyEnv = ""
     """Environment variable that holds the API key."""
@@ -97,7 +97,7 @@ class Feed(Keyed, frozen=True, forbid_unknown_fields=True):
     name: str = ""
     """Shown name; default is kind and port, or the file's name."""
     phase: Literal["inference", "training"] = "inference"
-    """What its tokens are: served, or trained on."""
+    """Use of its tokens: served, or trained on."""
     model: str = ""
     """Name of a [[model]] entry, a catalogue row, or a Hugging Face id whose files are here."""
     gpus: checks.Gpus = "auto"
@@ -170,13 +170,13 @@ class Gpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fp4_tflops: Positive | None = None
     fp32_tflops: Positive | None = None
     bandwidth_gbs: Positive | None = None
-    """Of the memory, in 1e9 bytes/s; default: what the driver's clock and bus width give."""
+    """Bandwidth of the memory, in 1e9 bytes/s; default: by the driver's clock and bus width."""
     memory_gb: Positive | None = None
     """Memory in 1024^3 bytes, for sizing."""
 
 
 class Discovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What gpumon may look at by itself."""
+    """Sources that gpumon may look at by itself."""
 
     enabled: bool = True
     """Find the engines of this host through the processes on its GPUs, and the GPUs of those that are listed here."""
@@ -230,9 +230,9 @@ class Host(Reached, frozen=True, forbid_unknown_fields=True):
     name: str = ""
     """Shown name; default is the address without user and scheme."""
     command: checks.Command = "gpumon"
-    """What runs gpumon there, as its shell takes it; `watch --json` is added. Of a URL it has no use."""
+    """Command that runs gpumon there, as its shell takes it; `watch --json` is added. A URL does not use it."""
     install: bool = False
-    """Where that is not found: run gpumon there from a temporary folder, which is removed at the end."""
+    """If the command is not found: run gpumon there from a temporary folder, which is removed at the end."""
     wheels: str = ""
     """Folder of wheels for hosts whose Python is another one than here; empty: ~/.cache/gpumon/wheels."""
     user: str = ""
@@ -246,7 +246,7 @@ class Host(Reached, frozen=True, forbid_unknown_fields=True):
 
 
 class Exporter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `gpumon serve-metrics` serves, and to whom."""
+    """Content of `gpumon serve-metrics`, and its clients."""
 
     listen: checks.ListenAddress = "127.0.0.1:9454"
     """Address and port; another address than loopback's shows the figures to whoever reaches it."""
@@ -263,13 +263,13 @@ class Exporter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Screen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the screen shows, and in which units."""
+    """Content of the screen, and its units."""
 
     memory_unit: Literal["GiB", "GB"] = "GiB"
     """VRAM in GiB (2^30 bytes), as GPU tools show it, or in GB (10^9), as data sheets do."""
     temperature_unit: Literal["C", "F"] = "C"
     glyphs: Literal["auto", "braille", "blocks", "ascii"] = "auto"
-    """What charts are drawn with; auto: braille where the terminal can."""
+    """Characters of the charts; auto: braille where the terminal can."""
     span_s: Annotated[float, msgspec.Meta(ge=60.0, le=7200.0)] = 300.0
     """Seconds that the charts go back."""
     hidden_columns: checks.Columns = ()
@@ -303,7 +303,7 @@ class Goals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Sizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the sizing panel begins with; the prices are those of `gpumon size`, too."""
+    """First values of the sizing panel; the prices are those of `gpumon size`, too."""
 
     gpu: checks.GpuType = ""
     """Type of GPU in a server, e.g. "H100 SXM 80GB"; empty: as seen."""
@@ -318,7 +318,7 @@ class Sizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     packing: Literal["busy", "memory"] = "busy"
     """Instances share a GPU by memory and busy share, or by memory alone."""
     spare_instances: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
-    """Of each workload."""
+    """Spare instances of each workload."""
     spare_servers: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
     prices: dict[str, Price] = {}
     """Type of GPU -> price of one hour."""

@@ -73,7 +73,7 @@ def matched(matchers: str) -> tuple[str, ...]:
 
 
 def matchers_problem(matchers: str) -> str:
-    """What is wrong with them; empty: nothing, as with an empty text."""
+    """Fault of matchers; empty: none, as with an empty text."""
     found = _read(matchers)
     if "__name__" in matched(matchers):
         return "must not match __name__, which every query has already"

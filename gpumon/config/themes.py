@@ -105,7 +105,7 @@ def _found(name: str, own: Path | None, above: tuple[Path, ...]) -> Theme | str:
 
 
 def _text(path: Path) -> str | None:
-    """What a theme's file holds; None where there is none. Raises ConfigError."""
+    """Text of a theme's file; None if there is none. Raises ConfigError."""
     if path.exists() and not path.is_file():  # a pipe would wait for its writer
         raise ConfigError(f"{clean(str(path))}: is not a file")
     return read(path, must_exist=False, what="theme")

@@ -15,7 +15,7 @@ def with_scheme(url: str) -> str:
 
 
 def problem(url: str) -> str:
-    """What is wrong with an endpoint's base URL or host:port, as the end of a sentence; empty where nothing is.
+    """Fault of an endpoint's base URL or host:port, as the end of a sentence; empty: none.
 
     The text never repeats the URL: it may hold a password.
     """

@@ -214,7 +214,7 @@ def _places(root: type[msgspec.Struct]) -> dict[str, tuple[str, str]]:
 
 
 def _leaves(table: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, Any]]:
-    """What stands in a table and in those inside it: TOML makes tables of a name with dots that has no quotes."""
+    """Settings of a table and of those inside it: TOML makes tables of a name with dots that has no quotes."""
     for key, value in table.items():
         if isinstance(value, dict) and len(path) < _MOST_DEPTH:
             yield from _leaves(value, (*path, key))
@@ -239,7 +239,7 @@ def entry_of(kind: Any) -> type[msgspec.Struct] | None:
 
 
 def described(kind: Any) -> str:
-    """What a field allows, as the end of "must be ..."; e.g. `a number from 0.25 to 3600`."""
+    """Allowed values of a field, as the end of "must be ..."; e.g. `a number from 0.25 to 3600`."""
     return _described(inspect.type_info(kind))
 
 

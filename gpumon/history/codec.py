@@ -21,23 +21,23 @@ QUICK: Final = 1
 SMALL: Final = 6
 """zlib's level for what stays: 9 takes 5 times as long for 4 % less."""
 MOST_FRAMES: Final = 300
-"""Of one block: a minute, four times a second, and some."""
+"""Most frames of one block: a minute, four times a second, and some."""
 _MOST_BYTES: Final = 1 << 27
 """Largest unpacked row; a larger one is damaged: a minute of 8 GPUs and 100 engines is two thirds of it."""
 _MOST_SHRINKING: Final = 1032
 """zlib packs no bytes into fewer than this many times less (zlib.net/zlib_tech.html)."""
 _PIECE_BYTES: Final = 1 << 20
 MOST_PACKED_BYTES: Final = 1 << 25
-"""What is larger as it lies there is damaged, and is not read: that minute is a fifth of it."""
+"""Largest block as it lies in the file: a larger one is damaged, and is not read; a minute takes a fifth of it."""
 _DAMAGE: Final = (
     *(zlib.error, msgspec.MsgspecError, LookupError, RuntimeError, StopIteration, OverflowError),
     UnicodeDecodeError,  # msgspec passes it on from texts
 )
-"""What decoding raises for bytes that make no sense."""
+"""Exceptions of decoding for bytes that make no sense."""
 _MOST_PARTS: Final = 10_000
-"""Of one frame: it and its engines."""
+"""Most parts of one frame: it and its engines."""
 _MOST_SECONDS: Final = 1e5
-"""That points stand for: a tick may be an hour."""
+"""Most seconds between two points: a tick may be an hour."""
 _SAME = 0
 _NEW = 1
 
@@ -63,12 +63,12 @@ class _Moment(msgspec.Struct, array_like=True):
 
 
 class _Place(msgspec.Struct, array_like=True):
-    """What stood at one place in all frames of a block: the head, the first engine, the second, ..."""
+    """One place in all frames of a block: the head, the first engine, the second, ..."""
 
     steps: Annotated[bytes, msgspec.Meta(max_length=MOST_FRAMES)]
-    """Of each frame that has this place: `_NEW` or `_SAME`."""
+    """One byte for each frame that has this place: `_NEW` or `_SAME`."""
     lengths: Annotated[list[Annotated[int, msgspec.Meta(gt=0)]], msgspec.Meta(max_length=MOST_FRAMES)]
-    """Of the new ones, in bytes."""
+    """Lengths of the new ones, in bytes."""
     rows: bytes
     """Rows of one length after another: see `_woven`."""
 
@@ -264,7 +264,7 @@ def cells(points: Sequence[Points]) -> bytes:
 
 
 def points(data: bytes) -> list[Points]:
-    """What `cells` made bytes of. Raises ValueError where it is damaged."""
+    """Points from the bytes of `cells`. Raises ValueError if they are damaged."""
     try:
         found = _CELLS.decode(_inflated(data))
         if not all(math.isfinite(at) and 0.0 <= seconds <= _MOST_SECONDS for at, seconds, _ in found.cells):
@@ -287,7 +287,7 @@ def told(events: Sequence[Event]) -> bytes:
 
 
 def events(data: bytes) -> list[Event]:
-    """What `told` made bytes of. Raises ValueError where it is damaged."""
+    """Events from the bytes of `told`. Raises ValueError if they are damaged."""
     try:
         try:
             return _EVENTS.decode(data)
@@ -303,8 +303,8 @@ def noted(note: Note) -> bytes:
 
 
 def notes(data: bytes) -> list[Note]:
-    """What `noted` made bytes of; none where it is of a gpumon whose verdicts have another shape. Raises ValueError
-    where it is damaged."""
+    """Notes from the bytes of `noted`; none if a gpumon wrote them whose verdicts have another shape. Raises ValueError
+    if they are damaged."""
     try:
         return [_NOTE.decode(_inflated(data))]
     except msgspec.ValidationError:

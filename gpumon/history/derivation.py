@@ -23,8 +23,8 @@ back 180 s. What is of longer begins with the warm-up: sums since the start (`Sn
 minutes and of an hour. The verdicts are those of the log, where the past has one."""
 RECENT_S: Final = 125.0
 SPARSE_S: Final = 6.0
-"""Of the warm-up all frames of the last `RECENT_S` are derived: quantiles are of 60 s, means in evidence of 120 s.
-Before that one every `SPARSE_S`: few rules look back further."""
+"""The warm-up derives all frames of its last `RECENT_S`: quantiles are of 60 s, means in evidence of 120 s. Before that
+it derives one every `SPARSE_S`: few rules look back further."""
 CHUNK_S: Final = 60.0
 """Frames are read by the minute."""
 
@@ -82,7 +82,7 @@ class Derivation:
 
 
 def _thinned(frames: Sequence[Frame], wall_s: float) -> Iterator[Frame]:
-    """Of the frames before a moment those that its figures depend on; counters say the same over fewer frames."""
+    """The frames before a moment that its figures depend on; counters say the same over fewer frames."""
     last: Frame | None = None
     for frame in frames:
         if last is None or wall_s - frame.wall_s <= RECENT_S or frame.wall_s - last.wall_s >= SPARSE_S:
@@ -91,7 +91,7 @@ def _thinned(frames: Sequence[Frame], wall_s: float) -> Iterator[Frame]:
 
 
 class _Log:
-    """What was noted of the verdicts, and what happened: read on from one moment to the next."""
+    """Notes on the verdicts, and events: read on from one moment to the next."""
 
     def __init__(self, past: FrameStore, wall_s: float) -> None:
         self._past = past

@@ -30,7 +30,7 @@ BUSY_S: Final = 5.0
 """How long SQLite waits for another process's lock."""
 _MOST_FACTS: Final = 100
 _LEAST_BYTES: Final = 512
-"""Of a page: SQLite takes what is smaller for a new file."""
+"""Least size of a page: SQLite takes a smaller file for a new one."""
 _JOURNALS: Final = ("-wal", "-shm", "-journal")
 _GROWS_BYTES: Final = 65536
 """By so much a file may be about to grow when it can not."""
@@ -52,7 +52,7 @@ CREATE INDEX pieces_by_time ON pieces (kind, run, first_s, last_s);
 
 
 class Kind(IntEnum):
-    """What a row of `pieces` holds. Rows are in the order of their ids; `run` counts how often the clock went back."""
+    """Kind of a row of `pieces`. Rows are in the order of their ids; `run` counts how often the clock went back."""
 
     FRAMES = 1
     """A block of the codec: one frame, or those of a finished minute."""
@@ -135,7 +135,7 @@ def single(path: Path) -> None:
 
 
 def identified(connection: sqlite3.Connection, path: Path) -> dict[str, str]:
-    """What was noted of the recording as a whole. Raises ConfigError where it is none that can be read."""
+    """Metadata of a recording. Raises ConfigError if it is none that can be read."""
     where = named(path)
     try:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
@@ -165,7 +165,7 @@ def identified(connection: sqlite3.Connection, path: Path) -> dict[str, str]:
 
 
 def unreadable(path: Path, error: sqlite3.Error) -> ConfigError:
-    """What SQLite refuses, for the user (sqlite.org/rescode.html: NOTADB, CORRUPT)."""
+    """A refusal of SQLite, for the user (sqlite.org/rescode.html: NOTADB, CORRUPT)."""
     text = clean(str(error), 200)
     if "not a database" in text:
         text = "is no recording of gpumon; name one that `gpumon record` wrote, or a new file"

@@ -1,4 +1,4 @@
-"""What keeps frames, be it the last minutes in memory or a file, and what else it keeps beside them."""
+"""Stores of frames, be it the last minutes in memory or a file, and what else they keep beside them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Tick(NamedTuple):
     """This tick's points of the charts."""
     events: tuple[Event, ...]
     verdicts: tuple[Verdict, ...] | None = None
-    """Those that stand; None: nobody judged."""
+    """Verdicts that stand; None: nobody judged."""
 
 
 class Points(NamedTuple):
@@ -38,7 +38,7 @@ class Points(NamedTuple):
 
 
 Thing = tuple[Kind, str, Family]
-"""What has at most one verdict: kind and key of a thing, and the question that is asked."""
+"""Place of at most one verdict: kind and key of a thing, and the question that is asked."""
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True):
@@ -48,12 +48,12 @@ class Note(msgspec.Struct, frozen=True, array_like=True):
     whole: bool
     """All that stand, in place of what was noted before; else what changed since the entry before."""
     verdicts: tuple[Verdict, ...]
-    """Those that began, or are of another limit or level now, as they were told then."""
+    """Verdicts that began, or are of another limit or level now, as they were told then."""
     over: tuple[Thing, ...] = ()
 
 
 class VerdictLog:
-    """What is to be noted of the verdicts of each tick: which begin, change their level or end; now and then all."""
+    """Changes of the verdicts at each tick: those that begin, change their level or end; now and then all."""
 
     def __init__(self, every_s: float = NOTED_S) -> None:
         """All that stand are noted every so many seconds, and first of all."""
@@ -81,7 +81,7 @@ class VerdictLog:
 
 
 def thing_of(verdict: Verdict) -> Thing:
-    """What a verdict is about."""
+    """The thing and the question of a verdict."""
     return verdict.kind, verdict.key, verdict.family
 
 
@@ -113,10 +113,10 @@ class FrameStore(Protocol):
         """Points for charts, oldest first; none where a past keeps none."""
 
     def events(self, from_s: float, to_s: float) -> Sequence[Event]:
-        """What happened, oldest first."""
+        """Events, oldest first."""
 
     def notes(self, from_s: float, to_s: float) -> Sequence[Note]:
-        """Of the verdicts, oldest first; none where a past was kept without them."""
+        """Notes on the verdicts, oldest first; none if a past was kept without them."""
 
 
 class Cell:

@@ -18,7 +18,7 @@ LONGEST_S: Final = 60.0
 """A chunk is full then, or with the next minute of the clock."""
 MOST_FRAMES: Final = 120
 _OVERHEAD_BYTES: Final = 160
-"""Of a bytes object and its places in lists."""
+"""Size of a bytes object and its places in lists."""
 
 
 class _Chunk:
@@ -201,13 +201,13 @@ class MemoryStore:
         return found
 
     def events(self, from_s: float, to_s: float) -> Sequence[Event]:
-        """What happened, oldest first."""
+        """Events, oldest first."""
         with self._lock:
             found = [event for chunk in self._chunks for event in chunk.events if from_s <= event.wall_s <= to_s]
         return sorted(found, key=lambda event: event.wall_s)
 
     def notes(self, from_s: float, to_s: float) -> Sequence[Note]:
-        """Of the verdicts, oldest first; of a time that came again only those of the newer one."""
+        """Notes on the verdicts, oldest first; of a time that came again only those of the newer one."""
         found: list[Note] = []
         for chunk in self._between(from_s, to_s):
             with self._lock:

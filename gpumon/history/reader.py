@@ -29,12 +29,12 @@ from gpumon.triage.peers import vetted_verdict
 LONGEST_BLOCK_S: Final = 61.0
 """No row but one of events reaches over more wall time."""
 _CACHE_BYTES: Final = 24_000_000
-"""Of blocks that were unpacked last."""
+"""Size of the blocks that were unpacked last."""
 
 _MOST_INTEGER: Final = 2**63 - 1
 """SQLite's."""
 _UNWRITABLE: Final = ("unable to open", "readonly")
-"""What SQLite says where it can make no lock or journal: CANTOPEN and the kinds of READONLY."""
+"""Errors of SQLite if it can make no lock or journal: CANTOPEN and the kinds of READONLY."""
 _FIRST_S = 0.0
 _LAST_S = 253_402_214_400.0
 """Times of what is no frame lie outside: the years 1970 to 9999."""
@@ -151,7 +151,7 @@ class Recording:
         return [point for point in found if from_s <= point.wall_s <= to_s]
 
     def events(self, from_s: float, to_s: float) -> Sequence[Event]:
-        """What happened, oldest first."""
+        """Events, oldest first."""
         found = self._told(Kind.EVENTS, from_s, to_s, codec.events)
         return [event for event in found if from_s <= event.wall_s <= to_s]
 
@@ -176,7 +176,7 @@ class Recording:
         return runs[::-1]
 
     def _numbers(self) -> Iterator[int]:
-        """Of all runs, the newest first; each is a look-up, however many rows there are."""
+        """Numbers of all runs, the newest first; each is a look-up, however many rows there are."""
         run = _MOST_INTEGER
         while found := self._query(
             "SELECT run FROM pieces WHERE kind = ? AND run < ? ORDER BY run DESC LIMIT 1", (Kind.FRAMES, run)
@@ -264,7 +264,7 @@ class Recording:
             raise unreadable(self._path, error) from None
 
     def _data(self, row: int) -> object:
-        """What a row holds; None where it is larger than any block, or gone meanwhile."""
+        """Content of a row; None if it is larger than any block, or gone meanwhile."""
         found = self._query(
             "SELECT data FROM pieces WHERE id = ? AND length(data) <= ?", (row, codec.MOST_PACKED_BYTES)
         )
@@ -289,7 +289,7 @@ class Recording:
         return block
 
     def _told(self, kind: Kind, from_s: float, to_s: float, read: Callable[[bytes], list[T]]) -> list[T]:
-        """What rows of a kind hold, oldest first. Events of one tick may be of very different times."""
+        """Content of the rows of a kind, oldest first. Events of one tick may be of very different times."""
         with self._reading():
             found: list[T] = []
             seen: set[int] = set()

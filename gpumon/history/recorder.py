@@ -82,7 +82,7 @@ class Recorder:
             self._slow = None
 
     def fault(self, _wall_s: float = 0.0) -> Fault | None:
-        """What is wrong with the recording right now, whatever time it is."""
+        """Fault of the recording right now, whatever time it is."""
         return self._fault or self._slow
 
     def close(self, timeout_s: float = 10.0) -> None:
@@ -253,7 +253,7 @@ def _copy(past: FrameStore, connection: sqlite3.Connection) -> None:
 BLOCK_S: Final = 60.0
 """Wall time of one block: what must be read to see one of its frames."""
 _HEADROOM_BYTES: Final = 1 << 20
-"""What a minute may add before room is made for it."""
+"""Most bytes of a minute before room is made for it."""
 _MOST_RUN: Final = 2**62
 _MOST_WALL_S: Final = 1e11
 """A row that is dated beyond is damaged: what comes next is no earlier run than that."""

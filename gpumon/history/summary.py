@@ -65,7 +65,7 @@ class _Mean:
 
 
 class _Means(NamedTuple):
-    """What the points say: mean of each series, seconds covered, gaps."""
+    """Figures of the points: mean of each series, seconds covered, gaps."""
 
     means: Mapping[str, _Mean]
     covered_s: float
@@ -108,7 +108,7 @@ class _Sample(NamedTuple):
 
 
 class _Counts:
-    """What the sampled frames say: the things there were, for how long, and what their counters counted."""
+    """Figures of the sampled frames: the things there were, for how long, and the growth of their counters."""
 
     def __init__(self) -> None:
         self.gpus: dict[str, Gpu] = {}
@@ -121,7 +121,7 @@ class _Counts:
         self.simulated = False
 
     def begin_anew(self) -> None:
-        """What the counters say next is a base line."""
+        """Take the next values of the counters as a base line."""
         for counted in (*self.joules.values(), *self.tokens.values()):
             counted.last = None
 
@@ -271,7 +271,7 @@ def _minutes(past: FrameStore, from_s: float, to_s: float) -> Iterator[float]:
 
 
 def _counting(frame: Frame) -> frozenset[str]:
-    """What gives counters: engines that answer, GPUs that count their energy."""
+    """Things that give counters: engines that answer, GPUs that count their energy."""
     gpus = (gpu.uuid for gpu in frame.gpus if not isinstance(gpu.energy_j, Missing))
     return frozenset((*(reading.key for reading in frame.engines if reading.ranks), *gpus))
 

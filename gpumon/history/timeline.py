@@ -143,7 +143,7 @@ def filled(past: FrameStore, before_s: float) -> History:
 
 
 def _forward(points: Sequence[Points]) -> list[Points]:
-    """Those after which none is earlier: a history forgets what came before a clock was set back."""
+    """The points after which none is earlier: a history forgets what came before a clock was set back."""
     found: list[Points] = []
     for each in reversed(points):
         if not found or each.wall_s < found[-1].wall_s:
@@ -179,7 +179,7 @@ class Worker:
         self._running = False
 
     async def call(self, function: Callable[[], T]) -> T:
-        """What `function` gives or raises in the thread."""
+        """Result of `function`, which runs in the thread, or its exception."""
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
         future: Future[T] = Future()

@@ -1,4 +1,4 @@
-"""What version 0.1 recorded otherwise: dimensions of an LLM as flat fields, before layers were data; events as text."""
+"""Recordings of version 0.1: dimensions of an LLM as flat fields, before layers were data; events as text."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class AlertCommands:
             self._complain("alerts come faster than their command ends: one was dropped", snapshot.wall_s)
 
     def fault(self, wall_s: float) -> Fault | None:
-        """What went wrong with a command lately."""
+        """The last failure of a command."""
         fault = self._fault
         return fault if fault is not None and wall_s - fault.since_wall_s < FAULT_S else None
 

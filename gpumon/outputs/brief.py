@@ -100,7 +100,7 @@ def _state_column(snapshot: Snapshot, gpus: Sequence[Gpu]) -> list[Column]:
 
 
 def _gpu_state(gpu: Gpu, verdict: Verdict | None) -> str:
-    """What is wrong with a GPU, with the mark of its worst urgent verdict; empty where nothing is."""
+    """Trouble of a GPU, with the mark of its worst urgent verdict; empty: none."""
     words = []
     if gpu.state is not GpuState.OK:
         reason = f": {token(gpu.state_text, spaces=True)}" if gpu.state_text else ""
@@ -115,7 +115,7 @@ def _gpu_state(gpu: Gpu, verdict: Verdict | None) -> str:
 
 
 def engine_columns(snapshot: Snapshot) -> tuple[Column, ...]:
-    """What is shown of each engine."""
+    """The columns of the engines, with a row each."""
     engines = snapshot.engines
     worst: dict[str, Verdict] = {}
     for verdict in snapshot.verdicts:  # the most urgent first

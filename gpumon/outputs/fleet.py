@@ -26,7 +26,7 @@ from gpumon.triage.render import LIMITS, actions_text, verdict_text
 
 _NOT_PRINTED: Final = frozenset({"parts", "labels", "worst"})
 ROW_KEYS: Final = tuple(name for name in Row.__struct_fields__ if name not in _NOT_PRINTED)
-"""Of a row as it is printed."""
+"""Figures of a row as it is printed."""
 _BEFORE: Final = {BandwidthSource.ENGINE: ">=", BandwidthSource.UPPER_BOUND: "<="}
 _NAME: Final = 48
 _VERDICT: Final = 70
@@ -131,7 +131,7 @@ def unwell(snapshot: FleetSnapshot) -> list[tuple[str, Verdict]]:
 
 
 def _grouped(found: Iterable[tuple[str, Verdict]]) -> Iterator[tuple[str, Verdict]]:
-    """What several GPUs of a host have alike as one: `gpu 0-7`."""
+    """Verdicts that several GPUs of a host have alike as one: `gpu 0-7`."""
     alike: dict[tuple[object, ...], list[tuple[str, Verdict]]] = {}
     for host, verdict in found:
         gpu = _GPU.fullmatch(verdict.scope)
@@ -207,7 +207,7 @@ def _gpus(row: Row) -> str:
 
 
 def _columns(first: str, rows: Sequence[Row]) -> list[Column]:
-    """What leaves first where there is no room has the lowest number."""
+    """The columns: if there is no room, the one with the lowest number leaves first."""
     other = ("hosts", lambda row: str(len(row.hosts))) if first == "model" else ("state", lambda row: _state(row))
     named: tuple[tuple[str, Callable[[Row], str], int], ...] = (
         (other[0], other[1], 8),
@@ -236,7 +236,7 @@ def _columns(first: str, rows: Sequence[Row]) -> list[Column]:
 
 
 def _state(row: Row) -> str:
-    """Of a host, and how many of its engines answer where not all do; of all of them, how many are `ok`."""
+    """State of a host, and how many of its engines answer if some do not; for all hosts, how many are `ok`."""
     if not row.key:
         some = f" {len(row.hosts) - row.troubled}/{len(row.hosts)} hosts" if 0 < row.troubled < len(row.hosts) else ""
         return f"{row.state.value}{some}"
@@ -255,7 +255,7 @@ def _known(known: Known, unit: str) -> str:
 
 
 def _idle(row: Row) -> str:
-    """What idle GPUs cost; how many GPUs lie idle where no price is known."""
+    """Cost of idle GPUs; their number if no price is known."""
     cost = row.idle_cost_per_h.value
     gpus = row.idle_gpus.value
     if not isinstance(cost, Missing):

@@ -48,7 +48,7 @@ _ONCE: Final = ("host", "content-length")
 
 
 class Answer(NamedTuple):
-    """What a request gets."""
+    """The answer to a request."""
 
     status: int
     body: bytes

@@ -51,7 +51,7 @@ class Shown(NamedTuple):
     row: LlmRow | None
     """The catalogue's row of this name, whether its figures are used or not."""
     why: str
-    """Where the spec is from; or why there is none, with the lines to add to the config."""
+    """Source of the spec; or why there is none, with the lines to add to the config."""
     looked: tuple[tuple[str, str], ...]
     """Place and what was found there."""
     nearest: tuple[str, ...]
@@ -73,7 +73,7 @@ def listed(rows: Sequence[LlmRow], configured: Sequence[str], width: int = 160) 
 
 
 def not_found(words: Sequence[str], nearest: Sequence[str], width: int = 160) -> str:
-    """What a search in vain says."""
+    """Text of a search in vain."""
     asked = " ".join(token(word) for word in words)
     near = f"; nearest: {', '.join(map(token, nearest))}" if nearest else ""
     return "\n".join(wrapped(f"no model of the catalogue is named {asked}{near}", width, "", INDENT)) + "\n"
@@ -118,7 +118,7 @@ def as_json(row: LlmRow) -> dict[str, Any]:
 
 
 def shown_json(model: Shown) -> dict[str, Any]:
-    """What `shown` says, as JSON has it."""
+    """The text of `shown` as JSON."""
     why, _, add = model.why.partition("\n")
     spec = model.spec
     known = None if spec is None else {"source": spec.source, **_spec(spec), **_figures(spec, model.context_tokens)}
@@ -296,7 +296,7 @@ def _stored(spec: LlmSpec) -> str:
 
 
 def _arithmetic(spec: LlmSpec) -> str:
-    """What the peak FLOP/s is taken for, where it is not the weights' own format."""
+    """Format of the peak FLOP/s, if it is not the weights' own."""
     if spec.weight_only:
         return ", arithmetic at 16 bit"
     if spec.activations is not None:

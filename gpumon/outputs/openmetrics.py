@@ -23,7 +23,7 @@ from gpumon.readings.snapshot import EventKind, Snapshot
 LATE: Final = 3.0
 """Intervals after which a snapshot is no longer of now: its collector is stuck."""
 LEAST_LATE_S: Final = 3.0
-"""That in seconds at least: a short interval on a busy machine is no stuck collector."""
+"""Least lateness in seconds: a short interval on a busy machine is no stuck collector."""
 MOST_COUNTED: Final = 1024
 """Engines whose restarts are remembered before those that are gone are forgotten."""
 _GZIP_LEVEL: Final = 4
@@ -40,14 +40,14 @@ class Page(NamedTuple):
 
 
 class _Kept(Protocol):
-    """What the collector gives its keepers."""
+    """A collector as its keepers see it."""
 
     @property
     def frame(self) -> Frame: ...
 
 
 class _Families(NamedTuple):
-    """What prometheus-client calls a registry."""
+    """A registry of prometheus-client."""
 
     families: tuple[Family, ...]
 

@@ -38,7 +38,7 @@ _MARKS: Final = {
     BandwidthSource.UPPER_BOUND: ("<=", ""),
     BandwidthSource.NONE: ("", ""),
 }
-"""What stands before and behind a bandwidth: measured, modelled from the engines, or an upper bound."""
+"""Signs before and behind a bandwidth: measured, modelled from the engines, or an upper bound."""
 
 
 def _vram(gpu: Gpu) -> str:

@@ -71,7 +71,7 @@ def _source(profile: Observed, *, is_builtin: bool) -> str:
 
 
 def _content(profile: Observed) -> str:
-    """What a profile is for: `memory 15.7 GB`, `7 points`."""
+    """Content of a profile: `memory 15.7 GB`, `7 points`."""
     parts = []
     if profile.points:
         parts.append(counted(len(profile.points), "point"))
@@ -97,7 +97,7 @@ def shown(profile: Observed, notes: Sequence[str], *, built: bool = False, width
 
 
 def added(profiles: Sequence[Observed], notes: Sequence[str], place: str, width: int = 160) -> str:
-    """What an import made: per profile its points and operating point, then what to know."""
+    """Result of an import: per profile its points and operating point, then notes."""
     lines = []
     for each in profiles:
         found = knee(each.points)

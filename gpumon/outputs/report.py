@@ -84,7 +84,7 @@ def _findings(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _verdict(verdict: Verdict) -> Iterator[str]:
-    """What it is, the figures that say so with their sources, and what to do."""
+    """The verdict, the figures that say so with their sources, and its actions."""
     scope = token(verdict.scope, spaces=True)
     yield f"verdict {scope}  {verdict.code.value}  {verdict.level.value}  since {verdict.since}"
     if said := verdict_text(verdict):

@@ -31,7 +31,7 @@ SGLANG_BOUNDS: Final = (
 )
 """SGLang's (observability/metrics_collector.py)."""
 MOST_RULES: Final = 20
-"""Of a group: Mimir's default limit."""
+"""Most rules of a group: Mimir's default limit."""
 RATE_S = 10.0
 LENGTHS_S = 60.0
 WASTE_S = 1800.0
@@ -66,7 +66,7 @@ class Prices(NamedTuple):
 
 
 class Scope(NamedTuple):
-    """Of one Prometheus."""
+    """Labels and matchers of one Prometheus."""
 
     match: str
     """Matchers that every selector of what is scraped gets."""

@@ -115,7 +115,7 @@ def names_of(engines: Sequence[Engine]) -> dict[str, str]:
 
 
 def gpu_key(gpu: Gpu) -> str:
-    """What texts and reasons of a GPU go by."""
+    """Key of a GPU's texts and reasons."""
     return _cut(gpu.uuid) or str(gpu.index)
 
 

@@ -85,7 +85,7 @@ def _counted(value: Reading, word: str) -> str:
 
 
 def _joined(parts: Sequence[str], between: str = ", ") -> str:
-    """What is known of them."""
+    """The known parts with `between` them."""
     return between.join(part for part in parts if part not in ("", NONE))
 
 
@@ -195,7 +195,7 @@ def _markdown_table(columns: Sequence[Column]) -> Iterator[str]:
 
 
 def _facts(answer: Answer) -> Iterator[Line]:
-    """What is needed with its warnings, or why nothing is said."""
+    """The need with its warnings, or why there is no answer."""
     if answer.problem:
         yield Line("no answer", clean(answer.problem, _MOST))
     sums = answer.totals_without if answer.without else answer.totals
@@ -245,7 +245,7 @@ def totals(answer: Answer) -> dict[str, str]:
 
 
 def _power_source(sources: Collection[str]) -> str:
-    """Where the watts of a sum are from, as it stands behind them."""
+    """Source of the watts of a sum, as it stands behind them."""
     if "limit" in sources:
         return " (the boards' limit)" if len(sources) == 1 else " (in part the boards' limit)"
     return " (measured)" if "seen" in sources else ""
@@ -272,7 +272,7 @@ def _types(packed: Packed) -> str:
 
 
 def _other(answer: Answer) -> str:
-    """What the other packing takes of the same workloads, where that differs: `by busy share 24 GPUs, 6 servers`."""
+    """The need of the other packing of the same workloads, if that differs: `by busy share 24 GPUs, 6 servers`."""
     mine, theirs = _packed(answer)
     if (theirs.gpus, theirs.servers) == (mine.gpus, mine.servers):
         return ""
@@ -388,7 +388,7 @@ def _plans(answer: Answer) -> list[Column]:
 
 
 def _servers(answer: Answer, scenario: Scenario) -> Iterator[Section]:
-    """What stands where, of the plan that is needed, then of the other where that differs."""
+    """The servers of the plan that is needed, then of the other if that differs."""
 
     def proof(packed: Packed) -> str:
         if isinstance(packed.servers, Missing) or isinstance(packed.servers_least, Missing):
@@ -494,7 +494,7 @@ def _at_target(plan: WorkloadPlan) -> str:
 
 
 def _power_basis(plan: WorkloadPlan) -> str:
-    """Where the watts come from."""
+    """Source of the watts."""
     if isinstance(plan.power_w, Missing):
         return ""
     return {"limit": " (the boards' limit)", "seen": " (measured)"}.get(plan.power_source, "")
@@ -532,7 +532,7 @@ def _planned(plan: WorkloadPlan, factor: float) -> str:
 
 
 def _origin(plan: WorkloadPlan) -> str:
-    """Where the capacity comes from, as a sentence's end."""
+    """Source of the capacity, as a sentence's end."""
     parts = [f"{plan.source.value} {plan.band.text}".rstrip()]
     if plan.seen_name:
         parts.append(f"from {_name(plan.seen_name)}" + (f" at {clean(plan.seen_time, 40)}" if plan.seen_time else ""))
@@ -542,7 +542,7 @@ def _origin(plan: WorkloadPlan) -> str:
 
 
 def _instance(plan: WorkloadPlan) -> str:
-    """What one instance takes."""
+    """GPUs and memory of one instance."""
     gpus = _counted(float(plan.gpus_per_instance), "GPU") if plan.gpus_per_instance else ""
     names = [f"TP {plan.tp}"]
     names += [f"PP {plan.pp}"] if plan.pp > 1 else []
@@ -562,7 +562,7 @@ def _bound(limit: Limit) -> str:
 
 
 def _lost(case: Degraded) -> str:
-    """What is left when an instance or a server is gone."""
+    """Remainder when an instance or a server is gone."""
     figures = [form(getattr(case, field)) for field, form in _OF_EACH[1:-1]]
     running = "" if case.text else _OF_EACH[0][1](case.running)
     text = f": {clean(case.text, _MOST)}" if case.text else ""

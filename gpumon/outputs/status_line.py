@@ -1,4 +1,4 @@
-"""What `gpumon status` prints: a snapshot in one short line for status bars and prompts, or as one JSON object."""
+"""Output of `gpumon status`: a snapshot in one short line for status bars and prompts, or as one JSON object."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class _Verdict(msgspec.Struct):
 
 
 class Shot(msgspec.Struct):
-    """What the line needs of the JSON of a snapshot (docs/json.md), this program's own or that of `serve-metrics`."""
+    """Part of a snapshot's JSON (docs/json.md) that the line needs, this program's own or that of `serve-metrics`."""
 
     time: str
     simulated: bool
@@ -166,7 +166,7 @@ def status_line(shot: Shot) -> str:
 
 
 def _engine_parts(shot: Shot) -> list[str]:
-    """What the engines deliver: the figure that counts comes first."""
+    """Output of the engines: the figure that counts comes first."""
     owners: list[_Gpu] | list[_Engine] = shot.whole_gpus or shot.engines
     decoded = _decoded(shot)
     serves = any(engine.state == "ok" for engine in shot.engines)

@@ -1,4 +1,4 @@
-"""What triage says of a moment, as Markdown: verdicts with their evidence and actions, events, faults."""
+"""Triage of a moment as Markdown: verdicts with their evidence and actions, events, faults."""
 
 from __future__ import annotations
 

@@ -28,4 +28,4 @@ class Check(msgspec.Struct, frozen=True):
     state: CheckState
     text: str
     fix: str = ""
-    """What to do, or the lines to add to the config; empty where there is nothing to do."""
+    """Action, or the lines to add to the config; empty if there is nothing to do."""

@@ -1,4 +1,4 @@
-"""What changed between two JSON values, as JSON: a fleet's hosts send this instead of whole snapshots.
+"""Difference of two JSON values, as JSON: a fleet's hosts send this instead of whole snapshots.
 
 A difference of two objects, or of two lists of one length, is `[new values by key, differences by key, keys that are
 gone]`, without the empty ones at its end; the keys of a list are its indices as text. `gpumon watch --json --fleet`
@@ -16,7 +16,7 @@ DEEPEST: Final = 16
 
 
 def difference(before: Any, now: Any) -> list[Any]:
-    """What makes `now` of `before`: both are objects, or lists of one length."""
+    """The difference that turns `before` into `now`: both are objects, or lists of one length."""
     old = dict(_items(before))
     changed: dict[str, Any] = {}
     inner: dict[str, list[Any]] = {}

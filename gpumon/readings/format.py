@@ -49,7 +49,7 @@ _WORDS: dict[Reason, tuple[str, str]] = {
     Reason.NO_PRICE: (DASH, "no price"),
     Reason.INFEASIBLE: ("none", "no way"),
 }
-"""What stands for a missing value in a column of 4 or 5, and in one of 11 cells."""
+"""Texts of a missing value in a column of 4 or 5, and in one of 11 cells."""
 
 _SUFFIXES = ("", "k", "M", "G", "T", "P", "E")
 
@@ -213,7 +213,7 @@ _SECONDS: Final = (
 )
 """How a time may be written, the most precise first: unit, its letters, decimals, the most that is written so."""
 _LONGER: Final = ((99e3, ">99ks"), (9e3, ">9ks"), (99.0, ">99s"))
-"""What is said of a time that no form above fits."""
+"""Texts of a time that no form above fits."""
 
 
 def seconds(value: Reading, width: int = 5) -> str:

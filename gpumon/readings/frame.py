@@ -66,7 +66,7 @@ class GpuState(str, Enum):
 
 
 class EndpointState(str, Enum):
-    """What the last poll of an engine endpoint came to."""
+    """Result of the last poll of an engine endpoint."""
 
     OK = "ok"
     STARTING = "starting"
@@ -127,7 +127,7 @@ class Advance(str, Enum):
 
 
 class Phase(str, Enum):
-    """What the tokens of an engine are: forward passes for users, or training steps."""
+    """Kind of an engine's tokens: forward passes for users, or training steps."""
 
     INFERENCE = "inference"
     TRAINING = "training"
@@ -232,7 +232,7 @@ class GpuReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     throttle_s: dict[str, float] = {}
     """The driver's own counters by cause, in seconds since it was loaded; only those that this GPU has."""
     activity_source: str = ""
-    """Where SM, tensor and DRAM activity come from: `gpm`, `dcgm`, or empty where there is none."""
+    """Source of SM, tensor and DRAM activity: `gpm`, `dcgm`, or empty if there is none."""
     activity_monotonic_s: float = 0.0
     """When a dcgm-exporter last changed them; 0 where they are as old as the rest."""
     source: str = "nvml"
@@ -279,7 +279,7 @@ class Training(msgspec.Struct, frozen=True, array_like=True, gc=False):
     flops_per_token: float
     """Forward and backward of one token, over all GPUs: 6 x parameters (Kaplan et al. 2020, 2.1), or the user's."""
     tokens_per_sample: float = 0.0
-    """Of a run that counts samples; 0: it counts tokens."""
+    """Tokens of a sample, if a run counts samples; 0: it counts tokens."""
     precision: str = "bf16"
     """Format that its matmuls run in: it decides the FLOP/s peak."""
 
@@ -353,7 +353,7 @@ class EngineReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     kind: EngineKind = EngineKind.UNKNOWN
     phase: Phase = Phase.INFERENCE
     fault: str = ""
-    """What is wrong and the fix, in one line; empty when state is ok."""
+    """Fault and its fix, in one line; empty when state is ok."""
     interval_s: float = 2.0
     latency_s: float = 0.0
     version: str = ""
@@ -391,7 +391,7 @@ class EngineReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     dp: int = 0
     """Data-parallel ranks; 0: not known."""
     training: Training | None = None
-    """What a step of a training run costs; only with `Phase.TRAINING`."""
+    """Cost of a step of a training run; only with `Phase.TRAINING`."""
     found_by: str = ""
     """`config` or `discovery`; empty where neither."""
     earlier: tuple[EngineReading, ...] = ()
@@ -442,7 +442,7 @@ class HostReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """CPU time of gpumon and its worker, as a share of one core."""
     self_pss_bytes: Reading = NOT_SUPPORTED
     busiest_core_ratio: Reading = NOT_SUPPORTED
-    """Of one core; the rest of these are as in `readings.snapshot.Host`."""
+    """Busy share of one core; the rest of these are as in `readings.snapshot.Host`."""
     iowait_ratio: Reading = NOT_SUPPORTED
     cpu_pressure_ratio: Reading = NOT_SUPPORTED
     io_pressure_ratio: Reading = NOT_SUPPORTED

@@ -119,7 +119,7 @@ class History:
         self._events.append(event)
 
     def events(self, from_s: float, to_s: float) -> list[Event]:
-        """What happened from a time (excluded) to another (included), oldest first."""
+        """Events from a time (excluded) to another (included), oldest first."""
         return [event for event in self._events if from_s < event.wall_s <= to_s]
 
     def _admit(self, points: Mapping[str, float]) -> None:
@@ -266,7 +266,7 @@ def _hold(later: _Read, earlier_s: float, sums: list[float], counts: list[int], 
 
 
 class Moment(NamedTuple):
-    """What is shown of a moment of the past."""
+    """The view of a moment of the past."""
 
     snapshot: Snapshot
     history: History

@@ -118,7 +118,7 @@ class LogView(NamedTuple):
     """A log as far as it was read."""
 
     place: str = ""
-    """Where it is, in words. Text from outside, safe to show."""
+    """Place of the log, in words. Text from outside, safe to show."""
     lines: Sequence[LogLine] = ()
     open: int = 0
     """How many of the last lines have no end yet: 0 or 1."""
@@ -238,7 +238,7 @@ def _without_keys(text: str) -> str:
 
 
 def _end_of_secret(text: str, begin: int) -> int:
-    """Where the value of a key ends; `begin` where there is none."""
+    """End of a key's value; `begin` if there is none."""
     scheme = _SCHEME.match(text, begin)
     if scheme is not None:
         begin = scheme.end()
@@ -252,7 +252,7 @@ def _end_of_secret(text: str, begin: int) -> int:
 
 
 class _Value(NamedTuple):
-    """Where a value ends, and whether its end is in this line."""
+    """End of a value, and whether that is in this line."""
 
     end: int
     is_closed: bool

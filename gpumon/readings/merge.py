@@ -1,4 +1,4 @@
-"""What several sources tell, joined: GPUs by NVML and by a dcgm-exporter, and engines with names of their own."""
+"""Readings of several sources joined: GPUs by NVML and by a dcgm-exporter, and engines with names of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recording says of a stretch of time: means, totals, money and incidents. What `gpumon report` prints."""
+"""Summary of a stretch of a recording: means, totals, money and incidents. `gpumon report` prints it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class EnginePeriod(msgspec.Struct, frozen=True):
     mfu_ratio: Reading = NOT_EXPOSED
     mbu_ratio: Reading = NOT_EXPOSED
     energy_j: Reading = NOT_EXPOSED
-    """Of its GPUs; none where it shares one with another engine."""
+    """Energy of its GPUs; none if it shares one with another engine."""
     tokens_per_j: Reading = NOT_EXPOSED
     """Decode (or trained) tokens per joule of its GPUs."""
     cost_per_million_tokens: Reading = NO_PRICE

@@ -1,4 +1,4 @@
-"""What is derived from the frames and shown: the one truth behind the screen, `--json` and the exporters."""
+"""Figures derived from the frames and shown: the one truth behind the screen, `--json` and the exporters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SCHEMA = 1
 
 
 class BandwidthSource(str, Enum):
-    """Where a GPU's memory bandwidth comes from, best first."""
+    """Source of a GPU's memory bandwidth, best first."""
 
     GPM = "gpm"
     """Measured by the GPU (NVML GPM DRAM activity x peak)."""
@@ -89,7 +89,7 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
     bandwidth_source: BandwidthSource = BandwidthSource.NONE
     bandwidth_peak_bytes_per_s: Reading = NOT_SUPPORTED
     peak_source: str = ""
-    """Where the bandwidth peak and the FLOP peaks come from; says `unverified` where the catalogue row is."""
+    """Source of the bandwidth peak and the FLOP peaks; says `unverified` if the catalogue row is."""
     peak_unverified: bool = False
     """MFU stands on a FLOP/s peak that is derived, assumed, or in the catalogue on one source only."""
     bandwidth_peak_unverified: bool = False
@@ -124,7 +124,7 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
     """CUDA's, e.g. `9.0`."""
     memory_temperature_c: Reading = NOT_SUPPORTED
     fan_ratio: Reading = NOT_SUPPORTED
-    """Of the fan's full speed, as the driver wants it."""
+    """Share of the fan's full speed, as the driver wants it."""
     sm_occupancy_ratio: Reading = NOT_SUPPORTED
     """Resident warps / the most that fit (GPM); good kernels run at low occupancy too."""
     memory_busy_ratio: Reading = NOT_SUPPORTED
@@ -137,14 +137,14 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
     flops_peak_per_s: Reading = NOT_SUPPORTED
     """Dense peak at the precision that its engines compute in: the denominator of MFU."""
     flops_peak_precision: str = ""
-    """That precision; several, joined by `+`, where engines differ (the peak is then not defined)."""
+    """Precision of the peak; several, joined by `+`, if engines differ (the peak is then not defined)."""
     pcie_tx_bytes_per_s: Reading = NOT_SUPPORTED
     """Device to host."""
     pcie_rx_bytes_per_s: Reading = NOT_SUPPORTED
     nvlink_tx_bytes_per_s: Reading = NOT_SUPPORTED
     nvlink_rx_bytes_per_s: Reading = NOT_SUPPORTED
     pcie_generation: Reading = NOT_SUPPORTED
-    """Of the link as it is trained now: an idle GPU trains it down."""
+    """Generation of the link as it is trained now: an idle GPU trains it down."""
     pcie_generation_max: Reading = NOT_SUPPORTED
     """The most that this GPU and its slot can do."""
     pcie_width: Reading = NOT_SUPPORTED
@@ -193,7 +193,7 @@ class TokensTotal(msgspec.Struct, frozen=True, gc=False):
     prefill_cached: Reading = WARMING_UP
     decode: Reading = WARMING_UP
     trained: Reading = NOT_EXPOSED
-    """Of a training run."""
+    """Tokens of a training run."""
     samples: Reading = NOT_EXPOSED
     """Samples that a training run consumed: no tokens."""
 
@@ -211,7 +211,7 @@ class SinceStart(msgspec.Struct, frozen=True, gc=False):
 
 
 class Window(msgspec.Struct, frozen=True, gc=False):
-    """What an engine did in the window of its rates, as far as only sizing needs it; None is not known."""
+    """Work of an engine in the window of its rates, as far as only sizing needs it; None is not known."""
 
     seconds: float
     """Length of the window."""
@@ -229,7 +229,7 @@ class Window(msgspec.Struct, frozen=True, gc=False):
 
 
 class OwnEstimate(msgspec.Struct, frozen=True, gc=False):
-    """What the engine says that it computed and moved, all GPUs together, beside gpumon's own figure."""
+    """The engine's own estimate of computed FLOPs and moved bytes, all GPUs together, beside gpumon's own figure."""
 
     flops_per_s: Reading = NOT_EXPOSED
     read_bytes_per_s: Reading = NOT_EXPOSED
@@ -264,15 +264,15 @@ class Hardware(Part, frozen=True, gc=False):
     ranks: int = 0
     """Data-parallel ranks, each an instance of the model on its own GPUs; 0 where not known."""
     power_w: Reading = NOT_EXPOSED
-    """Of its GPUs, mean of 10 s as the rates are: the watts of `tokens_per_j` and `flops_per_j`."""
+    """Power of its GPUs, mean of 10 s as the rates are: the watts of `tokens_per_j` and `flops_per_j`."""
 
 
 class Dimensions(Part, frozen=True, gc=False):
-    """What is known of the model that an engine serves."""
+    """Dimensions of the model that an engine serves."""
 
     llm: LlmSpec | None = None
     model_source: str = ""
-    """Where the model's dimensions come from; empty where they are not known."""
+    """Source of the model's dimensions; empty if they are not known."""
     params: Reading = NOT_EXPOSED
     """Parameters of the model."""
     active_params: Reading = NOT_EXPOSED
@@ -290,7 +290,7 @@ class Load(Part, frozen=True, gc=False):
     running: Reading = NOT_EXPOSED
     waiting: Reading = NOT_EXPOSED
     waiting_deferred: Reading = NOT_EXPOSED
-    """Those of `waiting` that do not wait for room but for a LoRA slot, a KV transfer or the like."""
+    """Part of `waiting` that does not wait for room but for a LoRA slot, a KV transfer or the like."""
     lora_slots: Reading = NOT_EXPOSED
     """LoRA adapters that it can serve at once."""
     lora_loaded: Reading = NOT_EXPOSED
@@ -316,7 +316,7 @@ class Load(Part, frozen=True, gc=False):
 
 
 class EngineRates(Part, frozen=True, gc=False):
-    """What an engine does per second: over 10 s, prefill over the longer of 10 s and the longest TTFT."""
+    """Rates of an engine per second: over 10 s, prefill over the longer of 10 s and the longest TTFT."""
 
     prefill_tokens_per_s: Reading = NOT_EXPOSED
     """Computed prefill: tokens from the prefix cache are not in it."""
@@ -349,9 +349,9 @@ class EngineRates(Part, frozen=True, gc=False):
     inferences_per_s: Reading = NOT_EXPOSED
     """Items per second of a server of models that are no LLMs."""
     samples_per_s: Reading = NOT_EXPOSED
-    """Of a training run, all its GPUs together."""
+    """Samples per second of a training run, all its GPUs together."""
     trained_tokens_per_s: Reading = NOT_EXPOSED
-    """Of a training run, all its GPUs together."""
+    """Tokens per second of a training run, all its GPUs together."""
 
 
 class Latency(Part, frozen=True, gc=False):
@@ -431,7 +431,7 @@ class Engine(msgspec.Struct, frozen=True, gc=False):
     rank_loads: tuple[RankLoad, ...] = ()
     """Each data-parallel rank's part; empty with one rank."""
     uneven: tuple[Evidence, ...] = ()
-    """What its ranks share unevenly."""
+    """Figures that its ranks share unevenly."""
     deviates: tuple[Evidence, ...] = ()
     """In what it does worse than the other replicas of its model, or that it gets less to do."""
     contradicts: tuple[Evidence, ...] = ()
@@ -473,7 +473,7 @@ class Replicas(msgspec.Struct, frozen=True, gc=False):
     queue_s: Quantiles = Quantiles()
     e2e_s: Quantiles = Quantiles()
     mfu_ratio: Reading = NOT_EXPOSED
-    """Of all their GPUs together."""
+    """MFU of all their GPUs together."""
     mbu_ratio: Reading = NOT_EXPOSED
     deviating: tuple[str, ...] = ()
     """Names of the replicas that stand apart (`Engine.deviates`)."""
@@ -488,7 +488,7 @@ class FaultShown(msgspec.Struct, frozen=True, gc=False):
     text: str
     since: str
     code: str = ""
-    """Of a GPU or an engine: its cause, e.g. `hw_thermal_slowdown`, `ecc`, `lost`."""
+    """Cause of the state of a GPU or an engine, e.g. `hw_thermal_slowdown`, `ecc`, `lost`."""
 
 
 class Host(msgspec.Struct, frozen=True, gc=False):
@@ -514,12 +514,12 @@ class Host(msgspec.Struct, frozen=True, gc=False):
     disk_busy_ratio: Reading = NOT_SUPPORTED
     """Share of time in which the busiest disk had a request in flight."""
     network_rx_bytes_per_s: Reading = NOT_SUPPORTED
-    """Of all interfaces with a device; where none has one (a container), of all but loopback."""
+    """Traffic of all interfaces with a device; if there are none (a container), of all but loopback."""
     network_tx_bytes_per_s: Reading = NOT_SUPPORTED
 
 
 class Self(msgspec.Struct, frozen=True, gc=False):
-    """What gpumon costs: share of one core, and proportional memory, of the monitor and its worker."""
+    """Cost of gpumon: share of one core, and proportional memory, of the monitor and its worker."""
 
     cpu_ratio: Reading
     pss_bytes: Reading
@@ -541,9 +541,8 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False, gc=False):
     replicas: tuple[Replicas, ...] = ()
     """One for each model that two or more engines serve."""
     events: tuple[Event, ...] = ()
-    """What happened since the snapshot before this one."""
+    """Events since the snapshot before this one."""
     alerts: tuple[RaisedAlert, ...] = ()
     """Alerts of the config that hold."""
     counted_since: str = ""
-    """Of a moment of the past: since when what is said to be counted since gpumon started is counted in it (RFC 3339);
-    empty of now."""
+    """Start (RFC 3339) of the counts of a moment of the past that are else since gpumon started; empty for now."""

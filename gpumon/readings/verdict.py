@@ -10,7 +10,7 @@ from gpumon.readings.missing import NOT_EXPOSED, Reading
 
 
 class Kind(str, Enum):
-    """What a verdict or an event is about."""
+    """Subject of a verdict or an event."""
 
     ENGINE = "engine"
     GPU = "gpu"
@@ -23,7 +23,7 @@ class Family(str, Enum):
     STATE = "state"
     """Is it broken?"""
     LIMIT = "limit"
-    """What holds it back?"""
+    """Is it held back?"""
     USE = "use"
     """Is it used?"""
 
@@ -113,13 +113,13 @@ class Evidence(msgspec.Struct, frozen=True, gc=False):
     value: Reading = NOT_EXPOSED
     """In the base unit of its kind (ratio 0..1, bytes, seconds, watts, Hz)."""
     limit: Reading = NOT_EXPOSED
-    """What `value` is held against: a threshold, a goal, a capacity, or the figure of its peers."""
+    """Figure that `value` is compared with: a threshold, a goal, a capacity, or the figure of its peers."""
     source: str = ""
     """Metric, driver field or formula that it comes from; `config` for a goal or a limit that the user gave."""
     chart: str = ""
     """Key of the series that shows it over time (`efficiency.points`); empty where there is none."""
     parameters: Parameters = {}
-    """What else its sentence says."""
+    """Further figures and names of its sentence."""
 
 
 class Team(str, Enum):
@@ -158,7 +158,7 @@ class Signal(msgspec.Struct, frozen=True, gc=False):
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
-    """What limits an engine, a GPU or the host. It holds codes and figures; `triage.render` makes its sentences."""
+    """The limit of an engine, a GPU or the host. It holds codes and figures; `triage.render` makes its sentences."""
 
     scope: str
     """Shown name: the engine's, `gpu 3`, or `host`."""
@@ -176,15 +176,15 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     parameters: Parameters = {}
     evidence: tuple[Evidence, ...] = ()
     actions: tuple[Action, ...] = ()
-    """What to try, the best first; empty where nothing is to be done."""
+    """Actions to try, the best first; empty if nothing is to be done."""
     unknown: tuple[Signal, ...] = ()
-    """Of `unknown`: the signals that are missing."""
+    """Signals that are missing, for `unknown`."""
     until: str = ""
     """RFC 3339: when it was last so, where it is on its way out; its figures are of then."""
 
 
 class EventKind(str, Enum):
-    """What happened."""
+    """Kind of an event."""
 
     RESTART = "restart"
     """An engine's process began anew."""
@@ -211,15 +211,15 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     scope: str
     """As `Verdict.scope`."""
     code: str
-    """What exactly: `restarted`, `down`, `verdict_began`, ..."""
+    """Code of the event: `restarted`, `down`, `verdict_began`, ..."""
     level: Level = Level.NOTE
     key: str = ""
     """As `Verdict.key`."""
     parameters: Parameters = {}
     since_s: float = 0.0
-    """Of a verdict that began: since when it has held, which is before `wall_s`; 0 of all else."""
+    """Start of a verdict that began, which is before `wall_s`; 0 for all other events."""
     verdict: Verdict | None = None
-    """Of `kind` verdict: the one that began, changed its level or cause, or is over."""
+    """The verdict of an event of `kind` verdict: it began, changed its level or cause, or is over."""
 
 
 class RaisedAlert(msgspec.Struct, frozen=True, gc=False):
@@ -229,7 +229,7 @@ class RaisedAlert(msgspec.Struct, frozen=True, gc=False):
     scope: str
     """As `Verdict.scope`."""
     text: str
-    """What it was raised by: `kv_usage_ratio 0.97 > 0.95`, or the verdict's own line."""
+    """Condition that raised it: `kv_usage_ratio 0.97 > 0.95`, or the verdict's own line."""
     since: str
     """RFC 3339: since when its condition has held, which is before it was raised; a verdict's, since when that has."""
     value: Reading = NOT_EXPOSED
@@ -239,6 +239,6 @@ class RaisedAlert(msgspec.Struct, frozen=True, gc=False):
     title: bool = False
     """It marks the title line."""
     level: str = ""
-    """Of a verdict its level when it was raised; empty of a figure. So `action`."""
+    """Level of the verdict when the alert was raised; empty for alerts on a figure. So `action`."""
     action: str = ""
-    """What to try next."""
+    """Action to try next."""

@@ -1,1 +1,1 @@
-"""What GPUs and LLMs are."""
+"""Facts of GPUs and LLMs."""

@@ -92,7 +92,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     defaults: Mapping[str, object] = {}
     """Fields that published configs leave out."""
     once: Callable[[Fields, int], Block] | None = None
-    """What a token goes through once, outside the layers."""
+    """Block that a token goes through once, outside the layers."""
     tables: Callable[[Fields, int], float] | None = None
     """Parameters of further look-up tables."""
     by_layer: Callable[[Fields, int], Mapping[str, int]] | None = None

@@ -13,7 +13,7 @@ DeepSeek-V4-Pro (0.6, heads wider than their weights), then those whose layers h
 0.7).
 """
 MOST_VOCAB: Final = 300_000
-"""Of a model whose vocabulary is not known. The largest in use: 262,208 (Gemma 3)."""
+"""Vocabulary of a model whose own is not known. The largest in use: 262,208 (Gemma 3)."""
 
 
 class Size(NamedTuple):

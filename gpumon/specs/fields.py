@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 _SHOWN = 40
 _MOST_ITEMS = 100_000
-"""Of a list: ones by layer are searched once per layer."""
+"""Most items of a list: ones by layer are searched once per layer."""
 
 
 class FieldError(ValueError):
-    """What is wrong with one field of a file; `key` names file and field without the value."""
+    """Fault of one field of a file; `key` names file and field without the value."""
 
     def __init__(self, text: str, key: str = "") -> None:
         super().__init__(text)

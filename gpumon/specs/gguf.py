@@ -1,4 +1,4 @@
-"""What a GGUF file says before its weights: metadata and the table of tensors, and the sizes of ggml's types."""
+"""Head of a GGUF file, before its weights: metadata and the table of tensors, and the sizes of ggml's types."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Tensor(NamedTuple):
 
 
 class GgufHeader(msgspec.Struct, frozen=True):
-    """Of one file, or of all parts of a split one; long arrays (the vocabulary) are left out of `metadata`."""
+    """Header of one file, or of all parts of a split one; long arrays (the vocabulary) are left out of `metadata`."""
 
     metadata: dict[str, object]
     tensors: tuple[Tensor, ...]

@@ -1,4 +1,4 @@
-"""What a GPU can do at most, and what its driver tells of it: peaks by number format, memory bandwidth, memory size."""
+"""Peaks of a GPU, and the facts of its driver: peaks by number format, memory bandwidth, memory size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpumon.specs.precision import Precision
 
 
 class Origin(str, Enum):
-    """Where the peaks of a GPU come from."""
+    """Source of the peaks of a GPU."""
 
     CATALOGUE = "catalogue"
     CONFIG = "config"
@@ -36,20 +36,20 @@ class GpuSpec(msgspec.Struct, frozen=True):
     verified: bool = True
     """At least two sources agree on the peaks, or the user gave them."""
     how: str = ""
-    """Of derived peaks: how they were worked out, or why there are none."""
+    """How derived peaks were worked out, or why there are none."""
     note: str = ""
     tdp_w: float = 0.0
     link_bytes_per_s: float = 0.0
-    """Of one direction to the other GPUs of its server: NVLink, else PCIe x16; 0 where not known."""
+    """Link to the other GPUs of its server, one direction: NVLink, else PCIe x16; 0: not known."""
     sm_count: float = 0.0
     """0 where not known."""
     achieved_flops_per_s: dict[Precision, float] = {}
-    """What products of large matrices reached on it, where a source measured that; never a denominator of MFU."""
+    """Measured rate of products of large matrices, if a source has one; never a denominator of MFU."""
     achieved_source: str = ""
 
     @property
     def source(self) -> str:
-        """Where the peaks come from, as it is shown."""
+        """Source of the peaks, as it is shown."""
         if self.origin is Origin.DERIVED:
             return f"derived: {self.how}"
         return self.origin.value if self.verified else f"{self.origin.value} (unverified)"
@@ -67,7 +67,7 @@ class GpuSpec(msgspec.Struct, frozen=True):
 
 
 class GpuFacts(NamedTuple):
-    """What the driver tells of a GPU, as far as its peaks depend on it."""
+    """Facts of a GPU from its driver, as far as its peaks depend on them."""
 
     name: str
     memory_total_bytes: float | None = None

@@ -22,7 +22,7 @@ _BANDWIDTH_TOLERANCE = 0.05
 _UNKNOWN: Final = "?"
 """In a cell of a rate: the GPU has this format, and its peak is not known. An empty cell: it lacks the format."""
 _PCIE_BYTES_PER_S = {"3": 15.75e9, "4": 31.5e9, "5": 63.0e9, "6": 121.0e9}
-"""Of 16 lanes, one direction, by generation."""
+"""Rate of 16 lanes, one direction, by generation."""
 _SOCKET = re.compile(r"\bsxm\d\b")
 _UNNAMED: Final = {13: "rubin"}
 """NVML_DEVICE_ARCH_* -> short name of the announced GPU of that architecture, whose name at the driver is not known."""
@@ -31,7 +31,7 @@ _UNNAMED_CAPABILITY: Final = {"10.7": 13}
 
 
 class OwnPeaks(NamedTuple):
-    """What the user knows of a GPU that gpumon does not, or not so well; 0 and absent formats: nothing."""
+    """Figures of a GPU that the user gave, as gpumon does not know them so well; 0 and absent formats: nothing."""
 
     name: str
     """As the driver gives it."""
@@ -221,7 +221,7 @@ def _overridden(row: GpuSpec, own: OwnPeaks) -> GpuSpec:
 
 
 def _bare(own: OwnPeaks) -> GpuSpec:
-    """Of a GPU without a row: nobody says which formats it lacks, so that all are not known until they are given."""
+    """A GPU without a row: nobody says which formats it lacks, so that all are not known until they are given."""
     formats = (each for precisions in _RATES.values() for each in precisions)
     return GpuSpec(own.name.strip().removeprefix("NVIDIA "), "", 0.0, 0.0, dict.fromkeys(formats, 0.0))
 

@@ -44,11 +44,11 @@ QUANTIZATION: Final = "quantization"
 """The engine's name of its quantisation method where that is not the format itself: `compressed-tensors`, `modelopt`,
 `gptq_marlin`; `none` or an empty text where it says that there is none."""
 SPECULATION: Final = "speculation"
-"""What drafts tokens: `EAGLE3`, `ngram`, `draft model`; absent without speculation."""
+"""Draft of tokens: `EAGLE3`, `ngram`, `draft model`; absent without speculation."""
 LORA: Final = "lora"
 """Names or number of the LoRA adapters that are served beside the model; absent without."""
 MODALITIES: Final = "modalities"
-"""What it takes beside text, with commas between: `vision,audio`; absent for text alone."""
+"""Inputs beside text, with commas between: `vision,audio`; absent for text alone."""
 
 STORAGE_HINTS: Final = (WEIGHT_PRECISION, QUANTIZATION, KV_DTYPE, STATE_DTYPE, CONVOLUTION_DTYPE)
 """How the model is stored."""
@@ -68,11 +68,11 @@ SPEC_HINTS: Final = (
     PARAMETER_SIZE,
     *STORAGE_HINTS,
 )
-"""What decides a model's spec."""
+"""Hints that decide a model's spec."""
 HINTS: Final = frozenset((*SPEC_HINTS, CONTEXT_LEN, SPECULATION, LORA, MODALITIES))
 """All keys."""
 
 
 def hints_of(info: Mapping[str, str]) -> dict[str, str]:
-    """What of an engine's `info` is about its model."""
+    """The part of an engine's `info` that is about its model."""
     return {key: info[key] for key in info if key in HINTS and info[key]}

@@ -1,4 +1,4 @@
-"""What one block of a layer multiplies, keeps and looks back at, by its fields in a Hugging Face config.
+"""One block of a layer, by its fields in a Hugging Face config: its multiplications, its cache and its reach.
 
 Each function is the formula sheet of one kind of block. Parameters are those of matrix products, by part; biases,
 norms and convolution kernels are left out (below 0.8 % of any model that is served). Sources: the modelling code of
@@ -45,7 +45,7 @@ class Routed(NamedTuple):
     experts: int
     per_token: int
     params: float
-    """Of one expert."""
+    """Parameters of one expert."""
 
 
 class Block(NamedTuple):
@@ -104,8 +104,8 @@ class Grouped(msgspec.Struct, frozen=True):
     limit: tuple[str, ...] = ("sliding_window",)
     """Fields that name the window or chunk."""
     gate: str = ""
-    """Of the output: `wide` as the heads' output, `head` one number per head; or the field that switches a wide one,
-    or Laguna's, that says which."""
+    """Gate of the output: `wide` as the heads' output, `head` one number per head; or the field that switches a wide
+    one, or Laguna's, that says which."""
     names: Mapping[str, str] = {}
     """Field -> the one that stands for it in these layers (MiMo's `swa_head_dim`)."""
     key_is_value: str = ""
@@ -197,7 +197,7 @@ class Latent(msgspec.Struct, frozen=True):
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434)."""
 
     gate: str = ""
-    """Of the output: `wide`, `head`, or the field that switches a wide one."""
+    """Gate of the output: `wide`, `head`, or the field that switches a wide one."""
     indexed: bool = False
     """With an indexer that picks `index_topk` tokens (DeepSeek-V3.2); `borrowed`: it uses another layer's choice."""
     borrowed: bool = False
@@ -306,7 +306,7 @@ class Compressed(msgspec.Struct, frozen=True):
 
 
 def _hyper_connections(fields: Fields) -> float:
-    """Of one layer: two mixers of `hc_mult` residual streams (attention, experts)."""
+    """Parameters of one layer: two mixers of `hc_mult` residual streams (attention, experts)."""
     streams = _lookup(fields, "hc_mult")
     return float(2 * streams * hidden_size(fields) * (streams * streams + 2 * streams))
 
@@ -511,7 +511,7 @@ class Dense(msgspec.Struct, frozen=True):
 
 
 def double_width(fields: Fields) -> Block:
-    """What Gemma 4's layers without a cache of their own have beside the MLP of the others: as much again."""
+    """Additional MLP of Gemma 4's layers without a cache of their own: as much again as the others have."""
     return Dense()(fields) if fields.flag("use_double_wide_mlp") else Block({})
 
 
@@ -598,7 +598,7 @@ def zamba_block(fields: Fields) -> Block:
 
 
 def zamba_link(fields: Fields) -> Block:
-    """What each place of that block has of its own: a projection and low-rank adapters."""
+    """Own weights of each place of that block: a projection and low-rank adapters."""
     hidden = hidden_size(fields)
     rank = _lookup(fields, "adapter_rank")
     adapters = rank * (hidden + 2 * fields.integer("intermediate_size", default=4 * hidden))

@@ -1,4 +1,4 @@
-"""What an LLM is, as far as FLOPs and bytes need it."""
+"""Dimensions of an LLM, as far as FLOPs and bytes need them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpumon.specs.precision import Precision
 
 
 class Reach(str, Enum):
-    """What a token of an attention layer looks at."""
+    """Reach of a token in an attention layer."""
 
     FULL = "full"
     WINDOW = "window"
@@ -51,7 +51,7 @@ class Attention(msgspec.Struct, frozen=True, array_like=True):
     shared: bool = False
     """Reads the cache of another layer, keeps nothing of its own."""
     bytes_per_element: float = 0.0
-    """Of a cache with a format of its own (an indexer's FP8 keys); 0: the KV cache's."""
+    """Format of a cache that has its own (an indexer's FP8 keys); 0: the KV cache's."""
 
 
 MODELS_OWN_BYTES: Final = 2.0
@@ -59,15 +59,15 @@ MODELS_OWN_BYTES: Final = 2.0
 
 
 class State(msgspec.Struct, frozen=True, array_like=True):
-    """What layers keep of a sequence whatever its length: a recurrent state or the tail of a convolution."""
+    """State that layers keep of a sequence whatever its length: a recurrent state or the tail of a convolution."""
 
     kind: str
     """`mamba`, `mamba2`, `delta net`, `kimi delta`, `lightning`, `lru`, `convolution`."""
     layers: int
     elements: float
-    """Of one sequence, per layer."""
+    """Elements of one sequence, per layer."""
     flops: float
-    """Of updating and reading it, per token and layer."""
+    """FLOPs of updating and reading it, per token and layer."""
     bytes_per_element: float = MODELS_OWN_BYTES
 
 
@@ -84,7 +84,7 @@ class LlmSpec(msgspec.Struct, frozen=True, array_like=True):
     What runs several times per token (Zamba's shared blocks) counts as often.
     """
     head_params: float
-    """Of these the LM head, vocabulary x hidden: prefill needs it once per request; 0 for a model without one."""
+    """Part of them in the LM head, vocabulary x hidden: prefill needs it once per request; 0: there is none."""
     vocab: int
     hidden: int
     layers: int
@@ -93,7 +93,7 @@ class LlmSpec(msgspec.Struct, frozen=True, array_like=True):
     kv_heads: int
     """KV heads of most layers; 1 with MLA."""
     head_dim: int
-    """Of a key, in most layers."""
+    """Width of a key, in most layers."""
     attention: tuple[Attention, ...] = ()
     states: tuple[State, ...] = ()
     experts: int = 0
@@ -111,9 +111,9 @@ class LlmSpec(msgspec.Struct, frozen=True, array_like=True):
     expert_read_bytes: float = 0.0
     """Bytes of one routed expert index summed over all MoE layers."""
     attention_read_bytes: float = 0.0
-    """Of `read_bytes` the attention and state layers: what a data-parallel rank holds of its own; 0: not known."""
+    """Part of `read_bytes` in attention and state layers, which each data-parallel rank holds whole; 0: not known."""
     not_modelled: tuple[str, ...] = ()
-    """What the figures leave out (vision encoder, drafts, ...)."""
+    """Parts that the figures leave out (vision encoder, drafts, ...)."""
     stored_bytes: float = 0.0
     """Bytes of all stored weights, where a file's own table or the engine tells them; 0: they follow from the rest."""
     max_context: int = 0

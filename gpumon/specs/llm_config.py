@@ -22,7 +22,7 @@ _AGREE: Final = 0.02
 
 
 class Described(NamedTuple):
-    """What a config says of its model."""
+    """Description of a model by its config."""
 
     spec: LlmSpec
     parts: LlmParts
@@ -322,7 +322,7 @@ def _bytes_at_16_bit(fields: Fields, stored: WeightFormat, weights: Mapping[str,
 
 
 QUANTIZATION_KEYS: Final = ("quantization_config", "compression_config")
-"""Where a checkpoint says how it is quantised."""
+"""Fields in which a checkpoint says how it is quantised."""
 _DIFFUSION = "it computes a block of tokens several times over (diffusion), and no counter says how often"
 REFUSED: Final = {
     "diffusion_gemma": _DIFFUSION,

@@ -1,4 +1,4 @@
-"""What an engine says of its model (`specs.hints`) -> LlmSpec, by itself or together with the catalogue."""
+"""Facts that an engine tells of its model (`specs.hints`) -> LlmSpec, by itself or together with the catalogue."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _NEAR = 0.05
 _ROUGH = 0.15
 """The same for a size in words, which counts the vision encoder: "4.3B" of Gemma-3-4B, whose text model has 3.88."""
 _LEAST_SHARE = 0.4
-"""Of a published total, encoders and draft layers included: the least share that a language model is."""
+"""Least share of a language model in a published total, encoders and draft layers included."""
 _SAME_BYTES = 0.03
 _PADDED_VOCAB = 0.01
 _DRAFT_LAYERS = 1
@@ -137,7 +137,7 @@ def _bytes_of_state(word: str) -> float | None:
 
 
 def left_out_by(hints: Mapping[str, str]) -> tuple[str, ...]:
-    """What an engine does beside the model's forward pass, that no figure counts."""
+    """Work of an engine beside the model's forward pass, that no figure counts."""
     said = [(h.SPECULATION, DRAFTS), (h.LORA, ADAPTERS)]
     notes = [note for key, note in said if not says_nothing(hints.get(key, "")) and hints[key].strip() != "0"]
     modalities = hints.get(h.MODALITIES, "").lower()

@@ -85,7 +85,7 @@ def _format(hint: str, words: list[str]) -> WeightFormat | None:
 _PRIORITY: Final = tuple(NAMED_FORMATS)
 
 _PUBLISHERS: Final = frozenset(("meta", "nvidia"))
-"""What stands before the model's own name in some ids: `Meta-Llama-3.1-8B`, `NVIDIA-Nemotron-3-Nano-4B-BF16`."""
+"""Words before the model's own name in some ids: `Meta-Llama-3.1-8B`, `NVIDIA-Nemotron-3-Nano-4B-BF16`."""
 
 _TUNING: Final = frozenset(
     ("instruct", "chat", "it", "base", "pt", "thinking", "think", "reasoning", "sft", "dpo", "abliterated")

@@ -22,7 +22,7 @@ _TELLING = 4
 _ALIKE = 0.6
 """From this likeness on a name is near without a word in common."""
 _SHARED = 0.2
-"""What a word in common adds to the likeness."""
+"""Gain of likeness by a word in common."""
 
 
 class LlmRow(msgspec.Struct, frozen=True, dict=True):
@@ -32,7 +32,7 @@ class LlmRow(msgspec.Struct, frozen=True, dict=True):
     hf_id: str
     aliases: tuple[str, ...]
     published: str = msgspec.field(name="source")
-    """Where its config is from."""
+    """Source of its config."""
     verified: bool
     """False: one source only, or documentation from memory."""
     max_context: int

@@ -93,7 +93,7 @@ class LlmParts(msgspec.Struct, frozen=True):
     experts: int = 0
     experts_per_token: int = 0
     repeated: float = 0.0
-    """Of `multiplied` what is stored less often than it is used (Zamba's shared blocks)."""
+    """Part of `multiplied` that is stored less often than it is used (Zamba's shared blocks)."""
 
     @property
     def total(self) -> float:

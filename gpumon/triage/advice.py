@@ -1,4 +1,4 @@
-"""What each engine calls the settings that an action names, and what a version has on by itself: a table."""
+"""Names of the settings that an action means, by engine, and a version's defaults: a table."""
 
 from __future__ import annotations
 

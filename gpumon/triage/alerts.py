@@ -52,7 +52,7 @@ class Sight(NamedTuple):
     text: str
     value: Reading
     verdict: Verdict | None = None
-    """What it saw; None of a figure."""
+    """The verdict that raised it; None for a figure."""
 
 
 class Condition(NamedTuple):

@@ -20,7 +20,7 @@ class Copyable(NamedTuple):
 
     text: str
     does: str
-    """What it does, for a list to choose from."""
+    """Effect of the command, for a list to choose from."""
     runs: bool
     """Whether it is a command that a shell runs; else a setting of the engine."""
 

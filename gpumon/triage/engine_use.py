@@ -45,7 +45,7 @@ FACTOR: Final = 99.0
 SHOWN: Final = 10.0
 """Headroom from which on the factor says nothing: it is not written."""
 OVERHEAD_BYTES: Final = 7.5e9
-"""Of one GPU, beside weights and KV cache: activations and buffers (vLLM: 5 to 7 GiB)."""
+"""Memory of one GPU beside weights and KV cache: activations and buffers (vLLM: 5 to 7 GiB)."""
 RESERVED: Final = 0.9
 """Part of the memory that an engine takes."""
 MOST_SHARE: Final = 0.6
@@ -76,12 +76,12 @@ def _left_s(case: Case) -> float:
 
 
 class Little(NamedTuple):
-    """What an engine does that does little; means over the time in which use is judged."""
+    """Work of an engine that does little; means over the time in which use is judged."""
 
     room: float
     """Requests that it can run at once."""
     bound: str
-    """What bounds them: its slots, or its KV pool."""
+    """Limit of its requests: its slots, or its KV pool."""
     running: float
     seen: Activity
     arithmetic: float
@@ -118,7 +118,7 @@ def _little(case: Case, engine: Engine) -> Little | None:
 
 
 def _few(case: Case) -> Little | None:
-    """What an engine does that runs few requests; None where its use is not judged, or it is not that."""
+    """Work of an engine that runs few requests; None if its use is not judged, or it does not."""
     engine = case.served()
     quiet_s = idle_s(case)
     idle = quiet_s is not None and quiet_s >= case.thresholds.idle_s
@@ -356,7 +356,7 @@ def fits(case: Case, engine: Engine, gpus: int, running: float) -> bool | None:
 
 
 def _price_per_hour(case: Case, engine: Engine) -> float | None:
-    """Of one of its GPUs; None where none is given, or it has but a MIG slice of one."""
+    """Price of one of its GPUs; None if none is given, or it has but a MIG slice of one."""
     if any(gpu.parent_uuid for gpu in case.gpus):
         return None
     kinds = {gpu.gpu_type for gpu in case.gpus} or {engine.hardware.gpu_type}

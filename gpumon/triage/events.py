@@ -1,4 +1,4 @@
-"""What happened between two snapshots: restarts, models, things that come and go, Xids, slowdowns, verdicts."""
+"""Events between two snapshots: restarts, models, things that come and go, Xids, slowdowns, verdicts."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _Place = tuple[str, Family]
 
 
 class _Seen(NamedTuple):
-    """What is remembered of an engine, also while it does not answer."""
+    """Memory of an engine, also while it does not answer."""
 
     since_s: float
     """Unix time at which it was seen first."""
     up: bool | None
     """None: it has neither answered nor settled yet."""
     said: EngineReading
-    """What it said last."""
+    """Its last answer."""
     ended: bool = False
     """Its process has ended."""
 
@@ -70,7 +70,7 @@ class Events:
         self._told: dict[object, float] = {}
 
     def between(self, frame: Frame, snapshot: Snapshot) -> tuple[Event, ...]:
-        """What is new in this snapshot, in the order engines, replicas, GPUs, verdicts."""
+        """Events of this snapshot, in the order engines, replicas, GPUs, verdicts."""
         if self._began_s is None:
             self._began_s = frame.wall_s
         found = (
@@ -224,7 +224,7 @@ def _verdict_event(
 
 
 def _seen(known: _Seen | None, reading: EngineReading, wall_s: float) -> _Seen:
-    """What is known of an engine after this reading; what a silent one said last stays."""
+    """Memory of an engine after this reading; the last answer of a silent one stays."""
     since_s = known.since_s if known is not None else wall_s
     ended = reading.departure is not None
     answers = reading.state is EndpointState.OK

@@ -608,7 +608,7 @@ def _is_pooled(case: Case, gpu: Gpu) -> bool:
 
 
 def _may_be_an_engine(case: Case) -> bool:
-    """Whether what holds the memory may be an engine: it is not visible, or has no command line that tells."""
+    """Whether the holder of the memory may be an engine: it is not visible, or has no command line that tells."""
     processes = _gpu(case).processes
     return not processes or any(not process.command and not process.name for process in processes)
 

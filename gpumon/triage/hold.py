@@ -16,7 +16,7 @@ _URGENCY: Final = {level: at for at, level in enumerate(Level)}
 
 
 class Hold:
-    """What stands of one family of a thing. Times are monotonic unless they are named `wall_s`."""
+    """The verdict that stands in one family of a thing. Times are monotonic unless they are named `wall_s`."""
 
     def __init__(self, now_s: float, wall_s: float) -> None:
         self._stand(None, wall_s, now_s, wall_s)
@@ -29,7 +29,7 @@ class Hold:
         self._coming_wall_s = wall_s
         """Since when it was found without a break."""
         self._before: dict[Limit | None, float] = {}
-        """What was found before it, since the verdict that stands was: for how many seconds each."""
+        """Seconds for which each other finding came since the verdict that stands was found last."""
         self._level: Level | None = None
         self._lower_s: float | None = None
         """Since when it was found at a lower level."""

@@ -34,7 +34,7 @@ from gpumon.triage.thresholds import Thresholds
 
 WINDOW_S: Final = 120.0
 LEAST_S: Final = 30.0
-"""Of samples that are needed; at 1 s they show periods of 4 s and more."""
+"""Seconds of samples that are needed; at 1 s they show periods of 4 s and more."""
 LEAST_SAMPLES: Final = 15
 HARDLY: Final = 0.9
 """Mean busy share above which drops cost next to nothing."""
@@ -58,12 +58,12 @@ FIGURES: Final = (
 
 
 class _Cause(NamedTuple):
-    """What the host can be slow at."""
+    """A cause of a slow host."""
 
     code: Limit
     quantity: str
     part: str
-    """What of the host: the action goes by it."""
+    """Part of the host: the action goes by it."""
     confidence: Confidence
 
 
@@ -274,7 +274,7 @@ def _spins(case: Case) -> bool:
 
 
 def _pending(case: Case) -> Evidence | None:
-    """What says that there was work all the time; None where there was none, or where it did not go on."""
+    """Proof that there was work all the time; None if there was none, or it did not go on."""
     if case.gpu is not None:
         return _programs(case.gpu)
     if case.engine is None:

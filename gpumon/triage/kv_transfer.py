@@ -87,7 +87,7 @@ def _transfers(case: Case, engine: Engine) -> list[Evidence]:
 
 
 def check_other_side(case: Case) -> Action:
-    """Where to look: the engine that sends its KV cache, of a prefill engine the one that takes it."""
+    """Look at the other side: the engine that sends its KV cache, or for a prefill engine the one that takes it."""
     prefills = case.reading is not None and _is_prefill(case.reading)
     names = []
     for engine, reading in zip(case.snapshot.engines, case.frame.engines, strict=True):

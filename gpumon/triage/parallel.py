@@ -187,7 +187,7 @@ def interconnect(case: Case) -> Finding | None:
 
 
 def _links(case: Case, engine: Engine) -> Finding | None:
-    """What goes over the links between the GPUs."""
+    """Traffic over the links between the GPUs that is near their limit."""
     nvlink = _nvlink(case)
     pcie = _pcie(case)
     smaller = _smaller(case, engine)

@@ -21,12 +21,12 @@ Instance = tuple[Engine, EngineReading]
 
 
 class _Load(NamedTuple):
-    """What one replica has to do, means of `SEEN_S`; None: not known right now."""
+    """Load of one replica, means of `SEEN_S`; None: not known right now."""
 
     key: str
     name: str
     role: str
-    """What it does of the work: prefill and decode may run apart."""
+    """Its part of the work: prefill and decode may run apart."""
     works: bool
     """Its GPUs are there, and requests that run get tokens."""
     waiting: float | None
@@ -61,7 +61,7 @@ def _names(case: Case, engine: Engine) -> tuple[str, ...]:
 
 
 def _loads(case: Case, engine: Engine) -> list[_Load]:
-    """Of all its replicas; worked out once in a sample of the host, as each of many may be at its limit."""
+    """Loads of all its replicas; worked out once in a sample of the host, as each of many may be at its limit."""
     kept = case.others[""].worked_out
     of = ("loads of replicas", _names(case, engine))
     if of not in kept:

@@ -56,7 +56,7 @@ REASONS: Final = (
 )
 """Clock event reasons: their mean is the share of time in which they were active."""
 SIGNS: Final = ("awake", *REASONS)
-"""What is sampled of a GPU as 1 or 0; `awake`: its busy share, or under MIG its SM activity, is above `AWAKE`."""
+"""Signs of a GPU, sampled as 1 or 0; `awake`: its busy share, or under MIG its SM activity, is above `AWAKE`."""
 
 
 _TYPES: Final[Mapping[Kind, type[msgspec.Struct]]] = {Kind.ENGINE: Engine, Kind.GPU: Gpu, Kind.HOST: Host}
@@ -83,7 +83,7 @@ class Recent:
         self._began_s = math.inf
         """When the first sample was taken."""
         self._means: dict[tuple[str, float], float | None] = {}
-        """Of this sample: several rules ask for the same, and summing anew is a tenth of what triage costs."""
+        """Means of this sample: several rules ask for the same, and summing anew is a tenth of triage's cost."""
         self.holders: frozenset[int] = frozenset()
         """Processes (pids) on an engine's GPUs when it answered last."""
         self.refused_s = -math.inf
@@ -136,7 +136,7 @@ class Recent:
         return running + (self.last("waiting") or 0.0)
 
     def _first(self, seconds: float) -> int:
-        """Where the last seconds begin."""
+        """Index of the first sample in the last seconds."""
         return bisect_left(self._times, self._times[-1] - min(seconds, KEPT_S))
 
     def values(self, field: str, seconds: float) -> list[tuple[float, float]]:

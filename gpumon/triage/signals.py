@@ -1,4 +1,4 @@
-"""What rules go by: one thing with its figures of now and of the last minutes, and what stands around it."""
+"""The case that rules judge: one thing with its figures of now and of the last minutes, and the things around it."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Finding(NamedTuple):
     began_s: float = math.inf
     """Monotonic time at which the cause began, where its text tells how long that has been there."""
     missing: tuple[Signal, ...] = ()
-    """What would tell, of `UNKNOWN`."""
+    """Signals that would tell, for `UNKNOWN`."""
 
 
 def unsure(
@@ -133,9 +133,9 @@ class Case(NamedTuple):
     restarts_s: tuple[float, ...] = ()
     """Seconds since each time that the engine's process was seen to begin anew, in `Thresholds.restart_s`."""
     found: tuple[Limit, ...] = ()
-    """What the families before this one found here, whether it holds yet or not."""
+    """Findings of the families before this one, whether they hold yet or not."""
     near: frozenset[Limit] = frozenset()
-    """What stands here as a verdict, or is about to."""
+    """Limits that stand here as a verdict, or are about to."""
 
     @property
     def info(self) -> Mapping[str, str]:
@@ -172,7 +172,7 @@ class Case(NamedTuple):
         return None if moved is None else finite(moved / peak)
 
     def activity(self, seconds: float = NOW_S) -> Activity:
-        """What the engine's GPUs do."""
+        """Activity of the engine's GPUs."""
         if not self.gpus:
             return UNSEEN
         kept = self.recent.worked_out
@@ -287,7 +287,7 @@ class Case(NamedTuple):
         return recent is not None and recent.last("running") is not None and not recent.mean("running", NOW_S)
 
     def own_activity(self, *, urgent: bool) -> tuple[Activity, str]:
-        """What its GPUs do for it, and with whom it shares them.
+        """Activity of its GPUs that is its own, and the name of another that shares them.
 
         Beside others MFU and MBU are its own; the GPUs' activity stands in where one of them is not known, or where
         it is `urgent` to know what its GPUs are full of.
@@ -365,7 +365,7 @@ class Case(NamedTuple):
         return None if newest < GROWN * before or newest < before + LEAST_GROWN_S else (newest, before)
 
     def unmeasured(self) -> Signal:
-        """What its GPUs do is not known: why, and what would help."""
+        """The signal of GPUs whose work is not known: why, and what would help."""
         if self.gpus:
             return Signal("gpu_activity", fix="needs_hopper")
         remote = self.engine is not None and self.engine.hardware.gpu_type
@@ -393,7 +393,7 @@ class Case(NamedTuple):
         return Evidence(quantity, value, limits, gpu.sources.get(field, ""), of_gpu(gpu, chart), several)
 
     def work(self, seen: Activity) -> tuple[Evidence, ...]:
-        """What the arithmetic and the memory do, measured before modelled, beside the limits that they would have."""
+        """Evidence on arithmetic and memory, measured before modelled, beside the limits that they would have."""
         limits = self.thresholds
         proof = []
         for value, quantity, field, chart, limit in (

@@ -135,21 +135,21 @@ DOUBT_S: Final = 10.0
 MOST_RESTARTS: Final = 8
 
 _since: Final = lru_cache(maxsize=1024)(rfc3339)
-"""What stands has done so since the same time at every tick."""
+"""Cached, as the start of a verdict that stands is the same at every tick."""
 
 
 class _Kept:
-    """What is remembered of one thing, beside its samples."""
+    """Memory of one thing, beside its samples."""
 
     def __init__(self) -> None:
         self.holds: dict[Family, Hold] = {}
         self.verdicts: tuple[Verdict, ...] = ()
-        """Those on an engine, given at `judged_s` (monotonic) on `reading` and what was `around` it."""
+        """Verdicts on an engine, given at `judged_s` (monotonic) on `reading` and what was `around` it."""
         self.judged_s = -math.inf
         self.reading: EngineReading | None = None
         self.around: object = None
         self.use: Finding | None = None
-        """What its use was found to be at `used_s` (monotonic), after `use_found` was."""
+        """Finding on its use at `used_s` (monotonic), after `use_found` was."""
         self.used_s = -math.inf
         self.use_found: tuple[Limit, ...] = ()
         self.restarts_s: tuple[float, ...] = ()
@@ -383,7 +383,7 @@ class Triage:
         return msgspec.structs.replace(verdict, until=rfc3339(frame.wall_s - gone_s))
 
     def _answer(self, case: Case, family: Family) -> Finding | None:
-        """What the rules say."""
+        """The finding of the rules."""
         if family is Family.LIMIT:
             return self._limit(case)
         if family is not Family.USE or case.kind is Kind.HOST:
