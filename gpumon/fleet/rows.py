@@ -38,6 +38,7 @@ from gpumon.readings.flat import getter
 from gpumon.readings.format import counted
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Level, Limit, Snapshot, Verdict
+from gpumon.triage.marks import URGENCY
 from gpumon.triage.render import verdict_text
 
 NO_ENGINE: Final = "no engine"
@@ -47,7 +48,6 @@ NOT_PLACED: Final = "engine not known"
 UNPLACED_KEY: Final = "?"
 NO_GPU: Final = "no GPU"
 NO_MODEL: Final = "model not known"
-_URGENCY: Final = {level: place for place, level in enumerate(Level)}
 _STATES: Final = {state: place for place, state in enumerate(HostState)}
 STATE_LEVELS: Final = {
     HostState.STALE: Level.WARN,
@@ -533,7 +533,7 @@ def _no_gpus(parts: Parts) -> Missing:
 
 def _badness(verdict: Verdict) -> int:
     """The most urgent first; that nothing can be told says less than that all is well."""
-    return len(Level) if verdict.code is Limit.UNKNOWN else _URGENCY[verdict.level]
+    return len(Level) if verdict.code is Limit.UNKNOWN else URGENCY[verdict.level]
 
 
 def _shared_labels(hosts: Sequence[HostShown]) -> dict[str, str]:
@@ -565,7 +565,7 @@ def _level(row: Row) -> tuple[Reading, ...]:
         levels.append(Level.WARN)
     if not levels:
         return (Missing(Reason.NOT_SUPPORTED), *_waste(row))
-    return (-1.0 - min(_URGENCY[level] for level in levels), *_waste(row))
+    return (-1.0 - min(URGENCY[level] for level in levels), *_waste(row))
 
 
 def worst_level(rows: Sequence[Row]) -> Level:

@@ -16,9 +16,10 @@ from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Frame
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason, number
 from gpumon.readings.period import NO_PRICE, EnginePeriod, GpuPeriod, Incident, Period
-from gpumon.readings.snapshot import Engine, Event, EventKind, Gpu, Level, Limit
+from gpumon.readings.snapshot import Engine, Event, EventKind, Gpu, Limit
 from gpumon.readings.text import clean
 from gpumon.specs.gpus import GpuCatalogue
+from gpumon.triage.marks import URGENCY, URGENT
 from gpumon.triage.render import event_text
 
 SAMPLE_S: Final = 60.0
@@ -378,8 +379,6 @@ def _product(one: Reading, other: Reading) -> Reading:
 
 
 MOST: Final = 200
-_URGENT: Final = frozenset({Level.CRITICAL, Level.WARN})
-_ORDER: Final = {level: at for at, level in enumerate(Level)}
 _QUIET: Final = frozenset({EventKind.REPLICAS})
 """Kinds that are told by others beside them."""
 _TOLD: Final = frozenset({EventKind.GPU, EventKind.THROTTLE})
@@ -397,12 +396,12 @@ def incidents(events: Sequence[Event], to_s: float) -> tuple[tuple[Incident, ...
     lasting = _lasting_ones(events, to_s)
     moments: dict[tuple[EventKind, str, str], list[Event]] = {}
     for event in events:
-        if event.kind is EventKind.VERDICT or event.level not in _URGENT or event.kind in _QUIET:
+        if event.kind is EventKind.VERDICT or event.level not in URGENT or event.kind in _QUIET:
             continue
         if event.kind not in _TOLD or not any(_led_to(event, begun, end_s) for begun, end_s, _ in lasting):
             moments.setdefault((event.kind, event.scope, event_text(event)), []).append(event)
     found = [_lasting(*one) for one in lasting] + [_moment(same) for same in moments.values()]
-    found.sort(key=lambda one: (_ORDER[one.level], -one.seconds, one.begin))
+    found.sort(key=lambda one: (URGENCY[one.level], -one.seconds, one.begin))
     return tuple(found[:MOST]), max(0, len(found) - MOST)
 
 
@@ -416,14 +415,14 @@ def _lasting_ones(events: Sequence[Event], to_s: float) -> list[tuple[Event, flo
             begun = standing.pop(at, None)
             if (
                 begun is not None
-                and event.level in _URGENT
+                and event.level in URGENT
                 and (code := _code(begun)) is not None
                 and code is _code(event)
             ):
-                standing[at] = min(begun, _worse(begun, event), key=lambda one: _ORDER[one.level])
+                standing[at] = min(begun, _worse(begun, event), key=lambda one: URGENCY[one.level])
                 continue
             found += [] if begun is None else [(begun, event.wall_s, True)]
-            if event.level in _URGENT:
+            if event.level in URGENT:
                 standing[at] = event
     return found + [(begun, to_s, False) for begun in standing.values()]
 

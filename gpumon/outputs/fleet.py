@@ -21,7 +21,7 @@ from gpumon.readings.format import counted, rfc3339, spans
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import SCHEMA, BandwidthSource, Level, Limit, Verdict
 from gpumon.readings.text import clean
-from gpumon.triage.marks import MARKS
+from gpumon.triage.marks import MARKS, URGENCY
 from gpumon.triage.render import LIMITS, actions_text, verdict_text
 
 _NOT_PRINTED: Final = frozenset({"parts", "labels", "worst"})
@@ -32,7 +32,6 @@ _NAME: Final = 48
 _VERDICT: Final = 70
 _MOST_LINES: Final = 30
 _GPU: Final = re.compile(r"gpu (\d{1,6})")
-_URGENCY: Final = {level: at for at, level in enumerate(Level)}
 _ENCODER: Final = msgspec.json.Encoder()
 
 
@@ -127,7 +126,7 @@ def unwell(snapshot: FleetSnapshot) -> list[tuple[str, Verdict]]:
         for verdict in host.snapshot.verdicts
         if verdict.level is not Level.OK and verdict.code is not Limit.UNKNOWN
     ]
-    return sorted(found, key=lambda one: (_URGENCY[one[1].level], by_name(one[0])))
+    return sorted(found, key=lambda one: (URGENCY[one[1].level], by_name(one[0])))
 
 
 def _grouped(found: Iterable[tuple[str, Verdict]]) -> Iterator[tuple[str, Verdict]]:

@@ -17,6 +17,7 @@ from gpumon.readings.snapshot import Engine, Gpu, Process
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters, Signal
 from gpumon.triage.host import is_called
+from gpumon.triage.marks import URGENCY
 from gpumon.triage.samples import AWAKE, KEPT_S, Recent
 from gpumon.triage.signals import (
     MINUTE_S,
@@ -34,7 +35,6 @@ from gpumon.triage.xid import RESET, xid_of
 
 STANDS_S: Final = 86400.0
 """A critical Xid that a dcgm-exporter still tells is told for a day."""
-_URGENCY: Final = {level: at for at, level in enumerate(Level)}
 OFF_THE_BUS: Final = 79
 ECC_SOURCE: Final = "nvmlDeviceGetTotalEccErrors"
 ROWS_SOURCE: Final = "nvmlDeviceGetRemappedRows"
@@ -62,7 +62,7 @@ def program_fault(case: Case) -> Finding | None:
 def _worst(found: list[Finding]) -> Finding | None:
     if not found:
         return None
-    found.sort(key=lambda one: _URGENCY[one.level])
+    found.sort(key=lambda one: URGENCY[one.level])
     return found[0]._replace(evidence=tuple(evidence for one in found for evidence in one.evidence))
 
 

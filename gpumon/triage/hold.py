@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from gpumon.readings.verdict import Level, Limit
+from gpumon.triage.marks import URGENCY
 
 SAME_S: Final = 2.0
 """Up to so far apart two beginnings are that of one cause: it is known by samples of a second."""
-_URGENCY: Final = {level: at for at, level in enumerate(Level)}
 
 
 class Hold:
@@ -67,7 +67,7 @@ class Hold:
 
     def level(self, found: Level, hold_s: float, now_s: float) -> Level:
         """The level of the verdict that stands, after it was found at this one."""
-        if self._level is not None and _URGENCY[found] > _URGENCY[self._level]:
+        if self._level is not None and URGENCY[found] > URGENCY[self._level]:
             self._lower_s = now_s if self._lower_s is None else self._lower_s
             if now_s - self._lower_s < hold_s:
                 return self._level

@@ -40,6 +40,7 @@ from gpumon.triage.harm import weighed
 from gpumon.triage.hold import Hold
 from gpumon.triage.hung import hung
 from gpumon.triage.kv_transfer import transfer_waits
+from gpumon.triage.marks import URGENCY, URGENT
 from gpumon.triage.samples import Recent
 from gpumon.triage.signals import Case, Finding, Goals, cases
 from gpumon.triage.stall import suspected
@@ -99,9 +100,6 @@ RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
 """The table of rules: of each family of a thing the first that finds something gives the verdict."""
 _FINE: Final = (Limit.HEALTHY, Limit.EVALUATING)
 """They do not stand beside a state that is a warning, not even while they fade."""
-_URGENT: Final = (Level.WARN, Level.CRITICAL)
-"""Levels beside which a thing is not called healthy."""
-_URGENCY: Final = {level: at for at, level in enumerate(Level)}
 _FAMILIES: Final = {family: at for at, family in enumerate(Family)}
 _LIMITS: Final = {limit: at for at, limit in enumerate(Limit)}
 
@@ -307,14 +305,14 @@ class Triage:
             answer = self._answer(case, family)
             verdict = self._standing(case, family, answer)
             if verdict is not None and not is_alone and not (is_degraded and verdict.code in _FINE):
-                if family is Family.STATE and verdict.level in _URGENT:
+                if family is Family.STATE and verdict.level in URGENT:
                     is_degraded = True
                 is_alone = _stands_alone(verdict)
                 yield verdict
             if answer is None:
                 continue
             case = case._replace(found=(*case.found, answer.code))
-            if answer.level in _URGENT and holds[family].coming_s(case.now_s) >= DOUBT_S:
+            if answer.level in URGENT and holds[family].coming_s(case.now_s) >= DOUBT_S:
                 is_degraded = True
 
     def _standing(self, case: Case, family: Family, answer: Finding | None) -> Verdict | None:
@@ -416,4 +414,4 @@ class Triage:
 
 def rank(verdict: Verdict) -> tuple[int, int, int]:
     """The most urgent first; of equals what may be the cause of the other: broken hardware before a hang."""
-    return _URGENCY[verdict.level], _FAMILIES[verdict.family], _LIMITS[verdict.code]
+    return URGENCY[verdict.level], _FAMILIES[verdict.family], _LIMITS[verdict.code]
