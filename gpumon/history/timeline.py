@@ -348,7 +348,8 @@ class DerivedTimeline:
         at = place.at + frames
         while not 0 <= at < len(segment.walls):
             over = at >= len(segment.walls)
-            next_s = self._past.after(segment.walls[-1]) if over else self._past.before(segment.walls[0])
+            # Where the clock was set back, a frame of before may lie within the segment and not be one of its own.
+            next_s = self._past.after(segment.walls[-1]) if over else self._past.before(segment.number * SEGMENT_S)
             if not over and next_s is not None:
                 self._lead_to(self._number(next_s))
             other = None if next_s is None else self._segment(self._number(next_s))
