@@ -763,7 +763,11 @@ def tokens(value: float) -> str:
 
 def latency(value: float) -> str:
     """`40 ms`, `1.2 s`."""
-    return f"{value * 1e3:.{1 if value < 0.00995 else 0}f} ms" if value < 0.9995 else f"{min(value, 1e6):.3g} s"
+    if value < 0.00995:
+        return f"{value * 1e3:.1f} ms"
+    if value < 0.9995:
+        return f"{value * 1e3:.0f} ms"
+    return f"{min(value, 1e6):.3g} s"
 
 
 def lasting(seconds: float) -> str:

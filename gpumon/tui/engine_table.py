@@ -213,7 +213,9 @@ def _plain(name: str, title: str, width: int, cell: Cell[Engine]) -> Column[Engi
 
 def _doubt(engine: Engine, *, unverified: bool) -> str:
     """The mark of its MFU or MBU. Sums have no peak: of them it says that some of the replicas are not in it."""
-    return "" if not unverified else PARTIAL if is_sums(engine) else UNSURE
+    if not unverified:
+        return ""
+    return PARTIAL if is_sums(engine) else UNSURE
 
 
 def wasted_gpus(engine: Engine) -> Reading:

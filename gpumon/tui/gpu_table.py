@@ -213,10 +213,13 @@ def _heat(gpu: Gpu, view: View, tone: str) -> Row:
 def _power(gpu: Gpu, view: View, tone: str) -> Row:
     used = gpu.power_w
     limit = gpu.power_limit_w
-    known = not isinstance(used, Missing) and not isinstance(limit, Missing) and limit > 0.0
-    tone = _leveled("power", used / limit, view, tone) if known else tone  # type: ignore[operator]
+    if not isinstance(used, Missing) and not isinstance(limit, Missing) and limit > 0.0:
+        tone = _leveled("power", used / limit, view, tone)
     text = watts(used)
-    return ((f"{right(text, 5)}{'!' if is_high(tone) else ' '}" if len(text) < 5 else right(text, 6), tone),)
+    if len(text) >= 5:
+        return ((right(text, 6), tone),)
+    sign = "!" if is_high(tone) else " "
+    return ((f"{right(text, 5)}{sign}", tone),)
 
 
 def _leveled(name: str, value: Reading, view: View, tone: str) -> str:
@@ -354,14 +357,26 @@ def state(gpu: Gpu, levels: Levels = _LEVELS) -> tuple[str, str]:
         return f"! ECC {count(gpu.ecc_uncorrected)}", "warn"
     if not isinstance(gpu.remap_pending, Missing) and gpu.remap_pending > 0:
         return "! row remap", "warn"
-    for start, word, tone in _THROTTLE if gpu.throttle else ():
-        if any(reason.startswith(start) for reason in gpu.throttle):
-            return word, tone
+    if gpu.throttle:
+        for start, word, tone in _THROTTLE:
+            if any(reason.startswith(start) for reason in gpu.throttle):
+                return word, tone
+    return _use(gpu, levels)
+
+
+def _use(gpu: Gpu, levels: Levels) -> tuple[str, str]:
+    """Word and tone of a healthy GPU: how it is used."""
     if _wasted(gpu, levels):
         return "  low eff.", "muted"
-    if held(gpu) and not gpu.mig_profile:
+    if gpu.mig_profile:
+        return f"  {gpu.mig_profile}", "muted"
+    if held(gpu):
         return "+ VRAM held", "accent"
-    return f"  {gpu.mig_profile or ('shared' if gpu.vram_shared else 'idle' if _idle(gpu) else 'ok')}", "muted"
+    if gpu.vram_shared:
+        return "  shared", "muted"
+    if _idle(gpu):
+        return "  idle", "muted"
+    return "  ok", "muted"
 
 
 _COMPUTES: Final = 0.5
@@ -423,10 +438,14 @@ def waste(gpu: Gpu) -> Reading:
 
 
 def _by_waste(gpu: Gpu) -> Missing | tuple[float, float]:
-    """Of the same waste, the one that holds more VRAM first, in whole GiB; else they stay as the driver has them."""
-    share = waste(gpu)
+    """Sort key: the waste, then the VRAM in use in whole GiB; GPUs that are equal stay as the driver has them."""
+    wasted_ratio = waste(gpu)
     used = gpu.vram_used_bytes
-    return share if isinstance(share, Missing) else (share, -1.0 if isinstance(used, Missing) else used // (1 << 30))
+    if isinstance(wasted_ratio, Missing):
+        return wasted_ratio
+    if isinstance(used, Missing):
+        return wasted_ratio, -1.0
+    return wasted_ratio, used // (1 << 30)
 
 
 ORDERS: Final[tuple[Order[Gpu], ...]] = (

@@ -17,12 +17,11 @@ def host_line(host: Host, view: View, room: int) -> list[Piece]:
     whose figures are not read."""
     used = host.memory_used_bytes
     total = host.memory_total_bytes
-    share = used / total if not isinstance(used, Missing) and not isinstance(total, Missing) and total > 0.0 else total
     taken = f"{memory(used, view.memory_bytes)}/{memory(total, view.memory_bytes)} {view.memory_unit}"
     parts: list[tuple[str, str, str, Reading]] = [
         ("cpu", ratio(host.cpu_ratio, 4), "cpu", host.cpu_ratio),
         ("core", ratio(host.busiest_core_ratio, 4), "core", host.busiest_core_ratio),
-        ("ram", taken, "memory", share if not isinstance(used, Missing) else used),
+        ("ram", taken, "memory", _share(used, total)),
         ("iowait", ratio(host.iowait_ratio, 4), "iowait", host.iowait_ratio),
         ("disk", ratio(host.disk_busy_ratio, 4), "disk", host.disk_busy_ratio),
         ("net", f"{amount(_sum(host.network_rx_bytes_per_s, host.network_tx_bytes_per_s))}/s", "", 0.0),
@@ -32,13 +31,27 @@ def host_line(host: Host, view: View, room: int) -> list[Piece]:
         if isinstance(value, Missing) or "–" in text:
             continue
         tone = tone_of(level, value, view) if level else "hint"
-        said = f"{text}!" if is_high(tone) else text
-        more: Sequence[Piece] = (("  " if pieces else "host ", "hint"), (f"{name} ", "hint"), (said, tone))
+        figure = f"{text}!" if is_high(tone) else text
+        more: Sequence[Piece] = (("  " if pieces else "host ", "hint"), (f"{name} ", "hint"), (figure, tone))
         if sum(cells(piece) for piece, _ in (*pieces, *more)) > room:
             break
         pieces += more
     return pieces
 
 
-def _sum(one: Reading, other: Reading) -> Reading:
-    return one if isinstance(one, Missing) else other if isinstance(other, Missing) else one + other
+def _share(used: Reading, total: Reading) -> Reading:
+    """Used memory as a share of all."""
+    if isinstance(used, Missing):
+        return used
+    if isinstance(total, Missing) or not total > 0.0:
+        return total
+    return used / total
+
+
+def _sum(received: Reading, sent: Reading) -> Reading:
+    """Traffic in both directions."""
+    if isinstance(received, Missing):
+        return received
+    if isinstance(sent, Missing):
+        return sent
+    return received + sent

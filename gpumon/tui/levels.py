@@ -79,7 +79,9 @@ def tone_of(name: str, value: Reading, view: View, missing: str = "text") -> str
     if isinstance(value, Missing):
         return missing
     level = level_of(name, view)
-    return CALM if value < level.warm else WARM if value < level.hot else HOT
+    if value < level.warm:
+        return CALM
+    return WARM if value < level.hot else HOT
 
 
 def is_high(tone: str) -> bool:

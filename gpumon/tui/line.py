@@ -140,7 +140,9 @@ def _sized(row: Row, width: int, palette: Palette) -> list[Piece]:
 
 def _in_ascii(text: str) -> str:
     text = text.translate(_PLAIN)
-    return text if text.isascii() else "".join(c if c.isascii() else "?" * cells(c) for c in text)
+    if text.isascii():
+        return text
+    return "".join(character if character.isascii() else "?" * cells(character) for character in text)
 
 
 def _changes(old: Line, new: Line) -> list[tuple[int, int]]:

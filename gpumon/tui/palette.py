@@ -193,7 +193,9 @@ def _filler(name: str) -> str:
     ground = TONES[name].ground
     if ground not in ("background", "selected"):
         return name
-    return "text" if ground == "background" else "text@" if name.endswith("@") else "bar"
+    if ground == "background":
+        return "text"
+    return "text@" if name.endswith("@") else "bar"
 
 
 FILLERS: Final = {name: _filler(name) for name in TONES}

@@ -195,8 +195,13 @@ def process_listing(*, afar: bool = False) -> Listing[Running]:
     """One row per process, the one with the most VRAM first. `afar`: another machine, as a Prometheus tells of it."""
 
     def nothing(width: int, pane: ListPane[Running]) -> Sequence[Row]:
-        said = "starting …" if pane.snapshot is None else AFAR if afar else _no_process(pane.snapshot)
-        return wrapped(said, width, "muted", most=2)
+        if pane.snapshot is None:
+            reason = "starting …"
+        elif afar:
+            reason = AFAR
+        else:
+            reason = _no_process(pane.snapshot)
+        return wrapped(reason, width, "muted", most=2)
 
     return Listing(
         thing="process",

@@ -1,4 +1,4 @@
-"""What the settings page can change: each setting's name, its steps or choices, how it is typed, and what it means."""
+"""Lines of the settings page: each setting's name, its steps or choices, how it is typed, and what it means."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ _TTFT_MS: Final = (100.0, 200.0, 300.0, 500.0, 750.0, 1000.0, 1500.0, 2000.0, 30
 _ITL_MS: Final = (10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 75.0, 100.0, 150.0, 200.0)
 _E2E_MS: Final = (1000.0, 2000.0, 5000.0, 10_000.0, 20_000.0, 30_000.0, 60_000.0, 120_000.0)
 """Steps of what is promised."""
+_EQUAL: Final = 1e-9
+"""Largest difference of two steps that are the same."""
 
 
 class Setting(NamedTuple):
@@ -40,30 +42,58 @@ class Setting(NamedTuple):
 
     @property
     def id(self) -> str:
-        """What the line is known by."""
+        """Identity of the line."""
         return f"{self.section}.{self.key}{self.pane}"
 
     def value(self, config: Config) -> Any:
         """Its value; of columns only those of its pane."""
         value = getattr(getattr(config, self.section), self.key)
-        return tuple(name for name in value if name.startswith(f"{self.pane}.")) if self.pane else value
+        if not self.pane:
+            return value
+        return tuple(name for name in value if name.startswith(f"{self.pane}."))
 
     def typed(self, value: Any) -> str:
         """The value as it may be typed: nothing is rounded away."""
-        return "" if value is None else f"{value:g}" if self.show is period else self.show(value)
+        if value is None:
+            return ""
+        if self.show is period:
+            return f"{value:g}"
+        return self.show(value)
 
     def stepped(self, value: Any, step: int) -> Any:
         """The value after (1) or before (-1) this one: of numbers the next step, of choices round in a circle."""
         if self.read is None:
-            at = self.choices.index(value) if value in self.choices else -1 if step > 0 else 0
-            return self.choices[(at + step) % len(self.choices)] if self.choices else value
+            return self._next_choice(value, step)
+        if step > 0:
+            return self._next_step(value)
+        return self._step_before(value)
+
+    def _next_choice(self, value: Any, step: int) -> Any:
+        """The choice after (1) or before (-1) this one, round in a circle."""
+        if not self.choices:
+            return value
+        if value in self.choices:
+            place = self.choices.index(value) + step
+        else:
+            place = 0 if step > 0 else -1
+        return self.choices[place % len(self.choices)]
+
+    def _next_step(self, value: Any) -> Any:
+        """The next larger step; the first one after no value."""
         steps = [choice for choice in self.choices if choice is not None]
         if value is None:
-            return steps[0] if step > 0 else None
-        beyond = [choice for choice in steps if (choice - value) * step > 1e-9]
-        if not beyond:
-            return None if step < 0 and None in self.choices else value
-        return min(beyond) if step > 0 else max(beyond)
+            return steps[0]
+        larger = [choice for choice in steps if choice - value > _EQUAL]
+        return min(larger, default=value)
+
+    def _step_before(self, value: Any) -> Any:
+        """The next smaller step; no value before the first one, where that is a choice."""
+        if value is None:
+            return None
+        smaller = [choice for choice in self.choices if choice is not None and value - choice > _EQUAL]
+        if smaller:
+            return max(smaller)
+        return None if None in self.choices else value
 
 
 def number(text: str, units: Mapping[str, float]) -> float:
@@ -71,10 +101,10 @@ def number(text: str, units: Mapping[str, float]) -> float:
 
     Raises ValueError.
     """
-    found = re.fullmatch(r"([0-9]+(?:[.,][0-9]*)?|[.,][0-9]+)\s*(\D*)", text.strip())
-    if found is None or found[2].lower() not in units:
+    match = re.fullmatch(r"([0-9]+(?:[.,][0-9]*)?|[.,][0-9]+)\s*(\D*)", text.strip())
+    if match is None or match[2].lower() not in units:
         raise ValueError("must be a number")
-    return float(found[1].replace(",", ".")) * units[found[2].lower()]
+    return float(match[1].replace(",", ".")) * units[match[2].lower()]
 
 
 def _share(text: str) -> float:
@@ -90,6 +120,71 @@ def _goal(text: str) -> float | None:
     return number(text, {"": 1.0, "ms": 1.0, "s": 1000.0})
 
 
+def _degree_unit(value: str) -> str:
+    return f"°{value}"
+
+
+def _yes_or_no(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def _number_hidden(columns: Sequence[str]) -> str:
+    return f"{len(columns)} hidden" if columns else "all shown"
+
+
+def _degrees(value: float) -> str:
+    return f"{value:g}°C"
+
+
+def _milliseconds(value: float | None) -> str:
+    return "none" if value is None else f"{value:g} ms"
+
+
+def _percent(value: float) -> str:
+    return f"{value * 100:g}%"
+
+
+class _Form(NamedTuple):
+    """How the values of one kind are shown, their choices, and how one is typed: see `Setting`."""
+
+    show: Callable[[Any], str]
+    choices: tuple[Any, ...] = ()
+    read: Callable[[str], float | None] | None = None
+
+
+_TEXT: Final = _Form(str)
+_SWITCH: Final = _Form(_yes_or_no, (False, True))
+_COLUMNS: Final = _Form(_number_hidden)
+_SHARE: Final = _Form(_percent, tuple(percent / 100.0 for percent in range(1, 101)), _share)
+_BY_UNIT: Final[dict[str, _Form]] = {
+    "_s": _Form(period, (), partial(number, units={"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0})),
+    "_c": _Form(
+        _degrees,
+        tuple(float(degrees) for degrees in range(30, 121)),
+        partial(number, units={"": 1.0, "c": 1.0, "°c": 1.0, "°": 1.0}),
+    ),
+    "_ms": _Form(_milliseconds, (None,), _goal),
+}
+"""Form of a number by the unit that its name ends with; one without a unit is a share."""
+
+
+def _form_of(kind: Any, key: str, pane: str) -> _Form:
+    """The form of a field, by its type, else by its name."""
+    if get_origin(kind) is Literal:
+        show = _degree_unit if key == "temperature_unit" else str
+        return _Form(show, get_args(kind))
+    if kind is bool:
+        return _SWITCH
+    if pane:
+        return _COLUMNS
+    if key == "theme":
+        return _TEXT
+    for unit, form in _BY_UNIT.items():
+        if key.endswith(unit):
+            return form
+    return _SHARE
+
+
 def _setting(
     section: str,
     key: str,
@@ -102,29 +197,9 @@ def _setting(
     pane: str = "",
 ) -> Setting:
     """How a field of the schema is shown, stepped and typed, by its type and the unit that its name ends with."""
-    kind = _FIELDS[section][key]
-    show: Callable[[Any], str] = str
-    choices: tuple[Any, ...] = tuple(steps)
-    read: Callable[[str], float | None] | None = None
-    if get_origin(kind) is Literal:
-        choices = get_args(kind)
-        show = (lambda value: f"°{value}") if key == "temperature_unit" else str
-    elif kind is bool:
-        choices, show = (False, True), lambda value: "yes" if value else "no"
-    elif pane:
-        show = lambda value: f"{len(value)} hidden" if value else "all shown"  # noqa: E731
-    elif key.endswith("_s"):
-        show, read = period, partial(number, units={"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0})
-    elif key.endswith("_c"):
-        show, read = (lambda value: f"{value:g}°C"), partial(number, units={"": 1.0, "c": 1.0, "°c": 1.0, "°": 1.0})
-        choices = tuple(float(degrees) for degrees in range(30, 121))
-    elif key.endswith("_ms"):
-        show, read = (lambda value: "none" if value is None else f"{value:g} ms"), _goal
-        choices = (None, *steps)
-    elif key != "theme":
-        show, read = (lambda value: f"{value * 100:g}%"), _share
-        choices = tuple(percent / 100.0 for percent in range(1, 101))
-    return Setting(section, key, group, name, means, show, choices, read, later, pane)
+    form = _form_of(_FIELDS[section][key], key, pane)
+    choices = (*form.choices, *steps)
+    return Setting(section, key, group, name, means, form.show, choices, form.read, later, pane)
 
 
 _FIELDS: Final = {
@@ -218,4 +293,4 @@ _OF_BOTH: Final = (
 SETTINGS: Final[tuple[Setting, ...]] = (*_OF_A_MACHINE, *_OF_BOTH)
 """In the order of the page; the keys of the interval go through the steps of the first one."""
 FLEET_SETTINGS: Final[tuple[Setting, ...]] = (*_OF_A_FLEET, *_OF_BOTH)
-"""Those that change something on a fleet's screen, or on the screen of one of its hosts."""
+"""Settings of a fleet's screen, and of the screen of one of its hosts."""

@@ -235,7 +235,9 @@ def words(
 
 def flagged(text: str, width: int) -> str:
     """A figure with a mark behind it in `width` cells: `93%!`, and `100!` where there is no cell left."""
-    return text if text.endswith("!") else f"{text}!" if len(text) < width else f"{text[: width - 1]}!"
+    if text.endswith("!"):
+        return text
+    return f"{text[: width - 1]}!"
 
 
 def share(value: Reading, width: int, tone: str, doubt: str = "") -> Piece:

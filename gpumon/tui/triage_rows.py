@@ -394,7 +394,7 @@ class Columns(NamedTuple):
         """Mark, limit, scope, and when."""
         pieces: list[Piece] = [item.mark]
         if item.what:
-            tone = "muted" if item.past else item.mark[1] if item.trouble else "text"
+            tone = _limit_tone(item)
             pieces += [(left(item.what, self.what) + " ", tone), (left(item.scope, self.scope) + " ", "text")]
         since = clock_of(item)
         if since and (self.dated or item.past or item.what == "fault"):
@@ -402,6 +402,15 @@ class Columns(NamedTuple):
         elif self.dated and item.what:
             pieces.append((" " * 9, "muted"))
         return pieces
+
+
+def _limit_tone(item: Item) -> str:
+    """The tone of a limit's name."""
+    if item.past:
+        return "muted"
+    if item.trouble:
+        return item.mark[1]
+    return "text"
 
 
 def columns(shown: Sequence[Item], width: int) -> Columns:
@@ -463,5 +472,9 @@ def clock_of(item: Item) -> str:
     """Local time of day since which it stands, or at which it happened."""
     if item.past:
         return clock(item.at_s)
-    local = moment(item.since) if item.since else None
-    return local.strftime("%H:%M:%S") if local is not None else left(item.since, 8) if item.since else ""
+    if not item.since:
+        return ""
+    local = moment(item.since)
+    if local is None:
+        return left(item.since, 8)
+    return local.strftime("%H:%M:%S")

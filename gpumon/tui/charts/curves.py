@@ -134,21 +134,60 @@ _LEVELS: Final = {
 """Series of single things that have levels, and the keys of these in `levels.LEVELS`."""
 
 
+class _Format(NamedTuple):
+    """Name, tone, number format, unit and top of the scale of a series of single things."""
+
+    name: str
+    tone: str
+    text: Callable[[Reading], str]
+    unit: str
+    full: float
+
+
 def chart_of(key: str, thing: str = "") -> Chart | None:
     """The chart of one series alone, named by `thing` if that is given; None where the key means nothing."""
     mark = AT if AT in key else OF_GPU
-    base, found, number = key.partition(mark)
-    if not found:
-        whole_ = CHARTS[CHART_OF[key]] if key in CHART_OF else None
-        own = [curve for curve in whole_.curves if curve.key == key] if whole_ is not None else []
-        return whole_._replace(curves=tuple(own), stacked=False) if whole_ is not None else None
-    if base not in _SHARES and base not in _AMOUNTS:
+    base, divider, number = key.partition(mark)
+    if not divider:
+        return _host_chart_of(key)
+    form = _format_of(base)
+    if form is None:
         return None
-    name, tone, text, unit = (*_SHARES[base], ratio, "") if base in _SHARES else _AMOUNTS[base]
-    thing = thing or (f"gpu {number}" if mark == OF_GPU else "host" if number == HOST else "")
-    full = 1.0 if base in _SHARES else 100.0 if base == HEAT.key else 0.0
-    curve = Curve(f"{thing} {name}".strip(), thing or name, key, tone, text, _LEVELS.get(base, ""))
-    return Chart((curve,), unit, full)
+    if not thing:
+        thing = _thing_name(mark, number)
+    title = f"{thing} {form.name}".strip()
+    curve = Curve(title, thing or form.name, key, form.tone, form.text, _LEVELS.get(base, ""))
+    return Chart((curve,), form.unit, form.full)
+
+
+def _host_chart_of(key: str) -> Chart | None:
+    """The chart of one series of the whole host, without the curves that share its chart."""
+    if key not in CHART_OF:
+        return None
+    chart = CHARTS[CHART_OF[key]]
+    curves = tuple(curve for curve in chart.curves if curve.key == key)
+    return chart._replace(curves=curves, stacked=False)
+
+
+def _format_of(base: str) -> _Format | None:
+    """The format of a series of single things; None where there is no such series."""
+    if base in _SHARES:
+        name, tone = _SHARES[base]
+        return _Format(name, tone, ratio, "", 1.0)
+    if base not in _AMOUNTS:
+        return None
+    name, tone, text, unit = _AMOUNTS[base]
+    full = 100.0 if base == HEAT.key else 0.0
+    return _Format(name, tone, text, unit, full)
+
+
+def _thing_name(mark: str, number: str) -> str:
+    """The name of a GPU or of the host by the end of a key; empty for an engine, whose name is not in its key."""
+    if mark == OF_GPU:
+        return f"gpu {number}"
+    if number == HOST:
+        return "host"
+    return ""
 
 
 def parts_of(chart: Chart, known: Collection[str], snapshot: Snapshot) -> list[Chart]:

@@ -331,7 +331,11 @@ def mark(glyphs: Glyphs) -> str:
 
 
 def _plus(one: float, other: float) -> float:
-    return one if other != other else other if one != one else one + other
+    if other != other:
+        return one
+    if one != one:
+        return other
+    return one + other
 
 
 def _joined(chars: Sequence[tuple[str, str]]) -> list[Piece]:

@@ -48,7 +48,11 @@ def spark(values: Values) -> str:
 def level(value: float, most: int) -> int:
     """Height of a share in steps of 1/`most`: 0 only for a gap and 1 only for a zero, so that nothing, zero and little
     differ."""
-    return 0 if value != value else 1 if value <= 0.0 else max(2, round(min(value, 1.0) * most))
+    if value != value:
+        return 0
+    if value <= 0.0:
+        return 1
+    return max(2, round(min(value, 1.0) * most))
 
 
 def area(layers: Sequence[Layer], height: int, glyphs: Glyphs = "braille") -> list[list[Piece]]:

@@ -44,7 +44,7 @@ _GONE: Final = {
 
 
 class Shown(NamedTuple):
-    """What a page is about at one moment."""
+    """The subject of a page at one moment."""
 
     key: tuple[str, str]
     now: Thing | None
@@ -67,49 +67,72 @@ def head(shown: Shown, snapshot: Snapshot, levels: Levels) -> list[Row]:
     rows: list[Row] = [_now(shown, snapshot, levels)]
     if shown.old:
         read = moment_of(shown.figures_wall_s, snapshot.wall_s)
-        said = f" the figures below are OLD: read at {read.clock}, {lasting(read.ago_s)} ago"
-        rows.append(((said, "warn"),))
+        warning = f" the figures below are OLD: read at {read.clock}, {lasting(read.ago_s)} ago"
+        rows.append(((warning, "warn"),))
     return rows
 
 
 def _now(shown: Shown, snapshot: Snapshot, levels: Levels) -> Row:
+    """The line of the thing as it is now; of one that is gone, since when it is."""
     thing = shown.now
-    if thing is None and shown.figures is None:
-        return ((f" ✗ not there at {moment_of(snapshot.wall_s, snapshot.wall_s).clock}", "warn"),)
     if thing is None:
-        since = moment_of(shown.gone_wall_s, snapshot.wall_s)
-        what = "its GPU does not answer" if _dark(shown.figures, snapshot) else _GONE[shown.key[0]]
-        return ((" ✗ GONE", "warn"), (f" · {what} · since {since.clock} ({lasting(since.ago_s)})", "text"))
+        return _gone(shown, snapshot)
     if isinstance(thing, Verdict):
         glyph, tone, word = mark(thing)
-        how = f" · {word}{_since(thing.since, snapshot)} · confidence {thing.confidence.value}"
-        return (f" {glyph} {LIMITS[thing.code]}", tone), (how, "text")
+        standing = f" · {word}{_since(thing.since, snapshot)} · confidence {thing.confidence.value}"
+        return (f" {glyph} {LIMITS[thing.code]}", tone), (standing, "text")
     if isinstance(thing, Replicas):
-        word, tone = _answering(thing, snapshot)
-        rest = (" · sums over the engines that answer" if thing.answering < len(thing.engines) else "", "text")
-        apart = ", ".join(thing.deviating)
-        return (f" {word}", tone), rest, (f" · ! apart: {apart}" if apart else "", "warn")
+        return _replicas_now(thing, snapshot)
     if isinstance(thing, Gpu):
-        word, tone = gpu_word(thing, levels)
-        if word.startswith(" "):
-            word = f"● {word.strip()}"
-            tone = "ok"
-        said = _gpu_since(thing, snapshot)
-    elif isinstance(thing, Engine):
-        word, tone = engine_word(thing, snapshot)
-        said = _since(thing.since, snapshot)
-        if thing.departure:
-            return ((f" {word.partition(' since')[0]}", tone), (said.removeprefix(" ·"), "text"))
-        if thing.state is EndpointState.OK and tone != "ok":
-            said = said.replace("since", "answers since", 1)
-    else:
-        thing = max((gpu for gpu, _ in thing.on), key=lambda gpu: gpu.age_s)
-        word = "● on the GPU"
+        return _gpu_now(thing, snapshot, levels)
+    if isinstance(thing, Engine):
+        return _engine_now(thing, snapshot)
+    oldest_s = max(gpu.age_s for gpu, _ in thing.on)
+    oldest = next(gpu for gpu, _ in thing.on if gpu.age_s == oldest_s)
+    return ((" ● on the GPU", "ok"), (_age(oldest), "text"))
+
+
+def _gone(shown: Shown, snapshot: Snapshot) -> Row:
+    if shown.figures is None:
+        return ((f" ✗ not there at {moment_of(snapshot.wall_s, snapshot.wall_s).clock}", "warn"),)
+    since = moment_of(shown.gone_wall_s, snapshot.wall_s)
+    reason = "its GPU does not answer" if _dark(shown.figures, snapshot) else _GONE[shown.key[0]]
+    return ((" ✗ GONE", "warn"), (f" · {reason} · since {since.clock} ({lasting(since.ago_s)})", "text"))
+
+
+def _replicas_now(replicas: Replicas, snapshot: Snapshot) -> Row:
+    word, tone = _answering(replicas, snapshot)
+    basis = " · sums over the engines that answer" if replicas.answering < len(replicas.engines) else ""
+    names = ", ".join(replicas.deviating)
+    apart = f" · ! apart: {names}" if names else ""
+    return (f" {word}", tone), (basis, "text"), (apart, "warn")
+
+
+def _gpu_now(gpu: Gpu, snapshot: Snapshot, levels: Levels) -> Row:
+    word, tone = gpu_word(gpu, levels)
+    if word.startswith(" "):
+        word = f"● {word.strip()}"
         tone = "ok"
-        said = ""
-    aged = isinstance(thing, Gpu) and thing.state in _AGED
-    age = "" if aged else " · never read" if _never_read(thing) else f" · read {lasting(thing.age_s)} ago"
-    return ((f" {word}", tone), (f"{age}{said}", "text"))
+    return ((f" {word}", tone), (f"{_age(gpu)}{_gpu_since(gpu, snapshot)}", "text"))
+
+
+def _engine_now(engine: Engine, snapshot: Snapshot) -> Row:
+    word, tone = engine_word(engine, snapshot)
+    since = _since(engine.since, snapshot)
+    if engine.departure:
+        return ((f" {word.partition(' since')[0]}", tone), (since.removeprefix(" ·"), "text"))
+    if engine.state is EndpointState.OK and tone != "ok":
+        since = since.replace("since", "answers since", 1)
+    return ((f" {word}", tone), (f"{_age(engine)}{since}", "text"))
+
+
+def _age(thing: Gpu | Engine) -> str:
+    """The age of the last reading; empty where the state of a GPU counts from it."""
+    if isinstance(thing, Gpu) and thing.state in _AGED:
+        return ""
+    if _never_read(thing):
+        return " · never read"
+    return f" · read {lasting(thing.age_s)} ago"
 
 
 def _answering(replicas: Replicas, snapshot: Snapshot) -> tuple[str, str]:
@@ -177,40 +200,66 @@ def _dark(figures: Thing | None, snapshot: Snapshot) -> bool:
 
 
 def troubles(shown: Shown, snapshot: Snapshot, levels: Levels) -> list[Section]:
-    """What does not work, and what limits it; no section where there is nothing to say."""
+    """Sections `what does not work` and `what limits it`, each only where there is something to say."""
     thing = shown.now or shown.figures
+    if not isinstance(thing, (Gpu, Engine)):
+        return []
+    entries = _faults(thing, snapshot, levels)
+    if isinstance(thing, Engine):
+        entries += _doubts(thing)
+    if not entries and thing is shown.now and not _is_judged(thing, snapshot):
+        entries = _no_figures(thing)
+    sections: list[Section] = []
+    if entries:
+        sections.append(Section("what does not work", entries))
+    limits = _limits(thing, snapshot)
+    if limits:
+        sections.append(Section("what limits it", limits))
+    return sections
+
+
+def _faults(thing: Gpu | Engine, snapshot: Snapshot, levels: Levels) -> list[Entry]:
+    """The faults that name a thing, after its own fault of now unless one of them or a verdict says the same."""
     if isinstance(thing, Gpu):
         names = {f"gpu {thing.index}", thing.uuid}
         own = thing.state_text
-    elif isinstance(thing, Engine):
+    else:
         names = {thing.name, thing.url}
         own = thing.fault
-    else:
+    faults = [fault for fault in snapshot.faults if fault.source in names]
+    entries: list[Entry] = []
+    for fault in faults:
+        since = moment(fault.since, snapshot.wall_s)
+        clock = DASH if since is None else since.clock
+        entries.append(Fact(f"! since {clock}", fault.text, tone="warn"))
+    if isinstance(thing, Gpu) and not entries:
+        meaning = _MEANINGS.get(gpu_word(thing, levels)[0], "")
+        if meaning:
+            entries.append(Sentence(meaning, "warn"))
+    if own and not _is_judged(thing, snapshot) and not any(own in fault.text for fault in faults):
+        entries.insert(0, Fact("! now", clean(own, 1000), tone="warn"))
+    return entries
+
+
+def _doubts(engine: Engine) -> list[Entry]:
+    """Contradictions between an engine's figures and its GPUs, its ranks and its replicas."""
+    entries: list[Entry] = []
+    for subject, evidence in (
+        ("", engine.contradicts),
+        ("uneven ranks: ", engine.uneven),
+        ("beside its replicas: ", engine.deviates),
+    ):
+        entries += [Sentence(f"! {subject}{evidence_text(figure)}", "warn") for figure in evidence]
+    return entries
+
+
+def _no_figures(thing: Gpu | Engine) -> list[Entry]:
+    """The reason why a thing has no figures now, and what to do about it; empty where it has some."""
+    missing = blank_reason(thing)
+    if missing is None:
         return []
-    found: list[Entry] = []
-    said = set()
-    for fault in snapshot.faults:
-        if fault.source in names:
-            since = moment(fault.since, snapshot.wall_s)
-            said.add(fault.text)
-            found.append(Fact(f"! since {since.clock if since else DASH}", fault.text, tone="warn"))
-    if isinstance(thing, Gpu) and (meaning := _MEANINGS.get(gpu_word(thing, levels)[0])) and not found:
-        found.append(Sentence(meaning, "warn"))
-    if own and not _is_judged(thing, snapshot) and own not in said and not any(own in text for text in said):
-        found.insert(0, Fact("! now", clean(own, 1000), tone="warn"))
-    if isinstance(thing, Engine):
-        named = (("", thing.contradicts), ("uneven ranks: ", thing.uneven), ("beside its replicas: ", thing.deviates))
-        for before, doubts in named:
-            found += [Sentence(f"! {before}{evidence_text(one)}", "warn") for one in doubts]
-    is_told = bool(found) or thing is not shown.now or _is_judged(thing, snapshot)
-    missing = None if is_told else blank_reason(thing)
-    if missing is not None:
-        why = explain(Subject())(missing, "")
-        found.append(Sentence(f"? no figures now: {why.sentence}", "text"))
-        found.append(Sentence(f"→ {why.todo}", "accent"))
-    limits = _limits(thing, snapshot)
-    wrong = [Section("what does not work", found)] if found else []
-    return [*wrong, Section("what limits it", limits)] if limits else wrong
+    why = explain(Subject())(missing, "")
+    return [Sentence(f"? no figures now: {why.sentence}", "text"), Sentence(f"→ {why.todo}", "accent")]
 
 
 def _is_judged(thing: Gpu | Engine, snapshot: Snapshot) -> bool:
@@ -223,13 +272,13 @@ def _is_judged(thing: Gpu | Engine, snapshot: Snapshot) -> bool:
 def _limits(thing: Gpu | Engine, snapshot: Snapshot) -> list[Entry]:
     """Each verdict with its evidence and what to try; of one without any limit the text alone."""
     kind, key = (Kind.GPU, thing.uuid) if isinstance(thing, Gpu) else (Kind.ENGINE, thing.key)
-    found: list[Entry] = []
+    entries: list[Entry] = []
     for verdict in snapshot.verdicts:
         if (verdict.kind, verdict.key) == (kind, key):
             glyph, tone, _ = mark(verdict)
-            found.append(Fact(f"{glyph} {LIMITS[verdict.code]}", verdict_text(verdict), tone=tone))
+            entries.append(Fact(f"{glyph} {LIMITS[verdict.code]}", verdict_text(verdict), tone=tone))
             if verdict.level is not Level.OK:
-                found += [Sentence(f"· {evidence_text(one)}", indent=_BELOW) for one in verdict.evidence]
+                entries += [Sentence(f"· {evidence_text(figure)}", indent=_BELOW) for figure in verdict.evidence]
             if verdict.actions:
-                found.append(Sentence(f"→ {actions_text(verdict)}", "accent", indent=_BELOW))
-    return found
+                entries.append(Sentence(f"→ {actions_text(verdict)}", "accent", indent=_BELOW))
+    return entries

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EndpointState, GpuState
@@ -112,16 +113,30 @@ def leads_to(snapshot: Snapshot, thing: Thing | None) -> Key | None:
     Where there is none: from a process to its GPU.
     """
     if isinstance(thing, Verdict):
-        return (thing.kind.value, thing.key) if thing.kind is not Kind.HOST else None
+        return None if thing.kind is Kind.HOST else (thing.kind.value, thing.key)
     if isinstance(thing, Engine):
-        first = next((gpu for gpu in snapshot.gpus if gpu.index in thing.hardware.gpus and not gpu.parent_uuid), None)
-        return None if first is None else ("gpu", first.uuid)
+        return _first_gpu(snapshot, thing)
     if isinstance(thing, Replicas):
-        thing_engines = [engine for engine in snapshot.engines if engine.name in thing.engines]
-        apart = [engine for engine in thing_engines if engine.name in thing.deviating]
-        return next((("engine", engine.key) for engine in (*apart, *thing_engines)), None)
-    names = (thing.engines if isinstance(thing, Gpu) else [each.engine for _, each in thing.on]) if thing else ()
-    engine = next((engine for engine in snapshot.engines if engine.name in names), None)
-    if engine is not None:
-        return "engine", engine.key
-    return ("gpu", thing.on[0][0].uuid) if isinstance(thing, ProcessSeen) else None
+        return _named_engine(snapshot, thing.deviating) or _named_engine(snapshot, thing.engines)
+    if isinstance(thing, Gpu):
+        return _named_engine(snapshot, thing.engines)
+    if thing is None:
+        return None
+    gpu, _ = thing.on[0]
+    return _named_engine(snapshot, [process.engine for _, process in thing.on]) or ("gpu", gpu.uuid)
+
+
+def _first_gpu(snapshot: Snapshot, engine: Engine) -> Key | None:
+    """The page of the first GPU of an engine."""
+    for gpu in snapshot.gpus:
+        if gpu.index in engine.hardware.gpus and not gpu.parent_uuid:
+            return "gpu", gpu.uuid
+    return None
+
+
+def _named_engine(snapshot: Snapshot, names: Collection[str]) -> Key | None:
+    """The page of the first engine of the snapshot that has one of these names."""
+    for engine in snapshot.engines:
+        if engine.name in names:
+            return "engine", engine.key
+    return None

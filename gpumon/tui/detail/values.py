@@ -29,7 +29,12 @@ _PLACES: Final = 6
 
 def digits(value: float) -> str:
     """Four digits of a number from 0 to 1000, `1.234` to `999.9`: five cells."""
-    return f"{value:.{3 if value < 9.9995 else 2 if value < 99.995 else 1}f}"
+    decimals = 1
+    if value < 9.9995:
+        decimals = 3
+    elif value < 99.995:
+        decimals = 2
+    return f"{value:.{decimals}f}"
 
 
 def prefixed(value: float, unit: str) -> Written:
@@ -74,7 +79,11 @@ def percent(value: float) -> Written:
 
 def seconds(value: float) -> Written:
     """A time: `24.12`, `ms`."""
-    return ("0.000", "s") if value <= 0.0 else prefixed(value, "s") if value < 999.95 else plain(value, 0, "s")
+    if value <= 0.0:
+        return "0.000", "s"
+    if value < 999.95:
+        return prefixed(value, "s")
+    return plain(value, 0, "s")
 
 
 flops: Final = partial(prefixed, unit="FLOP/s")

@@ -130,7 +130,9 @@ class RowsPane(ListPane[Row]):
         self.moved()
 
     def _all_rows(self) -> Sequence[Row]:
-        return () if self._shown is None else self._shown.models if self.models else self._shown.hosts
+        if self._shown is None:
+            return ()
+        return self._shown.models if self.models else self._shown.hosts
 
     def passes(self, item: Row) -> bool:
         """Whether the filter lets a row through."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from textwrap import wrap
 from typing import TYPE_CHECKING, ClassVar, Final, cast
@@ -24,7 +24,7 @@ QUESTIONS: Final = (
     ("no figure?", "{open} on its row: why; and each figure's formula and source."),
     ("how recent?", "rates, mfu, mbu, mem bw: mean of 10 s; p95: 60 s; others: now."),
 )
-"""What people come with, and the keys that answer it."""
+"""Questions that people come with, and the keys that answer them."""
 
 GROUPS: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
     (("up", "down"), "move the cursor", ""),
@@ -126,6 +126,10 @@ _LEAST_MEANING: Final = 24
 """Cells of a header of the glossary, and the least of its meaning."""
 _ONE_DIGIT: Final = 0.0995
 """Share below which it is shown with one digit after the point."""
+_Section = tuple[str, list[Row]]
+"""Title and lines."""
+_Names = tuple[str, ...]
+"""Commands that share a line."""
 
 
 class HelpPage(Pane):
@@ -143,32 +147,52 @@ class HelpPage(Pane):
         """First questions, keys, marks."""
         screen = cast("MonitorScreen", self.screen)
         fleet = screen.body.fleet
-        size = (_FLEET_KEYS, min(_FLEET_COLUMN, width)) if fleet else (_KEYS, _COLUMN)
-        columns = max(1, (width - 1) // size[1])
-        keys = [(name, does) for name, does in _keys(self.view.keymap, fleet=fleet) if name]
-        sections = [
-            ("", [] if fleet else _questions(self.view.keymap, width)),
-            ("keys", _columns(keys, columns, *size)),
-            ("filter", _columns(FLEET_FILTERS if fleet else (), columns, *size)),
-            ("marks", _columns(FLEET_LEGEND if fleet else LEGEND, columns, *size)),
-        ]
-        sizing = _columns([*_keys(self.view.keymap, "sizing"), *SIZING_LEGEND], max(1, (width - 1) // _COLUMN))
+        sections = _fleet_sections(self.view.keymap, width) if fleet else _host_sections(self.view.keymap, width)
+        sizing = _columns([*_sizing_keys(self.view.keymap), *SIZING_LEGEND], max(1, (width - 1) // _COLUMN))
         spare = height - sum(len(rows) for _, rows in sections)
         if screen.dock.open:
-            sections.insert(1, (SIZING, [((f" {SIZING}", "muted"),), *sizing] if spare < len(sizing) else sizing))
+            title: list[Row] = [((f" {SIZING}", "muted"),)] if spare < len(sizing) else []
+            sections.insert(1, (SIZING, [*title, *sizing]))
         elif spare > len(sizing):
             sections.append((SIZING, sizing))
-        spare = height - sum(len(rows) for _, rows in sections)
-        rows: list[Row] = []
-        for name, section in sections:
-            if name and section and spare >= 4:
-                rows.append(())
-            if name and section and spare >= 2:
-                rows.append(((f" {name}", "muted"),))
-            rows += section
+        rows = _titled(sections, height)
         if self.snapshot is not None and not fleet and len(rows) < height:
             rows.append(_own_cost(self.snapshot.self_cost))
         return [*rows, *_glossary(width)]
+
+
+def _host_sections(keymap: Keymap, width: int) -> list[_Section]:
+    """Sections of the screen of one host."""
+    columns = max(1, (width - 1) // _COLUMN)
+    return [
+        ("", _questions(keymap, width)),
+        ("keys", _columns(_host_keys(keymap), columns)),
+        ("marks", _columns(LEGEND, columns)),
+    ]
+
+
+def _fleet_sections(keymap: Keymap, width: int) -> list[_Section]:
+    """Sections of a fleet's screen."""
+    size = min(_FLEET_COLUMN, width)
+    columns = max(1, (width - 1) // size)
+    return [
+        ("keys", _columns(_fleet_keys(keymap), columns, _FLEET_KEYS, size)),
+        ("filter", _columns(FLEET_FILTERS, columns, _FLEET_KEYS, size)),
+        ("marks", _columns(FLEET_LEGEND, columns, _FLEET_KEYS, size)),
+    ]
+
+
+def _titled(sections: Sequence[_Section], height: int) -> list[Row]:
+    """The lines of all sections, with titles and blank lines between them where there are lines to spare."""
+    spare = height - sum(len(lines) for _, lines in sections)
+    rows: list[Row] = []
+    for title, lines in sections:
+        if title and lines and spare >= 4:
+            rows.append(())
+        if title and lines and spare >= 2:
+            rows.append(((f" {title}", "muted"),))
+        rows += lines
+    return rows
 
 
 @lru_cache(maxsize=4)
@@ -197,32 +221,58 @@ def _own_cost(cost: Self) -> Row:
 def _questions(keymap: Keymap, width: int) -> list[Row]:
     keys = {command.id: keymap.first(command.id) for command in COMMANDS}
     rows: list[Row] = []
-    for asked, answer in QUESTIONS:
+    for question, answer in QUESTIONS:
         for name, key in keys.items():
             answer = answer.replace(f"{{{name}}}", key)
-        before = left(f" {asked}", _ASKED) + " "
+        before = left(f" {question}", _ASKED) + " "
         for line in wrap(answer, width - len(before)):
             rows.append(((before, "strong"), (line, "text")))
             before = " " * len(before)
     return rows
 
 
-def _keys(keymap: Keymap, scope: str = "", *, fleet: bool = False) -> list[tuple[str, str]]:
-    """Keys and what they do, in the order of the table of keys; commands without a key are left out."""
-    shared = {name: (names, there if fleet and there else does) for names, does, there in GROUPS for name in names}
-    entries: dict[tuple[str, ...], str] = {}
+def _host_keys(keymap: Keymap) -> list[tuple[str, str]]:
+    """Keys of the screen of one host, and what they do."""
+    return _with_keys(keymap, _meanings(""))
+
+
+def _sizing_keys(keymap: Keymap) -> list[tuple[str, str]]:
+    """Keys of the sizing panel, and what they do."""
+    return _with_keys(keymap, _meanings("sizing"))
+
+
+def _meanings(scope: str) -> dict[_Names, str]:
+    """Commands of a scope, those of a group in one line, and what they do, in the order of the table of keys."""
+    groups = {name: (names, does) for names, does, _ in GROUPS for name in names}
+    meanings: dict[_Names, str] = {}
     for command in COMMANDS:
-        here = command.scope == scope or (fleet and command.scope == "fleet")
-        if not here or (fleet and command.fleet is None):
+        if command.scope == scope:
+            names, does = groups.get(command.id, ((command.id,), command.does))
+            meanings[names] = does
+    return meanings
+
+
+def _fleet_keys(keymap: Keymap) -> list[tuple[str, str]]:
+    """Keys of a fleet's screen, and what they do there."""
+    groups = {name: (names, there or does) for names, does, there in GROUPS for name in names}
+    absent = {command.id for command in COMMANDS if command.fleet is None}
+    meanings: dict[_Names, str] = {}
+    for command in COMMANDS:
+        if command.scope not in ("", "fleet") or command.fleet is None:
             continue
-        names, does = shared.get(command.id, ((command.id,), (command.fleet if fleet else "") or command.does))
-        if fleet:
-            names = tuple(name for name in names if name not in NOT_IN_FLEET)
-        entries[names] = does
-    absent = {command.id for command in COMMANDS if fleet and command.fleet is None}
-    shown = {command.id: keymap.shown(command.id) for command in COMMANDS if command.id not in absent}
-    said = [(" ".join(shown[name] for name in names if shown.get(name)), does) for names, does in entries.items()]
-    return [(keys, does) for keys, does in said if keys]
+        names, does = groups.get(command.id, ((command.id,), command.fleet or command.does))
+        meanings[tuple(name for name in names if name not in absent)] = does
+    return _with_keys(keymap, meanings)
+
+
+def _with_keys(keymap: Keymap, meanings: Mapping[_Names, str]) -> list[tuple[str, str]]:
+    """The keys of commands in place of their names; commands without a key are left out."""
+    entries: list[tuple[str, str]] = []
+    for names, does in meanings.items():
+        keys = " ".join([keymap.shown(name) for name in names if keymap.shown(name)])
+        if keys:
+            entries.append((keys, does))
+    return entries
 
 
 def _columns(entries: Sequence[tuple[str, str]], columns: int, least: int = _KEYS, column: int = _COLUMN) -> list[Row]:

@@ -140,7 +140,8 @@ class SettingsPage(ListPane[Setting]):
         change = "" if setting.pane else f"{key('left')} {key('right')} change · "
         enter = f"{key('open')}: {'type' if setting.read else 'list'} · "
         number = len(self.unsaved())
-        save = f"{key('save')}: save{f' {number}' if number else ''} · " if self.monitor.files is not None else ""
+        amount = f" {number}" if number else ""
+        save = f"{key('save')}: save{amount} · " if self.monitor.files is not None else ""
         keys = f"   {change}{enter}Del: default · {save}{key('back')}: back"
         return [(("─" * width, "border"),), *means, *([()] * (2 - len(means))), ((cut(keys, width), "muted"),)]
 

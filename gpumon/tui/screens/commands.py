@@ -1,4 +1,4 @@
-"""What the commands of the table of keys do, on every screen; a body adds its own."""
+"""The commands of the table of keys as functions, for every screen; a body adds its own."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ _SAVING: Final = "save"
 """Group of the worker that writes a bundle."""
 _FAR: Final = 100_000
 """Lines: further than any end."""
+_SIZING: Final = "sizing"
+"""Name of the sizing panel among the panes."""
 
 
 def _pause(screen: MonitorScreen) -> None:
@@ -106,22 +108,42 @@ def _next_pane(step: int, screen: MonitorScreen) -> None:
     page = screen.pages.shown
     if page is not None and page is screen.current and not isinstance(page, ListPane) and page.jump_section(step):
         return
-    if screen.pages.shown is None and screen.dock.covers:
+    if page is None and screen.dock.covers:
         screen.say(f"sizing has the whole screen: {screen.view.keymap.first('sizing')} closes it")
         return
-    if screen.pages.shown is not None:
+    if page is not None:
         screen.pages.close(all_of_them=True)
     if screen.dock.covers:
         screen.dock.leave()
-    names = [name for name, pane in screen.panes.items() if screen.body.zoomed or pane.display]
-    names += ["sizing"] if screen.dock.columns else []
-    now = "sizing" if screen.dock.focused else next((n for n, p in screen.panes.items() if p is screen.focused), "")
-    at = names.index(now) if now in names else -(step > 0)
-    name = names[(at + step) % len(names)]
-    if name == "sizing":
+    name = _name_beside(step, screen)
+    if name == _SIZING:
         screen.set_focus(screen.dock.panel)
     else:
         go_to_pane(screen, name)
+
+
+def _name_beside(step: int, screen: MonitorScreen) -> str:
+    """The name of the pane after (1) or before (-1) the one with the focus, round in a circle; all panes can be gone
+    to while one is zoomed."""
+    names = [name for name, pane in screen.panes.items() if screen.body.zoomed or pane.display]
+    if screen.dock.columns:
+        names.append(_SIZING)
+    focused = _focused_name(screen)
+    if focused in names:
+        place = names.index(focused) + step
+    else:
+        place = 0 if step > 0 else -1
+    return names[place % len(names)]
+
+
+def _focused_name(screen: MonitorScreen) -> str:
+    """The name of the pane with the focus; empty where no pane has it."""
+    if screen.dock.focused:
+        return _SIZING
+    for name, pane in screen.panes.items():
+        if pane is screen.focused:
+            return name
+    return ""
 
 
 def _interval(step: int, screen: MonitorScreen) -> None:

@@ -133,7 +133,12 @@ class HostBody:
             all_panes = ""
         for name, pane in self.panes.items():
             pane.zoomed = name == self.zoomed
-            pane.hint = all_panes if alone and name not in hidden else names if name == PANES[-1] else ""
+            if alone and name not in hidden:
+                pane.hint = all_panes
+            elif name == PANES[-1]:
+                pane.hint = names
+            else:
+                pane.hint = ""
 
     def whole(self, shown: Snapshot) -> Snapshot:
         """It is one machine."""

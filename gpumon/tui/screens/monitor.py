@@ -335,8 +335,8 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         """Give each part its lines; costs a layout only where that changes something."""
         whole, height = self.app.size
         columns = self.dock.columns
-        told = self._notice_lines(whole, height)
-        height -= told - 1
+        notice_lines = self._notice_lines(whole, height)
+        height -= notice_lines - 1
         wanted = self.body.plan(self, whole - columns, height)
         if wanted.tiny and self.asking is not None:
             self.asking.action_drop()  # what is typed must be seen
@@ -348,18 +348,38 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         self._laid = laid
         self.planned = wanted
         self.body.laid_out(self)
-        for part, lines in zip(self.body.parts, wanted.parts, strict=True):
-            sized(part, lines, whole - columns)
-        for page in self.pages.made.values():
-            sized(page, wanted.page if page is self.pages.shown else 0, whole - columns)
-        self.dock.place(wanted.page if self.dock.covers else 0 if wanted.tiny else height - 2)
-        sized(self.title_bar, 0 if wanted.tiny else 1)
-        if wanted.tiny and self.key_line.notice:
-            height -= 1
-        sized(self.key_line, told if self.key_line.notice or not wanted.tiny else 0)
-        sized(self.body.small, max(1, height) if wanted.tiny else 0)
+        self._size_panes(wanted, whole - columns, height)
+        self._size_edges(tiny=wanted.tiny, height=height, notice_lines=notice_lines)
         if self.key_line.is_mounted and not self.tiny and (self.focused is None or not self.focused.display):
             self.give_keys()  # what had them lost its place, or all had
+
+    def _size_panes(self, wanted: Planned, width: int, height: int) -> None:
+        """Give the panes, the page and the sizing panel their lines."""
+        for part, lines in zip(self.body.parts, wanted.parts, strict=True):
+            sized(part, lines, width)
+        for page in self.pages.made.values():
+            sized(page, wanted.page if page is self.pages.shown else 0, width)
+        if self.dock.covers:
+            self.dock.place(wanted.page)
+        elif wanted.tiny:
+            self.dock.place(0)
+        else:
+            self.dock.place(height - 2)
+
+    def _size_edges(self, *, tiny: bool, height: int, notice_lines: int) -> None:
+        """Give title and key line their lines; without room, the summary takes all but those of a notice."""
+        if not tiny:
+            sized(self.title_bar, 1)
+            sized(self.key_line, notice_lines)
+            sized(self.body.small, 0)
+            return
+        sized(self.title_bar, 0)
+        if self.key_line.notice:
+            height -= 1
+            sized(self.key_line, notice_lines)
+        else:
+            sized(self.key_line, 0)
+        sized(self.body.small, max(1, height))
 
     def _notice_lines(self, width: int, height: int) -> int:
         """Lines at the foot: more than one only where a notice needs them, and the panes have them to give."""
@@ -407,9 +427,11 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         current = self.current
         playback = self.playback
         panel = self.dock.panel
-        named = {**self.panes, **self.pages.made, **({panel.keys_of: panel} if panel is not None else {})}
+        scrolls = current is not None and current.scrolls
+        if self.asking is not None:
+            scrolls = bool(self.asking.lists)
         place = Place(
-            ASKED if self.asking is not None else next((name for name, pane in named.items() if pane is current), ""),
+            self._name_of_keys(),
             page=current is self.pages.shown is not None,
             zoomed=bool(self.body.zoomed),
             opened=panel is not None and current is panel and panel.editing,
@@ -417,13 +439,26 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
             past=self.travel.timely,
             speed=playback.speed if playback is not None else None,
             beside=self.dock.columns > 0,
-            scrolls=current is not None and current.scrolls if self.asking is None else bool(self.asking.lists),
+            scrolls=scrolls,
             every=period(self.control.interval_s),
             inner=self.gone_back and playback is None,
             searching=current is not None and current.search.sought != "",
         )
         explained = self.body.explained(self) if self._has_cell() else ""
         self.key_line.show(hints(self.view.keymap, self.body.place(self, place)), explained)
+
+    def _name_of_keys(self) -> str:
+        """The name of the question, page, panel or pane that has the keys; empty where none has."""
+        if self.asking is not None:
+            return ASKED
+        current = self.current
+        panel = self.dock.panel
+        if panel is not None and panel is current:
+            return panel.keys_of
+        for name, pane in (*self.panes.items(), *self.pages.made.items()):
+            if pane is current:
+                return name
+        return ""
 
     def ask(self, question: Question) -> None:
         """Ask at the foot of the screen; what is asked has the keys until it is closed."""

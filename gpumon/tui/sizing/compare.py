@@ -80,19 +80,17 @@ def lines(width: int, height: int, comparison: Comparison, workload: int = 0) ->
         return []
     if not comparison.rows:
         return filled([fitted([("nothing to compare yet", "muted")], width)], width, height)
-    names = [_name(row) for row in comparison.rows]
-    name = max(3, min(width, max(_NAMES[0], min(max(map(cells, names)), _NAMES[1])) + 1))
-    figures = _fitting(comparison.shown or FIGURES, width - name)
-    hidden = tuple(each.title for each in comparison.shown if each not in figures)
+    name_width = _name_width(comparison, width)
+    figures = _fitting(comparison.shown or FIGURES, width - name_width)
+    hidden = tuple(figure.title for figure in comparison.shown if figure not in figures)
     # Sums that lack a workload say so, even if a row has to give way.
     least = 1 if comparison.without and height >= 3 else 0
     foot = _foot(comparison, figures, hidden, width)[: max(least, height - 1 - len(comparison.rows))]
     room = max(0, height - 1 - len(foot))
-    wrong = sum(1 for row in comparison.rows if row.problem)
-    most = max(1, min(_REASON_LINES, 1 + (room - len(comparison.rows)) // wrong)) if wrong else 1
+    most = _reason_lines(comparison, room)
     rows: list[Row] = []
-    for row, label in zip(comparison.rows, names, strict=True):
-        start: Piece = (left(cut(label, name - 1), name), "muted" if row.as_planned else "text")
+    for row in comparison.rows:
+        start: Piece = (left(cut(_name(row), name_width - 1), name_width), "muted" if row.as_planned else "text")
         if row.problem:
             rows += _reason(start, _problem(row), most, width)
         else:
@@ -100,8 +98,24 @@ def lines(width: int, height: int, comparison: Comparison, workload: int = 0) ->
     if len(rows) > room > 0:
         left_out = len(comparison.rows) - max(0, room - 1)
         rows = [*rows[: room - 1], fitted([(f"+ {left_out} more in a taller window", "muted")], width)]
-    titles = "".join(_FORMS[each.key].shown(each.title) for each in figures)
-    return filled([fitted([(left("GPU", name) + titles, "muted")], width), *rows, *foot], width, height)
+    titles = "".join([_FORMS[figure.key].shown(figure.title) for figure in figures])
+    return filled([fitted([(left("GPU", name_width) + titles, "muted")], width), *rows, *foot], width, height)
+
+
+def _name_width(comparison: Comparison, width: int) -> int:
+    """Cells of the first column: the longest name within bounds, and a blank."""
+    least, most = _NAMES
+    longest = max(cells(_name(row)) for row in comparison.rows)
+    return max(3, min(width, max(least, min(longest, most)) + 1))
+
+
+def _reason_lines(comparison: Comparison, room: int) -> int:
+    """Lines of each row's reason for having no figures: rows share what is spare."""
+    rows_without = sum(1 for row in comparison.rows if row.problem)
+    if not rows_without:
+        return 1
+    spare = room - len(comparison.rows)
+    return max(1, min(_REASON_LINES, 1 + spare // rows_without))
 
 
 def _name(row: Compared) -> str:
@@ -139,7 +153,7 @@ def _cells(row: Compared, figures: Sequence[Figure], workload: int) -> list[Piec
 
 
 def _foot(comparison: Comparison, figures: Sequence[Figure], hidden: tuple[str, ...], width: int) -> list[Row]:
-    """What stands below the table, the most important first."""
+    """Lines below the table, the most important first."""
     rows: list[Row] = []
     if comparison.without:
         names = ", ".join(clean(name).rpartition("/")[2] for name in comparison.without)

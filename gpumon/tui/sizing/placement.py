@@ -18,7 +18,7 @@ from gpumon.tui.sizing.canvas import MARKS, Key, Marks, fitted, flowed, reason, 
 
 LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _TONES: Final = ("accent", "tokens", "mfu", "mbu", "ok", "sm", "strong", "text")
-"""Of the workloads, round and round."""
+"""Tones of the workloads, round and round."""
 _RULES: Final = {"busy": "GPUs shared by memory and busy share", "memory": "GPUs shared by memory alone"}
 _LETTERS_OF_GPU: Final = 4
 """Instances of a GPU that are written one by one; more become a letter and a number."""
@@ -34,28 +34,67 @@ def placement(width: int, height: int, answer: Answer, scenario: Scenario, glyph
     """Servers and their GPUs in the plan that is needed: at most `height` rows."""
     packed = answer.plans.busy_aware if scenario.packing == "busy" else answer.plans.memory_only
     marks = MARKS[glyphs]
-    used = sorted({server.shape for server in packed.layout if server.shape < len(scenario.server)})
-    shapes = ", ".join(f"{scenario.server[at].gpus}x {clean(scenario.server[at].gpu)}" for at in used)
-    title = f"{_RULES[scenario.packing]}: {shapes}"
-    problem = clean(packed.problem or ("" if packed.layout else answer.problem))
+    title = _title(packed, scenario)
     if not packed.layout:
-        return reason(title, problem or "nothing to place", width, height, "warn" if problem else "muted")
+        return _without_layout(title, clean(packed.problem or answer.problem), width, height)
+    head: list[Row] = []
+    if height >= 6:
+        head.append(fitted([(cut(title, width), "strong")], width))
+    head.append(fitted([(cut(marks.dot.join(_totals(packed)), width), "text")], width))
+    kinds = Counter(_kind(server) for server in packed.layout)
+    tail: list[Row] = []
+    if packed.problem:
+        tail.append(fitted([(cut(f"not placed: {clean(packed.problem)}", width), "warn")], width))
+    most = _legend_lines(height)
+    legend = flowed(_keys(answer, kinds, width * most, marks), width, most)
+    room = max(1, height - len(head) - len(tail) - len(legend))
+    names = _names(packed, scenario)
+    body = _body(kinds, names, width, room, _not_drawn(packed, scenario), marks)
+    return [*head, *body, *tail, *legend][: max(0, height)]
+
+
+def _without_layout(title: str, problem: str, width: int, height: int) -> list[Row]:
+    """The reason why nothing is placed."""
+    if problem:
+        return reason(title, problem, width, height, "warn")
+    return reason(title, "nothing to place", width, height, "muted")
+
+
+def _title(packed: Packed, scenario: Scenario) -> str:
+    """The rule of the plan, and the shapes of its servers."""
+    used = sorted({server.shape for server in packed.layout if server.shape < len(scenario.server)})
+    shapes = ", ".join(f"{scenario.server[shape].gpus}x {clean(scenario.server[shape].gpu)}" for shape in used)
+    return f"{_RULES[scenario.packing]}: {shapes}"
+
+
+def _totals(packed: Packed) -> list[str]:
+    """Numbers of servers and GPUs, and how near the first is to the least that is possible."""
     servers = _known(packed.servers)
     gpus = _known(packed.gpus)
     least = _known(packed.servers_least)
-    parts = [f"{n:,.0f} {word}{'s' * (n != 1)}" for n, word in ((servers, "server"), (gpus, "GPU")) if n is not None]
+    parts: list[str] = []
+    if servers is not None:
+        parts.append(f"{servers:,.0f} server{'s' * (servers != 1)}")
+    if gpus is not None:
+        parts.append(f"{gpus:,.0f} GPU{'s' * (gpus != 1)}")
     if servers is not None and least is not None and not packed.problem:
         parts.append("optimal" if servers - least < 0.5 else f"lower bound {least:,.0f}")
-    head = [fitted([(cut(title, width), "strong")], width)] if height >= 6 else []
-    head.append(fitted([(cut(marks.dot.join(parts), width), "text")], width))
-    kinds = Counter(_kind(server) for server in packed.layout)
-    tail = [fitted([(cut(f"not placed: {problem}", width), "warn")], width)] if problem else []
-    most = next((n for least, n in _LEGENDS if height >= least), 0)
-    legend = flowed(_keys(answer, kinds, width * most, marks), width, most)
-    room = max(1, height - len(head) - len(tail) - len(legend))
-    names = [clean(server.gpu) if _mixed(packed, scenario) else "" for server in scenario.server]
-    body = _body(kinds, names, width, room, _not_drawn(packed, scenario), marks)
-    return [*head, *body, *tail, *legend][: max(0, height)]
+    return parts
+
+
+def _legend_lines(height: int) -> int:
+    """Lines that the legend may have."""
+    for least, lines in _LEGENDS:
+        if height >= least:
+            return lines
+    return 0
+
+
+def _names(packed: Packed, scenario: Scenario) -> list[str]:
+    """The type of GPU of each shape of server, where they differ."""
+    if not _mixed(packed, scenario):
+        return [""] * len(scenario.server)
+    return [clean(server.gpu) for server in scenario.server]
 
 
 def _known(reading: Reading) -> float | None:
@@ -64,12 +103,12 @@ def _known(reading: Reading) -> float | None:
 
 
 def _kind(server: PlacedServer) -> Kind:
-    """What is on a server, in one order: GPUs that an instance joins, then shared ones, and free ones."""
+    """The shape of a server, and its GPUs in one order: those that an instance joins, then shared and free ones."""
     groups: dict[tuple[int, int], list[tuple[int, ...]]] = {}
-    for at, slot in enumerate(server.gpus):
-        key = (0, slot.group) if slot.group >= 0 else (1, at)
+    for place, slot in enumerate(server.gpus):
+        key = (0, slot.group) if slot.group >= 0 else (1, place)
         groups.setdefault(key, []).append(tuple(sorted(slot.workloads)))
-    units = [(found[0], len(found)) for found in groups.values()]
+    units = [(gpus[0], len(gpus)) for gpus in groups.values()]
     return server.shape, tuple(sorted(units, key=lambda unit: (not unit[0], -unit[1], unit[0])))
 
 
@@ -147,7 +186,7 @@ def _gpu(workloads: tuple[int, ...], marks: Marks) -> list[Piece]:
 
 
 def letter(workload: int) -> str:
-    """What stands for a workload."""
+    """The letter of a workload."""
     return LETTERS[workload % len(LETTERS)]
 
 
@@ -157,22 +196,30 @@ def _tone(workload: int) -> str:
 
 def _keys(answer: Answer, kinds: Counter[Kind], room: int, marks: Marks) -> list[Key]:
     """Letters of the workloads, and what a bond and a dot stand for where there are any."""
-    units = [(workloads, gpus, times) for (_, found), times in kinds.items() for workloads, gpus in found]
-    keys = []
-    free = sum(times for workloads, _, times in units if not workloads)
-    if any(gpus > 1 for _, gpus, _ in units):
+    free = 0
+    is_joined = False
+    placed: set[int] = set()
+    for (_, units), times in kinds.items():
+        for workloads, gpus in units:
+            placed.update(workloads)
+            is_joined = is_joined or gpus > 1
+            if not workloads:
+                free += times
+    keys: list[Key] = []
+    if is_joined:
         keys.append(Key(f"A{marks.joined}A", "muted", "one instance"))
     if free:
         keys.append(Key(marks.free, "muted", f"{free:,} free"))
-    there = sorted({at for workloads, _, _ in units for at in workloads})
     room -= sum(cells(key.glyph) + cells(key.text) + 3 for key in keys)
-    longest = max(4, min(24, room // max(1, len(there)) - 9))
-    names = []
-    for at in there:
-        if at < len(answer.workloads):
-            plan = answer.workloads[at]
-            name = clean(plan.name.rpartition("/")[2] or plan.name)
-            instances = _known(plan.instances)
-            times = f" x {instances:,.0f}" if instances is not None else ""
-            names.append(Key(letter(at), _tone(at), f"{cut(name, longest)}{times}"))
+    longest = max(4, min(24, room // max(1, len(placed)) - 9))
+    names = [_key(answer, workload, longest) for workload in sorted(placed) if workload < len(answer.workloads)]
     return [*names, *keys]
+
+
+def _key(answer: Answer, workload: int, longest: int) -> Key:
+    """Letter, name and number of instances of a workload."""
+    plan = answer.workloads[workload]
+    name = clean(plan.name.rpartition("/")[2] or plan.name)
+    instances = _known(plan.instances)
+    times = f" x {instances:,.0f}" if instances is not None else ""
+    return Key(letter(workload), _tone(workload), f"{cut(name, longest)}{times}")

@@ -82,8 +82,16 @@ def _goals_of(scene: Scene, at: int, _: WorkloadPlan) -> str:
     values = [getattr(scenario.workload[at], key) or getattr(scenario, key) for key in GOAL_KEYS]
     while values and values[-1] is None:
         values.pop()
-    texts = ("–" if ms is None else f"{ms:.4g}ms" if ms < 1000.0 else f"{ms / 1e3:.4g}s" for ms in values)
-    return "/".join(texts) or "–"
+    return "/".join([_goal_text(goal_ms) for goal_ms in values]) or "–"
+
+
+def _goal_text(goal_ms: float | None) -> str:
+    """A goal: `40ms`, `1s`; a dash for none."""
+    if goal_ms is None:
+        return "–"
+    if goal_ms < 1000.0:
+        return f"{goal_ms:.4g}ms"
+    return f"{goal_ms / 1e3:.4g}s"
 
 
 def _servers(_: Scene, __: int, plan: WorkloadPlan) -> str:
@@ -248,7 +256,9 @@ def _per_instance(scene: Scene, at: int, plan: WorkloadPlan) -> list[Piece]:
 
 def whole_count(value: float | Missing) -> str:
     """Instances, GPUs: whole where they are few, never rounded down to none."""
-    return count(value) if isinstance(value, Missing) or value > 99_999 else f"{value:,.0f}" if value >= 1 else "–"
+    if isinstance(value, Missing) or value > 99_999:
+        return count(value)
+    return f"{value:,.0f}" if value >= 1 else "–"
 
 
 def short_name(workload: Workload) -> str:
@@ -261,12 +271,20 @@ def fields_page(scene: Scene, room: int) -> Lines:
     stop = scene.state.stop
     places = scene.state.stop.places(every=True)
     at = min(scene.state.cell, len(places) - 1)
-    of = holder(scene.state.scenario, stop.section, stop.at)
-    name = "goals and planning" if stop.section == GOALS else f"server {stop.at + 1}" if stop.at else "server"
-    title = f" {short_name(of) if isinstance(of, Workload) else name}: field {at + 1} of {len(places)}"
+    title = f" {_name_of(scene, stop)}: field {at + 1} of {len(places)}"
     rows: Lines = [(number, _field(scene, place, here=number == at)) for number, place in enumerate(places)]
     tone = "focus" if scene.focused else "strong"
     return [(-1, ((cut(title, scene.width), tone),)), *_around(rows, at, max(1, room - 2)), (-1, ())]
+
+
+def _name_of(scene: Scene, stop: Stop) -> str:
+    """The name of an opened row."""
+    row = holder(scene.state.scenario, stop.section, stop.at)
+    if isinstance(row, Workload):
+        return short_name(row)
+    if stop.section == GOALS:
+        return "goals and planning"
+    return f"server {stop.at + 1}" if stop.at else "server"
 
 
 def _field(scene: Scene, place: Place, *, here: bool) -> Row:

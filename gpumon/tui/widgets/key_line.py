@@ -87,16 +87,22 @@ _PANES: Final = 3
 """Cells of `1-5`."""
 
 
+_HELP: Final = (("help",), "help")
+_CLOSE: Final = (("sizing",), "close")
+_TO_PANES: Final[_Own] = ((("pane.next",), "panes"),)
+_REFRESH: Final[_Own] = ((("redraw",), "refresh"),)
+_SCROLL: Final[_Own] = ((("up", "down"), "scroll"),)
+_COMMON: Final[_Own] = ((("settings",), "settings"), (("palette",), "commands"), (("save",), "save"))
 _CHANGES: Final[_Own] = ((("time.next", "time.previous"), "events"),)
 _MATCHES: Final[_Own] = ((("time.next", "time.previous"), "match"),)
 _LIVE: Final[_Own] = ((("time.live",), "live"),)
 
 
 class Place(NamedTuple):
-    """What the keys are for right now."""
+    """The holder of the keys right now, and what it can do."""
 
     name: str
-    """What is asked, else of the page, else of the pane with the focus."""
+    """Name of the question, else of the page, else of the pane with the focus."""
     page: bool = False
     zoomed: bool = False
     opened: bool = False
@@ -105,7 +111,7 @@ class Place(NamedTuple):
     past: bool = False
     """Whether the keys of time move in what is kept."""
     speed: float | None = None
-    """Of a recording: how fast it plays."""
+    """Playing speed of a recording; None elsewhere."""
     beside: bool = False
     """Whether the sizing panel leaves panes in sight."""
     scrolls: bool = False
@@ -125,37 +131,61 @@ class Place(NamedTuple):
 def hints(keys: Keymap, place: Place) -> list[Hint]:
     """The keys that do something here, most important first, and at last how to leave."""
     if place.name == ASKED:
-        move = [Hint("↑ ↓", "move", ("up", "down"))] if place.scrolls else []
-        take = Hint("Enter", "take it", ("enter",))
-        return [take, *move, Hint("Esc", "close", ("escape",)), Hint(TAKEN, "quit", (TAKEN,))]
+        return _hints_of_question(place)
+    shown = [_hint(keys, names, does) for names, does in _wanted(place) if any(map(keys.first, names))]
+    return [*shown, _leave(keys, place)]
+
+
+def _hints_of_question(place: Place) -> list[Hint]:
+    """Fixed keys while something is asked."""
+    shown = [Hint("Enter", "take it", ("enter",))]
+    if place.scrolls:
+        shown.append(Hint("↑ ↓", "move", ("up", "down")))
+    return [*shown, Hint("Esc", "close", ("escape",)), Hint(TAKEN, "quit", (TAKEN,))]
+
+
+def _leave(keys: Keymap, place: Place) -> Hint:
+    """The key that quits: its letter where no step back comes first, else the key that always quits."""
+    steps_back = place.page or place.zoomed or place.opened or place.inner or place.name in (SIZING, NUMBER)
+    letter = keys.first("quit")
+    if steps_back or not letter:
+        return Hint(TAKEN, "quit", (TAKEN,))
+    return Hint(letter, "quit", keys.keys["quit"][:1])
+
+
+def _wanted(place: Place) -> _Own:
+    """Commands that do something here, most important first, with what the key line calls them."""
+    own = _own(place)
+    if place.name == NUMBER or (place.name == SIZING and place.opened):
+        return own
+    if place.name == SIZING:
+        return (_HELP, _CLOSE, *own, *(_TO_PANES if place.beside else ()))
+    moves = _SCROLL if place.scrolls else ()
+    if place.searching:
+        return (_HELP, *_MATCHES, (("filter",), "find"), (("back",), "end search"), *moves)
+    if place.page:
+        return (_HELP, _pause(place), *_times(place), (("back",), "back"), *own, *moves)
+    narrowed: _Own = ((("back",), "all rows"),) if place.narrowed else ()
+    panes = _REFRESH if place.fleet else _panes(place)
+    time = (_pause(place), *_times(place))
+    return (_HELP, *narrowed, *time, *own, *_pace(place), *panes, *moves, *_COMMON)
+
+
+def _own(place: Place) -> _Own:
+    """Commands of the pane, page or panel alone."""
     name = place.name
     if place.fleet:
         name = _FLEET_NAMES.get((place.name, place.models), place.name)
-    own = (_OPENED if place.opened else _OWN).get(name, ())
-    moves: _Own = ((("up", "down"), "scroll"),) if place.scrolls else ()
-    common: _Own = ((("settings",), "settings"), (("palette",), "commands"), (("save",), "save"))
-    frozen = "play" if place.speed is not None else "resume"
-    wanted: _Own = ((("help",), "help"), (("pause",), frozen if place.paused else "pause"), *_times(place))
-    if place.narrowed and not place.page:
-        wanted = (wanted[0], (("back",), "all rows"), *wanted[1:])
-    if place.name == SIZING:
-        out: _Own = ((("pane.next",), "panes"), (("sizing",), "close"))
-        wanted = own if place.opened else (*wanted[:1], *out[1:], *own, *(out[:1] if place.beside else ()))
-    elif place.name == NUMBER:
-        wanted = own
-    elif place.searching:
-        wanted = (*wanted[:1], *_MATCHES, (("filter",), "find"), (("back",), "end search"), *moves)
-    elif place.page:
-        wanted = (*wanted, (("back",), "back"), *own, *moves)
-    else:
-        panes = ((("redraw",), "refresh"),) if place.fleet else _panes(place)
-        wanted = (*wanted, *own, *_pace(place), *panes, *moves, *common)
-    steps_back = place.page or place.zoomed or place.opened or place.inner or place.name in (SIZING, NUMBER)
-    quit_key = keys.first("quit")
-    leave = Hint(TAKEN, "quit", (TAKEN,))
-    if quit_key and not steps_back:
-        leave = Hint(quit_key, "quit", keys.keys["quit"][:1])
-    return [*(_hint(keys, names, does) for names, does in wanted if any(map(keys.first, names))), leave]
+    if place.opened:
+        return _OPENED.get(name, ())
+    return _OWN.get(name, ())
+
+
+def _pause(place: Place) -> tuple[tuple[str, ...], str]:
+    """The key that freezes the display, called by what it does now."""
+    if not place.paused:
+        return ("pause",), "pause"
+    return ("pause",), "resume" if place.speed is None else "play"
 
 
 def _hint(keys: Keymap, names: Sequence[str], does: str) -> Hint:
@@ -201,7 +231,7 @@ class KeyLine(Board):
         self._explained = ""
         """The formula of the cell under the cell cursor; empty: there is none."""
         self.notice = ""
-        """What is said in place of the hints; empty: nothing."""
+        """Text in place of the hints; empty: none."""
         self._urgent = False
 
     def show(self, hints: Sequence[Hint], explained: str = "") -> None:

@@ -189,23 +189,22 @@ class Pane(Board, can_focus=True):
     def _rule(self, width: int, total: int, room: int) -> Row:
         focused = self.has_focus
         name = f" {cut(self.title(), max(8, width - 30))} "
-        scroll = self._scrolled(total, room, focused)
         key = self.view.keymap.first(self.KEY) if self.KEY else "─"
         most = max(0, width - cells(name) - cells(key) - 6)
         alarm = cut(self.alarm(), max(0, most // 2))
-        most -= cells(alarm) + 3 if alarm else 0
-        room_left = self.note_room = most - sum(cells(note) + 3 for note in (scroll, self.hint) if note)
-        note = self.note()
-        note = note if cells(note) <= room_left else cut(note, room_left) if room_left >= _LEAST_NOTE else ""
-        sought = f'"{cut(self.search.sought, 20)}" {self.search.count()}' if self.search.sought else ""
-        said = cut(" · ".join(part for part in (sought, scroll, note, self.hint) if part), most)
         alarm_tone = tone_of_text(alarm)
-        said = f" {said} " if said else ""
-        alarm = f" {alarm} " if alarm else ""
-        room = width - 3 - cells(key) - cells(name) - cells(alarm) - cells(said) - (1 if alarm and said else 0)
-        beside = list(self.aside(room - 4))
-        beside = [("─ ", "border"), *beside, (" ", "border")] if beside else []
-        line = "─" * (room - sum(cells(text) for text, _ in beside))
+        if alarm:
+            most -= cells(alarm) + 3
+            alarm = f" {alarm} "
+        notes = self._notes(self._scrolled(total, room, focused), most)
+        if notes:
+            notes = f" {notes} "
+        divider = "─" if alarm and notes else ""
+        free = width - 3 - cells(key) - cells(name) - cells(alarm) - len(divider) - cells(notes)
+        beside = list(self.aside(free - 4))
+        if beside:
+            beside = [("─ ", "border"), *beside, (" ", "border")]
+        line = "─" * (free - sum(cells(text) for text, _ in beside))
         return (
             ("─", "border"),
             (key, "accent" if self.KEY else "border"),
@@ -214,10 +213,20 @@ class Pane(Board, can_focus=True):
             *beside,
             (line, "border"),
             (alarm, alarm_tone),
-            ("─" if alarm and said else "", "border"),
-            (said, "hint"),
+            (divider, "border"),
+            (notes, "hint"),
             ("─", "border"),
         )
+
+    def _notes(self, scroll: str, most: int) -> str:
+        """Search, lines in view, note and hint in at most so many cells; the note gives way first."""
+        room = most - sum(cells(text) + 3 for text in (scroll, self.hint) if text)
+        self.note_room = room  # which `note` takes from
+        note = self.note()
+        if cells(note) > room:
+            note = cut(note, room) if room >= _LEAST_NOTE else ""
+        sought = f'"{cut(self.search.sought, 20)}" {self.search.count()}' if self.search.sought else ""
+        return cut(" · ".join(text for text in (sought, scroll, note, self.hint) if text), most)
 
     def _scrolled(self, total: int, room: int, focused: bool) -> str:
         """Which lines are in view, and the keys that show the others."""

@@ -132,9 +132,15 @@ def _badge(shown_s: float, now_s: float, standing: Standing) -> Piece:
     """When what is shown was: frozen just now, gone back to, or of a recording."""
     playing = standing.playing
     if playing is not None:
-        how = "END" if playing.ended else "PAUSED" if standing.paused else f"×{playing.speed:g}"
-        tone = "badge_paused" if standing.paused or playing.ended else "badge"
-        return f" REPLAY {_local(shown_s):%Y-%m-%d %H:%M:%S} {how} ", tone
+        pace = f"×{playing.speed:g}"
+        tone = "badge"
+        if playing.ended:
+            pace = "END"
+            tone = "badge_paused"
+        elif standing.paused:
+            pace = "PAUSED"
+            tone = "badge_paused"
+        return f" REPLAY {_local(shown_s):%Y-%m-%d %H:%M:%S} {pace} ", tone
     if not standing.back:
         return f" PAUSED at {dated(shown_s, now_s)} ", "badge_paused"
     return f" {ago(now_s - shown_s)} AGO {dated(shown_s, now_s)} ", "badge_paused"
