@@ -146,18 +146,19 @@ def items(
     unfolded: bool,
     coming: Sequence[str] = (),
     hold_s: float = 0.0,
+    judged: bool = False,
 ) -> list[Item]:
     """Urgent verdicts, faults, other verdicts, one row for all that are healthy unless `unfolded`, then what happened.
 
     `events`: oldest first; the newest comes first here. `coming`: what has no verdict yet; `hold_s`: seconds that one
-    takes at least.
+    takes at least; `judged`: whether there were verdicts before.
     """
     healthy = [verdict for verdict in verdicts if verdict.level is Level.OK]
     urgent = [item_of(verdict, snapshot) for verdict in verdicts if verdict.level in URGENT]
     others = [item_of(verdict, snapshot) for verdict in verdicts if verdict.level is Level.NOTE]
     found = [*urgent, *map(_of_fault, _untold(snapshot, verdicts)), *others]
     if not found:
-        found.append(_nothing(healthy, coming, hold_s, named=not unfolded))
+        found.append(_nothing(healthy, coming, hold_s, named=not unfolded, judged=judged))
         healthy = healthy if unfolded else []
     if unfolded or len(healthy) == 1:
         found += [item_of(verdict, snapshot) for verdict in healthy]
@@ -194,9 +195,11 @@ def _untold(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> Iterator[FaultSh
             yield fault
 
 
-def _nothing(healthy: Sequence[Verdict], coming: Sequence[str], hold_s: float, *, named: bool) -> Item:
+def _nothing(healthy: Sequence[Verdict], coming: Sequence[str], hold_s: float, *, named: bool, judged: bool) -> Item:
     """`named`: those that are healthy have no rows of their own below."""
-    if coming and not healthy:
+    if coming and not healthy and judged:
+        text = f"no verdict now: checking {_joined(coming)}"
+    elif coming and not healthy:
         text = f"first verdicts after {hold_s:.0f} s of traffic; utilisation after 2 to 3 min"
     else:
         parts = ["no problem found"]

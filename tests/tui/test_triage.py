@@ -226,6 +226,15 @@ def test_a_healthy_host_says_so_in_one_line(said: tuple[str, ...]) -> None:
     ]
 
 
+def test_a_verdict_that_was_lost_is_not_called_the_first() -> None:
+    judged = replace(scenes.snapshot(gpus=1, engines=1), verdicts=())
+    (engine,) = judged.engines
+    pane = pane_of(replace(judged, verdicts=(verdicts.healthy(engine),)))
+    assert text(pane.in_view(80, 1)[0][0]).endswith("1 healthy: vllm:8000")
+    pane.show(judged)
+    assert text(pane.in_view(80, 1)[0][0]) == "   no verdict now: checking vllm:8000"
+
+
 def test_what_has_only_begun_is_not_healthy() -> None:
     of = scenes.snapshot()
     gpus = tuple(replace(gpu, state=GpuState.INITIALISING, engines=()) for gpu in of.gpus)

@@ -8,7 +8,7 @@ from typing import Final
 
 from gpumon.readings.format import cells, counted
 from gpumon.readings.history import History
-from gpumon.readings.snapshot import Level, Snapshot
+from gpumon.readings.snapshot import Kind, Level, Snapshot
 from gpumon.tui.everywhere import engines_on
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
@@ -97,6 +97,8 @@ class TriagePane(ListPane[Item]):
         self._cut = False
         self._made: tuple[object, ...] = ()
         self._made_items: list[Item] = []
+        self._judged = False
+        """Whether a GPU or an engine ever had a verdict: one that hangs loses it until the next one is sure."""
         self._wanted_of: tuple[Sequence[Item], int, tuple[int, int, int]] = ((), 0, (1, 0, 1))
         self._settled = _settling()
         self._item_of: list[int] = []
@@ -117,7 +119,8 @@ class TriagePane(ListPane[Item]):
         happened = self._history.events(-math.inf, snapshot.wall_s)[-_EVENTS:]
         unfolded = self.zoomed or self.narrowed
         coming = unjudged(snapshot)
-        made = (verdicts, snapshot.faults, happened, unfolded, coming, self.palette.glyphs)
+        self._judged = self._judged or any(verdict.kind is not Kind.HOST for verdict in snapshot.verdicts)
+        made = (verdicts, snapshot.faults, happened, unfolded, coming, self._judged, self.palette.glyphs)
         if made != self._made:
             self._made = made
             self._made_items = items(
@@ -125,6 +128,7 @@ class TriagePane(ListPane[Item]):
                 unfolded=unfolded,
                 coming=coming,
                 hold_s=self.view.config.triage.hold_s,
+                judged=self._judged,
             )
         return self._made_items
 
