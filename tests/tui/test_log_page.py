@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
+from gpumon.readings.format import cells
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sources.engine_log.log import EngineLog
 from gpumon.sources.last_seen.records import NO_ORIGIN, Origin
 from gpumon.tui.app import MonitorApp
-from gpumon.tui.pages.log import LogPage
+from gpumon.tui.pages.log import LogPage, _pieces
 from tests.tui import scenes
 from tests.tui.feed import Still, file_log
 from tests.tui.running import foot, running, text_of, until
@@ -121,6 +122,17 @@ async def test_a_log_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
         page.look_at("other", file_log(tmp_path / "vllm.log"))
         await until(lambda: page._shown is not None and len(page._shown.lines) > 1, pilot)
         answers.set()
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "語"])
+@pytest.mark.parametrize("room", [8, 79])
+def test_a_long_line_is_cut_into_pieces_that_fill_the_width(letter: str, room: int) -> None:
+    text = letter * 200
+    first, *rest = _pieces(text, room)
+    assert first + "".join(rest) == text
+    size = cells(letter)
+    assert len(first) == room // size
+    assert {len(piece) for piece in rest[:-1]} == {(room - 2) // size}
 
 
 async def test_the_log_goes_with_the_page(tmp_path: Path) -> None:

@@ -275,6 +275,9 @@ def _pieces(text: str, room: int) -> list[str]:
     """The text in pieces of so many cells; those after the first are indented."""
     if cells(text) <= room:
         return [text]
+    if text.isascii():
+        step = room - len(_INDENT)
+        return [text[:room], *(text[at : at + step] for at in range(room, len(text), step))]
     pieces: list[str] = []
     piece = ""
     used = 0
