@@ -131,6 +131,12 @@ async def test_models_and_hosts() -> None:
         assert not app.monitor.body.table.models
 
 
+async def test_models_say_on_the_wall_how_to_get_to_the_hosts() -> None:
+    async with watching(Scrapes(5), 120, 40) as (app, pilot):
+        await pilot.press("z", "m")
+        await until(lambda: "z shows the hosts first" in text_of(app)[-1], pilot)
+
+
 async def test_enter_on_gpus_without_engine_says_why_it_does_nothing() -> None:
     async with watching(Scrapes(4, single=True), 80, 24) as (app, pilot):
         await pilot.press("m", "G")

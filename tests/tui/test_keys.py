@@ -510,6 +510,12 @@ async def test_zoom_gives_a_pane_the_screen(back: str) -> None:
         await until(lambda: text_of(app) == before, pilot)
 
 
+async def test_zoom_on_a_page_says_why_it_does_nothing() -> None:
+    async with running("live") as (app, pilot):
+        await type_keys(app, pilot, "?", "z")
+        await until(lambda: "this has the whole screen: Esc shows the panes" in text_of(app)[-1], pilot)
+
+
 async def test_a_pane_without_a_place_gets_the_screen_by_its_key() -> None:
     async with running("live", 60, 15) as (app, pilot):
         await type_keys(app, pilot, "3")

@@ -360,6 +360,14 @@ async def test_a_verdict_opens_its_page_and_that_the_engine() -> None:
         await until(lambda: text_of(app)[2].startswith("─5─ triage"), pilot)
 
 
+async def test_the_key_of_triage_leads_back_to_the_worst() -> None:
+    async with running("triage", 120, 40) as (app, pilot):
+        await pilot.press("t", "j")
+        assert not shown_below(text_of(app), " triage ")[0].startswith("▸")
+        await pilot.press("t")
+        await until(lambda: shown_below(text_of(app), " triage ")[0].startswith("▸✗ KV cache full "), pilot)
+
+
 async def test_the_verdicts_page_follows_to_the_next_verdict_of_its_family() -> None:
     of = scenes.SCENES["triage"]()
     feed = Still(of, scenes.history(of))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from gpumon.fleet.rows import Row, ordered, total
 from gpumon.fleet.select import KINDS, Selection, SelectionError
@@ -217,12 +217,8 @@ class RowsPane(ListPane[Row]):
         return (*pieces, *columns.said(item, wall_s, room))
 
     def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002
-        """Keys of a fleet's table alone."""
-        command = scoped(self.view.keymap, SCOPE).get(key)
-        if command is None:
-            return False
-        self.screen.call_later(self.screen.run_action, f"do('{command}')")
-        return True
+        """Keys of a fleet's screen alone."""
+        return run_fleet_key(self, key)
 
     def move(self, lines: int) -> None:
         """Move the cursor."""
@@ -256,3 +252,12 @@ def _trouble(row: Row, _: ListPane[Row]) -> str:
 @lru_cache(maxsize=8)
 def _selection(text: str) -> Selection:
     return Selection.parse(text)
+
+
+def run_fleet_key(pane: ListPane[Any], key: str) -> bool:
+    """Run the command that a key has on a fleet's screen alone; returns whether it has one."""
+    command = scoped(pane.view.keymap, SCOPE).get(key)
+    if command is None:
+        return False
+    pane.screen.call_later(pane.screen.run_action, f"do('{command}')")
+    return True

@@ -10,6 +10,7 @@ from gpumon.readings.snapshot import Gpu, Kind, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.marks import states_by_key, urgent_by_gpu
 from gpumon.tui import line
+from gpumon.tui.fleet.rows_pane import run_fleet_key
 from gpumon.tui.fleet.shown import Shown
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing
@@ -60,6 +61,10 @@ class FleetWall(WallPane[HostGpu]):
         self._fleet = shown.fleet
         self._verdicts.clear()
         self.show(shown.whole)
+
+    def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002
+        """Keys of a fleet's screen alone."""
+        return run_fleet_key(self, key)
 
     def _gpus(self) -> Sequence[HostGpu]:
         gpus: list[HostGpu] = []

@@ -235,7 +235,9 @@ class FleetBody:
 
     def _turn_to_models(self, screen: MonitorScreen) -> None:
         """A row per model instead of a row per host, and back."""
-        if screen.current is self.table:
+        if self._walled:
+            screen.say(f"{screen.view.keymap.first('zoom')} shows the hosts first")
+        elif screen.current is self.table:
             self.table.turn_to_models(not self.table.models)
             self._look_at_row(screen)
             screen.show_keys()

@@ -111,6 +111,7 @@ class HostBody:
             "hide": self._hide,
             "hide.none": self._show_hidden,
             **{pane.KEY: partial(_go, name) for name, pane in self.panes.items()},
+            self.triage.KEY: self._go_to_worst,
         }
 
     def plan(self, screen: MonitorScreen, width: int, height: int) -> Plan:
@@ -316,9 +317,20 @@ class HostBody:
 
     def _zoom(self, screen: MonitorScreen) -> None:
         """The focused pane alone, or all again."""
-        if not screen.tiny and screen.pages.shown is None and not screen.dock.covers:
-            focused = next((name for name, pane in self.panes.items() if pane is screen.focused), PANES[0])
-            zoom(screen, "" if self.zoomed else focused)
+        if screen.tiny:
+            return
+        if screen.pages.shown is not None or screen.dock.covers:
+            screen.say(f"this has the whole screen: {screen.view.keymap.first('back')} shows the panes")
+            return
+        focused = next((name for name, pane in self.panes.items() if pane is screen.focused), PANES[0])
+        zoom(screen, "" if self.zoomed else focused)
+
+    def _go_to_worst(self, screen: MonitorScreen) -> None:
+        """Give the keys to triage; where it has them, put its cursor back on the worst."""
+        had_keys = self.triage.has_focus
+        go_to_pane(screen, PANES[-1])
+        if had_keys:
+            self.triage.move_to_worst()
 
     def _turn_wall(self, screen: MonitorScreen) -> None:
         """The GPUs as rows, or as a wall of tiles."""

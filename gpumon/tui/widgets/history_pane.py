@@ -203,7 +203,7 @@ class HistoryPane(Pane):
         key = self.view.keymap.first
         if self.roofline:
             return f"{key('roofline')} {key('back')}: charts" if self.has_focus else ""
-        if charts is None:
+        if charts is None or self.size.height == 1:  # the title alone says by which keys to get here
             return ""
         span = f"last {period(self.charted_s)}"
         keys = f"{key('span.shorter')} {key('span.longer')}".strip()

@@ -262,9 +262,13 @@ class TriagePane(ListPane[Item]):
         if not has_focus and self.is_mounted and not self.wanted:
             taken = self.screen.focused
             if isinstance(taken, Pane) and taken.KEY and taken is not self:
-                self._at = self._top = 0
-                self._cursor = ""
-                self.update()
+                self.move_to_worst()
+
+    def move_to_worst(self) -> None:
+        """Put the cursor on the first row, which is the worst, and show it."""
+        self._at = self._top = 0
+        self._cursor = ""
+        self.update()
 
     def item_at(self, line: int, x: int) -> int | None:  # noqa: ARG002 - a row takes the whole width
         """Place of the item at a line of the view: items have several lines."""
