@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from gpumon.readings.format import cells
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import TONES
 
@@ -66,9 +67,20 @@ def selected(row: Row) -> Row:
 
 
 def marked_cell(row: Row, first: int, width: int) -> Row:
-    """A line with `width` characters from number `first` on marked."""
-    cell = Match(0, first, first + width)
+    """A line with `width` cells from number `first` on marked."""
+    text = text_of(row)
+    cell = Match(0, _character_at(text, first), _character_at(text, first + width))
     return highlighted(row, (cell,), cell)
+
+
+def _character_at(text: str, cell: int) -> int:
+    """Place of the character that begins at a cell; of a text that ends before it the place behind the last one."""
+    used = 0
+    for place, character in enumerate(text):
+        if used >= cell:
+            return place
+        used += cells(character)
+    return len(text)
 
 
 def _selected(tone: str) -> str:

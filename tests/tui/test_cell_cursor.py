@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpumon.config.schema import Config
+from gpumon.readings.format import cells
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.cells import FIELDS
 from gpumon.tui.detail.cell import explained
@@ -13,6 +14,7 @@ from gpumon.tui.engine_table import TABLE as ENGINES
 from gpumon.tui.gpu_table import TABLE as GPUS
 from gpumon.tui.pages.detail import DetailPage
 from gpumon.tui.process_table import TABLE as PROCESSES
+from gpumon.tui.search import CURRENT, marked_cell
 from gpumon.tui.view import View
 from gpumon.tui.widgets.list_pane import ListPane
 from tests.tui import scenes
@@ -110,3 +112,10 @@ async def test_tab_jumps_over_the_sections_of_a_page() -> None:
         await type_keys(app, pilot, "shift+tab")
         await until(lambda: text_of(app)[4].strip() == "load", pilot)
         assert app.monitor.pages.name == "detail"
+
+
+@pytest.mark.parametrize("name", ["vllm  ", "語言  ", "é…▇·  "])
+def test_a_cell_behind_wide_characters_is_marked_where_it_stands(name: str) -> None:
+    row = ((name, "text"), ("12%", "text"), (" 34%", "muted"))
+    marked = [text for text, tone in marked_cell(row, cells(name), 3) if tone == CURRENT]
+    assert marked == ["12%"]
