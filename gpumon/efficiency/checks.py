@@ -388,8 +388,7 @@ def _is_worse(row: Row, value: float, replica: Minute, other: float, than: Minut
 def _traffic(replica: Minute, minutes: Sequence[Minute]) -> tuple[bool, Evidence]:
     """Whether it gets far fewer requests than the others in the mean, and could take more.
 
-    One that hangs ends none, but runs as many as before; one that waits has enough to do. Its part is that of what the
-    others have each, or per GPU, whichever is more.
+    One that hangs ends none, but runs as many as before; one that waits has enough to do.
     """
     shown = Evidence("replica_requests")
     far = False
@@ -400,9 +399,8 @@ def _traffic(replica: Minute, minutes: Sequence[Minute]) -> tuple[bool, Evidence
         usual = _usual(others, flow)
         if own is None or not usual.each:
             continue
-        share = max(own / usual.each, own / (replica.gpus or 1.0) / usual.per_gpu)
-        certain = usual.each >= LEAST_REQUESTS and usual.each - own >= CHANCE * (usual.each + own) ** 0.5
-        far = far or (certain and share <= FAR_BELOW)
+        share = usual.share(own, replica.gpus)
+        far = far or (usual.is_certain(own) and share <= FAR_BELOW)
         half = half and share <= HALF
         seconds = replica.seconds if quantity == "replica_requests" else 1.0
         parameters: Parameters = {"share": own / usual.each}
@@ -415,6 +413,14 @@ class _Usual(NamedTuple):
 
     each: float
     per_gpu: float
+
+    def share(self, own: float, gpus: float | None) -> float:
+        """Part of what the others have each, or per GPU, whichever is more."""
+        return max(own / self.each, own / (gpus or 1.0) / self.per_gpu)
+
+    def is_certain(self, own: float) -> bool:
+        """Whether the difference is more than chance gives."""
+        return self.each >= LEAST_REQUESTS and self.each - own >= CHANCE * (self.each + own) ** 0.5
 
 
 def _usual(replicas: Sequence[Minute], flow: _Flow) -> _Usual:

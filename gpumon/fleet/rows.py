@@ -170,11 +170,21 @@ def by_model(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[Row]:
     """
     wholes = _wholes(snapshot)
     of_workers = _worker_gpus(wholes)
+    by_key = sorted(_replicas_by_model(wholes).items())
+    rows = [_model_row(model, replicas, of_workers, prices) for model, replicas in by_key]
+    without_engine, unplaced = _left_over(wholes, of_workers)
+    if without_engine.hosts:
+        parts = without_engine.parts(prices)
+        rows.append(_row("", NO_ENGINE, parts, _verdicts_on(parts, hosts=True)))
+    if unplaced.hosts:
+        parts = unplaced.parts(prices)
+        rows.append(_row(UNPLACED_KEY, NOT_PLACED, parts, _verdicts_on(parts)))
+    return rows
+
+
+def _left_over(wholes: Sequence[_Whole], of_workers: Mapping[str, Sequence[Placed]]) -> tuple[_Leftover, _Leftover]:
+    """The hosts and GPUs that no engine is on, and those that engines of their host may be on."""
     with_workers = {placed.gpu.uuid for workers in of_workers.values() for placed in workers}
-    rows = [
-        _model_row(model, replicas, of_workers, prices)
-        for model, replicas in sorted(_replicas_by_model(wholes).items())
-    ]
     without_engine = _Leftover()
     unplaced = _Leftover()
     for whole in wholes:
@@ -185,13 +195,7 @@ def by_model(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[Row]:
             unplaced.add(whole.shown, unknown)
         if known or not (whole.served or _has_any(whole, with_workers)):
             without_engine.add(whole.shown, known)
-    if without_engine.hosts:
-        parts = without_engine.parts(prices)
-        rows.append(_row("", NO_ENGINE, parts, _verdicts_on(parts, hosts=True)))
-    if unplaced.hosts:
-        parts = unplaced.parts(prices)
-        rows.append(_row(UNPLACED_KEY, NOT_PLACED, parts, _verdicts_on(parts)))
-    return rows
+    return without_engine, unplaced
 
 
 class _Leftover:

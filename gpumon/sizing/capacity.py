@@ -127,36 +127,41 @@ def _gain(curve: Curve, running: float) -> float:
 
 
 def _kv(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
+    """The bound of the KV cache."""
     pool = kv_pool_tokens(instance, scenario)
     if pool is None or instance.prompt_tokens is None or instance.answer_tokens is None:
         return
-    tokens, said = pool
+    tokens, source = pool
     context = instance.prompt_tokens + instance.answer_tokens
     request = _taken(instance, context)
-    if request > 0 and not math.isinf(request) and not math.isinf(tokens):
-        held = requests_that_fit(tokens, request, KV_SHARE)
-        one_rank = held / instance.dp
-        if one_rank < 1.0:
-            held = one_rank  # a request stands on one rank
-        room = f"{tokens:,.0f} tokens"
-        whole = f"{request:,.0f} per request"
-        if instance.llm is not None and not instance.llm.uniform:
-            # Its tokens differ in bytes: those at the end of a long request take less than the first ones.
-            whole_gb = kv_stored_bytes(instance.llm, context, instance.tp) / 1e9
-            room = f"{whole_gb * tokens / request:,.3g} GB"
-            whole = f"{whole_gb:,.3g} GB per request"
-        text = f"{KV_SHARE:.0%} of the KV cache's {room} ({said}), {whole}"
-        if instance.dp > 1:
-            text += f", over {instance.dp} ranks"
-        spread = _held_at_p95(instance, tokens, request / context)
-        if spread < held:
-            held = spread
-            text += f"; with the spread of the lengths p95 of {spread:,.0f} requests takes it"
-        ran = 0.0 if said == "typed" else ran_together(instance)
-        if ran > held:
-            held = ran
-            text = f"{ran:,.0f} ran at once here, more than {room} ({said}) would hold"
-        yield Limit(LimitKind.KV, held, text)
+    if request <= 0 or math.isinf(request) or math.isinf(tokens):
+        return
+    held = requests_that_fit(tokens, request, KV_SHARE)
+    one_rank = held / instance.dp
+    if one_rank < 1.0:
+        held = one_rank  # a request stands on one rank
+    room, whole = _pool_text(instance, tokens, request, context)
+    text = f"{KV_SHARE:.0%} of the KV cache's {room} ({source}), {whole}"
+    if instance.dp > 1:
+        text += f", over {instance.dp} ranks"
+    spread = _held_at_p95(instance, tokens, request / context)
+    if spread < held:
+        held = spread
+        text += f"; with the spread of the lengths p95 of {spread:,.0f} requests takes it"
+    ran = 0.0 if source == "typed" else ran_together(instance)
+    if ran > held:
+        held = ran
+        text = f"{ran:,.0f} ran at once here, more than {room} ({source}) would hold"
+    yield Limit(LimitKind.KV, held, text)
+
+
+def _pool_text(instance: Instance, tokens: float, request: float, context: float) -> tuple[str, str]:
+    """Size of the pool, and of a request of so many tokens in it."""
+    if instance.llm is None or instance.llm.uniform:
+        return f"{tokens:,.0f} tokens", f"{request:,.0f} per request"
+    # Its tokens differ in bytes: those at the end of a long request take less than the first ones.
+    request_gb = kv_stored_bytes(instance.llm, context, instance.tp) / 1e9
+    return f"{request_gb * tokens / request:,.3g} GB", f"{request_gb:,.3g} GB per request"
 
 
 def _held_at_p95(instance: Instance, tokens: float, taken: float) -> float:

@@ -234,19 +234,28 @@ def _has(figure: Figure, row: Compared) -> bool:
 
 def _best(rows: Sequence[Compared]) -> Mapping[int, tuple[str, ...]]:
     """Index of a row -> columns in which no other is better; none of a column in which all are the same."""
-    marks: dict[int, list[str]] = {at: [] for at in range(len(rows))}
+    marks: dict[int, list[str]] = {index: [] for index in range(len(rows))}
     for figure in FIGURES:
         if not figure.best:
             continue
-        values = {at: number(getattr(row.totals, figure.key)) for at, row in enumerate(rows) if not row.problem}
-        known = {at: value for at, value in values.items() if value is not None and math.isfinite(value)}
-        if len(known) < 2 or _alike(min(known.values()), max(known.values())):
+        values = _known_values(rows, figure.key)
+        if len(values) < 2 or _alike(min(values.values()), max(values.values())):
             continue
-        top = max(known.values()) if figure.rises else min(known.values())
-        for at, value in known.items():
+        top = max(values.values()) if figure.rises else min(values.values())
+        for index, value in values.items():
             if _alike(value, top):
-                marks[at].append(figure.key)
-    return {at: tuple(keys) for at, keys in marks.items()}
+                marks[index].append(figure.key)
+    return {index: tuple(keys) for index, keys in marks.items()}
+
+
+def _known_values(rows: Sequence[Compared], key: str) -> dict[int, float]:
+    """Index of a row -> its figure, of the rows without a problem that have it."""
+    values = {}
+    for index, row in enumerate(rows):
+        value = None if row.problem else number(getattr(row.totals, key))
+        if value is not None and math.isfinite(value):
+            values[index] = value
+    return values
 
 
 def _alike(one: float, other: float) -> bool:

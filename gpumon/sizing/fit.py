@@ -85,18 +85,35 @@ def fit(
     if not every:
         return "no inter-token latency was measured"
     kept = every[_start(every) :]
-    enough = len(kept) >= max(2, least_buckets) and kept[-1].running >= _LEAST_SPREAD * kept[0].running
-    found = _free(kept, shape, floor_s) if enough else f"{_stand(kept)}: too little for a line"
-    half = len(kept) // 2
-    # A fall that a short range may show by chance: its level still says something.
-    level_s = not half or median(b.itl_s for b in kept[half:]) >= _FALL * median(b.itl_s for b in kept[:half])
-    anchored = isinstance(found, str) and roof is not None and level_s
+    if len(kept) >= max(2, least_buckets) and kept[-1].running >= _LEAST_SPREAD * kept[0].running:
+        curve = _free(kept, shape, floor_s)
+    else:
+        curve = f"{_stand(kept)}: too little for a line"
+    anchored = isinstance(curve, str) and roof is not None and _is_level(kept)
     if anchored:
-        scale = median(bucket.itl_s / shape.itl_s(bucket.running) for bucket in kept)
-        found = _made(shape, shape.base_s * scale, shape.slope_s * scale)
-        if found.base_s < floor_s:
-            found = _on_floor(kept, [(bucket.running, bucket.itl_s) for bucket in kept], shape, floor_s)
-    return found if isinstance(found, str) else _fitted(every, kept, found, anchored=anchored)
+        curve = _scaled(kept, shape, floor_s)
+    if isinstance(curve, str):
+        return curve
+    return _fitted(every, kept, curve, anchored=anchored)
+
+
+def _is_level(buckets: Sequence[_Bucket]) -> bool:
+    """Whether the ITL falls by no more than a short range may show by chance: its level still says something."""
+    half = len(buckets) // 2
+    if not half:
+        return True
+    low_s = median(bucket.itl_s for bucket in buckets[:half])
+    high_s = median(bucket.itl_s for bucket in buckets[half:])
+    return high_s >= _FALL * low_s
+
+
+def _scaled(buckets: Sequence[_Bucket], shape: Curve, floor_s: float) -> Curve | str:
+    """The shape scaled to the median point."""
+    scale = median(bucket.itl_s / shape.itl_s(bucket.running) for bucket in buckets)
+    curve = _made(shape, shape.base_s * scale, shape.slope_s * scale)
+    if curve.base_s >= floor_s:
+        return curve
+    return _on_floor(buckets, [(bucket.running, bucket.itl_s) for bucket in buckets], shape, floor_s)
 
 
 def calibrated(line: TtftLine | None, points: Sequence[Point]) -> TtftLine | None:
@@ -157,20 +174,25 @@ class Sample(NamedTuple):
     mean_s: float
     p95_s: float
 
+    @property
+    def usable(self) -> bool:
+        """Whether all of it is above 0, and p95 is a number."""
+        return self.running > 0.0 and self.mean_s > 0.0 and 0.0 < self.p95_s < math.inf
+
 
 def tail_of(samples: Sequence[Sample], mean: Curve | TtftLine | None, otherwise: float | None) -> Tail:
     """The tail from samples: a line over at least three levels, else the median ratio, else `otherwise`, else 1.
 
     `mean`: the fit of the mean that the line stands beside.
     """
-    usable = [each for each in samples if each.running > 0.0 and each.mean_s > 0.0 and 0.0 < each.p95_s < math.inf]
+    usable = [sample for sample in samples if sample.usable]
     if not usable:
         return Tail(otherwise or 1.0, otherwise is not None)
-    ratio = max(1.0, median(each.p95_s / each.mean_s for each in usable))
-    loads = sorted({each.running for each in usable})
+    ratio = max(1.0, median(sample.p95_s / sample.mean_s for sample in usable))
+    loads = sorted({sample.running for sample in usable})
     if mean is None or len(loads) < _LEAST_LOADS or loads[-1] < _LEAST_TAIL_SPREAD * loads[0]:
         return Tail(ratio, known=True)
-    base_s, slope_s = _theil_sen([(each.running, each.p95_s) for each in usable])
+    base_s, slope_s = _theil_sen([(sample.running, sample.p95_s) for sample in usable])
     mean_s = mean.itl_s if isinstance(mean, Curve) else mean.ttft_s
     return Tail(ratio, True, base_s, slope_s, max(1.0, loads[-1]), mean_s)
 
@@ -283,9 +305,7 @@ def _on_floor(
 
 def _fitted(every: Sequence[_Bucket], kept: Sequence[_Bucket], curve: Curve, *, anchored: bool) -> Fitted:
     errors = [curve.itl_s(bucket.running) - bucket.itl_s for bucket in kept]
-    mean = sum(bucket.itl_s for bucket in kept) / len(kept)
-    spread = sum((bucket.itl_s - mean) ** 2 for bucket in kept)
-    r2 = max(0.0, 1.0 - sum(error**2 for error in errors) / spread) if spread > 0.0 else 0.0
+    r2 = _r2(kept, errors)
     scatter = 2.0 * median(abs(error / bucket.itl_s) for error, bucket in zip(errors, kept, strict=True))
     band = band_of("one load" if anchored else "measured", 1, bool(curve.experts))
     if scatter > band.widest():
@@ -305,6 +325,15 @@ def _fitted(every: Sequence[_Bucket], kept: Sequence[_Bucket], curve: Curve, *, 
         anchored=anchored,
         text=", ".join(parts),
     )
+
+
+def _r2(buckets: Sequence[_Bucket], errors: Sequence[float]) -> float:
+    """Share of the variance that a curve with these errors explains; 0 where there is none."""
+    mean = sum(bucket.itl_s for bucket in buckets) / len(buckets)
+    spread = sum((bucket.itl_s - mean) ** 2 for bucket in buckets)
+    if spread <= 0.0:
+        return 0.0
+    return max(0.0, 1.0 - sum(error**2 for error in errors) / spread)
 
 
 def _made(shape: Curve, base_s: float, slope_s: float) -> Curve:

@@ -420,7 +420,6 @@ def _parallel(
         raise ValueError(f"DP {dp}: data-parallel ranks share experts, which {_unshared(llm)}; ask for more instances")
     pp = workload.pp or _pp_seen(seen, dp)
     tp_seen = _tp_seen(seen, pp, dp)
-    tp_typed = workload.tp or 0
     fitting: tuple[int, ...] | str = ()
     if llm is not None and workload.memory_gb is None and workload.capacity_per_instance is None:
         domain = min(server.nvlink_gpus or server.gpus, server.gpus)
@@ -428,17 +427,20 @@ def _parallel(
         startup = memory.startup_of(gpu, _engine(workload, seen))
         pool = seen.kv_pool_tokens if seen is not None and not tp_seen else None
         fitting = _fitting(llm, room, startup, context, pool, pp, dp)
-        if tp_typed and tp_typed != tp_seen:
-            _check_even(llm, tp_typed)
-    choices = () if isinstance(fitting, str) else fitting
-    if tp_typed:
-        return tp_typed, pp, choices
-    if tp_seen and seen is not None and seen.gpu in ("", gpu.name):
-        return tp_seen, pp, choices
+        if workload.tp:
+            _check_even(llm, workload.tp, tp_seen)
+    tp = workload.tp or _tp(tp_seen, fitting, on_its_gpu=seen is not None and seen.gpu in ("", gpu.name))
+    return tp, pp, () if isinstance(fitting, str) else fitting
+
+
+def _tp(tp_seen: int, fitting: tuple[int, ...] | str, *, on_its_gpu: bool) -> int:
+    """The TP that was seen, unless it holds too little on another GPU; else the smallest that holds the model."""
+    if tp_seen and on_its_gpu:
+        return tp_seen
     if isinstance(fitting, str):
         raise ValueError(fitting)
-    smallest = choices[0] if choices else 1
-    return max(tp_seen, smallest), pp, choices
+    smallest = fitting[0] if fitting else 1
+    return max(tp_seen, smallest)
 
 
 def _pp_seen(seen: Observed | None, dp: int) -> int:
@@ -480,9 +482,9 @@ def _fitting(
     return memory.tensor_parallels(llm, *room, context / KV_SHARE, pp, dp, startup)
 
 
-def _check_even(llm: LlmSpec, tp: int) -> None:
-    """Raises ValueError where engines refuse to split the model so."""
-    refused = memory.uneven(llm, tp)
+def _check_even(llm: LlmSpec, tp: int, tp_seen: int) -> None:
+    """Raises ValueError where engines refuse to split the model so; a TP that was seen works."""
+    refused = "" if tp == tp_seen else memory.uneven(llm, tp)
     if refused:
         raise ValueError(refused)
 
@@ -695,10 +697,15 @@ def _first_token(bare: Instance, learnt: TtftLine | None, formula: TtftLine | No
     usual = median(point.running for point in seen.points) if seen.points else 1.0
     moved = learnt.scaled(line.ttft_s(usual) / formula.ttft_s(usual))
     own = measured(formula, seen.points, setting, engine)
-    if bare.alike and own.decides and setting is not None:  # the same server, other lengths
-        band = own.band.joined(band_of("mix", 1, bool(setting.llm.experts)))
-        return FirstToken(moved, band, decides=True, basis=f"{own.basis}, re-scaled to these lengths")
+    if bare.alike and own.decides and setting is not None:
+        return _at_other_lengths(own, moved, setting)
     return estimated(moved, setting, engine, "re-scaled from what was measured elsewhere")
+
+
+def _at_other_lengths(own: FirstToken, moved: TtftLine, setting: Setting) -> FirstToken:
+    """TTFT of the measured server at lengths that it was not measured at."""
+    band = own.band.joined(band_of("mix", 1, bool(setting.llm.experts)))
+    return FirstToken(moved, band, decides=True, basis=f"{own.basis}, re-scaled to these lengths")
 
 
 def _typed_first_token(bare: Instance, prompt_tokens: float, rate: float, engine: str) -> FirstToken:

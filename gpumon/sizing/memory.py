@@ -14,7 +14,7 @@ from gpumon.specs.layers import EXPERTS, MLP
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llms import LlmCatalogue, LlmRow
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
-from gpumon.specs.weight_format import LlmParts, narrow, plain, with_weights
+from gpumon.specs.weight_format import LlmParts, WeightFormat, narrow, plain, with_weights
 
 _GIB: Final = 2.0**30
 _DRIVER_BYTES: Final = 0.5 * _GIB
@@ -266,15 +266,26 @@ def variant(llms: LlmCatalogue, model: str, llm: LlmSpec, weight_precision: str,
     wanted = Precision.INT8 if both else _precision("weight_precision", weight_precision or llm.precision.value)
     if not weight_precision or (wanted is llm.precision and not (both and llm.weight_only)):
         return llm
-    if wanted in _WIDE:
-        weights = plain(wanted)
-    else:
-        weights = narrow(wanted, weight_only=wanted in _WEIGHT_ONLY and not both)
-        weights = weights.only((EXPERTS,)) if wanted is Precision.MXFP4 and llm.experts else weights
-    stored = with_weights(llm, _parts(llms.row(model), llm), weights)
-    changed = ("precision", "weight_only", "activations", "read_bytes", "expert_read_bytes")
-    source = f"{llm.source}, as {weight_precision}"
-    return msgspec.structs.replace(llm, source=source, **{name: getattr(stored, name) for name in changed})
+    stored = with_weights(llm, _parts(llms.row(model), llm), _format_of(llm, wanted, both=both))
+    return msgspec.structs.replace(
+        llm,
+        source=f"{llm.source}, as {weight_precision}",
+        precision=stored.precision,
+        weight_only=stored.weight_only,
+        activations=stored.activations,
+        read_bytes=stored.read_bytes,
+        expert_read_bytes=stored.expert_read_bytes,
+    )
+
+
+def _format_of(llm: LlmSpec, precision: Precision, *, both: bool) -> WeightFormat:
+    """Format of the weights at a precision; `both`: activations have it, too."""
+    if precision in _WIDE:
+        return plain(precision)
+    weights = narrow(precision, weight_only=precision in _WEIGHT_ONLY and not both)
+    if precision is Precision.MXFP4 and llm.experts:
+        return weights.only((EXPERTS,))
+    return weights
 
 
 def _parts(row: LlmRow | None, llm: LlmSpec) -> LlmParts:

@@ -245,24 +245,25 @@ def _gpus_of(row: Row) -> Counter[int]:
     return Counter(workload for slot in row.slots for workload in slot.workloads)
 
 
-def _fill(blocks: Sequence[Block], at: int, shape: Shape, busy: bool) -> list[Row]:
+def _fill(blocks: Sequence[Block], index: int, shape: Shape, busy: bool) -> list[Row]:
     """Servers for all blocks, the fullest first: instances of several GPUs, then shared GPUs in what is free there."""
     alone = [block for block in blocks if block.gpus == 1]
     bins = [Run(_slot(content, alone), times) for content, times in _shared(_sizes(alone, shape, busy))[0]]
     bins.sort(key=lambda run: -run.slot.memory_bytes)
     rows: list[Row] = []
-    large = sorted(
-        (block for block in blocks if block.gpus > 1), key=lambda each: (-each.gpus // shape.stages(each), -each.tp)
-    )
+    large = [block for block in blocks if block.gpus > 1]
+    large.sort(key=lambda block: (-block.gpus // shape.stages(block), -block.tp))
     left = {block.workload: block.count * shape.stages(block) for block in large}
     while any(left.values()):
         slots, taken, free = _server(large, left, shape)
         times = min(left[workload] // number for workload, number in taken.items())
-        left = {workload: number - times * taken.get(workload, 0) for workload, number in left.items()}
-        rows += (Row(at, *each) for each in _filled_up(slots, free, times, bins))
+        for workload, number in taken.items():
+            left[workload] -= times * number
+        rows += [Row(index, filled, same) for filled, same in _filled_up(slots, free, times, bins)]
     while bins:
-        whole = list(range(shape.gpus)), sum(run.times for run in bins)
-        rows += (Row(at, *each) for each in _filled_up([GpuSlot()] * shape.gpus, *whole, bins))
+        every = list(range(shape.gpus))
+        most = sum(run.times for run in bins)
+        rows += [Row(index, filled, same) for filled, same in _filled_up([GpuSlot()] * shape.gpus, every, most, bins)]
     return sorted(rows, key=lambda row: -row.used)
 
 
@@ -271,11 +272,7 @@ def _server(
 ) -> tuple[list[GpuSlot], dict[int, int], list[int]]:
     """One server with as many instances of several GPUs as it holds, the largest first, each TP group in the fullest
     NVLink domain that has room: its slots, how many instances (or stages) of each workload, and the free GPUs."""
-    rooms = list[list[int]]()
-    start = 0
-    for size in shape.domains:
-        rooms.append(list(range(start, start + size)))
-        start += size
+    rooms = _rooms(shape)
     slots = [GpuSlot()] * shape.gpus
     items = dict[int, int]()
     group = -1
@@ -286,16 +283,31 @@ def _server(
         while taken < left[block.workload] and sum(len(room) // block.tp for room in rooms) >= groups:
             # Stages of one pipeline that is spread over servers are one instance here, too.
             group += taken % stages == 0
+            slot = GpuSlot((block.workload,), block.memory_bytes / block.gpus, block.busy_ratio or 0.0, group)
             for _ in range(groups):
-                room = min((room for room in rooms if len(room) >= block.tp), key=len)
-                for gpu in room[: block.tp]:
-                    size_bytes = block.memory_bytes / block.gpus
-                    slots[gpu] = GpuSlot((block.workload,), size_bytes, block.busy_ratio or 0.0, group)
-                del room[: block.tp]
+                _take_room(rooms, block.tp, slots, slot)
             taken += 1
         if taken:
             items[block.workload] = taken
     return slots, items, [gpu for room in rooms for gpu in room]
+
+
+def _rooms(shape: Shape) -> list[list[int]]:
+    """GPUs of each NVLink domain of a server."""
+    rooms = list[list[int]]()
+    start = 0
+    for size in shape.domains:
+        rooms.append(list(range(start, start + size)))
+        start += size
+    return rooms
+
+
+def _take_room(rooms: Sequence[list[int]], tp: int, slots: list[GpuSlot], slot: GpuSlot) -> None:
+    """Put a TP group into the fullest domain that has room for it."""
+    room = min((room for room in rooms if len(room) >= tp), key=len)
+    for gpu in room[:tp]:
+        slots[gpu] = slot
+    del room[:tp]
 
 
 def _filled_up(

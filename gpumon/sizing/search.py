@@ -151,22 +151,26 @@ def demand_of(workload: Workload, scenario: Scenario, known: Known, *, any_tp: b
 def _best_ranks(best: Demand, scenario: Scenario, known: Known) -> Demand | None:
     """The needs with the data-parallel ranks of one GPU that take the fewest GPUs; None where nothing is to be shared,
     or the user said what an instance is."""
-    workload = best.workload
     instance = best.instance
-    typed = workload.dp or workload.memory_gb or workload.capacity_per_instance or workload.kv_pool_tokens
-    if best.problem or typed or instance.server is None or instance.llm is None or not instance.llm.experts:
+    if best.problem or instance.server is None or _is_instance_typed(best.workload):
         return None
-    server = instance.server
-    domain = min(server.nvlink_gpus or server.gpus, server.gpus)
-    found = None
+    if instance.llm is None or not instance.llm.experts:
+        return None
+    domain = min(instance.server.nvlink_gpus or instance.server.gpus, instance.server.gpus)
+    fewest = None
     ranks = 2
     while ranks <= domain and ranks < best.gpus:
-        asked = msgspec.structs.replace(workload, tp=1, dp=ranks)
+        asked = msgspec.structs.replace(best.workload, tp=1, dp=ranks)
         demand = demand_at(asked, scenario, known)
-        if found is None or demand.gpus < found.gpus:
-            found = demand
+        if fewest is None or demand.gpus < fewest.gpus:
+            fewest = demand
         ranks *= 2
-    return found
+    return fewest
+
+
+def _is_instance_typed(workload: Workload) -> bool:
+    """Whether the user said what an instance is."""
+    return bool(workload.dp or workload.memory_gb or workload.capacity_per_instance or workload.kv_pool_tokens)
 
 
 def _best_tp(workload: Workload, scenario: Scenario, known: Known, *, any_tp: bool) -> Demand:
@@ -265,16 +269,19 @@ def _memory(instance: Instance, planned: float, scenario: Scenario) -> tuple[Rea
     if instance.prompt_tokens is None or instance.answer_tokens is None:
         return memory.rule_bytes(instance.llm.params), "rule"
     context = instance.prompt_tokens + instance.answer_tokens / 2.0
-    most = instance.gpu.memory_bytes if instance.gpu is not None else math.inf
     size = memory.instance_bytes(
         instance.llm, instance.gpus, instance.tp, planned, context, instance.dp, instance.startup
     )
+    if instance.gpu is None:
+        return size, "model"
+    most = instance.gpu.memory_bytes
     # Room that an engine was seen to find beside the constants is not taken by them.
-    room = max(0.0, instance.pool_shift_ratio or 0.0) * (most if instance.gpu is not None else 0.0)
+    room = max(0.0, instance.pool_shift_ratio or 0.0) * most
     size -= instance.gpus * min(memory.overhead_bytes(instance.llm, instance.gpus, instance.startup), room)
-    # As many ran together on these GPUs: the constants, or a precision that nobody recorded, are wrong, not the fact.
-    fits = planned <= ran_together(instance)
-    return min(size, instance.gpus * most * scenario.usable_memory_ratio) if fits else size, "model"
+    if planned <= ran_together(instance):
+        # As many ran together on these GPUs: the constants, or a precision that nobody recorded, are wrong.
+        size = min(size, instance.gpus * most * scenario.usable_memory_ratio)
+    return size, "model"
 
 
 def _busy(instance: Instance) -> Reading:

@@ -50,10 +50,11 @@ def have_of(have: Mapping[str, int], scenario: Scenario, packed: Packed, known: 
     gpu = types[0] if len(types) == 1 else ""
     planned = tuple(dict.fromkeys(server.gpu for server in scenario.server))
     alike = sum(here[name] for name in planned)
+    counted_here = alike or here.total()
     if isinstance(packed.gpus, Missing):
-        return Have(alike or here.total(), gpu, packed.gpus, packed.gpus, "")
+        return Have(counted_here, gpu, packed.gpus, packed.gpus, "")
     needed = _needed(planned, packed)
-    lacks = {name: count.gpus - here[name] for name, count in needed.items() if count.gpus > here[name]}
+    lacks = _lacks(needed, here)
     short = sum(lacks.values()) or round(packed.gpus) - alike
     freed = {} if lacks else _all_freed(needed, here, scenario)
     saving = total((server_price(scenario.server[shape], known), number) for shape, number in freed.items())
@@ -63,7 +64,16 @@ def have_of(have: Mapping[str, int], scenario: Scenario, packed: Packed, known: 
         text = _short(lacks, len(planned))
     else:
         text = _fits(packed.gpus, alike, short, sum(freed.values()), saving)
-    return Have(alike or here.total(), gpu, float(short), saving, text)
+    return Have(counted_here, gpu, float(short), saving, text)
+
+
+def _lacks(needed: Mapping[str, GpuCount], here: Mapping[str, int]) -> dict[str, int]:
+    """GPUs that are not here, of each type that is short."""
+    lacks = {}
+    for name, count in needed.items():
+        if count.gpus > here[name]:
+            lacks[name] = count.gpus - here[name]
+    return lacks
 
 
 def _needed(planned: Iterable[str], packed: Packed) -> dict[str, GpuCount]:

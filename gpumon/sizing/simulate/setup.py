@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import msgspec
@@ -58,26 +59,26 @@ def setup_of(instance: Instance, scenario: Scenario, known: Known) -> Setup:
     notes: list[str] = []
     limits = _limits(instance, scenario, mix, notes)
     line = instance.first.line
-    if line is None:
-        delay_s = 0.0
-        notes.append("TTFT has its steps and its queue alone: the TTFT of a single request is not known")
-    else:
-        delay_s = max(0.0, line.ttft_s(1.0) - alone_s(cost, limits, mix))
-        if not instance.first.decides:
-            notes.append(f"TTFT was not measured on this engine: {_estimate(instance)}")
+    delay_s = max(0.0, line.ttft_s(1.0) - alone_s(cost, limits, mix)) if line is not None else 0.0
+    return Setup(cost, limits, delay_s, (*notes, *_notes(instance)))
+
+
+def _notes(instance: Instance) -> Iterator[str]:
+    """Assumptions behind the latencies, and what is played in a simpler form than it runs."""
+    if instance.first.line is None:
+        yield "TTFT has its steps and its queue alone: the TTFT of a single request is not known"
+    elif not instance.first.decides:
+        yield f"TTFT was not measured on this engine: {_estimate(instance)}"
     if instance.source in (Source.ROOFLINE, Source.RESCALED):
         band = f", {instance.band.text}" if instance.band else ""
         source = "roofline" if instance.source is Source.ROOFLINE else "re-scaled"
-        notes.append(f"the time of a step is {source}, not measured{band}")
+        yield f"the time of a step is {source}, not measured{band}"
     if instance.speculation != NO_SPECULATION:
-        notes.append("speculative decoding is played as its mean ITL: each step yields one token of a sequence")
+        yield "speculative decoding is played as its mean ITL: each step yields one token of a sequence"
     if instance.dp > 1:
-        notes.append(
-            f"{instance.dp} data-parallel ranks are played as one engine with their KV caches and bounds together"
-        )
+        yield f"{instance.dp} data-parallel ranks are played as one engine with their KV caches and bounds together"
     if instance.workload.disaggregated is not None:
-        notes.append("prefill and decode are played on the same instances, not disaggregated")
-    return Setup(cost, limits, delay_s, tuple(notes))
+        yield "prefill and decode are played on the same instances, not disaggregated"
 
 
 def split(curve: Curve, setting: Setting, reached: Efficiency | None = None) -> StepTime:
