@@ -108,47 +108,51 @@ class Deriver:
         members: list[Member] = []
         ticks: list[Reading] = []
         for reading in frame.engines:
-            view = self._engines.get(reading.key) or self._engines.setdefault(reading.key, EngineView())
-            view.track.add(reading, frame.wall_s - (frame.monotonic_s - reading.monotonic_s), frame.interval_s)
-            gpus = [here[uuid] for uuid in reading.gpus if uuid in here]
-            indices = tuple(sorted({gpu.track.reading.index for gpu in gpus}))
-            elsewhere = reading.gpu_count > len(gpus)  # on other hosts, or it is not known which of this one's
-            power_w = REMOTE_POWER if elsewhere else _power_w(gpus)
-            peaks = self._peaks.of_remote(reading) if elsewhere else [gpu.peak for gpu in gpus]
-            since = self._state_since(reading, frame.wall_s)
-            try:
-                engine, rates = view.at(reading, frame.monotonic_s, peaks, indices, power_w, since)
-            except (ValueError, ArithmeticError) as error:
-                # What an engine exports is anybody's text: absurd counters cost its own row.
-                known = known_of(reading, view.track, indices, since)
-                age_s = max(0.0, frame.monotonic_s - reading.monotonic_s)
-                engine = msgspec.structs.replace(without_figures(known, Missing(Reason.INVALID)), age_s=age_s)
-                rates = None
-                self._wrong[reading.key] = f"its figures make no sense: {error}"
-            if view.track.several_servers:
-                self._wrong.setdefault(reading.key, SEVERAL_SERVERS)
-            members.append(Member(reading, engine, view.track, rates is not None and not engine.asleep))
-            ticks.append(rates.decode_tick if rates is not None else engine.rates.decode_tokens_per_s)
+            member, tick = self._derive_engine(reading, frame, [here[uuid] for uuid in reading.gpus if uuid in here])
+            members.append(member)
+            ticks.append(tick)
         return members, ticks
 
+    def _derive_engine(self, reading: EngineReading, frame: Frame, gpus: Sequence[_Here]) -> tuple[Member, Reading]:
+        """One engine on these GPUs of the host, and its decode rate of this tick."""
+        view = self._engines.get(reading.key)
+        if view is None:
+            view = self._engines[reading.key] = EngineView()
+        track = view.track
+        track.add(reading, frame.wall_s - (frame.monotonic_s - reading.monotonic_s), frame.interval_s)
+        indices = tuple(sorted({gpu.track.reading.index for gpu in gpus}))
+        elsewhere = reading.gpu_count > len(gpus)  # on other hosts, or it is not known which of this one's
+        power_w = REMOTE_POWER if elsewhere else _power_w(gpus)
+        peaks = self._peaks.of_remote(reading) if elsewhere else [gpu.peak for gpu in gpus]
+        since = self._state_since(reading, frame.wall_s)
+        try:
+            engine, rates = view.at(reading, frame.monotonic_s, peaks, indices, power_w, since)
+        except (ValueError, ArithmeticError) as error:
+            # What an engine exports is anybody's text: absurd counters cost its own row.
+            known = known_of(reading, track, indices, since)
+            age_s = max(0.0, frame.monotonic_s - reading.monotonic_s)
+            engine = msgspec.structs.replace(without_figures(known, Missing(Reason.INVALID)), age_s=age_s)
+            rates = None
+            self._wrong[reading.key] = f"its figures make no sense: {error}"
+        if track.several_servers:
+            self._wrong.setdefault(reading.key, SEVERAL_SERVERS)
+        member = Member(reading, engine, track, rates is not None and not engine.asleep)
+        return member, engine.rates.decode_tokens_per_s if rates is None else rates.decode_tick
+
     def _derive_gpus(self, frame: Frame, here: Mapping[str, _Here], engines: Sequence[Engine]) -> tuple[Gpu, ...]:
-        unmapped = any(
-            is_unmapped(engine) or (engine.gpu_type and not engine.gpus and not engine.gpus_source.startswith("config"))
-            for engine in frame.engines
-        )
-        on: dict[str, list[tuple[EngineReading, Engine]]] = {}
-        for raw, engine in zip(frame.engines, engines, strict=True):
-            for uuid in raw.gpus:
-                on.setdefault(uuid, []).append((raw, engine))
-        return tuple(
-            derive_gpu(
-                *here[reading.uuid],
-                [engine for _, engine in on.get(reading.uuid, ())],
-                [raw for raw, _ in on.get(reading.uuid, ())],
-                Missing(Reason.UNMAPPED if unmapped and not is_free(reading) else Reason.NO_ENGINE),
-            )
-            for reading in frame.gpus
-        )
+        any_unmapped = any(_may_be_anywhere(engine) for engine in frame.engines)
+        engines_on: dict[str, list[Engine]] = {}
+        readings_on: dict[str, list[EngineReading]] = {}
+        for reading, engine in zip(frame.engines, engines, strict=True):
+            for uuid in reading.gpus:
+                engines_on.setdefault(uuid, []).append(engine)
+                readings_on.setdefault(uuid, []).append(reading)
+        gpus = []
+        for gpu in frame.gpus:
+            why_alone = Reason.UNMAPPED if any_unmapped and not is_free(gpu) else Reason.NO_ENGINE
+            on_it = engines_on.get(gpu.uuid, ())
+            gpus.append(derive_gpu(*here[gpu.uuid], on_it, readings_on.get(gpu.uuid, ()), Missing(why_alone)))
+        return tuple(gpus)
 
     def _contradicted(self, frame: Frame, engines: Sequence[Engine], gpus: Sequence[Gpu]) -> tuple[Engine, ...]:
         """The engines, each with what its GPUs contradict. An exporter's figures are means of its own interval."""
@@ -201,6 +205,13 @@ class _Here(NamedTuple):
 
     track: GpuTrack
     peak: Peak
+
+
+def _may_be_anywhere(engine: EngineReading) -> bool:
+    """Whether an engine may run on GPUs of this host, but nobody knows on which."""
+    if is_unmapped(engine):
+        return True
+    return bool(engine.gpu_type) and not engine.gpus and not engine.gpus_source.startswith("config")
 
 
 def _power_w(gpus: Sequence[_Here]) -> Reading:

@@ -126,20 +126,25 @@ class HostCourse:
 
 def state_of(snapshot: Snapshot, exporters_down: int = 0) -> HostState:
     """The state of a host that is in the frame. Engines that do not answer are told by themselves."""
-    polled = [engine for engine in snapshot.engines if engine.state is EndpointState.OK]
-    gpus_fresh = any(gpu.state is not GpuState.STALE for gpu in snapshot.gpus)
-    if gpus_fresh or any(_fresh(engine) for engine in polled):
-        if exporters_down or (snapshot.gpus and not gpus_fresh):
-            return HostState.PARTIAL
-        return HostState.OK
-    if snapshot.gpus or polled:
+    gpus_answer = any(gpu.state is not GpuState.STALE for gpu in snapshot.gpus)
+    if not gpus_answer and not any(_is_fresh(engine) for engine in snapshot.engines):
+        return _silent_state(snapshot)
+    if exporters_down or (snapshot.gpus and not gpus_answer):
+        return HostState.PARTIAL
+    return HostState.OK
+
+
+def _silent_state(snapshot: Snapshot) -> HostState:
+    """The state of a host of which no GPU and no engine has new figures."""
+    if snapshot.gpus or any(engine.state is EndpointState.OK for engine in snapshot.engines):
         return HostState.STALE
     if snapshot.engines or snapshot.faults:
         return HostState.UNREACHABLE
     return HostState.OK
 
 
-def _fresh(engine: Engine) -> bool:
-    """Whether an engine that answered did so within its windows: a stale one has no gauge."""
+def _is_fresh(engine: Engine) -> bool:
+    """Whether an engine answered within its windows: a stale one has no gauge."""
     running = engine.load.running
-    return not (isinstance(running, Missing) and running.reason is Reason.STALE)
+    stale = isinstance(running, Missing) and running.reason is Reason.STALE
+    return engine.state is EndpointState.OK and not stale

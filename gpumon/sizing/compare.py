@@ -121,14 +121,19 @@ def compare(
     names = tuple(dict.fromkeys(known.gpu_name(gpu) for gpu in asked))
     earlier = before.plans if before is not None else {}
     plans = {name: _on(scenario, known, shape, name, earlier.get(name)) for name in names}
-    without = _without(each.answer for each in plans.values())
-    rows = [_row(name, _at_limits(each.answer), without) for name, each in plans.items()]
+    without = _without(on_type.answer for on_type in plans.values())
+    rows = [_row(name, _at_limits(on_type.answer), without) for name, on_type in plans.items()]
     best = _best(rows)
-    rows = [msgspec.structs.replace(row, best=best[at]) for at, row in enumerate(rows)]
+    rows = [msgspec.structs.replace(row, best=best[index]) for index, row in enumerate(rows)]
     planned_row = _as_planned(now or plan(scenario, known), own, without)
-    if planned_row is not None and all(_differs(planned_row, row) for row in rows if row.gpu == planned_row.gpu):
-        rows = [planned_row, *rows]
+    if planned_row is not None and _is_other(planned_row, rows):
+        rows.insert(0, planned_row)
     return Comparison(tuple(rows), without, _tp_typed(scenario), plans)
+
+
+def _is_other(planned_row: Compared, rows: Sequence[Compared]) -> bool:
+    """Whether the plan itself differs from each row of its type."""
+    return all(_differs(planned_row, row) for row in rows if row.gpu == planned_row.gpu)
 
 
 def _tp_typed(scenario: Scenario) -> tuple[bool, ...]:

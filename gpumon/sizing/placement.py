@@ -524,24 +524,18 @@ def _most(kind: Kind, count: int, memory: int, share: int) -> int:
 def _best(kinds: Sequence[Kind], counts: Mapping[int, int], prices: Mapping[int, float]) -> tuple[Content, float, bool]:
     """The content of most value, that value, and whether none has more: depth first, bounded by value per room."""
     order = sorted((kind for kind in counts if prices[kind] > 0), key=lambda kind: -prices[kind] / sum(kinds[kind][:2]))
-    # Of what is left from each kind on: most value per memory, and per busy time.
-    per_memory = [0.0] * (len(order) + 1)
-    per_share = [0.0] * (len(order) + 1)
-    for at in range(len(order) - 1, -1, -1):
-        size, time, _ = kinds[order[at]]
-        per_memory[at] = max(per_memory[at + 1], prices[order[at]] / size)
-        per_share[at] = max(per_share[at + 1], prices[order[at]] / time if time else math.inf)
+    per_memory, per_share = _values_per_room(kinds, order, prices)
     best: tuple[float, Content] = (0.0, ())
     tried = 0
 
-    def look(at: int, memory: int, share: int, value: float, content: Content) -> None:
+    def look(place: int, memory: int, share: int, value: float, content: Content) -> None:
         nonlocal best, tried
         tried += 1
         if value > best[0] + _ROUNDING:
-            best = value, content
-        if at == len(order):
+            best = (value, content)
+        if place == len(order):
             return
-        kind = order[at]
+        kind = order[place]
         size, time, _ = kinds[kind]
         for number in range(_most(kinds[kind], counts[kind], memory, share), -1, -1):
             if tried > _MOST_TRIED:
@@ -549,13 +543,27 @@ def _best(kinds: Sequence[Kind], counts: Mapping[int, int], prices: Mapping[int,
             room = memory - number * size
             free = share - number * time
             worth = value + number * prices[kind]
-            by_share = per_share[at + 1] * free if per_share[at + 1] < math.inf else math.inf
-            more = min(per_memory[at + 1] * room, by_share)
+            by_share = per_share[place + 1] * free if per_share[place + 1] < math.inf else math.inf
+            more = min(per_memory[place + 1] * room, by_share)
             if (number and worth > best[0] + _ROUNDING) or worth + more > best[0] + _ROUNDING:
-                look(at + 1, room, free, worth, (*content, (kind, number)) if number else content)
+                look(place + 1, room, free, worth, (*content, (kind, number)) if number else content)
 
     look(0, ROOM, ROOM, 0.0, ())
     return best[1], best[0], tried <= _MOST_TRIED
+
+
+def _values_per_room(
+    kinds: Sequence[Kind], order: Sequence[int], prices: Mapping[int, float]
+) -> tuple[list[float], list[float]]:
+    """Most value per memory and per busy time among the kinds from each place of the order on."""
+    per_memory = [0.0] * (len(order) + 1)
+    per_share = [0.0] * (len(order) + 1)
+    for place in range(len(order) - 1, -1, -1):
+        size, time, _ = kinds[order[place]]
+        price = prices[order[place]]
+        per_memory[place] = max(per_memory[place + 1], price / size)
+        per_share[place] = max(per_share[place + 1], price / time if time else math.inf)
+    return per_memory, per_share
 
 
 # What comes of it.

@@ -452,21 +452,30 @@ def _straddles(demand: Demand, scenario: Scenario) -> str:
 def _warnings(
     demands: Sequence[Demand], asked: Scenario, scenario: Scenario, memory_only: Filled, busy_aware: Filled
 ) -> Iterator[str]:
+    """Warnings about the whole answer."""
     if scenario.server and not asked.server:
         shape = scenario.server[0]
         yield f"no server is given: assumed {shape.gpus} x {shape.gpu}, as measured"
     if memory_only.busiest > _SHARED:
-        gpus = busy_aware.packed.gpus
-        more = "there is no room" if isinstance(gpus, Missing) else f"it takes {gpus:,.0f} GPUs"
-        yield (
-            f"packed by memory alone, instances on one GPU need {memory_only.busiest * 100:.0f} % of it in sum: each "
-            f"runs at about 1/{memory_only.busiest:.1f} of its speed; by busy share {more}"
-        )
-    yield from filter(None, (_straddles(demand, scenario) for demand in demands))
-    if beyond := ", ".join(each.workload.label for each in demands if each.extrapolated):
-        yield f"planned beyond the load that was measured (extrapolated): {beyond}"
+        yield _crowded(memory_only.busiest, busy_aware.packed.gpus)
+    for demand in demands:
+        straddles = _straddles(demand, scenario)
+        if straddles:
+            yield straddles
+    beyond = [demand.workload.label for demand in demands if demand.extrapolated]
+    if beyond:
+        yield f"planned beyond the load that was measured (extrapolated): {', '.join(beyond)}"
     if scenario.planning_factor >= 1.0 and any(demand.instances for demand in demands):
         yield "planning factor 1: no headroom for bursts"
+
+
+def _crowded(busiest: float, gpus: Reading) -> str:
+    """Instances share a GPU that is too busy; `gpus`: those that the packing by busy shares takes."""
+    more = "there is no room" if isinstance(gpus, Missing) else f"it takes {gpus:,.0f} GPUs"
+    return (
+        f"packed by memory alone, instances on one GPU need {busiest * 100:.0f} % of it in sum: each "
+        f"runs at about 1/{busiest:.1f} of its speed; by busy share {more}"
+    )
 
 
 def _totals(workloads: Sequence[WorkloadPlan], packed: Packed) -> Totals:

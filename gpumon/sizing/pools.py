@@ -174,23 +174,29 @@ def fill(pools: Sequence[Pool], scenario: Scenario, known: Known, packing: Packi
     used: Counter[int] = Counter()
     placements: list[Placement] = []
     gpus: Counter[str] = Counter()
-    for at, homed in _turns(split):
-        pool = pools[at]
-        wanted = [
-            0 if homed and each.homes and at not in each.homes else each.wanted(demand)
-            for each, demand in zip(left, pool.demands, strict=True)
-        ]
+    for index, homed in _turns(split):
+        pool = pools[index]
+        wanted = _wanted(left, pool, index, homed=homed)
         if not any(wanted):
             continue
         shapes = _shapes(pool, scenario, split, used)
         placement = _placed(pool, shapes, wanted, scenario, packing)
-        for index, count in enumerate(wanted):
+        for workload, count in enumerate(wanted):
             if count:
-                left[index].take(pool.demands[index], placement.workloads[index])
+                left[workload].take(pool.demands[workload], placement.workloads[workload])
         used.update(dict(zip(shapes, placement.servers_by_shape, strict=False)))
         gpus[pool.gpu] += placement.gpus
         placements.append(placement)
     return _whole(pools, scenario, known, left, used, gpus, placements)
+
+
+def _wanted(left: Sequence[_Left], pool: Pool, index: int, *, homed: bool) -> list[int]:
+    """Instances of each workload that are to stand on a pool; with `homed` only of those that have it as a home."""
+    wanted = []
+    for workload, demand in zip(left, pool.demands, strict=True):
+        elsewhere = homed and workload.homes and index not in workload.homes
+        wanted.append(0 if elsewhere else workload.wanted(demand))
+    return wanted
 
 
 def _is_used(pool: Pool, split: Split) -> bool:

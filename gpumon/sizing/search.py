@@ -194,24 +194,15 @@ def _best_tp(workload: Workload, scenario: Scenario, known: Known, *, any_tp: bo
 def demand_at(workload: Workload, scenario: Scenario, known: Known) -> Demand:
     """The needs of `workload` at its own TP, or the one that `resolve` takes."""
     instance = resolve(workload, scenario, known)
-    bare = Demand(workload, instance, problem=instance.problem)
-    if not bare.problem and (not workload.target > 0 or math.isinf(workload.target)):
-        bare = bare._replace(problem=f"the target is {workload.target:g}: it must be above 0")
-    if bare.problem:
-        return bare
-    limits = limits_of(instance, scenario)
-    bare = bare._replace(limits=limits)
-    if not limits:
-        return bare._replace(problem=_nothing_bounds(instance, known))
-    first = binding(limits)
-    if first.concurrency < 1.0:
-        helps = _HELPS.get(first.kind, "change that bound")
-        return bare._replace(problem=f"not even one request at a time: {first.text}; {helps}")
+    bounded = _bounded(Demand(workload, instance, problem=instance.problem), scenario, known)
+    if bounded.problem:
+        return bounded
     # Whole requests, at least one; a measured or typed operating point is planned with as it is.
-    planned = max(1.0, float(math.floor(planned_load(first, scenario.planning_factor) + _EPSILON)))
+    load = planned_load(binding(bounded.limits), scenario.planning_factor)
+    planned = max(1.0, float(math.floor(load + _EPSILON)))
     size, source = _memory(instance, planned, scenario)
     spares = scenario.spare_instances if workload.spare_instances is None else workload.spare_instances
-    demand = bare._replace(
+    demand = bounded._replace(
         planned=planned,
         spares=spares,
         memory_bytes=size,
@@ -221,14 +212,31 @@ def demand_at(workload: Workload, scenario: Scenario, known: Known) -> Demand:
     )
     response_s = instance.response_s(planned)
     if workload.target_kind != "concurrency" and response_s is None:
-        what = "users" if workload.target_kind == "users" else "requests per second"
-        why = f"{what} need a response time: give prompt and answer tokens, or a concurrency"
+        kind = "users" if workload.target_kind == "users" else "requests per second"
+        why = f"{kind} need a response time: give prompt and answer tokens, or a concurrency"
         return demand._replace(problem=why)
     exact = _asked(workload, response_s) / planned
     if exact > MOST_INSTANCES:
         return demand._replace(problem=f"{exact:.2g} instances: check the target and the capacity per instance")
     needed = max(1, math.ceil(exact - _EPSILON))
     return demand._replace(needed=needed, exact=exact, problem=_too_large(demand, scenario))
+
+
+def _bounded(bare: Demand, scenario: Scenario, known: Known) -> Demand:
+    """With the limits of the instance; with a problem where it has none, or where they let no request in."""
+    target = bare.workload.target
+    if bare.problem:
+        return bare
+    if not target > 0 or math.isinf(target):
+        return bare._replace(problem=f"the target is {target:g}: it must be above 0")
+    limits = limits_of(bare.instance, scenario)
+    if not limits:
+        return bare._replace(limits=limits, problem=_nothing_bounds(bare.instance, known))
+    first = binding(limits)
+    if first.concurrency >= 1.0:
+        return bare._replace(limits=limits)
+    helps = _HELPS.get(first.kind, "change that bound")
+    return bare._replace(limits=limits, problem=f"not even one request at a time: {first.text}; {helps}")
 
 
 def _asked(workload: Workload, response_s: float | None) -> float:

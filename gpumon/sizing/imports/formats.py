@@ -167,10 +167,7 @@ def _inferencex(record: Record) -> Run:
     if record.flag("disagg"):
         raise LeftOut(record.place, "disagg", "is true: prefill and decode run apart", "rows of one instance")
     gpus = record.count("num_gpus", "gpus") or record.count("tp") * (record.count("pp") or 1)
-    per_gpu = record.number("output_tput_per_gpu")
-    if per_gpu is not None and not gpus:
-        raise refused(record.place, "tp", "is missing: the throughput is one per GPU")
-    tokens_per_s = per_gpu * gpus if per_gpu is not None else record.wanted("output_throughput")
+    tokens_per_s = _inferencex_tokens_per_s(record, gpus)
     figures = figures_of(record, _INFERENCEX)
     answer = figures["answer_tokens"]
     power = record.number("avg_power_w")
@@ -198,6 +195,16 @@ def _inferencex(record: Record) -> Run:
         notes=tuple(notes),
         **figures,
     )
+
+
+def _inferencex_tokens_per_s(record: Record, gpus: int) -> float:
+    """Output tokens/s of all GPUs; newer files have those of one GPU."""
+    per_gpu = record.number("output_tput_per_gpu")
+    if per_gpu is None:
+        return record.wanted("output_throughput")
+    if not gpus:
+        raise refused(record.place, "tp", "is missing: the throughput is one per GPU")
+    return per_gpu * gpus
 
 
 def _drafts(record: Record) -> str:

@@ -237,25 +237,29 @@ def least(
         raise ValueError(first.instance.problem)
     if not goals_of(first.instance).given:
         raise ValueError("no goal to simulate for: give one of ttft_p95_ms, itl_p95_ms, e2e_p95_ms")
-    sizes = [first.instance.tp]
-    if not workload.tp and not first.instance.alike:
-        sizes += [tp for tp in first.instance.tps if tp != first.instance.tp]
     best: Least | None = None
     why = ""
-    for tp in sizes:
+    for tp in _tps(workload, first.instance):
         demand = demand_of(msgspec.structs.replace(workload, tp=tp), scenario, known)._replace(workload=workload)
         most = MOST_REPLICAS
         if best is not None:
             most = int((best.demand.gpus - 1) // demand.instance.gpus) - demand.spares
         try:
-            found = _fewest(demand, scenario, known, asked, recorded, most)
+            fewest = _fewest(demand, scenario, known, asked, recorded, most)
         except ValueError as wrong:
             why = why or str(wrong)
             continue
-        best = found or best
+        best = fewest or best
     if best is None:
         raise ValueError(why or f"no number of replicas up to {MOST_REPLICAS} holds the goals at p95 in the simulation")
     return best
+
+
+def _tps(workload: Workload, instance: Instance) -> list[int]:
+    """The TPs to try: that of the plan first, alone where it stays."""
+    if workload.tp or instance.alike:
+        return [instance.tp]
+    return [instance.tp, *(tp for tp in instance.tps if tp != instance.tp)]
 
 
 def decide_by_simulation(
