@@ -136,9 +136,7 @@ def context(reading: EngineReading, track: Track) -> tuple[Reading, str]:
     tokens for sequences of the longest context): its lengths come first, of requests that ended or are under way.
     """
     pool = _pool_use(track)
-    held: float | None = None
-    if pool.known and not _shared_pool(reading) and pool.running > 0 and pool.used > 0:
-        held = pool.used / pool.running
+    held = None if _shared_pool(reading) else pool.held
     if held is not None and (pool.counted or not _mixed(reading)):
         return held, IN_USE
     by_lengths = _by_ended(track)
@@ -164,6 +162,13 @@ class _PoolUse(NamedTuple):
     """Each rank told at each poll."""
     counted: bool
     """The engine counts tokens; else they are a share of the pool."""
+
+    @property
+    def held(self) -> float | None:
+        """Tokens per request; None where they are not known, or nothing ran."""
+        if not self.known or self.running <= 0 or self.used <= 0:
+            return None
+        return self.used / self.running
 
 
 def _pool_use(track: Track) -> _PoolUse:

@@ -97,9 +97,7 @@ def layout(reading: EngineReading, shown: int, count: int) -> Layout:
     is the page of one rank among several.
     """
     stages = max(reading.pp, 1)
-    dp = shown
-    if shown == 1 and reading.dp > 1 and count and count == max(reading.tp, 1) * stages * reading.dp:
-        dp = reading.dp
+    dp = reading.dp if _adds_ranks_up(reading, shown, count) else shown
     tp = reading.tp
     crowded = bool(count) and dp > 1 and tp * stages * dp > count
     if count and (not tp or crowded):
@@ -107,6 +105,13 @@ def layout(reading: EngineReading, shown: int, count: int) -> Layout:
     attention_alone = dp > 1 and (crowded or reading.info.get(DP_ATTENTION) == "yes")
     together = 1 if _are_replicas(reading, attention_alone) else max(dp, reading.dp)
     return Layout(count, tp, reading.pp, dp, together, attention_alone)
+
+
+def _adds_ranks_up(reading: EngineReading, shown: int, count: int) -> bool:
+    """Whether a page that shows one rank is that of all ranks: the GPUs agree with the number of the command line."""
+    if shown != 1 or reading.dp <= 1:
+        return False
+    return count > 0 and count == max(reading.tp, 1) * max(reading.pp, 1) * reading.dp
 
 
 def _even_share(count: int, groups: int) -> int:

@@ -117,10 +117,8 @@ def compare(
     scenario = with_server(scenario, known)
     shape = scenario.server[0] if scenario.server else Server("")
     own = tuple(dict.fromkeys(server.gpu for server in scenario.server))
-    asked = (*own, *USUAL) if gpus is None else gpus
-    names = tuple(dict.fromkeys(known.gpu_name(gpu) for gpu in asked))
     earlier = before.plans if before is not None else {}
-    plans = {name: _on(scenario, known, shape, name, earlier.get(name)) for name in names}
+    plans = {name: _on(scenario, known, shape, name, earlier.get(name)) for name in _types(own, gpus, known)}
     without = _without(on_type.answer for on_type in plans.values())
     rows = [_row(name, _at_limits(on_type.answer), without) for name, on_type in plans.items()]
     best = _best(rows)
@@ -134,6 +132,12 @@ def compare(
 def _is_other(planned_row: Compared, rows: Sequence[Compared]) -> bool:
     """Whether the plan itself differs from each row of its type."""
     return all(_differs(planned_row, row) for row in rows if row.gpu == planned_row.gpu)
+
+
+def _types(own: Sequence[str], gpus: Sequence[str] | None, known: Known) -> tuple[str, ...]:
+    """Catalogue names of the types that are asked for; by default the scenario's own and the usual ones."""
+    asked = (*own, *USUAL) if gpus is None else gpus
+    return tuple(dict.fromkeys(known.gpu_name(gpu) for gpu in asked))
 
 
 def _tp_typed(scenario: Scenario) -> tuple[bool, ...]:

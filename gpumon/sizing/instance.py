@@ -416,14 +416,12 @@ def _parallel(
     engine runs, they hold the KV pool that it says it has.
     """
     dp = workload.dp or 1
-    if dp > 1 and (llm is None or not llm.experts):
-        raise ValueError(f"DP {dp}: data-parallel ranks share experts, which {_unshared(llm)}; ask for more instances")
+    _check_ranks(llm, dp)
     pp = workload.pp or _pp_seen(seen, dp)
     tp_seen = _tp_seen(seen, pp, dp)
     fitting: tuple[int, ...] | str = ()
     if llm is not None and workload.memory_gb is None and workload.capacity_per_instance is None:
-        domain = min(server.nvlink_gpus or server.gpus, server.gpus)
-        room = _Room(gpu.memory_bytes, domain, scenario.usable_memory_ratio)
+        room = _room(gpu, server, scenario)
         startup = memory.startup_of(gpu, _engine(workload, seen))
         pool = seen.kv_pool_tokens if seen is not None and not tp_seen else None
         fitting = _fitting(llm, room, startup, context, pool, pp, dp)
@@ -431,6 +429,18 @@ def _parallel(
             _check_even(llm, workload.tp, tp_seen)
     tp = workload.tp or _tp(tp_seen, fitting, on_its_gpu=seen is not None and seen.gpu in ("", gpu.name))
     return tp, pp, () if isinstance(fitting, str) else fitting
+
+
+def _check_ranks(llm: LlmSpec | None, dp: int) -> None:
+    """Raises ValueError for data-parallel ranks of a model that has nothing to share among them."""
+    if dp > 1 and (llm is None or not llm.experts):
+        raise ValueError(f"DP {dp}: data-parallel ranks share experts, which {_unshared(llm)}; ask for more instances")
+
+
+def _room(gpu: GpuSpec, server: Server, scenario: Scenario) -> _Room:
+    """Memory for an instance in a server of these GPUs."""
+    domain = min(server.nvlink_gpus or server.gpus, server.gpus)
+    return _Room(gpu.memory_bytes, domain, scenario.usable_memory_ratio)
 
 
 def _tp(tp_seen: int, fitting: tuple[int, ...] | str, *, on_its_gpu: bool) -> int:
@@ -681,25 +691,29 @@ def _first_token(bare: Instance, learnt: TtftLine | None, formula: TtftLine | No
 
     `learnt` and `formula` are those of what was seen.
     """
-    setting = bare.setting
     seen = bare.seen
     engine = _engine(bare.workload, seen)
     rate = bare.workload.prefill_tokens_per_s
     if rate is not None and bare.prompt_tokens is not None:
         return _typed_first_token(bare, bare.prompt_tokens, rate, engine)
-    line = _formula(engine, setting)
+    line = _formula(engine, bare.setting)
     if seen is None:
-        return estimated(line, setting, engine)
+        return estimated(line, bare.setting, engine)
     if bare.alike and (bare.same_mix or formula is None) and engine == engine_of(seen.tool):
-        return measured(line, seen.points, setting, engine)
+        return measured(line, seen.points, bare.setting, engine)
     if line is None or formula is None or learnt is None:
-        return estimated(line, setting, engine)
+        return estimated(line, bare.setting, engine)
     usual = median(point.running for point in seen.points) if seen.points else 1.0
     moved = learnt.scaled(line.ttft_s(usual) / formula.ttft_s(usual))
-    own = measured(formula, seen.points, setting, engine)
-    if bare.alike and own.decides and setting is not None:
-        return _at_other_lengths(own, moved, setting)
-    return estimated(moved, setting, engine, "re-scaled from what was measured elsewhere")
+    return _moved_first_token(bare, moved, measured(formula, seen.points, bare.setting, engine), engine)
+
+
+def _moved_first_token(bare: Instance, moved: TtftLine, own: FirstToken, engine: str) -> FirstToken:
+    """TTFT of a line that was moved from the measured server (`own`): it decides where only the lengths differ."""
+    if not bare.alike or not own.decides or bare.setting is None:
+        return estimated(moved, bare.setting, engine, "re-scaled from what was measured elsewhere")
+    band = own.band.joined(band_of("mix", 1, bool(bare.setting.llm.experts)))
+    return FirstToken(moved, band, decides=True, basis=f"{own.basis}, re-scaled to these lengths")
 
 
 def _at_other_lengths(own: FirstToken, moved: TtftLine, setting: Setting) -> FirstToken:

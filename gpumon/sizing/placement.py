@@ -138,15 +138,9 @@ def place(blocks: Sequence[Block], shapes: Sequence[Shape], packing: Packing) ->
     Limited shapes (`count`) are filled first, those that fewer blocks fit before others, then the rest in their order.
     """
     busy = packing == "busy"
-    stands = {block.workload: Stands(instances=block.count) for block in blocks if block.count > 0}
-    left: dict[int, Block] = {}
-    for block in blocks:
-        problem = _unsound(block)
-        if problem:
-            stands[block.workload] = Stands(unplaced=block.count, problem=problem)
-        elif block.count > 0:
-            left[block.workload] = block
-    sound = list(left.values())
+    stands = {block.workload: _unplaced(block) for block in blocks if block.count > 0}
+    sound = [block for block in blocks if block.count > 0 and not stands[block.workload].problem]
+    left = {block.workload: block for block in sound}
     rows = list[Row]()
     wanted = dict[int, int]()
     for index in _turns(sound, shapes):
@@ -161,6 +155,14 @@ def place(blocks: Sequence[Block], shapes: Sequence[Shape], packing: Packing) ->
         stand.unplaced = block.count
     with_place = [msgspec.structs.replace(block, count=stands[block.workload].instances) for block in sound]
     return _placement(rows, [block for block in with_place if block.count], shapes, busy, stands)
+
+
+def _unplaced(block: Block) -> Stands:
+    """A block before it is placed; with a problem where it makes no sense."""
+    problem = _unsound(block)
+    if problem:
+        return Stands(unplaced=block.count, problem=problem)
+    return Stands(instances=block.count)
 
 
 def _turns(blocks: Sequence[Block], shapes: Sequence[Shape]) -> list[int]:
@@ -247,24 +249,29 @@ def _gpus_of(row: Row) -> Counter[int]:
 
 def _fill(blocks: Sequence[Block], index: int, shape: Shape, busy: bool) -> list[Row]:
     """Servers for all blocks, the fullest first: instances of several GPUs, then shared GPUs in what is free there."""
-    alone = [block for block in blocks if block.gpus == 1]
-    bins = [Run(_slot(content, alone), times) for content, times in _shared(_sizes(alone, shape, busy))[0]]
-    bins.sort(key=lambda run: -run.slot.memory_bytes)
-    rows: list[Row] = []
+    bins = _shared_gpus([block for block in blocks if block.gpus == 1], shape, busy)
     large = [block for block in blocks if block.gpus > 1]
     large.sort(key=lambda block: (-block.gpus // shape.stages(block), -block.tp))
     left = {block.workload: block.count * shape.stages(block) for block in large}
+    rows: list[Row] = []
     while any(left.values()):
         slots, taken, free = _server(large, left, shape)
         times = min(left[workload] // number for workload, number in taken.items())
         for workload, number in taken.items():
             left[workload] -= times * number
-        rows += [Row(index, filled, same) for filled, same in _filled_up(slots, free, times, bins)]
+        rows += _filled_up(index, slots, free, times, bins)
     while bins:
         every = list(range(shape.gpus))
         most = sum(run.times for run in bins)
-        rows += [Row(index, filled, same) for filled, same in _filled_up([GpuSlot()] * shape.gpus, every, most, bins)]
+        rows += _filled_up(index, [GpuSlot()] * shape.gpus, every, most, bins)
     return sorted(rows, key=lambda row: -row.used)
+
+
+def _shared_gpus(alone: Sequence[Block], shape: Shape, busy: bool) -> list[Run]:
+    """GPUs with instances of one GPU each, the fullest first."""
+    contents, _ = _shared(_sizes(alone, shape, busy))
+    runs = [Run(_slot(content, alone), times) for content, times in contents]
+    return sorted(runs, key=lambda run: -run.slot.memory_bytes)
 
 
 def _server(
@@ -310,20 +317,20 @@ def _take_room(rooms: Sequence[list[int]], tp: int, slots: list[GpuSlot], slot: 
     del room[:tp]
 
 
-def _filled_up(
-    slots: list[GpuSlot], free: list[int], times: int, bins: list[Run]
-) -> Iterator[tuple[tuple[GpuSlot, ...], int]]:
-    """So many equal servers, with GPUs off the front of `bins` in what is free on them."""
+def _filled_up(index: int, slots: list[GpuSlot], free: list[int], times: int, bins: list[Run]) -> Iterator[Row]:
+    """So many equal servers of a shape, with GPUs off the front of `bins` in what is free on them."""
     bare = len(free) == len(slots)
     while times > 0 and (bins or not bare):
-        same = times if not bins or not free else min(times, bins[0].times // len(free)) or 1
+        same = times
+        if bins and free:
+            same = min(times, bins[0].times // len(free)) or 1
         drawn = list(slots)
         for gpu in free:
             if bins:
                 drawn[gpu] = bins[0].slot
                 bins[0].times -= same
                 del bins[: not bins[0].times]
-        yield tuple(drawn), same
+        yield Row(index, tuple(drawn), same)
         times -= same
 
 

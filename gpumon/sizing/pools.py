@@ -255,7 +255,7 @@ def _whole(
 ) -> Filled:
     """The packing as one answer."""
     servers = scenario.server
-    layout = tuple(server for placement in placements for server in placement.servers)
+    layout = _layout(placements)
     spare = scenario.spare_servers if used.total() else 0
     spare_shape = 0
     paid = Counter(used)
@@ -269,9 +269,7 @@ def _whole(
         **_part_sums(parts),
         "gpus": float(gpus.total()),
         "servers": float(paid.total()),
-        "price_per_hour": total(
-            (server_price(servers[shape], known), number) for shape, number in sorted(paid.items())
-        ),
+        "price_per_hour": _price(servers, paid, known),
         "servers_least": _least_servers(pools, placements, spare),
     }
     by_gpu = tuple(_by_gpu(servers, gpus, paid))
@@ -298,6 +296,16 @@ def _part_sums(parts: Sequence[Sequence[Part]]) -> dict[str, Reading]:
         "instances": float(sum(part.number for part in placed)),
         "memory_bytes": total((part.demand.memory_bytes, part.number) for part in placed),
     }
+
+
+def _price(servers: Sequence[Server], paid: Counter[int], known: Known) -> Reading:
+    """Price of an hour of all servers, spare ones included."""
+    return total((server_price(servers[shape], known), number) for shape, number in sorted(paid.items()))
+
+
+def _layout(placements: Sequence[Placement]) -> tuple[PlacedServer, ...]:
+    """The drawn servers of all types."""
+    return tuple(server for placement in placements for server in placement.servers)
 
 
 def _least_servers(pools: Sequence[Pool], placements: Sequence[Placement], spare: int) -> Reading:

@@ -55,15 +55,14 @@ def have_of(have: Mapping[str, int], scenario: Scenario, packed: Packed, known: 
         return Have(counted_here, gpu, packed.gpus, packed.gpus, "")
     needed = _needed(planned, packed)
     lacks = _lacks(needed, here)
-    short = sum(lacks.values()) or round(packed.gpus) - alike
-    freed = {} if lacks else _all_freed(needed, here, scenario)
+    if lacks:
+        short = sum(lacks.values())
+        text = _short(lacks, len(planned)) if alike else _none_here(types, here)
+        return Have(counted_here, gpu, float(short), 0.0, text)
+    short = round(packed.gpus) - alike
+    freed = _all_freed(needed, here, scenario)
     saving = total((server_price(scenario.server[shape], known), number) for shape, number in freed.items())
-    if not alike:
-        text = _none_here(types, here)
-    elif lacks:
-        text = _short(lacks, len(planned))
-    else:
-        text = _fits(packed.gpus, alike, short, sum(freed.values()), saving)
+    text = _fits(packed.gpus, alike, short, sum(freed.values()), saving) if alike else _none_here(types, here)
     return Have(counted_here, gpu, float(short), saving, text)
 
 

@@ -27,10 +27,7 @@ def lacking(run: Run) -> Iterator[Problem]:
     """Problems of a run: figures that are missing, and figures that can not be of one run."""
     if not run.model:
         yield Problem(run.place, "model", "is not in the file: add it with --model NAME")
-    if run.tokens_per_s is None and run.requests_per_s is None:
-        yield Problem(run.place, "throughput", "is missing", "output tokens/s or requests/s")
-    if run.tokens_per_s == 0.0 or run.requests_per_s == 0.0:
-        yield Problem(run.place, "throughput", "is 0: nothing was served")
+    yield from _bad_throughput(run)
     if run.itl_s == 0.0 and (run.answer_tokens or 2.0) > 1.5:
         yield Problem(run.place, "inter-token latency", "is 0", "a time above 0")
     in_flight = in_flight_of(run)
@@ -38,6 +35,14 @@ def lacking(run: Run) -> Iterator[Problem]:
         yield _without_a_load(run)
     elif run.offered is not None and in_flight is not None:
         yield from _contradictions(run, run.offered, in_flight)
+
+
+def _bad_throughput(run: Run) -> Iterator[Problem]:
+    """The problem of a run whose throughput is missing, or 0."""
+    if run.tokens_per_s is None and run.requests_per_s is None:
+        yield Problem(run.place, "throughput", "is missing", "output tokens/s or requests/s")
+    if run.tokens_per_s == 0.0 or run.requests_per_s == 0.0:
+        yield Problem(run.place, "throughput", "is 0: nothing was served")
 
 
 def _without_a_load(run: Run) -> Problem:
