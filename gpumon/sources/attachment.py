@@ -133,16 +133,13 @@ class EngineFacts:
     def _gpus(
         self, endpoint: Endpoint, reading: EngineReading, gpus: tuple[GpuReading, ...]
     ) -> tuple[tuple[str, ...], str]:
+        """The GPUs of an engine by uuid, and how they are known; or none, and why."""
         if endpoint.gpu_type and endpoint.gpus == "auto":
             return (), "config (another host)"
         if not gpus:
             return (), self._no_gpu
         if endpoint.gpus != "auto":
-            by_index = {gpu.index: gpu.uuid for gpu in gpus if not gpu.parent_uuid}
-            missing = [index for index in endpoint.gpus if index not in by_index]
-            if missing:
-                return (), f"the config names GPU {missing[0]}, this host has {sorted(by_index)}"
-            return tuple(by_index[index] for index in endpoint.gpus), "config"
+            return _gpus_by_index(endpoint.gpus, gpus)
         if reading.url.startswith(FILE):
             return (), NO_PROCESS
         if reading.phase is Phase.TRAINING:
@@ -203,6 +200,15 @@ class EngineFacts:
                 self._processes.clear()
             pid = self._processes[url] = min(pids)
         return pid
+
+
+def _gpus_by_index(indices: Sequence[int], gpus: Sequence[GpuReading]) -> tuple[tuple[str, ...], str]:
+    """The GPUs that the config names."""
+    by_index = {gpu.index: gpu.uuid for gpu in gpus if not gpu.parent_uuid}
+    for index in indices:
+        if index not in by_index:
+            return (), f"the config names GPU {index}, this host has {sorted(by_index)}"
+    return tuple(by_index[index] for index in indices), "config"
 
 
 def _name_and_root(endpoint: Endpoint, reading: EngineReading) -> tuple[str, str]:

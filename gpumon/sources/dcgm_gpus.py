@@ -85,8 +85,8 @@ class Gpus:
     def follow(self, page: Page, now_s: float, wall_s: float) -> None:
         """Date the page's figures by what has changed, and make the readings. `wall_s` is Unix time, for Xid errors."""
         hosts: dict[str, list[Mapping[str, Reading]]] = {}
-        for key, found in page.found.items():
-            hosts.setdefault(key.host, []).append(found.values)
+        for key, gpu in page.found.items():
+            hosts.setdefault(key.host, []).append(gpu.values)
         for host, values in hosts.items():
             self._hosts.setdefault(host, Pace(self._shortest_s)).see(values, now_s)
         fresh: dict[str, GpuReading] = {}
@@ -95,13 +95,19 @@ class Gpus:
             if uuid not in fresh:  # an exporter that was started anew may stand there under both its names
                 fresh[uuid] = self._reading(page, key, uuid, (now_s, wall_s))
         self._seen_s.update(dict.fromkeys(fresh, now_s))
-        kept = {uuid: one for uuid, one in self._readings.items() if now_s - self._seen_s[uuid] <= GONE_S} | fresh
-        kept = kept if len(kept) <= MOST_GPUS else fresh
+        self._keep(fresh, now_s)
+
+    def _keep(self, fresh: Mapping[str, GpuReading], now_s: float) -> None:
+        """Keep these readings, and for a while those of GPUs that left the page; forget all others."""
+        kept = {uuid: gpu for uuid, gpu in self._readings.items() if now_s - self._seen_s[uuid] <= GONE_S}
+        kept |= fresh
+        if len(kept) > MOST_GPUS:
+            kept = dict(fresh)
         self._readings = dict(sorted(kept.items(), key=_place))
         for memory in (self._seen_s, self._xid, self._active):
             for uuid in memory.keys() - kept.keys():
                 del memory[uuid]
-        for host in self._hosts.keys() - {one.host for one in kept.values()}:
+        for host in self._hosts.keys() - {gpu.host for gpu in kept.values()}:
             del self._hosts[host]
 
     def _reading(self, page: Page, key: Key, uuid: str, now: tuple[float, float]) -> GpuReading:

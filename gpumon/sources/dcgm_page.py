@@ -71,33 +71,41 @@ def read(scan: Scan) -> Page:
     A GPU that pods share stands there once for each of them (time slicing): the first number counts. A sliced GPU has
     an entry of its own too, with what the exporter repeats at each slice.
     """
-    percent = any(series.name == PERCENT_ONCE and value > 1.0 for series, value in scan.values.items())
-    found: dict[Key, Found] = {}
+    in_percent = any(series.name == PERCENT_ONCE and value > 1.0 for series, value in scan.values.items())
+    gpus: dict[Key, Found] = {}
     cut = scan.cut
     for series, value in scan.values.items():
-        metric, factor = _BY_NAME[series.name]
         key = _key(series)
         if key is None:
             continue
-        for each in (key.gpu, key):
-            if each not in found and len(found) < MOST_GPUS:
-                found[each] = _new(series.labels, sliced=bool(each.instance))
-        one = found.get(key.gpu if metric.whole_gpu else key)
-        if one is None:
+        _add(gpus, key.gpu, series)
+        _add(gpus, key, series)
+        metric, factor = _BY_NAME[series.name]
+        gpu = gpus.get(key.gpu if metric.whole_gpu else key)
+        if gpu is None:
             cut = True
-        elif number(one.values.get(metric.field, ABSENT)) is None:
-            scale = PERCENT if percent and series.name == PERCENT_ONCE else factor
-            one.values[metric.field] = _checked(metric, value, scale)
-    sliced = frozenset(key.gpu for key in found if key.instance)
-    return Page(_numbered(dict(sorted(found.items(), key=_order))), sliced, cut)
+        elif number(gpu.values.get(metric.field, ABSENT)) is None:
+            scale = PERCENT if in_percent and series.name == PERCENT_ONCE else factor
+            gpu.values[metric.field] = _checked(metric, value, scale)
+    sliced = frozenset(key.gpu for key in gpus if key.instance)
+    return Page(_numbered(dict(sorted(gpus.items(), key=_order))), sliced, cut)
+
+
+def _add(gpus: dict[Key, Found], key: Key, series: Series) -> None:
+    """Add the GPU or slice of a series, if there is room."""
+    if key not in gpus and len(gpus) < MOST_GPUS:
+        gpus[key] = _new(series.labels, sliced=bool(key.instance))
 
 
 def figures(page: Page, key: Key) -> dict[str, Any]:
     """The fields of a `GpuReading` that DCGM tells, each with a number or the reason why there is none."""
     values = page.found[key].values
-    whole = WHOLE_GPU if key.instance else ABSENT
-    other = PER_SLICE if key in page.sliced and not key.instance else ABSENT
-    filled = {metric.field: values.get(metric.field, whole if metric.whole_gpu else other) for metric in METRICS}
+    missing_of_gpu = WHOLE_GPU if key.instance else ABSENT
+    missing_of_slice = PER_SLICE if key in page.sliced and not key.instance else ABSENT
+    filled: dict[str, Any] = {}
+    for metric in METRICS:
+        missing = missing_of_gpu if metric.whole_gpu else missing_of_slice
+        filled[metric.field] = values.get(metric.field, missing)
     engine = filled.pop(ENGINE_ACTIVE)
     free = filled.pop(FREE_BYTES)
     filled.pop(XID)

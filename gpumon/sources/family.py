@@ -139,12 +139,14 @@ class Family:
 
 def server_of(pid: int) -> int:
     """The parent of a process that is a worker of it: same program, forked or started by multiprocessing; else 0."""
-    one = process(pid)
-    parent = process(one.parent) if one is not None and one.parent > 0 else None
-    if one is None or parent is None or _adopted(one, parent) or program(pid) != program(parent.pid):
+    worker = process(pid)
+    if worker is None or worker.parent <= 0:
         return 0
-    marked = any(mark in word for word in one.argv for mark in _WORKER_MARKS)
-    return parent.pid if marked or one.argv == parent.argv else 0
+    parent = process(worker.parent)
+    if parent is None or _adopted(worker, parent) or program(pid) != program(parent.pid):
+        return 0
+    marked = any(mark in word for word in worker.argv for mark in _WORKER_MARKS)
+    return parent.pid if marked or worker.argv == parent.argv else 0
 
 
 def program(pid: int) -> str:

@@ -332,20 +332,28 @@ class FileFeed:
 
         At the start, those before it that tell their moment come with it, as far apart as the file is read.
         """
-        steps = [found for line in lines if (found := step(line, self.feed)) is not None]
+        steps = [told for told in (step(line, self.feed) for line in lines) if told is not None]
         if not steps:
             return self._unread(lines)
-        told = steps[-1:]
-        for each in reversed(steps[:-1] if not self._moments else []):
-            after_s = told[0].wall_s
-            if after_s is None or (len(told) > BACKLOG and (steps[-1].wall_s or 0.0) - after_s >= BACKLOG_S):
-                break
-            if each.wall_s is not None and after_s - each.wall_s >= 0.95 * self.feed.interval_s:
-                told.insert(0, each)
-        dated = [(self._moment(each, changed_wall_s), each) for each in told]
-        *before, newest = (self._reading(moment_s, each) for moment_s, each in dated)
+        shown = steps[-1:]
+        if not self._moments:
+            shown = self._backlog(steps)
+        dated = [(self._moment(told, changed_wall_s), told) for told in shown]
+        *before, newest = (self._reading(moment_s, told) for moment_s, told in dated)
         self._good = msgspec.structs.replace(newest, earlier=tuple(before))
         return None
+
+    def _backlog(self, steps: Sequence[Step]) -> list[Step]:
+        """The newest step, and those before it that tell their moment, as far apart as the file is read."""
+        newest = steps[-1]
+        shown = [newest]
+        for told in reversed(steps[:-1]):
+            after_s = shown[0].wall_s
+            if after_s is None or (len(shown) > BACKLOG and (newest.wall_s or 0.0) - after_s >= BACKLOG_S):
+                break
+            if told.wall_s is not None and after_s - told.wall_s >= 0.95 * self.feed.interval_s:
+                shown.insert(0, told)
+        return shown
 
     def _moment(self, told: Step, changed_wall_s: float) -> float:
         """The monotonic time of a step: as it says, else when the file changed; now, where that is not after the last
@@ -382,19 +390,37 @@ class FileFeed:
         """Why no line is a step."""
         if not lines:
             return Refusal(EndpointState.STARTING, "it is empty: has the run written its first line?")
-        newest = next((told for line in reversed(lines) if (told := told_by(line))), {})
+        newest = _newest_object(lines)
         wanted = dict.fromkeys(self.feed.quantities.values())
-        if there := [f"{key} = {json.dumps(value)}" for key in wanted if (value := _at(newest, key)) is not None]:
-            text = f"no number from 0 on in its newest line: {', '.join(there)}"
+        values = {key: _at(newest, key) for key in wanted}
+        present = [f"{key} = {json.dumps(value)}" for key, value in values.items() if value is not None]
+        if present:
+            text = f"no number from 0 on in its newest line: {', '.join(present)}"
         elif newest:
-            keys = ", ".join(
-                ", ".join(f"{key}.{each}" for each in value) if isinstance(value, dict) else key
-                for key, value in newest.items()
-            )
-            text = f"none of the keys {', '.join(wanted)} is in its lines; the newest has {keys}"
+            text = f"none of the keys {', '.join(wanted)} is in its lines; the newest has {_keys_of(newest)}"
         else:
             text = "its last lines are no JSON objects: one object a line is read"
         return Refusal(EndpointState.NOT_METRICS, clean(text, 200))
+
+
+def _newest_object(lines: Sequence[bytes]) -> dict[str, Any]:
+    """The last line that is a JSON object with a key; empty if there is none."""
+    for line in reversed(lines):
+        told = told_by(line)
+        if told:
+            return told
+    return {}
+
+
+def _keys_of(told: Mapping[str, Any]) -> str:
+    """The keys of an object, and those inside of keys as `outer.inner`."""
+    keys: list[str] = []
+    for key, value in told.items():
+        if isinstance(value, dict):
+            keys += [f"{key}.{inner}" for inner in value]
+        else:
+            keys.append(key)
+    return ", ".join(keys)
 
 
 ENDS: Final = ("_bucket", "_sum", "_count")

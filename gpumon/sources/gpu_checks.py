@@ -214,9 +214,7 @@ def _activity(gpu: GpuReading) -> Check | None:
         return None
     gone = _gone(gpu, ACTIVITY)
     if gpu.activity_source == DCGM:
-        absent = f"; not there: {_listed(gone)}" if gone else ""
-        measured = ", ".join(word for field, word in ACTIVITY.items() if field in gpu.from_dcgm)
-        return Check("gpu", "activity (DCGM)", CheckState.OK, f"measured: {measured}{absent}")
+        return _dcgm_activity(gpu, gone)
     if not gone:
         return Check("gpu", "activity (GPM)", CheckState.OK, "SM, tensor and DRAM activity are measured")
     if gpu.source == DCGM:
@@ -227,6 +225,12 @@ def _activity(gpu: GpuReading) -> Check | None:
     reasons = {missing.reason for missing in gone}
     fix = GPM_RIGHT_FIX if Reason.NO_PERMISSION in reasons else GPM_OFF_FIX
     return Check("gpu", "activity (GPM)", _worst(gone), f"not there: {_listed(gone)}", fix)
+
+
+def _dcgm_activity(gpu: GpuReading, gone: dict[Missing, list[str]]) -> Check:
+    measured = ", ".join(word for field, word in ACTIVITY.items() if field in gpu.from_dcgm)
+    absent = f"; not there: {_listed(gone)}" if gone else ""
+    return Check("gpu", "activity (DCGM)", CheckState.OK, f"measured: {measured}{absent}")
 
 
 def _gone(gpu: GpuReading, fields: dict[str, str]) -> dict[Missing, list[str]]:

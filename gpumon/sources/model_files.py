@@ -171,13 +171,31 @@ class View(NamedTuple):
 
 def view(env: Mapping[str, str], root: str = "", reader: Reader | None = None, *, paths: bool = True) -> View:
     """The view of a process with these variables (HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, HOME, OLLAMA_MODELS)."""
-    named = next((env[name] for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE") if env.get(name)), "")
-    base = env.get("XDG_CACHE_HOME") or (f"{env['HOME']}/.cache" if env.get("HOME") else "")
-    home = env.get("HF_HOME") or (f"{base}/huggingface" if base else "")
-    cache = named or (f"{home}/hub" if home else "")
-    homes = [f"{env['HOME']}/.ollama/models"] if env.get("HOME") else []
-    stores = [env["OLLAMA_MODELS"]] if env.get("OLLAMA_MODELS") else [*homes, f"{root}/usr/share/ollama/.ollama/models"]
-    return View(root, Path(cache) if cache else None, tuple(map(Path, stores)), reader, paths)
+    return View(root, _hub_cache(env), _ollama_stores(env, root), reader, paths)
+
+
+def _hub_cache(env: Mapping[str, str]) -> Path | None:
+    """The cache of the Hugging Face hub, as huggingface_hub finds it; None where no variable tells."""
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        if env.get(name):
+            return Path(env[name])
+    if env.get("HF_HOME"):
+        return Path(f"{env['HF_HOME']}/hub")
+    if env.get("XDG_CACHE_HOME"):
+        return Path(f"{env['XDG_CACHE_HOME']}/huggingface/hub")
+    if env.get("HOME"):
+        return Path(f"{env['HOME']}/.cache/huggingface/hub")
+    return None
+
+
+def _ollama_stores(env: Mapping[str, str], root: str) -> tuple[Path, ...]:
+    """Folders with Ollama's models: the one that it was told, else those of the user and of its own account."""
+    if env.get("OLLAMA_MODELS"):
+        return (Path(env["OLLAMA_MODELS"]),)
+    service = Path(f"{root}/usr/share/ollama/.ollama/models")
+    if env.get("HOME"):
+        return (Path(f"{env['HOME']}/.ollama/models"), service)
+    return (service,)
 
 
 def views_of(env: Mapping[str, str], pid: int, url: str, *, own_word: bool = False) -> tuple[View, ...]:
@@ -644,14 +662,7 @@ def read_weights(folder: Path, reader: Reader | None = None) -> dict[str, float]
     index = folder / "model.safetensors.index.json"
     single = folder / "model.safetensors"
     if is_file(index, reader):
-        with open_file(index, reader, within) as file:
-            body = file.read(MOST_INDEX_BYTES + 1)
-        if len(body) <= MOST_INDEX_BYTES:
-            total = msgspec.json.decode(body, type=_Index).metadata.total_size
-        elif (first := _TOTAL_FIRST.match(body)) is not None:
-            total = float(first[1])
-        else:
-            raise ValueError(f"{index.name} is larger than {MOST_INDEX_BYTES} bytes")
+        total = _indexed_bytes(index, reader, within)
         return {"": total} if 0 < total < 1e15 else {}
     if not is_file(single, reader):
         return {}
@@ -660,6 +671,23 @@ def read_weights(folder: Path, reader: Reader | None = None) -> dict[str, float]
         if not 2 <= length <= MOST_HEADER_BYTES:
             raise ValueError(f"{single.name}: header of {length} bytes")
         header = msgspec.json.decode(file.read(length), type=dict[str, msgspec.Raw])
+    return _bytes_by_type(header, single.name)
+
+
+def _indexed_bytes(index: Path, reader: Reader | None, within: Path) -> float:
+    """The size of all weights by an index; of a long one, if it stands at its start."""
+    with open_file(index, reader, within) as file:
+        body = file.read(MOST_INDEX_BYTES + 1)
+    if len(body) <= MOST_INDEX_BYTES:
+        return msgspec.json.decode(body, type=_Index).metadata.total_size
+    first = _TOTAL_FIRST.match(body)
+    if first is None:
+        raise ValueError(f"{index.name} is larger than {MOST_INDEX_BYTES} bytes")
+    return float(first[1])
+
+
+def _bytes_by_type(header: Mapping[str, msgspec.Raw], file_name: str) -> dict[str, float]:
+    """Bytes of the tensors of a file by their types."""
     sizes: dict[str, float] = {}
     for name, text in header.items():
         if name == "__metadata__":
@@ -670,5 +698,5 @@ def read_weights(folder: Path, reader: Reader | None = None) -> dict[str, float]
         start, end = tensor.data_offsets
         sizes[tensor.dtype] = sizes.get(tensor.dtype, 0.0) + max(0, end - start)
         if len(sizes) > _MOST_TYPES:
-            raise ValueError(f"{single.name}: has more types of tensors than there are")
+            raise ValueError(f"{file_name}: has more types of tensors than there are")
     return sizes

@@ -171,24 +171,33 @@ def _end(chain: Chain, by_url: Mapping[str, EngineReading]) -> tuple[CheckState,
     if chain.launch is None:
         return CheckState.OFF, [NO_ENGINE]
     steps = [words(chain)]
-    if chain.broken and (row := by_url.get(chain.unreached)) is not None:
-        return CheckState.OK, [*steps, f"its page cannot be reached: see engine {row.name}"]
     if chain.broken:
-        return CheckState.WARN, [*steps, chain.broken]
+        reading = by_url.get(chain.unreached)
+        if reading is None:
+            return CheckState.WARN, [*steps, chain.broken]
+        return CheckState.OK, [*steps, f"its page cannot be reached: see engine {reading.name}"]
     if chain.port:
         steps.append(f"port {chain.port}")
     if chain.configured:
         return CheckState.OK, [*steps, f"polled as {chain.configured} (found via: config)"]
-    reading = by_url.get(chain.url)
+    state, end = _end_at_page(chain, by_url.get(chain.url))
+    return state, [*steps, end]
+
+
+def _end_at_page(chain: Chain, reading: EngineReading | None) -> tuple[CheckState, str]:
+    """The end of a chain that leads to a page; `reading` is what came of it, None while nothing did."""
     if not chain.listens:
-        said = not_open(chain) if reading is None else f"not open yet: see engine {reading.name}"
-        return CheckState.WARN if reading is None else CheckState.OK, [*steps, said]
+        if reading is None:
+            return CheckState.WARN, not_open(chain)
+        return CheckState.OK, f"not open yet: see engine {reading.name}"
     kind = BY_KIND.get(chain.kind)
-    page = f"{chain.url}{kind.paths[0] if kind is not None else ''}"
+    page = chain.url
+    if kind is not None:
+        page = f"{chain.url}{kind.paths[0]}"
     if reading is None:
-        return CheckState.WARN, [*steps, f"{page} was not asked"]
+        return CheckState.WARN, f"{page} was not asked"
     state = "answers" if reading.state is EndpointState.OK else reading.state.value.replace("_", " ")
-    return CheckState.OK, [*steps, f"{page} {state}: see engine {reading.name}"]
+    return CheckState.OK, f"{page} {state}: see engine {reading.name}"
 
 
 class Notices:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EngineKind
 from gpumon.sources.engines.adapter import UNIX_SOCKET, Form
-from gpumon.sources.engines.registry import FORMS
+from gpumon.sources.engines.registry import BY_KIND, FORMS
 
 MOST_CHARACTERS: Final = 1024
 """Longest name of a host or a model."""
@@ -136,6 +136,14 @@ class Launch(NamedTuple):
     """As in its form."""
     command: str = ""
     """Its program and command, as in `vllm serve`: never an argument that could be a secret."""
+
+    @property
+    def usual_port(self) -> int:
+        """The port on which an engine of this kind listens by default; 0 where this one is not started so."""
+        row = BY_KIND.get(self.kind)
+        if row is None or not self.usual:
+            return 0
+        return row.port
 
 
 def launch(argv: Sequence[str], variables: Mapping[str, str] | None = None) -> Launch | None:

@@ -14,7 +14,6 @@ from gpumon.readings.frame import EngineKind
 from gpumon.sources.discovery.chain import Chain
 from gpumon.sources.discovery.command_line import SECRETS, VARIABLES, Launch, launch
 from gpumon.sources.endpoint_url import parse_url
-from gpumon.sources.engines.registry import BY_KIND
 from gpumon.sources.family import FIRST, Family, Process, descendants, process, program, variables_of
 from gpumon.sources.model_files import allowed, container_of, is_blob, ollama_name, reader_of, root_of
 from gpumon.sources.offload import daemon_thread
@@ -186,24 +185,22 @@ class Places:
             return Spot(launched.port, broken=launched.nowhere)
         foreign = network_of(server.pid) not in (0, self._ours)
         table = self.listeners(server.pid if foreign else OURS)
-        port = launched.port or _usual_port(launched)
+        port = launched.port or launched.usual_port
         at_port = self._at_port(server, table, port)
-        if launched.port and at_port.listeners and not at_port.owned:
-            return Spot(port, broken=f"port {port} of its command line is held by another process: {ADD_URL}")
-        if launched.port or at_port.owned:
+        if at_port.owned:
             return _reached(server, launched, port, at_port.owned, foreign)
-        if at_port.hidden:
-            if not port or at_port.listeners:
-                return Spot(broken=HIDDEN)
+        if launched.port and at_port.listeners:
+            return Spot(port, broken=f"port {port} of its command line is held by another process: {ADD_URL}")
+        if launched.port:
             return _reached(server, launched, port, (), foreign)
-        spot = self._search(server, table, gpu_pids)
-        if spot is None:
+        if not at_port.hidden:
+            spot = self._search(server, table, gpu_pids)
+            # The usual port is none of its own while another process has it.
+            usual_port = 0 if at_port.listeners else port
+            return _found(server, launched, spot, usual_port, foreign)
+        if at_port.listeners or not port:
             return Spot(broken=HIDDEN)
-        if spot.broken:
-            return spot
-        if spot.port or at_port.listeners:
-            port = spot.port
-        return _reached(server, launched, port, spot.listeners, foreign)
+        return _reached(server, launched, port, (), foreign)
 
     def _at_port(self, server: Process, table: Sequence[Listener], port: int) -> _AtPort:
         """The sockets at a port (0: none); where Linux hides whose they are, those of the server's user are its own."""
@@ -258,12 +255,13 @@ class Places:
         return tuple(listener for listener in asked if listener.inode in held)
 
 
-def _usual_port(launched: Launch) -> int:
-    """The port on which an engine of this kind listens by default; 0 where this one does not start it so."""
-    row = BY_KIND.get(launched.kind)
-    if row is None or not launched.usual:
-        return 0
-    return row.port
+def _found(server: Process, launched: Launch, spot: Spot | None, usual_port: int, foreign: bool) -> Spot:
+    """The spot that a search came to, with its URL; a server that has no port yet is expected at its usual one."""
+    if spot is None:
+        return Spot(broken=HIDDEN)
+    if spot.broken:
+        return spot
+    return _reached(server, launched, spot.port or usual_port, spot.listeners, foreign)
 
 
 def _first_ports(ports: Sequence[int]) -> str:
@@ -293,15 +291,21 @@ def _reached(server: Process, launched: Launch, port: int, owned: tuple[Listener
     host: IpAddress | None = min(map(_way, addresses), key=_nearness)
     if foreign:
         host = _foreign_host(server, addresses)
-    if foreign and owned and not host:
-        only_loopback = all(address.is_loopback for address in addresses)
-        return Spot(port, broken=OTHER_NETWORK if only_loopback else NO_WAY, foreign=True)
+        if owned and not host:
+            return Spot(port, broken=_no_way(addresses), foreign=True)
     if not host or not port:
         return Spot(port, listeners=owned, foreign=foreign)
     shown = f"[{host}]" if host.version == 6 else str(host)
     scheme = "https" if launched.secure else "http"
     url = f"{scheme}://{shown}:{port}{launched.prefix}"
     return Spot(port, url, owned, foreign=foreign)
+
+
+def _no_way(addresses: Sequence[IpAddress]) -> str:
+    """Why nothing leads to these addresses of another network namespace."""
+    if all(address.is_loopback for address in addresses):
+        return OTHER_NETWORK
+    return NO_WAY
 
 
 def _nearness(address: IpAddress) -> tuple[bool, int, int]:
@@ -446,10 +450,7 @@ class Look:
         """The chains; one into a container is the config's too where the config has its published port."""
         if not self._configured or not any(chain.foreign and not chain.configured for chain in chains):
             return [*chains]
-        ports_here: dict[tuple[object, ...], set[int]] = {}
-        for container_port in published():
-            target = (container_port.address, container_port.port)
-            ports_here.setdefault(target, set()).add(container_port.host_port)
+        ports_here = _published_ports()
         local = [url for url in self._configured if isinstance(self._place(url), Place)]
         marked = []
         for chain in chains:
@@ -475,6 +476,15 @@ class Look:
             configured = self._same(spot)
             asked.append(Chain((), launch=ASKED, port=port, url=spot.url, listens=True, configured=configured))
         return asked
+
+
+def _published_ports() -> dict[tuple[object, ...], set[int]]:
+    """Address and port of a container -> the ports of this host that lead there."""
+    ports: dict[tuple[object, ...], set[int]] = {}
+    for container_port in published():
+        target = (container_port.address, container_port.port)
+        ports.setdefault(target, set()).add(container_port.host_port)
+    return ports
 
 
 def _url_with_port(urls_here: Sequence[str], ports: set[int]) -> str:

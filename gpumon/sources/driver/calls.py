@@ -98,6 +98,13 @@ class _Held(msgspec.Struct):
     """When it began to fail, of a call that worked before; 0 for others."""
 
 
+def _since(held: _Held | None) -> float:
+    """Unix time since when a call fails that worked before."""
+    if held is not None and held.since_wall_s:
+        return held.since_wall_s
+    return time.time()
+
+
 class Calls:
     """The calls of one device, each tick between `begin` and the next."""
 
@@ -171,38 +178,50 @@ class Calls:
 
     def badge(self) -> tuple[GpuState, str]:
         """The worst that the calls said about the GPU as a whole."""
-        silent = self._silent if not (self._answered or self._failed) else None
-        if silent is not None or (self._failed and not self._answered):
-            return silent or self._all_failed()
-        worst = (GpuState.OK, "")
+        if not self._answered:
+            if self._failed:
+                return self._all_failed()
+            if self._silent is not None:
+                return self._silent
+        advice = (GpuState.OK, "")
         for key, held in self._held.items():
             rule = held.rule
-            if rule.state is not None and held.count >= rule.after and worst[0] is GpuState.OK:
-                worst = (rule.state, f"{rule.detail} ({key})")
-        return worst
+            if rule.state is None or held.count < rule.after:
+                continue
+            badge = (rule.state, f"{rule.detail} ({key})")
+            if rule.state is not GpuState.OK:
+                return badge
+            advice = badge
+        return advice
 
     def _refused(self, key: str, code: int) -> Missing:
-        api = self._api
+        """Note that a call gave an error, and say why its figure is missing. Raises what the whole GPU or driver is."""
         worked = key in self._worked
+        self._raise_if_down(key, code, worked=worked)
+        held = self._held.get(key)
+        count = held.count + 1 if held is not None and held.code == code else 1
+        rule = self._api.rules.get(code, UNKNOWN)
+        missing = Missing(rule.reason, rule.detail)
+        since_wall_s = 0.0
+        if worked and not rule.usual:
+            since_wall_s = _since(held)
+            if rule.reason is Reason.NOT_SUPPORTED:
+                missing = NOT_ANY_MORE
+        if missing.reason in (Reason.ERROR, Reason.NO_PERMISSION) and not rule.usual:
+            self._failed = True
+        until_s = self.now_s + self._pause_s(rule, count, again=bool(since_wall_s))
+        self._held[key] = _Held(code, rule, missing, count, until_s, since_wall_s)
+        return missing
+
+    def _raise_if_down(self, key: str, code: int, *, worked: bool) -> None:
+        """Raises GpuDownError, DriverDownError or HandleStaleError if the code says that of more than this call."""
+        api = self._api
         if code in api.down:
             raise GpuDownError(*api.down[code])
         if code in api.driver_down:
             raise DriverDownError(code)
         if code in api.stale or (worked and code in api.stale_if_worked):
             raise HandleStaleError(key)
-        held = self._held.get(key)
-        count = held.count + 1 if held is not None and held.code == code else 1
-        rule = api.rules.get(code, UNKNOWN)
-        missing = Missing(rule.reason, rule.detail)
-        since_wall_s = 0.0
-        if worked and not rule.usual:
-            since_wall_s = (held.since_wall_s if held is not None else 0.0) or time.time()
-            if rule.reason is Reason.NOT_SUPPORTED:
-                missing = NOT_ANY_MORE
-        self._failed |= missing.reason in (Reason.ERROR, Reason.NO_PERMISSION) and not rule.usual
-        until_s = self.now_s + self._pause_s(rule, count, again=bool(since_wall_s))
-        self._held[key] = _Held(code, rule, missing, count, until_s, since_wall_s)
-        return missing
 
     def _all_failed(self) -> tuple[GpuState, str]:
         reasons = {held.rule.reason for held in self._held.values()}

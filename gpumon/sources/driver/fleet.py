@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
+from operator import attrgetter
 from typing import Any, NoReturn, Protocol
 
 import msgspec
@@ -286,19 +287,25 @@ class Fleet:
             self._enumerate(count)
         self._ask(now_s, self._pcie(watched), is_first=is_first)
         rows: list[GpuReading] = []
+        faults: list[Fault] = []
         for slot in self._slots:
             rows += slot.rows or (slot.opening(now_s),)
+            faults += slot.faults(now_s)
+        self._take_listed(rows, enumerates=enumerates)
+        self._events.watch({slot.gpu.uuid: slot.gpu.handle for slot in self._slots if slot.gpu is not None})
+        self.silent_s = self._silence_s()
+        self.faults = tuple(faults)
+        rows += [down.reading(self._driver.source, self._events) for down in self._gone.values()]
+        return tuple(sorted(rows, key=attrgetter("index")))
+
+    def _take_listed(self, rows: Sequence[GpuReading], *, enumerates: bool) -> None:
+        """Note which GPUs the driver lists now."""
         listed = {row.uuid: row for row in rows if not row.parent_uuid}
         if enumerates:
             self._remember_gone(listed)
         for uuid in listed:
             self._gone.pop(uuid, None)
         self._listed = listed
-        self._events.watch({slot.gpu.uuid: slot.gpu.handle for slot in self._slots if slot.gpu is not None})
-        self.silent_s = self._silence_s()
-        self.faults = tuple(fault for slot in self._slots for fault in slot.faults(now_s))
-        rows += [down.reading(self._driver.source, self._events) for down in self._gone.values()]
-        return tuple(sorted(rows, key=lambda row: row.index))
 
     def _enumerate(self, count: int) -> None:
         """Have a slot for each of `count` GPUs, and look at all of them again."""

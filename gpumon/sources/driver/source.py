@@ -16,7 +16,7 @@ from typing import IO, Final, NamedTuple
 import msgspec
 
 import gpumon
-from gpumon.readings.frame import Fault, GpuState, XidEvent
+from gpumon.readings.frame import Fault, GpuReading, GpuState, XidEvent
 from gpumon.readings.text import clean
 from gpumon.sources.driver.wire import GarbledError, Inbox, Report, Timings, request
 from gpumon.sources.source import Contribution
@@ -359,20 +359,24 @@ class DriverSource:
         self._restart_s = now_s + pause_s
 
     def _take_report(self) -> None:
+        """Take the worker's newest report."""
         child = self._child
         if child is None or child.report is None or not child.report.ready or child.report is self._newest:
             return
         if self._why and child.report.silent_s and self._newest is not None:
             return  # the GPUs hang for this worker, too: the rows of the last one say more
         self._why = ""
-        if self._past_xid:  # events that an earlier worker saw
-            gpus = tuple(
-                msgspec.structs.replace(gpu, xid=(*past, *gpu.xid)[-XID_MOST:]) if past else gpu
-                for gpu in child.report.gpus
-                for past in (self._past_xid.get(gpu.uuid, ()),)
-            )
+        if self._past_xid:
+            gpus = tuple(self._with_past_xid(gpu) for gpu in child.report.gpus)
             child.report = msgspec.structs.replace(child.report, gpus=gpus)
         self._newest = child.report
+
+    def _with_past_xid(self, gpu: GpuReading) -> GpuReading:
+        """The GPU with the events that an earlier worker saw."""
+        past = self._past_xid.get(gpu.uuid, ())
+        if not past:
+            return gpu
+        return msgspec.structs.replace(gpu, xid=(*past, *gpu.xid)[-XID_MOST:])
 
     def _contribution(self, now_s: float) -> Contribution:
         cause, text = self._trouble(now_s)

@@ -380,26 +380,30 @@ class Adapter:
 
     def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:
         """A reading for each model of the server, those without ranks left out."""
-        if not self.tables.part_label:
-            readings = [self.read(scan, bodies)]
+        if self.tables.part_label:
+            readings = self._read_parts(scan, bodies)
         else:
-            scans: dict[str, dict[Series, float]] = {}
-            started = 0.0
-            for series, value in scan.values.items():
-                if part := self.part_of(series):
-                    scans.setdefault(part, {})[series] = value
-                elif series.name == START_TIME and usable(value):
-                    started = value
-            names = sorted(scans)[:MOST_PARTS]
-            self._parts = {name: self._parts.get(name) or type(self)() for name in names}
-            readings = [
-                msgspec.structs.replace(
-                    self._parts[name].read(scan._replace(values=scans[name]), bodies), part=name, started_wall_s=started
-                )
-                for name in names
-            ]
-            self.cut = len(scans) > MOST_PARTS or any(part.cut for part in self._parts.values())
+            readings = [self.read(scan, bodies)]
         return tuple(reading for reading in readings if reading.ranks)
+
+    def _read_parts(self, scan: Scan, bodies: Bodies) -> list[EngineReading]:
+        """The readings of a server of several models, each by an adapter of its own."""
+        values_of: dict[str, dict[Series, float]] = {}
+        started = 0.0
+        for series, value in scan.values.items():
+            model = self.part_of(series)
+            if model:
+                values_of.setdefault(model, {})[series] = value
+            elif series.name == START_TIME and usable(value):
+                started = value
+        models = sorted(values_of)[:MOST_PARTS]
+        self._parts = {model: self._parts.get(model) or type(self)() for model in models}
+        readings = []
+        for model, adapter in self._parts.items():
+            reading = adapter.read(scan._replace(values=values_of[model]), bodies)
+            readings.append(msgspec.structs.replace(reading, part=model, started_wall_s=started))
+        self.cut = len(values_of) > MOST_PARTS or any(adapter.cut for adapter in self._parts.values())
+        return readings
 
     def part_of(self, series: Series) -> str:
         """The model that a series is of; empty for the server's own."""
@@ -468,8 +472,10 @@ class Adapter:
         """Computed prefill = prompt - cached, where the engine does not count it, but its cached tokens (`cache_off`:
         there are none)."""
         live = figures.live
-        cached_by = figures.live.get(q.PREFILL_CACHED, "")
-        if q.PREFILL_COMPUTED in self._chosen or q.PROMPT_TOKENS not in live or not (cached_by or cache_off):
+        cached_by = live.get(q.PREFILL_CACHED, "")
+        if not cached_by and not cache_off:
+            return
+        if q.PREFILL_COMPUTED in self._chosen or q.PROMPT_TOKENS not in live:
             return
         hits = 0.0
         for rank in figures.ranks.values():
@@ -479,9 +485,11 @@ class Adapter:
                 rank.counters[q.PREFILL_COMPUTED] = self.remainder(rank.name, prompt, cached)
                 hits += cached
         live[q.PREFILL_COMPUTED] = f"{live[q.PROMPT_TOKENS]} - {cached_by or '0 (prefix caching is off)'}"
+        advance = figures.advance.get(q.PROMPT_TOKENS)
         # Once anything was cached that is told at the end of a request only, it is right in the long run alone.
-        late = hits and figures.advance.get(q.PREFILL_CACHED) is Advance.END
-        if advance := Advance.END if late else figures.advance.get(q.PROMPT_TOKENS):
+        if hits and figures.advance.get(q.PREFILL_CACHED) is Advance.END:
+            advance = Advance.END
+        if advance is not None:
             figures.advance[q.PREFILL_COMPUTED] = advance
 
     def remainder(self, rank: str, whole: float, part: float) -> float:
@@ -637,18 +645,23 @@ class Failures(NamedTuple):
         for series, value in figures.picked(Metric(self.name)):
             cause = series.labels.get(self.cause, "")
             causes[cause] = causes.get(cause, 0.0) + value
+        if not causes or not figures.ranks:
+            return
+        for rank in figures.ranks.values():
+            self._put_into(rank, figures, causes)
+        tell_causes(figures, causes)
+
+    def _put_into(self, rank: Rank, figures: Figures, causes: Mapping[str, float]) -> None:
         others = {self.client: q.ABORTS, self.turned_away: q.REJECTIONS}
-        for rank in figures.ranks.values() if causes else ():
-            failed = sum(value for cause, value in causes.items() if not cause or cause not in others)
-            figures.put(rank.counters, q.FAILURES, failed, self.name)
-            for cause, quantity in others.items():
-                if cause:
-                    source = str(Metric(self.name, self.cause, cause))
-                    figures.put(rank.counters, quantity, causes.get(cause, 0.0), source)
-            if self.besides and q.REQUESTS in rank.counters:
-                rank.counters[q.REQUESTS] += failed + causes.get(self.client, 0.0)
-                figures.live[q.REQUESTS] += f" + {self.name}"
-            tell_causes(figures, causes)
+        failed = sum(value for cause, value in causes.items() if not cause or cause not in others)
+        figures.put(rank.counters, q.FAILURES, failed, self.name)
+        for cause, quantity in others.items():
+            if cause:
+                source = str(Metric(self.name, self.cause, cause))
+                figures.put(rank.counters, quantity, causes.get(cause, 0.0), source)
+        if self.besides and q.REQUESTS in rank.counters:
+            rank.counters[q.REQUESTS] += failed + causes.get(self.client, 0.0)
+            figures.live[q.REQUESTS] += f" + {self.name}"
 
 
 def tell_causes(figures: Figures, causes: Mapping[str, float]) -> None:

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.readings.text import clean
+from gpumon.sources.engines.adapter import Row
 from gpumon.sources.engines.registry import BY_KIND, ROWS
 from gpumon.sources.engines.vllm import ROUTER
 
@@ -84,31 +85,39 @@ def by_status(status: int, location: str, kind: EngineKind = EngineKind.UNKNOWN,
 
     `wrong_key` is why the configured API key did not open the page; empty where none is configured.
     """
-    row = BY_KIND.get(kind)
     if status == 200:
         return None
     if status in (401, 403):
-        word = "wants a login" if status == 401 else "is forbidden from here"
-        text = wrong_key or (
-            f"the metrics page {word}: set api_key_env or api_key_file for this endpoint (llama.cpp guards it with "
-            "--api-key), or let gpumon's host through in the proxy that guards it"
-        )
-        return Refusal(EndpointState.UNAUTHORIZED, f"{status}: {text}")
+        return Refusal(EndpointState.UNAUTHORIZED, f"{status}: {wrong_key or _wants_key(status)}")
     if status in (404, 501):
-        text = f"no metrics page here: check port and path, or switch it on ({SWITCHES})"
-        if row is not None and row.switch:
-            text = f"{row.title}'s metrics are off: {row.switch}"
-        elif status == 501:
-            text = f"metrics are switched off: start it with them ({SWITCHES})"
-        return Refusal(EndpointState.METRICS_OFF, f"{status}: {text}")
+        return Refusal(EndpointState.METRICS_OFF, f"{status}: {_no_page(status, kind)}")
     if status == 503:
         return Refusal(EndpointState.STARTING, "503: the server is up but not ready: still loading the model?")
     if 300 <= status < 400:
         to = clean(location.split("?")[0].split("#")[0].rpartition("@")[2], 80) or "another place"
         text = f"redirected to {to}, which gpumon does not follow: give the final URL"
+    elif status >= 500:
+        text = "the server failed on it: see its log"
     else:
-        text = "the server failed on it: see its log" if status >= 500 else "the server refuses it: check port and path"
+        text = "the server refuses it: check port and path"
     return Refusal(EndpointState.HTTP_ERROR, f"{status}: {text}")
+
+
+def _wants_key(status: int) -> str:
+    word = "wants a login" if status == 401 else "is forbidden from here"
+    return (
+        f"the metrics page {word}: set api_key_env or api_key_file for this endpoint (llama.cpp guards it with "
+        "--api-key), or let gpumon's host through in the proxy that guards it"
+    )
+
+
+def _no_page(status: int, kind: EngineKind) -> str:
+    row = BY_KIND.get(kind)
+    if row is not None and row.switch:
+        return f"{row.title}'s metrics are off: {row.switch}"
+    if status == 501:
+        return f"metrics are switched off: start it with them ({SWITCHES})"
+    return f"no metrics page here: check port and path, or switch it on ({SWITCHES})"
 
 
 def is_json(body: bytes, content_type: str, names: Collection[str]) -> bool:
@@ -142,8 +151,14 @@ def by_content(body: bytes, content_type: str, kind: EngineKind = EngineKind.UNK
 
 def sample_names(body: bytes) -> list[str]:
     """Metric names of the first samples of a page."""
-    lines = (line for line in body.split(b"\n", MOST_LINES)[:MOST_LINES] if len(line) <= MOST_LINE_BYTES)
-    return [name[1].decode("ascii") for line in lines if (name := _NAME.match(line)) and _ends_in_number(line)]
+    names = []
+    for line in body.split(b"\n", MOST_LINES)[:MOST_LINES]:
+        if len(line) > MOST_LINE_BYTES:
+            continue
+        name = _NAME.match(line)
+        if name is not None and _ends_in_number(line):
+            names.append(name[1].decode("ascii"))
+    return names
 
 
 def _ends_in_number(line: bytes) -> bool:
@@ -162,21 +177,26 @@ def _by_names(names: list[str], kind: EngineKind) -> Refusal:
             return Refusal(EndpointState.WRONG_ENGINE, f"these are metrics of {who}: {fix}")
     for row in ROWS:
         if any(name.startswith(row.adapter.prefixes) for name in names):
-            if kind in (EngineKind.UNKNOWN, row.kind):
-                text = f"{row.title} answers, but no engine has counted anything yet: starting?"
-                return Refusal(EndpointState.STARTING, text, nothing_counted=True)
-            text = f"these are metrics of {row.title}, and the config says {BY_KIND[kind].title}: correct `engine`"
-            return Refusal(EndpointState.WRONG_ENGINE, text)
-    other = next((name for name in names if not name.startswith(PLAIN)), "")
-    if kind is EngineKind.VLLM and other:
-        return NO_ENGINE_YET
-    if not other:
+            return _by_engine(row, kind)
+    others = [name for name in names if not name.startswith(PLAIN)]
+    if not others:
         return Refusal(
             EndpointState.METRICS_OFF,
             "the server answers without engine metrics: start vLLM without --disable-log-stats",
         )
+    if kind is EngineKind.VLLM:
+        return NO_ENGINE_YET
     return Refusal(
         EndpointState.WRONG_ENGINE,
-        f"metrics of no engine that gpumon knows (such as {clean(other, 60)}): check the port, or describe them "
+        f"metrics of no engine that gpumon knows (such as {clean(others[0], 60)}): check the port, or describe them "
         "in a [[feed]] of the config",
     )
+
+
+def _by_engine(row: Row, kind: EngineKind) -> Refusal:
+    """The refusal of a page with an engine's names and without its figures; `kind` by the config."""
+    if kind in (EngineKind.UNKNOWN, row.kind):
+        text = f"{row.title} answers, but no engine has counted anything yet: starting?"
+        return Refusal(EndpointState.STARTING, text, nothing_counted=True)
+    text = f"these are metrics of {row.title}, and the config says {BY_KIND[kind].title}: correct `engine`"
+    return Refusal(EndpointState.WRONG_ENGINE, text)

@@ -8,7 +8,7 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
-from gpumon.sources.engines.adapter import Adapter, Figures, Form, Metric, Row, Rule, Tables, rule
+from gpumon.sources.engines.adapter import Adapter, Figures, Form, Metric, Rank, Row, Rule, Tables, rule
 from gpumon.sources.exposition import Series
 
 PREFIX: Final = "dynamo_frontend_"
@@ -71,31 +71,44 @@ class DynamoAdapter(Adapter):
         return super().part_of(series).casefold()
 
     def refine(self, figures: Figures) -> None:
-        """Running requests are those in flight that have their first token; computed prefill is input - cached.
-
-        Cached tokens are known of some requests only; the others (yet to be told) are taken to have as many.
-        """
-        live = figures.live
+        """Running requests are those in flight that have their first token; computed prefill is input - cached."""
         figures.model = figures.first_label("model", (CONTEXT, f"{PREFIX}output_tokens_total"))
         if not figures.model:  # somebody asked for a model that nobody serves
             figures.ranks.clear()
         figures.info["frontend"] = "yes"  # its tokens are those of its workers: never add the two
-        if context := next((value for _, value in figures.found.get(CONTEXT, ()) if value >= 1.0), 0.0):
-            figures.info["context_len"] = f"{context:.0f}"
-        told = sum(value for _, value in figures.picked(Metric(CACHED_COUNT)))
+        for _, context in figures.found.get(CONTEXT, ()):
+            if context >= 1.0:
+                figures.info["context_len"] = f"{context:.0f}"
+                break
         for rank in figures.ranks.values():
-            if q.RUNNING in rank.gauges and q.WAITING in rank.gauges:
-                running = max(0.0, rank.gauges[q.RUNNING] - rank.gauges[q.WAITING])
-                source = f"{live[q.RUNNING]} - {live[q.WAITING].removeprefix(PREFIX)}"
-                figures.put(rank.gauges, q.RUNNING, running, source, Advance.DERIVED)
-            prompt, cached = (rank.counters.get(name) for name in (q.PROMPT_TOKENS, q.PREFILL_CACHED))
-            prompts = rank.histograms.get(q.PROMPT_LENGTH)
-            if prompt is not None and cached is not None and prompts is not None and told > 0.0:
-                computed = self.remainder(rank.name, prompt, cached * prompts.count / told)
-                source = (
-                    f"{live[q.PROMPT_TOKENS]} - cached_tokens_sum x input_sequence_tokens_count / cached_tokens_count"
-                )
-                figures.put(rank.counters, q.PREFILL_COMPUTED, computed, source, Advance.PROMPT)
+            _take_off_waiting(rank, figures)
+            self._add_prefill(rank, figures)
+
+    def _add_prefill(self, rank: Rank, figures: Figures) -> None:
+        """Computed prefill.
+
+        Cached tokens are known of some requests only; the others (yet to be told) are taken to have as many.
+        """
+        told = sum(value for _, value in figures.picked(Metric(CACHED_COUNT)))
+        prompt = rank.counters.get(q.PROMPT_TOKENS)
+        cached = rank.counters.get(q.PREFILL_CACHED)
+        prompts = rank.histograms.get(q.PROMPT_LENGTH)
+        if prompt is None or cached is None or prompts is None or told <= 0.0:
+            return
+        computed = self.remainder(rank.name, prompt, cached * prompts.count / told)
+        cached_source = "cached_tokens_sum x input_sequence_tokens_count / cached_tokens_count"
+        source = f"{figures.live[q.PROMPT_TOKENS]} - {cached_source}"
+        figures.put(rank.counters, q.PREFILL_COMPUTED, computed, source, Advance.PROMPT)
+
+
+def _take_off_waiting(rank: Rank, figures: Figures) -> None:
+    """Running requests: those in flight without those that wait for their first token."""
+    if q.RUNNING not in rank.gauges or q.WAITING not in rank.gauges:
+        return
+    live = figures.live
+    running = max(0.0, rank.gauges[q.RUNNING] - rank.gauges[q.WAITING])
+    source = f"{live[q.RUNNING]} - {live[q.WAITING].removeprefix(PREFIX)}"
+    figures.put(rank.gauges, q.RUNNING, running, source, Advance.DERIVED)
 
 
 ENGINE: Final = Row(

@@ -105,7 +105,9 @@ def growth(before: Sequence[Slot], slots: Sequence[Slot]) -> tuple[float, float]
     """
     pairs = list(zip(before, slots, strict=False))
     stayed = [slot.generated - last.generated for last, slot in pairs if slot.busy and slot.task == last.task]
-    pace = max(0.0, sum(stayed) / len(stayed)) if stayed else 0.0
+    pace = 0.0
+    if stayed:
+        pace = max(0.0, sum(stayed) / len(stayed))
     grown = sum(max(0.0, tokens) for tokens in stayed)
     ended = 0.0
     for last, slot in pairs:
@@ -113,11 +115,18 @@ def growth(before: Sequence[Slot], slots: Sequence[Slot]) -> tuple[float, float]
             grown += max(slot.generated, pace) if last.busy else slot.generated
             ended += last.generated
         elif last.generated and not slot.busy:
-            # The last token of an answer is never put into the context.
-            end = last.generated if slot.used is None else min(slot.used + 1.0 - last.prompt, last.context)
+            end = _end_of_answer(last, slot)
             grown += max(0.0, end - last.generated)
             ended += max(end, last.generated)
     return grown, ended
+
+
+def _end_of_answer(last: Slot, slot: Slot) -> float:
+    """Tokens of an answer that has ended in this slot; as many as were seen where the slot does not tell."""
+    if slot.used is None:
+        return last.generated
+    # The last token of an answer is never put into the context.
+    return min(slot.used + 1.0 - last.prompt, last.context)
 
 
 def half_step_of_count(value: float) -> float:

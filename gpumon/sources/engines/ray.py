@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import EngineKind, EngineReading
+from gpumon.readings.frame import Advance, EngineKind, EngineReading, RankReading
 from gpumon.sources.engines.adapter import MOST_PARTS, MOST_RANKS, NO_BODIES, Adapter, Bodies, Form, Row, Tables
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scan, Series
@@ -80,41 +80,59 @@ class RayAdapter(Adapter):
         before vLLM 0.14 know of no replica.
         """
         renamed: dict[Series, Series] = {}
-        found: dict[tuple[str, str], dict[Series, float]] = {}
-        nobodys: list[tuple[str, Series, float]] = []
-        for one, value in scan.values.items():
-            labels = one.labels
-            own = {name: text for name, text in labels.items() if name not in RAYS_OWN}
-            name = f"vllm:{one.name.removeprefix(PREFIX)}"
-            renamed[one] = self._renamed.get(one) or Series(name, own)
+        replicas: dict[tuple[str, str], dict[Series, float]] = {}
+        settings: list[tuple[str, Series, float]] = []
+        for series, value in scan.values.items():
+            labels = series.labels
+            own = self._renamed.get(series) or _without_ray(series)
+            renamed[series] = own
             replica = (labels.get("ReplicaId") or labels.get("WorkerId") or "")[:MOST_CHARS]
-            if model := labels.get(MODEL, ""):
-                found.setdefault((model, replica), {})[renamed[one]] = value
+            model = labels.get(MODEL, "")
+            if model:
+                replicas.setdefault((model, replica), {})[own] = value
             else:
-                nobodys.append((replica, renamed[one], value))
-        for replica, one, value in nobodys:
-            theirs = [values for of, values in found.items() if of[1] == replica]
-            if len(theirs) == 1 or len(found) == 1:
-                (theirs or [*found.values()])[0][one] = value
+                settings.append((replica, own, value))
         self._renamed = renamed
-        return found
+        for replica, own, value in settings:
+            candidates = [values for (_, name), values in replicas.items() if name == replica]
+            if not candidates and len(replicas) == 1:
+                candidates = list(replicas.values())
+            if len(candidates) == 1:
+                candidates[0][own] = value
+        return replicas
+
+
+def _without_ray(series: Series) -> Series:
+    """The series under vLLM's own name, without the labels that Ray adds."""
+    own = {name: text for name, text in series.labels.items() if name not in RAYS_OWN}
+    return Series(f"vllm:{series.name.removeprefix(PREFIX)}", own)
 
 
 def _joined(pages: Mapping[str, EngineReading]) -> EngineReading:
     """The replicas of one model as one engine."""
-    live = {quantity: metric for page in pages.values() for quantity, metric in page.live.items()}
+    live: dict[str, str] = {}
+    advance: dict[str, Advance] = {}
+    ranks: list[RankReading] = []
+    for replica, page in pages.items():
+        live |= page.live
+        advance |= page.advance
+        ranks += [msgspec.structs.replace(rank, rank=_rank_name(replica, rank.rank)) for rank in page.ranks]
+    counting = [page for page in pages.values() if q.STEPS in page.live]
     return msgspec.structs.replace(
         next(iter(pages.values())),
-        ranks=tuple(
-            msgspec.structs.replace(rank, rank=(replica or "0") + (f"/{rank.rank}" if rank.rank != "0" else ""))
-            for replica, page in pages.items()
-            for rank in page.ranks
-        ),
+        ranks=tuple(ranks),
         live={name: metric.replace("vllm:", PREFIX) for name, metric in live.items()},
-        advance={quantity: advance for page in pages.values() for quantity, advance in page.advance.items()},
-        exact_steps=all(page.exact_steps or q.STEPS not in page.live for page in pages.values())
-        and any(page.exact_steps for page in pages.values()),
+        advance=advance,
+        exact_steps=any(page.exact_steps for page in pages.values()) and all(page.exact_steps for page in counting),
     )
+
+
+def _rank_name(replica: str, rank: str) -> str:
+    """Name of a replica's rank: `REPLICA`, or `REPLICA/RANK` for all but the first."""
+    name = replica or "0"
+    if rank == "0":
+        return name
+    return f"{name}/{rank}"
 
 
 ENGINE: Final = Row(

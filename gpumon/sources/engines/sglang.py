@@ -7,7 +7,7 @@ metrics_reporter.py of 0.5.23, and what came before them (srt/metrics/collector.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -188,12 +188,7 @@ class Server(NamedTuple):
 def server_of(body: bytes) -> Server:
     """The answer of /server_info; empty where it is none. Raises nothing."""
     told = mapping(decoded(body))
-    unset = ("", "null", "None", "none")
-    info = {key: value for name, key in SETTINGS.items() if (value := text(told.get(name))) not in unset}
-    if hints.KV_DTYPE in info:
-        info["cache_dtype"] = info[hints.KV_DTYPE]
-    if told.get("disable_radix_cache") in (True, False):
-        info["enable_prefix_caching"] = str(not told["disable_radix_cache"])
+    info = _settings_of(told)
     tp = count(told.get("tp_size"))
     dp = count(told.get("dp_size"))
     # The ranks of data-parallel attention share the GPUs of the tensor-parallel group.
@@ -201,21 +196,45 @@ def server_of(body: bytes) -> Server:
         tp = max(1, tp // dp)
         info["dp_attention"] = "yes"
     states = [mapping(state) for state in items(told.get("internal_states"))]
-
-    def first(parts: list[dict[str, Any]], name: str) -> int:
-        return next((value for part in parts if (value := count(part.get(name)))), 0)
-
+    most_running = _first_count(states, "effective_max_running_requests_per_dp")
+    if not most_running:
+        most_running = count(told.get("max_running_requests")) // max(1, dp)
+    pool_tokens = _first_count([mapping(state.get("memory_usage")) for state in states], "token_capacity")
+    if not pool_tokens:
+        pool_tokens = count(told.get("max_total_num_tokens"))
     return Server(
         info=info,
         version=text(told.get("version")),
         tp=tp,
         pp=count(told.get("pp_size")),
         dp=dp,
-        most_running=first(states, "effective_max_running_requests_per_dp")
-        or count(told.get("max_running_requests")) // max(1, dp),
-        pool_tokens=first([mapping(state.get("memory_usage")) for state in states], "token_capacity")
-        or count(told.get("max_total_num_tokens")),
+        most_running=most_running,
+        pool_tokens=pool_tokens,
     )
+
+
+def _settings_of(told: Mapping[str, Any]) -> dict[str, str]:
+    """The settings of /server_info that `info` of a reading has."""
+    unset = ("", "null", "None", "none")
+    info: dict[str, str] = {}
+    for name, key in SETTINGS.items():
+        value = text(told.get(name))
+        if value not in unset:
+            info[key] = value
+    if hints.KV_DTYPE in info:
+        info["cache_dtype"] = info[hints.KV_DTYPE]
+    if told.get("disable_radix_cache") in (True, False):
+        info["enable_prefix_caching"] = str(not told["disable_radix_cache"])
+    return info
+
+
+def _first_count(parts: Sequence[Mapping[str, Any]], name: str) -> int:
+    """The first count of this name that is not 0; else 0."""
+    for part in parts:
+        value = count(part.get(name))
+        if value:
+            return value
+    return 0
 
 
 class SglangAdapter(Adapter):
@@ -326,34 +345,35 @@ class SglangAdapter(Adapter):
     def _add_failures(self, figures: Figures, *, apart: bool) -> None:
         """Requests that were answered with a server's error, or, where prefill and decode run `apart`, lost between the
         halves: one may be both."""
-        answers: dict[str, float] = {}
-        for series, value in figures.picked(Metric(ANSWERS, "method", "POST")):
-            if (status := series.labels.get("status_code", "")).startswith("5"):
-                answers[f"HTTP {status}"] = answers.get(f"HTTP {status}", 0.0) + value
-        lost = {
-            cause: sum(value for _, value in self._unrepeated(figures.picked(Metric(name))))
-            for cause, name in LOST.items()
-            if name in figures.found
-        }
-        failed, told = (lost, True) if apart else (answers, ANSWERS in figures.found)
-        for rank in list(figures.ranks.values())[: 1 if told else 0]:
+        answers = _errors_answered(figures)
+        lost: dict[str, float] = {}
+        for cause, name in LOST.items():
+            if name in figures.found:
+                lost[cause] = sum(value for _, value in self._unrepeated(figures.picked(Metric(name))))
+        tell_causes(figures, answers | lost)
+        if not apart and ANSWERS not in figures.found:
+            return
+        failed = lost if apart else answers
+        source = " + ".join(LOST.values()) if apart else f'{ANSWERS}{{status_code="5.."}}'
+        for rank in list(figures.ranks.values())[:1]:
             if failed or not self._was_there(rank, q.FAILURES, there=False):
                 self._was_there(rank, q.FAILURES, there=bool(failed))
-                source = " + ".join(LOST.values()) if apart else f'{ANSWERS}{{status_code="5.."}}'
                 figures.put(rank.counters, q.FAILURES, sum(failed.values()), source)
-        tell_causes(figures, answers | lost)
 
     def _passes_are_steps(self, figures: Figures) -> bool:
         """Whether the counted forward passes are all steps: not where tokens come without them."""
         ranks = [rank.counters for rank in figures.ranks.values()]
         counted = [counters for counters in ranks if q.STEPS in counters]
-        steps, tokens = (sum(counters.get(name, 0.0) for counters in counted) for name in (q.STEPS, q.DECODE_TOKENS))
+        steps = sum(counters[q.STEPS] for counters in counted)
+        tokens = sum(counters.get(q.DECODE_TOKENS, 0.0) for counters in counted)
         last_steps, last_tokens = self._moved
         self._moved = (steps, tokens)
         if self._unmoved < UNMOVED:
-            self._unmoved = self._unmoved + 1 if last_tokens < tokens and last_steps == steps else 0
-        missing = any(counters.get(q.DECODE_TOKENS) for counters in ranks if q.STEPS not in counters)
-        return bool(counted) and not missing and self._unmoved < UNMOVED
+            stands_still = last_tokens < tokens and last_steps == steps
+            self._unmoved = self._unmoved + 1 if stands_still else 0
+        if not counted or self._unmoved >= UNMOVED:
+            return False
+        return not any(counters.get(q.DECODE_TOKENS) for counters in ranks if q.STEPS not in counters)
 
     def _start_at_zero(self, rank: Rank, quantity: str) -> None:
         """A series that never was there has counted nothing yet; one that was and is missing now is missing."""
@@ -367,6 +387,16 @@ class SglangAdapter(Adapter):
         if there:
             self._seen.add((rank.name, quantity))
         return (rank.name, quantity) in self._seen
+
+
+def _errors_answered(figures: Figures) -> dict[str, float]:
+    """Requests that were answered with a server's error, by its status as `HTTP 500`."""
+    answers: dict[str, float] = {}
+    for series, value in figures.picked(Metric(ANSWERS, "method", "POST")):
+        status = series.labels.get("status_code", "")
+        if status.startswith("5"):
+            answers[f"HTTP {status}"] = answers.get(f"HTTP {status}", 0.0) + value
+    return answers
 
 
 def _add_live_prompts(figures: Figures) -> None:

@@ -153,19 +153,30 @@ class TrtllmAdapter(Adapter):
         Not by `iteration_latency_seconds`: with the overlap scheduler, which is the default, an iteration is measured
         over about two loops (tensorrt_llm/_torch/pyexecutor/py_executor.py, _process_iter_stats).
         """
-        if (itl := rank.histograms.get(q.ITL)) is not None:
-            seconds = itl.sum - self._ended[0]
-            ended = itl.count - self._ended[1]
-            if seconds < 0.0 or ended < 0.0:
-                seconds = itl.sum
-                ended = itl.count
-            if ended >= ENOUGH or (ended > 0.0 and not self._token_s):
-                self._token_s = seconds / ended
-                self._ended = (itl.sum, itl.count)
+        self._take_token_time(rank)
         generating = [value for _, value in figures.picked(GENERATING)]
-        if generating and self._token_s and usable(rate := 0.0 if idle else max(generating) / self._token_s):
+        if not generating or not self._token_s:
+            return
+        rate = 0.0
+        if not idle:
+            rate = max(generating) / self._token_s
+        if usable(rate):
             source = f"{GENERATING} / mean time per output token of the requests that ended last"
             figures.put(rank.gauges, q.DECODE_RATE, rate, source, Advance.DERIVED)
+
+    def _take_token_time(self, rank: Rank) -> None:
+        """Note the mean time per token, once enough requests have ended since the last time."""
+        itl = rank.histograms.get(q.ITL)
+        if itl is None:
+            return
+        seconds = itl.sum - self._ended[0]
+        ended = itl.count - self._ended[1]
+        if seconds < 0.0 or ended < 0.0:
+            seconds = itl.sum
+            ended = itl.count
+        if ended >= ENOUGH or (ended > 0.0 and not self._token_s):
+            self._token_s = seconds / ended
+            self._ended = (itl.sum, itl.count)
 
 
 def _add_lengths(rank: Rank, figures: Figures) -> None:

@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 from gpumon.readings.frame import GpuProcess
 from gpumon.readings.text import clean
 from gpumon.sources.discovery.command_line import Launch, launch, shown_command
-from gpumon.sources.engines.registry import BY_KIND
 from gpumon.sources.guest.smi import memory_bytes
 from gpumon.sources.sockets import Listener, printed_listener
 
@@ -113,8 +112,7 @@ class Look(NamedTuple):
         server = Server(launched, process.pid, "", "", uuids)
         if launched.nowhere:
             return server._replace(why=launched.nowhere)
-        row = BY_KIND.get(launched.kind)
-        port = launched.port or (row.port if row is not None and launched.usual else 0)
+        port = launched.port or launched.usual_port
         if not port:
             return server._replace(why="its command line names no port")
         on_port = [listener for listener in self.listeners if listener.port == port]

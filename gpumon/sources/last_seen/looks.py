@@ -85,13 +85,14 @@ class Looks:
         if self._simulated is not None:
             return self._simulated()
         self._take()
-        running = self._servers() if self._servers is not None else None
+        looked = None if self._servers is None else self._servers()
+        running = looked or ()
         self._around = self._around._replace(
-            servers={one.url: self._origin(one) for one in running or ()},
-            listening=frozenset(one.url for one in running or () if one.listens),
-            passing=frozenset(one.url for one in running or () if one.passing),
+            servers={server.url: self._origin(server) for server in running},
+            listening=frozenset(server.url for server in running if server.listens),
+            passing=frozenset(server.url for server in running if server.passing),
             ended=self._ended,
-            looks=running is not None,
+            looks=looked is not None,
             rebooted=rebooted,
             slept_s=time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic(),
         )

@@ -706,9 +706,10 @@ def _never_served(reading: EngineReading) -> EngineReading:
 
 def _without_taken_gpus(engines: Sequence[EngineReading]) -> tuple[EngineReading, ...]:
     """The engines; one that has ended is not on a GPU any more that another engine took."""
-    if not any(reading.state is EndpointState.DOWN for reading in engines):
-        return tuple(engines)
-    taken = {uuid for reading in engines if reading.state is not EndpointState.DOWN for uuid in reading.gpus}
+    taken: set[str] = set()
+    for reading in engines:
+        if reading.state is not EndpointState.DOWN:
+            taken.update(reading.gpus)
     shown = []
     for reading in engines:
         if reading.state is EndpointState.DOWN and not taken.isdisjoint(reading.gpus):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import socket
 import stat
@@ -33,6 +34,33 @@ def state_file(environ: Mapping[str, str]) -> Path | None:
     name = "".join(letter for letter in socket.gethostname() if letter.isalnum() or letter in "-._")[:64]
     folder = state_folder(environ)
     return folder / f"engines-{name or 'host'}.json" if folder is not None else None
+
+
+def _add_newer(
+    newest: dict[str, Served], others: Iterable[Served], dropped: Mapping[str, float], wall_s: float
+) -> None:
+    """Add the records of another gpumon that are newer than those here, and than a wish to forget."""
+    for served in others:
+        key = served.reading.key
+        if key in newest:
+            known_wall_s = newest[key].changed_wall_s
+        elif len(newest) < MOST:
+            known_wall_s = dropped.get(key, -math.inf)
+        else:
+            continue
+        if served.changed_wall_s > known_wall_s and _is_current(served, wall_s):
+            newest[key] = served
+
+
+def _records(engines: Iterable[Served]) -> list[Served]:
+    """The records as they are written; one that is too large, or no JSON, is left out."""
+    records = []
+    for served in engines:
+        record = msgspec.structs.replace(served, reading=without_bulk(served.reading))
+        with contextlib.suppress(msgspec.MsgspecError, ValueError):
+            if len(msgspec.json.encode(record)) <= MOST_RECORD_BYTES:
+                records.append(record)
+    return records
 
 
 class Store:
@@ -69,19 +97,9 @@ class Store:
         others = self._read()
         if not newest and not listed and not os.path.lexists(self._path):
             return True  # nothing was seen: no file and no folder is made for that
-        for served in others.engines if others is not None else ():
-            key = served.reading.key
-            known_wall_s = newest[key].changed_wall_s if key in newest else dropped.get(key, float("-inf"))
-            has_room = key in newest or len(newest) < MOST
-            if has_room and served.changed_wall_s > known_wall_s and _is_current(served, wall_s):
-                newest[key] = served
-        records = []
-        for served in newest.values():
-            record = msgspec.structs.replace(served, reading=without_bulk(served.reading))
-            with contextlib.suppress(msgspec.MsgspecError, ValueError):
-                if len(msgspec.json.encode(record)) <= MOST_RECORD_BYTES:
-                    records.append(record)
-        written = Written(VERSION, self._host, boot_id(), self._pids, records, listed, driver)
+        if others is not None:
+            _add_newer(newest, others.engines, dropped, wall_s)
+        written = Written(VERSION, self._host, boot_id(), self._pids, _records(newest.values()), listed, driver)
         try:
             self._replace(msgspec.json.encode(written))
         except (OSError, msgspec.MsgspecError, ValueError):

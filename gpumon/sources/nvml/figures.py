@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import pynvml
@@ -181,27 +182,40 @@ class Batch:
     def __init__(self, wanted: tuple[tuple[int, int], ...]) -> None:
         self._worked: set[int] = set()
         self._key = f"nvmlDeviceGetFieldValues {wanted[0][0]}"
-        self._all = self._asked = wanted
+        self._all = wanted
+        self._asked = wanted
         self._unsupported: dict[int, Stamped] = {}
 
     def read(self, calls: Calls, handle: Any) -> dict[int, Stamped]:
         """Each field's value and time stamp."""
-        found = dict(self._unsupported)
-        answers = calls.read("nvmlDeviceGetFieldValues", handle, self._asked, key=self._key) if self._asked else ()
+        stamped = dict(self._unsupported)
+        if not self._asked:
+            return stamped
+        answers = calls.read("nvmlDeviceGetFieldValues", handle, self._asked, key=self._key)
         if isinstance(answers, Missing):
-            return {**found, **{field: (answers, 0) for field, _ in self._asked}}
+            for field, _ in self._asked:
+                stamped[field] = (answers, 0)
+            return stamped
         for (field, _), answer in zip(self._asked, answers, strict=True):
-            value = _value(calls, answer)
-            if not isinstance(value, Missing):
-                self._worked.add(field)
-            elif _lacks(value) and field in self._worked:
-                value = NOT_ANY_MORE
-            found[field] = (value, int(answer.timestamp))
-        lacking = {field for field, (value, _) in found.items() if _lacks(value)}
+            stamped[field] = (self._taken(calls, field, answer), int(answer.timestamp))
+        self._leave_out_unsupported(stamped)
+        return stamped
+
+    def _taken(self, calls: Calls, field: int, answer: Any) -> Reading:
+        """The value of a field; one that worked before is not called unsupported, but gone."""
+        value = _value(calls, answer)
+        if not isinstance(value, Missing):
+            self._worked.add(field)
+        elif _lacks(value) and field in self._worked:
+            return NOT_ANY_MORE
+        return value
+
+    def _leave_out_unsupported(self, stamped: Mapping[int, Stamped]) -> None:
+        """Do not ask again for the fields that the GPU does not have."""
+        lacking = {field for field, (value, _) in stamped.items() if _lacks(value)}
         if len(lacking) > len(self._unsupported):
-            self._unsupported = {field: found[field] for field in lacking}
+            self._unsupported = {field: stamped[field] for field in lacking}
             self._asked = tuple(pair for pair in self._all if pair[0] not in lacking)
-        return found
 
     def forget(self) -> None:
         """Ask for every field again."""

@@ -99,19 +99,20 @@ def opened(body: bytes) -> Result | None:
     if last - begin < PIECE_BYTES or not body.startswith(ITEM, begin):
         last = begin
     try:
-        found = _BODY.decode(body[:begin] + body[last:])
-        result = found.data or _Found()
-        listed = result.resultType in ("vector", "matrix")
-        items = [*_items(body, begin, last), *_ITEMS.decode(result.result)] if listed else [result.result]
+        envelope = _BODY.decode(body[:begin] + body[last:])
+        result = envelope.data or _Found()
+        items = [result.result]
+        if result.resultType in ("vector", "matrix"):
+            items = [*_items(body, begin, last), *_ITEMS.decode(result.result)]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     wrong = ""
-    if found.status != "success":
-        wrong = clean(found.error or found.errorType or "it gives no reason", SHOWN)
-    warnings = tuple(clean(text, SHOWN) for text in (found.warnings or ())[:8]) + (
-        (PARTIAL,) if found.isPartial else ()
-    )
-    return Result(result.resultType, items[:MOST_SERIES], warnings, wrong, len(items) > MOST_SERIES)
+    if envelope.status != "success":
+        wrong = clean(envelope.error or envelope.errorType or "it gives no reason", SHOWN)
+    warnings = [clean(text, SHOWN) for text in (envelope.warnings or ())[:8]]
+    if envelope.isPartial:
+        warnings.append(PARTIAL)
+    return Result(result.resultType, items[:MOST_SERIES], tuple(warnings), wrong, len(items) > MOST_SERIES)
 
 
 def _items(body: bytes, begin: int, end: int) -> Iterator[msgspec.Raw]:

@@ -100,16 +100,18 @@ class Seats:
     def of_workers(self, leader: Pod, engines: Mapping[Pod, int]) -> tuple[str, ...]:
         """GPUs of the worker pods of a multi-node engine: pods of its name that serve nothing themselves."""
         for named, workers in _LEADER:
-            if found := named.fullmatch(leader.name):
-                pattern = re.compile(workers.format(re.escape(found[1])))
-                pods = [
-                    pod
-                    for pod in self._containers
-                    if pod[:2] == leader[:2] and pod != leader and pattern.fullmatch(pod.name) and not engines.get(pod)
-                ]
-                if pods:
-                    return tuple(dict.fromkeys(uuid for pod in sorted(pods) for uuid in self._of_pod(pod)))
+            match = named.fullmatch(leader.name)
+            if match is None:
+                continue
+            pods = self._pods_named(leader, re.compile(workers.format(re.escape(match[1]))), engines)
+            if pods:
+                return tuple(dict.fromkeys(uuid for pod in sorted(pods) for uuid in self._of_pod(pod)))
         return ()
+
+    def _pods_named(self, leader: Pod, name: re.Pattern[str], engines: Mapping[Pod, int]) -> list[Pod]:
+        """Pods beside the leader's whose names match, and that serve nothing themselves."""
+        beside = [pod for pod in self._containers if pod[:2] == leader[:2] and pod != leader]
+        return [pod for pod in beside if name.fullmatch(pod.name) and not engines.get(pod)]
 
     def _of_pod(self, pod: Pod) -> tuple[str, ...]:
         containers = sorted(self._containers[pod])
@@ -199,12 +201,13 @@ class EngineGpus:
         where neither tells."""
         size, _ = self._size(reading)
         held = [gpu for gpu in free if _is_in_use(gpu)]
-        if size and size == len(free):
-            return _checked(reading, Placing(tuple(gpu.uuid for gpu in free), FROM_COUNT), free)
-        if size and size == len(held):
-            return _checked(reading, Placing(tuple(gpu.uuid for gpu in held), FROM_COUNT), held)
-        if held and not size and reading.llm is not None:
-            return _checked(reading, Placing(tuple(gpu.uuid for gpu in held), FROM_MEMORY), held)
+        if size:
+            for gpus in (free, held):
+                if size == len(gpus):
+                    return _placed_on(reading, gpus, FROM_COUNT)
+            return None
+        if held and reading.llm is not None:
+            return _placed_on(reading, held, FROM_MEMORY)
         return None
 
     def _shares(self, readings: Sequence[EngineReading], free: Sequence[GpuReading]) -> list[Placing]:
@@ -257,9 +260,17 @@ def _is_in_use(gpu: GpuReading) -> bool:
     return not isinstance(used, Missing) and not isinstance(total, Missing) and used > _HELD * total
 
 
+def _placed_on(reading: EngineReading, gpus: Sequence[GpuReading], source: str) -> Placing:
+    """The placing on these GPUs, if they hold the model's weights."""
+    return _checked(reading, Placing(tuple(gpu.uuid for gpu in gpus), source), gpus)
+
+
 def _checked(reading: EngineReading, placing: Placing, gpus: Sequence[GpuReading]) -> Placing:
+    """The placing; none where the GPUs do not hold the model's weights, or their type is not known."""
     wrong = _too_large(reading, gpus, placing.gpus)
-    return Placing((), wrong) if wrong or (placing.number and not placing.gpu_type) else placing
+    if wrong or (placing.number and not placing.gpu_type):
+        return Placing((), wrong)
+    return placing
 
 
 def _too_large(reading: EngineReading, gpus: Sequence[GpuReading], count: int) -> str:

@@ -105,17 +105,17 @@ class Machines:
         Two names whose GPUs were found to differ since are two machines again. The name that is kept is one of `best`,
         else one with a cluster, else the first. Two of `best` (where a gpumon runs, which knows its machine) are two.
         """
-        for alias, kept in [*self._kept.items()]:
-            if alias in gpus and kept in gpus and not set(gpus[alias]) & set(gpus[kept]):
-                del self._kept[alias]
-        by_uuid: dict[str, list[Place]] = {}
-        for place, uuids in gpus.items():
-            for uuid in uuids:
-                by_uuid.setdefault(uuid, []).append(place)
-        for several in by_uuid.values():
-            if len(several) > 1 and sum(place in best for place in several) < 2:
-                self._join(several, best)
+        self._part(gpus)
+        for places in _places_by_uuid(gpus).values():
+            if len(places) > 1 and sum(place in best for place in places) < 2:
+                self._join(places, best)
         return [(alias, kept) for alias, kept in self._kept.items() if alias in gpus and alias.name != kept.name]
+
+    def _part(self, gpus: Mapping[Place, Collection[str]]) -> None:
+        """Forget that two names are one machine where no GPU of theirs is the same."""
+        for alias, kept in list(self._kept.items()):
+            if alias in gpus and kept in gpus and set(gpus[alias]).isdisjoint(gpus[kept]):
+                del self._kept[alias]
 
     def lend(self, alias: Place, kept: Place) -> None:
         """These two are one machine, shown under the second name."""
@@ -127,6 +127,15 @@ class Machines:
         kept = known[0] if known else min(several, key=lambda one: (one not in best, not one.cluster, one))
         for place in {*several, *map(self.of, several)}:
             self.lend(place, kept)
+
+
+def _places_by_uuid(gpus: Mapping[Place, Collection[str]]) -> dict[str, list[Place]]:
+    """UUID of a GPU -> the names that tell of it."""
+    places: dict[str, list[Place]] = {}
+    for place, uuids in gpus.items():
+        for uuid in uuids:
+            places.setdefault(uuid, []).append(place)
+    return places
 
 
 class Answers(NamedTuple):

@@ -257,14 +257,25 @@ def addresses(
 ) -> frozenset[str]:
     """Addresses of a host's targets in the past: placed by their labels, or by the pods that used its GPUs."""
     wanted = frozenset(names)
-    told = [one.series.labels for one in exporters]
-    pods = {pod for labels in told for pod in (_pod(labels), _pod(_plain(labels))) if pod is not None}
-    found = {labels.get(INSTANCE, ""): None for labels in told}
-    for one in up:
-        labels = one.series.labels
+    of_exporters = [sample.series.labels for sample in exporters]
+    pods = _pods_of(of_exporters)
+    instances = dict.fromkeys(labels.get(INSTANCE, "") for labels in of_exporters)
+    for sample in up:
+        labels = sample.series.labels
         if host_of(labels, {}, ladder) in wanted or _pod(labels) in pods:
-            found[labels.get(INSTANCE, "")] = None
-    return frozenset([address for address in found if address][:MOST_ADDRESSES])
+            instances[labels.get(INSTANCE, "")] = None
+    instances.pop("", None)
+    return frozenset(list(instances)[:MOST_ADDRESSES])
+
+
+def _pods_of(exporters: Iterable[Mapping[str, str]]) -> set[tuple[str, str]]:
+    """The pods that these labels of exporters name, their own and those of a GPU's user."""
+    pods = set()
+    for labels in exporters:
+        for pod in (_pod(labels), _pod(_plain(labels))):
+            if pod is not None:
+                pods.add(pod)
+    return pods
 
 
 def _pod(labels: Mapping[str, str]) -> tuple[str, str] | None:

@@ -178,6 +178,7 @@ class Placer:
         return max(candidates, key=shared) if len(candidates) > 1 else candidates[0]
 
     def _unknown(self, series: Series) -> Target:
+        """The target of a series without an `up`: by the labels that it has of those that Prometheus adds."""
         names = [name for name in UNKNOWN if name in series.labels]
         if series.name.startswith(GPU_PREFIX):
             names = [name for name in names if name not in OF_WORKLOADS]
@@ -187,7 +188,8 @@ class Placer:
         id_ = frozenset({*kept.items(), ("", replica), ("", "no up")})
         target = self._targets.get(id_)
         if target is None:
-            target = self._targets[id_] = Target(kept, tuple(sorted(kept.items())), replica, known=False)
+            target = Target(kept, tuple(sorted(kept.items())), replica, known=False)
+            self._targets[id_] = target
         return target
 
 
