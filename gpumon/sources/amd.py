@@ -155,7 +155,7 @@ class AmdGpu:
 
     def _gauges(self, gauges: tuple[_Gauge, ...]) -> None:
         for call, names, fields in gauges:
-            parts = [each.partition(".") for each in names]
+            parts = [qualified.partition(".") for qualified in names]
             args = [getattr(getattr(amdsmi, kind), name) for kind, _, name in parts]
             key = " ".join((f"amdsmi_get_{call}", *(name for _, _, name in parts[:1])))
             answer = self._read(call, *args, key=key)
@@ -163,14 +163,14 @@ class AmdGpu:
                 self._values[field] = answer if isinstance(answer, Missing) else _scaled(answer, keys.split(), scale)
 
     def _processes(self, now_s: float) -> tuple[GpuProcess, ...]:
-        found = self._read("gpu_process_list")
-        if isinstance(found, Missing):
+        processes = self._read("gpu_process_list")
+        if isinstance(processes, Missing):
             return ()
         rows = []
-        for each in found[:MOST_PROCESSES]:
-            look = self._names.of(int(each["pid"]), now_s)
-            vram = _number(each["memory_usage"]["vram_mem"])
-            rows.append(GpuProcess(int(each["pid"]), vram_bytes=vram, **look._asdict()))
+        for process in processes[:MOST_PROCESSES]:
+            look = self._names.of(int(process["pid"]), now_s)
+            vram = _number(process["memory_usage"]["vram_mem"])
+            rows.append(GpuProcess(int(process["pid"]), vram_bytes=vram, **look._asdict()))
         rows.sort(key=lambda row: (0.0 if isinstance(row.vram_bytes, Missing) else -row.vram_bytes, row.pid))
         return tuple(rows)
 

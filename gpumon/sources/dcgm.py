@@ -97,7 +97,7 @@ class DcgmSource:
 
     async def poll(self, monotonic_s: float) -> Contribution:  # noqa: ARG002
         """The newest readings, at once."""
-        drivers = {(key.host, found.driver) for key, found in self.page.found.items()} if self.page else set()
+        drivers = {(key.host, gpu.driver) for key, gpu in self.page.found.items()} if self.page else set()
         return Contribution(
             gpus=self._gpus.readings,
             faults=tuple(Fault(DCGM, text, since) for text, since in self._faults.items()),
@@ -143,8 +143,8 @@ class DcgmSource:
         self._faults = {wrong: self._faults.get(wrong, self._wall())} if wrong else {}
 
     def _refused(self) -> str:
-        at = clean(f"{self.url.host}:{self.url.port}", 90)
-        return f"nothing listens on {at}: is the dcgm-exporter up? Its port is 9400 unless it was told another"
+        address = clean(f"{self.url.host}:{self.url.port}", 90)
+        return f"nothing listens on {address}: is the dcgm-exporter up? Its port is 9400 unless it was told another"
 
     async def _get(self) -> Answer:
         """The page; the API key goes out only where it is asked for."""

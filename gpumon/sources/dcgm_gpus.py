@@ -111,25 +111,25 @@ class Gpus:
             del self._hosts[host]
 
     def _reading(self, page: Page, key: Key, uuid: str, now: tuple[float, float]) -> GpuReading:
-        found = page.found[key]
+        gpu = page.found[key]
         host = self._hosts[key.host]
         pace = self._active.setdefault(uuid, Pace(self._shortest_s))
-        pace.see({field: value for field, value in found.values.items() if field in PROFILED}, now[0])
+        pace.see({field: value for field, value in gpu.values.items() if field in PROFILED}, now[0])
         filled: dict[str, Any] = figures(page, key)
         measured = tuple(field for field in filled if field in PROFILED and not isinstance(filled[field], Missing))
         # A busy GPU whose counters stand still while the rest of the page moves is no GPU that does the same for ever.
         idle = all((number(filled[field]) or 0.0) < IDLE for field in RATIOS)
         return GpuReading(
-            index=found.gpu_index,
+            index=gpu.gpu_index,
             uuid=uuid,
-            name=found.name,
+            name=gpu.name,
             state=GpuState.OK,
             monotonic_s=host.changed_s,
             mig=key in page.sliced,
             parent_uuid=key.uuid if key.instance else "",
-            mig_profile=found.profile,
+            mig_profile=gpu.profile,
             mig_instance=key.instance,
-            xid=self._xids(uuid, found.values, now[1]),
+            xid=self._xids(uuid, gpu.values, now[1]),
             source=DCGM,
             host=key.host,
             activity_source=DCGM if any(field in RATIOS for field in measured) else "",
@@ -151,5 +151,5 @@ class Gpus:
 
 
 def _place(item: tuple[str, GpuReading]) -> tuple[Any, ...]:
-    one = item[1]
-    return one.host, one.index, one.parent_uuid or one.uuid, len(one.mig_instance), one.mig_instance
+    gpu = item[1]
+    return gpu.host, gpu.index, gpu.parent_uuid or gpu.uuid, len(gpu.mig_instance), gpu.mig_instance

@@ -133,20 +133,20 @@ def _new(labels: Mapping[str, str], *, sliced: bool) -> Found:
     return Found(index, labels.get("modelName", ""), profile, labels.get("DCGM_FI_DRIVER_VERSION", ""), {})
 
 
-def _numbered(found: dict[Key, Found]) -> dict[Key, Found]:
+def _numbered(gpus: dict[Key, Found]) -> dict[Key, Found]:
     """No two GPUs of a host with one index; slices have their GPU's."""
     index: dict[Key, int] = {}
     last: dict[str, int] = {}
-    for key, one in found.items():
+    for key, gpu in gpus.items():
         if not key.instance:
             free = last.get(key.host, -1) + 1
-            index[key] = last[key.host] = one.gpu_index if free <= one.gpu_index < UNNUMBERED else free
-    return {key: one._replace(gpu_index=index[key.gpu]) for key, one in found.items()}
+            index[key] = last[key.host] = gpu.gpu_index if free <= gpu.gpu_index < UNNUMBERED else free
+    return {key: gpu._replace(gpu_index=index[key.gpu]) for key, gpu in gpus.items()}
 
 
 def _order(item: tuple[Key, Found]) -> tuple[Any, ...]:
-    key, found = item
-    return key.host, found.gpu_index, key.uuid, len(key.instance), key.instance
+    key, gpu = item
+    return key.host, gpu.gpu_index, key.uuid, len(key.instance), key.instance
 
 
 def _checked(metric: Metric, value: float, scale: float) -> Reading:

@@ -191,25 +191,32 @@ class EndpointSource:
         Nothing that the server sends ends the polling.
         """
         try:
-            if self._server is None:
-                found = await self._probe()
-                if isinstance(found, Refusal):
-                    return self._fail(found)
-                server, answer = found
-                self._fresh(server)
-            else:
-                server = self._server
-                answer = await self.fetcher.get(server.url, server.key)
-            wrong = key_refused(self.endpoint) if server.key else ""
-            refusal = by_status(answer.status, answer.location, server.row.kind, wrong)
-            refusal = refusal or await self._take(server, answer)
+            refusal = await self._ask_page()
         except FetchError as fault:
             refusal = Refusal(fault.state, fault.text)
         except Exception as error:  # a fault of gpumon's own costs this row only
             refusal = Refusal(
                 EndpointState.ERROR, f"gpumon failed on this answer ({type(error).__name__}): please report"
             )
-        return None if refusal is None else self._fail(refusal)
+        if refusal is not None:
+            self._fail(refusal)
+
+    async def _ask_page(self) -> Refusal | None:
+        """Ask for the page, and take what it has; the refusal if it has nothing. Raises FetchError."""
+        server = self._server
+        if server is None:
+            probed = await self._probe()
+            if isinstance(probed, Refusal):
+                return probed
+            server, answer = probed
+            self._fresh(server)
+        else:
+            answer = await self.fetcher.get(server.url, server.key)
+        wrong = key_refused(self.endpoint) if server.key else ""
+        refusal = by_status(answer.status, answer.location, server.row.kind, wrong)
+        if refusal is not None:
+            return refusal
+        return await self._take(server, answer)
 
     def _unread(self, server: Server, answer: Answer) -> Refusal:
         """The fault of an answer that the adapter found nothing in."""

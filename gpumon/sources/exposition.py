@@ -212,7 +212,7 @@ class Scanner:
         except ValueError:
             return None
 
-    def _looked_at(self, at: int, line: bytes) -> bool:
+    def _looked_at(self, index: int, line: bytes) -> bool:
         """Whether a line is a plain sample, of which another value may be read as it stands."""
         begin = line.rfind(b" ") + 1
         head = line[:begin]
@@ -225,8 +225,8 @@ class Scanner:
                 _number(_text(line[begin:]))
             except ValueError:
                 return False
-        self._heads[at] = head
-        self._wanted[at] = series
+        self._heads[index] = head
+        self._wanted[index] = series
         return True
 
     def _first_seen(self, line: bytes) -> tuple[Series, float] | None:
@@ -290,8 +290,8 @@ def _apart(old: bytes, new: bytes) -> tuple[int, int]:
             end = middle
         else:
             most = middle
-    at = new.find(b"\n", len(new) - end)
-    return begin, len(new) - at if at >= 0 else 0
+    line_end = new.find(b"\n", len(new) - end)
+    return begin, len(new) - line_end if line_end >= 0 else 0
 
 
 def _parse(line: bytes, names: frozenset[str]) -> _Sample | None:

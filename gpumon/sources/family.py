@@ -61,14 +61,14 @@ def process(pid: int) -> Process | None:
     return Process(pid, int(fields[1]), int(fields[19]), name, argv, uid, int(fields[3]))
 
 
-def lives(one: Process) -> bool:
+def lives(server: Process) -> bool:
     """Whether that very process is still there."""
     try:
-        stat = Path(f"/proc/{one.pid}/stat").read_bytes()
+        stat = Path(f"/proc/{server.pid}/stat").read_bytes()
     except OSError:
         return False
     fields = stat.rpartition(b")")[2].split()
-    return fields[0] not in (b"Z", b"X") and int(fields[19]) == one.started
+    return fields[0] not in (b"Z", b"X") and int(fields[19]) == server.started
 
 
 def ancestry(pid: int, known: dict[int, Process | None] | None = None) -> tuple[Process, ...]:
@@ -81,11 +81,11 @@ def ancestry(pid: int, known: dict[int, Process | None] | None = None) -> tuple[
     while pid > 0 and len(chain) < MOST_ANCESTORS:
         if pid not in seen:
             seen[pid] = process(pid)
-        one = seen[pid]
-        if one is None or (pid == FIRST and one.name in HOST_INITS) or (chain and _adopted(chain[-1], one)):
+        member = seen[pid]
+        if member is None or (pid == FIRST and member.name in HOST_INITS) or (chain and _adopted(chain[-1], member)):
             break
-        chain.append(one)
-        pid = one.parent
+        chain.append(member)
+        pid = member.parent
     return tuple(chain)
 
 
@@ -106,13 +106,13 @@ def descendants(pid: int) -> frozenset[int]:
         with contextlib.suppress(OSError, IndexError, ValueError):
             stat = Path(f"/proc/{other}/stat").read_bytes()
             children.setdefault(int(stat.rpartition(b")")[2].split()[1]), []).append(other)
-    found: set[int] = set()
+    below: set[int] = set()
     waiting = [pid]
     while waiting:
-        fresh = [child for child in children.get(waiting.pop(), ()) if child not in found]
-        found.update(fresh)
+        fresh = [child for child in children.get(waiting.pop(), ()) if child not in below]
+        below.update(fresh)
         waiting += fresh
-    return frozenset(found)
+    return frozenset(below)
 
 
 class Family:
@@ -122,7 +122,7 @@ class Family:
         known: dict[int, Process | None] = {}
         self.chains = {pid: ancestry(pid, known) for pid in gpu_pids}
         """By GPU process, itself first; empty where /proc does not have it."""
-        self.members = frozenset(one.pid for chain in self.chains.values() for one in chain)
+        self.members = frozenset(member.pid for chain in self.chains.values() for member in chain)
 
     def gpu_processes_of(self, pids: Collection[int]) -> frozenset[int]:
         """GPU processes among `pids` and their descendants; else among those of the server that `pids` are workers of.
@@ -130,7 +130,7 @@ class Family:
         A server with several API processes listens in children that are siblings of the one that holds the GPU.
         """
         for _ in range(CLIMBS):
-            owned = frozenset(pid for pid, chain in self.chains.items() if any(one.pid in pids for one in chain))
+            owned = frozenset(pid for pid, chain in self.chains.items() if any(member.pid in pids for member in chain))
             if owned or not pids:
                 return owned
             pids = frozenset(parent for pid in pids if (parent := server_of(pid)))

@@ -136,10 +136,10 @@ class Tail:
     def read(self) -> tuple[tuple[bytes, ...], float] | None:
         """Its last complete lines that are not blank, the oldest first, and when it changed (Unix time); None where it
         did not since the last read that gave some. Blocks as files do. Raises OSError, TooLongError."""
-        found = self._path.stat()
-        if not stat.S_ISREG(found.st_mode):
+        status = self._path.stat()
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(f"{self._path.name} is no regular file")
-        sign = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+        sign = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
         if sign == self._seen:
             return None
         with open_regular(self._path) as file:
@@ -152,7 +152,7 @@ class Tail:
             if not lines:
                 raise TooLongError(f"its last line is longer than {WINDOW_BYTES // 1024} KiB")
         self._seen = sign
-        return tuple(line for line in lines if line.strip())[-MOST_LINES:], found.st_mtime
+        return tuple(line for line in lines if line.strip())[-MOST_LINES:], status.st_mtime
 
 
 class Step(NamedTuple):
@@ -203,10 +203,10 @@ def _at(told: dict[str, Any], path: str) -> Any:
     """The value of a key; with dots, of a key inside of keys, unless the name itself has the dots."""
     if path in told:
         return told[path]
-    found: Any = told
+    value: Any = told
     for key in path.split("."):
-        found = found.get(key) if isinstance(found, dict) else None
-    return found
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 def _number(value: Any) -> float | None:
@@ -479,9 +479,10 @@ class GenericAdapter(Adapter):
         found: dict[str, Found] = {}
         for quantity, chosen in self.selectors.items():
             for end in ENDS if QUANTITIES[quantity] is Kind.HISTOGRAM else ("",):
-                series = [(one, value) for one, value in page.get(chosen.name + end, ()) if chosen.takes(one.labels)]
-                if series:
-                    found[quantity + end] = series
+                samples = page.get(chosen.name + end, ())
+                taken = [(series, value) for series, value in samples if chosen.takes(series.labels)]
+                if taken:
+                    found[quantity + end] = taken
         return found
 
 
@@ -531,7 +532,7 @@ class PageFeed(EndpointSource):
 
     def _notice(self, scan: Scan) -> None:
         super()._notice(scan)
-        absent = [name for name in self.feed.quantities if not any(name in one.live for one in self.readings)]
+        absent = [name for name in self.feed.quantities if not any(name in reading.live for reading in self.readings)]
         if absent:
             text = f"no series on the page for {self._said(absent)}"
             self._notices[text] = self._notices.get(text, self._wall())

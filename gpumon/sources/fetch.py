@@ -177,11 +177,11 @@ class Fetcher:
 
     async def close(self) -> None:
         """Close the connection; at most a tenth of a second."""
-        transports = [one for one in (self._transport, self._keyed_transport) if one is not None]
+        transports = [transport for transport in (self._transport, self._keyed_transport) if transport is not None]
         self._transport = None
         self._keyed_transport = None
         with contextlib.suppress(Exception):
-            await asyncio.wait_for(asyncio.gather(*(one.aclose() for one in transports)), 0.1)
+            await asyncio.wait_for(asyncio.gather(*(transport.aclose() for transport in transports)), 0.1)
 
     async def _build(self) -> httpx.AsyncHTTPTransport:
         try:
@@ -414,10 +414,10 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     for _ in range(50):
         if not waiting:
             return
-        one = waiting.pop(0)
-        yield one
-        waiting += getattr(one, "exceptions", ())
-        waiting += [cause for cause in (one.__cause__, one.__context__) if cause is not None]
+        cause = waiting.pop(0)
+        yield cause
+        waiting += getattr(cause, "exceptions", ())
+        waiting += [deeper for deeper in (cause.__cause__, cause.__context__) if deeper is not None]
 
 
 def _reason(cause: BaseException) -> str:

@@ -95,7 +95,7 @@ def _tensor(cursor: _Cursor) -> Tensor:
     if not 1 <= dimensions <= _MOST_DIMENSIONS:
         raise cursor.error(f"tensor {name[:80]!a} has {dimensions} dimensions")
     shape = tuple(int(cursor.scalar(10)) for _ in range(dimensions))
-    if not all(0 < each < 1 << 40 for each in shape):
+    if not all(0 < length < 1 << 40 for length in shape):
         raise cursor.error(f"tensor {name[:80]!a} has shape {shape}")
     kind = int(cursor.scalar(4))
     cursor.skip(8)
@@ -200,16 +200,16 @@ class _Cursor:
         """A vocabulary: walked in place, a call for each of 400,000 words would take a second."""
         unpack = struct.Struct("<Q").unpack_from
         while count:
-            at = self._at
+            position = self._at
             chunk = self._chunk
             end = len(self._chunk) - 8
-            while count and at <= end:
-                following = at + 8 + unpack(chunk, at)[0]
+            while count and position <= end:
+                following = position + 8 + unpack(chunk, position)[0]
                 if following > end + 8:
                     break
-                at = following
+                position = following
                 count -= 1
-            self._at = at
+            self._at = position
             if count:
                 length = int(self.scalar(10))
                 if length > MOST_HEADER_BYTES:

@@ -61,18 +61,18 @@ _HEALTH: Final = {
 }
 
 
-async def driver_checks(found: Contribution, vendor: Vendor = NVIDIA, proc: Path = PROC) -> list[Check]:
+async def driver_checks(driver: Contribution, vendor: Vendor = NVIDIA, proc: Path = PROC) -> list[Check]:
     """Library, driver, permission. `found` is what the driver's source gave at the end of its deadline."""
-    state = CheckState.WARN if found.gpus else CheckState.FAIL
+    state = CheckState.WARN if driver.gpus else CheckState.FAIL
     name = "NVML" if vendor is NVIDIA else "AMD SMI"
-    checks = [Check("driver", name, state, fault.text) for fault in found.faults]
-    checks += await _library(found.pids, proc)
-    if found.driver:
-        cuda = f", CUDA up to {found.cuda}" if found.cuda else ""
+    checks = [Check("driver", name, state, fault.text) for fault in driver.faults]
+    checks += await _library(driver.pids, proc)
+    if driver.driver:
+        cuda = f", CUDA up to {driver.cuda}" if driver.cuda else ""
         tried = CheckState.OK if vendor is NVIDIA else CheckState.WARN
-        checks.append(Check("driver", "version", tried, f"{found.driver}{cuda}"))
-        checks += _module(found.driver, proc)
-    if found.gpus and vendor is NVIDIA:
+        checks.append(Check("driver", "version", tried, f"{driver.driver}{cuda}"))
+        checks += _module(driver.driver, proc)
+    if driver.gpus and vendor is NVIDIA:
         checks += _profiling(proc)
     return checks
 

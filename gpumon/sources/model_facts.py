@@ -223,7 +223,7 @@ def _attention(model: Model, kv_heads: int, head_dim: int) -> tuple[Attention, .
     (DeepSeek's relation)."""
     full = model.layers - model.window_layers
     windowed = model.window_layers
-    found = []
+    layers_by_reach = []
     for layers, reach, limit in ((full, Reach.FULL, 0), (windowed, Reach.WINDOW, model.window)):
         if model.kv_lora_rank:
             key = head_dim + model.rope_dim
@@ -232,8 +232,8 @@ def _attention(model: Model, kv_heads: int, head_dim: int) -> tuple[Attention, .
             )
         else:
             look = grouped_attention(layers, model.heads, kv_heads, head_dim, reach, limit)
-        found.append(look)
-    return tuple(each for each in found if each.layers)
+        layers_by_reach.append(look)
+    return tuple(attention for attention in layers_by_reach if attention.layers)
 
 
 def _expert_params(model: Model, total: float, active: float) -> float:
@@ -396,10 +396,10 @@ class OwnModels(Mapping[str, LlmSpec]):
         self._found: dict[str, LlmSpec | None] = {}
 
     def __getitem__(self, model: str) -> LlmSpec:
-        found = self._served.get(model) or self._configured(model)
-        if found is None:
+        spec = self._served.get(model) or self._configured(model)
+        if spec is None:
             raise KeyError(model)
-        return found
+        return spec
 
     def _configured(self, model: str) -> LlmSpec | None:
         """An entry that contradicts itself says so where its engine is shown; here it is none."""

@@ -116,7 +116,7 @@ def reader_of(pid: int) -> Reader | None:
 def _reader_at(url: str) -> Reader | None:
     """The same for what the server at a URL names. May wait for a name server or a user directory."""
     place = locate(url)
-    uids = {each.uid for each in reached(place, listening())} if isinstance(place, Place) else set()
+    uids = {listener.uid for listener in reached(place, listening())} if isinstance(place, Place) else set()
     if len(uids) != 1:
         return ANYBODY
     (uid,) = uids
@@ -237,10 +237,10 @@ def _mounts(pid: int | str) -> str:
 def _folders(pid: int) -> dict[str, str]:
     """Folders with a process's models. A worker that gave itself a title wiped its variables; its parents have them."""
     mounts = _mounts(pid)
-    for one in ancestry(pid):
-        if _mounts(one.pid) != mounts:
+    for ancestor in ancestry(pid):
+        if _mounts(ancestor.pid) != mounts:
             break
-        if found := variables_of(one.pid, FOLDERS):
+        if found := variables_of(ancestor.pid, FOLDERS):
             return {name: folder for name, folder in found.items() if folder.startswith("/") and allowed(folder)}
     return {}
 
@@ -291,7 +291,7 @@ def _opened(path: Path, reader: Reader | None, within: Path | None) -> BinaryIO:
             raise NotTheModelsError("is no regular file", path)
         if within is not None:
             root = os.fstat(_walk(within, reader, opened)[-1])
-            inside = any(os.path.samestat(root, os.fstat(each)) for each in folders)
+            inside = any(os.path.samestat(root, os.fstat(folder)) for folder in folders)
             if not inside and not _is_hub_blob(path, reader, folders[-1]):
                 raise NotTheModelsError(_LEADS_OUT, path)
         _permit(reader, status, 4, path)
@@ -366,7 +366,7 @@ def entries(folder: Path, most: int, reader: Reader | None = None) -> list[Path]
         with _resolved(folder, reader) as descriptor:
             _permit(reader, os.fstat(descriptor), 4, folder)
             with os.scandir(f"/proc/self/fd/{descriptor}") as found:
-                return [folder / each.name for each in islice(found, most)]
+                return [folder / entry.name for entry in islice(found, most)]
     except (OSError, ValueError):
         return []
 
@@ -400,16 +400,16 @@ def _walk(path: Path, reader: Reader | None, opened: ExitStack) -> list[int]:
         if len(folders) == 1 and part in _SYSTEM:
             raise NotTheModelsError(f"/{part} holds no models", path)
         _permit(reader, os.fstat(folders[-1]), 1, path)
-        found = entered(part, folders[-1])
-        if not stat.S_ISLNK(os.fstat(found).st_mode):
-            folders.append(found)
+        entry = entered(part, folders[-1])
+        if not stat.S_ISLNK(os.fstat(entry).st_mode):
+            folders.append(entry)
             continue
         links += 1
         if links > MOST_LINKS:
             break
-        target = Path(os.readlink("", dir_fd=found))
+        target = Path(os.readlink("", dir_fd=entry))
         folders = folders[:1] if target.is_absolute() else folders
-        waiting += [each for each in reversed(target.parts) if each != target.anchor]
+        waiting += [name for name in reversed(target.parts) if name != target.anchor]
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
 
 
@@ -558,11 +558,11 @@ def ollama_name(blob: Path, reader: Reader | None = None) -> str:
     manifests = blob.parent.parent / "manifests"
 
     def below(folder: Path, levels: int) -> Iterator[Path]:
-        for each in entries(folder, _MOST_FILES, reader):
+        for entry in entries(folder, _MOST_FILES, reader):
             if levels == 1:
-                yield each
+                yield entry
             else:
-                yield from below(each, levels - 1)
+                yield from below(entry, levels - 1)
 
     paths = sorted(islice(below(manifests, _LEVELS), _MOST_FILES))
     named = next((path for path in paths if blob in _blobs(path, blob.parent.parent, reader)), None)

@@ -7,6 +7,7 @@ import base64
 import contextlib
 import re
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
@@ -400,11 +401,11 @@ class Remote:
         finally:
             await bare_host.close()
 
-    def _end(self, code: int, said: str) -> RemoteFault:
+    def _end(self, code: int, words: str) -> RemoteFault:
         """The fault of a connection that has ended."""
-        if code == 127 or "command not found" in said:
+        if code == 127 or "command not found" in words:
             return NoGpumonFault(NO_GPUMON.format(clean(self.host.command, 60)))
-        return RemoteFault(self._why(code, said))
+        return RemoteFault(self._why(code, words))
 
     def _why(self, code: int, said: str) -> str:
         """Meaning of the end of ssh; 255 is ssh's own, and of a gpumon that was killed, the others are of what it ran.
@@ -552,17 +553,17 @@ class RemoteHosts:
         hosts = config.host
         every_s = config.general.interval_s
         self._remotes = [Remote(host, max(1.0, every_s), wall) for host in hosts]
-        twice = {one.name for one in self._remotes if [other.name for other in self._remotes].count(one.name) > 1}
+        count_of = Counter(remote.name for remote in self._remotes)
         turn = asyncio.Semaphore(MOST_READ)
         archives: dict[str, Archives] = {}
         models = Models(config.model, config.endpoint)
-        for one in self._remotes:
-            one.turn = turn
-            one.models = models
-            one.archives = archives.setdefault(one.host.wheels, Archives(one.host.wheels))
-            one.most_bytes = KEPT_BYTES / len(self._remotes)
-            if one.name in twice:
-                one.name = clean(one.host.name or one.host.address, 120)
+        for remote in self._remotes:
+            remote.turn = turn
+            remote.models = models
+            remote.archives = archives.setdefault(remote.host.wheels, Archives(remote.host.wheels))
+            remote.most_bytes = KEPT_BYTES / len(self._remotes)
+            if count_of[remote.name] > 1:
+                remote.name = clean(remote.host.name or remote.host.address, 120)
         self._every_s = max(1.0, every_s)
         self._wall = wall
         self._tasks: list[asyncio.Task[None]] = []
@@ -570,15 +571,15 @@ class RemoteHosts:
     async def frame(self, at_s: float | None = None) -> FleetFrame:
         """All hosts now, or as they were at a time; of now each host that does not answer, too, with the reason."""
         self._start()
-        found = await asyncio.to_thread(lambda: [remote.at(at_s) for remote in self._remotes])
-        hosts = sorted((one for one in found if one is not None), key=lambda one: one.name)
+        frames = await asyncio.to_thread(lambda: [remote.at(at_s) for remote in self._remotes])
+        hosts = sorted((host for host in frames if host is not None), key=lambda host: host.name)
         wall_s = self._wall() if at_s is None else at_s
         return FleetFrame(wall_s, self._every_s, tuple(hosts), self._notices() if at_s is None else ())
 
     def _notices(self) -> tuple[Fault, ...]:
         """Hosts whose snapshots are not read, each named."""
-        refused = (one for one in self._remotes if one.refused)
-        return tuple(Fault(one.name, one.refused, one.since_s) for one in refused)
+        refused = (remote for remote in self._remotes if remote.refused)
+        return tuple(Fault(remote.name, remote.refused, remote.since_s) for remote in refused)
 
     async def settle(self, timeout_s: float = 15.0) -> None:
         """Wait until each host has rates, or is known not to answer."""
@@ -599,13 +600,13 @@ class RemoteHosts:
 
     def lacks_gpumon(self, host: str) -> bool:
         """Whether gpumon could run on this host from a temporary folder, and was not allowed to so far."""
-        return any(one.lacks_gpumon and not one.installs for one in self._remotes if one.name == host)
+        return any(remote.lacks_gpumon and not remote.installs for remote in self._remotes if remote.name == host)
 
     def install(self, host: str) -> None:
         """Run gpumon on this host from a temporary folder."""
-        for one in self._remotes:
-            if one.name == host:
-                one.install()
+        for remote in self._remotes:
+            if remote.name == host:
+                remote.install()
 
     def first_s(self, newest_s: float) -> float:
         """Unix time of the oldest that is kept; `newest_s` of the newest."""
@@ -621,8 +622,8 @@ class RemoteHosts:
 
     def _start(self) -> None:
         if not self._tasks:
-            for at, remote in enumerate(self._remotes):
-                self._tasks.append(asyncio.create_task(_later(at * STAGGER_S, remote)))
+            for index, remote in enumerate(self._remotes):
+                self._tasks.append(asyncio.create_task(_later(index * STAGGER_S, remote)))
 
 
 async def _later(seconds: float, remote: Remote) -> None:

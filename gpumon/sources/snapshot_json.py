@@ -193,7 +193,7 @@ def _records(field: _Field, objects: tuple[_Read, ...]) -> Any:
     """The value of a field of objects."""
     if not field.is_list:
         return objects[0].record
-    return tuple(one.record for one in objects if one.record is not None)
+    return tuple(record.record for record in objects if record.record is not None)
 
 
 def _hold_against_bounds(kind: type[msgspec.Struct], newest: _Read, names: Iterable[str]) -> None:

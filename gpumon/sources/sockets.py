@@ -120,10 +120,10 @@ def locate(url: str) -> Place | str:
     if host == "localhost":
         return Place(_LOOPBACK, port)
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return "its host name can not be resolved right now"
-    addresses = frozenset(_connected_to(str(entry[4][0])) for entry in found)
+    addresses = frozenset(_connected_to(str(entry[4][0])) for entry in entries)
     here = frozenset() if all(address.is_loopback for address in addresses) else _own_addresses()
     own = frozenset(address for address in addresses if address.is_loopback or address in here)
     return Place(own, port) if own else ANOTHER_HOST

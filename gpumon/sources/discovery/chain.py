@@ -83,7 +83,7 @@ class Chain(NamedTuple):
     @property
     def pids(self) -> frozenset[int]:
         """Its processes on GPUs."""
-        return frozenset(one.pid for one in self.processes) or frozenset(self.absent)
+        return frozenset(process.pid for process in self.processes) or frozenset(self.absent)
 
     def ranks(self, gpus: int) -> tuple[int, int, int]:
         """TP, PP and DP: as the command line says, else as worker titles tell, else 1 on a single GPU; 0: not known."""
@@ -113,16 +113,16 @@ class Chain(NamedTuple):
             CPU_OFFLOAD_GB: launch.cpu_offload_gb,
         }
         told[SERVES] = EMBEDDINGS if launch.embeds else ""
-        found = {key: word for key, word in told.items() if word and key not in said}
+        lacking = {key: word for key, word in told.items() if word and key not in said}
         if self.folder and said.get(hints.MODEL_PATH, launch.model) == launch.model:
-            found[hints.MODEL_PATH] = os.path.normpath(f"{self.folder}/{launch.model}")
-        return found
+            lacking[hints.MODEL_PATH] = os.path.normpath(f"{self.folder}/{launch.model}")
+        return lacking
 
 
-def shown(one: Process) -> str:
+def shown(process: Process) -> str:
     """A process's own title, else its program: nothing of its arguments, which may hold a key."""
-    first = one.argv[0] if one.argv else ""
-    return clean(first.split(" ")[0] if "::" in first else one.name, 48)
+    first = process.argv[0] if process.argv else ""
+    return clean(first.split(" ")[0] if "::" in first else process.name, 48)
 
 
 def words(chain: Chain) -> str:
@@ -248,10 +248,10 @@ class Notices:
 
 def indices_of(pids: frozenset[int], gpus: Iterable[GpuReading]) -> frozenset[int]:
     """Indices of the GPUs that one of the processes is on."""
-    return frozenset(gpu.index for gpu in gpus if any(each.pid in pids for each in gpu.processes))
+    return frozenset(gpu.index for gpu in gpus if any(process.pid in pids for process in gpu.processes))
 
 
 def _unseen(gpu: GpuReading, gpus: Iterable[GpuReading]) -> bool:
     used = number(gpu.vram_used_bytes) or 0.0
-    listed = gpu.processes or gpu.vram_shared or gpu.parent_uuid or any(each.parent_uuid == gpu.uuid for each in gpus)
+    listed = gpu.processes or gpu.vram_shared or gpu.parent_uuid or any(other.parent_uuid == gpu.uuid for other in gpus)
     return gpu.state is GpuState.OK and gpu.source == "nvml" and not listed and used > UNSEEN_BYTES

@@ -64,8 +64,8 @@ def addresses_of(pid: int | str = OURS) -> tuple[ipaddress.IPv4Address, ...]:
         text = Path(f"/proc/{pid}/net/fib_trie").read_text()
     except OSError:
         return ()
-    found = (ipaddress.IPv4Address(match) for match in _LOCAL.findall(text))
-    return tuple(dict.fromkeys(address for address in found if not address.is_loopback))
+    addresses = (ipaddress.IPv4Address(match) for match in _LOCAL.findall(text))
+    return tuple(dict.fromkeys(address for address in addresses if not address.is_loopback))
 
 
 def on_link(address: ipaddress.IPv4Address) -> bool:
@@ -95,16 +95,16 @@ def _ip(text: str) -> int:
 
 def published() -> tuple[Published, ...]:
     """Ports that Docker's user-land proxy hands on. Looks at every process of the host: not for every tick."""
-    found = []
+    ports = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
                 if (entry / "comm").read_bytes().strip() == b"docker-proxy":
                     words = (entry / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
-                    found.append(_published(words))
+                    ports.append(_published(words))
             except (OSError, ValueError):
                 continue
-    return tuple(found)
+    return tuple(ports)
 
 
 def _published(words: list[str]) -> Published:
@@ -277,10 +277,10 @@ def _held(server: Process, inodes: frozenset[int], without: frozenset[int]) -> f
         return None
     if not without and own & inodes:
         return own & inodes
-    found = set(own)
+    sockets = set(own)
     for pid in descendants(server.pid) - without:
-        found |= sockets_of(pid) or frozenset()
-    return inodes & found
+        sockets |= sockets_of(pid) or frozenset()
+    return inodes & sockets
 
 
 def _reached(server: Process, launched: Launch, port: int, owned: tuple[Listener, ...], foreign: bool) -> Spot:
@@ -385,10 +385,10 @@ class Look:
         keys = {(server.pid, server.started) for server in servers}
         self._stored = {key: name for key, name in self._stored.items() if key in keys}
 
-    def _followed(self, found: Found | None, members: tuple[Process, ...]) -> Chain:
-        if found is None:
+    def _followed(self, server_in_chain: Found | None, members: tuple[Process, ...]) -> Chain:
+        if server_in_chain is None:
             return Chain(members)
-        server, launched = found
+        server, launched = server_in_chain
         launched = self._named(server, launched)
         spot = self._places.spot(server, launched, frozenset(member.pid for member in members))
         return Chain(

@@ -95,7 +95,7 @@ class Discovery:
     def see(self, gpus: tuple[GpuReading, ...]) -> None:
         """The GPUs of the newest frame. Returns at once."""
         self._gpus = gpus
-        pids = frozenset(each.pid for gpu in gpus for each in gpu.processes if each.type != "graphics")
+        pids = frozenset(process.pid for gpu in gpus for process in gpu.processes if process.type != "graphics")
         if pids != self._pids:
             self._pids = pids
             self._news.set()
@@ -137,13 +137,13 @@ class Discovery:
         """The servers that run on this host by the newest look; None before the first."""
         if not self._looked.is_set():
             return None
-        found = []
+        servers = []
         for chain in self.chains:
             url = chain.configured or chain.url
             if chain.server is not None and url:
                 passing = chain.launch is not None and bool(chain.launch.stored_as)
-                found.append(RunningServer(url, chain.server, tuple(sorted(chain.pids)), chain.listens, passing))
-        return tuple(found)
+                servers.append(RunningServer(url, chain.server, tuple(sorted(chain.pids)), chain.listens, passing))
+        return tuple(servers)
 
     def set_interval(self, seconds: float) -> None:
         """Engines are polled and looked for at a cadence of their own."""
@@ -335,13 +335,13 @@ def discover(
 
 def _by_url(chains: Iterable[Chain]) -> dict[str, Chain]:
     """The chains to poll by URL: of two with one URL, the one that listens; its processes are those of both then."""
-    found: dict[str, Chain] = {}
+    by_url: dict[str, Chain] = {}
     for chain in sorted(chains, key=lambda chain: not chain.listens):
         if chain.url and not chain.configured:
-            first = found.setdefault(chain.url, chain)
+            first = by_url.setdefault(chain.url, chain)
             if first is not chain and chain.listens:
-                found[chain.url] = first._replace(processes=(*first.processes, *chain.processes))
-    return found
+                by_url[chain.url] = first._replace(processes=(*first.processes, *chain.processes))
+    return by_url
 
 
 def _server(chain: Chain) -> tuple[int, int] | str:

@@ -177,17 +177,17 @@ class _Slot:
 
     def faults(self, now_s: float) -> list[Fault]:
         """Calls that do not answer, or fail and worked before; each with the moment when that began."""
-        found = []
+        faults = []
         source = self._driver.source
         if self.asked is not None and now_s - self.asked[0] >= (HANGS_S if self.rows else OPENS_S):
             text = f"GPU {self.index}: {self._trace[0]} does not return: its row is old until it does"
-            found.append(Fault(source, text, self.asked[1]))
+            faults.append(Fault(source, text, self.asked[1]))
         if self.troubles:
             names = ", ".join(sorted(self.troubles)[:MOST_NAMED]) + (" ..." if len(self.troubles) > MOST_NAMED else "")
             why = next(iter(self.troubles.values()))[0]
             begun_s = min(since_s for _, since_s in self.troubles.values())
-            found.append(Fault(source, f"GPU {self.index}: {names} worked before and fails now: {why}", begun_s))
-        return found
+            faults.append(Fault(source, f"GPU {self.index}: {names} worked before and fails now: {why}", begun_s))
+        return faults
 
     def _run(self) -> None:
         while True:

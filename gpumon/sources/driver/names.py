@@ -99,8 +99,8 @@ class Names:
         with contextlib.suppress(OSError):
             text = Path(f"/proc/{pid}/cgroup").read_text(errors="replace")
             (container, pod) = groups(text)
-            found = _JOB.search(text)
-            job = found.group(1) if found else ""
+            matched = _JOB.search(text)
+            job = matched.group(1) if matched else ""
         key = (pid, started_s)
         if key not in self._places:
             self._places[key] = place_of(pid, in_pod=bool(pod))

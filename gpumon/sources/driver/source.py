@@ -262,8 +262,8 @@ class DriverSource:
         end_s = time.monotonic() + timeout_s
         while (now_s := time.monotonic()) < end_s and not self._closed:
             await self.poll(now_s)
-            said = self._child.report if self._child is not None else None
-            if said is not None or self._why:
+            report = self._child.report if self._child is not None else None
+            if report is not None or self._why:
                 return
             await asyncio.sleep(READY_STEP_S)
 
@@ -333,9 +333,9 @@ class DriverSource:
 
     def _lose(self, child: Child, now_s: float, why: str) -> None:
         """Give up on a worker. What it said about the driver tells more than how it ended."""
-        said = child.report.error if child.report is not None else ""
+        error = child.report.error if child.report is not None else ""
         words = child.last_words()
-        self._why = said or f"{self._vendor.worker} {why}" + (f" ({words})" if words else "")
+        self._why = error or f"{self._vendor.worker} {why}" + (f" ({words})" if words else "")
         if now_s - child.started_s - child.silent_s(now_s) >= self._limits.stable_s:
             self._failures = 0
         self._bury(child, now_s)

@@ -69,8 +69,8 @@ def behind_pipe(pipe: str) -> list[Output]:
     for pid in all_pids():
         if _target(pid, _STANDARD_INPUT) == pipe:
             copies = (descriptor for descriptor in _written(pid) if descriptor != _STANDARD_ERROR)
-            found = (_output(pid, descriptor) for descriptor in copies)
-            return [output for output in found if output is not None and output.is_file]
+            outputs = (_output(pid, descriptor) for descriptor in copies)
+            return [output for output in outputs if output is not None and output.is_file]
     return []
 
 

@@ -208,7 +208,7 @@ def _reason(error: OSError) -> str:
 
 def whole_records(lines: Sequence[str], begins: Callable[[str], bool], most: int = 200) -> Iterable[str]:
     """The lines from the first record on: those before may be the end of a prompt. All where no record is near."""
-    for at, line in enumerate(lines[:most]):
+    for index, line in enumerate(lines[:most]):
         if begins(line):
-            return lines[at:]
+            return lines[index:]
     return lines

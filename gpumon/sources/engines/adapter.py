@@ -258,8 +258,8 @@ class _Histogram:
             first = len(row) - len(self._more)
             # Added to 0, as in any sum: a zero has no sign then.
             sums = [*map((0.0).__add__, row[:first])]
-            for at, value in zip(self._more, row[first:], strict=True):
-                sums[at] += value
+            for index, value in zip(self._more, row[first:], strict=True):
+                sums[index] += value
             *counts, total, count = sums
             rising = counts[0] >= 0.0 and all(map(le, counts, counts[1:]))
             sane = rising and usable(total) and usable(count) and usable(counts[-1])
@@ -307,9 +307,9 @@ class _Plan:
         return name
 
 
-def _buckets(found: Mapping[str, Found], metric: Metric) -> Found:
+def _buckets(samples: Mapping[str, Found], metric: Metric) -> Found:
     """The buckets of a histogram."""
-    return found.get(f"{metric.name}_bucket", [])
+    return samples.get(f"{metric.name}_bucket", [])
 
 
 def usable(value: float) -> bool:
@@ -366,17 +366,17 @@ class Adapter:
     def wanted(self) -> frozenset[str]:
         """Names of all samples that `read` uses."""
         names = {*self.tables.extra, START_TIME}
-        for one in (*self.tables.counters, *self.tables.gauges):
-            names.update((*(metric.name for metric in one.metrics), *one.also))
-        for one in self.tables.histograms:
-            names.update(metric.name + end for metric in one.metrics for end in ("_bucket", "_sum", "_count"))
+        for rule in (*self.tables.counters, *self.tables.gauges):
+            names.update((*(metric.name for metric in rule.metrics), *rule.also))
+        for rule in self.tables.histograms:
+            names.update(metric.name + end for metric in rule.metrics for end in ("_bucket", "_sum", "_count"))
         return frozenset(names)
 
     @cached_property
     def _deciding(self) -> frozenset[str]:
         """Names of the samples that are left out of a plan where they are not usable."""
         rules = (*self.tables.counters, *self.tables.gauges)
-        return frozenset(name for one in rules for name in (*(metric.name for metric in one.metrics), *one.also))
+        return frozenset(name for rule in rules for name in (*(metric.name for metric in rule.metrics), *rule.also))
 
     def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:
         """A reading for each model of the server, those without ranks left out."""
@@ -412,15 +412,15 @@ class Adapter:
     def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EngineReading:
         """The page as a reading, which has neither name, url nor moment yet; without ranks where it has no series of
         this engine."""
-        found = by_name(scan)
-        figures = self.collect(found)
-        figures.found = found
+        samples = by_name(scan)
+        figures = self.collect(samples)
+        figures.found = samples
         figures.bodies = bodies
         figures.open_metrics = scan.open_metrics
-        figures.started_wall_s = next((value for _, value in found.get(START_TIME, ()) if usable(value)), 0.0)
+        figures.started_wall_s = next((value for _, value in samples.get(START_TIME, ()) if usable(value)), 0.0)
         if self.tables.model:
             label, *names = self.tables.model
-            figures.model = figures.first_label(label, names or found)
+            figures.model = figures.first_label(label, names or samples)
         self.refine(figures)
         return self.reading(figures)
 
@@ -461,7 +461,7 @@ class Adapter:
         taken = self._plan.collected(values) if layout == self._layout else None
         if taken is None:
             self._plan = self._planned(found)
-            deciding = (value for one, value in values.items() if one.name in self._deciding)
+            deciding = (value for series, value in values.items() if series.name in self._deciding)
             self._layout = layout if all(map(usable, deciding)) else None
             taken = self._plan.collected(values)
             assert taken is not None, "a plan has usable values only"
@@ -502,18 +502,18 @@ class Adapter:
             del self._remainders[next(iter(self._remainders))]
         return left
 
-    def _planned(self, found: Mapping[str, Found]) -> _Plan:
+    def _planned(self, samples: Mapping[str, Found]) -> _Plan:
         """How a page of these series is read."""
         plan = _Plan()
         for rule in self.tables.counters:
-            self._plan_rule(plan, found, rule, _add_counter)
+            self._plan_rule(plan, samples, rule, _add_counter)
         for rule in self.tables.gauges:
-            self._plan_rule(plan, found, rule, _add_gauge if rule.added else _raise_gauge)
+            self._plan_rule(plan, samples, rule, _add_gauge if rule.added else _raise_gauge)
         for rule in self.tables.histograms:
-            metric, _ = self._first(rule, partial(_buckets, found))
+            metric, _ = self._first(rule, partial(_buckets, samples))
             if metric is not None:
                 plan.live[rule.quantity] = str(metric)
-                plan.histograms += self._histograms(plan, found, rule.quantity, metric.name)
+                plan.histograms += self._histograms(plan, samples, rule.quantity, metric.name)
         return plan
 
     def _plan_rule(self, plan: _Plan, found: Mapping[str, Found], rule: Rule, put: _Put) -> None:
@@ -559,11 +559,11 @@ class Adapter:
                 return metric, samples
         return None, []
 
-    def _histograms(self, plan: _Plan, found: Mapping[str, Found], quantity: str, name: str) -> Iterator[_Histogram]:
+    def _histograms(self, plan: _Plan, samples: Mapping[str, Found], quantity: str, name: str) -> Iterator[_Histogram]:
         """The histogram of each rank that has all parts of one."""
-        of_rank = self._buckets_of_ranks(plan, found, name)
-        sums = self._series_of_ranks(plan, found, f"{name}_sum")
-        counts = self._series_of_ranks(plan, found, f"{name}_count")
+        of_rank = self._buckets_of_ranks(plan, samples, name)
+        sums = self._series_of_ranks(plan, samples, f"{name}_sum")
+        counts = self._series_of_ranks(plan, samples, f"{name}_count")
         for rank, buckets in of_rank.items():
             if rank not in sums or rank not in counts or len(buckets) > MOST_BUCKETS:
                 continue
@@ -576,21 +576,21 @@ class Adapter:
             yield _Histogram(rank, quantity, bounds, [*map(buckets.__getitem__, bounds), sums[rank], counts[rank]])
 
     def _buckets_of_ranks(
-        self, plan: _Plan, found: Mapping[str, Found], name: str
+        self, plan: _Plan, samples: Mapping[str, Found], name: str
     ) -> dict[str, dict[float, list[Series]]]:
         """Rank -> upper bound -> the series of the buckets; a bucket whose bound is no number is left out."""
         of_rank: dict[str, dict[float, list[Series]]] = {}
-        for rank, several in self._series_of_ranks(plan, found, f"{name}_bucket").items():
+        for rank, several in self._series_of_ranks(plan, samples, f"{name}_bucket").items():
             for series in several:
                 bound = _bound(series.labels.get("le", ""))
                 if not math.isnan(bound):
                     of_rank.setdefault(rank, {}).setdefault(bound, []).append(series)
         return of_rank
 
-    def _series_of_ranks(self, plan: _Plan, found: Mapping[str, Found], name: str) -> dict[str, list[Series]]:
+    def _series_of_ranks(self, plan: _Plan, samples: Mapping[str, Found], name: str) -> dict[str, list[Series]]:
         """Rank -> its series of this name."""
         of_rank: dict[str, list[Series]] = {}
-        for series, _ in self._unrepeated(found.get(name, [])):
+        for series, _ in self._unrepeated(samples.get(name, [])):
             rank = plan.rank(self._rank_of(series))
             if rank is not None:
                 of_rank.setdefault(rank, []).append(series)
@@ -672,18 +672,18 @@ def tell_causes(figures: Figures, causes: Mapping[str, float]) -> None:
 
 def by_name(scan: Scan) -> dict[str, Found]:
     """The samples of a scan, grouped by metric name."""
-    found: dict[str, Found] = {}
+    samples: dict[str, Found] = {}
     for series, value in scan.values.items():
-        found.setdefault(series.name, []).append((series, value))
-    return found
+        samples.setdefault(series.name, []).append((series, value))
+    return samples
 
 
-def picked(found: Mapping[str, Found], metric: Metric) -> Found:
+def picked(samples: Mapping[str, Found], metric: Metric) -> Found:
     """The usable series of a metric."""
     return [
-        (one, value)
-        for one, value in found.get(metric.name, ())
-        if usable(value) and (not metric.label or one.labels.get(metric.label) == metric.value)
+        (series, value)
+        for series, value in samples.get(metric.name, ())
+        if usable(value) and (not metric.label or series.labels.get(metric.label) == metric.value)
     ]
 
 

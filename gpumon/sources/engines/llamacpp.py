@@ -71,15 +71,15 @@ class Slot(NamedTuple):
 
 def is_slots(body: bytes) -> bool:
     """Whether this is an answer of /slots."""
-    found = items(decoded(body), 1)
-    return bool(found) and {"id", "n_ctx", "is_processing"} <= mapping(found[0]).keys()
+    slots = items(decoded(body), 1)
+    return bool(slots) and {"id", "n_ctx", "is_processing"} <= mapping(slots[0]).keys()
 
 
 def slots_of(body: bytes) -> Sequence[Slot]:
     """All slots, empty where this is no answer of /slots, or one of them makes no sense: they are told apart by their
     places. Raises nothing."""
-    slots = [_slot(mapping(one)) for one in items(decoded(body), MOST_SLOTS)]
-    readable = [one for one in slots if one is not None]
+    slots = [_slot(mapping(slot)) for slot in items(decoded(body), MOST_SLOTS)]
+    readable = [slot for slot in slots if slot is not None]
     return readable if len(readable) == len(slots) else ()
 
 

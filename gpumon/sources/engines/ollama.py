@@ -41,8 +41,11 @@ class OllamaAdapter(Adapter):
         if not isinstance(models, list):
             return ()
         self.cut = len(models) > MOST_PARTS
-        found = [reading for one in items(models, MOST_PARTS) if (reading := self._model(mapping(one))) is not None]
-        readings = {reading.part: reading for reading in found}
+        readings: dict[str, EngineReading] = {}
+        for model in items(models, MOST_PARTS):
+            reading = self._model(mapping(model))
+            if reading is not None:
+                readings[reading.part] = reading
         return tuple(readings.values()) or (self._bare("", {"models": "none is loaded"}),)
 
     def _model(self, told: Mapping[str, Any]) -> EngineReading | None:

@@ -51,16 +51,16 @@ class RayAdapter(Adapter):
 
     def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:
         """A page for each model; of a replica that writes none of its engine's figures, nothing."""
-        found = self._by_replica(scan)
-        kept = sorted(found)[:MOST_RANKS]
+        replicas = self._by_replica(scan)
+        kept = sorted(replicas)[:MOST_RANKS]
         self._replicas = {of: self._replicas.get(of) or _Replica() for of in kept}
         models: dict[str, dict[str, EngineReading]] = {}
         for model, replica in kept:
-            page = self._replicas[model, replica].read(scan._replace(values=found[model, replica]), bodies)
+            page = self._replicas[model, replica].read(scan._replace(values=replicas[model, replica]), bodies)
             if page.ranks:
                 models.setdefault(model, {})[replica] = page
-        version = next((one.labels["Version"] for one in scan.values if one.labels.get("Version")), "")
-        self.cut = len(found) > MOST_RANKS or len(models) > MOST_PARTS
+        version = next((series.labels["Version"] for series in scan.values if series.labels.get("Version")), "")
+        self.cut = len(replicas) > MOST_RANKS or len(models) > MOST_PARTS
         return tuple(
             msgspec.structs.replace(
                 _joined(pages),

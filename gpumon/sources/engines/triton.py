@@ -49,13 +49,16 @@ def _requests(kind: str) -> Metric:
 
 def _joined(first: tuple[Rule, ...], then: tuple[Rule, ...]) -> tuple[Rule, ...]:
     """The rules of both: where both know a quantity, the metrics of the first go before."""
-    before = {one.quantity: one for one in first}
-    own = {one.quantity for one in then}
-    joined = (
-        one._replace(metrics=before[one.quantity].metrics + one.metrics) if one.quantity in before else one
-        for one in then
-    )
-    return (*(one for one in first if one.quantity not in own), *joined)
+    before = {known.quantity: known for known in first}
+    own = {added.quantity for added in then}
+    joined = [known for known in first if known.quantity not in own]
+    for added in then:
+        known = before.get(added.quantity)
+        if known is None:
+            joined.append(added)
+        else:
+            joined.append(added._replace(metrics=known.metrics + added.metrics))
+    return tuple(joined)
 
 
 class TritonAdapter(Adapter):
@@ -122,14 +125,14 @@ class TritonAdapter(Adapter):
             before, running = self._polled.get(version, (count, 0.0))
             total = self._decoded.get(version, 0.0) + (count - before) * (running + generating[version]) / 2
             decoded[version] = total if count >= before and usable(total) else 0.0
-        self._polled = {one: (steps[one], generating[one]) for one in steps}
+        self._polled = {model: (steps[model], generating[model]) for model in steps}
         self._decoded = decoded
         source = f"{ITERATIONS} x {GENERATING}, added up poll by poll"
         figures.put(rank.counters, q.DECODE_TOKENS, sum(decoded.values()), source, Advance.DERIVED)
 
 
 def _by_version(series: Found) -> dict[str, float]:
-    return {one.labels.get("version", ""): value for one, value in series}
+    return {sample.labels.get("version", ""): value for sample, value in series}
 
 
 def _add_means(rank: Rank, figures: Figures) -> None:

@@ -46,8 +46,8 @@ def _libc() -> "tuple[str, list[int]]":
 
 def _numbers(version: str) -> "list[int]":
     """The first two numbers of a version."""
-    found = re.match(r"([0-9]+)\.([0-9]+)", version)
-    return [int(found.group(1)), int(found.group(2))] if found else [0, 0]
+    matched = re.match(r"([0-9]+)\.([0-9]+)", version)
+    return [int(matched.group(1)), int(matched.group(2))] if matched else [0, 0]
 
 
 if __name__ == "__main__":

@@ -50,9 +50,9 @@ Run = Callable[[Sequence[str]], str]
 def cause_of(served: Served) -> Cause:
     """How the process of an engine ended. Blocks for a few seconds at most: for a thread."""
     for pause_s in (*PAUSES_S, 0.0):
-        found = look_up(served, run)
-        if found.code or not (served.origin.unit or served.origin.container):
-            return found
+        cause = look_up(served, run)
+        if cause.code or not (served.origin.unit or served.origin.container):
+            return cause
         time.sleep(pause_s)
     return NO_CAUSE
 
@@ -60,17 +60,17 @@ def cause_of(served: Served) -> Cause:
 def look_up(served: Served, ask: Run) -> Cause:
     """The cause of an engine's end, with `ask` to run the commands."""
     origin = served.origin
-    found = NO_CAUSE
+    cause = NO_CAUSE
     if origin.container:
-        found = of_container(origin, ask)
+        cause = of_container(origin, ask)
     elif origin.unit:
-        found = of_unit(origin, ask)
-    if found.code in ("oom", "stopped"):
-        return found
+        cause = of_unit(origin, ask)
+    if cause.code in ("oom", "stopped"):
+        return cause
     killed = of_kernel(origin, served.served_wall_s, ask)
     if killed is not NO_CAUSE:
-        return killed._replace(wall_s=found.wall_s)
-    return found if found.code else of_cgroup(origin)
+        return killed._replace(wall_s=cause.wall_s)
+    return cause if cause.code else of_cgroup(origin)
 
 
 def of_unit(origin: Origin, ask: Run) -> Cause:

@@ -65,8 +65,8 @@ class Looks:
         if self._servers is None or self._looking is not None:
             return
         running = self._servers() or ()
-        servers = {one.id: (one.server, one.gpu_pids) for one in running}
-        starting = [one.id for one in running if not one.listens]
+        servers = {server.id: (server.server, server.gpu_pids) for server in running}
+        starting = [server.id for server in running if not server.listens]
         self._looked_s = time.monotonic()
         self._looking = daemon_thread(look, servers, dict(self._origins), list(watched), starting)
 

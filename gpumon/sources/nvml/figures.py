@@ -26,8 +26,8 @@ class Gauge(NamedTuple):
 
 def _gauge(field: str, name: str, *args: Any, scale: float = 1.0, older: str = "") -> Gauge:
     """`older`: the call of drivers that do not have the first."""
-    names = (name, older) if older else (name,)
-    return Gauge(field, tuple((f"{each} ({field})" if args else each, each, args) for each in names), scale)
+    calls = (name, older) if older else (name,)
+    return Gauge(field, tuple((f"{call} ({field})" if args else call, call, args) for call in calls), scale)
 
 
 MHZ = 1e6
@@ -228,9 +228,9 @@ def _lacks(value: Reading) -> bool:
     return isinstance(value, Missing) and value.reason is Reason.NOT_SUPPORTED
 
 
-def throttle_s(found: dict[int, Stamped]) -> dict[str, float]:
+def throttle_s(stamped: dict[int, Stamped]) -> dict[str, float]:
     """Seconds throttled by cause, of those counters that gave a number."""
-    counted = ((cause, found[field][0]) for field, cause in THROTTLE_NS.items())
+    counted = ((cause, stamped[field][0]) for field, cause in THROTTLE_NS.items())
     return {cause: value * 1e-9 for cause, value in counted if not isinstance(value, Missing) and 0.0 <= value < 1e19}
 
 

@@ -210,10 +210,10 @@ class NvmlGpu:
             self._begin_anew()
         values["processes"] = () if self._slices.enabled else self._processes.read()
         figures.read_gauges(calls, handle, figures.SLOW, values)
-        found = self._slow_fields.read(calls, handle)
-        values["throttle_s"] = figures.throttle_s(found)
-        values["memory_temperature_c"] = found[figures.MEMORY_TEMPERATURE][0]
-        self._nvlink = {field: self._rates[field].bytes_per_s(found[number]) for field, number in _NVLINK.items()}
+        stamped = self._slow_fields.read(calls, handle)
+        values["throttle_s"] = figures.throttle_s(stamped)
+        values["memory_temperature_c"] = stamped[figures.MEMORY_TEMPERATURE][0]
+        self._nvlink = {field: self._rates[field].bytes_per_s(stamped[number]) for field, number in _NVLINK.items()}
 
     def _begin_anew(self) -> None:
         """With MIG on or off other calls work than before."""
@@ -269,8 +269,8 @@ class Slice:
         with contextlib.suppress(HandleStaleError):
             name = calls.read("nvmlDeviceGetName", self.handle)
             values["name"] = "" if isinstance(name, Missing) else name
-            found = _PROFILE.search(values["name"])
-            values["mig_profile"] = found.group(1) if found else ""
+            profile = _PROFILE.search(values["name"])
+            values["mig_profile"] = profile.group(1) if profile else ""
             size = calls.read("nvmlDeviceGetAttributes_v2", self.handle)
             values["sm_count"] = size if isinstance(size, Missing) else float(size.multiprocessorCount)
             values["processes"] = self._processes.read()
@@ -379,22 +379,28 @@ class Processes:
 
     def read(self) -> tuple[GpuProcess, ...]:
         """All of them, biggest first; the SM share is the newest sample of the last `window_s`."""
-        found: dict[int, tuple[str, Reading]] = {}
-        for kind in _KINDS:
-            for record in self._records(kind):
-                vram: Reading = NOT_SUPPORTED if record.usedGpuMemory is None else float(record.usedGpuMemory)
-                if record.pid not in found or isinstance(found[record.pid][1], Missing):
-                    found[record.pid] = (found[record.pid][0] if record.pid in found else _TYPES[kind], vram)
-        if not found:
+        processes = self._listed()
+        if not processes:
             return ()
         shares = _sm_shares(self._calls, self._handle, self._window_s)
         rows = []
-        for pid, (kind, vram) in list(found.items())[:MOST_PROCESSES]:
+        for pid, (kind, vram) in list(processes.items())[:MOST_PROCESSES]:
             look = self._names.of(pid, self._calls.now_s)
             share = shares if isinstance(shares, Missing) else shares.get(pid, _NO_SAMPLE)
             rows.append(GpuProcess(pid, vram_bytes=vram, sm_ratio=share, type=kind, **look._asdict()))
         rows.sort(key=lambda row: (0.0 if isinstance(row.vram_bytes, Missing) else -row.vram_bytes, row.pid))
         return tuple(rows)
+
+    def _listed(self) -> dict[int, tuple[str, Reading]]:
+        """By pid: the kind of the first list that has the process, and its memory by the first list that tells it."""
+        processes: dict[int, tuple[str, Reading]] = {}
+        for kind in _KINDS:
+            for record in self._records(kind):
+                vram: Reading = NOT_SUPPORTED if record.usedGpuMemory is None else float(record.usedGpuMemory)
+                known_type, known_vram = processes.get(record.pid, (_TYPES[kind], NOT_SUPPORTED))
+                if isinstance(known_vram, Missing):
+                    processes[record.pid] = (known_type, vram)
+        return processes
 
     def _records(self, kind: str) -> Any:
         """The driver's list. A call that fails says nothing about the processes: the last list stands for a while."""

@@ -147,25 +147,25 @@ class Reader:
         if result.type == "scalar":
             return [Vector(Series("", {}), *_numbers(_PAIR.decode(result.items[0])))]
         with self._lock:
-            found: list[Vector] = []
+            vectors: list[Vector] = []
             pause = _Pause()
             for number, raw in enumerate(result.items):
                 if not number % 256:
                     pause()
                 if (one := self._vector(bytes(raw))) is not None:
-                    found.append(one)
-            return found
+                    vectors.append(one)
+            return vectors
 
     def matrices(self, result: Result) -> list[Matrix]:
         """The series of a range query."""
         with self._lock:
             pause = _Pause()
-            found: list[Matrix] = []
+            matrices: list[Matrix] = []
             for raw in result.items:
                 pause()
                 if (one := self._matrix(bytes(raw))) is not None:
-                    found.append(one)
-            return found
+                    matrices.append(one)
+            return matrices
 
     def forget(self) -> None:
         """Leave out of the memory what no answer had since the last call."""

@@ -95,16 +95,18 @@ class Engine:
         changes = {"state": why.state, "fault": why.text, "interval_s": interval_s}
         served = {SERVED: f"{self.read_s:.0f}"} if self.read_s else {}
         self.readings = tuple(
-            msgspec.structs.replace(one, info={**one.info, **served}, **changes) for one in self.readings or (blank,)
+            msgspec.structs.replace(reading, info={**reading.info, **served}, **changes)
+            for reading in self.readings or (blank,)
         )
 
     def _with_buckets(self, values: dict[Series, float]) -> dict[Series, float]:
         """The page, in which each histogram has a bucket: without one an adapter takes it for none."""
         names = {series.name for series in values}
-        lacking = [one for one in values if (name := _OF_COUNTS.get(one.name)) is not None and name not in names]
+        counts = [series for series in values if series.name in _OF_COUNTS]
+        lacking = [count for count in counts if _OF_COUNTS[count.name] not in names]
         if not lacking:
             return values
-        self._open = {one: self._open.get(one) or _open_bucket(one) for one in lacking}
+        self._open = {count: self._open.get(count) or _open_bucket(count) for count in lacking}
         return values | {bucket: values[count] for count, bucket in self._open.items()}
 
     def _read(self, scan: Scan) -> tuple[EngineReading, ...]:

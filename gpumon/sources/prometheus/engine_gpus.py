@@ -115,7 +115,7 @@ class Seats:
 
     def _of_pod(self, pod: Pod) -> tuple[str, ...]:
         containers = sorted(self._containers[pod])
-        return tuple(dict.fromkeys(uuid for each in containers for uuid in self._gpus[User(pod, each)]))
+        return tuple(dict.fromkeys(uuid for container in containers for uuid in self._gpus[User(pod, container)]))
 
 
 class Seated(NamedTuple):
@@ -137,45 +137,45 @@ class EngineGpus:
         self._pods = pods
         self._learned: dict[str, Counter[int]] = {}
 
-    def by_labels(self, one: Seated, gpus: Sequence[GpuReading], known: Mapping[str, GpuReading]) -> Placing:
+    def by_labels(self, engine: Seated, gpus: Sequence[GpuReading], known: Mapping[str, GpuReading]) -> Placing:
         """By the config and by pods; `gpus` are those of its host, `known` all of the fleet by UUID."""
-        endpoint = one.endpoint
+        endpoint = engine.endpoint
         if endpoint.gpus != "auto":
-            return self._by_indices(one, endpoint.gpus, gpus)
+            return self._by_indices(engine, endpoint.gpus, gpus)
         if endpoint.gpu_type:
-            return self._learn(one, Placing((), BY_CONFIG, endpoint.gpu_count, endpoint.gpu_type))
+            return self._learn(engine, Placing((), BY_CONFIG, endpoint.gpu_count, endpoint.gpu_type))
         if not gpus:
             return Placing((), NO_GPU)
-        if one.user is None:
+        if engine.user is None:
             return Placing((), NO_POD)
-        uuids, why = self._seats.gpus(one.user, self._pods[one.user.pod])
+        uuids, why = self._seats.gpus(engine.user, self._pods[engine.user.pod])
         if not uuids:
             return Placing((), why)
         if not {gpu.uuid for gpu in gpus}.issuperset(uuids):
             return Placing((), NO_POD)
-        return self._by_pod(one, one.user.pod, uuids, known)
+        return self._by_pod(engine, engine.user.pod, uuids, known)
 
-    def _by_indices(self, one: Seated, indices: Sequence[int], gpus: Sequence[GpuReading]) -> Placing:
+    def _by_indices(self, engine: Seated, indices: Sequence[int], gpus: Sequence[GpuReading]) -> Placing:
         """The GPUs of the host that the config names."""
         by_index = {gpu.index: gpu.uuid for gpu in gpus if not gpu.parent_uuid}
         for index in indices:
             if index not in by_index:
                 return Placing((), f"the config names GPU {index}, its host has {sorted(by_index)}")
-        return self._learn(one, Placing(tuple(by_index[index] for index in indices), BY_CONFIG))
+        return self._learn(engine, Placing(tuple(by_index[index] for index in indices), BY_CONFIG))
 
-    def _by_pod(self, one: Seated, pod: Pod, uuids: tuple[str, ...], known: Mapping[str, GpuReading]) -> Placing:
+    def _by_pod(self, engine: Seated, pod: Pod, uuids: tuple[str, ...], known: Mapping[str, GpuReading]) -> Placing:
         """The GPUs of a pod, with those of its worker pods on other hosts, unless the weights are not on so many."""
         workers = self._seats.of_workers(pod, self._pods) if self._pods[pod] == 1 else ()
         gpus = [known[uuid] for uuid in (*uuids, *workers) if uuid in known]
         placing = Placing(uuids, FROM_POD)
         if workers:
             placing = Placing(uuids, FROM_WORKERS, len({*uuids, *workers}), _type_of(gpus), workers)
-        given = self._size_given(one.reading)
+        given = self._size_given(engine.reading)
         if given > placing.gpus:
             gpu_type = _type_of([known[uuid] for uuid in uuids])
             placing = Placing(uuids, "[prometheus] gpus_per_engine", given, gpu_type)
-        wrong = _too_large(one.reading, gpus, placing.gpus)
-        return Placing((), wrong) if wrong else self._learn(one, placing)
+        wrong = _too_large(engine.reading, gpus, placing.gpus)
+        return Placing((), wrong) if wrong else self._learn(engine, placing)
 
     def by_number(
         self, engines: Sequence[Seated], placings: Sequence[Placing], gpus: Sequence[GpuReading]
@@ -225,9 +225,9 @@ class EngineGpus:
         """Model -> GPUs of an engine -> how many of its engines have so many."""
         return self._learned
 
-    def _learn(self, one: Seated, placing: Placing) -> Placing:
-        if placing.gpus and one.reading.model and not any(uuid.startswith("MIG-") for uuid in placing.uuids):
-            self._learned.setdefault(one.reading.model, Counter())[placing.gpus] += 1
+    def _learn(self, engine: Seated, placing: Placing) -> Placing:
+        if placing.gpus and engine.reading.model and not any(uuid.startswith("MIG-") for uuid in placing.uuids):
+            self._learned.setdefault(engine.reading.model, Counter())[placing.gpus] += 1
         return placing
 
     def _size_given(self, reading: EngineReading) -> int:

@@ -48,8 +48,8 @@ class Exporter:
         self._followed.follow(page, scrape.scraped_s, scrape.scraped_s)
         self._place(scrape, names)
         # Empty in a reading of this machine, and within a host of the fleet every GPU is of that machine.
-        readings = (msgspec.structs.replace(one, host="") for one in self._followed.readings)
-        self.gpus = tuple((self._hosts.get(one.uuid, ""), one) for one in readings)
+        readings = (msgspec.structs.replace(reading, host="") for reading in self._followed.readings)
+        self.gpus = tuple((self._hosts.get(reading.uuid, ""), reading) for reading in readings)
 
     def _place(self, scrape: Scrape, names: Labels) -> None:
         """Host and users of each GPU and slice, by the labels of its series."""
@@ -67,4 +67,4 @@ class Exporter:
             if (user := user_of(series.labels, names.cluster(series.labels) or cluster)) is not None:
                 users[name][user] = None
         self.here = frozenset(users)
-        self.users = {name: tuple(each) for name, each in users.items() if each}
+        self.users = {name: tuple(users_of) for name, users_of in users.items() if users_of}

@@ -44,13 +44,13 @@ class Intervals:
         other._learned = dict(self._learned)
         return other
 
-    def learn(self, found: Iterable[Matrix]) -> None:
+    def learn(self, matrices: Iterable[Matrix]) -> None:
         """The scrapes of a target or two of each job: the median of the newest times between."""
-        for one in found:
-            times = [at_s for at_s, _ in one.points]
+        for matrix in matrices:
+            times = [at_s for at_s, _ in matrix.points]
             gaps = [after - before for before, after in pairwise(times) if after - before > LEAST_S]
             if gaps:
-                self._learned[one.series.labels.get("job", "")] = _usual(median(gaps[-NEWEST:]))
+                self._learned[matrix.series.labels.get("job", "")] = _usual(median(gaps[-NEWEST:]))
 
     def of(self, target: Target) -> float:
         """Seconds between two scrapes of a target."""
@@ -62,12 +62,12 @@ class Intervals:
 
     def most(self, targets: Iterable[Target]) -> float:
         """The interval that most of these have."""
-        found = Counter(self.of(target) for target in targets)
-        return found.most_common(1)[0][0] if found else self._default_s
+        counts = Counter(self.of(target) for target in targets)
+        return counts.most_common(1)[0][0] if counts else self._default_s
 
 
 def _usual(seconds: float) -> float:
-    nearest = min(USUAL_S, key=lambda each: abs(each - seconds) / each)
+    nearest = min(USUAL_S, key=lambda usual_s: abs(usual_s - seconds) / usual_s)
     return nearest if abs(nearest - seconds) <= NEAR * nearest else max(LEAST_S, seconds)
 
 
@@ -192,7 +192,11 @@ class Memory:
 
     def names_of(self, host: str) -> frozenset[str]:
         """The names that labels may give a host that is shown under this one."""
-        bare = host.removeprefix(next((f"{one}/" for one in self.clusters if host.startswith(f"{one}/")), ""))
+        bare = host
+        for cluster in self.clusters:
+            if host.startswith(f"{cluster}/"):
+                bare = host.removeprefix(f"{cluster}/")
+                break
         aliases = (alias.name for alias, kept in self.machines.pairs() if kept.name == bare)
         return frozenset((host, bare, *aliases))
 

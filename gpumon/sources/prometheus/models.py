@@ -36,11 +36,17 @@ class Models:
 
     def endpoint(self, instance: str) -> Endpoint:
         """The config's entry for the engine at this address, as a Prometheus names it: by that, else by a glob."""
-        found = self._endpoints.get(instance)
-        if found is None:
-            found = next((endpoint for matches, endpoint in self._globs if matches(instance)), NOTHING)
-        self._unused.pop(found.url, None)
-        return found
+        endpoint = self._endpoints.get(instance)
+        if endpoint is None:
+            endpoint = self._by_glob(instance)
+        self._unused.pop(endpoint.url, None)
+        return endpoint
+
+    def _by_glob(self, instance: str) -> Endpoint:
+        for matches, endpoint in self._globs:
+            if matches(instance):
+                return endpoint
+        return NOTHING
 
     @property
     def unused(self) -> tuple[str, ...]:
@@ -50,9 +56,9 @@ class Models:
     def attach(self, reading: EngineReading, endpoint: Endpoint) -> EngineReading:
         """The reading with its model, as far as that is known."""
         model, root = (endpoint.model, "") if endpoint.model else (reading.model, reading.model_root)
-        said = hints_of(reading.info)
+        told = hints_of(reading.info)
         names: tuple[str, ...] = STORAGE_HINTS if endpoint.model else SPEC_HINTS
-        hints = {key: said[key] for key in names if key in said}
+        hints = {key: told[key] for key in names if key in told}
         llm, why = self._look(model, root, hints)
         return msgspec.structs.replace(
             reading,

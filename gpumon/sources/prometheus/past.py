@@ -70,7 +70,7 @@ class Past:
 
     def _is_whole(self, matrices: list[Matrix]) -> bool:
         """Whether one of these series has a point at almost every step."""
-        longest = max((len(one.points) for one in matrices), default=0)
+        longest = max((len(matrix.points) for matrix in matrices), default=0)
         return longest > 0 and longest + FEW >= self._steps
 
     @property
@@ -81,44 +81,48 @@ class Past:
         self, memory: Memory, models: Models, names: Labels, sizes: Mapping[str, int], host: str
     ) -> tuple[tuple[float, HostFrame], ...]:
         """The host at each moment at which there is something of it."""
-        found: list[tuple[float, HostFrame]] = []
+        frames: list[tuple[float, HostFrame]] = []
         for answers in self._moments():
             if not any((answers.engines, answers.gpus, answers.own)):
                 continue
             frame = Moment(answers, memory, models, names, sizes).frame()
-            found += [(answers.at_s, one) for one in frame.hosts if one.name == host]
+            frames += [(answers.at_s, of_host) for of_host in frame.hosts if of_host.name == host]
             time.sleep(0)  # the event loop and its screen go on in between
-        return tuple(found)
+        return tuple(frames)
 
     def _moments(self) -> Iterator[Answers]:
         """Moment after moment; what was used of the answers is freed."""
-        waiting = [_backwards(each) for each in self._answers]
+        waiting = [_backwards(matrices) for matrices in self._answers]
         self._answers = []
-        for at in range(self._steps):
-            scraped, up, engines, started, gpus, own = (self._due(each, at) for each in waiting)
-            at_s = self._start_s + at * self.step_s
+        for step in range(self._steps):
+            scraped, up, engines, started, gpus, own = (self._due(matrices, step) for matrices in waiting)
+            at_s = self._start_s + step * self.step_s
             yield Answers(at_s, scraped, up, engines, started, gpus, own, scraped)
 
-    def _due(self, matrices: list[Matrix], at: int) -> list[Vector]:
+    def _due(self, matrices: list[Matrix], step: int) -> list[Vector]:
         """The values of this step, which are taken away."""
         due: list[Vector] = []
-        for one in matrices:
-            while one.points and (step := round((one.points[-1][0] - self._start_s) / self.step_s)) <= at:
-                at_s, value = one.points.pop()
-                if step == at:
-                    due.append(Vector(one.series, at_s, value))
+        for matrix in matrices:
+            while matrix.points:
+                at_s, value = matrix.points[-1]
+                step_of_point = round((at_s - self._start_s) / self.step_s)
+                if step_of_point > step:
+                    break
+                matrix.points.pop()
+                if step_of_point == step:
+                    due.append(Vector(matrix.series, at_s, value))
         return due
 
 
 def _backwards(matrices: list[Matrix]) -> list[Matrix]:
-    for one in matrices:
-        one.points.reverse()
+    for matrix in matrices:
+        matrix.points.reverse()
     return matrices
 
 
 async def together(*asked: Coroutine[object, object, T]) -> list[T]:
     """All answers; where one fails the others are given up, so that nothing is still asked afterwards."""
-    tasks = [asyncio.ensure_future(each) for each in asked]
+    tasks = [asyncio.ensure_future(work) for work in asked]
     try:
         return await asyncio.gather(*tasks)
     except BaseException:

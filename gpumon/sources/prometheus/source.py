@@ -266,7 +266,7 @@ class FleetSource:
         """Look at how often jobs are scraped, but not all the time. Raises ApiFault."""
         if self._clock() < self._learn_again_s:
             return
-        targets = [one for several in self._memory.hosts.values() for one in several if one.known]
+        targets = [target for targets_of in self._memory.hosts.values() for target in targets_of if target.known]
         places = {target.labels.get("job", ""): target.instance for target in targets}
         places = places or await asyncio.to_thread(_places, answers)
         if places:
@@ -315,8 +315,8 @@ def _beyond(seconds: float, doubt_s: float) -> float:
     return seconds if abs(seconds) > doubt_s else 0.0
 
 
-def _uuid(one: Vector) -> str:
-    return one.series.labels.get("UUID") or one.series.labels.get("uuid", "")
+def _uuid(vector: Vector) -> str:
+    return vector.series.labels.get("UUID") or vector.series.labels.get("uuid", "")
 
 
 def _places(answers: Answers) -> dict[str, str]:

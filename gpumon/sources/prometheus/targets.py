@@ -141,16 +141,16 @@ class Placer:
 
     def place(self, series: Series) -> Placed:
         """The target of a series, and the series as the page of that target wrote it."""
-        found = self._used.get(series)
-        if found is not None:
-            return found
+        placed = self._used.get(series)
+        if placed is not None:
+            return placed
         labels = series.labels
         candidates = self._candidates.get((labels.get("job", ""), labels.get("instance", "")), ())
-        found = self._placed.get(series)
-        if found is None or found.candidates is not candidates:
-            found = self._new(series, candidates)
-        self._used[series] = found
-        return found
+        placed = self._placed.get(series)
+        if placed is None or placed.candidates is not candidates:
+            placed = self._new(series, candidates)
+        self._used[series] = placed
+        return placed
 
     def _new(self, series: Series, candidates: tuple[Target, ...]) -> Placed:
         target = self._best(series.labels, candidates)
