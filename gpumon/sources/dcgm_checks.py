@@ -50,19 +50,27 @@ def _profiling(gpus: Sequence[GpuReading]) -> list[Check]:
     """The profiling figures of a dcgm-exporter: those that are measured, those not on its page, those without a
     value."""
     checks = []
-    measured = [_WORDS[field] for field in RATIOS if not any(isinstance(getattr(gpu, field), Missing) for gpu in gpus)]
+    measured = [_WORDS[field] for field in RATIOS if _all_have(gpus, field)]
     if measured:
         checks.append(Check("dcgm", "profiling", CheckState.OK, f"measured: {', '.join(measured)}"))
     absent = [field for field in RATIOS if all(_lacks(gpu, field, Reason.NOT_EXPOSED) for gpu in gpus)]
     if absent:
-        lines = [f"{NAME_OF[field]}, gauge, {_WORDS[field]}." for field in absent]
-        text = f"not on its page: {', '.join(_WORDS[field] for field in absent)}"
-        checks.append(Check("dcgm", "profiling", CheckState.WARN, text, "\n".join((COUNTERS_FIX, *lines))))
+        checks.append(_not_on_page(absent))
     present = [field for field in RATIOS if field not in absent]
     for place, words in _without_value(gpus, present).items():
         text = f"without a value{place}: {', '.join(words)}"
         checks.append(Check("dcgm", "profiling", CheckState.WARN, text, BLANK_FIX))
     return checks
+
+
+def _not_on_page(fields: Sequence[str]) -> Check:
+    lines = [f"{NAME_OF[field]}, gauge, {_WORDS[field]}." for field in fields]
+    text = f"not on its page: {', '.join(_WORDS[field] for field in fields)}"
+    return Check("dcgm", "profiling", CheckState.WARN, text, "\n".join((COUNTERS_FIX, *lines)))
+
+
+def _all_have(gpus: Sequence[GpuReading], field: str) -> bool:
+    return not any(isinstance(getattr(gpu, field), Missing) for gpu in gpus)
 
 
 def _without_value(gpus: Sequence[GpuReading], fields: Sequence[str]) -> dict[str, list[str]]:

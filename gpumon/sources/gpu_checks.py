@@ -176,9 +176,13 @@ def _peaks(gpu: GpuReading, catalogue: GpuCatalogue) -> Check | None:
         memory = f"{bandwidth[0] / 1e9:.0f} GB/s ({bandwidth[1]})"
     source = "no source" if spec is None else spec.source
     text = f"{memory}; dense TFLOP/s: {_dense_peaks(spec)} ({source})"
-    if spec is None or bandwidth is None or not spec.flops_per_s or not all(spec.flops_per_s.values()):
+    if spec is None or bandwidth is None or not _has_all_peaks(spec):
         return Check("gpu", "peaks", CheckState.WARN, text, _own_peaks(gpu.name))
     return Check("gpu", "peaks", CheckState.OK if spec.verified else CheckState.WARN, text)
+
+
+def _has_all_peaks(spec: GpuSpec) -> bool:
+    return bool(spec.flops_per_s) and all(spec.flops_per_s.values())
 
 
 def _dense_peaks(spec: GpuSpec | None) -> str:

@@ -88,16 +88,31 @@ def look_up(
         looked.append(Looked("config", spec.source.removeprefix("config ")))
         return _known(spec, hints, looked)
     looked.append(Looked("config", "no [[model]] entry matches"))
-    candidates = (root, hints.get(MODEL_PATH, ""), model_id)
-    names = [name for name in dict.fromkeys(candidates) if name]
+    names = _names_of(model_id, root, hints)
     if seen:
         try:
             with _in_turn():
                 spec = _from_files(names, model_id, seen, hints, looked)
         except RefusedError as error:
             return _refused(error, model_id, looked)
+    if spec is not None:
+        return _known(spec, hints, looked)
+    return _without_files(model_id, names, llms, hints, looked)
+
+
+def _names_of(model_id: str, root: str, hints: Mapping[str, str]) -> list[str]:
+    """Names under which the model may be found, the surest first."""
+    candidates = (root, hints.get(MODEL_PATH, ""), model_id)
+    return [name for name in dict.fromkeys(candidates) if name]
+
+
+def _without_files(
+    model_id: str, names: Sequence[str], llms: LlmCatalogue, hints: Mapping[str, str], looked: list[Looked]
+) -> Facts:
+    """The facts of a model whose files are not there, or could not be read."""
     problems = _problems_of_files(looked)
-    if spec is None and hints:
+    spec = None
+    if hints:
         spec, against = from_hints(hints, model_id, names, llms)
         looked.append(Looked("engine", _words_of_engine(spec, against)))
         if against and spec is None:

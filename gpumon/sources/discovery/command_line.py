@@ -176,7 +176,13 @@ def shown_command(argv: Sequence[str]) -> str:
     form, arguments = _form_of(words)
     if arguments is None:
         arguments = _unknown_arguments(argv, words)
-    shown = [_harmless(word) for word in argv[: len(argv) - len(arguments)]]
+    program = [_harmless(word) for word in argv[: len(argv) - len(arguments)]]
+    return " ".join(_with_shown_arguments(program, form, arguments))
+
+
+def _with_shown_arguments(program: list[str], form: Form | None, arguments: Sequence[str]) -> list[str]:
+    """The words of a program, and of its arguments those that everybody may read; `form` is None for unknown ones."""
+    shown = program
     values_left = 1 if form is not None and form.positional else 0
     for word in arguments:
         if _is_option(word):
@@ -189,7 +195,7 @@ def shown_command(argv: Sequence[str]) -> str:
             values_left -= 1
         elif shown[-1:] != [STRUCK]:
             shown.append(STRUCK)
-    return " ".join(shown)
+    return shown
 
 
 def _form_of(words: Sequence[str]) -> tuple[Form | None, Sequence[str] | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -204,18 +204,22 @@ class Discovery:
         for url, chain in wanted.items():
             if url in self._engines or len(self._engines) < MOST:
                 await self._follow(url, chain)
-        servers = {_server(chain): url for url, chain in wanted.items()}
-        for url in [url for url in self._engines if url not in wanted]:
-            engine = self._engines[url]
-            has_moved = servers.get(_server(engine.chain), url) != url
-            if self._is_gone(engine, time.monotonic(), has_moved=has_moved):
-                self._drop(url)
+        self._drop_gone(wanted)
         self._engines = dict(sorted(self._engines.items(), key=lambda item: (item[1].chain.port, item[0])))
         # The endpoints of the config have what their processes tell, as those have that were found.
         by_configured = {chain.configured: chain for chain in chains if chain.configured}
         for source in self._configured:
             known = by_configured.get(source.url.base)
             source.joined = None if known is None else partial(self._joined, known)
+
+    def _drop_gone(self, wanted: Mapping[str, Chain]) -> None:
+        """End the engines that no chain leads to any more, once they are gone for good."""
+        servers = {_server(chain): url for url, chain in wanted.items()}
+        for url in [url for url in self._engines if url not in wanted]:
+            engine = self._engines[url]
+            has_moved = servers.get(_server(engine.chain), url) != url
+            if self._is_gone(engine, time.monotonic(), has_moved=has_moved):
+                self._drop(url)
 
     def _tell_owners(self, chains: tuple[Chain, ...]) -> None:
         """Tell which processes are behind servers that are polled elsewhere, and of those before that none is now."""

@@ -301,17 +301,25 @@ class DriverSource:
         self._take_report()
         child = self._child
         if child is not None:
-            status = child.process.poll()
-            if status is not None:
-                self._lose(child, now_s, ended_by(status))
-            elif child.broken:
-                self._lose(child, now_s, child.broken)
-            elif (silent_s := child.silent_s(now_s)) > self._patience_s(child):
-                self._lose(child, now_s, f"did not answer for {silent_s:.0f} s")
+            why = self._why_lost(child, now_s)
+            if why:
+                self._lose(child, now_s, why)
         if self._dying is not None and self._dying.poll() is not None:
             self._dying = None
         if self._child is None and self._dying is None and now_s >= self._restart_s and not self._closed:
             self._start_child(now_s)
+
+    def _why_lost(self, child: Child, now_s: float) -> str:
+        """Why the worker is given up; empty while it is not."""
+        status = child.process.poll()
+        if status is not None:
+            return ended_by(status)
+        if child.broken:
+            return child.broken
+        silent_s = child.silent_s(now_s)
+        if silent_s > self._patience_s(child):
+            return f"did not answer for {silent_s:.0f} s"
+        return ""
 
     def _patience_s(self, child: Child) -> float:
         report = child.report

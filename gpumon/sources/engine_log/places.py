@@ -78,13 +78,18 @@ def places_of(origin: Origin, logs: Path = LOGS) -> tuple[Place, ...]:
         files = _files_behind_pipes(origin, outputs)
     if files:
         return tuple(files)
+    return (_without_file(origin, outputs, logs, is_live=is_live),)
+
+
+def _without_file(origin: Origin, outputs: list[Output], logs: Path, *, is_live: bool) -> Place:
+    """The log of a server whose output goes to no file: its pod's, its container's or its unit's."""
     if origin.pod:
-        return (_of_pod(origin, logs, is_live=is_live),)
+        return _of_pod(origin, logs, is_live=is_live)
     if origin.container:
-        return (_of_container(origin),)
+        return _of_container(origin)
     if origin.unit and UNIT.fullmatch(origin.unit):
-        return (_of_unit(origin),)
-    return (NoLog(_no_log(origin, outputs, is_live=is_live)),)
+        return _of_unit(origin)
+    return NoLog(_no_log(origin, outputs, is_live=is_live))
 
 
 def _files_behind_pipes(origin: Origin, outputs: Sequence[Output]) -> list[LogFile]:

@@ -78,23 +78,33 @@ def is_slots(body: bytes) -> bool:
 def slots_of(body: bytes) -> Sequence[Slot]:
     """All slots, empty where this is no answer of /slots, or one of them makes no sense: they are told apart by their
     places. Raises nothing."""
-    slots = [_slot(mapping(slot)) for slot in items(decoded(body), MOST_SLOTS)]
-    readable = [slot for slot in slots if slot is not None]
-    return readable if len(readable) == len(slots) else ()
+    slots: list[Slot] = []
+    for told in items(decoded(body), MOST_SLOTS):
+        slot = _slot(mapping(told))
+        if slot is None:
+            return ()
+        slots.append(slot)
+    return slots
 
 
 def _slot(told: Mapping[str, Any]) -> Slot | None:
+    """One slot of /slots; None where it makes no sense."""
     busy = told.get("is_processing")
     context = number(told.get("n_ctx"))
+    if not isinstance(busy, bool) or context is None:
+        return None
     task = number(told.get("id_task"))
     token = mapping(told.get("next_token")) or mapping(next(iter(items(told.get("next_token"), 1)), None))
-    generated = number(token.get("n_decoded"))
-    if not isinstance(busy, bool) or context is None or (busy and (generated is None or task is None)):
-        return None
+    generated = 0.0
+    if busy:
+        decoded_tokens = number(token.get("n_decoded"))
+        if decoded_tokens is None or task is None:
+            return None
+        generated = decoded_tokens
     # n_prompt_tokens counts the answer, too.
     used = number(told.get("n_prompt_tokens"))
     prompt = sum(number(told.get(name)) or 0.0 for name in ("n_prompt_tokens_processed", "n_prompt_tokens_cache"))
-    return Slot(busy, task, (generated or 0.0) if busy else 0.0, prompt, used, context, told.get("speculative") is True)
+    return Slot(busy, task, generated, prompt, used, context, told.get("speculative") is True)
 
 
 def growth(before: Sequence[Slot], slots: Sequence[Slot]) -> tuple[float, float]:
@@ -182,10 +192,7 @@ class LlamaCppAdapter(Adapter):
         self._choose_companions(figures)
         props = mapping(decoded(figures.bodies.get(PROPS.path, b"")))
         _take_settings(figures, props)
-        if not any(rank.counters.get(q.DRAFTS) for rank in figures.ranks.values()):
-            # Without speculation they stand at 0.
-            for quantity in (q.DRAFTS, q.DRAFTED_TOKENS, q.ACCEPTED_TOKENS):
-                figures.leave_out(quantity)
+        _leave_out_drafts(figures)
         if q.DRAFTS in figures.live or any(slot.busy and slot.speculative for slot in slots):
             self._speculates = True
         if not slots and not figures.ranks:
@@ -284,6 +291,14 @@ def _take_settings(figures: Figures, told: Mapping[str, Any]) -> None:
     figures.model = text(told.get("model_alias")) or PurePosixPath(path).stem
     figures.version = text(told.get("build_info"))
     figures.model_root = path
+
+
+def _leave_out_drafts(figures: Figures) -> None:
+    """Leave out the figures of speculation where they stand at 0: nothing is speculated."""
+    if any(rank.counters.get(q.DRAFTS) for rank in figures.ranks.values()):
+        return
+    for quantity in (q.DRAFTS, q.DRAFTED_TOKENS, q.ACCEPTED_TOKENS):
+        figures.leave_out(quantity)
 
 
 def _add_prompt_tokens(rank: Rank, figures: Figures) -> None:

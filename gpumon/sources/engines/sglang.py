@@ -362,8 +362,9 @@ class SglangAdapter(Adapter):
 
     def _passes_are_steps(self, figures: Figures) -> bool:
         """Whether the counted forward passes are all steps: not where tokens come without them."""
-        ranks = [rank.counters for rank in figures.ranks.values()]
-        counted = [counters for counters in ranks if q.STEPS in counters]
+        counters_of_ranks = [rank.counters for rank in figures.ranks.values()]
+        counted = [counters for counters in counters_of_ranks if q.STEPS in counters]
+        others = [counters for counters in counters_of_ranks if q.STEPS not in counters]
         steps = sum(counters[q.STEPS] for counters in counted)
         tokens = sum(counters.get(q.DECODE_TOKENS, 0.0) for counters in counted)
         last_steps, last_tokens = self._moved
@@ -373,7 +374,7 @@ class SglangAdapter(Adapter):
             self._unmoved = self._unmoved + 1 if stands_still else 0
         if not counted or self._unmoved >= UNMOVED:
             return False
-        return not any(counters.get(q.DECODE_TOKENS) for counters in ranks if q.STEPS not in counters)
+        return not any(counters.get(q.DECODE_TOKENS) for counters in others)
 
     def _start_at_zero(self, rank: Rank, quantity: str) -> None:
         """A series that never was there has counted nothing yet; one that was and is missing now is missing."""

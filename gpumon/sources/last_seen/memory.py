@@ -130,6 +130,16 @@ class _Kept:
         return self.served.reading.key
 
 
+def _is_process_gone(kept: _Kept, reading: EngineReading | None, around: Around, wall_s: float, now_s: float) -> bool:
+    """Whether the process of an engine is gone, by its port if the process is not known."""
+    origin = kept.served.origin
+    if origin.pid:
+        return around.rebooted or origin.id in around.ended
+    if reading is None or reading.state is not EndpointState.REFUSED:
+        return False
+    return _refuses_for(kept, wall_s, now_s) >= REFUSES_S
+
+
 def _is_old(kept: _Kept, reading: EngineReading) -> bool:
     """Whether this answer was taken before, or is the last one of a process that has ended since."""
     if kept.answered_s == reading.monotonic_s:
@@ -424,14 +434,10 @@ class LastSeen:
         if kept.ended_s is not None or served.departure is not None:
             answers = reading is not None and reading.state is EndpointState.OK
             return not answers or kept.answered_s <= (kept.ended_s or 0.0)
-        if served.origin.pid:
-            ended = around.rebooted or served.origin.id in around.ended
-        else:
-            refuses = reading is not None and reading.state is EndpointState.REFUSED
-            ended = refuses and _refuses_for(kept, wall_s, now_s) >= REFUSES_S
-        if ended:
-            kept.ended_s = now_s
-        return ended
+        if not _is_process_gone(kept, reading, around, wall_s, now_s):
+            return False
+        kept.ended_s = now_s
+        return True
 
     def _departed(
         self, kept: _Kept, reading: EngineReading | None, around: Around, wall_s: float, now_s: float
@@ -506,16 +512,26 @@ class LastSeen:
             return None
         if any(kept.served.origin.id == origin.id for kept in known):
             return None
-        work = around.works.get(origin.id, ServerWork())
-        vram_bytes, growth = self._vram_of(reading.url, origin, gpus, now_s)
-        info = {**reading.info, STARTS: _start_of(work, growth).value, START_PID: str(origin.pid)}
-        for name, value in ((START_READ, work.read_bytes_per_s), (START_CPU, work.cpu_cores), (START_VRAM, vram_bytes)):
-            if value is not None:
-                info[name] = f"{value:.3g}"
-        model = reading.model or (known[0].served.reading.model if known else "")
+        info = {**reading.info, **self._start_info(reading.url, origin, gpus, around, now_s)}
+        model = reading.model
+        if not model and known:
+            model = known[0].served.reading.model
         return msgspec.structs.replace(
             reading, state=EndpointState.STARTING, info=info, model=model, fault=starting_text(info)
         )
+
+    def _start_info(
+        self, url: str, origin: Origin, gpus: Sequence[GpuReading], around: Around, now_s: float
+    ) -> dict[str, str]:
+        """What a starting server does, as `info` of its reading has it."""
+        work = around.works.get(origin.id, ServerWork())
+        vram_bytes, growth = self._vram_of(url, origin, gpus, now_s)
+        info = {STARTS: _start_of(work, growth).value, START_PID: str(origin.pid)}
+        figures = {START_READ: work.read_bytes_per_s, START_CPU: work.cpu_cores, START_VRAM: vram_bytes}
+        for name, value in figures.items():
+            if value is not None:
+                info[name] = f"{value:.3g}"
+        return info
 
     def _vram_of(
         self, url: str, origin: Origin, gpus: Sequence[GpuReading], now_s: float

@@ -198,7 +198,7 @@ def _figures(
     reasons: Mapping[str, Reading] = {},
 ) -> dict[str, Any]:
     """Keyword arguments of a Struct: every field of the table, those in its parts as Structs of their own."""
-    found: dict[str, Any] = {}
+    own: dict[str, Any] = {}
     inner: dict[str, dict[str, Any]] = {name: {} for name in parts}
     for path, name, _, fixed, whole in fields:
         value: Any = page.value(name, {**labels, **fixed})
@@ -210,11 +210,13 @@ def _figures(
         if dot:
             inner[head][tail] = value
         else:
-            found[path] = value
+            own[path] = value
     bound = peers.bounded_gpu if fields is exported.GPU else peers.bounded_figures
-    for values in (found, *inner.values()):
+    for values in (own, *inner.values()):
         bound(values, tuple(values))
-    return {**found, **{name: kind(**inner[name]) for name, kind in parts.items()}}
+    for name, kind in parts.items():
+        own[name] = kind(**inner[name])
+    return own
 
 
 def _reasons(page: Scrape, of: str, thing: str) -> dict[str, Reading]:
