@@ -54,7 +54,7 @@ def roofline_rows(
     width, height = size
     placed = [_placed(number, engine, history, wall_s) for number, engine in enumerate(engines)]
     beside = [row for one in placed for row in _listed(one, _LIST - 2)]
-    beside += [(), *_explained(_LIST - 2)]
+    beside += [(), *_explained(placed, _LIST - 2)]
     picture = _picture(placed, width - _LIST, height, glyphs)
     rows: list[Row] = []
     for number in range(height):
@@ -107,9 +107,10 @@ def _draw(canvas: Canvas, *, placed: Sequence[_Placed], glyphs: Glyphs) -> None:
     for one in placed:
         for mbu, mfu in one.trail:
             canvas.mark(mbu, mfu, marks.free, one.tone)
-    _write(canvas, 0.03, 0.93, "prefill: compute first", "hint")
-    _write(canvas, 0.60, 0.08, "decode: bandwidth first", "hint")
-    _write(canvas, 0.70, 0.62, "ridge", "hint")
+    below_roof = max(canvas.line(0.93), canvas.line(1.0) + 1)
+    _write(canvas, below_roof, 0.03, "prefill: compute first", "hint")
+    _write(canvas, canvas.line(0.08), 0.60, "decode: bandwidth first", "hint")
+    _write(canvas, canvas.line(0.62), 0.70, "ridge", "hint")
     canvas.across(1.0, marks.goal, "warn")
     canvas.down(1.0, marks.limit, "warn")
     for one in placed:
@@ -133,12 +134,12 @@ def _free_cell(line: int, column: int, taken: set[tuple[int, int]]) -> tuple[int
     return line, column
 
 
-def _write(canvas: Canvas, mbu: float, mfu: float, text: str, tone: str) -> None:
-    """A word in the picture, from a place on; as far as the picture goes."""
+def _write(canvas: Canvas, line: int, mbu: float, text: str, tone: str) -> None:
+    """A word in a line of the picture, from a place on; as far as the picture goes."""
     first = canvas.column(mbu)
     for number, character in enumerate(text):
         if first + number < canvas.columns and character != " ":
-            canvas.put(canvas.line(mfu), first + number, character, tone)
+            canvas.put(line, first + number, character, tone)
 
 
 def _listed(one: _Placed, width: int) -> list[Row]:
@@ -171,9 +172,17 @@ def _against_roof(where: Standing) -> str:
     return ", ".join(said)
 
 
-def _explained(width: int) -> list[Row]:
-    texts = ("2.4x: at the same FLOP/B it could do 2.4 times as much until that is at 100 %",)
-    return [((line, "hint"),) for text in texts for line in folded(text, width)]
+def _explained(placed: Sequence[_Placed], width: int) -> list[Row]:
+    """The meaning of the headroom, by the first engine that has one."""
+    for one in placed:
+        headroom = one.standing.headroom
+        if isinstance(headroom, Missing):
+            continue
+        side = "bandwidth" if one.standing.meets_bandwidth else "compute"
+        times = f"{headroom:.1f}"
+        text = f"{times}x: at the same FLOP/B {one.letter} could do {times} times as much until {side} is at 100 %"
+        return [((line, "hint"),) for line in folded(text, width)]
+    return []
 
 
 def too_narrow(width: int) -> Sequence[Row]:

@@ -51,6 +51,19 @@ def test_an_engine_stands_where_its_shares_are_and_moves_with_them() -> None:
     assert above[1] == low[1]
 
 
+def test_the_roof_does_not_cross_its_label_in_a_low_picture() -> None:
+    snapshot = served()
+    for height in range(8, 31):
+        rows = roofline_rows(snapshot.engines, None, snapshot.wall_s, (120, height), "braille")
+        assert any("prefill: compute first" in "".join(text for text, _ in row) for row in rows)
+
+
+def test_the_headroom_is_explained_by_a_number_that_stands_there() -> None:
+    lines = [line[76:].strip() for line in drawn(served(mbu_ratio=0.5, mfu_ratio=0.1))]
+    assert any(line.endswith("bandwidth at 2.0x") for line in lines)
+    assert "2.0x: at the same FLOP/B A could do 2.0" in lines
+
+
 def test_the_part_of_decode_has_a_mark_of_its_own_below() -> None:
     lines = drawn(served(mbu_ratio=0.3, mfu_ratio=0.9, mfu_decode_ratio=0.1))
     whole = place_of(lines, "A")
