@@ -230,6 +230,7 @@ def test_a_server_whose_address_is_not_known_is_ended_only_where_it_does_not_ans
     assert found is not None
     assert [one.code for one in found.actions] == ["add_endpoint", "end_program"]
     assert "if its server still answers; else ask" in render.actions_text(found)
+    assert "that frees 40 GiB" in render.actions_text(found)
 
 
 def test_a_lost_gpu_is_told_at_once_with_its_xid() -> None:
