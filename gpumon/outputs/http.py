@@ -116,6 +116,8 @@ class HttpServer:
         self._tls = tls
         self._login = login
         self._loop = asyncio.new_event_loop()
+        self._again: asyncio.TimerHandle | None = None
+        """Accepting begins again by it, once there may be descriptors."""
         self._open: dict[asyncio.Task[None], float] = {}
         """Connections, and when each was opened or last answered."""
         self._raw: dict[asyncio.Task[None], socket.socket] = {}
@@ -141,6 +143,8 @@ class HttpServer:
         self._listen()
         loop.run_forever()
         loop.remove_reader(self._listener)
+        if self._again is not None:
+            self._again.cancel()
         tasks = tuple(self._open)
         for task in tasks:
             self._end(task)
@@ -165,7 +169,7 @@ class HttpServer:
             return
         except OSError:  # this process has too many files open
             self._loop.remove_reader(self._listener)
-            self._loop.call_later(_AGAIN_S, self._listen)
+            self._again = self._loop.call_later(_AGAIN_S, self._listen)
             return
         one.setblocking(False)
         while len(self._open) >= MOST_CONNECTIONS:

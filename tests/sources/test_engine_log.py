@@ -542,3 +542,8 @@ def test_the_server_at_a_url_is_found_by_its_socket(tmp_path: Path) -> None:
     assert (origin.pid, origin.output, origin.uid) == (server.pid, str(tmp_path / "log"), os.geteuid())
     assert serving_origin(f"http://127.0.0.1:{port}") == NO_ORIGIN
     assert serving_origin("http://192.0.2.1:8000") == NO_ORIGIN
+
+
+def test_a_program_that_ends_its_output_and_lives_on_is_not_waited_for() -> None:
+    lives_on = "import os, sys, time; print('a line', flush=True); os.close(1); os.close(2); time.sleep(600)"
+    assert run_bounded([sys.executable, "-c", lives_on]) == (b"a line\n", "")

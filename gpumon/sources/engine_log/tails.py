@@ -153,13 +153,23 @@ def run_bounded(command: Sequence[str]) -> tuple[bytes, str]:
         printed, is_whole = _drained(process)
         if not is_whole:
             process.kill()
-        code = process.wait()
+        code = _exit_code(process)
     if not is_whole:
         return b"", f"{command[0]} did not end within {COMMAND_S:.0f} s, or printed too much"
     if code:
         lines = [line for line in _decoded(printed).splitlines() if line.strip()]
         return b"", clean(lines[-1] if lines else f"{command[0]} failed with exit code {code}")
     return printed, ""
+
+
+def _exit_code(process: subprocess.Popen[bytes]) -> int:
+    """The exit code of a process whose output has ended; 0 of one that lives on for a second, which is killed."""
+    try:
+        return process.wait(1.0)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return 0
 
 
 def _drained(process: subprocess.Popen[bytes]) -> tuple[bytes, bool]:
