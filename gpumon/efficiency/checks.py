@@ -314,12 +314,12 @@ class Deviations:
 
     def at(self, now_s: float, minutes: Sequence[Minute], hold_s: float) -> dict[str, tuple[Evidence, ...]]:
         """Key of a replica -> in what it stands apart; little traffic first. What has held for `hold_s` is told."""
-        found: dict[_Claim, tuple[bool, Evidence]] = {}
-        for role in dict.fromkeys(one.role for one in minutes):
-            found.update(_compared([one for one in minutes if one.role == role]))
-        stands = self._shown.at(now_s, {claim: true for claim, (true, _) in found.items()}, hold_s)
+        claims: dict[_Claim, tuple[bool, Evidence]] = {}
+        for role in dict.fromkeys(replica.role for replica in minutes):
+            claims.update(_compared([replica for replica in minutes if replica.role == role]))
+        stands = self._shown.at(now_s, {claim: true for claim, (true, _) in claims.items()}, hold_s)
         apart: dict[str, tuple[Evidence, ...]] = {}
-        for claim, (_, shown) in found.items():
+        for claim, (_, shown) in claims.items():
             if claim in stands:
                 apart[claim[0]] = (*apart.get(claim[0], ()), shown)
         return apart
@@ -456,17 +456,21 @@ def rank_loads(track: Track) -> tuple[RankLoad, ...]:
     ranks = track.points[-1].ranks if track.points else {}
     if len(ranks) < 2:
         return ()
-
-    def mean(rank: str, quantity: str) -> Reading:
-        samples = track.short.rank_samples(rank, quantity)
-        return sum(samples) / len(samples) if samples else NOT_EXPOSED
-
     return tuple(
         RankLoad(
-            clean(rank, 32), rank_decode(track, rank), *(mean(rank, one) for one in (q.RUNNING, q.WAITING, q.KV_USAGE))
+            clean(rank, 32),
+            rank_decode(track, rank),
+            _rank_mean(track, rank, q.RUNNING),
+            _rank_mean(track, rank, q.WAITING),
+            _rank_mean(track, rank, q.KV_USAGE),
         )
         for rank in ranks
     )
+
+
+def _rank_mean(track: Track, rank: str, gauge: str) -> Reading:
+    samples = track.short.rank_samples(rank, gauge)
+    return sum(samples) / len(samples) if samples else NOT_EXPOSED
 
 
 def uneven(loads: Sequence[RankLoad], track: Track) -> tuple[Evidence, ...]:

@@ -163,9 +163,11 @@ class Deriver:
             if raw.gpus and here.keys() >= set(raw.gpus)
         ]
         window_s = max(_gpu_window_s(frame), *(reading.activity_interval_s for reading in frame.gpus), 0.0)
-        found = self._contradictions.at(frame.monotonic_s, placed, window_s)
+        contradictions = self._contradictions.at(frame.monotonic_s, placed, window_s)
         return tuple(
-            msgspec.structs.replace(engine, contradicts=found[raw.key]) if raw.key in found else engine
+            msgspec.structs.replace(engine, contradicts=contradictions[raw.key])
+            if raw.key in contradictions
+            else engine
             for raw, engine in zip(frame.engines, engines, strict=True)
         )
 
@@ -189,14 +191,14 @@ class Deriver:
 
     def _faults(self, frame: Frame) -> tuple[FaultShown, ...]:
         """The sources' own faults, then those of the GPUs and engines; each dated from when its cause began."""
-        found = [(gpu.uuid, f"gpu {gpu.index}", cause, text) for gpu in frame.gpus for cause, text in gpu_faults(gpu)]
-        found += [
+        faults = [(gpu.uuid, f"gpu {gpu.index}", cause, text) for gpu in frame.gpus for cause, text in gpu_faults(gpu)]
+        faults += [
             (engine.key, engine.name, cause, text)
             for engine in frame.engines
             for cause, text in engine_faults(engine, self._wrong.get(engine.key, ""), bool(frame.gpus))
         ]
-        self._since = {(key, cause): self._since.get((key, cause), frame.wall_s) for key, _, cause, _ in found}
-        own = [shown_fault(source, text, self._since[key, cause], cause) for key, source, cause, text in found]
+        self._since = {(key, cause): self._since.get((key, cause), frame.wall_s) for key, _, cause, _ in faults}
+        own = [shown_fault(source, text, self._since[key, cause], cause) for key, source, cause, text in faults]
         return (*(shown_fault(fault.source, fault.text, fault.since_wall_s) for fault in frame.faults), *own)
 
 

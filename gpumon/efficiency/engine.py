@@ -557,9 +557,11 @@ def _flops_peak(reading: EngineReading, peaks: Sequence[Peak]) -> tuple[Reading,
     """Dense peak FLOP/s of all GPUs, and its precision; several, joined by `+`, on GPUs of different types."""
     if not peaks:
         return Missing(Reason.NO_GPU), ""
-    each = [flops_peak_of(peak, reading) for peak in peaks]
-    total = plus(*(peak for peak, _ in each))
-    return total, "" if isinstance(total, Missing) else "+".join(sorted({name for _, name in each}))
+    of_gpus = [flops_peak_of(peak, reading) for peak in peaks]
+    total = plus(*(flops_per_s for flops_per_s, _ in of_gpus))
+    if isinstance(total, Missing):
+        return total, ""
+    return total, "+".join(sorted({precision for _, precision in of_gpus}))
 
 
 def _sources(

@@ -53,8 +53,8 @@ UNMAPPED: Final = "no MFU or MBU: GPUs unknown"
 def gpu_faults(gpu: GpuReading) -> Iterator[tuple[str, str]]:
     """State, row remapping, ECC and slow-downs of one GPU."""
     if gpu.state in STATES:
-        said = f" ({gpu.state_text})" if gpu.state_text else ""
-        yield gpu.state.value, STATES[gpu.state] + said
+        detail = f" ({gpu.state_text})" if gpu.state_text else ""
+        yield gpu.state.value, STATES[gpu.state] + detail
     if _counts(gpu.remap_failed):
         yield "remap_failed", REMAP_FAILED
     if _counts(gpu.remap_pending):

@@ -393,22 +393,26 @@ def _flops_peak(reading: GpuReading, peak: Peak, read: Sequence[EngineReading], 
     """Peak FLOP/s at the precision of the engines' arithmetic, and that precision."""
     if reading.mig or reading.parent_uuid:
         return _UNDER_MIG, ""
-    found = [flops_peak_of(peak, engine) for engine in read]
-    if not found:
+    peaks: set[float] = set()
+    names: set[str] = set()
+    for engine in read:
+        flops_per_s, precision = flops_peak_of(peak, engine)
+        if isinstance(flops_per_s, Missing):
+            return flops_per_s, ""
+        peaks.add(flops_per_s)
+        names.add(precision)
+    if not peaks:
         return alone, ""
-    unknown = next((value for value, _ in found if isinstance(value, Missing)), None)
-    if unknown is not None:
-        return unknown, ""
-    names = "+".join(sorted({name for _, name in found}))
-    return found[0][0] if len({value for value, _ in found}) == 1 else _SEVERAL, names
+    return peaks.pop() if len(peaks) == 1 else _SEVERAL, "+".join(sorted(names))
 
 
 def _achievable_ratio(peak: Peak, flops_peak: Reading, precision: str) -> Reading:
     """Share of that peak that products of large matrices reached; missing where nobody measured it."""
     if isinstance(flops_peak, Missing):
         return flops_peak
-    formats = map(Precision, precision.split("+"))
-    ratios = {peak.spec.achievable_ratio(each) for each in formats} if peak.spec is not None else {None}
+    if peak.spec is None:
+        return _UNMEASURED
+    ratios = {peak.spec.achievable_ratio(Precision(name)) for name in precision.split("+")}
     ratio = ratios.pop()
     return _UNMEASURED if ratio is None or ratios else ratio
 

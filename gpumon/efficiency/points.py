@@ -162,12 +162,12 @@ def _of_gpus(gpus: Sequence[Gpu]) -> dict[str, float]:
 
 def _of_things(gpus: Sequence[Gpu], engines: Sequence[Engine], host: Host) -> dict[str, float]:
     """Series that verdicts stand on. A thing that lacks a figure has no series of it, which saves its memory."""
-    found = _known(_keys(_OF_HOST, AT, HOST), _host(host))
+    points = _known(_keys(_OF_HOST, AT, HOST), _host(host))
     for gpu in [gpu for gpu in gpus if not gpu.parent_uuid][:MOST_GPUS]:
-        found.update(_known(_keys(_OF_GPU, OF_GPU, str(gpu.index)), _gpu(gpu)))
+        points.update(_known(_keys(_OF_GPU, OF_GPU, str(gpu.index)), _gpu(gpu)))
     for engine in engines[:MOST_ENGINES]:
-        found.update(_known(_keys(_OF_ENGINE, AT, engine.key), _engine(engine)))
-    return found
+        points.update(_known(_keys(_OF_ENGINE, AT, engine.key), _engine(engine)))
+    return points
 
 
 @lru_cache(maxsize=64)

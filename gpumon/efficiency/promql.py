@@ -38,7 +38,7 @@ def model_constants(llm: LlmSpec, gpus: int) -> tuple[Constant, ...]:
     width = BYTES_PER_ELEMENT[Precision.BF16]
     kv = _parts(llm, lambda one, tokens: kv_read_bytes(one, tokens, 1, Precision.BF16))
     missed = 1.0 - llm.experts_per_token / llm.experts if llm.experts else 1.0
-    found = [
+    constants = [
         Constant(_of("decode_flops_per_token"), decode[0], "2 x parameters multiplied per token"),
         Constant(_of("decode_flops_per_full_position"), decode[1], "attention, per token in context, full layers"),
         Constant(_of("decode_flops_per_window_position"), decode[2], "the same of the window layers"),
@@ -56,12 +56,12 @@ def model_constants(llm: LlmSpec, gpus: int) -> tuple[Constant, ...]:
     ]
     if llm.read_bytes > 0.0:
         experts = llm.experts * llm.expert_read_bytes
-        found += [
+        constants += [
             Constant(_of("weight_bytes"), llm.read_bytes, "all matmul weights, every expert included"),
             Constant(_of("expert_bytes"), experts, "the experts' part of them"),
             Constant(_of("expert_missed_ratio"), missed, "1 - k/E: share of the experts that one token misses"),
         ]
-    return tuple(found)
+    return tuple(constants)
 
 
 def peak_constants(flops_per_s: float, bandwidth_bytes_per_s: float) -> tuple[Constant, ...]:
@@ -79,12 +79,12 @@ def told_constants(pool_tokens: float, context_tokens: float, ranks: int = 0) ->
     Tokens of an engine's KV pool, the context where nothing else gives it, and data-parallel ranks of an engine whose
     page shows fewer.
     """
-    found = (
+    constants = (
         Constant(_of("kv_pool_tokens"), pool_tokens, "tokens of each rank's KV pool, from cache_config_info"),
         Constant(_of("context_tokens"), context_tokens, "mean context where no series tells it (--context)"),
         Constant(_of("engine_ranks"), float(ranks), "data-parallel ranks of one engine, instead of those on its page"),
     )
-    return tuple(one for one in found if one.value > 0.0)
+    return tuple(constant for constant in constants if constant.value > 0.0)
 
 
 def _of(what: str) -> str:

@@ -46,15 +46,17 @@ def merge_common(histograms: Sequence[HistogramReading]) -> HistogramReading | N
     bounds = tuple(sorted(common))
     if len(bounds) <= LEAST_COMMON or bounds[-1] != float("inf"):
         return None
-    at = [dict(zip(one.bounds, one.counts, strict=True)) for one in histograms]
-    counts = tuple(sum(counts[bound] for counts in at) for bound in bounds)
-    return HistogramReading(bounds, counts, sum(one.sum for one in histograms), sum(one.count for one in histograms))
+    by_bound = [dict(zip(histogram.bounds, histogram.counts, strict=True)) for histogram in histograms]
+    counts = tuple(sum(counts[bound] for counts in by_bound) for bound in bounds)
+    total = sum(histogram.sum for histogram in histograms)
+    count = sum(histogram.count for histogram in histograms)
+    return HistogramReading(bounds, counts, total, count)
 
 
 def mean_only(histograms: Sequence[HistogramReading], why: Missing) -> Quantiles:
     """The mean over histograms that can not be merged; every quantile missing, `why` says so."""
-    count = sum(one.count for one in histograms)
-    average: Reading = sum(one.sum for one in histograms) / count if count > 0 else Missing(Reason.IDLE)
+    count = sum(histogram.count for histogram in histograms)
+    average: Reading = sum(histogram.sum for histogram in histograms) / count if count > 0 else Missing(Reason.IDLE)
     return msgspec.structs.replace(no_quantiles(why), mean=average)
 
 

@@ -563,11 +563,11 @@ def trained(reading: EngineReading, track: Track) -> tuple[Flow, Flow]:
     """
     tokens = _stepped(reading, track, q.TRAINED_TOKENS, q.TRAINED_RATE)
     samples = _stepped(reading, track, q.SAMPLES, q.SAMPLE_RATE)
-    each = reading.training.tokens_per_sample if reading.training is not None else 0.0
-    if each > 0.0 and tokens.advance is None and samples.advance is not None:
-        tokens = _scaled(samples, each, f"x {each:g} tokens per sample")
-    elif each > 0.0 and samples.advance is None and tokens.advance is not None:
-        samples = _scaled(tokens, 1.0 / each, f"/ {each:g} tokens per sample")
+    tokens_per_sample = reading.training.tokens_per_sample if reading.training is not None else 0.0
+    if tokens_per_sample > 0.0 and tokens.advance is None and samples.advance is not None:
+        tokens = _scaled(samples, tokens_per_sample, f"x {tokens_per_sample:g} tokens per sample")
+    elif tokens_per_sample > 0.0 and samples.advance is None and tokens.advance is not None:
+        samples = _scaled(tokens, 1.0 / tokens_per_sample, f"/ {tokens_per_sample:g} tokens per sample")
     return tokens, samples
 
 

@@ -39,27 +39,33 @@ class ReplicaGroups:
         """One for each model that two or more serve; and by `EngineReading.key` in what one stands apart."""
         groups = grouped(members)
         self._deviations = {model: self._deviations.get(model) or Deviations() for model in groups}
-        apart = {model: self._deviations[model].of(group, now_s) for model, group in groups.items()}
+        apart: dict[str, tuple[Evidence, ...]] = {}
         shown = {}
         for model, group in groups.items():
-            polls = [
-                (one.reading.key, one.engine.name, one.answers, one.track.polls, *_SHARES(one.engine.efficiency))
-                for one in group
-            ]
-            made_of = apart[model], polls
+            deviating = self._deviations[model].of(group, now_s)
+            apart |= deviating
+            made_of = (deviating, [_poll_of(member) for member in group])
             last = self._shown.get(model)
-            shown[model] = last if last and last[0] == made_of else (made_of, replicas_of(group, apart[model]))
+            if last is not None and last[0] == made_of:
+                shown[model] = last
+            else:
+                shown[model] = (made_of, replicas_of(group, deviating))
         self._shown = shown
-        return tuple(replicas for _, replicas in shown.values()), {
-            key: found for each in apart.values() for key, found in each.items()
-        }
+        return tuple(replicas for _, replicas in shown.values()), apart
+
+
+def _poll_of(member: Member) -> tuple[object, ...]:
+    """Identity of the figures of an engine: equal while its sums are."""
+    shares = _SHARES(member.engine.efficiency)
+    return (member.reading.key, member.engine.name, member.answers, member.track.polls, *shares)
 
 
 def grouped(members: Sequence[Member]) -> dict[tuple[str, ...], list[Member]]:
     """Serving engines by model, however its name is written; frontends only where no worker is seen."""
     groups: dict[tuple[str, ...], list[Member]] = {}
     for member in members:
-        if member.reading.phase is Phase.INFERENCE and (model := model_key(member.reading.model)):
+        model = model_key(member.reading.model)
+        if member.reading.phase is Phase.INFERENCE and model:
             groups.setdefault(model, []).append(member)
     for model, group in groups.items():
         workers = [member for member in group if member.reading.kind not in FRONTENDS]

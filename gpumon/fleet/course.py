@@ -108,8 +108,8 @@ class HostCourse:
         )
         shown = msgspec.structs.replace(ready, faults=(*ready.faults, *faults)) if faults else ready
         if wall_s - ready.wall_s > GAP * max(ready.interval_s, interval_s):
-            said = FaultShown("gpumon", f"no new figures since {ready.time}: is its gpumon still running?", ready.time)
-            shown = without_figures(msgspec.structs.replace(shown, faults=(*shown.faults, said)), _STALE)
+            stale = FaultShown("gpumon", f"no new figures since {ready.time}: is its gpumon still running?", ready.time)
+            shown = without_figures(msgspec.structs.replace(shown, faults=(*shown.faults, stale)), _STALE)
             return Taken(shown, {}, HostState.STALE)
         state = state_of(shown, host.exporters_down)
         # Its gpumon answers, whatever that can not reach.

@@ -78,10 +78,10 @@ class Parts(NamedTuple):
 def sum_of(values: Iterable[float]) -> Reading:
     """The sum of numbers; missing where it is no number, as of figures that can not be true."""
     try:
-        found = fsum(values)
+        added = fsum(values)
     except (OverflowError, ValueError):
         return _NO_SUM
-    return found if isfinite(found) else _NO_SUM
+    return added if isfinite(added) else _NO_SUM
 
 
 def mean(values: Iterable[Reading]) -> Known:
@@ -150,16 +150,16 @@ def idle(gpu: Gpu) -> Reading:
 
 def price_per_h(gpu: Gpu, prices: Mapping[str, float]) -> Reading:
     """Price of one hour of a GPU."""
-    found = prices.get(gpu.gpu_type, prices.get(""))
-    return NO_PRICE if found is None else found
+    price = prices.get(gpu.gpu_type, prices.get(""))
+    return NO_PRICE if price is None else price
 
 
 def bandwidth_source(gpus: Sequence[Placed]) -> BandwidthSource:
     """The least sure source of the bandwidths that are in a row's share."""
-    found = [
+    sources = [
         placed.gpu.bandwidth_source for placed in gpus if not isinstance(placed.gpu.bandwidth_bytes_per_s, Missing)
     ]
-    return max(found, key=lambda source: _SURENESS[source], default=BandwidthSource.NONE)
+    return max(sources, key=lambda source: _SURENESS[source], default=BandwidthSource.NONE)
 
 
 def tokens_per_j(engines: Sequence[Served]) -> Reading:

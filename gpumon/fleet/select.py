@@ -63,11 +63,11 @@ class Selection:
         terms = []
         at = 0
         while at < len(text):
-            found = _TERM.match(text, at)
-            if found is None:
+            term = _TERM.match(text, at)
+            if term is None:
                 raise SelectionError(f"a quote is not closed: {text[at : at + 40].strip()}")
-            terms.append(_term(found[1]))
-            at = found.end()
+            terms.append(_term(term[1]))
+            at = term.end()
         return cls(terms, text)
 
     def __bool__(self) -> bool:

@@ -41,7 +41,11 @@ def _rows(fleet: FleetSnapshot, prices: Mapping[str, float]) -> Summed:
 
 def _sound(fleet: FleetSnapshot, prices: Mapping[str, float]) -> FleetSnapshot:
     """The fleet without the figures of hosts that can not be summed, and a notice of each."""
-    wrong = {host.name: why for host in fleet.hosts if (why := _why_not(host, prices))}
+    wrong: dict[str, str] = {}
+    for host in fleet.hosts:
+        why = _why_not(host, prices)
+        if why:
+            wrong[host.name] = why
     if not wrong:  # each alone is well: no sum of them is
         wrong = {host.name: "its figures can not be added to those of the others" for host in fleet.hosts}
     notices = {name: FaultShown(clean(name), FAILED.format(why), fleet.time) for name, why in wrong.items()}
