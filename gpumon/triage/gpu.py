@@ -549,7 +549,7 @@ def memory_idle(case: Case) -> Finding | None:
         seconds=idle_s,
         cost=_idle_cost(case, gpu),
     )
-    fixes = _free_memory(holders, total, may_serve=engine is not None)
+    fixes = _free_memory(holders, used, may_serve=engine is not None)
     began_s = case.now_s - idle_s
     return Finding(Limit.IDLE_VRAM_HELD, "vram_held", parameters, proof, fixes, Level.NOTE, began_s=began_s)
 
