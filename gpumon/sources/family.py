@@ -133,7 +133,7 @@ class Family:
             owned = frozenset(pid for pid, chain in self.chains.items() if any(member.pid in pids for member in chain))
             if owned or not pids:
                 return owned
-            pids = frozenset(parent for pid in pids if (parent := server_of(pid)))
+            pids = frozenset(map(server_of, pids)) - {0}
         return frozenset()
 
 

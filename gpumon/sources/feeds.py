@@ -180,7 +180,10 @@ def moment(value: Any) -> float | None:
     """Unix seconds of a moment in seconds to nanoseconds, or ISO 8601 (local time where it names no zone)."""
     number = _number(value)
     if number is not None:
-        return next((found for unit in (1.0, 1e3, 1e6, 1e9) if (found := number / unit) < FINER_FROM), None)
+        for unit in (1.0, 1e3, 1e6, 1e9):
+            if number / unit < FINER_FROM:
+                return number / unit
+        return None
     if not isinstance(value, str):
         return None
     try:
@@ -314,7 +317,8 @@ class FileFeed:
         read = self._busy
         self._busy = None
         try:
-            if (changed := read.result()) is not None:
+            changed = read.result()
+            if changed is not None:
                 self._refusal = self._take(*changed)
         except TooLongError as wrong:
             return Refusal(EndpointState.TOO_LARGE, f"{wrong}: is this a file of one JSON object a line?")

@@ -240,8 +240,9 @@ def _folders(pid: int) -> dict[str, str]:
     for ancestor in ancestry(pid):
         if _mounts(ancestor.pid) != mounts:
             break
-        if found := variables_of(ancestor.pid, FOLDERS):
-            return {name: folder for name, folder in found.items() if folder.startswith("/") and allowed(folder)}
+        folders = variables_of(ancestor.pid, FOLDERS)
+        if folders:
+            return {name: folder for name, folder in folders.items() if folder.startswith("/") and allowed(folder)}
     return {}
 
 

@@ -41,7 +41,8 @@ class Reporter:
             self._code = self._driver.start()
             self._retry_s = now_s + self._timings.init_retry_s
             if self._code == 0:
-                self._versions, self._fleet = self._driver.versions(), Fleet(self._driver, self._timings)
+                self._versions = self._driver.versions()
+                self._fleet = Fleet(self._driver, self._timings)
         fleet = self._fleet
         if fleet is not None:
             try:

@@ -200,8 +200,12 @@ class Figures:
 
     def first_label(self, label: str, names: Iterable[str]) -> str:
         """The first value that a label has in the series of these names; empty where it has none."""
-        series = (one for name in names for one, _ in self.found.get(name, ()))
-        return next((text for one in series if (text := one.labels.get(label, ""))), "")
+        for name in names:
+            for series, _ in self.found.get(name, ()):
+                text = series.labels.get(label, "")
+                if text:
+                    return text
+        return ""
 
     def put(
         self, values: dict[str, float], quantity: str, value: float, source: str, advance: Advance = Advance.LIVE
@@ -293,7 +297,8 @@ class _Plan:
         for (put, rank, quantity, _), value in zip(self.parts, row, strict=True):
             put(ranks[rank], quantity, value)
         for histogram in self.histograms:
-            if (reading := histogram.reading(values)) is not None:
+            reading = histogram.reading(values)
+            if reading is not None:
                 ranks[histogram.rank].histograms[histogram.quantity] = reading
         return Figures(ranks, self.live.copy(), self.advance.copy())
 
@@ -477,13 +482,7 @@ class Adapter:
             return
         if q.PREFILL_COMPUTED in self._chosen or q.PROMPT_TOKENS not in live:
             return
-        hits = 0.0
-        for rank in figures.ranks.values():
-            prompt = rank.counters.get(q.PROMPT_TOKENS)
-            cached = rank.counters.get(q.PREFILL_CACHED) if cached_by else 0.0
-            if prompt is not None and cached is not None:
-                rank.counters[q.PREFILL_COMPUTED] = self.remainder(rank.name, prompt, cached)
-                hits += cached
+        hits = self._subtract_cached(figures, has_cache=bool(cached_by))
         live[q.PREFILL_COMPUTED] = f"{live[q.PROMPT_TOKENS]} - {cached_by or '0 (prefix caching is off)'}"
         advance = figures.advance.get(q.PROMPT_TOKENS)
         # Once anything was cached that is told at the end of a request only, it is right in the long run alone.
@@ -491,6 +490,17 @@ class Adapter:
             advance = Advance.END
         if advance is not None:
             figures.advance[q.PREFILL_COMPUTED] = advance
+
+    def _subtract_cached(self, figures: Figures, *, has_cache: bool) -> float:
+        """Put computed prefill into each rank; returns the cached tokens of all."""
+        hits = 0.0
+        for rank in figures.ranks.values():
+            prompt = rank.counters.get(q.PROMPT_TOKENS)
+            cached = rank.counters.get(q.PREFILL_CACHED) if has_cache else 0.0
+            if prompt is not None and cached is not None:
+                rank.counters[q.PREFILL_COMPUTED] = self.remainder(rank.name, prompt, cached)
+                hits += cached
+        return hits
 
     def remainder(self, rank: str, whole: float, part: float) -> float:
         """whole - part of a rank. The two are counted at different moments, so the difference may fall for a while: it
@@ -666,8 +676,9 @@ class Failures(NamedTuple):
 
 def tell_causes(figures: Figures, causes: Mapping[str, float]) -> None:
     """Note the causes of failed requests, as `BACKEND 256, REJECTED 3` since the engine started; text from outside."""
-    if text := ", ".join(f"{cause} {value:.0f}" for cause, value in sorted(causes.items()) if cause and value):
-        figures.info["failures_by_cause"] = text
+    counted = [f"{cause} {value:.0f}" for cause, value in sorted(causes.items()) if cause and value]
+    if counted:
+        figures.info["failures_by_cause"] = ", ".join(counted)
 
 
 def by_name(scan: Scan) -> dict[str, Found]:

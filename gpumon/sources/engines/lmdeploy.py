@@ -71,7 +71,8 @@ class LmdeployAdapter(Adapter):
             hints.KV_DTYPE: KV_BITS.get(labels.get("quant_policy", ""), ""),
         }
         figures.info.update((key, text) for key, text in told.items() if text not in ("", "None"))
-        figures.tp, figures.dp = whole_number(labels.get("tp", "")), whole_number(labels.get("dp", ""))
+        figures.tp = whole_number(labels.get("tp", ""))
+        figures.dp = whole_number(labels.get("dp", ""))
 
 
 ENGINE: Final = Row(

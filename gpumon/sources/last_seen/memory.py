@@ -523,7 +523,7 @@ class LastSeen:
     def _start_info(
         self, url: str, origin: Origin, gpus: Sequence[GpuReading], around: Around, now_s: float
     ) -> dict[str, str]:
-        """What a starting server does, as `info` of its reading has it."""
+        """Work of a starting server, as `info` of its reading has it."""
         work = around.works.get(origin.id, ServerWork())
         vram_bytes, growth = self._vram_of(url, origin, gpus, now_s)
         info = {STARTS: _start_of(work, growth).value, START_PID: str(origin.pid)}

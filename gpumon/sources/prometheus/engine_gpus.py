@@ -235,10 +235,12 @@ class EngineGpus:
 
     def _size(self, reading: EngineReading) -> tuple[int, str]:
         """GPUs of one engine, and who says so; 0: nobody."""
-        if given := self._size_given(reading):
+        given = self._size_given(reading)
+        if given:
             return given, "[prometheus] gpus_per_engine"
-        if told := reading.tp * (reading.pp or 1) * (reading.dp or 1):
-            return told, "its own page"
+        ranks = reading.tp * (reading.pp or 1) * (reading.dp or 1)
+        if ranks:
+            return ranks, "its own page"
         learned = self._learned.get(reading.model)
         if learned and len(learned) == 1:
             return next(iter(learned)), "other engines of its model"

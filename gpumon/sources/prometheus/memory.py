@@ -203,8 +203,11 @@ class Memory:
     def beside(self) -> Memory:
         """A fresh one for another time, with what is so at any time."""
         other = Memory(0.0)
-        other.intervals, other.jobs, other.clusters = self.intervals.copy(), dict(self.jobs), set(self.clusters)
-        other.exporter_jobs, other.own_jobs = set(self.exporter_jobs), set(self.own_jobs)
+        other.intervals = self.intervals.copy()
+        other.jobs = dict(self.jobs)
+        other.clusters = set(self.clusters)
+        other.exporter_jobs = set(self.exporter_jobs)
+        other.own_jobs = set(self.own_jobs)
         other.machines = self.machines.copy()
         other.undated = self.undated
         other.pods = dict(self.pods)
