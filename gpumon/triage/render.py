@@ -899,11 +899,7 @@ def _written(part: Part, parameters: Parameters, *, must: bool = False) -> str |
     if isinstance(part, str):
         return part
     if isinstance(part, list):
-        for alternative in part:
-            pieces = [_written(one, parameters, must=True) for one in alternative]
-            if all(piece is not None for piece in pieces):
-                return "".join(piece or "" for piece in pieces)
-        return ""
+        return _first_whole(part, parameters)
     name, sign, spec = part
     value = parameters.get(name)
     if value is None:
@@ -916,3 +912,12 @@ def _written(part: Part, parameters: Parameters, *, must: bool = False) -> str |
         return _NUMBERS[spec](value) if spec in _NUMBERS else f"{value:g}"
     except (ValueError, OverflowError):  # of another gpumon: no such time, no such number
         return "?"
+
+
+def _first_whole(alternatives: list[list[Part]], parameters: Parameters) -> str:
+    """The first alternative of which all parameters are there; empty where there is none."""
+    for alternative in alternatives:
+        pieces = [_written(part, parameters, must=True) for part in alternative]
+        if None not in pieces:
+            return "".join([piece for piece in pieces if piece])
+    return ""

@@ -274,7 +274,7 @@ BASE: Final[tuple[Column[Engine], ...]] = (
     Column("itl", glossary.ITL.name, _ITL, _itl_head, _itl),
     *_EFFICIENCY,
 )
-"""What every screen shows."""
+"""Columns of every screen."""
 
 EXTRA: Final[tuple[Column[Engine], ...]] = (
     _marked("e2e", glossary.E2E.short, _E2E, _e2e),
@@ -306,7 +306,7 @@ EXTRA: Final[tuple[Column[Engine], ...]] = (
     figures("kv_tokens", "kv tokens", 9, lambda engine: count(engine.load.kv_pool_tokens)),
     words("url", "url", 21, lambda engine: engine.url, gap=2),
 )
-"""What a wider screen adds, in this order."""
+"""Columns that a wider screen adds, in this order."""
 
 TABLE: Final = Table("engines", BASE, EXTRA, drops=("model", "prefill", "ttft"))
 _NAMES: Final = frozenset(("engine", "model"))
@@ -335,21 +335,28 @@ def row(
     named = [column for column in TABLE.columns(width, view.hidden) if column.name in _NAMES]
     name = [piece for column in named for piece in column.cell(engine, view, "text")]
     if asleep:
-        (word, tone) = _ASLEEP
-        lasts = ""
-    elif engine.state is EndpointState.OK:
-        (word, tone) = _STALE
-        lasts = age(engine.age_s)
-    elif engine.departure:
-        (word, tone) = ended_word(engine)
-        lasts = ""
+        word, tone = _ASLEEP
+        reason = engine.asleep
     else:
-        (word, tone) = STATES[engine.state]
-        since = moment(engine.since)
-        lasts = "" if since is None else age(max(0.0, now_s - since.timestamp()))
+        word, tone = _without_figures(engine, now_s)
+        reason = engine.fault
     if of_state is not None and engine.state is not EndpointState.OK:
         word, tone = remarked(word, tone, of_state.level)
-    return (*name, (f"  {word} {lasts}".rstrip() + "  ", tone), (engine.asleep if asleep else engine.fault, "muted"))
+    return (*name, (f"  {word}  ", tone), (reason, "muted"))
+
+
+def _without_figures(engine: Engine, now_s: float) -> tuple[str, str]:
+    """Word and tone of an engine that gives no figures, and for how long it has not."""
+    if engine.state is EndpointState.OK:
+        word, tone = _STALE
+        return f"{word} {age(engine.age_s)}".rstrip(), tone
+    if engine.departure:
+        return ended_word(engine)
+    word, tone = STATES[engine.state]
+    since = moment(engine.since)
+    if since is None:
+        return word, tone
+    return f"{word} {age(max(0.0, now_s - since.timestamp()))}".rstrip(), tone
 
 
 def ended_word(engine: Engine) -> tuple[str, str]:

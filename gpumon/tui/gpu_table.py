@@ -281,7 +281,7 @@ BASE: Final[tuple[Column[Gpu], ...]] = (
     Column("temperature", "°C", 5, lambda view: ((f"{right(_unit(view), 4)} ", "muted"),), _heat),
     Column("state", "state", 12, ((" " + left("  state", _STATE), "muted"),), _health, fixed=True),
 )
-"""What every screen shows."""
+"""Columns of every screen."""
 
 EXTRA: Final[tuple[Column[Gpu], ...]] = (
     figures("limit", glossary.POWER_LIMIT.short, 5, lambda gpu: watts(gpu.power_limit_w)),
@@ -306,7 +306,7 @@ EXTRA: Final[tuple[Column[Gpu], ...]] = (
     figures("energy", glossary.ENERGY.short, 6, lambda gpu: amount(gpu.energy_j, "J"), keep=_HISTORY),
     words("name", "name", 24, lambda gpu: gpu.name.removeprefix("NVIDIA "), gap=2, keep=_HISTORY),
 )
-"""What a wider screen adds, in this order."""
+"""Columns that a wider screen adds, in this order."""
 
 TABLE: Final = Table("gpus", BASE, EXTRA, drops=("temperature", "power", "vram"))
 

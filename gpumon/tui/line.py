@@ -16,7 +16,7 @@ from rich.segment import Segment
 from textual.strip import Strip
 
 from gpumon.readings.format import cells, cut, left
-from gpumon.tui.palette import FILLERS, NEUTRAL, Palette
+from gpumon.tui.palette import FILLERS, NEUTRAL, Code, Palette
 
 Piece = tuple[str, str]
 """A text and its tone (a key of `palette.TONES`)."""
@@ -103,7 +103,7 @@ class _Changed(Strip):
         self.line = line
 
     def render(self, console: Console) -> str:  # noqa: ARG002 - Strip's signature
-        """What turns the shown line into the new one; the cursor stands at the line's start."""
+        """Text and control sequences that turn the shown line into the new one; the cursor stands at its start."""
         line = self.line
         slot = self.line.slot
         ranges = line.changes(slot.shown)
@@ -166,6 +166,16 @@ def _changes(old: Line, new: Line) -> list[tuple[int, int]]:
     return ranges
 
 
+def _selection(code: Code, base: str | None) -> str:
+    """The control sequence that selects a tone after one with another base; empty where nothing is to be selected."""
+    parts = [part for part in code if part]
+    if base:
+        parts.insert(0, "0")
+    if not parts:
+        return ""
+    return f"\x1b[{';'.join(parts)}m"
+
+
 def _encode(line: Line, ranges: list[tuple[int, int]]) -> str:
     """The ranges of a line as text and codes, from its first cell on; ends with all codes reset."""
     codes = line.palette.codes
@@ -188,8 +198,7 @@ def _encode(line: Line, ranges: list[tuple[int, int]]) -> str:
             code = codes[mark]
             if mark != NEUTRAL or base != ground:
                 if code.base != base:
-                    selected = ";".join(part for part in ("0" if base else "", *code) if part)
-                    out.append(f"\x1b[{selected}m" if selected else "")
+                    out.append(_selection(code, base))
                 elif code.colour != colour:
                     out.append(f"\x1b[{code.colour}m")
                 base, colour = code

@@ -206,7 +206,7 @@ _SGR: Final = {"bold": "1", "dim": "2", "underline": "4", "reverse": "7"}
 
 
 class Code(NamedTuple):
-    """What selects a tone: the part that only changes with ground or attributes, and the colour."""
+    """Parameters that select a tone: those that only change with ground or attributes, and the colour."""
 
     base: str
     colour: str
@@ -297,28 +297,40 @@ def _textures(ascii: bool, textured: bool) -> dict[str, dict[int, str]]:  # noqa
 def look(tone: Tone, theme: Theme, depth: Depth) -> Look:
     """How a tone looks in a theme."""
     attributes: Attributes = ("bold",) if tone.bold else ()
-    mixes = depth is not Depth.NONE and not theme.named
-    if tone.share < _DIM_BELOW and not mixes:
+    if tone.share < _DIM_BELOW and (theme.named or depth is Depth.NONE):
         attributes = ("dim",)
     if depth is Depth.NONE or theme.colourless:
         return Look(None, attributes if tone.plain is None else tone.plain)
     if tone.tint:
         return _tinted(tone, theme, depth)
-    colour = _theme_colour(tone.colour, theme)
-    ground = _theme_colour(tone.ground, theme)
-    if theme.named and tone in _SPLIT:
-        ground = theme.background
-    share = tone.coarse_share if depth is Depth.PALETTE and tone.coarse_share else tone.share
-    if share < 1.0 and mixes:
-        colour = _mixed(colour, ground, share)
-    in_row = tone.ground == "selected"
-    has_ground = in_row and _ground(theme.selected, depth) != _ground(theme.background, depth)
-    if tone.own is not None and not has_ground and (theme.named or in_row):
+    colour, ground = _colours(tone, theme, depth)
+    if _needs_own(tone, theme, depth) and tone.own is not None:
         attributes = tone.own
     if "reverse" in attributes:
-        colour = theme.foreground if in_row else ground
+        colour = theme.foreground if tone.ground == "selected" else ground
         ground = theme.background
     return Look((colour, ground), attributes)
+
+
+def _colours(tone: Tone, theme: Theme, depth: Depth) -> tuple[str, str]:
+    """Foreground and ground; the terminal's own colours do not mix."""
+    colour = _theme_colour(tone.colour, theme)
+    ground = _theme_colour(tone.ground, theme)
+    if theme.named:
+        return colour, theme.background if tone in _SPLIT else ground
+    share = tone.share
+    if depth is Depth.PALETTE and tone.coarse_share:
+        share = tone.coarse_share
+    if share < 1.0:
+        colour = _mixed(colour, ground, share)
+    return colour, ground
+
+
+def _needs_own(tone: Tone, theme: Theme, depth: Depth) -> bool:
+    """Whether colours alone do not show a tone: the row under the cursor without a ground, and named colours."""
+    if tone.ground != "selected":
+        return theme.named
+    return _ground(theme.selected, depth) == _ground(theme.background, depth)
 
 
 _SPLIT: Final = frozenset(tone for tone in BARS.values() if tone.ground != "background")

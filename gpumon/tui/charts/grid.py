@@ -36,7 +36,7 @@ _EXTREMES: Final = 100
 Values = Mapping[str, list[float]]
 """The buckets of each series, oldest first."""
 Texts = Mapping[str, str]
-"""What is said of each series."""
+"""The figure of each series as text."""
 Levels = Mapping[str, Level]
 """The levels of figures, by their keys in `levels.LEVELS`."""
 
@@ -75,28 +75,31 @@ class Charts:
         self._levels = style.levels
         self._glyphs = glyphs = style.glyphs
         self._sparks = least == 1 or height - (axis and height > 1) < _LEAST_AREA
-        if self._sparks:
-            least = 1
         narrow = self._sparks and height == 1
         fits = max(1, width // (_LEAST_SPARK if narrow else _LEAST_WIDTH))
         self._across = across or min(fits, _MOST_ACROSS, max(1, len(charts)))
         self._word = _SHORT_WORD if narrow else _WORD
         needed = -(-len(charts) // self._across)
-        self._has_axis = axis and (height > needed or not self._sparks) and height > 1
+        self._has_axis = axis and height > 1 and (height > needed or not self._sparks)
         height -= self._has_axis
-        down = max(1, min(needed, height // least))
-        lines = [height // down + (at < height % down) for at in range(down)]
-        self._heights = [1] * down if self._sparks else lines
-        first = min(first // self._across, needed - down) * self._across
+        if self._sparks:
+            live = 1
+            before = 3 + self._word + _FIGURE
+            down = max(1, min(needed, height))
+            self._heights = [1] * down
+        else:
+            live = RASTERS[glyphs].live
+            before = 0
+            down = max(1, min(needed, height // least))
+            self._heights = _shares(height, down)
         row = cursor // self._across
-        first = max(row - down + 1, min(first // self._across, row)) * self._across
-        self.first = max(0, first)
+        first_row = min(first // self._across, needed - down)
+        first_row = max(row - down + 1, min(first_row, row))
+        self.first = max(0, first_row * self._across)
         self.shown = charts[self.first : self.first + down * self._across]
         self.left_out = len(charts) - len(self.shown)
         self._room = width // self._across
-        before = 3 + self._word + _FIGURE if self._sparks else 0
         self._before = before
-        live = 1 if self._sparks else RASTERS[glyphs].live
         self.grid = grid(max(1, self._room - before - 1), style.span_s)
         self._pad = self._room - 1 - before - self.grid.columns
         self._plots = [_Plot(chart, glyphs, _level_of(chart, style.levels)) for chart in self.shown]
@@ -153,27 +156,32 @@ class Charts:
         if made_of == plot.made_of and not extremes:
             return plot.legend
         plot.made_of = made_of
-        pieces: list[Piece] = [(mark(self._glyphs), "focus") if marked else (" ", "text")]
-        long = sum(cells(curve.name) + cells(text) + 5 for curve, (text, _) in zip(chart.curves, said, strict=True))
-        for at, curve in reversed(list(enumerate(chart.curves))):
-            text, tone = said[at]
-            name = curve.name if long < self._room else curve.word
-            pieces += [(KEYS[self._glyphs][at], curve.tone), (f" {name} ", "focus" if marked else "muted")]
-            pieces += [(text, tone), ("  ", "text")]
+        pieces = self._names(chart, said, marked=marked)
         scale = f"0-{chart.scale(plot.top)}"
-        room = self._room - 1 - sum(cells(text) for text, _ in pieces) - cells(scale)
-        between = next((figures.note[curve.key] for curve in chart.curves if curve.key in figures.note), "")
-        if plot.has_rule:
-            between = plot.rule_words()
+        room = self._room - 1 - sum(cells(text) for text, _ in pieces)
+        if room < cells(scale):
+            scale = ""
+        room -= cells(scale)
+        between = _note_of(plot, figures)
         if extremes:
             between = self._extremes(chart.curves[0], values[chart.curves[0].key], newest) or between
-        if room < 0:
-            scale = ""
-            room = self._room - 1 - sum(cells(text) for text, _ in pieces)
-        between = between if 0 < cells(between) + 2 <= room else ""
+        if cells(between) + 2 > room:
+            between = ""
         pieces += [(between, "hint"), (" " * max(0, room - cells(between)), "text"), (scale, "hint"), (" ", "text")]
         plot.legend = _fitting(pieces, self._room)
         return plot.legend
+
+    def _names(self, chart: Chart, said: Sequence[Piece], *, marked: bool) -> list[Piece]:
+        """Keys, names and figures of the curves, from the top down."""
+        long = sum(cells(curve.name) + cells(text) + 5 for curve, (text, _) in zip(chart.curves, said, strict=True))
+        tone_of_names = "focus" if marked else "muted"
+        pieces: list[Piece] = [(mark(self._glyphs), "focus") if marked else (" ", "text")]
+        for place in reversed(range(len(chart.curves))):
+            curve = chart.curves[place]
+            name = curve.name if long < self._room else curve.word
+            pieces += [(KEYS[self._glyphs][place], curve.tone), (f" {name} ", tone_of_names)]
+            pieces += [said[place], ("  ", "text")]
+        return pieces
 
     def _said(self, curve: Curve, figures: Figures) -> Piece:
         """The newest figure of a curve in the tone of its level, with a mark if it is not calm."""
@@ -244,7 +252,7 @@ class _Plot:
         self._level = level
         self._live = RASTERS[glyphs].live
         self.top = chart.full
-        """Of the scale."""
+        """Top of the scale."""
         self.made_of: tuple[object, ...] = ()
         self.legend: list[Piece] = []
         """Its legend, and what that was made of."""
@@ -280,7 +288,7 @@ class _Plot:
         return [[*old, *new] for old, new in zip(self._past, now, strict=True)]
 
     def _label(self) -> str:
-        """What a mean since the start is called; empty without one."""
+        """Name of a mean since the start; empty without one."""
         if self.mean is None:
             return ""
         return f"mean since start {self.chart.curves[0].said(self.mean)}"
@@ -291,7 +299,7 @@ class _Plot:
         return self._level is not None and self._level.warm <= self.top
 
     def rule_words(self) -> str:
-        """What the legend says of that line."""
+        """The threshold in the legend."""
         assert self._level is not None
         glyph = "-" if self._glyphs == "ascii" else "┄"
         return f"{glyph} {self.chart.curves[0].said(self._level.warm)}"
@@ -318,6 +326,11 @@ class _Plot:
         return [curves[0], [_plus(a, b) for a, b in zip(*curves, strict=True)]]
 
 
+def _shares(lines: int, rows: int) -> list[int]:
+    """Lines of each row of charts; the first rows have what is left over."""
+    return [lines // rows + (row < lines % rows) for row in range(rows)]
+
+
 def _level_of(chart: Chart, levels: Levels) -> Level | None:
     """The levels by which a chart is coloured; None for two curves, whose colours tell them apart."""
     if len(chart.curves) > 1:
@@ -325,8 +338,18 @@ def _level_of(chart: Chart, levels: Levels) -> Level | None:
     return levels.get(chart.curves[0].level)
 
 
+def _note_of(plot: _Plot, figures: Figures) -> str:
+    """The threshold of a chart, else the basis of its means."""
+    if plot.has_rule:
+        return plot.rule_words()
+    for curve in plot.chart.curves:
+        if curve.key in figures.note:
+            return figures.note[curve.key]
+    return ""
+
+
 def mark(glyphs: Glyphs) -> str:
-    """What stands before the chosen chart."""
+    """The mark before the chosen chart."""
     return ">" if glyphs == "ascii" else "▸"
 
 

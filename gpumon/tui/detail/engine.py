@@ -208,34 +208,11 @@ def _end(engine: Engine, snapshot: Snapshot) -> list[Section]:
 
 
 def _identity(engine: Engine, service: Service, figures: Figures) -> Section:
-    hardware = engine.hardware
-    dimensions = engine.dimensions
-    generates = service is Service.GENERATION
-    version = f" {engine.version}" if engine.version else ", version not told"
-    entries: list[Entry] = [Fact("server", f"{engine.kind.value}{version} at {engine.url}")]
-    if engine.asleep:
-        entries.append(Fact("asleep", engine.asleep))
-    if engine.from_documentation:
-        text = "built from documentation, not tried on a real server"
-        entries.append(Fact("adapter", text, tone="warn"))
-    source = dimensions.model_source or ("" if "params" in WITHOUT[service] else engine.sources.get("model", ""))
-    if engine.model or service is not Service.TRAINING:
-        entries.append(Fact("model", engine.model or "not told", source))
-    if engine.phase is not Phase.INFERENCE:
-        entries.append(Fact("phase", engine.phase.value))
-    if hardware.gpus:
-        found_by = f"found via: {hardware.gpus_source or 'unknown'}"
-        entries.append(Fact("GPUs", f"{spans(hardware.gpus)} ({len(hardware.gpus)} in all)", found_by))
-    elif hardware.gpu_type:
-        count = formula("{} x ", (hardware.gpu_count, values.whole))
-        entries.append(Fact("GPUs", f"{count}{hardware.gpu_type}", f"found via: {hardware.gpus_source or 'config'}"))
-    if isinstance(hardware.gpu_count, Missing):
-        entries.append(figures("number of GPUs", "gpu_count", values.whole))
-    if hardware.tp and generates:
-        stages = f" x {hardware.pp} pipeline stages" if hardware.pp > 1 else ""
-        entries.append(Fact("GPUs per rank", f"{hardware.tp} tensor parallel{stages}"))
+    entries = _server_and_model(engine, service)
+    entries += _hardware(engine, service, figures)
     if engine.found_by:
         entries.append(Fact("found via", engine.found_by))
+    dimensions = engine.dimensions
     sizes = (
         ("parameters", "params", values.parameters),
         ("used per token", "active_params", values.parameters),
@@ -244,11 +221,49 @@ def _identity(engine: Engine, service: Service, figures: Figures) -> Section:
     entries += figures.table(sizes, CATALOGUE if dimensions.model_source.startswith("catalogue") else DERIVED)
     formats = (
         ("weights in", dimensions.weight_precision),
-        ("KV cache in", dimensions.kv_precision if generates else ""),
+        ("KV cache in", dimensions.kv_precision if service is Service.GENERATION else ""),
         ("arithmetic in", engine.efficiency.precision),
     )
     entries += [Fact(name, text) for name, text in formats if text]
     return Section("engine", entries)
+
+
+def _server_and_model(engine: Engine, service: Service) -> list[Entry]:
+    """The server with its version and state, its model, and its phase where it has one of its own."""
+    version = f" {engine.version}" if engine.version else ", version not told"
+    entries: list[Entry] = [Fact("server", f"{engine.kind.value}{version} at {engine.url}")]
+    if engine.asleep:
+        entries.append(Fact("asleep", engine.asleep))
+    if engine.from_documentation:
+        text = "built from documentation, not tried on a real server"
+        entries.append(Fact("adapter", text, tone="warn"))
+    source = engine.dimensions.model_source
+    if not source and "params" not in WITHOUT[service]:
+        source = engine.sources.get("model", "")
+    if engine.model or service is not Service.TRAINING:
+        entries.append(Fact("model", engine.model or "not told", source))
+    if engine.phase is not Phase.INFERENCE:
+        entries.append(Fact("phase", engine.phase.value))
+    return entries
+
+
+def _hardware(engine: Engine, service: Service, figures: Figures) -> list[Entry]:
+    """The GPUs of an engine, how they were found, and how many make a rank."""
+    hardware = engine.hardware
+    entries: list[Entry] = []
+    if hardware.gpus:
+        source = f"found via: {hardware.gpus_source or 'unknown'}"
+        entries.append(Fact("GPUs", f"{spans(hardware.gpus)} ({len(hardware.gpus)} in all)", source))
+    elif hardware.gpu_type:
+        source = f"found via: {hardware.gpus_source or 'config'}"
+        count = formula("{} x ", (hardware.gpu_count, values.whole))
+        entries.append(Fact("GPUs", f"{count}{hardware.gpu_type}", source))
+    if isinstance(hardware.gpu_count, Missing):
+        entries.append(figures("number of GPUs", "gpu_count", values.whole))
+    if hardware.tp and service is Service.GENERATION:
+        stages = f" x {hardware.pp} pipeline stages" if hardware.pp > 1 else ""
+        entries.append(Fact("GPUs per rank", f"{hardware.tp} tensor parallel{stages}"))
+    return entries
 
 
 def _load(engine: Engine, view: View, service: Service, figures: Figures) -> Section:
@@ -330,26 +345,38 @@ def latencies(engine: Engine, view: View, explain: Explain, without: frozenset[s
         (name, field) for name, field in _LATENCIES if not (field in without and _has_none(value_of(engine, field)))
     ]
     for name, field in rows:
-        of: Quantiles = value_of(engine, field)
-        goal_ms: float | None = getattr(view.goals, _GOALS[field]) if field in _GOALS else None
-        entries.append(Line(_row(name, of, None if goal_ms is None else goal_ms / 1e3)))
-        if buckets := _buckets(of):
+        quantiles: Quantiles = value_of(engine, field)
+        entries.append(Line(_row(name, quantiles, _goal_s(view, field))))
+        buckets = _buckets(quantiles)
+        if buckets:
             entries.append(Sentence(f"buckets {buckets}", indent=4))
-        if source := engine.sources.get(field, ""):
+        source = engine.sources.get(field, "")
+        if source:
             entries.append(Sentence(source, indent=4))
-        shown = {"": of.mean} if _has_none(of) else {"mean": of.mean, **{part: value for part, value, *_ in _parts(of)}}
-        missing += [
-            (f"{name} {part}".rstrip(), explain(reading, field))
-            for part, reading in shown.items()
-            if isinstance(reading, Missing)
-        ]
-        coarse = coarse or _coarse(of)
+        missing += [(f"{name} {part}".rstrip(), explain(value, field)) for part, value in _missing_parts(quantiles)]
+        coarse = coarse or _coarse(quantiles)
     entries.append(
         Sentence("mean: sum / count, exact; quantiles are interpolated: the true value lies anywhere in the bucket")
     )
     if coarse:
         entries.append(Sentence("coarse buckets: quantiles can be off by 50 % and more"))
     return [Section("latencies", entries, missing=missing)] if rows else []
+
+
+def _goal_s(view: View, field: str) -> float | None:
+    """The goal of a latency in seconds; None where it has none."""
+    if field not in _GOALS:
+        return None
+    goal_ms: float | None = getattr(view.goals, _GOALS[field])
+    return None if goal_ms is None else goal_ms / 1e3
+
+
+def _missing_parts(quantiles: Quantiles) -> list[tuple[str, Missing]]:
+    """Names of the mean and quantiles that are missing; one nameless entry where all are."""
+    if isinstance(quantiles.mean, Missing) and _has_none(quantiles):
+        return [("", quantiles.mean)]
+    parts = [("mean", quantiles.mean), *((name, value) for name, value, *_ in _parts(quantiles))]
+    return [(name, value) for name, value in parts if isinstance(value, Missing)]
 
 
 def _has_none(of: Quantiles) -> bool:

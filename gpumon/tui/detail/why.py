@@ -240,8 +240,7 @@ def explain(subject: Subject) -> Explain:
 
 @lru_cache(maxsize=1024)
 def _why(subject: Subject, missing: Missing, field: str) -> Why:
-    of_vllm = _OF_VLLM if subject.kind is EngineKind.VLLM else {}
-    why = of_vllm.get((field, missing.reason)) or _SPECIAL.get((field, missing.reason)) or _GENERAL[missing.reason]
+    why = _special(subject, missing, field)
     if missing.detail:
         why = why._replace(todo=_OF_DETAIL.get(missing.reason, why.todo))
     if why is _GENERAL[Reason.NOT_EXPOSED]:
@@ -258,6 +257,16 @@ def _why(subject: Subject, missing: Missing, field: str) -> Why:
     texts = {"gpu": subject.gpu, "url": subject.url, "gpus_source": source, "runs": subject.runs}
     sentence = clean(missing.detail, 400) if missing.detail else _filled(why.sentence, texts)
     return Why(sentence, _filled(why.todo, texts), quiet=subject.blank and missing.reason in BLANK)
+
+
+def _special(subject: Subject, missing: Missing, field: str) -> Why:
+    """The explanation of this figure, else of the reason."""
+    key = (field, missing.reason)
+    if subject.kind is EngineKind.VLLM and key in _OF_VLLM:
+        return _OF_VLLM[key]
+    if key in _SPECIAL:
+        return _SPECIAL[key]
+    return _GENERAL[missing.reason]
 
 
 def _filled(text: str, texts: dict[str, object]) -> str:

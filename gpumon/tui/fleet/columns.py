@@ -272,19 +272,17 @@ def state_of(row: Row, now_s: float) -> tuple[str, str] | None:
 
 
 def said(row: Row, now_s: float, room: int) -> line.Row:
-    """What is wrong with a row, in `room` cells: its state, else its worst verdict; where room is short, its name."""
+    """The state of a row in `room` cells, else its worst verdict; where room is short, its name."""
     brief = room < _BRIEF_ROOM
     state = state_of(row, now_s)
     if state is not None:
-        text = state[0] if brief else f"{state[0]}{_fault(row)}"
-        if brief and cells(text) >= room:
-            text = _BRIEF_STATES.get(row.state, text)
-        return ((" " + cut(text, room - 1), state[1]),)
+        word, tone = state
+        text = _brief_state(row, word, room) if brief else f"{word}{_fault(row)}"
+        return ((" " + cut(text, room - 1), tone),)
     verdict = row.worst
-    if row.silent and (verdict is None or verdict.level not in URGENT):
-        return ((" " + cut(f"! {row.silent} silent" if brief else _silent(row), room - 1), "warn"),)
-    if row.exporters_down and (verdict is None or verdict.level not in URGENT):
-        return ((" " + cut("! exporter down", room - 1), "warn"),)
+    unanswered = _unanswered(row, brief=brief)
+    if unanswered and (verdict is None or verdict.level not in URGENT):
+        return ((" " + cut(unanswered, room - 1), "warn"),)
     if verdict is None:
         return _notice(row, room)
     glyph, tone, _ = mark(verdict)
@@ -296,8 +294,24 @@ def said(row: Row, now_s: float, room: int) -> line.Row:
     return ((" " + left(head, 11), tone), (" " + cut(text, room - 13), "muted" if calm else "text"))
 
 
+def _brief_state(row: Row, word: str, room: int) -> str:
+    """The state alone, by a shorter name where it would be cut."""
+    if cells(word) < room:
+        return word
+    return _BRIEF_STATES.get(row.state, word)
+
+
+def _unanswered(row: Row, *, brief: bool) -> str:
+    """Engines, else exporters, that do not answer; empty where all do."""
+    if row.silent:
+        return f"! {row.silent} silent" if brief else _silent(row)
+    if row.exporters_down:
+        return "! exporter down"
+    return ""
+
+
 def _notice(row: Row, room: int) -> line.Row:
-    """What a host that answers has to say without a verdict: that it has no GPU, or what is wrong with its gpumon."""
+    """The notice of a host that answers and has no verdict: it has no GPU, or its gpumon has a fault."""
     if not row.verdict:
         return ()
     if any(map(has_nothing, row.parts.hosts)):
@@ -338,7 +352,7 @@ def _fault(row: Row) -> str:
 
 
 def _first(row: Row, sort: str) -> Reading:
-    """What a sort goes by first; 0 where it goes by the name alone."""
+    """The first figure that a sort goes by; 0 where it goes by the name alone."""
     figures = SORTS[sort](row)
     return figures[0] if figures else 0.0
 

@@ -340,6 +340,14 @@ class TimeTravel:
                 return
             self.freeze(True)
             self._by_the_way = True
+        self._add(ask)
+        if self._asked and not self.seeking:
+            self.seeking = True
+            work: WorkType[None] = self._seek
+            screen.run_worker(work, group=_GROUP)
+
+    def _add(self, ask: Ask) -> None:
+        """Add a step to those that wait: steps of one way are summed up, a moment of its own replaces them all."""
         last = self._asked[-1] if self._asked else None
         if ask.way in _ABSOLUTE or (last is not None and last.about != ask.about):
             self._asked.clear()
@@ -347,10 +355,6 @@ class TimeTravel:
             ask = ask._replace(by=self._asked.pop().by + ask.by)
         if ask.by:
             self._asked.append(ask)
-        if self._asked and not self.seeking:
-            self.seeking = True
-            work: WorkType[None] = self._seek
-            screen.run_worker(work, group=_GROUP)
 
     def begin_at(self, wall_s: float) -> None:
         """Go to a Unix time, where the screen before this one was."""

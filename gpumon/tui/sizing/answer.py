@@ -11,6 +11,7 @@ from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import NOT_KNOWN, Answer, LimitKind, Source, WorkloadPlan
 from gpumon.sizing.profile import Origin
+from gpumon.sizing.scenario import Workload
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Row, wrapped
 from gpumon.tui.sizing.effects import SOURCES, effect
@@ -22,7 +23,7 @@ _LIMITS: Final = {
     LimitKind.RANGE.value: "the most that was measured",
     LimitKind.KNEE.value: "the knee of the sweep",
 }
-"""What a capacity comes from where that is not called a limit of some kind."""
+"""Origin of a capacity that is not called a limit of some kind."""
 _PLANNED_WITH: Final = ("tp", "pp", "weight_precision", "kv_precision")
 
 
@@ -36,30 +37,41 @@ def need(scene: Scene) -> list[Row]:
     rows = _why_not(scene, answer)
     if rows and not answer.without:
         return [((" need   no answer", tone("critical")),), *rows, *_have(scene, answer)]
-    totals = answer.totals_without if answer.without else answer.totals
-    sources = answer.power_sources
-    basis = "typed" if sources == {"typed"} else "measured"
-    if "limit" in sources:
-        basis = "the boards' limit, at most" if sources == {"limit"} else "in part the boards' limit"
-    parts = [
-        _number(totals.gpus, "GPU"),
-        _number(totals.servers, "server"),
-        _memory(totals.memory_bytes),
-        "" if isinstance(totals.price_per_hour, Missing) else f"{totals.price_per_hour:,.2f} per hour",
-        "" if isinstance(totals.power_w, Missing) else f"{watts(totals.power_w)} ({basis})",
-        "" if isinstance(totals.price_per_mtok, Missing) else f"{totals.price_per_mtok:,.2f} per 1M tokens",
-    ]
     without = f"without {len(answer.without)} of {len(answer.workloads)}: " if answer.without else ""
+    totals = _side_by_side(_totals(answer), width - 9 - cells(without))
     needed: Row = (
         (" was    " if scene.state.stale else " need   ", tone("muted")),
         (without, tone("critical")),
-        ((_side_by_side([part for part in parts if part], width - 9 - cells(without)) or [""])[0], tone("strong")),
+        (totals[0] if totals else "", tone("strong")),
     )
     return [needed, *_types(scene, answer), *rows, *_have(scene, answer)]
 
 
+def _totals(answer: Answer) -> list[str]:
+    """GPUs, servers, memory, prices and power of the whole plan, as far as they are known."""
+    totals = answer.totals_without if answer.without else answer.totals
+    parts = [_number(totals.gpus, "GPU"), _number(totals.servers, "server"), _memory(totals.memory_bytes)]
+    if not isinstance(totals.price_per_hour, Missing):
+        parts.append(f"{totals.price_per_hour:,.2f} per hour")
+    if not isinstance(totals.power_w, Missing):
+        parts.append(f"{watts(totals.power_w)} ({_power_basis(answer)})")
+    if not isinstance(totals.price_per_mtok, Missing):
+        parts.append(f"{totals.price_per_mtok:,.2f} per 1M tokens")
+    return [part for part in parts if part]
+
+
+def _power_basis(answer: Answer) -> str:
+    """The origin of the total power."""
+    sources = answer.power_sources
+    if sources == {"limit"}:
+        return "the boards' limit, at most"
+    if "limit" in sources:
+        return "in part the boards' limit"
+    return "typed" if sources == {"typed"} else "measured"
+
+
 def _types(scene: Scene, answer: Answer) -> list[Row]:
-    """What is needed of each of several types of GPU, and what the order of the servers would cost more."""
+    """The need for each of several types of GPU, and the extra cost of the order of the servers."""
     packed = answer.plans.memory_only if answer.packing == "memory" else answer.plans.busy_aware
     parts = [
         f"{whole_count(float(each.gpus))} {clean(each.gpu, 40)} in {_number(float(each.servers), 'server')}"
@@ -74,7 +86,7 @@ def _types(scene: Scene, answer: Answer) -> list[Row]:
 
 
 def _why_not(scene: Scene, answer: Answer) -> list[Row]:
-    """What has no answer and why: of the row under the cursor, else of the first one; the others by name."""
+    """The reason why a workload has no answer: the one under the cursor, else the first; the others by name."""
     if not answer.problem:
         return []
     state = scene.state
@@ -115,7 +127,7 @@ def _have(scene: Scene, answer: Answer) -> list[Row]:
 
 
 def about(scene: Scene) -> list[Row]:
-    """What is known of the chosen workload, the most important first."""
+    """The facts about the chosen workload, the most important first."""
     state = scene.state
     plan = state.calculation.plan(state.workload)
     rows = [*_other_packing(scene), *_planned_with(scene)]
@@ -159,11 +171,14 @@ def _other_packing(scene: Scene) -> list[Row]:
     answer = scene.state.calculation.answer
     if answer is None or answer.problem:
         return []
-    mine = answer.plans.busy_aware
-    other = answer.plans.memory_only
-    name = " by memory alone "
     if answer.packing == "memory":
-        mine, other, name = other, mine, " by memory and busy share "
+        mine = answer.plans.memory_only
+        other = answer.plans.busy_aware
+        name = " by memory and busy share "
+    else:
+        mine = answer.plans.busy_aware
+        other = answer.plans.memory_only
+        name = " by memory alone "
     if other.problem or (other.gpus, other.servers) == (mine.gpus, mine.servers):
         return []
     return _labelled(scene, name, f"{_number(other.gpus, 'GPU')}, {_number(other.servers, 'server')}")
@@ -187,13 +202,21 @@ def _planned_with(scene: Scene) -> list[Row]:
         parts.append(f"DP {plan.dp}")
     if plan is not None and plan.tokens_per_step > 1.0:
         parts.append(f"{plan.tokens_per_step:.3g} tokens per step")
-    own = [
-        f"{goal.name} ≤ {goal.shown(value)}"
-        for goal in (field(WORKLOAD, key) for key in GOAL_KEYS)
-        if (value := getattr(state.scenario.workload[at], goal.key))
-    ]
-    parts += [f"own goal {', '.join(own)}"] if own else []
+    goals = _own_goals(state.scenario.workload[at])
+    if goals:
+        parts.append(f"own goal {', '.join(goals)}")
     return _labelled(scene, " with   ", *parts, between=" · ") if parts else []
+
+
+def _own_goals(workload: Workload) -> list[str]:
+    """The goals that a workload has for itself."""
+    goals: list[str] = []
+    for key in GOAL_KEYS:
+        goal = field(WORKLOAD, key)
+        value = getattr(workload, goal.key)
+        if value:
+            goals.append(f"{goal.name} ≤ {goal.shown(value)}")
+    return goals
 
 
 def _takes(scene: Scene, plan: WorkloadPlan) -> list[Row]:
@@ -222,14 +245,14 @@ def _limit(scene: Scene, plan: WorkloadPlan) -> list[Row]:
 
 def _carries(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     """How much more would fit into the same instances."""
-    each = plan.capacity_per_instance
+    per_instance = plan.capacity_per_instance
     instances = plan.instances
     target = plan.concurrency
-    if isinstance(each, Missing) or isinstance(instances, Missing) or isinstance(target, Missing):
+    if isinstance(per_instance, Missing) or isinstance(instances, Missing) or isinstance(target, Missing):
         return []
     here, kv_ratio = _running_here(scene)
     needed = max(0.0, instances - plan.spares)
-    most = each * (here or needed)
+    most = per_instance * (here or needed)
     if not math.isfinite(most) or not math.isfinite(target):
         return []
     more = math.floor(most + 1e-6) - math.ceil(target - 1e-6)
@@ -239,12 +262,24 @@ def _carries(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     # A target that is no number of requests in flight would be taken for one of the same unit.
     unit = "" if plan.target_kind == "concurrency" else " in flight"
     if more >= 0 and here and kv_ratio is not None and kv_ratio >= KV_SHARE:
-        room = f": {f'{more:,} above the target' if more else 'just the target'}, but KV here is "
-        room += f"{kv_ratio * 100:.0f} % full now"
+        room = f": {_above(more)}, but KV here is {kv_ratio * 100:.0f} % full now"
     else:
-        room = f"room for {more:,} more" if more > 0 else f"short of {-more:,}" if more else "no room for more"
-        room = f"{_share(scene, plan, each)}: {room}"
+        room = f"{_share(scene, plan, per_instance)}: {_room_for(more)}"
     return _labelled(scene, f" {begin} ", f"{verb} {whole_count(most)}{unit}{room}")
+
+
+def _above(more: int) -> str:
+    """Requests in flight that are carried above the target."""
+    return f"{more:,} above the target" if more else "just the target"
+
+
+def _room_for(more: int) -> str:
+    """Requests in flight that fit above the target; below 0 those that do not fit."""
+    if more > 0:
+        return f"room for {more:,} more"
+    if more < 0:
+        return f"short of {-more:,}"
+    return "no room for more"
 
 
 def _running_here(scene: Scene) -> tuple[int, float | None]:
@@ -272,7 +307,7 @@ def _share(scene: Scene, plan: WorkloadPlan, each: float) -> str:
 
 
 def _load(scene: Scene, plan: WorkloadPlan) -> list[Row]:
-    """What each instance does at the target."""
+    """Load and latencies of each instance at the target."""
     parts = ["" if isinstance(plan.running, Missing) else f"{plan.running:.3g} in flight"]
     for name, key in (("ITL", "itl"), ("TTFT", "ttft"), ("E2E", "e2e")):
         mean: Reading = getattr(plan, f"{key}_s")

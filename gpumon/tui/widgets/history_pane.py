@@ -205,31 +205,44 @@ class HistoryPane(Pane):
             return f"{key('roofline')} {key('back')}: charts" if self.has_focus else ""
         if charts is None or self.size.height == 1:  # the title alone says by which keys to get here
             return ""
-        span = f"last {period(self.charted_s)}"
-        keys = f"{key('span.shorter')} {key('span.longer')}".strip()
-        parts = [(2, f"{span} ({keys})" if keys else span)]
-        if self.filling:
-            parts.insert(0, (-1, "loading the past …"))
-        if charts.left_out:
-            how = f"{key('down')} {key('up')}" if self.has_focus else f"keys {key(self.KEY)} {key('zoom')}"
-            parts.insert(0, (0, f"{charts.left_out} more: {how}"))
-        if self.has_focus:
-            parts.append((1, f"{key('back')}: all charts" if self.opened else f"{key('open')}: one chart"))
-        marks = self._marks() if self.has_focus or self.size.width >= _ROOMY else ""
-        if marks and self.has_focus:
-            parts.append((4, marks))
-        parts.append((3, f"{period(charts.grid.column_s)} a column"))
-        if marks and not self.has_focus:
-            parts.append((4, marks))
+        parts = self._parts_of_note(charts)
         room = max(self.note_room, cells(parts[0][1]))
         fitting: list[tuple[int, str]] = []
         for part in parts:
             if sum(cells(text) + 3 for _, text in [*fitting, part]) - 3 <= room:
                 fitting.append(part)
-        return " · ".join(text for _, text in sorted(fitting))
+        return " · ".join([text for _, text in sorted(fitting)])
+
+    def _parts_of_note(self, charts: Charts) -> list[tuple[int, str]]:
+        """Place on the rule and text of each part of the note, the most telling part first."""
+        key = self.view.keymap.first
+        column = (3, f"{period(charts.grid.column_s)} a column")
+        parts: list[tuple[int, str]] = []
+        if charts.left_out:
+            keys = f"{key('down')} {key('up')}" if self.has_focus else f"keys {key(self.KEY)} {key('zoom')}"
+            parts.append((0, f"{charts.left_out} more: {keys}"))
+        if self.filling:
+            parts.append((-1, "loading the past …"))
+        parts.append((2, self._span_note()))
+        if self.has_focus:
+            parts.append((1, f"{key('back')}: all charts" if self.opened else f"{key('open')}: one chart"))
+            parts.append((4, self._marks()))
+            parts.append(column)
+        else:
+            parts.append(column)
+            if self.size.width >= _ROOMY:
+                parts.append((4, self._marks()))
+        return [part for part in parts if part[1]]
+
+    def _span_note(self) -> str:
+        """The span of the charts, and the keys that change it."""
+        key = self.view.keymap.first
+        span = f"last {period(self.charted_s)}"
+        keys = f"{key('span.shorter')} {key('span.longer')}".strip()
+        return f"{span} ({keys})" if keys else span
 
     def _marks(self) -> str:
-        """What the glyphs of the events mean."""
+        """Meanings of the glyphs of the events."""
         return legend(self._happened(self.snapshot), self.palette.glyphs) if self.snapshot is not None else ""
 
     def body(self, width: int, height: int) -> Sequence[Row]:
@@ -254,7 +267,7 @@ class HistoryPane(Pane):
         return [*rows, *parts.rows(snapshot.wall_s, self._figures)] if parts is not None else rows
 
     def _roofline(self, snapshot: Snapshot, width: int, height: int) -> Sequence[Row]:
-        """Where the engines stand below the roof of their GPUs."""
+        """The engines below the roof of their GPUs."""
         from gpumon.tui.roofline import LEAST_HEIGHT, LEAST_WIDTH, roofline_rows, too_narrow
 
         if not snapshot.engines:

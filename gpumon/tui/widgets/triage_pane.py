@@ -59,7 +59,7 @@ class Settled:
         """Since when it is (Unix time)."""
 
     def of(self, lines: int, now_s: float) -> int:
-        """What to ask for where `lines` are needed now."""
+        """Lines to ask for where `lines` are needed now."""
         if lines >= self._lines:
             self._lines = lines
             self._since_s = None
@@ -196,36 +196,47 @@ class TriagePane(ListPane[Item]):
         room -= len(foot)
         self._overflow = _last_top(counts, room)
         if self.shows_cursor:
-            self._top = min(self._top, self._at)
-            while sum(counts[self._top : self._at + 1]) > room and self._top < self._at:
-                self._top += 1
-            if not (self.narrowed and self._cursor):
-                self._cursor = chosen[self._at].key
+            self._scroll_to_cursor(chosen, counts, room)
         self._top = max(0, min(self._top, self._overflow))
         counts = self._with_spare(chosen, of, counts, room)
+        rows = self._drawn_items(chosen, of, counts, room)
+        if foot:
+            rows += [()] * (room - len(rows))
+        return [*rows, *foot], len(chosen)
+
+    def _scroll_to_cursor(self, chosen: Sequence[Item], counts: Sequence[int], room: int) -> None:
+        """Have all lines of the item under the cursor in view."""
+        self._top = min(self._top, self._at)
+        while sum(counts[self._top : self._at + 1]) > room and self._top < self._at:
+            self._top += 1
+        if not (self.narrowed and self._cursor):
+            self._cursor = chosen[self._at].key
+
+    def _drawn_items(self, chosen: Sequence[Item], of: Columns, counts: Sequence[int], room: int) -> list[Row]:
+        """The lines of the items from the first in view on, as far as they fit."""
         rows: list[Row] = []
         self._item_of = []
         self._cut = False
         told: set[str] = set()
-        for at in range(self._top, len(chosen)):
+        for place in range(self._top, len(chosen)):
             if len(rows) >= room:
                 break
-            item = chosen[at]
-            most = min(counts[at], room - len(rows))
+            item = chosen[place]
+            most = min(counts[place], room - len(rows))
             if most == 1 and told.intersection(item.actions[:1]):
                 item = item._replace(actions=())  # a row above has this action: its single line says why
             told.update(item.actions[:1])
             drawn, is_cut = lines(item, of, most, whole=True)
             self._cut = self._cut or is_cut
-            if self.shows_cursor and at == self._at:
+            if self.shows_cursor and place == self._at:
                 drawn = [marked(drawn[0]), *drawn[1:]]
             rows += drawn
-            self._item_of += [at] * len(drawn)
+            self._item_of += [place] * len(drawn)
         self._in_view = len(set(self._item_of))
-        return [*rows, *([()] * (room - len(rows)) if foot else ()), *foot], len(chosen)
+        return rows
 
     def _foot(self, chosen: Sequence[Item], width: int, room: int, counts: Sequence[int]) -> Sequence[Row]:
-        """What changed of late, unless the worst verdict needs the line."""
+        """The latest changes, unless the worst verdict needs the line."""
         snapshot = self.snapshot
         if self.zoomed or self.narrowed or snapshot is None or room < 2:
             return ()
