@@ -130,7 +130,7 @@ _FAULTS: Final = {
     "application_clocks": "has its application clocks set low",
     "low_clock": "runs at a low clock",
 }
-"""What is wrong with a GPU, behind its name."""
+"""Faults of a GPU, behind its name."""
 _ENDED: Final = (
     "[pid {pid}, ][{cause=signal}killed by signal {number:count}|{cause=exit}exit code {number:count}"
     "[ (signal {by_signal:count})]|{cause=oom}killed by the kernel, out of memory|{cause=reboot}its host restarted"
@@ -608,7 +608,7 @@ FIXES: Final[Mapping[str, str]] = {
     "map_engine": "add gpus to the [[endpoint]] of {engines}",
     "add_endpoint": "no engine is known here, add its URL with --endpoint",
 }
-"""What would give a signal."""
+"""Actions that would give a signal."""
 _EVENTS: Final[Mapping[str, str]] = {
     "down": "no answer: {state}",
     "gone": "gone",
@@ -665,7 +665,7 @@ def evidence_text(one: Evidence) -> str:
 
 
 def action_text(one: Action) -> str:
-    """What to try, with option names and figures."""
+    """Actions to try, with option names and figures."""
     return _of(ACTIONS, one.code, one.parameters)
 
 
@@ -726,7 +726,7 @@ def signal_text(one: Signal) -> str:
 
 
 def event_text(event: Event) -> str:
-    """What happened, in one line."""
+    """An event in one line."""
     if event.kind is not EventKind.VERDICT or event.verdict is None:
         return _of(_EVENTS, event.code, event.parameters)
     name = LIMITS[event.verdict.code]
@@ -837,7 +837,7 @@ _QUANTITIES: Final[Mapping[str, str]] = {
     "SM": glossary.SM.name,
     "KV": glossary.KV_CACHE.name,
 }
-"""What verdicts name in a parameter -> the word of the glossary."""
+"""Names in the parameters of verdicts -> the word of the glossary."""
 _NAMES: Final[Mapping[str, Callable[[str, Parameters], str]]] = {
     "quantity": lambda code, _: _QUANTITIES.get(code) or clean(code, _MOST),
     "fault": lambda code, _: _FAULTS.get(code) or clean(code, _MOST),

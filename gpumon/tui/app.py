@@ -44,7 +44,7 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 _GC_THRESHOLDS: Final = (20_000, 10, 10)
 """Frames and snapshots are in no cycle: they go without the garbage collector, which is to look at them seldom."""
 _LARGE_THRESHOLDS: Final = (5_000, 1_000, 10)
-"""Where each answer leaves 100,000 objects: the young are looked at in small parts, the old by `keep` alone."""
+"""Each answer leaves 100,000 objects: the young are collected in small parts, the old by `keep` alone."""
 _COLLECT_EVERY_S: Final = 3600.0
 """Screens that were left are in cycles: so often all is looked at, which takes some tenths of a second."""
 _SETTLED_S: Final = 30.0
@@ -94,7 +94,7 @@ class MonitorApp(App[int], inherit_bindings=False):
         self.host: MonitorScreen | None = None
         """The host of a fleet that is looked at."""
         self._due: FleetSnapshot | None = None
-        """What a refresh of a fleet brought that is not worked out yet."""
+        """Result of a fleet's refresh that is not worked out yet."""
         self._collect_at_s = time.monotonic() + _COLLECT_EVERY_S
         self._collecting: asyncio.Task[None] | None = None
 
@@ -153,7 +153,7 @@ class MonitorApp(App[int], inherit_bindings=False):
             self.host.call_later(self.host.run_worker, self._follow(self.host), group="collect")
 
     async def _follow(self, host: MonitorScreen) -> None:
-        """What ends the host's snapshots ends its screen, not the fleet's."""
+        """An error that ends the host's snapshots ends its screen, not the fleet's."""
         try:
             await host.control.start(lambda snapshot: host.post_message(SnapshotReady(snapshot)))
             await host.control.ended()

@@ -1,4 +1,4 @@
-"""What the screen may ask of what is behind it: the collector, and files."""
+"""Interfaces that the screen uses: the collector, and files."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Playback(Protocol):
 
 
 class Collecting(Protocol):
-    """What brings what a screen shows. Nothing here holds the event loop up; whatever waits is awaited."""
+    """Source of the snapshots of a screen. Nothing here holds the event loop up; whatever waits is awaited."""
 
     @property
     def interval_s(self) -> float:
@@ -75,7 +75,7 @@ class Collecting(Protocol):
 
     @property
     def calibration(self) -> Calibration:
-        """What the engines were seen to do, gathered at every snapshot."""
+        """Operating points of the engines, gathered at every snapshot."""
 
     def known(self) -> Known:
         """Models, GPUs, prices and imported profiles, as they are known by now; returns at once."""
@@ -100,7 +100,7 @@ class EngineLog(Protocol):
     """The log of an engine of this host."""
 
     async def read(self) -> LogView | None:
-        """What there is of it by now; None while an earlier read has not come back."""
+        """The part that is there by now; None while an earlier read has not come back."""
 
     def turn(self, step: int) -> None:
         """Read the next (1) or the previous (-1) of the engine's logs from now on."""
@@ -111,7 +111,7 @@ class Control(Collecting, Protocol):
 
     @property
     def timeline(self) -> Timeline | None:
-        """Where `pause` can go back to; None: nowhere."""
+        """The past that `pause` can go back to; None without one."""
 
     @property
     def playback(self) -> Playback | None:
@@ -173,7 +173,7 @@ class FleetControl(Collecting, Protocol):
         """The fleet as it was at a time, from queries at that time; what can not be had is in its `faults`."""
 
     async def first_after(self, none_s: float, there_s: float) -> float:
-        """Where the fleet begins, to a refresh: there is none at `none_s`, and one at `there_s` (Unix times)."""
+        """Find the begin of the fleet to a refresh: there is none at `none_s`, and one at `there_s` (Unix times)."""
 
     def lacks_gpumon(self, host: str) -> bool:
         """Whether gpumon could run on this host from a temporary folder, and was not allowed to so far."""
@@ -195,26 +195,26 @@ Picture = Callable[[], str]
 
 
 class Incident(NamedTuple):
-    """What is known of a moment, to be written down."""
+    """Facts about a moment, to be written to a bundle."""
 
     snapshot: Snapshot | FleetSnapshot
-    """What is shown."""
+    """Snapshot on the screen."""
     screen: str
     """The same as text."""
     picture: Picture
     """The same as a picture."""
     events: tuple[Event, ...] = ()
-    """What happened, oldest first."""
+    """Events, oldest first."""
     timeline: Timeline | None = None
     """The past, where there is one."""
     card: Picture | None = None
     """The worst verdict, or the one that is looked at, as a picture; None: there is none."""
     prices: Mapping[str, float] = MappingProxyType({})
-    """Of a fleet: catalogue name of a GPU -> price of one hour, "" for all others."""
+    """Prices of a fleet: catalogue name of a GPU -> price of one hour, "" for all others."""
 
 
 class Files(Protocol):
-    """What the screen reads and writes. Everything that may block does so elsewhere than in the event loop."""
+    """Files that the screen reads and writes. Everything that may block does so elsewhere than in the event loop."""
 
     settings: Config
     """As they were loaded, or saved last."""

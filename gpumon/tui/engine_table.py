@@ -122,7 +122,7 @@ def _model_title(size: int) -> Row:
 
 
 def _decode(engine: Engine, view: View, tone: str) -> Row:
-    """Of a training run what it trains, of a server of other models what it infers: the word follows."""
+    """Decode rate; training rate of a training run, rate of inferences of a server of other models."""
     other = None if "engines.prefill" in view.hidden else other_rate(engine)
     return ((right(rate(engine.rates.decode_tokens_per_s if other is None else other.per_s), _DECODE), tone),)
 
@@ -231,7 +231,7 @@ def wasted_gpus(engine: Engine) -> Reading:
 
 
 def waste_bound(engine: Engine) -> str:
-    """What stands before wasted GPUs: `≤` where one of MFU and MBU is not known, and may be the larger one."""
+    """Mark before wasted GPUs: `≤` where one of MFU and MBU is not known, and may be the larger one."""
     efficiency = engine.efficiency
     is_bound = isinstance(efficiency.mfu_ratio, Missing) or isinstance(efficiency.mbu_ratio, Missing)
     return "≤" if is_bound else ""

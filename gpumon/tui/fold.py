@@ -56,7 +56,7 @@ def fitted(text: str, width: int, most: int, first: int | None = None) -> tuple[
 
 
 def _words(text: str, width: int) -> list[str]:
-    """What may be parted: a command is one word where it fits into a line."""
+    """Words at which a line may be broken: a command is one word where it fits into a line."""
     glued = _COMMAND.sub(lambda found: found[0].replace(" ", _GLUE) if cells(found[0]) <= width else found[0], text)
     return [word.replace(_GLUE, " ") for word in _PAIR.sub(_GLUE, glued).split(" ")]
 

@@ -191,7 +191,7 @@ def _vram(gpu: Gpu, view: View, tone: str) -> Row:
 
 
 def _memory(gpu: Gpu, _: View, tone: str) -> Row:
-    """Where the share of the peak follows, two digits of the amount are enough."""
+    """Bandwidth and its share of the peak; two digits of the amount are enough before a share."""
     before, after = _MARKS[gpu.bandwidth_source]
     tone = _slower(gpu, tone) if gpu.bandwidth_source is BandwidthSource.DCGM else tone
     used = gpu.bandwidth_bytes_per_s

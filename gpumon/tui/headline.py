@@ -70,7 +70,7 @@ def _figures(snapshot: Snapshot, prices: Mapping[str, float]) -> list[Piece]:
 
 
 def rates(decode_tokens_per_s: Reading, mfu: Reading, mbu: Reading) -> list[Piece]:
-    """What the engines deliver."""
+    """Token rates of the engines."""
     return [
         (f"{count(decode_tokens_per_s)} tok/s", "strong"),
         (f"MFU {ratio(mfu)}", "strong"),
@@ -79,7 +79,7 @@ def rates(decode_tokens_per_s: Reading, mfu: Reading, mbu: Reading) -> list[Piec
 
 
 def costs(power_w: Reading, price_per_h: float | None) -> list[Piece]:
-    """What that takes, as far as it is known."""
+    """Power and cost, as far as they are known."""
     figures: list[Piece] = []
     if not isinstance(power_w, Missing):
         figures.append((watts(power_w), "text"))

@@ -13,9 +13,9 @@ ALWAYS: Final[list[BindingType]] = [
     Binding("ctrl+c", "quit", "quit", id="quit.always", priority=True),
     Binding("ctrl+z", "suspend_process", "to the shell", id="suspend.always", priority=True),
 ]
-"""What holds whatever is being typed, and can not be mapped away."""
+"""Keys that hold whatever is being typed, and can not be mapped away."""
 _NO_KEY = "unbound"
-"""Of a command without a key: Textual keeps the usual one where it is told nothing."""
+"""Key of a command without one: Textual keeps the usual one where it is told nothing."""
 
 
 def named(key: str) -> str:

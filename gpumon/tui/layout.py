@@ -49,7 +49,7 @@ _EMPTY_LINES: Final = 2
 
 
 class Counts(NamedTuple):
-    """What there is to show."""
+    """Numbers of rows to show."""
 
     gpus: int = 0
     engines: int = 0
@@ -59,7 +59,7 @@ class Counts(NamedTuple):
     evidence: int = 0
     """Lines of what they stand on, and of what happened."""
     first: int = 1
-    """Of the lines of faults and verdicts those that come before the charts: the worst one's."""
+    """Lines of the worst fault or verdict, which come before the charts."""
     wall: int = 0
     """Lines of a wall of GPUs, which takes the place of rows that do not fit; 0: the user wants rows."""
 

@@ -11,7 +11,7 @@ from gpumon.config.themes import Theme, load_theme
 from gpumon.tui.terminal import Depth
 
 Glyphs = Literal["braille", "blocks", "ascii"]
-"""What charts are drawn with."""
+"""Characters of charts."""
 Attributes = tuple[str, ...]
 """Keys of `_SGR`."""
 
@@ -117,7 +117,7 @@ _SHADES: Final = ((0.9, 1.0), (0.8, 1.0), (0.71, 0.65), (0.62, 0.65))
 SHADES: Final = len(_SHADES) + 1
 _DIM_BELOW: Final = 0.75
 _HINT: Final = Tone("muted", share=0.8)
-"""What is quieter than all else: what stands on rules."""
+"""The quietest tone: notes on rules."""
 
 
 def shaded(tone: str, shade: int) -> str:
@@ -393,7 +393,7 @@ def _code(of: Look, depth: Depth) -> Code:
 
 
 def _ground(name: str, depth: Depth) -> tuple[str, ...]:
-    """What selects a ground: it is the same for two colours that the terminal cannot tell apart."""
+    """Parameters that select a ground: they are the same for two colours that the terminal cannot tell apart."""
     return _shown(name, depth).get_ansi_codes(foreground=False)
 
 

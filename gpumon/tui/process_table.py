@@ -111,7 +111,7 @@ BASE: Final[tuple[Column[Running], ...]] = (
     figures("sm", "sm", 4, lambda running: sm_share(running.sm_ratio)),
     words("engine", "engine", 12, lambda running: running.process.engine),
 )
-"""What every screen shows; the command has the rest of the line."""
+"""Columns of every screen; the command has the rest of the line."""
 
 EXTRA: Final[tuple[Column[Running], ...]] = (
     figures("cpu", "cpu", 5, lambda running: _cpu(running.process.cpu_ratio), keep=_COMMAND),
@@ -121,7 +121,7 @@ EXTRA: Final[tuple[Column[Running], ...]] = (
     words("pod", "pod or job", 24, lambda running: _pod(running.process), keep=_COMMAND),
     words("type", "type", 8, lambda running: running.process.type, keep=_COMMAND),
 )
-"""What a wider screen adds, in this order, before the command."""
+"""Columns that a wider screen adds, in this order, before the command."""
 
 TABLE: Final = Table("processes", BASE, EXTRA, drops=("user", "gpus"), least=_LEAST_COMMAND)
 

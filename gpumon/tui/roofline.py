@@ -186,6 +186,6 @@ def _explained(placed: Sequence[_Placed], width: int) -> list[Row]:
 
 
 def too_narrow(width: int) -> Sequence[Row]:
-    """What stands in the place of the roofline on a narrow screen."""
+    """The note in place of the roofline on a narrow screen."""
     said = f" the roofline needs {LEAST_WIDTH} columns and {LEAST_HEIGHT} lines"
     return (((said if cells(said) <= width else cut(said, width), "muted"),),)

@@ -1,4 +1,4 @@
-"""What a list shows, as data; which of its rows are shown, and in which order."""
+"""Lists as data; the choice and order of their rows."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ class Order(Generic[T]):
     descending: bool = True
     """At first; choosing it again turns it round."""
     means: str = ""
-    """What the name does not say."""
+    """Explanation beyond the name."""
     column: str = ""
     """Name of its column; empty: the order's own."""
 
 
 @dataclass(frozen=True)
 class Listing(Generic[T]):
-    """What a pane lists. Its functions are given the pane where they need what that shows: snapshot, filter, width."""
+    """The contents of a list pane. Its functions take the pane for what it shows: snapshot, filter, width."""
 
     thing: str
-    """What a row is, for its detail page: gpu, engine, process, verdict."""
+    """Kind of a row, for its detail page: gpu, engine, process, verdict."""
     title: str
     items: Callable[[Snapshot, ListPane[T]], Sequence[T]]
     """All rows there are, in their own order."""
     key: Callable[[T], str]
-    """What a row is known by from one snapshot to the next."""
+    """Identity of a row from one snapshot to the next."""
     words: Callable[[T, ListPane[T]], str]
     """The text that the filter looks into."""
     gpus: Callable[[T, ListPane[T]], Collection[int]]
@@ -56,7 +56,7 @@ class Listing(Generic[T]):
     row: Callable[[T, int, ListPane[T]], Row]
     """A row in so many cells."""
     nothing: Callable[[int, ListPane[T]], Sequence[Row]]
-    """What is said in so many cells where there is no row at all."""
+    """The text in so many cells where there is no row at all."""
     command: str = ""
     """Id of the command that goes to the pane."""
     table: Table[Any] | None = None
@@ -65,18 +65,18 @@ class Listing(Generic[T]):
     """The headers of its columns, where they are not those of the table alone."""
     orders: Sequence[Order[T]] = ()
     trouble: Callable[[T, ListPane[T]], str] = lambda _item, _pane: ""
-    """What is wrong with a row's thing, with its name; empty where nothing is."""
+    """The trouble of a row's thing, with its name; empty without one."""
     page: Callable[[T], tuple[str, str] | None] | None = None
     """The kind and key of a row's page, where they are not `thing` and `key`."""
     aside: Callable[[int, ListPane[T]], Sequence[Piece]] = lambda _room, _pane: ()
-    """What else the rule shows in so many cells."""
+    """Further pieces on the rule in so many cells."""
     kind: Kind | None = None
-    """Whose worst verdicts the rows show."""
+    """Kind of the things whose worst verdicts the rows show."""
     engines: Callable[[T, ListPane[T]], Collection[str]] | None = None
     """Names of the engines that a row belongs to: the filter of all panes keeps it with them. None: that filter leaves
     the list alone."""
     filters: str = "words, -word: without"
-    """What may be typed as a filter."""
+    """Example of a filter."""
 
 
 def matches(words: str, wanted: str, gpus: Collection[int] = ()) -> bool:

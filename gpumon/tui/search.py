@@ -90,7 +90,7 @@ def _selected(tone: str) -> str:
 
 
 class Search:
-    """What is looked for on a page, and at which of its places the view is."""
+    """The text searched for on a page, and the match that is in view."""
 
     def __init__(self) -> None:
         self.sought = ""

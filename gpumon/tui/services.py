@@ -1,4 +1,4 @@
-"""What an engine does with its model, as its row and its page need it: a figure that it cannot have is no gap."""
+"""Service of an engine, as its row and its page need it: a figure that it cannot have is no gap."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WORK: Final = (("trained_tokens_per_s", "trained"), ("samples_per_s", "samples"
 
 
 class Rate(NamedTuple):
-    """What stands in place of the decode rate."""
+    """The rate in place of the decode rate."""
 
     per_s: Reading
     of: str

@@ -35,9 +35,9 @@ class Column(Generic[T]):
     """One column: `width` cells, blanks before and behind its text included."""
 
     name: str
-    """What it is hidden by (`config.columns`)."""
+    """Name that hides it (`config.columns`)."""
     title: str
-    """What the rule calls it where it has no room."""
+    """Name on the rule where it has no room."""
     width: int
     head: Row | Callable[[View], Row]
     """Its header, which may name a unit that can be chosen."""
@@ -128,7 +128,7 @@ class Table(Generic[T]):
         return sorted(movable, key=lambda column: column.name in self._drops and column not in shown)
 
     def _shifted(self, width: int, hidden: frozenset[str], shift: int) -> list[Column[T]]:
-        """What a row is known by, and of the others those from number `shift` on that fit."""
+        """The columns that identify a row, and of the others those from number `shift` on that fit."""
         every = self.forms(width)
         shown = [column for column in every if column.fixed]
         room = width - self._behind - sum(column.width for column in shown)

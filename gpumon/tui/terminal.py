@@ -1,4 +1,4 @@
-"""What the terminal can do, from its environment alone: whether the screen may start, its colours, its characters.
+"""Abilities of the terminal, from its environment alone: whether the screen may start, its colours, its characters.
 
 Nothing here imports textual: a refusal must cost nothing.
 """

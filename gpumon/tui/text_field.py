@@ -51,7 +51,7 @@ class TextField:
         self.at += len(text)
 
     def word_start(self) -> int:
-        """Where the word before the cursor begins."""
+        """Begin of the word before the cursor."""
         before = self.text[: self.at].rstrip()
         return before.rfind(" ") + 1
 

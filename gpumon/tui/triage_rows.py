@@ -1,4 +1,4 @@
-"""What the triage pane lists: faults, verdicts and events as rows, the most urgent first, without a screen."""
+"""Rows of the triage pane: faults, verdicts and events as rows, the most urgent first, without a screen."""
 
 from __future__ import annotations
 
@@ -74,14 +74,14 @@ class Item(NamedTuple):
     """RFC 3339; empty: it has no time."""
     text: str
     actions: tuple[str, ...] = ()
-    """What to do, the best first."""
+    """Actions, the best first."""
     evidence: tuple[str, ...] = ()
     about: str = ""
-    """Of a fault its source, of an event the key of its thing."""
+    """Source of a fault; key of an event's thing."""
     judged: bool = False
     """It is a verdict, which has a page of its own."""
     level: Level = Level.OK
-    """Of a verdict or a fault; `ok` of all else."""
+    """Level of a verdict or a fault; `ok` for events."""
     quiet: bool = False
     """It can wait until there is room: what is healthy, and what cannot be told."""
     past: bool = False
@@ -97,7 +97,7 @@ class Item(NamedTuple):
 
 
 def verdict_key(verdict: Verdict) -> str:
-    """What a verdict is known by from one snapshot to the next, whatever it says then."""
+    """Identity of a verdict from one snapshot to the next, whatever its text is."""
     return f"{verdict.kind.value}/{verdict.family.value}/{verdict.key}"
 
 
@@ -133,7 +133,7 @@ class Steady:
 
 
 def _kind(verdict: Verdict) -> tuple[object, ...]:
-    """What a row says that may not wait: that it is over, too."""
+    """Parts of a verdict whose change is shown at once, its end as well."""
     return verdict.code, verdict.level, verdict.scope, bool(verdict.until or "was" in verdict.parameters)
 
 
@@ -312,7 +312,7 @@ def _of_event(event: Event, first: Event, times: int, glyphs: Glyphs) -> Item:
 
 
 def happened(event: Event, at: Callable[[float], str] = clock) -> str:
-    """What an event says; of a verdict that held for a while before it was given, since when it has."""
+    """Text of an event; of a verdict that held for a while before it was given, since when it has."""
     since = at(event.since_s) if event.since_s else ""
     said = event_text(event)
     return f"since {since}: {said}" if since and since != at(event.wall_s) else said
@@ -345,7 +345,7 @@ def page_of(item: Item, snapshot: Snapshot) -> tuple[str, str] | None:
 
 
 def changed(events: Sequence[Event], now_s: float, width: int, glyphs: Glyphs) -> Row:
-    """What happened in the last minutes in one line, the newest first; how many more there were at its end."""
+    """Events of the last minutes in one line, the newest first; how many more there were at its end."""
     newest: dict[str, Event] = {}
     for event in reversed(events):
         if now_s - CHANGED_S <= event.wall_s <= now_s:

@@ -42,13 +42,13 @@ def event_mark(event: Event, glyphs: Glyphs) -> tuple[str, str]:
 
 
 def legend(events: Iterable[Event], glyphs: Glyphs) -> str:
-    """What the glyphs of these events mean: `✗ Xid ● restart`."""
+    """Meanings of the glyphs of these events: `✗ Xid ● restart`."""
     kinds = sorted({event.kind for event in events}, key=_RANK.__getitem__)
     return " ".join(f"{EVENTS[kind][glyphs == 'ascii']} {EVENTS[kind][2]}" for kind in kinds)
 
 
 def most_urgent(events: Iterable[Event]) -> Event:
-    """Of several events the one to be seen: by level, then by kind."""
+    """The most urgent of several events: by level, then by kind."""
     return min(events, key=lambda event: (URGENCY[event.level], _RANK[event.kind]))
 
 

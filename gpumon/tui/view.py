@@ -12,7 +12,7 @@ class View:
 
     def __init__(self, config: Config) -> None:
         self.loaded = config
-        """What gpumon was started with."""
+        """Options that gpumon was started with."""
         self.everywhere = ""
         """The filter of all panes; empty shows all."""
         self.use(config)

@@ -39,7 +39,7 @@ def _length(seconds: float, tick_s: float) -> str:
 
 
 def o_clock(at_s: float, tick_s: float) -> str:
-    """What the local clock said, with seconds unless things are whole minutes apart."""
+    """Local time of day, with seconds unless things are whole minutes apart."""
     at = datetime.fromtimestamp(at_s, timezone.utc).astimezone()
     return at.strftime("%H:%M:%S" if tick_s % 60.0 else "%H:%M")
 

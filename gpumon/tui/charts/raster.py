@@ -96,7 +96,7 @@ def _braille(a: int, b: int, c: int, d: int) -> tuple[str, int]:
 
 
 def _single(glyphs: Glyphs, front: int, behind: int) -> tuple[str, int]:
-    """Where the front layer ends in a cell that the one behind fills, the cell is of the one that takes more of it."""
+    """A cell in which the front layer ends and the one behind goes on belongs to the one that takes more of it."""
     fronts = _FRONT[glyphs]
     behinds = _BEHIND[glyphs]
     shows = front >= behind or front > len(fronts) // 2 - 1

@@ -67,7 +67,7 @@ def graded(lines: Sequence[list[Piece]]) -> list[list[Piece]]:
 
 
 class Place(NamedTuple):
-    """Where a line stands: counted from the top, and its character."""
+    """Place of a line, counted from the top, and its character."""
 
     line: int
     rule: str

@@ -1,1 +1,1 @@
-"""What the detail page says: pure functions from the objects of a snapshot to sections of rows."""
+"""Contents of the detail page: pure functions from the objects of a snapshot to sections of rows."""

@@ -74,7 +74,7 @@ class Fact(NamedTuple):
 
 
 class Sentence(NamedTuple):
-    """What is to be known of the figures above it."""
+    """Remark on the figures above it."""
 
     text: str
     tone: str = "muted"
@@ -275,7 +275,7 @@ _PAINT: Final[dict[type, Callable[..., list[Row]]]] = {
 
 
 def _gaps(section: Section, width: int) -> list[Row]:
-    """What is missing in a section, each reason once, and what to do about it."""
+    """Missing figures of a section, each reason once, and what to do about it."""
     reasons: dict[Why, list[str]] = {}
     figures = [(each.name, each.why) for each in section.entries if isinstance(each, Figure) and each.why is not None]
     for name, why in (*figures, *section.missing):

@@ -23,7 +23,7 @@ LATENCIES: Final = "latencies"
 
 
 class Explained(NamedTuple):
-    """What one cell says."""
+    """Explanation of one cell."""
 
     text: str
     """One line."""

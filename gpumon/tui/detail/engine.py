@@ -64,7 +64,7 @@ _ADVANCES: Final = {
     "sampled": "sampled by the engine",
     "derived": "derived from other counters",
 }
-"""What `Engine.advances` says, in words; what is live needs none."""
+"""`Engine.advances` in words; live counters need none."""
 _NAMES: Final = {
     **{field: name for name, field, _ in _SOMETIMES},
     "decode_tokens_per_s": "decode",
@@ -87,7 +87,7 @@ _SAME: Final = 0.01
 _SINGLE: Final = 1.05
 """Sequences per step up to which there is one stream."""
 _SPARSE: Final = 0.9
-"""Of all weights: a step that reads less leaves experts out."""
+"""Share of all weights: a step that reads less leaves experts out."""
 _SLACK: Final = 1.25
 """A modelled share may be that much above the measured one: the load changes, and an engine is polled less often."""
 _AGREES: Final = 2.0
@@ -96,7 +96,7 @@ _MEASURED: Final = (BandwidthSource.GPM, BandwidthSource.DCGM)
 
 _LATENCIES: Final = (("TTFT", "ttft_s"), ("ITL", "itl_s"), ("queue", "queue_s"), ("E2E", "e2e_s"), ("TPOT", "tpot_s"))
 _SOME: Final = frozenset({"tpot_s"})
-"""Those of which there is no row where an engine has none."""
+"""Latencies that have no row where an engine does not export them."""
 _LATENCY_NAME: Final = 8
 _LATENCY_CELL: Final = 11
 _GOALS: Final = {"ttft_s": "ttft_p95_ms", "itl_s": "itl_p95_ms", "e2e_s": "e2e_p95_ms"}
@@ -596,7 +596,7 @@ def _beside_mbu(engine: Engine, factor: float, all_bytes: float) -> str:
 
 
 def _energy(engine: Engine, service: Service, figures: Figures) -> Section:
-    """What a joule of its GPUs gives."""
+    """Work per joule of its GPUs."""
     watts = (engine.hardware.power_w, values.watts)
     rates = engine.rates
     tokens = rates.trained_tokens_per_s if service is Service.TRAINING else rates.decode_tokens_per_s
@@ -612,7 +612,7 @@ def _energy(engine: Engine, service: Service, figures: Figures) -> Section:
 
 
 def _checks(engine: Engine, snapshot: Snapshot) -> list[Section]:
-    """What MBU and MFU must not exceed; no section where its GPUs measure nothing."""
+    """Bounds that MBU and MFU must not exceed; no section where its GPUs measure nothing."""
     own = [gpu for gpu in snapshot.gpus if gpu.index in engine.hardware.gpus and not gpu.parent_uuid]
     entries: list[Entry] = []
     if engine.hardware.gpus and len(own) == len(engine.hardware.gpus):
@@ -661,7 +661,7 @@ def _mean(readings: Sequence[Reading]) -> float | None:
 
 
 def _own_estimate(engine: Engine, figures: Figures) -> list[Section]:
-    """What the engine counts of its own FLOPs and bytes, beside gpumon's; no section where it counts none."""
+    """The engine's own counts of FLOPs and bytes, beside gpumon's; no section where it counts none."""
     own = engine.efficiency.own
     rows = (
         (own.flops_per_s, "its FLOP/s", "own_flops", values.flops, own.flops_ratio),

@@ -54,7 +54,7 @@ _CAUSES: Final = {
     "board_limit": "limit of the board",
     "reliability": "voltage limit for reliability",
 }
-"""What slows the clocks, by the driver's name."""
+"""Reasons for slower clocks, by the driver's names."""
 _SHORTEST_S: Final = 1.0
 """Time below which no share is told."""
 _HOT: Final = frozenset({"hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown", "hw_slowdown"})

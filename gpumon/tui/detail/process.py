@@ -19,7 +19,7 @@ _SOURCES = {
 
 
 _HOST: Final = "seen from inside a container: run gpumon on the host or with --pid=host"
-"""Said of a pid of the host: the container's /proc does not have it."""
+"""Note on a pid of the host: the container's /proc does not have it."""
 
 
 def sections(seen: ProcessSeen, snapshot: Snapshot, view: View) -> list[Section]:

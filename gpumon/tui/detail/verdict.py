@@ -30,7 +30,7 @@ _MOST: Final = 7
 
 
 def sections(verdict: Verdict, history: History | None) -> list[Section]:
-    """What it says, what is to be done, and why."""
+    """The verdict's text, its actions and its evidence."""
     entries: list[Entry] = [Sentence(f"? {signal_text(signal)}", "text") for signal in verdict.unknown]
     entries = entries or [Sentence(verdict_text(verdict), "text")]
     if verdict.confidence is not Confidence.HIGH and not verdict.unknown:
@@ -60,7 +60,7 @@ def _charts_missing(verdict: Verdict, history: History | None) -> list[Section]:
 
 
 class Place(NamedTuple):
-    """Where charts are drawn, and how: `room` is the number of lines, about."""
+    """Place and style of charts: `room` is the number of lines, about."""
 
     width: int
     room: int
@@ -68,7 +68,7 @@ class Place(NamedTuple):
 
 
 class _Made(NamedTuple):
-    """What charts were made for."""
+    """Arguments that the charts were made for."""
 
     keys: tuple[str, ...]
     place: Place

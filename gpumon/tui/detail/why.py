@@ -96,7 +96,7 @@ _GENERAL: Final[dict[Reason, Why]] = {
         "no number of instances is enough", "the sizing panel names the goal or size that prevents it"
     ),
 }
-"""What holds whatever the figure is."""
+"""Explanations that hold for every figure."""
 _OF_TRAINING: Final = {
     Reason.NOT_EXPOSED: Why(
         "it tells no tokens, and of samples not how many tokens they have",
@@ -104,7 +104,7 @@ _OF_TRAINING: Final = {
     ),
     Reason.WARMING_UP: Why("a rate needs two steps of the run, and some time between them", "shown after two steps"),
 }
-"""What holds of a training run."""
+"""Explanations that hold for a training run."""
 _OF_ANOTHER: Final = Why(
     "{runs} runs here, and is no engine that gpumon polls",
     "a training run, or a server of your own: [[feed]] in the config, with gpus = [{gpu}]; an engine: gpumon "
@@ -128,7 +128,7 @@ _OF_KIND: Final[dict[EngineKind, str]] = {
     EngineKind.OLLAMA: "Ollama exports which models are loaded, and no figures of its work",
     EngineKind.GENERIC: "add the metric to [feed.quantities] in the config, if the server has it",
 }
-"""What helps against a figure that is not exported, by kind of engine."""
+"""Actions for a figure that is not exported, by kind of engine."""
 
 _GPM: Final = "GPM counts it, on Hopper and newer with driver 525 or newer, and not inside a vGPU"
 _NO_GPM: Final = "nothing to do: older GPUs report busy and memory busy only"
@@ -189,7 +189,7 @@ _SPECIAL: Final[dict[tuple[str, Reason], Why]] = {
     ("own_read_bytes", Reason.INVALID): Why("the engine's own count is known to be wrong", "nothing to do"),
     ("tp", Reason.NO_GPU): Why("its GPUs are not known, or do not divide evenly over its ranks", ""),
 }
-"""What more is known of single figures."""
+"""Explanations of single figures."""
 
 
 _OF_VLLM: Final[dict[tuple[str, Reason], Why]] = {
@@ -206,18 +206,18 @@ _OF_VLLM: Final[dict[tuple[str, Reason], Why]] = {
         "the engine exports no inter-token latency", "vLLM does, unless it was started with --disable-log-stats"
     ),
 }
-"""What more is known of single figures of vLLM."""
+"""Explanations of single figures of vLLM."""
 
 
 _OF_DETAIL: Final = {
     Reason.FEW: "it comes with more requests",
     Reason.UNKNOWN_MODEL: "say params_b, flops_per_token or model in its [[feed]] of the config",
 }
-"""What helps where a missing figure says itself why."""
+"""Actions for a missing figure that gives its own reason."""
 
 
 class Subject(NamedTuple):
-    """What the figures belong to, for the texts that name it."""
+    """The owner of the figures, for the texts that name it."""
 
     blank: bool = False
     """All its figures are missing for one reason, which stands at the top."""

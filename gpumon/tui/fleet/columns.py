@@ -106,7 +106,7 @@ def _busy(row: Row, _: View, tone: str) -> line.Row:
 
 
 def _idle(money: bool) -> Column[Row]:
-    """What lies idle: its price per hour where prices are known, else how many GPUs' worth."""
+    """Idle GPUs: their price per hour where prices are known, else how many GPUs' worth."""
 
     def text(row: Row) -> str:
         value = idle_of(row, money).value

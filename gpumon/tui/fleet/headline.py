@@ -27,7 +27,7 @@ _STATE_WORDS: Final = {
 
 
 class Problem(NamedTuple):
-    """What is wrong on a host: a verdict, or in words."""
+    """A problem on a host: a verdict, or in words."""
 
     level: Level
     host: HostShown

@@ -33,7 +33,7 @@ _HOST: Final = 20
 
 
 class HostPane(Pane):
-    """What is wrong first, then GPUs and engines, as their tables on the host's own screen have them."""
+    """Verdicts and faults first, then GPUs and engines, as their tables on the host's own screen have them."""
 
     TITLE: str = "host"
 
@@ -63,11 +63,11 @@ class HostPane(Pane):
         return 1 + sum(1 for host in row.parts.hosts for _ in self._of_host(host, width, spare))
 
     def title(self) -> str:
-        """Whose it is."""
+        """Name of the host."""
         return "" if self._row is None else clean(self._row.name, 60)
 
     def note(self) -> str:
-        """What stands on the rule: its GPUs, driver and labels."""
+        """GPUs, driver and labels, for the rule."""
         row = self._row
         if row is None:
             return ""

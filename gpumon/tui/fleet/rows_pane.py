@@ -26,11 +26,11 @@ from gpumon.tui.view import View
 from gpumon.tui.widgets.list_pane import ListPane
 
 _MOST_LINES: Final = 20
-"""Of why there is no fleet."""
+"""Most lines of the reason why there is no fleet."""
 SCOPE: Final = "fleet"
-"""Of its keys, in the table of keys."""
+"""Scope of its keys in the table of keys."""
 _GLOB: Final = str.maketrans(dict.fromkeys("*?[]\"'", "?"))
-"""What has a meaning in a selection, to what stands for one character there."""
+"""Characters with a meaning in a selection, to the one that matches any character."""
 
 
 class RowsPane(ListPane[Row]):
@@ -153,7 +153,7 @@ class RowsPane(ListPane[Row]):
         return [*blank, *reversed(known), *(row for row in rest if isinstance(order.value(row), Missing))]
 
     def title(self) -> str:
-        """What a row is."""
+        """Models, or hosts."""
         return "models" if self.models else self.TITLE
 
     def _keys_back(self) -> str:
@@ -184,7 +184,7 @@ class RowsPane(ListPane[Row]):
         return line.wrapped("no engine runs here", width, "muted")
 
     def _none_left(self, width: int) -> Sequence[line.Row]:
-        """That nothing passes the filter; and that no row has such a label, where that is why."""
+        """Tells that nothing passes the filter, and if so, that no row has such a label."""
         unknown = self._unknown_label()
         if unknown:
             return line.wrapped(unknown, width, "muted")

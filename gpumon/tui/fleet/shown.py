@@ -21,9 +21,9 @@ class Shown(NamedTuple):
     models: tuple[Row, ...]
     total: Row
     whole: Snapshot
-    """What sizing asks of."""
+    """The hosts as one machine, for sizing."""
     standing: Standing
-    """What is wrong."""
+    """Verdicts of all hosts."""
     price_per_h: float | None
     """Price of one hour of all GPUs; None where the price of one of them is not known."""
 

@@ -75,7 +75,7 @@ def _gpus(total: Row, view: View) -> Iterator[tuple[str, str, str]]:
 
 
 def _coverage(total: Row) -> list[tuple[str, str, str]]:
-    """Of how many GPUs it is known what they do, where that is not of all."""
+    """`41 of 48 GPUs report`, if some do not."""
     busy = total.busy_ratio
     mfu = total.mfu_ratio
     mbu = total.mbu_ratio
@@ -127,26 +127,38 @@ def faults(
     is wrong. `back`: it is a moment that was gone back to."""
     if shown is None or not shown.fleet.wall_s:
         return ()  # the empty table has room for the whole text
-    fleet = shown.fleet
-    parts = []
-    if fleet.faults:
-        if not fleet.answered and not back and fleet.hosts:
-            parts.append((f"✗ NOT LIVE: {ago(now_s - fleet.wall_s)} old, of {clock(fleet.wall_s)}", "critical"))
-        fault = fleet.faults[0]
-        more = f" +{len(fleet.faults) - 1}" if len(fleet.faults) > 1 else ""
-        parts.append((f"! {clean(fault.source, 40)}: {clean(fault.text, 600)}{more}", "warn"))
-    hosts = [told for state in reversed(HostState) if state is not HostState.OK and (told := _in_state(fleet, state))]
-    if hosts:
-        levels = [STATE_LEVELS.get(host.state, Level.WARN) for host in fleet.hosts if host.state is not HostState.OK]
-        glyph, tone, _ = LEVELS[min(levels, key=URGENCY.__getitem__)]
-        parts.append((f"{glyph} hosts: {', '.join(hosts)}", tone))
+    parts = [*_prometheus_faults(shown.fleet, now_s, back=back), *_host_faults(shown.fleet)]
     return _wrapped(parts, width, max(1, most))
+
+
+def _prometheus_faults(fleet: FleetSnapshot, now_s: float, *, back: bool) -> list[line.Piece]:
+    """The first fault of the Prometheus and the number of others, after the age of a picture that is not live."""
+    if not fleet.faults:
+        return []
+    parts: list[line.Piece] = []
+    if not fleet.answered and not back and fleet.hosts:
+        parts.append((f"✗ NOT LIVE: {ago(now_s - fleet.wall_s)} old, of {clock(fleet.wall_s)}", "critical"))
+    fault = fleet.faults[0]
+    more = f" +{len(fleet.faults) - 1}" if len(fleet.faults) > 1 else ""
+    parts.append((f"! {clean(fault.source, 40)}: {clean(fault.text, 600)}{more}", "warn"))
+    return parts
+
+
+def _host_faults(fleet: FleetSnapshot) -> list[line.Piece]:
+    """Numbers of hosts in each state but OK, in the tone of the worst."""
+    blank = [host for host in fleet.hosts if host.state is not HostState.OK]
+    if not blank:
+        return []
+    states = [_in_state(fleet, state) for state in reversed(HostState) if state is not HostState.OK]
+    levels = [STATE_LEVELS.get(host.state, Level.WARN) for host in blank]
+    glyph, tone, _ = LEVELS[min(levels, key=URGENCY.__getitem__)]
+    return [(f"{glyph} hosts: {', '.join([text for text in states if text])}", tone)]
 
 
 def _in_state(fleet: FleetSnapshot, state: HostState) -> str:
     """How many hosts are in a state, and the first of them: `3 stale (gpu-004, gpu-007 +1)`."""
-    found = sorted((host.name for host in fleet.hosts if host.state is state), key=by_name)
-    names = [clean(name, 40) for name in found]
+    hosts = sorted((host.name for host in fleet.hosts if host.state is state), key=by_name)
+    names = [clean(name, 40) for name in hosts]
     more = f" +{len(names) - _MOST_NAMED}" if len(names) > _MOST_NAMED else ""
     return f"{len(names)} {state.value} ({', '.join(names[:_MOST_NAMED])}{more})" if names else ""
 

@@ -54,7 +54,7 @@ class FleetWall(WallPane[HostGpu]):
         self.shape = Shape.WALL
         self._fleet: FleetSnapshot | None = None
         self._verdicts: dict[str, _Verdicts] = {}
-        """Those of the hosts that were painted, by name."""
+        """Verdicts of the hosts that were painted, by name."""
 
     def show_fleet(self, shown: Shown) -> None:
         """Paint a moment of the fleet."""

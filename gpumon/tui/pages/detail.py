@@ -42,7 +42,7 @@ class DetailPage(Pane):
         self._charts = verdict.EvidenceCharts()
         self._keys_in: Callable[[str], Sequence[str]] = lambda _: ()
         self._trail: list[Key] = []
-        """What was looked at before, for the way back."""
+        """Things shown before, for the way back."""
         self._laid_out: tuple[Snapshot | None, int, list[Row]] = (None, 0, [])
         self._place = ""
         """The figure or section that the page was opened at."""
@@ -53,7 +53,7 @@ class DetailPage(Pane):
 
     @property
     def thing(self) -> Key:
-        """What is looked at."""
+        """The thing shown."""
         return self._shown.key
 
     def look_at(self, thing: Key, keys_in: Callable[[str], Sequence[str]] = lambda _: ()) -> None:
@@ -74,7 +74,7 @@ class DetailPage(Pane):
         self._laid_out = (None, 0, [])
 
     def jump(self) -> None:
-        """What was seen before may be later than what comes: nothing of it is carried over."""
+        """Carry nothing over: the snapshots seen before may be later than those that come."""
         self._shown = Shown(self._shown.key, None, None, 0.0, 0.0)
         self._watch = None
 
@@ -115,7 +115,7 @@ class DetailPage(Pane):
         super().forget()
 
     def title(self) -> str:
-        """What is shown."""
+        """Name of the thing shown."""
         thing = self._shown.now or self._shown.figures
         if thing is not None or not self._name:
             self._name = title(self._shown.key, thing)

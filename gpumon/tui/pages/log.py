@@ -105,11 +105,11 @@ class LogPage(Pane):
         self.update()
 
     def title(self) -> str:
-        """Whose log it is."""
+        """Name of the engine."""
         return f"log of {self._engine_name}"
 
     def note(self) -> str:
-        """What was found in it, and whether it is followed."""
+        """Matches in the log, and whether it is followed."""
         key = self.view.keymap.first
         said = []
         errors = self._rows_of_log.errors
@@ -121,7 +121,7 @@ class LogPage(Pane):
         return " · ".join(said)
 
     def head(self, width: int) -> Sequence[Row]:
-        """Where the log is, and that it is not shown as it is."""
+        """Place of the log, and a note on its masked parts."""
         if self._shown is None or not self._shown.place:
             return ()
         place = self._shown.place
@@ -153,7 +153,7 @@ class LogPage(Pane):
         self.update()
 
     def find(self, text: str) -> None:
-        """What is found stays in view."""
+        """Search, and stop following, so that the match stays in view."""
         self.follows = self.follows and not text
         super().find(text)
 

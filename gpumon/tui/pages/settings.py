@@ -28,7 +28,7 @@ _VALUE: Final = 13
 _DEFAULTS: Final = Config()
 _UNSAVED: Final = ("changed, not saved", "not saved", "changed")
 _LATER: Final = ("changed, not saved: from the next start once saved", "not saved: from next start")
-"""Said of a change, the longest first: the first that fits is shown. The foot of the page has it all, too."""
+"""Remarks on a change, the longest first: the first that fits is shown. The foot of the page has it all, too."""
 
 
 class SettingsPage(ListPane[Setting]):
@@ -50,7 +50,7 @@ class SettingsPage(ListPane[Setting]):
         )
         super().__init__(palette, view, listing)
         self._paste: list[str] = []
-        """What to read and to paste, where nothing could be written."""
+        """Text to read and to paste, where nothing could be written."""
 
     @property
     def monitor(self) -> MonitorScreen:
@@ -63,7 +63,7 @@ class SettingsPage(ListPane[Setting]):
         return (files.settings, files.origins) if files is not None else (self.view.loaded, {})
 
     def unsaved(self) -> dict[tuple[str, str], object]:
-        """What was changed since the config was loaded or saved."""
+        """Settings that were changed since the config was loaded or saved."""
         before, _ = self._written()
         pairs = dict.fromkeys((setting.section, setting.key) for setting in self.monitor.body.settings)
         now = {pair: getattr(getattr(self.view.config, pair[0]), pair[1]) for pair in pairs}

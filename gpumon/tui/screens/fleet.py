@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gpumon.tui.screens.monitor import Context, MonitorScreen
 
 JUMPS_S: Final = (300.0, 3600.0)
-"""What the keys that go 10 s and a minute on the screen of one machine go here, where a frame is a scrape."""
+"""Seconds of the keys that go 10 s and a minute on the screen of one machine; here a frame is a scrape."""
 
 
 _WALL: Final = "wall"
@@ -124,7 +124,7 @@ class FleetBody:
         self._look_at_row(screen)
 
     def show_standing(self, screen: MonitorScreen) -> None:
-        """What is wrong, and the summary that stands for everything."""
+        """Problems, and the summary of everything."""
         paused = screen.travel.paused
         back = screen.gone_back
         self.faults.paint(lambda width, height: faults(self.shown, screen.wall(), width, height, back=back))
@@ -275,7 +275,7 @@ def guest_on(control: FleetControl, host: str, show: Callable[[], None]) -> Ques
 
 
 class FleetPast:
-    """What the Prometheus keeps of the fleet."""
+    """The past of the fleet in the Prometheus."""
 
     live: History | None = None
     jumps_s: Sequence[float] = JUMPS_S

@@ -191,7 +191,7 @@ class HostBody:
         return heading._replace(filter=screen.view.everywhere)
 
     def standing(self, screen: MonitorScreen, standing: Standing) -> Standing:
-        """Of a fleet's host the newest reading may have been old when the host was opened."""
+        """The standing, with the age that a reading of a fleet's host had when the host was opened."""
         known_s = screen.wall() - screen.latest.wall_s if self.afar and screen.latest is not None else 0.0
         every_s = max(standing.every_s, screen.shown.interval_s if screen.shown is not None else 0.0)
         return standing._replace(waited_s=max(standing.waited_s, known_s), every_s=every_s)
@@ -232,7 +232,7 @@ class HostBody:
         return self._cell(screen).text
 
     def _cell(self, screen: MonitorScreen) -> Explained:
-        """What the cell under the cell cursor means, and where its page says so."""
+        """The formula of the cell under the cell cursor, and where its page says so."""
         from gpumon.tui.detail.cell import Explained, explained
 
         pane = screen.current

@@ -45,10 +45,10 @@ NOTICE_S: Final = 6.0
 
 @dataclass
 class Context:
-    """What a screen works with."""
+    """Source, files, palette and settings of a screen."""
 
     control: Any
-    """Where snapshots come from: a `Control`, or a `FleetControl`."""
+    """Source of snapshots: a `Control`, or a `FleetControl`."""
     files: Files | None
     palette: Palette
     view: View
@@ -64,18 +64,18 @@ class Planned(Protocol):
 
     @property
     def page(self) -> int:
-        """Of the page that covers the panes."""
+        """Lines of the page that covers the panes."""
 
     @property
     def parts(self) -> Sequence[int]:
-        """Of each of the body's parts."""
+        """Lines of each of the body's parts."""
 
 
 class Body(Protocol):
-    """What stands between title and keys: the panes of one machine, or of a fleet."""
+    """Everything between title and keys: the panes of one machine, or of a fleet."""
 
     panes: dict[str, Pane]
-    """What takes the keys while nothing covers it, by name, top to bottom."""
+    """Panes that take the keys while nothing covers them, by name, top to bottom."""
     parts: Sequence[Board]
     """All that is painted between title and keys, top to bottom."""
     small: Board
@@ -97,7 +97,7 @@ class Body(Protocol):
         """The parts have other lines now."""
 
     def whole(self, shown: Any) -> Snapshot:
-        """What is shown as one machine."""
+        """The snapshot on the screen as one machine."""
 
     def arrived(self, screen: MonitorScreen, before: Any, now: Any) -> None:
         """Something new was collected; it may not be shown."""
@@ -109,13 +109,13 @@ class Body(Protocol):
         """Paint what says whether the display is frozen, but the title."""
 
     def heading(self, screen: MonitorScreen) -> Heading:
-        """What the title says."""
+        """Contents of the title."""
 
     def standing(self, screen: MonitorScreen, standing: Standing) -> Standing:
         """How what is shown stands to now, where that is special."""
 
     def place(self, screen: MonitorScreen, place: Place) -> Place:
-        """What the keys are for, where that is special."""
+        """The holder of the keys, where that is special."""
 
     def point_at(self, events: Sequence[Event], snapshot: Any) -> None:
         """Put a cursor on what happened."""
@@ -127,7 +127,7 @@ class Body(Protocol):
         """The formula of the cell under the cell cursor, in one line; empty: there is none."""
 
     def incident(self, screen: MonitorScreen, text: str, drawn: Picture) -> Incident | None:
-        """What is shown, to be written down; None: nothing yet."""
+        """The screen's moment, to be written to a bundle; None: nothing yet."""
 
 
 class SnapshotReady(Message, bubble=False):
@@ -171,22 +171,22 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         self.leave = leave
         self._begin_s = begin_s
         self.latest: Any = None
-        """What was collected last."""
+        """The newest snapshot."""
         self.shown: Any = None
         self.planned: Planned | None = None
         self._laid: tuple[object, ...] = ()
         self.before = next(iter(self.panes))
         """The pane that had the focus before a page or a question took it."""
         self.recent: tuple[str, ...] = ()
-        """What was chosen by name, the newest first."""
+        """Commands that were chosen by name, the newest first."""
         self._arrived_s = time.monotonic()
         self._painted_s = 0.0
         self.asking: Asking | None = None
-        """What is asked."""
+        """The open question."""
         self.ends_notice: Timer | None = None
         """Brings the keys back; None: no notice ends by itself."""
         self.opening: Awaitable[None] | None = None
-        """What was just put over the screen: the next key is for that."""
+        """Mount of a question over the screen: the next key is for it."""
         self.title_bar = TitleBar(self.palette)
         self.key_line = KeyLine(self.palette)
         self.pages: Pages = Pages(self)
@@ -242,7 +242,7 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
 
     @property
     def in_panes(self) -> Snapshot | None:
-        """What pages show; None: nothing yet."""
+        """The snapshot that pages show; None: nothing yet."""
         return None if self.shown is None else self.body.whole(self.shown)
 
     @property
@@ -262,7 +262,7 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
 
     @property
     def current(self) -> Pane | None:
-        """What the keys are for: the page, else the pane with the focus; nothing where neither can be seen."""
+        """The pane with the keys: the page, else the pane with the focus; nothing where neither can be seen."""
         if self.tiny:
             return None
         if self.dock.focused:
@@ -472,7 +472,7 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         self.opening = self.mount(self.asking)
 
     def renew(self) -> None:
-        """Of what is asked, or listed in the palette, there are other choices by now."""
+        """Renew the choices of the question, or of the palette."""
         if self.asking is not None:
             self.asking.renew()
         elif self.app.screen is not self:

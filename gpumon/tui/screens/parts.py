@@ -56,7 +56,7 @@ def wear(app: App[Any], palette: Palette) -> None:
 
 
 class Pages:
-    """What covers the panes: help, settings, the detail of a thing."""
+    """Pages that cover the panes: help, settings, the detail of a thing."""
 
     def __init__(self, screen: MonitorScreen) -> None:
         self._screen = screen
@@ -68,7 +68,7 @@ class Pages:
 
     @property
     def name(self) -> str:
-        """Of the page that is shown; empty where there is none."""
+        """Name of the page that is shown; empty without one."""
         return next((name for name, page in self.made.items() if page is self.shown), "")
 
     def named(self, name: str) -> Pane:
@@ -146,7 +146,7 @@ def _class_of(name: str) -> type[Pane]:
 
 
 class SizingDock:
-    """Where the sizing panel is on the screen, and who has the keys beside it."""
+    """The place of the sizing panel on the screen, and who has the keys beside it."""
 
     def __init__(self, screen: MonitorScreen) -> None:
         self._screen = screen

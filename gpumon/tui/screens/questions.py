@@ -1,4 +1,4 @@
-"""What the screen asks, at its foot: a text, a choice from a list, or both; and every command by its name."""
+"""Questions at the foot of the screen: a text, a choice from a list, or both; and every command by its name."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Choice(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What is asked. All functions are called in the event loop and return at once."""
+    """A question. All functions are called in the event loop and return at once."""
 
     title: str
     choices: Callable[[str], Sequence[Choice]] | None = None
@@ -59,7 +59,7 @@ class Question(NamedTuple):
     dropped: Callable[[], None] = lambda: None
     """Esc."""
     text: str = ""
-    """What stands in the field at first."""
+    """Text of the field at first."""
     fresh: bool = False
     """The first character typed takes the place of that text."""
     types: bool = True
@@ -237,7 +237,7 @@ class Asking(Vertical):
         self._below.show_keys()
 
     async def on_key(self, event: events.Key) -> None:
-        """Of a list alone."""
+        """Take the keys of a list without a field."""
         await self.take(event)
 
     async def take(self, event: events.Key) -> None:
@@ -347,7 +347,7 @@ class Commands(Provider):
             yield DiscoveryHit(name, run, help=note)
 
     async def search(self, query: str) -> Hits:
-        """What fits the words that were typed, in its name, key or id; of a time that moment."""
+        """Commands that fit the words that were typed, in name, key or id; of a time that moment."""
         words = query.casefold().split()
         screen: MonitorScreen = self.screen  # type: ignore[assignment]
         if is_moment(query.strip()):
@@ -361,26 +361,37 @@ class Commands(Provider):
 
 
 def everything(screen: MonitorScreen) -> Iterator[tuple[str, str, Callable[[], object]]]:
-    """Name, note and what to run."""
+    """Name, note and function of every command, order and theme."""
+    yield from _commands(screen)
+    yield from _orders(screen)
+    if screen.files is not None:
+        worn = screen.view.config.general.theme
+        for theme in screen.looks.themes:
+            yield f"{_THEME}{theme}", "now" if theme == worn else "", partial(screen.looks.wear, theme, use=True)
+
+
+def _commands(screen: MonitorScreen) -> Iterator[tuple[str, str, Callable[[], object]]]:
+    """The commands that do something here."""
     keymap = screen.view.keymap
-    here = screen.current
     for command in COMMANDS:
         idle = _DOES_NOTHING.get(command.id)
-        if not does_here(screen, command) or (idle is not None and idle(screen, here)):
+        if not does_here(screen, command) or (idle is not None and idle(screen, screen.current)):
             continue
-        does = (screen.body.fleet and command.fleet) or command.does
+        does = command.does
+        if screen.body.fleet and command.fleet:
+            does = command.fleet
         yield does, f"{keymap.shown(command.id)}  {command.id}".strip(), partial(screen.action_do, command.id)
+
+
+def _orders(screen: MonitorScreen) -> Iterator[tuple[str, str, Callable[[], object]]]:
+    """The orders of every list, those of the pane with the keys first."""
     lists = [(name, pane) for name, pane in screen.panes.items() if isinstance(pane, ListPane)]
-    for name, pane in sorted(lists, key=lambda named: named[1] is not here):
+    here = [(name, pane) for name, pane in lists if pane is screen.current]
+    others = [(name, pane) for name, pane in lists if pane is not screen.current]
+    for name, pane in (*here, *others):
         for order in pane.listing.orders:
-            yield (
-                f"sort {pane.title()} by {order.name}",
-                _now(pane, order),
-                partial(_order_by, screen, name, pane, order),
-            )
-    now = screen.view.config.general.theme
-    for theme in screen.looks.themes if screen.files is not None else ():
-        yield f"{_THEME}{theme}", "now" if theme == now else "", partial(screen.looks.wear, theme, use=True)
+            title = f"sort {pane.title()} by {order.name}"
+            yield title, _now(pane, order), partial(_order_by, screen, name, pane, order)
 
 
 def _order_by(screen: MonitorScreen, name: str, pane: ListPane[Any], order: Order[Any]) -> None:

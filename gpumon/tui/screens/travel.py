@@ -52,18 +52,18 @@ class Ask(NamedTuple):
     by: float
     """Frames, seconds or changes from what is shown, backwards below 0; of a time the Unix time."""
     about: str = ""
-    """Of changes: the host that they are looked for on, where there are several."""
+    """The host whose changes are looked for, where there are several."""
 
 
 class Arrival(NamedTuple):
     """A moment of the past, to be shown."""
 
     snapshot: Any
-    """What the screen shows: a `Snapshot`, or a fleet's `Shown`."""
+    """A `Snapshot`, or a fleet's `Shown`."""
     history: History | None = None
     """Series for the charts up to then."""
     events: Sequence[Event] = ()
-    """What happened just then."""
+    """Events of that moment."""
     note: str = ""
     """Why it is not the moment that was asked for."""
 
@@ -73,7 +73,7 @@ class NoPastError(Exception):
 
 
 class Past(Protocol):
-    """Where the past of a screen comes from."""
+    """Source of the past of a screen."""
 
     jumps_s: Sequence[float]
     """Seconds of the two keys that jump."""
@@ -172,7 +172,7 @@ class TimeTravel:
         self.past = past
         self.paused = False
         self.moment: Arrival | None = None
-        """What is shown of the past; None while it is what was shown last."""
+        """The moment of the past on the screen; None while that is the snapshot shown last."""
         self.history = past.live
         """Series that the charts show."""
         self.asked_s: float | None = None
@@ -184,7 +184,7 @@ class TimeTravel:
         self._by_the_way = False
         """Whether the display is frozen only because a moment was asked for."""
         self._aim_s: float | None = None
-        """Where jumps by seconds have led to: the frames there are some milliseconds off."""
+        """Time that jumps by seconds have led to: the frames there are some milliseconds off."""
 
     @property
     def timely(self) -> bool:
@@ -457,7 +457,7 @@ class TimeTravel:
 
 
 def what_happened(events: Sequence[Event], at: Callable[[float], str]) -> str:
-    """What happened at a moment, in a line: the most urgent of its events, and how many more there are. `at` gives a
+    """The events of a moment in a line: the most urgent of its events, and how many more there are. `at` gives a
     Unix time as the screen has it."""
     if not events:
         return "other verdicts from here on"

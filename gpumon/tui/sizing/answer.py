@@ -90,18 +90,30 @@ def _why_not(scene: Scene, answer: Answer) -> list[Row]:
     if not answer.problem:
         return []
     state = scene.state
-    about = state.calculation.plan(state.stop.at) if state.stop.section == WORKLOAD else None
-    chosen = next((each for each in (about, *answer.workloads) if each is not None and each.problem), None)
+    under_cursor = state.calculation.plan(state.stop.at) if state.stop.section == WORKLOAD else None
+    chosen = _first_problem(under_cursor, answer)
     text = answer.problem
     if chosen is not None:
-        text = f"{f'without {_short(chosen.name)}' if answer.without else chosen.name}: {chosen.problem}"
+        name = f"without {_short(chosen.name)}" if answer.without else chosen.name
+        text = f"{name}: {chosen.problem}"
     # Where the cursor is on another row, that row's figures have the lines.
-    most = 1 if answer.without and about is not None and not about.problem else 3
-    rows = wrapped(clean(labelled(text), 400), scene.width, scene.tone("critical"), most=most)
-    others = [_short(each) for each in answer.without if chosen is None or each != chosen.name]
+    most = 1 if answer.without and under_cursor is not None and not under_cursor.problem else 3
+    tone = scene.tone("critical")
+    rows = wrapped(clean(labelled(text), 400), scene.width, tone, most=most)
+    others = [_short(name) for name in answer.without if chosen is None or name != chosen.name]
     if others:
-        rows += wrapped(clean(f"also without {', '.join(others)}", 400), scene.width, scene.tone("critical"), most=2)
+        rows += wrapped(clean(f"also without {', '.join(others)}", 400), scene.width, tone, most=2)
     return rows
+
+
+def _first_problem(under_cursor: WorkloadPlan | None, answer: Answer) -> WorkloadPlan | None:
+    """The workload under the cursor if it has a problem, else the first one that has."""
+    if under_cursor is not None and under_cursor.problem:
+        return under_cursor
+    for plan in answer.workloads:
+        if plan.problem:
+            return plan
+    return None
 
 
 def _short(name: str) -> str:

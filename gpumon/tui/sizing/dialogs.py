@@ -1,4 +1,4 @@
-"""What the sizing panel asks: a model to add, a type of GPU, a value from a list, a file to load or save."""
+"""Questions of the sizing panel: a model to add, a type of GPU, a value from a list, a file to load or save."""
 
 from __future__ import annotations
 

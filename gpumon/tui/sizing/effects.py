@@ -170,7 +170,7 @@ def _of_instance(instance: Instance, measured: str) -> dict[str, Effect]:
 
 
 def _has(seen: Observed | None, key: str, value: float) -> bool:
-    """Whether what was seen has this value."""
+    """Whether the running instance has this value."""
     return seen is not None and bool(getattr(seen, key) == value)
 
 

@@ -39,7 +39,7 @@ Lines = list[tuple[int, Row]]
 
 
 class Scene(NamedTuple):
-    """What is painted, and where."""
+    """State of the panel, and its place on the screen."""
 
     state: PanelState
     focused: bool
@@ -68,7 +68,7 @@ class _Column(NamedTuple):
     width: int
     text: Callable[[Scene, int, WorkloadPlan], str]
     long_title: str = ""
-    """Where there is room for a longer one."""
+    """Title where there is room for a longer one."""
 
 
 def _weights(scene: Scene, at: int, _: WorkloadPlan) -> str:
@@ -118,37 +118,65 @@ _COLUMNS: Final = (
 def _columns(scene: Scene) -> tuple[_Column, ...]:
     """As many as there is room for; where there is more, the titles say which latencies they are."""
     room = scene.width - 2 - _LEAST_NAME - _TARGET - _PER - 2 * _COUNT
-    plans = enumerate(scene.state.calculation.answer.workloads if scene.state.calculation.answer is not None else ())
-    goals = {_goals_of(scene, at, plan) for at, plan in plans if at < len(scene.state.scenario.workload)} - {"–"}
-    wide_goals = _GOALS_COLUMN._replace(width=2 + max(map(cells, (_GOALS_COLUMN.title, *goals))))
-    known = [wide_goals if each is _GOALS_COLUMN else each for each in _COLUMNS if goals or each is not _GOALS_COLUMN]
-    shown = [each for at, each in enumerate(known) if sum(column.width for column in known[: at + 1]) <= room]
-    wide = [
-        each._replace(title=each.long_title, width=cells(each.long_title) + 1) if each.long_title else each
-        for each in shown
-    ]
-    return tuple(wide if sum(each.width for each in wide) <= room else shown)
+    shown: list[_Column] = []
+    for column in _known_columns(scene):
+        if sum(other.width for other in shown) + column.width > room:
+            break
+        shown.append(column)
+    wide = [_with_long_title(column) for column in shown]
+    if sum(column.width for column in wide) <= room:
+        return tuple(wide)
+    return tuple(shown)
+
+
+def _known_columns(scene: Scene) -> list[_Column]:
+    """All columns; that of goals as wide as the longest, and only where one is set."""
+    answer = scene.state.calculation.answer
+    plans = answer.workloads[: len(scene.state.scenario.workload)] if answer is not None else ()
+    goals = {_goals_of(scene, place, plan) for place, plan in enumerate(plans)}
+    goals.discard("–")
+    columns: list[_Column] = []
+    for column in _COLUMNS:
+        if column is not _GOALS_COLUMN:
+            columns.append(column)
+        elif goals:
+            longest = max(cells(text) for text in (column.title, *goals))
+            columns.append(column._replace(width=2 + longest))
+    return columns
+
+
+def _with_long_title(column: _Column) -> _Column:
+    if not column.long_title:
+        return column
+    return column._replace(title=column.long_title, width=cells(column.long_title) + 1)
 
 
 def table(scene: Scene, room: int) -> Lines:
     """Goals, servers, workloads in `room` lines; where not all fit, those around the cursor."""
-    every = list(enumerate(scene.state.stops))
-    top: Lines = [(at, _goals(scene, stop)) for at, stop in every if stop.section == GOALS]
-    top += [(at, _server(scene, stop)) for at, stop in every if stop.section == SERVER]
+    stops = list(enumerate(scene.state.stops))
+    top: Lines = [(place, _goals(scene, stop)) for place, stop in stops if stop.section == GOALS]
+    top += [(place, _server(scene, stop)) for place, stop in stops if stop.section == SERVER]
     key = scene.keymap.first
     if not scene.state.scenario.workload:
         text = f"no workload: {key('sizing.add')} adds one, {key('sizing.load')} loads a file"
         return [*top, (-1, ()), (-1, ((f"  {text}", "warn"),)), (-1, ())]
     columns = _columns(scene)
-    name = scene.width - 2 - _TARGET - _PER - 2 * _COUNT - sum(each.width for each in columns)
-    body: Lines = [(at, _workload(scene, stop, name, columns)) for at, stop in every if stop.section == WORKLOAD]
+    name = scene.width - 2 - _TARGET - _PER - 2 * _COUNT - sum(column.width for column in columns)
+    body: Lines = [(place, _workload(scene, stop, name, columns)) for place, stop in stops if stop.section == WORKLOAD]
     spaced = room >= len(top) + len(body) + 4
     lines = max(1, room - len(top) - (3 if spaced else 1))
     hidden = f"{len(body) - lines} more: {key('up')} {key('down')}" if len(body) > lines else ""
-    titles = [left(f"  {hidden or 'model'}", name + 2), right("target", _TARGET), right("per inst", _PER)]
-    titles += [right("inst", _COUNT), right("GPUs", _COUNT), *(right(each.title, each.width) for each in columns)]
+    titles = _titles(hidden or "model", name, columns)
     blank: Lines = [(-1, ())] if spaced else []
-    return [*top, *blank, (-1, (("".join(titles), "muted"),)), *_around(body, scene.state.row, lines), *blank]
+    return [*top, *blank, (-1, ((titles, "muted"),)), *_around(body, scene.state.row, lines), *blank]
+
+
+def _titles(first: str, name_width: int, columns: Sequence[_Column]) -> str:
+    """The titles of the columns, `first` over the models."""
+    titles = [left(f"  {first}", name_width + 2), right("target", _TARGET), right("per inst", _PER)]
+    titles += [right("inst", _COUNT), right("GPUs", _COUNT)]
+    titles += [right(column.title, column.width) for column in columns]
+    return "".join(titles)
 
 
 def _around(body: Lines, cursor: int, room: int) -> Lines:

@@ -1,4 +1,4 @@
-"""Where each tile of the wall stands: the largest form of which all tiles fit, else the smallest, which scrolls."""
+"""Places of the tiles of the wall: the largest form of which all tiles fit, else the smallest, which scrolls."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _BESIDE: Final = (NUMBER, PAIR, DOT)
 
 
 class Place(NamedTuple):
-    """Where the first cell of a tile is."""
+    """Place of the first cell of a tile."""
 
     line: int
     column: int

@@ -52,7 +52,7 @@ class Tile(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What all tiles of a wall share."""
+    """Settings that all tiles of a wall share."""
 
     figure: Figure
     view: View
@@ -62,7 +62,7 @@ class Look(NamedTuple):
 
 
 def explained(tile: Tile, look: Look, room: int) -> list[Piece]:
-    """What stands on the rule about the tile under the cursor: host, GPU, figure, state, engine, verdict."""
+    """The tile under the cursor, for the rule: host, GPU, figure, state, engine, verdict."""
     gpu = tile.gpu
     figure = look.figure
     value = figure.value(gpu)

@@ -83,7 +83,7 @@ class Board(Widget, inherit_bindings=False):
 
     @property
     def painted(self) -> Sequence[Line]:
-        """What it shows now."""
+        """The lines on the screen."""
         return self._lines
 
     def forget(self) -> None:
@@ -132,5 +132,5 @@ class Painted(Board):
         self.update()
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
-        """What the function gives."""
+        """The lines that the function returns."""
         return self._rows_of(width, height)

@@ -113,7 +113,7 @@ class ListPane(Pane, Generic[T]):
         return () if columns is None else (columns.head(width, self.view, self.shift),)
 
     def aside(self, room: int) -> Sequence[Piece]:
-        """What else the rule shows."""
+        """Further pieces on the rule."""
         return self.listing.aside(room, self)
 
     def alarm(self) -> str:
@@ -285,7 +285,7 @@ class ListPane(Pane, Generic[T]):
         return [f"+{counted(number, 'column')}: keys {key(self.KEY)} {key('right')}"]
 
     def more(self) -> str:
-        """What the table leaves out."""
+        """Note on the rows that the table leaves out."""
         return ""
 
     def move(self, lines: int) -> None:

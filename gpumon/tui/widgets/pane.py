@@ -33,26 +33,26 @@ class Pane(Board, can_focus=True):
     TIMELESS: ClassVar[bool] = False
     """Whether it shows no moment, so that the keys which move in time keep their other meaning there."""
     PRIVATE: ClassVar[bool] = False
-    """Whether what it shows is left out of bundles."""
+    """Whether bundles leave it out."""
 
     def __init__(self, palette: Palette, view: View) -> None:
         super().__init__(palette)
         self.view = view
         self.hint = ""
-        """What the screen adds to the rule: panes without a place, and their keys."""
+        """The screen's addition to the rule: panes without a place, and their keys."""
         self.zoomed = False
         """Whether the pane has the whole screen."""
         self.note_room = 0
         """Cells of the rule that the note may take, set before it is asked for."""
         self.snapshot: Snapshot | None = None
-        """What is shown."""
+        """The snapshot on the screen."""
         self.past = False
         """Whether that is a moment which was gone back to."""
         self._top = 0
         self._overflow = 0
         self._head_lines = 0
         self.search = Search()
-        """What is looked for in the lines."""
+        """Search in the lines."""
 
     def show(self, snapshot: Snapshot) -> None:
         """Paint a snapshot."""
@@ -70,7 +70,7 @@ class Pane(Board, can_focus=True):
         return clock(self.snapshot.wall_s)
 
     def jump(self) -> None:
-        """What is shown next need not follow what was shown before: it may be of any time."""
+        """Prepare for a snapshot of any time, which need not follow the one before."""
 
     def title(self) -> str:
         """The name on the rule."""
@@ -85,23 +85,23 @@ class Pane(Board, can_focus=True):
         raise NotImplementedError
 
     def note(self) -> str:
-        """What the rule says on its right side."""
+        """Note on the right side of the rule."""
         return ""
 
     def aside(self, room: int) -> Sequence[Piece]:  # noqa: ARG002
-        """What else the rule shows in `room` cells."""
+        """Further pieces on the rule in `room` cells."""
         return ()
 
     def alarm(self) -> str:
-        """What needs somebody and is not in view: on the rule, before everything else."""
+        """Trouble that is not in view: on the rule, before everything else."""
         return ""
 
     def open(self) -> tuple[str, str] | None:
-        """What Enter does here; returns a thing (gpu, engine, process) and its key where that has a detail page."""
+        """Do what Enter does here; returns a thing (gpu, engine, process) and its key where that has a detail page."""
         return None
 
     def back(self) -> bool:
-        """What Esc does here first; returns whether there was something to go back from."""
+        """Do what Esc does here first; returns whether there was something to go back from."""
         return False
 
     def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002
@@ -109,11 +109,11 @@ class Pane(Board, can_focus=True):
         return False
 
     def change(self, step: int) -> bool:  # noqa: ARG002
-        """What - and + do here; returns whether they do something of their own."""
+        """Do what - and + do here; returns whether they do something of their own."""
         return False
 
     def side(self, step: int) -> bool:
-        """What ← and → do here; returns whether they do something."""
+        """Do what ← and → do here; returns whether they do something."""
         return self.change(step)
 
     @property
@@ -122,7 +122,7 @@ class Pane(Board, can_focus=True):
         return False
 
     def write(self) -> bool:
-        """What the key for saving does here; returns whether it does something of its own."""
+        """Do what the key for saving does here; returns whether it does something of its own."""
         return False
 
     @property

@@ -15,7 +15,7 @@ _HINTS: Final = (f"{_LEAST} or more shows tables, {{quit}} quits", f"{_LEAST} fo
 
 
 def with_hint(draw: Callable[[int, int], Sequence[Row]], quits: str, width: int, height: int) -> Sequence[Row]:
-    """What stands for everything where the terminal is too small, and how to see more where a line is left to say so.
-    `quits`: the key for that."""
+    """The summary in place of everything where the terminal is too small, and a hint how to see more where a line is
+    left. `quits`: the key that quits."""
     hint = next((text for form in _HINTS if cells(text := form.format(quit=quits)) <= width), "")
     return (*draw(width, height), ((hint, "muted"),))[:height]

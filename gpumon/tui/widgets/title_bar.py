@@ -35,7 +35,7 @@ class Playing(NamedTuple):
 
 
 class Heading(NamedTuple):
-    """What the title says of what is shown: a machine, or a fleet."""
+    """Name and state of a machine, or of a fleet, for the title."""
 
     forms: Callable[[int], Iterable[str]] = lambda _room: ("starting …",)
     """Texts for that many cells, from the longest to the shortest; of the last one what fits is shown."""
@@ -206,7 +206,7 @@ def _forms(snapshot: Snapshot, room: int, playing: Playing | None) -> Iterator[t
 
 
 def inventory(gpus: Sequence[Gpu]) -> str:
-    """What is in the machine: `8x H100 80GB HBM3`; of several kinds the most frequent two."""
+    """GPUs of the machine: `8x H100 80GB HBM3`; of several kinds the most frequent two."""
     names = Counter(gpu.name.removeprefix(_VENDOR) for gpu in gpus if not gpu.parent_uuid)
     shown = names.most_common(2)
     others = names.total() - sum(number for _, number in shown)

@@ -33,7 +33,7 @@ _LEAST_CAPTION: Final = 3
 
 
 class Shape(Enum):
-    """What the user wants to see."""
+    """The shape that the user chose."""
 
     AUTO = "auto"
     """Rows where all of them fit, else the wall; zoomed the wall."""
@@ -60,7 +60,7 @@ class WallPane(ListPane[T]):
         self._host_of = host_of
         self.shape = Shape.AUTO
         self.figure: Figure = FIGURES[0]
-        """What the tiles are coloured by."""
+        """The figure that colours the tiles."""
         self._planned: WallPlan | None = None
         """The tiles as they were painted last."""
         self._series: dict[tuple[str, int, float], Series] = {}
