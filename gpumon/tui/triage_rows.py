@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -156,33 +156,44 @@ def items(
     healthy = [verdict for verdict in verdicts if verdict.level is Level.OK]
     urgent = [item_of(verdict, snapshot) for verdict in verdicts if verdict.level in URGENT]
     others = [item_of(verdict, snapshot) for verdict in verdicts if verdict.level is Level.NOTE]
-    found = [*urgent, *map(_of_fault, _untold(snapshot, verdicts)), *others]
-    if not found:
-        found.append(_nothing(healthy, coming, hold_s, named=not unfolded, judged=judged))
+    faults = [_of_fault(fault) for fault in _untold(snapshot, verdicts)]
+    rows = [*urgent, *faults, *others]
+    if not rows:
+        rows.append(_nothing(healthy, coming, hold_s, named=not unfolded, judged=judged))
         healthy = healthy if unfolded else []
     if unfolded or len(healthy) == 1:
-        found += [item_of(verdict, snapshot) for verdict in healthy]
+        rows += [item_of(verdict, snapshot) for verdict in healthy]
     elif healthy:
-        found.append(Item(HEALTHY, (" ● ", "ok"), "", "", "", _names(healthy), quiet=True, tone="muted"))
-    return [*grouped(found), *_of_events(events, glyphs)]
+        rows.append(Item(HEALTHY, (" ● ", "ok"), "", "", "", _names(healthy), quiet=True, tone="muted"))
+    return [*grouped(rows), *_of_events(events, glyphs)]
 
 
-def grouped(found: Sequence[Item]) -> list[Item]:
-    """Rows of GPUs that say the same, with the same thing to do, as one: `gpu 0-7`; what opens is the first one's."""
+def grouped(rows: Sequence[Item]) -> list[Item]:
+    """Rows of GPUs that say the same, with the same thing to do, as one: `gpu 0-7`; it opens the page of the first."""
     same: dict[object, list[Item]] = {}
-    for item in found:
-        alike = _GPU.fullmatch(item.scope) and item.actions
-        same.setdefault((item.what, item.level, item.actions) if alike else item.key, []).append(item)
+    for item in rows:
+        key: object = item.key
+        if item.actions and _GPU.fullmatch(item.scope):
+            key = (item.what, item.level, item.actions)
+        same.setdefault(key, []).append(item)
     return [_together(items) for items in same.values()]
+
+
+def _gpus_of(scopes: Iterable[str]) -> list[int]:
+    """Numbers of the GPUs among the scopes."""
+    matches = [_GPU.fullmatch(scope) for scope in scopes]
+    return [int(match[1]) for match in matches if match is not None]
 
 
 def _together(items: Sequence[Item]) -> Item:
     first = items[0]
-    gpus = [int(gpu[1]) for item in items if (gpu := _GPU.fullmatch(item.scope))]
+    gpus = _gpus_of(item.scope for item in items)
     if len(set(gpus)) < 2:
         return first
-    alike = all(item.text == first.text for item in items)
-    return first._replace(scope=f"gpu {spans(gpus)}", text=first.text if alike else f"{first.scope}: {first.text}")
+    text = first.text
+    if any(item.text != first.text for item in items):
+        text = f"{first.scope}: {first.text}"
+    return first._replace(scope=f"gpu {spans(gpus)}", text=text)
 
 
 def _untold(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> Iterator[FaultShown]:
@@ -214,36 +225,44 @@ def _nothing(healthy: Sequence[Verdict], coming: Sequence[str], hold_s: float, *
 def unjudged(snapshot: Snapshot) -> tuple[str, ...]:
     """Names of what is up or starting and has no verdict yet; a GPU with engines is judged by what they do."""
     judged = {verdict.key for verdict in snapshot.verdicts}
-    engines = (each for each in snapshot.engines if each.state in _COMING and each.key not in judged)
-    alone = (each for each in snapshot.gpus if each.state in _COMING and not each.engines and not each.parent_uuid)
-    return (
-        *(engine.name for engine in engines),
-        *(f"gpu {gpu.index}" for gpu in alone if gpu.uuid not in judged),
-    )
+    names = [engine.name for engine in snapshot.engines if engine.state in _COMING and engine.key not in judged]
+    for gpu in snapshot.gpus:
+        is_alone = not gpu.engines and not gpu.parent_uuid
+        if gpu.state in _COMING and is_alone and gpu.uuid not in judged:
+            names.append(f"gpu {gpu.index}")
+    return tuple(names)
 
 
-_NOT_SERVING: Final = frozenset({Limit.ASLEEP, Limit.STARTING})
-"""Verdicts of an engine with which nothing is wrong, and that serves nobody."""
+_NOT_SERVING: Final = {Limit.ASLEEP: "asleep", Limit.STARTING: "starting"}
+"""Verdicts of an engine with which nothing is wrong, and that serves nobody -> the state of that engine."""
 
 
 def _names(healthy: Sequence[Verdict]) -> str:
     """`3 healthy: vllm:8000, gpu 0-3, host; asleep: b; utilisation verdict in 2 min`."""
-    scopes = list(dict.fromkeys(one.scope for one in healthy if one.code not in _NOT_SERVING))
-    asleep = list(dict.fromkeys(one.scope for one in healthy if one.code is Limit.ASLEEP))
-    starting = list(dict.fromkeys(one.scope for one in healthy if one.code is Limit.STARTING))
-    later = [minutes for one in healthy if isinstance(minutes := one.parameters.get("evaluating"), float)]
-    parts = [f"{len(scopes)} healthy: {_joined(scopes)}"] if scopes else []
-    parts += [f"starting: {_joined(starting)}"] if starting else []
-    parts += [f"asleep: {_joined(asleep)}"] if asleep else []
-    parts += [f"utilisation verdict in {max(later):.0f} min"] if later else []
+    by_state: dict[str, dict[str, None]] = {"healthy": {}, "starting": {}, "asleep": {}}
+    minutes: list[float] = []
+    for verdict in healthy:
+        by_state[_NOT_SERVING.get(verdict.code, "healthy")][verdict.scope] = None
+        evaluating = verdict.parameters.get("evaluating")
+        if isinstance(evaluating, float):
+            minutes.append(evaluating)
+    parts: list[str] = []
+    for state, scopes in by_state.items():
+        if scopes:
+            number = f"{len(scopes)} " if state == "healthy" else ""
+            parts.append(f"{number}{state}: {_joined(list(scopes))}")
+    if minutes:
+        parts.append(f"utilisation verdict in {max(minutes):.0f} min")
     return "; ".join(parts)
 
 
 def _joined(scopes: Sequence[str]) -> str:
     """`vllm:8000, gpu 0-3`."""
-    gpus = [int(found[1]) for scope in scopes if (found := _GPU.fullmatch(scope))]
-    named = [scope for scope in scopes if not _GPU.fullmatch(scope)]
-    return ", ".join([*named, *([f"gpu {spans(gpus)}"] if gpus else [])])
+    gpus = _gpus_of(scopes)
+    names = [scope for scope in scopes if not _GPU.fullmatch(scope)]
+    if gpus:
+        names.append(f"gpu {spans(gpus)}")
+    return ", ".join(names)
 
 
 def item_of(verdict: Verdict, snapshot: Snapshot) -> Item:
@@ -434,32 +453,50 @@ def lines(item: Item, of: Columns, most: int, *, whole: bool = False) -> tuple[S
     before = of.before(item)
     first = max(_LEAST_TEXT, of.width - sum(cells(text) for text, _ in before))
     width = max(_LEAST_TEXT, of.width - _INDENT)
-    if most == 1 and item.trouble and item.actions:
-        texts = list(_acts(item.actions, width, first, most))
-        tones = ["accent"]
+    if not (item.trouble and item.actions):
+        texts, is_cut = _text_first(item, width, first, most)
+    elif most == 1:
+        texts = [(text, "accent") for text in _acts(item.actions, width, first, most)]
         is_cut = True
-    elif most < 2 or not (item.trouble and item.actions):
-        texts = list(fitted(item.text, width, most, first))
-        is_cut = len(folded(item.text, width, first)) > most
-        actions = _acts(item.actions, width, width, most - len(texts)) if not is_cut else ()
-        tones = [item.tone] * len(texts) + ["accent"] * len(actions)
-        texts += actions
+    elif most > 1:
+        texts, is_cut = _action_first(item, width, first, most)
     else:
-        actions = _acts(item.actions, width, first, most - 1)
-        cause = fitted(item.text, width, most - len(actions))
-        is_cut = len(folded(item.text, width)) > most - len(actions)
-        texts = [*actions, *cause]
-        tones = ["accent"] * len(actions) + [item.tone] * len(cause)
+        texts, is_cut = _text_first(item, width, first, most)
     if whole:
-        for one in item.evidence:
-            folds = folded(one, width - 2)
-            texts += [folds[0], *(f"  {line}" for line in folds[1:])]
-            tones += ["muted"] * len(folds)
+        texts += _evidence(item, width)
         is_cut = is_cut or len(texts) > most
         texts = texts[:most]
-    rows: list[Row] = [(*before, (texts[0], tones[0]))]
-    rows += [((" " * _INDENT + text, tone),) for text, tone in zip(texts[1:], tones[1:], strict=False)]
+    rows: list[Row] = [(*before, texts[0])]
+    rows += [((" " * _INDENT + text, tone),) for text, tone in texts[1:]]
     return rows, is_cut
+
+
+def _text_first(item: Item, width: int, first: int, most: int) -> tuple[list[Piece], bool]:
+    """The text, then as many whole actions as fit; and whether the text was cut."""
+    texts = [(text, item.tone) for text in fitted(item.text, width, most, first)]
+    is_cut = len(folded(item.text, width, first)) > most
+    if not is_cut:
+        texts += [(text, "accent") for text in _acts(item.actions, width, width, most - len(texts))]
+    return texts, is_cut
+
+
+def _action_first(item: Item, width: int, first: int, most: int) -> tuple[list[Piece], bool]:
+    """As many whole actions as leave a line for the text, then that; and whether it was cut."""
+    actions = _acts(item.actions, width, first, most - 1)
+    room = most - len(actions)
+    texts = [(text, "accent") for text in actions]
+    texts += [(text, item.tone) for text in fitted(item.text, width, room)]
+    return texts, len(folded(item.text, width)) > room
+
+
+def _evidence(item: Item, width: int) -> list[Piece]:
+    """The evidence, further lines of each indented."""
+    texts: list[Piece] = []
+    for evidence in item.evidence:
+        begin, *more = folded(evidence, width - 2)
+        texts.append((begin, "muted"))
+        texts += [(f"  {text}", "muted") for text in more]
+    return texts
 
 
 def _acts(actions: Sequence[str], width: int, first: int, most: int) -> tuple[str, ...]:

@@ -628,13 +628,17 @@ def _checks(engine: Engine, snapshot: Snapshot) -> list[Section]:
 
 def _bandwidth_check(engine: Engine, own: Sequence[Gpu]) -> list[Entry]:
     measured = _mean([_measured_share(gpu) for gpu in own])
-    together = _mean([gpu.mbu_ratio for gpu in own]) if any(len(gpu.engines) > 1 for gpu in own) else None
-    modelled = engine.efficiency.mbu_ratio if together is None else together
+    together = _mbu_of_all(own)
+    modelled: Reading = engine.efficiency.mbu_ratio
+    whose = ""
+    if together is not None:
+        modelled = together
+        whose = " of all engines on its GPUs"
     if isinstance(modelled, Missing) or measured is None:
         return []
-    whose = "" if together is None else " of all engines on its GPUs"
-    shares = said(values.percent(modelled)), said(values.percent(measured))
-    text = f"MBU{whose} {shares[0]}, and its GPUs measure {shares[1]} of their peak memory bandwidth"
+    model = said(values.percent(modelled))
+    share = said(values.percent(measured))
+    text = f"MBU{whose} {model}, and its GPUs measure {share} of their peak memory bandwidth"
     if modelled * _AGREES < measured:
         return [Sentence(f"{text}: only an upper bound, as what else uses them is in it: MBU may be right, or too low")]
     if modelled <= measured:
@@ -645,6 +649,13 @@ def _bandwidth_check(engine: Engine, own: Sequence[Gpu]) -> list[Entry]:
         return [Sentence(f"{text}: caches may explain that, or a load that changes; if nothing does, the top says so")]
     text += ", which cannot be less: the model's dimensions, its precision or its GPUs are wrong"
     return [Sentence(f"! {text}", "warn")]
+
+
+def _mbu_of_all(gpus: Sequence[Gpu]) -> float | None:
+    """Mean MBU of the GPUs where several engines share one of them; None where none is shared."""
+    if not any(len(gpu.engines) > 1 for gpu in gpus):
+        return None
+    return _mean([gpu.mbu_ratio for gpu in gpus])
 
 
 def _measured_share(gpu: Gpu) -> Reading:

@@ -128,10 +128,9 @@ class HostBody:
         hidden = screen.planned.hidden if isinstance(screen.planned, Plan) else ()
         alone = len(hidden) == len(PANES) - 1
         names = " · ".join(f"{key(self.panes[name].KEY)}: {name}" for name in hidden)
-        names = f"key {names}" if names and screen.app.size.width - screen.dock.columns >= _ROOMY else names
-        all_panes = f"{key('zoom')} {key('back')}: all panes" if self.zoomed else f"{key('back')}: all panes"
-        if self.zoomed == PANES[0] and screen.app.size.width < _WALL_HINT:
-            all_panes = ""
+        if names and screen.app.size.width - screen.dock.columns >= _ROOMY:
+            names = f"key {names}"
+        all_panes = self._all_panes_hint(screen)
         for name, pane in self.panes.items():
             pane.zoomed = name == self.zoomed
             if alone and name not in hidden:
@@ -140,6 +139,15 @@ class HostBody:
                 pane.hint = names
             else:
                 pane.hint = ""
+
+    def _all_panes_hint(self, screen: MonitorScreen) -> str:
+        """The keys that lead back to all panes; empty on a zoomed wall without room for them."""
+        key = screen.view.keymap.first
+        if not self.zoomed:
+            return f"{key('back')}: all panes"
+        if self.zoomed == PANES[0] and screen.app.size.width < _WALL_HINT:
+            return ""
+        return f"{key('zoom')} {key('back')}: all panes"
 
     def whole(self, shown: Snapshot) -> Snapshot:
         """It is one machine."""

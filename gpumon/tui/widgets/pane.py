@@ -158,13 +158,14 @@ class Pane(Board, can_focus=True):
         if not self._overflow:
             return False
         body = self.body(self.size.width, self.size.height - 1 - self._head_lines)
-        titles = [at for at, row in enumerate(body) if self.is_title(row)]
-        if step > 0:
-            below = [at for at in titles if at > self._top] if self._top < self._overflow else []
-            self._top = min([*below, self._overflow]) if below else 0
+        titles = [place for place, row in enumerate(body) if self.is_title(row)]
+        if step < 0:
+            self._top = max([place for place in titles if place < self._top], default=0)
+        elif self._top >= self._overflow:
+            self._top = 0
         else:
-            above = [at for at in titles if at < self._top]
-            self._top = max(above) if above else 0
+            below = min([place for place in titles if place > self._top], default=0)
+            self._top = min(below, self._overflow)
         self.update()
         return True
 
