@@ -174,16 +174,8 @@ def _free(paths: Sequence[Path], place: Path, *, replace: bool) -> None:
     Upper and lower case do not tell two apart, as some file systems hold.
     """
     stems = [path.stem for path in paths]
-    own = {name.casefold() for name in builtin()}
-    reserved = [stem for stem in stems if stem.casefold() in own]
-    if reserved:
-        raise ConfigError(
-            f"{', '.join(reserved[:8])}: the name belongs to a profile that comes with gpumon; use --name"
-        )
-    counts = Counter(stem.casefold() for stem in stems)
-    twice = sorted(name for name, count in counts.items() if count > 1)
-    if twice:
-        raise ConfigError(f"{', '.join(twice[:8])}: two profiles of this name")
+    _check_reserved(stems)
+    _check_distinct(stems)
     stored = _there(place)
     taken = [stored[stem.casefold()] for stem in stems if stem.casefold() in stored]
     if taken and not replace:
@@ -191,6 +183,22 @@ def _free(paths: Sequence[Path], place: Path, *, replace: bool) -> None:
     other_case = [name for name in taken if name not in stems]
     if other_case:
         raise ConfigError(f"{', '.join(other_case[:8])}: there is a profile of this name in other letter case")
+
+
+def _check_reserved(stems: Sequence[str]) -> None:
+    own = {name.casefold() for name in builtin()}
+    reserved = [stem for stem in stems if stem.casefold() in own]
+    if reserved:
+        raise ConfigError(
+            f"{', '.join(reserved[:8])}: the name belongs to a profile that comes with gpumon; use --name"
+        )
+
+
+def _check_distinct(stems: Sequence[str]) -> None:
+    counts = Counter(stem.casefold() for stem in stems)
+    twice = sorted(name for name, count in counts.items() if count > 1)
+    if twice:
+        raise ConfigError(f"{', '.join(twice[:8])}: two profiles of this name")
 
 
 def _there(place: Path) -> Mapping[str, str]:

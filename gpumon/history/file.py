@@ -138,30 +138,50 @@ def identified(connection: sqlite3.Connection, path: Path) -> dict[str, str]:
     """Metadata of a recording. Raises ConfigError if it is none that can be read."""
     where = named(path)
     try:
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-        (schema,) = connection.execute("PRAGMA user_version").fetchone()
-        if application != APPLICATION:
-            raise ConfigError(f"{where}: is a database of another program; name a recording, or a new file")
-        if schema > SCHEMA:
-            newer = f"was written by a newer gpumon (schema {schema}; this one reads {SCHEMA})"
-            raise ConfigError(f"{where}: {newer}: update gpumon")
+        _check_versions(connection, where)
         connection.execute("PRAGMA trusted_schema = OFF")
-        # A trigger undoes what is written, a view of a table's name could be anything, and without an end.
-        parts = connection.execute("SELECT type, name, sql FROM sqlite_schema LIMIT ?", (_MOST_PARTS,)).fetchall()
-        odd = next((f"{kind} {name}" for kind, name, _ in parts if kind in ("trigger", "view")), None)
-        if odd is not None:
-            raise ConfigError(f"{where}: has a {clean(odd, 60)}, which no recording has; name another file")
-        tables = {name for kind, name, sql in parts if kind == "table" and "VIRTUAL" not in str(sql).upper()}
-        if not tables >= {"facts", "pieces"}:
-            raise ConfigError(f"{where}: is damaged: a table of a recording is not there; take another copy of it")
-        for table, columns in _COLUMNS.items():
-            there = {name: hidden for _, name, *_, hidden in connection.execute(f"PRAGMA table_xinfo({table})")}
-            if any(there.get(column) != 0 for column in columns):
-                raise ConfigError(f"{where}: is damaged: the table {table} has other columns; take another copy of it")
+        _check_parts(connection, where)
+        _check_columns(connection, where)
         texts = "typeof(name) = 'text' AND typeof(value) = 'text'"
         return dict(connection.execute(f"SELECT name, value FROM facts WHERE {texts} LIMIT {_MOST_FACTS}"))
     except sqlite3.Error as error:
         raise unreadable(path, error) from None
+
+
+def _check_versions(connection: sqlite3.Connection, where: str) -> None:
+    """Refuse a database of another program, and a recording of a newer gpumon. Raises ConfigError."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (schema,) = connection.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION:
+        raise ConfigError(f"{where}: is a database of another program; name a recording, or a new file")
+    if schema > SCHEMA:
+        newer = f"was written by a newer gpumon (schema {schema}; this one reads {SCHEMA})"
+        raise ConfigError(f"{where}: {newer}: update gpumon")
+
+
+def _check_parts(connection: sqlite3.Connection, where: str) -> None:
+    """Refuse triggers, views and missing tables. Raises ConfigError.
+
+    A trigger undoes what is written, a view of a table's name could be anything, and without an end.
+    """
+    parts = connection.execute("SELECT type, name, sql FROM sqlite_schema LIMIT ?", (_MOST_PARTS,)).fetchall()
+    tables = set()
+    for kind, name, sql in parts:
+        if kind in ("trigger", "view"):
+            raise ConfigError(
+                f"{where}: has a {clean(f'{kind} {name}', 60)}, which no recording has; name another file"
+            )
+        if kind == "table" and "VIRTUAL" not in str(sql).upper():
+            tables.add(name)
+    if not tables >= {"facts", "pieces"}:
+        raise ConfigError(f"{where}: is damaged: a table of a recording is not there; take another copy of it")
+
+
+def _check_columns(connection: sqlite3.Connection, where: str) -> None:
+    for table, columns in _COLUMNS.items():
+        hidden = {name: flag for _, name, *_, flag in connection.execute(f"PRAGMA table_xinfo({table})")}
+        if any(hidden.get(column) != 0 for column in columns):
+            raise ConfigError(f"{where}: is damaged: the table {table} has other columns; take another copy of it")
 
 
 def unreadable(path: Path, error: sqlite3.Error) -> ConfigError:

@@ -305,14 +305,14 @@ def _gpu(gpu: Gpu, counts: _Counts, means: _Means, prices: Mapping[str, float], 
 def _engine(engine: Engine, counts: _Counts, means: _Means, gpus: Sequence[GpuPeriod], seconds: float) -> EnginePeriod:
     totals = {field: _counted(counts.tokens[engine.key, field]) for field in _TOTALS}
     own_means = {field: means.mean(f"{series}@{engine.key}") for field, series in _MEANS.items()}
-    shared = {index for other in counts.engines.values() if other.key != engine.key for index in other.hardware.gpus}
-    own = [gpu for gpu in gpus if gpu.index in engine.hardware.gpus]
-    alone = bool(own) and not shared & set(engine.hardware.gpus)
-    energy = _sum([gpu.energy_j for gpu in own]) if alone else Missing(Reason.NO_GPU)
-    cost = _sum([gpu.cost for gpu in own]) if alone else Missing(Reason.NO_GPU)
-    made = _sum(
-        [total for field in ("decode_tokens", "trained_tokens") if not isinstance(total := totals[field], Missing)]
-    )
+    energy: Reading = Missing(Reason.NO_GPU)
+    cost: Reading = Missing(Reason.NO_GPU)
+    own_gpus = [gpu for gpu in gpus if gpu.index in engine.hardware.gpus]
+    if own_gpus and not _shares_gpus(engine, counts):
+        energy = _sum([gpu.energy_j for gpu in own_gpus])
+        cost = _sum([gpu.cost for gpu in own_gpus])
+    tokens = (totals["decode_tokens"], totals["trained_tokens"])
+    made = _sum([total for total in tokens if not isinstance(total, Missing)])
     return EnginePeriod(
         name=engine.name,
         key=engine.key,
@@ -325,6 +325,12 @@ def _engine(engine: Engine, counts: _Counts, means: _Means, gpus: Sequence[GpuPe
         tokens_per_j=_quotient(made, energy),
         cost_per_million_tokens=_product(_quotient(cost, made), 1e6),
     )
+
+
+def _shares_gpus(engine: Engine, counts: _Counts) -> bool:
+    """Whether another engine ran on one of its GPUs."""
+    own = set(engine.hardware.gpus)
+    return any(other.key != engine.key and not own.isdisjoint(other.hardware.gpus) for other in counts.engines.values())
 
 
 def _with_sums(period: Period, engines: Iterable[Engine], cards: Collection[str]) -> Period:

@@ -158,24 +158,16 @@ def _engine_state(engine: Engine, verdict: Verdict | None) -> str:
 
 def _findings(snapshot: Snapshot, width: int) -> Iterator[str]:
     """Verdicts that ask for something, with what to do, and faults; equal ones of several things are one."""
-    verdicts: dict[tuple[str, str, str], list[Verdict]] = {}
-    for verdict in sorted(snapshot.verdicts, key=lambda one: list(Level).index(one.level)):
-        if verdict.level is not Level.OK:
-            said = verdict_text(verdict)
-            action = actions_text(verdict)
-            text = f"{LIMITS[verdict.code]}{': ' if said else ''}{said}"
-            level = MARKS[verdict.level]
-            verdicts.setdefault((f"{level.glyph}  {level.word}", text, action), []).append(verdict)
+    verdicts = _alike_verdicts(snapshot)
     faults: dict[str, list[str]] = {}
     for fault in snapshot.faults:
         faults.setdefault(fault.text, []).append(fault.source)
     if not verdicts and not faults:
-        told = any(verdict.level is Level.OK for verdict in snapshot.verdicts)
-        yield "nothing to fix" if told else "no verdicts yet: they need 30 s of data (--window 35)"
+        is_judged = any(verdict.level is Level.OK for verdict in snapshot.verdicts)
+        yield "nothing to fix" if is_judged else "no verdicts yet: they need 30 s of data (--window 35)"
         return
-    for (mark, text, action), found in list(verdicts.items())[:MOST_FINDINGS]:
-        where = things([verdict.scope for verdict in found])
-        yield from wrapped(f"{token(f'{where}: {text}', spaces=True)}", width, f"{mark}  ", " " * 5)
+    for (mark, text, action), scopes in list(verdicts.items())[:MOST_FINDINGS]:
+        yield from wrapped(f"{token(f'{things(scopes)}: {text}', spaces=True)}", width, f"{mark}  ", " " * 5)
         if action:
             yield from wrapped(token(action, spaces=True), width, "     -> ", " " * 8)
     room = max(1, MOST_FINDINGS - len(verdicts))
@@ -184,6 +176,21 @@ def _findings(snapshot: Snapshot, width: int) -> Iterator[str]:
     left = max(0, len(verdicts) - MOST_FINDINGS) + max(0, len(faults) - room)
     if left:
         yield f"and {left} more: gpumon snapshot --verbose"
+
+
+def _alike_verdicts(snapshot: Snapshot) -> dict[tuple[str, str, str], list[str]]:
+    """Mark, text and action of the verdicts that ask for something -> their things, the most urgent first."""
+    levels = list(Level)
+    scopes: dict[tuple[str, str, str], list[str]] = {}
+    for verdict in sorted(snapshot.verdicts, key=lambda verdict: levels.index(verdict.level)):
+        if verdict.level is Level.OK:
+            continue
+        sentence = verdict_text(verdict)
+        text = f"{LIMITS[verdict.code]}: {sentence}" if sentence else LIMITS[verdict.code]
+        mark = MARKS[verdict.level]
+        alike = (f"{mark.glyph}  {mark.word}", text, actions_text(verdict))
+        scopes.setdefault(alike, []).append(verdict.scope)
+    return scopes
 
 
 def things(names: Sequence[str]) -> str:
@@ -197,27 +204,45 @@ def things(names: Sequence[str]) -> str:
 
 
 def too_soon(snapshot: Snapshot, window_s: float, cadence_s: float) -> str:
-    """Which window would give the figures of engines that `window_s` did not; empty where nothing is missing.
+    """The window that would give the figures of engines that `window_s` did not; empty where nothing is missing.
 
     `cadence_s`: seconds between two answers of an engine.
     """
+    if not window_s:
+        return ""
     rates: list[str] = []
     latencies: list[str] = []
-    for engine in snapshot.engines if window_s else ():
-        figures = (engine.rates.decode_tokens_per_s, engine.rates.prefill_tokens_per_s, engine.efficiency.mfu_ratio)
-        p95 = (engine.latency.ttft_s.p95, engine.latency.itl_s.p95)
-        if any(isinstance(one, Missing) and one.reason is Reason.WARMING_UP for one in (*figures, *p95)):
+    for engine in snapshot.engines:
+        if _is_warming_up(engine):
             rates.append(engine.name)
-        elif engine.load.running not in (0.0, None) and any(
-            isinstance(one, Missing) and one.reason in (Reason.FEW, Reason.IDLE) for one in p95
-        ):
+        elif _has_few_requests(engine):
             latencies.append(engine.name)
-    parts = [
-        f"{what} of {token(things(names), spaces=True)} (--window {_longer(window_s, grown(length, cadence_s))})"
-        for what, names, length in (("rates", rates, RATE_S), ("latencies", latencies, QUANTILE_S))
-        if names
-    ]
+    parts = []
+    for figures, names, length_s in (("rates", rates, RATE_S), ("latencies", latencies, QUANTILE_S)):
+        if names:
+            window = _longer(window_s, grown(length_s, cadence_s))
+            parts.append(f"{figures} of {token(things(names), spaces=True)} (--window {window})")
     return f"not known after {window_s:g} s: {'; '.join(parts)}" if parts else ""
+
+
+def _is_warming_up(engine: Engine) -> bool:
+    """Whether a rate or a latency of an engine needs a longer window."""
+    figures = (
+        engine.rates.decode_tokens_per_s,
+        engine.rates.prefill_tokens_per_s,
+        engine.efficiency.mfu_ratio,
+        engine.latency.ttft_s.p95,
+        engine.latency.itl_s.p95,
+    )
+    return any(isinstance(figure, Missing) and figure.reason is Reason.WARMING_UP for figure in figures)
+
+
+def _has_few_requests(engine: Engine) -> bool:
+    """Whether requests run, but too few have ended for its latencies."""
+    if engine.load.running in (0.0, None):
+        return False
+    latencies = (engine.latency.ttft_s.p95, engine.latency.itl_s.p95)
+    return any(isinstance(p95, Missing) and p95.reason in (Reason.FEW, Reason.IDLE) for p95 in latencies)
 
 
 def _longer(window_s: float, needed_s: float) -> int:

@@ -123,20 +123,24 @@ def _field(name: str, value: Any, source: str) -> Iterator[str]:
             source = ""
     elif isinstance(value, dict):
         for part, amount in value.items():
-            yield _line(
-                f"{label} {token(part)}", _text(amount) if isinstance(amount, str) else _reading(amount, unit), source
-            )
+            text = _text(amount) if isinstance(amount, str) else _reading(amount, unit)
+            yield _line(f"{label} {token(part)}", text, source)
             source = ""
     elif isinstance(value, OwnEstimate):
-        for part in () if value == OwnEstimate() else OwnEstimate.__struct_fields__:
-            yield from _field(f"own_{part}", getattr(value, part), "")
+        if value != OwnEstimate():
+            yield from _fields_of(value, "own_")
     elif isinstance(value, SinceStart):
-        for part in () if isinstance(value.seconds, Missing) else SinceStart.__struct_fields__:
-            yield from _field(f"mean_since_start_{part}", getattr(value, part), "")
+        if not isinstance(value.seconds, Missing):
+            yield from _fields_of(value, "mean_since_start_")
     elif isinstance(value, float | int | Missing) and not isinstance(value, bool):
         yield _line(label, _reading(value, unit), source)
     else:
         yield _line(label, _text(value), source)
+
+
+def _fields_of(value: OwnEstimate | SinceStart, prefix: str) -> Iterator[str]:
+    for part in value.__struct_fields__:
+        yield from _field(f"{prefix}{part}", getattr(value, part), "")
 
 
 def _named(name: str) -> tuple[str, str]:

@@ -170,19 +170,26 @@ def _numbered_expert_layer(fields: Fields, layer: int) -> bool:
     if fields.has("expert_layer_period"):  # Jamba
         return layer % fields.integer("expert_layer_period") == fields.integer("expert_layer_offset", low=0)
     if fields.has("moe_layer_start_index", "moe_layer_interval"):  # ERNIE 4.5
-        last = fields.integer("moe_layer_end_index", default=-1, low=-1)
-        first = fields.integer("moe_layer_start_index", default=0, low=0)
-        step = fields.integer("moe_layer_interval", default=1)
-        return layer >= first and (last < 0 or layer <= last) and (layer + 1) % step == 0
+        return _is_in_interval(fields, layer)
     if fields.has("interleave_moe_layer_step"):  # Llama 4
         step = fields.integer("interleave_moe_layer_step")
         return layer % step == step - 1
+    dense_layers = fields.items("mlp_only_layers") or ()
     if fields.has("decoder_sparse_step"):  # Qwen
         step = fields.integer("decoder_sparse_step")
-        return (layer + 1) % step == 0 and layer not in (fields.items("mlp_only_layers") or ())
+        return (layer + 1) % step == 0 and layer not in dense_layers
     dense = fields.integer("first_k_dense_replace", "num_dense_layers", "dense_mlp_idx", default=0, low=0)
     step = fields.integer("moe_layer_freq", default=1)
-    return layer >= dense and layer % step == 0 and layer not in (fields.items("mlp_only_layers") or ())
+    return layer >= dense and layer % step == 0 and layer not in dense_layers
+
+
+def _is_in_interval(fields: Fields, layer: int) -> bool:
+    last = fields.integer("moe_layer_end_index", default=-1, low=-1)
+    first = fields.integer("moe_layer_start_index", default=0, low=0)
+    step = fields.integer("moe_layer_interval", default=1)
+    if layer < first or (last >= 0 and layer > last):
+        return False
+    return (layer + 1) % step == 0
 
 
 def _as_long(fields: Fields, name: str, found: list[object], layers: int) -> list[object]:

@@ -49,20 +49,7 @@ def derived(facts: GpuFacts) -> GpuSpec | None:
     SM count x rate x maximum SM clock; the rates reproduce the data sheets within 1.6 % at the rated clock.
     """
     rate = _RATES.get(facts.compute_capability)
-    sms = facts.sm_count or 0.0
-    clock_hz = facts.max_sm_clock_hz or 0.0
-    flops: dict[Precision, float] = {}
-    if refused := never_derived(facts.name):
-        how = f"bandwidth only, as it is {refused}"
-    elif rate is None:
-        how = "bandwidth only, the rates of its architecture are not known"
-    elif sms <= 0.0 or clock_hz <= 0.0:
-        how = "bandwidth only, the driver does not tell SM count and clock"
-    else:
-        consumer = "geforce" in facts.name.casefold() or "titan" in facts.name.casefold()
-        per_clock = rate.geforce if consumer else rate.fp16
-        flops = _flops(rate, per_clock, consumer, sms * clock_hz)
-        how = f"{sms:.0f} SM x {per_clock} FLOP/clock x {clock_hz / 1e9:.2f} GHz"
+    flops, how = _derived_flops(facts, rate)
     bandwidth = facts.bandwidth_bytes_per_s or 0.0
     if not flops and not bandwidth:
         return None
@@ -77,6 +64,24 @@ def derived(facts: GpuFacts) -> GpuSpec | None:
         how=how,
         note="not in the catalogue; the driver's maximum clock can be above the rated one",
     )
+
+
+def _derived_flops(facts: GpuFacts, rate: SmRate | None) -> tuple[dict[Precision, float], str]:
+    """FLOP/s by number format, and how they were worked out; none, and why."""
+    refused = never_derived(facts.name)
+    if refused:
+        return {}, f"bandwidth only, as it is {refused}"
+    if rate is None:
+        return {}, "bandwidth only, the rates of its architecture are not known"
+    sms = facts.sm_count or 0.0
+    clock_hz = facts.max_sm_clock_hz or 0.0
+    if sms <= 0.0 or clock_hz <= 0.0:
+        return {}, "bandwidth only, the driver does not tell SM count and clock"
+    name = facts.name.casefold()
+    is_consumer = "geforce" in name or "titan" in name
+    per_clock = rate.geforce if is_consumer else rate.fp16
+    how = f"{sms:.0f} SM x {per_clock} FLOP/clock x {clock_hz / 1e9:.2f} GHz"
+    return _flops(rate, per_clock, is_consumer, sms * clock_hz), how
 
 
 def _flops(rate: SmRate, per_clock: int, consumer: bool, cycles: float) -> dict[Precision, float]:

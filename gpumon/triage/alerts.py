@@ -218,31 +218,48 @@ class Alerts:
         return msgspec.structs.replace(snapshot, alerts=raised), tuple(changes)
 
     def _step(self, number: int, rule: AlertRule, key: str, sight: Sight | None, frame: Frame) -> AlertChange | None:
-        now_s = frame.monotonic_s
-        at = (number, key)
-        state = self._states.get(at)
+        place = (number, key)
+        state = self._states.get(place)
         holds = False if sight is None else sight.holds
         if holds is None:
             if state is not None:
-                self._states[at] = state._replace(missed=True)
+                self._states[place] = state._replace(missed=True)
             return None
-        if state is None or state.raised is None:
-            if not holds or sight is None:
-                self._states.pop(at, None)
-                return None
-            lapsed = state is not None and state.missed and now_s - state.held_s > rule.for_s
-            since_s, wall_s = (now_s, frame.wall_s) if state is None or lapsed else (state.since_s, state.since_wall_s)
-            if now_s - since_s < rule.for_s:
-                self._states[at] = _State(since_s, wall_s, now_s, missed=False, raised=None)
-                return None
-            alert = _raised(rule, sight, wall_s)
-            self._states[at] = _State(now_s, wall_s, now_s, missed=False, raised=alert)
-            return AlertChange(rule, alert, raised=True)
+        if state is not None and state.raised is not None:
+            return self._standing(place, rule, state, state.raised, holds=holds, now_s=frame.monotonic_s)
+        if not holds or sight is None:
+            self._states.pop(place, None)
+            return None
+        return self._coming(place, rule, state, sight, frame)
+
+    def _coming(
+        self, place: tuple[int, str], rule: AlertRule, state: _State | None, sight: Sight, frame: Frame
+    ) -> AlertChange | None:
+        """Raise an alert whose condition has held for long enough."""
+        now_s = frame.monotonic_s
+        since_s = now_s
+        wall_s = frame.wall_s
+        if state is not None:
+            is_lapsed = state.missed and now_s - state.held_s > rule.for_s
+            if not is_lapsed:
+                since_s = state.since_s
+                wall_s = state.since_wall_s
+        if now_s - since_s < rule.for_s:
+            self._states[place] = _State(since_s, wall_s, now_s, missed=False, raised=None)
+            return None
+        alert = _raised(rule, sight, wall_s)
+        self._states[place] = _State(now_s, wall_s, now_s, missed=False, raised=alert)
+        return AlertChange(rule, alert, raised=True)
+
+    def _standing(
+        self, place: tuple[int, str], rule: AlertRule, state: _State, raised: RaisedAlert, *, holds: bool, now_s: float
+    ) -> AlertChange | None:
+        """Clear an alert whose condition has been gone for long enough."""
         if holds:
-            self._states[at] = state._replace(since_s=now_s, held_s=now_s, missed=False)
+            self._states[place] = state._replace(since_s=now_s, held_s=now_s, missed=False)
         elif now_s - state.since_s >= rule.clear_s:
-            del self._states[at]
-            return AlertChange(rule, state.raised, raised=False)
+            del self._states[place]
+            return AlertChange(rule, raised, raised=False)
         return None
 
 

@@ -9,7 +9,7 @@ from gpumon.efficiency.service import FRONTENDS
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.missing import NOT_EXPOSED, number
 from gpumon.readings.snapshot import Engine, Gpu, Process
-from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level, Limit
+from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level, Limit, Verdict
 from gpumon.triage.samples import KEPT_S
 from gpumon.triage.signals import Case, Finding, action, finite, params
 
@@ -105,19 +105,21 @@ def degraded(case: Case) -> Finding | None:
     engine = case.engine
     if engine is None or engine.kind in FRONTENDS or engine.state is not EndpointState.OK:
         return None
-    bad = [
-        (gpu, one)
-        for gpu in case.gpus
-        for one in case.standing.get(gpu.uuid, ())
-        if one.family is Family.STATE and one.level in (Level.CRITICAL, Level.WARN) and not one.until
-    ]
+    bad = [(gpu, verdict) for gpu in case.gpus for verdict in case.standing.get(gpu.uuid, ()) if _is_bad(verdict)]
     if not bad:
         return None
     gpu, worst = min(bad, key=lambda pair: (pair[1].level is not Level.CRITICAL, list(Limit).index(pair[1].code)))
-    held = {name: worst.parameters[name] for name in ("clock_hz", "clock_max_hz", "xid") if name in worst.parameters}
-    said = params(gpu=f"gpu {gpu.index}", fault=worst.cause, of=float(len(case.gpus)), bad=float(len(bad)))
+    parameters = params(gpu=f"gpu {gpu.index}", fault=worst.cause, of=float(len(case.gpus)), bad=float(len(bad)))
+    for name in ("clock_hz", "clock_max_hz", "xid"):
+        if name in worst.parameters:
+            parameters[name] = worst.parameters[name]
     level = Level.CRITICAL if worst.level is Level.CRITICAL and case.suffers(engine) else Level.WARN
-    return Finding(worst.code, "gpu_degraded", said | held, worst.evidence, worst.actions, level, worst.confidence)
+    return Finding(worst.code, "gpu_degraded", parameters, worst.evidence, worst.actions, level, worst.confidence)
+
+
+def _is_bad(verdict: Verdict) -> bool:
+    """Whether a verdict on a GPU means that it is broken or slow right now."""
+    return verdict.family is Family.STATE and verdict.level in (Level.CRITICAL, Level.WARN) and not verdict.until
 
 
 def processes(case: Case, engine: Engine) -> list[Process]:

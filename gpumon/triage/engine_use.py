@@ -95,12 +95,7 @@ def _little(case: Case, engine: Engine) -> Little | None:
     running = case.mean("running", seconds)
     if not running or engine.contradicts:
         return None
-    bounds = [] if (known := case.slots()) is None else [known]
-    if (fits_kv := kv_requests(engine)) is not None:
-        bounds.append((fits_kv, "KV pool / tokens of a running request"))
-    elif (usage := case.mean("kv_usage_ratio", seconds) or 0.0) >= LEAST_USAGE:
-        bounds.append((running / usage, "requests running / KV cache use"))
-    room, bound = min(bounds, default=(0.0, ""))
+    room, bound = min(_bounds(case, engine, running), default=(0.0, ""))
     if room < 1.0 or running > limits.under_used_slots_ratio * room:
         return None
     seen = case.activity(seconds)
@@ -110,11 +105,25 @@ def _little(case: Case, engine: Engine) -> Little | None:
     reads = seen.dram if mbu is None else mbu
     if arithmetic is None or arithmetic > limits.under_used_mfu_ratio:
         return None
-    return (
-        None
-        if reads is None or reads > limits.under_used_mbu_ratio
-        else Little(room, bound, running, seen, arithmetic, reads)
-    )
+    if reads is None or reads > limits.under_used_mbu_ratio:
+        return None
+    return Little(room, bound, running, seen, arithmetic, reads)
+
+
+def _bounds(case: Case, engine: Engine, running: float) -> list[tuple[float, str]]:
+    """Requests that may run at once, and how that is known: by the slots, and by the KV pool or its use."""
+    bounds = []
+    slots = case.slots()
+    if slots is not None:
+        bounds.append(slots)
+    fits_kv = kv_requests(engine)
+    if fits_kv is not None:
+        bounds.append((fits_kv, "KV pool / tokens of a running request"))
+        return bounds
+    usage = case.mean("kv_usage_ratio", _judged_s(case)) or 0.0
+    if usage >= LEAST_USAGE:
+        bounds.append((running / usage, "requests running / KV cache use"))
+    return bounds
 
 
 def _few(case: Case) -> Little | None:
@@ -516,30 +525,46 @@ def training_low(case: Case) -> Finding | None:
     engine = _training(case)
     if engine is None or _left_s(case) > 0.0:
         return None
-    if (unknown := missing("mfu", engine.efficiency.mfu_ratio)) is not None:
+    unknown = missing("mfu", engine.efficiency.mfu_ratio)
+    if unknown is not None:
         return unsure((unknown,))
     seconds = _judged_s(case)
     limit = case.thresholds.under_used_training_mfu_ratio
     mfu = case.mean("mfu_ratio", seconds)
-    seen = case.activity(seconds)
     if mfu is None or mfu >= limit:
         return None
+    seen = case.activity(seconds)
     proof = _training_proof(case, engine, mfu, limit)
     if seen.busy is not None:
         proof.append(case.of_gpus("busy", "busy_ratio", seen.busy, "busy"))
     if seen.tensor is not None:
         proof.append(case.of_gpus("tensor_active", "tensor_active_ratio", seen.tensor, "tensor"))
-    working = seen.busy is not None and seen.busy >= case.thresholds.communication_busy_ratio
-    # Where its memory is nearly full, `memory_full` advises the opposite.
-    filled = case.thresholds.vram_note_ratio
-    used = [(finite(gpu.vram_used_bytes), finite(gpu.vram_total_bytes)) for gpu in case.gpus]
-    full = any(held is not None and total and held >= filled * total for held, total in used)
-    faster = "faster_kernels" if full else "larger_micro_batch"
-    fixes = (action(faster if working else "profile_steps"),)
-    said = params(mfu=mfu, busy=seen.busy)
-    level = Level.NOTE
-    sure = Confidence.MEDIUM
-    return Finding(Limit.LOW_EFFICIENCY, "training_low_mfu", said, tuple(proof), fixes, level, sure)
+    return Finding(
+        Limit.LOW_EFFICIENCY,
+        "training_low_mfu",
+        params(mfu=mfu, busy=seen.busy),
+        tuple(proof),
+        (action(_training_fix(case, seen.busy)),),
+        Level.NOTE,
+        Confidence.MEDIUM,
+    )
+
+
+def _training_fix(case: Case, busy: float | None) -> str:
+    """Code of the action: GPUs that wait are profiled; busy ones get larger batches, if their memory has room."""
+    if busy is None or busy < case.thresholds.communication_busy_ratio:
+        return "profile_steps"
+    return "faster_kernels" if _is_memory_full(case) else "larger_micro_batch"
+
+
+def _is_memory_full(case: Case) -> bool:
+    """Whether a GPU's memory is nearly full, so that `memory_full` advises to use less of it."""
+    for gpu in case.gpus:
+        used = finite(gpu.vram_used_bytes)
+        total = finite(gpu.vram_total_bytes)
+        if used is not None and total and used >= case.thresholds.vram_note_ratio * total:
+            return True
+    return False
 
 
 def training_well(case: Case) -> Finding | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from gpumon.readings.format import rfc3339, wall_of
@@ -237,21 +237,24 @@ def _seen(known: _Seen | None, reading: EngineReading, wall_s: float) -> _Seen:
 
 
 def _of_engine(known: _Seen, now: _Seen, engine: Engine, wall_s: float) -> Iterator[Event]:
-    def event(kind: EventKind, code: str, level: Level, said: Parameters | None = None) -> Event:
-        return Event(wall_s, kind, clean(now.said.name, MOST_MODEL), code, level, engine.key, said or {})
-
-    late = wall_s - now.since_s >= SETTLE_S
-    if known.up and not now.up and not now.ended:  # of an end the verdict tells
-        yield event(EventKind.ENGINE, "down", Level.WARN, {"state": engine.state.value.replace("_", " ")})
-    elif now.up and not known.up and (known.up is False or late):
-        yield event(EventKind.ENGINE, "answers", Level.OK)
+    name = clean(now.said.name, MOST_MODEL)
+    is_settled = wall_s - now.since_s >= SETTLE_S
+    if known.up and not now.up and not now.ended:  # the verdict tells of an end
+        state: Parameters = {"state": engine.state.value.replace("_", " ")}
+        yield Event(wall_s, EventKind.ENGINE, name, "down", Level.WARN, engine.key, state)
+    elif now.up and not known.up and (known.up is False or is_settled):
+        yield Event(wall_s, EventKind.ENGINE, name, "answers", Level.OK, engine.key, {})
     if _began_anew(known.said, now.said):
-        yield event(EventKind.RESTART, "restarted", Level.WARN)
+        yield Event(wall_s, EventKind.RESTART, name, "restarted", Level.WARN, engine.key, {})
     before = known.said.model
     model = now.said.model
-    if model and model != before and (before or late):
-        names: Parameters = {"before": clean(before, MOST_MODEL), "model": clean(model, MOST_MODEL)}
-        yield event(EventKind.MODEL, "model_changed" if before else "model_loaded", Level.NOTE, names)
+    if not model or model == before:
+        return
+    names: Parameters = {"before": clean(before, MOST_MODEL), "model": clean(model, MOST_MODEL)}
+    if before:
+        yield Event(wall_s, EventKind.MODEL, name, "model_changed", Level.NOTE, engine.key, names)
+    elif is_settled:
+        yield Event(wall_s, EventKind.MODEL, name, "model_loaded", Level.NOTE, engine.key, names)
 
 
 def _began_anew(known: EngineReading, now: EngineReading) -> bool:
@@ -259,14 +262,20 @@ def _began_anew(known: EngineReading, now: EngineReading) -> bool:
     answers have."""
     if known.started_wall_s > 0.0 and now.started_wall_s > 0.0:
         return abs(now.started_wall_s - known.started_wall_s) > 1.0
-    before = Counter[str]()
-    after = Counter[str]()
-    both = {rank.rank for rank in known.ranks} & {rank.rank for rank in now.ranks}
-    for total, reading in ((before, known), (after, now)):
-        for rank in (rank for rank in reading.ranks if rank.rank in both):
-            total.update(rank.counters)
+    ranks = {rank.rank for rank in known.ranks} & {rank.rank for rank in now.ranks}
+    before = _counters(known, ranks)
+    after = _counters(now, ranks)
     moved = [name for name, value in before.items() if value > 0.0 and name in after]
     return bool(moved) and all(after[name] < before[name] for name in moved)
+
+
+def _counters(reading: EngineReading, ranks: Container[str]) -> Counter[str]:
+    """Counters of some ranks, summed."""
+    totals = Counter[str]()
+    for rank in reading.ranks:
+        if rank.rank in ranks:
+            totals.update(rank.counters)
+    return totals
 
 
 def _of_gpu(known: Gpu | None, gpu: Gpu, wall_s: float) -> Iterator[Event]:
@@ -280,9 +289,17 @@ def _of_gpu(known: Gpu | None, gpu: Gpu, wall_s: float) -> Iterator[Event]:
         yield _gpu_event(wall_s, EventKind.GPU, gpu, "gpu_back", Level.OK)
     if known is None or known.state is not GpuState.OK or gpu.state is not GpuState.OK:
         return
-    new = [cause for reason, cause in SLOWDOWNS.items() if reason in gpu.throttle and reason not in known.throttle]
-    if new:
-        yield _gpu_event(wall_s, EventKind.THROTTLE, gpu, "throttling", Level.WARN, {"cause": new[0]})
+    cause = _new_slowdown(known, gpu)
+    if cause:
+        yield _gpu_event(wall_s, EventKind.THROTTLE, gpu, "throttling", Level.WARN, {"cause": cause})
+
+
+def _new_slowdown(known: Gpu, gpu: Gpu) -> str:
+    """The first cause of a slowdown that was not there before; empty: none."""
+    for reason, cause in SLOWDOWNS.items():
+        if reason in gpu.throttle and reason not in known.throttle:
+            return cause
+    return ""
 
 
 def _gpu_event(

@@ -680,29 +680,39 @@ def at_work(case: Case) -> Finding | None:
         return None
     busy = _mean_busy(case)
     if busy is None:
-        state = params(state=gpu.state.value)
-        why = params(why=_why(gpu))
-        return unsure((Signal("busy", parameters=why),), (Evidence("gpu_state", source="NVML", parameters=state),))
+        return _unknown_busy(gpu)
     low = case.thresholds.busy_low_ratio
-    if case.recent.seconds < MINUTE_S or busy < low:
+    if case.recent.seconds < MINUTE_S or busy < low or _worked_for_what_ended(case, low):
         return None
-    if _worked_for_what_ended(case, low):
-        return None
-    proof = [Evidence("busy", busy, source=_BUSY, chart=of_gpu(gpu, "busy"), parameters=params(window_s=KEPT_S))]
     sm = finite(case.recent.mean("sm_active_ratio", MINUTE_S))
-    tensor = finite(case.recent.mean("tensor_active_ratio", MINUTE_S))
-    for quantity, value, chart in (("sm_active", sm, "sm"), ("tensor_active", tensor, "tensor")):
-        if value is not None:
-            proof.append(Evidence(quantity, value, source=gpu.activity_source or "GPM", chart=of_gpu(gpu, chart)))
-    who = _program_names(gpu) or "a program that is not visible here"
+    proof = _proof_of_work(case, gpu, busy, sm)
+    programs = _program_names(gpu) or "a program that is not visible here"
     if sm is None or sm < 0.5:
         engine = _unplaced(case)
-        said = params(processes=who, busy=busy, engines=engine)
-        return unsure((Signal("gpu_work", fix=_fix_of_unknown_work(case, engine), parameters=said),), tuple(proof))
+        parameters = params(processes=programs, busy=busy, engines=engine)
+        return unsure((Signal("gpu_work", fix=_fix_of_unknown_work(case, engine), parameters=parameters),), proof)
     if case.found:  # a locked clock, a program's Xid, a wait for the host: it works, and something stands
         return None
-    said = params(processes=who, sm=sm)
-    return Finding(Limit.HEALTHY, "gpu_at_work", said, tuple(proof), (), Level.OK, Confidence.MEDIUM)
+    parameters = params(processes=programs, sm=sm)
+    return Finding(Limit.HEALTHY, "gpu_at_work", parameters, proof, (), Level.OK, Confidence.MEDIUM)
+
+
+def _unknown_busy(gpu: Gpu) -> Finding:
+    """The driver does not tell how busy the GPU is."""
+    state = Evidence("gpu_state", source="NVML", parameters=params(state=gpu.state.value))
+    return unsure((Signal("busy", parameters=params(why=_why(gpu))),), (state,))
+
+
+def _proof_of_work(case: Case, gpu: Gpu, busy: float, sm: float | None) -> tuple[Evidence, ...]:
+    """Busy share, and the activity of SMs and tensor cores as far as it is known."""
+    proof = [Evidence("busy", busy, source=_BUSY, chart=of_gpu(gpu, "busy"), parameters=params(window_s=KEPT_S))]
+    source = gpu.activity_source or "GPM"
+    if sm is not None:
+        proof.append(Evidence("sm_active", sm, source=source, chart=of_gpu(gpu, "sm")))
+    tensor = finite(case.recent.mean("tensor_active_ratio", MINUTE_S))
+    if tensor is not None:
+        proof.append(Evidence("tensor_active", tensor, source=source, chart=of_gpu(gpu, "tensor")))
+    return tuple(proof)
 
 
 def _worked_for_what_ended(case: Case, low: float) -> bool:

@@ -148,18 +148,27 @@ def _weight(beside: Neighbour) -> tuple[bool, float]:
 
 def _processes(case: Case, engine: Engine, *, suspected: bool) -> list[Neighbour]:
     """Processes of no engine that are at work on its GPUs, where its own is among the processes there."""
-    found = []
+    neighbours = []
     for gpu in case.gpus:
-        own = [process for process in gpu.processes if process.engine == engine.name]
-        others = [process for process in gpu.processes if not process.engine]
-        for process in others if own else ():
-            takes = finite(process.sm_ratio)
-            holds = _holds(case, gpu, process)
-            works = holds and _is_unexplained(case, gpu) if takes is None else takes >= TAKES
-            if works or (suspected and takes is None and holds):
-                said = params(process=titled(process), pid=str(process.pid), owner=clean(process.user, 24))
-                found.append(Neighbour(gpu, said, takes, works))
-    return found
+        if all(process.engine != engine.name for process in gpu.processes):
+            continue
+        for process in gpu.processes:
+            if process.engine:
+                continue
+            works = _is_at_work(case, gpu, process)
+            holds_unseen = suspected and finite(process.sm_ratio) is None and _holds(case, gpu, process)
+            if works or holds_unseen:
+                names = params(process=titled(process), pid=str(process.pid), owner=clean(process.user, 24))
+                neighbours.append(Neighbour(gpu, names, finite(process.sm_ratio), works))
+    return neighbours
+
+
+def _is_at_work(case: Case, gpu: Gpu, process: Process) -> bool:
+    """Whether a process takes SM time; where that is not known, whether it explains what the GPU does."""
+    sm_ratio = finite(process.sm_ratio)
+    if sm_ratio is not None:
+        return sm_ratio >= TAKES
+    return _holds(case, gpu, process) and _is_unexplained(case, gpu)
 
 
 def _holds(case: Case, gpu: Gpu, process: Process) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
@@ -113,20 +113,27 @@ class Recent:
             values += _signs(thing)
         elif isinstance(thing, Engine):
             values += [process_cpu, float(stalled)]
-        for at, (column, value) in enumerate(zip(self._columns, values, strict=True)):
-            if not column or column[-1] != value:
-                self._since[at] = now_s
-            column.append(value)
-        times.append(now_s)
+        self._append(now_s, values)
         self._means.clear()
         self.worked_out.clear()
         if isinstance(thing, Engine) and self.hour.is_due(now_s):
             self.hour.add(now_s, self.mean, self._in_flight())
         if len(times) >= MOST:
-            gone = bisect_left(times, now_s - KEPT_S)
-            del times[:gone]
-            for column in self._columns:
-                del column[:gone]
+            self._forget(now_s - KEPT_S)
+
+    def _append(self, now_s: float, values: Sequence[float | None]) -> None:
+        for index, (column, value) in enumerate(zip(self._columns, values, strict=True)):
+            if not column or column[-1] != value:
+                self._since[index] = now_s
+            column.append(value)
+        self._times.append(now_s)
+
+    def _forget(self, before_s: float) -> None:
+        """Drop the samples before a time."""
+        gone = bisect_left(self._times, before_s)
+        del self._times[:gone]
+        for column in self._columns:
+            del column[:gone]
 
     def _in_flight(self) -> float | None:
         """Requests that run or wait in an engine."""
