@@ -492,7 +492,7 @@ async def test_panes_by_number_and_in_turn() -> None:
 )
 async def test_the_cursor_moves_and_stays_in_view(keys: list[str], row: int) -> None:
     async with running("sixteen_gpus") as (app, pilot):
-        await type_keys(app, pilot, *keys)
+        await type_keys(app, pilot, "W", *keys)
         marked = [line for line in text_of(app) if line.startswith("▸")]
         assert [line.split()[0].lstrip("▸") or line.split()[1] for line in marked] == [str(row)]
 
@@ -566,6 +566,7 @@ async def test_redraw_reads_now(key: str) -> None:
 
 async def test_a_click_focuses_and_the_wheel_scrolls() -> None:
     async with running("sixteen_gpus") as (app, pilot):
+        await type_keys(app, pilot, "W")
         engines = next(at for at, line in enumerate(text_of(app)) if line.startswith("─2─"))
         await pilot.click(offset=(5, engines + 2))
         assert focused(app) == "engines"
@@ -581,6 +582,7 @@ async def test_a_click_focuses_and_the_wheel_scrolls() -> None:
 
 async def test_a_double_click_opens_the_row() -> None:
     async with running("sixteen_gpus") as (app, pilot):
+        await type_keys(app, pilot, "W")
         await pilot.click(offset=(5, 6), times=2)
         await until(lambda: app.monitor.pages.name == "detail", pilot)
         assert any("gpu 2" in line for line in text_of(app)[:4])
@@ -588,6 +590,7 @@ async def test_a_double_click_opens_the_row() -> None:
 
 async def test_a_click_on_a_header_sorts_and_the_next_one_reverses() -> None:
     async with running("sixteen_gpus") as (app, pilot):
+        await type_keys(app, pilot, "W")
         pane = app.monitor.panes["gpus"]
         assert isinstance(pane, ListPane)
         head = next(at for at, line in enumerate(text_of(app)) if " mfu " in line)

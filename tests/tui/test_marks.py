@@ -102,7 +102,8 @@ async def test_rows_above_the_view_count_too_and_more_than_one_is_counted() -> N
 async def test_a_lost_gpu_below_the_fold_is_named_on_the_rule() -> None:
     of = scenes.snapshot(16, 3)
     lost = scenes.dead_gpu(15, GpuState.LOST, 14.0, scenes.LOST)
-    async with running(Still(replace(of, gpus=(*of.gpus[:15], lost))), 80, 24) as (app, _):
+    async with running(Still(replace(of, gpus=(*of.gpus[:15], lost))), 80, 24) as (app, pilot):
+        await pilot.press("W")  # rows, though tiles would show all
         assert " ✗ gpu 15 LOST 14s ─ " in below(text_of(app), "gpus")[0]
 
 
