@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gpumon.sources.endpoint import EndpointSource
     from gpumon.sources.feeds import FileFeed
     from gpumon.sources.last_seen.records import Origin
+    from gpumon.sources.ownership import Ownership
     from gpumon.sources.source import Round, Source
     from gpumon.specs.llm import LlmSpec
     from gpumon.triage.alerts import Alerts
@@ -84,14 +85,7 @@ def build(
     polled = [*(EndpointSource(each, config.general.engine_interval_s) for each in own), *pages]
     listed = {each.reading.key: each.endpoint for each in polled} | {each.reading.key: each.endpoint for each in files}
     exporters = _exporters(config, options)
-    owner = discovery = None
-    if config.discovery.enabled and not options.demo:
-        from gpumon.sources.discovery.source import discover
-        from gpumon.sources.ownership import Ownership
-
-        owner = Ownership()
-        discovery = discover(config, polled, listed, owner, hardware)
-        owner = owner if discovery is not None else None
+    owner, discovery = (None, None) if options.demo else _discovery(config, polled, listed, hardware)
     (commands, alerts) = _alerting(config)
     (deriver, triage) = maker(config, hardware)()
     if options.for_fleet:
@@ -116,6 +110,20 @@ def build(
         memory=_memory(options, hardware, discovery),
         past=_past(hardware, polled, facts) if with_past else None,
     )
+
+
+def _discovery(
+    config: Config, polled: Sequence[EndpointSource], listed: dict[str, Endpoint], hardware: Source | None
+) -> tuple[Ownership | None, Discovery | None]:
+    """What finds engines on this host, and who owns which process; None and None where it is off or can not look."""
+    if not config.discovery.enabled:
+        return None, None
+    from gpumon.sources.discovery.source import discover
+    from gpumon.sources.ownership import Ownership
+
+    owner = Ownership()
+    discovery = discover(config, polled, listed, owner, hardware)
+    return (None, None) if discovery is None else (owner, discovery)
 
 
 def _past(hardware: Source | None, polled: Sequence[EndpointSource], facts: EngineFacts) -> AsyncIterator[Round] | None:

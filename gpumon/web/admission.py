@@ -24,7 +24,8 @@ class Admission:
 
     def __init__(self, key: str, names: tuple[str, ...], public: str) -> None:
         """`names`: hosts besides loopback's, where another address is listened at. `public`: of a reverse proxy."""
-        self.key, self.public = key, public
+        self.key = key
+        self.public = public
         self._remote = bool(names)
         proxy = urlsplit(public)
         self._names = {*_LOOPBACK, *names, *([proxy.hostname] if proxy.hostname else [])}
@@ -32,7 +33,8 @@ class Admission:
 
     def refusal(self, headers: Mapping[str, str]) -> str:
         """Why the names in a request's headers are not taken; empty where they are."""
-        host, origin = headers.get("Host", "").lower(), headers.get("Origin", "").lower()
+        host = headers.get("Host", "").lower()
+        origin = headers.get("Origin", "").lower()
         if not self._named(host):
             return "this name is not served here: use the link that gpumon web printed (--public-url for a proxy)"
         if origin and origin not in (f"http://{host}", f"https://{host}", self._public_origin):

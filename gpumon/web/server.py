@@ -87,7 +87,8 @@ class Tab(AppService):
         process = await asyncio.create_subprocess_exec(
             *self._words, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment, start_new_session=True
         )
-        self._process, self._stdin = process, process.stdin
+        self._process = process
+        self._stdin = process.stdin
         return process
 
     async def run(self) -> None:

@@ -145,13 +145,21 @@ class Moment:
         patience_s = 2.0 * memory.intervals.most(pages)
         self._chosen = frozenset(memory.choice.of({**self._up, **pages}, self._scraped, patience_s))
         here = [target for target in pages if target in self._chosen]
-        memory.undated = not here or any(not target.known for target in here)
-        memory.sizes = {target.key: len(pages[target]) for target in here}
-        memory.clusters |= {cluster for target in here if (cluster := self._labels.cluster(target.labels))}
+        self._remember(here, pages)
         self._down = [target for target in self._chosen if self._is_down(target)]
         self._answering = Counter(job_of(target) for target, up in self._up.items() if up and target in self._chosen)
         self._take_exporters(gpus)
         return here, self._take_own(own), self._take_engines(engines)
+
+    def _remember(self, here: Sequence[Target], pages: Pages) -> None:
+        """Remember of the targets that count whether they are dated, how large their pages are, and their clusters."""
+        memory = self._memory
+        memory.undated = not here or any(not target.known for target in here)
+        memory.sizes = {target.key: len(pages[target]) for target in here}
+        for target in here:
+            cluster = self._labels.cluster(target.labels)
+            if cluster:
+                memory.clusters.add(cluster)
 
     def _pages(self, vectors: Iterable[Vector]) -> Pages:
         """The series of each target, as its page wrote them."""
@@ -265,17 +273,19 @@ class Moment:
                 known = scrape.scraped_s, self._rebuilt(scrape)
             kept[target.key] = known
             old = self._answers.at_s - known[0] > OFTEN * scrape.interval_s
+            refused = self._memory.refused.get(target.key, "")
             if known[1] is not None and not old:
                 found.append(Own(target, self._own_host(target, known[1]), known[1]))
-            elif refused := self._memory.refused.get(target.key, ""):
+            elif refused:
                 found.append(Own(target, self._own_host(target, None), None, refused))
         self._learn(self._memory.own_jobs, (target for target in pages if target.key in kept))
         for target in self._down:
             seen = self._memory.ready.get(target.key)
             if seen is not None:
                 kept[target.key] = seen
-            if seen is not None or job_of(target) in self._memory.own_jobs:
-                found.append(Own(target, self._own_host(target, seen[1] if seen is not None else None), None))
+                found.append(Own(target, self._own_host(target, seen[1]), None))
+            elif job_of(target) in self._memory.own_jobs:
+                found.append(Own(target, self._own_host(target, None), None))
         self._memory.ready = kept
         return found
 
@@ -344,12 +354,16 @@ class Moment:
         self._know_users(frozenset(chain(*told.values())))
         for own in owns:
             self._know_address(own.target, own.name)
+        self._lend_clusters((*told, *(self._place(target, self._name(target)) for target, _ in found)))
+
+    def _lend_clusters(self, places: Iterable[Place]) -> None:
+        """Take a machine that some targets name without a cluster for the one of that name in a cluster."""
         clusters: dict[str, set[str]] = {}
-        for place in (*told, *(self._place(target, self._name(target)) for target, _ in found)):
+        for place in places:
             clusters.setdefault(place.name, set()).add(place.cluster)
         for name, several in clusters.items():
             if len(several) == 2 and "" in several:
-                machines.lend(Place("", name), Place(max(several), name))
+                self._memory.machines.lend(Place("", name), Place(max(several), name))
 
     def _know_users(self, fresh: Collection[str]) -> None:
         """Who uses which GPUs; of an exporter that is down only where no other tells of them."""

@@ -23,7 +23,7 @@ class Shown(NamedTuple):
     whole: Snapshot
     """The hosts as one machine, for sizing."""
     standing: Standing
-    """Verdicts of all hosts."""
+    """Numbers of problems, the worst one, and what is healthy."""
     price_per_h: float | None
     """Price of one hour of all GPUs; None where the price of one of them is not known."""
 
