@@ -28,13 +28,14 @@ async def running(
     ascii: bool = False,  # noqa: A002
     config: Config | None = None,
     files: Files | None = None,
+    theme: str = "default",
 ) -> AsyncIterator[tuple[MonitorApp, Pilot[int]]]:
     """The application with its first snapshot painted; `feed` is a scene's name or a feed."""
     if isinstance(feed, str):
         snapshot = scenes.SCENES[feed]()
         feed = Still(snapshot, scenes.history(snapshot))
     config = config or Config(general=General(ascii=ascii))
-    app = MonitorApp(feed, load_theme("default"), config, files, wall=lambda: scenes.WALL_S)
+    app = MonitorApp(feed, load_theme(theme), config, files, wall=lambda: scenes.WALL_S)
     async with app.run_test(size=(width, height), notifications=True) as pilot:
         await until(lambda: app.monitor.shown is not None, pilot)
         yield app, pilot

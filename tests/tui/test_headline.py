@@ -136,6 +136,28 @@ async def test_it_is_the_second_line_of_every_size(size: tuple[int, int]) -> Non
         assert lines[2].startswith("─5─ triage")
 
 
+GLANCES = {
+    "critical": (Limit.HUNG, "hung_spinning", Level.CRITICAL, " ✗ 1  vllm:8000 hung", "alarm"),
+    "warning": (Limit.QUEUE_LIMIT, "queue_slots", Level.WARN, " ! 1  vllm:8000 queue limit", "warn"),
+    "healthy": (Limit.HEALTHY, "headroom", Level.OK, "● no problem found", ""),
+}
+"""State: its verdict, what the headline alone has to say of it (level, thing, what is wrong), and the tone of that."""
+
+
+@pytest.mark.parametrize("theme", ["default", "light"])
+@pytest.mark.parametrize("size", SIZES, ids=["80x24", "120x40", "200x60"])
+@pytest.mark.parametrize("state", GLANCES)
+async def test_one_line_says_how_it_is(state: str, size: tuple[int, int], theme: str) -> None:
+    limit, cause, level, words, tone = GLANCES[state]
+    async with running(Still(one_verdict(limit, cause, level)), *size, theme=theme) as (app, _):
+        line = text_of(app)[1]
+        assert words in line
+        painted = app.monitor.body.headline.painted[0]
+        styles = {segment.style for segment in painted if segment.text.strip()}
+        urgent = {name for name in ("alarm", "warn") if app.palette.styles[name] in styles}
+        assert urgent == ({tone} if tone else set())
+
+
 async def test_triage_is_on_top_while_something_is_critical_and_a_minute_longer() -> None:
     critical = one_verdict(Limit.HUNG, "hung_spinning", Level.CRITICAL)
     well = replace(critical, verdicts=())
