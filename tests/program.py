@@ -99,7 +99,8 @@ def _run_program(
 
 def _read(file: IO[bytes]) -> str:
     file.seek(0)
-    return file.read().decode()
+    # As in text mode of `subprocess`.
+    return file.read().decode().replace("\r\n", "\n")
 
 
 class Loaded:

@@ -47,7 +47,7 @@ def test_an_alert_is_in_the_json_and_its_program_is_told_once_while_another_hang
         watch.terminate()
         watch.communicate(timeout=60)
     first = next(at for at, names in enumerate(shown) if "anything" in names)
-    assert first >= 2
+    assert first >= 1, "it has to hold for half a second first"
     assert all("anything" in names for names in shown[first:])
     assert ["gpus[1].vram_total_bytes > 1"] in shown
     assert not any("gpus.temperature_c > 1000" in names for names in shown)

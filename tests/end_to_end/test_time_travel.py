@@ -34,13 +34,19 @@ def wait(terminal: Terminal, shows: Callable[[str], object], seconds: float = 60
 
 
 def bundle_of(folder: Path) -> Path:
-    (found,) = folder.glob("gpumon-*")
+    (found,) = (folder / "state" / "gpumon" / "bundles").glob("gpumon-*")
     return found
 
 
 def test_what_happened_just_now_is_looked_at_and_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    env = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", "HOME": str(tmp_path)}
+    env = {
+        **os.environ,
+        "TERM": "xterm-256color",
+        "LANG": "C.UTF-8",
+        "HOME": str(tmp_path),
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+    }
     with Terminal([GPUMON, "demo"], env) as terminal:
         wait(terminal, lambda text: "SIMULATED" in text and "qwen3" in text.lower() and "W " in text)
         began_s = time.monotonic()
@@ -49,6 +55,8 @@ def test_what_happened_just_now_is_looked_at_and_written_down(tmp_path: Path, mo
         wait(terminal, lambda text: " AGO " in text)
         terminal.type(b"\x1b[C")
         wait(terminal, lambda text: "← → frame" in text and " AGO " in text)
+        terminal.type(b"\x1b[H")
+        wait(terminal, lambda text: "m " in text.splitlines()[0] and " AGO " in text)
         terminal.type(b"\x1b[D")
         wait(terminal, lambda text: "the oldest moment kept" in text)
         terminal.type(b"\x1b[F")
@@ -57,7 +65,8 @@ def test_what_happened_just_now_is_looked_at_and_written_down(tmp_path: Path, mo
         wait(terminal, lambda text: "wrote gpumon-" in text)
         bundle = bundle_of(tmp_path)
         files = {path.name for path in bundle.iterdir()}
-        assert files == {"recording.gpumon", "screen.svg", "screen.txt", "snapshot.json", "verdicts.md", "versions.txt"}
+        pictures = {"card.svg", "screen.svg", "screen.txt"}
+        assert files == {"recording.gpumon", "snapshot.json", "verdicts.md", "versions.txt", *pictures}
         assert json.loads((bundle / "snapshot.json").read_bytes())["simulated"]
         assert "SIMULATED" in (bundle / "verdicts.md").read_text().splitlines()[0]
         recording = Recording(bundle / "recording.gpumon")
@@ -91,7 +100,10 @@ def test_no_secret_is_in_any_file_of_a_bundle(tmp_path: Path, monkeypatch: pytes
     with FakeEngine("prometheus-api", start_s=20.0) as engine:
         config = tmp_path / "config.toml"
         config.write_text(f'[[endpoint]]\nurl = "{engine.url}"\napi_key_env = "ENGINE_KEY"\n')
-        env = driver.env(TERM="xterm-256color", LANG="C.UTF-8", HOME=str(tmp_path), ENGINE_KEY=VARIABLE)
+        state = str(tmp_path / "state")
+        env = driver.env(
+            TERM="xterm-256color", LANG="C.UTF-8", HOME=str(tmp_path), XDG_STATE_HOME=state, ENGINE_KEY=VARIABLE
+        )
         with Terminal([GPUMON, "--config", str(config)], env, columns=200, lines=60) as terminal:
             wait(terminal, lambda text: "--api-key ***" in text and "tiny-lla" in text)
             terminal.type(b"w")

@@ -47,7 +47,7 @@ def raised(folder: Path, ruled: Ruled, series: list[str], names: dict[str, bool]
         f'count(ALERTS{{alertname="{name}", alertstate="firing"}}) > bool 0': there for name, there in names.items()
     }
     values = {f"({expr})": 1.0 if there else NAN for expr, there in asked.items()}
-    check(folder, ruled, series, values, at, evaluated="3m")
+    check(folder, ruled, series, values, at, evaluated="1m")
 
 
 ALERTS = (

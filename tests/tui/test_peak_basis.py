@@ -26,7 +26,7 @@ from tests.tui import detail_scenes, scenes
 def test_a_bandwidth_peak_of_the_catalogue_is_not_called_derived(source: str, basis: str) -> None:
     engine = replace(detail_scenes.full_engine(), sources={"peak_bandwidth_bytes_per_s": source})
     found = sections(engine, scenes.SCENES["live"](), detail_scenes.VIEW)
-    rows = [row for part in found for row in part.entries if isinstance(row, Figure) and row.name == "peak B/s"]
+    rows = [row for part in found for row in part.entries if isinstance(row, Figure) and row.name == "peak bandwidth"]
     assert [row.basis for row in rows] == [basis]
 
 

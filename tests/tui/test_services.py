@@ -107,11 +107,11 @@ def test_what_cannot_be_has_no_advice() -> None:
 @pytest.mark.parametrize(
     ("of", "shown"),
     [
-        (TOKENS, "training         –    –    –  10.0k trained    –     –   42%     –"),
-        (SAMPLES, "training         –    –    –   16.0 samples    –     –     –     –"),
-        (EARLY, "training         –    –    –      … trained    –     –     …     –"),
-        (IMAGES, "resnet50         –   3!    –    640 items      –     –  no formula"),
-        (ENCODER, "                 –   1!    –      –   20.0k    –     –   <1%     –"),
+        (TOKENS, "training         –    –    –  10.0k trained    –      –   42%    –"),
+        (SAMPLES, "training         –    –    –   16.0 samples    –      –     –    –"),
+        (EARLY, "training         –    –    –      … trained    –      –     …    –"),
+        (IMAGES, "resnet50         –   3!    –    640 items      –      – no formula"),
+        (ENCODER, "                 –   1!    –      –   20.0k    –      –   <1%    –"),
     ],
 )
 def test_a_row_shows_its_own_rate_and_the_word_for_it(of: Snapshot, shown: str) -> None:

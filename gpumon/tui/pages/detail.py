@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
+from gpumon.efficiency.service import Service
 from gpumon.readings.format import cells, cut
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot, Verdict
@@ -19,6 +20,7 @@ from gpumon.tui.levels import levels_in
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.search import selected
+from gpumon.tui.services import service_of
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
 
@@ -233,11 +235,13 @@ class DetailPage(Pane):
         return rows + self._roofline(snapshot, width)
 
     def _roofline(self, snapshot: Snapshot, width: int) -> list[Row]:
-        """The roofline of an engine that answers, where there is room for it."""
+        """The roofline of an engine that answers and generates tokens, where there is room for it."""
         from gpumon.tui.roofline import LEAST_WIDTH, roofline_rows
 
         thing = self._shown.figures
         if not isinstance(thing, Engine) or is_blank(thing) or width < LEAST_WIDTH:
+            return []
+        if service_of(thing) is not Service.GENERATION:
             return []
         size = (width, _ROOFLINE_LINES)
         picture = roofline_rows([thing], self._history, snapshot.wall_s, size, self.palette.glyphs)
