@@ -6,6 +6,7 @@ No ratio is clamped: a figure above 1 says that a table or a model is wrong.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from gpumon.readings.missing import Missing, Reading, Reason
 
@@ -62,6 +63,19 @@ def minus(whole: Reading, part: Reading) -> Reading:
     if isinstance(whole, Missing):
         return whole
     return part if isinstance(part, Missing) else max(0.0, whole - part)
+
+
+def times(one: Reading, other: Reading) -> Reading:
+    """The product; the first of the two that is missing."""
+    if isinstance(one, Missing):
+        return one
+    return other if isinstance(other, Missing) else one * other
+
+
+def mean_known(values: Iterable[float | None]) -> float | None:
+    """The mean of the values that are there; None where none is."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def per(part: Reading, whole: Reading, nothing: Missing = Missing(Reason.INVALID)) -> Reading:  # noqa: B008 - frozen

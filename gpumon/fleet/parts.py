@@ -8,6 +8,7 @@ from math import fsum, isfinite
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.quantiles import merge_common, quantiles
+from gpumon.efficiency.ratio import times
 from gpumon.fleet.snapshot import HostShown, Latencies
 from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, HistogramReading
@@ -115,14 +116,7 @@ def share(pairs: Iterable[tuple[Reading, Reading]]) -> Known:
 
 def weighted(pairs: Iterable[tuple[Reading, Reading]]) -> Known:
     """The mean of shares, each weighted with its peak: what the GPUs do together of what they could."""
-    return share((product(ratio, peak), peak) for ratio, peak in pairs)
-
-
-def product(one: Reading, other: Reading) -> Reading:
-    """One times the other, missing where either is."""
-    if isinstance(one, Missing):
-        return one
-    return other if isinstance(other, Missing) else one * other
+    return share((times(ratio, peak), peak) for ratio, peak in pairs)
 
 
 def sum_known(values: Iterable[Reading]) -> Reading:

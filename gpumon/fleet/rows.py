@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from gpumon.efficiency.ratio import times
 from gpumon.efficiency.service import adding_up, model_key
 from gpumon.fleet.blank import without_figures
 from gpumon.fleet.parts import (
@@ -23,7 +24,6 @@ from gpumon.fleet.parts import (
     most_known,
     p95,
     price_per_h,
-    product,
     share,
     sum_known,
     sum_of,
@@ -490,7 +490,7 @@ def _mbu_ratio(gpus: Sequence[Placed]) -> Known:
 
 def _idle_costs_per_h(gpus: Sequence[Placed], prices: Mapping[str, float]) -> list[Reading]:
     """Price of the idle share of every GPU."""
-    return [product(price_per_h(placed.gpu, prices), idle(placed.gpu)) for placed in gpus]
+    return [times(price_per_h(placed.gpu, prices), idle(placed.gpu)) for placed in gpus]
 
 
 def _verdict_line(worst: Verdict | None, parts: Parts) -> str:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.efficiency.deriver import Deriver
+from gpumon.efficiency.ratio import times
 from gpumon.efficiency.service import adding_up
 from gpumon.history.frame_store import FrameStore, Points
 from gpumon.readings.format import rfc3339
@@ -298,7 +299,7 @@ def _gpu(gpu: Gpu, counts: _Counts, means: _Means, prices: Mapping[str, float], 
         power_w=joules.total / joules.seconds if joules.seconds else NOT_SUPPORTED,
         energy_j=joules.total if joules.seconds else NOT_SUPPORTED,
         cost=cost,
-        idle_cost=_product(cost, busy if isinstance(busy, Missing) else 1.0 - busy),
+        idle_cost=times(cost, busy if isinstance(busy, Missing) else 1.0 - busy),
     )
 
 
@@ -323,7 +324,7 @@ def _engine(engine: Engine, counts: _Counts, means: _Means, gpus: Sequence[GpuPe
         decode_tokens_per_s=_quotient(totals["decode_tokens"], seconds),
         energy_j=energy,
         tokens_per_j=_quotient(made, energy),
-        cost_per_million_tokens=_product(_quotient(cost, made), 1e6),
+        cost_per_million_tokens=times(_quotient(cost, made), 1e6),
     )
 
 
@@ -349,7 +350,7 @@ def _with_sums(period: Period, engines: Iterable[Engine], cards: Collection[str]
         tokens_per_j=_quotient(made, energy),
         cost=cost,
         idle_cost=_sum([gpu.idle_cost for gpu in gpus]),
-        cost_per_million_tokens=_product(_quotient(cost, made), 1e6),
+        cost_per_million_tokens=times(_quotient(cost, made), 1e6),
     )
 
 
@@ -376,12 +377,6 @@ def _quotient(above: Reading, below: Reading) -> Reading:
     if isinstance(below, Missing):
         return below
     return above / below if below > 0.0 else Missing(Reason.IDLE)
-
-
-def _product(one: Reading, other: Reading) -> Reading:
-    if isinstance(one, Missing):
-        return one
-    return other if isinstance(other, Missing) else one * other
 
 
 MOST: Final = 200

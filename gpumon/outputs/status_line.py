@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
+from gpumon.efficiency.ratio import mean_known
 from gpumon.readings.format import count, counted, ratio
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Level
@@ -139,9 +139,9 @@ def status_of(shot: Shot, source: str) -> Status:
         engines_down=sum(engine.is_down for engine in shot.engines),
         engines_stopped=sum(engine.stopped for engine in shot.engines),
         decode_tokens_per_s=_decoded(shot),
-        mfu_ratio=_mean(owner.mfu_ratio for owner in owners),
-        mbu_ratio=_mean(owner.mbu_ratio for owner in owners),
-        busy_ratio=_mean(gpu.busy_ratio for gpu in gpus),
+        mfu_ratio=mean_known(owner.mfu_ratio for owner in owners),
+        mbu_ratio=mean_known(owner.mbu_ratio for owner in owners),
+        busy_ratio=mean_known(gpu.busy_ratio for gpu in gpus),
         power_w=sum(powers) if powers else None,
         critical=_at_level(shot, Level.CRITICAL),
         warnings=_at_level(shot, Level.WARN),
@@ -175,7 +175,10 @@ def _engine_parts(shot: Shot) -> list[str]:
         parts.append(f"{count(decoded)} tok/s")
     elif serves:
         parts.append("? tok/s")
-    shares = (("MFU", _mean(one.mfu_ratio for one in owners)), ("MBU", _mean(one.mbu_ratio for one in owners)))
+    shares = (
+        ("MFU", mean_known(one.mfu_ratio for one in owners)),
+        ("MBU", mean_known(one.mbu_ratio for one in owners)),
+    )
     for name, share in shares:
         if share is not None:
             parts.append(f"{name} {ratio(share)}")
@@ -188,7 +191,7 @@ def _gpu_parts(shot: Shot) -> list[str]:
     gpus = shot.whole_gpus
     if not gpus:
         return []
-    busy = _mean(gpu.busy_ratio for gpu in gpus)
+    busy = mean_known(gpu.busy_ratio for gpu in gpus)
     parts = [counted(len(gpus), "GPU") + ("" if busy is None else f" {ratio(busy)} busy")]
     states = Counter(gpu.state for gpu in gpus if gpu.state != "ok")
     parts += [f"{number} {clean(state, 30).replace('_', ' ')}" for state, number in states.items()]
@@ -250,8 +253,3 @@ def _named(code: str) -> str:
     from gpumon.triage.render import LIMITS
 
     return next((name for limit, name in LIMITS.items() if limit.value == code), clean(code, 60))
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from gpumon.efficiency.ratio import mean_known
 from gpumon.efficiency.service import FRONTENDS
 from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.missing import Missing, Reading, number
@@ -493,7 +494,7 @@ class Calibration:
             tokens_per_s=_share(engine.rates.decode_tokens_per_s, ranks),
             requests_per_s=_share(engine.rates.requests_per_s, ranks),
             power_w=_share(engine.hardware.power_w, ranks),
-            busy_ratio=_mean([tick.busy_ratio for tick in ticks]),
+            busy_ratio=mean_known([tick.busy_ratio for tick in ticks]),
         )
         mix = replicas.mix(traffic, 60.0 * (credible(engine.rates.requests_per_s) or 0.0))
         mix.add(at_s, point, traffic)
@@ -563,7 +564,7 @@ def _p95_s(mean_s: float | None, tail: float | None) -> float | None:
 def _is_same_load(look: _Look, engine: Engine, running: float, at_s: float) -> bool:
     """Whether as many ran in the last minute, which the quantiles are of, as in the last window."""
     now = credible(engine.load.running_mean) or running
-    minute = _mean([tick.running for tick in look.since(at_s - _QUANTILES_S)])
+    minute = mean_known([tick.running for tick in look.since(at_s - _QUANTILES_S)])
     if minute is None:
         return False
     return abs(minute - now) <= max(_STEADY_SPREAD / 2, _SAME_LOAD * now)
@@ -613,11 +614,6 @@ def _busy(engine: Engine, here: list[Gpu]) -> float | None:
 def _share(reading: Reading, ranks: int) -> float | None:
     value = credible(reading)
     return None if value is None else value / ranks
-
-
-def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
 
 
 def _median(values: Collection[float]) -> float | None:

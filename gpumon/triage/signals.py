@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.lengths import requests_that_fit
+from gpumon.efficiency.ratio import mean_known
 from gpumon.efficiency.service import BY_NATURE, FRONTENDS
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReading, Phase
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
@@ -178,10 +179,10 @@ class Case(NamedTuple):
         kept = self.recent.worked_out
         if ("activity", seconds) not in kept:
             busy, sm, tensor = (
-                _over(self.gpu_mean(gpu, field, seconds) for gpu in self.gpus)
+                mean_known(self.gpu_mean(gpu, field, seconds) for gpu in self.gpus)
                 for field in ("busy_ratio", "sm_active_ratio", "tensor_active_ratio")
             )
-            dram = _over(self.dram_of(gpu, seconds) for gpu in self.gpus)
+            dram = mean_known(self.dram_of(gpu, seconds) for gpu in self.gpus)
             kept["activity", seconds] = Activity(busy, sm, tensor, dram)
         found: Activity = kept["activity", seconds]
         return found
@@ -503,11 +504,6 @@ def _is_read_along(engine: Engine) -> bool:
 def _excess(late: Evidence) -> float:
     """Value of a latency, in limits."""
     return (finite(late.value) or 0.0) / (finite(late.limit) or 1.0)
-
-
-def _over(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
 
 
 def _option(command: str, flag: str) -> float:

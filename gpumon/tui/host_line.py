@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpumon.efficiency.ratio import plus
 from gpumon.readings.format import amount, cells, memory, ratio
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Host
@@ -24,7 +25,7 @@ def host_line(host: Host, view: View, room: int) -> list[Piece]:
         ("ram", taken, "memory", _share(used, total)),
         ("iowait", ratio(host.iowait_ratio, 4), "iowait", host.iowait_ratio),
         ("disk", ratio(host.disk_busy_ratio, 4), "disk", host.disk_busy_ratio),
-        ("net", f"{amount(_sum(host.network_rx_bytes_per_s, host.network_tx_bytes_per_s))}/s", "", 0.0),
+        ("net", f"{amount(plus(host.network_rx_bytes_per_s, host.network_tx_bytes_per_s))}/s", "", 0.0),
     ]
     pieces: list[Piece] = []
     for name, text, level, value in parts:
@@ -46,12 +47,3 @@ def _share(used: Reading, total: Reading) -> Reading:
     if isinstance(total, Missing) or not total > 0.0:
         return total
     return used / total
-
-
-def _sum(received: Reading, sent: Reading) -> Reading:
-    """Traffic in both directions."""
-    if isinstance(received, Missing):
-        return received
-    if isinstance(sent, Missing):
-        return sent
-    return received + sent
