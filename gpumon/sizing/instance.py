@@ -716,12 +716,6 @@ def _moved_first_token(bare: Instance, moved: TtftLine, own: FirstToken, engine:
     return FirstToken(moved, band, decides=True, basis=f"{own.basis}, re-scaled to these lengths")
 
 
-def _at_other_lengths(own: FirstToken, moved: TtftLine, setting: Setting) -> FirstToken:
-    """TTFT of the measured server at lengths that it was not measured at."""
-    band = own.band.joined(band_of("mix", 1, bool(setting.llm.experts)))
-    return FirstToken(moved, band, decides=True, basis=f"{own.basis}, re-scaled to these lengths")
-
-
 def _typed_first_token(bare: Instance, prompt_tokens: float, rate: float, engine: str) -> FirstToken:
     """TTFT by a typed prefill rate in tokens/s of one stage: a prompt passes the stages one after the other."""
     new_tokens = prompt_tokens * (1.0 - bare.hit_ratio)

@@ -65,8 +65,6 @@ GROUPS: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
 )
 """Commands that share a line, or are said shorter here, with what they do on a fleet's screen where that is something
 else; every other one has its own."""
-NOT_IN_FLEET: Final = frozenset(command.id for command in COMMANDS if command.fleet is None and not command.scope)
-"""Commands that do nothing on a fleet's screen."""
 
 LEGEND: Final = (
     ("busy sm", "a kernel ran; SMs at work"),
