@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpumon.efficiency.ratio import plus
-from gpumon.readings.format import amount, cells, memory, ratio
+from gpumon.readings.format import amount, memory, ratio
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Host
 from gpumon.tui.levels import is_high, tone_of
-from gpumon.tui.line import Piece
+from gpumon.tui.line import Piece, cells_of
 from gpumon.tui.view import View
 
 
@@ -34,7 +34,7 @@ def host_line(host: Host, view: View, room: int) -> list[Piece]:
         tone = tone_of(level, value, view) if level else "hint"
         figure = f"{text}!" if is_high(tone) else text
         more: Sequence[Piece] = (("  " if pieces else "host ", "hint"), (f"{name} ", "hint"), (figure, tone))
-        if sum(cells(piece) for piece, _ in (*pieces, *more)) > room:
+        if cells_of((*pieces, *more)) > room:
             break
         pieces += more
     return pieces

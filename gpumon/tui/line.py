@@ -111,6 +111,11 @@ class _Changed(Strip):
         return _encode(line, ranges)
 
 
+def cells_of(pieces: Iterable[Piece]) -> int:
+    """Cells that pieces of a line take together."""
+    return sum(cells(text) for text, _ in pieces)
+
+
 def _sized(row: Row, width: int, palette: Palette) -> list[Piece]:
     """The pieces in exactly `width` cells, without empty ones, in the characters of the palette."""
     pieces: list[Piece] = []

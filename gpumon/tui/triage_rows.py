@@ -25,7 +25,7 @@ from gpumon.triage.render import (
     verdict_text,
 )
 from gpumon.tui.fold import fitted, folded
-from gpumon.tui.line import Piece, Row
+from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.table import clock, moment, spans
 from gpumon.tui.triage_words import EVENTS, event_mark, mark
@@ -377,7 +377,7 @@ def changed(events: Sequence[Event], now_s: float, width: int, glyphs: Glyphs) -
         left_over = len(newest) - at
         glyph, tone = event_mark(event, glyphs)
         pieces = [(f"{clock(event.wall_s)[:5]} ", "muted"), (glyph, tone), (f" {cut(text, _MOST_CHANGE)}  ", "text")]
-        size = sum(cells(piece) for piece, _ in pieces)
+        size = cells_of(pieces)
         if at and size + (4 if left_over > 1 else 0) > room:
             return (*row, (f"+{left_over}", "muted"))
         room -= size
@@ -451,7 +451,7 @@ def lines(item: Item, of: Columns, most: int, *, whole: bool = False) -> tuple[S
     the action: the limit's name is the cause in short.
     """
     before = of.before(item)
-    first = max(_LEAST_TEXT, of.width - sum(cells(text) for text, _ in before))
+    first = max(_LEAST_TEXT, of.width - cells_of(before))
     width = max(_LEAST_TEXT, of.width - _INDENT)
     if not (item.trouble and item.actions):
         texts, is_cut = _text_first(item, width, first, most)

@@ -15,7 +15,7 @@ from gpumon.tui.charts.raster import KEYS, RASTERS, area, spark
 from gpumon.tui.charts.series import Series, grid
 from gpumon.tui.charts.tints import graded, labelled, place_of, ruled, runs_of, tinted, tone_of_level
 from gpumon.tui.levels import HOT, Level
-from gpumon.tui.line import Piece, Row
+from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.triage_words import event_mark, most_urgent
 
@@ -158,7 +158,7 @@ class Charts:
         plot.made_of = made_of
         pieces = self._names(chart, said, marked=marked)
         scale = f"0-{chart.scale(plot.top)}"
-        room = self._room - 1 - sum(cells(text) for text, _ in pieces)
+        room = self._room - 1 - cells_of(pieces)
         if room < cells(scale):
             scale = ""
         room -= cells(scale)
@@ -376,6 +376,6 @@ def _fitting(pieces: Sequence[Piece], width: int) -> list[Piece]:
     """The pieces in exactly `width` cells."""
     found: list[Piece] = []
     for text, tone in pieces:
-        if (room := width - sum(cells(piece) for piece, _ in found)) > 0 and text:
+        if (room := width - cells_of(found)) > 0 and text:
             found.append((text if cells(text) <= room else left(text, room), tone))
-    return [*found, (" " * (width - sum(cells(text) for text, _ in found)), "text")]
+    return [*found, (" " * (width - cells_of(found)), "text")]

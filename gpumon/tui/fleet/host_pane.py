@@ -7,7 +7,7 @@ from typing import Final
 
 from gpumon.fleet.rows import Row
 from gpumon.fleet.snapshot import HostShown
-from gpumon.readings.format import cells, counted, cut, left
+from gpumon.readings.format import counted, cut, left
 from gpumon.readings.snapshot import Kind, Level, Snapshot
 from gpumon.readings.text import clean
 from gpumon.triage.marks import states_by_key, urgent_by_gpu, urgent_by_key
@@ -15,6 +15,7 @@ from gpumon.triage.render import NARROW, verdict_text
 from gpumon.tui import engine_table, gpu_table, line
 from gpumon.tui.fleet.columns import in_part, sentence
 from gpumon.tui.fold import folded
+from gpumon.tui.line import cells_of
 from gpumon.tui.palette import Palette
 from gpumon.tui.triage_words import mark
 from gpumon.tui.view import View
@@ -125,8 +126,8 @@ class HostPane(Pane):
         walls = {host.name: host.snapshot.wall_s for host in row.parts.hosts}
         for one in row.parts.engines:
             now_s = walls.get(one.host, 0.0)
-            cells_of = engine_table.row(one.engine, width - _HOST - 1, self.view, now_s)
-            yield ((" " + left(clean(one.host, 100), _HOST), "text"), *cells_of)
+            figures = engine_table.row(one.engine, width - _HOST - 1, self.view, now_s)
+            yield ((" " + left(clean(one.host, 100), _HOST), "text"), *figures)
 
 
 def _wrong(snapshot: Snapshot, width: int, spare: int) -> Iterator[line.Row]:
@@ -144,7 +145,7 @@ def _wrong(snapshot: Snapshot, width: int, spare: int) -> Iterator[line.Row]:
             named = (f" {glyph} {left(NARROW[verdict.code], 13)} ", tone)
             found.append(((named, (f"{clean(verdict.scope, 30)} ", "strong")), clean(verdict_text(verdict), 300)))
     for head, text in found[:_MOST_VERDICTS]:
-        room = width - 1 - sum(cells(piece) for piece, _ in head)
+        room = width - 1 - cells_of(head)
         first, *more = _lines(text, max(8, room), max(8, width - 1 - _INDENT), 1 + min(spare, _MOST_MORE))
         spare -= len(more)
         yield (*head, (first, "text"))

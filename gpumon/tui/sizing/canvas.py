@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from gpumon.readings.format import cells, cut, left, right, round_number
 from gpumon.readings.text import clean
 from gpumon.tui.fold import folded
-from gpumon.tui.line import Piece, Row
+from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.sizing.fields import labelled
 
@@ -331,16 +331,12 @@ def _lines_of(keys: Sequence[Key], width: int) -> list[list[Piece]]:
     lines: list[list[Piece]] = []
     for key in keys:
         pieces = [(f"{key.glyph} ", key.tone), (key.text, "text")] if key.glyph else [(key.text, key.tone)]
-        line = next((line for line in lines if _width(line) + 2 + _width(pieces) <= width), None)
+        line = next((line for line in lines if cells_of(line) + 2 + cells_of(pieces) <= width), None)
         if line is None:
             lines.append(pieces)
         else:
             line += [("  ", "text"), *pieces]
     return lines
-
-
-def _width(pieces: Sequence[Piece]) -> int:
-    return sum(cells(text) for text, _ in pieces)
 
 
 def reason(title: str, text: str, width: int, height: int, tone: str = "muted") -> list[Row]:

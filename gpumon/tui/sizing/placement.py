@@ -12,7 +12,7 @@ from gpumon.readings.missing import Reading, number
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import Answer, Packed, PlacedServer
 from gpumon.sizing.scenario import Scenario
-from gpumon.tui.line import Piece, Row
+from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.sizing.canvas import MARKS, Key, Marks, fitted, flowed, reason, usable
 
@@ -142,7 +142,7 @@ def _body(kinds: Counter[Kind], names: Sequence[str], width: int, room: int, not
         prefix = f"{times:>{len(f'{most:,}')},} x " if most > 1 else ""
         name = f" {names[shape]}" if shape < len(names) else ""
         line = _server([(_gpus(unit, marks), 1) for unit in units], marks)
-        if sum(cells(text) for text, _ in line) + cells(prefix) > width:
+        if cells_of(line) + cells(prefix) > width:
             runs = [(unit, len(list(same))) for unit, same in groupby(units)]
             line = _server([(_gpus(unit, marks, short=True), times) for unit, times in runs], marks)
         rows.append(fitted([(prefix, "strong"), *line, (name, "muted")], width))

@@ -11,7 +11,7 @@ from gpumon.readings.missing import Missing
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import Source, WorkloadPlan
 from gpumon.sizing.scenario import Server, Workload
-from gpumon.tui.line import Piece, Row
+from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.sizing.effects import effect
 from gpumon.tui.sizing.fields import GOALS, SERVER, SIGNS, TARGETS, WORKLOAD, Place, field, holder
@@ -195,7 +195,7 @@ def _goals(scene: Scene, stop: Stop) -> Row:
         pieces += [*_cell(scene, stop, cell, place.field.shown(value)), ("  ", "text")]
     means = any(each.title.startswith("ITL") and each.title != "ITL mean" for each in _columns(scene))
     text = "p95; columns: means" if means else "p95"
-    return (*pieces, (cut(text, max(3, scene.width - sum(cells(text) for text, _ in pieces))), "muted"))
+    return (*pieces, (cut(text, max(3, scene.width - cells_of(pieces))), "muted"))
 
 
 def _server(scene: Scene, stop: Stop) -> Row:

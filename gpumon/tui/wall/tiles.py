@@ -10,7 +10,7 @@ from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Gpu
 from gpumon.readings.text import clean
 from gpumon.tui.charts.raster import KEYS
-from gpumon.tui.line import Piece, Row
+from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import HATCH, Glyphs, Palette, tint
 from gpumon.tui.view import View
 from gpumon.tui.wall.figures import FIGURES, Curve, Figure, step_of
@@ -122,7 +122,7 @@ def _joined(parts: list[tuple[int, Row]]) -> Row:
         if column > end:
             pieces.append((" " * (column - end), "text"))
         pieces += row
-        end = column + sum(cells(text) for text, _ in row)
+        end = column + cells_of(row)
     return tuple(pieces)
 
 
@@ -255,7 +255,7 @@ def legend(curves: Sequence[Curve], scale: str, width: int, glyphs: Glyphs) -> R
     pieces: list[Piece] = []
     for curve, key in reversed(list(zip(curves, KEYS[glyphs], strict=False))):
         pieces += [(f" {key} ", curve.hue), (curve.name, "muted")]
-    room = width - sum(cells(text) for text, _ in pieces)
+    room = width - cells_of(pieces)
     pieces.append((right(scale, room) if cells(scale) < room else " " * max(0, room), "hint"))
     return tuple(pieces)
 

@@ -11,7 +11,7 @@ from gpumon.readings.format import cells, counted, cut
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
 from gpumon.tui.charts.axis import NOW
-from gpumon.tui.line import Piece, Row
+from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import Palette
 from gpumon.tui.search import Search
 from gpumon.tui.table import clock
@@ -205,7 +205,7 @@ class Pane(Board, can_focus=True):
         beside = list(self.aside(free - 4))
         if beside:
             beside = [("─ ", "border"), *beside, (" ", "border")]
-        line = "─" * (free - sum(cells(text) for text, _ in beside))
+        line = "─" * (free - cells_of(beside))
         return (
             ("─", "border"),
             (key, "accent" if self.KEY else "border"),

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.format import age, cells, cut, left
 from gpumon.readings.snapshot import Gpu, Snapshot
-from gpumon.tui.line import Piece, Row
+from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import Palette
 from gpumon.tui.table import clock
 from gpumon.tui.widgets.board import Board
@@ -95,7 +95,7 @@ class TitleBar(Board):
         if self._heading.simulated:
             right.append((f"  {self._heading.simulated} ", "bar_warn"))
         right += self._clock()
-        room = width - _size([name, *right])
+        room = width - cells_of([name, *right])
         return ((name, (left(f" {self._machine(room)}", max(0, room)), "bar"), *right),)
 
     def _machine(self, room: int) -> str:
@@ -212,7 +212,3 @@ def inventory(gpus: Sequence[Gpu]) -> str:
     others = names.total() - sum(number for _, number in shown)
     parts = [f"{number}x {name}" for name, number in shown] + ([f"{others} others"] if others else [])
     return " + ".join(parts)
-
-
-def _size(pieces: Sequence[Piece]) -> int:
-    return sum(cells(text) for text, _ in pieces)
