@@ -136,6 +136,8 @@ def _shared(counts: Counts, body: int) -> dict[str, int]:
         more = min(max(0, wanted - lines[name]), body)
         lines[name] += more
         body -= more
+        if not body:
+            break
     lines["history"] += body
     return lines
 

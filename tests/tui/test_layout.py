@@ -17,7 +17,9 @@ from tests.tui.running import running, text_of, until
 
 SIZES = ((60, 15), (80, 24), (100, 30), (120, 40), (160, 50), (200, 60), (300, 80))
 numbers = map(st.integers, (0, 0, 0, 0, 0, 0), (64, 128, 60, 20, 18, 6))
-counts = st.builds(Counts, *numbers)
+figures = tuple(numbers)
+counts = st.builds(Counts, *figures, wall=st.just(0))
+walled = st.builds(Counts, *figures, wall=st.integers(1, 20))
 heights = st.integers(LEAST_HEIGHT, 120)
 
 
@@ -101,6 +103,20 @@ def test_every_table_keeps_a_row_and_none_gets_lines_that_it_does_not_fill(heigh
     assert lines.processes <= max(2, fills("processes", of))
 
 
+@given(heights, walled)
+def test_a_wall_takes_no_more_lines_than_rows_or_tiles_fill(height: int, of: Counts) -> None:
+    lines = plan(80, height, of)
+    assert sum(lines) == height - 2
+    assert 3 <= lines.gpus <= max(3, fills("gpus", of), of.wall + 1)
+    assert lines.engines >= 3
+    assert lines.triage >= 2
+
+
+@pytest.mark.parametrize("gpus", [10**6, 10**12])
+def test_a_million_rows_are_planned_like_those_that_fit(gpus: int) -> None:
+    assert plan(80, 24, Counts(gpus, gpus)) == plan(80, 24, Counts(64, 64))
+
+
 @given(heights, counts)
 def test_a_taller_screen_takes_no_line_from_anything(height: int, of: Counts) -> None:
     small, tall = plan(80, height, of), plan(80, height + 1, of)
@@ -172,7 +188,8 @@ async def test_both_hidden_panes_and_more_faults_fit_into_60_columns() -> None:
 
 
 async def test_a_cut_fault_is_named_beside_both_hidden_panes_in_60_columns() -> None:
-    async with running("one_lost", 60, 15) as (app, _):
+    faults = (FaultShown("nvml", "GPU 5 has fallen off the bus " * 9, "2025-10-09T08:53:08Z"),)
+    async with running(Still(replace(scenes.SCENES["crowded"](), faults=faults)), 60, 15) as (app, _):
         rule = next(line for line in text_of(app) if line.startswith("─5─"))
         assert "5 z: whole text · 3: history · 4: processes" in rule
 
