@@ -70,7 +70,8 @@ def _report(bug: Exception) -> int:
     package = os.path.dirname(__file__)  # noqa: PTH120
     while at is not None:
         file = at.tb_frame.f_code.co_filename
-        place = f" ({file[len(package) + 1 :]}:{at.tb_lineno})" if file.startswith(package) else place
+        if file.startswith(package):
+            place = f" ({file[len(package) + 1 :]}:{at.tb_lineno})"
         at = at.tb_next
     text = " ".join(str(bug).split())[:_MOST_TEXT]
     return complain(f"gpumon failed, please report: {type(bug).__name__}: {text}{place}", FAILED, "")

@@ -246,7 +246,12 @@ class Collector:
         """One frame from all sources, derived."""
         now_s = time.monotonic()
         asked = iter(await asyncio.gather(*(self._poll(s, now_s) for s in self._sources if id(s) not in self._at_hand)))
-        parts = [self._newest(s) if id(s) in self._at_hand else next(asked) for s in self._sources]
+        parts = []
+        for s in self._sources:
+            if id(s) in self._at_hand:
+                parts.append(self._newest(s))
+            else:
+                parts.append(next(asked))
         frame = self._frame(Round(parts, self._wall(), time.monotonic(), self._interval_s))
         snapshot, changes = self._alerts.judge(frame, self._judged(frame))
         if self._on_alert is not None:

@@ -46,7 +46,10 @@ async def open_hardware(config: Config, options: Options, *, with_past: bool = F
         from gpumon.sources.simulator.scenarios import DEMO, scenario
         from gpumon.sources.simulator.source import SimulatedServer
 
-        play = scenario(options.scenario) if options.scenario else DEMO
+        if options.scenario:
+            play = scenario(options.scenario)
+        else:
+            play = DEMO
         if with_past:
             play = msgspec.structs.replace(play, warm_s=play.past_s)
         return SimulatedServer(play)
@@ -131,7 +134,9 @@ def _past(hardware: Source | None, polled: Sequence[EndpointSource], facts: Engi
     from gpumon.sources.simulator.past import past_of
     from gpumon.sources.simulator.source import SimulatedServer
 
-    return past_of(hardware, polled, facts) if isinstance(hardware, SimulatedServer) else None
+    if isinstance(hardware, SimulatedServer):
+        return past_of(hardware, polled, facts)
+    return None
 
 
 def _memory(options: Options, hardware: Source | None, discovery: Discovery | None) -> Memory | None:
@@ -200,7 +205,10 @@ def maker(config: Config, hardware: object = None) -> Make:
 
     gpus = gpu_catalogue(config.gpu)
     of_server = getattr(hardware, "thresholds", None)
-    thresholds = config.triage if of_server is None else of_server(config.triage)
+    if of_server is None:
+        thresholds = config.triage
+    else:
+        thresholds = of_server(config.triage)
     return lambda: (Deriver(gpus), triage_of(config, gpus, thresholds))
 
 
@@ -253,7 +261,10 @@ class Calibrator:
         if newest is not None:
             self._own |= own_models(newest)  # an engine that is gone leaves its dimensions to what was measured on it
         own = OwnModels(self._own, self._config.model)
-        here = have(newest) if newest is not None else ()
+        if newest is not None:
+            here = have(newest)
+        else:
+            here = ()
         prices = prices_per_hour(self._config.sizing, gpus, (name for name, _ in here))
         return Known(gpus=gpus, llms=llm_catalogue(), own=own, profiles=self._profiles, prices=prices)
 
@@ -434,7 +445,10 @@ class ThisHost:
         origins = self._serving
 
         def origin() -> Origin:
-            known = memory.origin(engine.key, engine.url) if isinstance(memory, Keeper) else NO_ORIGIN
+            if isinstance(memory, Keeper):
+                known = memory.origin(engine.key, engine.url)
+            else:
+                known = NO_ORIGIN
             if known.pid:
                 return known
             serving = serving_origin(engine.url)

@@ -65,7 +65,10 @@ def levels(parser: argparse.ArgumentParser, path: str = "gpumon") -> Iterator[Le
     own = []
     words = None
     for action in actions(parser):
-        value = "" if action.nargs == 0 else str(action.metavar or action.dest.upper())
+        if action.nargs == 0:
+            value = ""
+        else:
+            value = str(action.metavar or action.dest.upper())
         word = Word(tuple(action.option_strings), action.help or "", value, _choices(action))
         if action.option_strings:
             own.append(word)
@@ -85,11 +88,17 @@ def _choices(action: argparse.Action) -> tuple[str, ...]:
         from gpumon.config.themes import known_themes
 
         return tuple(known_themes(None))
-    return tuple(map(str, action.choices or ())) if action.nargs != argparse.PARSER else ()
+    if action.nargs != argparse.PARSER:
+        return tuple(map(str, action.choices or ()))
+    return ()
 
 
 def _deeper(every: Sequence[Level]) -> list[str]:
-    return [f"{level.path} {word.names[0]}" for level in every for word in level.commands]
+    deeper = []
+    for level in every:
+        for word in level.commands:
+            deeper.append(f"{level.path} {word.names[0]}")
+    return deeper
 
 
 def _names(words: Iterable[Word]) -> list[str]:
@@ -159,7 +168,9 @@ def bash() -> str:
 def _bash_value(word: Word | None) -> str:
     if word is not None and word.choices:
         return f'_gpumon_of "{" ".join(word.choices)}"'
-    return "_gpumon_files" if word is not None and word.value in FILES else ":"
+    if word is not None and word.value in FILES:
+        return "_gpumon_files"
+    return ":"
 
 
 def zsh() -> str:
@@ -187,7 +198,9 @@ def zsh() -> str:
 def _zsh_value(word: Word | None) -> str:
     if word is not None and word.choices:
         return f"compadd -- {' '.join(word.choices)}"
-    return "_files" if word is not None and word.value in FILES else ":"
+    if word is not None and word.value in FILES:
+        return "_files"
+    return ":"
 
 
 def _zsh_described(level: Level) -> str:
@@ -257,7 +270,9 @@ def man() -> str:
     for level in every[1:]:
         above = next(one for one in every if one.path == level.path.rpartition(" ")[0])
         about = next(word.about for word in above.commands if word.names[0] == level.path.rpartition(" ")[2])
-        words = f" \\fI{_roff(level.words.value)}\\fR" if level.words else ""
+        words = ""
+        if level.words:
+            words = f" \\fI{_roff(level.words.value)}\\fR"
         lines += [f".SS {_roff(level.path)}{words}", _roff(f"{about[:1].upper()}{about[1:]}."), *_man_options(level)]
     environment, _, codes = (parser.epilog or "").partition("\n\n")
     lines.append(".SH ENVIRONMENT")
@@ -279,7 +294,9 @@ def _man_options(level: Level) -> Iterator[str]:
     for word in level.options:
         if "--help" in word.names and level.path != "gpumon":
             continue
-        value = f" \\fI{_roff(word.value)}\\fR" if word.value else ""
+        value = ""
+        if word.value:
+            value = f" \\fI{_roff(word.value)}\\fR"
         yield ".TP"
         yield ", ".join(f"\\fB{_roff(name)}\\fR" for name in word.names) + value
         yield _roff(word.about)

@@ -19,4 +19,6 @@ def run(chosen: argparse.Namespace) -> int:
 
     checks = asyncio.run(diagnose(loaded.config, given))
     write(report(checks, colour=colour(), width=width()))
-    return FAILED if failed(checks) else OK
+    if failed(checks):
+        return FAILED
+    return OK

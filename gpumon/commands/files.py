@@ -105,13 +105,19 @@ class Files:
         return await in_daemon_thread(_scenarios, self._scenario_folder())
 
     def _scenario_folder(self) -> Path | None:
-        return Path(self._place).parent / "scenarios" if self._place else None
+        if self._place:
+            return Path(self._place).parent / "scenarios"
+        return None
 
     def _scenario_path(self, name: str) -> Path:
         """The file of a scenario: a name with a slash or the ending .toml is a path of its own. Raises ConfigError."""
         if "/" in name or name.endswith(".toml"):
-            home = self._home if self._home.startswith("/") else ""
-            return Path(home, name[2:]) if home and name.startswith("~/") else Path(name)
+            home = ""
+            if self._home.startswith("/"):
+                home = self._home
+            if home and name.startswith("~/"):
+                return Path(home, name[2:])
+            return Path(name)
         folder = self._scenario_folder()
         if folder is None:
             raise ConfigError("no home folder is known: give the path of a file, such as ./my.toml")
@@ -143,7 +149,9 @@ class Files:
             await in_daemon_thread(os.rename, part, folder / RECORDING)
         except Exception as failure:  # also one of the past, which may be a file: the rest is worth having
             await in_daemon_thread(_remove, folder, f"{RECORDING}*")
-            strerror = failure.strerror if isinstance(failure, OSError) else None
+            strerror = None
+            if isinstance(failure, OSError):
+                strerror = failure.strerror
             why = clean(strerror or str(failure) or "cannot be written", 100)
             return f"WITHOUT {RECORDING} ({why}): {said}"
         return said

@@ -114,7 +114,10 @@ class FleetControl:
         self._make: Make | None = None
         self._fleet: Fleet | None = None
         self._prices: Mapping[str, float] | None = None
-        self._interval_s = max(LEAST_S, config.general.interval_s) if config.host else config.prometheus.interval_s
+        if config.host:
+            self._interval_s = max(LEAST_S, config.general.interval_s)
+        else:
+            self._interval_s = config.prometheus.interval_s
         self._calibrator = Calibrator(config)
         self._takers: list[Callable[[FleetFrame], None]] = []
         self._asking = 0

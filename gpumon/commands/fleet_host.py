@@ -72,7 +72,10 @@ def chart_spans(start_s: float, end_s: float, scrape_s: float) -> list[Span]:
     """Spans that fill the charts: the newest scrapes one by one, older ones as coarsely as charts show them."""
     step_s = max(scrape_s, CHART_S / CHART_STEPS)
     fine_s = max(start_s, end_s - FINE_STEPS * scrape_s)
-    coarse = [Span(start_s, fine_s - step_s, step_s)] if fine_s - step_s > start_s and step_s > scrape_s else []
+    if fine_s - step_s > start_s and step_s > scrape_s:
+        coarse = [Span(start_s, fine_s - step_s, step_s)]
+    else:
+        coarse = []
     return [*coarse, Span(fine_s if coarse else start_s, end_s, scrape_s)]
 
 
@@ -123,7 +126,11 @@ class _Stretch(NamedTuple):
     def changes(self) -> list[int]:
         """Places at which something happened."""
         first = bisect_right(self.walls, self.asked[0])
-        return [at for at in range(max(1, first), len(self.walls)) if _differs(self.taken[at - 1], self.taken[at])]
+        changes = []
+        for at in range(max(1, first), len(self.walls)):
+            if _differs(self.taken[at - 1], self.taken[at]):
+                changes.append(at)
+        return changes
 
 
 class HostPast:
@@ -171,7 +178,10 @@ class HostPast:
             stretch = await self._stretch(at_s)
             if stretch is None:
                 return None
-            found = [at for at in stretch.changes() if (stretch.walls[at] - wall_s) * step > 1e-3]
+            found = []
+            for at in stretch.changes():
+                if (stretch.walls[at] - wall_s) * step > 1e-3:
+                    found.append(at)
             if found:
                 return stretch.moment(min(found) if step > 0 else max(found))
             at_s = stretch.asked[1] + self._step_s() if step > 0 else stretch.asked[0] - self._step_s()
@@ -214,7 +224,9 @@ class HostPast:
             walls.append(at_s)
             charted(history, taken[-1], step_s)
             await turns.give()
-        return _Stretch((start_s + WARM_S, end_s), walls, taken, history) if walls else None
+        if walls:
+            return _Stretch((start_s + WARM_S, end_s), walls, taken, history)
+        return None
 
 
 def _differs(before: Taken, now: Taken) -> bool:
@@ -269,7 +281,9 @@ class HostOfFleet:
 
             return EngineLog(lambda: serving_origin(engine.url))
         host = shlex.quote(clean(self._name))
-        command = clean(engine.departure[0].log) if engine.departure else ""
+        command = ""
+        if engine.departure:
+            command = clean(engine.departure[0].log)
         if command.startswith("kubectl"):
             return f"the log of {engine.name} is shown by: {command}"
         if command:
@@ -365,7 +379,10 @@ class HostOfFleet:
         own = last.faults
         if self._fault is not None:
             own = (*own, shown_fault(self._fault.source, self._fault.text, self._fault.since_wall_s))
-        shown = without_figures(last, _STALE, self._fleet.silent_s) if fleet.late else last
+        if fleet.late:
+            shown = without_figures(last, _STALE, self._fleet.silent_s)
+        else:
+            shown = last
         return msgspec.structs.replace(named(shown, self._name), faults=(*said, *own))
 
 
@@ -385,8 +402,12 @@ def _gone(last: Snapshot, wall_s: float, since_s: float) -> Snapshot:
 
 def step_s(fleet: FleetControl, name: str) -> float:
     """Seconds between two scrapes of a host."""
-    host = _of(fleet.newest, name) if fleet.newest is not None else None
-    return max(1.0, host.interval_s) if host is not None else fleet.interval_s
+    host = None
+    if fleet.newest is not None:
+        host = _of(fleet.newest, name)
+    if host is not None:
+        return max(1.0, host.interval_s)
+    return fleet.interval_s
 
 
 def _of(frame: FleetFrame, name: str) -> HostFrame | None:

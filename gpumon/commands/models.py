@@ -56,7 +56,10 @@ def _search(chosen: argparse.Namespace) -> int:
     llms = llm_catalogue()
     words = chosen.words
     rows = llms.search(words)
-    near = [row.name for row in llms.nearest(" ".join(words))] if not rows else []
+    if not rows:
+        near = [row.name for row in llms.nearest(" ".join(words))]
+    else:
+        near = []
     if chosen.json:
         write(encoded({"models": [as_json(row) for row in rows], "nearest": near}))
     else:
@@ -76,7 +79,10 @@ def _show(chosen: argparse.Namespace) -> int:
     facts = look_up(_path(name) or name, "", config.model, llms, (view(os.environ),))
     own = llms.row(name)
     near = () if facts.spec is not None or own is not None else tuple(row.name for row in llms.nearest(name))
-    why = "no such file or folder on this host" if _is_missing(name) else facts.why.removesuffix(f"\n{POINTER}")
+    if _is_missing(name):
+        why = "no such file or folder on this host"
+    else:
+        why = facts.why.removesuffix(f"\n{POINTER}")
     model = Shown(name, facts.spec, own, why, facts.looked, near, chosen.context)
     write(encoded(shown_json(model)) if chosen.json else shown(model, width()))
     return OK if facts.spec is not None else FAILED
@@ -89,9 +95,12 @@ def _path(name: str) -> str:
     """
     try:
         path = Path(name).expanduser()
-        path = path.parent if path.name == "config.json" and path.is_file() else path
+        if path.name == "config.json" and path.is_file():
+            path = path.parent
         is_named = "/" in name or name.endswith((".gguf", ".json")) or (path / "config.json").is_file()
-        return str(path.resolve()) if is_named and path.exists() else ""
+        if is_named and path.exists():
+            return str(path.resolve())
+        return ""
     except (OSError, ValueError, RuntimeError):
         return ""
 

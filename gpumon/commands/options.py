@@ -47,7 +47,12 @@ def actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
 def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     """The parsers of its commands, by name; empty where it has none."""
     nested = (action.choices for action in actions(parser) if action.nargs == argparse.PARSER)
-    return {name: one for choices in nested if isinstance(choices, dict) for name, one in choices.items()}
+    subcommands = {}
+    for choices in nested:
+        if isinstance(choices, dict):
+            for name, one in choices.items():
+                subcommands[name] = one
+    return subcommands
 
 
 def program() -> Parser:
@@ -116,7 +121,10 @@ def _take_command(words: list[str]) -> str:
     """The command, taken out of the words; empty: none, which is the screen. Raises Usage."""
     takes = _takes_value(parser_of(""))
     place = _first_word(words, takes)
-    options = [word for word in words[:place] if word.startswith("-")]
+    options = []
+    for word in words[:place]:
+        if word.startswith("-"):
+            options.append(word)
     if any(word.partition("=")[0] not in takes for word in options):
         # An option that the screen has not may belong to the command behind it.
         everything = program()
@@ -167,12 +175,17 @@ def _first_word(words: Sequence[str], takes: Mapping[str, bool]) -> int | None:
     at = 0
     while at < len(words) and words[at].startswith("-") and words[at] != "--":
         at += 2 if takes.get(words[at]) else 1
-    return at if at < len(words) and words[at] != "--" else None
+    if at < len(words) and words[at] != "--":
+        return at
+    return None
 
 
 def _takes_value(parser: argparse.ArgumentParser) -> dict[str, bool]:
     """Its options, and those of its commands; whether each has a value."""
-    found = {option: action.nargs != 0 for action in actions(parser) for option in action.option_strings}
+    found = {}
+    for action in actions(parser):
+        for option in action.option_strings:
+            found[option] = action.nargs != 0
     for one in subcommands(parser).values():
         found |= _takes_value(one)
     return found
@@ -192,22 +205,27 @@ def _joined(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
 
 def _unrecognized(words: Sequence[str]) -> str:
     """Names the options and stray words, but no option's value: it may be a secret."""
-    named = [
-        struck(word.partition("=")[0]) if word.startswith("-") else f"{struck(word)!a}"
-        for word, before in zip(words, ("", *words), strict=False)
-        if word.startswith("-") or not before.startswith("-")
-    ]
+    named = []
+    for word, before in zip(words, ("", *words), strict=False):
+        if word.startswith("-") or not before.startswith("-"):
+            if word.startswith("-"):
+                named.append(struck(word.partition("=")[0]))
+            else:
+                named.append(f"{struck(word)!a}")
     return f"unrecognized arguments: {' '.join(named)}"
 
 
 def _hint(words: Sequence[str], above: argparse.ArgumentParser) -> str:
     """The commands below a parser that take the first of these options."""
     option = next((word.partition("=")[0] for word in words if word.startswith("-")), "")
-    takers = [
-        f"{above.prog} {name} {option}" for name, one in subcommands(above).items() if option in _takes_value(one)
-    ]
+    takers = []
+    for name, one in subcommands(above).items():
+        if option in _takes_value(one):
+            takers.append(f"{above.prog} {name} {option}")
     meant = OTHER_MONITORS.get(option) or ", or ".join(takers[:2])
-    return f"; did you mean {meant}?" if meant else ""
+    if meant:
+        return f"; did you mean {meant}?"
+    return ""
 
 
 OTHER_WORDS: Final = {"fleet": "gpumon --host NAME, or gpumon --prometheus URL"}
@@ -220,7 +238,10 @@ def _no_such(what: str, name: str, known: Iterable[str]) -> str:
     known = list(known)
     nearest = difflib.get_close_matches(name, known, n=1)
     meant = OTHER_WORDS.get(name) or (nearest[0] if nearest else "")
-    hint = f"did you mean {meant}?" if meant else f"known: {', '.join(known)}"
+    if meant:
+        hint = f"did you mean {meant}?"
+    else:
+        hint = f"known: {', '.join(known)}"
     return f"no such {what}: {struck(name)!a}; {hint}"
 
 
@@ -281,7 +302,10 @@ class _Scenario(argparse.Action):
             scenario(values)
         except LookupError:
             names = near(values)
-            hint = f"did you mean {' or '.join(names)}?" if names else f"`gpumon demo --scenario {LIST}` names them"
+            if names:
+                hint = f"did you mean {' or '.join(names)}?"
+            else:
+                hint = f"`gpumon demo --scenario {LIST}` names them"
             raise argparse.ArgumentError(self, f"no such scenario: {struck(values)!a}; {hint}") from None
         setattr(namespace, self.dest, values)
 

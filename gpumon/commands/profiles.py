@@ -114,9 +114,9 @@ def _list(chosen: argparse.Namespace) -> None:
     own = builtin()
     everything = own | {name: each.profile for name, each in stored.profiles.items()}
     if chosen.json:
-        each = [
-            as_json(profile, _notes(stored.profiles, name), built=name in own) for name, profile in everything.items()
-        ]
+        each = []
+        for name, profile in everything.items():
+            each.append(as_json(profile, _notes(stored.profiles, name), built=name in own))
         write(encoded({"profiles": each, "problems": list(stored.broken)}))
     else:
         write(listed(everything, frozenset(own), stored.broken, width()))
@@ -165,19 +165,25 @@ def _content(word: str) -> bytes:
         with Path(word).open("rb") as stream:
             return stream.read(MOST_BYTES + 1)
     except (OSError, ValueError) as failure:
-        why = failure.strerror if isinstance(failure, OSError) and failure.strerror else "is no file name"
+        why = "is no file name"
+        if isinstance(failure, OSError) and failure.strerror:
+            why = failure.strerror
         raise ConfigError(f"{named(word)}: cannot be read: {why}") from None
 
 
 def _gpu(text: str | None) -> str:
     try:
-        return gpu_catalogue().find(text).name if text else ""
+        if text:
+            return gpu_catalogue().find(text).name
+        return ""
     except ValueError as unknown_gpu:
         raise ConfigError(f"--gpu: {unknown_gpu}") from None
 
 
 def _precision(option: str, text: str | None) -> str:
-    found = precision(text) if text else ""
+    found = ""
+    if text:
+        found = precision(text)
     if text and not found:
         raise ConfigError(
             f"{option}: {clean(text, 40)!a} is no precision; allowed: bf16, fp16, fp8, int8, int4, mxfp4, nvfp4"

@@ -40,7 +40,10 @@ def run(chosen: argparse.Namespace) -> int:
 
     host = socket.gethostname()
     keep = loaded.config.recorder
-    path = Path(chosen.file) if chosen.file else _own_file(host, simulated=given.demo)
+    if chosen.file:
+        path = Path(chosen.file)
+    else:
+        path = _own_file(host, simulated=given.demo)
     recorder = Recorder(
         path, facts(host, simulated=given.demo), keep_s=keep.keep_days * DAY_S, keep_bytes=keep.keep_gb * 1e9
     )
@@ -92,5 +95,7 @@ def _summary(recorder: Recorder, path: Path) -> str:
         size_mb = os.stat(path).st_size / 1e6  # noqa: PTH116 - the file may be gone
     except OSError:
         size_mb = 0.0
-    lost = f", {recorder.dropped} were lost" if recorder.dropped else ""
+    lost = ""
+    if recorder.dropped:
+        lost = f", {recorder.dropped} were lost"
     return f"recorded {counted(recorder.written, 'frame')}{lost}; {named(path)} has {size_mb:.2f} MB\n"

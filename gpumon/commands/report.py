@@ -65,8 +65,14 @@ def opened(file: str | None, since: str | None, until: str | None) -> tuple[Reco
     span = recording.span()
     if span is None:
         raise ConfigError(f"{named(path)}: nothing was recorded in it yet")
-    from_s = moment("--from", since, span) if since else span[0]
-    to_s = moment("--to", until, span) if until else span[1]
+    if since:
+        from_s = moment("--from", since, span)
+    else:
+        from_s = span[0]
+    if until:
+        to_s = moment("--to", until, span)
+    else:
+        to_s = span[1]
     if from_s > to_s:
         raise ConfigError(f"--from {since or 'the start'} is after --to {until or 'the end'}")
     return recording, (from_s, to_s)

@@ -96,7 +96,10 @@ def run(chosen: argparse.Namespace) -> int:
     if join and not LABEL.fullmatch(join):
         raise ConfigError(f"--join {clean(join, 60)!a}: must be the name of a label, such as pod")
     try:
-        has = asyncio.run(seen(config)) if config.prometheus.url else Seen()
+        if config.prometheus.url:
+            has = asyncio.run(seen(config))
+        else:
+            has = Seen()
     except ApiFault as fault:
         raise Failed(f"rules: {fault}") from None
     except ValueError as malformed:
@@ -158,7 +161,10 @@ def _model_names(chosen: argparse.Namespace, config: Config, has: Seen) -> list[
     """The models of `--model`, else those of the Prometheus, else those that the config names. Raises ConfigError."""
     names: Iterable[str] = chosen.model or has.models
     if not names and not has.served:
-        names = [entry.match for entry in config.model if not set(entry.match) & set("*?[")]
+        names = []
+        for entry in config.model:
+            if not set(entry.match) & set("*?["):
+                names.append(entry.match)
     for name in names:
         if not name.isascii() and name != name.encode("utf-8", "replace").decode():
             raise ConfigError(f"--model {clean(name, 80)!a}: is not UTF-8, as a label must be")
@@ -167,7 +173,9 @@ def _model_names(chosen: argparse.Namespace, config: Config, has: Seen) -> list[
 
 def _assumed_warning(assumed: Sequence[str]) -> str:
     """The models that are taken to run on one GPU per engine, and how to say otherwise."""
-    more = f" and {len(assumed) - MOST_NAMED} more" if len(assumed) > MOST_NAMED else ""
+    more = ""
+    if len(assumed) > MOST_NAMED:
+        more = f" and {len(assumed) - MOST_NAMED} more"
     return (
         f"rules: assumed 1 GPU per engine, as no label says how many: "
         f"{', '.join(clean(name, 80) for name in assumed[:MOST_NAMED])}{more}; where that is wrong MFU and MBU are "
@@ -243,7 +251,9 @@ def _size_of(name: str, counts: Mapping[str, str], has: Seen, warnings: list[str
 
 
 def _model(name: str, llm: LlmSpec, gpu: GpuSpec | None, size: Size, pool: Pool, context: float) -> ModelFacts:
-    peaks = compute_peak(gpu, llm) if gpu is not None else None
+    peaks = None
+    if gpu is not None:
+        peaks = compute_peak(gpu, llm)
     mixed = not llm.uniform
     constants = (
         *model_constants(llm, size.gpus),
@@ -290,7 +300,10 @@ def _gpu(config: Config, asked: str, seen: Sequence[str], model: str) -> GpuSpec
 def _size(text: str) -> Size:
     """`GPUS` or `GPUS/RANKS`. Raises ConfigError."""
     numbers = re.fullmatch("([1-9][0-9]{0,3})(?:/([1-9][0-9]{0,3}))?", text)
-    size = Size(int(numbers[1]), int(numbers[2] or 0)) if numbers else Size(0)
+    if numbers:
+        size = Size(int(numbers[1]), int(numbers[2] or 0))
+    else:
+        size = Size(0)
     if not 1 <= size.gpus <= MOST_GPUS or size.gpus % (size.ranks or 1):
         raise ConfigError(
             f"--gpus-per-engine {clean(text, 40)!a}: must be a whole number from 1 to {MOST_GPUS}, or GPUS/RANKS, "

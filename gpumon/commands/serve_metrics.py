@@ -74,13 +74,18 @@ def run(chosen: argparse.Namespace) -> int:
     alone = _is_loopback(address) and login is None
 
     def answered(path: str, headers: Mapping[str, str]) -> Answer:
-        return STRANGE if alone and not is_own(headers) else answer(page, path, headers)
+        if alone and not is_own(headers):
+            return STRANGE
+        return answer(page, path, headers)
 
     server = HttpServer(listener, answered, tls=tls, login=login)
     try:
         if not _is_loopback(address) and login is None:
             write(f"{address} is no loopback address: whoever reaches it reads the figures; set user in [exporter]\n")
-        shown = f"[{address}]" if ":" in address else address
+        if ":" in address:
+            shown = f"[{address}]"
+        else:
+            shown = address
         server.start()
         write(f"serving metrics at {'https' if tls else 'http'}://{shown}:{port}/metrics; Ctrl+C ends it\n")
         asyncio.run(_collect(config, given, take, page))
@@ -133,7 +138,9 @@ def _listener(address: str) -> socket.socket:
     try:
         return bound(host.removeprefix("[").removesuffix("]"), int(port))
     except (OSError, UnicodeError, OverflowError) as failure:
-        number = failure.errno if isinstance(failure, OSError) else None
+        number = None
+        if isinstance(failure, OSError):
+            number = failure.errno
         why = getattr(failure, "strerror", None) or str(failure)
         if isinstance(failure, socket.gaierror):
             why = "no address of that name is known: give an IP address of this host"
@@ -147,7 +154,9 @@ def is_own(headers: Mapping[str, str]) -> bool:
 
     Every browser sends a `Host`; what sends none is no browser.
     """
-    host = host_of(headers["host"]) if "host" in headers else "localhost"
+    host = "localhost"
+    if "host" in headers:
+        host = host_of(headers["host"])
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

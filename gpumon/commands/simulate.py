@@ -112,9 +112,9 @@ def run(chosen: argparse.Namespace) -> int:
     scenario = _changed(chosen, config, scenario, bool(traffic))
     asked = _asked(chosen)
     known = known_of(config, scenario, os.environ, own)
-    answers = [
-        simulate(workload, scenario, known, asked, traffic.get(workload.model)) for workload in scenario.workload
-    ]
+    answers = []
+    for workload in scenario.workload:
+        answers.append(simulate(workload, scenario, known, asked, traffic.get(workload.model)))
     if chosen.form == "json":
         from gpumon.outputs.simulation_data import encode
 
@@ -123,7 +123,9 @@ def run(chosen: argparse.Namespace) -> int:
         from gpumon.outputs.simulation import report
 
         write(report(answers, width()))
-    return OK if all(answer.holds and not answer.problem for answer in answers) else INFEASIBLE
+    if all(answer.holds and not answer.problem for answer in answers):
+        return OK
+    return INFEASIBLE
 
 
 def _check(chosen: argparse.Namespace, config: Config) -> None:
@@ -254,9 +256,10 @@ def _workload(chosen: argparse.Namespace, workload: Workload) -> Workload:
     """A workload with the figures that were typed."""
     from msgspec.structs import replace
 
-    figures: dict[str, object] = {
-        field: getattr(chosen, option) for option, field in _OF_WORKLOAD if getattr(chosen, option) is not None
-    }
+    figures: dict[str, object] = {}
+    for option, field in _OF_WORKLOAD:
+        if getattr(chosen, option) is not None:
+            figures[field] = getattr(chosen, option)
     if chosen.rate is not None:
         figures |= {"target": chosen.rate, "target_kind": "requests_per_s"}
     if chosen.concurrency is not None:
@@ -318,7 +321,9 @@ async def scraped_traffic(chosen: argparse.Namespace, config: Config, usual_s: f
     async with prometheus_source(config) as (source, newest):
         step_s = max(newest.interval_s, config.prometheus.interval_s)
         start_s, end_s = scraped_span(chosen, newest.wall_s, usual_s)
-        pasts = {host.name: await source.past(host.name, start_s, end_s, step_s) for host in newest.hosts}
+        pasts = {}
+        for host in newest.hosts:
+            pasts[host.name] = await source.past(host.name, start_s, end_s, step_s)
     steps_s = (later[0] - earlier[0] for frames in pasts.values() for earlier, later in pairwise(frames))
     traffic = TrafficSeen(max(steps_s, default=step_s))
     moments = [(at_s, name, frame) for name, frames in pasts.items() for at_s, frame in frames]

@@ -120,7 +120,9 @@ def _place(chosen: argparse.Namespace) -> str:
     """Place of the scenario, as errors name it."""
     from gpumon.config.load import named
 
-    return "standard input" if chosen.file == "-" else named(chosen.file or "the settings")
+    if chosen.file == "-":
+        return "standard input"
+    return named(chosen.file or "the settings")
 
 
 def _scenario(chosen: argparse.Namespace, config: Config) -> tuple[Scenario, Mapping[str, LlmSpec]]:
@@ -150,7 +152,9 @@ def _written_scenario(chosen: argparse.Namespace, config: Config) -> Scenario:
 
     if chosen.file == "-":
         return scenario_from_stream(sys.stdin.buffer, _place(chosen))
-    return read_scenario(chosen.file) if chosen.file else base_of(config)
+    if chosen.file:
+        return read_scenario(chosen.file)
+    return base_of(config)
 
 
 def _check_profiles(scenario: Scenario, known: Known, where: str) -> None:
@@ -172,7 +176,9 @@ def _name_unknown_models(chosen: argparse.Namespace, answer: Answer, known: Know
     if chosen.file in (None, "", "-"):
         return
     for number, row in enumerate(answer.workloads):
-        unknown = unknown_model(row.model, known) if row.problem else ""
+        unknown = ""
+        if row.problem:
+            unknown = unknown_model(row.model, known)
         if unknown:
             text = Path(chosen.file).read_text(encoding="utf-8-sig")
             line = line_among(places(text), ("workload", number, "model"))
@@ -245,7 +251,8 @@ def recorded_load(chosen: argparse.Namespace, config: Config, base: Scenario) ->
     for snapshot in moments(recording, Derivation(recording, maker(config)), from_s, to_s, 0.0):
         calibration.take(snapshot)
         loads.take(snapshot.wall_s, in_flight(snapshot), request_rates(snapshot))
-        last = snapshot if snapshot.engines or last is None else last
+        if snapshot.engines or last is None:
+            last = snapshot
     tell_damage(recording)
     if last is None or not loads.found():
         raise ConfigError(f"{named(chosen.recording)}: no engine was seen in it")
@@ -282,8 +289,14 @@ def scraped_span(chosen: argparse.Namespace, now_s: float, usual_s: float) -> tu
     from gpumon.commands.report import moment
 
     span = now_s - _LONGEST_S, now_s
-    end_s = moment("--to", chosen.until, span) if chosen.until else now_s
-    start_s = moment("--from", chosen.since, span) if chosen.since else end_s - usual_s
+    if chosen.until:
+        end_s = moment("--to", chosen.until, span)
+    else:
+        end_s = now_s
+    if chosen.since:
+        start_s = moment("--from", chosen.since, span)
+    else:
+        start_s = end_s - usual_s
     return start_s, end_s
 
 
@@ -335,7 +348,10 @@ async def _loads(
             snapshot = course.take(frame, at_s, max(frame.interval_s, apart_s)).snapshot
             loads.take(at_s, in_flight(snapshot), request_rates(snapshot))
         machines.append(loads)
-    found = machines[0].found(*machines[1:]) if machines else {}
+    if machines:
+        found = machines[0].found(*machines[1:])
+    else:
+        found = {}
     if not found:
         raise ConfigError("prometheus: it scraped no engine in that time")
     return found

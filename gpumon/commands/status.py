@@ -44,7 +44,9 @@ def run(chosen: argparse.Namespace) -> int:
     loaded, given = settings(chosen)
     exporter = loaded.config.exporter
     ask = not given.demo and given.nvml and not chosen.endpoint and not exporter.tls_cert and not exporter.user
-    shot = _served(exporter.listen) if ask else None
+    shot = None
+    if ask:
+        shot = _served(exporter.listen)
     source = SERVED
     if shot is None:
         import asyncio
@@ -66,7 +68,9 @@ def run(chosen: argparse.Namespace) -> int:
         write(msgspec.json.encode(status_of(shot, source)) + b"\n")
     else:
         write(status_line(shot) + "\n")
-    return FAILED if is_critical(shot) else OK
+    if is_critical(shot):
+        return FAILED
+    return OK
 
 
 def _has_rates(snapshot: Snapshot) -> bool:
@@ -92,7 +96,9 @@ def _served(address: str) -> Shot | None:
     try:
         connection.request("GET", "/snapshot.json")
         answer = connection.getresponse()
-        shot = msgspec.json.decode(answer.read(MOST_BYTES), type=Shot) if answer.status == http.client.OK else None
+        shot = None
+        if answer.status == http.client.OK:
+            shot = msgspec.json.decode(answer.read(MOST_BYTES), type=Shot)
         fresh = shot is not None and abs(time.time() - wall_of(shot.time)) < MOST_AGE_S and (shot.gpus or shot.engines)
     except (OSError, http.client.HTTPException, msgspec.MsgspecError, ValueError):
         return None

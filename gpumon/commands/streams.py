@@ -27,7 +27,10 @@ class Failed(Exception):  # noqa: N818
 
 def write(output: str | bytes) -> None:
     """Print and flush. Raises BrokenPipeError where the reader has gone, Failed where nothing can be written."""
-    data = output if isinstance(output, bytes) else output.encode(sys.stdout.encoding or "utf-8", "backslashreplace")
+    if isinstance(output, bytes):
+        data = output
+    else:
+        data = output.encode(sys.stdout.encoding or "utf-8", "backslashreplace")
     try:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
@@ -62,4 +65,6 @@ def width() -> int:
     """Columns of the terminal; a pipe gets wide lines rather than wrapped ones."""
     import shutil
 
-    return min(max(60, shutil.get_terminal_size((100, 24)).columns), 500) if sys.stdout.isatty() else 160
+    if sys.stdout.isatty():
+        return min(max(60, shutil.get_terminal_size((100, 24)).columns), 500)
+    return 160

@@ -75,7 +75,9 @@ def run(chosen: argparse.Namespace) -> int:
         from gpumon.outputs.plain import lines
 
         code = watch(loaded.config, given, lambda snapshot: write(lines(snapshot)))
-    return complain(NOTHING_HERE, NOTHING) if code == NOTHING else code
+    if code == NOTHING:
+        return complain(NOTHING_HERE, NOTHING)
+    return code
 
 
 def watch(

@@ -147,4 +147,6 @@ def _shown(host: str) -> str:
     """A host as it stands in a URL; the address of all interfaces is none that a browser can open."""
     if host in ("0.0.0.0", "::"):
         return socket.gethostname()
-    return f"[{host}]" if ":" in host else host
+    if ":" in host:
+        return f"[{host}]"
+    return host

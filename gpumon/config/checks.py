@@ -49,7 +49,9 @@ def form(pattern: str, otherwise: str, *, hidden: bool = False) -> Meta:
 def _gpus_problem(gpus: Literal["auto"] | tuple[int, ...]) -> str:
     if not gpus:
         return 'must name at least one GPU, or be "auto"'
-    return "names a GPU twice" if gpus != "auto" and len(set(gpus)) < len(gpus) else ""
+    if gpus != "auto" and len(set(gpus)) < len(gpus):
+        return "names a GPU twice"
+    return ""
 
 
 def _labels_problem(labels: tuple[str, ...]) -> str:
@@ -61,7 +63,9 @@ def _labels_problem(labels: tuple[str, ...]) -> str:
 
 def _host_address(address: str) -> str:
     """host:port is a URL here, too: ssh takes its port from its own config."""
-    return f"http://{address}" if re.fullmatch(r"[\w.-]+:\d+", address, re.ASCII) else address
+    if re.fullmatch(r"[\w.-]+:\d+", address, re.ASCII):
+        return f"http://{address}"
+    return address
 
 
 def _host_problem(address: str) -> str:
@@ -103,7 +107,9 @@ def _columns_problem(columns: tuple[str, ...]) -> str:
     if wrong is None:
         return ""
     near = difflib.get_close_matches(wrong.lower(), NAMES, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else "write pane.column, such as gpus.power"
+    hint = "write pane.column, such as gpus.power"
+    if near:
+        hint = f"did you mean {near[0]}?"
     return f"{clean(urls.without_secrets(wrong), 40)} is no column; {hint}"
 
 
@@ -118,7 +124,9 @@ def _when_problem(text: str) -> str:
 
 
 def _command_problem(command: tuple[str, ...]) -> str:
-    return "must begin with the path or the name of a program" if command and not command[0].strip() else ""
+    if command and not command[0].strip():
+        return "must begin with the path or the name of a program"
+    return ""
 
 
 @cache

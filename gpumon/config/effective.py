@@ -23,7 +23,10 @@ def effective(loaded: Loaded) -> str:
                 head = f"[[{section.name}]]{_origin(loaded, (section.name,))}"
                 lines += _table(loaded, head, msgspec.structs.asdict(entry), (section.name,), told=False)
         else:
-            table = value if isinstance(value, dict) else msgspec.structs.asdict(value)
+            if isinstance(value, dict):
+                table = value
+            else:
+                table = msgspec.structs.asdict(value)
             lines += _table(loaded, f"[{section.name}]", table, (section.name,))
     return "\n".join(lines) + "\n"
 
@@ -36,14 +39,19 @@ def _table(loaded: Loaded, head: str, table: dict[str, Any], path: tuple[str, ..
         if isinstance(value, dict):
             inside += _table(loaded, f"[{'.'.join((*path, name))}]", value, (*path, name))
         elif value is not None:
-            key = name if re.fullmatch("[a-z0-9_]+", name) else toml(name)
+            if re.fullmatch("[a-z0-9_]+", name):
+                key = name
+            else:
+                key = toml(name)
             lines.append(f"{key} = {toml(value)}{_origin(loaded, (*path, name)) if told else ''}")
     return lines + inside
 
 
 def _origin(loaded: Loaded, path: tuple[str, ...]) -> str:
     origin = loaded.origins.get(dotted(path), "")
-    return f"  # {origin}" if origin else ""
+    if origin:
+        return f"  # {origin}"
+    return ""
 
 
 def toml(value: Any) -> str:

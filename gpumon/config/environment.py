@@ -72,7 +72,12 @@ def _read(origin: str, text: str, kind: Any, path: Path) -> Any:
     try:
         if kind is bool:
             return _WORDS[text.lower()]
-        return int(text) if text.isdecimal() else float(text)
+        if text.isdecimal():
+            return int(text)
+        return float(text)
     except (KeyError, ValueError):
-        allowed = "yes or no (1, 0, true, false, on, off)" if kind is bool else described(kind)
+        if kind is bool:
+            allowed = "yes or no (1, 0, true, false, on, off)"
+        else:
+            allowed = described(kind)
         raise error(origin, Refused(path, f"must be {allowed}", text)) from None

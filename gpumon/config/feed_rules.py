@@ -76,13 +76,19 @@ def _is_selector(text: str) -> bool:
 
 def server(feed: Feed) -> str:
     """A text that is equal for two feeds of one server or one file."""
-    return urls.server(feed.url) if feed.url else f"file:{feed.file}"
+    if feed.url:
+        return urls.server(feed.url)
+    return f"file:{feed.file}"
 
 
 def shared(config: Config) -> frozenset[str]:
     """The servers and files that more than one [[feed]] or [[endpoint]] reads."""
     places = [*map(server, config.feed), *(urls.server(endpoint.url) for endpoint in config.endpoint)]
-    return frozenset(place for place in places if places.count(place) > 1)
+    shared = set()
+    for place in places:
+        if places.count(place) > 1:
+            shared.add(place)
+    return frozenset(shared)
 
 
 def feed(f: Feed) -> Iterator[tuple[str, str]]:

@@ -162,12 +162,17 @@ class Keymap:
 
     def holds(self, key: str) -> bool:
         """Whether a key does something on the whole screen."""
-        return any(key in keys for name, keys in self.keys.items() if name not in _SCOPES)
+        for name, keys in self.keys.items():
+            if name not in _SCOPES and key in keys:
+                return True
+        return False
 
     def first(self, name: str) -> str:
         """Its first key as a person reads it; empty where it has none."""
         keys = self.keys[name]
-        return shown(keys[0]) if keys else ""
+        if keys:
+            return shown(keys[0])
+        return ""
 
 
 def split(keys: str) -> tuple[str, ...]:
@@ -180,8 +185,12 @@ def problem(name: str, keys: str) -> str:
     """Fault of the keys given to the command `name`; empty: none."""
     wanted = split(keys)
     if not wanted:
-        return f"{name} needs at least one key" if name in NEEDED else ""
-    typed = next((key for key in wanted if key in _TYPED), "") if name in _SCOPES else ""
+        if name in NEEDED:
+            return f"{name} needs at least one key"
+        return ""
+    typed = ""
+    if name in _SCOPES:
+        typed = next((key for key in wanted if key in _TYPED), "")
     if typed:
         return f"{typed} begins a number there"
     return next((said for key in wanted if (said := _key_problem(key))), "")
@@ -222,4 +231,6 @@ def shown(key: str) -> str:
     """One key as a person reads it."""
     if key in _SHOWN:
         return _SHOWN[key]
-    return key.upper() if len(key) > 1 and key[0] == "f" and key[1:].isdigit() else key
+    if len(key) > 1 and key[0] == "f" and key[1:].isdigit():
+        return key.upper()
+    return key

@@ -60,4 +60,10 @@ def _places(text: str) -> Iterator[tuple[int, Path]]:
 
 def _names(dotted: str) -> tuple[str, ...]:
     names = re.findall(_NAME, dotted)
-    return tuple(tomli.loads(f"x = {name}")["x"] if name[0] in "\"'" else name for name in names)
+    result = []
+    for name in names:
+        if name[0] in "\"'":
+            result.append(tomli.loads(f"x = {name}")["x"])
+        else:
+            result.append(name)
+    return tuple(result)

@@ -50,7 +50,9 @@ def load(file: str, environ: Mapping[str, str], overrides: Iterable[Override] = 
     Raises ConfigError.
     """
     path, must_exist = _place(file, environ)
-    text = read(path, must_exist) if path is not None else None
+    text = None
+    if path is not None:
+        text = read(path, must_exist)
     raw: dict[str, Any] = {}
     origins: dict[str, str] = {}
     if text is not None:
@@ -78,7 +80,9 @@ def _place(file: str, environ: Mapping[str, str]) -> tuple[Path | None, bool]:
     base = environ.get("XDG_CONFIG_HOME", "")
     home = environ.get("HOME", "")
     if not base.startswith("/"):
-        base = f"{home}/.config" if home.startswith("/") else ""
+        base = ""
+        if home.startswith("/"):
+            base = f"{home}/.config"
     return (Path(base, "gpumon", "config.toml") if base else None), False
 
 
@@ -91,7 +95,9 @@ def read(path: Path, must_exist: bool, what: str = "config of gpumon") -> str | 
             raise ConfigError(f"{named(path)}: there is no such file") from None
         return None
     except (OSError, ValueError) as failure:
-        why = failure.strerror if isinstance(failure, OSError) and failure.strerror else "is no file name"
+        why = "is no file name"
+        if isinstance(failure, OSError) and failure.strerror:
+            why = failure.strerror
         raise ConfigError(f"{named(path)}: cannot be read: {why}") from None
     return decoded(content, path, what)
 
@@ -145,10 +151,16 @@ def parsed(text: str, path: str) -> dict[str, Any]:
         return tomli.loads(text)
     except tomli.TOMLDecodeError as failure:
         reason, _, place = str(failure).rpartition(" (at ")
-        reason = urls.without_secrets(reason) if "://" in reason else reason
+        if "://" in reason:
+            reason = urls.without_secrets(reason)
         found = re.match(r"line (\d+), column (\d+)", place)
-        line = int(found[1]) if found else text.rstrip().count("\n") + 1
-        column = f", column {found[2]}" if found else ", end of the file"
+        if found:
+            line = int(found[1])
+        else:
+            line = text.rstrip().count("\n") + 1
+        column = ", end of the file"
+        if found:
+            column = f", column {found[2]}"
         raise ConfigError(f"{named(path)}:{line}: is not TOML: {clean(reason)}{column}") from None
     except (RecursionError, ValueError):
         raise ConfigError(f"{named(path)}: is not TOML: nested too deep, or a number with too many digits") from None
@@ -178,7 +190,10 @@ def _error(refused: Refused, path: str, known: Mapping[Place, int], origins: Map
         if origin != "file":
             return error(origin, refused)
     line = line_among(known, refused.path)
-    where = f"{named(path)}:{line}" if line else named(path)
+    if line:
+        where = f"{named(path)}:{line}"
+    else:
+        where = named(path)
     return error(where, refused, dotted(refused.path))
 
 
@@ -209,6 +224,9 @@ def _endpoints(raw: Mapping[str, Any], chosen: list[str]) -> list[dict[str, Any]
     described = {urls.server(entry["url"]): entry for entry in raw.get("endpoint", ())}
     entries: dict[str, dict[str, Any]] = {}
     for url in chosen:
-        server = url if urls.problem(url) else urls.server(url)
+        if urls.problem(url):
+            server = url
+        else:
+            server = urls.server(url)
         entries.setdefault(server, deepcopy(described.get(server, {"url": url})))
     return list(entries.values())

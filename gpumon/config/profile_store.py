@@ -55,8 +55,12 @@ def folder(environ: Mapping[str, str]) -> Path | None:
     base = environ.get("XDG_DATA_HOME", "")
     home = environ.get("HOME", "")
     if not base.startswith("/"):
-        base = f"{home}/.local/share" if home.startswith("/") else ""
-    return Path(base, "gpumon", "profiles") if base else None
+        base = ""
+        if home.startswith("/"):
+            base = f"{home}/.local/share"
+    if base:
+        return Path(base, "gpumon", "profiles")
+    return None
 
 
 def builtin() -> dict[str, Observed]:
@@ -157,7 +161,9 @@ def unknown(name: str, known: Mapping[str, object]) -> str:
     import difflib
 
     nearest = difflib.get_close_matches(name, known, n=3)
-    hint = f"did you mean {' or '.join(nearest)}?" if nearest else "`gpumon profiles list` names them"
+    hint = "`gpumon profiles list` names them"
+    if nearest:
+        hint = f"did you mean {' or '.join(nearest)}?"
     return f"there is no profile {clean(name, _MOST_NAME)!a}; {hint}"
 
 
@@ -177,17 +183,26 @@ def _free(paths: Sequence[Path], place: Path, *, replace: bool) -> None:
     _check_reserved(stems)
     _check_distinct(stems)
     stored = _there(place)
-    taken = [stored[stem.casefold()] for stem in stems if stem.casefold() in stored]
+    taken = []
+    for stem in stems:
+        if stem.casefold() in stored:
+            taken.append(stored[stem.casefold()])
     if taken and not replace:
         raise ConfigError(_taken(taken))
-    other_case = [name for name in taken if name not in stems]
+    other_case = []
+    for name in taken:
+        if name not in stems:
+            other_case.append(name)
     if other_case:
         raise ConfigError(f"{', '.join(other_case[:8])}: there is a profile of this name in other letter case")
 
 
 def _check_reserved(stems: Sequence[str]) -> None:
     own = {name.casefold() for name in builtin()}
-    reserved = [stem for stem in stems if stem.casefold() in own]
+    reserved = []
+    for stem in stems:
+        if stem.casefold() in own:
+            reserved.append(stem)
     if reserved:
         raise ConfigError(
             f"{', '.join(reserved[:8])}: the name belongs to a profile that comes with gpumon; use --name"
@@ -204,12 +219,18 @@ def _check_distinct(stems: Sequence[str]) -> None:
 def _there(place: Path) -> Mapping[str, str]:
     """Names that are taken on disk, by their lower-case form."""
     with contextlib.suppress(OSError):
-        return {path.stem.casefold(): path.stem for path in place.iterdir() if path.suffix == ".json"}
+        there = {}
+        for path in place.iterdir():
+            if path.suffix == ".json":
+                there[path.stem.casefold()] = path.stem
+        return there
     return {}
 
 
 def _taken(names: Sequence[str]) -> str:
-    which = "a profile of this name is there" if len(names) == 1 else "profiles of these names are there"
+    which = "profiles of these names are there"
+    if len(names) == 1:
+        which = "a profile of this name is there"
     return f"{', '.join(names[:8])}: {which}; --replace overwrites, --name NAME keeps both"
 
 

@@ -69,7 +69,9 @@ def snippet(changes: Changes) -> str:
 
 def key_text(key: str) -> str:
     """A key as TOML writes it: in quotes where it has a dot."""
-    return toml(key) if "." in key else key
+    if "." in key:
+        return toml(key)
+    return key
 
 
 def _changed(before: str, changes: Changes, path: str) -> tuple[str, Config]:
@@ -100,7 +102,8 @@ def _with(text: str, section: str, key: str, value: object) -> str:
     document: Any = tomlkit.parse(text)
     table = document.get(section)
     end = end_of(text, section)
-    value = list(value) if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        value = list(value)
     if value is None:
         if table is not None and key in table:
             del table[key]
@@ -120,7 +123,9 @@ def _gap_after(text: str, ending: str) -> str:
     """Line endings between a file's text and a new section: a blank line, unless the file is empty."""
     if not text:
         return ""
-    return ending if text.endswith("\n") else ending * 2
+    if text.endswith("\n"):
+        return ending
+    return ending * 2
 
 
 def _put(raw: dict[str, Any], section: str, key: str, value: object) -> None:

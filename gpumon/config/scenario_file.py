@@ -91,7 +91,9 @@ def save_text(path: str | Path, text: str, *, replace: bool) -> None:
                 raise NotSavedError(f"{shown} is there already")
         keep_folder(place)
     except (OSError, ValueError) as failure:
-        why = failure.strerror if isinstance(failure, OSError) and failure.strerror else "is no file name"
+        why = "is no file name"
+        if isinstance(failure, OSError) and failure.strerror:
+            why = failure.strerror
         raise NotSavedError(f"{shown} cannot be written: {why}") from None
 
 

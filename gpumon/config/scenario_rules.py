@@ -68,8 +68,17 @@ _RANGES: Final[dict[type[msgspec.Struct], dict[str, Any]]] = {
 
 
 def _optional(kind: type[msgspec.Struct], ranges: dict[str, Any]) -> dict[str, Any]:
-    optional = {field.name for field in msgspec.structs.fields(kind) if field.default is None}
-    return {f"{kind.__name__}.{name}": each | None if name in optional else each for name, each in ranges.items()}
+    optional = set()
+    for field in msgspec.structs.fields(kind):
+        if field.default is None:
+            optional.add(field.name)
+    result = {}
+    for name, each in ranges.items():
+        if name in optional:
+            result[f"{kind.__name__}.{name}"] = each | None
+        else:
+            result[f"{kind.__name__}.{name}"] = each
+    return result
 
 
 def _given(text: str) -> str:
@@ -78,11 +87,15 @@ def _given(text: str) -> str:
 
 def _precision_problem(name: str) -> str:
     names = [each.value for each in Precision]
-    return "" if name in ("", *names) else f"must be one of {', '.join(names)}, or empty"
+    if name in ("", *names):
+        return ""
+    return f"must be one of {', '.join(names)}, or empty"
 
 
 def _server_gpu_problem(name: str) -> str:
-    return gpu_type_problem(name) if name else 'must be the type of its GPUs, such as "H100 SXM 80GB"'
+    if name:
+        return gpu_type_problem(name)
+    return 'must be the type of its GPUs, such as "H100 SXM 80GB"'
 
 
 def _most(most: int, what: str) -> Callable[[Any], str]:

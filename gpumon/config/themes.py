@@ -72,21 +72,28 @@ def load_theme(name: str, folder: Path | None = None) -> Theme:
     """The theme of that name: `folder`'s (the user's), else the one that comes with gpumon. Raises ConfigError."""
     found = _found(name, folder, ())
     if isinstance(found, str):
-        more = f" (your own go into {clean(str(folder))})" if folder is not None else ""
+        more = ""
+        if folder is not None:
+            more = f" (your own go into {clean(str(folder))})"
         raise ConfigError(f"there is no theme {shown(name)}; {found}{more}")
     return found
 
 
 def known_themes(folder: Path | None = None) -> tuple[str, ...]:
     """Names of the themes in `folder` and of those that come with gpumon: `default` first, then by the alphabet."""
-    found = {path.stem for place in _folders(folder) for path in sorted(place.glob("*.toml"))}
+    found = set()
+    for place in _folders(folder):
+        for path in sorted(place.glob("*.toml")):
+            found.add(path.stem)
     names = filter(_NAME.fullmatch, found)
     return tuple(sorted(names, key=lambda name: (name != "default", name)))
 
 
 def themes_folder(config: str) -> Path | None:
     """The folder of the user's own themes: beside the config file, whether that is there or not (empty: no place)."""
-    return Path(config).parent / "themes" if config else None
+    if config:
+        return Path(config).parent / "themes"
+    return None
 
 
 def _found(name: str, own: Path | None, above: tuple[Path, ...]) -> Theme | str:
@@ -119,7 +126,10 @@ def read_theme(text: str, where: str, base_of: Callable[[str], Theme | str] = lo
     raw = parsed(text, where)
     try:
         file = msgspec.structs.asdict(validated(raw, _File, book=_FILE))
-        own = {key: value for key, value in file.items() if key in raw}
+        own = {}
+        for key, value in file.items():
+            if key in raw:
+                own[key] = value
         base = _base_colours(own.pop("base", None), base_of)
         colours = {**base, **own}
         _check_complete(colours, where)
@@ -131,7 +141,10 @@ def read_theme(text: str, where: str, base_of: Callable[[str], Theme | str] = lo
 
 def _check_complete(colours: Mapping[str, str], where: str) -> None:
     """Refuse a theme without some of the colours. Raises ConfigError."""
-    missing = [key for key in KEYS if key not in colours]
+    missing = []
+    for key in KEYS:
+        if key not in colours:
+            missing.append(key)
     if missing:
         what = f'needs {", ".join(missing)}: a colour such as "#56b4e9"; or base = "default" for what it leaves out'
         raise ConfigError(f"{clean(where)}: {what}")

@@ -11,7 +11,9 @@ _NO_PORT = re.compile(r"(://[^/:\[]+:)(?!\d+(?:/|$))[^/]+")
 
 def with_scheme(url: str) -> str:
     """The URL with `http://` in front where it begins with host:port: so people name a server on their own host."""
-    return f"http://{url}" if "://" not in url and ":" in url else url
+    if "://" not in url and ":" in url:
+        return f"http://{url}"
+    return url
 
 
 def problem(url: str) -> str:
@@ -60,7 +62,10 @@ def without_secrets(text: str) -> str:
         scheme, mark, _ = text.partition("://")
         text = f"{scheme if mark else ''}{mark}***@{text.rpartition('@')[2]}"
     begins = next((at for at, character in enumerate(text) if at and character in "?#"), len(text))
-    struck = f"{text[: begins + 1]}***" if begins < len(text) else text
+    if begins < len(text):
+        struck = f"{text[: begins + 1]}***"
+    else:
+        struck = text
     return _NO_PORT.sub(r"\1***", struck)
 
 

@@ -93,7 +93,10 @@ class _Reader:
             seen: dict[str, int] = {}
             for at, entry in enumerate(found):
                 value = getattr(entry, key)
-                first = seen.setdefault(compared(value), at) if value else at
+                if value:
+                    first = seen.setdefault(compared(value), at)
+                else:
+                    first = at
                 if first != at:
                     return self.refuse((*path, at, key), f"is the same as in {dotted((*path, first))}", value)
         if text := rule.problem(found):
@@ -143,7 +146,9 @@ class _Reader:
 def _types(kind: type[msgspec.Struct], book: Rulebook) -> Mapping[str, Any]:
     """The type of each field, with the range that the book adds."""
     own = _own_types(kind)
-    return {name: book.types.get(f"{kind.__name__}.{name}", own[name]) for name in own} if book.types else own
+    if book.types:
+        return {name: book.types.get(f"{kind.__name__}.{name}", own[name]) for name in own}
+    return own
 
 
 @cache
@@ -180,10 +185,19 @@ def all_changed(config: Config, changes: Mapping[tuple[str, str], object]) -> Co
     tables = {}
     for section in dict.fromkeys(section for section, _ in changes):
         table = getattr(config, section)
-        given = {key: value for (of, key), value in changes.items() if of == section}
-        raw = {key: value for key, value in msgspec.to_builtins(table).items() if key not in given}
+        given = {}
+        for (of, key), value in changes.items():
+            if of == section:
+                given[key] = value
+        raw = {}
+        for key, value in msgspec.to_builtins(table).items():
+            if key not in given:
+                raw[key] = value
         raw.update({key: list(value) if isinstance(value, tuple) else value for key, value in given.items()})
-        there = {key: value for key, value in raw.items() if value is not None}
+        there = {}
+        for key, value in raw.items():
+            if value is not None:
+                there[key] = value
         tables[section] = validated(there, type(table), (section,))
     return msgspec.structs.replace(config, **tables)
 
@@ -191,9 +205,15 @@ def all_changed(config: Config, changes: Mapping[tuple[str, str], object]) -> Co
 def _unknown(key: str, known: tuple[str, ...], path: Path, root: type[msgspec.Struct]) -> Refused:
     if key.lower().replace("-", "_") in SECRET_NAMES:
         return Refused(path, SECRET_ADVICE)
-    inside = _places(root) if len(path) == 1 else {}
+    if len(path) == 1:
+        inside = _places(root)
+    else:
+        inside = {}
     nearest = difflib.get_close_matches(key.lower(), (*known, *inside), n=1, cutoff=0.5)
-    hint = f"did you mean {nearest[0]}?" if nearest else f"known here: {', '.join(known)}"
+    if nearest:
+        hint = f"did you mean {nearest[0]}?"
+    else:
+        hint = f"known here: {', '.join(known)}"
     if nearest and nearest[0] not in known:
         table, header = inside[nearest[0]]
         hint = f"did you mean {table}.{nearest[0]} (in {header})?"
@@ -207,7 +227,10 @@ def _places(root: type[msgspec.Struct]) -> dict[str, tuple[str, str]]:
         entry = entry_of(table.type)
         kind = entry or table.type
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-            header = f"[[{table.name}]]" if entry else f"[{table.name}]"
+            if entry:
+                header = f"[[{table.name}]]"
+            else:
+                header = f"[{table.name}]"
             for field in msgspec.structs.fields(kind):
                 places.setdefault(field.name, (table.name, header))
     return places
@@ -257,7 +280,9 @@ def _range(info: Any) -> str:
         return f" above {info.gt:g}, at most {info.le:g}"
     if info.ge is not None:
         return f" of at least {info.ge:g}"
-    return "" if info.gt is None else f" above {info.gt:g}"
+    if info.gt is None:
+        return ""
+    return f" above {info.gt:g}"
 
 
 def _union(info: Any) -> str:

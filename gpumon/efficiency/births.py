@@ -31,7 +31,11 @@ def born_series(known: RankReading, reading: EngineReading, here: RankReading, w
     if has_all_series(known, here) or whole_answers < SURE_ANSWERS or not reading.whole:
         return frozenset()
     fresh = series_of(here) - series_of(known)
-    return frozenset(name for name in fresh if _is_engines_own(name, reading, known))
+    series = set()
+    for name in fresh:
+        if _is_engines_own(name, reading, known):
+            series.add(name)
+    return frozenset(series)
 
 
 def has_all_series(known: RankReading, here: RankReading) -> bool:

@@ -227,7 +227,10 @@ def _mean_latency_s(window: Window, quantity: str) -> float | None:
     histogram = window.histogram(quantity)
     if histogram is None or histogram.count < ENOUGH:
         return None
-    first_bound = histogram.bounds[0] if len(histogram.bounds) > 1 else 0.0
+    if len(histogram.bounds) > 1:
+        first_bound = histogram.bounds[0]
+    else:
+        first_bound = 0.0
     return max(histogram.sum / histogram.count, first_bound)
 
 
@@ -456,21 +459,25 @@ def rank_loads(track: Track) -> tuple[RankLoad, ...]:
     ranks = track.points[-1].ranks if track.points else {}
     if len(ranks) < 2:
         return ()
-    return tuple(
-        RankLoad(
-            clean(rank, 32),
-            rank_decode(track, rank),
-            _rank_mean(track, rank, q.RUNNING),
-            _rank_mean(track, rank, q.WAITING),
-            _rank_mean(track, rank, q.KV_USAGE),
+    loads = []
+    for rank in ranks:
+        loads.append(
+            RankLoad(
+                clean(rank, 32),
+                rank_decode(track, rank),
+                _rank_mean(track, rank, q.RUNNING),
+                _rank_mean(track, rank, q.WAITING),
+                _rank_mean(track, rank, q.KV_USAGE),
+            )
         )
-        for rank in ranks
-    )
+    return tuple(loads)
 
 
 def _rank_mean(track: Track, rank: str, gauge: str) -> Reading:
     samples = track.short.rank_samples(rank, gauge)
-    return sum(samples) / len(samples) if samples else NOT_EXPOSED
+    if samples:
+        return sum(samples) / len(samples)
+    return NOT_EXPOSED
 
 
 def uneven(loads: Sequence[RankLoad], track: Track) -> tuple[Evidence, ...]:
@@ -481,7 +488,11 @@ def uneven(loads: Sequence[RankLoad], track: Track) -> tuple[Evidence, ...]:
     if points[0].ranks.keys() != points[-1].ranks.keys():
         return ()
     evidence = (_uneven_decode(loads), _uneven_queue(loads), _uneven_kv(loads))
-    return tuple(shown for shown in evidence if shown is not None)
+    uneven = []
+    for shown in evidence:
+        if shown is not None:
+            uneven.append(shown)
+    return tuple(uneven)
 
 
 def _by_rank(loads: Sequence[RankLoad], field: str) -> list[tuple[float, str]]:

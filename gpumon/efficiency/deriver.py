@@ -75,12 +75,12 @@ class Deriver:
             here[reading.uuid] = _Here(track, self._peaks.of_gpu(reading))
         members, ticks = self._derive_engines(frame, here)
         replicas, apart = self._groups.of(members, frame.monotonic_s)
-        engines = [
-            msgspec.structs.replace(member.engine, deviates=apart[member.reading.key])
-            if member.reading.key in apart
-            else member.engine
-            for member in members
-        ]
+        engines = []
+        for member in members:
+            if member.reading.key in apart:
+                engines.append(msgspec.structs.replace(member.engine, deviates=apart[member.reading.key]))
+            else:
+                engines.append(member.engine)
         gpus = self._derive_gpus(frame, here, engines)
         snapshot = msgspec.structs.replace(
             bare(frame),
@@ -101,7 +101,9 @@ class Deriver:
         With those of other engines they give the quantiles over all their requests (`quantiles.merge_common`).
         """
         view = self._engines.get(key)
-        return None if view is None else view.track.long.histogram(quantity)
+        if view is None:
+            return None
+        return view.track.long.histogram(quantity)
 
     def _derive_engines(self, frame: Frame, here: Mapping[str, _Here]) -> tuple[list[Member], list[Reading]]:
         """The engines, and their decode rates of this tick."""
@@ -123,7 +125,10 @@ class Deriver:
         indices = tuple(sorted({gpu.track.reading.index for gpu in gpus}))
         elsewhere = reading.gpu_count > len(gpus)  # on other hosts, or it is not known which of this one's
         power_w = REMOTE_POWER if elsewhere else _power_w(gpus)
-        peaks = self._peaks.of_remote(reading) if elsewhere else [gpu.peak for gpu in gpus]
+        if elsewhere:
+            peaks = self._peaks.of_remote(reading)
+        else:
+            peaks = [gpu.peak for gpu in gpus]
         since = self._state_since(reading, frame.wall_s)
         try:
             engine, rates = view.at(reading, frame.monotonic_s, peaks, indices, power_w, since)
@@ -149,7 +154,10 @@ class Deriver:
                 readings_on.setdefault(uuid, []).append(reading)
         gpus = []
         for gpu in frame.gpus:
-            why_alone = Reason.UNMAPPED if any_unmapped and not is_free(gpu) else Reason.NO_ENGINE
+            if any_unmapped and not is_free(gpu):
+                why_alone = Reason.UNMAPPED
+            else:
+                why_alone = Reason.NO_ENGINE
             on_it = engines_on.get(gpu.uuid, ())
             gpus.append(derive_gpu(*here[gpu.uuid], on_it, readings_on.get(gpu.uuid, ()), Missing(why_alone)))
         return tuple(gpus)
@@ -157,11 +165,10 @@ class Deriver:
     def _contradicted(self, frame: Frame, engines: Sequence[Engine], gpus: Sequence[Gpu]) -> tuple[Engine, ...]:
         """The engines, each with what its GPUs contradict. An exporter's figures are means of its own interval."""
         here = {gpu.uuid: gpu for gpu in gpus}
-        placed = [
-            (raw.key, engine, [here[uuid] for uuid in raw.gpus])
-            for raw, engine in zip(frame.engines, engines, strict=True)
-            if raw.gpus and here.keys() >= set(raw.gpus)
-        ]
+        placed = []
+        for raw, engine in zip(frame.engines, engines, strict=True):
+            if raw.gpus and here.keys() >= set(raw.gpus):
+                placed.append((raw.key, engine, [here[uuid] for uuid in raw.gpus]))
         window_s = max(_gpu_window_s(frame), *(reading.activity_interval_s for reading in frame.gpus), 0.0)
         contradictions = self._contradictions.at(frame.monotonic_s, placed, window_s)
         return tuple(
@@ -191,14 +198,19 @@ class Deriver:
 
     def _faults(self, frame: Frame) -> tuple[FaultShown, ...]:
         """The sources' own faults, then those of the GPUs and engines; each dated from when its cause began."""
-        faults = [(gpu.uuid, f"gpu {gpu.index}", cause, text) for gpu in frame.gpus for cause, text in gpu_faults(gpu)]
+        faults = []
+        for gpu in frame.gpus:
+            for cause, text in gpu_faults(gpu):
+                faults.append((gpu.uuid, f"gpu {gpu.index}", cause, text))
         faults += [
             (engine.key, engine.name, cause, text)
             for engine in frame.engines
             for cause, text in engine_faults(engine, self._wrong.get(engine.key, ""), bool(frame.gpus))
         ]
         self._since = {(key, cause): self._since.get((key, cause), frame.wall_s) for key, _, cause, _ in faults}
-        own = [shown_fault(source, text, self._since[key, cause], cause) for key, source, cause, text in faults]
+        own = []
+        for key, source, cause, text in faults:
+            own.append(shown_fault(source, text, self._since[key, cause], cause))
         return (*(shown_fault(fault.source, fault.text, fault.since_wall_s) for fault in frame.faults), *own)
 
 

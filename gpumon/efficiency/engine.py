@@ -98,7 +98,10 @@ class EngineView:
 
         `indices` are its GPUs, `power_w` what they draw; `since` dates its state.
         """
-        age_s = max(0.0, now_s - reading.monotonic_s) if self.track.last_s > -math.inf else 0.0
+        if self.track.last_s > -math.inf:
+            age_s = max(0.0, now_s - reading.monotonic_s)
+        else:
+            age_s = 0.0
         longest_s = max(GAP * reading.interval_s, SHORTEST_STALE_S) + reading.latency_s
         why: Missing | None = None
         if reading.state not in TRANSIENT and reading.state is not EndpointState.OK:
@@ -140,7 +143,9 @@ def _at(engine: Engine, rates: Rates, age_s: float, power_w: Reading) -> Engine:
 
 def _per_joule(part: Reading, power_w: Reading) -> Reading:
     """`part / power_w`; that nobody reads the power stands before what `part` lacks."""
-    return power_w if power_w == REMOTE_POWER and part not in BY_NATURE else per(part, power_w)
+    if power_w == REMOTE_POWER and part not in BY_NATURE:
+        return power_w
+    return per(part, power_w)
 
 
 def known_of(reading: EngineReading, track: Track, indices: tuple[int, ...], since: str) -> Engine:
@@ -291,12 +296,14 @@ def _cached(reading: EngineReading, track: Track) -> Reading:
         return cached
     if "hits" in reading.live.get(q.PREFILL_CACHED, ""):
         prompt = track.long.rate(q.PROMPT_TOKENS)
-        return (
-            TWICE if not isinstance(prompt, Missing) and cached > prompt else per(cached, prompt, Missing(Reason.IDLE))
-        )
+        if not isinstance(prompt, Missing) and cached > prompt:
+            return TWICE
+        return per(cached, prompt, Missing(Reason.IDLE))
     if isinstance(computed, Missing):
         return computed
-    late = [track.moves(quantity) is Advance.END for quantity in (q.PREFILL_CACHED, q.PREFILL_COMPUTED)]
+    late = []
+    for quantity in (q.PREFILL_CACHED, q.PREFILL_COMPUTED):
+        late.append(track.moves(quantity) is Advance.END)
     ended = number(track.long.rate(q.REQUESTS)) or 0.0
     if late[0] is not late[1] and ended * track.long.length_s < ENOUGH:
         return Missing(Reason.FEW, "cached and computed tokens are counted at different moments of a request")
@@ -321,7 +328,9 @@ def _latency(reading: EngineReading, track: Track, rates: Rates) -> Latency:
 
 def _quantiles(track: Track, quantity: str) -> Quantiles:
     window = track.long.histogram(quantity)
-    return no_quantiles(track.not_yet) if window is None and track.has_histogram(quantity) else quantiles(window)
+    if window is None and track.has_histogram(quantity):
+        return no_quantiles(track.not_yet)
+    return quantiles(window)
 
 
 class _Flops(NamedTuple):
@@ -451,7 +460,9 @@ def _of_gpus(part: GpuPart, every: _Bytes) -> _Bytes:
 
 def kv_precision(reading: EngineReading) -> Precision | None:
     """Format of the KV cache where the engine says that it is another than the model's."""
-    return Precision.FP8 if reading.info.get("cache_dtype", "").startswith("fp8") else None
+    if reading.info.get("cache_dtype", "").startswith("fp8"):
+        return Precision.FP8
+    return None
 
 
 def _efficiency(reading: EngineReading, rates: Rates, tp: int, peaks: Sequence[Peak]) -> Efficiency:
@@ -460,7 +471,10 @@ def _efficiency(reading: EngineReading, rates: Rates, tp: int, peaks: Sequence[P
     part = gpu_part(reading, max(tp, 0) * max(reading.pp, 1))
     read = _of_gpus(part, _bytes(reading, rates, tp))
     flops_peak, precision = _flops_peak(reading, peaks)
-    bandwidth = plus(*(peak.bandwidth_bytes_per_s for peak in peaks)) if peaks else Missing(Reason.NO_GPU)
+    if peaks:
+        bandwidth = plus(*(peak.bandwidth_bytes_per_s for peak in peaks))
+    else:
+        bandwidth = Missing(Reason.NO_GPU)
     if peaks:
         mfu_prefill = _share(ratio.mfu, scaled(work.prefill, part.arithmetic), flops_peak)
         mfu_decode = _share(ratio.mfu, scaled(work.decode, part.arithmetic), flops_peak)
@@ -509,7 +523,9 @@ def _mfu(reading: EngineReading, rates: Rates, flops_per_s: Reading, flops_peak:
     prefill = number(rates.shown.prefill_tokens_per_s) or 0.0
     decode = number(rates.shown.decode_tokens_per_s) or 0.0
     least = (prefill + decode) * 2.0 * params
-    return IMPOSSIBLE if least > (number(flops_peak) or math.inf) else mfu
+    if least > (number(flops_peak) or math.inf):
+        return IMPOSSIBLE
+    return mfu
 
 
 def _own(reading: EngineReading, track: Track, rates: Rates, split: Layout, ours: Efficiency) -> OwnEstimate:
@@ -527,10 +543,14 @@ def _own(reading: EngineReading, track: Track, rates: Rates, split: Layout, ours
         if counted is None:
             return NOT_EXPOSED
         if counted == 0.0:
-            return OWN_OFF if track.counted(q.DECODE_TOKENS) else Missing(Reason.IDLE)
+            if track.counted(q.DECODE_TOKENS):
+                return OWN_OFF
+            return Missing(Reason.IDLE)
         if not split.gpus:
             return Missing(Reason.NO_GPU)
-        return sum(rates) / len(rates) * split.gpus if rates else track.not_yet
+        if rates:
+            return sum(rates) / len(rates) * split.gpus
+        return track.not_yet
 
     # Wrappers pass the counters on under a prefix of their own.
     by_sglang = "sglang" in f"{reading.live.get(q.OWN_FLOPS, '')} {reading.kind.value}"
@@ -550,7 +570,9 @@ def _share(formula: Callable[[float, float, float], float], part: Reading, whole
         return part
     if isinstance(whole, Missing):
         return whole
-    return formula(part, 1, whole) if whole > 0 else Missing(Reason.UNKNOWN_GPU)
+    if whole > 0:
+        return formula(part, 1, whole)
+    return Missing(Reason.UNKNOWN_GPU)
 
 
 def _flops_peak(reading: EngineReading, peaks: Sequence[Peak]) -> tuple[Reading, str]:
@@ -568,12 +590,17 @@ def _sources(
     reading: EngineReading, track: Track, rates: Rates, precision: str, peaks: Sequence[Peak]
 ) -> dict[str, str]:
     """Field -> the metric or formula behind it, for the detail view and `--json`."""
-    assumed = [_ASSUMED] if any(assumes(peak, reading) for peak in peaks) else []
+    if any(assumes(peak, reading) for peak in peaks):
+        assumed = [_ASSUMED]
+    else:
+        assumed = []
     peak_sources = (
         _joined([*(peak.spec.source for peak in peaks if peak.spec is not None), *assumed]),
         _joined(peak.bandwidth_source for peak in peaks),
     )
-    formulas = rates.service if reading.llm is not None or reading.training is not None else None
+    formulas = None
+    if reading.llm is not None or reading.training is not None:
+        formulas = rates.service
     spans_s = (track.short.length_s, rates.prefill.length_s, track.long.length_s)
     return engine_sources(
         tuple(reading.live.items()),
@@ -593,6 +620,10 @@ def _model_source(reading: EngineReading) -> str:
     """Source of the model's dimensions and the parts that they leave out; or what is missing, in one line."""
     if reading.llm is None:
         why = reading.info.get("model_missing", "").split("\n")[0].split(". Add to")[0]
-        return f"{why}: `gpumon doctor` prints the config lines to add" if why else ""
+        if why:
+            return f"{why}: `gpumon doctor` prints the config lines to add"
+        return ""
     left_out = ", ".join(reading.llm.not_modelled)
-    return f"{reading.llm.source}; not modelled: {left_out}" if left_out else reading.llm.source
+    if left_out:
+        return f"{reading.llm.source}; not modelled: {left_out}"
+    return reading.llm.source

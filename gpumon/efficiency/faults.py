@@ -53,7 +53,9 @@ UNMAPPED: Final = "no MFU or MBU: GPUs unknown"
 def gpu_faults(gpu: GpuReading) -> Iterator[tuple[str, str]]:
     """State, row remapping, ECC and slow-downs of one GPU."""
     if gpu.state in STATES:
-        detail = f" ({gpu.state_text})" if gpu.state_text else ""
+        detail = ""
+        if gpu.state_text:
+            detail = f" ({gpu.state_text})"
         yield gpu.state.value, STATES[gpu.state] + detail
     if _counts(gpu.remap_failed):
         yield "remap_failed", REMAP_FAILED
@@ -152,7 +154,9 @@ def lacks(reading: EngineReading) -> Iterator[tuple[str, Lack]]:
     # Lengths of requests come with the second poll.
     lengths = {q.PROMPT_LENGTH, q.TTFT, q.REQUESTS} & reading.live.keys()
     unknown = NO_CONTEXT._replace(todo=NO_CONTEXT.todo.replace("{url}", reading.url))
-    context = unknown if rates.context == Missing(Reason.NO_CONTEXT) and not lengths else None
+    context = None
+    if rates.context == Missing(Reason.NO_CONTEXT) and not lengths:
+        context = unknown
     for figure, parts in (("MFU", ("prefill", "decode")), ("MBU", ("steps", "decode"))):
         told = next((why[part] for part in parts if why[part] is not None), context)
         if told is not None:

@@ -86,7 +86,9 @@ def training_peak(gpu: GpuSpec, precision: Precision) -> tuple[float, Precision]
 
 def _best(gpu: GpuSpec, formats: Sequence[Precision]) -> tuple[float, Precision] | None:
     used = next((one for one in formats if one in gpu.flops_per_s), None)
-    return (gpu.flops_per_s[used], used) if used is not None and gpu.flops_per_s[used] > 0.0 else None
+    if used is not None and gpu.flops_per_s[used] > 0.0:
+        return (gpu.flops_per_s[used], used)
+    return None
 
 
 # A GPU without BF16 (V100, T4) serves a BF16 checkpoint in FP16.

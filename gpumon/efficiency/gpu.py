@@ -114,7 +114,10 @@ class GpuTrack:
             self.age_s = max(self.read_s, frame.monotonic_s - self.answered_s)
         if self.blank is None:
             # An exporter's counters are dated to a poll only, which over 2 minutes matters little.
-            longest_s = max(window_s, MOST_WINDOW_S) if reading.source == DCGM else window_s
+            if reading.source == DCGM:
+                longest_s = max(window_s, MOST_WINDOW_S)
+            else:
+                longest_s = window_s
             self.add(reading, (GAP + 1) * interval_s, longest_s)
 
     def add(self, reading: GpuReading, longest_s: float, window_s: float = RATE_S) -> None:
@@ -166,7 +169,10 @@ class GpuTrack:
             return
         if not gap and now_s - last_s < POWER_S:
             return  # the driver's counter moves in steps: over a shorter time its slope is noise
-        counted_j = 0.0 if isinstance(self.energy_j, Missing) else self.energy_j
+        if isinstance(self.energy_j, Missing):
+            counted_j = 0.0
+        else:
+            counted_j = self.energy_j
         self.energy_j = energy_j - last_j + counted_j
         if gap:
             self._begin_energy(energy_j, now_s)
@@ -239,7 +245,9 @@ class GpuTrack:
     def busy_mean_ratio(self) -> Reading:
         """Mean of busy over the last hour, missing time excluded."""
         seen_s = sum(seen for _, _, seen in self._busy)
-        return busy(sum(busy_s for _, busy_s, _ in self._busy), seen_s) if seen_s > 0 else WARMING_UP
+        if seen_s > 0:
+            return busy(sum(busy_s for _, busy_s, _ in self._busy), seen_s)
+        return WARMING_UP
 
 
 def without_old(frame: Frame) -> Frame:
@@ -330,7 +338,9 @@ def _tokens_per_j(track: GpuTrack, engines: Sequence[Engine], alone: Missing) ->
     """Decode tokens per joule: of an engine on several GPUs this one has its share of the tokens."""
     if not engines:
         return alone
-    shares = [per(engine.rates.decode_tokens_per_s, float(len(engine.hardware.gpus))) for engine in engines]
+    shares = []
+    for engine in engines:
+        shares.append(per(engine.rates.decode_tokens_per_s, float(len(engine.hardware.gpus))))
     return per(plus(*shares), track.mean_power_w)
 
 
@@ -353,7 +363,10 @@ def _sources(
     achieved_source = ""
     if spec is not None:
         flops_source = spec.source
-        achieved_source = "" if isinstance(achievable, Missing) else spec.achieved_source
+        if isinstance(achievable, Missing):
+            achieved_source = ""
+        else:
+            achieved_source = spec.achieved_source
     exporter = Exporter(
         reading.from_dcgm,
         round(reading.activity_interval_s),
@@ -379,14 +392,18 @@ def _memory(reading: GpuReading) -> str:
         return MEMORY_OF_HOST
     if not isinstance(reading.vram_reserved_bytes, Missing):
         return MEMORY_V2
-    return f"{MEMORY_V2}, else {MEMORY_V1}" if isinstance(reading.vram_used_bytes, Missing) else MEMORY_V1
+    if isinstance(reading.vram_used_bytes, Missing):
+        return f"{MEMORY_V2}, else {MEMORY_V1}"
+    return MEMORY_V1
 
 
 def _of_engines(reading: GpuReading, parts: list[Reading], alone: Missing) -> Reading:
     """Share of the peak that its engines use together; `alone` where there is none."""
     if reading.mig or reading.parent_uuid:
         return _UNDER_MIG
-    return plus(*parts) if parts else alone
+    if parts:
+        return plus(*parts)
+    return alone
 
 
 def _flops_peak(reading: GpuReading, peak: Peak, read: Sequence[EngineReading], alone: Missing) -> tuple[Reading, str]:
@@ -414,7 +431,9 @@ def _achievable_ratio(peak: Peak, flops_peak: Reading, precision: str) -> Readin
         return _UNMEASURED
     ratios = {peak.spec.achievable_ratio(Precision(name)) for name in precision.split("+")}
     ratio = ratios.pop()
-    return _UNMEASURED if ratio is None or ratios else ratio
+    if ratio is None or ratios:
+        return _UNMEASURED
+    return ratio
 
 
 def _bandwidth(
@@ -470,6 +489,11 @@ def worded(gpu: Gpu, engines: Sequence[Engine]) -> Gpu:
     missing = gpu.mfu_ratio
     if not isinstance(missing, Missing) or missing.reason is not Reason.UNREACHABLE:
         return gpu
-    states = {engine.state for engine in engines if engine.name in gpu.engines}
+    states = set()
+    for engine in engines:
+        if engine.name in gpu.engines:
+            states.add(engine.state)
     off = Missing(Reason.OFF)
-    return msgspec.structs.replace(gpu, mfu_ratio=off, mbu_ratio=off) if EndpointState.METRICS_OFF in states else gpu
+    if EndpointState.METRICS_OFF in states:
+        return msgspec.structs.replace(gpu, mfu_ratio=off, mbu_ratio=off)
+    return gpu

@@ -37,7 +37,9 @@ def prompt_mean(track: Track) -> Reading:
     if not isinstance(seen, Missing) or seen.reason is not Reason.NOT_EXPOSED:
         return seen
     of_firsts = _per_first_token(track)
-    return _per_request(track, q.PROMPT_TOKENS) if of_firsts is None else of_firsts
+    if of_firsts is None:
+        return _per_request(track, q.PROMPT_TOKENS)
+    return of_firsts
 
 
 def answer_mean(track: Track) -> Reading:
@@ -121,12 +123,16 @@ def _per_request(track: Track, counter: str) -> Reading:
     """Tokens per request that ended. Of tokens that are counted earlier than that only over enough requests."""
     tokens, ended = (track.long.rate(quantity) for quantity in (counter, q.REQUESTS))
     if isinstance(tokens, Missing) or isinstance(ended, Missing):
-        return tokens if isinstance(tokens, Missing) else ended
+        if isinstance(tokens, Missing):
+            return tokens
+        return ended
     count = ended * track.long.length_s
     if count <= 0.0:
         return IDLE
     together = track.moves(counter) is Advance.END
-    return tokens / ended if together or count >= ENOUGH else Missing(Reason.FEW)
+    if together or count >= ENOUGH:
+        return tokens / ended
+    return Missing(Reason.FEW)
 
 
 def context(reading: EngineReading, track: Track) -> tuple[Reading, str]:
@@ -136,7 +142,10 @@ def context(reading: EngineReading, track: Track) -> tuple[Reading, str]:
     tokens for sequences of the longest context): its lengths come first, of requests that ended or are under way.
     """
     pool = _pool_use(track)
-    held = None if _shared_pool(reading) else pool.held
+    if _shared_pool(reading):
+        held = None
+    else:
+        held = pool.held
     if held is not None and (pool.counted or not _mixed(reading)):
         return held, IN_USE
     by_lengths = _by_ended(track)
@@ -216,7 +225,9 @@ def pool_tokens(reading: EngineReading, track: Track) -> Reading:
     shared = Missing(Reason.NOT_MODELLED, "layers of several kinds share the pool: its blocks are not tokens")
     if UNTOLD in reading.info:
         return Missing(Reason.NOT_EXPOSED, reading.info[UNTOLD])
-    return shared if _shared_pool(reading) else track.gauge(q.POOL_TOKENS)
+    if _shared_pool(reading):
+        return shared
+    return track.gauge(q.POOL_TOKENS)
 
 
 def _mixed(reading: EngineReading) -> bool:
@@ -249,10 +260,13 @@ def prompt_length(track: Track, prefill: Window, context_tokens: Reading) -> Rea
         biased = size_biased_mean(ended)
         if biased is None:
             continue
-        booked = booked if window.seconds == prefill.seconds else _booked(track, window)
+        if window.seconds != prefill.seconds:
+            booked = _booked(track, window)
         if ended.sum * booked.firsts <= APART * booked.tokens * ended.count:
             return max(biased, least)
     if least > 0.0:
         return least
     told = _per_request(track, q.PROMPT_TOKENS)
-    return context_tokens if isinstance(told, Missing) else told
+    if isinstance(told, Missing):
+        return context_tokens
+    return told

@@ -49,7 +49,9 @@ def scaled(amount: Reading, share: Reading) -> Reading:
     """The GPUs' share of an amount; nothing of nothing, whatever the share is."""
     if isinstance(amount, Missing) or amount == 0.0:
         return amount
-    return share if isinstance(share, Missing) else amount * share
+    if isinstance(share, Missing):
+        return share
+    return amount * share
 
 
 def _unknown(detail: str) -> GpuPart:
@@ -87,4 +89,6 @@ def _number(text: str, default: float = 0.0) -> float:
         value = float(text)
     except ValueError:
         return default
-    return value if math.isfinite(value) else default
+    if math.isfinite(value):
+        return value
+    return default

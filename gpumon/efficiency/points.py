@@ -76,7 +76,9 @@ class Totals:
                 now[thing] = _Part(since_s)
                 whole = whole and now_s - since_s >= SETTLED_S
         self._parts[series] = now
-        return total if known and whole else NAN
+        if known and whole:
+            return total
+        return NAN
 
 
 def _counted(last: _Part | None, now_s: float) -> _Part:
@@ -84,7 +86,9 @@ def _counted(last: _Part | None, now_s: float) -> _Part:
     if last is None or last.silent_s is None:
         return _ANSWERS
     back_s = last.back_s or now_s
-    return _ANSWERS if now_s - back_s >= SETTLED_S else _Part(last.silent_s, back_s)
+    if now_s - back_s >= SETTLED_S:
+        return _ANSWERS
+    return _Part(last.silent_s, back_s)
 
 
 def chart_points(
@@ -178,7 +182,11 @@ def _keys(names: tuple[str, ...], between: str, thing: str) -> tuple[str, ...]:
 
 def _known(keys: Iterable[str], readings: Iterable[Reading]) -> dict[str, float]:
     pairs = zip(keys, readings, strict=True)
-    return {key: reading for key, reading in pairs if not isinstance(reading, Missing)}
+    known = {}
+    for key, reading in pairs:
+        if not isinstance(reading, Missing):
+            known[key] = reading
+    return known
 
 
 _OF_HOST: Final = ("cpu", "core", "iowait", "io", "disk", "net")
@@ -238,7 +246,10 @@ def _engine(engine: Engine) -> tuple[Reading, ...]:
 def in_use(gpus: Sequence[Gpu]) -> Sequence[Gpu]:
     """The GPUs that a mean is over: idle spares, with no engine, no process and no work, would only dilute it; all of
     them where there is nothing else."""
-    used = [gpu for gpu in gpus if gpu.engines or gpu.processes or or_nan(gpu.busy_ratio) >= _IDLE]
+    used = []
+    for gpu in gpus:
+        if gpu.engines or gpu.processes or or_nan(gpu.busy_ratio) >= _IDLE:
+            used.append(gpu)
     return used or gpus
 
 
@@ -247,5 +258,10 @@ def _most(readings: Iterable[Reading]) -> float:
 
 
 def _mean(readings: Sequence[Reading]) -> float:
-    known = [reading for reading in readings if not isinstance(reading, Missing)]
-    return sum(known) / len(known) if known else NAN
+    known = []
+    for reading in readings:
+        if not isinstance(reading, Missing):
+            known.append(reading)
+    if known:
+        return sum(known) / len(known)
+    return NAN

@@ -70,7 +70,11 @@ def peak_constants(flops_per_s: float, bandwidth_bytes_per_s: float) -> tuple[Co
         Constant(_of("gpu_peak_flops"), flops_per_s, "dense FLOP/s of one GPU in the format of this model's matmuls"),
         Constant(_of("gpu_peak_bandwidth"), bandwidth_bytes_per_s, "bytes/s of one GPU's memory"),
     )
-    return tuple(one for one in found if one.value > 0.0)
+    constants = []
+    for one in found:
+        if one.value > 0.0:
+            constants.append(one)
+    return tuple(constants)
 
 
 def told_constants(pool_tokens: float, context_tokens: float, ranks: int = 0) -> tuple[Constant, ...]:
@@ -84,7 +88,11 @@ def told_constants(pool_tokens: float, context_tokens: float, ranks: int = 0) ->
         Constant(_of("context_tokens"), context_tokens, "mean context where no series tells it (--context)"),
         Constant(_of("engine_ranks"), float(ranks), "data-parallel ranks of one engine, instead of those on its page"),
     )
-    return tuple(constant for constant in constants if constant.value > 0.0)
+    result = []
+    for constant in constants:
+        if constant.value > 0.0:
+            result.append(constant)
+    return tuple(result)
 
 
 def _of(what: str) -> str:
@@ -135,7 +143,9 @@ def bucket_weights(bounds: tuple[float, ...]) -> tuple[Weight, ...]:
     Each bucket's mid-point is that of the bucket below and what it is higher. What is above the last bound of a page
     counts with the mid-point of the bucket that would follow.
     """
-    middles = [(low + high) / 2.0 for low, high in zip((0.0, *bounds), (*bounds, 2.0 * bounds[-1]), strict=True)]
+    middles = []
+    for low, high in zip((0.0, *bounds), (*bounds, 2.0 * bounds[-1]), strict=True):
+        middles.append((low + high) / 2.0)
     steps = zip(bounds, middles, middles[1:], strict=False)
     return (
         Weight("0", middles[0], middles[0] ** 2),

@@ -159,13 +159,20 @@ def gpu_sources(
 
 def _without_calls(sources: dict[str, str]) -> dict[str, str]:
     """The sources that are formulas: a GPU that the driver does not tell of has no others."""
-    return {field: text for field, text in sources.items() if field in _KEPT or field not in _CALLS}
+    calls = {}
+    for field, text in sources.items():
+        if field in _KEPT or field not in _CALLS:
+            calls[field] = text
+    return calls
 
 
 def _measured_by(exporter: Exporter) -> dict[str, str]:
     """The sources of the figures that a dcgm-exporter measured."""
     mean = f"mean of the exporter's {exporter.interval_s} s"
-    sources = {field: f"{NAME_OF[field]}, {mean}" for field in exporter.fields if field not in _NOT_SHOWN}
+    sources = {}
+    for field in exporter.fields:
+        if field not in _NOT_SHOWN:
+            sources[field] = f"{NAME_OF[field]}, {mean}"
     for link in ("pcie", "nvlink"):
         sent = f"{link}_tx_bytes_per_s"
         received = f"{link}_rx_bytes_per_s"
@@ -176,7 +183,9 @@ def _measured_by(exporter: Exporter) -> dict[str, str]:
 
 def _alone(from_energy: bool, interval_s: int) -> dict[str, str]:
     """The sources of a GPU that only a dcgm-exporter tells of."""
-    named = {field: f"{name}, each {interval_s} s" for field, name in (NAME_OF | _BY_DCGM).items()}
+    named = {}
+    for field, name in (NAME_OF | _BY_DCGM).items():
+        named[field] = f"{name}, each {interval_s} s"
     if from_energy:
         named["power_w"] = f"slope of {NAME_OF['energy_j']}"
     return {field: text for field, text in named.items() if field not in _NOT_SHOWN} | dict.fromkeys(_NVLINK_FIELDS, "")

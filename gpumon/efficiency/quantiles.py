@@ -46,7 +46,9 @@ def merge_common(histograms: Sequence[HistogramReading]) -> HistogramReading | N
     bounds = tuple(sorted(common))
     if len(bounds) <= LEAST_COMMON or bounds[-1] != float("inf"):
         return None
-    by_bound = [dict(zip(histogram.bounds, histogram.counts, strict=True)) for histogram in histograms]
+    by_bound = []
+    for histogram in histograms:
+        by_bound.append(dict(zip(histogram.bounds, histogram.counts, strict=True)))
     counts = tuple(sum(counts[bound] for counts in by_bound) for bound in bounds)
     total = sum(histogram.sum for histogram in histograms)
     count = sum(histogram.count for histogram in histograms)
@@ -172,7 +174,10 @@ def size_biased_mean(window: HistogramReading | None) -> float | None:
     first = second = low = below = 0.0
     for bound, cumulative in zip(window.bounds, window.counts, strict=True):
         inside = cumulative - below
-        middle = low if bound == float("inf") else (low + bound) / 2
+        if bound == float("inf"):
+            middle = low
+        else:
+            middle = (low + bound) / 2
         first += inside * middle
         second += inside * middle * middle
         low = bound

@@ -97,13 +97,19 @@ def layout(reading: EngineReading, shown: int, count: int) -> Layout:
     is the page of one rank among several.
     """
     stages = max(reading.pp, 1)
-    dp = reading.dp if _adds_ranks_up(reading, shown, count) else shown
+    if _adds_ranks_up(reading, shown, count):
+        dp = reading.dp
+    else:
+        dp = shown
     tp = reading.tp
     crowded = bool(count) and dp > 1 and tp * stages * dp > count
     if count and (not tp or crowded):
         tp = _even_share(count, dp * stages)
     attention_alone = dp > 1 and (crowded or reading.info.get(DP_ATTENTION) == "yes")
-    together = 1 if _are_replicas(reading, attention_alone) else max(dp, reading.dp)
+    if _are_replicas(reading, attention_alone):
+        together = 1
+    else:
+        together = max(dp, reading.dp)
     return Layout(count, tp, reading.pp, dp, together, attention_alone)
 
 
@@ -168,7 +174,10 @@ def rates_of(reading: EngineReading, track: Track, split: Layout) -> Rates:
     made = steps(reading, track, split, per_step, decode)
     steps_per_s = made.by_rank if isinstance(made.by_rank, Missing) else sum(made.by_rank)
     flows["steps_per_s"] = Flow(steps_per_s, made.advance, made.source)
-    sources = {field: rate.source for field, rate in flows.items() if rate.source}
+    sources = {}
+    for field, rate in flows.items():
+        if rate.source:
+            sources[field] = rate.source
     if without_decode is None:
         acceptance_ratio = acceptance(track)
         context_tokens, sources["context_tokens"] = context(reading, track)
@@ -207,7 +216,10 @@ def _spread(by_rank: list[float] | Missing, split: Layout) -> Spread:
     pace = 0.0
     if not isinstance(by_rank, Missing):
         # Of ranks that share experts the one that makes most steps is the pace of all; others each have their own.
-        pace = max(by_rank, default=0.0) if split.together > 1 else sum(by_rank)
+        if split.together > 1:
+            pace = max(by_rank, default=0.0)
+        else:
+            pace = sum(by_rank)
     return Spread(pace, max(1.0, split.together / split.dp), split.attention_alone)
 
 
@@ -240,12 +252,22 @@ def flow(
     moves = track.moves(counter)
     metric = reading.live.get(counter, "")
     if moves is not None and moves is not Advance.END:
-        window = _finer(track, counter, window) if steady else window
+        if steady:
+            window = _finer(track, counter, window)
         return Flow(window.rate(counter), moves, _named(_COUNTER[moves], metric, window))
-    samples = track.short.samples(gauge) if gauge else []
+    if gauge:
+        samples = track.short.samples(gauge)
+    else:
+        samples = []
     if samples:
-        how = Advance.DERIVED if reading.advance.get(gauge) is Advance.DERIVED else Advance.SAMPLED
-        per_s = 0.0 if _rests(track, counter) else sum(samples) / len(samples)
+        if reading.advance.get(gauge) is Advance.DERIVED:
+            how = Advance.DERIVED
+        else:
+            how = Advance.SAMPLED
+        if _rests(track, counter):
+            per_s = 0.0
+        else:
+            per_s = sum(samples) / len(samples)
         return Flow(per_s, how, _named(_GAUGE[how], reading.live.get(gauge, ""), track.short))
     if moves is None:
         return Flow(NOT_EXPOSED, source=metric)
@@ -258,11 +280,15 @@ def _finer(track: Track, counter: str, window: Window) -> Window:
     if not brief or brief * window.length_s >= COARSE:
         return window
     steady = number(track.long.rate(counter))
-    return track.long if steady is not None and abs(steady - brief) * window.length_s <= 1.0 else window
+    if steady is not None and abs(steady - brief) * window.length_s <= 1.0:
+        return track.long
+    return window
 
 
 def _named(text: str, metric: str, window: Window) -> str:
-    return text.format(metric=metric, span_s=max(1, round(window.length_s))) if metric else ""
+    if metric:
+        return text.format(metric=metric, span_s=max(1, round(window.length_s)))
+    return ""
 
 
 def _rests(track: Track, counter: str) -> bool:
@@ -283,7 +309,9 @@ def newest(track: Track, counter: str, gauge: str) -> Reading:
     samples = window.samples(gauge)
     if not samples:
         return NOT_EXPOSED if moves is None else NOT_LIVE
-    return 0.0 if _rests(track, counter) else samples[-1]
+    if _rests(track, counter):
+        return 0.0
+    return samples[-1]
 
 
 def rank_decode(track: Track, rank: str) -> Reading:
@@ -302,7 +330,10 @@ def _advances(flows: dict[str, Flow]) -> dict[str, str]:
     moves = {field: one.advance for field, one in flows.items() if one.advance is not None}
     advances = {field: advance.value for field, advance in moves.items()}
     for field, parts in _MADE_OF.items():
-        known = [moves[part] for part in parts if part in moves]
+        known = []
+        for part in parts:
+            if part in moves:
+                known.append(moves[part])
         if known:
             advances[field] = max(known, key=_WEAKEST.index).value
     return advances
@@ -314,7 +345,9 @@ def _flows(reading: EngineReading, track: Track, service: Service, prefill: Wind
         (field, quantity) for field, quantity in COUNTERS.items() if quantity in reading.live or track.counts(quantity)
     )
     flows = {field: flow(reading, track, quantity) for field, quantity in exported}
-    off = Missing(Reason.OFF, reading.info[TOKENS_OFF]) if TOKENS_OFF in reading.info else None
+    off = None
+    if TOKENS_OFF in reading.info:
+        off = Missing(Reason.OFF, reading.info[TOKENS_OFF])
     no_prefill = WITHOUT_PREFILL.get(service, off)
     no_decode = WITHOUT_DECODE.get(service, off)
     if no_prefill is None:
@@ -399,7 +432,9 @@ def _batch(reading: EngineReading, service: Service, decode: Reading, steps_per_
 
 def per_step_of(per_s: Reading, decode: Reading, steps_per_s: Reading) -> Reading:
     """Part of an amount per second that one step has; idle where no tokens are generated."""
-    return IDLE if steps_per_s == 0.0 or decode == 0.0 else per(per_s, steps_per_s)
+    if steps_per_s == 0.0 or decode == 0.0:
+        return IDLE
+    return per(per_s, steps_per_s)
 
 
 def _other_sources(reading: EngineReading, track: Track) -> dict[str, str]:
@@ -408,12 +443,20 @@ def _other_sources(reading: EngineReading, track: Track) -> dict[str, str]:
     drafted = ""
     if {q.ACCEPTED_TOKENS, q.DRAFTS} <= live.keys():
         drafted = f"all tokens / those not accepted, at most 1 + {live[q.ACCEPTED_TOKENS]} / {live[q.DRAFTS]}"
-    sampled = f"mean of {live[q.MEAN_ACCEPTED]}" if q.MEAN_ACCEPTED in live else "no sign of speculation"
-    rate = f"{live[q.DECODE_RATE]}, mean of its samples of the last 10 min at most" if q.DECODE_RATE in live else ""
-    accepted = f"mean of {live[q.ACCEPTANCE]}" if q.ACCEPTANCE in live else ""
+    sampled = "no sign of speculation"
+    if q.MEAN_ACCEPTED in live:
+        sampled = f"mean of {live[q.MEAN_ACCEPTED]}"
+    rate = ""
+    if q.DECODE_RATE in live:
+        rate = f"{live[q.DECODE_RATE]}, mean of its samples of the last 10 min at most"
+    accepted = ""
+    if q.ACCEPTANCE in live:
+        accepted = f"mean of {live[q.ACCEPTANCE]}"
     if {q.ACCEPTED_TOKENS, q.DRAFTED_TOKENS} <= live.keys():
         accepted = f"{live[q.ACCEPTED_TOKENS]} / {live[q.DRAFTED_TOKENS]}"
-    gaps = f"{live[q.ITL]} sum / count over {track.short.length_s:.0f} s" if q.ITL in live else ""
+    gaps = ""
+    if q.ITL in live:
+        gaps = f"{live[q.ITL]} sum / count over {track.short.length_s:.0f} s"
     if gaps and gaps_are_steps(reading):
         gaps += ", / tokens per step and sequence"
     return {
@@ -448,7 +491,9 @@ def steps(reading: EngineReading, track: Track, split: Layout, tokens_per_step: 
     by_tokens = _by_tokens(track, split, tokens_per_step)
     if by_gaps is not None and (decode == 0.0 or isinstance(by_tokens, Missing)):
         return Steps(IDLE, GAPS, Advance.DERIVED)
-    return Steps(by_tokens) if isinstance(by_tokens, Missing) else Steps(by_tokens, TOKENS, Advance.DERIVED)
+    if isinstance(by_tokens, Missing):
+        return Steps(by_tokens)
+    return Steps(by_tokens, TOKENS, Advance.DERIVED)
 
 
 def _by_gaps(reading: EngineReading, track: Track, split: Layout, tokens_per_step: float) -> list[float] | None:
@@ -476,21 +521,33 @@ def _by_tokens(track: Track, split: Layout, tokens_per_step: float) -> list[floa
         running = track.short.rank_samples(rank, q.RUNNING)
         batch = _while_busy(running)
         if decode > 0.0 and batch is None:
-            return Missing(Reason.FEW, "no poll met a running request") if running else NOT_EXPOSED
-        made = decode * _in_pipe(split, running) / (batch * tokens_per_step) if batch else 0.0
+            if running:
+                return Missing(Reason.FEW, "no poll met a running request")
+            return NOT_EXPOSED
+        if batch:
+            made = decode * _in_pipe(split, running) / (batch * tokens_per_step)
+        else:
+            made = 0.0
         per_s += _all(split, track, made)
     return per_s
 
 
 def _while_busy(running: list[float]) -> float | None:
     """Mean requests over the polls at which there was one; None where no poll met one."""
-    busy = [value for value in running if value > 0.0]
-    return sum(busy) / len(busy) if busy else None
+    busy = []
+    for value in running:
+        if value > 0.0:
+            busy.append(value)
+    if busy:
+        return sum(busy) / len(busy)
+    return None
 
 
 def _in_pipe(split: Layout, running: list[float]) -> float:
     """Batches that a pipeline works on at once: one for each stage, as far as there are requests for that."""
-    return min(float(split.pp), max(1.0, _while_busy(running) or 1.0)) if split.pp > 1 else 1.0
+    if split.pp > 1:
+        return min(float(split.pp), max(1.0, _while_busy(running) or 1.0))
+    return 1.0
 
 
 def _all(split: Layout, track: Track, made: float) -> list[float]:
@@ -540,15 +597,22 @@ def acceptance(track: Track) -> Reading:
     """Share of the draft tokens that were accepted: from the counters, else the mean of the engine's own gauge."""
     if not track.counts(q.DRAFTED_TOKENS):
         samples = track.short.samples(q.ACCEPTANCE)
-        ranks = len(track.points[-1].ranks) if track.points else 1
-        return sum(samples) / len(samples) / ranks if samples else NOT_EXPOSED
+        if track.points:
+            ranks = len(track.points[-1].ranks)
+        else:
+            ranks = 1
+        if samples:
+            return sum(samples) / len(samples) / ranks
+        return NOT_EXPOSED
     drafted = track.short.rate(q.DRAFTED_TOKENS)
     return per(track.short.rate(q.ACCEPTED_TOKENS), drafted, IDLE)
 
 
 def tokens_per_gap(reading: EngineReading, tokens_per_step: float) -> float:
     """Tokens of a sequence that one observation of its ITL stands for."""
-    return tokens_per_step if gaps_are_steps(reading) else 1.0
+    if gaps_are_steps(reading):
+        return tokens_per_step
+    return 1.0
 
 
 def gaps_are_steps(reading: EngineReading) -> bool:
@@ -592,10 +656,15 @@ def stepped_rate(track: Track, counter: str) -> Reading:
     """
     totals = _totals(track, counter)
     if len(totals) < 2:
-        return track.not_yet if track.counts(counter) else NOT_EXPOSED
+        if track.counts(counter):
+            return track.not_yet
+        return NOT_EXPOSED
     first_s, first = totals[0]
     now_s, last = totals[-1]
-    jumps = [after for before, after in pairwise(totals) if after[1] > before[1]]
+    jumps = []
+    for before, after in pairwise(totals):
+        if after[1] > before[1]:
+            jumps.append(after)
     if len(jumps) < 2:
         whole = now_s - first_s >= MOST_KEPT_S - 2 * track.cadence_s
         return (last - first) / (now_s - first_s) if whole else track.not_yet

@@ -62,20 +62,26 @@ def minus(whole: Reading, part: Reading) -> Reading:
     """`whole - part`, at least 0; the first of the two that is missing."""
     if isinstance(whole, Missing):
         return whole
-    return part if isinstance(part, Missing) else max(0.0, whole - part)
+    if isinstance(part, Missing):
+        return part
+    return max(0.0, whole - part)
 
 
 def times(one: Reading, other: Reading) -> Reading:
     """The product; the first of the two that is missing."""
     if isinstance(one, Missing):
         return one
-    return other if isinstance(other, Missing) else one * other
+    if isinstance(other, Missing):
+        return other
+    return one * other
 
 
 def mean_known(values: Iterable[float | None]) -> float | None:
     """The mean of the values that are there; None where none is."""
     known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    if known:
+        return sum(known) / len(known)
+    return None
 
 
 def per(part: Reading, whole: Reading, nothing: Missing = Missing(Reason.INVALID)) -> Reading:  # noqa: B008 - frozen

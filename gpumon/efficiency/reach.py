@@ -13,7 +13,9 @@ def seen(attention: Attention, context_tokens: float) -> float:
     limit = attention.limit * attention.stride
     if not limit or context_tokens <= limit:
         return context_tokens / attention.stride
-    return limit / 2.0 if attention.reach is Reach.CHUNK else float(attention.limit)
+    if attention.reach is Reach.CHUNK:
+        return limit / 2.0
+    return float(attention.limit)
 
 
 def mean_seen(attention: Attention, new_tokens: float, cached_tokens: float = 0.0) -> float:
@@ -25,7 +27,9 @@ def mean_seen(attention: Attention, new_tokens: float, cached_tokens: float = 0.
     limit = attention.limit * attention.stride
     end = cached_tokens + new_tokens
     if attention.reach is Reach.ENCODER:
-        return min(end, limit) if limit else end
+        if limit:
+            return min(end, limit)
+        return end
     if new_tokens <= 0.0:
         return seen(attention, cached_tokens)
     if not limit or end <= limit:

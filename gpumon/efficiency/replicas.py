@@ -76,7 +76,10 @@ def grouped(members: Sequence[Member]) -> dict[tuple[str, ...], list[Member]]:
 def replicas_of(group: Sequence[Member], apart: Mapping[str, tuple[Evidence, ...]]) -> Replicas:
     """The sums and merged latencies of those that answer; MFU and MBU of those whose GPUs are known."""
     members = [member for member in group if member.answers]
-    mapped = [member for member in members if not isinstance(member.engine.hardware.gpu_count, Missing)]
+    mapped = []
+    for member in members:
+        if not isinstance(member.engine.hardware.gpu_count, Missing):
+            mapped.append(member)
     return Replicas(
         model=group[0].engine.model,
         engines=tuple(member.engine.name for member in group),
@@ -106,7 +109,9 @@ def _figures(members: Sequence[Member], path: str) -> list[Reading]:
 
 def _sum(parts: Iterable[Reading]) -> Reading:
     known = tuple(parts)
-    return plus(*known) if known else _SILENT
+    if known:
+        return plus(*known)
+    return _SILENT
 
 
 def _latency(members: Sequence[Member], quantity: str) -> Quantiles:
@@ -120,7 +125,9 @@ def _latency(members: Sequence[Member], quantity: str) -> Quantiles:
     if not windows:
         return no_quantiles(_SILENT)
     merged = merge_common(windows)
-    return mean_only(windows, NO_COMMON) if merged is None else quantiles(merged)
+    if merged is None:
+        return mean_only(windows, NO_COMMON)
+    return quantiles(merged)
 
 
 def _share(members: Sequence[Member], work: str, peak: str) -> Reading:
@@ -129,6 +136,9 @@ def _share(members: Sequence[Member], work: str, peak: str) -> Reading:
     peaks: list[Reading] = []
     for member, its_peak in zip(members, _figures(members, peak), strict=True):
         gpus = set(member.reading.gpus)
-        alone = sum(1 / sharers[uuid] for uuid in gpus) / len(gpus) if gpus else 1.0
+        if gpus:
+            alone = sum(1 / sharers[uuid] for uuid in gpus) / len(gpus)
+        else:
+            alone = 1.0
         peaks.append(its_peak if isinstance(its_peak, Missing) else its_peak * alone)
     return per(_sum(_figures(members, work)), _sum(peaks), Missing(Reason.UNKNOWN_GPU))

@@ -35,7 +35,9 @@ class Standing(NamedTuple):
         """Why it has no place; None where it has one."""
         if isinstance(self.mfu, Missing):
             return self.mfu
-        return self.mbu if isinstance(self.mbu, Missing) else None
+        if isinstance(self.mbu, Missing):
+            return self.mbu
+        return None
 
     @property
     def headroom(self) -> Reading:
@@ -69,4 +71,8 @@ def standing(engine: Engine) -> Standing:
 def trail(mbu: Sequence[float], mfu: Sequence[float]) -> list[tuple[float, float]]:
     """The places of the past, oldest first, of the times at which both shares are known (NaN is a gap)."""
     pairs = zip(mbu, mfu, strict=True)
-    return [(x, y) for x, y in pairs if x == x and y == y]
+    trail = []
+    for x, y in pairs:
+        if x == x and y == y:
+            trail.append((x, y))
+    return trail

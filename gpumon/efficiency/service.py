@@ -85,13 +85,18 @@ def no_flops(reading: EngineReading) -> Missing | None:
         return NO_COST if reading.training is None else None
     if service is Service.OTHER:
         return NO_BYTES[service]
-    return no_model(reading) if reading.llm is None else None
+    if reading.llm is None:
+        return no_model(reading)
+    return None
 
 
 def adding_up(engines: Iterable[Engine]) -> list[Engine]:
     """The engines of a sum, each token and request in it once: without frontends of models that others here serve."""
     every = list(engines)
-    served = {model_key(engine.model) for engine in every if engine.kind not in FRONTENDS}
+    served = set()
+    for engine in every:
+        if engine.kind not in FRONTENDS:
+            served.add(model_key(engine.model))
     return [engine for engine in every if engine.kind not in FRONTENDS or model_key(engine.model) not in served]
 
 

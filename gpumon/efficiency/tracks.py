@@ -71,7 +71,9 @@ class Observed(NamedTuple):
     @property
     def mean(self) -> Reading:
         """In the histogram's unit: `idle` where there was no observation."""
-        return self.total / self.observations if self.observations > 0 else Missing(Reason.IDLE)
+        if self.observations > 0:
+            return self.total / self.observations
+        return Missing(Reason.IDLE)
 
 
 class Window:
@@ -107,19 +109,30 @@ class Window:
             per_s = _increase(rank, quantity, ends)
             if per_s is not None:
                 total = per_s if total is None else total + per_s
-        return self._lacking(quantity) if total is None else total
+        if total is None:
+            return self._lacking(quantity)
+        return total
 
     def rank_rate(self, rank: str, quantity: str) -> Reading:
         """Increase per second of one rank's counter."""
         ends = self._ends(rank, quantity)
-        per_s = None if ends is None else _increase(rank, quantity, ends)
-        return self._lacking(quantity) if per_s is None else per_s
+        if ends is None:
+            per_s = None
+        else:
+            per_s = _increase(rank, quantity, ends)
+        if per_s is None:
+            return self._lacking(quantity)
+        return per_s
 
     def rank_rates(self, quantity: str) -> list[float]:
         """Increase per second of a counter, for each rank that has it at both ends of the window."""
         ranks = self.points[-1].ranks if self.points else ()
         rates = [self.rank_rate(rank, quantity) for rank in ranks]
-        return [rate for rate in rates if not isinstance(rate, Missing)]
+        result = []
+        for rate in rates:
+            if not isinstance(rate, Missing):
+                result.append(rate)
+        return result
 
     def histogram(self, quantity: str) -> HistogramReading | None:
         """Observations in the window; None where not exposed or with fewer than two polls."""
@@ -132,17 +145,24 @@ class Window:
 
     def observed(self, quantity: str) -> Observed | None:
         """How many observations of a histogram there were, and their sum; None where `histogram` is."""
-        each = [self._observed(rank, quantity) for rank in self.points[-1].ranks] if self.points else []
+        if self.points:
+            each = [self._observed(rank, quantity) for rank in self.points[-1].ranks]
+        else:
+            each = []
         known = [one for one in each if one is not None]
         if not known:
             return None
-        return known[0] if len(known) == 1 else Observed(*map(sum, zip(*known, strict=True)))
+        if len(known) == 1:
+            return known[0]
+        return Observed(*map(sum, zip(*known, strict=True)))
 
     def mean(self, quantity: str) -> Reading:
         """Mean of a histogram; warming up where the engine has it and the window does not yet."""
         observed = self.observed(quantity)
         if observed is None:
-            return self._track.not_yet if self._track.has_histogram(quantity) else NOT_EXPOSED
+            if self._track.has_histogram(quantity):
+                return self._track.not_yet
+            return NOT_EXPOSED
         return observed.mean
 
     def rank_mean(self, rank: str, quantity: str) -> Reading:
@@ -155,7 +175,12 @@ class Window:
     def samples(self, quantity: str) -> list[float]:
         """A gauge, summed over the ranks, at each poll that had it, oldest first."""
         each = ([rank.gauges.get(quantity) for rank in point.ranks.values()] for point in self.inside)
-        sums = [values[0] if len(values) == 1 else sum_known(values) for values in each]
+        sums = []
+        for values in each:
+            if len(values) == 1:
+                sums.append(values[0])
+            else:
+                sums.append(sum_known(values))
         return [value for value in sums if value is not None]
 
     def rank_samples(self, rank: str, quantity: str) -> list[float]:
@@ -164,7 +189,9 @@ class Window:
         return [value for value in values if value is not None]
 
     def _lacking(self, quantity: str) -> Missing:
-        return self._track.not_yet if self._track.counts(quantity) else NOT_EXPOSED
+        if self._track.counts(quantity):
+            return self._track.not_yet
+        return NOT_EXPOSED
 
     def _ends(self, rank: str, quantity: str) -> tuple[Point, Point] | None:
         """Its first and last poll that had this series of a rank; None with fewer than two of them."""
@@ -174,8 +201,13 @@ class Window:
         last = self.points[-1]
         if not (first.lacked or last.lacked):
             return first, last
-        own = [point for point in self.points if quantity not in point.lacked.get(rank, ())]
-        return (own[0], own[-1]) if len(own) > 1 else None
+        own = []
+        for point in self.points:
+            if quantity not in point.lacked.get(rank, ()):
+                own.append(point)
+        if len(own) > 1:
+            return (own[0], own[-1])
+        return None
 
     def _both(self, rank: str, quantity: str) -> tuple[HistogramReading, HistogramReading] | None:
         """A histogram of one rank at both ends."""
@@ -183,11 +215,15 @@ class Window:
         if ends is None or rank not in ends[0].ranks or rank not in ends[1].ranks:
             return None
         old, new = (end.ranks[rank].histograms.get(quantity) for end in ends)
-        return None if old is None or new is None else (old, new)
+        if old is None or new is None:
+            return None
+        return (old, new)
 
     def _difference(self, rank: str, quantity: str) -> HistogramReading | None:
         both = self._both(rank, quantity)
-        return None if both is None else difference(*both)
+        if both is None:
+            return None
+        return difference(*both)
 
     def _observed(self, rank: str, quantity: str) -> Observed | None:
         both = self._both(rank, quantity)
@@ -333,12 +369,14 @@ class Track:
         fell_s, before = self._before_fall
         if reading.monotonic_s - fell_s > max(GAP * self.cadence_s, GONE_S):
             return False
-        return any(
-            rank.rank in before
-            and rank.rank in self._ranks
-            and _rose_past(self._ranks[rank.rank], before[rank.rank], rank)
-            for rank in reading.ranks
-        )
+        for rank in reading.ranks:
+            if (
+                rank.rank in before
+                and rank.rank in self._ranks
+                and _rose_past(self._ranks[rank.rank], before[rank.rank], rank)
+            ):
+                return True
+        return False
 
     def _is_other_series(self, reading: EngineReading) -> bool:
         """Whether a counter moves otherwise than before: it is another series then, with a base line of its own."""
@@ -413,11 +451,10 @@ class Track:
                 return
         self._paced_s = self.cadence_s
         here = {rank.rank: rank for rank in reading.ranks}
-        lacked = {
-            name: series_of(known) - (series_of(here[name]) if name in here else frozenset())
-            for name, known in self._ranks.items()
-            if here.get(name) is not known
-        }
+        lacked = {}
+        for name, known in self._ranks.items():
+            if here.get(name) is not known:
+                lacked[name] = series_of(known) - (series_of(here[name]) if name in here else frozenset())
         self.points.append(Point(now_s, dict(self._ranks), lacked))
         if len(self.points) > 2:
             self._was_reset = False
@@ -443,7 +480,9 @@ class Track:
     @property
     def not_yet(self) -> Missing:
         """Why there is no rate: restarted a moment ago, or too few polls."""
-        return Missing(Reason.RESET) if self._was_reset else WARMING_UP
+        if self._was_reset:
+            return Missing(Reason.RESET)
+        return WARMING_UP
 
     def gauge(self, quantity: str) -> Reading:
         """The newest value, summed over the ranks."""
@@ -453,16 +492,27 @@ class Track:
     def gauge_mean(self, quantity: str) -> Reading:
         """The newest value, averaged over the ranks."""
         values = self._gauges(quantity)
-        return sum(values) / len(values) if values else NOT_EXPOSED
+        if values:
+            return sum(values) / len(values)
+        return NOT_EXPOSED
 
     def _gauges(self, quantity: str) -> list[float]:
         """The newest value of each rank that has it; of none where a rank has lost it: the rest is not the whole."""
         if quantity not in self._gauged:
             return []
-        lacking = [name for name, rank in self._ranks.items() if quantity not in rank.gauges]
+        lacking = []
+        for name, rank in self._ranks.items():
+            if quantity not in rank.gauges:
+                lacking.append(name)
         before = (point.ranks[name].gauges for name in lacking for point in self.points if name in point.ranks)
         lost = any(quantity in gauges for gauges in before)
-        return [] if lost else [rank.gauges[quantity] for rank in self._ranks.values() if quantity in rank.gauges]
+        if lost:
+            return []
+        result = []
+        for rank in self._ranks.values():
+            if quantity in rank.gauges:
+                result.append(rank.gauges[quantity])
+        return result
 
     def has_histogram(self, quantity: str) -> bool:
         """Whether the engine exports it at all."""
@@ -527,7 +577,10 @@ class LongMean:
             return WARMING_UP
         start = self._marks[0]
         seen_s = self._newest.seen_s - start.seen_s
-        least_s = max(LEAST_END_S, self._longest_s) if at_end else LEAST_MEAN_S
+        if at_end:
+            least_s = max(LEAST_END_S, self._longest_s)
+        else:
+            least_s = LEAST_MEAN_S
         # Marks come every 10 s at best, so a full window is that much shorter than the longest.
         if seen_s <= 0.0 or seen_s < min(least_s, MEAN_S - 2 * MARK_S):
             return WARMING_UP
@@ -547,9 +600,15 @@ def _increase(rank: str, counter: str, ends: tuple[Point, Point]) -> float | Non
     """Increase per second of one rank's counter; None unless the rank has it at both ends."""
     old = ends[0].ranks.get(rank)
     new = ends[1].ranks.get(rank)
-    before = old.counters.get(counter) if old is not None else None
-    after = new.counters.get(counter) if new is not None else None
-    return None if before is None or after is None else (after - before) / (ends[1].monotonic_s - ends[0].monotonic_s)
+    before = None
+    if old is not None:
+        before = old.counters.get(counter)
+    after = None
+    if new is not None:
+        after = new.counters.get(counter)
+    if before is None or after is None:
+        return None
+    return (after - before) / (ends[1].monotonic_s - ends[0].monotonic_s)
 
 
 def _began_at_zero(point: Point, rank: RankReading, born: frozenset[str]) -> Point:
@@ -567,7 +626,10 @@ def _fell(old: RankReading | None, new: RankReading) -> bool:
     if any(value < old.counters.get(quantity, value) for quantity, value in new.counters.items()):
         return True
     pairs = ((old.histograms.get(quantity), histogram) for quantity, histogram in new.histograms.items())
-    return any(one is not None and (two.count < one.count or two.sum < one.sum) for one, two in pairs)
+    for one, two in pairs:
+        if one is not None and (two.count < one.count or two.sum < one.sum):
+            return True
+    return False
 
 
 def _rose_past(last: RankReading, mark: RankReading, new: RankReading) -> bool:
@@ -576,7 +638,10 @@ def _rose_past(last: RankReading, mark: RankReading, new: RankReading) -> bool:
         last.counters.get(name, value) < mark.counters.get(name, 0.0) <= value for name, value in new.counters.items()
     ):
         return True
-    known = [name for name in new.histograms if name in last.histograms and name in mark.histograms]
+    known = []
+    for name in new.histograms:
+        if name in last.histograms and name in mark.histograms:
+            known.append(name)
     return any(
         last.histograms[name].count < mark.histograms[name].count <= new.histograms[name].count for name in known
     )
@@ -584,7 +649,10 @@ def _rose_past(last: RankReading, mark: RankReading, new: RankReading) -> bool:
 
 def _began_anew(old: RankReading | None, new: RankReading) -> bool:
     """Whether a process that does not tell its start time is another: each of its counters fell deep at once."""
-    counted = [] if old is None else [(value, new.counters.get(name, 0.0)) for name, value in old.counters.items()]
+    if old is None:
+        counted = []
+    else:
+        counted = [(value, new.counters.get(name, 0.0)) for name, value in old.counters.items()]
     return all(after < LEFT * before for before, after in counted if before)
 
 

@@ -142,9 +142,15 @@ def weight_bytes_per_s(
     llm: LlmSpec, steps_per_s: float, decode_tokens_per_s: float, spread: Spread | None = None
 ) -> float:
     """The weights' part of `step_bytes_per_s`: steps/s * W_read(B), of a MoE with its experts shared by the ranks."""
-    group = Spread(positive("steps_per_s", steps_per_s)) if spread is None else spread
+    if spread is None:
+        group = Spread(positive("steps_per_s", steps_per_s))
+    else:
+        group = spread
     together = positive("group_steps_per_s", group.group_steps_per_s)
-    own = attention_bytes(llm) if group.attention_alone else llm.read_bytes - llm.experts * llm.expert_read_bytes
+    if group.attention_alone:
+        own = attention_bytes(llm)
+    else:
+        own = llm.read_bytes - llm.experts * llm.expert_read_bytes
     others = (steps_per_s - together) * own
     return together * weight_read_bytes(llm, decode_tokens_per_s / together, group.peers) + others
 

@@ -106,7 +106,10 @@ class HostCourse:
         faults = tuple(
             FaultShown(clean(fault.source), clean(fault.text), rfc3339(fault.since_wall_s)) for fault in host.faults
         )
-        shown = msgspec.structs.replace(ready, faults=(*ready.faults, *faults)) if faults else ready
+        if faults:
+            shown = msgspec.structs.replace(ready, faults=(*ready.faults, *faults))
+        else:
+            shown = ready
         if wall_s - ready.wall_s > GAP * max(ready.interval_s, interval_s):
             stale = FaultShown("gpumon", f"no new figures since {ready.time}: is its gpumon still running?", ready.time)
             shown = without_figures(msgspec.structs.replace(shown, faults=(*shown.faults, stale)), _STALE)

@@ -82,13 +82,18 @@ def sum_of(values: Iterable[float]) -> Reading:
         added = fsum(values)
     except (OverflowError, ValueError):
         return _NO_SUM
-    return added if isfinite(added) else _NO_SUM
+    if isfinite(added):
+        return added
+    return _NO_SUM
 
 
 def mean(values: Iterable[Reading]) -> Known:
     """The mean over the GPUs that it is known of."""
     every = list(values)
-    known = [value for value in every if not isinstance(value, Missing)]
+    known = []
+    for value in every:
+        if not isinstance(value, Missing):
+            known.append(value)
     if not known:
         return Known(_why(every), 0, len(every))
     added = sum_of(known)
@@ -98,14 +103,20 @@ def mean(values: Iterable[Reading]) -> Known:
 def total(values: Iterable[Reading]) -> Known:
     """The sum over the GPUs that it is known of."""
     every = list(values)
-    known = [value for value in every if not isinstance(value, Missing)]
+    known = []
+    for value in every:
+        if not isinstance(value, Missing):
+            known.append(value)
     return Known(sum_of(known) if known else _why(every), len(known), len(every))
 
 
 def share(pairs: Iterable[tuple[Reading, Reading]]) -> Known:
     """Sum of the parts / sum of the wholes, over the GPUs that both are known of."""
     every = list(pairs)
-    known = [(part, whole) for part, whole in every if not isinstance(part, Missing) and not isinstance(whole, Missing)]
+    known = []
+    for part, whole in every:
+        if not isinstance(part, Missing) and not isinstance(whole, Missing):
+            known.append((part, whole))
     most = sum_of(whole for _, whole in known)
     if isinstance(most, Missing) or not most > 0.0:
         lacking = [part if isinstance(part, Missing) else whole for part, whole in every]
@@ -127,19 +138,28 @@ def sum_known(values: Iterable[Reading]) -> Reading:
 def most_known(values: Iterable[Reading]) -> Reading:
     """The largest of what is known; where nothing is, the first reason."""
     every = list(values)
-    known = [value for value in every if not isinstance(value, Missing)]
-    return max(known) if known else _why(every, NOT_EXPOSED)
+    known = []
+    for value in every:
+        if not isinstance(value, Missing):
+            known.append(value)
+    if known:
+        return max(known)
+    return _why(every, NOT_EXPOSED)
 
 
 def _why(values: Sequence[Reading], otherwise: Missing = NOT_SUPPORTED) -> Missing:
     """Why nothing is known, as most of them have it."""
     reasons = Counter(value for value in values if isinstance(value, Missing))
-    return reasons.most_common(1)[0][0] if reasons else otherwise
+    if reasons:
+        return reasons.most_common(1)[0][0]
+    return otherwise
 
 
 def idle(gpu: Gpu) -> Reading:
     """The share of a GPU that lies idle: what its busy share leaves, as a report counts it."""
-    return gpu.busy_ratio if isinstance(gpu.busy_ratio, Missing) else max(0.0, 1.0 - gpu.busy_ratio)
+    if isinstance(gpu.busy_ratio, Missing):
+        return gpu.busy_ratio
+    return max(0.0, 1.0 - gpu.busy_ratio)
 
 
 def price_per_h(gpu: Gpu, prices: Mapping[str, float]) -> Reading:
@@ -150,9 +170,10 @@ def price_per_h(gpu: Gpu, prices: Mapping[str, float]) -> Reading:
 
 def bandwidth_source(gpus: Sequence[Placed]) -> BandwidthSource:
     """The least sure source of the bandwidths that are in a row's share."""
-    sources = [
-        placed.gpu.bandwidth_source for placed in gpus if not isinstance(placed.gpu.bandwidth_bytes_per_s, Missing)
-    ]
+    sources = []
+    for placed in gpus:
+        if not isinstance(placed.gpu.bandwidth_bytes_per_s, Missing):
+            sources.append(placed.gpu.bandwidth_source)
     return max(sources, key=lambda source: _SURENESS[source], default=BandwidthSource.NONE)
 
 

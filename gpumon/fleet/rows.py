@@ -184,7 +184,10 @@ def by_model(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[Row]:
 
 def _left_over(wholes: Sequence[_Whole], of_workers: Mapping[str, Sequence[Placed]]) -> tuple[_Leftover, _Leftover]:
     """The hosts and GPUs that no engine is on, and those that engines of their host may be on."""
-    with_workers = {placed.gpu.uuid for workers in of_workers.values() for placed in workers}
+    with_workers = set()
+    for workers in of_workers.values():
+        for placed in workers:
+            with_workers.add(placed.gpu.uuid)
     without_engine = _Leftover()
     unplaced = _Leftover()
     for whole in wholes:
@@ -359,7 +362,10 @@ def _placed(whole: _Whole, engines: Sequence[Engine]) -> Iterator[Placed]:
     for gpu in whole.snapshot.gpus:
         if gpu.parent_uuid:
             continue
-        here = [engine for engine in engines if gpu.index in engine.hardware.gpus]
+        here = []
+        for engine in engines:
+            if gpu.index in engine.hardware.gpus:
+                here.append(engine)
         if not here:
             continue
         mfu = gpu.mfu_ratio
@@ -469,7 +475,10 @@ def _exporters_down(hosts: Sequence[HostShown]) -> int:
 
 def _model_names(engines: Sequence[Served]) -> tuple[str, ...]:
     """The models of the engines, each name once, in the order of the engines."""
-    names = [served.engine.model for served in engines if served.engine.model]
+    names = []
+    for served in engines:
+        if served.engine.model:
+            names.append(served.engine.model)
     return tuple(dict.fromkeys(names))
 
 
@@ -520,8 +529,12 @@ def _without_verdict(parts: Parts) -> str:
     if host.state is not HostState.OK:
         return faults[-1] if faults else ""
     if has_nothing(host):
-        return f"{NO_GPU}: {faults[-1]}" if faults else NO_GPU
-    return faults[-1] if faults and host.ready else ""
+        if faults:
+            return f"{NO_GPU}: {faults[-1]}"
+        return NO_GPU
+    if faults and host.ready:
+        return faults[-1]
+    return ""
 
 
 def has_nothing(host: HostShown) -> bool:
@@ -532,12 +545,16 @@ def has_nothing(host: HostShown) -> bool:
 def _no_gpus(parts: Parts) -> Missing:
     """Why it is not known how many GPUs there are."""
     troubled = any(host.state is not HostState.OK for host in parts.hosts)
-    return _UNREACHABLE if troubled else Missing(Reason.NOT_EXPOSED)
+    if troubled:
+        return _UNREACHABLE
+    return Missing(Reason.NOT_EXPOSED)
 
 
 def _badness(verdict: Verdict) -> int:
     """The most urgent first; that nothing can be told says less than that all is well."""
-    return len(Level) if verdict.code is Limit.UNKNOWN else URGENCY[verdict.level]
+    if verdict.code is Limit.UNKNOWN:
+        return len(Level)
+    return URGENCY[verdict.level]
 
 
 def _shared_labels(hosts: Sequence[HostShown]) -> dict[str, str]:
@@ -582,14 +599,21 @@ def worst_level(rows: Sequence[Row]) -> Level:
 
 def troubles(rows: Sequence[Row]) -> list[str]:
     """The number of each kind of trouble over rows of hosts, the worst first: `2 hosts critical`, `1 exporter down`."""
-    here = [row for row in rows if row.state is not HostState.GONE]
+    here = []
+    for row in rows:
+        if row.state is not HostState.GONE:
+            here.append(row)
     kinds = [
         (sum(row.level is Level.CRITICAL for row in here), "host", " critical"),
         (sum(row.level is Level.WARN for row in here), "host", " with warnings"),
         (sum(row.silent for row in here), "silent engine", ""),
         (sum(row.exporters_down for row in here), "exporter", " down"),
     ]
-    return [f"{counted(number, noun)}{how}" for number, noun, how in kinds if number]
+    troubles = []
+    for number, noun, how in kinds:
+        if number:
+            troubles.append(f"{counted(number, noun)}{how}")
+    return troubles
 
 
 SORTS: Final[dict[str, Callable[[Row], tuple[Reading, ...]]]] = {
@@ -618,17 +642,29 @@ def ordered(rows: Iterable[Row], sort: str = "level") -> list[Row]:
     figures = SORTS[sort]
 
     def place(row: Row) -> tuple[object, ...]:
-        blank = 0 if sort == "name" or row.state is HostState.PARTIAL else -_STATES[row.state]
+        if sort == "name" or row.state is HostState.PARTIAL:
+            blank = 0
+        else:
+            blank = -_STATES[row.state]
         return (blank, *(_last(figure) for figure in figures(row)), by_name(row.name), row.key)
 
     return sorted(rows, key=place)
 
 
 def _last(figure: Reading) -> tuple[bool, float]:
-    return (True, 0.0) if isinstance(figure, Missing) else (False, -figure)
+    if isinstance(figure, Missing):
+        return (True, 0.0)
+    return (False, -figure)
 
 
 def by_name(name: str) -> tuple[tuple[bool, int, str], ...]:
     """Puts `gpu2` before `gpu10`."""
     parts = re.split(r"(\d+)", name.lower()[:256])
-    return tuple((False, int(part), "") if part.isdecimal() else (True, 0, part) for part in parts if part)
+    result = []
+    for part in parts:
+        if part:
+            if part.isdecimal():
+                result.append((False, int(part), ""))
+            else:
+                result.append((True, 0, part))
+    return tuple(result)

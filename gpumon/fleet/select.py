@@ -83,12 +83,19 @@ class Selection:
         """Whether a host, or a row, is among what was asked for."""
         if not self._terms:
             return True
-        texts = _of_row(one) if isinstance(one, Row) else _of_host(one)
+        if isinstance(one, Row):
+            texts = _of_row(one)
+        else:
+            texts = _of_host(one)
         return all(_matches(term, texts) for term in self._terms)
 
     def hosts(self, snapshot: FleetSnapshot) -> tuple[HostShown, ...]:
         """The hosts of a fleet that match."""
-        return tuple(host for host in snapshot.hosts if self.matches(host))
+        hosts = []
+        for host in snapshot.hosts:
+            if self.matches(host):
+                hosts.append(host)
+        return tuple(hosts)
 
 
 def _term(text: str) -> _Term:

@@ -105,7 +105,9 @@ class Packer:
         """The frame as bytes. An engine that is as it was in the frame before shares its bytes with that one."""
         engines = []
         for place, reading in enumerate(frame.engines):
-            before = self._readings[place] if place < len(self._readings) else None
+            before = None
+            if place < len(self._readings):
+                before = self._readings[place]
             engines.append(self._engines[place] if before == reading else _encode(_once(reading, before)))
         self._engines = tuple(engines)
         self._readings = frame.engines
@@ -158,7 +160,9 @@ def block(frames: Sequence[Packed], level: int = SMALL) -> bytes:
     """Frames that follow each other as one block: what a frame shares with the one before costs next to nothing."""
     parts = [(frame.head, *frame.engines) for frame in frames]
     sizes = list(map(len, parts))
-    places = [_place([each[at] for each in parts if at < len(each)]) for at in range(max(sizes, default=0))]
+    places = []
+    for at in range(max(sizes, default=0)):
+        places.append(_place([each[at] for each in parts if at < len(each)]))
     return zlib.compress(_encode(_Block(sizes, places)), level)
 
 
@@ -205,7 +209,9 @@ def unblocked(data: bytes) -> list[Packed]:
     try:
         found = _BLOCK.decode(_inflated(data))
         columns = [iter(_column(place)) for place in found.places]
-        parts = [[next(columns[at]) for at in range(size)] for size in found.sizes]
+        parts = []
+        for size in found.sizes:
+            parts.append([next(columns[at]) for at in range(size)])
         return [Packed(each[0], tuple(each[1:])) for each in parts]
     except _DAMAGE as error:
         raise ValueError(f"damaged: {error}") from None
@@ -256,10 +262,11 @@ def _measure(data: bytes) -> None:
 def cells(points: Sequence[Points]) -> bytes:
     """Points of charts; their values are kept in single precision."""
     keys = list(dict.fromkeys(key for each in points for key in each.values))
-    rows = [
-        (each.wall_s, each.seconds, array("f", [each.values.get(key, float("nan")) for key in keys]).tobytes())
-        for each in points
-    ]
+    rows = []
+    for each in points:
+        rows.append(
+            (each.wall_s, each.seconds, array("f", [each.values.get(key, float("nan")) for key in keys]).tobytes())
+        )
     return zlib.compress(_encode(_Cells(keys, rows)), SMALL)
 
 
@@ -269,7 +276,10 @@ def points(data: bytes) -> list[Points]:
         found = _CELLS.decode(_inflated(data))
         if not all(math.isfinite(at) and 0.0 <= seconds <= _MOST_SECONDS for at, seconds, _ in found.cells):
             raise ValueError("damaged: times that can not be")
-        return [Points(at, seconds, _values(found.keys, row)) for at, seconds, row in found.cells]
+        points = []
+        for at, seconds, row in found.cells:
+            points.append(Points(at, seconds, _values(found.keys, row)))
+        return points
     except _DAMAGE as error:
         raise ValueError(f"damaged: {error}") from None
 
@@ -278,7 +288,11 @@ def _values(keys: Sequence[str], row: bytes) -> dict[str, float]:
     values = array("f", row)
     if not math.isnan(sum(values)):
         return dict(zip(keys, values, strict=True))
-    return {key: value for key, value in zip(keys, values, strict=True) if value == value}
+    result = {}
+    for key, value in zip(keys, values, strict=True):
+        if value == value:
+            result[key] = value
+    return result
 
 
 def told(events: Sequence[Event]) -> bytes:

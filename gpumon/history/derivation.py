@@ -76,7 +76,10 @@ class Derivation:
         snapshot = msgspec.structs.replace(snapshot, counted_since=self._counted_since)
         if self._log is not None:
             stood, events = self._log.at(frame.wall_s)
-            verdicts = snapshot.verdicts if stood is None else _as_noted(snapshot, stood)
+            if stood is None:
+                verdicts = snapshot.verdicts
+            else:
+                verdicts = _as_noted(snapshot, stood)
             snapshot = msgspec.structs.replace(snapshot, verdicts=verdicts, events=events)
         return Derived(frame.wall_s, frame.interval_s, snapshot, points)
 

@@ -179,7 +179,9 @@ def _check_parts(connection: sqlite3.Connection, where: str) -> None:
 
 def _check_columns(connection: sqlite3.Connection, where: str) -> None:
     for table, columns in _COLUMNS.items():
-        hidden = {name: flag for _, name, *_, flag in connection.execute(f"PRAGMA table_xinfo({table})")}
+        hidden = {}
+        for _, name, *_, flag in connection.execute(f"PRAGMA table_xinfo({table})"):
+            hidden[name] = flag
         if any(hidden.get(column) != 0 for column in columns):
             raise ConfigError(f"{where}: is damaged: the table {table} has other columns; take another copy of it")
 
@@ -285,7 +287,9 @@ def _locked(beside: Path, path: Path) -> int:
                     return descriptor
         except BlockingIOError:
             pid = os.read(descriptor, 32).decode(errors="replace").strip()
-            who = f"process {pid}" if pid.isdigit() else "another process"
+            who = "another process"
+            if pid.isdigit():
+                who = f"process {pid}"
             os.close(descriptor)
             raise ConfigError(f"{named(path)}: {who} records into it: end that one, or name another file") from None
         except OSError:
@@ -303,7 +307,9 @@ def own_file(environ: Mapping[str, str], host: str, *, simulated: bool) -> Path:
     base = environ.get("XDG_DATA_HOME", "")
     home = environ.get("HOME", "")
     if not base.startswith("/"):
-        base = f"{home}/.local/share" if home.startswith("/") else ""
+        base = ""
+        if home.startswith("/"):
+            base = f"{home}/.local/share"
     if not base:
         raise ConfigError("no folder for recordings: name a file, or set XDG_DATA_HOME or HOME")
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", host).strip("-.")[:64] or "host"
@@ -315,7 +321,10 @@ def to_read(file: str, environ: Mapping[str, str], host: str) -> Path:
 
     Raises ConfigError.
     """
-    path = Path(file) if file else own_file(environ, host, simulated=False)
+    if file:
+        path = Path(file)
+    else:
+        path = own_file(environ, host, simulated=False)
     if not file and not os.path.exists(path):  # noqa: PTH110 - what must not be looked at raises there
         raise ConfigError(f"{named(path)}: this host has none of its own yet: name a file, or begin it: gpumon record")
     inside = path / RECORDING

@@ -77,7 +77,9 @@ class VerdictLog:
             verdict for thing, verdict in now.items() if thing not in before or not same(before[thing], verdict)
         )
         over = tuple(thing for thing in before if thing not in now)
-        return Note(wall_s, False, begun, over) if begun or over else None
+        if begun or over:
+            return Note(wall_s, False, begun, over)
+        return None
 
 
 def thing_of(verdict: Verdict) -> Thing:
@@ -147,4 +149,6 @@ class Cell:
         means = {key: total / self._counts[key] for key, total in self._sums.items()}
         self._sums.clear()
         self._counts.clear()
-        return Points(self._last_s, seconds, means) if seconds and means else None
+        if seconds and means:
+            return Points(self._last_s, seconds, means)
+        return None

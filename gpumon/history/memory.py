@@ -42,7 +42,10 @@ class _Chunk:
     def add(self, kept: Tick, packed: codec.Packed) -> int:
         """Take in one frame; returns the bytes that it takes."""
         shared = self.packed[-1].engines if self.packed else ()
-        new = [engine for at, engine in enumerate(packed.engines) if at >= len(shared) or shared[at] is not engine]
+        new = []
+        for at, engine in enumerate(packed.engines):
+            if at >= len(shared) or shared[at] is not engine:
+                new.append(engine)
         added = len(packed.head) + sum(map(len, new)) + _OVERHEAD_BYTES * (1 + len(new) + len(kept.events))
         self.walls.append(kept.frame.wall_s)
         self.last_s = kept.frame.monotonic_s
@@ -99,7 +102,9 @@ class MemoryStore:
         """Take one tick; a finished minute is packed tighter in a thread."""
         packed = self._packer.pack(kept.frame)
         wall_s = kept.frame.wall_s
-        points = self._cell.taken() if self._cell.ends(wall_s) else None
+        points = None
+        if self._cell.ends(wall_s):
+            points = self._cell.taken()
         self._cell.add(wall_s, kept.frame.interval_s, kept.points)
         with self._lock:
             chunk = self._chunks[-1] if self._chunks else None
@@ -113,7 +118,10 @@ class MemoryStore:
                 self._chunks.append(chunk)
                 self._log.renew()  # whatever minute is dropped, the next one says what stands
             self._bytes += chunk.add(kept, packed)
-            note = None if kept.verdicts is None else self._log.note(wall_s, kept.verdicts)
+            if kept.verdicts is None:
+                note = None
+            else:
+                note = self._log.note(wall_s, kept.verdicts)
             if note is not None:
                 self._bytes += chunk.noted(codec.noted(note))
             self._drop(kept.frame.monotonic_s)
@@ -172,21 +180,32 @@ class MemoryStore:
 
     def _came_again(self, chunk: _Chunk) -> list[tuple[float, float]]:
         """Spans of time of the chunks that were taken after the clock was set back behind this one."""
-        later = [each for each in self._chunks if each.run > chunk.run]
-        runs = {run: [each.walls for each in later if each.run == run] for run in {each.run for each in later}}
+        later = []
+        for each in self._chunks:
+            if each.run > chunk.run:
+                later.append(each)
+        runs = {}
+        for run in {each.run for each in later}:
+            runs[run] = [each.walls for each in later if each.run == run]
         return [(walls[0][0], walls[-1][-1]) for walls in runs.values()]
 
     def before(self, wall_s: float) -> float | None:
         """When the last frame before a time was taken."""
         with self._lock:
             found = (bisect_left(chunk.walls, wall_s) for chunk in self._chunks)
-            known = [chunk.walls[at - 1] for chunk, at in zip(self._chunks, found, strict=True) if at]
+            known = []
+            for chunk, at in zip(self._chunks, found, strict=True):
+                if at:
+                    known.append(chunk.walls[at - 1])
         return max(known, default=None)
 
     def after(self, wall_s: float) -> float | None:
         """When the first frame after a time was taken."""
         with self._lock:
-            later = [chunk.walls for chunk in self._chunks if chunk.walls[-1] > wall_s]
+            later = []
+            for chunk in self._chunks:
+                if chunk.walls[-1] > wall_s:
+                    later.append(chunk.walls)
             known = [walls[bisect_right(walls, wall_s)] for walls in later]
         return min(known, default=None)
 
@@ -219,7 +238,11 @@ class MemoryStore:
 
     def _between(self, from_s: float, to_s: float) -> list[_Chunk]:
         with self._lock:
-            return [chunk for chunk in self._chunks if chunk.walls[0] <= to_s and chunk.walls[-1] >= from_s]
+            between = []
+            for chunk in self._chunks:
+                if chunk.walls[0] <= to_s and chunk.walls[-1] >= from_s:
+                    between.append(chunk)
+            return between
 
 
 def _within(wall_s: float, spans: Sequence[tuple[float, float]]) -> bool:

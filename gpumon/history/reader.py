@@ -106,7 +106,9 @@ class Recording:
         """When the first and the last frame was taken; None without frames."""
         with self._reading():
             runs = self._runs()
-        return (min(run.first_s for run in runs), max(run.last_s for run in runs)) if runs else None
+        if runs:
+            return (min(run.first_s for run in runs), max(run.last_s for run in runs))
+        return None
 
     def turns(self) -> int:
         """How often its clock went back."""
@@ -148,17 +150,28 @@ class Recording:
     def points(self, from_s: float, to_s: float) -> Sequence[Points]:
         """Points for charts, oldest first."""
         found = self._told(Kind.POINTS, from_s, to_s, codec.points)
-        return [point for point in found if from_s <= point.wall_s <= to_s]
+        points = []
+        for point in found:
+            if from_s <= point.wall_s <= to_s:
+                points.append(point)
+        return points
 
     def events(self, from_s: float, to_s: float) -> Sequence[Event]:
         """Events, oldest first."""
         found = self._told(Kind.EVENTS, from_s, to_s, codec.events)
-        return [event for event in found if from_s <= event.wall_s <= to_s]
+        events = []
+        for event in found:
+            if from_s <= event.wall_s <= to_s:
+                events.append(event)
+        return events
 
     def notes(self, from_s: float, to_s: float) -> Sequence[Note]:
         """Verdict notes, oldest first. The file may be from elsewhere: advice that is not gpumon's own is marked."""
         found = self._told(Kind.VERDICTS, from_s, to_s, codec.notes)
-        return [msgspec.structs.replace(note, verdicts=tuple(map(vetted_verdict, note.verdicts))) for note in found]
+        notes = []
+        for note in found:
+            notes.append(msgspec.structs.replace(note, verdicts=tuple(map(vetted_verdict, note.verdicts))))
+        return notes
 
     def _runs(self) -> list[_Run]:
         """Oldest first."""
@@ -218,7 +231,10 @@ class Recording:
         visible = self._visible()
         last = self._last_to(to_s, visible)
         newest = last[1] if last is not None else 0
-        inside = [span for span in visible if span[0] <= to_s and span[1] >= from_s]
+        inside = []
+        for span in visible:
+            if span[0] <= to_s and span[1] >= from_s:
+                inside.append(span)
         later = {run for _, _, run in inside if run > newest}
         if any(self._fills_gap(run, newest) for run in self._runs() if run.number in later):
             for since_s, until_s, run in reversed(inside):
@@ -280,7 +296,10 @@ class Recording:
             return None
         times = [at_s for at_s, _ in timed]
         frames = [frame for _, frame in timed]
-        engines = {id(each): len(each) for frame in frames for each in frame.engines}
+        engines = {}
+        for frame in frames:
+            for each in frame.engines:
+                engines[id(each)] = len(each)
         size = sum(len(frame.head) for frame in frames) + sum(engines.values())
         block = self._cache[row] = _Block(times, frames, size)
         self._cached_bytes += size
@@ -299,7 +318,10 @@ class Recording:
                     "first_s BETWEEN ? AND ? AND last_s >= ? ORDER BY first_s",
                     (kind, run, since_s - reach_s, until_s, since_s),
                 )
-                fresh = [row for row in rows if row not in seen]
+                fresh = []
+                for row in rows:
+                    if row not in seen:
+                        fresh.append(row)
                 seen.update(fresh)
                 found = [each for row in fresh for each in self._read(read, row)] + found
             return found

@@ -211,7 +211,10 @@ def _reason(error: Exception, path: Path) -> str:
             return f"{where}: the disk is full"
     if "readonly" in text:
         return f"{where}: it can not be written any more (read-only)"
-    failure = error if isinstance(error, OSError) else unwritable(path, error)
+    if isinstance(error, OSError):
+        failure = error
+    else:
+        failure = unwritable(path, error)
     return f"{where}: {failure.strerror or text}"
 
 

@@ -75,10 +75,14 @@ class _Means(NamedTuple):
     """Unix times from which to which nothing is recorded."""
 
     def mean(self, series: str, otherwise: Missing = NOT_EXPOSED) -> Reading:
-        return self.means[series].reading(otherwise) if series in self.means else otherwise
+        if series in self.means:
+            return self.means[series].reading(otherwise)
+        return otherwise
 
     def known_s(self, series: str) -> float:
-        return min(self.means[series].seconds, self.covered_s) if series in self.means else 0.0
+        if series in self.means:
+            return min(self.means[series].seconds, self.covered_s)
+        return 0.0
 
 
 class _Counted:
@@ -214,7 +218,10 @@ def _points(past: FrameStore, from_s: float, to_s: float) -> Iterator[tuple[Poin
                 yield points, reached_s
         # A clock that was set leaves years without a frame: they are not walked through.
         next_s = past.after(end_s)
-        begin_s = to_s if next_s is None else max(end_s, next_s - _LONGEST_S)
+        if next_s is None:
+            begin_s = to_s
+        else:
+            begin_s = max(end_s, next_s - _LONGEST_S)
 
 
 def _counts(
@@ -268,8 +275,12 @@ def _minutes(past: FrameStore, from_s: float, to_s: float) -> Iterator[float]:
             return
         # Where a recording begins a minute, a frame is read without those before it.
         next_s = past.after(math.nextafter(max(at_s, (at_s // SAMPLE_S + 1) * SAMPLE_S), -math.inf))
-        next_s = past.after(at_s) if next_s is not None and next_s <= at_s else next_s
-        at_s = last_s if next_s is None or next_s > last_s else next_s
+        if next_s is not None and next_s <= at_s:
+            next_s = past.after(at_s)
+        if next_s is None or next_s > last_s:
+            at_s = last_s
+        else:
+            at_s = next_s
 
 
 def _counting(frame: Frame) -> frozenset[str]:
@@ -284,10 +295,15 @@ def _gpu(gpu: Gpu, counts: _Counts, means: _Means, prices: Mapping[str, float], 
     slice_ = bool(gpu.parent_uuid)
 
     def mean(series: str) -> Reading:
-        return NOT_SUPPORTED if slice_ or shared else means.mean(f"{series}:{gpu.index}", NOT_SUPPORTED)
+        if slice_ or shared:
+            return NOT_SUPPORTED
+        return means.mean(f"{series}:{gpu.index}", NOT_SUPPORTED)
 
     busy = mean("busy")
-    price = math.nan if slice_ else prices.get(gpu.gpu_type, prices.get("", math.nan))
+    if slice_:
+        price = math.nan
+    else:
+        price = prices.get(gpu.gpu_type, prices.get("", math.nan))
     cost: Reading = price * counts.seconds[gpu.uuid] / _HOUR_S if price == price else NO_PRICE
     return GpuPeriod(
         index=gpu.index,
@@ -305,10 +321,15 @@ def _gpu(gpu: Gpu, counts: _Counts, means: _Means, prices: Mapping[str, float], 
 
 def _engine(engine: Engine, counts: _Counts, means: _Means, gpus: Sequence[GpuPeriod], seconds: float) -> EnginePeriod:
     totals = {field: _counted(counts.tokens[engine.key, field]) for field in _TOTALS}
-    own_means = {field: means.mean(f"{series}@{engine.key}") for field, series in _MEANS.items()}
+    own_means = {}
+    for field, series in _MEANS.items():
+        own_means[field] = means.mean(f"{series}@{engine.key}")
     energy: Reading = Missing(Reason.NO_GPU)
     cost: Reading = Missing(Reason.NO_GPU)
-    own_gpus = [gpu for gpu in gpus if gpu.index in engine.hardware.gpus]
+    own_gpus = []
+    for gpu in gpus:
+        if gpu.index in engine.hardware.gpus:
+            own_gpus.append(gpu)
     if own_gpus and not _shares_gpus(engine, counts):
         energy = _sum([gpu.energy_j for gpu in own_gpus])
         cost = _sum([gpu.cost for gpu in own_gpus])
@@ -331,15 +352,26 @@ def _engine(engine: Engine, counts: _Counts, means: _Means, gpus: Sequence[GpuPe
 def _shares_gpus(engine: Engine, counts: _Counts) -> bool:
     """Whether another engine ran on one of its GPUs."""
     own = set(engine.hardware.gpus)
-    return any(other.key != engine.key and not own.isdisjoint(other.hardware.gpus) for other in counts.engines.values())
+    for other in counts.engines.values():
+        if other.key != engine.key and not own.isdisjoint(other.hardware.gpus):
+            return True
+    return False
 
 
 def _with_sums(period: Period, engines: Iterable[Engine], cards: Collection[str]) -> Period:
     """`cards`: uuids of GPUs that are no slices of others."""
     keys = {engine.key for engine in engines}
-    here = [engine for engine in period.engines if engine.key in keys]
-    sums = {field: _sum_of_known([getattr(engine, field) for engine in here]) for field in _TOTALS}
-    gpus = [gpu for gpu in period.gpus if gpu.uuid in cards]
+    here = []
+    for engine in period.engines:
+        if engine.key in keys:
+            here.append(engine)
+    sums = {}
+    for field in _TOTALS:
+        sums[field] = _sum_of_known([getattr(engine, field) for engine in here])
+    gpus = []
+    for gpu in period.gpus:
+        if gpu.uuid in cards:
+            gpus.append(gpu)
     energy = _sum([gpu.energy_j for gpu in gpus])
     cost = _sum([gpu.cost for gpu in gpus])
     made = _sum_of_known([sums["decode_tokens"], sums["trained_tokens"]])
@@ -368,7 +400,11 @@ def _sum(readings: Sequence[Reading]) -> Reading:
 
 def _sum_of_known(readings: Sequence[Reading]) -> Reading:
     """The sum of what was counted: an engine that counts no such tokens has none."""
-    return _sum([reading for reading in readings if not isinstance(reading, Missing)])
+    known = []
+    for reading in readings:
+        if not isinstance(reading, Missing):
+            known.append(reading)
+    return _sum(known)
 
 
 def _quotient(above: Reading, below: Reading) -> Reading:
@@ -376,7 +412,9 @@ def _quotient(above: Reading, below: Reading) -> Reading:
         return above
     if isinstance(below, Missing):
         return below
-    return above / below if below > 0.0 else Missing(Reason.IDLE)
+    if below > 0.0:
+        return above / below
+    return Missing(Reason.IDLE)
 
 
 MOST: Final = 200
@@ -434,7 +472,9 @@ def _worse(begun: Event, event: Event) -> Event:
 
 
 def _code(event: Event) -> Limit | None:
-    return event.verdict.code if event.verdict is not None and event.code != "verdict_over" else None
+    if event.verdict is not None and event.code != "verdict_over":
+        return event.verdict.code
+    return None
 
 
 def _led_to(event: Event, verdict: Event, end_s: float) -> bool:
@@ -448,9 +488,14 @@ def _begin_s(event: Event) -> float:
 def _moment(same: Sequence[Event]) -> Incident:
     first = same[0]
     last = same[-1]
-    text = event_text(first) if len(same) == 1 else f"{event_text(first)} ({len(same)} times)"
+    if len(same) == 1:
+        text = event_text(first)
+    else:
+        text = f"{event_text(first)} ({len(same)} times)"
     seconds = last.wall_s - first.wall_s
-    end = rfc3339(last.wall_s) if len(same) > 1 else ""
+    end = ""
+    if len(same) > 1:
+        end = rfc3339(last.wall_s)
     return Incident(first.kind, first.scope, text, first.level, rfc3339(first.wall_s), end, seconds)
 
 

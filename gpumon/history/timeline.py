@@ -56,7 +56,9 @@ class Segment:
 
     def read_on(self) -> None:
         """Read frames that have come since: the past may go on."""
-        next_s = self._past.after(self.walls[-1]) if self.walls else None
+        next_s = None
+        if self.walls:
+            next_s = self._past.after(self.walls[-1])
         if next_s is not None and number_of(next_s) == self.number:
             self._read()
 
@@ -317,7 +319,10 @@ class DerivedTimeline:
         place = await self._worker.call(derived)
         if place is None:
             return None
-        history = self._live if self._live is not None else place.segment.history(place.at)
+        if self._live is not None:
+            history = self._live
+        else:
+            history = place.segment.history(place.at)
         return Moment(place.segment.taken[place.at].snapshot, history)
 
     def _turn(self) -> None:
@@ -349,14 +354,26 @@ class DerivedTimeline:
         while not 0 <= at < len(segment.walls):
             over = at >= len(segment.walls)
             # Where the clock was set back, a frame of before may lie within the segment and not be one of its own.
-            next_s = self._past.after(segment.walls[-1]) if over else self._past.before(segment.number * SEGMENT_S)
+            if over:
+                next_s = self._past.after(segment.walls[-1])
+            else:
+                next_s = self._past.before(segment.number * SEGMENT_S)
             if not over and next_s is not None:
                 self._lead_to(self._number(next_s))
-            other = None if next_s is None else self._segment(self._number(next_s))
-            if other is None or (other.number > segment.number) is not over:
-                at = len(segment.walls) - 1 if over else 0
+            if next_s is None:
+                other = None
             else:
-                at = at - len(segment.walls) if over else at + len(other.walls)
+                other = self._segment(self._number(next_s))
+            if other is None or (other.number > segment.number) is not over:
+                if over:
+                    at = len(segment.walls) - 1
+                else:
+                    at = 0
+            else:
+                if over:
+                    at = at - len(segment.walls)
+                else:
+                    at = at + len(other.walls)
                 segment = other
         return _Place(segment, at)
 
@@ -416,7 +433,9 @@ class DerivedTimeline:
 
     def _ahead(self) -> bool:
         """One step of what may be asked for next: the rest of this minute, and the one after in the same direction."""
-        here = self._segments.get(self._shown) if self._shown is not None else None
+        here = None
+        if self._shown is not None:
+            here = self._segments.get(self._shown)
         if here is None:
             return False
         if here.step():

@@ -72,10 +72,10 @@ class _Event(msgspec.Struct, frozen=True):
 
 def events(data: bytes) -> list[Event]:
     """The events that version 0.1 packed: their sentences stand for their codes. Raises msgspec.MsgspecError."""
-    return [
-        Event(one.wall_s, one.kind, one.scope, one.text, one.level, one.key, since_s=one.since_s)
-        for one in msgspec.msgpack.decode(data, type=list[_Event])
-    ]
+    events = []
+    for one in msgspec.msgpack.decode(data, type=list[_Event]):
+        events.append(Event(one.wall_s, one.kind, one.scope, one.text, one.level, one.key, since_s=one.since_s))
+    return events
 
 
 def _with_layers(flat: _Flat) -> LlmSpec:

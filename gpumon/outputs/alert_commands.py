@@ -51,7 +51,9 @@ class AlertCommands:
     def fault(self, wall_s: float) -> Fault | None:
         """The last failure of a command."""
         fault = self._fault
-        return fault if fault is not None and wall_s - fault.since_wall_s < FAULT_S else None
+        if fault is not None and wall_s - fault.since_wall_s < FAULT_S:
+            return fault
+        return None
 
     def wait(self) -> None:
         """Until every change is delivered."""

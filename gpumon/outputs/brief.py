@@ -103,7 +103,9 @@ def _gpu_state(gpu: Gpu, verdict: Verdict | None) -> str:
     """Trouble of a GPU, with the mark of its worst urgent verdict; empty: none."""
     words = []
     if gpu.state is not GpuState.OK:
-        reason = f": {token(gpu.state_text, spaces=True)}" if gpu.state_text else ""
+        reason = ""
+        if gpu.state_text:
+            reason = f": {token(gpu.state_text, spaces=True)}"
         words.append(gpu.state.value.replace("_", " ") + reason)
     words += [f"Xid {code}" for code in gpu.xid]
     words += [token(reason).replace("_", " ") for reason in gpu.throttle]
@@ -186,7 +188,10 @@ def _alike_verdicts(snapshot: Snapshot) -> dict[tuple[str, str, str], list[str]]
         if verdict.level is Level.OK:
             continue
         sentence = verdict_text(verdict)
-        text = f"{LIMITS[verdict.code]}: {sentence}" if sentence else LIMITS[verdict.code]
+        if sentence:
+            text = f"{LIMITS[verdict.code]}: {sentence}"
+        else:
+            text = LIMITS[verdict.code]
         mark = MARKS[verdict.level]
         alike = (f"{mark.glyph}  {mark.word}", text, actions_text(verdict))
         scopes.setdefault(alike, []).append(verdict.scope)
@@ -200,7 +205,9 @@ def things(names: Sequence[str]) -> str:
     if len(names) > 1 and all(numbers):
         return f"GPUs {human.spans([int(number[1]) for number in numbers if number])}"
     shown = ", ".join(names[:MOST_NAMES])
-    return f"{shown} and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else shown
+    if len(names) > MOST_NAMES:
+        return f"{shown} and {len(names) - MOST_NAMES} more"
+    return shown
 
 
 def too_soon(snapshot: Snapshot, window_s: float, cadence_s: float) -> str:
@@ -222,7 +229,9 @@ def too_soon(snapshot: Snapshot, window_s: float, cadence_s: float) -> str:
         if names:
             window = _longer(window_s, grown(length_s, cadence_s))
             parts.append(f"{figures} of {token(things(names), spaces=True)} (--window {window})")
-    return f"not known after {window_s:g} s: {'; '.join(parts)}" if parts else ""
+    if parts:
+        return f"not known after {window_s:g} s: {'; '.join(parts)}"
+    return ""
 
 
 def _is_warming_up(engine: Engine) -> bool:
@@ -234,7 +243,10 @@ def _is_warming_up(engine: Engine) -> bool:
         engine.latency.ttft_s.p95,
         engine.latency.itl_s.p95,
     )
-    return any(isinstance(figure, Missing) and figure.reason is Reason.WARMING_UP for figure in figures)
+    for figure in figures:
+        if isinstance(figure, Missing) and figure.reason is Reason.WARMING_UP:
+            return True
+    return False
 
 
 def _has_few_requests(engine: Engine) -> bool:
@@ -242,7 +254,10 @@ def _has_few_requests(engine: Engine) -> bool:
     if engine.load.running in (0.0, None):
         return False
     latencies = (engine.latency.ttft_s.p95, engine.latency.itl_s.p95)
-    return any(isinstance(p95, Missing) and p95.reason in (Reason.FEW, Reason.IDLE) for p95 in latencies)
+    for p95 in latencies:
+        if isinstance(p95, Missing) and p95.reason in (Reason.FEW, Reason.IDLE):
+            return True
+    return False
 
 
 def _longer(window_s: float, needed_s: float) -> int:

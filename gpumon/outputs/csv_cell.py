@@ -23,5 +23,9 @@ def cell(value: Any) -> str:
         return str(value.value)
     if isinstance(value, str):
         text = clean(value, _MOST)
-        return f"'{text}" if text.startswith(_FORMULA) else text
-    return f"{value:.15g}" if isinstance(value, float) else str(value)
+        if text.startswith(_FORMULA):
+            return f"'{text}"
+        return text
+    if isinstance(value, float):
+        return f"{value:.15g}"
+    return str(value)

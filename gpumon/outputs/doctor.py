@@ -70,7 +70,11 @@ def _print_fine(console: Console, checks: Sequence[Check]) -> None:
 
 
 def _print_to_mend(console: Console, checks: Sequence[Check]) -> None:
-    rows = [(f"{check.area} {check.name}", check) for state in _TO_MEND for check in checks if check.state is state]
+    rows = []
+    for state in _TO_MEND:
+        for check in checks:
+            if check.state is state:
+                rows.append((f"{check.area} {check.name}", check))
     if rows:
         console.print(Text("to fix", style="bold"))
         console.print(_table(rows))
@@ -92,7 +96,10 @@ def _table(checks: Sequence[tuple[str, Check]]) -> Table:
         text = Text(clean(check.text, _MOST))
         if check.fix:
             lines = [clean(line, _MOST) for line in check.fix.splitlines()[:_MOST_LINES]]
-            fix = f"fix: {lines[0]}" if len(lines) == 1 else "\n".join(("fix:", *lines))
+            if len(lines) == 1:
+                fix = f"fix: {lines[0]}"
+            else:
+                fix = "\n".join(("fix:", *lines))
             text.append(f"\n{fix}", style="" if check.state is CheckState.OFF else style)
         table.add_row(Text(check.state.value, style=style), Text(clean(name)), text)
     return table

@@ -51,11 +51,10 @@ def _things(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
         yield {**_head(snapshot, "gpu", gpu.uuid), **row, **{name: getattr(gpu, name) for name in _GPU}}
     for engine in snapshot.engines:
         row = {"name": engine.name, "model": engine.model, "state": engine.state.value}
-        latencies = {
-            f"{name.removesuffix('_s')}_{part}_s": value_of(engine, f"{name}.{part}")
-            for name in _LATENCIES
-            for part in ("mean", "p50", "p95", "p99")
-        }
+        latencies = {}
+        for name in _LATENCIES:
+            for part in ("mean", "p50", "p95", "p99"):
+                latencies[f"{name.removesuffix('_s')}_{part}_s"] = value_of(engine, f"{name}.{part}")
         figures = {name: value_of(engine, name) for name in _ENGINE}
         yield {**_head(snapshot, "engine", engine.key), **row, **figures, **latencies}
     host = {name: getattr(snapshot.host, name) for name in _HOST}
@@ -63,7 +62,10 @@ def _things(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
 
 
 def _head(snapshot: Snapshot, kind: str, key: str) -> dict[str, Any]:
-    standing = [one for one in snapshot.verdicts if one.kind.value == kind and one.key == key]
+    standing = []
+    for one in snapshot.verdicts:
+        if one.kind.value == kind and one.key == key:
+            standing.append(one)
     words = " ".join(one.code.value for one in standing if one.level is not Level.OK)
     return {"time": snapshot.time, "host": snapshot.host.name, "kind": kind, "verdicts": words}
 

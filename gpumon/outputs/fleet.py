@@ -38,18 +38,19 @@ _ENCODER: Final = msgspec.json.Encoder()
 def encode(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> bytes:
     """The fleet as one line of JSON, without a newline: the hosts with their snapshots, and the rows over them."""
     snapshot, rows, models, whole = summed(snapshot, prices)
-    hosts = [
-        {
-            "name": clean(host.name),
-            "labels": {clean(name): clean(value, MOST_CHARACTERS) for name, value in host.labels.items()},
-            "state": host.state.value,
-            "seen": rfc3339(host.seen_wall_s) if host.seen_wall_s else None,
-            "own_gpumon": host.ready,
-            "figures": _row_object(row),
-            "snapshot": {"schema": SCHEMA, **as_object(host.snapshot)},
-        }
-        for host, row in zip(snapshot.hosts, rows, strict=True)
-    ]
+    hosts = []
+    for host, row in zip(snapshot.hosts, rows, strict=True):
+        hosts.append(
+            {
+                "name": clean(host.name),
+                "labels": {clean(name): clean(value, MOST_CHARACTERS) for name, value in host.labels.items()},
+                "state": host.state.value,
+                "seen": rfc3339(host.seen_wall_s) if host.seen_wall_s else None,
+                "own_gpumon": host.ready,
+                "figures": _row_object(row),
+                "snapshot": {"schema": SCHEMA, **as_object(host.snapshot)},
+            }
+        )
     return _ENCODER.encode(
         {
             "schema": SCHEMA,
@@ -89,7 +90,9 @@ def _printed(value: Any) -> Any:
         return value.value
     if isinstance(value, str):
         return clean(value, MOST_CHARACTERS)
-    return [_printed(item) for item in value] if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return [_printed(item) for item in value]
+    return value
 
 
 def report(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int = 160) -> str:
@@ -119,13 +122,12 @@ def _lines(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int) -> 
 
 def unwell(snapshot: FleetSnapshot) -> list[tuple[str, Verdict]]:
     """Host and verdict of all that is known not to be well, the worst first."""
-    found = [
-        (host.name, verdict)
-        for host in snapshot.hosts
-        if host.state is not HostState.GONE
-        for verdict in host.snapshot.verdicts
-        if verdict.level is not Level.OK and verdict.code is not Limit.UNKNOWN
-    ]
+    found = []
+    for host in snapshot.hosts:
+        if host.state is not HostState.GONE:
+            for verdict in host.snapshot.verdicts:
+                if verdict.level is not Level.OK and verdict.code is not Limit.UNKNOWN:
+                    found.append((host.name, verdict))
     return sorted(found, key=lambda one: (URGENCY[one[1].level], by_name(one[0])))
 
 
@@ -170,7 +172,10 @@ def _verdicts(snapshot: FleetSnapshot, rows: Iterable[Row]) -> Iterator[str]:
 
 def _host_trouble(row: Row) -> str:
     """`gpu07: no answer: connection refused`."""
-    faults = [fault.text for host in row.parts.hosts for fault in host.snapshot.faults]
+    faults = []
+    for host in row.parts.hosts:
+        for fault in host.snapshot.faults:
+            faults.append(fault.text)
     word = "an exporter is down" if row.state is HostState.PARTIAL else row.state.value
     if not faults:
         return f"{token(row.name)}: {word}"
@@ -182,7 +187,9 @@ def _silent_engines(row: Row) -> Iterator[str]:
         if part.answers:
             continue
         fault = part.engine.fault
-        why = f": {token(fault, spaces=True)}" if fault else ""
+        why = ""
+        if fault:
+            why = f": {token(fault, spaces=True)}"
         yield f"{token(row.name)} {token(part.engine.name)}: does not answer{why}"
 
 
@@ -196,18 +203,27 @@ def _verdict_line(host: str, verdict: Verdict) -> str:
 
 
 def _summary(whole: Row) -> str:
-    silent = f" ({whole.silent} without an answer)" if whole.silent else ""
-    troubled = f" ({whole.troubled} not ok)" if whole.troubled else ""
+    silent = ""
+    if whole.silent:
+        silent = f" ({whole.silent} without an answer)"
+    troubled = ""
+    if whole.troubled:
+        troubled = f" ({whole.troubled} not ok)"
     return f"{counted(len(whole.hosts), 'host')}{troubled}  {_gpus(whole)}  {counted(whole.engines, 'engine')}{silent}"
 
 
 def _gpus(row: Row) -> str:
-    return f"{NONE} GPUs" if isinstance(row.gpus, Missing) else counted(row.gpus, "GPU")
+    if isinstance(row.gpus, Missing):
+        return f"{NONE} GPUs"
+    return counted(row.gpus, "GPU")
 
 
 def _columns(first: str, rows: Sequence[Row]) -> list[Column]:
     """The columns: if there is no room, the one with the lowest number leaves first."""
-    other = ("hosts", lambda row: str(len(row.hosts))) if first == "model" else ("state", lambda row: _state(row))
+    if first == "model":
+        other = ("hosts", lambda row: str(len(row.hosts)))
+    else:
+        other = ("state", lambda row: _state(row))
     named: tuple[tuple[str, Callable[[Row], str], int], ...] = (
         (other[0], other[1], 8),
         ("gpus", lambda row: NONE if isinstance(row.gpus, Missing) else str(row.gpus), 9),
@@ -237,20 +253,22 @@ def _columns(first: str, rows: Sequence[Row]) -> list[Column]:
 def _state(row: Row) -> str:
     """State of a host, and how many of its engines answer if some do not; for all hosts, how many are `ok`."""
     if not row.key:
-        some = f" {len(row.hosts) - row.troubled}/{len(row.hosts)} hosts" if 0 < row.troubled < len(row.hosts) else ""
+        some = ""
+        if 0 < row.troubled < len(row.hosts):
+            some = f" {len(row.hosts) - row.troubled}/{len(row.hosts)} hosts"
         return f"{row.state.value}{some}"
-    silent = (
-        f" {row.engines - row.silent}/{counted(row.engines, 'engine')}"
-        if row.silent and row.state in (HostState.OK, HostState.PARTIAL)
-        else ""
-    )
+    silent = ""
+    if row.silent and row.state in (HostState.OK, HostState.PARTIAL):
+        silent = f" {row.engines - row.silent}/{counted(row.engines, 'engine')}"
     return f"{row.state.value}{silent}"
 
 
 def _known(known: Known, unit: str) -> str:
     """`31%`, or `31% 6/8` where it is known for 6 of 8 GPUs."""
     shown = quantities[unit](known.value)
-    return shown if shown == NONE or known.gpus == known.of else f"{shown} {known.gpus}/{known.of}"
+    if shown == NONE or known.gpus == known.of:
+        return shown
+    return f"{shown} {known.gpus}/{known.of}"
 
 
 def _idle(row: Row) -> str:
@@ -259,24 +277,32 @@ def _idle(row: Row) -> str:
     gpus = row.idle_gpus.value
     if not isinstance(cost, Missing):
         return f"{cost:,.2f}/h"
-    return NONE if isinstance(gpus, Missing) else f"{gpus:.1f}"
+    if isinstance(gpus, Missing):
+        return NONE
+    return f"{gpus:.1f}"
 
 
 def _vram(row: Row) -> str:
     used = quantities["gib"](row.vram_used_bytes.value)
     whole = quantities["gib"](row.vram_total_bytes.value)
-    return NONE if used == whole == NONE else f"{used}/{whole}"
+    if used == whole == NONE:
+        return NONE
+    return f"{used}/{whole}"
 
 
 def _bandwidth(row: Row) -> str:
     shown = _known(row.bandwidth_ratio, "ratio")
-    return shown if shown == NONE else _BEFORE.get(row.bandwidth_source, "") + shown
+    if shown == NONE:
+        return shown
+    return _BEFORE.get(row.bandwidth_source, "") + shown
 
 
 def _latency(latency: Latency) -> str:
     """`^` marks the worst of several engines whose requests can not be put together."""
     shown = milliseconds(latency.value)
-    return shown if shown == NONE or latency.how in (ONE, MERGED) else f"^{shown}"
+    if shown == NONE or latency.how in (ONE, MERGED):
+        return shown
+    return f"^{shown}"
 
 
 def _worst(row: Row) -> str:

@@ -75,10 +75,12 @@ def schema() -> dict[str, Any]:
 def _row(definitions: dict[str, Any]) -> dict[str, Any]:
     types = Row.__annotations__
     texts = docs_of(Row)
-    properties = {
-        name: {**_PRINTED.get(types[name], {"$ref": f"#/$defs/{types[name]}"}), **described(texts.get(name, ""))}
-        for name in ROW_KEYS
-    }
+    properties = {}
+    for name in ROW_KEYS:
+        properties[name] = {
+            **_PRINTED.get(types[name], {"$ref": f"#/$defs/{types[name]}"}),
+            **described(texts.get(name, "")),
+        }
     reasons = {"type": "object", "additionalProperties": definition(Reason, definitions)}
     return _object(**properties, missing=reasons)
 

@@ -70,7 +70,10 @@ class Login(NamedTuple):
         """Whether an `Authorization` header is this login; takes the same time whatever is wrong with it."""
         scheme, _, word = authorization.partition(" ")
         try:
-            given = base64.b64decode(word.strip(), validate=True) if scheme.lower() == "basic" else b""
+            if scheme.lower() == "basic":
+                given = base64.b64decode(word.strip(), validate=True)
+            else:
+                given = b""
         except ValueError:
             given = b""
         return hmac.compare_digest(hashlib.sha256(given).digest(), self.digest)
@@ -96,7 +99,9 @@ def bound(host: str, port: int) -> socket.socket:
 def host_of(header: str) -> str:
     """Name or address in a `Host` header line, in lower case, without port and brackets; empty where it is none."""
     found = _HOST.fullmatch(header)
-    return (found[1] or found[2]).lower() if found else ""
+    if found:
+        return (found[1] or found[2]).lower()
+    return ""
 
 
 class HttpServer:

@@ -111,7 +111,9 @@ def _other(value: Any) -> Any:
     if isinstance(value, dict):
         kept = ((key, item) for key, item in value.items() if type(item) is not float or math.isfinite(item))
         return {clean(key, MOST_CHARACTERS): _other(item) for key, item in kept}
-    return as_object(value) if isinstance(value, msgspec.Struct) else value
+    if isinstance(value, msgspec.Struct):
+        return as_object(value)
+    return value
 
 
 @lru_cache(maxsize=64)

@@ -75,7 +75,9 @@ def listed(rows: Sequence[LlmRow], configured: Sequence[str], width: int = 160) 
 def not_found(words: Sequence[str], nearest: Sequence[str], width: int = 160) -> str:
     """Text of a search in vain."""
     asked = " ".join(token(word) for word in words)
-    near = f"; nearest: {', '.join(map(token, nearest))}" if nearest else ""
+    near = ""
+    if nearest:
+        near = f"; nearest: {', '.join(map(token, nearest))}"
     return "\n".join(wrapped(f"no model of the catalogue is named {asked}{near}", width, "", INDENT)) + "\n"
 
 
@@ -83,7 +85,10 @@ def shown(model: Shown, width: int = 160) -> str:
     """All facts of one model, derived figures with their units, and where it was looked for."""
     lines = [clean(model.name) or NONE]
     spec = model.spec
-    facts = [] if spec is None else [*_facts(spec, model), *_derived(spec, model.context_tokens)]
+    if spec is None:
+        facts = []
+    else:
+        facts = [*_facts(spec, model), *_derived(spec, model.context_tokens)]
     for name, value in facts:
         lines.extend(labelled(name, value, width, room=_LABEL))
     if spec is None:
@@ -121,7 +126,10 @@ def shown_json(model: Shown) -> dict[str, Any]:
     """The text of `shown` as JSON."""
     why, _, add = model.why.partition("\n")
     spec = model.spec
-    known = None if spec is None else {"source": spec.source, **_spec(spec), **_figures(spec, model.context_tokens)}
+    if spec is None:
+        known = None
+    else:
+        known = {"source": spec.source, **_spec(spec), **_figures(spec, model.context_tokens)}
     return {
         "name": model.name,
         "model": known,
@@ -140,7 +148,9 @@ def encoded(value: dict[str, Any]) -> bytes:
 
 def _table(rows: Sequence[LlmRow], width: int) -> list[str]:
     cells = [_row(row) for row in rows]
-    columns = [Column(title, [row[at] for row in cells], right, keep) for at, (title, right, keep) in enumerate(_LIST)]
+    columns = []
+    for at, (title, right, keep) in enumerate(_LIST):
+        columns.append(Column(title, [row[at] for row in cells], right, keep))
     return list(table(columns, width))
 
 
@@ -190,11 +200,15 @@ def _billions(params: float) -> str:
         return NONE
     if params < 0.995e9:
         return f"{params / 1e6:.0f}M"
-    return f"{params / 1e9:.1f}B" if params < 99.95e9 else f"{params / 1e9:.0f}B"
+    if params < 99.95e9:
+        return f"{params / 1e9:.1f}B"
+    return f"{params / 1e9:.0f}B"
 
 
 def _params(count: float) -> str:
-    return f"{count / 1e9:.3f}e9" if count >= 1e9 else f"{count / 1e6:.2f}e6"
+    if count >= 1e9:
+        return f"{count / 1e9:.3f}e9"
+    return f"{count / 1e6:.2f}e6"
 
 
 def _context(tokens: int) -> str:
@@ -202,14 +216,18 @@ def _context(tokens: int) -> str:
         return NONE
     if tokens < 1024:
         return str(tokens)
-    return f"{tokens / 1024:.0f}k" if tokens < 1 << 20 else f"{tokens / (1 << 20):.0f}M"
+    if tokens < 1 << 20:
+        return f"{tokens / 1024:.0f}k"
+    return f"{tokens / (1 << 20):.0f}M"
 
 
 def _facts(spec: LlmSpec, model: Shown) -> list[tuple[str, str]]:
     """Name and value; an empty value is left out."""
     row = model.row
     same = row is not None and spec.source.startswith("catalogue")
-    context = f"{spec.max_context:,} tokens as published" if spec.max_context else "not known"
+    context = "not known"
+    if spec.max_context:
+        context = f"{spec.max_context:,} tokens as published"
     return [
         ("from", token(spec.source, spaces=True)),
         ("published in", token(row.published, spaces=True) if same and row is not None and row.published else ""),
@@ -232,7 +250,9 @@ def _attention(spec: LlmSpec) -> str:
 
 
 def _seen(attention: Attention) -> str:
-    every = f", one entry per {attention.stride} tokens" if attention.stride > 1 else ""
+    every = ""
+    if attention.stride > 1:
+        every = f", one entry per {attention.stride} tokens"
     limit = f"{attention.limit:,}"
     text = {
         Reach.FULL: "see the whole context",
@@ -259,7 +279,10 @@ def _derived(spec: LlmSpec, context: float) -> list[tuple[str, str]]:
         for batch in (_BATCHES if spec.experts else _BATCHES[:1])
     )
     stored = f"{_stored(spec)}{_arithmetic(spec)}: {amount(figures['weight_bytes'])}B"
-    flops = {name: f"{amount(figures[name])}FLOP" for name in figures if "flops" in name}
+    flops = {}
+    for name in figures:
+        if "flops" in name:
+            flops[name] = f"{amount(figures[name])}FLOP"
     if spec.attention and all(each.reach is Reach.ENCODER for each in spec.attention):
         # It answers with one pass over the text: no token is decoded, and nothing is kept.
         return [
@@ -325,7 +348,10 @@ def _further(spec: LlmSpec, context: float) -> float:
 
 
 def _spec(spec: LlmSpec) -> dict[str, Any]:
-    windows = [each.limit for each in spec.attention if each.reach in (Reach.WINDOW, Reach.CHUNK)]
+    windows = []
+    for each in spec.attention:
+        if each.reach in (Reach.WINDOW, Reach.CHUNK):
+            windows.append(each.limit)
     indexers = tuple(each for each in spec.attention if each.reach is Reach.INDEX)
     index = msgspec.structs.replace(spec, attention=indexers)
     return {

@@ -94,7 +94,9 @@ class MetricsPage:
     def newest(self) -> Snapshot | None:
         """The newest snapshot; None where there is none yet, or none of now."""
         newest = self._newest
-        return newest[0] if newest is not None and not self._trouble(newest) else None
+        if newest is not None and not self._trouble(newest):
+            return newest[0]
+        return None
 
     def trouble(self) -> str:
         """Why there are no figures of now, in one line; empty where there are."""
@@ -168,7 +170,10 @@ def _page(snapshot: Snapshot | None, events: dict[str, int], restarts: dict[str,
 
 def _restarts(snapshot: Snapshot, restarts: dict[str, int]) -> dict[str, int]:
     """Restarts by engine's name, of the engines that are there: the page keeps its size."""
-    return {engine.name: restarts.get(engine.key, 0) for engine in snapshot.engines[: MOST["engines"]]}
+    result = {}
+    for engine in snapshot.engines[: MOST["engines"]]:
+        result[engine.name] = restarts.get(engine.key, 0)
+    return result
 
 
 def _families(page: Iterable[Sample]) -> Iterator[Family]:

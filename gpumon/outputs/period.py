@@ -72,7 +72,9 @@ def _sums(period: Period, width: int) -> Iterator[str]:
 
 
 def _facts(period: Period) -> Iterator[tuple[str, str]]:
-    gaps = f", {period.gaps} gap{'s' * (period.gaps > 1)}" if period.gaps else ""
+    gaps = ""
+    if period.gaps:
+        gaps = f", {period.gaps} gap{'s' * (period.gaps > 1)}"
     yield "recorded", f"{_length(period.covered_s)} of {_length(period.seconds)}{gaps}"
     count = quantities["number"]
     used = (("busy", "busy_ratio"), ("MFU", "mfu_ratio"), ("MBU", "mbu_ratio"))
@@ -87,7 +89,9 @@ def _facts(period: Period) -> Iterator[tuple[str, str]]:
     yield "energy", _energy(period)
     if not isinstance(period.cost, Missing):
         each = money(period.cost_per_million_tokens)
-        per = f", {each} per million decode tokens" if each != NONE else ""
+        per = ""
+        if each != NONE:
+            per = f", {each} per million decode tokens"
         yield "cost", f"{money(period.cost)}, of which idle {money(period.idle_cost)}{per}"
     elif period.cost == NO_PRICE:
         priced = any(not isinstance(gpu.cost, Missing) for gpu in period.gpus)
@@ -97,12 +101,20 @@ def _facts(period: Period) -> Iterator[tuple[str, str]]:
 def _use(period: Period, field: str) -> str:
     """A mean over GPUs and time, with how many of them and how much of it were known, where that is not all."""
     said = quantities["ratio"](getattr(period, field))
-    cards = [gpu for gpu in period.gpus if not _is_slice(gpu)]
+    cards = []
+    for gpu in period.gpus:
+        if not _is_slice(gpu):
+            cards.append(gpu)
     known = sum(not isinstance(getattr(gpu, field), Missing) for gpu in cards)
     known_s = getattr(period, field.replace("_ratio", "_known_s"))
-    parts = [f"{known} of {len(cards)} GPUs"] if 0 < known < len(cards) else []
+    if 0 < known < len(cards):
+        parts = [f"{known} of {len(cards)} GPUs"]
+    else:
+        parts = []
     parts += [f"known for {_length(known_s)}"] if 0.0 < known_s < MOSTLY * period.covered_s else []
-    return f"{said} ({', '.join(parts)})" if parts and said != NONE else said
+    if parts and said != NONE:
+        return f"{said} ({', '.join(parts)})"
+    return said
 
 
 def _is_slice(gpu: GpuPeriod) -> bool:
@@ -187,7 +199,9 @@ def _incidents(incidents: Sequence[Incident]) -> tuple[Column, ...]:
 
 
 def _figure(value: Reading) -> str:
-    return NONE if isinstance(value, Missing) else human.figure(value)
+    if isinstance(value, Missing):
+        return NONE
+    return human.figure(value)
 
 
 def _how_long(incident: Incident) -> str:
@@ -200,7 +214,10 @@ def _length(seconds: float) -> str:
     """`14 s`, `3 min 5 s`, `2 h 4 min`, `3 d 2 h`."""
     whole = round(seconds)
     parts = ((whole // 86400, "d"), (whole // 3600 % 24, "h"), (whole // 60 % 60, "min"), (whole % 60, "s"))
-    said = [f"{number} {unit}" for number, unit in parts if number]
+    said = []
+    for number, unit in parts:
+        if number:
+            said.append(f"{number} {unit}")
     return " ".join(said[:2]) or "0 s"
 
 

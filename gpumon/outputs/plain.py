@@ -44,7 +44,9 @@ _MARKS: Final = {
 def _vram(gpu: Gpu) -> str:
     used = quantities["gib"](gpu.vram_used_bytes)
     total = quantities["gib"](gpu.vram_total_bytes)
-    return NONE if used == total == NONE else f"{used}/{total}GiB"
+    if used == total == NONE:
+        return NONE
+    return f"{used}/{total}GiB"
 
 
 def _bandwidth(gpu: Gpu) -> str:
@@ -126,8 +128,12 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
 
 def _engine_end(engine: Engine) -> str:
     """Behind an engine's columns: its model, its fault, and figures that contradict each other."""
-    fault = token(engine.fault, spaces=True) if engine.fault else ""
-    doubts = [f"! {token(evidence_text(evidence), spaces=True)}" for evidence in engine.contradicts]
+    fault = ""
+    if engine.fault:
+        fault = token(engine.fault, spaces=True)
+    doubts = []
+    for evidence in engine.contradicts:
+        doubts.append(f"! {token(evidence_text(evidence), spaces=True)}")
     return _joined(token(engine.model), _done(engine), fault, *doubts, _why(_ENGINE, engine))
 
 
@@ -142,9 +148,13 @@ def _replicas_name(replicas: Replicas) -> str:
 def _replicas_end(replicas: Replicas) -> str:
     """Behind the columns of replicas: their model, how many are silent, and which lie apart."""
     down = len(replicas.engines) - replicas.answering
-    silent = f"{down} without figures" if down else ""
+    silent = ""
+    if down:
+        silent = f"{down} without figures"
     names = ", ".join(token(name) for name in replicas.deviating)
-    deviating = f"apart: {names}" if names else ""
+    deviating = ""
+    if names:
+        deviating = f"apart: {names}"
     return _joined(token(replicas.model), silent, deviating, _why(_ENGINE, replicas))
 
 
@@ -181,7 +191,9 @@ def _why(columns: tuple[_Column, ...], of: Gpu | Engine | Replicas) -> str:
         return ""
     reasons: dict[str, list[str]] = {}
     for column in columns:
-        reading = value_of(of, column.field) if column.field else None
+        reading = None
+        if column.field:
+            reading = value_of(of, column.field)
         if isinstance(reading, Missing) and reading.reason not in _QUIET:
             reasons.setdefault(phrase(reading), []).append(column.word)
     return "; ".join(f"{', '.join(words)}: {why}" for why, words in reasons.items())

@@ -46,7 +46,10 @@ def without_processes(snapshot: Snapshot) -> Snapshot:
 
 def _departure(departure: Departure) -> Departure:
     """An end without its process: a file's path names users, too."""
-    log = "" if departure.log.startswith(FILE_LOG) else departure.log
+    if departure.log.startswith(FILE_LOG):
+        log = ""
+    else:
+        log = departure.log
     return msgspec.structs.replace(departure, pid=0, command="", log=log)
 
 
@@ -65,7 +68,11 @@ def _nameless(parameters: Parameters) -> Parameters:
     if not parameters.keys() & PRIVATE.keys():
         return parameters
     blanked = {name: PRIVATE.get(name, value) for name, value in parameters.items()}
-    return {name: value for name, value in blanked.items() if value != ""}
+    nameless = {}
+    for name, value in blanked.items():
+        if value != "":
+            nameless[name] = value
+    return nameless
 
 
 def _reworded(text: str) -> str:

@@ -60,7 +60,9 @@ def _listed_lengths(profile: Observed) -> str:
 
 
 def _tokens(tokens: float | None) -> str:
-    return "?" if tokens is None else f"{tokens:.0f}"
+    if tokens is None:
+        return "?"
+    return f"{tokens:.0f}"
 
 
 def _source(profile: Observed, *, is_builtin: bool) -> str:
@@ -82,12 +84,18 @@ def _content(profile: Observed) -> str:
 
 def _with_data(columns: Sequence[Column]) -> list[Column]:
     """The columns in which some profile has something."""
-    return [column for column in columns if any(cell != NONE for cell in column.texts)]
+    data = []
+    for column in columns:
+        if any(cell != NONE for cell in column.texts):
+            data.append(column)
+    return data
 
 
 def shown(profile: Observed, notes: Sequence[str], *, built: bool = False, width: int = 160) -> str:
     """All that one profile says: facts, knee and points."""
-    found = knee(profile.points) if profile.points else None
+    found = None
+    if profile.points:
+        found = knee(profile.points)
     lines = [f"{token(profile.name)}{' (comes with gpumon)' if built else ''}"]
     for name, value in (*_facts(profile, found), *(("note", token(note, spaces=True)) for note in notes)):
         lines.extend(labelled(name, value, width, room=_LABEL))
@@ -113,7 +121,9 @@ def added(profiles: Sequence[Observed], notes: Sequence[str], place: str, width:
 
 def as_json(profile: Observed, notes: Sequence[str] = (), *, built: bool = False) -> dict[str, Any]:
     """A profile as JSON has it: fields of `Observed` that were seen, its knee, and whether it comes with gpumon."""
-    found = knee(profile.points) if profile.points else None
+    found = None
+    if profile.points:
+        found = knee(profile.points)
     fields: dict[str, Any] = {**msgspec.to_builtins(profile), "builtin": built, "notes": list(notes), "knee": None}
     if found is not None:
         fields["knee"] = {
@@ -133,9 +143,13 @@ def encoded(value: Mapping[str, Any]) -> bytes:
 def _gpus(profile: Observed) -> str:
     """`2 x H100 SXM5 80GB`, `2 GPUs` of a type that is not known; empty where nothing is."""
     if not profile.gpu:
-        return counted(profile.gpus, "GPU") if profile.gpus else ""
+        if profile.gpus:
+            return counted(profile.gpus, "GPU")
+        return ""
     name = token(profile.gpu, spaces=True)
-    return f"{profile.gpus} x {name}" if profile.gpus > 1 else name
+    if profile.gpus > 1:
+        return f"{profile.gpus} x {name}"
+    return name
 
 
 def _facts(profile: Observed, found: Knee | None) -> list[tuple[str, str]]:
@@ -166,7 +180,9 @@ def _facts(profile: Observed, found: Knee | None) -> list[tuple[str, str]]:
 
 
 def _figure(form: Callable[[Reading], str], value: float | None, unit: str = "") -> str:
-    return "" if value is None else f"{form(value)}{unit}"
+    if value is None:
+        return ""
+    return f"{form(value)}{unit}"
 
 
 def _parallel(profile: Observed) -> list[str]:

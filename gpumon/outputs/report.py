@@ -90,7 +90,9 @@ def _verdict(verdict: Verdict) -> Iterator[str]:
     if said := verdict_text(verdict):
         yield f"  {token(said, spaces=True)}"
     for one in verdict.evidence:
-        source = f"  [{token(one.source, spaces=True)}]" if one.source else ""
+        source = ""
+        if one.source:
+            source = f"  [{token(one.source, spaces=True)}]"
         yield f"  {'evidence':<{_WORD_WIDTH}} {token(evidence_text(one), spaces=True)}{source}"
     if verdict.actions:
         yield f"  {'action':<{_WORD_WIDTH}} {token(actions_text(verdict), spaces=True)}"
@@ -98,7 +100,10 @@ def _verdict(verdict: Verdict) -> Iterator[str]:
 
 
 def _fields(of: msgspec.Struct) -> Iterator[str]:
-    sources = of.sources if isinstance(of, Engine | Gpu) else {}
+    if isinstance(of, Engine | Gpu):
+        sources = of.sources
+    else:
+        sources = {}
     for name in flat_fields(type(of)):
         value = _value(of, name)
         if value not in ("", (), {}) and (name not in _HEADS or not isinstance(of, Gpu | Engine)):
@@ -111,7 +116,9 @@ def _value(of: msgspec.Struct, name: str) -> Any:
     if isinstance(value, Missing):
         return "" if value in BY_NATURE else value
     if isinstance(of, Engine) and name in ABSENT and value == ABSENT[name][0]:
-        return of.load.running if isinstance(of.load.running, Missing) else Missing(ABSENT[name][2])
+        if isinstance(of.load.running, Missing):
+            return of.load.running
+        return Missing(ABSENT[name][2])
     return value
 
 
@@ -123,7 +130,10 @@ def _field(name: str, value: Any, source: str) -> Iterator[str]:
             source = ""
     elif isinstance(value, dict):
         for part, amount in value.items():
-            text = _text(amount) if isinstance(amount, str) else _reading(amount, unit)
+            if isinstance(amount, str):
+                text = _text(amount)
+            else:
+                text = _reading(amount, unit)
             yield _line(f"{label} {token(part)}", text, source)
             source = ""
     elif isinstance(value, OwnEstimate):
@@ -159,18 +169,21 @@ def _parts(of: Quantiles | TokensTotal, unit: str) -> dict[str, str]:
     """Part -> its text; one nameless part where all are missing for the same reason."""
     every = {part: getattr(of, part) for part in of.__struct_fields__}
     readings = {part: reading for part, reading in every.items() if reading not in BY_NATURE}
-    texts = {
-        part.removesuffix("_s").replace("_", " "): _reading(reading, unit)
-        for part, reading in readings.items()
-        if part not in _BOUNDS or not isinstance(reading, Missing)
-    }
+    texts = {}
+    for part, reading in readings.items():
+        if part not in _BOUNDS or not isinstance(reading, Missing):
+            texts[part.removesuffix("_s").replace("_", " ")] = _reading(reading, unit)
     all_missing = all(isinstance(reading, Missing) for reading in readings.values())
-    return {"": next(iter(texts.values()))} if all_missing and len(set(texts.values())) == 1 else texts
+    if all_missing and len(set(texts.values())) == 1:
+        return {"": next(iter(texts.values()))}
+    return texts
 
 
 def _reading(value: Reading, unit: str) -> str:
     if isinstance(value, Missing):
-        detail = f" ({token(value.detail, spaces=True)})" if value.detail else ""
+        detail = ""
+        if value.detail:
+            detail = f" ({token(value.detail, spaces=True)})"
         return f"{NONE}  {value.reason.value.replace('_', ' ')}{detail}"
     return quantities[unit](float(value))
 
@@ -187,7 +200,9 @@ def _text(value: Any) -> str:
 
 
 def _line(label: str, value: str, source: str = "") -> str:
-    behind = f"  [{token(source, spaces=True)}]" if source else ""
+    behind = ""
+    if source:
+        behind = f"  [{token(source, spaces=True)}]"
     return f"  {label:<{_LABEL_WIDTH}} {value:<{_VALUE_WIDTH}}{behind}"
 
 

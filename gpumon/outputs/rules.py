@@ -120,12 +120,16 @@ def _is_wanted(group: str, ruled: Ruled) -> bool:
 
 def _model(name: str, model: ModelFacts, every: str) -> list[str]:
     """The constants of one model."""
-    on = f"on {model.gpu}" if model.gpu else "GPU not known: no MFU, no MBU"
+    on = "GPU not known: no MFU, no MBU"
+    if model.gpu:
+        on = f"on {model.gpu}"
     lines = [f"  # {clean(f'{model.name}: {model.source}, {on}; {model.size}', 300)}\n"]
     labels = f"        labels: {{model_name: {quoted(model.name)}}}\n"
     for at, one in enumerate(model.constants):
         if at % MOST_RULES == 0:
-            more = f"-{at // MOST_RULES + 1}" if at else ""
+            more = ""
+            if at:
+                more = f"-{at // MOST_RULES + 1}"
             lines.append(f"  - name: {name}{more}\n    interval: {every}\n    rules:\n")
         lines += [f"      # {one.meaning}\n", f"      - record: {one.record}\n"]
         lines += [f"        expr: vector({number(one.value)})\n", labels]
@@ -167,8 +171,14 @@ def _labels(scope: Scope) -> dict[str, str]:
         own.append(scope.join)
         workload.append(f"exported_{scope.join}")
     target = [name for name in dict.fromkeys(own) if name not in _OF_ENGINES]
-    gpu = [name for name in target if name not in ("namespace", "pod") or name == scope.join]
-    exporter = [name for name in ("cluster", "job", "instance", *matched(scope.match)) if name not in _OF_ENGINES]
+    gpu = []
+    for name in target:
+        if name not in ("namespace", "pod") or name == scope.join:
+            gpu.append(name)
+    exporter = []
+    for name in ("cluster", "job", "instance", *matched(scope.match)):
+        if name not in _OF_ENGINES:
+            exporter.append(name)
     return {
         "target": ", ".join(target),
         "engine": ", ".join((*target, "model_name")),
@@ -242,13 +252,17 @@ def _escaped(character: str) -> str:
     if character.isprintable():
         return character
     code = ord(character)
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    return f"\\U{code:08x}"
 
 
 def duration(seconds: float) -> str:
     """As PromQL writes it, to the millisecond."""
     whole = round(seconds * 1000)
-    return f"{whole // 1000}s" if whole % 1000 == 0 else f"{whole}ms"
+    if whole % 1000 == 0:
+        return f"{whole // 1000}s"
+    return f"{whole}ms"
 
 
 def number(value: float) -> str:

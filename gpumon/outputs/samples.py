@@ -205,7 +205,10 @@ def _sources(snapshot: Snapshot, engines: Sequence[Engine], names: Mapping[str, 
     """Which sources answer. One that is not asked for has no series."""
     blamed = {fault.source for fault in snapshot.faults}
     for source, exported in (("nvml", False), (DCGM, True)):
-        gpus = [gpu for gpu in snapshot.gpus if bool(gpu.host) is exported]
+        gpus = []
+        for gpu in snapshot.gpus:
+            if bool(gpu.host) is exported:
+                gpus.append(gpu)
         if gpus or source in blamed:
             up = any(gpu.state not in SILENT_GPU for gpu in gpus)
             yield _sample("source_up", {"source": source, "name": ""}, up)
@@ -239,7 +242,9 @@ def _engine(engine: Engine, name: str) -> Iterator[Sample]:
     yield _sample("engine_state", {**labels, "state": engine.state.value}, 1.0)
     yield from _since("engine_state_since_timestamp_seconds", labels, engine.since)
     for departure in engine.departure:
-        number = str(departure.number) if departure.number else ""
+        number = ""
+        if departure.number:
+            number = str(departure.number)
         how = {"cause": _cut(departure.cause), "number": number, "planned": "yes" if departure.planned else ""}
         if math.isfinite(departure.wall_s):
             yield _sample("engine_ended_timestamp_seconds", {**labels, **how}, departure.wall_s)

@@ -100,7 +100,10 @@ def definition(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
 
 def _enum(kind: type[Enum]) -> dict[str, Any]:
     docs = docs_of(kind)
-    meanings = [f"{member.value}: {docs[member.name]}" for member in kind if member.name in docs]
+    meanings = []
+    for member in kind:
+        if member.name in docs:
+            meanings.append(f"{member.value}: {docs[member.name]}")
     text = " ".join([inspect.getdoc(kind) or "", *meanings])
     return {**described(text), "enum": [member.value for member in kind if not _never_printed(member)]}
 
@@ -111,7 +114,9 @@ def _never_printed(member: Enum) -> bool:
 
 def described(text: str) -> dict[str, str]:
     """A text as the schema's description; nothing where there is none."""
-    return {"description": " ".join(text.split())} if text else {}
+    if text:
+        return {"description": " ".join(text.split())}
+    return {}
 
 
 def docs_of(kind: type) -> dict[str, str]:
@@ -120,9 +125,13 @@ def docs_of(kind: type) -> dict[str, str]:
     assert isinstance(body, ast.ClassDef)
     docs = {}
     for statement, below in zip(body.body, body.body[1:], strict=False):
-        target = statement.target if isinstance(statement, ast.AnnAssign) else None
+        target = None
+        if isinstance(statement, ast.AnnAssign):
+            target = statement.target
         if isinstance(statement, ast.Assign):
-            target = statement.targets[0] if isinstance(statement.targets[0], ast.Name) else None
+            target = None
+            if isinstance(statement.targets[0], ast.Name):
+                target = statement.targets[0]
         if isinstance(target, ast.Name) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
             docs[target.id] = str(below.value.value)
     for part in _parts(kind):
@@ -135,7 +144,11 @@ def _parts(kind: type) -> list[type[Part]]:
     if not issubclass(kind, msgspec.Struct):
         return []
     types = (field.type for field in msgspec.structs.fields(kind))
-    return [of for of in types if isinstance(of, type) and issubclass(of, Part)]
+    parts = []
+    for of in types:
+        if isinstance(of, type) and issubclass(of, Part):
+            parts.append(of)
+    return parts
 
 
 if __name__ == "__main__":

@@ -58,9 +58,16 @@ def _label(label: str, text: str, width: int) -> Iterator[str]:
 
 
 def _replicas(answer: Simulation) -> str:
-    gpus = f"{answer.gpus} x {clean(answer.gpu, 40)}" if answer.gpu else counted(answer.gpus, "GPU")
-    stages = f", PP {answer.pp}" if answer.pp > 1 else ""
-    router = f", {answer.router}" if answer.replicas > 1 else ""
+    if answer.gpu:
+        gpus = f"{answer.gpus} x {clean(answer.gpu, 40)}"
+    else:
+        gpus = counted(answer.gpus, "GPU")
+    stages = ""
+    if answer.pp > 1:
+        stages = f", PP {answer.pp}"
+    router = ""
+    if answer.replicas > 1:
+        router = f", {answer.router}"
     return f"{counted(answer.replicas, 'replica')} of TP {answer.tp}{stages} on {gpus}{router}"
 
 
@@ -132,4 +139,6 @@ def _queue(points: Sequence[QueuePoint]) -> Iterator[Column]:
 def _number(value: Reading) -> str:
     if isinstance(value, Missing):
         return NONE
-    return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"
+    if value >= 99.95:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"

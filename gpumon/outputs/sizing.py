@@ -43,7 +43,9 @@ def number(value: Reading) -> str:
     if isinstance(value, Missing) or not math.isfinite(value):
         return NONE
     whole = value == round(value) or abs(value) >= 99.95
-    return f"{value:,.0f}" if whole and abs(value) < _MOST_DIGITS else f"{value:.3g}"
+    if whole and abs(value) < _MOST_DIGITS:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
 
 
 def gigabytes(value: Reading) -> str:
@@ -62,7 +64,9 @@ def money(value: Reading) -> str:
     """A sum in the user's currency: `19.92`, `0.0042`."""
     if isinstance(value, Missing) or not math.isfinite(value):
         return NONE
-    return f"{value:,.2f}" if value == 0 or 0.1 <= value < _MOST_DIGITS else f"{value:.2g}"
+    if value == 0 or 0.1 <= value < _MOST_DIGITS:
+        return f"{value:,.2f}"
+    return f"{value:.2g}"
 
 
 def watts(value: Reading) -> str:
@@ -72,7 +76,9 @@ def watts(value: Reading) -> str:
     if value < 9999.5:
         return f"{value:,.0f} W"
     one, unit = next((step for step in _WATTS if value >= 0.99995 * step[0]), _WATTS[-1])
-    return f"{value / one:,.1f} {unit}" if value < _MOST_DIGITS else f"{value / one:.3g} {unit}"
+    if value < _MOST_DIGITS:
+        return f"{value / one:,.1f} {unit}"
+    return f"{value / one:.3g} {unit}"
 
 
 def _with(form: Callable[[Reading], str], before: str = "", behind: str = "") -> Callable[[Reading], str]:
@@ -214,7 +220,10 @@ def _facts(answer: Answer) -> Iterator[Line]:
     if known:
         yield from (Line(what, text) for what, text in totals(answer).items())
         missing = ((what, getattr(sums, field)) for field, what, _ in _TOTALS)
-        words = [f"{what} ({phrase(each)})" for what, each in missing if isinstance(each, Missing)]
+        words = []
+        for what, each in missing:
+            if isinstance(each, Missing):
+                words.append(f"{what} ({phrase(each)})")
         yield Line("not known", ", ".join(words))
 
 
@@ -239,15 +248,23 @@ def totals(answer: Answer) -> dict[str, str]:
         sizes = [len(server.gpus) for server in needed.layout]
         if needed.gpus < sum(sizes) + (needed.servers - len(sizes)) * max(sizes):
             behind["price_per_hour"] = f" for {_counted(needed.servers, 'whole server')}"
-    partial = f" (without {len(answer.without)} of {len(answer.workloads)} workloads)" if answer.without else ""
+    partial = ""
+    if answer.without:
+        partial = f" (without {len(answer.without)} of {len(answer.workloads)} workloads)"
     texts = ((field, what, form(getattr(sums, field))) for field, what, form in _TOTALS)
-    return {what: text + behind.get(field, "") + partial for field, what, text in texts if text != NONE}
+    totals = {}
+    for field, what, text in texts:
+        if text != NONE:
+            totals[what] = text + behind.get(field, "") + partial
+    return totals
 
 
 def _power_source(sources: Collection[str]) -> str:
     """Source of the watts of a sum, as it stands behind them."""
     if "limit" in sources:
-        return " (the boards' limit)" if len(sources) == 1 else " (in part the boards' limit)"
+        if len(sources) == 1:
+            return " (the boards' limit)"
+        return " (in part the boards' limit)"
     return " (measured)" if "seen" in sources else ""
 
 
@@ -259,10 +276,9 @@ def _packed(answer: Answer) -> tuple[Packed, Packed]:
 
 def _types(packed: Packed) -> str:
     """GPUs and servers of each of several types, and how much more their order in the file would cost."""
-    parts = [
-        f"{number(float(each.gpus))} {_name(each.gpu)} in {_counted(float(each.servers), 'server')}"
-        for each in packed.by_gpu
-    ]
+    parts = []
+    for each in packed.by_gpu:
+        parts.append(f"{number(float(each.gpus))} {_name(each.gpu)} in {_counted(float(each.servers), 'server')}")
     saving = packed.saving_per_hour
     if not isinstance(saving, Missing) and saving > 0:
         parts.append(f"{money(saving)} per hour less than in the order of the file")
@@ -291,7 +307,9 @@ def _workloads(plans: Sequence[WorkloadPlan]) -> list[Column]:
         shared = plan.servers_shared
         if isinstance(count, Missing) or isinstance(shared, Missing) or not shared:
             return number(count)
-        return f"{number(count)} (shared)" if shared == count else f"{number(count)} ({number(shared)} shared)"
+        if shared == count:
+            return f"{number(count)} (shared)"
+        return f"{number(count)} ({number(shared)} shared)"
 
     columns: tuple[tuple[str, Callable[[WorkloadPlan], str], bool, int], ...] = (
         ("workload", lambda plan: cells.cut(_name(plan.name), _MOST_NAME), False, 9),
@@ -305,7 +323,10 @@ def _workloads(plans: Sequence[WorkloadPlan]) -> list[Column]:
         ("memory each", lambda plan: gigabytes(plan.memory_bytes), True, 2),
         ("source", source, False, 3),
     )
-    return [Column(title, [text(plan) for plan in plans], right, keep) for title, text, right, keep in columns]
+    workloads = []
+    for title, text, right, keep in columns:
+        workloads.append(Column(title, [text(plan) for plan in plans], right, keep))
+    return workloads
 
 
 _BEST: Final = "*"
@@ -343,7 +364,9 @@ def _compared(answer: Answer, scenario: Scenario) -> list[Column]:
 
 
 def _compared_name(row: Compared) -> str:
-    return f"{_name(row.gpu)} (as planned)" if row.as_planned else _name(row.gpu)
+    if row.as_planned:
+        return f"{_name(row.gpu)} (as planned)"
+    return _name(row.gpu)
 
 
 def _compared_text(row: Compared, figure: Figure) -> str:
@@ -357,7 +380,9 @@ def _compared_text(row: Compared, figure: Figure) -> str:
         texts = [_WORDS[figure.key](plan) for plan in plans]
         return "/".join(dict.fromkeys(texts) if figure.key == "limit" else texts)
     text = _FORMS[figure.key](getattr(row.totals, figure.key))
-    return f"{text}{_BEST}" if figure.key in row.best else text
+    if figure.key in row.best:
+        return f"{text}{_BEST}"
+    return text
 
 
 def _compared_by(answer: Answer, scenario: Scenario) -> Iterator[Line]:
@@ -375,7 +400,9 @@ def _compared_by(answer: Answer, scenario: Scenario) -> Iterator[Line]:
 
 def _plans(answer: Answer) -> list[Column]:
     plans = {"memory": answer.plans.memory_only, "busy": answer.plans.busy_aware}
-    names = [f"{_PACKINGS[each]}{' <- needed' if each == answer.packing else ''}" for each in plans]
+    names = []
+    for each in plans:
+        names.append(f"{_PACKINGS[each]}{' <- needed' if each == answer.packing else ''}")
     columns: tuple[tuple[str, Callable[[Packed], str], int], ...] = (
         ("instances", lambda packed: number(packed.instances), 9),
         ("GPUs", lambda packed: number(packed.gpus), 9),
@@ -383,7 +410,9 @@ def _plans(answer: Answer) -> list[Column]:
         ("memory", lambda packed: gigabytes(packed.memory_bytes), 2),
         ("price/h", lambda packed: money(packed.price_per_hour), 1),
     )
-    figures = [Column(title, [text(each) for each in plans.values()], True, keep) for title, text, keep in columns]
+    figures = []
+    for title, text, keep in columns:
+        figures.append(Column(title, [text(each) for each in plans.values()], True, keep))
     return [Column("plan", names), *figures]
 
 
@@ -395,10 +424,14 @@ def _servers(answer: Answer, scenario: Scenario) -> Iterator[Section]:
             return ""
         least = packed.servers_least
         proven = packed.servers <= least
-        return "proven: no placement needs fewer" if proven else f"no placement needs fewer than {number(least)}"
+        if proven:
+            return "proven: no placement needs fewer"
+        return f"no placement needs fewer than {number(least)}"
 
     needed, other = _packed(answer)
-    drawn = [[Line("", text) for text in _drawn(each, answer, scenario)] for each in (needed, other)]
+    drawn = []
+    for each in (needed, other):
+        drawn.append([Line("", text) for text in _drawn(each, answer, scenario)])
     if drawn[0] == drawn[1]:
         title = _joined(("both packings are the same", proof(needed)), "; ")
         yield from [Section(f"servers ({title})", drawn[0])] if drawn[0] else []
@@ -413,7 +446,9 @@ def _drawn(packed: Packed, answer: Answer, scenario: Scenario) -> Iterator[str]:
     """`2 x server of 8 x H100 PCIe 80GB: [70B on 4 GPUs] x2`, alike servers once."""
 
     def shape(at: int, gpus: int) -> str:
-        return f"{gpus} x {_name(scenario.server[at].gpu)}" if at < len(scenario.server) else f"{gpus} GPUs"
+        if at < len(scenario.server):
+            return f"{gpus} x {_name(scenario.server[at].gpu)}"
+        return f"{gpus} GPUs"
 
     if packed.problem:
         yield clean(packed.problem, _MOST)
@@ -433,10 +468,15 @@ def _filled(same: SameGpus, plans: Sequence[WorkloadPlan]) -> str:
     """`[20B, 5B, 5B] x4`, `[70B on 4 GPUs] x2`, `[free] x3`; from three equal ones on they are counted: `[5B x6]`."""
     words: list[str] = []
     for at, run in groupby(same.workloads):
-        shown = _name(plans[at].name) if at < len(plans) else str(at)
+        if at < len(plans):
+            shown = _name(plans[at].name)
+        else:
+            shown = str(at)
         times = len(list(run))
         words += [f"{shown} x{times}"] if times > 2 else [shown] * times
-    span = f" on {same.gpus} GPUs" if same.gpus > 1 else ""
+    span = ""
+    if same.gpus > 1:
+        span = f" on {same.gpus} GPUs"
     return f"[{', '.join(words) or 'free'}{span}]{f' x{same.times}' if same.times > 1 else ''}"
 
 
@@ -528,7 +568,9 @@ def _planned(plan: WorkloadPlan, factor: float) -> str:
     """`117 in flight each, 80 % of the first limit (planning_factor)`; empty where it is not known."""
     each = _with(number, behind=" in flight each")(plan.capacity_per_instance)
     as_is = plan.source is Source.TYPED or not plan.limits or plan.limits[0].kind in OPERATING_POINTS or factor == 1.0
-    return each if as_is or each == NONE else f"{each}, {factor * 100:.3g} % of the first limit (planning_factor)"
+    if as_is or each == NONE:
+        return each
+    return f"{each}, {factor * 100:.3g} % of the first limit (planning_factor)"
 
 
 def _origin(plan: WorkloadPlan) -> str:
@@ -543,13 +585,20 @@ def _origin(plan: WorkloadPlan) -> str:
 
 def _instance(plan: WorkloadPlan) -> str:
     """GPUs and memory of one instance."""
-    gpus = _counted(float(plan.gpus_per_instance), "GPU") if plan.gpus_per_instance else ""
+    gpus = ""
+    if plan.gpus_per_instance:
+        gpus = _counted(float(plan.gpus_per_instance), "GPU")
     names = [f"TP {plan.tp}"]
     names += [f"PP {plan.pp}"] if plan.pp > 1 else []
     names += [f"DP {plan.dp}"] if plan.dp > 1 else []
-    parallel = " x ".join(names) if plan.gpus_per_instance > 1 else ""
+    parallel = ""
+    if plan.gpus_per_instance > 1:
+        parallel = " x ".join(names)
     memory = _with(gigabytes, behind=f" ({plan.memory_source})" if plan.memory_source else "")(plan.memory_bytes)
-    busy = "" if isinstance(plan.busy_ratio, Missing) else f"busy {plan.busy_ratio * 100:.3g} %"
+    if isinstance(plan.busy_ratio, Missing):
+        busy = ""
+    else:
+        busy = f"busy {plan.busy_ratio * 100:.3g} %"
     return _joined((gpus, parallel, memory, busy, f"{plan.spares} spare" if plan.spares else ""))
 
 
@@ -558,14 +607,21 @@ def _bound(limit: Limit) -> str:
     kind = limit.kind.value
     at = f"{number(limit.concurrency)} in flight"
     text = clean(limit.text, _MOST).removeprefix(f"{kind}: ")
-    return f"{at}: {text}" if text.startswith(f"{kind} ") else f"{at}, {kind}: {text}"
+    if text.startswith(f"{kind} "):
+        return f"{at}: {text}"
+    return f"{at}, {kind}: {text}"
 
 
 def _lost(case: Degraded) -> str:
     """Remainder when an instance or a server is gone."""
     figures = [form(getattr(case, field)) for field, form in _OF_EACH[1:-1]]
-    running = "" if case.text else _OF_EACH[0][1](case.running)
-    text = f": {clean(case.text, _MOST)}" if case.text else ""
+    if case.text:
+        running = ""
+    else:
+        running = _OF_EACH[0][1](case.running)
+    text = ""
+    if case.text:
+        text = f": {clean(case.text, _MOST)}"
     return _joined((f"{case.instances:,} left", running, *figures)) + text
 
 

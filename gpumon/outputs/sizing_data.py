@@ -115,7 +115,9 @@ def table(answer: Answer) -> str:
     formula gets an apostrophe in front. Where only some workloads have an answer the line of totals has none, and one
     more has the sums over the others; its `problem` names those that are missing.
     """
-    rows: list[dict[str, Any]] = [{"row": "workload", **_fields(plan)} for plan in answer.workloads]
+    rows: list[dict[str, Any]] = []
+    for plan in answer.workloads:
+        rows.append({"row": "workload", **_fields(plan)})
     rows.append({"row": "total", "name": answer.name, **_fields(answer.totals), "problem": answer.problem})
     if answer.without:
         fields = {**_fields(answer.totals_without), "problem": f"without {', '.join(answer.without)}"}
@@ -130,8 +132,14 @@ def table(answer: Answer) -> str:
 
 def _compared(row: Compared) -> dict[str, Any]:
     """A type of GPU; of a single workload with its TP, limit, latencies and source, too."""
-    plan = _fields(row.workloads[0]) if len(row.workloads) == 1 and not row.problem else {}
-    name = f"{row.gpu} (as planned)" if row.as_planned else row.gpu
+    if len(row.workloads) == 1 and not row.problem:
+        plan = _fields(row.workloads[0])
+    else:
+        plan = {}
+    if row.as_planned:
+        name = f"{row.gpu} (as planned)"
+    else:
+        name = row.gpu
     return {**plan, "row": "compared", "name": name, **_fields(row.totals), "problem": row.problem}
 
 

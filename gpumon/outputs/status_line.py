@@ -124,7 +124,10 @@ def status_of(shot: Shot, source: str) -> Status:
     """The sums and the worst verdict; `source`: who read the snapshot."""
     gpus = shot.whole_gpus
     owners: list[_Gpu] | list[_Engine] = gpus or shot.engines
-    powers = [gpu.power_w for gpu in gpus if gpu.power_w is not None]
+    powers = []
+    for gpu in gpus:
+        if gpu.power_w is not None:
+            powers.append(gpu.power_w)
     return Status(
         schema=SCHEMA,
         time=shot.time,
@@ -201,11 +204,16 @@ def _gpu_parts(shot: Shot) -> list[str]:
 def _verdict_part(shot: Shot) -> str:
     """The worst verdict, or that nothing was judged yet."""
     for level in (Level.CRITICAL, Level.WARN):
-        found = [verdict for verdict in shot.verdicts if verdict.level == level.value]
+        found = []
+        for verdict in shot.verdicts:
+            if verdict.level == level.value:
+                found.append(verdict)
         if found:
             mark = MARKS[level]
             first = f"{clean(found[0].scope, 60)} {_named(found[0].code)}"
-            more = f" +{len(found) - 1}" if len(found) > 1 else ""
+            more = ""
+            if len(found) > 1:
+                more = f" +{len(found) - 1}"
             return f"{mark.plain} {len(found)} {mark.word}: {first}{more}"
     return "" if shot.verdicts else "not judged yet"
 
@@ -245,8 +253,13 @@ def _at_level(shot: Shot, level: Level) -> int:
 
 def _decoded(shot: Shot) -> float | None:
     """Tokens/s of all engines that tell."""
-    known = [engine.decode_tokens_per_s for engine in shot.engines if engine.decode_tokens_per_s is not None]
-    return sum(known) if known else None
+    known = []
+    for engine in shot.engines:
+        if engine.decode_tokens_per_s is not None:
+            known.append(engine.decode_tokens_per_s)
+    if known:
+        return sum(known)
+    return None
 
 
 def _named(code: str) -> str:

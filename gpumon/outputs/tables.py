@@ -58,7 +58,10 @@ def wrapped(text: str, width: int, indent: str, further: str | None = None) -> I
             yield indent + line
             line = ""
             indent = further
-        line = f"{line} {word}" if line else cells.cut(word, max(8, width - len(indent)))
+        if line:
+            line = f"{line} {word}"
+        else:
+            line = cells.cut(word, max(8, width - len(indent)))
     if line:
         yield indent + line
 

@@ -16,7 +16,10 @@ NONE: Final = "-"
 
 def _with(unit: str, formatted: Callable[[Reading], str]) -> Callable[[Reading], str]:
     def text(value: Reading) -> str:
-        shown = NONE if isinstance(value, Missing) else formatted(value)
+        if isinstance(value, Missing):
+            shown = NONE
+        else:
+            shown = formatted(value)
         return NONE if shown in (NONE, human.DASH) else shown + unit
 
     return text
@@ -25,14 +28,20 @@ def _with(unit: str, formatted: Callable[[Reading], str]) -> Callable[[Reading],
 def latency(of: Quantiles) -> str:
     """The p95; `~` the mean where there is no quantile, `<` where it fell in the first bucket."""
     shown = human.quantile(of)
-    return NONE if (isinstance(of.p95, Missing) and not shown.startswith("~")) or shown == human.DASH else shown
+    if (isinstance(of.p95, Missing) and not shown.startswith("~")) or shown == human.DASH:
+        return NONE
+    return shown
 
 
 def _binary(value: Reading) -> str:
     if not isinstance(value, Missing) and 0.0 <= value < human.GIB:
-        return f"{value / (1 << 20):.0f} MiB" if value >= 1 << 20 or not value else f"{value / 1024:.0f} KiB"
+        if value >= 1 << 20 or not value:
+            return f"{value / (1 << 20):.0f} MiB"
+        return f"{value / 1024:.0f} KiB"
     size = human.memory(value)
-    return size if size == human.DASH else f"{size} GiB"
+    if size == human.DASH:
+        return size
+    return f"{size} GiB"
 
 
 milliseconds: Final = _with("", human.seconds)

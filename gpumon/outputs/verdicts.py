@@ -60,7 +60,9 @@ def _hosts(hosts: Sequence[HostShown]) -> Iterator[str]:
         return
     yield from header("host|state|GPUs:|engines:|last seen")
     for host in hosts:
-        seen = _time(host.seen_wall_s) if host.seen_wall_s else "-"
+        seen = "-"
+        if host.seen_wall_s:
+            seen = _time(host.seen_wall_s)
         counts = (str(len(host.snapshot.gpus)), str(len(host.snapshot.engines)))
         yield row(safe(host.name), host.state.value, *counts, seen)
 
@@ -116,7 +118,9 @@ def _events(events: Sequence[Event]) -> Iterator[str]:
     yield from header("time|level|what|where|")
     for event in events:
         what = event.kind.value.replace("_", " ")
-        since = f"since {_time(event.since_s)}: " if event.since_s and event.wall_s - event.since_s >= 1.0 else ""
+        since = ""
+        if event.since_s and event.wall_s - event.since_s >= 1.0:
+            since = f"since {_time(event.since_s)}: "
         yield row(_time(event.wall_s), event.level.value, what, safe(event.scope), safe(f"{since}{event_text(event)}"))
 
 

@@ -108,7 +108,10 @@ def excess(field: str, values: MutableMapping[str, Any]) -> str:
     most: Reading = values.get(bound.of, NOT_SUPPORTED)
     if isinstance(most, Missing) or value <= most * bound.times:
         return ""
-    times = "" if bound.times == 1.0 else f"{bound.times:g} x "
+    if bound.times == 1.0:
+        times = ""
+    else:
+        times = f"{bound.times:g} x "
     return f"more than {times}its {bound.of.rpartition('_')[0].replace('_', ' ')} of {most:.10g}"
 
 

@@ -60,13 +60,19 @@ def nested(kind: type[RecordT], values: Mapping[str, Any]) -> RecordT:
 def _part_types(kind: type[msgspec.Struct]) -> dict[str, type[Part]]:
     """Name of each part of a record -> its type."""
     fields = msgspec.structs.fields(kind)
-    return {field.name: field.type for field in fields if isinstance(field.type, type) and issubclass(field.type, Part)}
+    types = {}
+    for field in fields:
+        if isinstance(field.type, type) and issubclass(field.type, Part):
+            types[field.name] = field.type
+    return types
 
 
 def replaced(record: RecordT, values: Mapping[str, Any]) -> RecordT:
     """The record with other values of fields by flat name. Raises KeyError of a name that it does not have."""
     own, parts = _by_part(type(record), values)
-    inner = {part: msgspec.structs.replace(getattr(record, part), **inside) for part, inside in parts.items()}
+    inner = {}
+    for part, inside in parts.items():
+        inner[part] = msgspec.structs.replace(getattr(record, part), **inside)
     return msgspec.structs.replace(record, **own, **inner)
 
 

@@ -57,7 +57,9 @@ _SUFFIXES = ("", "k", "M", "G", "T", "P", "E")
 def short(missing: Missing, width: int = 5) -> str:
     """A missing value in at most `width` cells; a word that does not fit is a dash, never half a word."""
     word = _WORDS[missing.reason][0]
-    return word if len(word) <= width else DASH
+    if len(word) <= width:
+        return word
+    return DASH
 
 
 def phrase(missing: Missing) -> str:
@@ -78,7 +80,9 @@ def ratio(value: Reading, width: int = 5) -> str:
         return f"{percent}%"
     if percent >= 1000:
         return ">10x!" if width > 4 else ">9x!"
-    return f"{percent}%!" if width > 4 else f"{percent}!"
+    if width > 4:
+        return f"{percent}%!"
+    return f"{percent}!"
 
 
 def count(value: Reading) -> str:
@@ -90,7 +94,9 @@ def count(value: Reading) -> str:
     if 0.0 < value < 0.05:
         return "<.1"
     if value < 9.95:
-        return f"{value:.0f}" if value == round(value) else f"{value:.1f}"
+        if value == round(value):
+            return f"{value:.0f}"
+        return f"{value:.1f}"
     scaled, suffix = _scaled(value, 999.5)
     if suffix and scaled < 99.95:
         return f"{scaled:.1f}{suffix}"
@@ -110,7 +116,9 @@ def rate(value: Reading) -> str:
         return "0"
     if value < 0.05:
         return "<.1"
-    return f"{value:.1f}" if value < 99.95 else amount(value)
+    if value < 99.95:
+        return f"{value:.1f}"
+    return amount(value)
 
 
 def figure(value: Reading) -> str:
@@ -125,7 +133,9 @@ def figure(value: Reading) -> str:
         return "<.01"
     if value < 9.995:
         return f"{value:.2f}"
-    return f"{value:.1f}" if value < 99.95 else amount(value)
+    if value < 99.95:
+        return f"{value:.1f}"
+    return amount(value)
 
 
 def two_digits(value: Reading) -> str:
@@ -136,7 +146,9 @@ def two_digits(value: Reading) -> str:
         return DASH
     scaled, suffix = _scaled(value, 999.5)
     if not suffix:
-        return f"{scaled:.0f}" if scaled == 0.0 or scaled >= 0.95 else "<1"
+        if scaled == 0.0 or scaled >= 0.95:
+            return f"{scaled:.0f}"
+        return "<1"
     return f"{scaled:.{1 if scaled < 9.95 else 0}f}{suffix}"
 
 
@@ -152,7 +164,9 @@ def whole(value: Reading) -> str:
     if not 0.0 <= value < math.inf:
         return DASH
     scaled, suffix = _scaled(float(round(value)), 999.5)
-    return f"{scaled:.1f}{suffix}" if suffix and scaled < 9.95 else f"{scaled:.0f}{suffix}"
+    if suffix and scaled < 9.95:
+        return f"{scaled:.1f}{suffix}"
+    return f"{scaled:.0f}{suffix}"
 
 
 def amount(value: Reading, unit: str = "") -> str:
@@ -163,7 +177,9 @@ def amount(value: Reading, unit: str = "") -> str:
         return DASH
     scaled, suffix = _scaled(value, 999.5)
     if not suffix:
-        return f"{scaled:.0f}{unit}" if scaled == 0.0 or scaled >= 0.95 else f"<1{unit}"
+        if scaled == 0.0 or scaled >= 0.95:
+            return f"{scaled:.0f}{unit}"
+        return f"<1{unit}"
     if scaled < 9.995:
         return f"{scaled:.2f}{suffix}{unit}"
     if scaled < 99.95:
@@ -232,11 +248,15 @@ def quantile(of: Quantiles) -> str:
         if isinstance(of.mean, Missing):
             return short(of.p95)
         text = _time(of.mean, 4)
-        return f"~{text}" if text else _beyond(of.mean, 5)
+        if text:
+            return f"~{text}"
+        return _beyond(of.mean, 5)
     bound = of.first_bound_s
     if not isinstance(bound, Missing) and of.p95 <= bound and bound > 0.0:
         text = _time(bound, 4, up=True)
-        return f"<{text}" if text else DASH
+        if text:
+            return f"<{text}"
+        return DASH
     return seconds(of.p95)
 
 
@@ -282,7 +302,9 @@ def celsius(value: Reading) -> str:
     """A temperature in at most 3 cells, without its unit; a word where it is missing."""
     if isinstance(value, Missing):
         return short(value, 3)
-    return f"{value:.0f}" if -99.5 < value < 999.5 else DASH
+    if -99.5 < value < 999.5:
+        return f"{value:.0f}"
+    return DASH
 
 
 def fahrenheit(value: Reading) -> str:
@@ -305,7 +327,9 @@ def period(seconds_: float) -> str:
     if seconds_ < 120.0:
         return f"{seconds_:.3g}s"
     length, unit = (seconds_ / 60.0, "min") if seconds_ < 7200.0 else (seconds_ / 3600.0, "h")
-    return f"{length:.3g} {unit}" if length < 999.5 else f"{length:.0f} {unit}"
+    if length < 999.5:
+        return f"{length:.3g} {unit}"
+    return f"{length:.0f} {unit}"
 
 
 @lru_cache(maxsize=4096)
@@ -319,7 +343,9 @@ def cells(text: str) -> int:
 def _cell(character: str) -> int:
     if unicodedata.east_asian_width(character) in "WF":
         return 2
-    return 0 if unicodedata.category(character) in ("Mn", "Me") else 1
+    if unicodedata.category(character) in ("Mn", "Me"):
+        return 0
+    return 1
 
 
 def cut(text: str, width: int) -> str:
@@ -357,7 +383,9 @@ def model_name(model: str, width: int) -> str:
         return cut(name, width)
     room = width - 1 - len(size[0])
     if size.end() == width or room < _LEAST_FAMILY:
-        return name[:width] if size.end() == width else cut(name, width)
+        if size.end() == width:
+            return name[:width]
+        return cut(name, width)
     return f"{name[:room].rstrip('-._')}{ELLIPSIS}{size[0]}"
 
 
@@ -393,7 +421,10 @@ def rfc3339(wall_s: float) -> str:
 
     A damaged recording may have any number in the place of a time.
     """
-    wall_s = min(max(wall_s, _FIRST_S), _LAST_S) if wall_s == wall_s else _FIRST_S
+    if wall_s == wall_s:
+        wall_s = min(max(wall_s, _FIRST_S), _LAST_S)
+    else:
+        wall_s = _FIRST_S
     return datetime.fromtimestamp(wall_s, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -406,7 +406,9 @@ class EngineReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     @property
     def key(self) -> str:
         """Tells readings apart for good: two parts of one server share their URL."""
-        return f"{self.url}#{self.part}" if self.part else self.url
+        if self.part:
+            return f"{self.url}#{self.part}"
+        return self.url
 
     @property
     def server_name(self) -> str:
@@ -416,7 +418,9 @@ class EngineReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 def part_of_name(part: str) -> str:
     """How the name of one of several models of a server ends; empty where it reports one."""
-    return f"/{clean(part, MOST_PART)}" if part else ""
+    if part:
+        return f"/{clean(part, MOST_PART)}"
+    return ""
 
 
 class HostProcess(msgspec.Struct, frozen=True, array_like=True, gc=False):

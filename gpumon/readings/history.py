@@ -120,7 +120,11 @@ class History:
 
     def events(self, from_s: float, to_s: float) -> list[Event]:
         """Events from a time (excluded) to another (included), oldest first."""
-        return [event for event in self._events if from_s < event.wall_s <= to_s]
+        events = []
+        for event in self._events:
+            if from_s < event.wall_s <= to_s:
+                events.append(event)
+        return events
 
     def _admit(self, points: Mapping[str, float]) -> None:
         for key in points:
@@ -159,7 +163,9 @@ class History:
                 found += [value] if value == value else []
             elif time_s < wall_s - _STEP_BACK_S:
                 break
-        return sum(found) / len(found) if found else math.nan
+        if found:
+            return sum(found) / len(found)
+        return math.nan
 
     def buckets(
         self, key: str, newest_bucket: int, count: int, width_s: float, until_s: float = math.inf
@@ -190,7 +196,13 @@ class History:
             later = read
         if later is not None:
             _hold(later, -math.inf, sums, counts, first, width_s)
-        return [s / n if n else math.nan for s, n in zip(sums, counts, strict=True)]
+        buckets = []
+        for s, n in zip(sums, counts, strict=True):
+            if n:
+                buckets.append(s / n)
+            else:
+                buckets.append(math.nan)
+        return buckets
 
     def _reads(self, values: _Values, since_s: float, until_s: float, width_s: float) -> Iterator[_Read]:
         """Readings from `until_s` back to the first one before `since_s`: tick by tick while they are kept.
@@ -198,7 +210,10 @@ class History:
         Where cells give the same means, all but the newest cell comes from them: they are fewer.
         """
         newest_s = min(until_s, self._last_s)
-        edge_s = -math.inf if self._size < len(self._times) else self._kept_from_s()
+        if self._size < len(self._times):
+            edge_s = -math.inf
+        else:
+            edge_s = self._kept_from_s()
         if width_s % CELL_S == 0.0 and newest_s > -math.inf:
             edge_s = max(edge_s, math.floor(newest_s / CELL_S) * CELL_S)
         for tick in self._backwards():

@@ -46,7 +46,11 @@ def _local_labels(own: Sequence[GpuReading], others: Sequence[GpuReading], here:
     if not own:
         return set()
     known = {place for gpu in own for place in _places(gpu)}
-    return {gpu.host for gpu in others if known.intersection(_places(gpu)) or _same_host(gpu.host, here)}
+    labels = set()
+    for gpu in others:
+        if known.intersection(_places(gpu)) or _same_host(gpu.host, here):
+            labels.add(gpu.host)
+    return labels
 
 
 def _behind(joined: Sequence[GpuReading], theirs: Sequence[GpuReading]) -> Sequence[GpuReading]:
@@ -76,7 +80,10 @@ def _filled(own: GpuReading, others: Sequence[GpuReading]) -> GpuReading:
         return own
     dcgm = others[0]
     wanted = RATES if own.activity_source == GPM else (*RATIOS, *RATES)
-    found = {field: getattr(dcgm, field) for field in wanted if _lacks(own, field)}
+    found = {}
+    for field in wanted:
+        if _lacks(own, field):
+            found[field] = getattr(dcgm, field)
     found = {field: value for field, value in found.items() if not isinstance(value, Missing)}
     if not found:
         return own

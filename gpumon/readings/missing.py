@@ -84,9 +84,13 @@ NOT_EXPOSED = Missing(Reason.NOT_EXPOSED)
 
 def number(reading: Reading) -> float | None:
     """The reading's number, or None where it is missing."""
-    return None if isinstance(reading, Missing) else reading
+    if isinstance(reading, Missing):
+        return None
+    return reading
 
 
 def or_nan(reading: Reading) -> float:
     """The reading's number, or NaN (a gap in a history) where it is missing."""
-    return math.nan if isinstance(reading, Missing) else reading
+    if isinstance(reading, Missing):
+        return math.nan
+    return reading

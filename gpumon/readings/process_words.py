@@ -13,7 +13,9 @@ _INTERPRETERS = ("python", "ray", "torchrun", "node", "bash", "sh")
 
 def program(process: Process) -> str:
     """`python train_lora.py (pid 4711) of ada`."""
-    user = f" of {clean(process.user, 24)}" if process.user else ""
+    user = ""
+    if process.user:
+        user = f" of {clean(process.user, 24)}"
     return f"{titled(process)} (pid {process.pid}){user}"
 
 
@@ -36,4 +38,6 @@ def named(processes: Sequence[Process], most: int = 3) -> str:
     """The processes that hold most memory, by name, pid and user."""
     ranked = sorted(processes, key=lambda process: -(number(process.vram_bytes) or 0.0))
     words = ", ".join(program(process) for process in ranked[:most])
-    return f"{words} and {len(ranked) - most} more" if len(ranked) > most else words
+    if len(ranked) > most:
+        return f"{words} and {len(ranked) - most} more"
+    return words

@@ -450,7 +450,9 @@ class Engine(msgspec.Struct, frozen=True, gc=False):
     @property
     def key(self) -> str:
         """Tells engines apart for good: two models of one server share its URL."""
-        return f"{self.url}#{self.part}" if self.part else self.url
+        if self.part:
+            return f"{self.url}#{self.part}"
+        return self.url
 
 
 class Replicas(msgspec.Struct, frozen=True, gc=False):

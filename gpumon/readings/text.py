@@ -21,7 +21,9 @@ def clean(text: str, most: int = MOST) -> str:
     if len(text) <= most and text.isprintable():
         return text
     safe = _visible_start(text[: most + 1], most)
-    return safe if len(safe) <= most and len(text) <= most else safe[: most - 1] + "…"
+    if len(safe) <= most and len(text) <= most:
+        return safe
+    return safe[: most - 1] + "…"
 
 
 def _visible_start(text: str, most: int) -> str:

@@ -20,6 +20,11 @@ THROTTLE: Final = {
 def throttle_names(mask: int) -> tuple[str, ...]:
     """Names of the bits of a clock event mask; a bit that is not known is named by its value."""
     mask &= ~0x1
-    names = [name for bit, name in THROTTLE.items() if mask & bit]
+    names = []
+    for bit, name in THROTTLE.items():
+        if mask & bit:
+            names.append(name)
     rest = mask & ~sum(THROTTLE)
-    return (*names, hex(rest)) if rest else tuple(names)
+    if rest:
+        return (*names, hex(rest))
+    return tuple(names)

@@ -22,7 +22,9 @@ def is_moment(text: str) -> bool:
 def length_of(text: str) -> float | None:
     """Seconds of `90s`, `10m`, `1.5h` or `7d`; None of anything else."""
     found = _LENGTH.fullmatch(text)
-    return float(found[1]) * _UNITS_S[found[2]] if found else None
+    if found:
+        return float(found[1]) * _UNITS_S[found[2]]
+    return None
 
 
 def moment_of(text: str, span: tuple[float, float], zone: timezone | None = None) -> float:
@@ -38,7 +40,8 @@ def moment_of(text: str, span: tuple[float, float], zone: timezone | None = None
             return _newest(text, time.fromisoformat(text.zfill(len(text) + (text[1] == ":"))), not clock[1], span, zone)
         if dated := _DATED.fullmatch(text):
             at = datetime.fromisoformat(text.replace("Z", "+00:00"))
-            at = at if at.tzinfo is not None else _local(at, zone)
+            if at.tzinfo is None:
+                at = _local(at, zone)
             return _inside(text, at.timestamp(), 1.0 if dated[1] else 60.0, span, zone)
     except (ValueError, OverflowError, OSError):
         pass
@@ -73,7 +76,9 @@ class OutsideError(LookupError):
 
 
 def _local(at: datetime, zone: timezone | None) -> datetime:
-    return at.replace(tzinfo=zone) if zone is not None else at.astimezone()
+    if zone is not None:
+        return at.replace(tzinfo=zone)
+    return at.astimezone()
 
 
 def _day(wall_s: float, zone: timezone | None) -> date:

@@ -28,13 +28,19 @@ class Band(msgspec.Struct, frozen=True):
     @property
     def short(self) -> str:
         """`-30..+45%`; empty where there is none."""
-        return f"{self.low * 100:+.0f}..{self.high * 100:+.0f}%" if self else ""
+        if self:
+            return f"{self.low * 100:+.0f}..{self.high * 100:+.0f}%"
+        return ""
 
     @property
     def text(self) -> str:
         """`-30 % to +45 % on 412 reference rows`; empty where there is none."""
-        behind = f" on {self.rows:,} reference rows" if self.rows else ""
-        return f"{self.low * 100:+.0f} % to {self.high * 100:+.0f} %{behind}" if self else ""
+        behind = ""
+        if self.rows:
+            behind = f" on {self.rows:,} reference rows"
+        if self:
+            return f"{self.low * 100:+.0f} % to {self.high * 100:+.0f} %{behind}"
+        return ""
 
     def widest(self) -> float:
         """The larger of its two sides."""
@@ -42,7 +48,10 @@ class Band(msgspec.Struct, frozen=True):
 
     def joined(self, other: Band) -> Band:
         """As wide as the wider one on each side."""
-        rows = min(self.rows, other.rows) if self.rows and other.rows else self.rows or other.rows
+        if self.rows and other.rows:
+            rows = min(self.rows, other.rows)
+        else:
+            rows = self.rows or other.rows
         return Band(min(self.low, other.low), max(self.high, other.high), rows)
 
 

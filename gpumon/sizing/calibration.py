@@ -222,7 +222,9 @@ class Setting(msgspec.Struct, frozen=True):
 
     def filled(self, other: Setting) -> Setting:
         """This one, with what only the other knows."""
-        known = {name: getattr(self, name) or getattr(other, name) for name in self.__struct_fields__}
+        known = {}
+        for name in self.__struct_fields__:
+            known[name] = getattr(self, name) or getattr(other, name)
         return Setting(**{**known, "tool": max(self.tool, other.tool, key=len)})
 
 
@@ -341,15 +343,23 @@ class Replicas:
         """Requests that run at once at most: from its command line, else where it was seen to stop."""
         if self._told is not None:
             return self._told
-        return round(self._plateau) if self._plateau else None
+        if self._plateau:
+            return round(self._plateau)
+        return None
 
 
 def _memory(engine: Engine, here: list[Gpu]) -> float | None:
     """GPU memory of its processes; of a GPU that it has to itself, where those are hidden, all that is in use."""
     total = 0.0
     for gpu in here:
-        own = [process.vram_bytes for process in gpu.processes if process.engine == engine.name]
-        known = [taken for taken in own if not isinstance(taken, Missing)]
+        own = []
+        for process in gpu.processes:
+            if process.engine == engine.name:
+                own.append(process.vram_bytes)
+        known = []
+        for taken in own:
+            if not isinstance(taken, Missing):
+                known.append(taken)
         if own and len(known) == len(own):
             total += sum(known)
         elif gpu.engines == (engine.name,) and not isinstance(gpu.vram_used_bytes, Missing):
@@ -382,18 +392,25 @@ class _Look:
 
     def since(self, start_s: float) -> list[_Tick]:
         """The ticks from `start_s` on."""
-        return [tick for tick in self.ticks if tick.time_s >= start_s]
+        since = []
+        for tick in self.ticks:
+            if tick.time_s >= start_s:
+                since.append(tick)
+        return since
 
     def learn_lengths(self, engine: Engine, replicas: Replicas) -> Traffic | None:
         """Mean lengths as last known, without a steady window, too; None while no request has ended."""
         load = engine.load
         told = (credible(each) for each in (load.prompt_tokens_mean, load.answer_tokens_mean, load.cached_ratio))
         prompt, answer, hit = (old if new is None else new for old, new in zip(self.lengths, told, strict=True))
-        hit = self.lengths[2] if hit is not None and hit > 1.0 else hit
+        if hit is not None and hit > 1.0:
+            hit = self.lengths[2]
         self.lengths = prompt, answer, hit
         if prompt is not None and answer is not None:
             replicas.lengths = Traffic(prompt, answer, hit)
-        return replicas.lengths if prompt is not None and answer is not None else None
+        if prompt is not None and answer is not None:
+            return replicas.lengths
+        return None
 
 
 class Calibration:
@@ -415,7 +432,10 @@ class Calibration:
     def take(self, snapshot: Snapshot) -> None:
         """Take one tick in; ticks come in order. Costs some microseconds per engine, more once in a window."""
         self._peaks.take(snapshot.wall_s, in_flight(snapshot))
-        gpus = {gpu.index: gpu for gpu in snapshot.gpus if not gpu.parent_uuid}
+        gpus = {}
+        for gpu in snapshot.gpus:
+            if not gpu.parent_uuid:
+                gpus[gpu.index] = gpu
         for engine in snapshot.engines:
             look = self._looks.get(engine.key)
             if look is None:
@@ -423,7 +443,10 @@ class Calibration:
             if not _serving(engine):
                 look.ticks.clear()
                 continue
-            here = [gpus[index] for index in engine.hardware.gpus if index in gpus]
+            here = []
+            for index in engine.hardware.gpus:
+                if index in gpus:
+                    here.append(gpus[index])
             self._look(look, engine, here, snapshot)
         if len(self._looks) > max(_MOST_ENGINES, 2 * len(snapshot.engines)):
             keys = {engine.key for engine in snapshot.engines}
@@ -471,7 +494,9 @@ class Calibration:
         running = _steady(engine, window)
         itl_s = credible(engine.latency.itl_mean_s)
         # The mix is known once a request has ended.
-        traffic = look.learn_lengths(engine, replicas) if running is not None and itl_s else None
+        traffic = None
+        if running is not None and itl_s:
+            traffic = look.learn_lengths(engine, replicas)
         if running is not None and itl_s and traffic is not None:
             self._add(look, engine, window, replicas, traffic, running, itl_s, at_s)
 
@@ -483,8 +508,14 @@ class Calibration:
         ticks = look.since(at_s - window.seconds)
         ranks = engine.hardware.ranks
         tails = _tails(engine, ticks)
-        minute = tails if _is_same_load(look, engine, running, at_s) else _NO_TAILS
-        ttft_s = None if window.first_token_s is None else credible(window.first_token_s)
+        if _is_same_load(look, engine, running, at_s):
+            minute = tails
+        else:
+            minute = _NO_TAILS
+        if window.first_token_s is None:
+            ttft_s = None
+        else:
+            ttft_s = credible(window.first_token_s)
         point = Point(
             running=running / ranks,
             itl_s=itl_s,
@@ -606,9 +637,17 @@ def _steady(engine: Engine, window: Window) -> float | None:
 
 def _busy(engine: Engine, here: list[Gpu]) -> float | None:
     """Mean busy share of its GPUs; None where it shares one with another engine: whose work it is, is not known."""
-    shares = [credible(gpu.busy_ratio) for gpu in here if len(gpu.engines) < 2]
-    known = [share for share in shares if share is not None and share <= 1.0]
-    return sum(known) / len(known) if known and len(known) == len(here) == len(engine.hardware.gpus) else None
+    shares = []
+    for gpu in here:
+        if len(gpu.engines) < 2:
+            shares.append(credible(gpu.busy_ratio))
+    known = []
+    for share in shares:
+        if share is not None and share <= 1.0:
+            known.append(share)
+    if known and len(known) == len(here) == len(engine.hardware.gpus):
+        return sum(known) / len(known)
+    return None
 
 
 def _share(reading: Reading, ranks: int) -> float | None:
@@ -617,7 +656,9 @@ def _share(reading: Reading, ranks: int) -> float | None:
 
 
 def _median(values: Collection[float]) -> float | None:
-    return median(values) if values else None
+    if values:
+        return median(values)
+    return None
 
 
 def _shown_name(names: Sequence[str]) -> str:

@@ -148,7 +148,10 @@ def _kv(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
     if spread < held:
         held = spread
         text += f"; with the spread of the lengths p95 of {spread:,.0f} requests takes it"
-    ran = 0.0 if source == "typed" else ran_together(instance)
+    if source == "typed":
+        ran = 0.0
+    else:
+        ran = ran_together(instance)
     if ran > held:
         held = ran
         text = f"{ran:,.0f} ran at once here, more than {room} ({source}) would hold"
@@ -199,7 +202,9 @@ def ran_together(instance: Instance) -> float:
 
 def _latencies(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
     curve = instance.curve
-    ttft = instance.first.line if ttft_decides(instance, scenario) else None
+    ttft = None
+    if ttft_decides(instance, scenario):
+        ttft = instance.first.line
     asked = instance.workload
     if asked.itl_p95_ms is not None and curve is not None:
         running = largest_within(asked.itl_p95_ms / 1e3, curve.itl_s, instance.itl_tail)
@@ -218,7 +223,10 @@ def _e2e(instance: Instance, curve: Curve, goal_ms: float, answer_tokens: float)
     ttft = instance.first.line
 
     def p95_s(running: float) -> float:
-        first_s = ttft.ttft_s(running) if ttft is not None else 0.0
+        if ttft is not None:
+            first_s = ttft.ttft_s(running)
+        else:
+            first_s = 0.0
         decode_s = curve.itl_s(running) * max(0.0, answer_tokens - 1.0)
         # One ratio stands for the whole; one that follows the load of the ITL says nothing of the TTFT.
         return decode_s * tail.at(running) + first_s * (instance.ttft_tail if tail.mean_s else tail).at(running)
@@ -261,5 +269,7 @@ def unknown_model(model: str, known: Known) -> str:
     if known.llm(model) is not None:
         return ""
     near = ", ".join(row.name for row in known.llms.nearest(model, 3))
-    nearest = f"nearest: {near}; name one of these, or" if near else "to have it,"
+    nearest = "to have it,"
+    if near:
+        nearest = f"nearest: {near}; name one of these, or"
     return f"no model {model[:80]!r} is known; {nearest} add a [[model]] table with its dimensions to the config"

@@ -75,14 +75,20 @@ class Comparison(NamedTuple):
     def shown(self) -> tuple[Figure, ...]:
         """The columns that have a figure in some row."""
         sound = [row for row in self.rows if not row.problem]
-        return tuple(figure for figure in FIGURES if any(_has(figure, row) for row in sound))
+        shown = []
+        for figure in FIGURES:
+            if any(_has(figure, row) for row in sound):
+                shown.append(figure)
+        return tuple(shown)
 
     @property
     def like_for_like(self) -> str:
         """Terms that all rows have in common."""
         tp = "of the fewest GPUs"
         if any(self.tp_typed):
-            tp = "as typed" if all(self.tp_typed) else "as typed, else of the fewest GPUs"
+            tp = "as typed, else of the fewest GPUs"
+            if all(self.tp_typed):
+                tp = "as typed"
         return f"same servers; TP {tp} on each type; power: the boards' limits"
 
     @property
@@ -95,7 +101,11 @@ class Comparison(NamedTuple):
     def best(self) -> tuple[str, ...]:
         """Names of the best values that are marked."""
         marked = {key for row in self.rows for key in row.best}
-        return tuple(figure.best for figure in FIGURES if figure.key in marked)
+        best = []
+        for figure in FIGURES:
+            if figure.key in marked:
+                best.append(figure.best)
+        return tuple(best)
 
 
 def compare(
@@ -115,10 +125,15 @@ def compare(
     the comparison `before` are not asked anew.
     """
     scenario = with_server(scenario, known)
-    shape = scenario.server[0] if scenario.server else Server("")
+    if scenario.server:
+        shape = scenario.server[0]
+    else:
+        shape = Server("")
     own = tuple(dict.fromkeys(server.gpu for server in scenario.server))
     earlier = before.plans if before is not None else {}
-    plans = {name: _on(scenario, known, shape, name, earlier.get(name)) for name in _types(own, gpus, known)}
+    plans = {}
+    for name in _types(own, gpus, known):
+        plans[name] = _on(scenario, known, shape, name, earlier.get(name))
     without = _without(on_type.answer for on_type in plans.values())
     rows = [_row(name, _at_limits(on_type.answer), without) for name, on_type in plans.items()]
     best = _best(rows)
@@ -146,7 +161,11 @@ def _tp_typed(scenario: Scenario) -> tuple[bool, ...]:
 
 def gpu_types(text: str, known: Known) -> tuple[str, ...]:
     """Catalogue names of types that are listed with commas. ValueError on an unknown name."""
-    return tuple(gpu_type(part.strip(), known) for part in text.split(",") if part.strip())
+    types = []
+    for part in text.split(","):
+        if part.strip():
+            types.append(gpu_type(part.strip(), known))
+    return tuple(types)
 
 
 def gpu_type(text: str, known: Known) -> str:
@@ -155,7 +174,10 @@ def gpu_type(text: str, known: Known) -> str:
     try:
         return known.gpus.find(text).name
     except ValueError:
-        usual = [name for name in USUAL if name.split()[0].casefold() == text.casefold()]
+        usual = []
+        for name in USUAL:
+            if name.split()[0].casefold() == text.casefold():
+                usual.append(name)
         if len(usual) != 1:
             raise
         return known.gpu_name(usual[0])
@@ -165,7 +187,10 @@ def on_gpu(scenario: Scenario, own: Server | None, gpu: str) -> Scenario:
     """The scenario on servers of the same size with one type of GPU; what was typed for another type is open."""
     if own is not None and own.gpu == gpu:
         return msgspec.structs.replace(scenario, server=(own,))
-    shape = Server(gpu) if own is None else Server(gpu, own.gpus, own.nvlink_gpus, price_per_hour=own.price_per_hour)
+    if own is None:
+        shape = Server(gpu)
+    else:
+        shape = Server(gpu, own.gpus, own.nvlink_gpus, price_per_hour=own.price_per_hour)
     return msgspec.structs.replace(scenario, server=(shape,), workload=tuple(map(_opened, scenario.workload)))
 
 
@@ -200,13 +225,17 @@ def _limit_w(gpu: str, known: Known) -> float | None:
 
 
 def _at_limit(row: WorkloadPlan) -> WorkloadPlan:
-    return msgspec.structs.replace(row, power_source="limit") if row.power_source == "typed" else row
+    if row.power_source == "typed":
+        return msgspec.structs.replace(row, power_source="limit")
+    return row
 
 
 def _without(answers: Iterator[Answer]) -> tuple[str, ...]:
     """Workloads that have no answer on any type, where others have one."""
     found = {answer.without for answer in answers}
-    return found.pop() if len(found) == 1 else ()
+    if len(found) == 1:
+        return found.pop()
+    return ()
 
 
 def _row(gpu: str, answer: Answer, without: tuple[str, ...], *, as_planned: bool = False) -> Compared:
@@ -238,7 +267,10 @@ def _has(figure: Figure, row: Compared) -> bool:
     if not figure.of_workload:
         return not isinstance(getattr(row.totals, figure.key), Missing)
     values = [getattr(each, figure.key) for each in row.workloads]
-    return any(bool(value) and not isinstance(value, Missing) for value in values)
+    for value in values:
+        if bool(value) and not isinstance(value, Missing):
+            return True
+    return False
 
 
 def _best(rows: Sequence[Compared]) -> Mapping[int, tuple[str, ...]]:
@@ -250,7 +282,10 @@ def _best(rows: Sequence[Compared]) -> Mapping[int, tuple[str, ...]]:
         values = _known_values(rows, figure.key)
         if len(values) < 2 or _alike(min(values.values()), max(values.values())):
             continue
-        top = max(values.values()) if figure.rises else min(values.values())
+        if figure.rises:
+            top = max(values.values())
+        else:
+            top = min(values.values())
         for index, value in values.items():
             if _alike(value, top):
                 marks[index].append(figure.key)
@@ -261,7 +296,10 @@ def _known_values(rows: Sequence[Compared], key: str) -> dict[int, float]:
     """Index of a row -> its figure, of the rows without a problem that have it."""
     values = {}
     for index, row in enumerate(rows):
-        value = None if row.problem else number(getattr(row.totals, key))
+        if row.problem:
+            value = None
+        else:
+            value = number(getattr(row.totals, key))
         if value is not None and math.isfinite(value):
             values[index] = value
     return values

@@ -81,7 +81,9 @@ def queue_warning(observed: Observed) -> str:
         waits = queue_ratio(point)
         offered = point.offered
         if offered is not None and offered == observed.concurrency and waits is not None and waits >= _QUEUED:
-            kind = "a serial server" if round(point.running) <= 1 else "its slots are full"
+            kind = "its slots are full"
+            if round(point.running) <= 1:
+                kind = "a serial server"
             return (
                 f"{waits:.0%} of the response at concurrency {offered:g} is queue: {kind}, concurrency "
                 f"{max(1, round(point.running))} gives the same throughput and {point.running / offered:.0%} of the "

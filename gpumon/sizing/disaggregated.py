@@ -166,7 +166,9 @@ def _pool(instance: Instance, count: int) -> PoolPlan:
 
 def _named(pool: PoolPlan, name: str) -> str:
     """A pool in words: `3 prefill of TP 1`."""
-    ranks = f" x DP {pool.dp}" if pool.dp > 1 else ""
+    ranks = ""
+    if pool.dp > 1:
+        ranks = f" x DP {pool.dp}"
     return f"{pool.instances:,} {name} of TP {pool.tp}{ranks}"
 
 
@@ -178,7 +180,9 @@ def _against(aggregated: Reading, saving: Reading) -> str:
     share = f"{abs(saving) * 100:.0f} %"
     if saving > 0.0:
         return f"{beside}: saves {share}"
-    return f"{beside}: needs {share} more" if saving < 0.0 else f"{beside}: the same"
+    if saving < 0.0:
+        return f"{beside}: needs {share} more"
+    return f"{beside}: the same"
 
 
 def _best(demand: Demand, asked: Disaggregated, scenario: Scenario, known: Known) -> Split:
@@ -187,7 +191,10 @@ def _best(demand: Demand, asked: Disaggregated, scenario: Scenario, known: Known
     ValueError says why there is none.
     """
     server = demand.instance.server
-    here = scenario if server is None else msgspec.structs.replace(scenario, server=(server,))
+    if server is None:
+        here = scenario
+    else:
+        here = msgspec.structs.replace(scenario, server=(server,))
     found = list[Split]()
     problems = list[str]()
     for prefill in _prefills(demand.workload, asked, here, known):

@@ -77,7 +77,9 @@ def measured(formula: TtftLine | None, points: Sequence[Point], setting: Setting
         )
     if not loads:
         return estimated(line, setting, engine)
-    several = f"{len(loads)} loads" if len(loads) > 1 else "one load"
+    several = "one load"
+    if len(loads) > 1:
+        several = f"{len(loads)} loads"
     moe = setting is not None and bool(setting.llm.experts)
     if engine == ONE_LOAD_ENGINE and formula is not None:
         band = band_of("ttft one load", 1, moe)
@@ -87,6 +89,9 @@ def measured(formula: TtftLine | None, points: Sequence[Point], setting: Setting
 
 def _scatter(line: TtftLine, points: Sequence[Point]) -> Band:
     """How far the points of a fit lie off it, at least what repeated measurements differ by."""
-    errors = [abs(point.ttft_s / line.ttft_s(point.running) - 1.0) for point in points if point.ttft_s]
+    errors = []
+    for point in points:
+        if point.ttft_s:
+            errors.append(abs(point.ttft_s / line.ttft_s(point.running) - 1.0))
     width = max(REPEATED, 2.0 * median(errors))
     return Band(-min(width, WIDEST), width, 0)

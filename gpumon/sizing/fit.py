@@ -123,15 +123,22 @@ def calibrated(line: TtftLine | None, points: Sequence[Point]) -> TtftLine | Non
     load is more than 5 % above what decodes and computes its prompt have waited for admission and are left out. Each
     counts once: weights are windows of the same engine, and the latency drifts with load rather than time.
     """
-    seen = [(max(1.0, point.running), point.ttft_s) for point in points_below_knee(points) if point.ttft_s]
+    seen = []
+    for point in points_below_knee(points):
+        if point.ttft_s:
+            seen.append((max(1.0, point.running), point.ttft_s))
     if span_a_line(loads_below_knee(points)):
         crowd = TtftLine(*_positive_line([(math.sqrt(running), ttft_s) for running, ttft_s in seen]))
         fixed_s, growth_s = _positive_line(seen)
         found = (crowd, TtftLine(fixed_s, 0.0, growth_s))
         return min(found, key=lambda each: median(abs(each.ttft_s(b) / ttft_s - 1.0) for b, ttft_s in seen))
     if line is None:
-        return TtftLine(median(ttft_s for _, ttft_s in seen), 0.0) if seen else None
-    return line.through(seen) if seen and line.ttft_s(1.0) > 0.0 else line
+        if seen:
+            return TtftLine(median(ttft_s for _, ttft_s in seen), 0.0)
+        return None
+    if seen and line.ttft_s(1.0) > 0.0:
+        return line.through(seen)
+    return line
 
 
 def loads_below_knee(points: Sequence[Point]) -> list[int]:
@@ -147,12 +154,19 @@ def span_a_line(loads: Sequence[int]) -> bool:
 def points_below_knee(points: Sequence[Point]) -> list[Point]:
     """The points with a TTFT from below the knee: what the client holds open really runs, or computes its prompt."""
     alone_s = _ttft_alone_s(points)
-    return [point for point in points if _is_below_knee(point, alone_s)]
+    knee = []
+    for point in points:
+        if _is_below_knee(point, alone_s):
+            knee.append(point)
+    return knee
 
 
 def _ttft_alone_s(points: Sequence[Point]) -> float:
     """TTFT of a client that holds one request open: nothing of it is a wait. 0 where no point is of one."""
-    alone = [point.ttft_s for point in points if point.ttft_s and 0.0 < (point.offered or math.inf) <= _ONE_CLIENT]
+    alone = []
+    for point in points:
+        if point.ttft_s and 0.0 < (point.offered or math.inf) <= _ONE_CLIENT:
+            alone.append(point.ttft_s)
     return min(alone, default=0.0)
 
 
@@ -193,14 +207,22 @@ def tail_of(samples: Sequence[Sample], mean: Curve | TtftLine | None, otherwise:
     if mean is None or len(loads) < _LEAST_LOADS or loads[-1] < _LEAST_TAIL_SPREAD * loads[0]:
         return Tail(ratio, known=True)
     base_s, slope_s = _theil_sen([(sample.running, sample.p95_s) for sample in usable])
-    mean_s = mean.itl_s if isinstance(mean, Curve) else mean.ttft_s
+    if isinstance(mean, Curve):
+        mean_s = mean.itl_s
+    else:
+        mean_s = mean.ttft_s
     return Tail(ratio, True, base_s, slope_s, max(1.0, loads[-1]), mean_s)
 
 
 def _slope(points: Sequence[tuple[float, float]]) -> float:
     """Theil-Sen: the median of the slopes between all pairs."""
-    slopes = [(y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in combinations(points, 2) if x2 != x1]
-    return median(slopes) if slopes else 0.0
+    slopes = []
+    for (x1, y1), (x2, y2) in combinations(points, 2):
+        if x2 != x1:
+            slopes.append((y2 - y1) / (x2 - x1))
+    if slopes:
+        return median(slopes)
+    return 0.0
 
 
 def _theil_sen(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -212,7 +234,9 @@ def _theil_sen(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
 def _positive_line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """Intercept and slope, both at least 0."""
     base, slope = _theil_sen(points)
-    return (base, slope) if base >= 0.0 else (0.0, median(y / x for x, y in points))
+    if base >= 0.0:
+        return (base, slope)
+    return (0.0, median(y / x for x, y in points))
 
 
 def _buckets(points: Iterable[Point]) -> list[_Bucket]:
@@ -226,13 +250,15 @@ def _buckets(points: Iterable[Point]) -> list[_Bucket]:
         if itl_s is not None and 0.0 < itl_s < _LONGEST_S and 0.0 < point.running <= _MOST and point.weight > 0:
             running = max(1.0, point.running)
             grouped.setdefault(level(running), []).append((running, itl_s, point.weight))
-    return [
-        _Bucket(
-            _median([(running, weight) for running, _, weight in group]),
-            _median([(itl_s, weight) for _, itl_s, weight in group]),
+    buckets = []
+    for _, group in sorted(grouped.items()):
+        buckets.append(
+            _Bucket(
+                _median([(running, weight) for running, _, weight in group]),
+                _median([(itl_s, weight) for _, itl_s, weight in group]),
+            )
         )
-        for _, group in sorted(grouped.items())
-    ]
+    return buckets
 
 
 def _start(buckets: Sequence[_Bucket]) -> int:
@@ -266,7 +292,10 @@ def _free(buckets: Sequence[_Bucket], shape: Curve, floor_s: float) -> Curve | s
     if not shape.experts or shape.resident_ratio == 1.0:
         return found
     best = found
-    error = math.inf if isinstance(found, str) else _mean_error(buckets, found)
+    if isinstance(found, str):
+        error = math.inf
+    else:
+        error = _mean_error(buckets, found)
     for step in range(_RESIDENT_STEPS + 1):
         tried = _line(buckets, msgspec.structs.replace(shape, resident_ratio=step / _RESIDENT_STEPS), floor_s)
         if isinstance(tried, Curve) and _mean_error(buckets, tried) < error:
@@ -277,7 +306,10 @@ def _free(buckets: Sequence[_Bucket], shape: Curve, floor_s: float) -> Curve | s
 
 def _line(buckets: Sequence[_Bucket], shape: Curve, floor_s: float) -> Curve | str:
     """Theil-Sen in the space where every curve of this shape is a line, y = base + slope*x; base by relative error."""
-    line = [(b.running / read, b.itl_s / read) for b in buckets for read in (shape.weight_ratio(b.running),)]
+    line = []
+    for b in buckets:
+        for read in (shape.weight_ratio(b.running),):
+            line.append((b.running / read, b.itl_s / read))
     slope_s = _slope(line)
     if slope_s < 0.0:
         if -slope_s * (line[-1][0] - line[0][0]) > _FLAT * median(y for _, y in line):
@@ -362,5 +394,8 @@ def _median(weighted: Sequence[tuple[float, float]]) -> float:
 def _stand(buckets: Sequence[_Bucket]) -> str:
     low = buckets[0].running
     high = buckets[-1].running
-    span = f"{low:.0f} to {high:.0f}" if f"{low:.0f}" != f"{high:.0f}" else f"{low:.0f}"
+    if f"{low:.0f}" != f"{high:.0f}":
+        span = f"{low:.0f} to {high:.0f}"
+    else:
+        span = f"{low:.0f}"
     return f"{len(buckets)} point{'s' if len(buckets) > 1 else ''} at {span} running"

@@ -136,32 +136,49 @@ class Instance(NamedTuple):
         """p95 / mean of the ITL where the goal is met, without one where the points lie."""
         mean_s = self.goal_itl_s
         goal = self.workload.itl_p95_ms
-        return self.itl_tail.ratio if mean_s is None or goal is None else goal / 1e3 / mean_s
+        if mean_s is None or goal is None:
+            return self.itl_tail.ratio
+        return goal / 1e3 / mean_s
 
     def itl_s(self, running: float) -> float | None:
         """Mean ITL; a mean of fewer than one request is of idle moments, and who decodes then decodes alone."""
-        return None if self.curve is None else self.curve.itl_s(max(1.0, running))
+        if self.curve is None:
+            return None
+        return self.curve.itl_s(max(1.0, running))
 
     def itl_p95_s(self, running: float) -> float | None:
         """p95 of the ITL; None where its tail is not known."""
-        itl_s = self.itl_s(running) if self.itl_tail.known else None
-        return None if itl_s is None else itl_s * self.itl_tail.at(running)
+        itl_s = None
+        if self.itl_tail.known:
+            itl_s = self.itl_s(running)
+        if itl_s is None:
+            return None
+        return itl_s * self.itl_tail.at(running)
 
     def ttft_s(self, running: float) -> float | None:
         """Mean TTFT, of requests that do not wait for admission."""
-        return None if self.first.line is None else self.first.line.ttft_s(running)
+        if self.first.line is None:
+            return None
+        return self.first.line.ttft_s(running)
 
     def ttft_p95_s(self, running: float) -> float | None:
         """p95 of the TTFT; None where its tail is not known."""
-        ttft_s = self.ttft_s(running) if self.ttft_tail.known else None
-        return None if ttft_s is None else ttft_s * self.ttft_tail.at(running)
+        ttft_s = None
+        if self.ttft_tail.known:
+            ttft_s = self.ttft_s(running)
+        if ttft_s is None:
+            return None
+        return ttft_s * self.ttft_tail.at(running)
 
     def response_s(self, running: float) -> float | None:
         """Time from request to last token with `running` in flight: TTFT + ITL*(OSL-1), or as it was measured."""
         itl_s = self.itl_s(running)
         if itl_s is not None and self.answer_tokens is not None:
             return response_s(self.ttft_s(running) or 0.0, itl_s, self.answer_tokens)
-        own = self.seen.points if self.seen is not None and self.alike and self.same_mix else ()
+        if self.seen is not None and self.alike and self.same_mix:
+            own = self.seen.points
+        else:
+            own = ()
         return between([(point.running, point.e2e_s) for point in own], running)
 
     def gpu_power_w(self, running: float) -> tuple[float | None, str]:
@@ -174,7 +191,9 @@ class Instance(NamedTuple):
             power_w = between(points, running) or self.seen.power_w
             if power_w is not None:
                 return power_w / self.gpus, "seen"
-        return (self.gpu.tdp_w, "limit") if self.gpu is not None and self.gpu.tdp_w else (None, "")
+        if self.gpu is not None and self.gpu.tdp_w:
+            return (self.gpu.tdp_w, "limit")
+        return (None, "")
 
 
 class Was(NamedTuple):
@@ -205,7 +224,9 @@ class Was(NamedTuple):
     def ranks(self) -> int:
         """Data-parallel ranks that share its experts."""
         setting = self.setting
-        return setting.expert_gpus // setting.tp if setting is not None and setting.expert_gpus else 1
+        if setting is not None and setting.expert_gpus:
+            return setting.expert_gpus // setting.tp
+        return 1
 
     def same_model(self, workload: Workload, llm: LlmSpec | None) -> bool:
         """Whether dimensions and precisions are these; of a model not known, its name and what was typed."""
@@ -243,7 +264,9 @@ class Was(NamedTuple):
             )
         except ValueError:
             return None
-        return shift if _same_size(llm, self.llm) else None
+        if _same_size(llm, self.llm):
+            return shift
+        return None
 
 
 def _setting_seen(seen: Observed, llm: LlmSpec, known: Known, dp: int) -> Setting | None:
@@ -253,7 +276,10 @@ def _setting_seen(seen: Observed, llm: LlmSpec, known: Known, dp: int) -> Settin
     tp, pp = seen.parallel
     mix = Mix(seen.prompt_tokens, seen.answer_tokens, seen.prefix_hit_ratio or 0.0)
     gpus = max(tp * pp, seen.gpus)
-    expert_gpus = gpus if dp > 1 and gpus == tp * dp else 0
+    if dp > 1 and gpus == tp * dp:
+        expert_gpus = gpus
+    else:
+        expert_gpus = 0
     return Setting(llm, known.gpus.find(seen.gpu), gpus, tp, mix, expert_gpus, speculation_of(seen))
 
 
@@ -267,7 +293,10 @@ def speculation_of(seen: Observed | None) -> Speculation:
 
 def between(points: Sequence[tuple[float, float | None]], at: float) -> float | None:
     """The value at `at`, linear between points by rising load, flat beyond them; None without any."""
-    known = [(x, y) for x, y in points if y is not None]
+    known = []
+    for x, y in points:
+        if y is not None:
+            known.append((x, y))
     if not known:
         return None
     before = max((pair for pair in known if pair[0] <= at), default=known[0])
@@ -282,12 +311,19 @@ def resolve(workload: Workload, scenario: Scenario, known: Known) -> Instance:
 
     Typed values stand above measured ones, these above imported ones, these above formulas.
     """
-    goals = {name: getattr(scenario, name) for name in GOALS if getattr(workload, name) is None}
-    workload = msgspec.structs.replace(workload, **goals) if any(goals.values()) else workload
+    goals = {}
+    for name in GOALS:
+        if getattr(workload, name) is None:
+            goals[name] = getattr(scenario, name)
+    if any(goals.values()):
+        workload = msgspec.structs.replace(workload, **goals)
     try:
         check_scenario(scenario)
         seen = _seen(workload, known)
-        was = None if seen is None else Was.of(seen, known, workload.dp or 1)
+        if seen is None:
+            was = None
+        else:
+            was = Was.of(seen, known, workload.dp or 1)
         return _with_latency(_bare(workload, scenario, known, was), was)
     except ValueError as why:
         return Instance(workload, problem=str(why))
@@ -305,8 +341,12 @@ def _seen(workload: Workload, known: Known) -> Observed | None:
         names = ", ".join(sorted(known.profiles)[:8]) or "none is imported"
         raise ValueError(f"there is no profile {workload.profile[:40]!r}; known: {names}")
     seen = sound(seen)
-    name = known.gpu_name(seen.gpu) if seen.gpu else ""
-    return seen if name == seen.gpu else msgspec.structs.replace(seen, gpu=name)
+    name = ""
+    if seen.gpu:
+        name = known.gpu_name(seen.gpu)
+    if name == seen.gpu:
+        return seen
+    return msgspec.structs.replace(seen, gpu=name)
 
 
 def _bare(workload: Workload, scenario: Scenario, known: Known, was: Was | None) -> Instance:
@@ -423,7 +463,9 @@ def _parallel(
     if llm is not None and workload.memory_gb is None and workload.capacity_per_instance is None:
         room = _room(gpu, server, scenario)
         startup = memory.startup_of(gpu, _engine(workload, seen))
-        pool = seen.kv_pool_tokens if seen is not None and not tp_seen else None
+        pool = None
+        if seen is not None and not tp_seen:
+            pool = seen.kv_pool_tokens
         fitting = _fitting(llm, room, startup, context, pool, pp, dp)
         if workload.tp:
             _check_even(llm, workload.tp, tp_seen)
@@ -477,7 +519,9 @@ def _tp_seen(seen: Observed | None, pp: int, dp: int) -> int:
     tp = seen.tp
     if not tp and seen.gpus:
         tp = max(1, seen.gpus // pp)
-    return 0 if dp > 1 and seen.gpus != tp * dp else tp
+    if dp > 1 and seen.gpus != tp * dp:
+        return 0
+    return tp
 
 
 def _fitting(
@@ -494,7 +538,10 @@ def _fitting(
 
 def _check_even(llm: LlmSpec, tp: int, tp_seen: int) -> None:
     """Raises ValueError where engines refuse to split the model so; a TP that was seen works."""
-    refused = "" if tp == tp_seen else memory.uneven(llm, tp)
+    if tp == tp_seen:
+        refused = ""
+    else:
+        refused = memory.uneven(llm, tp)
     if refused:
         raise ValueError(refused)
 
@@ -526,13 +573,20 @@ def _learnt(seen: Observed, roof: Curve | None, floor_s: float, formula: TtftLin
     gaps = _samples((point.running, point.itl_s, point.itl_p95_s) for point in seen.points)
     below_knee = points_below_knee(seen.points)
     firsts = _samples((point.running, point.ttft_s, point.ttft_p95_s) for point in below_knee)
-    mean = None if isinstance(itl, str) else itl.curve
+    if isinstance(itl, str):
+        mean = None
+    else:
+        mean = itl.curve
     return _Learnt(itl, ttft, tail_of(gaps, mean, seen.itl_tail_ratio), tail_of(firsts, ttft, seen.ttft_tail_ratio))
 
 
 def _samples(figures: Iterable[tuple[float, float | None, float | None]]) -> list[Sample]:
     """Samples of the points that have both a mean and a p95."""
-    return [Sample(running, mean_s, p95_s) for running, mean_s, p95_s in figures if mean_s and p95_s]
+    samples = []
+    for running, mean_s, p95_s in figures:
+        if mean_s and p95_s:
+            samples.append(Sample(running, mean_s, p95_s))
+    return samples
 
 
 def _with_latency(bare: Instance, was_seen: Was | None) -> Instance:
@@ -574,7 +628,9 @@ def _itl_tail(typed_ratio: float | None, learnt: _Learnt | None) -> Tail:
     """p95 / mean of the ITL: typed, else as the points show it."""
     if typed_ratio is not None:
         return Tail(typed_ratio or 1.0, True)
-    return learnt.itl_tail if learnt is not None else Tail(1.0, False)
+    if learnt is not None:
+        return learnt.itl_tail
+    return Tail(1.0, False)
 
 
 COMPUTED: Final = "aiconfigurator"
@@ -703,7 +759,10 @@ def _first_token(bare: Instance, learnt: TtftLine | None, formula: TtftLine | No
         return measured(line, seen.points, bare.setting, engine)
     if line is None or formula is None or learnt is None:
         return estimated(line, bare.setting, engine)
-    usual = median(point.running for point in seen.points) if seen.points else 1.0
+    if seen.points:
+        usual = median(point.running for point in seen.points)
+    else:
+        usual = 1.0
     moved = learnt.scaled(line.ttft_s(usual) / formula.ttft_s(usual))
     return _moved_first_token(bare, moved, measured(formula, seen.points, bare.setting, engine), engine)
 
@@ -719,7 +778,10 @@ def _moved_first_token(bare: Instance, moved: TtftLine, own: FirstToken, engine:
 def _typed_first_token(bare: Instance, prompt_tokens: float, rate: float, engine: str) -> FirstToken:
     """TTFT by a typed prefill rate in tokens/s of one stage: a prompt passes the stages one after the other."""
     new_tokens = prompt_tokens * (1.0 - bare.hit_ratio)
-    beside_s = layers_s(bare.setting) if bare.setting is not None else 0.0
+    if bare.setting is not None:
+        beside_s = layers_s(bare.setting)
+    else:
+        beside_s = 0.0
     prompt = Prompt(new_tokens, new_tokens / rate * bare.pp, beside_s)
     return typed(line_of(prompt, engine))
 
@@ -739,6 +801,8 @@ def _formula(engine: str, setting: Setting | None) -> TtftLine | None:
 def _or_none(formula: Callable[[Setting], T], setting: Setting | None) -> T | None:
     """Result of the formula; None where it lacks a figure."""
     try:
-        return formula(setting) if setting is not None else None
+        if setting is not None:
+            return formula(setting)
+        return None
     except ValueError:
         return None

@@ -72,7 +72,9 @@ def knee(points: Sequence[Point]) -> Knee:
         for before, after in pairwise(loads):
             if rule := rule_of(before, after):
                 return Knee(before, after, rule, plateau, advice)
-    rule = "the sweep ends before a knee" if len(rising) > 1 else "a single point"
+    rule = "a single point"
+    if len(rising) > 1:
+        rule = "the sweep ends before a knee"
     return Knee(rising[-1], None, rule, plateau, advice)
 
 
@@ -99,7 +101,9 @@ def _bursts(before: Point, after: Point) -> bool:
 
 def _share(point: Point) -> float:
     """Share of the offered requests that run."""
-    return point.running / load(point) if load(point) > 0.0 else 1.0
+    if load(point) > 0.0:
+        return point.running / load(point)
+    return 1.0
 
 
 def gain_per_doubling(before: float, after: float, growth: float) -> float:

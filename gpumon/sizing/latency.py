@@ -25,7 +25,10 @@ def largest(holds: Callable[[float], bool]) -> float:
     low = 1.0
     high = MOST
     while high - low > 1e-12 * low:
-        middle = math.sqrt(low * high) if high > 2.0 * low else (low + high) / 2.0
+        if high > 2.0 * low:
+            middle = math.sqrt(low * high)
+        else:
+            middle = (low + high) / 2.0
         low, high = (middle, high) if holds(middle) else (low, middle)
     return low
 
@@ -130,7 +133,9 @@ class Curve(msgspec.Struct, frozen=True):
 
     def tokens_per_s(self, running: float) -> float:
         """Output tokens per second of `running` sequences: b / ITL(b)."""
-        return running / self.itl_s(running) if checked("running", running) else 0.0
+        if checked("running", running):
+            return running / self.itl_s(running)
+        return 0.0
 
 
 class TtftLine(msgspec.Struct, frozen=True):
@@ -203,8 +208,13 @@ class Tail(NamedTuple):
             return self.ratio
         running = max(1.0, running)
         mean_s = self.mean_s(running)
-        last = self.at(self.high) if running > self.high else 1.0
-        return max(last, (self.base_s + self.slope_s * running) / mean_s) if mean_s > 0.0 else self.ratio
+        if running > self.high:
+            last = self.at(self.high)
+        else:
+            last = 1.0
+        if mean_s > 0.0:
+            return max(last, (self.base_s + self.slope_s * running) / mean_s)
+        return self.ratio
 
 
 def largest_within(goal_s: float, mean_s: Callable[[float], float], tail: Tail) -> float:

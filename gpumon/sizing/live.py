@@ -43,7 +43,10 @@ def from_live(
     """
     base = base if base is not None else Scenario()
     models, odd = _models(snapshot)
-    peaks = {model: found for model, found in (in_flight or {}).items() if model in models}
+    peaks = {}
+    for model, found in (in_flight or {}).items():
+        if model in models:
+            peaks[model] = found
     notes = [*_few(odd, "engines"), *_peaks_note(peaks)]
     workload = tuple(_workload(model, engines, observed, peaks.get(model), notes) for model, engines in models.items())
     server = base.server or _servers(snapshot, notes)
@@ -53,7 +56,10 @@ def from_live(
 
 def targets(snapshot: Snapshot, in_flight: Mapping[str, PeakLoad]) -> dict[str, float]:
     """Served model name -> the target that `from_live` has for it now; none for a model whose engines do not tell."""
-    told = {model: engines for model, engines in _models(snapshot)[0].items() if _answering(engines)}
+    told = {}
+    for model, engines in _models(snapshot)[0].items():
+        if _answering(engines):
+            told[model] = engines
     return {model: max(1.0, _in_flight(engines, in_flight.get(model)) or 0.0) for model, engines in told.items()}
 
 
@@ -118,7 +124,11 @@ def kv_ratios(snapshot: Snapshot) -> dict[str, float]:
 def own_models(snapshot: Snapshot) -> dict[str, LlmSpec]:
     """Served model name -> dimensions, of the engines whose model is known."""
     known = ((engine.model, engine.dimensions.llm) for engine in snapshot.engines if engine.model)
-    return {model: llm for model, llm in known if llm is not None}
+    models = {}
+    for model, llm in known:
+        if llm is not None:
+            models[model] = llm
+    return models
 
 
 def _models(snapshot: Snapshot) -> tuple[dict[str, list[Engine]], list[str]]:
@@ -140,7 +150,11 @@ def _models(snapshot: Snapshot) -> tuple[dict[str, list[Engine]], list[str]]:
 
 
 def _answering(engines: Sequence[Engine]) -> list[Engine]:
-    return [engine for engine in engines if credible(engine.load.running) is not None]
+    answering = []
+    for engine in engines:
+        if credible(engine.load.running) is not None:
+            answering.append(engine)
+    return answering
 
 
 def _in_flight(engines: Sequence[Engine], peak: PeakLoad | None) -> float | None:
@@ -149,7 +163,9 @@ def _in_flight(engines: Sequence[Engine], peak: PeakLoad | None) -> float | None
         return float(round(peak.peak))
     answering = _answering(engines)
     counts = ((credible(engine.load.running) or 0.0) + (credible(engine.load.waiting) or 0.0) for engine in answering)
-    return sum(counts) if answering else None
+    if answering:
+        return sum(counts)
+    return None
 
 
 def _workload(
@@ -158,10 +174,18 @@ def _workload(
     """The workload of a model as its engines show it."""
     seen = seen_of(model, observed)
     in_flight = _in_flight(engines, peak)
-    target = _usual_load(engines, seen) if in_flight is None else in_flight
-    silent = [engine.name for engine in engines if credible(engine.load.running) is None]
+    if in_flight is None:
+        target = _usual_load(engines, seen)
+    else:
+        target = in_flight
+    silent = []
+    for engine in engines:
+        if credible(engine.load.running) is None:
+            silent.append(engine.name)
     if silent:
-        when = f", last seen {seen.time}" if seen is not None and seen.time else ""
+        when = ""
+        if seen is not None and seen.time:
+            when = f", last seen {seen.time}"
         notes.append(f"{', '.join(_few(silent, 'engines'))}: no figures now ({engines[0].state.value}{when})")
     if target <= 0.0:
         why = "what it had in flight is not known" if in_flight is None else "nothing in flight now"
@@ -246,7 +270,10 @@ def _remote_servers(snapshot: Snapshot, notes: list[str]) -> tuple[Server, ...]:
     types = Counter(engine.hardware.gpu_type for engine in snapshot.engines if engine.hardware.gpu_type)
     if types:
         notes.append(f"servers of remote engines: assumed to have {REMOTE_GPUS} GPUs each")
-    return tuple(Server(gpu=name, gpus=REMOTE_GPUS) for name, _ in types.most_common(MOST_SHAPES))
+    servers = []
+    for name, _ in types.most_common(MOST_SHAPES):
+        servers.append(Server(gpu=name, gpus=REMOTE_GPUS))
+    return tuple(servers)
 
 
 def _in_order(shapes: Sequence[tuple[str, int]], hosts: Mapping[tuple[str, int], int]) -> tuple[Server, ...]:
@@ -255,7 +282,9 @@ def _in_order(shapes: Sequence[tuple[str, int]], hosts: Mapping[tuple[str, int],
     first = shapes[0][0]
     if all(name == first for name, _ in shapes):
         return tuple(Server(gpu=name, gpus=number) for name, number in shapes)
-    here = [Server(gpu=name, gpus=number, count=hosts[name, number]) for name, number in shapes]
+    here = []
+    for name, number in shapes:
+        here.append(Server(gpu=name, gpus=number, count=hosts[name, number]))
     return (*here, Server(gpu=first, gpus=shapes[0][1]))
 
 
@@ -298,7 +327,9 @@ def _holder(gpu: Gpu, placed: bool) -> str:
     if not holder and placed:
         # On a host with an engine whose GPUs are not known, that engine may be the one.
         holder = "a process that can not be seen"
-    return f"{_at(gpu)}: in use by {holder}, {used / GIB:.1f} GiB" if holder else ""
+    if holder:
+        return f"{_at(gpu)}: in use by {holder}, {used / GIB:.1f} GiB"
+    return ""
 
 
 def _holding_process(gpu: Gpu) -> str:
@@ -308,20 +339,32 @@ def _holding_process(gpu: Gpu) -> str:
     largest = min(gpu.processes, key=lambda process: -(credible(process.vram_bytes) or 0.0))
     name = clean(largest.name) or "a process"
     others = len(gpu.processes) - 1
-    return f"{name} and {others} more" if others else name
+    if others:
+        return f"{name} and {others} more"
+    return name
 
 
 def _at(gpu: Gpu) -> str:
     """How a note names a GPU: of a fleet by its host."""
-    return f"a GPU of {clean(gpu.host, 64)}" if gpu.host else f"GPU {gpu.index}"
+    if gpu.host:
+        return f"a GPU of {clean(gpu.host, 64)}"
+    return f"GPU {gpu.index}"
 
 
 def _times(texts: Counter[str]) -> list[str]:
     """Each text once, with its number where that is more than one."""
-    return [f"{text} x {count}" if count > 1 else text for text, count in texts.items()]
+    times = []
+    for text, count in texts.items():
+        if count > 1:
+            times.append(f"{text} x {count}")
+        else:
+            times.append(text)
+    return times
 
 
 def _few(texts: Sequence[str], of: str) -> list[str]:
     """The first of many texts, and how many more there are."""
     more = len(texts) - MOST_NOTED
-    return [*texts[:MOST_NOTED], f"and {more} more {of}"] if more > 0 else [*texts]
+    if more > 0:
+        return [*texts[:MOST_NOTED], f"and {more} more {of}"]
+    return [*texts]

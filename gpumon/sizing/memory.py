@@ -183,7 +183,9 @@ def request_tokens(llm: LlmSpec, context_tokens: float, tp: int = 1) -> float:
     math.inf where the model has no attention layers: it holds no tokens at all.
     """
     per_token = kv_bytes_per_token(llm, tp=int(checked("tp", tp, least=1)))
-    return kv_stored_bytes(llm, context_tokens, tp) / per_token if per_token > 0.0 else math.inf
+    if per_token > 0.0:
+        return kv_stored_bytes(llm, context_tokens, tp) / per_token
+    return math.inf
 
 
 def instance_bytes(
@@ -218,7 +220,10 @@ def tensor_parallels(
     Sizes that do not divide the heads are left out, as engines refuse them. The str says why none fits.
     """
     checked("domain", domain, least=1)
-    sizes = [tp for tp in _SIZES if tp * dp <= domain and not uneven(llm, tp)]
+    sizes = []
+    for tp in _SIZES:
+        if tp * dp <= domain and not uneven(llm, tp):
+            sizes.append(tp)
     if not sizes:
         return f"{dp} data-parallel ranks do not stand in one NVLink domain of {domain} GPUs: fewer ranks"
     fitting = tuple(
@@ -233,8 +238,13 @@ def tensor_parallels(
     gpus = most * pp * dp
     needs = instance_bytes(llm, gpus, most, float(dp), context_tokens, dp, startup) / 1e9
     usable = gpus * (gpu_memory_bytes - _DRIVER_BYTES) * usable_ratio / 1e9
-    heads = f"{llm.heads} heads" if llm.heads % (2 * most) else f"{llm.kv_heads} KV heads"
-    refused = f", its {heads} do not divide over {2 * most}" if most * dp * 2 <= domain else ""
+    if llm.heads % (2 * most):
+        heads = f"{llm.heads} heads"
+    else:
+        heads = f"{llm.kv_heads} KV heads"
+    refused = ""
+    if most * dp * 2 <= domain:
+        refused = f", its {heads} do not divide over {2 * most}"
     return (
         f"needs {needs:,.0f} GB, {gpus} x {gpu_memory_bytes / 1e9:,.0f} GB holds {usable:,.0f} GB usable"
         f"{refused}: more GPUs per server, a narrower precision or {'more ' if pp > 1 else ''}PP"
@@ -263,7 +273,10 @@ def variant(llms: LlmCatalogue, model: str, llm: LlmSpec, weight_precision: str,
     if kv_precision:
         llm = msgspec.structs.replace(llm, kv_precision=_precision("kv_precision", kv_precision))
     both = weight_precision == W8A8
-    wanted = Precision.INT8 if both else _precision("weight_precision", weight_precision or llm.precision.value)
+    if both:
+        wanted = Precision.INT8
+    else:
+        wanted = _precision("weight_precision", weight_precision or llm.precision.value)
     if not weight_precision or (wanted is llm.precision and not (both and llm.weight_only)):
         return llm
     stored = with_weights(llm, _parts(llms.row(model), llm), _format_of(llm, wanted, both=both))

@@ -27,7 +27,9 @@ _MOST: Final = 1e12
 def credible(reading: Reading) -> float | None:
     """A figure that can be; engines are strangers, and what they say may be infinite, negative or no number."""
     value = number(reading)
-    return value if value is not None and 0.0 <= value <= _MOST else None
+    if value is not None and 0.0 <= value <= _MOST:
+        return value
+    return None
 
 
 def in_flight(snapshot: Snapshot) -> dict[str, float]:
@@ -113,7 +115,10 @@ class RecentLoads:
         """Drop the steps before one, and models of which none is left."""
         kept: _Steps = {}
         for model, steps in self._steps.items():
-            newer = {at: step for at, step in steps.items() if at >= first}
+            newer = {}
+            for at, step in steps.items():
+                if at >= first:
+                    newer[at] = step
             if newer:
                 kept[model] = newer
         self._steps = kept
@@ -171,7 +176,9 @@ class PastLoads:
         rates = _means([machine._rates for machine in every])
         loads = dict[str, PeakLoad]()
         for model, means in running.items():
-            rate = _p95(rates[model]) if model in rates else None
+            rate = None
+            if model in rates:
+                rate = _p95(rates[model])
             mean = sum(means) / len(means)
             loads[model] = PeakLoad(_p95(means), mean, self._step_s * len(means), "p95", rate)
         return loads

@@ -61,7 +61,10 @@ class Shape(msgspec.Struct, frozen=True):
     @property
     def domains(self) -> tuple[int, ...]:
         """Sizes of a server's NVLink domains, the odd rest last."""
-        size = min(self.domain, self.gpus) if self.domain > 0 else self.gpus
+        if self.domain > 0:
+            size = min(self.domain, self.gpus)
+        else:
+            size = self.gpus
         whole, rest = divmod(self.gpus, size)
         return (size,) * whole + ((rest,) if rest else ())
 
@@ -212,7 +215,10 @@ def misfit(block: Block, shape: Shape) -> str:
     share = block.memory_bytes / block.gpus
     room = shape.memory_bytes
     if share > room * (1 + _ROUNDING):
-        per = "a GPU" if block.gpus == 1 else f"each of {block.gpus} GPUs"
+        if block.gpus == 1:
+            per = "a GPU"
+        else:
+            per = f"each of {block.gpus} GPUs"
         return f"an instance takes {share / 1e9:.4g} GB of {per}, of which {room / 1e9:.4g} GB are usable"
     if block.tp > shape.domains[0]:
         return beyond_domain(block.tp, shape.domains[0])
@@ -239,7 +245,11 @@ def _kept(blocks: Sequence[Block], rows: Sequence[Row], shape: Shape) -> list[Bl
         for workload, gpus in _gpus_of(row).items():
             kept[workload] += gpus * taken
     counts = [kept[block.workload] // block.gpus for block in blocks]
-    return [msgspec.structs.replace(block, count=count) for block, count in zip(blocks, counts, strict=True) if count]
+    result = []
+    for block, count in zip(blocks, counts, strict=True):
+        if count:
+            result.append(msgspec.structs.replace(block, count=count))
+    return result
 
 
 def _gpus_of(row: Row) -> Counter[int]:
@@ -371,7 +381,10 @@ def _shared(kinds: tuple[Kind, ...]) -> tuple[tuple[tuple[Content, int], ...], i
     Column generation (Gilmore and Gomory 1961): the relaxed problem over the contents that pay, whole parts of it
     taken, the rest solved anew. On 150 random mixes of 6 to 20 models it was at most one GPU above the relaxed optimum.
     """
-    counts = {kind: count for kind, (_, _, count) in enumerate(kinds) if count}
+    counts = {}
+    for kind, (_, _, count) in enumerate(kinds):
+        if count:
+            counts[kind] = count
     least = max(_least_by(kinds, 0), _least_by(kinds, 1))
     packed = _decreasing(kinds, counts)
     fewest = _gpus_in(packed)
@@ -407,7 +420,9 @@ def _whole_parts(
     kinds: Sequence[Kind], counts: Mapping[int, int], columns: Sequence[Content], shares: Sequence[float]
 ) -> list[tuple[Content, int]]:
     """The whole GPUs of a relaxed solution; where there are none, the content with the largest share, filled up."""
-    whole = [(content, math.floor(share + _ROUNDING)) for content, share in zip(columns, shares, strict=True)]
+    whole = []
+    for content, share in zip(columns, shares, strict=True):
+        whole.append((content, math.floor(share + _ROUNDING)))
     if any(times for _, times in whole):
         return whole
     largest = max(range(len(shares)), key=lambda column: (round(shares[column], 6), len(columns[column])))
@@ -499,8 +514,14 @@ def _relaxed(kinds: Sequence[Kind], counts: Mapping[int, int]) -> tuple[list[Con
 def _entering(inverse: Sequence[Sequence[float]], order: Sequence[int], content: Content) -> list[float]:
     """The column of a new content in the present basis."""
     numbers = dict(content)
-    places = [(place, numbers[kind]) for place, kind in enumerate(order) if kind in numbers]
-    return [sum(line[place] * number for place, number in places) for line in inverse]
+    places = []
+    for place, kind in enumerate(order):
+        if kind in numbers:
+            places.append((place, numbers[kind]))
+    entering = []
+    for line in inverse:
+        entering.append(sum(line[place] * number for place, number in places))
+    return entering
 
 
 def _leaving(shares: Sequence[float], enters: Sequence[float]) -> int:
@@ -598,7 +619,10 @@ def _placement(
             stages = shapes[row.shape].stages(block)
             parts = number * stages // block.gpus
             # Of spread pipelines each stage may belong to another instance.
-            lost = min(parts, block.count, (parts + stages - 2) // stages + 1) if stages > 1 else parts
+            if stages > 1:
+                lost = min(parts, block.count, (parts + stages - 2) // stages + 1)
+            else:
+                lost = parts
             stand.most_on_a_server = max(stand.most_on_a_server, lost)
     least_gpus, least_servers = _least(blocks, [shapes[at] for at in dict.fromkeys(row.shape for row in rows)], busy)
     return Placement(
@@ -617,7 +641,10 @@ def _least(blocks: Sequence[Block], shapes: Sequence[Shape], busy: bool) -> tupl
     if not shapes:
         return 0, 0
     largest = max(shapes, key=lambda shape: shape.memory_bytes)
-    large = [block for block in blocks if block.gpus > 1]
+    large = []
+    for block in blocks:
+        if block.gpus > 1:
+            large.append(block)
     gpus = _shared(_sizes([block for block in blocks if block.gpus == 1], largest, busy))[1]
     gpus += sum(block.count * block.gpus for block in large)
     left = gpus
@@ -633,7 +660,9 @@ def _least(blocks: Sequence[Block], shapes: Sequence[Shape], busy: bool) -> tupl
 
 def _least_by_groups(large: Sequence[Block], shape: Shape) -> int:
     """Servers by the sizes of instances and of TP groups: no two of more than half a room share one."""
-    spans = [(block.gpus // shape.stages(block), block.count * shape.stages(block)) for block in large]
+    spans = []
+    for block in large:
+        spans.append((block.gpus // shape.stages(block), block.count * shape.stages(block)))
     groups = [(block.tp, block.count * block.gpus // block.tp) for block in large]
     return max(_least_in(spans, (shape.gpus,)), _least_in(groups, shape.domains))
 

@@ -185,7 +185,9 @@ def with_server(scenario: Scenario, known: Known) -> Scenario:
         return msgspec.structs.replace(scenario, server=tuple(named(server, known) for server in scenario.server))
     seen = map(known.seen, scenario.workload)
     gpu = next((each.gpu for each in seen if each is not None and each.gpu), "")
-    return msgspec.structs.replace(scenario, server=(named(Server(gpu), known),)) if gpu else scenario
+    if gpu:
+        return msgspec.structs.replace(scenario, server=(named(Server(gpu), known),))
+    return scenario
 
 
 class _PlacedFigures(NamedTuple):
@@ -220,7 +222,10 @@ def _workload(
     workload = demand.workload
     instance = demand.instance
     limit, next_limit = _first_limits(demand)
-    placed = _PlacedFigures() if problem else _placed_figures(parts)
+    if problem:
+        placed = _PlacedFigures()
+    else:
+        placed = _placed_figures(parts)
     return WorkloadPlan(
         name=workload.label,
         model=workload.model,
@@ -300,7 +305,10 @@ def _on_notes(workload: int, parts: Sequence[Part], pools: Sequence[Pool]) -> It
         yield f"{part.number} on {name} (TP {instance.tp}): {running:.3g} requests each, at most {planned:g}"
         if part is not most:
             yield from (f"on {name}: {note}" for note in instance.notes)
-    problems = {pool.gpu: pool.demands[workload].problem for pool in pools if pool.demands[workload].problem}
+    problems = {}
+    for pool in pools:
+        if pool.demands[workload].problem:
+            problems[pool.gpu] = pool.demands[workload].problem
     for name, problem in problems.items():
         yield f"not on {name}: {problem}"
 
@@ -366,10 +374,16 @@ def _goal_notes(demand: Demand, scenario: Scenario) -> Iterator[str]:
     goals = _goals(instance)
     if not goals:
         yield from _without_goal(demand)
-    by_mean = [goal.name for goal in goals if not goal.tail]
+    by_mean = []
+    for goal in goals:
+        if not goal.tail:
+            by_mean.append(goal.name)
     if by_mean:
         yield f"p95 / mean of the {' and '.join(by_mean)} is not known: the goal is compared with the mean"
-    unchecked = [goal.name for goal in goals if not goal.known]
+    unchecked = []
+    for goal in goals:
+        if not goal.known:
+            unchecked.append(goal.name)
     if unchecked:
         yield f"the {' and '.join(unchecked)} goal is not checked: its latency is not known"
     if instance.workload.ttft_p95_ms is not None and instance.first.line is not None and not instance.first.decides:
@@ -382,7 +396,9 @@ def _without_goal(demand: Demand) -> Iterator[str]:
     if not kinds or OPERATING_POINTS.intersection(kinds):
         return
     names = " and ".join(kind.value for kind in kinds)
-    verb = "limits" if len(kinds) == 1 else "limit"
+    verb = "limit"
+    if len(kinds) == 1:
+        verb = "limits"
     yield f"no latency goal: only {names} {verb} it"
 
 
@@ -396,7 +412,10 @@ def _not_used(demand: Demand) -> str:
     """Why a TTFT goal does not decide, and what makes it count."""
     first = demand.instance.first
     value_s = _first_s(demand)
-    figure = "" if value_s is None else f" ({_with_band(f'{first.basis}: {value_s * 1e3:,.0f} ms', first.band)})"
+    if value_s is None:
+        figure = ""
+    else:
+        figure = f" ({_with_band(f'{first.basis}: {value_s * 1e3:,.0f} ms', first.band)})"
     return (
         f"TTFT goal not used: not measured on this engine{figure}; `gpumon profiles add` of a load test or a running "
         f"engine makes it count, assume_ttft plans by the estimate"
@@ -405,7 +424,9 @@ def _not_used(demand: Demand) -> str:
 
 def _with_band(text: str, band: Band) -> str:
     """A figure with the errors that such figures have."""
-    return f"{text}, {band.text}" if band else text
+    if band:
+        return f"{text}, {band.text}"
+    return text
 
 
 def _first_s(demand: Demand) -> float | None:
@@ -416,7 +437,9 @@ def _first_s(demand: Demand) -> float | None:
     if not math.isfinite(running):
         return None
     p95_s = demand.instance.ttft_p95_s(running)
-    return demand.instance.ttft_s(running) if p95_s is None else p95_s
+    if p95_s is None:
+        return demand.instance.ttft_s(running)
+    return p95_s
 
 
 def _typed_notes(demand: Demand) -> Iterator[str]:
@@ -471,7 +494,10 @@ def _warnings(
 
 def _crowded(busiest: float, gpus: Reading) -> str:
     """Instances share a GPU that is too busy; `gpus`: those that the packing by busy shares takes."""
-    more = "there is no room" if isinstance(gpus, Missing) else f"it takes {gpus:,.0f} GPUs"
+    if isinstance(gpus, Missing):
+        more = "there is no room"
+    else:
+        more = f"it takes {gpus:,.0f} GPUs"
     return (
         f"packed by memory alone, instances on one GPU need {busiest * 100:.0f} % of it in sum: each "
         f"runs at about 1/{busiest:.1f} of its speed; by busy share {more}"
@@ -496,7 +522,9 @@ def _totals(workloads: Sequence[WorkloadPlan], packed: Packed) -> Totals:
 
 
 def _sum(workloads: Sequence[WorkloadPlan], name: str) -> Reading:
-    return total((getattr(each, name), 1) for each in workloads) if workloads else INFEASIBLE
+    if workloads:
+        return total((getattr(each, name), 1) for each in workloads)
+    return INFEASIBLE
 
 
 def _power(workloads: Sequence[WorkloadPlan], packed: Packed) -> Reading:
@@ -507,11 +535,10 @@ def _power(workloads: Sequence[WorkloadPlan], packed: Packed) -> Reading:
         return total
     if gpus <= packed.gpus:
         return total
-    each = [
-        plan.power_w / plan.gpus
-        for plan in workloads
-        if not isinstance(plan.power_w, Missing) and not isinstance(plan.gpus, Missing) and plan.gpus
-    ]
+    each = []
+    for plan in workloads:
+        if not isinstance(plan.power_w, Missing) and not isinstance(plan.gpus, Missing) and plan.gpus:
+            each.append(plan.power_w / plan.gpus)
     return packed.gpus * max(each, default=0.0)
 
 
@@ -524,4 +551,6 @@ def _others(pools: Sequence[Pool], workloads: Sequence[WorkloadPlan], scenario: 
     chosen = tuple(pool.only(sound) for pool in pools)
     others = cheapest(chosen, asked, known)
     plans = _workloads(chosen, others, asked, known)
-    return NONE_LEFT_OUT if any(each.problem for each in plans) else _totals(plans, others.packed)
+    if any(each.problem for each in plans):
+        return NONE_LEFT_OUT
+    return _totals(plans, others.packed)

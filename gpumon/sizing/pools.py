@@ -114,12 +114,16 @@ class _Left:
 
     def wanted(self, demand: Demand) -> int:
         """With spares."""
-        return self.needed(demand) + self.spares if demand.instances else 0
+        if demand.instances:
+            return self.needed(demand) + self.spares
+        return 0
 
     @property
     def lack(self) -> str:
         """Why instances of it have no place; empty where all have one."""
-        return self.problem if self.share > _NONE_LEFT or self.spares > 0 else ""
+        if self.share > _NONE_LEFT or self.spares > 0:
+            return self.problem
+        return ""
 
     def take(self, demand: Demand, stands: Stands) -> None:
         """Book the instances that have a place: first those that the target needs, then spares."""
@@ -158,19 +162,18 @@ def _both(one: Stands, other: Stands) -> Stands:
 
 def first_of(pools: Sequence[Pool]) -> tuple[Demand, ...]:
     """Needs of each workload on the first pool that carries it; on the first of all where none does."""
-    return tuple(
-        next((demand for demand in demands if demand.instances), demands[0])
-        for demands in zip(*(pool.demands for pool in pools), strict=True)
-    )
+    of = []
+    for demands in zip(*(pool.demands for pool in pools), strict=True):
+        of.append(next((demand for demand in demands if demand.instances), demands[0]))
+    return tuple(of)
 
 
 def fill(pools: Sequence[Pool], scenario: Scenario, known: Known, packing: Packing, split: Split) -> Filled:
     """Place what the demands ask for, pool after pool in the order of the split: at first each workload on its homes,
     then the rest wherever whole servers are left. Figures are missing where a workload has no answer or no place."""
-    left = [
-        _Left(demand, tuple(home for home in homes if _is_used(pools[home], split)))
-        for demand, homes in zip(first_of(pools), split.homes, strict=True)
-    ]
+    left = []
+    for demand, homes in zip(first_of(pools), split.homes, strict=True):
+        left.append(_Left(demand, tuple(home for home in homes if _is_used(pools[home], split))))
     used: Counter[int] = Counter()
     placements: list[Placement] = []
     gpus: Counter[str] = Counter()
@@ -229,16 +232,18 @@ def _placed(
 ) -> Placement:
     """So many instances of each workload on what is left of a pool; the servers drawn have the scenario's shapes."""
     usable = _usable_bytes(pool.demands, scenario)
-    blocks = [pool.demands[index].block(index, usable, count) for index, count in enumerate(wanted) if count]
+    blocks = []
+    for index, count in enumerate(wanted):
+        if count:
+            blocks.append(pool.demands[index].block(index, usable, count))
     if pool.shapes and not shapes:
         full = f"the servers with {pool.gpu} are full"
         return Placement(workloads={block.workload: Stands(unplaced=block.count, problem=full) for block in blocks})
     numbers = list(shapes)
     servers = [scenario.server[shape] for shape in numbers]
-    rooms = [
-        Shape(server.gpus, server.nvlink_gpus or server.gpus, usable, shapes[shape])
-        for shape, server in zip(numbers, servers, strict=True)
-    ]
+    rooms = []
+    for shape, server in zip(numbers, servers, strict=True):
+        rooms.append(Shape(server.gpus, server.nvlink_gpus or server.gpus, usable, shapes[shape]))
     placement = place(blocks, rooms, packing)
     drawn = tuple(msgspec.structs.replace(server, shape=numbers[server.shape]) for server in placement.servers)
     return msgspec.structs.replace(placement, servers=drawn)
@@ -341,9 +346,8 @@ def _usable_bytes(demands: Sequence[Demand], scenario: Scenario) -> float:
     gpu = next((demand.instance.gpu for demand in demands if demand.instance.gpu is not None), None)
     if gpu is None:
         return 0.0
-    taken = [
-        demand.memory_bytes / demand.instance.gpus
-        for demand in demands
-        if demand.as_seen and not isinstance(demand.memory_bytes, Missing) and not demand.problem
-    ]
+    taken = []
+    for demand in demands:
+        if demand.as_seen and not isinstance(demand.memory_bytes, Missing) and not demand.problem:
+            taken.append(demand.memory_bytes / demand.instance.gpus)
     return max(gpu.memory_bytes * scenario.usable_memory_ratio, *taken, 0.0)

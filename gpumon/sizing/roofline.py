@@ -158,7 +158,10 @@ def prompt_s(setting: Setting) -> float:
 def prefill_tokens_per_s(setting: Setting) -> float:
     """Prompt tokens per second that the instance computes with nothing else to do. ValueError as `step_cost`."""
     new = max(1.0, setting.mix.new_tokens)
-    of_one = msgspec.structs.replace(setting, mix=Mix(new, setting.mix.answer_tokens)) if new == 1.0 else setting
+    if new == 1.0:
+        of_one = msgspec.structs.replace(setting, mix=Mix(new, setting.mix.answer_tokens))
+    else:
+        of_one = setting
     return new / prompt_s(of_one) * setting.gpus / setting.tp
 
 
@@ -176,7 +179,10 @@ def rescale(curve: Curve, seen: Setting, wanted: Setting, most: float, reached: 
     many = max(2.0, most)
     few_s, many_s = (curve.itl_s(b) * now.itl_s(b) / was.itl_s(b) for b in (few, many))
     alike = (was.experts, was.experts_per_token) == (now.experts, now.experts_per_token)
-    shape = curve if alike and curve.resident_ratio >= was.resident_ratio else now
+    if alike and curve.resident_ratio >= was.resident_ratio:
+        shape = curve
+    else:
+        shape = now
     read_few = shape.weight_ratio(few)
     read_many = shape.weight_ratio(many)
     slope_s = (many_s * read_few - few_s * read_many) / (many * read_few - few * read_many)

@@ -176,7 +176,9 @@ class Known(NamedTuple):
 
     def seen(self, workload: Workload) -> Observed | None:
         """Profile of its model: the one that it names, else the one that the scenario itself keeps."""
-        return self.profiles.get(workload.profile, workload.seen) if workload.profile else workload.seen
+        if workload.profile:
+            return self.profiles.get(workload.profile, workload.seen)
+        return workload.seen
 
     def kept(self, scenario: Scenario) -> Scenario:
         """The scenario with its profiles in it, so that it gives the same answer where they were never imported."""
@@ -275,12 +277,17 @@ def check(asked: msgspec.Struct, ranges: Mapping[str, Range] = RANGES) -> None:
     """ValueError on a figure that can not be, named with what it may be; None is open and passes."""
 
     def figure(value: float) -> str:
-        return f"{value:,.0f}" if abs(value) < 1e15 and value == int(value) else f"{value:g}"
+        if abs(value) < 1e15 and value == int(value):
+            return f"{value:,.0f}"
+        return f"{value:g}"
 
     for name, (low, high, label, unit) in ranges.items():
         value: float | None = getattr(asked, name)
         if value is not None and not low <= value <= high:
-            words = label if label.lower() == name else f"{label} ({name})"
+            if label.lower() == name:
+                words = label
+            else:
+                words = f"{label} ({name})"
             raise ValueError(f"{words} is {figure(value)}: it must be from {figure(low)} to {figure(high)}{unit}")
 
 
@@ -327,4 +334,6 @@ def sound(seen: Observed) -> Observed:
         if point.running <= _MOST_RUNNING
         and all(value is None or 0 <= value < math.inf for value in msgspec.structs.astuple(point))
     )
-    return seen if len(points) == len(seen.points) else msgspec.structs.replace(seen, points=points)
+    if len(points) == len(seen.points):
+        return seen
+    return msgspec.structs.replace(seen, points=points)

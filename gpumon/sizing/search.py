@@ -70,7 +70,9 @@ class Demand(NamedTuple):
     @property
     def gpus(self) -> float:
         """GPUs of all its instances; infinite where there is a problem."""
-        return math.inf if self.problem else float(self.instances * self.instance.gpus)
+        if self.problem:
+            return math.inf
+        return float(self.instances * self.instance.gpus)
 
     @property
     def as_seen(self) -> bool:
@@ -87,7 +89,9 @@ class Demand(NamedTuple):
         if kind is LimitKind.TYPED:
             return Source.TYPED
         moved = self.instance.source is Source.RESCALED
-        return Source.SWEEP if kind in OPERATING_POINTS and not moved else self.instance.source
+        if kind in OPERATING_POINTS and not moved:
+            return Source.SWEEP
+        return self.instance.source
 
     def running(self, count: int) -> float:
         """Requests in flight of each of `count` instances at the target: fewer are faster, so of users and rates fewer
@@ -176,18 +180,21 @@ def _is_instance_typed(workload: Workload) -> bool:
 def _best_tp(workload: Workload, scenario: Scenario, known: Known, *, any_tp: bool) -> Demand:
     """The needs at the TP that takes the fewest GPUs, or at the one that stays."""
     asked = demand_at(workload, scenario, known)
-    others = [
-        demand_at(msgspec.structs.replace(workload, tp=tp), scenario, known)._replace(workload=workload)
-        for tp in asked.instance.tps
-        if tp != asked.instance.tp
-    ]
+    others = []
+    for tp in asked.instance.tps:
+        if tp != asked.instance.tp:
+            others.append(
+                demand_at(msgspec.structs.replace(workload, tp=tp), scenario, known)._replace(workload=workload)
+            )
     best = min((asked, *others), key=lambda one: (one.gpus, one.instance.tp))
     kept = asked.instance.alike and not any_tp
     if best is asked or (not workload.tp and not kept):
         return best
     if best.gpus >= asked.gpus:
         return asked
-    instead = f" instead of {asked.gpus:,.0f}" if not asked.problem else ""
+    instead = ""
+    if not asked.problem:
+        instead = f" instead of {asked.gpus:,.0f}"
     return asked._replace(better=f"TP {best.instance.tp} would take {best.gpus:,.0f} GPUs{instead}")
 
 
@@ -251,7 +258,10 @@ def _asked(workload: Workload, response_s: float | None) -> float:
 
 def _nothing_bounds(instance: Instance, known: Known) -> str:
     lengths = ("prompt_tokens", "answer_tokens")
-    lacks = [name for name in lengths if getattr(instance, name) is None]
+    lacks = []
+    for name in lengths:
+        if getattr(instance, name) is None:
+            lacks.append(name)
     if instance.llm is None:
         lacks = [f"the model's dimensions ({unknown_model(instance.workload.model, known)})", *lacks]
     later = instance.prompt_tokens is None and instance.seen is not None
@@ -322,7 +332,9 @@ def _too_large(demand: Demand, scenario: Scenario) -> str:
         most = instance.gpu.memory_bytes
     if each <= most * (1 + 1e-9):
         return ""
-    where = f"on each of {instance.gpus} GPUs" if instance.gpus > 1 else "on its GPU"
+    where = "on its GPU"
+    if instance.gpus > 1:
+        where = f"on each of {instance.gpus} GPUs"
     return (
         f"one instance needs {each / 1e9:,.1f} GB {where}; {instance.gpu.name} has "
         f"{most / 1e9:,.1f} GB usable: more TP, narrower weights or a larger GPU"

@@ -26,7 +26,9 @@ def gpu_price(server: Server, known: Known) -> Reading:
 def server_price(server: Server, known: Known) -> Reading:
     """Price of a whole server for an hour: all its GPUs, used or not, and the host."""
     each = gpu_price(server, known)
-    return each if isinstance(each, Missing) else server.gpus * each + server.price_per_hour
+    if isinstance(each, Missing):
+        return each
+    return server.gpus * each + server.price_per_hour
 
 
 def total(terms: Iterable[tuple[Reading, float]]) -> Reading:
@@ -47,7 +49,9 @@ def have_of(have: Mapping[str, int], scenario: Scenario, packed: Packed, known: 
     for given, number in have.items():
         here[known.gpu_name(given)] += number
     types = [name for name, number in here.items() if number]
-    gpu = types[0] if len(types) == 1 else ""
+    gpu = ""
+    if len(types) == 1:
+        gpu = types[0]
     planned = tuple(dict.fromkeys(server.gpu for server in scenario.server))
     alike = sum(here[name] for name in planned)
     counted_here = alike or here.total()
@@ -57,12 +61,18 @@ def have_of(have: Mapping[str, int], scenario: Scenario, packed: Packed, known: 
     lacks = _lacks(needed, here)
     if lacks:
         short = sum(lacks.values())
-        text = _short(lacks, len(planned)) if alike else _none_here(types, here)
+        if alike:
+            text = _short(lacks, len(planned))
+        else:
+            text = _none_here(types, here)
         return Have(counted_here, gpu, float(short), 0.0, text)
     short = round(packed.gpus) - alike
     freed = _all_freed(needed, here, scenario)
     saving = total((server_price(scenario.server[shape], known), number) for shape, number in freed.items())
-    text = _fits(packed.gpus, alike, short, sum(freed.values()), saving) if alike else _none_here(types, here)
+    if alike:
+        text = _fits(packed.gpus, alike, short, sum(freed.values()), saving)
+    else:
+        text = _none_here(types, here)
     return Have(counted_here, gpu, float(short), saving, text)
 
 
@@ -108,8 +118,13 @@ def _short(lacks: Mapping[str, int], types: int) -> str:
 def _freed(gpu: str, here: int, needed: int, scenario: Scenario) -> dict[int, int]:
     """Index of the server -> servers of a type of GPU that the plan does not need. Of GPUs in servers of several shapes
     nobody can tell which are here: none."""
-    alike = [at for at, server in enumerate(scenario.server) if server.gpu == gpu]
-    shapes = {(scenario.server[at].gpus, scenario.server[at].price_per_hour) for at in alike}
+    alike = []
+    for at, server in enumerate(scenario.server):
+        if server.gpu == gpu:
+            alike.append(at)
+    shapes = set()
+    for at in alike:
+        shapes.add((scenario.server[at].gpus, scenario.server[at].price_per_hour))
     if len(shapes) != 1:
         return {}
     return {alike[0]: max(0, here // scenario.server[alike[0]].gpus - needed)}

@@ -29,7 +29,10 @@ def at_target(parts: Sequence[Part]) -> dict[str, Reading]:
     """
     running = running_of(parts, [0] * len(parts))
     in_flight = sum(part.number * each for part, each in zip(parts, running, strict=True))
-    mean = running[0] if len(parts) == 1 else in_flight / sum(part.number for part in parts)
+    if len(parts) == 1:
+        mean = running[0]
+    else:
+        mean = in_flight / sum(part.number for part in parts)
 
     def slowest(figure: Callable[[Instance, float], float | None]) -> Reading:
         return _slowest(_given(figure(part.demand.instance, each)) for part, each in zip(parts, running, strict=True))
@@ -198,7 +201,10 @@ def _missed(demand: Demand, load: float) -> Iterator[LimitKind]:
     most = {each.kind: each.concurrency * (1 + 1e-9) for each in demand.limits}
     response_s = demand.instance.response_s(running)
     e2e_s = response_s * load / running if response_s else None
-    first_s = None if isinstance(ttft_s, Missing) else ttft_s
+    if isinstance(ttft_s, Missing):
+        first_s = None
+    else:
+        first_s = ttft_s
     for kind, held, mean_s, goal_ms in (
         (LimitKind.ITL, running, None, None),
         (LimitKind.TTFT, load, first_s, asked.ttft_p95_ms),

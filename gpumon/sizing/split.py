@@ -102,13 +102,18 @@ def _home(workload: Workload, pools: Sequence[Pool]) -> tuple[int, ...]:
     if seen is None or seen.origin is not Origin.LIVE or workload.profile:
         return ()
     homes = tuple(at for at, pool in enumerate(pools) if pool.gpu == seen.gpu)
-    return () if len(homes) == len(pools) else homes
+    if len(homes) == len(pools):
+        return ()
+    return homes
 
 
 def _cost(filled: Filled) -> tuple[float, float]:
     """Order of splits: the share without a place counts before money."""
     price = filled.packed.price_per_hour
-    rounded = math.inf if isinstance(price, Missing) else float(f"{price:.9g}")
+    if isinstance(price, Missing):
+        rounded = math.inf
+    else:
+        rounded = float(f"{price:.9g}")
     return filled.unplaced, rounded
 
 

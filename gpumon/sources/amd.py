@@ -141,13 +141,19 @@ class AmdGpu:
         if not isinstance(counter, Missing):
             steps = _scaled(counter, ["energy_accumulator"], 1.0)
             step_j = _scaled(counter, ["counter_resolution"], 1e-6)
-            counter = steps if isinstance(steps, Missing) or isinstance(step_j, Missing) else steps * step_j
+            if isinstance(steps, Missing) or isinstance(step_j, Missing):
+                counter = steps
+            else:
+                counter = steps * step_j
         values["energy_j"] = counter
         drop_implausible(values)
         self._energy.check(values, self.read_s)
         state, text = self._calls.badge()
         own = (self._index, self.uuid, values["name"], state, self.read_s, text)
-        figures = {field: value for field, value in values.items() if field != "name"}
+        figures = {}
+        for field, value in values.items():
+            if field != "name":
+                figures[field] = value
         return (GpuReading(*own, source=Amd.source, xid=xid, **figures),)
 
     def _read(self, call: str, *args: Any, key: str = "") -> Any:
@@ -177,7 +183,9 @@ class AmdGpu:
 
 def _number(raw: Any) -> Reading:
     """The binding says N/A where the driver has no value."""
-    return float(raw) if isinstance(raw, (int, float)) else NOT_SUPPORTED
+    if isinstance(raw, (int, float)):
+        return float(raw)
+    return NOT_SUPPORTED
 
 
 def _scaled(answer: Any, keys: list[str], scale: float) -> Reading:

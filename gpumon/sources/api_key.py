@@ -88,7 +88,10 @@ def recipient(endpoint: Endpoint, connection: Connection, setting: str = "api_ke
             f"what {_place(endpoint)} holds was not sent: Linux does not tell whose server this is (a container with a "
             "network of its own?); if it may have it, set trust_other_namespace = true"
         )
-    uids = _listeners(connection) if peer.state is PeerState.WAITING else {peer.uid}
+    if peer.state is PeerState.WAITING:
+        uids = _listeners(connection)
+    else:
+        uids = {peer.uid}
     strangers = _strangers(endpoint, uids)
     if not strangers:
         return Recipient()
@@ -120,12 +123,12 @@ def _listeners(connection: Connection) -> set[int]:
 
     Raises ConnectionError if it was accepted meanwhile: then its own owner decides, at the next request.
     """
-    uids = {
-        listener.uid
-        for listener in listening()
-        if listener.port == connection.remote_port
-        and (listener.address == connection.remote or listener.address.is_unspecified)
-    }
+    uids = set()
+    for listener in listening():
+        if listener.port == connection.remote_port and (
+            listener.address == connection.remote or listener.address.is_unspecified
+        ):
+            uids.add(listener.uid)
     if not uids or peer_of(connection).state is not PeerState.WAITING:
         raise ConnectionAbortedError(errno.ECONNABORTED, "the server accepted the connection late")
     return uids

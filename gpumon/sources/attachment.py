@@ -128,7 +128,9 @@ class EngineFacts:
         for engine in engines:
             for pid in self._owner.pids_of(engine.url):
                 names[pid] = engine.server_name if pid in names else engine.name
-        return tuple(_labelled(gpu, names) for gpu in gpus) if names else gpus
+        if names:
+            return tuple(_labelled(gpu, names) for gpu in gpus)
+        return gpus
 
     def _gpus(
         self, endpoint: Endpoint, reading: EngineReading, gpus: tuple[GpuReading, ...]
@@ -193,7 +195,10 @@ class EngineFacts:
         It stays the one that was asked first until it has ended and others took its place: a GPU that fails takes its
         processes off the list, and the model is none other for that.
         """
-        pids = self._owner.pids_of(url) if self._owner is not None else frozenset()
+        if self._owner is not None:
+            pids = self._owner.pids_of(url)
+        else:
+            pids = frozenset()
         pid = self._processes.get(url, 0)
         if pids and pid not in pids and (not pid or has_ended(pid)):
             if len(self._processes) >= MOST_ATTACHED:
@@ -204,7 +209,10 @@ class EngineFacts:
 
 def _gpus_by_index(indices: Sequence[int], gpus: Sequence[GpuReading]) -> tuple[tuple[str, ...], str]:
     """The GPUs that the config names."""
-    by_index = {gpu.index: gpu.uuid for gpu in gpus if not gpu.parent_uuid}
+    by_index = {}
+    for gpu in gpus:
+        if not gpu.parent_uuid:
+            by_index[gpu.index] = gpu.uuid
     for index in indices:
         if index not in by_index:
             return (), f"the config names GPU {index}, this host has {sorted(by_index)}"
@@ -225,7 +233,11 @@ def _hints(endpoint: Endpoint, reading: EngineReading) -> dict[str, str]:
     """The engine's words on its model; of a model that the config names, only how it is stored."""
     hints = hints_of(reading.info)
     wanted = STORAGE_HINTS if endpoint.model else SPEC_HINTS
-    return {key: hints[key] for key in wanted if key in hints}
+    result = {}
+    for key in wanted:
+        if key in hints:
+            result[key] = hints[key]
+    return result
 
 
 def _nameless(reading: EngineReading) -> Found:
@@ -251,7 +263,9 @@ def marked(llm: LlmSpec | None, reading: EngineReading) -> LlmSpec | None:
     if any(rank.counters.get(DRAFTS, 0.0) > 0.0 for rank in reading.ranks):
         notes = (*notes, DRAFTED)
     new = dict.fromkeys((*llm.not_modelled, *notes))
-    return llm if len(new) == len(llm.not_modelled) else msgspec.structs.replace(llm, not_modelled=tuple(new))
+    if len(new) == len(llm.not_modelled):
+        return llm
+    return msgspec.structs.replace(llm, not_modelled=tuple(new))
 
 
 def _labelled(gpu: GpuReading, names: Mapping[int, str]) -> GpuReading:

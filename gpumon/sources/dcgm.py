@@ -97,7 +97,10 @@ class DcgmSource:
 
     async def poll(self, monotonic_s: float) -> Contribution:  # noqa: ARG002
         """The newest readings, at once."""
-        drivers = {(key.host, gpu.driver) for key, gpu in self.page.found.items()} if self.page else set()
+        if self.page:
+            drivers = {(key.host, gpu.driver) for key, gpu in self.page.found.items()}
+        else:
+            drivers = set()
         return Contribution(
             gpus=self._gpus.readings,
             faults=tuple(Fault(DCGM, text, since) for text, since in self._faults.items()),
@@ -140,7 +143,10 @@ class DcgmSource:
             self._gpus.miss()
         elif self.page is not None and self.page.cut:
             wrong = CUT
-        self._faults = {wrong: self._faults.get(wrong, self._wall())} if wrong else {}
+        if wrong:
+            self._faults = {wrong: self._faults.get(wrong, self._wall())}
+        else:
+            self._faults = {}
 
     def _refused(self) -> str:
         address = clean(f"{self.url.host}:{self.url.port}", 90)

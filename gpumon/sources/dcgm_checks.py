@@ -30,7 +30,9 @@ _WORDS: Final = dict(zip(RATIOS, ("SM active", "SM occupancy", "tensor active", 
 def dcgm_checks(url: str, exporter: Contribution) -> list[Check]:
     """The checks of a dcgm-exporter at `url` after its first poll."""
     state = CheckState.WARN if exporter.gpus else CheckState.FAIL
-    checks = [Check("dcgm", "exporter", state, f"{url} {fault.text}") for fault in exporter.faults]
+    checks = []
+    for fault in exporter.faults:
+        checks.append(Check("dcgm", "exporter", state, f"{url} {fault.text}"))
     if exporter.gpus:
         checks.append(Check("dcgm", "exporter", CheckState.OK, f"{url} answers: {_listed(exporter.gpus)}"))
         checks += _profiling([gpu for gpu in exporter.gpus if not gpu.mig])
@@ -41,7 +43,10 @@ def _listed(gpus: Sequence[GpuReading]) -> str:
     """`8 x NVIDIA A100-SXM4-80GB on node-7, 3 slices on node-8`."""
     kinds: dict[tuple[str, str], int] = {}
     for gpu in gpus:
-        kind = f"slices of {gpu.name}" if gpu.parent_uuid else f"x {gpu.name or 'unnamed GPU'}"
+        if gpu.parent_uuid:
+            kind = f"slices of {gpu.name}"
+        else:
+            kind = f"x {gpu.name or 'unnamed GPU'}"
         kinds[kind, gpu.host] = kinds.get((kind, gpu.host), 0) + 1
     return ", ".join(f"{count} {kind}{f' on {host}' if host else ''}" for (kind, host), count in kinds.items())
 
@@ -50,10 +55,16 @@ def _profiling(gpus: Sequence[GpuReading]) -> list[Check]:
     """The profiling figures of a dcgm-exporter: those that are measured, those not on its page, those without a
     value."""
     checks = []
-    measured = [_WORDS[field] for field in RATIOS if _all_have(gpus, field)]
+    measured = []
+    for field in RATIOS:
+        if _all_have(gpus, field):
+            measured.append(_WORDS[field])
     if measured:
         checks.append(Check("dcgm", "profiling", CheckState.OK, f"measured: {', '.join(measured)}"))
-    absent = [field for field in RATIOS if all(_lacks(gpu, field, Reason.NOT_EXPOSED) for gpu in gpus)]
+    absent = []
+    for field in RATIOS:
+        if all(_lacks(gpu, field, Reason.NOT_EXPOSED) for gpu in gpus):
+            absent.append(field)
     if absent:
         checks.append(_not_on_page(absent))
     present = [field for field in RATIOS if field not in absent]
@@ -77,7 +88,10 @@ def _without_value(gpus: Sequence[GpuReading], fields: Sequence[str]) -> dict[st
     """Words of the figures that some GPUs do not have, by the place of these GPUs."""
     words: dict[str, list[str]] = {}
     for field in fields:
-        without = [gpu for gpu in gpus if any(_lacks(gpu, field, reason) for reason in _NO_VALUE)]
+        without = []
+        for gpu in gpus:
+            if any(_lacks(gpu, field, reason) for reason in _NO_VALUE):
+                without.append(gpu)
         if without:
             words.setdefault(_of(without, gpus), []).append(_WORDS[field])
     return words

@@ -85,7 +85,10 @@ def read(scan: Scan) -> Page:
         if gpu is None:
             cut = True
         elif number(gpu.values.get(metric.field, ABSENT)) is None:
-            scale = PERCENT if in_percent and series.name == PERCENT_ONCE else factor
+            if in_percent and series.name == PERCENT_ONCE:
+                scale = PERCENT
+            else:
+                scale = factor
             gpu.values[metric.field] = _checked(metric, value, scale)
     sliced = frozenset(key.gpu for key in gpus if key.instance)
     return Page(_numbered(dict(sorted(gpus.items(), key=_order))), sliced, cut)
@@ -101,7 +104,10 @@ def figures(page: Page, key: Key) -> dict[str, Any]:
     """The fields of a `GpuReading` that DCGM tells, each with a number or the reason why there is none."""
     values = page.found[key].values
     missing_of_gpu = WHOLE_GPU if key.instance else ABSENT
-    missing_of_slice = PER_SLICE if key in page.sliced and not key.instance else ABSENT
+    if key in page.sliced and not key.instance:
+        missing_of_slice = PER_SLICE
+    else:
+        missing_of_slice = ABSENT
     filled: dict[str, Any] = {}
     for metric in METRICS:
         missing = missing_of_gpu if metric.whole_gpu else missing_of_slice
@@ -123,13 +129,20 @@ def _key(series: Series) -> Key | None:
     labels = series.labels
     uuid = labels.get("UUID") or labels.get("uuid")
     host = labels.get("Hostname") or labels.get("hostname") or ""
-    return Key(host, uuid, labels.get("GPU_I_ID", "")) if uuid else None
+    if uuid:
+        return Key(host, uuid, labels.get("GPU_I_ID", ""))
+    return None
 
 
 def _new(labels: Mapping[str, str], *, sliced: bool) -> Found:
     digits = labels.get("gpu", "")
-    index = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 4 else UNNUMBERED
-    profile = labels.get("GPU_I_PROFILE", "") if sliced else ""
+    if digits.isascii() and digits.isdigit() and len(digits) < 4:
+        index = int(digits)
+    else:
+        index = UNNUMBERED
+    profile = ""
+    if sliced:
+        profile = labels.get("GPU_I_PROFILE", "")
     return Found(index, labels.get("modelName", ""), profile, labels.get("DCGM_FI_DRIVER_VERSION", ""), {})
 
 

@@ -82,7 +82,10 @@ def engine_checks(
     checks = []
     for reading in readings:
         checks.append(_answer(reading))
-        complaints = [fault.text for fault in faults if fault.source == reading.name and fault.text != reading.fault]
+        complaints = []
+        for fault in faults:
+            if fault.source == reading.name and fault.text != reading.fault:
+                complaints.append(fault.text)
         checks += [Check("engine", reading.name, CheckState.WARN, text) for text in complaints]
         if reading.state is EndpointState.OK:
             checks += [_exports(reading), _model(reading), *_lacks(reading), _gpus(reading, gpus)]
@@ -94,8 +97,12 @@ def _answer(reading: EngineReading) -> Check:
         return _no_answer(reading)
     if reading.kind is EngineKind.GENERIC:
         return Check("engine", reading.name, CheckState.OK, f"{reading.url} is read as a feed ({reading.phase.value})")
-    version = f" {reading.version}" if reading.version else ""
-    ranks = f", {len(reading.ranks)} data-parallel ranks" if len(reading.ranks) > 1 else ""
+    version = ""
+    if reading.version:
+        version = f" {reading.version}"
+    ranks = ""
+    if len(reading.ranks) > 1:
+        ranks = f", {len(reading.ranks)} data-parallel ranks"
     text = f"{reading.url} answers in {reading.latency_s * 1e3:.0f} ms: {reading.kind.value}{version}{ranks}"
     return Check("engine", reading.name, CheckState.OK, text)
 
@@ -119,7 +126,10 @@ def _exports(reading: EngineReading) -> Check:
     if reading.kind is EngineKind.GENERIC:
         mapped = ", ".join(f"{quantity} = {metric}" for quantity, metric in reading.live.items())
         return Check("engine", name, CheckState.OK, mapped)
-    missing = [word for quantity, word in EXPECTED.items() if quantity not in reading.live]
+    missing = []
+    for quantity, word in EXPECTED.items():
+        if quantity not in reading.live:
+            missing.append(word)
     notes = [f"all {len(EXPECTED)} quantities"]
     if missing:
         notes = [f"not exported: {', '.join(missing)}"]
@@ -136,8 +146,15 @@ def _exports(reading: EngineReading) -> Check:
 
 def _counted_at_the_end(reading: EngineReading) -> list[str]:
     """Words of the quantities that move when a request ends."""
-    late = [quantity for quantity, advance in reading.advance.items() if advance is Advance.END]
-    return [EXPECTED[quantity] for quantity in late if quantity in EXPECTED]
+    late = []
+    for quantity, advance in reading.advance.items():
+        if advance is Advance.END:
+            late.append(quantity)
+    end = []
+    for quantity in late:
+        if quantity in EXPECTED:
+            end.append(EXPECTED[quantity])
+    return end
 
 
 def _model(reading: EngineReading) -> Check:
@@ -184,12 +201,17 @@ def _in_config(reading: EngineReading, line: str) -> str:
     """A line of the config, with the table that it belongs to."""
     if reading.found_by == DISCOVERED:
         return f"add to the config:\n[[endpoint]]\nurl = {json.dumps(reading.url)}\n{line}"
-    table = "[[feed]]" if reading.kind is EngineKind.GENERIC else f"[[endpoint]] with url = {json.dumps(reading.url)}"
+    if reading.kind is EngineKind.GENERIC:
+        table = "[[feed]]"
+    else:
+        table = f"[[endpoint]] with url = {json.dumps(reading.url)}"
     return f"add to its {table} in the config:\n{line}"
 
 
 def _dimensions(llm: LlmSpec) -> str:
-    experts = f", {llm.experts_per_token} of {llm.experts} experts" if llm.experts else ""
+    experts = ""
+    if llm.experts:
+        experts = f", {llm.experts_per_token} of {llm.experts} experts"
     return f"{llm.params / 1e9:.1f}B parameters, {llm.layers} layers{experts}, {llm.precision.value}"
 
 
@@ -253,9 +275,15 @@ class _Sources(NamedTuple):
 
 def _sources_of(config: Config, options: Options) -> _Sources:
     vendor = vendor_of()
-    nvml = DriverSource(config.general.interval_s, vendor) if options.nvml else None
-    dcgm = DcgmSource(config.dcgm) if config.dcgm.url else None
-    engines = [EndpointSource(endpoint, config.general.engine_interval_s) for endpoint in config.endpoint]
+    nvml = None
+    if options.nvml:
+        nvml = DriverSource(config.general.interval_s, vendor)
+    dcgm = None
+    if config.dcgm.url:
+        dcgm = DcgmSource(config.dcgm)
+    engines = []
+    for endpoint in config.endpoint:
+        engines.append(EndpointSource(endpoint, config.general.engine_interval_s))
     pages, files = feeds_of(config)
     engines += pages
     endpoints = {source.reading.key: source.endpoint for source in engines}

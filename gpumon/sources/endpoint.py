@@ -40,7 +40,9 @@ class BackOff(NamedTuple):
 
     def pause_s(self, failures: int) -> float:
         """Seconds to wait after this many failures in a row; 0 after none."""
-        return min(self.most_s, self.first_s * 2.0 ** min(failures - 1, 30)) if failures else 0.0
+        if failures:
+            return min(self.most_s, self.first_s * 2.0 ** min(failures - 1, 30))
+        return 0.0
 
 
 LIMITS: Final = Limits()
@@ -110,7 +112,10 @@ class EndpointSource:
         self._whole_s: list[float] = []
         """Moments of the newest answers of this process that were read to their end, those without figures included."""
         self._fresh()
-        kind = EngineKind.UNKNOWN if endpoint.engine == "auto" else EngineKind(endpoint.engine)
+        if endpoint.engine == "auto":
+            kind = EngineKind.UNKNOWN
+        else:
+            kind = EngineKind(endpoint.engine)
         self._blank = EngineReading(
             name=self._name(kind),
             url=self.url.base,
@@ -150,7 +155,10 @@ class EndpointSource:
     def newest(self) -> Contribution:
         """The newest reading."""
         faults = tuple(Fault(self.reading.name, text, since) for text, since in self._notices.items())
-        engines = self.readings if self.joined is None else tuple(map(self.joined, self.readings))
+        if self.joined is None:
+            engines = self.readings
+        else:
+            engines = tuple(map(self.joined, self.readings))
         return Contribution(engines=engines, faults=faults)
 
     def set_interval(self, seconds: float) -> None:
@@ -212,7 +220,9 @@ class EndpointSource:
             self._fresh(server)
         else:
             answer = await self.fetcher.get(server.url, server.key)
-        wrong = key_refused(self.endpoint) if server.key else ""
+        wrong = ""
+        if server.key:
+            wrong = key_refused(self.endpoint)
         refusal = by_status(answer.status, answer.location, server.row.kind, wrong)
         if refusal is not None:
             return refusal
@@ -257,7 +267,9 @@ class EndpointSource:
         found, pages = await self._parsed(server, bodies)
         if not pages:
             in_loop = len(answer.body) <= SCANNED_IN_LOOP_BYTES
-            return self._unread(server, answer) if in_loop else await asyncio.to_thread(self._unread, server, answer)
+            if in_loop:
+                return self._unread(server, answer)
+            return await asyncio.to_thread(self._unread, server, answer)
         if restarted(self.readings, pages):
             # Another object, so that what the process before still answers is not taken for this one's.
             server = server._replace()
@@ -281,11 +293,16 @@ class EndpointSource:
         is_json = server.path in server.row.json_paths
 
         def parse() -> tuple[Scan, tuple[EngineReading, ...]]:
-            found = NO_SCAN if is_json else scanner.scan(bodies[server.path])
+            if is_json:
+                found = NO_SCAN
+            else:
+                found = scanner.scan(bodies[server.path])
             return found, tuple(sorted(adapter.read_all(found, bodies), key=lambda page: page.part))
 
         small = sum(map(len, bodies.values())) <= SCANNED_IN_LOOP_BYTES
-        return parse() if small and (scanner.warm or is_json) else await asyncio.to_thread(parse)
+        if small and (scanner.warm or is_json):
+            return parse()
+        return await asyncio.to_thread(parse)
 
     async def _companions(self, server: Server) -> Bodies:
         """The server's other pages: asked with each poll, or at a pace of their own. None is needed."""
@@ -388,11 +405,17 @@ def _identified(reading: EngineReading, known: Identity) -> EngineReading:
 def restarted(old: tuple[EngineReading, ...], pages: tuple[EngineReading, ...]) -> bool:
     """Whether these pages are of another process than the last ones."""
     before = {reading.part: reading for reading in old}
-    return any(page.part in before and _another(before[page.part], page) for page in pages)
+    for page in pages:
+        if page.part in before and _another(before[page.part], page):
+            return True
+    return False
 
 
 def _another(old: EngineReading, page: EngineReading) -> bool:
     if old.started_wall_s and page.started_wall_s:
         return abs(old.started_wall_s - page.started_wall_s) > 1.0
     before = {rank.rank: rank.counters.get(DECODE_TOKENS, 0.0) for rank in old.ranks}
-    return any(rank.counters.get(DECODE_TOKENS, math.inf) < before.get(rank.rank, 0.0) for rank in page.ranks)
+    for rank in page.ranks:
+        if rank.counters.get(DECODE_TOKENS, math.inf) < before.get(rank.rank, 0.0):
+            return True
+    return False

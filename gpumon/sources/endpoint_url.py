@@ -39,8 +39,13 @@ def parse_url(text: str) -> EndpointUrl:
     host = split.hostname or ""
     port = int(urls.server(f"{scheme}://{split.netloc}").rpartition(":")[2])
     path = split.path.rstrip("/")
-    page = path if path.endswith("metrics") else ""
-    root = path[: path.rindex("/")] if page else path
+    page = ""
+    if path.endswith("metrics"):
+        page = path
+    if page:
+        root = path[: path.rindex("/")]
+    else:
+        root = path
     origin = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
     base = origin + root.removesuffix("/v1").removesuffix("/prometheus" if page else "")
     return EndpointUrl(base, origin + page if page else f"{base}/metrics", host, port, bool(page))

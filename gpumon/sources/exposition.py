@@ -248,7 +248,9 @@ class Scanner:
         series = self._series.get(key)
         if series is None:
             same = self._texts.setdefault
-            labels = {same(name, name): same(value, value) for name, value in sample.labels.items()}
+            labels = {}
+            for name, value in sample.labels.items():
+                labels[same(name, name)] = same(value, value)
             series = Series(same(sample.name, sample.name), labels)
             # Kept beyond the bound too: within one page, duplicates must meet the same object.
             self._series[key] = series
@@ -348,7 +350,10 @@ def _labels(text: str) -> tuple[str, dict[str, str], str]:
         term = _TERM.match(text, position)
         if term is None or len(labels) >= MOST_LABELS:
             break
-        key = term[1] if term[1] is not None else _unescaped(term[2])
+        if term[1] is not None:
+            key = term[1]
+        else:
+            key = _unescaped(term[2])
         if term[3] is not None and key not in labels:
             labels[key] = _unescaped(term[3])[:MOST_LABEL_CHARS]
         elif term[3] is None and term[1] is None and not name:

@@ -57,7 +57,10 @@ def process(pid: int) -> Process | None:
     fields = rest.split()
     uids = next((line.split() for line in status.splitlines() if line.startswith(b"Uid:")), [])
     argv = tuple(word for word in command.decode("utf-8", "replace").split("\0") if word)
-    uid = int(uids[2]) if len(uids) > 2 else -1
+    if len(uids) > 2:
+        uid = int(uids[2])
+    else:
+        uid = -1
     return Process(pid, int(fields[1]), int(fields[19]), name, argv, uid, int(fields[3]))
 
 
@@ -96,7 +99,11 @@ def _adopted(child: Process, parent: Process) -> bool:
 
 def all_pids() -> list[int]:
     """The pids of all processes that this PID namespace shows."""
-    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+    pids = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            pids.append(int(entry.name))
+    return pids
 
 
 def descendants(pid: int) -> frozenset[int]:
@@ -109,7 +116,10 @@ def descendants(pid: int) -> frozenset[int]:
     below: set[int] = set()
     waiting = [pid]
     while waiting:
-        fresh = [child for child in children.get(waiting.pop(), ()) if child not in below]
+        fresh = []
+        for child in children.get(waiting.pop(), ()):
+            if child not in below:
+                fresh.append(child)
         below.update(fresh)
         waiting += fresh
     return frozenset(below)
@@ -146,7 +156,9 @@ def server_of(pid: int) -> int:
     if parent is None or _adopted(worker, parent) or program(pid) != program(parent.pid):
         return 0
     marked = any(mark in word for word in worker.argv for mark in _WORKER_MARKS)
-    return parent.pid if marked or worker.argv == parent.argv else 0
+    if marked or worker.argv == parent.argv:
+        return parent.pid
+    return 0
 
 
 def program(pid: int) -> str:
@@ -173,4 +185,8 @@ def variables_of(pid: int, wanted: Collection[str]) -> dict[str, str] | None:
     except OSError:
         return None
     pairs = (entry.partition("=") for entry in text.split("\0"))
-    return {name: value for name, _, value in pairs if name in wanted and value}
+    of = {}
+    for name, _, value in pairs:
+        if name in wanted and value:
+            of[name] = value
+    return of

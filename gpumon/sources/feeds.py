@@ -80,7 +80,9 @@ def advance_of(quantity: str, feed: Feed) -> Advance:
         return Advance.END
     if quantity in PROMPTS and q.TTFT in feed.quantities:
         return Advance.PROMPT
-    return Advance.SAMPLED if quantity.endswith("_per_s") else Advance.LIVE
+    if quantity.endswith("_per_s"):
+        return Advance.SAMPLED
+    return Advance.LIVE
 
 
 def costed(reading: EngineReading, llm: LlmSpec | None) -> Training | None:
@@ -172,7 +174,9 @@ def step(line: bytes, feed: Feed) -> Step | None:
             values[name] = value
     if not values:
         return None
-    wall_s = moment(_at(told, feed.time)) if feed.time else None
+    wall_s = None
+    if feed.time:
+        wall_s = moment(_at(told, feed.time))
     return Step(values, wall_s)
 
 
@@ -199,7 +203,9 @@ def told_by(line: bytes) -> dict[str, Any]:
         told: Any = json.loads(line)
     except (ValueError, RecursionError):
         return {}
-    return told if isinstance(told, dict) else {}
+    if isinstance(told, dict):
+        return told
+    return {}
 
 
 def _at(told: dict[str, Any], path: str) -> Any:
@@ -208,7 +214,10 @@ def _at(told: dict[str, Any], path: str) -> Any:
         return told[path]
     value: Any = told
     for key in path.split("."):
-        value = value.get(key) if isinstance(value, dict) else None
+        if isinstance(value, dict):
+            value = value.get(key)
+        else:
+            value = None
     return value
 
 
@@ -275,7 +284,10 @@ class FileFeed:
         """The newest reading, at once; after the start, with those of the lines before it."""
         texts = []
         ok = self.reading.state is EndpointState.OK
-        absent = [f"{name} = {key}" for name, key in self.feed.quantities.items() if name not in self.reading.live]
+        absent = []
+        for name, key in self.feed.quantities.items():
+            if name not in self.reading.live:
+                absent.append(f"{name} = {key}")
         if ok and absent:
             texts.append(clean(f"no number in the newest line for {', '.join(absent)}", 200))
         usual_s = self._usual_s
@@ -336,7 +348,10 @@ class FileFeed:
 
         At the start, those before it that tell their moment come with it, as far apart as the file is read.
         """
-        steps = [told for told in (step(line, self.feed) for line in lines) if told is not None]
+        steps = []
+        for told in (step(line, self.feed) for line in lines):
+            if told is not None:
+                steps.append(told)
         if not steps:
             return self._unread(lines)
         shown = steps[-1:]
@@ -373,10 +388,15 @@ class FileFeed:
     @property
     def _usual_s(self) -> float:
         """Usual seconds between two lines; 0 before there were two."""
-        return median(after - before for before, after in pairwise(self._moments)) if len(self._moments) > 1 else 0.0
+        if len(self._moments) > 1:
+            return median(after - before for before, after in pairwise(self._moments))
+        return 0.0
 
     def _reading(self, moment_s: float, told: Step) -> EngineReading:
-        counters = {name: value for name, value in told.values.items() if QUANTITIES[name] is Kind.COUNTER}
+        counters = {}
+        for name, value in told.values.items():
+            if QUANTITIES[name] is Kind.COUNTER:
+                counters[name] = value
         gauges = {name: value for name, value in told.values.items() if name not in counters}
         advance = {name: advance_of(name, self.feed) for name in told.values}
         return msgspec.structs.replace(
@@ -397,7 +417,10 @@ class FileFeed:
         newest = _newest_object(lines)
         wanted = dict.fromkeys(self.feed.quantities.values())
         values = {key: _at(newest, key) for key in wanted}
-        present = [f"{key} = {json.dumps(value)}" for key, value in values.items() if value is not None]
+        present = []
+        for key, value in values.items():
+            if value is not None:
+                present.append(f"{key} = {json.dumps(value)}")
         if present:
             text = f"no number from 0 on in its newest line: {', '.join(present)}"
         elif newest:
@@ -484,7 +507,10 @@ class GenericAdapter(Adapter):
         for quantity, chosen in self.selectors.items():
             for end in ENDS if QUANTITIES[quantity] is Kind.HISTOGRAM else ("",):
                 samples = page.get(chosen.name + end, ())
-                taken = [(series, value) for series, value in samples if chosen.takes(series.labels)]
+                taken = []
+                for series, value in samples:
+                    if chosen.takes(series.labels):
+                        taken.append((series, value))
                 if taken:
                     found[quantity + end] = taken
         return found
@@ -536,7 +562,10 @@ class PageFeed(EndpointSource):
 
     def _notice(self, scan: Scan) -> None:
         super()._notice(scan)
-        absent = [name for name in self.feed.quantities if not any(name in reading.live for reading in self.readings)]
+        absent = []
+        for name in self.feed.quantities:
+            if not any(name in reading.live for reading in self.readings):
+                absent.append(name)
         if absent:
             text = f"no series on the page for {self._said(absent)}"
             self._notices[text] = self._notices.get(text, self._wall())
@@ -552,7 +581,9 @@ def feeds_of(config: Config) -> tuple[list[PageFeed], list[FileFeed]]:
     pages: list[PageFeed] = []
     files: list[FileFeed] = []
     for feed in config.feed:
-        part = feed.name if server(feed) in several else ""
+        part = ""
+        if server(feed) in several:
+            part = feed.name
         if feed.url:
             pages.append(PageFeed(feed, part))
         else:

@@ -177,7 +177,10 @@ class Fetcher:
 
     async def close(self) -> None:
         """Close the connection; at most a tenth of a second."""
-        transports = [transport for transport in (self._transport, self._keyed_transport) if transport is not None]
+        transports = []
+        for transport in (self._transport, self._keyed_transport):
+            if transport is not None:
+                transports.append(transport)
         self._transport = None
         self._keyed_transport = None
         with contextlib.suppress(Exception):
@@ -326,7 +329,10 @@ async def _body(response: httpx.Response, most: int) -> bytes:
             EndpointState.NOT_METRICS,
             f"the answer is compressed ({clean(encoding, 20)}), though no compression was asked for",
         )
-    unpacker = None if encoding in PLAIN else zlib.decompressobj(wbits=GZIP_OR_ZLIB)
+    if encoding in PLAIN:
+        unpacker = None
+    else:
+        unpacker = zlib.decompressobj(wbits=GZIP_OR_ZLIB)
     parts: list[bytes] = []
     raw = size = 0
     async for chunk in response.aiter_raw():

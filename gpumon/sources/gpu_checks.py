@@ -68,7 +68,9 @@ async def driver_checks(driver: Contribution, vendor: Vendor = NVIDIA, proc: Pat
     checks = [Check("driver", name, state, fault.text) for fault in driver.faults]
     checks += await _library(driver.pids, proc)
     if driver.driver:
-        cuda = f", CUDA up to {driver.cuda}" if driver.cuda else ""
+        cuda = ""
+        if driver.cuda:
+            cuda = f", CUDA up to {driver.cuda}"
         tried = CheckState.OK if vendor is NVIDIA else CheckState.WARN
         checks.append(Check("driver", "version", tried, f"{driver.driver}{cuda}"))
         checks += _module(driver.driver, proc)
@@ -83,7 +85,9 @@ async def _library(pids: Iterable[int], proc: Path) -> list[Check]:
         path = await asyncio.wait_for(in_daemon_thread(_loaded, tuple(pids), proc), MAPS_S)
     except asyncio.TimeoutError:
         return [Check("driver", "library", CheckState.WARN, "not known: the worker process hangs inside the driver")]
-    return [Check("driver", "library", CheckState.OK, path)] if path else []
+    if path:
+        return [Check("driver", "library", CheckState.OK, path)]
+    return []
 
 
 def _loaded(pids: Iterable[int], proc: Path) -> str:
@@ -139,12 +143,19 @@ def gpu_checks(gpus: Sequence[GpuReading], catalogue: GpuCatalogue) -> list[Chec
 
 def gpu_name(gpu: GpuReading) -> str:
     """Its index; of a slice with its profile."""
-    return f"{gpu.index} {gpu.mig_profile or 'slice'}" if gpu.parent_uuid else str(gpu.index)
+    if gpu.parent_uuid:
+        return f"{gpu.index} {gpu.mig_profile or 'slice'}"
+    return str(gpu.index)
 
 
 def gpu_names(names: Sequence[str]) -> str:
     """`0-2,4-7` for GPUs, `0 3g.40gb x2` for slices."""
-    parts = [name if count == 1 else f"{name} x{count}" for name, count in Counter(names).items()]
+    parts = []
+    for name, count in Counter(names).items():
+        if count == 1:
+            parts.append(name)
+        else:
+            parts.append(f"{name} x{count}")
     runs: list[list[str]] = []
     for part in parts:
         if runs and part.isdigit() and runs[-1][-1].isdigit() and int(part) == int(runs[-1][-1]) + 1:
@@ -191,7 +202,9 @@ def _dense_peaks(spec: GpuSpec | None) -> str:
         return "not known"
     peaks = []
     for kind, peak in spec.flops_per_s.items():
-        figure = f"{peak / 1e12:.0f}" if peak else "not known"
+        figure = "not known"
+        if peak:
+            figure = f"{peak / 1e12:.0f}"
         peaks.append(f"{kind.value} {figure}")
     return ", ".join(peaks)
 
@@ -233,7 +246,9 @@ def _activity(gpu: GpuReading) -> Check | None:
 
 def _dcgm_activity(gpu: GpuReading, gone: dict[Missing, list[str]]) -> Check:
     measured = ", ".join(word for field, word in ACTIVITY.items() if field in gpu.from_dcgm)
-    absent = f"; not there: {_listed(gone)}" if gone else ""
+    absent = ""
+    if gone:
+        absent = f"; not there: {_listed(gone)}"
     return Check("gpu", "activity (DCGM)", CheckState.OK, f"measured: {measured}{absent}")
 
 
@@ -257,4 +272,6 @@ def _worst(gone: dict[Missing, list[str]]) -> CheckState:
     """The state of a check by what is missing: figures that the hardware lacks need no mending, refused or failed ones
     do."""
     innate = {Reason.NOT_SUPPORTED, Reason.UNDER_MIG, Reason.OFF, Reason.NOT_EXPOSED}
-    return CheckState.OFF if {missing.reason for missing in gone} <= innate else CheckState.WARN
+    if {missing.reason for missing in gone} <= innate:
+        return CheckState.OFF
+    return CheckState.WARN

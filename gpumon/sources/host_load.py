@@ -141,16 +141,26 @@ def _growth(before: Rows, after: Rows) -> Rows:
         for name, row in after.items()
         if name in before
     )
-    return {name: row for name, row in grown if min(row) >= 0.0}
+    growth = {}
+    for name, row in grown:
+        if min(row) >= 0.0:
+            growth[name] = row
+    return growth
 
 
 def _of_cores(before: _Look | None, after: _Look) -> dict[str, Reading]:
     if not after.cores:
         return dict.fromkeys(CORES, NO_STAT)
     old = before.cores if before else {}
-    rows = {name: tuple(map(sub, row, old[name])) for name, row in after.cores.items() if name in old}
+    rows = {}
+    for name, row in after.cores.items():
+        if name in old:
+            rows[name] = tuple(map(sub, row, old[name]))
     _, iowait_s, total_s = rows.pop("cpu", (0.0, 0.0, 0.0))
-    busy = [1.0 - (idle + iowait) / total for idle, iowait, total in rows.values() if total > 0.0]
+    busy = []
+    for idle, iowait, total in rows.values():
+        if total > 0.0:
+            busy.append(1.0 - (idle + iowait) / total)
     return {
         "busiest_core_ratio": _share(max(busy)) if busy else WARMING_UP,
         "iowait_ratio": _share(iowait_s / total_s) if total_s > 0.0 else WARMING_UP,
@@ -165,7 +175,10 @@ def _share(value: float) -> float:
 def _of_disks(before: _Look | None, after: _Look) -> dict[str, Reading]:
     if not after.disks:
         return dict.fromkeys(DISKS, NO_DISK)
-    rows = _growth(before.disks, after.disks) if before else {}
+    if before:
+        rows = _growth(before.disks, after.disks)
+    else:
+        rows = {}
     if before is None or not rows:
         return dict.fromkeys(DISKS, WARMING_UP)
     seconds = after.at_s - before.at_s
@@ -180,7 +193,10 @@ def _of_disks(before: _Look | None, after: _Look) -> dict[str, Reading]:
 def _of_network(before: _Look | None, after: _Look) -> dict[str, Reading]:
     if not after.network:
         return dict.fromkeys(NETWORK, NO_NETWORK)
-    rows = _growth(before.network, after.network) if before else {}
+    if before:
+        rows = _growth(before.network, after.network)
+    else:
+        rows = {}
     if before is None or not rows:
         return dict.fromkeys(NETWORK, WARMING_UP)
     seconds = after.at_s - before.at_s

@@ -150,8 +150,15 @@ def _refused(error: RefusedError, model_id: str, looked: list[Looked]) -> Facts:
 
 def _problems_of_files(looked: Sequence[Looked]) -> list[str]:
     """The faults of files that were there."""
-    of_files = [look.found for look in looked if look.place == "files"]
-    return [problem for problem in of_files if not problem.startswith(NO_FILES)]
+    of_files = []
+    for look in looked:
+        if look.place == "files":
+            of_files.append(look.found)
+    files = []
+    for problem in of_files:
+        if not problem.startswith(NO_FILES):
+            files.append(problem)
+    return files
 
 
 def _words_of_engine(spec: LlmSpec | None, against: Sequence[str]) -> str:
@@ -201,7 +208,10 @@ def from_entry(model: Model, name: str) -> LlmSpec:
     """
     active = (model.active_params_b or model.params_b) * 1e9
     total = model.params_b * 1e9
-    table = 0.0 if model.tied_embeddings else float(model.vocab * model.hidden)
+    if model.tied_embeddings:
+        table = 0.0
+    else:
+        table = float(model.vocab * model.hidden)
     expert = _expert_params(model, total, active)
     _check(model, total, active, table)
     precision = Precision(model.weight_precision)
@@ -248,7 +258,11 @@ def _attention(model: Model, kv_heads: int, head_dim: int) -> tuple[Attention, .
         else:
             look = grouped_attention(layers, model.heads, kv_heads, head_dim, reach, limit)
         layers_by_reach.append(look)
-    return tuple(attention for attention in layers_by_reach if attention.layers)
+    result = []
+    for attention in layers_by_reach:
+        if attention.layers:
+            result.append(attention)
+    return tuple(result)
 
 
 def _expert_params(model: Model, total: float, active: float) -> float:
@@ -336,7 +350,9 @@ def _problem(error: Exception, view: View) -> str:
     """The fault of a file; of another user's, file and field alone: everybody may read what gpumon shows."""
     if view.reader is None or isinstance(error, OSError):
         return str(error)
-    key = error.key if isinstance(error, FieldError) else ""
+    key = ""
+    if isinstance(error, FieldError):
+        key = error.key
     return f"{key or 'its content'} can not be used: as that user, gpumon models show says why"
 
 
@@ -362,7 +378,9 @@ def _from_folder(folder: Path, view: View, model_id: str, hints: Mapping[str, st
         # A row of the catalogue has the folder's name perhaps, and not its dimensions.
         raise
     except ValueError as error:
-        key = error.key if isinstance(error, FieldError) else ""
+        key = ""
+        if isinstance(error, FieldError):
+            key = error.key
         raise RefusedError(f"{error} in {folder}: mend the file where it is wrong", key) from None
 
 

@@ -96,7 +96,9 @@ class Reader(NamedTuple):
     @property
     def name(self) -> str:
         """The user in words."""
-        return "an engine whose user is not known" if self == ANYBODY else f"the engine's user {user_name(self.uid)}"
+        if self == ANYBODY:
+            return "an engine whose user is not known"
+        return f"the engine's user {user_name(self.uid)}"
 
 
 ANYBODY: Final = Reader(-1)
@@ -109,14 +111,19 @@ def reader_of(pid: int) -> Reader | None:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         return ANYBODY
-    ids = {name: words.split() for name, _, words in (line.partition(":") for line in lines)}
+    ids = {}
+    for name, _, words in (line.partition(":") for line in lines):
+        ids[name] = words.split()
     return _bounded(int(ids["Uid"][3]), frozenset(map(int, (*ids["Groups"], ids["Gid"][3]))))
 
 
 def _reader_at(url: str) -> Reader | None:
     """The same for what the server at a URL names. May wait for a name server or a user directory."""
     place = locate(url)
-    uids = {listener.uid for listener in reached(place, listening())} if isinstance(place, Place) else set()
+    if isinstance(place, Place):
+        uids = {listener.uid for listener in reached(place, listening())}
+    else:
+        uids = set()
     if len(uids) != 1:
         return ANYBODY
     (uid,) = uids
@@ -141,7 +148,9 @@ def _bounded(uid: int, gids: frozenset[int]) -> Reader | None:
     """Root of a container is not root of its host: for gpumon without root's rights it is anybody."""
     if uid == os.geteuid():
         return None
-    return Reader(uid, gids) if uid else ANYBODY
+    if uid:
+        return Reader(uid, gids)
+    return ANYBODY
 
 
 class NotTheModelsError(PermissionError):
@@ -205,9 +214,17 @@ def views_of(env: Mapping[str, str], pid: int, url: str, *, own_word: bool = Fal
     the paths are from gpumon's own config. Run it in a thread: Linux may keep the reader of a process waiting that
     hangs in a driver.
     """
-    root = root_of(pid) if container_of(pid) else ""
-    reader = reader_of(pid) if pid else _reader_at(url)
-    folders = {name: f"{root}{folder}" for name, folder in _folders(pid).items()} if pid else {}
+    root = ""
+    if container_of(pid):
+        root = root_of(pid)
+    if pid:
+        reader = reader_of(pid)
+    else:
+        reader = _reader_at(url)
+    if pid:
+        folders = {name: f"{root}{folder}" for name, folder in _folders(pid).items()}
+    else:
+        folders = {}
     return view(folders, root, reader), view(env, paths=own_word and not root)
 
 
@@ -218,7 +235,9 @@ def root_of(pid: int) -> str:
 
 def container_of(pid: int) -> int:
     """The pid again, where that process has a file system of its own that this user may look into; else 0."""
-    return pid if pid and _mounts(pid) not in ("", _mounts("self")) else 0
+    if pid and _mounts(pid) not in ("", _mounts("self")):
+        return pid
+    return 0
 
 
 def has_ended(pid: int) -> bool:
@@ -242,7 +261,11 @@ def _folders(pid: int) -> dict[str, str]:
             break
         folders = variables_of(ancestor.pid, FOLDERS)
         if folders:
-            return {name: folder for name, folder in folders.items() if folder.startswith("/") and allowed(folder)}
+            result = {}
+            for name, folder in folders.items():
+                if folder.startswith("/") and allowed(folder):
+                    result[name] = folder
+            return result
     return {}
 
 
@@ -387,7 +410,10 @@ def _walk(path: Path, reader: Reader | None, opened: ExitStack) -> list[int]:
         opened.callback(os.close, descriptor)
         return descriptor
 
-    begin = 4 if _process_of(path) else 1
+    if _process_of(path):
+        begin = 4
+    else:
+        begin = 1
     folders = [entered(str(Path(*path.parts[:begin])), flags=os.O_DIRECTORY)]
     waiting = list(reversed(path.parts[begin:]))
     links = 0
@@ -423,14 +449,20 @@ def _permit(reader: Reader | None, status: os.stat_result, wanted: int, path: Pa
 def _process_of(path: Path) -> str:
     """The pid of a path below `/proc/PID/root`; empty for others."""
     parts = path.parts[1:4]
-    return parts[1] if len(parts) == 3 and parts[::2] == ("proc", "root") and parts[1].isdecimal() else ""
+    if len(parts) == 3 and parts[::2] == ("proc", "root") and parts[1].isdecimal():
+        return parts[1]
+    return ""
 
 
 def kernel_devices(path: Path) -> frozenset[int]:
     """Device numbers of the kernel's own file systems in the mount namespace of a path (proc_pid_mountinfo(5))."""
     lines = Path(f"/proc/{_process_of(path) or 'self'}/mountinfo").read_text(errors="replace").splitlines()
     mounts = ((line.split(" ", 3)[2], line.partition(" - ")[2].split(" ")[0]) for line in lines)
-    return frozenset(os.makedev(*map(int, number.split(":"))) for number, kind in mounts if kind in _KERNELS.split())
+    devices = set()
+    for number, kind in mounts:
+        if kind in _KERNELS.split():
+            devices.add(os.makedev(*map(int, number.split(":"))))
+    return frozenset(devices)
 
 
 # Where they lie
@@ -444,7 +476,10 @@ def model_folders(name: str, seen: View) -> Iterator[Path]:
     """
     if not allowed(name):
         return
-    folders = [Path(f"{seen.root}{name}")] if name.startswith("/") and seen.paths else []
+    if name.startswith("/") and seen.paths:
+        folders = [Path(f"{seen.root}{name}")]
+    else:
+        folders = []
     cached = _CACHED.search(name)
     found = snapshots(cached["id"].replace("--", "/", 1) if cached else name, seen)
     folders += sorted(found, key=lambda folder: folder.name not in Path(name).parts)
@@ -454,7 +489,9 @@ def model_folders(name: str, seen: View) -> Iterator[Path]:
 def model_root(folder: Path) -> Path:
     """The folder that the files of a model do not lead out of: of a snapshot in a cache its repository (`blobs`)."""
     repository = folder.parent.parent
-    return repository if folder.parent.name == "snapshots" and repository.name.startswith("models--") else folder
+    if folder.parent.name == "snapshots" and repository.name.startswith("models--"):
+        return repository
+    return folder
 
 
 def snapshots(name: str, seen: View) -> Iterator[Path]:
@@ -590,7 +627,11 @@ def _blobs(manifest: Path, store: Path, reader: Reader | None) -> list[Path]:
     except (ValueError, OSError, msgspec.MsgspecError):
         return []
     digests = (_DIGEST.fullmatch(layer.digest) for layer in layers if layer.media_type == _MODEL_LAYER)
-    return [store / "blobs" / f"sha256-{digest['digest']}" for digest in digests if digest is not None]
+    blobs = []
+    for digest in digests:
+        if digest is not None:
+            blobs.append(store / "blobs" / f"sha256-{digest['digest']}")
+    return blobs
 
 
 def searched(names: Iterable[str], seen: View) -> Iterator[str]:

@@ -106,7 +106,11 @@ def _pids_on(gpu: GpuReading, owned: frozenset[int], before: Mapping[str, frozen
     """The `owned` processes on this GPU. A lost one lists none: those that were there `before` and still live."""
     if gpu.state is GpuState.OK or gpu.processes:
         return owned & {process.pid for process in gpu.processes}
-    return frozenset(pid for pid in before.get(gpu.uuid, ()) if Path(f"/proc/{pid}").exists())
+    alive = set()
+    for pid in before.get(gpu.uuid, ()):
+        if Path(f"/proc/{pid}").exists():
+            alive.add(pid)
+    return frozenset(alive)
 
 
 def _hidden(port: int, sockets: tuple[Listener, ...]) -> str:

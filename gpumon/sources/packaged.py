@@ -14,7 +14,9 @@ from gpumon.specs.precision import Precision
 @cache
 def gpu_catalogue(own: tuple[Gpu, ...] = ()) -> GpuCatalogue:
     """The packaged `gpus.csv`, under the `[[gpu]]` tables of a config."""
-    return gpu_catalogue().with_own(map(_peaks, own)) if own else parse_gpus(_text("gpus.csv"))
+    if own:
+        return gpu_catalogue().with_own(map(_peaks, own))
+    return parse_gpus(_text("gpus.csv"))
 
 
 @cache

@@ -105,7 +105,10 @@ class Remote:
     def __init__(self, host: Host, every_s: float, wall: Callable[[], float]) -> None:
         self.host = host
         self.is_url = "://" in host.address
-        bare = host.address.partition("://")[2] if self.is_url else host.address.rpartition("@")[2]
+        if self.is_url:
+            bare = host.address.partition("://")[2]
+        else:
+            bare = host.address.rpartition("@")[2]
         self.name = clean(host.name or bare.rstrip("/"), 120)
         self.fault = CONNECTING
         """Why there are no new figures; empty while there are."""
@@ -248,7 +251,9 @@ class Remote:
         silent_s = self._wall() - self.since_s
         if self.fault != CONNECTING or silent_s < PATIENT_S:
             return self.fault
-        return OPENS.format(silent_s) if self.version else CONNECTS.format(silent_s, clean(self.host.address, 80))
+        if self.version:
+            return OPENS.format(silent_s)
+        return CONNECTS.format(silent_s, clean(self.host.address, 80))
 
     def _without_gpu(self, faults: tuple[Fault, ...]) -> HostFrame:
         """The host as it is now where its gpumon found nothing to watch: it is there, and has no GPU."""
@@ -518,7 +523,9 @@ async def _within(seconds: float, work: Coroutine[Any, Any, Result]) -> Result:
 def patience_s(line: bytes) -> float:
     """How long the line after this one is waited for: that gpumon may print one in an hour."""
     told = _INTERVAL.search(line, 0, 1000)
-    return max(NEXT_LINE_S, LATE * float(told[1])) if told is not None else NEXT_LINE_S
+    if told is not None:
+        return max(NEXT_LINE_S, LATE * float(told[1]))
+    return NEXT_LINE_S
 
 
 def _update_of(version: str) -> str:
@@ -533,7 +540,9 @@ def _update_of(version: str) -> str:
 def _minor(version: str) -> tuple[int, int]:
     """The first two numbers of a version."""
     numbers = re.match(r"([0-9]+)\.([0-9]+)", version)
-    return (int(numbers[1]), int(numbers[2])) if numbers is not None else (0, 0)
+    if numbers is not None:
+        return (int(numbers[1]), int(numbers[2]))
+    return (0, 0)
 
 
 def _seconds(time_text: str) -> float:
@@ -579,7 +588,10 @@ class RemoteHosts:
     def _notices(self) -> tuple[Fault, ...]:
         """Hosts whose snapshots are not read, each named."""
         refused = (remote for remote in self._remotes if remote.refused)
-        return tuple(Fault(remote.name, remote.refused, remote.since_s) for remote in refused)
+        notices = []
+        for remote in refused:
+            notices.append(Fault(remote.name, remote.refused, remote.since_s))
+        return tuple(notices)
 
     async def settle(self, timeout_s: float = 15.0) -> None:
         """Wait until each host has rates, or is known not to answer."""
@@ -600,7 +612,10 @@ class RemoteHosts:
 
     def lacks_gpumon(self, host: str) -> bool:
         """Whether gpumon could run on this host from a temporary folder, and was not allowed to so far."""
-        return any(remote.lacks_gpumon and not remote.installs for remote in self._remotes if remote.name == host)
+        for remote in self._remotes:
+            if remote.name == host and (remote.lacks_gpumon and not remote.installs):
+                return True
+        return False
 
     def install(self, host: str) -> None:
         """Run gpumon on this host from a temporary folder."""

@@ -114,7 +114,10 @@ def _read_object(kind: type[msgspec.Struct], told: Any, before: _Read, more: Map
     else:
         newest = _as_before(told, before)
         newest.values.update(more)
-        again = [fields[key] for key in changed if key in fields]
+        again = []
+        for key in changed:
+            if key in fields:
+                again.append(fields[key])
         _read_fields(again, newest, before)
         _hold_against_bounds(kind, newest, with_dependents(field.name for field in again if field.is_reading))
     record = nested(kind, newest.values | newest.figures)
@@ -168,7 +171,10 @@ def _read_objects(field: _Field, value: Any, before: tuple[_Read, ...]) -> tuple
     objects: list[_Read] = []
     new = 0
     for number, item in enumerate(value):
-        earlier = before[number] if number < len(before) else _UNREAD
+        if number < len(before):
+            earlier = before[number]
+        else:
+            earlier = _UNREAD
         if item is not earlier.told:
             new += 1
             if new % GIVE_WAY_EVERY == 0:
@@ -193,7 +199,11 @@ def _records(field: _Field, objects: tuple[_Read, ...]) -> Any:
     """The value of a field of objects."""
     if not field.is_list:
         return objects[0].record
-    return tuple(record.record for record in objects if record.record is not None)
+    records = []
+    for record in objects:
+        if record.record is not None:
+            records.append(record.record)
+    return tuple(records)
 
 
 def _hold_against_bounds(kind: type[msgspec.Struct], newest: _Read, names: Iterable[str]) -> None:
@@ -250,8 +260,13 @@ def _fields(kind: type[msgspec.Struct]) -> dict[str, _Field]:
 
 def _field(name: str, kind: Any) -> _Field:
     is_list = get_origin(kind) is tuple
-    item = get_args(kind)[0] if is_list else kind
-    objects = item if isinstance(item, type) and issubclass(item, msgspec.Struct) else None
+    if is_list:
+        item = get_args(kind)[0]
+    else:
+        item = kind
+    objects = None
+    if isinstance(item, type) and issubclass(item, msgspec.Struct):
+        objects = item
     return _Field(_KEYS.get(name, name), name, kind == Reading, _reader(name, kind), objects, is_list)
 
 
@@ -317,7 +332,10 @@ def _text(value: Any) -> str:
 
 def _number(value: Any) -> float:
     """JSON knows neither NaN nor infinity, and a text is no number."""
-    number = value if type(value) is float else float(_of(int, value))
+    if type(value) is float:
+        number = value
+    else:
+        number = float(_of(int, value))
     if not math.isfinite(number):
         raise ValueError("not finite")
     return number

@@ -126,7 +126,9 @@ def locate(url: str) -> Place | str:
     addresses = frozenset(_connected_to(str(entry[4][0])) for entry in entries)
     here = frozenset() if all(address.is_loopback for address in addresses) else _own_addresses()
     own = frozenset(address for address in addresses if address.is_loopback or address in here)
-    return Place(own, port) if own else ANOTHER_HOST
+    if own:
+        return Place(own, port)
+    return ANOTHER_HOST
 
 
 def _connected_to(text: str) -> IpAddress:
@@ -167,7 +169,11 @@ def _own_addresses() -> frozenset[IpAddress]:
         cards = psutil.net_if_addrs()
     except OSError:
         return frozenset()
-    texts = [entry.address for entries in cards.values() for entry in entries if entry.family in families]
+    texts = []
+    for entries in cards.values():
+        for entry in entries:
+            if entry.family in families:
+                texts.append(entry.address)
     return frozenset(ipaddress.ip_address(text.split("%")[0]) for text in texts)
 
 
@@ -206,7 +212,11 @@ def _dumped(family: int) -> Iterator[Listener]:
 
 
 def _printed(pid: int | str) -> list[Listener]:
-    return [printed_listener(line) for line in _lines(pid) if _LISTEN in line]
+    printed = []
+    for line in _lines(pid):
+        if _LISTEN in line:
+            printed.append(printed_listener(line))
+    return printed
 
 
 def printed_listener(line: str) -> Listener:
@@ -230,7 +240,10 @@ def connection_of(made: socket.socket) -> Connection:
     local = made.getsockname()
     remote = made.getpeername()
     address = ipaddress.ip_address(remote[0].partition("%")[0])
-    interface = remote[3] if address.is_link_local and len(remote) == 4 else 0
+    if address.is_link_local and len(remote) == 4:
+        interface = remote[3]
+    else:
+        interface = 0
     inode = os.fstat(made.fileno()).st_ino
     own_address = _mapped(ipaddress.ip_address(local[0].partition("%")[0]))
     return Connection(own_address, local[1], _mapped(address), remote[1], inode, interface)
@@ -319,7 +332,10 @@ def _printed_end(connection: Connection) -> _End | None:
 
 def reached(place: Place, sockets: Iterable[Listener]) -> tuple[Listener, ...]:
     """The sockets that a connection to `place` reaches; one bound to that very address wins over a wildcard."""
-    on_port = [listener for listener in sockets if listener.port == place.port]
+    on_port = []
+    for listener in sockets:
+        if listener.port == place.port:
+            on_port.append(listener)
     exact = tuple(listener for listener in on_port if listener.address in place.addresses)
     return exact or tuple(listener for listener in on_port if listener.address.is_unspecified)
 
@@ -338,7 +354,11 @@ def _mapped(address: IpAddress) -> IpAddress:
 def holders(inodes: Iterable[int], pids: Iterable[int]) -> frozenset[int]:
     """The processes that hold one of the sockets open and may be looked into."""
     wanted = frozenset(inodes)
-    return frozenset(pid for pid in pids if not wanted.isdisjoint(sockets_of(pid) or ()))
+    holders = set()
+    for pid in pids:
+        if not wanted.isdisjoint(sockets_of(pid) or ()):
+            holders.add(pid)
+    return frozenset(holders)
 
 
 def sockets_of(pid: int) -> frozenset[int] | None:
@@ -352,7 +372,11 @@ def sockets_of(pid: int) -> frozenset[int] | None:
         return None
     except OSError:
         return frozenset()
-    return frozenset(int(link[len(_SOCKET) : -1]) for link in links if link.startswith(_SOCKET))
+    of = set()
+    for link in links:
+        if link.startswith(_SOCKET):
+            of.add(int(link[len(_SOCKET) : -1]))
+    return frozenset(of)
 
 
 def _link(entry: Path) -> str:

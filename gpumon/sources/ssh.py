@@ -63,8 +63,13 @@ class Connection:
     @property
     def last_words(self) -> str:
         """The end of what was written to stderr, as one line."""
-        lines = [line.strip() for line in re.split(r"[\r\n]+", self._said.decode("utf-8", "replace"))]
-        told = [line for line in lines if line and not line.startswith(("Warning: Permanently added", "@@@"))]
+        lines = []
+        for line in re.split(r"[\r\n]+", self._said.decode("utf-8", "replace")):
+            lines.append(line.strip())
+        told = []
+        for line in lines:
+            if line and not line.startswith(("Warning: Permanently added", "@@@")):
+                told.append(line)
         return clean(" ".join(told[-3:]), 300)
 
     async def ended(self) -> None:

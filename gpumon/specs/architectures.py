@@ -125,10 +125,10 @@ def layer_blocks(fields: Fields, architecture: Architecture, layers: int) -> lis
         return [(*mixer, *architecture.after) for mixer in mixers]
     with_experts = _with_experts(fields, architecture, layers)
     both = (DENSE, EXPERTS) if architecture.beside else (EXPERTS,)
-    return [
-        (*mixer, *(both if sparse else (DENSE,)), *architecture.after)
-        for mixer, sparse in zip(mixers, with_experts, strict=True)
-    ]
+    blocks = []
+    for mixer, sparse in zip(mixers, with_experts, strict=True):
+        blocks.append((*mixer, *(both if sparse else (DENSE,)), *architecture.after))
+    return blocks
 
 
 def _with_experts(fields: Fields, architecture: Architecture, layers: int) -> list[bool]:
@@ -141,10 +141,16 @@ def _with_experts(fields: Fields, architecture: Architecture, layers: int) -> li
         return [False] * layers
     listed = fields.items("mlp_layer_types")
     if listed is not None:
-        return [kind != "dense" for kind in _as_long(fields, "mlp_layer_types", listed, layers)]
+        experts = []
+        for kind in _as_long(fields, "mlp_layer_types", listed, layers):
+            experts.append(kind != "dense")
+        return experts
     frequency = fields.raw("moe_layer_freq")
     if isinstance(frequency, list):
-        return [bool(number) for number in _as_long(fields, "moe_layer_freq", frequency, layers)]
+        experts = []
+        for number in _as_long(fields, "moe_layer_freq", frequency, layers):
+            experts.append(bool(number))
+        return experts
     numbered = _moe_layers(fields)
     if numbered is not None:
         return [layer in numbered for layer in range(layers)]
@@ -154,7 +160,10 @@ def _with_experts(fields: Fields, architecture: Architecture, layers: int) -> li
 def _has_experts(fields: Fields) -> bool:
     """Whether there are experts to choose from. Of Jamba and others a single one is a plain MLP."""
     count = fields.raw(*EXPERT_COUNTS)
-    least = 1 if fields.has("moe_topk") else 2
+    if fields.has("moe_topk"):
+        least = 1
+    else:
+        least = 2
     return isinstance(count, list) or (isinstance(count, int) and count >= least)
 
 
@@ -163,7 +172,9 @@ def _moe_layers(fields: Fields) -> list[object] | None:
     numbered = fields.raw("moe_layers", "moe_layers_enum")
     if isinstance(numbered, str):
         return [int(word) for word in numbered.split(",") if word.strip().isdecimal()]
-    return numbered if isinstance(numbered, list) else None
+    if isinstance(numbered, list):
+        return numbered
+    return None
 
 
 def _numbered_expert_layer(fields: Fields, layer: int) -> bool:
@@ -212,7 +223,13 @@ def _listed(otherwise: Pattern) -> Pattern:
         found = fields.items(*_LISTS)
         if found is None:
             return otherwise(fields, layers)
-        return [_WORDS.get(each, each) if isinstance(each, str) else shown(each) for each in found]
+        kinds = []
+        for each in found:
+            if isinstance(each, str):
+                kinds.append(_WORDS.get(each, each))
+            else:
+                kinds.append(shown(each))
+        return kinds
 
     return kinds
 
@@ -230,9 +247,20 @@ def _every(*fields_or_default: str | int, rest: str = WINDOW, chosen: str = FULL
     *names, default = fields_or_default
 
     def kinds(fields: Fields, layers: int) -> Sequence[str]:
-        found = fields.raw(*map(str, names)) if names else None
-        period = found if isinstance(found, int) and found > 0 else int(default)
-        return [chosen if (layer + 1) % period == 0 else rest for layer in range(layers)]
+        found = None
+        if names:
+            found = fields.raw(*map(str, names))
+        if isinstance(found, int) and found > 0:
+            period = found
+        else:
+            period = int(default)
+        kinds = []
+        for layer in range(layers):
+            if (layer + 1) % period == 0:
+                kinds.append(chosen)
+            else:
+                kinds.append(rest)
+        return kinds
 
     return kinds
 
@@ -242,7 +270,13 @@ def _first_of(period: int, name: str) -> Pattern:
 
     def kinds(fields: Fields, layers: int) -> Sequence[str]:
         every = fields.integer(name, default=period)
-        return [WINDOW if layer % every else FULL for layer in range(layers)]
+        kinds = []
+        for layer in range(layers):
+            if layer % every:
+                kinds.append(WINDOW)
+            else:
+                kinds.append(FULL)
+        return kinds
 
     return kinds
 
@@ -259,7 +293,13 @@ def _window_above(fields: Fields, layers: int) -> Sequence[str]:
     if not fields.flag("use_sliding_window") or not fields.has("sliding_window"):
         return [FULL] * layers
     first = fields.integer("max_window_layers", default=0, low=0)
-    return [WINDOW if layer >= first else FULL for layer in range(layers)]
+    above = []
+    for layer in range(layers):
+        if layer >= first:
+            above.append(WINDOW)
+        else:
+            above.append(FULL)
+    return above
 
 
 def _latent_unless_off(fields: Fields, layers: int) -> Sequence[str]:
@@ -270,7 +310,13 @@ def _latent_unless_off(fields: Fields, layers: int) -> Sequence[str]:
 def _llama4(fields: Fields, layers: int) -> Sequence[str]:
     listed = fields.items("no_rope_layers")
     if listed:
-        return [CHUNK if each else FULL for each in listed]
+        llama4 = []
+        for each in listed:
+            if each:
+                llama4.append(CHUNK)
+            else:
+                llama4.append(FULL)
+        return llama4
     return _every("no_rope_layer_interval", 4, rest=CHUNK)(fields, layers)
 
 
@@ -280,7 +326,12 @@ def _exaone4(fields: Fields, layers: int) -> Sequence[str]:
         return [FULL] * layers
     letters = fields.raw("sliding_window_pattern")
     if isinstance(letters, str) and letters:
-        found = [FULL if letters[layer % len(letters)] == "G" else WINDOW for layer in range(layers)]
+        found = []
+        for layer in range(layers):
+            if letters[layer % len(letters)] == "G":
+                found.append(FULL)
+            else:
+                found.append(WINDOW)
         return [*found[:-1], FULL]
     return _every("sliding_window_pattern", 4)(fields, layers)
 
@@ -289,21 +340,45 @@ def _gpt_neo(fields: Fields, _layers: int) -> Sequence[str]:
     listed = fields.items("attention_layers")
     if listed is None:
         raise fields.error("attention_layers", "is missing")
-    return [WINDOW if each == "local" else FULL for each in listed]
+    neo = []
+    for each in listed:
+        if each == "local":
+            neo.append(WINDOW)
+        else:
+            neo.append(FULL)
+    return neo
 
 
 def _mimo(fields: Fields, layers: int) -> Sequence[str]:
     listed = fields.items("hybrid_layer_pattern")
     if listed is not None:
-        return [WINDOW if each else FULL for each in listed]
-    return [FULL if layer == 0 or (layer + 1) % 6 == 0 else WINDOW for layer in range(layers)]
+        mimo = []
+        for each in listed:
+            if each:
+                mimo.append(WINDOW)
+            else:
+                mimo.append(FULL)
+        return mimo
+    mimo = []
+    for layer in range(layers):
+        if layer == 0 or (layer + 1) % 6 == 0:
+            mimo.append(FULL)
+        else:
+            mimo.append(WINDOW)
+    return mimo
 
 
 def _inkling(fields: Fields, layers: int) -> Sequence[str]:
     """`local_layer_ids` are the layers with a window; without it all but every sixth."""
     local = fields.items("local_layer_ids")
     windows = [layer for layer in range(layers) if (layer + 1) % 6] if local is None else local
-    return ["hybrid_sliding" if layer in windows else "hybrid" for layer in range(layers)]
+    inkling = []
+    for layer in range(layers):
+        if layer in windows:
+            inkling.append("hybrid_sliding")
+        else:
+            inkling.append("hybrid")
+    return inkling
 
 
 def _cycle(*names: str) -> Pattern:
@@ -322,7 +397,13 @@ def _minimax(fields: Fields, _layers: int) -> Sequence[str]:
     listed = fields.items("attn_type_list")
     if listed is None:
         raise fields.error("layer_types", "and attn_type_list are missing")
-    return [FULL if each == 1 else STATE for each in listed]
+    minimax = []
+    for each in listed:
+        if each == 1:
+            minimax.append(FULL)
+        else:
+            minimax.append(STATE)
+    return minimax
 
 
 def _minimax_m2(fields: Fields, layers: int) -> Sequence[str]:
@@ -335,7 +416,13 @@ def _minimax_m3(fields: Fields, layers: int) -> Sequence[str]:
     listed = Fields(fields.table("sparse_attention_config") or {}).items("sparse_attention_freq")
     if listed is None:
         return [FULL] * layers
-    return [SPARSE if is_sparse else FULL for is_sparse in listed]
+    m3 = []
+    for is_sparse in listed:
+        if is_sparse:
+            m3.append(SPARSE)
+        else:
+            m3.append(FULL)
+    return m3
 
 
 def _kimi(fields: Fields, layers: int) -> Sequence[str]:
@@ -358,30 +445,57 @@ def _groups(fields: Fields, layers: int) -> Sequence[str]:
     """Ling and Ring: the last layer of each group sees everything, and what makes no whole group."""
     size = fields.integer("layer_group_size")
     whole = layers // size * size
-    return [FULL if (layer + 1) % size == 0 or layer >= whole else STATE for layer in range(layers)]
+    groups = []
+    for layer in range(layers):
+        if (layer + 1) % size == 0 or layer >= whole:
+            groups.append(FULL)
+        else:
+            groups.append(STATE)
+    return groups
 
 
 def _jamba(fields: Fields, layers: int) -> Sequence[str]:
     period = fields.integer("attn_layer_period")
     offset = fields.integer("attn_layer_offset", low=0)
-    return [FULL if layer % period == offset else STATE for layer in range(layers)]
+    jamba = []
+    for layer in range(layers):
+        if layer % period == offset:
+            jamba.append(FULL)
+        else:
+            jamba.append(STATE)
+    return jamba
 
 
 def _bamba(fields: Fields, layers: int) -> Sequence[str]:
     full = fields.items("attn_layer_indices") or ()
-    return [FULL if layer in full else STATE for layer in range(layers)]
+    bamba = []
+    for layer in range(layers):
+        if layer in full:
+            bamba.append(FULL)
+        else:
+            bamba.append(STATE)
+    return bamba
 
 
 def _lfm2(fields: Fields, layers: int) -> Sequence[str]:
     full = fields.items("full_attn_idxs")
     if full is None:
         raise fields.error("layer_types", "and full_attn_idxs are missing")
-    return [FULL if layer in full else STATE for layer in range(layers)]
+    lfm2 = []
+    for layer in range(layers):
+        if layer in full:
+            lfm2.append(FULL)
+        else:
+            lfm2.append(STATE)
+    return lfm2
 
 
 def _nemotron_h(fields: Fields, _layers: int) -> Sequence[str]:
     letters = fields.text("hybrid_override_pattern")
-    return [{"M": STATE, "*": FULL, "-": DENSE, "E": EXPERTS}.get(letter, letter) for letter in letters]
+    h = []
+    for letter in letters:
+        h.append({"M": STATE, "*": FULL, "-": DENSE, "E": EXPERTS}.get(letter, letter))
+    return h
 
 
 def _deepseek_v4(fields: Fields, layers: int) -> Sequence[str]:
@@ -399,12 +513,28 @@ def _indexed(fields: Fields, layers: int) -> Sequence[str]:
     listed = fields.items("indexer_types")
     pattern = fields.raw("index_topk_pattern")
     if listed is None and isinstance(pattern, str):
-        listed = ["shared" if letter == "S" else "full" for letter in pattern]
+        listed = []
+        for letter in pattern:
+            if letter == "S":
+                listed.append("shared")
+            else:
+                listed.append("full")
     if listed is None:
         every = fields.integer("index_topk_freq", default=1)
         offset = fields.integer("index_skip_topk_offset", default=2, low=0)
-        listed = ["shared" if max(layer - offset + 1, 0) % every else "full" for layer in range(layers)]
-    return [SPARSE if each == "full" else "borrowed" for each in listed]
+        listed = []
+        for layer in range(layers):
+            if max(layer - offset + 1, 0) % every:
+                listed.append("shared")
+            else:
+                listed.append("full")
+    indexed = []
+    for each in listed:
+        if each == "full":
+            indexed.append(SPARSE)
+        else:
+            indexed.append("borrowed")
+    return indexed
 
 
 def _gemma(pattern: Pattern) -> Pattern:
@@ -413,7 +543,13 @@ def _gemma(pattern: Pattern) -> Pattern:
     def kinds(fields: Fields, layers: int) -> Sequence[str]:
         found = _listed(pattern)(fields, layers)
         first = layers - fields.integer("num_kv_shared_layers", default=0, low=0)
-        return [kind if layer < first else f"shared {kind}" for layer, kind in enumerate(found)]
+        kinds = []
+        for layer, kind in enumerate(found):
+            if layer < first:
+                kinds.append(kind)
+            else:
+                kinds.append(f"shared {kind}")
+        return kinds
 
     return kinds
 
@@ -424,9 +560,10 @@ def _gemma4(fields: Fields, layers: int) -> Sequence[str]:
 
 def _searched(fields: Fields, layers: int) -> Sequence[str]:
     """Llama-Nemotron: each layer has attention, an MLP, both or neither (Puzzle, arXiv 2411.19146)."""
-    return [
-        " and ".join(part for part in ("attention", "ffn") if _there(fields, layer, part)) for layer in range(layers)
-    ]
+    searched = []
+    for layer in range(layers):
+        searched.append(" and ".join(part for part in ("attention", "ffn") if _there(fields, layer, part)))
+    return searched
 
 
 def _there(fields: Fields, layer: int, part: str) -> bool:
@@ -438,8 +575,12 @@ def _there(fields: Fields, layer: int, part: str) -> bool:
 
 def _searched_part(fields: Fields, layer: int, part: str) -> Fields:
     blocks = fields.items("block_configs")
-    block = blocks[layer] if blocks is not None and layer < len(blocks) else None
-    found = block.get(part) if isinstance(block, dict) else None
+    block = None
+    if blocks is not None and layer < len(blocks):
+        block = blocks[layer]
+    found = None
+    if isinstance(block, dict):
+        found = block.get(part)
     if not isinstance(found, dict):
         raise fields.error("block_configs", f"has no {part} for layer {layer}")
     return Fields(found, where=f"block_configs of layer {layer}")
@@ -642,7 +783,9 @@ _INKLING_WINDOW: Final = Grouped(
 
 def _mimo_window(fields: Fields) -> Block:
     """MiMo-V2: window layers have sizes of their own; where no field has them, twice the KV heads."""
-    own = {name: fields.raw(f"swa_{name}") for name in ("num_attention_heads", "head_dim", "v_head_dim")}
+    own = {}
+    for name in ("num_attention_heads", "head_dim", "v_head_dim"):
+        own[name] = fields.raw(f"swa_{name}")
     own["num_key_value_heads"] = fields.raw("swa_num_key_value_heads") or 2 * key_value_heads(fields)
     return windowed(fields.with_first(own))
 

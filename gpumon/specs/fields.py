@@ -38,7 +38,9 @@ class Fields:
 
     def with_last(self, defaults: Mapping[str, object]) -> Fields:
         """The same fields, with those of `defaults` where none has them."""
-        return Fields(*self._objects, defaults, where=self._where) if defaults else self
+        if defaults:
+            return Fields(*self._objects, defaults, where=self._where)
+        return self
 
     def raw(self, *names: str) -> object:
         """The first of these fields that is there, as JSON gave it; None where none is."""
@@ -117,4 +119,6 @@ class Fields:
 def shown(value: object) -> str:
     """The value as JSON-like text, cut: it comes from outside."""
     text = repr(value)
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    if len(text) <= _SHOWN:
+        return text
+    return text[: _SHOWN - 1] + "…"

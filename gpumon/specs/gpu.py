@@ -63,7 +63,9 @@ class GpuSpec(msgspec.Struct, frozen=True):
         """Share of the dense peak that products of large matrices reached; None where no source measured it."""
         achieved = self.achieved_flops_per_s.get(precision)
         peak = self.flops_per_s.get(precision)
-        return achieved / peak if achieved and peak else None
+        if achieved and peak:
+            return achieved / peak
+        return None
 
 
 class GpuFacts(NamedTuple):

@@ -59,7 +59,9 @@ class GpuCatalogue(msgspec.Struct, frozen=True):
         if not rows:
             return self._announced(facts) or derived(facts)
         if total is None:
-            note = "other parts have this name too; the driver does not tell the memory size" if len(rows) > 1 else ""
+            note = ""
+            if len(rows) > 1:
+                note = "other parts have this name too; the driver does not tell the memory size"
             return _noted(rows[0], note)
         row = min(rows, key=lambda each: abs(each.memory_bytes - total))
         if row.memory_bytes and abs(total / row.memory_bytes - 1.0) > _MEMORY_TOLERANCE:
@@ -75,7 +77,10 @@ class GpuCatalogue(msgspec.Struct, frozen=True):
         exact = self.by_short.get(key)
         if exact is not None:
             return exact
-        begun = [spec.name for each, spec in self.by_short.items() if each.startswith(f"{key} ")]
+        begun = []
+        for each, spec in self.by_short.items():
+            if each.startswith(f"{key} "):
+                begun.append(spec.name)
         rows = self.by_name.get(_nvml_key(short_name), ())
         if len(rows) == 1 and len(begun) < 2:
             return rows[0]
@@ -99,7 +104,9 @@ class GpuCatalogue(msgspec.Struct, frozen=True):
         """The row of an architecture whose GPUs' names are not known yet, where the SM count is that of the row."""
         architecture = facts.architecture or _UNNAMED_CAPABILITY.get(facts.compute_capability, 0)
         row = self.by_short.get(_UNNAMED.get(architecture, ""))
-        return row if row is not None and row.sm_count == facts.sm_count else None
+        if row is not None and row.sm_count == facts.sm_count:
+            return row
+        return None
 
 
 def parse_gpus(text: str) -> GpuCatalogue:
@@ -122,7 +129,9 @@ def bandwidth_peak(facts: GpuFacts, spec: GpuSpec | None) -> tuple[float, str] |
     where the driver has no clock. What the user gave stands above both.
     """
     measured = facts.bandwidth_bytes_per_s
-    row = spec if spec is not None and spec.bandwidth_bytes_per_s > 0.0 else None
+    row = None
+    if spec is not None and spec.bandwidth_bytes_per_s > 0.0:
+        row = spec
     if row is not None and (measured is None or row.origin is Origin.CONFIG):
         return row.bandwidth_bytes_per_s, f"bandwidth: {row.source}"
     if measured is None:

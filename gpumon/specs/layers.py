@@ -121,7 +121,10 @@ class Grouped(msgspec.Struct, frozen=True):
         dim = key_dim(own)
         value_dim = own.integer("v_head_dim", default=dim, low=0, high=65_536) or dim
         reach, limit = self._reach(own)
-        cached = kv_heads * dim if self.key_is_value and own.flag(self.key_is_value) else kv_heads * (dim + value_dim)
+        if self.key_is_value and own.flag(self.key_is_value):
+            cached = kv_heads * dim
+        else:
+            cached = kv_heads * (dim + value_dim)
         matrices = (
             heads * dim + (0 if self.shared_cache else cached) + heads * value_dim + self._gate(own, heads, value_dim)
         )
@@ -132,7 +135,10 @@ class Grouped(msgspec.Struct, frozen=True):
 
     def _reach(self, fields: Fields) -> tuple[Reach, int]:
         limited = self.reach in (Reach.WINDOW, Reach.CHUNK)
-        limit = fields.integer(*self.limit, high=100_000_000) if limited else 0
+        if limited:
+            limit = fields.integer(*self.limit, high=100_000_000)
+        else:
+            limit = 0
         both_sides = fields.raw("use_bidirectional_attention") in (True, "all") or fields.raw("is_causal") is False
         if self.reach is Reach.ENCODER or both_sides:
             return Reach.ENCODER, limit
@@ -215,10 +221,16 @@ class Latent(msgspec.Struct, frozen=True):
         query = query_rank * (hidden + heads * (plain + rope)) if query_rank else hidden * heads * (plain + rope)
         gate = {"": 0, "wide": heads * value, "head": heads}.get(self.gate)
         if gate is None:
-            gate = heads * value if fields.flag(self.gate) else 0
+            if fields.flag(self.gate):
+                gate = heads * value
+            else:
+                gate = 0
         up = rank * heads * (plain + value)
         params = {ATTENTION: float(query + hidden * (rank + rope) + up + heads * value * hidden + gate * hidden)}
-        top = fields.integer("index_topk", default=_TOP_K) if self.indexed else 0
+        if self.indexed:
+            top = fields.integer("index_topk", default=_TOP_K)
+        else:
+            top = 0
         reach, limit = (Reach.TOP, top) if top else (Reach.FULL, 0)
         if self.window:
             reach = Reach.WINDOW
@@ -294,7 +306,10 @@ class Compressed(msgspec.Struct, frozen=True):
             rates = fields.table("compress_rates") or {}
             stride = Fields(rates).integer(self.rate, default=self.stride)
             weights += 2 * hidden * dim * (2 if self.sparse else 1)
-            top = fields.integer("index_topk") if self.sparse else 0
+            if self.sparse:
+                top = fields.integer("index_topk")
+            else:
+                top = 0
             reach = Reach.TOP if top else Reach.FULL
             looks.append(Attention(reach, 1, flops, flops, float(dim), 1, top, stride))
             if top:
@@ -348,7 +363,10 @@ def kimi_delta(fields: Fields, full_rank: bool = False) -> Block:
     low = (hidden + width) * dim
     wide = hidden * width
     decay = wide if full_rank else low
-    gate = wide if full_rank or own.flag("use_full_rank_gate") else low
+    if full_rank or own.flag("use_full_rank_gate"):
+        gate = wide
+    else:
+        gate = low
     weights = 4 * wide + decay + gate + hidden * heads
     elements = float(width * dim)
     kernel = own.integer("linear_conv_kernel_dim", "short_conv_kernel_size", default=4)
@@ -405,7 +423,8 @@ def mamba(fields: Fields) -> Block:
     inner = _lookup(fields, "mamba_inner", inner)
     states = fields.integer("state_size", "mamba_d_state", high=65_536)
     rank = fields.raw("time_step_rank", "mamba_dt_rank")
-    rank = rank if isinstance(rank, int) and not isinstance(rank, bool) and rank > 0 else ceil(hidden / 16)
+    if not (isinstance(rank, int) and not isinstance(rank, bool) and rank > 0):
+        rank = ceil(hidden / 16)
     weights = 2 * hidden * inner + inner * (rank + 2 * states) + rank * inner + inner * hidden
     elements = float(inner * states)
     state = State("mamba", 1, elements, 5.0 * elements)
@@ -487,7 +506,9 @@ def _convolution(channels: int, kernel: int) -> State:
 
 def _state_bytes(fields: Fields, dtype: str, unsaid_bytes: float = 2.0) -> float:
     """Bytes per element of a recurrent state as vLLM keeps it: as the config's field `dtype` says."""
-    word = fields.text(dtype) if dtype else ""
+    word = ""
+    if dtype:
+        word = fields.text(dtype)
     return STATE_BYTES.get(word.removeprefix("torch."), unsaid_bytes)
 
 
@@ -501,18 +522,18 @@ class Dense(msgspec.Struct, frozen=True):
 
     def __call__(self, fields: Fields) -> Block:
         hidden = hidden_size(fields)
-        default = (
-            hidden * fields.integer("expansion_ratio", "intermediate_multiple_size", default=4)
-            if self.matrices == 2
-            else None
-        )
+        default = None
+        if self.matrices == 2:
+            default = hidden * fields.integer("expansion_ratio", "intermediate_multiple_size", default=4)
         wide = fields.integer(*self.sizes, default=default) // (2 if self.halved else 1)
         return Block({MLP: float(self.matrices * hidden * wide)})
 
 
 def double_width(fields: Fields) -> Block:
     """Additional MLP of Gemma 4's layers without a cache of their own: as much again as the others have."""
-    return Dense()(fields) if fields.flag("use_double_wide_mlp") else Block({})
+    if fields.flag("use_double_wide_mlp"):
+        return Dense()(fields)
+    return Block({})
 
 
 def adjusted(fields: Fields) -> Block:

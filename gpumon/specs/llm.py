@@ -126,7 +126,10 @@ class LlmSpec(msgspec.Struct, frozen=True, array_like=True):
     @property
     def latent(self) -> bool:
         """Whether its cache holds latents that tensor parallelism can not divide (MLA and alike)."""
-        return any(each.heads == 1 and each.decode_flops != each.prefill_flops for each in self.attention)
+        for each in self.attention:
+            if each.heads == 1 and each.decode_flops != each.prefill_flops:
+                return True
+        return False
 
     def attention_layers(self, *reaches: Reach) -> int:
         """Layers that look back in one of these ways."""
@@ -163,7 +166,10 @@ def grouped_attention(
     """Multi-head, grouped-query or multi-query attention: QK^T and AV are 2*H*d FLOPs each (PaLM, appendix B)."""
     dims = head_dim + (value_dim or head_dim)
     flops = 2.0 * heads * dims
-    cached = 0.0 if reach is Reach.ENCODER else float(kv_heads * dims)
+    if reach is Reach.ENCODER:
+        cached = 0.0
+    else:
+        cached = float(kv_heads * dims)
     return Attention(reach, layers, flops, flops, cached, kv_heads, limit)
 
 

@@ -63,7 +63,9 @@ def described(
     if fields.flag("is_encoder_decoder"):
         raise fields.error("is_encoder_decoder", "is true: encoder-decoder models are not modelled")
     listed = fields.raw("hybrid_override_pattern", "layers_block_type", "layer_types")
-    default = len(listed) if isinstance(listed, (str, list)) and listed else None
+    default = None
+    if isinstance(listed, (str, list)) and listed:
+        default = len(listed)
     count = fields.integer("num_hidden_layers", "n_layer", "n_layers", "num_layers", default=default, high=2000)
     layers = layer_blocks(fields, architecture, count)
     built = _built(fields, architecture, layers)
@@ -73,7 +75,9 @@ def described(
         saved = _weights(fields, built, weights, at_load, saved=True)
         parts = _as_held(fields, architecture, parts, saved, weights, count, foreign=bool(notes))
     attention = gathered(msgspec.structs.replace(each, layers=built[key]) for key in built for each in key.attention)
-    narrowed = ", 32-bit weights loaded at 16 bit" if _dtype(fields, weights) in _WIDER else ""
+    narrowed = ""
+    if _dtype(fields, weights) in _WIDER:
+        narrowed = ", 32-bit weights loaded at 16 bit"
     spec = LlmSpec(
         name=name,
         source=f"{source}{narrowed}",
@@ -137,7 +141,9 @@ def _built(fields: Fields, architecture: Architecture, layers: Sequence[Layer]) 
     """How often each block occurs; each different one is built once."""
     # transformers pads the numbers of layers with zeros.
     tables = {key.lstrip("0"): table for key, table in (fields.table("per_layer_config") or {}).items()}
-    overrides = [_overrides(fields, architecture, layer, tables.get(str(layer or ""))) for layer in range(len(layers))]
+    overrides = []
+    for layer in range(len(layers)):
+        overrides.append(_overrides(fields, architecture, layer, tables.get(str(layer or ""))))
     counted = Counter((name, own) for blocks, own in zip(layers, overrides, strict=True) for name in blocks)
     built: dict[_Key, int] = {}
     for (name, own), count in counted.items():
@@ -149,7 +155,10 @@ def _built(fields: Fields, architecture: Architecture, layers: Sequence[Layer]) 
 
 def _overrides(fields: Fields, architecture: Architecture, layer: int, table: object) -> tuple[tuple[str, int], ...]:
     """Fields that this layer has of its own: transformers' `per_layer_config`, and numbers listed by layer."""
-    own = dict(architecture.by_layer(fields, layer)) if architecture.by_layer else {}
+    if architecture.by_layer:
+        own = dict(architecture.by_layer(fields, layer))
+    else:
+        own = {}
     for name, target in _BY_LAYER.items():
         listed = fields.raw(name)
         if isinstance(listed, list) and layer < len(listed) and isinstance(listed[layer], int):
@@ -178,12 +187,18 @@ def _parts(fields: Fields, architecture: Architecture, built: Mapping[_Key, int]
     width = fields.integer(*_EMBEDDING_SIZES, default=hidden_size(fields))
     table = float(_vocabulary(fields) * width)
     if width != hidden_size(fields):
-        both = 2 if _has_head(fields) else 1
+        if _has_head(fields):
+            both = 2
+        else:
+            both = 1
         multiplied["mlp"] = multiplied.get("mlp", 0.0) + float(both * width * hidden_size(fields))
     has_head = _has_head(fields)
     tied = _tied(fields, architecture)
     positions = sum(fields.integer(name, default=0, low=0) for name in architecture.positions) * width
-    own_tables = architecture.tables(fields, layers) if architecture.tables else 0.0
+    if architecture.tables:
+        own_tables = architecture.tables(fields, layers)
+    else:
+        own_tables = 0.0
     (experts, per_token), expert = next(iter(routed.items()), ((0, 0), 0.0))
     return LlmParts(
         multiplied=multiplied,
@@ -198,7 +213,10 @@ def _parts(fields: Fields, architecture: Architecture, built: Mapping[_Key, int]
 
 def _has_head(fields: Fields) -> bool:
     """Whether the checkpoint has an LM head: not where it is said to be the bare model, or one that classifies."""
-    names = [each for each in fields.items("architectures") or () if isinstance(each, str)]
+    names = []
+    for each in fields.items("architectures") or ():
+        if isinstance(each, str):
+            names.append(each)
     return not names or not all(
         (each.endswith("Model") and not each.endswith(_WITH_HEAD)) or "Classification" in each for each in names
     )
@@ -218,7 +236,9 @@ def _vocabulary(fields: Fields) -> int:
 
 
 def _heads(fields: Fields, attention: Sequence[Attention]) -> int:
-    return query_heads(fields) if attention else 1
+    if attention:
+        return query_heads(fields)
+    return 1
 
 
 def _head_dim(fields: Fields, attention: Sequence[Attention]) -> int:
@@ -252,7 +272,9 @@ def _weights(
         return weight_format(
             as_saved(config) if saved else config, base, _layers_of(built), fields.text("expert_dtype")
         )
-    return plain(base) if at_load is None else msgspec.structs.replace(at_load, base=base)
+    if at_load is None:
+        return plain(base)
+    return msgspec.structs.replace(at_load, base=base)
 
 
 def _layers_of(built: Mapping[_Key, int]) -> dict[str, int]:
@@ -317,7 +339,9 @@ def _bytes_at_16_bit(fields: Fields, stored: WeightFormat, weights: Mapping[str,
     halved = sum(total / (2.0 if name.upper() == "F32" else 1.0) for name, total in weights.items())
     if "" not in weights:
         return (halved,)
-    said = _dtype(fields, None) if fields.has("torch_dtype", "dtype") else ""
+    said = ""
+    if fields.has("torch_dtype", "dtype"):
+        said = _dtype(fields, None)
     return {"float32": (halved / 2.0,), "float": (halved / 2.0,), "": (halved, halved / 2.0)}.get(said, (halved,))
 
 

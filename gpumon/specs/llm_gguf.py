@@ -104,7 +104,10 @@ def llm_from_gguf(header: GgufHeader, name: str, source: str) -> LlmSpec:
     vocab = table.shape[1]
     spec = LlmSpec(name, source, 0.0, 0.0, float(vocab * hidden), vocab, hidden, len(blocks), 1, 1, 1)
     spec = _layers(own, spec, blocks)
-    used = own.integer(KEYS[h.EXPERTS_PER_TOKEN], high=experts) if experts else 0
+    if experts:
+        used = own.integer(KEYS[h.EXPERTS_PER_TOKEN], high=experts)
+    else:
+        used = 0
     spec = _weighed(spec, sums, experts, used)
     return msgspec.structs.replace(spec, not_modelled=tuple(dict.fromkeys(notes)))
 
@@ -204,8 +207,14 @@ def _weighed(spec: LlmSpec, sums: _Sums, experts: int, used: int) -> LlmSpec:
 
 def _layers(own: _Own, spec: LlmSpec, blocks: Mapping[int, set[str]]) -> LlmSpec:
     """Layers by what they look back at and keep."""
-    attending = [layer for layer in sorted(blocks) if _attends(blocks[layer])]
-    linear = [layer for layer in sorted(blocks) if _has(blocks[layer], "ssm_")]
+    attending = []
+    for layer in sorted(blocks):
+        if _attends(blocks[layer]):
+            attending.append(layer)
+    linear = []
+    for layer in sorted(blocks):
+        if _has(blocks[layer], "ssm_"):
+            linear.append(layer)
     for part in ("time_mix_", "cross_attn_"):
         if any(_has(parts, part) for parts in blocks.values()):
             raise own.fields.error(f"blk.*.{part}*", "are layers that are not modelled")

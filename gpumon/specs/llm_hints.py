@@ -106,7 +106,9 @@ def with_kv_dtype(llm: LlmSpec, hints: Mapping[str, str]) -> LlmSpec:
     """The spec with the KV cache's format as the engine words it; unchanged where that says nothing."""
     word = hints.get(h.KV_DTYPE, "").strip().lower().removeprefix("torch.")
     precision = next((found for begin, found in _KV_WORDS.items() if word.startswith(begin)), None)
-    return llm if precision is None else msgspec.structs.replace(llm, kv_precision=precision)
+    if precision is None:
+        return llm
+    return msgspec.structs.replace(llm, kv_precision=precision)
 
 
 def with_state_dtypes(llm: LlmSpec, hints: Mapping[str, str]) -> LlmSpec:
@@ -117,7 +119,9 @@ def with_state_dtypes(llm: LlmSpec, hints: Mapping[str, str]) -> LlmSpec:
     Kimi delta attention is always of 32 bit.
     """
     states = tuple(_with_dtype(state, hints) for state in llm.states)
-    return llm if states == llm.states else msgspec.structs.replace(llm, states=states)
+    if states == llm.states:
+        return llm
+    return msgspec.structs.replace(llm, states=states)
 
 
 def _with_dtype(state: State, hints: Mapping[str, str]) -> State:
@@ -129,7 +133,9 @@ def _with_dtype(state: State, hints: Mapping[str, str]) -> State:
         size = _bytes_of_state(hints.get(h.STATE_DTYPE, ""))
         if size is None and state.bytes_per_element == MODELS_OWN_BYTES:
             size = convolution
-    return state if size is None else msgspec.structs.replace(state, bytes_per_element=size)
+    if size is None:
+        return state
+    return msgspec.structs.replace(state, bytes_per_element=size)
 
 
 def _bytes_of_state(word: str) -> float | None:
@@ -139,7 +145,10 @@ def _bytes_of_state(word: str) -> float | None:
 def left_out_by(hints: Mapping[str, str]) -> tuple[str, ...]:
     """Work of an engine beside the model's forward pass, that no figure counts."""
     said = [(h.SPECULATION, DRAFTS), (h.LORA, ADAPTERS)]
-    notes = [note for key, note in said if not says_nothing(hints.get(key, "")) and hints[key].strip() != "0"]
+    notes = []
+    for key, note in said:
+        if not says_nothing(hints.get(key, "")) and hints[key].strip() != "0":
+            notes.append(note)
     modalities = hints.get(h.MODALITIES, "").lower()
     return (*notes, *(note for word, note in (("vision", VISION), ("audio", AUDIO)) if word in modalities))
 
@@ -150,7 +159,9 @@ def quantised_at_load(hints: Mapping[str, str]) -> tuple[WeightFormat | None, st
     Right for a checkpoint that is not quantised itself.
     """
     weights, word = _format(hints)
-    return (None, word) if weights is None or weights.narrowest.wide else (weights, word)
+    if weights is None or weights.narrowest.wide:
+        return (None, word)
+    return (weights, word)
 
 
 def _read(hints: Mapping[str, str]) -> _Words:
@@ -203,7 +214,10 @@ def _by_name(words: _Words, names: Iterable[str], llms: LlmCatalogue, problems: 
         against = row.unusable or _against(row, words)
         if not against:
             return row
-        is_other = f": {row.unusable}" if row.unusable else f" is another model: {against}"
+        if row.unusable:
+            is_other = f": {row.unusable}"
+        else:
+            is_other = f" is another model: {against}"
         problems.append(f"catalogue row {row.name}{is_other}")
     return None
 
@@ -233,16 +247,19 @@ def _by_figures(words: _Words, llms: LlmCatalogue) -> LlmRow | None:
     counts = words.counts
     if not words.exact or not words.params or h.HIDDEN not in counts or h.VOCAB not in counts:
         return None
-    found = [
-        row
-        for row in llms.rows
-        if _LEAST_SHARE < words.params / (row.params_b * 1e9) < 1.0 + _NEAR
-        and not row.unusable
-        and row.spec.vocab == counts[h.VOCAB]
-        and abs(words.params / row.spec.params - 1.0) <= _EXACT
-        and not _against(row, words)
-    ]
-    return found[0] if len({_shape(row.spec) for row in found}) == 1 else None
+    found = []
+    for row in llms.rows:
+        if (
+            _LEAST_SHARE < words.params / (row.params_b * 1e9) < 1.0 + _NEAR
+            and not row.unusable
+            and row.spec.vocab == counts[h.VOCAB]
+            and abs(words.params / row.spec.params - 1.0) <= _EXACT
+            and not _against(row, words)
+        ):
+            found.append(row)
+    if len({_shape(row.spec) for row in found}) == 1:
+        return found[0]
+    return None
 
 
 def _shape(spec: LlmSpec) -> tuple[object, ...]:
@@ -260,7 +277,10 @@ def _of_row(
         said = f"{words.precision} as the engine says"
     native = row.native.narrowest
     published = weights is None or weights.narrowest[::2] == native[::2]
-    spec = row.spec if published or weights is None else row.stored_as(weights, said)
+    if published or weights is None:
+        spec = row.spec
+    else:
+        spec = row.stored_as(weights, said)
     if words.weight_bytes:
         spec = _with_bytes(row, spec, words)
     elif words.precision and words.weights is None and named is None:
@@ -293,13 +313,18 @@ def _with_bytes(row: LlmRow, spec: LlmSpec, words: _Words) -> LlmSpec:
 
 
 def _said(spec: LlmSpec, text: str) -> LlmSpec:
-    return msgspec.structs.replace(spec, source=f"{spec.source}, {text}") if text else spec
+    if text:
+        return msgspec.structs.replace(spec, source=f"{spec.source}, {text}")
+    return spec
 
 
 def _by_itself(hints: Mapping[str, str], words: _Words, name: str) -> tuple[LlmSpec | None, list[str]]:
     """A spec of the engine's words alone, or what they lack."""
     counts = words.counts
-    lacking = [key for key in (h.LAYERS, h.HIDDEN, h.HEADS) if key not in counts]
+    lacking = []
+    for key in (h.LAYERS, h.HIDDEN, h.HEADS):
+        if key not in counts:
+            lacking.append(key)
     if not words.params:
         lacking.append(h.PARAMS)
     stored = words.weights is not None and (
@@ -309,7 +334,10 @@ def _by_itself(hints: Mapping[str, str], words: _Words, name: str) -> tuple[LlmS
         lacking.append(f"{h.WEIGHT_BYTES} or a {h.WEIGHT_PRECISION} that tells the bits")
     architecture = _architecture(hints.get(h.ARCHITECTURE, ""))
     if architecture not in _ALIKE:
-        known = f"the layers of {architecture[:40]!a}" if architecture else h.ARCHITECTURE
+        if architecture:
+            known = f"the layers of {architecture[:40]!a}"
+        else:
+            known = h.ARCHITECTURE
         lacking.append(known)
     if counts.get(h.EXPERTS):
         lacking.append("the size of an expert")

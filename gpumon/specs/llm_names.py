@@ -51,10 +51,16 @@ def llm_name(text: str) -> LlmName:
         name = name[: gguf.start()]
     words = [word for word in _SPLIT.split(name.replace("quantized.", "")) if word]
     hints = [word for word in words if word in NAMED_FORMATS]
-    hint = gguf["type"] if gguf else min(hints, key=_PRIORITY.index, default="")
+    if gguf:
+        hint = gguf["type"]
+    else:
+        hint = min(hints, key=_PRIORITY.index, default="")
     exact = _without_storage(words)
     sized = any(_SIZE.fullmatch(word) for word in exact)
-    plain = [word for word in exact if word not in _TUNING and not (sized and _DATE.fullmatch(word))]
+    plain = []
+    for word in exact:
+        if word not in _TUNING and not (sized and _DATE.fullmatch(word)):
+            plain.append(word)
     return LlmName(_key(plain), _key(exact), _format(hint, words), hint)
 
 
@@ -76,7 +82,10 @@ def _key(words: list[str]) -> Key:
 
 
 def _format(hint: str, words: list[str]) -> WeightFormat | None:
-    weights = weights_named(hint) if hint in GGUF_BITS or hint in GGUF_WIDE else NAMED_FORMATS.get(hint)
+    if hint in GGUF_BITS or hint in GGUF_WIDE:
+        weights = weights_named(hint)
+    else:
+        weights = NAMED_FORMATS.get(hint)
     if weights is not None and hint == "fp8" and "kv" in words:
         return msgspec.structs.replace(weights, kv_precision=Precision.FP8)
     return weights

@@ -71,7 +71,9 @@ class LlmRow(msgspec.Struct, frozen=True, dict=True):
     @property
     def unusable(self) -> str:
         """Why the formulas can not use this row; empty where they can."""
-        return str(self._read) if isinstance(self._read, ValueError) else ""
+        if isinstance(self._read, ValueError):
+            return str(self._read)
+        return ""
 
     @property
     def spec(self) -> LlmSpec:
@@ -119,7 +121,10 @@ class LlmCatalogue(msgspec.Struct, frozen=True):
         name = llm_name(model_id)
         if row is None or row.unusable or (name.hint and name.weights is None):
             return None
-        spec = row.spec if name.weights is None else row.stored_as(name.weights, f"{name.hint} by its name")
+        if name.weights is None:
+            spec = row.spec
+        else:
+            spec = row.stored_as(name.weights, f"{name.hint} by its name")
         return msgspec.structs.replace(spec, max_context=self.context((model_id,)))
 
     def context(self, names: Sequence[str]) -> int:
@@ -132,12 +137,18 @@ class LlmCatalogue(msgspec.Struct, frozen=True):
             key = llm_name(name).exact
             if row is not None and not row.unusable:
                 known = self.contexts.get(key, 0)
-                return (row.spec.max_context or row.max_context) if known is None else known
+                if known is None:
+                    return row.spec.max_context or row.max_context
+                return known
         return 0
 
     def search(self, words: Sequence[str]) -> tuple[LlmRow, ...]:
         """Rows in whose names each of the words occurs, whatever the case and the dashes; in catalogue order."""
-        return tuple(row for row in self.rows if all(_named(word, row) for word in words))
+        search = []
+        for row in self.rows:
+            if all(_named(word, row) for word in words):
+                search.append(row)
+        return tuple(search)
 
     def nearest(self, model_id: str, most: int = 5) -> tuple[LlmRow, ...]:
         """Rows whose names are most like this one, the likest first; only those that share something with it."""

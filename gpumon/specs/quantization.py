@@ -62,7 +62,9 @@ def as_saved(config: Mapping[str, object]) -> Mapping[str, object]:
     GPTQ and AutoRound save zero points of symmetric weights too (`qzeros`); kernels leave them out.
     """
     method = str(config.get("quant_method")).lower().replace("_", "-")
-    return {**config, "zero_point": True} if "gptq" in method or "auto-round" in method else config
+    if "gptq" in method or "auto-round" in method:
+        return {**config, "zero_point": True}
+    return config
 
 
 def _mixed(shares: Mapping[Stored, float]) -> Stored:
@@ -97,7 +99,9 @@ def _unnamed_method(fields: Fields) -> str:
     """The method of a file without its name, as ModelOpt and llm-compressor write them; empty where it is neither's."""
     if fields.has("quant_algo"):
         return "modelopt"
-    return "compressed-tensors" if fields.has("config_groups") else ""
+    if fields.has("config_groups"):
+        return "compressed-tensors"
+    return ""
 
 
 def _reader(fields: Fields) -> Callable[[Fields], WeightFormat]:
@@ -129,7 +133,10 @@ def _bitsandbytes(fields: Fields) -> WeightFormat:
     if fields.flag("load_in_8bit", "_load_in_8bit"):
         return narrow(Precision.INT8)
     # NF4 blocks of 64 with a 4-byte scale each; double quantisation brings that to 0.127 bit per weight.
-    scales = 0.127 / 8.0 if fields.flag("bnb_4bit_use_double_quant") else 4.0 / 64.0
+    if fields.flag("bnb_4bit_use_double_quant"):
+        scales = 0.127 / 8.0
+    else:
+        scales = 4.0 / 64.0
     return narrow(Precision.INT4, weight_only=True, bytes_per_weight=0.5 + scales)
 
 
@@ -172,7 +179,10 @@ def _compressed_tensors(fields: Fields) -> WeightFormat:
     if not groups:
         raise fields.error("config_groups", "is missing or empty")
     everywhere = [stored for _, targets, stored in _groups(groups) if not targets]
-    parts = dict.fromkeys(LINEAR, min(everywhere, key=lambda each: each.bytes_per_weight)) if everywhere else {}
+    if everywhere:
+        parts = dict.fromkeys(LINEAR, min(everywhere, key=lambda each: each.bytes_per_weight))
+    else:
+        parts = {}
     return WeightFormat(parts, kv_precision=kv)
 
 
@@ -181,15 +191,24 @@ def _targeted(fields: Fields) -> list[tuple[str, Stored]]:
     if fields.has("quantized_layers"):
         return []  # ModelOpt says the same there, once more
     groups = fields.table("config_groups") or {}
-    return [(target, stored) for _, targets, stored in _groups(groups) for target in targets]
+    targeted = []
+    for _, targets, stored in _groups(groups):
+        for target in targets:
+            targeted.append((target, stored))
+    return targeted
 
 
 def _groups(groups: Mapping[str, object]) -> list[tuple[str, list[str], Stored]]:
     """Name, targets (none: all linear layers) and format of each group."""
     found = []
     for name, group in groups.items():
-        targets = group.get("targets") if isinstance(group, dict) else None
-        listed = [str(each) for each in targets] if isinstance(targets, list) else []
+        targets = None
+        if isinstance(group, dict):
+            targets = group.get("targets")
+        if isinstance(targets, list):
+            listed = [str(each) for each in targets]
+        else:
+            listed = []
         found.append((name, [] if "Linear" in listed else listed, _group(name, group)))
     return found
 
@@ -201,8 +220,13 @@ def _kv_cache(fields: Fields) -> Precision | None:
     if isinstance(scheme, str):
         word = word or scheme.upper()
         scheme = None
-    table = fields.table("kv_cache_scheme") if scheme is not None else None
-    bits = Fields(table, where="kv_cache_scheme").integer("num_bits", default=16, high=16) if table else 16
+    table = None
+    if scheme is not None:
+        table = fields.table("kv_cache_scheme")
+    if table:
+        bits = Fields(table, where="kv_cache_scheme").integer("num_bits", default=16, high=16)
+    else:
+        bits = 16
     named = (precision for begin, precision in _KV_WORDS if word.startswith(begin))
     return next(named, {8: Precision.FP8, 4: Precision.NVFP4}.get(bits))
 
@@ -223,8 +247,13 @@ def _group(name: str, group: object) -> Stored:
     if scheme.text("type") == "float":
         precision = {8: Precision.FP8, 4: Precision.MXFP4 if size == 32 else Precision.NVFP4}.get(bits)
         if precision is not None:
-            read = Fields(inputs, where=f"{where}.input_activations").integer("num_bits", default=16) if inputs else 16
-            activations = {8: Precision.FP8, 4: precision}.get(read) if bits == 4 else None
+            if inputs:
+                read = Fields(inputs, where=f"{where}.input_activations").integer("num_bits", default=16)
+            else:
+                read = 16
+            activations = None
+            if bits == 4:
+                activations = {8: Precision.FP8, 4: precision}.get(read)
             return Stored(precision, BYTES_PER_ELEMENT[precision], weight_only, activations)
     elif bits in _INTEGERS:
         per_weight = integer_bytes(bits, size, not scheme.flag("symmetric", default=True))
@@ -255,7 +284,9 @@ def _parts_named(name: str, *, in_layer: bool) -> Sequence[str]:
     part = part_of(name)
     if part:
         return (part,)
-    return LINEAR if in_layer and _is_whole_layer(name) else ()
+    if in_layer and _is_whole_layer(name):
+        return LINEAR
+    return ()
 
 
 def _is_whole_layer(name: str) -> bool:

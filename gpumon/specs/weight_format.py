@@ -51,7 +51,10 @@ class WeightFormat(msgspec.Struct, frozen=True):
 
     def only(self, parts: Iterable[str]) -> WeightFormat:
         """The same for these parts alone."""
-        kept = {part: stored for part, stored in self.parts.items() if part in parts}
+        kept = {}
+        for part, stored in self.parts.items():
+            if part in parts:
+                kept[part] = stored
         return msgspec.structs.replace(self, parts=kept)
 
 

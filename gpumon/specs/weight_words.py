@@ -109,7 +109,9 @@ def weights_named(word: str) -> WeightFormat | None:
         return of_bits(GGUF_BITS[text])
     text = _SAME.get(text, text)
     wide = GGUF_WIDE.get("f32" if text in ("float32", "float", "fp32") else text)
-    return plain(wide) if wide is not None else NAMED_FORMATS.get(text)
+    if wide is not None:
+        return plain(wide)
+    return NAMED_FORMATS.get(text)
 
 
 def of_bits(bits: float) -> WeightFormat:

@@ -200,4 +200,6 @@ def quantise(engine: Engine) -> tuple[Action, ...]:
     """Smaller weights, where they are 16 bit."""
     words = advice(engine.kind)
     known = engine.dimensions.weight_precision in _WIDE and words.fp8_weights
-    return (Action("quantise_weights", {"flag": words.fp8_weights}),) if known else ()
+    if known:
+        return (Action("quantise_weights", {"flag": words.fp8_weights}),)
+    return ()

@@ -142,7 +142,10 @@ def _check(kind: type[msgspec.Struct], path: tuple[str, ...]) -> None:
     at: Any = kind
     for depth, name in enumerate(path):
         struct = isinstance(at, type) and issubclass(at, msgspec.Struct)
-        types = {key: field.type for key, (_, field) in flat_fields(at).items()} if struct else {}
+        if struct:
+            types = {key: field.type for key, (_, field) in flat_fields(at).items()}
+        else:
+            types = {}
         if name not in types:
             before = ".".join(path[:depth]) or "it"
             numbers = sorted(field for field, of in types.items() if _leads_on(of))

@@ -36,7 +36,10 @@ def bandwidth(case: Case) -> Finding | None:
         return None
     is_full = seen.dram is not None and seen.dram >= case.thresholds.bandwidth_dram_ratio
     shared = others if is_full else ""
-    share = seen.dram if is_full else case.mean("mbu_ratio")
+    if is_full:
+        share = seen.dram
+    else:
+        share = case.mean("mbu_ratio")
     batch = finite(engine.rates.batch)
     bigger = _bigger_batch(case, engine)
     wider = _wider(bigger)
@@ -66,7 +69,10 @@ def _wider(bigger: Evidence | None) -> Parameters:
     """Numbers of a bigger batch in sentence and action; empty without one."""
     if bigger is None:
         return {}
-    batch = bigger.value if isinstance(bigger.value, float) else 0.0
+    if isinstance(bigger.value, float):
+        batch = bigger.value
+    else:
+        batch = 0.0
     return {"wider": batch, **bigger.parameters}
 
 
@@ -79,7 +85,9 @@ def _level(case: Case, engine: Engine) -> Level:
         return Level.NOTE
     tokens_late = any(evidence.quantity != "ttft_p95" for evidence in slow)
     queued = (queued_share(engine) or 0.0) >= case.thresholds.queue_ttft_ratio
-    return Level.WARN if tokens_late or not queued else Level.NOTE
+    if tokens_late or not queued:
+        return Level.WARN
+    return Level.NOTE
 
 
 def _confidence(engine: Engine, shared: str, *, is_measured: bool) -> Confidence:

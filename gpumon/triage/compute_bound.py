@@ -32,7 +32,10 @@ def long_prefill(case: Case) -> Finding | None:
     )
     # Whoever waits for its first token has waited that long already.
     overdue = quiet_s >= (case.goals.ttft_s or case.thresholds.late_ttft_s)
-    level = Level.WARN if waiting or slow or overdue else Level.NOTE
+    if waiting or slow or overdue:
+        level = Level.WARN
+    else:
+        level = Level.NOTE
     confidence = Confidence.HIGH if at_work else Confidence.LOW
     proof = (*_evidence_of_prefill(case, seen, quiet_s), *slow)
     actions = (action("wait_for_prefill"), *_less_work(case, engine, of_prompts=True))
@@ -128,7 +131,10 @@ def _confidence(engine: Engine, shared: str, *, is_measured: bool) -> Confidence
 def _less_work(case: Case, engine: Engine, *, of_prompts: bool) -> tuple[Action, ...]:
     """Actions against full arithmetic; where requests wait, more instances are the first."""
     more = action("more_instances")
-    other = action("split_prefill") if of_prompts else action("more_gpus", flag=advice(engine.kind).tp)
+    if of_prompts:
+        other = action("split_prefill")
+    else:
+        other = action("more_gpus", flag=advice(engine.kind).tp)
     faster = (*quantise(engine), other)
     if case.waiting_mean():
         return (more, *faster)

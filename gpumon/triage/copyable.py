@@ -38,10 +38,10 @@ class _Template(NamedTuple):
 def _setting(flag: str, *values: str) -> tuple[_Template, ...]:
     """Settings by the parameter that names the option: with the first of the `values` that is known, else without."""
     texts = [f"{{{flag}:option}} {{{value}:count}}" for value in values]
-    return tuple(
-        _Template(text, "setting of the engine", unless="" if at == 0 else values[at - 1], runs=False)
-        for at, text in enumerate([*texts, f"{{{flag}:option}}"])
-    )
+    setting = []
+    for at, text in enumerate([*texts, f"{{{flag}:option}}"]):
+        setting.append(_Template(text, "setting of the engine", unless="" if at == 0 else values[at - 1], runs=False))
+    return tuple(setting)
 
 
 _JOURNAL: Final = _Template("{log=journal}journalctl _PID={pid:pid}", "its log, if systemd keeps it")
@@ -214,10 +214,14 @@ def _written(value: float | str | None, form: str) -> str:
     """A parameter as a shell reads it; empty where it has not the form of its type."""
     if form == "count":
         is_count = isinstance(value, float | int) and 0.0 <= value <= _MOST_COUNT
-        return f"{value:.0f}" if is_count else ""
+        if is_count:
+            return f"{value:.0f}"
+        return ""
     if not isinstance(value, str) or _FORMS[form].fullmatch(value) is None:
         return ""
-    return value if form in _WHOLE else shlex.quote(value)
+    if form in _WHOLE:
+        return value
+    return shlex.quote(value)
 
 
 _JOINED: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...]] = (

@@ -72,14 +72,20 @@ def down(case: Case) -> Finding | None:
     if departure.planned:
         return Finding(Limit.DOWN, STOPPED, said, proof, (start,), Level.WARN, began_s=began_s)
     is_file = departure.log.startswith(FILE_LOG)
-    where = {"file": departure.log.removeprefix(FILE_LOG)} if is_file else {"log": departure.log}
+    if is_file:
+        where = {"file": departure.log.removeprefix(FILE_LOG)}
+    else:
+        where = {"log": departure.log}
     log = action("read_last_log", ended="yes", **where)
     return Finding(Limit.DOWN, CRASHED, said, proof, (log, start), _level(case, engine), began_s=began_s)
 
 
 def _level(case: Case, engine: Engine) -> Level:
     """Critical, unless other replicas of its model serve and nobody waits for them."""
-    others = [one for one, _ in replicas(case, engine) if one.key != engine.key]
+    others = []
+    for one, _ in replicas(case, engine):
+        if one.key != engine.key:
+            others.append(one)
     if others and not any(case.suffers(one) for one in others):
         return Level.WARN
     return Level.CRITICAL

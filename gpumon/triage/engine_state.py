@@ -52,7 +52,10 @@ def unresponsive(case: Case) -> Finding | None:
 def _remaining_processes(case: Case) -> list[Process]:
     """The processes that held its GPUs when it answered last; none where one of them has ended."""
     answered = case.recent.holders
-    running = {process.pid: process for gpu in case.gpus for process in gpu.processes}
+    running = {}
+    for gpu in case.gpus:
+        for process in gpu.processes:
+            running[process.pid] = process
     if not answered <= running.keys():
         return []
     return [process for pid, process in running.items() if pid in answered]
@@ -71,7 +74,10 @@ def _loads(case: Case, seconds: float) -> bool:
         return True
     for gpu in case.gpus:
         recent = case.others.get(gpu.uuid)
-        used = [] if recent is None else [value for _, value in recent.values("vram_used_bytes", seconds)]
+        if recent is None:
+            used = []
+        else:
+            used = [value for _, value in recent.values("vram_used_bytes", seconds)]
         if not used or min(used) < STEADY * max(used):
             return True
     return False
@@ -113,7 +119,10 @@ def degraded(case: Case) -> Finding | None:
     for name in ("clock_hz", "clock_max_hz", "xid"):
         if name in worst.parameters:
             parameters[name] = worst.parameters[name]
-    level = Level.CRITICAL if worst.level is Level.CRITICAL and case.suffers(engine) else Level.WARN
+    if worst.level is Level.CRITICAL and case.suffers(engine):
+        level = Level.CRITICAL
+    else:
+        level = Level.WARN
     return Finding(worst.code, "gpu_degraded", parameters, worst.evidence, worst.actions, level, worst.confidence)
 
 
@@ -129,9 +138,17 @@ def processes(case: Case, engine: Engine) -> list[Process]:
 
 def holders(engine: Engine, gpus: Sequence[Gpu]) -> dict[int, Process]:
     """By pid the processes of an engine on these GPUs; where it has them alone, whatever runs there."""
-    found = {process.pid: process for gpu in gpus for process in gpu.processes if process.engine == engine.name}
+    found = {}
+    for gpu in gpus:
+        for process in gpu.processes:
+            if process.engine == engine.name:
+                found[process.pid] = process
     if not found and all(gpu.engines in ((), (engine.name,)) for gpu in gpus):
-        found = {process.pid: process for gpu in gpus for process in gpu.processes if not process.engine}
+        found = {}
+        for gpu in gpus:
+            for process in gpu.processes:
+                if not process.engine:
+                    found[process.pid] = process
     return found
 
 
@@ -153,8 +170,12 @@ def busiest_cpu(holding: Iterable[Process]) -> float | None:
 def pids_of(holding: Sequence[Process]) -> str:
     """Pids of the first ones, for a sentence: `pid 4711, 4712 and 6 more`; empty where there is none."""
     shown = ", ".join(str(process.pid) for process in holding[:_MOST_NAMED])
-    more = f" and {len(holding) - _MOST_NAMED} more" if len(holding) > _MOST_NAMED else ""
-    return f"pid {shown}{more}" if holding else ""
+    more = ""
+    if len(holding) > _MOST_NAMED:
+        more = f" and {len(holding) - _MOST_NAMED} more"
+    if holding:
+        return f"pid {shown}{more}"
+    return ""
 
 
 def log_of(process: Process | None) -> str:

@@ -56,7 +56,10 @@ _THERE: Final = frozenset({EndpointState.OK, EndpointState.STARTING, EndpointSta
 def idle_s(case: Case) -> float | None:
     """For how long no request has been there; None where one is or just was, or where nothing tells."""
     recent = case.recent
-    loads = [field for field in ("running", "waiting", "inferences_per_s") if recent.last(field) is not None]
+    loads = []
+    for field in ("running", "waiting", "inferences_per_s"):
+        if recent.last(field) is not None:
+            loads.append(field)
     if any(recent.last(field) != 0.0 for field in loads):
         return None
     counts = case.still_s(TOKENS)
@@ -131,7 +134,9 @@ def _few(case: Case) -> Little | None:
     engine = case.served()
     quiet_s = idle_s(case)
     idle = quiet_s is not None and quiet_s >= case.thresholds.idle_s
-    return None if engine is None or case.found or idle or _left_s(case) > 0.0 else _little(case, engine)
+    if engine is None or case.found or idle or _left_s(case) > 0.0:
+        return None
+    return _little(case, engine)
 
 
 def under_used(case: Case) -> Finding | None:
@@ -143,7 +148,9 @@ def under_used(case: Case) -> Finding | None:
     if quiet_s is not None and quiet_s >= case.thresholds.idle_s:
         return apart(case, _idle(case, engine, quiet_s))
     little = _few(case)
-    return None if little is None else apart(case, _low(case, engine, little))
+    if little is None:
+        return None
+    return apart(case, _low(case, engine, little))
 
 
 def _idle(case: Case, engine: Engine, quiet_s: float) -> Finding:
@@ -155,7 +162,10 @@ def _idle(case: Case, engine: Engine, quiet_s: float) -> Finding:
         proof.append(Evidence("cost_per_hour", cost, source="config", parameters=params(gpus=float(count))))
     said = params(seconds=quiet_s, gpus=float(count) or None, cost=cost, restarted=min(case.restarts_s, default=None))
     fixes = (action("send_traffic_or_stop", frees="gpus" if count else "memory"),)
-    sure = Confidence.HIGH if case.recent.last("running") is not None else Confidence.MEDIUM
+    if case.recent.last("running") is not None:
+        sure = Confidence.HIGH
+    else:
+        sure = Confidence.MEDIUM
     began_s = case.now_s - quiet_s
     return Finding(Limit.IDLE_VRAM_HELD, "engine_idle", said, tuple(proof), fixes, Level.NOTE, sure, began_s)
 
@@ -228,7 +238,12 @@ class _Fewer(NamedTuple):
 def _taken(case: Case, keys: set[str]) -> set[str]:
     """GPUs that engines other than these run on: they do not become free."""
     others = (one for one in case.frame.engines if one.state in _THERE and one.kind not in FRONTENDS)
-    return {uuid for one in others if one.key not in keys for uuid in one.gpus}
+    taken = set()
+    for one in others:
+        if one.key not in keys:
+            for uuid in one.gpus:
+                taken.add(uuid)
+    return taken
 
 
 def _freed(case: Case, engine: Engine) -> int:
@@ -273,10 +288,17 @@ def _fewer(case: Case, engine: Engine, running: float) -> _Fewer | None:
 
 def _common_size(case: Case, siblings: Siblings, gpus: Collection[str]) -> float | None:
     """GPUs of each of these engines; None where they differ, in number or type, or are not known."""
-    sizes = {len(reading.gpus) or finite(engine.hardware.gpu_count) for engine, reading in siblings}
-    types = {gpu.gpu_type for gpu in case.snapshot.gpus if gpu.uuid in gpus}
+    sizes = set()
+    for engine, reading in siblings:
+        sizes.add(len(reading.gpus) or finite(engine.hardware.gpu_count))
+    types = set()
+    for gpu in case.snapshot.gpus:
+        if gpu.uuid in gpus:
+            types.add(gpu.gpu_type)
     types |= {engine.hardware.gpu_type for engine, reading in siblings if not reading.gpus}
-    return sizes.pop() if len(sizes) == 1 and len(types) <= 1 else None
+    if len(sizes) == 1 and len(types) <= 1:
+        return sizes.pop()
+    return None
 
 
 def _load_of(case: Case, siblings: Siblings) -> float | None:
@@ -284,7 +306,10 @@ def _load_of(case: Case, siblings: Siblings) -> float | None:
     total = 0.0
     for engine, _ in siblings:
         recent = case.others.get(engine.key)
-        running = None if recent is None else finite(recent.mean("running", _judged_s(case)))
+        if recent is None:
+            running = None
+        else:
+            running = finite(recent.mean("running", _judged_s(case)))
         if running is None:
             return None
         total += running
@@ -349,9 +374,14 @@ def _smaller(case: Case, engine: Engine, running: float) -> _Fewer | None:
 
 def fits(case: Case, engine: Engine, gpus: int, running: float) -> bool | None:
     """Whether the weights and the KV cache of these requests fit on so many GPUs of its kind; None: not known."""
-    sizes = [finite(gpu.vram_total_bytes) or 0.0 for gpu in case.gpus]
+    sizes = []
+    for gpu in case.gpus:
+        sizes.append(finite(gpu.vram_total_bytes) or 0.0)
     llm = engine.dimensions.llm
-    weights = None if llm is None else finite(llm.stored_bytes or llm.read_bytes)
+    if llm is None:
+        weights = None
+    else:
+        weights = finite(llm.stored_bytes or llm.read_bytes)
     if not weights or not sizes or not min(sizes):
         return None
     room = gpus * (RESERVED * min(sizes) - OVERHEAD_BYTES) - weights
@@ -371,7 +401,9 @@ def _price_per_hour(case: Case, engine: Engine) -> float | None:
     kinds = {gpu.gpu_type for gpu in case.gpus} or {engine.hardware.gpu_type}
     prices = [case.prices.get(kind, case.prices.get("")) for kind in kinds]
     known = [price for price in prices if price is not None]
-    return finite(sum(known) / len(known)) if known and len(known) == len(prices) else None
+    if known and len(known) == len(prices):
+        return finite(sum(known) / len(known))
+    return None
 
 
 def stands_still(case: Case) -> bool:
@@ -408,7 +440,9 @@ def healthy(case: Case) -> Finding | None:
     verdict = _under_evaluation(case, engine, restarted)
     if verdict is None:
         verdict = _with_room(case, engine, seen, restarted)
-    return None if verdict is None else apart(case, verdict)
+    if verdict is None:
+        return None
+    return apart(case, verdict)
 
 
 def _healthy_level(restarted: Parameters) -> Level:
@@ -476,7 +510,10 @@ def _headroom(case: Case, engine: Engine, seen: Activity) -> Finding | None:
     def add(name: str, value: float | None, most: float, proof: Callable[[float], Evidence]) -> None:
         """At least once the traffic of now: a verdict that nothing holds it back does not tell it to slow down."""
         if value:
-            said = params(nearest=name, share=value) if name else params(running=value, slots=most)
+            if name:
+                said = params(nearest=name, share=value)
+            else:
+                said = params(running=value, slots=most)
             found.append((min(max(most / value, 1.0), FACTOR), said, proof(value)))
 
     add("KV", case.mean("kv_usage_ratio"), 1.0, lambda v: case.evidence("kv_usage", "kv_usage_ratio", v, "kv", 1.0))
@@ -554,7 +591,9 @@ def _training_fix(case: Case, busy: float | None) -> str:
     """Code of the action: GPUs that wait are profiled; busy ones get larger batches, if their memory has room."""
     if busy is None or busy < case.thresholds.communication_busy_ratio:
         return "profile_steps"
-    return "faster_kernels" if _is_memory_full(case) else "larger_micro_batch"
+    if _is_memory_full(case):
+        return "faster_kernels"
+    return "larger_micro_batch"
 
 
 def _is_memory_full(case: Case) -> bool:

@@ -205,15 +205,18 @@ def _change_event(verdict: Verdict, code: str, old: _Stands | None, wall_s: floa
 
 def _ended(before: Mapping[_Place, _Stands], standing: Mapping[_Place, _Stands], snapshot: Snapshot) -> list[Event]:
     """Events of the verdicts that are over, of things that are still there."""
-    gone = [old.verdict for place, old in before.items() if place not in standing and old.verdict.code not in _QUIET]
+    gone = []
+    for place, old in before.items():
+        if place not in standing and old.verdict.code not in _QUIET:
+            gone.append(old.verdict)
     if not gone:
         return []
     present = {"", *(engine.key for engine in snapshot.engines), *(gpu.uuid for gpu in snapshot.gpus)}
-    return [
-        _verdict_event(verdict, "verdict_over", Level.OK, {}, 0.0, snapshot.wall_s)
-        for verdict in gone
-        if verdict.key in present
-    ]
+    ended = []
+    for verdict in gone:
+        if verdict.key in present:
+            ended.append(_verdict_event(verdict, "verdict_over", Level.OK, {}, 0.0, snapshot.wall_s))
+    return ended
 
 
 def _verdict_event(
@@ -232,7 +235,9 @@ def _seen(known: _Seen | None, reading: EngineReading, wall_s: float) -> _Seen:
     if not answers and (known is None or known.up is None) and wall_s - since_s < SETTLE_S:
         up = None
     if known is not None and (not answers or reading.monotonic_s == known.said.monotonic_s):
-        return known if (known.up, known.ended) == (up, ended) else known._replace(up=up, ended=ended)
+        if (known.up, known.ended) == (up, ended):
+            return known
+        return known._replace(up=up, ended=ended)
     return _Seen(since_s, up, reading, ended)
 
 
@@ -265,7 +270,10 @@ def _began_anew(known: EngineReading, now: EngineReading) -> bool:
     ranks = {rank.rank for rank in known.ranks} & {rank.rank for rank in now.ranks}
     before = _counters(known, ranks)
     after = _counters(now, ranks)
-    moved = [name for name, value in before.items() if value > 0.0 and name in after]
+    moved = []
+    for name, value in before.items():
+        if value > 0.0 and name in after:
+            moved.append(name)
     return bool(moved) and all(after[name] < before[name] for name in moved)
 
 

@@ -43,7 +43,10 @@ def _ended(case: Case, field: str, *, apart: bool = False) -> Ended | None:
     if not per_s or seconds <= 0.0:
         return None
     all_per_s = case.mean("requests_per_s", MINUTE_S) or 0.0
-    whole = all_per_s + per_s if apart else max(all_per_s, per_s)
+    if apart:
+        whole = all_per_s + per_s
+    else:
+        whole = max(all_per_s, per_s)
     return Ended(per_s * seconds, per_s / whole, seconds)
 
 

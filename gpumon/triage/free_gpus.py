@@ -35,19 +35,28 @@ def _on(action: Action, case: Case, free: list[int]) -> Action:
     now = finite(_number(action, "now")) or 1.0
     size = instance_gpus(case)
     shown = free[: size * max(1, round(wanted - now))]
-    word = "GPU" if len(shown) == 1 else "GPUs"
+    word = "GPUs"
+    if len(shown) == 1:
+        word = "GPU"
     return Action(action.code, action.parameters | params(free=f"{word} {spans(shown)}"))
 
 
 def _number(action: Action, name: str) -> float | None:
     value = action.parameters.get(name)
-    return value if isinstance(value, float) else None
+    if isinstance(value, float):
+        return value
+    return None
 
 
 def instance_gpus(case: Case) -> int:
     """GPUs of one instance of the engine on this host; 0 where they are not known."""
-    ranks = 1 if case.engine is None else max(1, case.engine.hardware.ranks)
-    return len(case.gpus) // ranks if len(case.gpus) % ranks == 0 else len(case.gpus)
+    if case.engine is None:
+        ranks = 1
+    else:
+        ranks = max(1, case.engine.hardware.ranks)
+    if len(case.gpus) % ranks == 0:
+        return len(case.gpus) // ranks
+    return len(case.gpus)
 
 
 def free_gpus(case: Case) -> list[int]:
@@ -58,7 +67,10 @@ def free_gpus(case: Case) -> list[int]:
     if not size or len(known) < len(totals) or any(gpu.parent_uuid for gpu in case.gpus):
         return []
     least_bytes = SAME_SIZE * min(known)
-    free = [gpu.index for gpu in case.snapshot.gpus if _is_free(case, gpu, least_bytes)]
+    free = []
+    for gpu in case.snapshot.gpus:
+        if _is_free(case, gpu, least_bytes):
+            free.append(gpu.index)
     return free[: len(free) // size * size]
 
 
@@ -80,4 +92,7 @@ def _is_free(case: Case, gpu: Gpu, least_bytes: float) -> bool:
 
 def _is_split(case: Case, gpu: Gpu) -> bool:
     """Whether MIG is on: only its slices can be used."""
-    return any(reading.uuid == gpu.uuid and reading.mig for reading in case.frame.gpus)
+    for reading in case.frame.gpus:
+        if reading.uuid == gpu.uuid and reading.mig:
+            return True
+    return False

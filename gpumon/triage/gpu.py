@@ -101,10 +101,16 @@ def _state(case: Case) -> Iterator[Finding]:
     if gpu.state is GpuState.RESET_REQUIRED:
         yield _fault(case, Level.CRITICAL, "reset_required", shown, RESET)
         return
-    codes = [event.code for event in case.gpu_reading.xid] if case.gpu_reading is not None else []
+    if case.gpu_reading is not None:
+        codes = [event.code for event in case.gpu_reading.xid]
+    else:
+        codes = []
     worst = next((code for code in reversed(codes) if xid_of(code).level is Level.CRITICAL), None)
     code = OFF_THE_BUS if OFF_THE_BUS in codes else worst
-    xid = None if code is None else float(code)
+    if code is None:
+        xid = None
+    else:
+        xid = float(code)
     seconds = gpu.age_s if gpu.age_s >= 1.0 else None
     yield _fault(case, Level.CRITICAL, "lost", shown, xid_of(OFF_THE_BUS).actions, xid=xid, seconds=seconds)
 
@@ -125,7 +131,9 @@ def _xids(case: Case, *, is_application: bool) -> Iterator[Finding]:
             continue
         many = params(times=float(len(events)) if len(events) > 1 else None, ago=max(0.0, ago_s))
         shown = Evidence("xid", float(code), source="NVML Xid event", parameters=many)
-        who = named(_gpu(case).processes) if is_application else ""
+        who = ""
+        if is_application:
+            who = named(_gpu(case).processes)
         cause = "xid_program" if is_application else "xid"
         found = _fault(case, kind.level, cause, shown, kind.actions, xid=float(code), processes=who)
         yield found._replace(confidence=kind.confidence)
@@ -197,7 +205,10 @@ def throttled(case: Case) -> Finding | None:
         return None
     band = 1.0 - (5.0 * BAND if Limit.THROTTLED in case.near else 0.0)
     shares = {reason: _share(case.recent, reason) for reason in SLOWDOWNS}
-    active = [reason for reason, share in shares.items() if share > band * case.thresholds.throttled_ratio]
+    active = []
+    for reason, share in shares.items():
+        if share > band * case.thresholds.throttled_ratio:
+            active.append(reason)
     if active:
         since_s = min(0.0 if case.recent.last(one) else case.recent.steady_s(one) for one in active)
         if since_s < GONE_S:
@@ -229,7 +240,9 @@ def _clock(case: Case, gpu: Gpu) -> _Clock | None:
     mean_hz = finite(case.recent.mean("sm_clock_hz", MINUTE_S))
     most_hz = finite(gpu.sm_clock_max_hz)
     newest_hz = finite(case.recent.last("sm_clock_hz"))
-    return None if mean_hz is None or not most_hz else _Clock(mean_hz, most_hz, newest_hz or mean_hz)
+    if mean_hz is None or not most_hz:
+        return None
+    return _Clock(mean_hz, most_hz, newest_hz or mean_hz)
 
 
 def _slowed(case: Case, gpu: Gpu, reason: str, shares: Mapping[str, float], past_s: float) -> Finding:
@@ -278,7 +291,9 @@ def _level_of_slowdown(case: Case, clock: _Clock | None, busy: float | None, *, 
     if any(case.suffers(engine) for engine in case.engines):
         return Level.CRITICAL
     is_loaded = (busy or 0.0) >= case.thresholds.loaded_ratio
-    return Level.CRITICAL if is_loaded and clock is not None and _far(clock) else Level.WARN
+    if is_loaded and clock is not None and _far(clock):
+        return Level.CRITICAL
+    return Level.WARN
 
 
 def _far(clock: _Clock) -> bool:
@@ -445,8 +460,13 @@ def _peers_wait(case: Case, gpu: Gpu, engine: Engine, clock: _Clock) -> bool:
     """Whether other GPUs of the same tensor-parallel instance run at higher clocks: they wait for this one."""
     if engine.hardware.tp < 2:
         return False
-    peers = [one for one in case.snapshot.gpus if one.uuid != gpu.uuid and engine.name in one.engines]
-    clocks = [case.gpu_mean(one, "sm_clock_hz", MINUTE_S) or 0.0 for one in peers]
+    peers = []
+    for one in case.snapshot.gpus:
+        if one.uuid != gpu.uuid and engine.name in one.engines:
+            peers.append(one)
+    clocks = []
+    for one in peers:
+        clocks.append(case.gpu_mean(one, "sm_clock_hz", MINUTE_S) or 0.0)
     return any(hz > clock.mean / FAR_BELOW for hz in clocks)
 
 
@@ -458,7 +478,9 @@ def _cooler(case: Case, gpu: Gpu) -> Action | None:
         return None
     least, most = (share * limit for share in COOLER)
     watts = math.floor(min(BELOW_DRAW * draw, most) / 10.0 + 1e-9) * 10.0
-    return action("lower_power_limit", index=float(gpu.index), watts=watts, limit_w=limit) if watts >= least else None
+    if watts >= least:
+        return action("lower_power_limit", index=float(gpu.index), watts=watts, limit_w=limit)
+    return None
 
 
 POOLED: Final = frozenset(
@@ -493,7 +515,9 @@ def _unplaced(case: Case) -> str | None:
     unknown = any(not process.command for process in gpu.processes) or not (gpu.processes or is_free(reading))
     found = islice(filter(is_unmapped, case.frame.engines), 3) if named_so or unknown else ()
     names = " or ".join(clean(engine.name, 40) for engine in found)
-    return names if names or named_so else None
+    if names or named_so:
+        return names
+    return None
 
 
 def _asleep_s(case: Case) -> float:
@@ -508,7 +532,9 @@ def _vram(gpu: Gpu) -> tuple[float, float] | None:
     """Bytes of VRAM in use and in all; None where they are not known, or are the host's."""
     used = finite(gpu.vram_used_bytes)
     total = finite(gpu.vram_total_bytes)
-    return None if gpu.vram_shared or used is None or not total else (used, total)
+    if gpu.vram_shared or used is None or not total:
+        return None
+    return (used, total)
 
 
 def _vram_used(gpu: Gpu, used: float, total: float, limit: float | None = None) -> Evidence:
@@ -518,7 +544,10 @@ def _vram_used(gpu: Gpu, used: float, total: float, limit: float | None = None) 
 
 def _idle_cost(case: Case, gpu: Gpu) -> float | None:
     """Price of an idle GPU per hour; None where none is known, as of a part of a GPU."""
-    price = 0.0 if gpu.parent_uuid else case.prices.get(gpu.gpu_type, case.prices.get("", 0.0))
+    if gpu.parent_uuid:
+        price = 0.0
+    else:
+        price = case.prices.get(gpu.gpu_type, case.prices.get("", 0.0))
     return price or None
 
 
@@ -536,7 +565,10 @@ def memory_idle(case: Case) -> Finding | None:
     used, total = room
     if engine or used < limits.held_ratio * total:
         return None
-    holders = [process for process in gpu.processes if (finite(process.vram_bytes) or 0.0) > 0.0]
+    holders = []
+    for process in gpu.processes:
+        if (finite(process.vram_bytes) or 0.0) > 0.0:
+            holders.append(process)
     proof = (
         _vram_used(gpu, used, total, limits.held_ratio),
         Evidence("idle_time", idle_s, limits.gpu_idle_s, _BUSY, of_gpu(gpu, "busy")),
@@ -595,7 +627,9 @@ def memory_full(case: Case) -> Finding | None:
         _vram_used(gpu, used, total, limits.vram_note_ratio),
         *(_holds(process) for process in gpu.processes[:3] if finite(process.vram_bytes) is not None),
     )
-    names = named(gpu.processes) if gpu.processes else "training"
+    names = "training"
+    if gpu.processes:
+        names = named(gpu.processes)
     parameters = params(share=used / total, left=total - used, processes=names)
     fix = action("less_vram" if trains else "keep_vram_free")
     level = Level.WARN if used >= limits.vram_warn_ratio * total else Level.NOTE
@@ -624,7 +658,9 @@ def under_used(case: Case) -> Finding | None:
     busy = _mean_busy(case)
     if busy is None or busy >= case.thresholds.busy_low_ratio:
         return None
-    return _rests(case, idle_s) if idle_s > MINUTE_S else _hardly_works(case, busy)
+    if idle_s > MINUTE_S:
+        return _rests(case, idle_s)
+    return _hardly_works(case, busy)
 
 
 def _rests(case: Case, idle_s: float) -> Finding:
@@ -660,7 +696,9 @@ def _hardly_works(case: Case, busy: float) -> Finding:
 
 
 def _program_names(gpu: Gpu) -> str | None:
-    return named(gpu.processes) if gpu.processes else None
+    if gpu.processes:
+        return named(gpu.processes)
+    return None
 
 
 def _use(case: Case, gpu: Gpu, of_program: str) -> Action:
@@ -717,7 +755,10 @@ def _proof_of_work(case: Case, gpu: Gpu, busy: float, sm: float | None) -> tuple
 
 def _worked_for_what_ended(case: Case, low: float) -> bool:
     """Whether the work was that of an engine that has ended, whose new process is given a minute."""
-    gone = [engine for engine in case.engines if engine.state in _GONE]
+    gone = []
+    for engine in case.engines:
+        if engine.state in _GONE:
+            gone.append(engine)
     if not gone:
         return False
     busy_now = finite(case.recent.mean("busy_ratio", NOW_S)) or 0.0
@@ -734,15 +775,23 @@ def _fix_of_unknown_work(case: Case, unplaced: str | None) -> str:
 def _mean_busy(case: Case) -> float | None:
     """Busy share of the last minutes; of a MIG slice, for which there is none, its SM activity."""
     busy = finite(case.recent.mean("busy_ratio", KEPT_S))
-    return finite(case.recent.mean("sm_active_ratio", KEPT_S)) if busy is None else busy
+    if busy is None:
+        return finite(case.recent.mean("sm_active_ratio", KEPT_S))
+    return busy
 
 
 def _is_told(case: Case) -> bool:
     """Whether an engine on it has figures, or a verdict for having none; or one lost another of its GPUs."""
     if any(engine.state in _TELLING for engine in case.engines):
         return True
-    lost = {gpu.uuid for gpu in case.snapshot.gpus if gpu.state in (GpuState.LOST, GpuState.RESET_REQUIRED)}
-    return any(case.key in one.gpus and not lost.isdisjoint(one.gpus) for one in case.frame.engines)
+    lost = set()
+    for gpu in case.snapshot.gpus:
+        if gpu.state in (GpuState.LOST, GpuState.RESET_REQUIRED):
+            lost.add(gpu.uuid)
+    for one in case.frame.engines:
+        if case.key in one.gpus and not lost.isdisjoint(one.gpus):
+            return True
+    return False
 
 
 def _is_parent(case: Case) -> bool:

@@ -37,7 +37,9 @@ def weighed(case: Case, finding: Finding) -> Finding:
     engine = case.served()
     if engine is None or finding.level is Level.OK:
         return finding
-    flow = offline_flow(case, engine) if finding.code in OVERLOADS else None
+    flow = None
+    if finding.code in OVERLOADS:
+        flow = offline_flow(case, engine)
     if flow is not None:
         return _offline(case, finding, flow)
     if finding.cause == "long_prefill" and not case.waiting_mean():
@@ -64,7 +66,10 @@ def misses_fourfold(case: Case, engine: Engine) -> bool:
     latency = engine.latency
     goals = case.goals
     promised = ((latency.ttft_s, goals.ttft_s), (latency.itl_s, goals.itl_s), (latency.e2e_s, goals.e2e_s))
-    return any(goal_s is not None and _is_beyond(of, FOURFOLD * goal_s) for of, goal_s in promised)
+    for of, goal_s in promised:
+        if goal_s is not None and _is_beyond(of, FOURFOLD * goal_s):
+            return True
+    return False
 
 
 def _is_beyond(of: Quantiles, limit_s: float) -> bool:

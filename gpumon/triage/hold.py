@@ -47,7 +47,10 @@ class Hold:
             self._before = {}
             return found
         if found is not self.coming:
-            self._before = {} if self.coming is self.limit else self._turns(now_s)
+            if self.coming is self.limit:
+                self._before = {}
+            else:
+                self._before = self._turns(now_s)
             self.coming = found
             self._coming_s = now_s
             self._coming_wall_s = wall_s
@@ -63,7 +66,9 @@ class Hold:
 
     def gone_s(self, now_s: float) -> float:
         """For how long the verdict that stands has not been found."""
-        return 0.0 if self.coming is self.limit else sum(self._turns(now_s).values())
+        if self.coming is self.limit:
+            return 0.0
+        return sum(self._turns(now_s).values())
 
     def level(self, found: Level, hold_s: float, now_s: float) -> Level:
         """The level of the verdict that stands, after it was found at this one."""
@@ -83,6 +88,9 @@ class Hold:
         """
         if self._onset is None or abs(began_s - self._onset[0]) > SAME_S:
             wall_s = began_s + ahead_s
-            told_s = float(round(wall_s)) if wall_s < self.since_wall_s else self.since_wall_s
+            if wall_s < self.since_wall_s:
+                told_s = float(round(wall_s))
+            else:
+                told_s = self.since_wall_s
             self._onset = began_s, told_s
         return self._onset[1]

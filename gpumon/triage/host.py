@@ -106,7 +106,10 @@ def rhythm(samples: Sequence[tuple[float, float]], limits: Thresholds) -> Rhythm
     if upper < limits.starved_upper_ratio or values[0] >= upper / 2.0:
         return None
     half = upper / 2.0
-    drops = [now_s for (_, before), (now_s, now) in pairwise(samples) if before >= half > now]
+    drops = []
+    for (_, before), (now_s, now) in pairwise(samples):
+        if before >= half > now:
+            drops.append(now_s)
     if len(drops) < max(2.0, limits.starved_drops):
         return None
     gaps = [after - before for before, after in pairwise(drops)]
@@ -121,20 +124,30 @@ def rhythm_of(case: Case) -> Rhythm | None:
     """The rhythm in which its GPUs are busy: of the first one that tells, as a step takes all of them."""
     recents = (case.others[gpu.uuid] for gpu in case.gpus)
     known = next((recent for recent in recents if recent.last("busy_ratio") is not None), None)
-    return rhythm(known.values("busy_ratio", WINDOW_S), case.thresholds) if known is not None else None
+    if known is not None:
+        return rhythm(known.values("busy_ratio", WINDOW_S), case.thresholds)
+    return None
 
 
 def even_drops(case: Case) -> Finding | None:
     """An engine's GPUs that stop in a rhythm: queues and waits come of that, so it is asked before them."""
-    found = rhythm_of(case) if _low_busy(case) is not None and _pending(case) is not None else None
-    answer = input_starved(case) if found is not None else None
-    return None if answer is None or answer.code is Limit.UNKNOWN else answer
+    found = None
+    if _low_busy(case) is not None and _pending(case) is not None:
+        found = rhythm_of(case)
+    answer = None
+    if found is not None:
+        answer = input_starved(case)
+    if answer is None or answer.code is Limit.UNKNOWN:
+        return None
+    return answer
 
 
 def input_starved(case: Case) -> Finding | None:
     """GPUs that wait for their host with requests or steps pending."""
     busy = _low_busy(case)
-    pending = _pending(case) if busy is not None else None
+    pending = None
+    if busy is not None:
+        pending = _pending(case)
     if busy is None or pending is None:
         return None
     rhythm = rhythm_of(case)
@@ -157,9 +170,14 @@ def _low_busy(case: Case) -> float | None:
         return None
     if case.recent.seconds < LEAST_S:
         return None
-    means = [finite(case.others[gpu.uuid].mean("busy_ratio", MINUTE_S)) for gpu in case.gpus]
+    means = []
+    for gpu in case.gpus:
+        means.append(finite(case.others[gpu.uuid].mean("busy_ratio", MINUTE_S)))
     known = [value for value in means if value is not None]
-    busy = fmean(known) if known else HARDLY
+    if known:
+        busy = fmean(known)
+    else:
+        busy = HARDLY
     return busy if busy < HARDLY else None
 
 
@@ -182,7 +200,10 @@ def _judged(case: Case, said: Parameters, proof: tuple[Evidence, ...], *, is_eve
         return _waits_for(case, cause, said | waits, evidence, is_even=is_even)
     if not is_even or case.kind is Kind.GPU:
         return None
-    look = action("profile_steps") if _trains(case) else profile(case)
+    if _trains(case):
+        look = action("profile_steps")
+    else:
+        look = profile(case)
     signal = Signal("input_wait", parameters=params(spins="yes" if spins else None))
     return unsure((signal,), evidence, actions=(look,))
 
@@ -225,8 +246,14 @@ def _waits_for(
     """The finding on GPUs that wait for a part of their host."""
     slow = case.late()
     is_engine = case.kind is Kind.ENGINE
-    level = Level.WARN if is_engine and (slow or cause.part != "core") else Level.NOTE
-    confidence = cause.confidence if is_engine and is_even else Confidence.LOW
+    if is_engine and (slow or cause.part != "core"):
+        level = Level.WARN
+    else:
+        level = Level.NOTE
+    if is_engine and is_even:
+        confidence = cause.confidence
+    else:
+        confidence = Confidence.LOW
     actions = tuple(_actions(case, cause))
     finding = Finding(cause.code, "waits_for_host", said, (*evidence, *slow), actions, level, confidence)
     if cause.part == "cpu":
@@ -295,15 +322,22 @@ def _steps(case: Case) -> Evidence | None:
     """The rate of a training run, in tokens or, where it does not count these, in samples."""
     tokens = finite(case.recent.mean("trained_tokens_per_s", WINDOW_S))
     if tokens is not None:
-        return Evidence("token_rate", tokens, source="steps", chart=f"decode@{case.key}") if tokens else None
+        if tokens:
+            return Evidence("token_rate", tokens, source="steps", chart=f"decode@{case.key}")
+        return None
     samples = finite(case.recent.mean("samples_per_s", WINDOW_S))
-    return Evidence("sample_rate", samples, source="steps") if samples else None
+    if samples:
+        return Evidence("sample_rate", samples, source="steps")
+    return None
 
 
 def _requests(case: Case) -> Evidence | None:
     """Requests of a server, where some ran all the time and came on."""
     recent = case.recent
-    running = [value for _, value in recent.values("running", MINUTE_S) if finite(value) is not None]
+    running = []
+    for _, value in recent.values("running", MINUTE_S):
+        if finite(value) is not None:
+            running.append(value)
     if not recent.last("running") or not running or min(running) <= 0.0:
         return None
     rates: list[float] = []
@@ -335,7 +369,9 @@ def _consumers(case: Case) -> list[_Consumer]:
     """The processes that use most of the cores, the largest first, as far as they are known."""
     found: dict[int, _Consumer] = {}
     for each in case.frame.host.consumers:
-        of = f" of {clean(each.user, 24)}" if each.user else ""
+        of = ""
+        if each.user:
+            of = f" of {clean(each.user, 24)}"
         found[each.pid] = _Consumer(each.cores, f"{clean(each.name, 32) or 'a process'} (pid {each.pid}){of}")
     for gpu in case.snapshot.gpus:
         for process in gpu.processes:
@@ -350,10 +386,11 @@ def _names_consumers(case: Case, finding: Finding) -> Finding:
     consumers = _consumers(case)
     if not consumers:
         return finding
-    shown = [
-        Evidence("cpu_process", one.cores, source="processes of this host", parameters=params(process=one.name))
-        for one in consumers
-    ]
+    shown = []
+    for one in consumers:
+        shown.append(
+            Evidence("cpu_process", one.cores, source="processes of this host", parameters=params(process=one.name))
+        )
     first = params(process=consumers[0].name, cores=consumers[0].cores)
     return finding._replace(parameters=finding.parameters | first, evidence=(*finding.evidence, *shown))
 
@@ -380,9 +417,15 @@ def cpu_saturated(case: Case) -> Finding | None:
 
 def _is_felt(case: Case) -> bool:
     """Whether a server's users wait, or a training run's GPUs do."""
-    runs = [engine for engine in case.engines if engine.phase is Phase.TRAINING]
+    runs = []
+    for engine in case.engines:
+        if engine.phase is Phase.TRAINING:
+            runs.append(engine)
     at_work = {uuid for one in case.frame.engines if one.phase is Phase.TRAINING for uuid in one.gpus} if runs else ()
-    busy = [finite(case.others[gpu.uuid].mean("busy_ratio", MINUTE_S)) for gpu in case.gpus if gpu.uuid in at_work]
+    busy = []
+    for gpu in case.gpus:
+        if gpu.uuid in at_work:
+            busy.append(finite(case.others[gpu.uuid].mean("busy_ratio", MINUTE_S)))
     if any(share is not None and share < HARDLY for share in busy):
         return True
     return any(case.suffers(engine) for engine in case.engines)

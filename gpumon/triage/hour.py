@@ -74,12 +74,16 @@ class Hour:
     def before_fall(self, field: str, now: float, most: float) -> float | None:
         """The level that a field had before it fell to `most` of it or less; None where it did not fall so."""
         level = _level_before(self.values(field), now)
-        return level if level is not None and now <= most * level else None
+        if level is not None and now <= most * level:
+            return level
+        return None
 
     def before_rise(self, field: str, now: float, least: float) -> float | None:
         """The level that a field had before it rose to `least` times of it or more; None where it did not rise so."""
         level = _level_before([-value for value in self.values(field)], -now)
-        return -level if level is not None and now >= least * -level else None
+        if level is not None and now >= least * -level:
+            return -level
+        return None
 
     def arrived(self) -> list[Arrived]:
         """Requests that came in each slot whose begin is known, oldest first: those that ended, and what is in flight
@@ -119,5 +123,10 @@ def _level_before(values: Sequence[float], now: float) -> float | None:
     if len(before) < LEAST_BEFORE:
         return None
     level = median(before)
-    swings = [value for value in before if value < (level + now) / 2.0]
-    return level if level > now and len(swings) <= SWINGS * len(before) else None
+    swings = []
+    for value in before:
+        if value < (level + now) / 2.0:
+            swings.append(value)
+    if level > now and len(swings) <= SWINGS * len(before):
+        return level
+    return None

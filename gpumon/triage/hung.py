@@ -61,7 +61,10 @@ def hung(case: Case) -> Finding | None:
     if engine is None or engine.kind in FRONTENDS or engine.state in _SILENT:
         return None
     training = engine.phase is Phase.TRAINING
-    stall = _stalled_run(case) if training else _stalled_requests(case, engine)
+    if training:
+        stall = _stalled_run(case)
+    else:
+        stall = _stalled_requests(case, engine)
     if stall is None:
         return None
     finding = _lost_gpu(case, stall)
@@ -69,7 +72,9 @@ def hung(case: Case) -> Finding | None:
         finding = _run_without_steps(case, engine, stall)
     elif finding is None:
         finding = _engine_without_tokens(case, engine, stall)
-    return None if finding is None else finding._replace(began_s=case.now_s - stall.seconds)
+    if finding is None:
+        return None
+    return finding._replace(began_s=case.now_s - stall.seconds)
 
 
 def _stalled_run(case: Case) -> Stall | None:
@@ -110,7 +115,10 @@ def _usual_ttft_s(case: Case) -> float:
 
 def _lost_gpu(case: Case, stall: Stall) -> Finding | None:
     """A GPU under it is gone: that comes first."""
-    down = [gpu for gpu in case.gpus if gpu.state in _DOWN]
+    down = []
+    for gpu in case.gpus:
+        if gpu.state in _DOWN:
+            down.append(gpu)
     if not down:
         return None
     lost = " and ".join(f"gpu {gpu.index}" for gpu in down)
@@ -207,13 +215,20 @@ def _compiles(case: Case, seconds: float) -> bool:
 def _gave_tokens(case: Case) -> bool:
     """Whether a token of its process was counted: by the engine, else by gpumon."""
     ranks = () if case.reading is None else case.reading.ranks
-    counts = [rank.counters[name] for rank in ranks for name in _COUNTS if name in rank.counters]
+    counts = []
+    for rank in ranks:
+        for name in _COUNTS:
+            if name in rank.counters:
+                counts.append(rank.counters[name])
     if counts:
         return any(counts)
     if case.engine is None:
         return False
     totals = case.engine.tokens_total
-    return any(number(total) for total in (totals.decode, totals.prefill_computed, totals.prefill_cached))
+    for total in (totals.decode, totals.prefill_computed, totals.prefill_cached):
+        if number(total):
+            return True
+    return False
 
 
 def _wait_or_check(case: Case, engine: Engine, stall: Stall, *, late: bool) -> Finding:
@@ -245,7 +260,10 @@ def _hang(case: Case, engine: Engine, stall: Stall, work: Work) -> Finding:
 def _load_moves(case: Case, seconds: float) -> bool:
     """Requests came or went meanwhile: its gauges are alive."""
     for field in ("running", "waiting"):
-        values = [value for at_s, value in case.recent.values(field, seconds) if at_s > case.now_s - seconds + 5.0]
+        values = []
+        for at_s, value in case.recent.values(field, seconds):
+            if at_s > case.now_s - seconds + 5.0:
+                values.append(value)
         if values and max(values) != min(values):
             return True
     return False

@@ -147,7 +147,9 @@ def _memory_share(info: Mapping[str, str]) -> float | None:
     """Share of the GPU's memory that the engine was given, by its own page; None where it does not say."""
     text = info.get("gpu_memory_utilization", "")
     is_number = text.isascii() and text.replace(".", "", 1).isdigit() and len(text) < 8
-    return float(text) if is_number else None
+    if is_number:
+        return float(text)
+    return None
 
 
 def _longest_context(info: Mapping[str, str]) -> float:
@@ -214,4 +216,6 @@ def _usual_share(case: Case) -> float | None:
         if used is not None and count is not None and count >= 1.0:
             shares.append(used / count)
     shares.sort()
-    return shares[len(shares) // 4] if shares else None
+    if shares:
+        return shares[len(shares) // 4]
+    return None

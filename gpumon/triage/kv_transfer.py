@@ -29,7 +29,9 @@ def waiting_for_kv(case: Case) -> float:
     deferred = case.mean("waiting_deferred") or 0.0
     if deferred < case.thresholds.queue_waiting:
         return 0.0
-    return deferred if _connected(case) or not case.mean("running") else 0.0
+    if _connected(case) or not case.mean("running"):
+        return deferred
+    return 0.0
 
 
 def _connected(case: Case) -> bool:
@@ -38,7 +40,11 @@ def _connected(case: Case) -> bool:
     if reading is not None and (KV_TRANSFERRED_BYTES in reading.live or ROLE in reading.info):
         return True
     own = "" if case.engine is None else case.engine.name
-    commands = [process.command for gpu in case.gpus for process in gpu.processes if process.engine == own]
+    commands = []
+    for gpu in case.gpus:
+        for process in gpu.processes:
+            if process.engine == own:
+                commands.append(process.command)
     return any(_CONNECTOR in command for command in commands)
 
 
@@ -73,7 +79,9 @@ def transfer_waits(case: Case) -> Finding | None:
         Level.WARN,
         Confidence.HIGH if _connected(case) else Confidence.LOW,
     )
-    return finding._replace(began_s=case.now_s - seconds) if stalls else finding
+    if stalls:
+        return finding._replace(began_s=case.now_s - seconds)
+    return finding
 
 
 def _transfers(case: Case, engine: Engine) -> list[Evidence]:

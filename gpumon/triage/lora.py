@@ -32,6 +32,8 @@ def lora_slots(case: Case) -> Finding | None:
         case.evidence("waiting", "waiting", waiting, "waiting"),
     )
     flag = advice(engine.kind).loras
-    wanted = float(round(slots + adapters)) if flag else None
+    wanted = None
+    if flag:
+        wanted = float(round(slots + adapters))
     fixes = (action("raise_lora_slots", flag=flag, now=slots, wanted=wanted), action("group_adapters"))
     return Finding(Limit.LORA_SLOTS_FULL, "lora_slots", said, (*proof, *case.late()), fixes, Level.WARN)

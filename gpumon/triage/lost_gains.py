@@ -52,7 +52,10 @@ def speculation(case: Case) -> Finding | None:
         fixes = (action("stop_speculation"),)
         return Finding(Limit.SPECULATION_LOW, "acceptance_low", parameters, evidence, fixes, Level.NOTE)
     fixes = (action("check_draft_model"),)
-    level = Level.WARN if late or slower is not None else Level.NOTE
+    if late or slower is not None:
+        level = Level.WARN
+    else:
+        level = Level.NOTE
     return Finding(Limit.SPECULATION_LOW, "acceptance_fell", parameters, evidence, fixes, level)
 
 
@@ -66,7 +69,10 @@ def _is_hardly_accepted(case: Case, acceptance: float, per_step: float | None) -
 def slower_tokens(case: Case) -> Evidence | None:
     """The time per token beside its own of before, where it is far longer."""
     now = case.mean("itl_mean_s")
-    before = None if now is None else case.recent.hour.before_rise("itl_mean_s", now, SLOWER)
+    if now is None:
+        before = None
+    else:
+        before = case.recent.hour.before_rise("itl_mean_s", now, SLOWER)
     if now is None or before is None:
         return None
     return case.evidence("itl_before", "itl_mean_s", now, "itl", before)
@@ -127,7 +133,10 @@ def _thrown_out(case: Case) -> bool:
 def later_first_tokens(case: Case) -> Evidence | None:
     """The time to first token beside its own of before, where it is far longer."""
     now = case.mean("ttft_s.mean")
-    before = None if now is None else case.recent.hour.before_rise("ttft_s.mean", now, GROWN)
+    if now is None:
+        before = None
+    else:
+        before = case.recent.hour.before_rise("ttft_s.mean", now, GROWN)
     if now is None or before is None:
         return None
     return case.evidence("ttft_before", "ttft_s", now, "ttft", before)

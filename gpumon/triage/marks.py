@@ -34,7 +34,11 @@ URGENCY: Final = {level: place for place, level in enumerate(Level)}
 
 def states_by_key(verdicts: Sequence[Verdict], kind: Kind) -> dict[str, Verdict]:
     """Key of a thing -> the verdict on its state."""
-    return {verdict.key: verdict for verdict in verdicts if verdict.kind is kind and verdict.family is Family.STATE}
+    key = {}
+    for verdict in verdicts:
+        if verdict.kind is kind and verdict.family is Family.STATE:
+            key[verdict.key] = verdict
+    return key
 
 
 def urgent_by_key(verdicts: Sequence[Verdict], kind: Kind) -> dict[str, Verdict]:
@@ -58,7 +62,10 @@ def urgent_by_gpu(snapshot: Snapshot) -> dict[str, Verdict]:
     of_engines = urgent_by_key(carried, Kind.ENGINE)
     if not of_engines:
         return worst
-    named = {engine.name: of_engines[engine.key] for engine in snapshot.engines if engine.key in of_engines}
+    named = {}
+    for engine in snapshot.engines:
+        if engine.key in of_engines:
+            named[engine.name] = of_engines[engine.key]
     for gpu in snapshot.gpus:
         for verdict in (named[name] for name in gpu.engines if name in named):
             own = worst.get(gpu.uuid)

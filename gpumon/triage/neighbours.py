@@ -65,7 +65,10 @@ def neighbour(case: Case) -> Finding | None:
         proof.append(slow_step)
     proof += [*risen, *late, *case.work(case.activity())]
     parameters = _neighbour_parameters(case, beside, risen, slow_step)
-    level = Level.WARN if is_felt and beside.is_at_work else Level.NOTE
+    if is_felt and beside.is_at_work:
+        level = Level.WARN
+    else:
+        level = Level.NOTE
     fixes = (action("own_gpus", shared=str(beside.said.get("process", beside.said.get("engine", "")))),)
     confidence = _confidence(beside, risen=bool(risen))
     return Finding(Limit.GPU_SHARED, "neighbour", parameters, tuple(proof), fixes, level, confidence)
@@ -104,7 +107,9 @@ def _of_before(risen: Evidence) -> Parameters:
 def _confidence(beside: Neighbour, *, risen: bool) -> Confidence:
     if not beside.is_at_work:
         return Confidence.LOW
-    return Confidence.HIGH if risen and beside.sm_ratio is not None else Confidence.MEDIUM
+    if risen and beside.sm_ratio is not None:
+        return Confidence.HIGH
+    return Confidence.MEDIUM
 
 
 def _slow_steps(case: Case, engine: Engine) -> Evidence | None:
@@ -139,7 +144,9 @@ def _busiest(case: Case, engine: Engine, *, suspected: bool) -> Neighbour | None
     """The program at work beside the engine that takes most; where one is `suspected`, also one that only
     holds memory as far as is known."""
     found = [*_processes(case, engine, suspected=suspected), *_engines(case, engine)]
-    return max(found, key=_weight) if found else None
+    if found:
+        return max(found, key=_weight)
+    return None
 
 
 def _weight(beside: Neighbour) -> tuple[bool, float]:
@@ -196,7 +203,10 @@ def _engines(case: Case, engine: Engine) -> list[Neighbour]:
     for other, reading in zip(case.snapshot.engines, case.frame.engines, strict=True):
         if other.key == engine.key or other.kind in FRONTENDS:
             continue
-        shared = [uuid for uuid in reading.gpus if uuid in gpus]
+        shared = []
+        for uuid in reading.gpus:
+            if uuid in gpus:
+                shared.append(uuid)
         if not shared or not _works(case, other):
             continue
         gpu = gpus[shared[0]]
@@ -208,9 +218,14 @@ def _engines(case: Case, engine: Engine) -> list[Neighbour]:
 
 def _sm_ratio(gpu: Gpu, engine: Engine) -> float | None:
     """Share of the SMs' time that an engine's processes take; None where the driver does not tell."""
-    shares = [finite(process.sm_ratio) for process in gpu.processes if process.engine == engine.name]
+    shares = []
+    for process in gpu.processes:
+        if process.engine == engine.name:
+            shares.append(finite(process.sm_ratio))
     known = [share for share in shares if share is not None]
-    return sum(known) if known else None
+    if known:
+        return sum(known)
+    return None
 
 
 def _works(case: Case, other: Engine) -> bool:

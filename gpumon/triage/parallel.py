@@ -55,7 +55,10 @@ def uneven_ranks(case: Case) -> Finding | None:
         said = queue.parameters | params(waiting=queue.value)
     proof = (*engine.uneven, *case.work(case.activity()), *case.late())
     queues = queue is not None or case.waiting_mean() >= case.thresholds.queue_waiting
-    level = Level.WARN if queues or case.late() else Level.NOTE
+    if queues or case.late():
+        level = Level.WARN
+    else:
+        level = Level.NOTE
     fixes = (action("balance_ranks"),)
     sure = Confidence.MEDIUM if queue is None else Confidence.HIGH
     return apart(case, Finding(Limit.STRAGGLER, "uneven_ranks", said, proof, fixes, level, sure))
@@ -90,14 +93,19 @@ def _busy(case: Case) -> tuple[Engine | None, float]:
     if engine is None or engine.hardware.tp < 2 or (case.mean("running") or 0.0) < 1.0:
         return None, 0.0
     known = busy is not None and busy >= case.thresholds.communication_busy_ratio
-    return (engine, busy or 0.0) if known else (None, 0.0)
+    if known:
+        return (engine, busy or 0.0)
+    return (None, 0.0)
 
 
 def _told(case: Case, busy: float, finding: Finding) -> Finding:
     """With what the GPUs do, and as urgent as users feel it."""
     slow = case.late()
     waiting = case.mean("waiting") or 0.0
-    level = Level.WARN if slow or waiting >= case.thresholds.queue_waiting else Level.NOTE
+    if slow or waiting >= case.thresholds.queue_waiting:
+        level = Level.WARN
+    else:
+        level = Level.NOTE
     proof = (
         *finding.evidence,
         case.of_gpus("busy", "busy_ratio", busy, "busy"),
@@ -172,11 +180,19 @@ def interconnect(case: Case) -> Finding | None:
         return None
     limits = case.thresholds
     seen = case.activity()
-    arithmetic = case.mean("mfu_ratio") if seen.tensor is None else seen.tensor
-    reads = case.mean("mbu_ratio") if seen.dram is None else seen.dram
+    if seen.tensor is None:
+        arithmetic = case.mean("mfu_ratio")
+    else:
+        arithmetic = seen.tensor
+    if seen.dram is None:
+        reads = case.mean("mbu_ratio")
+    else:
+        reads = seen.dram
     if arithmetic is None or reads is None:
         lacking = tuple(one for one in (no_compute(engine, seen), no_bandwidth(engine, seen)) if one)
-        return unsure(lacking) if lacking else None
+        if lacking:
+            return unsure(lacking)
+        return None
     if arithmetic >= limits.communication_tensor_ratio or reads >= limits.communication_dram_ratio:
         return None
     found = _links(case, engine)
@@ -245,7 +261,10 @@ def _pcie(case: Case) -> tuple[float, float] | None:
         ways = [way for way in sides if way is not None]
         lanes = finite(gpu.pcie_width)
         generation = finite(gpu.pcie_generation)
-        lane = PCIE_LANE_BYTES_PER_S.get(int(generation), 0.0) if generation and generation < 100.0 else 0.0
+        if generation and generation < 100.0:
+            lane = PCIE_LANE_BYTES_PER_S.get(int(generation), 0.0)
+        else:
+            lane = 0.0
         if ways and lanes and lane:
             found.append((max(ways), max(ways) / (lanes * lane)))
     return _mean(found)

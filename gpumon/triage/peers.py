@@ -131,13 +131,17 @@ def bounded_gpu(values: dict[str, Any], fields: Sequence[str]) -> None:
 
 def bounded_number(field: str, value: float) -> float:
     """A number that has to be there, such as an age, within what its unit can have."""
-    return min(max(value, 0.0), most_of(field)) if value == value else 0.0
+    if value == value:
+        return min(max(value, 0.0), most_of(field))
+    return 0.0
 
 
 def bounded_whole(field: str, value: int) -> int:
     """A whole number; 0 where it can not be true."""
     most = MOST_WHOLE.get(field)
-    return value if most is None or 0 <= value <= most else 0
+    if most is None or 0 <= value <= most:
+        return value
+    return 0
 
 
 def bounded_time(text: str) -> str:
@@ -151,7 +155,11 @@ def bounded_time(text: str) -> str:
 
 def bounded_parameters(parameters: Parameters) -> Parameters:
     """Numbers and names of a sentence, without numbers that can not be shown."""
-    return {name: value for name, value in parameters.items() if isinstance(value, str) or abs(value) <= LARGEST}
+    result = {}
+    for name, value in parameters.items():
+        if isinstance(value, str) or abs(value) <= LARGEST:
+            result[name] = value
+    return result
 
 
 def bounded_signal(signal: Signal) -> Signal:
@@ -190,7 +198,10 @@ def vetted(action: Action) -> Action:
     """
     if action.code in ACTIONS and action.code != PEER_WORDS:
         expected = parameters_of(action.code)
-        parameters = {name: value for name, value in action.parameters.items() if name in expected}
+        parameters = {}
+        for name, value in action.parameters.items():
+            if name in expected:
+                parameters[name] = value
         if all(_is_sound(name, value, expected[name]) for name, value in parameters.items()):
             return Action(action.code, parameters)
     if action.code == PEER_WORDS:

@@ -88,7 +88,11 @@ def _unknown(case: Case, engine: Engine, seen: Activity) -> tuple[Signal, ...]:
     at_known_limit = case.pinned() and case.slots() is not None
     if case.mean("kv_usage_ratio") is None and not at_known_limit:
         signals.append(missing("kv_usage", engine.load.kv_usage_ratio))
-    return tuple(signal for signal in signals if signal)
+    unknown = []
+    for signal in signals:
+        if signal:
+            unknown.append(signal)
+    return tuple(unknown)
 
 
 def _evidence_of_queue(case: Case, engine: Engine, seen: Activity, share: float | None) -> tuple[Evidence, ...]:
@@ -144,7 +148,10 @@ def _more_slots(case: Case, engine: Engine, running: float, waiting: float) -> t
     value of now is told only where the engine's page or command line gives it."""
     words = advice(engine.kind)
     usage = case.mean("kv_usage_ratio")
-    factor = min(MOST_SLOTS, KV_ROOM / usage) if usage else MOST_SLOTS
+    if usage:
+        factor = min(MOST_SLOTS, KV_ROOM / usage)
+    else:
+        factor = MOST_SLOTS
     wanted = min(running + waiting, running * factor)
     if wanted <= running * 1.05:
         return (action("more_instances_no_kv", flag=words.slots),)
@@ -193,7 +200,10 @@ def bursts(case: Case) -> Finding | None:
 def _full_kv_usage(case: Case) -> float | None:
     """The highest usage of the KV cache, where that was full in most samples with a queue."""
     usage = while_waiting(case, "kv_usage_ratio")
-    full = [value for value in usage if value >= case.thresholds.kv_full_ratio]
+    full = []
+    for value in usage:
+        if value >= case.thresholds.kv_full_ratio:
+            full.append(value)
     if not usage or len(full) < SPLIT * len(usage):
         return None
     return max(full)

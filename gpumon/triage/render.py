@@ -639,13 +639,21 @@ def verdict_text(verdict: Verdict) -> str:
         said = ", ".join(evidence_text(one) for one in verdict.evidence[:2])
     apart = next((one for one in verdict.evidence if one.quantity in _APART), None)
     said += "" if apart is None else f"; unlike its replicas: {evidence_text(apart)}"
-    return f"until {clock_utc(wall_of(verdict.until))}: {said}" if verdict.until else said
+    if verdict.until:
+        return f"until {clock_utc(wall_of(verdict.until))}: {said}"
+    return said
 
 
 def _unknown_text(signals: Sequence[Signal]) -> str:
     """Text of the unknown signals, after the faults of the figures that are known."""
-    stated = [signal_text(one) for one in signals if one.code in _STATED]
-    hidden = [signal_text(one) for one in signals if one.code not in _STATED]
+    stated = []
+    for one in signals:
+        if one.code in _STATED:
+            stated.append(signal_text(one))
+    hidden = []
+    for one in signals:
+        if one.code not in _STATED:
+            hidden.append(signal_text(one))
     if hidden or not stated:
         stated.append(": ".join(filter(None, ("not known", ", ".join(hidden)))))
     return "; ".join(stated)
@@ -653,14 +661,17 @@ def _unknown_text(signals: Sequence[Signal]) -> str:
 
 def _of(table: Mapping[str, str], code: str, parameters: Parameters) -> str:
     """A sentence by its code; a code of a newer gpumon stands for itself."""
-    return fill(table[code], parameters) if code in table else clean(code, _MOST)
+    if code in table:
+        return fill(table[code], parameters)
+    return clean(code, _MOST)
 
 
 def evidence_text(one: Evidence) -> str:
     """The figure as a person reads it, with its unit: `KV cache 97 %`."""
-    figures = {
-        name: value for name, value in (("value", one.value), ("limit", one.limit)) if not isinstance(value, Missing)
-    }
+    figures = {}
+    for name, value in (("value", one.value), ("limit", one.limit)):
+        if not isinstance(value, Missing):
+            figures[name] = value
     return _of(QUANTITIES, one.quantity, {**one.parameters, **figures})
 
 
@@ -680,7 +691,10 @@ def parameters_of(code: str) -> Mapping[str, frozenset[str]]:
             waiting += [one for alternative in part for one in alternative]
         elif isinstance(part, tuple):
             name, sign, word = part
-            spec = f"={word}" if sign == "=" else word
+            if sign == "=":
+                spec = f"={word}"
+            else:
+                spec = word
             formats[name] = formats.get(name, frozenset()) | {spec}
     return formats
 
@@ -719,10 +733,15 @@ _TEAMS: Final = {
 def signal_text(one: Signal) -> str:
     """A missing signal, with why and what would give it: `memory bandwidth (needs Hopper or newer, ...)`."""
     what = _of(SIGNALS, one.code, one.parameters)
-    why = [missing_phrase(Missing(Reason(one.reason)))] if one.reason else []
+    if one.reason:
+        why = [missing_phrase(Missing(Reason(one.reason)))]
+    else:
+        why = []
     fix = _of(FIXES, one.fix, one.parameters)
     note = ": ".join([*why, *([fix] if fix else [])])
-    return f"{what} ({note})" if note else what
+    if note:
+        return f"{what} ({note})"
+    return what
 
 
 def event_text(event: Event) -> str:
@@ -738,19 +757,27 @@ def event_text(event: Event) -> str:
     if event.code == "verdict_level":
         return f"{name}: now {LEVELS[event.level]}: {said}"
     before = event.parameters.get("before", "")
-    was = f"{LIMITS[Limit(before)]} -> " if isinstance(before, str) and before else ""
-    return f"{was}{name}: {said}" if said else f"{was}{name}"
+    was = ""
+    if isinstance(before, str) and before:
+        was = f"{LIMITS[Limit(before)]} -> "
+    if said:
+        return f"{was}{name}: {said}"
+    return f"{was}{name}"
 
 
 def percent(value: float) -> str:
     """`41 %`, `<1 %`."""
-    return "<1 %" if 0.0 < value < 0.005 else f"{round(min(value, 99.0) * 100.0)} %"
+    if 0.0 < value < 0.005:
+        return "<1 %"
+    return f"{round(min(value, 99.0) * 100.0)} %"
 
 
 def requests(value: float) -> str:
     """A mean number of requests: `24`, `3.4`."""
     value = min(value, 1e9)
-    return f"{value:.0f}" if value >= 9.95 or abs(value - round(value)) < 0.05 else f"{value:.1f}"
+    if value >= 9.95 or abs(value - round(value)) < 0.05:
+        return f"{value:.0f}"
+    return f"{value:.1f}"
 
 
 def tokens(value: float) -> str:
@@ -789,17 +816,23 @@ def lasted(seconds: float) -> str:
 def gib(size_bytes: float) -> str:
     """`38 GiB`, `0.4 GiB`."""
     size = size_bytes / GIB
-    return f"{size:.0f} GiB" if size >= 9.5 else f"{size:.1f} GiB"
+    if size >= 9.5:
+        return f"{size:.0f} GiB"
+    return f"{size:.1f} GiB"
 
 
 def money(per_hour: float) -> str:
     """`14.9 $/h`, in the user's currency."""
-    return f"{per_hour:,.1f} $/h" if per_hour >= 0.95 else f"{per_hour:.2f} $/h"
+    if per_hour >= 0.95:
+        return f"{per_hour:,.1f} $/h"
+    return f"{per_hour:.2f} $/h"
 
 
 def _bytes(value: float) -> str:
     """`14.2 GB`, in decimal units."""
-    return f"{value / 1e9:.3g} GB" if value >= 9.995e8 else f"{value / 1e6:.3g} MB"
+    if value >= 9.995e8:
+        return f"{value / 1e9:.3g} GB"
+    return f"{value / 1e6:.3g} MB"
 
 
 _NUMBERS: Final[Mapping[str, Callable[[float], str]]] = {
@@ -854,8 +887,13 @@ Part: TypeAlias = "str | tuple[str, str, str] | list[list[Part]]"
 
 
 def _host_figure(code: str, value: float | str) -> str:
-    number = value if isinstance(value, float) else 0.0
-    return f"{_bytes(number)}/s" if code == "network_received" else percent(number)
+    if isinstance(value, float):
+        number = value
+    else:
+        number = 0.0
+    if code == "network_received":
+        return f"{_bytes(number)}/s"
+    return percent(number)
 
 
 @lru_cache(maxsize=1024)
@@ -864,7 +902,10 @@ def _parsed(template: str) -> list[Part]:
     stack: list[list[Part]] = [[]]
     alternatives: list[list[list[Part]]] = []
     at = 0
-    plain = template.replace("[[", "\x01").replace("]]", "\x02") if "[[endpoint" in template else template
+    if "[[endpoint" in template:
+        plain = template.replace("[[", "\x01").replace("]]", "\x02")
+    else:
+        plain = template
     for found in _TOKEN.finditer(plain):
         if found.start() > at:
             stack[-1].append(plain[at : found.start()])
@@ -907,9 +948,13 @@ def _written(part: Part, parameters: Parameters, *, must: bool = False) -> str |
     if sign == "=":
         return "" if value == spec else None
     if isinstance(value, str):
-        return _NAMES[spec](value, parameters) if spec in _NAMES else clean(value, _MOST)
+        if spec in _NAMES:
+            return _NAMES[spec](value, parameters)
+        return clean(value, _MOST)
     try:
-        return _NUMBERS[spec](value) if spec in _NUMBERS else f"{value:g}"
+        if spec in _NUMBERS:
+            return _NUMBERS[spec](value)
+        return f"{value:g}"
     except (ValueError, OverflowError):  # of another gpumon: no such time, no such number
         return "?"
 

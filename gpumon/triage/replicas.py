@@ -40,7 +40,11 @@ def replicas(case: Case, engine: Engine) -> list[Instance]:
     """The engines that serve its model and answer, itself among them."""
     names = frozenset(_names(case, engine))
     pairs = zip(case.snapshot.engines, case.frame.engines, strict=True)
-    return [(one, reading) for one, reading in pairs if one.name in names and one.state is EndpointState.OK]
+    replicas = []
+    for one, reading in pairs:
+        if one.name in names and one.state is EndpointState.OK:
+            replicas.append((one, reading))
+    return replicas
 
 
 def alike(case: Case, engine: Engine) -> list[Case]:
@@ -74,7 +78,10 @@ def _load(case: Case) -> _Load:
     waiting, running, usage = (case.mean(field, SEEN_S) for field in ("waiting", "running", "kv_usage_ratio"))
     role = next((value for key in ROLES if (value := case.info.get(key, ""))), "")
     known = case.slots()
-    share = None if running is None or known is None else running / known[0]
+    if running is None or known is None:
+        share = None
+    else:
+        share = running / known[0]
     quiet_s = case.still_s(TOKENS)
     hangs = bool(running) and quiet_s is not None and quiet_s >= SEEN_S
     works = case.served() is not None and not hangs and all(gpu.state is GpuState.OK for gpu in case.gpus)
@@ -94,11 +101,16 @@ def beside(case: Case, finding: Finding, field: str) -> Finding:
 
     `field`: the load in which the engine has none (`running`, `kv_usage_ratio`); empty: they are not asked for.
     """
-    own = case.mean(field) if field else None
+    own = None
+    if field:
+        own = case.mean(field)
     if not own:
         return apart(case, finding)
     others = _same_role(case)
-    roomy = [load for load in others if _has_room(load, getattr(load, field), MOST * own)]
+    roomy = []
+    for load in others:
+        if _has_room(load, getattr(load, field), MOST * own):
+            roomy.append(load)
     if not roomy:
         return apart(case, finding)
     spare = _spare(roomy, len(others))
@@ -118,17 +130,30 @@ def _same_role(case: Case) -> list[_Load]:
     if case.engine is None:
         return []
     loads = _loads(case, case.engine)
-    roles = [load.role for load in loads if load.key == case.key]
+    roles = []
+    for load in loads:
+        if load.key == case.key:
+            roles.append(load.role)
     role = roles[0] if roles else ""
     return [load for load in loads if load.key != case.key and load.role == role]
 
 
 def _spare(roomy: Sequence[_Load], replicas: int) -> Parameters:
     """Who has room: the name of a single other replica, else how many of them; and how full they are on average."""
-    usage = [load.kv_usage_ratio for load in roomy if load.kv_usage_ratio is not None]
-    running = [load.running for load in roomy if load.running is not None]
-    spare_kv = sum(usage) / len(usage) if usage else None
-    spare_running = sum(running) / len(running) if running else None
+    usage = []
+    for load in roomy:
+        if load.kv_usage_ratio is not None:
+            usage.append(load.kv_usage_ratio)
+    running = []
+    for load in roomy:
+        if load.running is not None:
+            running.append(load.running)
+    spare_kv = None
+    if usage:
+        spare_kv = sum(usage) / len(usage)
+    spare_running = None
+    if running:
+        spare_running = sum(running) / len(running)
     if replicas == 1:
         return params(replica=roomy[0].name, spare_kv=spare_kv, spare_running=spare_running)
     return params(roomy=float(len(roomy)), replicas=float(replicas), spare_kv=spare_kv, spare_running=spare_running)

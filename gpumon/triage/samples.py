@@ -108,7 +108,12 @@ class Recent:
         if times and now_s - times[-1] < LEAST_GAP_S:
             return
         self._began_s = min(self._began_s, now_s)
-        values = [value if type(value) is not Missing and math.isfinite(value) else None for value in self._read(thing)]
+        values = []
+        for value in self._read(thing):
+            if type(value) is not Missing and math.isfinite(value):
+                values.append(value)
+            else:
+                values.append(None)
         if isinstance(thing, Gpu):
             values += _signs(thing)
         elif isinstance(thing, Engine):
@@ -152,13 +157,20 @@ class Recent:
             return []
         first = self._first(seconds)
         pairs = zip(self._times[first:], self._columns[self._at[field]][first:], strict=True)
-        return [(at_s, value) for at_s, value in pairs if value is not None]
+        values = []
+        for at_s, value in pairs:
+            if value is not None:
+                values.append((at_s, value))
+        return values
 
     def mean(self, field: str, seconds: float) -> float | None:
         """Mean of a sampled field over the last seconds; None where nothing was there."""
         of = field, seconds
         if of not in self._means:
-            values = self._columns[self._at[field]][self._first(seconds) :] if self._times else []
+            if self._times:
+                values = self._columns[self._at[field]][self._first(seconds) :]
+            else:
+                values = []
             known = [value for value in values if value is not None] if None in values else values
             self._means[of] = sum(known) / len(known) if known else None  # type: ignore[arg-type]
         return self._means[of]
@@ -175,11 +187,17 @@ class Recent:
     @property
     def seconds(self) -> float:
         """How far the samples go back."""
-        return min(self._times[-1] - self._began_s, KEPT_S) if self._times else 0.0
+        if self._times:
+            return min(self._times[-1] - self._began_s, KEPT_S)
+        return 0.0
 
 
 def _signs(gpu: Gpu) -> list[float | None]:
     busy = number(gpu.busy_ratio)
-    busy = number(gpu.sm_active_ratio) if busy is None else busy
-    awake = None if busy is None else float(busy > AWAKE)
+    if busy is None:
+        busy = number(gpu.sm_active_ratio)
+    if busy is None:
+        awake = None
+    else:
+        awake = float(busy > AWAKE)
     return [awake, *(float(reason in gpu.throttle) for reason in REASONS)]

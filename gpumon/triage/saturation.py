@@ -65,10 +65,18 @@ def queued_share(engine: Engine) -> float | None:
 def moments_of_waiting(case: Case) -> set[float]:
     """Unix times of the samples of the last minutes at which requests waited."""
     least = case.thresholds.queue_waiting
-    return {at_s for at_s, count in case.recent.values("waiting", KEPT_S) if count >= least}
+    waiting = set()
+    for at_s, count in case.recent.values("waiting", KEPT_S):
+        if count >= least:
+            waiting.add(at_s)
+    return waiting
 
 
 def while_waiting(case: Case, field: str) -> list[float]:
     """Samples of a figure over the last minutes, of the moments at which requests waited."""
     moments = moments_of_waiting(case)
-    return [value for at_s, value in case.recent.values(field, KEPT_S) if at_s in moments]
+    waiting = []
+    for at_s, value in case.recent.values(field, KEPT_S):
+        if at_s in moments:
+            waiting.append(value)
+    return waiting

@@ -148,12 +148,16 @@ class Case(NamedTuple):
         engine = self.engine
         if engine is None or engine.phase is not Phase.INFERENCE or engine.kind in FRONTENDS:
             return None
-        return engine if engine.state is EndpointState.OK and Limit.HUNG not in self.found else None
+        if engine.state is EndpointState.OK and Limit.HUNG not in self.found:
+            return engine
+        return None
 
     def mean(self, field: str, seconds: float = NOW_S) -> float | None:
         """Mean of a sampled field; None where it is not known right now."""
         recent = self.recent
-        return finite(recent.mean(field, seconds)) if recent.last(field) is not None else None
+        if recent.last(field) is not None:
+            return finite(recent.mean(field, seconds))
+        return None
 
     def now(self, field: str) -> float | None:
         """Newest sample of a field, if it is a number that makes sense."""
@@ -162,7 +166,9 @@ class Case(NamedTuple):
     def gpu_mean(self, gpu: Gpu, field: str, seconds: float = NOW_S) -> float | None:
         """Mean of a GPU's sampled field; None where it is not known."""
         recent = self.others.get(gpu.uuid)
-        return None if recent is None or recent.last(field) is None else finite(recent.mean(field, seconds))
+        if recent is None or recent.last(field) is None:
+            return None
+        return finite(recent.mean(field, seconds))
 
     def dram_of(self, gpu: Gpu, seconds: float = NOW_S) -> float | None:
         """Measured share of a GPU's peak bandwidth."""
@@ -170,7 +176,9 @@ class Case(NamedTuple):
         if gpu.bandwidth_source not in MEASURED or not peak:
             return None
         moved = self.gpu_mean(gpu, "bandwidth_bytes_per_s", seconds)
-        return None if moved is None else finite(moved / peak)
+        if moved is None:
+            return None
+        return finite(moved / peak)
 
     def activity(self, seconds: float = NOW_S) -> Activity:
         """Activity of the engine's GPUs."""
@@ -190,8 +198,13 @@ class Case(NamedTuple):
     def still_s(self, fields: tuple[str, ...]) -> float | None:
         """For how long none of these counters has moved; None where none is there."""
         recent = self.recent
-        known = [recent.steady_s(field) for field in fields if recent.last(field) is not None]
-        return min(known) if known else None
+        known = []
+        for field in fields:
+            if recent.last(field) is not None:
+                known.append(recent.steady_s(field))
+        if known:
+            return min(known)
+        return None
 
     def slots(self) -> tuple[float, str] | None:
         """Requests that may run at once, all ranks, and where that comes from; None where the engine does not say."""
@@ -241,7 +254,10 @@ class Case(NamedTuple):
 
     def waiting_mean(self) -> float:
         """Mean requests that wait for room; less than half a request now and then is none."""
-        deferred = None if self.engine is None else finite(self.engine.load.waiting_deferred)
+        if self.engine is None:
+            deferred = None
+        else:
+            deferred = finite(self.engine.load.waiting_deferred)
         waiting = (self.mean("waiting") or 0.0) - (deferred or 0.0)
         return waiting if waiting >= 0.5 else 0.0
 
@@ -296,7 +312,9 @@ class Case(NamedTuple):
         seen = self.activity()
         others = self.shared_with()
         if others and not urgent:
-            tensor = seen.tensor if self.mean("mfu_ratio") is None else None
+            tensor = None
+            if self.mean("mfu_ratio") is None:
+                tensor = seen.tensor
             seen = seen._replace(tensor=tensor, dram=seen.dram if self.mean("mbu_ratio") is None else None)
         return seen, others
 
@@ -311,7 +329,9 @@ class Case(NamedTuple):
         if engine is None or engine.phase is not Phase.INFERENCE or self.after_stall():
             return ()
         latency = engine.latency
-        itl_default = limits.late_itl_s if _is_read_along(engine) else None
+        itl_default = None
+        if _is_read_along(engine):
+            itl_default = limits.late_itl_s
         late = [
             *self._beyond("ttft_p95", "ttft_s", latency.ttft_s, goals.ttft_s, limits.late_ttft_s),
             *self._beyond("itl_p95", "itl_s", latency.itl_s, goals.itl_s, itl_default),
@@ -334,7 +354,10 @@ class Case(NamedTuple):
             return
         if low_s is not None and low_s < limit_s:
             return
-        chart = "" if field == "e2e_s" else field.removesuffix("_s")
+        if field == "e2e_s":
+            chart = ""
+        else:
+            chart = field.removesuffix("_s")
         yield self.evidence(quantity, field, p95_s, chart, limit_s, goal="yes" if goal_s else None)
 
     def after_stall(self) -> bool:
@@ -361,9 +384,17 @@ class Case(NamedTuple):
             return None
         seen = self.recent.values("ttft_s.mean", KEPT_S)
         end_s = min(seen[0][0] + MINUTE_S, self.now_s - MINUTE_S)
-        old = [value for at_s, value in seen if at_s < end_s]
-        before = sum(old) / len(old) if old and end_s - seen[0][0] >= MINUTE_S / 2 else newest
-        return None if newest < GROWN * before or newest < before + LEAST_GROWN_S else (newest, before)
+        old = []
+        for at_s, value in seen:
+            if at_s < end_s:
+                old.append(value)
+        if old and end_s - seen[0][0] >= MINUTE_S / 2:
+            before = sum(old) / len(old)
+        else:
+            before = newest
+        if newest < GROWN * before or newest < before + LEAST_GROWN_S:
+            return None
+        return (newest, before)
 
     def unmeasured(self) -> Signal:
         """The signal of GPUs whose work is not known: why, and what would help."""
@@ -382,14 +413,21 @@ class Case(NamedTuple):
         **values: float | str | None,
     ) -> Evidence:
         """A figure of the engine, with its source and its chart."""
-        source = self.engine.sources.get(field, "") if self.engine is not None else ""
-        at = f"{chart}@{self.key}" if chart else ""
+        source = ""
+        if self.engine is not None:
+            source = self.engine.sources.get(field, "")
+        at = ""
+        if chart:
+            at = f"{chart}@{self.key}"
         return Evidence(quantity, value, NOT_EXPOSED if limit is None else limit, source, at, params(**values))
 
     def of_gpus(self, quantity: str, field: str, value: float, chart: str = "", limit: float | None = None) -> Evidence:
         """A mean over the engine's GPUs; its chart is that of the first."""
         gpu = self.gpus[0]
-        several = params(gpus=float(len(self.gpus))) if len(self.gpus) > 1 else {}
+        if len(self.gpus) > 1:
+            several = params(gpus=float(len(self.gpus)))
+        else:
+            several = {}
         limits = NOT_EXPOSED if limit is None else limit
         return Evidence(quantity, value, limits, gpu.sources.get(field, ""), of_gpu(gpu, chart), several)
 
@@ -455,7 +493,10 @@ def waiting_means(case: Case, parts: int, part_s: float) -> list[float]:
     means = []
     for part in range(parts):
         end_s = case.now_s - (parts - 1 - part) * part_s
-        values = [value for at_s, value in samples if end_s - part_s < at_s <= end_s]
+        values = []
+        for at_s, value in samples:
+            if end_s - part_s < at_s <= end_s:
+                values.append(value)
         if values:
             means.append(sum(values) / len(values))
     return means
@@ -468,7 +509,11 @@ def rises(values: Sequence[float]) -> bool:
 
 def params(**values: float | str | None) -> Parameters:
     """Numbers and names of a sentence; what is None or empty is not in it."""
-    return {name: value for name, value in values.items() if value is not None and value != ""}
+    params = {}
+    for name, value in values.items():
+        if value is not None and value != "":
+            params[name] = value
+    return params
 
 
 def action(code: str, **values: float | str | None) -> Action:
@@ -509,8 +554,12 @@ def _excess(late: Evidence) -> float:
 def _option(command: str, flag: str) -> float:
     """The positive number behind an option; 0 where there is none."""
     _, found, rest = command.partition(flag)
-    word = rest.lstrip(" =").partition(" ")[0] if found and rest[:1] in (" ", "=") else ""
-    return float(word) if word.isascii() and word.isdigit() and len(word) < 8 else 0.0
+    word = ""
+    if found and rest[:1] in (" ", "="):
+        word = rest.lstrip(" =").partition(" ")[0]
+    if word.isascii() and word.isdigit() and len(word) < 8:
+        return float(word)
+    return 0.0
 
 
 def request_tokens(engine: Engine) -> float | None:
@@ -520,14 +569,18 @@ def request_tokens(engine: Engine) -> float | None:
         return context
     prompt = finite(engine.load.prompt_tokens_mean)
     answer = finite(engine.load.answer_tokens_mean)
-    return prompt + answer / 2.0 if prompt and answer is not None else None
+    if prompt and answer is not None:
+        return prompt + answer / 2.0
+    return None
 
 
 def kv_requests(engine: Engine) -> float | None:
     """Requests of the size seen that the KV pool holds, all ranks."""
     pool = finite(engine.load.kv_pool_tokens)
     each = request_tokens(engine)
-    return finite(requests_that_fit(pool, each)) if pool and each else None
+    if pool and each:
+        return finite(requests_that_fit(pool, each))
+    return None
 
 
 def missing(signal: str, reading: Reading) -> Signal | None:
@@ -541,7 +594,10 @@ def ask(missing: Iterable[Signal]) -> tuple[Action, ...]:
     """Actions for missing signals: give what they need, and look for the others in the engine's log."""
     known = dict.fromkeys(signal.fix for signal in missing if signal.fix)
     needed = [Action(fix) for fix in known]
-    hidden = [signal.code for signal in missing if signal.reason == Reason.NOT_EXPOSED.value]
+    hidden = []
+    for signal in missing:
+        if signal.reason == Reason.NOT_EXPOSED.value:
+            hidden.append(signal.code)
     if hidden:
         needed.insert(0, action("read_figures_in_log", signals=" ".join(hidden)))
     return tuple(needed)
@@ -549,17 +605,23 @@ def ask(missing: Iterable[Signal]) -> tuple[Action, ...]:
 
 def no_compute(engine: Engine, seen: Activity) -> Signal | None:
     """The lack of any figure of the arithmetic; None where there is one, or it is only warming up."""
-    return None if seen.tensor is not None else missing("mfu", engine.efficiency.mfu_ratio)
+    if seen.tensor is not None:
+        return None
+    return missing("mfu", engine.efficiency.mfu_ratio)
 
 
 def no_bandwidth(engine: Engine, seen: Activity) -> Signal | None:
     """The same of the memory's bandwidth."""
-    return None if seen.dram is not None else missing("mbu", engine.efficiency.mbu_ratio)
+    if seen.dram is not None:
+        return None
+    return missing("mbu", engine.efficiency.mbu_ratio)
 
 
 def of_gpu(gpu: Gpu, chart: str) -> str:
     """Its chart; a MIG slice has its parent's index, and no chart of its own."""
-    return "" if gpu.parent_uuid or not chart else f"{chart}:{gpu.index}"
+    if gpu.parent_uuid or not chart:
+        return ""
+    return f"{chart}:{gpu.index}"
 
 
 NEEDED: Final = frozenset({"mfu", "mbu", "running", "waiting"})
@@ -575,4 +637,8 @@ def lacking(engine: Engine, seen: Activity) -> tuple[Signal, ...]:
         *(missing("kv_usage", load.kv_usage_ratio), missing("preemptions", engine.rates.preemptions_per_s)),
         missing("queue_time", engine.latency.queue_s.mean),
     )
-    return tuple(one for one in found if one)
+    lacking = []
+    for one in found:
+        if one:
+            lacking.append(one)
+    return tuple(lacking)

@@ -66,8 +66,13 @@ def _loaded_s(case: Case, seconds: float) -> float:
     one."""
     waiting = dict(case.recent.values("waiting", seconds))
     running = dict(case.recent.values("running", seconds)) or waiting
-    free = [at_s for at_s, count in running.items() if count == 0.0 and not waiting.get(at_s)]
-    return case.now_s - free[-1] if free else float("inf")
+    free = []
+    for at_s, count in running.items():
+        if count == 0.0 and not waiting.get(at_s):
+            free.append(at_s)
+    if free:
+        return case.now_s - free[-1]
+    return float("inf")
 
 
 class Work(Enum):
@@ -134,7 +139,9 @@ def computes(case: Case, seen: Activity, seconds: float, limits: Thresholds) -> 
         limit = finite(gpu.power_limit_w)
         if watts is not None and limit:
             known.append(watts >= POWER_AT_WORK * limit)
-    return any(known) if known else None
+    if known:
+        return any(known)
+    return None
 
 
 def _by_memory(case: Case, seen: Activity, seconds: float, limits: Thresholds) -> GpuWork:
@@ -224,7 +231,11 @@ def signs(case: Case, engine: Engine) -> tuple[Sign, ...]:
 
 def sign_evidence(found: tuple[Sign, ...]) -> tuple[Evidence, ...]:
     """Evidence of the signs: known figures, and those without which nothing counts as quiet."""
-    return tuple(sign.evidence() for sign in found if sign.value is not None or sign.always)
+    evidence = []
+    for sign in found:
+        if sign.value is not None or sign.always:
+            evidence.append(sign.evidence())
+    return tuple(evidence)
 
 
 def at_work(found: tuple[Sign, ...]) -> Parameters:
@@ -279,7 +290,9 @@ def _most_nvlink(case: Case) -> float | None:
 
 
 def _gpu_source(case: Case, link: str) -> str:
-    return case.gpus[0].sources.get(f"{link}_bytes_per_s", "") if case.gpus else ""
+    if case.gpus:
+        return case.gpus[0].sources.get(f"{link}_bytes_per_s", "")
+    return ""
 
 
 def _kv_moved(engine: Engine) -> float | None:
@@ -287,4 +300,6 @@ def _kv_moved(engine: Engine) -> float | None:
     rates = engine.rates
     parts = (rates.kv_transferred_bytes_per_s, rates.kv_loaded_bytes_per_s, rates.kv_stored_bytes_per_s)
     known = [rate for part in parts if (rate := finite(part)) is not None]
-    return sum(known) if known else None
+    if known:
+        return sum(known)
+    return None

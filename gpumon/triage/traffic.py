@@ -113,5 +113,7 @@ def _pauses(before: list[Arrived]) -> bool:
 def _chance(came: float, expected: float) -> float:
     """Chance of at most so many requests where so many are expected (Poisson)."""
     most = math.floor(came)
-    logs = [count * math.log(expected) - expected - math.lgamma(count + 1.0) for count in range(most + 1)]
+    logs = []
+    for count in range(most + 1):
+        logs.append(count * math.log(expected) - expected - math.lgamma(count + 1.0))
     return sum(map(math.exp, logs))

@@ -115,7 +115,9 @@ def _hold_s(case: Case, family: Family, found: Limit | None, stands: Limit | Non
         or (stands is Limit.STRAGGLER and Limit.THROTTLED in case.found)
     )
     now = family is Family.STATE and (case.kind is Kind.ENGINE or found is Limit.HARDWARE_FAULT)
-    return 0.0 if now or over else case.thresholds.hold_s
+    if now or over:
+        return 0.0
+    return case.thresholds.hold_s
 
 
 FIRST_HOLD_S: Final = 6.0
@@ -161,7 +163,11 @@ class _Kept:
 def _near(holds: Iterable[Hold]) -> frozenset[Limit]:
     """Limits that stand, or were found last."""
     limits = {limit for hold in holds for limit in (hold.limit, hold.coming)}
-    return frozenset(limit for limit in limits if limit is not None)
+    near = set()
+    for limit in limits:
+        if limit is not None:
+            near.add(limit)
+    return frozenset(near)
 
 
 def _stands_alone(verdict: Verdict) -> bool:
@@ -211,7 +217,11 @@ class Triage:
     @property
     def suspects(self) -> frozenset[str]:
         """GPUs (uuids) whose PCIe traffic is worth measuring: their engine may hang."""
-        return frozenset(uuid for kept in self._kept.values() for uuid in kept.suspects)
+        suspects = set()
+        for kept in self._kept.values():
+            for uuid in kept.suspects:
+                suspects.add(uuid)
+        return frozenset(suspects)
 
     def _found(self, frame: Frame, snapshot: Snapshot) -> list[Verdict]:
         """All verdicts that stand: of engines in their order, of GPUs, of the host."""
@@ -268,7 +278,10 @@ class Triage:
     def _sample_engine(self, now_s: float, reading: EngineReading, engine: Engine, gpus: Sequence[Gpu]) -> None:
         recent = self._recent(Kind.ENGINE, engine.key)
         answers = engine.state is EndpointState.OK
-        processes = holders(engine, gpus) if gpus and answers else {}
+        if gpus and answers:
+            processes = holders(engine, gpus)
+        else:
+            processes = {}
         recent.add(now_s, engine, busiest_cpu(processes.values()), stalled=self._kept[engine.key].stalls)
         if answers:
             recent.arrivals.add(now_s, reading)

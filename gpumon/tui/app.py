@@ -144,7 +144,9 @@ class MonitorApp(App[int], inherit_bindings=False):
         """Show one host of the fleet; `at_s`: the Unix time to begin at, None: live; `gpu`: UUID of the GPU whose page
         comes first, empty: none."""
         if self.host is None:
-            shown = self.monitor.shown.fleet.host(name) if self.monitor.shown is not None else None
+            shown = None
+            if self.monitor.shown is not None:
+                shown = self.monitor.shown.fleet.host(name)
             control = self.control.host(name, shown.snapshot if shown is not None else None)
             context = self._works_with(control)
             body = HostBody(context, lambda: control.filling, gpu)
@@ -287,4 +289,6 @@ async def _run(app: MonitorApp, mouse: bool) -> int:
             loop.remove_signal_handler(number)
         for number in (signal.SIGTSTP, signal.SIGCONT):
             signal.signal(number, signal.SIG_DFL)
-    return code if code is not None else app.return_code or 0
+    if code is not None:
+        return code
+    return app.return_code or 0

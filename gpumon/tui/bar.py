@@ -102,13 +102,20 @@ def _hatched(ends: Sequence[int], size: int) -> list[bool]:
 
 
 def _known(ends: Sequence[int]) -> list[int]:
-    return [end for end in ends if end != _UNKNOWN]
+    known = []
+    for end in ends:
+        if end != _UNKNOWN:
+            known.append(end)
+    return known
 
 
 def _cell(owners: Sequence[str], hatched: bool) -> Piece:
     """The character and the tone of one cell: two stages at most have room in it."""
     front = owners[0]
-    others = [owner for owner in owners if owner != front]
+    others = []
+    for owner in owners:
+        if owner != front:
+            others.append(owner)
     if hatched:
         return HATCH, bar_tone(front)
     if not others:

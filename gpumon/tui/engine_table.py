@@ -92,7 +92,10 @@ _ASLEEP: Final = ("… asleep", "muted")
 
 def _model(engine: Engine, view: View, tone: str) -> Row:
     """Family and size, and the GPUs: what a row is looked for by."""
-    gpus = "" if "engines.gpus" in view.hidden else cut(spans(engine.hardware.gpus), _GPUS).replace(" …", "…")
+    if "engines.gpus" in view.hidden:
+        gpus = ""
+    else:
+        gpus = cut(spans(engine.hardware.gpus), _GPUS).replace(" …", "…")
     room = _MODEL - (cells(gpus) + 1 if gpus else 0)
     return ((" " + left(_short_model(engine, room), room), tone), (f" {gpus}" if gpus else "", "muted"))
 
@@ -123,12 +126,18 @@ def _model_title(size: int) -> Row:
 
 def _decode(engine: Engine, view: View, tone: str) -> Row:
     """Decode rate; training rate of a training run, rate of inferences of a server of other models."""
-    other = None if "engines.prefill" in view.hidden else other_rate(engine)
+    if "engines.prefill" in view.hidden:
+        other = None
+    else:
+        other = other_rate(engine)
     return ((right(rate(engine.rates.decode_tokens_per_s if other is None else other.per_s), _DECODE), tone),)
 
 
 def _prefill(engine: Engine, view: View, tone: str) -> Row:
-    other = None if "engines.decode" in view.hidden else other_rate(engine)
+    if "engines.decode" in view.hidden:
+        other = None
+    else:
+        other = other_rate(engine)
     if other is None:
         return ((right(rate(engine.rates.prefill_tokens_per_s), _PREFILL), tone),)
     return ((" " + left(other.of, _PREFILL - 1), "muted"),)
@@ -146,7 +155,9 @@ def _waiting(engine: Engine, view: View, tone: str) -> Row:
     waiting = engine.load.waiting
     text = whole(waiting)
     if not isinstance(waiting, Missing) and waiting >= 999.5:
-        text = f"{waiting / 1e3:.0f}k" if waiting < 99_500.0 else ">9k"
+        text = ">9k"
+        if waiting < 99_500.0:
+            text = f"{waiting / 1e3:.0f}k"
     return _leveled("waiting", waiting, view, text, 5, tone)
 
 
@@ -166,9 +177,13 @@ def _latency(name: str, width: int, of: Quantiles, engine: Engine, view: View, t
     A p95 in the first bucket has no level: it may be anything down to 0.
     """
     gap = " " * (width - 5)
-    tone = "muted" if _past(engine) else tone
+    if _past(engine):
+        tone = "muted"
     first = not isinstance(of.first_bound_s, Missing) and not isinstance(of.p95, Missing) and of.p95 <= of.first_bound_s
-    level = CALM if first else tone_of(name, of.p95, view, tone)
+    if first:
+        level = CALM
+    else:
+        level = tone_of(name, of.p95, view, tone)
     if is_high(level):
         return ((f"{gap}{right(seconds(of.p95, 4), 4)}!", level),)
     text = quantile(of)
@@ -215,7 +230,9 @@ def _doubt(engine: Engine, *, unverified: bool) -> str:
     """The mark of its MFU or MBU. Sums have no peak: of them it says that some of the replicas are not in it."""
     if not unverified:
         return ""
-    return PARTIAL if is_sums(engine) else UNSURE
+    if is_sums(engine):
+        return PARTIAL
+    return UNSURE
 
 
 def wasted_gpus(engine: Engine) -> Reading:
@@ -239,7 +256,9 @@ def waste_bound(engine: Engine) -> str:
 
 def _waste(engine: Engine) -> str:
     wasted = wasted_gpus(engine)
-    return short(wasted) if isinstance(wasted, Missing) else f"{waste_bound(engine)}{wasted:.1f}"
+    if isinstance(wasted, Missing):
+        return short(wasted)
+    return f"{waste_bound(engine)}{wasted:.1f}"
 
 
 _EFFICIENCY: Final[tuple[Column[Engine], Column[Engine]]] = efficiency(
@@ -331,8 +350,13 @@ def row(
         cells = tuple(TABLE.row(engine, width, view, "strong" if is_sums(engine) else "text", shift=shift))
         if verdict is not None:
             return _marked_with(cells, *mark(verdict)[:2])
-        return _marked_with(cells, "!", "warn") if _is_marked(engine) else cells
-    named = [column for column in TABLE.columns(width, view.hidden) if column.name in _NAMES]
+        if _is_marked(engine):
+            return _marked_with(cells, "!", "warn")
+        return cells
+    named = []
+    for column in TABLE.columns(width, view.hidden):
+        if column.name in _NAMES:
+            named.append(column)
     name = [piece for column in named for piece in column.cell(engine, view, "text")]
     if asleep:
         word, tone = _ASLEEP
@@ -362,7 +386,9 @@ def _without_figures(engine: Engine, now_s: float) -> tuple[str, str]:
 def ended_word(engine: Engine) -> tuple[str, str]:
     """Word and tone of an engine that has ended."""
     since = moment(engine.since)
-    clock = f" since {since:%H:%M}" if since is not None else ""
+    clock = ""
+    if since is not None:
+        clock = f" since {since:%H:%M}"
     if any(departure.planned for departure in engine.departure):
         return f"! stopped{clock}", "warn"
     return f"✗ down{clock}", "critical"
@@ -380,7 +406,9 @@ def trouble(engine: Engine, verdict: Verdict | None = None, of_state: Verdict | 
         return f"{glyph} {engine.name} {word}"
     if verdict is not None:
         return f"{mark(verdict)[0]} {engine.name} {LIMITS[verdict.code]}"
-    return f"! {engine.name}" if _is_marked(engine) else ""
+    if _is_marked(engine):
+        return f"! {engine.name}"
+    return ""
 
 
 def _is_stale(engine: Engine) -> bool:
@@ -420,7 +448,13 @@ ORDERS: Final[tuple[Order[Engine], ...]] = (
 def _items(snapshot: Snapshot, pane: ListPane[Engine]) -> Sequence[Engine]:
     """In the order of the config; replicas together below their sums where nothing else orders or filters the rows."""
     rows = snapshot.engines if pane.narrowed or pane.order is not None else grouped(snapshot)
-    return [engine for engine in rows if ended_at(engine) not in pane.hidden] if pane.hidden else rows
+    if pane.hidden:
+        items = []
+        for engine in rows:
+            if ended_at(engine) not in pane.hidden:
+                items.append(engine)
+        return items
+    return rows
 
 
 def ended_at(engine: Engine) -> tuple[str, str] | None:
@@ -429,7 +463,9 @@ def ended_at(engine: Engine) -> tuple[str, str] | None:
 
 
 def _page(engine: Engine) -> tuple[str, str]:
-    return ("replicas", engine.url.removeprefix(SUMS)) if is_sums(engine) else ("engine", engine.key)
+    if is_sums(engine):
+        return ("replicas", engine.url.removeprefix(SUMS))
+    return ("engine", engine.key)
 
 
 def _words(engine: Engine, pane: ListPane[Engine]) -> str:

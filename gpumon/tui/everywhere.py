@@ -15,14 +15,18 @@ def engines_that_match(snapshot: Snapshot, wanted: str) -> frozenset[str]:
     """Names of the engines whose own row the filter lets through."""
     urgent = urgent_in(snapshot, Kind.ENGINE)
     limits = {key: LIMITS[verdict.code] for key, verdict in urgent.items()}
-    return frozenset(
-        engine.name
-        for engine in snapshot.engines
-        if matches(words_of(engine, limits.get(engine.key, "")), wanted, engine.hardware.gpus)
-    )
+    match = set()
+    for engine in snapshot.engines:
+        if matches(words_of(engine, limits.get(engine.key, "")), wanted, engine.hardware.gpus):
+            match.add(engine.name)
+    return frozenset(match)
 
 
 def engines_on(snapshot: Snapshot | None, gpus: Collection[int]) -> frozenset[str]:
     """Names of the engines that run on one of these GPUs."""
     engines = snapshot.engines if snapshot is not None else ()
-    return frozenset(engine.name for engine in engines if set(engine.hardware.gpus).intersection(gpus))
+    on = set()
+    for engine in engines:
+        if set(engine.hardware.gpus).intersection(gpus):
+            on.add(engine.name)
+    return frozenset(on)

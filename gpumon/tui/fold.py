@@ -31,7 +31,10 @@ def folded(text: str, width: int, first: int | None = None) -> tuple[str, ...]:
     room = width if first is None else first
     lines = [""]
     for word in _words(" ".join(text.split()), width):
-        joined = f"{lines[-1]} {word}" if lines[-1] else word
+        if lines[-1]:
+            joined = f"{lines[-1]} {word}"
+        else:
+            joined = word
         if cells(joined) <= room:
             lines[-1] = joined
             continue
@@ -51,7 +54,10 @@ def fitted(text: str, width: int, most: int, first: int | None = None) -> tuple[
     lines = folded(text, width, first)
     if len(lines) <= most:
         return lines
-    room = width if most > 1 or first is None else first
+    if most > 1 or first is None:
+        room = width
+    else:
+        room = first
     return (*lines[: most - 1], cut(" ".join(lines[most - 1 :]), room))
 
 

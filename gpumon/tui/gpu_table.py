@@ -106,7 +106,10 @@ def gpu_name(gpu: Gpu, gpus: Sequence[Gpu]) -> str:
     """`3`, or `3.0` for the first MIG slice of GPU 3, in the order in which `nvidia-smi -L` lists them."""
     if not gpu.parent_uuid:
         return f"{gpu.index}"
-    slices = [other.uuid for other in gpus if other.parent_uuid == gpu.parent_uuid]
+    slices = []
+    for other in gpus:
+        if other.parent_uuid == gpu.parent_uuid:
+            slices.append(other.uuid)
     return f"{gpu.index}.{slices.index(gpu.uuid)}"
 
 
@@ -142,13 +145,20 @@ def _busy_figure(gpu: Gpu, tone: str) -> Row:
 
 def _shown_stages(gpu: Gpu, view: View, names: tuple[str, ...]) -> list[Stage]:
     """The stages with their shares, but for those whose column the user has hidden."""
-    return [(name, getattr(gpu, field)) for name, field in _stage_fields(names, view.hidden)]
+    stages = []
+    for name, field in _stage_fields(names, view.hidden):
+        stages.append((name, getattr(gpu, field)))
+    return stages
 
 
 @lru_cache(maxsize=16)
 def _stage_fields(names: tuple[str, ...], hidden: frozenset[str]) -> tuple[tuple[str, str], ...]:
     """Stages that are shown, and the fields of a GPU that have their shares."""
-    return tuple((name, _STAGE_FIELDS[name]) for name in names if f"gpus.{name}" not in hidden)
+    fields = []
+    for name in names:
+        if f"gpus.{name}" not in hidden:
+            fields.append((name, _STAGE_FIELDS[name]))
+    return tuple(fields)
 
 
 _STAGE_FIELDS: Final = {
@@ -171,7 +181,9 @@ def mfu_above_tensor(gpu: Gpu) -> bool:
 def _slower(gpu: Gpu, tone: str) -> str:
     """The tone of what is measured less often than the rest of its row, as by a dcgm-exporter: dim once it is old."""
     old = not isinstance(gpu.activity_age_s, Missing) and gpu.activity_age_s >= _OLD_S
-    return "muted" if old and tone == "text" else tone
+    if old and tone == "text":
+        return "muted"
+    return tone
 
 
 def _sm(gpu: Gpu, _: View, tone: str) -> Row:
@@ -193,7 +205,8 @@ def _vram(gpu: Gpu, view: View, tone: str) -> Row:
 def _memory(gpu: Gpu, _: View, tone: str) -> Row:
     """Bandwidth and its share of the peak; two digits of the amount are enough before a share."""
     before, after = _MARKS[gpu.bandwidth_source]
-    tone = _slower(gpu, tone) if gpu.bandwidth_source is BandwidthSource.DCGM else tone
+    if gpu.bandwidth_source is BandwidthSource.DCGM:
+        tone = _slower(gpu, tone)
     used = gpu.bandwidth_bytes_per_s
     peak = gpu.bandwidth_peak_bytes_per_s
     if isinstance(used, Missing):
@@ -201,7 +214,8 @@ def _memory(gpu: Gpu, _: View, tone: str) -> Row:
     if isinstance(peak, Missing) or not peak > 0.0:
         return ((f"{right(before + amount(used), 6)}     {after}", tone),)
     text, shown = share(used / peak, 4, tone)
-    after = UNSURE if gpu.bandwidth_peak_unverified and text.endswith("%") else after
+    if gpu.bandwidth_peak_unverified and text.endswith("%"):
+        after = UNSURE
     return ((right(before + two_digits(used), 6), tone), (f" {text}", shown), (after, tone))
 
 
@@ -218,13 +232,17 @@ def _power(gpu: Gpu, view: View, tone: str) -> Row:
     text = watts(used)
     if len(text) >= 5:
         return ((right(text, 6), tone),)
-    sign = "!" if is_high(tone) else " "
+    sign = " "
+    if is_high(tone):
+        sign = "!"
     return ((f"{right(text, 5)}{sign}", tone),)
 
 
 def _leveled(name: str, value: Reading, view: View, tone: str) -> str:
     """The tone of a figure by its level; in a dim row it is as dim as the others."""
-    return tone_of(name, value, view, tone) if tone == "text" else tone
+    if tone == "text":
+        return tone_of(name, value, view, tone)
+    return tone
 
 
 def _memory_heat(gpu: Gpu, view: View, tone: str) -> Row:
@@ -232,7 +250,9 @@ def _memory_heat(gpu: Gpu, view: View, tone: str) -> Row:
 
 
 def _degrees(value: Reading, view: View) -> str:
-    return fahrenheit(value) if view.fahrenheit else celsius(value)
+    if view.fahrenheit:
+        return fahrenheit(value)
+    return celsius(value)
 
 
 def _unit(view: View) -> str:
@@ -250,7 +270,9 @@ def _link(gpu: Gpu) -> str:
     lanes = gpu.pcie_width
     if isinstance(made, Missing):
         return short(made)
-    return short(lanes) if isinstance(lanes, Missing) else f"{made:.0f}x{lanes:.0f}"
+    if isinstance(lanes, Missing):
+        return short(lanes)
+    return f"{made:.0f}x{lanes:.0f}"
 
 
 _EFFICIENCY: Final[tuple[Column[Gpu], Column[Gpu]]] = efficiency(
@@ -339,8 +361,12 @@ def judged(gpu: Gpu, levels: Levels, verdict: Verdict | None, of_state: Verdict 
     """Its state, marked as the verdict on it is; where that is nothing to speak of, its worst urgent verdict."""
     word, tone = state(gpu, levels)
     if tone in ("muted", "accent"):
-        return (word, tone) if verdict is None else badge(verdict)
-    return (word, tone) if of_state is None else remarked(word, tone, of_state.level)
+        if verdict is None:
+            return (word, tone)
+        return badge(verdict)
+    if of_state is None:
+        return (word, tone)
+    return remarked(word, tone, of_state.level)
 
 
 _LEVELS: Final = Levels()
@@ -432,9 +458,14 @@ def waste(gpu: Gpu) -> Reading:
     Where neither is known, as without an engine, SM activity stands for them, else busy. In whole percent, so that
     rows of the same use do not change places with every reading.
     """
-    used = [value for value in (gpu.mfu_ratio, gpu.mbu_ratio) if not isinstance(value, Missing)]
+    used = []
+    for value in (gpu.mfu_ratio, gpu.mbu_ratio):
+        if not isinstance(value, Missing):
+            used.append(value)
     used = used or [value for value in (gpu.sm_active_ratio, gpu.busy_ratio) if not isinstance(value, Missing)][:1]
-    return round(1.0 - min(1.0, max(used)), 2) if used else NOT_SUPPORTED
+    if used:
+        return round(1.0 - min(1.0, max(used)), 2)
+    return NOT_SUPPORTED
 
 
 def _by_waste(gpu: Gpu) -> Missing | tuple[float, float]:
@@ -507,11 +538,22 @@ _LONG: Final = 6
 def _words(gpu: Gpu, pane: ListPane[Gpu]) -> str:
     """Index, name, engines and their models, state, what throttles it; the UUID for a long filter."""
     engines = pane.snapshot.engines if pane.snapshot is not None else ()
-    models = [engine.model for engine in engines if engine.name in gpu.engines]
-    uuid = gpu.uuid if len(pane.wanted) >= _LONG else ""
+    models = []
+    for engine in engines:
+        if engine.name in gpu.engines:
+            models.append(engine.model)
+    uuid = ""
+    if len(pane.wanted) >= _LONG:
+        uuid = gpu.uuid
     limit = LIMITS[pane.urgent[gpu.uuid].code] if gpu.uuid in pane.urgent else ""
-    gpus = pane.snapshot.gpus if gpu.parent_uuid and pane.snapshot is not None else ()
-    number = gpu_name(gpu, gpus) if gpus else f"{gpu.index}"
+    if gpu.parent_uuid and pane.snapshot is not None:
+        gpus = pane.snapshot.gpus
+    else:
+        gpus = ()
+    if gpus:
+        number = gpu_name(gpu, gpus)
+    else:
+        number = f"{gpu.index}"
     known = (f"gpu {number}", gpu.name, *gpu.engines, *models, state(gpu, pane.view.levels)[0], limit)
     return " ".join((*known, gpu.mig_profile, *gpu.throttle, uuid))
 
@@ -530,7 +572,9 @@ def _nothing(width: int, pane: ListPane[Gpu]) -> Sequence[Row]:
     if pane.snapshot is None:
         return wrapped("starting: waiting for the driver's first answer …", width, "muted")
     why = next((fault.text for fault in pane.snapshot.faults if fault.source in _DRIVER), "")
-    said = f"no GPU found: {why}" if why else "no GPU: this host's GPUs are not read"
+    said = "no GPU: this host's GPUs are not read"
+    if why:
+        said = f"no GPU found: {why}"
     return wrapped(said, width, "muted", most=2)
 
 
@@ -583,7 +627,10 @@ class _Sparks:
         if not number:
             return (), columns
         self._learn(pane.snapshot.gpus)
-        known = [course for course in _SPARKS if course.key in self._known]
+        known = []
+        for course in _SPARKS:
+            if course.key in self._known:
+                known.append(course)
         return (known or _SPARKS[-1:])[:number], columns
 
     def _learn(self, gpus: Sequence[Gpu]) -> None:
@@ -594,7 +641,10 @@ class _Sparks:
 
     def _top(self, course: _Spark) -> float:
         """The share that fills a line: the least step above all that is shown."""
-        shown = [series.highest for key, series in self._series.items() if key.startswith(f"{course.key}:")]
+        shown = []
+        for key, series in self._series.items():
+            if key.startswith(f"{course.key}:"):
+                shown.append(series.highest)
         highest = max(shown, default=1.0)
         return next((top for top in _TOPS if highest <= top), 1.0)
 

@@ -99,7 +99,10 @@ def at_peace(verdict: Piece, figures: Sequence[Piece], width: int) -> Row:
     """The figures, and what triage says where there is no problem (`verdict`): a figure that would cut its first words
     short is left out, unless it is a warning."""
     said, tone = verdict
-    words = 0 if tone == "muted" else cells(_first_clause(said))
+    if tone == "muted":
+        words = 0
+    else:
+        words = cells(_first_clause(said))
     row: list[Piece] = [(" ", "text")]
     room = width - 1
     for text, tone_of_figure in figures:
@@ -137,7 +140,10 @@ def in_trouble(worst: Item, numbers: Mapping[Level, int], figures: Sequence[Piec
     least = cells(f"{begin}: {_first_clause(worst.text)}") + 2
     share = min(int(width * _FIGURES_SHARE), width - least)
     right = _joined([text for text, _ in figures], max(_LEAST_FIGURES, share))
-    room = width - cells(right) - 2 if right else width
+    if right:
+        room = width - cells(right) - 2
+    else:
+        room = width
     problem = _problem(begin, worst, room)
     if not right:
         return ((left(problem, width), tone),)
@@ -175,14 +181,19 @@ def _beginning(text: str, room: int) -> str:
     for end in _END_OF_CLAUSE.finditer(text):
         if cells(text[: end.start()]) <= room:
             whole = text[: end.start()]
-    return whole if cells(whole) >= _FILLED * room else cut(text, room)
+    if cells(whole) >= _FILLED * room:
+        return whole
+    return cut(text, room)
 
 
 def _joined(figures: Sequence[str], room: int) -> str:
     """As many whole figures as fit, in their order."""
     text = ""
     for figure in figures:
-        longer = f"{text}{_GAP}{figure}" if text else figure
+        if text:
+            longer = f"{text}{_GAP}{figure}"
+        else:
+            longer = figure
         if cells(longer) > room:
             break
         text = longer

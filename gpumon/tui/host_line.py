@@ -31,8 +31,13 @@ def host_line(host: Host, view: View, room: int) -> list[Piece]:
     for name, text, level, value in parts:
         if isinstance(value, Missing) or "–" in text:
             continue
-        tone = tone_of(level, value, view) if level else "hint"
-        figure = f"{text}!" if is_high(tone) else text
+        tone = "hint"
+        if level:
+            tone = tone_of(level, value, view)
+        if is_high(tone):
+            figure = f"{text}!"
+        else:
+            figure = text
         more: Sequence[Piece] = (("  " if pieces else "host ", "hint"), (f"{name} ", "hint"), (figure, tone))
         if cells_of((*pieces, *more)) > room:
             break

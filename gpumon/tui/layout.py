@@ -95,7 +95,11 @@ class Plan(NamedTuple):
     @property
     def hidden(self) -> tuple[str, ...]:
         """Panes that got no place."""
-        return tuple(name for name, lines in zip(PANES, self.panes, strict=True) if not lines)
+        hidden = []
+        for name, lines in zip(PANES, self.panes, strict=True):
+            if not lines:
+                hidden.append(name)
+        return tuple(hidden)
 
 
 def panel_width(width: int) -> int:
@@ -226,7 +230,10 @@ def fleet_plan(
     body = height - 3
     if covered:
         return FleetPlan(page=body, headline=1)
-    summary = 1 if width >= _ONE_LINE or height < _FOOT_HEIGHT else 2
+    if width >= _ONE_LINE or height < _FOOT_HEIGHT:
+        summary = 1
+    else:
+        summary = 2
     free = max(0, body - summary - 2 - rows - min(1, faults))
     faults = min(faults, 1 + free)
     body -= faults + summary
@@ -235,6 +242,12 @@ def fleet_plan(
     lines = 0
     if height >= _FOOT_HEIGHT:
         most = body - 2 - min(rows, max(_FIRST_HOSTS, (body - 2) // 2))
-        lines = min(foot, most) if min(foot, most) >= _LEAST_FOOT else 0
-    said = 0 if lines or not rows or body < _LEAST_TABLE else min(said, max(1, body - 2 - rows))
+        if min(foot, most) >= _LEAST_FOOT:
+            lines = min(foot, most)
+        else:
+            lines = 0
+    if lines or not rows or body < _LEAST_TABLE:
+        said = 0
+    else:
+        said = min(said, max(1, body - 2 - rows))
     return FleetPlan(faults, summary, body - lines - said, lines, said, headline=1)

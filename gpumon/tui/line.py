@@ -69,7 +69,9 @@ class Line(Strip):
         may take more than one cell."""
         if before is None or self.wide or before.wide or len(self.characters) != len(before.characters):
             same = before is not None and before.characters == self.characters and before.marks == self.marks
-            return [] if same else [(0, len(self.characters))]
+            if same:
+                return []
+            return [(0, len(self.characters))]
         return _changes(before, self)
 
     def render(self, console: Console) -> str:  # noqa: ARG002 - Strip's signature

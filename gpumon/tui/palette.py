@@ -195,7 +195,9 @@ def _filler(name: str) -> str:
         return name
     if ground == "background":
         return "text"
-    return "text@" if name.endswith("@") else "bar"
+    if name.endswith("@"):
+        return "text@"
+    return "bar"
 
 
 FILLERS: Final = {name: _filler(name) for name in TONES}

@@ -60,8 +60,14 @@ def _by_vram(running: Running) -> tuple[float, int]:
 def _together(places: list[tuple[int, Process]], now_s: float) -> Running:
     vram = [process.vram_bytes for _, process in places]
     sm = [process.sm_ratio for _, process in places]
-    held = [value for value in vram if not isinstance(value, Missing)]
-    used = [value for value in sm if not isinstance(value, Missing)]
+    held = []
+    for value in vram:
+        if not isinstance(value, Missing):
+            held.append(value)
+    used = []
+    for value in sm:
+        if not isinstance(value, Missing):
+            used.append(value)
     return Running(
         process=places[0][1],
         gpus=tuple(sorted({index for index, _ in places})),
@@ -77,12 +83,16 @@ def command(process: Process) -> str:
     if process.command:
         program, blank, rest = process.command.partition(" ")
         return program.rpartition("/")[2] + blank + rest
-    return "(host's: hidden from this container)" if process.name.endswith(_ELSEWHERE) else process.name
+    if process.name.endswith(_ELSEWHERE):
+        return "(host's: hidden from this container)"
+    return process.name
 
 
 def sm_share(value: Reading, width: int = 4) -> str:
     """A process's share of the SMs; one that the driver has no sample of did nothing: `idle`, as on its page."""
-    return "idle" if isinstance(value, Missing) and value.reason is Reason.IDLE else ratio(value, width)
+    if isinstance(value, Missing) and value.reason is Reason.IDLE:
+        return "idle"
+    return ratio(value, width)
 
 
 def _vram(running: Running, view: View, tone: str) -> Row:
@@ -95,12 +105,16 @@ def _rss(running: Running, view: View, tone: str) -> Row:
 
 
 def _lasts(running: Running) -> str:
-    return age(running.lasted_s) if running.lasted_s >= 0.0 else DASH
+    if running.lasted_s >= 0.0:
+        return age(running.lasted_s)
+    return DASH
 
 
 def _cpu(value: Reading) -> str:
     """In percent of one core, as top has it."""
-    return short(value) if isinstance(value, Missing) else f"{min(value, 99.99) * 100.0:.0f}%"
+    if isinstance(value, Missing):
+        return short(value)
+    return f"{min(value, 99.99) * 100.0:.0f}%"
 
 
 BASE: Final[tuple[Column[Running], ...]] = (
@@ -128,7 +142,9 @@ TABLE: Final = Table("processes", BASE, EXTRA, drops=("user", "gpus"), least=_LE
 
 def _pod(process: Process) -> str:
     """The pod by its name, else its uid; the Slurm job."""
-    return f"job {process.job}" if process.job else process.pod_name or process.pod
+    if process.job:
+        return f"job {process.job}"
+    return process.pod_name or process.pod
 
 
 def _place(process: Process) -> str:
@@ -144,7 +160,10 @@ def head(width: int, view: View, shift: int = 0) -> Row:
 
 def row(running: Running, width: int, view: View, shift: int = 0) -> Row:
     """One process."""
-    text = "" if "processes.command" in view.hidden else f" {command(running.process)}"
+    if "processes.command" in view.hidden:
+        text = ""
+    else:
+        text = f" {command(running.process)}"
     return (*TABLE.row(running, width, view, "text", shift=shift), (text, "text"))
 
 
@@ -185,7 +204,10 @@ def _no_process(snapshot: Snapshot) -> str:
         return "no process: this host's GPUs are not read"
     if not live:
         return "no process: no GPU answers"
-    held = [gpu.index for gpu in live if isinstance(gpu.vram_used_bytes, float) and gpu.vram_used_bytes > _HIDDEN]
+    held = []
+    for gpu in live:
+        if isinstance(gpu.vram_used_bytes, float) and gpu.vram_used_bytes > _HIDDEN:
+            held.append(gpu.index)
     if held:
         return f"GPUs {spans(held)}: memory in use by processes not visible here: start with --pid=host or hostPID"
     return "no process on the GPUs"

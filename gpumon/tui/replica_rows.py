@@ -28,7 +28,10 @@ def grouped(snapshot: Snapshot) -> list[Engine]:
             rows.append(engine)
         elif replicas.model not in seen:
             seen.add(replicas.model)
-            members = [by_name[name] for name in replicas.engines if name in by_name]
+            members = []
+            for name in replicas.engines:
+                if name in by_name:
+                    members.append(by_name[name])
             gpus = tuple(sorted({gpu for member in members for gpu in member.hardware.gpus}))
             rows += [as_engine(replicas, gpus), *members]
     return rows
@@ -37,12 +40,16 @@ def grouped(snapshot: Snapshot) -> list[Engine]:
 def name_of(replicas: Replicas) -> str:
     """`4 replicas`; `3/4 replicas` where one gives no figures."""
     every = len(replicas.engines)
-    return f"{every} replicas" if replicas.answering == every else f"{replicas.answering}/{every} replicas"
+    if replicas.answering == every:
+        return f"{every} replicas"
+    return f"{replicas.answering}/{every} replicas"
 
 
 def mapped_of(replicas: Replicas) -> str:
     """`of 2 of 3` where MFU and MBU are not those of all that answer, as the GPUs of the others are not known."""
-    return f"of {replicas.mapped} of {replicas.answering}" if 0 < replicas.mapped < replicas.answering else ""
+    if 0 < replicas.mapped < replicas.answering:
+        return f"of {replicas.mapped} of {replicas.answering}"
+    return ""
 
 
 def as_engine(replicas: Replicas, gpus: tuple[int, ...] = ()) -> Engine:

@@ -53,13 +53,21 @@ def roofline_rows(
     """The picture and the list of engines beside it, in `size` (cells and lines), at one moment (Unix time)."""
     width, height = size
     placed = [_placed(number, engine, history, wall_s) for number, engine in enumerate(engines)]
-    beside = [row for one in placed for row in _listed(one, _LIST - 2)]
+    beside = []
+    for one in placed:
+        beside.extend(_listed(one, _LIST - 2))
     beside += [(), *_explained(placed, _LIST - 2)]
     picture = _picture(placed, width - _LIST, height, glyphs)
     rows: list[Row] = []
     for number in range(height):
-        first = picture[number] if number < len(picture) else ()
-        second = beside[number] if number < len(beside) else ()
+        if number < len(picture):
+            first = picture[number]
+        else:
+            first = ()
+        if number < len(beside):
+            second = beside[number]
+        else:
+            second = ()
         rows.append((*fitted(first, width - _LIST), ("  ", "text"), *second))
     return rows
 
@@ -148,11 +156,10 @@ def _listed(one: _Placed, width: int) -> list[Row]:
     where = one.standing
     head: list[Piece] = [(f"{one.letter} ", one.tone), (name, "strong")]
     if where.missing is not None:
-        missing = [
-            f"{word} {phrase(value)}"
-            for word, value in (("MFU", where.mfu), ("MBU", where.mbu))
-            if isinstance(value, Missing)
-        ]
+        missing = []
+        for word, value in (("MFU", where.mfu), ("MBU", where.mbu)):
+            if isinstance(value, Missing):
+                missing.append(f"{word} {phrase(value)}")
         return [fitted(head, width), fitted([(f"  {', '.join(missing)}", "muted")], width)]
     head.append((f" MFU {ratio(where.mfu)} MBU {ratio(where.mbu)}", "text"))
     return [fitted(head, width), fitted([(f"  {_against_roof(where)}", "muted")], width)]

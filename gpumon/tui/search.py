@@ -33,7 +33,11 @@ def matches_in(rows: Sequence[Row], sought: str) -> list[Match]:
     """All places of a text, top to bottom; capitals and small letters are the same."""
     wanted = re.compile(re.escape(sought), re.IGNORECASE)
     lines = map(text_of, rows)
-    return [Match(line, *place.span()) for line, text in enumerate(lines) for place in wanted.finditer(text)]
+    result = []
+    for line, text in enumerate(lines):
+        for place in wanted.finditer(text):
+            result.append(Match(line, *place.span()))
+    return result
 
 
 def highlighted(row: Row, matches: Sequence[Match], current: Match | None) -> Row:
@@ -49,7 +53,11 @@ def highlighted(row: Row, matches: Sequence[Match], current: Match | None) -> Ro
             done = last
         pieces.append((text[done - at :], tone))
         at = end
-    return tuple(piece for piece in pieces if piece[0])
+    highlighted = []
+    for piece in pieces:
+        if piece[0]:
+            highlighted.append(piece)
+    return tuple(highlighted)
 
 
 def _within(matches: Sequence[Match], at: int, end: int) -> Iterator[tuple[Match, int, int]]:
@@ -86,7 +94,9 @@ def _character_at(text: str, cell: int) -> int:
 def _selected(tone: str) -> str:
     if tone.endswith("@"):
         return tone
-    return f"{tone}@" if f"{tone}@" in TONES else "text@"
+    if f"{tone}@" in TONES:
+        return f"{tone}@"
+    return "text@"
 
 
 class Search:
@@ -119,7 +129,9 @@ class Search:
     @property
     def current(self) -> Match | None:
         """The place that the view is at."""
-        return self.matches[min(self._at, len(self.matches) - 1)] if self.matches else None
+        if self.matches:
+            return self.matches[min(self._at, len(self.matches) - 1)]
+        return None
 
     def look_into(self, rows: Sequence[Row]) -> int | None:
         """Find the places in these lines; returns the line that has to come into view, if one has."""
@@ -128,7 +140,9 @@ class Search:
         self._at = min(self._at, max(0, len(self.matches) - 1))
         moves = self._moves
         self._moves = False
-        return self.current.line if moves and self.current is not None else None
+        if moves and self.current is not None:
+            return self.current.line
+        return None
 
     def stands_on(self, words: str) -> bool:
         """Whether the current match is a part of these words."""
@@ -136,14 +150,20 @@ class Search:
         if current is None or not words:
             return False
         places = matches_in([self._rows[current.line]], words)
-        return any(place.first < current.end and current.first < place.end for place in places)
+        for place in places:
+            if place.first < current.end and current.first < place.end:
+                return True
+        return False
 
     def mark(self, rows: Sequence[Row], top: int) -> list[Row]:
         """The lines in view, of which the first is number `top`, with the matches marked."""
         by_line: dict[int, list[Match]] = {}
         for match in self.matches:
             by_line.setdefault(match.line, []).append(match)
-        return [highlighted(row, by_line.get(top + at, ()), self.current) for at, row in enumerate(rows)]
+        mark = []
+        for at, row in enumerate(rows):
+            mark.append(highlighted(row, by_line.get(top + at, ()), self.current))
+        return mark
 
     def count(self) -> str:
         """`3 of 7`, or `no match`."""

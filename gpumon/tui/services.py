@@ -55,7 +55,10 @@ def other_rate(engine: Engine) -> Rate | None:
         return None
     rates = [Rate(value_of(engine, field), word) for field, word in _WORK]
     known = [rate for rate in rates if not isinstance(rate.per_s, Missing)]
-    coming = [rate for rate in rates if not (isinstance(rate.per_s, Missing) and rate.per_s.reason in _NEVER)]
+    coming = []
+    for rate in rates:
+        if not (isinstance(rate.per_s, Missing) and rate.per_s.reason in _NEVER):
+            coming.append(rate)
     return next(iter(known or coming), None)
 
 

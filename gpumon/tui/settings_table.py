@@ -50,7 +50,11 @@ class Setting(NamedTuple):
         value = getattr(getattr(config, self.section), self.key)
         if not self.pane:
             return value
-        return tuple(name for name in value if name.startswith(f"{self.pane}."))
+        result = []
+        for name in value:
+            if name.startswith(f"{self.pane}."):
+                result.append(name)
+        return tuple(result)
 
     def typed(self, value: Any) -> str:
         """The value as it may be typed: nothing is rounded away."""
@@ -83,14 +87,20 @@ class Setting(NamedTuple):
         steps = [choice for choice in self.choices if choice is not None]
         if value is None:
             return steps[0]
-        larger = [choice for choice in steps if choice - value > _EQUAL]
+        larger = []
+        for choice in steps:
+            if choice - value > _EQUAL:
+                larger.append(choice)
         return min(larger, default=value)
 
     def _step_before(self, value: Any) -> Any:
         """The next smaller step; no value before the first one, where that is a choice."""
         if value is None:
             return None
-        smaller = [choice for choice in self.choices if choice is not None and value - choice > _EQUAL]
+        smaller = []
+        for choice in self.choices:
+            if choice is not None and value - choice > _EQUAL:
+                smaller.append(choice)
         if smaller:
             return max(smaller)
         return None if None in self.choices else value
@@ -111,7 +121,9 @@ def _share(text: str) -> float:
     """Below 1, and as `1.0`, it is the share itself, as the config has it; `1` is in percent, as all with the sign."""
     value = number(text, {"": 1.0, "%": 1.0})
     itself = value < 1.0 or (value == 1.0 and not text.strip().isdigit())
-    return value if itself and "%" not in text else round(value / 100.0, 6)
+    if itself and "%" not in text:
+        return value
+    return round(value / 100.0, 6)
 
 
 def _goal(text: str) -> float | None:
@@ -129,7 +141,9 @@ def _yes_or_no(value: bool) -> str:
 
 
 def _number_hidden(columns: Sequence[str]) -> str:
-    return f"{len(columns)} hidden" if columns else "all shown"
+    if columns:
+        return f"{len(columns)} hidden"
+    return "all shown"
 
 
 def _degrees(value: float) -> str:
@@ -137,7 +151,9 @@ def _degrees(value: float) -> str:
 
 
 def _milliseconds(value: float | None) -> str:
-    return "none" if value is None else f"{value:g} ms"
+    if value is None:
+        return "none"
+    return f"{value:g} ms"
 
 
 def _percent(value: float) -> str:

@@ -87,7 +87,11 @@ class Table(Generic[T]):
     def forms(self, width: int) -> tuple[Column[T], ...]:
         """All columns, in their forms on a screen of `width` cells. A column that has none is not of the first ones."""
         forms = (column.on(width) for column in self.all)
-        return tuple(form for form in forms if form is not None)
+        result = []
+        for form in forms:
+            if form is not None:
+                result.append(form)
+        return tuple(result)
 
     def hides(self, column: Column[T], hidden: frozenset[str]) -> bool:
         """Whether the user does not want a column."""
@@ -98,13 +102,19 @@ class Table(Generic[T]):
         key = (width, hidden, shift)
         found = self._fitted.get(key)
         if found is None:
-            fitting = self._shifted(width, hidden, shift) if shift else self._fit(width, hidden)
+            if shift:
+                fitting = self._shifted(width, hidden, shift)
+            else:
+                fitting = self._fit(width, hidden)
             found = _keep(self._fitted, key, tuple(fitting))
         return found
 
     def most_shift(self, width: int, hidden: frozenset[str]) -> int:
         """How far the columns can be scrolled: until the last one is in view; 0 where all are."""
-        wanted = [column for column in self.forms(width) if not self.hides(column, hidden)]
+        wanted = []
+        for column in self.forms(width):
+            if not self.hides(column, hidden):
+                wanted.append(column)
         if len(self.columns(width, hidden)) == len(wanted):
             return 0
         movable = self._movable(width, hidden)
@@ -244,7 +254,10 @@ def share(value: Reading, width: int, tone: str, doubt: str = "") -> Piece:
     """A share in `width` cells; one above 100 % stands out, one in `doubt` has its mark: `UNSURE`, `PARTIAL`."""
     text = ratio(value, 4 if width == 4 else 5)
     if doubt and text.endswith("%"):
-        text = f"{text}{doubt}" if len(text) < width else f"{text[:-1]}{doubt}"
+        if len(text) < width:
+            text = f"{text}{doubt}"
+        else:
+            text = f"{text[:-1]}{doubt}"
     return right(text, width), "warn" if text.endswith("!") else tone
 
 
@@ -252,10 +265,15 @@ def across(one: Reading, other: Reading, room: int) -> str:
     """Words in `room` cells for two shares that are missing for one reason; empty if each speaks for itself."""
     if not isinstance(one, Missing) or not isinstance(other, Missing) or one.reason is not other.reason:
         return ""
-    said = phrase(one) if one.reason in _SPEAKING else DASH
+    if one.reason in _SPEAKING:
+        said = phrase(one)
+    else:
+        said = DASH
     if said == DASH:
         return ""
-    return said if cells(said) <= room else short(one, room)
+    if cells(said) <= room:
+        return said
+    return short(one, room)
 
 
 def efficiency(
@@ -273,7 +291,9 @@ def efficiency(
 
     def first(of: T, view: View, tone: str) -> Row:
         value, doubt = mfu(of)
-        said = across(value, mbu(of)[0], room) if isinstance(value, Missing) else ""
+        said = ""
+        if isinstance(value, Missing):
+            said = across(value, mbu(of)[0], room)
         if said and not view.hidden.intersection(names):
             return ((right(said, room), "muted"),)
         return (share(value, sizes[0], tone, doubt),)
@@ -299,7 +319,9 @@ def unseen(names: tuple[str, ...], room: int) -> str:
     if not names:
         return ""
     short = [f"+{counted(len(names), 'column')}", f"wider window: +{len(names)}"]
-    listed = [f"wider window: {', '.join(names[:shown])} +{len(names) - shown}" for shown in range(1, len(names))]
+    listed = []
+    for shown in range(1, len(names)):
+        listed.append(f"wider window: {', '.join(names[:shown])} +{len(names) - shown}")
     every = f"wider window: {', '.join(names)}"
     return next((said for said in (every, *reversed([*short, *listed])) if cells(said) <= room), "")
 

@@ -48,7 +48,10 @@ def refusal(environ: Mapping[str, str], isatty: bool, *, demo: bool = False, rec
     if environ.get("TEXTUAL_DRIVER"):
         return None  # the screen goes elsewhere than to a terminal: to a browser
     option = " --demo" if demo else ""
-    instead = _OF_RECORDING if recording else _INSTEAD.format(option)
+    if recording:
+        instead = _OF_RECORDING
+    else:
+        instead = _INSTEAD.format(option)
     if not isatty:
         return f"the screen needs a terminal for input and output: {instead}"
     terminal = environ.get("TERM", "")

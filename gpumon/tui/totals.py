@@ -44,7 +44,10 @@ def totals(snapshot: Snapshot) -> Totals:
     gpus = [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]
     engines = snapshot.engines
     owners: Iterable[Gpu | Engine] = gpus or engines
-    up = [engine for engine in engines if engine.state is EndpointState.OK or engine.state in SILENT]
+    up = []
+    for engine in engines:
+        if engine.state is EndpointState.OK or engine.state in SILENT:
+            up.append(engine)
     return Totals(
         gpus=len(gpus),
         engines=len(engines),
@@ -63,7 +66,11 @@ def number_in(things: Iterable[Gpu | Engine], states: Collection[GpuState | Endp
 
 
 def _known(readings: Iterable[Reading]) -> list[float]:
-    return [reading for reading in readings if not isinstance(reading, Missing)]
+    known = []
+    for reading in readings:
+        if not isinstance(reading, Missing):
+            known.append(reading)
+    return known
 
 
 def _mean(readings: Iterable[Reading]) -> Reading:

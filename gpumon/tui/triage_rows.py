@@ -154,8 +154,14 @@ def items(
     takes at least; `judged`: whether there were verdicts before.
     """
     healthy = [verdict for verdict in verdicts if verdict.level is Level.OK]
-    urgent = [item_of(verdict, snapshot) for verdict in verdicts if verdict.level in URGENT]
-    others = [item_of(verdict, snapshot) for verdict in verdicts if verdict.level is Level.NOTE]
+    urgent = []
+    for verdict in verdicts:
+        if verdict.level in URGENT:
+            urgent.append(item_of(verdict, snapshot))
+    others = []
+    for verdict in verdicts:
+        if verdict.level is Level.NOTE:
+            others.append(item_of(verdict, snapshot))
     faults = [_of_fault(fault) for fault in _untold(snapshot, verdicts)]
     rows = [*urgent, *faults, *others]
     if not rows:
@@ -182,7 +188,11 @@ def grouped(rows: Sequence[Item]) -> list[Item]:
 def _gpus_of(scopes: Iterable[str]) -> list[int]:
     """Numbers of the GPUs among the scopes."""
     matches = [_GPU.fullmatch(scope) for scope in scopes]
-    return [int(match[1]) for match in matches if match is not None]
+    of = []
+    for match in matches:
+        if match is not None:
+            of.append(int(match[1]))
+    return of
 
 
 def _together(items: Sequence[Item]) -> Item:
@@ -198,8 +208,14 @@ def _together(items: Sequence[Item]) -> Item:
 
 def _untold(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> Iterator[FaultShown]:
     """Faults but those that an urgent verdict on the same thing tells; first those of what is down."""
-    told = {(verdict.scope, verdict.code) for verdict in verdicts if verdict.level in URGENT}
-    down = {engine.name for engine in snapshot.engines if engine.state not in _COMING}
+    told = set()
+    for verdict in verdicts:
+        if verdict.level in URGENT:
+            told.add((verdict.scope, verdict.code))
+    down = set()
+    for engine in snapshot.engines:
+        if engine.state not in _COMING:
+            down.add(engine.name)
     down |= {f"gpu {gpu.index}" for gpu in snapshot.gpus if gpu.state not in _COMING}
     for fault in sorted(snapshot.faults, key=lambda fault: fault.source not in down):
         if not any(fault.source == scope and is_told(fault.code, limit) for scope, limit in told):
@@ -225,7 +241,10 @@ def _nothing(healthy: Sequence[Verdict], coming: Sequence[str], hold_s: float, *
 def unjudged(snapshot: Snapshot) -> tuple[str, ...]:
     """Names of what is up or starting and has no verdict yet; a GPU with engines is judged by what they do."""
     judged = {verdict.key for verdict in snapshot.verdicts}
-    names = [engine.name for engine in snapshot.engines if engine.state in _COMING and engine.key not in judged]
+    names = []
+    for engine in snapshot.engines:
+        if engine.state in _COMING and engine.key not in judged:
+            names.append(engine.name)
     for gpu in snapshot.gpus:
         is_alone = not gpu.engines and not gpu.parent_uuid
         if gpu.state in _COMING and is_alone and gpu.uuid not in judged:
@@ -249,7 +268,9 @@ def _names(healthy: Sequence[Verdict]) -> str:
     parts: list[str] = []
     for state, scopes in by_state.items():
         if scopes:
-            number = f"{len(scopes)} " if state == "healthy" else ""
+            number = ""
+            if state == "healthy":
+                number = f"{len(scopes)} "
             parts.append(f"{number}{state}: {_joined(list(scopes))}")
     if minutes:
         parts.append(f"utilisation verdict in {max(minutes):.0f} min")
@@ -259,7 +280,10 @@ def _names(healthy: Sequence[Verdict]) -> str:
 def _joined(scopes: Sequence[str]) -> str:
     """`vllm:8000, gpu 0-3`."""
     gpus = _gpus_of(scopes)
-    names = [scope for scope in scopes if not _GPU.fullmatch(scope)]
+    names = []
+    for scope in scopes:
+        if not _GPU.fullmatch(scope):
+            names.append(scope)
     if gpus:
         names.append(f"gpu {spans(gpus)}")
     return ", ".join(names)
@@ -268,7 +292,10 @@ def _joined(scopes: Sequence[str]) -> str:
 def item_of(verdict: Verdict, snapshot: Snapshot) -> Item:
     """The row of a verdict; `snapshot`: that of its host."""
     glyph, tone, _ = mark(verdict)
-    evidence = list(_heaviest(verdict, snapshot)) if verdict.kind is Kind.HOST else []
+    if verdict.kind is Kind.HOST:
+        evidence = list(_heaviest(verdict, snapshot))
+    else:
+        evidence = []
     evidence += [f"· {evidence_text(one)}" for one in verdict.evidence]
     return Item(
         key=verdict_key(verdict),
@@ -299,7 +326,10 @@ def _actions(verdict: Verdict) -> tuple[str, ...]:
     """Each thing to do; the first one of another team's names it."""
     notes = ["", *map(team_note, verdict.actions)]
     pairs = zip(verdict.actions, notes[1:], notes, strict=False)
-    return tuple(clean(f"{'' if note == before else note}{action_text(one)}", _TEXT) for one, note, before in pairs)
+    actions = []
+    for one, note, before in pairs:
+        actions.append(clean(f"{'' if note == before else note}{action_text(one)}", _TEXT))
+    return tuple(actions)
 
 
 def _of_fault(fault: FaultShown) -> Item:
@@ -325,16 +355,23 @@ def _of_events(events: Sequence[Event], glyphs: Glyphs) -> list[Item]:
 
 def _of_event(event: Event, first: Event, times: int, glyphs: Glyphs) -> Item:
     glyph, tone = event_mark(event, glyphs)
-    told = f"x{times}, first {clock(first.wall_s)}: {event_text(event)}" if times > 1 else happened(event)
+    if times > 1:
+        told = f"x{times}, first {clock(first.wall_s)}: {event_text(event)}"
+    else:
+        told = happened(event)
     named = (EVENTS[event.kind][2], clean(event.scope), "", clean(told, _TEXT))
     return Item(_event_key(event), (f" {glyph} ", tone), *named, about=event.key, past=True, at_s=event.wall_s)
 
 
 def happened(event: Event, at: Callable[[float], str] = clock) -> str:
     """Text of an event; of a verdict that held for a while before it was given, since when it has."""
-    since = at(event.since_s) if event.since_s else ""
+    since = ""
+    if event.since_s:
+        since = at(event.since_s)
     said = event_text(event)
-    return f"since {since}: {said}" if since and since != at(event.wall_s) else said
+    if since and since != at(event.wall_s):
+        return f"since {since}: {said}"
+    return said
 
 
 def _event_key(event: Event) -> str:
@@ -343,7 +380,9 @@ def _event_key(event: Event) -> str:
 
 def row_of(event: Event, snapshot: Snapshot) -> str:
     """Key of the row that tells an event best: the verdict that it gave, while that stands; else its own."""
-    given = event.verdict.code if event.verdict is not None and event.code != "verdict_over" else None
+    given = None
+    if event.verdict is not None and event.code != "verdict_over":
+        given = event.verdict.code
     for verdict in snapshot.verdicts:
         if (verdict.key, verdict.code) == (event.key, given) and verdict.level is not Level.OK:
             return verdict_key(verdict)
@@ -505,7 +544,9 @@ def _acts(actions: Sequence[str], width: int, first: int, most: int) -> tuple[st
         texts = folded(f"→ {'; '.join(actions[:number])}", width, first)
         if len(texts) <= most:
             return texts
-    return fitted(f"→ {actions[0]}", width, most, first) if actions and most > 0 else ()
+    if actions and most > 0:
+        return fitted(f"→ {actions[0]}", width, most, first)
+    return ()
 
 
 def clock_of(item: Item) -> str:

@@ -79,7 +79,11 @@ class Tab(AppService):
 
     def _build_environment(self, width: int = 80, height: int = 24) -> dict[str, str]:
         environment = super()._build_environment(_bounded(width), _bounded(height)) | _ENVIRONMENT
-        return {name: value for name, value in environment.items() if name not in _NOT_OURS}
+        result = {}
+        for name, value in environment.items():
+            if name not in _NOT_OURS:
+                result[name] = value
+        return result
 
     async def _open_app_process(self, width: int = 80, height: int = 24) -> Process:
         """Without a shell (textual-serve: with one), so that nothing on the command line can be taken for a command."""

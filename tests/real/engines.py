@@ -258,7 +258,7 @@ def running(names: list[str], logs: Path) -> Iterator[list[Running]]:
     started: list[Running] = []
     try:
         for name in names:
-            started.append(Running(name, logs / f"{name}.log"))  # noqa: PERF401 - each must be stopped if the next fails
+            started.append(Running(name, logs / f"{name}.log"))
         for one in started:
             one.wait()
         yield started

@@ -39,7 +39,9 @@ class Place(NamedTuple):
     """Path inside a JSON document, e.g. `benchmarks[2]`."""
 
     def __str__(self) -> str:
-        line = f":{self.line}" if self.line else ""
+        line = ""
+        if self.line:
+            line = f":{self.line}"
         return f"{clean(self.file, 200)}{line}{f' {self.part}' if self.part else ''}"
 
     @property
@@ -66,7 +68,9 @@ class Problem(NamedTuple):
     allowed: str = ""
 
     def __str__(self) -> str:
-        field = f"{clean(self.field, 80)}: " if self.field else ""
+        field = ""
+        if self.field:
+            field = f"{clean(self.field, 80)}: "
         return f"{self.place}: {field}{self.reason}{f'; allowed: {self.allowed}' if self.allowed else ''}"
 
 
@@ -106,7 +110,9 @@ class Record:
     def value(self, name: str) -> Any:
         """The value of a field; None where there is none."""
         value = self.fields.get(name)
-        return None if isinstance(value, str) and value.strip().lower() in _ABSENT else value
+        if isinstance(value, str) and value.strip().lower() in _ABSENT:
+            return None
+        return value
 
     def __contains__(self, name: str) -> bool:
         return self.value(name) is not None
@@ -129,7 +135,10 @@ class Record:
         value = self.value(name)
         number = to_number(value)
         if number is None or not least <= number <= _MOST:
-            allowed = "a number" if number is None else f"a number from {least:g} to {_MOST:g}"
+            if number is None:
+                allowed = "a number"
+            else:
+                allowed = f"a number from {least:g} to {_MOST:g}"
             raise refused(self.place, name, f"is {_shown(value)}", allowed)
         return number * scale
 
@@ -166,13 +175,18 @@ class Record:
         """The record that stands under a path; an empty one where there is none."""
         value: Any = self.fields
         for name in path:
-            value = value.get(name) if isinstance(value, Mapping) else None
+            if isinstance(value, Mapping):
+                value = value.get(name)
+            else:
+                value = None
         return Record(value if isinstance(value, Mapping) else {}, self.place.inside(".".join(path)))
 
     def per_request(self, name: str, requests: float | None) -> float | None:
         """A total over all requests as the mean of one; None where either is not there, or 0."""
         total = self.number(name)
-        return total / requests if total and requests else None
+        if total and requests:
+            return total / requests
+        return None
 
 
 class Document(NamedTuple):
@@ -211,7 +225,10 @@ def documents(file: str, data: bytes) -> tuple[Document, ...]:
     begins = text.lstrip()[:1]
     if not begins:
         raise refused(place, "", "is empty")
-    found = tuple(islice(_json(place, text), MOST_RECORDS + 1)) if begins in "{[" else (_sheet(place, text),)
+    if begins in "{[":
+        found = tuple(islice(_json(place, text), MOST_RECORDS + 1))
+    else:
+        found = (_sheet(place, text),)
     if len(found) > MOST_RECORDS or any(len(each.rows) > MOST_RECORDS for each in found):
         raise refused(place, "", f"has more than {MOST_RECORDS} records", _SUMMARY)
     return found
@@ -240,7 +257,10 @@ def _json(place: Place, text: str) -> Iterator[Document]:
             raise refused(here, "", "holds a number of too many digits") from None
         line += text.count("\n", begin, at)
         for number, each in enumerate(value) if isinstance(value, list) else ((None, value),):
-            inside = here if number is None else here.inside(f"[{number}]")
+            if number is None:
+                inside = here
+            else:
+                inside = here.inside(f"[{number}]")
             if not isinstance(each, dict):
                 raise refused(inside, "", "is no JSON object", "an object, or a list of objects")
             yield Document(inside, each)
@@ -264,12 +284,15 @@ def to_number(value: Any) -> float | None:
         return None
     if isinstance(value, str):
         value = value.strip()
-        value = value.replace(",", "") if _THOUSANDS.fullmatch(value) else value
+        if _THOUSANDS.fullmatch(value):
+            value = value.replace(",", "")
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
         return None
-    return None if math.isnan(number) else number
+    if math.isnan(number):
+        return None
+    return number
 
 
 def _shown(value: object) -> str:

@@ -98,7 +98,9 @@ def _bench(record: Record) -> Run:
     if sglang:
         _check_answered(record)
     endless = "request_rate" not in record or to_number(record.value("request_rate")) == math.inf
-    offered = record.number("max_concurrency") if endless else None
+    offered = None
+    if endless:
+        offered = record.number("max_concurrency")
     weights = ("quantization", "dtype")
     return Run(
         place=record.place,
@@ -172,7 +174,9 @@ def _inferencex(record: Record) -> Run:
     answer = figures["answer_tokens"]
     power = record.number("avg_power_w")
     drafts = _drafts(record)
-    tokens_per_step = _tokens_per_step(record, figures["itl_s"]) if drafts else None
+    tokens_per_step = None
+    if drafts:
+        tokens_per_step = _tokens_per_step(record, figures["itl_s"])
     notes = [] if "mean_tpot" in record else [_MEDIAN]
     if drafts and tokens_per_step is None:
         notes.append(f"tokens per step of {drafts} are not known: the file has no gap between chunks (mean_itl)")
@@ -212,13 +216,17 @@ def _drafts(record: Record) -> str:
     method = record.text("spec_decoding").lower()
     if method not in _NO_DRAFTS:
         return method
-    return "mtp" if record.text("mtp").lower() not in _NO_DRAFTS else ""
+    if record.text("mtp").lower() not in _NO_DRAFTS:
+        return "mtp"
+    return ""
 
 
 def _tokens_per_step(record: Record, itl_s: float | None) -> float | None:
     """With drafts the gap between chunks is a step, and several tokens come in one; None where it is not known."""
     step_s = record.number("mean_itl", "median_itl")
-    return step_s / itl_s if step_s and itl_s else None
+    if step_s and itl_s:
+        return step_s / itl_s
+    return None
 
 
 def _inferencex_variant(record: Record, drafts: str) -> str:
@@ -321,9 +329,13 @@ def gpu_usage(sheets: Iterable[Document]) -> dict[tuple[str, ...], dict[str, Any
             rows.setdefault(tuple(map(record.text, _ANALYZER_KEY)), []).append(record)
 
     def total(records: list[Record], name: str, scale: float) -> float | None:
-        values = [record.number(*(f"{prefix}{name}" for prefix in _PREFIXES), scale=scale) for record in records]
+        values = []
+        for record in records:
+            values.append(record.number(*(f"{prefix}{name}" for prefix in _PREFIXES), scale=scale))
         known = [value for value in values if value is not None]
-        return sum(known) if len(known) == len(values) else None
+        if len(known) == len(values):
+            return sum(known)
+        return None
 
     usage = {}
     for key, records in rows.items():

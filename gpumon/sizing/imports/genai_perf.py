@@ -123,11 +123,10 @@ def _load(record: Record) -> _Load:
 
 def _of_phases(phases: list[Any], place: Place) -> _Load:
     """The load of the phases that count. Raises LeftOut where they have several: the figures are of all together."""
-    counted = [
-        Record(phase, place)
-        for phase in phases
-        if isinstance(phase, Mapping) and phase.get("exclude_from_results") is not True
-    ]
+    counted = []
+    for phase in phases:
+        if isinstance(phase, Mapping) and phase.get("exclude_from_results") is not True:
+            counted.append(Record(phase, place))
     loads = {(phase.number("concurrency"), phase.number(*_RATE_KEYS)) for phase in counted}
     if len(loads) > 1:
         reason = "several loads in one summary: import the summaries of its phases"
@@ -139,7 +138,9 @@ def _of_phases(phases: list[Any], place: Place) -> _Load:
 def _from_name(place: Place) -> tuple[float | None, tuple[str, ...]]:
     """The concurrency that the file leaves out, from its name or folder: the only thing that a name may tell."""
     found = _FILE_CONCURRENCY.findall(place.file)
-    return (None, ()) if not found or int(found[-1]) == 0 else (float(found[-1]), (_NAMED,))
+    if not found or int(found[-1]) == 0:
+        return (None, ())
+    return (float(found[-1]), (_NAMED,))
 
 
 # What aiperf and genai-perf write beside the summary.
@@ -158,7 +159,9 @@ def is_raw(document: Document) -> bool:
     if isinstance(experiments, list):
         return "endpoint_type" in document.fields or "service_kind" in document.fields
     data = document.fields.get("data")
-    first = data[0] if isinstance(data, list) and data else None
+    first = None
+    if isinstance(data, list) and data:
+        first = data[0]
     return isinstance(first, Mapping) and ("payloads" in first or "response_text" in first)
 
 

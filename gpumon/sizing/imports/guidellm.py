@@ -52,7 +52,9 @@ def read_benchmark(record: Record) -> Run:
     check_completed(record.place, totals.number("successful"), totals.number("errored"))
     strategy = record.part("config", "strategy")
     kind = strategy.text("type_", "type")
-    held = strategy.number("streams", "max_concurrency") if kind in ("concurrent", "throughput") else None
+    held = None
+    if kind in ("concurrent", "throughput"):
+        held = strategy.number("streams", "max_concurrency")
     figures: dict[str, Any] = {}
     for field, name, scale in _GUIDELLM:
         found = metrics.part(name, "successful")

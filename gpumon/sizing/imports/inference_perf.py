@@ -41,8 +41,12 @@ def is_config(data: bytes) -> bool:
 def model_of(config: bytes) -> str:
     """The model that a run's `config.yaml` names; empty where it names none."""
     server = _SERVER.search(config)
-    model = _MODEL.search(server[1]) if server is not None else None
-    return model[1].decode("utf-8", "replace") if model is not None else ""
+    model = None
+    if server is not None:
+        model = _MODEL.search(server[1])
+    if model is not None:
+        return model[1].decode("utf-8", "replace")
+    return ""
 
 
 def read_stage(record: Record) -> Run:
@@ -99,7 +103,9 @@ def _cached_share(prompts: Record) -> float | None:
     """Share of the prompt tokens that the server took from its cache; 0 is written, too, where it does not tell."""
     total = prompts.number("total")
     cached = prompts.number("cached")
-    return cached / total if cached and total and cached <= total else None
+    if cached and total and cached <= total:
+        return cached / total
+    return None
 
 
 def _time_per_token(

@@ -74,7 +74,9 @@ def _parts_s(run: Run) -> float | None:
 
 def _latency_s(run: Run) -> float | None:
     """Seconds of a request, measured or by its parts."""
-    return _parts_s(run) if run.e2e_s is None else run.e2e_s
+    if run.e2e_s is None:
+        return _parts_s(run)
+    return run.e2e_s
 
 
 def in_flight_of(run: Run) -> float | None:
@@ -83,7 +85,9 @@ def in_flight_of(run: Run) -> float | None:
     if rate is None and run.tokens_per_s is not None and run.answer_tokens:
         rate = run.tokens_per_s / run.answer_tokens
     latency_s = _latency_s(run)
-    return None if rate is None or latency_s is None else rate * latency_s
+    if rate is None or latency_s is None:
+        return None
+    return rate * latency_s
 
 
 def _point(run: Run) -> Point:
@@ -118,7 +122,10 @@ def _points(runs: Sequence[Run]) -> tuple[Point, ...]:
             same.append([point])
     rising = sorted(map(merged, same), key=lambda point: (point.running, _offered(point)))
     step = max(1.0, (len(rising) - 1) / (MOST_POINTS - 1))
-    return tuple(rising[round(step * number)] for number in range(min(len(rising), MOST_POINTS)))
+    points = []
+    for number in range(min(len(rising), MOST_POINTS)):
+        points.append(rising[round(step * number)])
+    return tuple(points)
 
 
 def _offered(point: Point) -> float:
@@ -169,7 +176,9 @@ def _middle(runs: Sequence[Run], figure: str) -> float | None:
 
 
 def _tail(p95: float | None, mean: float | None) -> float | None:
-    return p95 / mean if p95 and mean and p95 >= mean else None
+    if p95 and mean and p95 >= mean:
+        return p95 / mean
+    return None
 
 
 def _most_memory(runs: Sequence[Run]) -> float | None:
@@ -178,5 +187,10 @@ def _most_memory(runs: Sequence[Run]) -> float | None:
 
 def _prefill_rate(points: Sequence[Point], prompt: float | None) -> float | None:
     """Prompt tokens per second at the highest rate of requests: the instance computes at least so many."""
-    rates = [point.requests_per_s for point in points if point.requests_per_s is not None]
-    return max(rates) * prompt if rates and prompt else None
+    rates = []
+    for point in points:
+        if point.requests_per_s is not None:
+            rates.append(point.requests_per_s)
+    if rates and prompt:
+        return max(rates) * prompt
+    return None

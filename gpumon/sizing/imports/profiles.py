@@ -122,7 +122,10 @@ def _unknown(runs: Sequence[Run]) -> Iterator[str]:
 
 def _loaded(runs: Sequence[Run], given: Given) -> list[Run]:
     """With the concurrency that their files leave out. Raises ImportRefused where the given ones do not fit."""
-    asking = [at for at, run in enumerate(runs) if run.offered is None and not run.open_loop]
+    asking = []
+    for at, run in enumerate(runs):
+        if run.offered is None and not run.open_loop:
+            asking.append(at)
     if not given.concurrency:
         return list(runs)
     if len(given.concurrency) != len(asking):
@@ -153,7 +156,9 @@ def _filled(run: Run, given: Given, catalogue: GpuCatalogue | None, notes: list[
 def _published_name(model: str) -> str:
     """The name of a model; of a path in the cache of the hub the published one."""
     cached = _HUB_CACHE.search(model)
-    return f"{cached[1]}/{cached[2]}" if cached else model
+    if cached:
+        return f"{cached[1]}/{cached[2]}"
+    return model
 
 
 def _catalogue_name(text: str, catalogue: GpuCatalogue | None, notes: list[str]) -> str:
@@ -218,7 +223,9 @@ def _named(observations: Sequence[tuple[Observed, Run]], given: Given) -> tuple[
 def _traits(profile: Observed, run: Run) -> tuple[str, ...]:
     """Traits that may tell a profile from others of its model, the most telling first; empty for what is not known."""
     several = profile.gpus and profile.gpus != profile.tp
-    lengths = f"{profile.prompt_tokens:.0f}x{profile.answer_tokens or 0:.0f}" if profile.prompt_tokens else ""
+    lengths = ""
+    if profile.prompt_tokens:
+        lengths = f"{profile.prompt_tokens:.0f}x{profile.answer_tokens or 0:.0f}"
     return (
         run.variant,
         f"seqs{run.max_num_seqs}" if run.max_num_seqs else "",

@@ -305,7 +305,10 @@ def _decision(by_formula: Demand, found: Least) -> str:
     """The decision of the simulation, as a note: `by simulation: 3 instances of TP 2 (by formula: 2 of TP 2); ...`."""
     figures = found.figures
     latencies = (("TTFT", figures.ttft_s), ("ITL", figures.itl_s), ("E2E", figures.e2e_s))
-    told = [f"{name} {spread.p95 * 1e3:,.0f} ms" for name, spread in latencies if not isinstance(spread.p95, Missing)]
+    told = []
+    for name, spread in latencies:
+        if not isinstance(spread.p95, Missing):
+            told.append(f"{name} {spread.p95 * 1e3:,.0f} ms")
     formulas = "none"
     if not by_formula.problem:
         formulas = f"{by_formula.needed} of TP {by_formula.instance.tp}"
@@ -353,7 +356,9 @@ def _fewest(
 
 def _misses_a_goal(demand: Demand) -> bool:
     """Whether the formulas refuse an instance for a latency goal alone, which the simulation judges by itself."""
-    first = binding(demand.limits) if demand.limits else None
+    first = None
+    if demand.limits:
+        first = binding(demand.limits)
     return first is not None and first.concurrency < 1.0 and first.kind in _LATENCIES
 
 
@@ -445,7 +450,9 @@ def _recorded_shape(demand: Demand, asked: Asked, recorded: Recorded) -> Shape:
 
 def _longest(demand: Demand) -> float:
     llm = demand.instance.llm
-    return float(llm.max_context) if llm is not None and llm.max_context > 0 else math.inf
+    if llm is not None and llm.max_context > 0:
+        return float(llm.max_context)
+    return math.inf
 
 
 def _answer(
@@ -535,7 +542,10 @@ def arrivals_text(workload: Workload, asked: Asked, recorded: Recorded | None) -
         return f"{clients:,} client{'' if clients == 1 else 's'}, each with one request in flight, for {seconds:,.0f} s"
     if workload.target_kind == "users":
         return f"{_clients(workload):,} users who think for {workload.think_s:g} s, for {seconds:,.0f} s"
-    kind = "Poisson" if asked.burstiness == 1.0 else f"gamma with burstiness {asked.burstiness:g}"
+    if asked.burstiness == 1.0:
+        kind = "Poisson"
+    else:
+        kind = f"gamma with burstiness {asked.burstiness:g}"
     return f"{workload.target:.4g} requests/s, {kind}, for {seconds:,.0f} s"
 
 

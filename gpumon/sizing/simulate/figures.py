@@ -91,7 +91,10 @@ def figures_of(log: Log, goals: Goals, gpus: int) -> Figures:
     counted = _counted(log)
     seconds = max((served.end_s for served in log.served), default=0.0)
     queue = queue_of(log.served, log.delay_s)
-    flow = _flow_of(log, goals, counted, seconds) if counted and seconds > 0.0 else _Flow()
+    if counted and seconds > 0.0:
+        flow = _flow_of(log, goals, counted, seconds)
+    else:
+        flow = _Flow()
     return Figures(
         requests=float(len(log.served)),
         seconds=seconds,
@@ -125,7 +128,10 @@ class _Flow(NamedTuple):
 def _flow_of(log: Log, goals: Goals, counted: Sequence[Served], seconds: float) -> _Flow:
     """Requests and tokens that ended while the load was whole, per second of it."""
     span_s = max(1e-9, min(seconds, log.counted_until_s) - log.counted_from_s)
-    ended = [served for served in log.served if log.counted_from_s <= served.end_s <= log.counted_until_s]
+    ended = []
+    for served in log.served:
+        if log.counted_from_s <= served.end_s <= log.counted_until_s:
+            ended.append(served)
     tokens = sum(served.request.answer for served in ended)
     good = sum(1 for served in counted if meets(served, goals))
     count = len(counted)
@@ -134,7 +140,10 @@ def _flow_of(log: Log, goals: Goals, counted: Sequence[Served], seconds: float) 
 
 def _counted(log: Log) -> list[Served]:
     """Requests that arrived while the load was whole; all where none did."""
-    counted = [one for one in log.served if log.counted_from_s <= one.request.arrival_s < log.counted_until_s]
+    counted = []
+    for one in log.served:
+        if log.counted_from_s <= one.request.arrival_s < log.counted_until_s:
+            counted.append(one)
     return counted or log.served
 
 
@@ -198,7 +207,10 @@ def _grows(queue: Sequence[QueuePoint], served: Sequence[Served]) -> bool:
     if not served:
         return False
     last_s = max(one.request.arrival_s for one in served)
-    arriving = [point for point in queue if point.time_s <= last_s]
+    arriving = []
+    for point in queue:
+        if point.time_s <= last_s:
+            arriving.append(point)
     tenth = max(1, len(arriving) // 10)
     middle = arriving[len(arriving) // 2 :][:tenth]
     end = arriving[-tenth:]

@@ -61,7 +61,10 @@ def histogram(bounds: Sequence[float], counts: Sequence[float], mean: float | No
     edges = [0.0, *bounds, bounds[-1]]
     middles = [(low + high) / 2.0 for low, high in pairwise(edges)]
     drawn = sum(middle * count for middle, count in zip(middles, counts, strict=True)) / sums[-1]
-    scale = 1.0 if mean is None else mean / positive("mean of the histogram", drawn)
+    if mean is None:
+        scale = 1.0
+    else:
+        scale = mean / positive("mean of the histogram", drawn)
 
     def draw(random: Random) -> float:
         at = random.random() * sums[-1]
@@ -197,7 +200,9 @@ class Clients(Source):
         super().__init__([shape.request(start_s, self._random) for start_s in starts])
 
     def _pause_s(self) -> float:
-        return self._random.expovariate(1.0 / self._think_s) if self._think_s > 0.0 else 0.0
+        if self._think_s > 0.0:
+            return self._random.expovariate(1.0 / self._think_s)
+        return 0.0
 
     def after(self, request: Request, ended_s: float) -> Request | None:  # noqa: ARG002 - all clients are alike
         """The next request, as long as the simulated time lasts."""

@@ -47,7 +47,10 @@ def prefix_aware() -> Router:
         busiest = max(loads)
         if busiest - loads[idlest] > UNEVEN_BY and busiest > UNEVEN_TIMES * loads[idlest]:
             return idlest
-        holders = [at for at, replica in enumerate(replicas) if replica.has_prefix(request.group)]
+        holders = []
+        for at, replica in enumerate(replicas):
+            if replica.has_prefix(request.group):
+                holders.append(at)
         if not holders:
             return homes.setdefault(request.group, idlest)
         home = min(holders, key=loads.__getitem__)

@@ -326,7 +326,10 @@ class Replica:
         if not self._decoding and not self._work:
             # The only sequence that ran was sent back: it is admitted in the next step.
             self._admit(now_s)
-        self._steps = 1 if self._work or preempted else self._steps_alike()
+        if self._work or preempted:
+            self._steps = 1
+        else:
+            self._steps = self._steps_alike()
         self.end_s = now_s + self._seconds(self._steps)
 
     def _make_room_to_decode(self, now_s: float) -> bool:

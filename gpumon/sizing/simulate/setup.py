@@ -59,7 +59,10 @@ def setup_of(instance: Instance, scenario: Scenario, known: Known) -> Setup:
     notes: list[str] = []
     limits = _limits(instance, scenario, mix, notes)
     line = instance.first.line
-    delay_s = max(0.0, line.ttft_s(1.0) - alone_s(cost, limits, mix)) if line is not None else 0.0
+    if line is not None:
+        delay_s = max(0.0, line.ttft_s(1.0) - alone_s(cost, limits, mix))
+    else:
+        delay_s = 0.0
     return Setup(cost, limits, delay_s, (*notes, *_notes(instance)))
 
 
@@ -70,7 +73,9 @@ def _notes(instance: Instance) -> Iterator[str]:
     elif not instance.first.decides:
         yield f"TTFT was not measured on this engine: {_estimate(instance)}"
     if instance.source in (Source.ROOFLINE, Source.RESCALED):
-        band = f", {instance.band.text}" if instance.band else ""
+        band = ""
+        if instance.band:
+            band = f", {instance.band.text}"
         source = "roofline" if instance.source is Source.ROOFLINE else "re-scaled"
         yield f"the time of a step is {source}, not measured{band}"
     if instance.speculation != NO_SPECULATION:
@@ -177,8 +182,14 @@ def _limits(instance: Instance, scenario: Scenario, mix: Mix, notes: list[str]) 
     if pool is None or not math.isfinite(pool[0]):
         raise ValueError("the size of the KV cache is not known: give --kv-tokens (kv_pool_tokens)")
     context = mix.prompt_tokens + mix.answer_tokens
-    taken = memory.request_tokens(instance.llm, context, instance.tp) if instance.llm is not None else context
-    blocks = int(pool[0] * context / taken / BLOCK) if taken > 0.0 else 0
+    if instance.llm is not None:
+        taken = memory.request_tokens(instance.llm, context, instance.tp)
+    else:
+        taken = context
+    if taken > 0.0:
+        blocks = int(pool[0] * context / taken / BLOCK)
+    else:
+        blocks = 0
     seen = instance.seen
     tokens, seqs = default_bounds(instance.gpu)
     # Each data-parallel rank is an engine with these defaults; what is typed or seen is of the whole instance.
@@ -214,4 +225,6 @@ def _why_no_curve(instance: Instance, known: Known) -> str:
 def _estimate(instance: Instance) -> str:
     band = instance.first.band
     basis = instance.first.basis or "estimate"
-    return f"{basis}, {band.text}" if band else basis
+    if band:
+        return f"{basis}, {band.text}"
+    return basis

@@ -91,7 +91,10 @@ class _Lengths:
         """Draws a length, and whether it does so from a histogram; `ended`: requests that ended."""
         if self.requests >= 1.0 and self.tokens > 0.0:
             mean = self.tokens / self.requests
-            finite = [bound for bound in self.bounds if bound < math.inf]
+            finite = []
+            for bound in self.bounds:
+                if bound < math.inf:
+                    finite.append(bound)
             if not finite or sum(self.counts) <= 0.0:  # sum and number alone, as a summary has them
                 return constant(mean), False
             counts = [*self.counts[: len(finite)], sum(self.counts[len(finite) :])]
@@ -194,7 +197,11 @@ class TrafficSeen:
 
     def found(self) -> dict[str, Recorded]:
         """By served model name; of models of which no request was seen to arrive there is nothing."""
-        return {name: self._recorded(model) for name, model in self._models.items() if sum(model.arrivals.values()) > 0}
+        found = {}
+        for name, model in self._models.items():
+            if sum(model.arrivals.values()) > 0:
+                found[name] = self._recorded(model)
+        return found
 
     def _recorded(self, model: _Model) -> Recorded:
         step_s = self._step_s
@@ -208,7 +215,10 @@ class TrafficSeen:
         basis = "the engine's histograms"
         if not (prompt_bucketed and answer_bucketed):
             basis = "their means alone: the engine has no histogram of them"
-        hits = min(1.0, model.cached_tokens / model.prompt_tokens) if model.prompt_tokens > 0.0 else 0.0
+        if model.prompt_tokens > 0.0:
+            hits = min(1.0, model.cached_tokens / model.prompt_tokens)
+        else:
+            hits = 0.0
         return Recorded(tuple(paces), sum(model.arrivals.values()), prompt, answer, hits, basis)
 
 

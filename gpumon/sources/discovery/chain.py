@@ -78,7 +78,9 @@ class Chain(NamedTuple):
     @property
     def unreached(self) -> str:
         """Name in place of a URL for a server that listens where nothing leads to from here; empty for all others."""
-        return f"pid:{self.server.pid}" if self.foreign and self.broken and self.server is not None else ""
+        if self.foreign and self.broken and self.server is not None:
+            return f"pid:{self.server.pid}"
+        return ""
 
     @property
     def pids(self) -> frozenset[int]:
@@ -96,7 +98,9 @@ class Chain(NamedTuple):
     def model(self) -> str:
         """As the command line names it, the served name first; empty where it does not."""
         launch = self.launch
-        return (launch.stored_as or launch.served_name or launch.model) if launch is not None else ""
+        if launch is not None:
+            return launch.stored_as or launch.served_name or launch.model
+        return ""
 
     def hints(self, said: Mapping[str, str]) -> dict[str, str]:
         """The storage and place of the model by the command line, where its server has not `said` them."""
@@ -113,7 +117,10 @@ class Chain(NamedTuple):
             CPU_OFFLOAD_GB: launch.cpu_offload_gb,
         }
         told[SERVES] = EMBEDDINGS if launch.embeds else ""
-        lacking = {key: word for key, word in told.items() if word and key not in said}
+        lacking = {}
+        for key, word in told.items():
+            if word and key not in said:
+                lacking[key] = word
         if self.folder and said.get(hints.MODEL_PATH, launch.model) == launch.model:
             lacking[hints.MODEL_PATH] = os.path.normpath(f"{self.folder}/{launch.model}")
         return lacking
@@ -196,7 +203,10 @@ def _end_at_page(chain: Chain, reading: EngineReading | None) -> tuple[CheckStat
         page = f"{chain.url}{kind.paths[0]}"
     if reading is None:
         return CheckState.WARN, f"{page} was not asked"
-    state = "answers" if reading.state is EndpointState.OK else reading.state.value.replace("_", " ")
+    if reading.state is EndpointState.OK:
+        state = "answers"
+    else:
+        state = reading.state.value.replace("_", " ")
     return CheckState.OK, f"{page} {state}: see engine {reading.name}"
 
 
@@ -219,7 +229,11 @@ class Notices:
         held_s |= dict.fromkeys(certain, now_s - PATIENCE_S)
         self._begun = self._begun or looked
         self._since = {text: self._since.get(text, (time.time(), at_s)) for text, at_s in held_s.items()}
-        return [Fault(SOURCE, text, wall) for text, (wall, at_s) in self._since.items() if now_s - at_s >= PATIENCE_S]
+        faults = []
+        for text, (wall, at_s) in self._since.items():
+            if now_s - at_s >= PATIENCE_S:
+                faults.append(Fault(SOURCE, text, wall))
+        return faults
 
     def broken(self, chains: Iterable[Chain], gpus: Sequence[GpuReading]) -> Iterable[str]:
         """Faults of chains that lead nowhere, each with the GPUs that it concerns, the reason and the fix.
@@ -248,7 +262,11 @@ class Notices:
 
 def indices_of(pids: frozenset[int], gpus: Iterable[GpuReading]) -> frozenset[int]:
     """Indices of the GPUs that one of the processes is on."""
-    return frozenset(gpu.index for gpu in gpus if any(process.pid in pids for process in gpu.processes))
+    of = set()
+    for gpu in gpus:
+        if any(process.pid in pids for process in gpu.processes):
+            of.add(gpu.index)
+    return frozenset(of)
 
 
 def _unseen(gpu: GpuReading, gpus: Iterable[GpuReading]) -> bool:

@@ -183,13 +183,19 @@ def shown_command(argv: Sequence[str]) -> str:
 def _with_shown_arguments(program: list[str], form: Form | None, arguments: Sequence[str]) -> list[str]:
     """The words of a program, and of its arguments those that everybody may read; `form` is None for unknown ones."""
     shown = program
-    values_left = 1 if form is not None and form.positional else 0
+    if form is not None and form.positional:
+        values_left = 1
+    else:
+        values_left = 0
     for word in arguments:
         if _is_option(word):
             name, equals, value = word.partition("=")
             is_known = form is not None and _may_be_shown(name)
             shown.append(_shown_option(name, equals, value, is_known=is_known))
-            values_left = _values_after(name) if is_known and not equals else 0
+            if is_known and not equals:
+                values_left = _values_after(name)
+            else:
+                values_left = 0
         elif values_left:
             shown.append(_harmless(word))
             values_left -= 1
@@ -212,7 +218,9 @@ def _unknown_arguments(argv: Sequence[str], words: Sequence[str]) -> Sequence[st
     if words:
         return words[1:]
     arguments = argv[1:]
-    is_shell = PurePosixPath(argv[0].lstrip("-")).name in _SHELLS if argv else False
+    is_shell = False
+    if argv:
+        is_shell = PurePosixPath(argv[0].lstrip("-")).name in _SHELLS
     if is_shell and arguments and not arguments[0].startswith("-"):
         return arguments[1:]
     return arguments
@@ -224,7 +232,9 @@ def _is_option(word: str) -> bool:
 
 def _option_key(name: str) -> str:
     """The name of an option as `SHOWN` spells it."""
-    return name.replace("_", "-") if name.startswith("--") else name
+    if name.startswith("--"):
+        return name.replace("_", "-")
+    return name
 
 
 def _may_be_shown(name: str) -> bool:
@@ -236,7 +246,9 @@ def _may_be_shown(name: str) -> bool:
 
 def _values_after(name: str) -> int:
     """Words behind an option that are its values, at most."""
-    return _MOST_VALUE if _option_key(name) in SEVERAL else 1
+    if _option_key(name) in SEVERAL:
+        return _MOST_VALUE
+    return 1
 
 
 def _shown_option(name: str, equals: str, value: str, *, is_known: bool) -> str:
@@ -247,7 +259,9 @@ def _shown_option(name: str, equals: str, value: str, *, is_known: bool) -> str:
     shown = _harmless(name)
     if not equals:
         return shown
-    return f"{shown}={_harmless(value)}" if is_known else f"{shown}={STRUCK}"
+    if is_known:
+        return f"{shown}={_harmless(value)}"
+    return f"{shown}={STRUCK}"
 
 
 def _harmless(value: str) -> str:
@@ -273,7 +287,9 @@ def _words(argv: Sequence[str]) -> tuple[str, ...]:
     program = PurePosixPath(argv[0].lstrip("-")).name
     rest = list(argv[1:])
     if program in _SHELLS:
-        return tuple(rest) if rest and rest[0].startswith("/") else ()
+        if rest and rest[0].startswith("/"):
+            return tuple(rest)
+        return ()
     if _PYTHON.fullmatch(program):
         return _python_words(rest)
     return (program, *rest)
@@ -311,7 +327,9 @@ def _after(words: Sequence[str], command: str) -> tuple[str, ...] | None:
     if words[0] != first and not words[0].endswith(f".{first}"):
         return None
     end = 1 + len(more)
-    return tuple(words[end:]) if list(words[1:end]) == more else None
+    if list(words[1:end]) == more:
+        return tuple(words[end:])
+    return None
 
 
 class _Settings(NamedTuple):
@@ -453,12 +471,16 @@ def _first(values: Sequence[str]) -> str:
 
 def _prefix(values: Sequence[str]) -> str:
     found = _PREFIX.fullmatch(_first(values))
-    return f"/{found[1]}" if found else ""
+    if found:
+        return f"/{found[1]}"
+    return ""
 
 
 def _number(values: Sequence[str], most: int = MOST_RANKS) -> int:
     text = _first(values).strip()
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 8 and 0 < int(text) <= most else 0
+    if text.isascii() and text.isdecimal() and len(text) < 8 and 0 < int(text) <= most:
+        return int(text)
+    return 0
 
 
 def _address(values: Sequence[str]) -> tuple[str, int]:

@@ -244,7 +244,9 @@ class Places:
         To look through a family is dear: once for each set of sockets.
         """
         if not asked:
-            return None if sockets_of(server.pid) is None else ()
+            if sockets_of(server.pid) is None:
+                return None
+            return ()
         key = (server.pid, server.started, everywhere)
         question = (frozenset(listener.inode for listener in asked), without)
         if key not in self._owned or self._owned[key][0] != question:
@@ -252,7 +254,11 @@ class Places:
         held = self._owned[key][1]
         if held is None:
             return None
-        return tuple(listener for listener in asked if listener.inode in held)
+        own = []
+        for listener in asked:
+            if listener.inode in held:
+                own.append(listener)
+        return tuple(own)
 
 
 def _found(server: Process, launched: Launch, spot: Spot | None, usual_port: int, foreign: bool) -> Spot:
@@ -295,7 +301,10 @@ def _reached(server: Process, launched: Launch, port: int, owned: tuple[Listener
             return Spot(port, broken=_no_way(addresses), foreign=True)
     if not host or not port:
         return Spot(port, listeners=owned, foreign=foreign)
-    shown = f"[{host}]" if host.version == 6 else str(host)
+    if host.version == 6:
+        shown = f"[{host}]"
+    else:
+        shown = str(host)
     scheme = "https" if launched.secure else "http"
     url = f"{scheme}://{shown}:{port}{launched.prefix}"
     return Spot(port, url, owned, foreign=foreign)
@@ -419,7 +428,9 @@ class Look:
         key = (server.pid, server.started)
         asked = self._stored.get(key)
         if asked is None:
-            root = root_of(server.pid) if container_of(server.pid) else ""
+            root = ""
+            if container_of(server.pid):
+                root = root_of(server.pid)
             asked = daemon_thread(ollama_name, Path(f"{root}{model}"), reader_of(server.pid))
             self._stored[key] = asked
             wait([asked], NAME_PATIENCE_S)
@@ -451,7 +462,10 @@ class Look:
         if not self._configured or not any(chain.foreign and not chain.configured for chain in chains):
             return [*chains]
         ports_here = _published_ports()
-        local = [url for url in self._configured if isinstance(self._place(url), Place)]
+        local = []
+        for url in self._configured:
+            if isinstance(self._place(url), Place):
+                local.append(url)
         marked = []
         for chain in chains:
             configured = chain.configured
@@ -463,7 +477,10 @@ class Look:
 
     def _asked_ports(self, chains: Iterable[Chain]) -> list[Chain]:
         """The ports that the user named, where somebody listens and no chain leads there."""
-        known = {chain.port for chain in chains if chain.url and not chain.foreign}
+        known = set()
+        for chain in chains:
+            if chain.url and not chain.foreign:
+                known.add(chain.port)
         asked = []
         for port in self._ports:
             place = self._place(f"http://localhost:{port}")
@@ -591,5 +608,10 @@ def _with_variables(server: Process, launched: Launch) -> Launch:
     variables = variables_of(server.pid, VARIABLES)
     if variables is None:
         return launched
-    shown = {name: "set" if name in SECRETS else value for name, value in variables.items()}
+    shown = {}
+    for name, value in variables.items():
+        if name in SECRETS:
+            shown[name] = "set"
+        else:
+            shown[name] = value
     return launch(server.argv, shown) or launched

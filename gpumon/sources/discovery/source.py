@@ -165,7 +165,11 @@ class Discovery:
         return [*chain_checks(self.chains, readings, self._gpus), *rest]
 
     def _polled(self) -> list[EndpointSource]:
-        return [engine.source for engine in self._engines.values() if engine.source is not None]
+        polled = []
+        for engine in self._engines.values():
+            if engine.source is not None:
+                polled.append(engine.source)
+        return polled
 
     async def _run(self) -> None:
         while True:
@@ -191,7 +195,10 @@ class Discovery:
         """A look at the processes; servers of the config that no chain leads to are found by their sockets."""
         chains = self._look(pids)
         known = {chain.configured for chain in chains}
-        rest = [source.url.base for source in self._configured if source.url.base not in known]
+        rest = []
+        for source in self._configured:
+            if source.url.base not in known:
+                rest.append(source.url.base)
         if rest:
             self._owner.look(rest, pids)
         return chains
@@ -210,7 +217,10 @@ class Discovery:
         by_configured = {chain.configured: chain for chain in chains if chain.configured}
         for source in self._configured:
             known = by_configured.get(source.url.base)
-            source.joined = None if known is None else partial(self._joined, known)
+            if known is None:
+                source.joined = None
+            else:
+                source.joined = partial(self._joined, known)
 
     def _drop_gone(self, wanted: Mapping[str, Chain]) -> None:
         """End the engines that no chain leads to any more, once they are gone for good."""

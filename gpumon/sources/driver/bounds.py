@@ -14,7 +14,9 @@ ENERGY_TIMES = 2.0
 def implausible(field: str, values: dict[str, Any]) -> Missing | None:
     """Why the number of this field can not be true, with the number itself; None where it can, or there is none."""
     why = excess(field, values)
-    return invalid(values[field], why) if why else None
+    if why:
+        return invalid(values[field], why)
+    return None
 
 
 def drop_implausible(values: dict[str, Any]) -> None:
@@ -38,6 +40,9 @@ class Energy:
             return
         self._last = (energy_j, read_s)
         limit_w = values["power_limit_w"]
-        most_w = BOUNDS["power_limit_w"].most if isinstance(limit_w, Missing) else limit_w
+        if isinstance(limit_w, Missing):
+            most_w = BOUNDS["power_limit_w"].most
+        else:
+            most_w = limit_w
         if before is not None and energy_j - before[0] > ENERGY_TIMES * most_w * (read_s - before[1] + 1.0):
             values["energy_j"] = invalid(energy_j, f"{energy_j - before[0]:.6g} J more than the last time")

@@ -165,7 +165,9 @@ class Calls:
     def meaning(self, code: int) -> Missing:
         """Meaning of a return code that stands beside one figure of several."""
         rule = self._api.rules.get(code)
-        return Missing(rule.reason, rule.detail) if rule is not None else Missing(Reason.ERROR)
+        if rule is not None:
+            return Missing(rule.reason, rule.detail)
+        return Missing(Reason.ERROR)
 
     def forget(self) -> None:
         """Ask everything anew: the device is not what it was."""
@@ -174,7 +176,11 @@ class Calls:
 
     def troubles(self) -> dict[str, tuple[str, float]]:
         """The calls that worked before and fail now: why, and since when (Unix time)."""
-        return {key: (held.missing.detail, held.since_wall_s) for key, held in self._held.items() if held.since_wall_s}
+        troubles = {}
+        for key, held in self._held.items():
+            if held.since_wall_s:
+                troubles[key] = (held.missing.detail, held.since_wall_s)
+        return troubles
 
     def badge(self) -> tuple[GpuState, str]:
         """The worst that the calls said about the GPU as a whole."""
@@ -199,7 +205,10 @@ class Calls:
         worked = key in self._worked
         self._raise_if_down(key, code, worked=worked)
         held = self._held.get(key)
-        count = held.count + 1 if held is not None and held.code == code else 1
+        if held is not None and held.code == code:
+            count = held.count + 1
+        else:
+            count = 1
         rule = self._api.rules.get(code, UNKNOWN)
         missing = Missing(rule.reason, rule.detail)
         since_wall_s = 0.0

@@ -235,7 +235,10 @@ class _Slot:
         if gpu is not self.gpu:
             if self.gpu is not None:
                 self.gpu.close()
-            self.down = self.down if self.down is not None and self.down.uuid == gpu.uuid else None
+            if self.down is not None and self.down.uuid == gpu.uuid:
+                self.down = self.down
+            else:
+                self.down = None
             self.gpu = gpu
 
     def _give_up(self, why: tuple[GpuState, str], now_s: float) -> None:
@@ -300,7 +303,10 @@ class Fleet:
 
     def _take_listed(self, rows: Sequence[GpuReading], *, enumerates: bool) -> None:
         """Note which GPUs the driver lists now."""
-        listed = {row.uuid: row for row in rows if not row.parent_uuid}
+        listed = {}
+        for row in rows:
+            if not row.parent_uuid:
+                listed[row.uuid] = row
         if enumerates:
             self._remember_gone(listed)
         for uuid in listed:
@@ -347,18 +353,32 @@ class Fleet:
 
     def _silence_s(self) -> float:
         """For how long calls have hung on every GPU that is not down; 0 while one answers."""
-        asked_s = [slot.asked[0] for slot in self._slots if slot.asked is not None]
+        asked_s = []
+        for slot in self._slots:
+            if slot.asked is not None:
+                asked_s.append(slot.asked[0])
         answers = any(slot.asked is None and slot.gpu is not None for slot in self._slots)
-        return time.monotonic() - max(asked_s) if asked_s and not answers else 0.0
+        if asked_s and not answers:
+            return time.monotonic() - max(asked_s)
+        return 0.0
 
     def _pcie(self, watched: frozenset[str]) -> dict[int, Pcie]:
         """By index the GPUs that are watched: one of them is measured, each in its turn."""
-        indices = [slot.index for slot in self._slots if slot.gpu is not None and slot.gpu.uuid in watched]
+        indices = []
+        for slot in self._slots:
+            if slot.gpu is not None and slot.gpu.uuid in watched:
+                indices.append(slot.index)
         if not indices:
             return {}
         self._turns += 1
         turn = indices[self._turns % len(indices)]
-        return {index: Pcie.MEASURE if index == turn else Pcie.KEEP for index in indices}
+        pcie = {}
+        for index in indices:
+            if index == turn:
+                pcie[index] = Pcie.MEASURE
+            else:
+                pcie[index] = Pcie.KEEP
+        return pcie
 
     def _count(self) -> int:
         try:

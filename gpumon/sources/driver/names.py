@@ -100,7 +100,9 @@ class Names:
             text = Path(f"/proc/{pid}/cgroup").read_text(errors="replace")
             (container, pod) = groups(text)
             matched = _JOB.search(text)
-            job = matched.group(1) if matched else ""
+            job = ""
+            if matched:
+                job = matched.group(1)
         key = (pid, started_s)
         if key not in self._places:
             self._places[key] = place_of(pid, in_pod=bool(pod))
@@ -113,7 +115,9 @@ class Names:
         now_s = time.monotonic()
         at_s, before_s = self._cpu.get((pid, whose), (0.0, 0.0))
         self._cpu[pid, whose] = (now_s, used_s)
-        return (used_s - before_s) / (now_s - at_s) if at_s and now_s > at_s and used_s >= before_s else WARMING_UP
+        if at_s and now_s > at_s and used_s >= before_s:
+            return (used_s - before_s) / (now_s - at_s)
+        return WARMING_UP
 
 
 def _running_children_s(pid: int) -> float:
@@ -132,7 +136,10 @@ def _running_children_s(pid: int) -> float:
 def _children(pid: int) -> list[int]:
     """The processes that the main thread of one has started; none where the kernel does not list them."""
     try:
-        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        children = []
+        for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            children.append(int(word))
+        return children
     except (OSError, ValueError):
         return []
 
@@ -155,7 +162,9 @@ def place_of(pid: int, *, in_pod: bool) -> tuple[str, str]:
             known = {name: value for name, _, value in pairs if name in ("HOSTNAME", "POD_NAME", "SLURM_JOB_ID")}
     except OSError:
         known = {}
-    name = known.get("POD_NAME") or known.get("HOSTNAME", "") if in_pod else ""
+    name = ""
+    if in_pod:
+        name = known.get("POD_NAME") or known.get("HOSTNAME", "")
     with contextlib.suppress(OSError, ValueError):
         if name:
             with open_file(Path(f"/proc/{pid}/{_NAMESPACE}"), reader_of(pid)) as file:

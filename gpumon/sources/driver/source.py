@@ -39,7 +39,9 @@ AMD = Vendor("amdsmi", "gpumon.sources.amd", "the AMD driver", "the AMD SMI work
 
 def vendor_of(dev: Path = Path("/dev")) -> Vendor:
     """Maker of this host's GPUs, by the nodes of their drivers; NVIDIA where both or neither are there."""
-    return AMD if (dev / "kfd").exists() and not (dev / "nvidiactl").exists() else NVIDIA
+    if (dev / "kfd").exists() and not (dev / "nvidiactl").exists():
+        return AMD
+    return NVIDIA
 
 
 LONGEST_WAIT_S = 0.2
@@ -66,7 +68,11 @@ PASSED_BEGINNINGS: Final = ("LC_", "PYTHON", "NVML_", "CUDA_", "NVIDIA_VISIBLE_"
 
 def worker_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """A worker's environment. It loads a library of the driver, and has no use for the keys of endpoints."""
-    return {name: value for name, value in environ.items() if name in PASSED or name.startswith(PASSED_BEGINNINGS)}
+    environment = {}
+    for name, value in environ.items():
+        if name in PASSED or name.startswith(PASSED_BEGINNINGS):
+            environment[name] = value
+    return environment
 
 
 Process = subprocess.Popen[bytes]
@@ -410,7 +416,9 @@ class DriverSource:
             return report.error, report.error
         if report is None or not report.ready:
             text = f"initialising {self._vendor.driver} ({now_s - child.started_s:.0f} s)"
-            return (self._why, f"{self._why}; now {text}") if self._why else ("initialising", text)
+            if self._why:
+                return (self._why, f"{self._why}; now {text}")
+            return ("initialising", text)
         silent_s = child.silent_s(now_s)
         if silent_s <= LATE_INTERVALS * self.interval_s:
             return "", ""

@@ -59,7 +59,10 @@ def request(watched: Collection[str] = ()) -> bytes:
 
     `watched` are the GPUs (uuids) whose PCIe traffic is measured meanwhile.
     """
-    named = [uuid for uuid in sorted(watched) if uuid.isascii() and uuid.isprintable() and " " not in uuid]
+    named = []
+    for uuid in sorted(watched):
+        if uuid.isascii() and uuid.isprintable() and " " not in uuid:
+            named.append(uuid)
     return " ".join(named[:MOST_WATCHED]).encode() + b"\n"
 
 

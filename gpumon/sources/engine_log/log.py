@@ -125,7 +125,10 @@ class EngineLog:
         elif not lines and not added.rest:
             return
         self._lines += self._reader.lines(lines)
-        self._rest = (self._reader.copy().line(added.rest),) if added.rest else ()
+        if added.rest:
+            self._rest = (self._reader.copy().line(added.rest),)
+        else:
+            self._rest = ()
         excess = len(self._lines) - MOST_LINES
         if excess > 0:
             del self._lines[:excess]
@@ -139,9 +142,14 @@ def serving_origin(url: str) -> Origin:
     if not isinstance(address, Address):
         return NO_ORIGIN
     sockets = reached(address, [listener for listener in listening() if listener.port == address.port])
-    pids = holders([listener.inode for listener in sockets], all_pids()) if sockets else frozenset()
+    if sockets:
+        pids = holders([listener.inode for listener in sockets], all_pids())
+    else:
+        pids = frozenset()
     if not pids:
         return NO_ORIGIN
     pid = min(pids)
     server = process(server_of(pid) or pid)
-    return origin_of(server) if server is not None else NO_ORIGIN
+    if server is not None:
+        return origin_of(server)
+    return NO_ORIGIN

@@ -70,7 +70,11 @@ def behind_pipe(pipe: str) -> list[Output]:
         if _target(pid, _STANDARD_INPUT) == pipe:
             copies = (descriptor for descriptor in _written(pid) if descriptor != _STANDARD_ERROR)
             outputs = (_output(pid, descriptor) for descriptor in copies)
-            return [output for output in outputs if output is not None and output.is_file]
+            result = []
+            for output in outputs:
+                if output is not None and output.is_file:
+                    result.append(output)
+            return result
     return []
 
 
@@ -119,7 +123,11 @@ def _written(pid: int) -> list[int]:
         names = sorted(int(entry.name) for entry in Path(f"/proc/{pid}/fdinfo").iterdir())
     except OSError:
         return []
-    return [descriptor for descriptor in names[:_MOST_DESCRIPTORS] if _is_written(pid, descriptor)]
+    written = []
+    for descriptor in names[:_MOST_DESCRIPTORS]:
+        if _is_written(pid, descriptor):
+            written.append(descriptor)
+    return written
 
 
 def _is_written(pid: int, descriptor: int) -> bool:

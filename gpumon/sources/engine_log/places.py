@@ -70,8 +70,14 @@ class LogAccessError(PermissionError):
 def places_of(origin: Origin, logs: Path = LOGS) -> tuple[Place, ...]:
     """The places of a server's log, the likeliest first; one `NoLog` where there is none. Blocks: for a thread."""
     is_live = bool(origin.pid) and not has_ended(origin.id)
-    outputs = outputs_of(origin.pid) if is_live else []
-    files = [_live_file(origin, output) for output in outputs if output.is_file]
+    if is_live:
+        outputs = outputs_of(origin.pid)
+    else:
+        outputs = []
+    files = []
+    for output in outputs:
+        if output.is_file:
+            files.append(_live_file(origin, output))
     if not is_live and origin.output:
         files.append(_kept_file(origin))
     if not files and not origin.container:
@@ -111,7 +117,10 @@ def _live_file(origin: Origin, output: Output) -> LogFile:
         return open_descriptor(output)
 
     is_deleted = output.target.endswith(" (deleted)")
-    named = f"/proc/{output.pid}/fd/{output.descriptor}" if is_deleted else output.target
+    if is_deleted:
+        named = f"/proc/{output.pid}/fd/{output.descriptor}"
+    else:
+        named = output.target
     return LogFile(f"file {path}", opened, _tail_command(named))
 
 
@@ -195,7 +204,9 @@ def pod_file(container: str, logs: Path = LOGS) -> tuple[Path, str] | None:
         return None
     try:
         with os.scandir(logs / "containers") as entries:
-            links = [entry.path for _, entry in zip(range(_MOST_LINKS), entries, strict=False)]
+            links = []
+            for _, entry in zip(range(_MOST_LINKS), entries, strict=False):
+                links.append(entry.path)
     except OSError:
         return None
     for link in links:
@@ -216,7 +227,9 @@ def _pod_file_at(path: Path, container: str, logs: Path) -> tuple[Path, str] | N
         form = "json"
         if path != Path(f"/var/lib/docker/containers/{container}/{container}-json.log"):
             return None
-    return (path, form) if os.access(path, os.R_OK) else None
+    if os.access(path, os.R_OK):
+        return (path, form)
+    return None
 
 
 def _of_container(origin: Origin) -> Place:
@@ -236,7 +249,9 @@ def _of_unit(origin: Origin) -> Place:
 
 
 def _tail_command(path: str) -> str:
-    return f"tail -n {_SHOWN_LINES} {shlex.quote(path)}" if path.isprintable() else ""
+    if path.isprintable():
+        return f"tail -n {_SHOWN_LINES} {shlex.quote(path)}"
+    return ""
 
 
 def _no_log(origin: Origin, outputs: list[Output], *, is_live: bool) -> str:
@@ -247,7 +262,9 @@ def _no_log(origin: Origin, outputs: list[Output], *, is_live: bool) -> str:
         return "its process has ended, and where its output went is not known"
     if not outputs:
         server = process(origin.pid)
-        whose = f"user {user_name(server.uid)}" if server is not None else "another user"
+        whose = "another user"
+        if server is not None:
+            whose = f"user {user_name(server.uid)}"
         return f"Linux hides from this user where the output of {whose}'s process {origin.pid} goes"
     return f"its output goes to {_target(outputs[0])}"
 

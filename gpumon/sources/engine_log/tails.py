@@ -157,7 +157,10 @@ def run_bounded(command: Sequence[str]) -> tuple[bytes, str]:
     if not is_whole:
         return b"", f"{command[0]} did not end within {COMMAND_S:.0f} s, or printed too much"
     if code:
-        lines = [line for line in _decoded(printed).splitlines() if line.strip()]
+        lines = []
+        for line in _decoded(printed).splitlines():
+            if line.strip():
+                lines.append(line)
         return b"", clean(lines[-1] if lines else f"{command[0]} failed with exit code {code}")
     return printed, ""
 
@@ -202,7 +205,9 @@ def _unwrapped(line: bytes, form: str) -> str:
             entry = json.loads(text)
         except ValueError:
             return text
-        return str(entry.get("log", "")).rstrip("\n") if isinstance(entry, dict) else text
+        if isinstance(entry, dict):
+            return str(entry.get("log", "")).rstrip("\n")
+        return text
     return text
 
 

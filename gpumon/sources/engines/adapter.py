@@ -101,7 +101,9 @@ class Metric(NamedTuple):
     """When it moves. Said of token counts; requests and latencies of ended requests are what they say."""
 
     def __str__(self) -> str:
-        return f'{self.name}{{{self.label}="{self.value}"}}' if self.label else self.name
+        if self.label:
+            return f'{self.name}{{{self.label}="{self.value}"}}'
+        return self.name
 
 
 class Rule(NamedTuple):
@@ -267,7 +269,10 @@ class _Histogram:
             *counts, total, count = sums
             rising = counts[0] >= 0.0 and all(map(le, counts, counts[1:]))
             sane = rising and usable(total) and usable(count) and usable(counts[-1])
-            self._last = HistogramReading(self._bounds, tuple(counts), total, count) if sane else None
+            if sane:
+                self._last = HistogramReading(self._bounds, tuple(counts), total, count)
+            else:
+                self._last = None
         return self._last
 
 
@@ -381,7 +386,11 @@ class Adapter:
     def _deciding(self) -> frozenset[str]:
         """Names of the samples that are left out of a plan where they are not usable."""
         rules = (*self.tables.counters, *self.tables.gauges)
-        return frozenset(name for rule in rules for name in (*(metric.name for metric in rule.metrics), *rule.also))
+        deciding = set()
+        for rule in rules:
+            for name in (*(metric.name for metric in rule.metrics), *rule.also):
+                deciding.add(name)
+        return frozenset(deciding)
 
     def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:
         """A reading for each model of the server, those without ranks left out."""
@@ -389,7 +398,11 @@ class Adapter:
             readings = self._read_parts(scan, bodies)
         else:
             readings = [self.read(scan, bodies)]
-        return tuple(reading for reading in readings if reading.ranks)
+        result = []
+        for reading in readings:
+            if reading.ranks:
+                result.append(reading)
+        return tuple(result)
 
     def _read_parts(self, scan: Scan, bodies: Bodies) -> list[EngineReading]:
         """The readings of a server of several models, each by an adapter of its own."""
@@ -463,11 +476,16 @@ class Adapter:
         """The figures of a page by the tables."""
         values = dict(chain.from_iterable(found.values()))
         layout = [*values], [*found], [*map(len, found.values())]
-        taken = self._plan.collected(values) if layout == self._layout else None
+        taken = None
+        if layout == self._layout:
+            taken = self._plan.collected(values)
         if taken is None:
             self._plan = self._planned(found)
             deciding = (value for series, value in values.items() if series.name in self._deciding)
-            self._layout = layout if all(map(usable, deciding)) else None
+            if all(map(usable, deciding)):
+                self._layout = layout
+            else:
+                self._layout = None
             taken = self._plan.collected(values)
             assert taken is not None, "a plan has usable values only"
         self.cut = self._plan.cut
@@ -496,7 +514,10 @@ class Adapter:
         hits = 0.0
         for rank in figures.ranks.values():
             prompt = rank.counters.get(q.PROMPT_TOKENS)
-            cached = rank.counters.get(q.PREFILL_CACHED) if has_cache else 0.0
+            if has_cache:
+                cached = rank.counters.get(q.PREFILL_CACHED)
+            else:
+                cached = 0.0
             if prompt is not None and cached is not None:
                 rank.counters[q.PREFILL_COMPUTED] = self.remainder(rank.name, prompt, cached)
                 hits += cached
@@ -676,7 +697,10 @@ class Failures(NamedTuple):
 
 def tell_causes(figures: Figures, causes: Mapping[str, float]) -> None:
     """Note the causes of failed requests, as `BACKEND 256, REJECTED 3` since the engine started; text from outside."""
-    counted = [f"{cause} {value:.0f}" for cause, value in sorted(causes.items()) if cause and value]
+    counted = []
+    for cause, value in sorted(causes.items()):
+        if cause and value:
+            counted.append(f"{cause} {value:.0f}")
     if counted:
         figures.info["failures_by_cause"] = ", ".join(counted)
 
@@ -691,31 +715,41 @@ def by_name(scan: Scan) -> dict[str, Found]:
 
 def picked(samples: Mapping[str, Found], metric: Metric) -> Found:
     """The usable series of a metric."""
-    return [
-        (series, value)
-        for series, value in samples.get(metric.name, ())
-        if usable(value) and (not metric.label or series.labels.get(metric.label) == metric.value)
-    ]
+    picked = []
+    for series, value in samples.get(metric.name, ()):
+        if usable(value) and (not metric.label or series.labels.get(metric.label) == metric.value):
+            picked.append((series, value))
+    return picked
 
 
 def whole_number(text: str) -> int:
     """A label's whole number; 0 where it is none (`None`, empty, negative, absurdly long)."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 15 else 0
+    if text.isascii() and text.isdecimal() and len(text) <= 15:
+        return int(text)
+    return 0
 
 
 def only_mean(total: float, count: float) -> HistogramReading | None:
     """Observations of which only sum and number are known, as a histogram of one open bucket: it has a mean and no
     quantiles. None where they are no observations."""
-    return HistogramReading((math.inf,), (count,), total, count) if usable(total) and usable(count) else None
+    if usable(total) and usable(count):
+        return HistogramReading((math.inf,), (count,), total, count)
+    return None
 
 
 def _usable_of(values: Mapping[str, float]) -> dict[str, float]:
-    return {quantity: value for quantity, value in values.items() if usable(value)}
+    of = {}
+    for quantity, value in values.items():
+        if usable(value):
+            of[quantity] = value
+    return of
 
 
 def _order(text: str) -> float:
     """A rank's number; what has none comes last."""
-    return float(text) if text.isascii() and text.isdecimal() else math.inf
+    if text.isascii() and text.isdecimal():
+        return float(text)
+    return math.inf
 
 
 def _bound(text: str) -> float:

@@ -178,7 +178,10 @@ def _by_names(names: list[str], kind: EngineKind) -> Refusal:
     for row in ROWS:
         if any(name.startswith(row.adapter.prefixes) for name in names):
             return _by_engine(row, kind)
-    others = [name for name in names if not name.startswith(PLAIN)]
+    others = []
+    for name in names:
+        if not name.startswith(PLAIN):
+            others.append(name)
     if not others:
         return Refusal(
             EndpointState.METRICS_OFF,

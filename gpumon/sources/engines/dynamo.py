@@ -23,7 +23,11 @@ WORKER_KV_USAGE: Final = ("dynamo_component_gpu_cache_usage_percent",)
 def worker_place(figures: Figures) -> dict[str, str]:
     """Which part of a deployment a worker is, such as `backend` or `prefill`; empty where it is no Dynamo worker."""
     labels = figures.labels(WORKER_REQUESTS)
-    return {name: labels[name] for name in ("dynamo_namespace", "dynamo_component") if labels.get(name)}
+    place = {}
+    for name in ("dynamo_namespace", "dynamo_component"):
+        if labels.get(name):
+            place[name] = labels[name]
+    return place
 
 
 _rule = partial(rule, prefix=PREFIX)

@@ -22,28 +22,38 @@ def decoded(body: bytes) -> Any:
 
 def mapping(value: Any) -> dict[str, Any]:
     """The object as it is; empty where it is none."""
-    return value if isinstance(value, dict) else {}
+    if isinstance(value, dict):
+        return value
+    return {}
 
 
 def items(value: Any, most: int = 4096) -> list[Any]:
     """The first elements of a list; empty where it is none."""
-    return value[:most] if isinstance(value, list) else []
+    if isinstance(value, list):
+        return value[:most]
+    return []
 
 
 def number(value: Any) -> float | None:
     """A finite number from 0 on, else None."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return float(value) if 0 <= value <= MOST_COUNT and not math.isnan(value) else None
+    if 0 <= value <= MOST_COUNT and not math.isnan(value):
+        return float(value)
+    return None
 
 
 def count(value: Any) -> int:
     """A whole number from 1 on, else 0."""
-    return int(value) if isinstance(value, int) and number(value) is not None else 0
+    if isinstance(value, int) and number(value) is not None:
+        return int(value)
+    return 0
 
 
 def text(value: Any) -> str:
     """A string, or a number in words; empty where it is neither. Text from outside."""
     if isinstance(value, str):
         return value[:MOST_CHARS]
-    return str(value)[:MOST_CHARS] if number(value) is not None else ""
+    if number(value) is not None:
+        return str(value)[:MOST_CHARS]
+    return ""

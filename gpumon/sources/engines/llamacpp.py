@@ -141,7 +141,9 @@ def _end_of_answer(last: Slot, slot: Slot) -> float:
 
 def half_step_of_count(value: float) -> float:
     """How far a count may be from what was printed of it with six digits: it is exact below 1e6."""
-    return 10.0 ** (math.floor(math.log10(value)) + 1 - DIGITS) / 2.0 if value >= 10.0**DIGITS else 0.0
+    if value >= 10.0**DIGITS:
+        return 10.0 ** (math.floor(math.log10(value)) + 1 - DIGITS) / 2.0
+    return 0.0
 
 
 _rule = partial(rule, prefix="llamacpp:")
@@ -183,7 +185,9 @@ class LlamaCppAdapter(Adapter):
     @classmethod
     def claims(cls, page: Page) -> bool:
         """Whether this is its metrics page, or its slots."""
-        return is_slots(page.body) if page.path == SLOTS else super().claims(page)
+        if page.path == SLOTS:
+            return is_slots(page.body)
+        return super().claims(page)
 
     def refine(self, figures: Figures) -> None:
         """Tokens of running answers, the KV cache by slots, and the settings."""
@@ -277,7 +281,10 @@ class LlamaCppAdapter(Adapter):
 def _take_settings(figures: Figures, told: Mapping[str, Any]) -> None:
     """The settings of the server by /props."""
     path = text(told.get("model_path"))
-    modalities = [name for name, there in mapping(told.get("modalities")).items() if there is True]
+    modalities = []
+    for name, there in mapping(told.get("modalities")).items():
+        if there is True:
+            modalities.append(name)
     asleep = "its model is unloaded until the next request (--sleep-idle-seconds)"
     info = {
         hints.MODEL_PATH: path,
@@ -322,7 +329,10 @@ def _add_slots(rank: Rank, figures: Figures, slots: Sequence[Slot]) -> None:
     if not pool:
         return
     figures.put(rank.gauges, q.POOL_TOKENS, pool, "/slots n_ctx of all slots")
-    used = [slot.used for slot in busy if slot.used is not None]
+    used = []
+    for slot in busy:
+        if slot.used is not None:
+            used.append(slot.used)
     if len(used) == len(busy):
         source = "/slots tokens of the running contexts"
         figures.put(rank.gauges, q.USED_TOKENS, sum(used, 0.0), source)

@@ -110,7 +110,9 @@ class NimAdapter(Adapter):
         if not (most or picked(found, Metric(KV_USAGE))):
             return ()
         reading = self.read(scan, bodies)
-        return (msgspec.structs.replace(reading, **own),) if reading.ranks else ()
+        if reading.ranks:
+            return (msgspec.structs.replace(reading, **own),)
+        return ()
 
     def refine(self, figures: Figures) -> None:
         """Note what the prefill of a 1.x container includes."""

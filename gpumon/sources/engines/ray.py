@@ -47,7 +47,11 @@ class RayAdapter(Adapter):
     @property
     def wanted(self) -> frozenset[str]:
         """Names of vLLM's samples, under Ray's names."""
-        return frozenset(PREFIX + name.removeprefix("vllm:") for name in VllmAdapter().wanted if ":" in name)
+        wanted = set()
+        for name in VllmAdapter().wanted:
+            if ":" in name:
+                wanted.add(PREFIX + name.removeprefix("vllm:"))
+        return frozenset(wanted)
 
     def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:
         """A page for each model; of a replica that writes none of its engine's figures, nothing."""
@@ -94,7 +98,10 @@ class RayAdapter(Adapter):
                 settings.append((replica, own, value))
         self._renamed = renamed
         for replica, own, value in settings:
-            candidates = [values for (_, name), values in replicas.items() if name == replica]
+            candidates = []
+            for (_, name), values in replicas.items():
+                if name == replica:
+                    candidates.append(values)
             if not candidates and len(replicas) == 1:
                 candidates = list(replicas.values())
             if len(candidates) == 1:
@@ -104,7 +111,10 @@ class RayAdapter(Adapter):
 
 def _without_ray(series: Series) -> Series:
     """The series under vLLM's own name, without the labels that Ray adds."""
-    own = {name: text for name, text in series.labels.items() if name not in RAYS_OWN}
+    own = {}
+    for name, text in series.labels.items():
+        if name not in RAYS_OWN:
+            own[name] = text
     return Series(f"vllm:{series.name.removeprefix(PREFIX)}", own)
 
 

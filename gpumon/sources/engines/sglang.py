@@ -354,7 +354,10 @@ class SglangAdapter(Adapter):
         if not apart and ANSWERS not in figures.found:
             return
         failed = lost if apart else answers
-        source = " + ".join(LOST.values()) if apart else f'{ANSWERS}{{status_code="5.."}}'
+        if apart:
+            source = " + ".join(LOST.values())
+        else:
+            source = f'{ANSWERS}{{status_code="5.."}}'
         for rank in list(figures.ranks.values())[:1]:
             if failed or not self._was_there(rank, q.FAILURES, there=False):
                 self._was_there(rank, q.FAILURES, there=bool(failed))
@@ -363,8 +366,14 @@ class SglangAdapter(Adapter):
     def _passes_are_steps(self, figures: Figures) -> bool:
         """Whether the counted forward passes are all steps: not where tokens come without them."""
         counters_of_ranks = [rank.counters for rank in figures.ranks.values()]
-        counted = [counters for counters in counters_of_ranks if q.STEPS in counters]
-        others = [counters for counters in counters_of_ranks if q.STEPS not in counters]
+        counted = []
+        for counters in counters_of_ranks:
+            if q.STEPS in counters:
+                counted.append(counters)
+        others = []
+        for counters in counters_of_ranks:
+            if q.STEPS not in counters:
+                others.append(counters)
         steps = sum(counters[q.STEPS] for counters in counted)
         tokens = sum(counters.get(q.DECODE_TOKENS, 0.0) for counters in counted)
         last_steps, last_tokens = self._moved

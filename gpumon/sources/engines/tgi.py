@@ -41,7 +41,10 @@ def add_info(figures: Figures, kept: Mapping[str, str]) -> None:
     if figures.model:
         figures.info[hints.MODEL_PATH] = figures.model
     kind = told.get("model_type")
-    named = next(iter(kind), "") if isinstance(kind, dict) else kind
+    if isinstance(kind, dict):
+        named = next(iter(kind), "")
+    else:
+        named = kind
     if isinstance(named, str) and named:
         figures.info["model_type"] = named[: json_body.MOST_CHARS]
 

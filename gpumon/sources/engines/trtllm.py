@@ -183,7 +183,9 @@ def _add_lengths(rank: Rank, figures: Figures) -> None:
     """Mean lengths of ended requests, from the counters that move as they end."""
     served = sum(value for _, value in figures.picked(Metric(SUCCESSES)))
     for quantity, tokens in ((q.PROMPT_LENGTH, q.PROMPT_TOKENS), (q.OUTPUT_LENGTH, q.DECODE_TOKENS)):
-        mean = only_mean(rank.counters[tokens], served) if tokens in rank.counters and served else None
+        mean = None
+        if tokens in rank.counters and served:
+            mean = only_mean(rank.counters[tokens], served)
         if mean is not None:
             rank.histograms[quantity] = mean
             figures.live[quantity] = f"{figures.live[tokens]} / {SUCCESSES}"

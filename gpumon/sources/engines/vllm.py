@@ -205,7 +205,10 @@ def _add_settings(figures: Figures) -> None:
     info |= worker_place(figures)
     if _hybrid(labels):
         info["hybrid"] = "yes"
-    states = [series.labels.get("sleep_state", "") for series, value in figures.found.get(SLEEP, ()) if value == 1.0]
+    states = []
+    for series, value in figures.found.get(SLEEP, ()):
+        if value == 1.0:
+            states.append(series.labels.get("sleep_state", ""))
     if states and "awake" not in states:  # asleep only where all ranks are
         info[SLEEPING] = SLEEPS.get(states[0], states[0])
 
@@ -331,7 +334,10 @@ def _answered(answers: Found, first_digit: str) -> float:
 
 def _add_loras(figures: Figures) -> None:
     """Slots of LoRA adapters, and the adapters that have one or are waited for: by the newest series of them."""
-    told = [(value, series.labels) for series, value in figures.found.get(LORAS, ()) if 0.0 < value < LATEST_S]
+    told = []
+    for series, value in figures.found.get(LORAS, ()):
+        if 0.0 < value < LATEST_S:
+            told.append((value, series.labels))
     if not told or not figures.ranks:
         return
     _, labels = max(told, key=_first)
@@ -350,7 +356,11 @@ def _first(told: tuple[float, Mapping[str, str]]) -> float:
 
 def _adapters(text: str) -> set[str]:
     """Names in a label that holds several."""
-    return {name.strip() for name in text.split(",") if name.strip()}
+    adapters = set()
+    for name in text.split(","):
+        if name.strip():
+            adapters.add(name.strip())
+    return adapters
 
 
 def _hybrid(labels: Mapping[str, str]) -> bool:
@@ -372,7 +382,9 @@ def _positive(text: str) -> float:
         value = float(text)
     except ValueError:
         return 0.0
-    return value if usable(value) else 0.0
+    if usable(value):
+        return value
+    return 0.0
 
 
 OPTIONS: Final = {

@@ -59,7 +59,10 @@ class Archives:
 
     def __init__(self, folder: str = "") -> None:
         """`folder`: where the user keeps wheels; empty: `~/.cache/gpumon/wheels`."""
-        self._folder = Path(folder).expanduser() if folder else default_folder(os.environ)
+        if folder:
+            self._folder = Path(folder).expanduser()
+        else:
+            self._folder = default_folder(os.environ)
         self._made: dict[PythonThere, bytes] = {}
         self._turn = threading.Lock()
 
@@ -107,7 +110,9 @@ class Archives:
             wheel = wheel_name(path.name)
             if wheel is not None and wheel.project == project and python.loads(wheel.tag):
                 fitting.append((wheel.version, path))
-        return wheel_files(max(fitting)[1]) if fitting else {}
+        if fitting:
+            return wheel_files(max(fitting)[1])
+        return {}
 
     def _fix(self, python: PythonThere, lacks: Sequence[str]) -> str:
         version = f"{python.version[0]}.{python.version[1]}"
@@ -134,7 +139,10 @@ def default_folder(environment: Mapping[str, str]) -> Path:
 def own_files() -> Files:
     """gpumon itself, without its screen."""
     package = Path(gpumon.__file__).parent
-    return {f"gpumon/{path.relative_to(package).as_posix()}": path.read_bytes() for path in _walked(package)}
+    files = {}
+    for path in _walked(package):
+        files[f"gpumon/{path.relative_to(package).as_posix()}"] = path.read_bytes()
+    return files
 
 
 def _walked(package: Path) -> Iterator[Path]:
@@ -149,11 +157,10 @@ def installed_files(project: str, python: PythonThere) -> Files:
         distribution = metadata.distribution(project)
     except metadata.PackageNotFoundError:
         return {}
-    tags = [
-        line.partition(":")[2].strip()
-        for line in (distribution.read_text("WHEEL") or "").splitlines()
-        if line.startswith("Tag:")
-    ]
+    tags = []
+    for line in (distribution.read_text("WHEEL") or "").splitlines():
+        if line.startswith("Tag:"):
+            tags.append(line.partition(":")[2].strip())
     if not any(map(python.loads, tags)) or python.version < _least_python(distribution):
         return {}
     files: dict[str, bytes] = {}
@@ -169,7 +176,9 @@ def installed_files(project: str, python: PythonThere) -> Files:
 def _least_python(distribution: metadata.Distribution) -> tuple[int, int]:
     """The oldest Python that a project says that it runs on."""
     matched = re.search(r">=\s*3\.([0-9]{1,3})", distribution.metadata["Requires-Python"] or "")
-    return (3, int(matched[1])) if matched is not None else (3, 0)
+    if matched is not None:
+        return (3, int(matched[1]))
+    return (3, 0)
 
 
 def wheel_files(path: Path) -> Files:

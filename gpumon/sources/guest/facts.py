@@ -47,7 +47,9 @@ def _libc() -> "tuple[str, list[int]]":
 def _numbers(version: str) -> "list[int]":
     """The first two numbers of a version."""
     matched = re.match(r"([0-9]+)\.([0-9]+)", version)
-    return [int(matched.group(1)), int(matched.group(2))] if matched else [0, 0]
+    if matched:
+        return [int(matched.group(1)), int(matched.group(2))]
+    return [0, 0]
 
 
 if __name__ == "__main__":

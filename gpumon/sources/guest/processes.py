@@ -64,7 +64,9 @@ class Look(NamedTuple):
         found: dict[str, tuple[GpuProcess, ...]] = {}
         for app in self.apps:
             process = self.processes.get(app.pid)
-            command = shown_command(process.argv) if process is not None and process.argv else ""
+            command = ""
+            if process is not None and process.argv:
+                command = shown_command(process.argv)
             shown = GpuProcess(
                 pid=app.pid,
                 name=clean(app.name.rpartition("/")[2], 60),
@@ -115,8 +117,14 @@ class Look(NamedTuple):
         port = launched.port or launched.usual_port
         if not port:
             return server._replace(why="its command line names no port")
-        on_port = [listener for listener in self.listeners if listener.port == port]
-        own = [listener for listener in on_port if listener.uid in (process.uid, ROOT)]
+        on_port = []
+        for listener in self.listeners:
+            if listener.port == port:
+                on_port.append(listener)
+        own = []
+        for listener in on_port:
+            if listener.uid in (process.uid, ROOT):
+                own.append(listener)
         if on_port and not own:
             return server._replace(why=f"port {port} is held by another user's process")
         if not own:
@@ -153,8 +161,14 @@ def _process(text: str) -> Process | None:
     words = text.split(" ", 3)
     if len(words) != 4 or not words[0].isdecimal() or not words[1].isdecimal():
         return None
-    uid = int(words[2][:10]) if words[2].isdecimal() else -1
-    argv = tuple(words[3].rstrip(_SEPARATOR).split(_SEPARATOR)) if words[3].rstrip(_SEPARATOR) else ()
+    if words[2].isdecimal():
+        uid = int(words[2][:10])
+    else:
+        uid = -1
+    if words[3].rstrip(_SEPARATOR):
+        argv = tuple(words[3].rstrip(_SEPARATOR).split(_SEPARATOR))
+    else:
+        argv = ()
     return Process(int(words[0][:9]), int(words[1][:9]), uid, argv)
 
 
@@ -167,4 +181,6 @@ def _way(listeners: Sequence[Listener]) -> str:
     address = addresses[0]
     if address.is_unspecified:
         return _LOOPBACK[address.version]
-    return f"[{address}]" if isinstance(address, ipaddress.IPv6Address) else str(address)
+    if isinstance(address, ipaddress.IPv6Address):
+        return f"[{address}]"
+    return str(address)

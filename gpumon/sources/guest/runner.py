@@ -63,7 +63,10 @@ def _watch_input() -> None:
 
 def _run(folder: str) -> int:
     """Run gpumon from the folder until it ends, and end it where this process is to end."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment = {}
+    for name, value in os.environ.items():
+        if not name.startswith("PYTHON"):
+            environment[name] = value
     environment["PYTHONPATH"] = folder
     process = subprocess.Popen(
         [sys.executable, *COMMAND],

@@ -119,7 +119,9 @@ def first_words(size: int) -> str:
 def script_text() -> str:
     """`host.sh` with the Python programs that it runs, as variables."""
     folder = Path(__file__).parent
-    variables = [f"{name}={shlex.quote((folder / file).read_text())}" for name, file in _PROGRAMS.items()]
+    variables = []
+    for name, file in _PROGRAMS.items():
+        variables.append(f"{name}={shlex.quote((folder / file).read_text())}")
     return "\n".join([*variables, (folder / "host.sh").read_text()])
 
 

@@ -54,7 +54,11 @@ def without_column(columns: Sequence[str], refused: str) -> tuple[str, ...]:
     """The columns to ask for instead: an older name takes the place of the refused one, where there is one."""
     older = OLDER.get(refused, "")
     asked = (older if column == refused else column for column in columns)
-    return tuple(column for column in asked if column)
+    result = []
+    for column in asked:
+        if column:
+            result.append(column)
+    return tuple(result)
 
 
 def gpus_of(
@@ -112,11 +116,15 @@ def _figure(told: Mapping[str, str], column: Column) -> Reading:
 
 def _throttle(told: Mapping[str, str]) -> tuple[str, ...]:
     mask = told.get(THROTTLE) or told.get(OLDER[THROTTLE]) or ""
-    return throttle_names(int(mask, 16)) if re.fullmatch(r"0x[0-9a-fA-F]{1,16}", mask) else ()
+    if re.fullmatch(r"0x[0-9a-fA-F]{1,16}", mask):
+        return throttle_names(int(mask, 16))
+    return ()
 
 
 def _plain(capability: str) -> str:
-    return capability if re.fullmatch(r"[0-9]{1,2}\.[0-9]", capability) else ""
+    if re.fullmatch(r"[0-9]{1,2}\.[0-9]", capability):
+        return capability
+    return ""
 
 
 def memory_bytes(text: str) -> Reading:

@@ -33,7 +33,9 @@ class PythonThere(msgspec.Struct, frozen=True):
     def text(self) -> str:
         """Version, architecture and C library in a few words."""
         build = "t" if self.free_threaded else ""
-        libc = f"{self.libc} {self.libc_version[0]}.{self.libc_version[1]}" if self.libc else "no known C library"
+        libc = "no known C library"
+        if self.libc:
+            libc = f"{self.libc} {self.libc_version[0]}.{self.libc_version[1]}"
         return f"Python {self.version[0]}.{self.version[1]}{build}, {self.machine}, {libc}"
 
     def loads(self, tag: str) -> bool:
@@ -44,7 +46,11 @@ class PythonThere(msgspec.Struct, frozen=True):
         interpreters, abis, platforms = tag.split("-")
         if not any(map(self._has_platform, platforms.split("."))):
             return False
-        return any(self._has_abi(python, abi) for python in interpreters.split(".") for abi in abis.split("."))
+        for python in interpreters.split("."):
+            for abi in abis.split("."):
+                if self._has_abi(python, abi):
+                    return True
+        return False
 
     def _has_abi(self, python: str, abi: str) -> bool:
         major, minor = self.version

@@ -70,7 +70,9 @@ def look_up(served: Served, ask: Run) -> Cause:
     killed = of_kernel(origin, served.served_wall_s, ask)
     if killed is not NO_CAUSE:
         return killed._replace(wall_s=cause.wall_s)
-    return cause if cause.code else of_cgroup(origin)
+    if cause.code:
+        return cause
+    return of_cgroup(origin)
 
 
 def of_unit(origin: Origin, ask: Run) -> Cause:
@@ -139,7 +141,10 @@ def container_cause(state: Mapping[str, Any], runtime: str) -> Cause:
 
 def of_kernel(origin: Origin, served_wall_s: float, ask: Run) -> Cause:
     """Whether the kernel's log says that it killed one of its processes for want of memory."""
-    pids = {str(pid) for pid in (origin.pid, *origin.gpu_pids) if pid}
+    pids = set()
+    for pid in (origin.pid, *origin.gpu_pids):
+        if pid:
+            pids.add(str(pid))
     since = f"@{max(0.0, served_wall_s - TOGETHER_S):.0f}"
     text = kernel_messages(origin.started_s) or ask((*_KERNEL_LOG, since))
     if any(match in pids for match in _OOM.findall(text)):
@@ -196,14 +201,21 @@ def run(command: Sequence[str]) -> str:
         )
     except (OSError, subprocess.SubprocessError):
         return ""
-    return done.stdout[:MOST_BYTES].decode("utf-8", "replace") if done.returncode == 0 else ""
+    if done.returncode == 0:
+        return done.stdout[:MOST_BYTES].decode("utf-8", "replace")
+    return ""
 
 
 def _whole(text: str) -> int:
-    return int(text) if text.isdecimal() and len(text) < 10 else 0
+    if text.isdecimal() and len(text) < 10:
+        return int(text)
+    return 0
 
 
 def _ended_wall_s(monotonic_us: str) -> float:
     """Unix time of a moment on the kernel's monotonic clock in microseconds; 0: it is not told."""
-    ended_us = int(monotonic_us) if monotonic_us.isdecimal() and len(monotonic_us) < 19 else 0
+    if monotonic_us.isdecimal() and len(monotonic_us) < 19:
+        ended_us = int(monotonic_us)
+    else:
+        ended_us = 0
     return time.time() - (time.monotonic() - ended_us / 1e6) if ended_us else 0.0

@@ -50,7 +50,10 @@ class LastListed:
             self._gone = {}
         self.driver = driver
         whole = [gpu for gpu in gpus if not gpu.parent_uuid]
-        listed = {gpu.uuid: gpu for gpu in whole if not gpu.uuid.startswith("index:")}
+        listed = {}
+        for gpu in whole:
+            if not gpu.uuid.startswith("index:"):
+                listed[gpu.uuid] = gpu
         if len(listed) < len(whole):
             return gpus  # one that can not be opened has no name yet: it may be the missing one
         self._remember(listed, wall_s)
@@ -59,7 +62,10 @@ class LastListed:
 
     def _with_missing(self, gpus: tuple[GpuReading, ...], listed: Mapping[str, GpuReading]) -> tuple[GpuReading, ...]:
         """The GPUs with the rows of those that are remembered and not listed, in the order of their indices."""
-        gone = [row for uuid, row in self._gone.items() if uuid in self._known and uuid not in listed]
+        gone = []
+        for uuid, row in self._gone.items():
+            if uuid in self._known and uuid not in listed:
+                gone.append(row)
         if not gone:
             return gpus
         return tuple(sorted((*gpus, *gone), key=attrgetter("index")))

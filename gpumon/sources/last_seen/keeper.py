@@ -100,7 +100,9 @@ class Keeper:
     def origin(self, key: str, url: str) -> Origin:
         """Origin of an engine, as far as it is known by now; may be called in any thread."""
         runs = self._looks.server_at(url)
-        return runs if runs.pid else self.memory.origin(key)
+        if runs.pid:
+            return runs
+        return self.memory.origin(key)
 
     async def close(self) -> None:
         """Write what is remembered, within a fraction of a second."""

@@ -66,7 +66,10 @@ class Looks:
             return
         running = self._servers() or ()
         servers = {server.id: (server.server, server.gpu_pids) for server in running}
-        starting = [server.id for server in running if not server.listens]
+        starting = []
+        for server in running:
+            if not server.listens:
+                starting.append(server.id)
         self._looked_s = time.monotonic()
         self._looking = daemon_thread(look, servers, dict(self._origins), list(watched), starting)
 

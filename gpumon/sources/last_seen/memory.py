@@ -537,12 +537,11 @@ class LastSeen:
         self, url: str, origin: Origin, gpus: Sequence[GpuReading], now_s: float
     ) -> tuple[float | None, float]:
         """VRAM that its processes hold, and by how many bytes/s that grows."""
-        known = [
-            number(process.vram_bytes)
-            for gpu in gpus
-            for process in gpu.processes
-            if process.pid in origin.gpu_pids and process.type != "graphics"
-        ]
+        known = []
+        for gpu in gpus:
+            for process in gpu.processes:
+                if process.pid in origin.gpu_pids and process.type != "graphics":
+                    known.append(number(process.vram_bytes))
         held = [value for value in known if value is not None]
         if not held:
             return None, 0.0
@@ -551,7 +550,10 @@ class LastSeen:
         while now_s - seen[0][0] > VRAM_S:
             seen.popleft()
         seconds = now_s - seen[0][0]
-        growth = (sum(held) - seen[0][1]) / seconds if seconds > 0.0 else 0.0
+        if seconds > 0.0:
+            growth = (sum(held) - seen[0][1]) / seconds
+        else:
+            growth = 0.0
         return sum(held), growth
 
 
@@ -599,11 +601,17 @@ def _figures(kept: _Kept, reading: EngineReading) -> LastFigures:
 
 
 def _gauges(reading: EngineReading, name: str) -> list[float]:
-    return [rank.gauges[name] for rank in reading.ranks if name in rank.gauges]
+    gauges = []
+    for rank in reading.ranks:
+        if name in rank.gauges:
+            gauges.append(rank.gauges[name])
+    return gauges
 
 
 def _sum(values: Sequence[float]) -> Reading:
-    return sum(values) if values else NOT_EXPOSED
+    if values:
+        return sum(values)
+    return NOT_EXPOSED
 
 
 def _tokens_per_s(counted: deque[tuple[float, float]], reading: EngineReading) -> Reading:

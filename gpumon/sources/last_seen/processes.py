@@ -172,9 +172,14 @@ def _cgroup(pid: int) -> str:
         lines = Path(f"/proc/{pid}/cgroup").read_text(errors="replace").splitlines()
     except OSError:
         return ""
-    paths = {line.split(":", 2)[0]: line.split(":", 2)[2] for line in lines if line.count(":") >= 2}
+    paths = {}
+    for line in lines:
+        if line.count(":") >= 2:
+            paths[line.split(":", 2)[0]] = line.split(":", 2)[2]
     path = paths.get("0") or next(iter(paths.values()), "")
-    return path if len(path) < 512 and path.isprintable() else ""
+    if len(path) < 512 and path.isprintable():
+        return path
+    return ""
 
 
 def _output(pid: int) -> str:

@@ -13,4 +13,6 @@ def state_folder(environ: Mapping[str, str]) -> Path | None:
     home = environ.get("HOME", "")
     if not os.path.isabs(base):  # noqa: PTH117 - the text as it is
         base = f"{home}/.local/state" if os.path.isabs(home) else ""  # noqa: PTH117
-    return Path(base) / "gpumon" if base else None
+    if base:
+        return Path(base) / "gpumon"
+    return None

@@ -33,7 +33,9 @@ def state_file(environ: Mapping[str, str]) -> Path | None:
     """
     name = "".join(letter for letter in socket.gethostname() if letter.isalnum() or letter in "-._")[:64]
     folder = state_folder(environ)
-    return folder / f"engines-{name or 'host'}.json" if folder is not None else None
+    if folder is not None:
+        return folder / f"engines-{name or 'host'}.json"
+    return None
 
 
 def _add_newer(
@@ -122,7 +124,9 @@ class Store:
         finally:
             os.close(file)
         is_own = written.host == self._host and written.pids == self._pids
-        return written if written.version == VERSION and is_own else None
+        if written.version == VERSION and is_own:
+            return written
+        return None
 
     def _replace(self, data: bytes) -> None:
         """The file appears whole or not at all; only its user can read it. Raises OSError."""

@@ -77,7 +77,9 @@ def code_of(error: Exception) -> int | None:
         return int(error.value)
     if isinstance(error, (AttributeError, pynvml.NVMLLibraryMismatchError)):
         return int(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-    return _NO_UTF8 if isinstance(error, ValueError) else None
+    if isinstance(error, ValueError):
+        return _NO_UTF8
+    return None
 
 
 class Nvml:

@@ -116,7 +116,10 @@ def read_memory(calls: Calls, handle: Any, name: str) -> Memory:
         return Memory(float(record.used), float(record.total), NOT_SUPPORTED if reserved is None else float(reserved))
     if isinstance(record, Missing) and record.reason is not Reason.NOT_SUPPORTED:
         return Memory(record, record, record)
-    mode = _ATS if UNIFIED.search(name) else calls.read("nvmlDeviceGetAddressingMode", handle)
+    if UNIFIED.search(name):
+        mode = _ATS
+    else:
+        mode = calls.read("nvmlDeviceGetAddressingMode", handle)
     if isinstance(mode, Missing) or mode != _ATS:
         return Memory(NOT_SUPPORTED, NOT_SUPPORTED, NOT_SUPPORTED)
     import psutil
@@ -212,7 +215,10 @@ class Batch:
 
     def _leave_out_unsupported(self, stamped: Mapping[int, Stamped]) -> None:
         """Do not ask again for the fields that the GPU does not have."""
-        lacking = {field for field, (value, _) in stamped.items() if _lacks(value)}
+        lacking = set()
+        for field, (value, _) in stamped.items():
+            if _lacks(value):
+                lacking.add(field)
         if len(lacking) > len(self._unsupported):
             self._unsupported = {field: stamped[field] for field in lacking}
             self._asked = tuple(pair for pair in self._all if pair[0] not in lacking)
@@ -231,14 +237,20 @@ def _lacks(value: Reading) -> bool:
 def throttle_s(stamped: dict[int, Stamped]) -> dict[str, float]:
     """Seconds throttled by cause, of those counters that gave a number."""
     counted = ((cause, stamped[field][0]) for field, cause in THROTTLE_NS.items())
-    return {cause: value * 1e-9 for cause, value in counted if not isinstance(value, Missing) and 0.0 <= value < 1e19}
+    s = {}
+    for cause, value in counted:
+        if not isinstance(value, Missing) and 0.0 <= value < 1e19:
+            s[cause] = value * 1e-9
+    return s
 
 
 def _value(calls: Calls, answer: Any) -> Reading:
     if answer.nvmlReturn != pynvml.NVML_SUCCESS:
         return calls.meaning(answer.nvmlReturn)
     member = _MEMBERS.get(answer.valueType)
-    return float(getattr(answer.value, member)) if member else Missing(Reason.INVALID)
+    if member:
+        return float(getattr(answer.value, member))
+    return Missing(Reason.INVALID)
 
 
 class CounterRate:

@@ -105,7 +105,9 @@ class Gpm:
     @property
     def source(self) -> str:
         """The `activity_source` of the reading: `gpm` where the last read gave a number."""
-        return "gpm" if any(value.__class__ is float for value in self._values.values()) else ""
+        if any(value.__class__ is float for value in self._values.values()):
+            return "gpm"
+        return ""
 
     def free(self) -> None:
         """Give the sample records back to the driver; the object is of no use afterwards."""
@@ -120,7 +122,9 @@ class Gpm:
             return _NO_VGPU
         support = self._calls.read("nvmlGpmQueryDeviceSupport", self._handle)
         if isinstance(support, Missing):
-            return _explain(support) if support.reason is Reason.NOT_SUPPORTED else None
+            if support.reason is Reason.NOT_SUPPORTED:
+                return _explain(support)
+            return None
         return None if support.isSupportedDevice else _NO_GPM
 
     def _measure(self, now_s: float) -> dict[str, Reading]:
@@ -134,11 +138,16 @@ class Gpm:
         self._samples.reverse()
         first = self._sampled_s is None
         self._sampled_s = now_s
-        return _all(WARMING_UP) if first else self._difference(newer, older)
+        if first:
+            return _all(WARMING_UP)
+        return self._difference(newer, older)
 
     def _allocate(self) -> bool:
         samples = [self._calls.read("nvmlGpmSampleAlloc") for _ in range(2)]
-        self._samples = samples if not any(isinstance(sample, Missing) for sample in samples) else []
+        if not any(isinstance(sample, Missing) for sample in samples):
+            self._samples = samples
+        else:
+            self._samples = []
         return bool(self._samples)
 
     def _sample(self, into: Any) -> Any:

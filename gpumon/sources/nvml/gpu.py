@@ -120,7 +120,9 @@ class NvmlGpu:
             activity_source=self._gpm.source,
             **self._values,
         )
-        return (own, *self._slices.read(now_s, self.index, self.uuid)) if self._slices.enabled else (own,)
+        if self._slices.enabled:
+            return (own, *self._slices.read(now_s, self.index, self.uuid))
+        return (own,)
 
     def close(self) -> None:
         """Give the driver's records back, as far as the driver still answers."""
@@ -230,7 +232,10 @@ class NvmlGpu:
         name = calls.read("nvmlDeviceGetName", handle)
         values["name"] = values["name"] if isinstance(name, Missing) else name
         capability = calls.read("nvmlDeviceGetCudaComputeCapability", handle)
-        known = None if isinstance(capability, Missing) else (capability[0], capability[1])
+        if isinstance(capability, Missing):
+            known = None
+        else:
+            known = (capability[0], capability[1])
         values["compute_capability"] = f"{known[0]}.{known[1]}" if known else ""
         architecture = calls.read("nvmlDeviceGetArchitecture", handle)
         values["architecture"] = 0 if isinstance(architecture, Missing) else int(architecture)
@@ -257,8 +262,14 @@ class Slice:
         self._processes = Processes(self._calls, handle, session.names, session.timings.slow_s)
         self._values: dict[str, Any] = dict.fromkeys(FIGURES, WHOLE_GPU)
         instance = self._calls.read("nvmlDeviceGetGpuInstanceId", handle)
-        place = None if isinstance(instance, Missing) else (parent, instance)
-        self._instance = "" if isinstance(instance, Missing) else str(instance)
+        if isinstance(instance, Missing):
+            place = None
+        else:
+            place = (parent, instance)
+        if isinstance(instance, Missing):
+            self._instance = ""
+        else:
+            self._instance = str(instance)
         self._gpm = Gpm(self._calls, handle, session.request, place) if place else None
 
     def refresh(self, now_s: float) -> None:
@@ -343,11 +354,14 @@ class Slices:
     def _find(self) -> dict[str, Slice]:
         read = self._calls.read
         most = read("nvmlDeviceGetMaxMigDeviceCount", self._handle)
-        found = {}
+        found: dict[str, Slice] = {}
         for i in range(0 if isinstance(most, Missing) else most):
             key = f"MIG slice {i}"
             handle = read("nvmlDeviceGetMigDeviceHandleByIndex", self._handle, i, key=key)
-            uuid = handle if isinstance(handle, Missing) else read("nvmlDeviceGetUUID", handle, key=f"{key} UUID")
+            if isinstance(handle, Missing):
+                uuid = handle
+            else:
+                uuid = read("nvmlDeviceGetUUID", handle, key=f"{key} UUID")
             if isinstance(uuid, Missing):
                 self.text = _REFUSED if uuid.reason is Reason.NO_PERMISSION else self.text
                 continue
@@ -359,7 +373,11 @@ class Slices:
         """A reading per slice; one whose handle went stale is left out until the next refresh."""
         readings = [part.read(now_s, index, parent_uuid) for part in self._slices.values()]
         self.changed = any(part.gone for part in self._slices.values())
-        return tuple(reading for reading in readings if reading is not None)
+        read = []
+        for reading in readings:
+            if reading is not None:
+                read.append(reading)
+        return tuple(read)
 
     def close(self) -> None:
         """Give the driver's records back."""
@@ -410,7 +428,9 @@ class Processes:
             self._lists[kind] = (now_s, records)
             return records
         since_s, kept = self._lists.get(kind, (0.0, ()))
-        return kept if records.reason is Reason.ERROR and now_s - since_s <= KEPT_S else ()
+        if records.reason is Reason.ERROR and now_s - since_s <= KEPT_S:
+            return kept
+        return ()
 
 
 def _sm_shares(calls: Calls, handle: Any, window_s: float) -> dict[int, float] | Missing:

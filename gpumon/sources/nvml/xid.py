@@ -83,4 +83,6 @@ class XidWatch:
 
 def _address(handle: Any) -> int:
     """The address in an opaque handle: two handles of one device are two objects with one address."""
-    return ctypes.addressof(handle.contents) if handle else 0
+    if handle:
+        return ctypes.addressof(handle.contents)
+    return 0

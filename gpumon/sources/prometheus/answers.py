@@ -207,7 +207,9 @@ class Reader:
         series = self._known.get(head)
         if series is None:
             try:
-                metric = _HEAD.decode(head + b"}") if head else None
+                metric = None
+                if head:
+                    metric = _HEAD.decode(head + b"}")
             except (msgspec.DecodeError, UnicodeDecodeError):
                 metric = None
             if metric is None:

@@ -64,7 +64,10 @@ class Engine:
         if asked == self._read_last and self.readings and self.readings[0].state is EndpointState.OK:
             return True
         self.cut = len(scrape.values) > MOST_SAMPLES
-        values = dict(list(scrape.values.items())[:MOST_SAMPLES]) if self.cut else scrape.values
+        if self.cut:
+            values = dict(list(scrape.values.items())[:MOST_SAMPLES])
+        else:
+            values = scrape.values
         scan = NO_SCAN._replace(values=self._with_buckets(values), cut=self.cut)
         pages = self._read(scan)
         if not pages:
@@ -93,7 +96,10 @@ class Engine:
             found_by=FOUND_BY,
         )
         changes = {"state": why.state, "fault": why.text, "interval_s": interval_s}
-        served = {SERVED: f"{self.read_s:.0f}"} if self.read_s else {}
+        if self.read_s:
+            served = {SERVED: f"{self.read_s:.0f}"}
+        else:
+            served = {}
         self.readings = tuple(
             msgspec.structs.replace(reading, info={**reading.info, **served}, **changes)
             for reading in self.readings or (blank,)
@@ -102,8 +108,14 @@ class Engine:
     def _with_buckets(self, values: dict[Series, float]) -> dict[Series, float]:
         """The page, in which each histogram has a bucket: without one an adapter takes it for none."""
         names = {series.name for series in values}
-        counts = [series for series in values if series.name in _OF_COUNTS]
-        lacking = [count for count in counts if _OF_COUNTS[count.name] not in names]
+        counts = []
+        for series in values:
+            if series.name in _OF_COUNTS:
+                counts.append(series)
+        lacking = []
+        for count in counts:
+            if _OF_COUNTS[count.name] not in names:
+                lacking.append(count)
         if not lacking:
             return values
         self._open = {count: self._open.get(count) or _open_bucket(count) for count in lacking}

@@ -84,7 +84,9 @@ class Seats:
     def host(self, user: User) -> str:
         """Host of a pod's GPUs; empty where it has none, or GPUs of several."""
         hosts = self._hosts.get(user.pod, {})
-        return next(iter(hosts)) if len(hosts) == 1 else ""
+        if len(hosts) == 1:
+            return next(iter(hosts))
+        return ""
 
     def gpus(self, user: User, engines: int) -> tuple[tuple[str, ...], str]:
         """GPUs of an engine in this pod, one of `engines` there; or none, and why."""
@@ -110,7 +112,10 @@ class Seats:
 
     def _pods_named(self, leader: Pod, name: re.Pattern[str], engines: Mapping[Pod, int]) -> list[Pod]:
         """Pods beside the leader's whose names match, and that serve nothing themselves."""
-        beside = [pod for pod in self._containers if pod[:2] == leader[:2] and pod != leader]
+        beside = []
+        for pod in self._containers:
+            if pod[:2] == leader[:2] and pod != leader:
+                beside.append(pod)
         return [pod for pod in beside if name.fullmatch(pod.name) and not engines.get(pod)]
 
     def _of_pod(self, pod: Pod) -> tuple[str, ...]:
@@ -157,7 +162,10 @@ class EngineGpus:
 
     def _by_indices(self, engine: Seated, indices: Sequence[int], gpus: Sequence[GpuReading]) -> Placing:
         """The GPUs of the host that the config names."""
-        by_index = {gpu.index: gpu.uuid for gpu in gpus if not gpu.parent_uuid}
+        by_index = {}
+        for gpu in gpus:
+            if not gpu.parent_uuid:
+                by_index[gpu.index] = gpu.uuid
         for index in indices:
             if index not in by_index:
                 return Placing((), f"the config names GPU {index}, its host has {sorted(by_index)}")
@@ -165,8 +173,14 @@ class EngineGpus:
 
     def _by_pod(self, engine: Seated, pod: Pod, uuids: tuple[str, ...], known: Mapping[str, GpuReading]) -> Placing:
         """The GPUs of a pod, with those of its worker pods on other hosts, unless the weights are not on so many."""
-        workers = self._seats.of_workers(pod, self._pods) if self._pods[pod] == 1 else ()
-        gpus = [known[uuid] for uuid in (*uuids, *workers) if uuid in known]
+        if self._pods[pod] == 1:
+            workers = self._seats.of_workers(pod, self._pods)
+        else:
+            workers = ()
+        gpus = []
+        for uuid in (*uuids, *workers):
+            if uuid in known:
+                gpus.append(known[uuid])
         placing = Placing(uuids, FROM_POD)
         if workers:
             placing = Placing(uuids, FROM_WORKERS, len({*uuids, *workers}), _type_of(gpus), workers)
@@ -175,7 +189,9 @@ class EngineGpus:
             gpu_type = _type_of([known[uuid] for uuid in uuids])
             placing = Placing(uuids, "[prometheus] gpus_per_engine", given, gpu_type)
         wrong = _too_large(engine.reading, gpus, placing.gpus)
-        return Placing((), wrong) if wrong else self._learn(engine, placing)
+        if wrong:
+            return Placing((), wrong)
+        return self._learn(engine, placing)
 
     def by_number(
         self, engines: Sequence[Seated], placings: Sequence[Placing], gpus: Sequence[GpuReading]
@@ -200,7 +216,10 @@ class EngineGpus:
         """The GPUs of the only engine that labels tell nothing of, by how many it has or by the memory in use; None
         where neither tells."""
         size, _ = self._size(reading)
-        held = [gpu for gpu in free if _is_in_use(gpu)]
+        held = []
+        for gpu in free:
+            if _is_in_use(gpu):
+                held.append(gpu)
         if size:
             for gpus in (free, held):
                 if size == len(gpus):
@@ -252,7 +271,11 @@ def _free_gpus(placings: Sequence[Placing], gpus: Sequence[GpuReading]) -> list[
     taken: set[str] = set()
     for placing in placings:
         taken.update(placing.uuids)
-    return [gpu for gpu in gpus if gpu.uuid not in taken and not gpu.parent_uuid]
+    result = []
+    for gpu in gpus:
+        if gpu.uuid not in taken and not gpu.parent_uuid:
+            result.append(gpu)
+    return result
 
 
 def _is_in_use(gpu: GpuReading) -> bool:
@@ -279,17 +302,26 @@ def _too_large(reading: EngineReading, gpus: Sequence[GpuReading], count: int) -
     """Why the weights are not on so many GPUs, of which these are some; empty where they may be, as far as is known."""
     llm = reading.llm
     totals = [gpu.vram_total_bytes for gpu in gpus]
-    known = [total for total in totals if not isinstance(total, Missing)]
+    known = []
+    for total in totals:
+        if not isinstance(total, Missing):
+            known.append(total)
     if llm is None or len(known) < len(totals) or not known:
         return ""
     room = sum(known) * max(count, len(known)) / len(known)
     weights = llm.stored_bytes or llm.read_bytes
     what = f"{count} GPU{'' if count == 1 else 's'}"
-    return TOO_LARGE.format(weights / 1e9, what, room / 1e9) if weights > room else ""
+    if weights > room:
+        return TOO_LARGE.format(weights / 1e9, what, room / 1e9)
+    return ""
 
 
 def _type_of(gpus: Sequence[GpuReading]) -> str:
     """Catalogue name of these GPUs where they are of one type; else empty."""
     names = {gpu.name for gpu in gpus}
-    spec = gpu_catalogue().match(gpu_facts(gpus[0])) if len(names) == 1 else None
-    return spec.name if spec is not None and spec.listed else ""
+    spec = None
+    if len(names) == 1:
+        spec = gpu_catalogue().match(gpu_facts(gpus[0]))
+    if spec is not None and spec.listed:
+        return spec.name
+    return ""

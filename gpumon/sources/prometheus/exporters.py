@@ -60,7 +60,10 @@ class Exporter:
             if not uuid:
                 continue
             instance = series.labels.get("GPU_I_ID", "")
-            name = f"MIG-{uuid}/{instance}" if instance else uuid
+            if instance:
+                name = f"MIG-{uuid}/{instance}"
+            else:
+                name = uuid
             if name not in users:
                 self._hosts[name] = self._hosts[uuid] = host_of(scrape.target.labels, series.labels, names.hosts)
                 users[name] = {}

@@ -72,7 +72,9 @@ def without_port(instance: str) -> str:
     if bare.startswith("["):
         return bare[1:].partition("]")[0]
     host, colon, port = bare.rpartition(":")
-    return host if colon and port.isdecimal() and ":" not in host else bare
+    if colon and port.isdecimal() and ":" not in host:
+        return host
+    return bare
 
 
 def port_of(instance: str) -> str:
@@ -80,12 +82,16 @@ def port_of(instance: str) -> str:
     bare = (instance.partition("://")[2] or instance).partition("/")[0]
     host, colon, port = bare.rpartition(":")
     single = ":" not in host or host.endswith("]")
-    return port if colon and port.isdecimal() and len(port) <= 5 and single else ""
+    if colon and port.isdecimal() and len(port) <= 5 and single:
+        return port
+    return ""
 
 
 def named_port(kind: str, port: str) -> str:
     """An engine's name such as `vllm:8000`."""
-    return f"{kind}:{port}" if port else kind
+    if port:
+        return f"{kind}:{port}"
+    return kind
 
 
 def user_of(labels: Mapping[str, str], cluster: str) -> User | None:
@@ -106,7 +112,9 @@ def same_pod(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
 def shown(name: str, cluster: str, clusters: int) -> str:
     """A host's name in the fleet; with its cluster where there are several."""
     name = clean(name, 120) or NAMELESS
-    return f"{clean(cluster, 60)}/{name}" if cluster and clusters > 1 else name
+    if cluster and clusters > 1:
+        return f"{clean(cluster, 60)}/{name}"
+    return name
 
 
 def named_apart(engines: Iterable[tuple[str, Mapping[str, str]]]) -> list[str]:

@@ -49,7 +49,9 @@ class Seen(NamedTuple):
 async def seen(config: Config) -> Seen:
     """Ask it. Raises ApiFault; ValueError where the URL is malformed."""
     match = config.prometheus.match.strip().strip(",")
-    more_labels = f", {match}" if match else ""
+    more_labels = ""
+    if match:
+        more_labels = f", {match}"
     source = FleetSource(config.prometheus, config.model, config.endpoint)
     try:
         now = await source.api.query(CLOCK)
@@ -63,7 +65,10 @@ async def seen(config: Config) -> Seen:
         await source.close()
     sizes, sliced = _engine_sizes(frame.hosts)
     models = {engine.labels.get("model_name", "") for engine in engines}
-    gpu_types = {gpu.name for host in frame.hosts for gpu in host.gpus}
+    gpu_types = set()
+    for host in frame.hosts:
+        for gpu in host.gpus:
+            gpu_types.add(gpu.name)
     return Seen(
         tuple(sorted(models - {""})),
         tuple(sorted(gpu_types - {""})),

@@ -48,7 +48,10 @@ class Intervals:
         """The scrapes of a target or two of each job: the median of the newest times between."""
         for matrix in matrices:
             times = [at_s for at_s, _ in matrix.points]
-            gaps = [after - before for before, after in pairwise(times) if after - before > LEAST_S]
+            gaps = []
+            for before, after in pairwise(times):
+                if after - before > LEAST_S:
+                    gaps.append(after - before)
             if gaps:
                 self._learned[matrix.series.labels.get("job", "")] = _usual(median(gaps[-NEWEST:]))
 
@@ -63,12 +66,16 @@ class Intervals:
     def most(self, targets: Iterable[Target]) -> float:
         """The interval that most of these have."""
         counts = Counter(self.of(target) for target in targets)
-        return counts.most_common(1)[0][0] if counts else self._default_s
+        if counts:
+            return counts.most_common(1)[0][0]
+        return self._default_s
 
 
 def _usual(seconds: float) -> float:
     nearest = min(USUAL_S, key=lambda usual_s: abs(usual_s - seconds) / usual_s)
-    return nearest if abs(nearest - seconds) <= NEAR * nearest else max(LEAST_S, seconds)
+    if abs(nearest - seconds) <= NEAR * nearest:
+        return nearest
+    return max(LEAST_S, seconds)
 
 
 class Place(NamedTuple):
@@ -109,7 +116,11 @@ class Machines:
         for places in _places_by_uuid(gpus).values():
             if len(places) > 1 and sum(place in best for place in places) < 2:
                 self._join(places, best)
-        return [(alias, kept) for alias, kept in self._kept.items() if alias in gpus and alias.name != kept.name]
+        see = []
+        for alias, kept in self._kept.items():
+            if alias in gpus and alias.name != kept.name:
+                see.append((alias, kept))
+        return see
 
     def _part(self, gpus: Mapping[Place, Collection[str]]) -> None:
         """Forget that two names are one machine where no GPU of theirs is the same."""
@@ -124,7 +135,10 @@ class Machines:
 
     def _join(self, several: Collection[Place], best: Collection[Place]) -> None:
         known = [place for place in (self.of(each) for each in several) if place in self._kept.values()]
-        kept = known[0] if known else min(several, key=lambda one: (one not in best, not one.cluster, one))
+        if known:
+            kept = known[0]
+        else:
+            kept = min(several, key=lambda one: (one not in best, not one.cluster, one))
         for place in {*several, *map(self.of, several)}:
             self.lend(place, kept)
 

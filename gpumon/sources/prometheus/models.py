@@ -58,7 +58,10 @@ class Models:
         model, root = (endpoint.model, "") if endpoint.model else (reading.model, reading.model_root)
         told = hints_of(reading.info)
         names: tuple[str, ...] = STORAGE_HINTS if endpoint.model else SPEC_HINTS
-        hints = {key: told[key] for key in names if key in told}
+        hints = {}
+        for key in names:
+            if key in told:
+                hints[key] = told[key]
         llm, why = self._look(model, root, hints)
         return msgspec.structs.replace(
             reading,
@@ -89,4 +92,6 @@ def _glob(url: str) -> Callable[[str], object]:
 
 def _address(url: str) -> str:
     parsed = parse_url(url)
-    return f"[{parsed.host}]:{parsed.port}" if ":" in parsed.host else f"{parsed.host}:{parsed.port}"
+    if ":" in parsed.host:
+        return f"[{parsed.host}]:{parsed.port}"
+    return f"{parsed.host}:{parsed.port}"

@@ -144,7 +144,10 @@ class Moment:
         pages = {**engines, **gpus, **own}
         patience_s = 2.0 * memory.intervals.most(pages)
         self._chosen = frozenset(memory.choice.of({**self._up, **pages}, self._scraped, patience_s))
-        here = [target for target in pages if target in self._chosen]
+        here = []
+        for target in pages:
+            if target in self._chosen:
+                here.append(target)
         self._remember(here, pages)
         self._down = [target for target in self._chosen if self._is_down(target)]
         self._answering = Counter(job_of(target) for target, up in self._up.items() if up and target in self._chosen)
@@ -241,7 +244,9 @@ class Moment:
         if row is None:
             return None
         fresh = Engine(row)
-        return fresh if fresh.take(scrape, self._models) else None
+        if fresh.take(scrape, self._models):
+            return fresh
+        return None
 
     def _learn_jobs(self, found: Sequence[tuple[Target, Engine]]) -> None:
         """A target that is down is taken for an engine only in a job where all that is up is one."""
@@ -315,7 +320,9 @@ class Moment:
 
     def _cluster(self, target: Target) -> str:
         """Where there are several; one that some targets do not name tells nothing apart."""
-        return self._labels.cluster(target.labels) if len(self._memory.clusters) > 1 else ""
+        if len(self._memory.clusters) > 1:
+            return self._labels.cluster(target.labels)
+        return ""
 
     def _host(self, target: Target, name: str) -> _Host:
         place = self._memory.machines.of(self._place(target, name))
@@ -347,7 +354,10 @@ class Moment:
             for name, reading in exporter.gpus:
                 if reading.uuid in exporter.here and not self._is_down(target):
                     told.setdefault(self._place(target, name), set()).add(reading.uuid)
-        best = {self._place(one.target, one.name): one.ready for one in owns if one.ready is not None}
+        best = {}
+        for one in owns:
+            if one.ready is not None:
+                best[self._place(one.target, one.name)] = one.ready
         for place, ready in best.items():
             told.setdefault(place, set()).update(gpu.uuid for gpu in ready.gpus if gpu.uuid)
         self._renamed = machines.see(told, best)
@@ -426,18 +436,27 @@ class Moment:
     def _name(self, target: Target) -> str:
         """Host of an engine: that of its pod's GPUs, else by its labels; by its address where that is another's."""
         user = user_of(target.labels, self._cluster(target))
-        seated = self._seats.host(user) if user is not None else ""
+        seated = ""
+        if user is not None:
+            seated = self._seats.host(user)
         if user is not None and seated:
             self._memory.pods[user.pod] = seated
         elif user is not None:  # its exporter pauses: a pod stays where it runs
             seated = self._memory.pods.get(user.pod, "")
         name = seated or host_of(target.labels, {}, self._labels.hosts)
-        near = self._addresses.get(name, set()) if name == without_port(target.instance) else set()
-        return next(iter(near)) if len(near) == 1 else name
+        if name == without_port(target.instance):
+            near = self._addresses.get(name, set())
+        else:
+            near = set()
+        if len(near) == 1:
+            return next(iter(near))
+        return name
 
     def _of_cluster(self, user: User) -> User:
         """A GPU's user, as its engine's labels call it."""
-        return user if len(self._memory.clusters) > 1 else user._replace(pod=user.pod._replace(cluster=""))
+        if len(self._memory.clusters) > 1:
+            return user
+        return user._replace(pod=user.pod._replace(cluster=""))
 
     def _seat(self, target: Target, engine: Engine) -> None:
         """Put an engine on its host."""
@@ -487,7 +506,9 @@ class Moment:
 
     def _two_names(self) -> str:
         first = self._renamed[0] if self._renamed else ()
-        return TWO_NAMES.format(len(self._renamed), *(clean(place.name, 60) for place in first)) if first else ""
+        if first:
+            return TWO_NAMES.format(len(self._renamed), *(clean(place.name, 60) for place in first))
+        return ""
 
     def _whole(self, here: Sequence[Target]) -> FleetFrame:
         for host in self._hosts.values():
@@ -550,7 +571,10 @@ class Moment:
             for target, _ in host.engines
             if (user := user_of(target.labels, self._cluster(target))) is not None
         )
-        known = {uuid: gpu for host in self._hosts.values() for uuid, gpu in host.gpus.items()}
+        known = {}
+        for host in self._hosts.values():
+            for uuid, gpu in host.gpus.items():
+                known[uuid] = gpu
         answer = EngineGpus(self._seats, self._sizes, pods)
         first = {
             place: [answer.by_labels(one, tuple(self._hosts[place].gpus.values()), known) for one in several]
@@ -595,7 +619,9 @@ class Moment:
         for name, (target, engine) in zip(names, host.engines, strict=True):
             for reading in engine.readings:
                 placing = placed[id(reading)]
-                pod = f" {target.labels.get('pod', '')}" if urls[reading.url] > 1 else ""
+                pod = ""
+                if urls[reading.url] > 1:
+                    pod = f" {target.labels.get('pod', '')}"
                 named = msgspec.structs.replace(
                     reading,
                     name=name + part_of_name(reading.part),
@@ -650,11 +676,11 @@ def _same(one: Target, other: Target) -> bool:
 def _shared(targets: Sequence[Target]) -> dict[str, str]:
     """Labels that all these targets have alike, but for those of a single one."""
     first, *others = targets
-    return {
-        clean(name, 80): clean(value, 120)
-        for name, value in first.labels.items()
-        if name not in ("job", "instance") and all(other.labels.get(name) == value for other in others)
-    }
+    shared = {}
+    for name, value in first.labels.items():
+        if name not in ("job", "instance") and all(other.labels.get(name) == value for other in others):
+            shared[clean(name, 80)] = clean(value, 120)
+    return shared
 
 
 def job_of(target: Target) -> str:

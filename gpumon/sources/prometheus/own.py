@@ -179,7 +179,9 @@ def _when(wall_s: float | None) -> str:
 
 
 def _whole(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+    if text.isascii() and text.isdigit() and len(text) < 10:
+        return int(text)
+    return 0
 
 
 def _member(kind: type[E], text: str, otherwise: E) -> E:
@@ -203,7 +205,10 @@ def _figures(
     for path, name, _, fixed, whole in fields:
         value: Any = page.value(name, {**labels, **fixed})
         if whole:
-            value = 0 if value is None or not 0 <= value < 1e9 else int(value)
+            if value is None or not 0 <= value < 1e9:
+                value = 0
+            else:
+                value = int(value)
         elif value is None:
             value = reasons.get(path, absent)
         head, dot, tail = path.partition(".")
@@ -305,7 +310,10 @@ def _departure(page: Scrape, labels: Mapping[str, str]) -> tuple[Departure, ...]
 
 def _ranks(page: Scrape, engine: str) -> Iterator[RankLoad]:
     names = {field.sample: None for field in exported.RANK}
-    ranks = {has.get("rank", "") for name in names for has, _ in page.of(name, "engine", engine)}
+    ranks = set()
+    for name in names:
+        for has, _ in page.of(name, "engine", engine):
+            ranks.add(has.get("rank", ""))
     for rank in sorted(ranks, key=lambda text: (_whole(text), text)):
         labels = {"engine": engine, "rank": rank}
         yield RankLoad(rank, **_figures(page, exported.RANK, labels, {}, NOT_EXPOSED))

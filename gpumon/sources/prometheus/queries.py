@@ -68,13 +68,13 @@ _POD_LABELS: Final = tuple(
 
 def signs() -> frozenset[str]:
     """Names of which an engine writes one at least."""
-    return frozenset(
-        metric.name
-        for adapter in _ADAPTERS
-        for rule in (*adapter.tables.counters, *adapter.tables.gauges)
-        if rule.quantity in _SIGNED_BY
-        for metric in rule.metrics
-    )
+    signs = set()
+    for adapter in _ADAPTERS:
+        for rule in (*adapter.tables.counters, *adapter.tables.gauges):
+            if rule.quantity in _SIGNED_BY:
+                for metric in rule.metrics:
+                    signs.add(metric.name)
+    return frozenset(signs)
 
 
 def buckets_of(quantities: frozenset[str]) -> frozenset[str]:
@@ -83,18 +83,22 @@ def buckets_of(quantities: frozenset[str]) -> frozenset[str]:
     Where tokens may be counted at a request's end alone, how long requests take is asked for in full: the longest one
     tells how long such a count has to be looked at.
     """
-    return frozenset(
-        f"{metric.name}{ENDS[0]}"
-        for adapter in _ADAPTERS
-        for rule in adapter.tables.histograms
-        if rule.quantity in quantities or (rule.quantity == E2E and _counts_at_end(adapter))
-        for metric in rule.metrics
-    )
+    of = set()
+    for adapter in _ADAPTERS:
+        for rule in adapter.tables.histograms:
+            if rule.quantity in quantities or (rule.quantity == E2E and _counts_at_end(adapter)):
+                for metric in rule.metrics:
+                    of.add(f"{metric.name}{ENDS[0]}")
+    return frozenset(of)
 
 
 def _counts_at_end(adapter: Adapter) -> bool:
     counted = (rule for rule in adapter.tables.counters if rule.quantity == DECODE_TOKENS)
-    return any(metric.advance is Advance.END for rule in counted for metric in rule.metrics)
+    for rule in counted:
+        for metric in rule.metrics:
+            if metric.advance is Advance.END:
+                return True
+    return False
 
 
 def left_out(quantities: frozenset[str]) -> frozenset[str]:
@@ -127,7 +131,10 @@ def pattern(names: Iterable[str]) -> str:
     parts = []
     others = all_names
     for ends in (ENDS, ENDS[1:]):
-        bases = {name[: -len(ends[0])] for name in others if name.endswith(ends[0])}
+        bases = set()
+        for name in others:
+            if name.endswith(ends[0]):
+                bases.add(name[: -len(ends[0])])
         bases = {base for base in bases if all(base + end in others for end in ends)}
         others -= {base + end for base in bases for end in ends}
         parts += [f"({_factored(sorted(bases))})({'|'.join(ends)})"] if bases else []
@@ -198,7 +205,9 @@ def _of(names: str, match: str) -> str:
 
 def _metric(name: str, match: str) -> str:
     matchers = joined(match)
-    return f"{name}{{{matchers}}}" if matchers else name
+    if matchers:
+        return f"{name}{{{matchers}}}"
+    return name
 
 
 def dated(scraped: str, match: str) -> str:
@@ -284,7 +293,11 @@ def _pod(labels: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def _plain(labels: Mapping[str, str]) -> dict[str, str]:
-    return {name[len(EXPORTED) :]: value for name, value in labels.items() if name.startswith(EXPORTED)}
+    plain = {}
+    for name, value in labels.items():
+        if name.startswith(EXPORTED):
+            plain[name[len(EXPORTED) :]] = value
+    return plain
 
 
 def _range(seconds: float) -> str:

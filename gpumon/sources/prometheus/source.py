@@ -237,7 +237,10 @@ class FleetSource:
         told = await self._query(CLOCK, None)
         took_s = self._clock() - begun_s
         middle_s = sent_s + took_s / 2
-        self._ahead_s = _beyond(told[0].value - middle_s, took_s) if told else 0.0
+        if told:
+            self._ahead_s = _beyond(told[0].value - middle_s, took_s)
+        else:
+            self._ahead_s = 0.0
         date_s = self.api.date_s
         self._clock_ahead_s = self._ahead_s
         if date_s is not None and date_s - middle_s > self._ahead_s:
@@ -266,14 +269,21 @@ class FleetSource:
         """Look at how often jobs are scraped, but not all the time. Raises ApiFault."""
         if self._clock() < self._learn_again_s:
             return
-        targets = [target for targets_of in self._memory.hosts.values() for target in targets_of if target.known]
+        targets = []
+        for targets_of in self._memory.hosts.values():
+            for target in targets_of:
+                if target.known:
+                    targets.append(target)
         places = {target.labels.get("job", ""): target.instance for target in targets}
         places = places or await asyncio.to_thread(_places, answers)
         if places:
             self._sent += 1
             asked = scrapes(places.values(), self._config.match)
             self._memory.intervals.learn(await self.api.samples(asked, answers.at_s))
-            again_s = LACKING_S if self._memory.intervals.lacks(places) else LEARN_AGAIN_S
+            if self._memory.intervals.lacks(places):
+                again_s = LACKING_S
+            else:
+                again_s = LEARN_AGAIN_S
             self._learn_again_s = self._clock() + again_s
 
     async def _look_back(self, at_s: float) -> None:
@@ -301,7 +311,10 @@ class FleetSource:
 
     def _faults(self, texts: Iterable[str], at_s: float, now: bool) -> tuple[Fault, ...]:
         """Faults of the server itself, each with the time since when it holds; another time's change nothing of it."""
-        since = {text: self._since.get(text, at_s) for text in texts} if now else dict.fromkeys(texts, at_s)
+        if now:
+            since = {text: self._since.get(text, at_s) for text in texts}
+        else:
+            since = dict.fromkeys(texts, at_s)
         self._since = since if now else self._since
         return tuple(Fault(SOURCE, text, since_s) for text, since_s in since.items())
 
@@ -312,7 +325,9 @@ class FleetSource:
 
 def _beyond(seconds: float, doubt_s: float) -> float:
     """A difference of clocks; 0 where it is within what the measurement can tell."""
-    return seconds if abs(seconds) > doubt_s else 0.0
+    if abs(seconds) > doubt_s:
+        return seconds
+    return 0.0
 
 
 def _uuid(vector: Vector) -> str:

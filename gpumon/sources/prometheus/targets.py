@@ -87,7 +87,10 @@ class Placer:
 
     def _remember_targets(self, known: Iterable[Target]) -> None:
         """Keep the targets with an `up`, and those without one up to a bound."""
-        unknown = {id_: target for id_, target in self._targets.items() if not target.known}
+        unknown = {}
+        for id_, target in self._targets.items():
+            if not target.known:
+                unknown[id_] = target
         self._targets = {frozenset(target.labels.items()) | _replica_pair(target): target for target in known}
         if len(unknown) <= MOST_UNKNOWN:
             self._targets |= unknown
@@ -116,7 +119,10 @@ class Placer:
         id_ = self._id(labels)
         target = self._targets.get(id_)
         if target is None:
-            kept = {name: value for name, value in labels.items() if name not in self._replicas}
+            kept = {}
+            for name, value in labels.items():
+                if name not in self._replicas:
+                    kept[name] = value
             replica = dict(id_)[""]
             target = Target(kept, tuple(sorted(kept.items())), replica, known=True)
             self._targets[id_] = target
@@ -124,7 +130,10 @@ class Placer:
 
     def _id(self, labels: Mapping[str, str]) -> frozenset[tuple[str, str]]:
         replica = "/".join(labels.get(name, "") for name in self._replicas if name in labels)
-        kept = {(name, value) for name, value in labels.items() if name not in self._replicas}
+        kept = set()
+        for name, value in labels.items():
+            if name not in self._replicas:
+                kept.add((name, value))
         return frozenset({*kept, ("", replica)})
 
     def dates(self, scraped: Iterable[Vector]) -> dict[Target, float]:
@@ -175,15 +184,23 @@ class Placer:
             same = sum(labels.get(name) == value for name, value in target.labels.items())
             return target.replica == replica, same - len(target.labels), same
 
-        return max(candidates, key=shared) if len(candidates) > 1 else candidates[0]
+        if len(candidates) > 1:
+            return max(candidates, key=shared)
+        return candidates[0]
 
     def _unknown(self, series: Series) -> Target:
         """The target of a series without an `up`: by the labels that it has of those that Prometheus adds."""
-        names = [name for name in UNKNOWN if name in series.labels]
+        names = []
+        for name in UNKNOWN:
+            if name in series.labels:
+                names.append(name)
         if series.name.startswith(GPU_PREFIX):
             names = [name for name in names if name not in OF_WORKLOADS]
         labels = {name: series.labels[name] for name in names}
-        kept = {name: value for name, value in labels.items() if name not in self._replicas}
+        kept = {}
+        for name, value in labels.items():
+            if name not in self._replicas:
+                kept[name] = value
         replica = "/".join(labels[name] for name in self._replicas if name in labels)
         id_ = frozenset({*kept.items(), ("", replica), ("", "no up")})
         target = self._targets.get(id_)
@@ -215,10 +232,12 @@ class Choice:
         for target in targets:
             by_page.setdefault(target.key, []).append(target)
         self.repeated = sum(len(several) > 1 for several in by_page.values())
-        kept = [
-            several[0] if len(several) == 1 else self._one(several, scraped_s, patience_s)
-            for several in by_page.values()
-        ]
+        kept = []
+        for several in by_page.values():
+            if len(several) == 1:
+                kept.append(several[0])
+            else:
+                kept.append(self._one(several, scraped_s, patience_s))
         self._last = {target.key: target.replica for target in kept if len(by_page[target.key]) > 1}
         return kept
 

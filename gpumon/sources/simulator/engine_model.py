@@ -227,7 +227,9 @@ class EngineModel:
 
     @property
     def _fetching(self) -> int:
-        return len(self.link) if self.link else 0
+        if self.link:
+            return len(self.link)
+        return 0
 
     @property
     def running_adapters(self) -> tuple[str, ...]:
@@ -273,12 +275,16 @@ class EngineModel:
     def _free_s(self) -> float:
         """From when on it may make a step: now, unless its host or a pause keeps it from that."""
         free_s = max(self._now_s, self._paused_s)
-        return free_s if self._held is None else self._held.free_s(free_s)
+        if self._held is None:
+            return free_s
+        return self._held.free_s(free_s)
 
     def _interruption_s(self) -> float:
         """When the next KV has come, or the next client gives up: the scheduler then looks anew."""
         fetched_s = self.link.next_s() if self.link else math.inf
-        return min(fetched_s, self._deadlines[0][0]) if self._deadlines else fetched_s
+        if self._deadlines:
+            return min(fetched_s, self._deadlines[0][0])
+        return fetched_s
 
     def hang(self, at_s: float) -> None:
         """Make no step any more from `at_s` on; requests still come in."""
@@ -369,7 +375,10 @@ class EngineModel:
             self._without_slot = 0
             return
         skipped: list[Sequence] = []
-        active = set(self.running_adapters) if self.limits.max_loras else set()
+        if self.limits.max_loras:
+            active = set(self.running_adapters)
+        else:
+            active = set()
         while self._waiting and budget > 0 and self._most_steps > 1:
             sequence = self._waiting[0]
             adapter = sequence.request.adapter

@@ -146,7 +146,10 @@ class SimulatedGpu:
         wanted_w = still_w + clock_share**2 * active_w
         self._over = wanted_w > self._limit_w
         self._power_w = min(wanted_w, self._limit_w)
-        room = max(0.0, self._limit_w - still_w) / active_w if self._over else 1.0
+        if self._over:
+            room = max(0.0, self._limit_w - still_w) / active_w
+        else:
+            room = 1.0
         self.clock_share = max(LOWEST_CLOCK, min(clock_share, math.sqrt(room)))
         self.energy_j += self._power_w * seconds
         over_w = wanted_w + BURST_W - self._limit_w
@@ -202,10 +205,10 @@ class SimulatedGpu:
     def _shares(self) -> tuple[GpuProcess, ...]:
         """The processes with their share of the SMs: the first has all of it, one that ran nothing has no sample."""
         share: Reading = round(min(1.0, self._work.busy_ratio), 2) if self._work.busy_ratio > 0 else _NO_SAMPLE
-        return tuple(
-            msgspec.structs.replace(process, sm_ratio=_NO_SAMPLE if at else share)
-            for at, process in enumerate(self._processes)
-        )
+        shares = []
+        for at, process in enumerate(self._processes):
+            shares.append(msgspec.structs.replace(process, sm_ratio=_NO_SAMPLE if at else share))
+        return tuple(shares)
 
     def _clock_hz(self) -> float:
         """Full clock while a context is there, less where it is held down, in the driver's steps of 15 MHz."""

@@ -65,7 +65,10 @@ class HandedOver(Fetcher):
         """The page at `url`. Raises FetchError where nobody listens, or answers."""
         if not self._port.up:
             raise FetchError(EndpointState.REFUSED, f"nothing listens on {url}: down, or still loading")
-        page = None if self._port.mute else self._port.answer(url.removeprefix(self._url.base))
+        if self._port.mute:
+            page = None
+        else:
+            page = self._port.answer(url.removeprefix(self._url.base))
         if page is None or page is SILENCE:
             raise FetchError(EndpointState.TIMEOUT, "no answer")
         return Answer(page.status, page.content_type, "", page.body, self.now_s, self.now_s)

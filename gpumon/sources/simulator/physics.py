@@ -86,7 +86,9 @@ class Shape(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def expert_params(self) -> float:
         """Weights of one routed expert index, all layers together."""
-        return float(3 * self.hidden * self.intermediate * self.layers) if self.experts else 0.0
+        if self.experts:
+            return float(3 * self.hidden * self.intermediate * self.layers)
+        return 0.0
 
     @cached_property
     def head_params(self) -> float:

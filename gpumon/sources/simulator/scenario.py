@@ -77,7 +77,11 @@ class Actor(msgspec.Struct, frozen=True):
             "nixl": self.link_bytes_per_s > 0.0 and not self.offloads,
             "offload": self.offloads,
         }
-        return frozenset(name for name, present in has.items() if present)
+        features = set()
+        for name, present in has.items():
+            if present:
+                features.add(name)
+        return frozenset(features)
 
     @property
     def endpoint(self) -> str:
@@ -121,7 +125,10 @@ class Actor(msgspec.Struct, frozen=True):
         """The traffic of each rank."""
         shares = self.shares or (1.0,) * len(self.ranks)
         rate = self.demand.requests_per_s
-        return tuple(msgspec.structs.replace(self.demand, requests_per_s=rate * share) for share in shares)
+        demands = []
+        for share in shares:
+            demands.append(msgspec.structs.replace(self.demand, requests_per_s=rate * share))
+        return tuple(demands)
 
     @property
     def limits(self) -> Limits:
@@ -240,7 +247,11 @@ S = TypeVar("S", bound=_Effect)
 
 def lasting(effects: Iterable[S], at_s: float) -> list[S]:
     """Those that last at a moment."""
-    return [effect for effect in effects if effect.from_s <= at_s < effect.to_s]
+    lasting = []
+    for effect in effects:
+        if effect.from_s <= at_s < effect.to_s:
+            lasting.append(effect)
+    return lasting
 
 
 def boundaries(effects: Iterable[_Effect]) -> list[float]:

@@ -89,8 +89,16 @@ def _actor(row: Row) -> Actor:
         "hidden": tuple,
         "speculation": lambda figures: Speculation(*figures),
     }
-    fields = {key: made[key](value) if key in made else value for key, value in row.items() if key != "like"}
-    return msgspec.structs.replace(ENGINES[row["like"]], **fields) if "like" in row else Actor(**fields)
+    fields = {}
+    for key, value in row.items():
+        if key != "like":
+            if key in made:
+                fields[key] = made[key](value)
+            else:
+                fields[key] = value
+    if "like" in row:
+        return msgspec.structs.replace(ENGINES[row["like"]], **fields)
+    return Actor(**fields)
 
 
 def _run(row: Row) -> Run:

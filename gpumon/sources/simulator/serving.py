@@ -121,8 +121,14 @@ class SimulatedEngine:
     def _meet_conditions(self, at_s: float) -> None:
         """Set the ranks to the conditions of this moment."""
         self._met = lasting(self._conditions, at_s)
-        acceptances = [each.acceptance for each in self._met if each.acceptance is not None]
-        pauses_s = [each.to_s for each in self._met if each.pause is not None]
+        acceptances = []
+        for each in self._met:
+            if each.acceptance is not None:
+                acceptances.append(each.acceptance)
+        pauses_s = []
+        for each in self._met:
+            if each.pause is not None:
+                pauses_s.append(each.to_s)
         stuck = any(each.link_stuck for each in self._met)
         for rank in self.ranks:
             rank.failing_share = max((each.failing_share for each in self._met), default=0.0)
@@ -181,7 +187,9 @@ class SimulatedEngine:
         for condition in self._met:
             if condition.pause is not None:
                 return condition.pause.cores
-        return SERVING_CORES if any(rank.running for rank in self.ranks) else RESTING_CORES
+        if any(rank.running for rank in self.ranks):
+            return SERVING_CORES
+        return RESTING_CORES
 
     def works(self, pace: Callable[[int], Pace]) -> dict[int, Work]:
         """What each of its GPUs did on average since the last call.
@@ -252,7 +260,9 @@ class SimulatedEngine:
             return Answer(200, "application/json", msgspec.json.encode({"version": self.actor.version}))
         if path == "/v1/models":
             return Answer(200, "application/json", msgspec.json.encode({"object": "list", "data": [self._model()]}))
-        return Answer(200, "", b"") if path == "/health" else NOT_FOUND
+        if path == "/health":
+            return Answer(200, "", b"")
+        return NOT_FOUND
 
     def _model(self) -> dict[str, object]:
         return {

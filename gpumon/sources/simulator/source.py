@@ -67,7 +67,10 @@ class SimulatedServer:
         start_s = self.at_s = self._reached_s = -scenario.warm_s
         """Simulated time."""
         started_wall_s = self._zero_wall_s + start_s
-        handovers = {actor.hands_over_to: Handover() for actor in scenario.cast if actor.hands_over_to}
+        handovers = {}
+        for actor in scenario.cast:
+            if actor.hands_over_to:
+                handovers[actor.hands_over_to] = Handover()
         self.engines = tuple(
             SimulatedEngine(
                 actor,
@@ -119,7 +122,9 @@ class SimulatedServer:
     def thresholds(self, usual: Thresholds) -> Thresholds:
         """Those of the config; a scenario of idleness is not waited for as long as in earnest."""
         idle_s = self._scenario.idle_s
-        return usual if idle_s is None else msgspec.structs.replace(usual, idle_s=idle_s, gpu_idle_s=idle_s)
+        if idle_s is None:
+            return usual
+        return msgspec.structs.replace(usual, idle_s=idle_s, gpu_idle_s=idle_s)
 
     async def start(self) -> None:
         """Begin the warm-up, unless a past was played in its place; the servers answer after it."""
@@ -167,7 +172,10 @@ class SimulatedServer:
 
     def readings(self, monotonic_s: float) -> tuple[GpuReading, ...]:
         """The GPUs, as they are after the last `advance`."""
-        return tuple(self._reading(self._with_processes(gpu.reading(monotonic_s))) for gpu in self.gpus)
+        readings = []
+        for gpu in self.gpus:
+            readings.append(self._reading(self._with_processes(gpu.reading(monotonic_s))))
+        return tuple(readings)
 
     def _with_processes(self, reading: GpuReading) -> GpuReading:
         """A GPU's reading with its processes as they are now: one that holds nothing has ended, or not begun."""
@@ -230,7 +238,9 @@ class SimulatedServer:
 
     def _work_gpus(self, seconds: float) -> None:
         now = lasting(self._scenario.gpu_effects, self.at_s)
-        works = {left.gpu: left.work for left in lasting(self._scenario.leftovers, self.at_s)}
+        works = {}
+        for left in lasting(self._scenario.leftovers, self.at_s):
+            works[left.gpu] = left.work
         others = {gpu: work.busy_ratio for gpu, work in works.items()}
 
         def pace(gpu: int) -> Pace:
@@ -240,7 +250,10 @@ class SimulatedServer:
             for gpu, work in act.works(pace).items():
                 works[gpu] = shared(work, works[gpu]) if gpu in works else work
         for card in self.gpus:
-            mine = [effect for effect in now if card.index in effect.gpus]
+            mine = []
+            for effect in now:
+                if card.index in effect.gpus:
+                    mine.append(effect)
             clock = min((effect.clock_share for effect in mine), default=1.0)
             limit_w = min((effect.power_limit_w for effect in mine), default=float("inf"))
             card.advance(seconds, works.get(card.index, _NO_WORK), clock, limit_w)
@@ -258,7 +271,9 @@ class SimulatedServer:
             port.advance(self.at_s)
             if port.mute:
                 return SILENCE
-            return port.answer(path) if port.up else None
+            if port.up:
+                return port.answer(path)
+            return None
 
         return answer
 
@@ -426,7 +441,10 @@ class SimulatedHost:
 
     def read(self, pids: tuple[int, ...]) -> HostReading:
         """The figures of this moment; of two effects that give one the later counts."""
-        real = self._real_before(pids) if self._in_past() else self._real.read(pids)
+        if self._in_past():
+            real = self._real_before(pids)
+        else:
+            real = self._real.read(pids)
         fields = {field: getattr(real, field) for field in _OWN}
         for effect in lasting(self._effects, self._at_s()):
             for field in HostReading.__struct_fields__:

@@ -49,7 +49,10 @@ class Surge(msgspec.Struct, frozen=True):
 
     def holds(self, at_s: float) -> bool:
         """Whether it is on at a moment."""
-        turn_s = at_s if math.isinf(self.every_s) else at_s % self.every_s
+        if math.isinf(self.every_s):
+            turn_s = at_s
+        else:
+            turn_s = at_s % self.every_s
         return self.from_s <= turn_s < self.to_s
 
     def lasts_for_good(self, at_s: float) -> bool:
@@ -106,7 +109,10 @@ class Demand(msgspec.Struct, frozen=True):
         """The rate of arrivals at a moment."""
         turn = at_s / self.period_s + self.phase
         wave = math.sin(2 * math.pi * turn) + 0.25 * math.sin(14 * math.pi * turn)
-        factor = math.prod(each.factor for each in self.surges if each.holds(at_s)) if self.surges else 1.0
+        if self.surges:
+            factor = math.prod(each.factor for each in self.surges if each.holds(at_s))
+        else:
+            factor = 1.0
         return max(0.0, factor * self.requests_per_s * (1.0 + self.swing * wave))
 
     def hit_share_at(self, at_s: float) -> float:
@@ -115,7 +121,10 @@ class Demand(msgspec.Struct, frozen=True):
 
     def patience_s(self, at_s: float) -> float:
         """How long the client of a request sent at `at_s` waits; infinity: for ever."""
-        limits_s = [each.seconds for each in self.patience if each.from_s <= at_s < each.to_s]
+        limits_s = []
+        for each in self.patience:
+            if each.from_s <= at_s < each.to_s:
+                limits_s.append(each.seconds)
         return min(limits_s, default=math.inf)
 
 
@@ -156,13 +165,18 @@ class Traffic:
         self._rng = random.Random(seed)
         self._start_s = self._next_s = start_s
         self._most_per_s = demand.most_per_s
-        singles = [single for single in (*demand.singles, *_batched(demand, seed)) if single[0] >= start_s]
+        singles = []
+        for single in (*demand.singles, *_batched(demand, seed)):
+            if single[0] >= start_s:
+                singles.append(single)
         self._singles = deque(sorted(singles))
         self._step()
 
     def next_s(self) -> float:
         """When the next request arrives; infinity if none does."""
-        return min(self._next_s, self._singles[0][0]) if self._singles else self._next_s
+        if self._singles:
+            return min(self._next_s, self._singles[0][0])
+        return self._next_s
 
     def take(self) -> Request:
         """The next request."""

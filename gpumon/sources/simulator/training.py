@@ -95,7 +95,10 @@ class SimulatedRun:
         """What each of its GPUs did on average since the last call."""
         busy_s = self._busy_s + max(0.0, self._at_s - self._begun_s)
         seconds = self._at_s - self._seen_s
-        busy = min(1.0, (busy_s - self._seen_busy_s) / seconds) if seconds > 0.0 else 0.0
+        if seconds > 0.0:
+            busy = min(1.0, (busy_s - self._seen_busy_s) / seconds)
+        else:
+            busy = 0.0
         self._seen_busy_s = busy_s
         self._seen_s = self._at_s
         run = self.run

@@ -93,7 +93,9 @@ def _block(name: str, text: str, kind: str, labels: Iterable[Labels], values: Va
 
 def _series(name: str, labels: Labels) -> str:
     text = ",".join(f'{key}="{value}"' for key, value in sorted(labels))
-    return f"{name}{{{text}}} " if labels else f"{name} "
+    if labels:
+        return f"{name}{{{text}}} "
+    return f"{name} "
 
 
 def _text(block: Block, values: Iterable[float]) -> str:
@@ -124,11 +126,18 @@ class MetricsPage:
         self._loras: dict[Labels, float] = {}
         config = self._cache_config()
         rejections = self._rejections()
-        blocks = (
-            (*self._process(), *of["estimate"], *of["gauge"], *of["counter"], *rejections, *of["histogram"], config)
-            if self._alone
-            else (*of["gauge"], config, *of["histogram"], *of["estimate"], *of["counter"], *rejections)
-        )
+        if self._alone:
+            blocks = (
+                *self._process(),
+                *of["estimate"],
+                *of["gauge"],
+                *of["counter"],
+                *rejections,
+                *of["histogram"],
+                config,
+            )
+        else:
+            blocks = (*of["gauge"], config, *of["histogram"], *of["estimate"], *of["counter"], *rejections)
         self._blocks = tuple(block for block in blocks if not any(hidden in block[1][0] for hidden in actor.hidden))
         self._written: list[tuple[tuple[float, ...], str]] = [((), "")] * len(self._blocks)
         """Values and text of each block when the page was read last: between two polls many stay the same."""
@@ -163,7 +172,11 @@ class MetricsPage:
         readers = family.readers()
 
         def read() -> Iterable[float]:
-            return [reader(rank) for reader in readers for rank in ranks]
+            read = []
+            for reader in readers:
+                for rank in ranks:
+                    read.append(reader(rank))
+            return read
 
         name = f"vllm:{family.name}"
         if family.kind == "gauge":
@@ -188,7 +201,9 @@ class MetricsPage:
         for rank, histogram in enumerate(histograms):
             labels = self._labels(rank)
             bounds = (*(repr(bound) for bound in histogram.bounds), "+Inf")
-            buckets = [_series(f"{name}_bucket", (*labels, ("le", bound))) for bound in bounds]
+            buckets = []
+            for bound in bounds:
+                buckets.append(_series(f"{name}_bucket", (*labels, ("le", bound))))
             total = _series(f"{name}_sum", labels)
             count = _series(f"{name}_count", labels)
             series += [*buckets, count, total] if alone else [total, *buckets, count]
@@ -235,8 +250,13 @@ class MetricsPage:
             "2xx": sum(rank.counters.answered for rank in self._ranks),
             "5xx": sum(rank.counters.failed for rank in self._ranks),
         }
-        seen = {status: count for status, count in counts.items() if count or status == "2xx"}
-        labels = [(("handler", "/v1/chat/completions"), ("method", "POST"), ("status", status)) for status in seen]
+        seen = {}
+        for status, count in counts.items():
+            if count or status == "2xx":
+                seen[status] = count
+        labels = []
+        for status in seen:
+            labels.append((("handler", "/v1/chat/completions"), ("method", "POST"), ("status", status)))
         text = "Total number of requests by method, status and handler."
         return self._counter("http_requests", text, labels, seen.values)
 

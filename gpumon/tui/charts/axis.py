@@ -20,10 +20,9 @@ NOW: Final = "now"
 def ago(grid: Grid, edge: str = NOW) -> list[Piece]:
     """Labels at round times before the right edge, which is the moment `edge`, on a rule; the same at every moment."""
     tick_s = _tick(grid)
-    labels = [
-        (grid.columns - round(ticks * tick_s / grid.column_s), f"-{_length(ticks * tick_s, tick_s)}")
-        for ticks in range(int(grid.span_s / tick_s + 1e-9), 0, -1)
-    ]
+    labels = []
+    for ticks in range(int(grid.span_s / tick_s + 1e-9), 0, -1):
+        labels.append((grid.columns - round(ticks * tick_s / grid.column_s), f"-{_length(ticks * tick_s, tick_s)}"))
     return _line([*labels, (grid.columns - len(edge), edge)], grid.columns, "─")
 
 
@@ -35,7 +34,9 @@ def _tick(grid: Grid) -> float:
 
 def _length(seconds: float, tick_s: float) -> str:
     """All in minutes, or all in what fits."""
-    return period(seconds) if tick_s % 60.0 or seconds > 60.0 else "1 min"
+    if tick_s % 60.0 or seconds > 60.0:
+        return period(seconds)
+    return "1 min"
 
 
 def o_clock(at_s: float, tick_s: float) -> str:
@@ -50,10 +51,17 @@ def _line(labels: Iterable[tuple[int, str]], columns: int, fill: str) -> list[Pi
     row: list[Piece] = []
     at = 0
     for place, (start, label) in enumerate(labels):
-        end = labels[-1][0] if place < len(labels) - 1 else columns
+        if place < len(labels) - 1:
+            end = labels[-1][0]
+        else:
+            end = columns
         if start < at or start + len(label) + (place < len(labels) - 1) > end:
             continue
         row += [(fill * (start - at), "border"), (label, "muted")]
         at = start + len(label)
     row.append((fill * (columns - at), "border"))
-    return [piece for piece in row if piece[0]]
+    line = []
+    for piece in row:
+        if piece[0]:
+            line.append(piece)
+    return line

@@ -54,7 +54,9 @@ class Chart(NamedTuple):
         if self.curves[0].text is ratio:
             return f"{value * 100.0:.3g}%"
         text = round_number(value)
-        return text + self.unit if len(text + self.unit) <= 5 else text
+        if len(text + self.unit) <= 5:
+            return text + self.unit
+        return text
 
 
 _ROWS_S: Final = 10.0
@@ -193,12 +195,18 @@ def _thing_name(mark: str, number: str) -> str:
 def parts_of(chart: Chart, known: Collection[str], snapshot: Snapshot) -> list[Chart]:
     """The same of each GPU, or of each engine, as far as the history has it: what stands in one chart together stays
     together."""
-    names = {f"{OF_GPU}{gpu.index}": f"gpu {gpu.index}" for gpu in snapshot.gpus if not gpu.parent_uuid}
+    names = {}
+    for gpu in snapshot.gpus:
+        if not gpu.parent_uuid:
+            names[f"{OF_GPU}{gpu.index}"] = f"gpu {gpu.index}"
     names |= {f"{AT}{engine.key}": engine.name for engine in snapshot.engines}
     parts: list[Chart] = []
     for thing, name in names.items():
         keys = [f"{curve.key}{thing}" for curve in chart.curves]
-        charts = [chart_of(key, name) for key in keys if key in known]
+        charts = []
+        for key in keys:
+            if key in known:
+                charts.append(chart_of(key, name))
         together = [part for part in charts if part is not None]
         if together:
             parts.append(_joined(together, chart))
@@ -258,7 +266,10 @@ def means_since_start(snapshot: Snapshot) -> dict[str, float]:
     means: dict[str, float] = {}
     for key, (field, combine) in _SINCE_START.items():
         readings = [getattr(engine.since_start, field) for engine in engines]
-        known = [reading for reading in readings if not isinstance(reading, Missing)]
+        known = []
+        for reading in readings:
+            if not isinstance(reading, Missing):
+                known.append(reading)
         if known and len(known) == len(readings):
             means[key] = combine(known)
     return means
@@ -297,14 +308,23 @@ class Figures:
         others, with how many these are: `4.3k of 3/4`."""
         used = len(in_use(snapshot.gpus))
         every = len(snapshot.gpus)
-        self.note = dict.fromkeys(_MEANS, f"mean of {used} of {every} GPUs: others unused") if used < every else {}
+        if used < every:
+            self.note = dict.fromkeys(_MEANS, f"mean of {used} of {every} GPUs: others unused")
+        else:
+            self.note = {}
         is_first = snapshot.wall_s - self._history.first_s < _FIRST_S
-        self.means = means_since_start(snapshot) if is_first else {}
+        if is_first:
+            self.means = means_since_start(snapshot)
+        else:
+            self.means = {}
         for key, text in self.at(snapshot.wall_s).items():
             if text == DASH and key in _SUMMED:
                 curve = _SUMMED[key][0]
                 readings = _SUMMED[key][1](snapshot)
-                known = [reading for reading in readings if not isinstance(reading, Missing)]
+                known = []
+                for reading in readings:
+                    if not isinstance(reading, Missing):
+                        known.append(reading)
                 silent = sum(isinstance(reading, Missing) and reading.reason in SILENT for reading in readings)
                 if known and silent:
                     self.texts[key] = f"{curve.text(sum(known))} of {len(known)}/{len(known) + silent}"

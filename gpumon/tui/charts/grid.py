@@ -114,7 +114,9 @@ class Charts:
 
     def _word_of(self, curve: Curve) -> str:
         """The short name of a curve: whole, or its first word if there is no room for more."""
-        return curve.word if cells(curve.word) <= self._word else curve.word.partition(" ")[0]
+        if cells(curve.word) <= self._word:
+            return curve.word
+        return curve.word.partition(" ")[0]
 
     def rows(self, now_s: float, figures: Figures, marked: int | None = None, edge: str = NOW) -> list[Row]:
         """The lines at one moment of wall time, the axis last, which calls that moment `edge`; the chart at place
@@ -136,14 +138,18 @@ class Charts:
                 for line, drawn in zip(lines[1:], plot.lines(values, height - 1, newest), strict=True):
                     line += [(" " * self._pad, "text"), *drawn, (" ", "text")]
             rows += [tuple(line) for line in lines]
-        return [*rows, self._axis(now_s, edge)] if self._has_axis else rows
+        if self._has_axis:
+            return [*rows, self._axis(now_s, edge)]
+        return rows
 
     def at(self, x: int, y: int) -> int | None:
         """The place of the chart at a cell."""
         for row, height in enumerate(self._heights):
             if 0 <= y < height:
                 place = row * self._across + min(self._across - 1, x // self._room)
-                return self.first + place if place < len(self.shown) else None
+                if place < len(self.shown):
+                    return self.first + place
+                return None
             y -= height
         return None
 
@@ -194,7 +200,10 @@ class Charts:
 
     def _extremes(self, curve: Curve, values: Sequence[float], newest: int) -> str:
         """Lowest, mean and highest of what is drawn; each column is a mean, so that a reading may be above."""
-        known = [value for value in values if value == value]
+        known = []
+        for value in values:
+            if value == value:
+                known.append(value)
         if not known:
             return ""
         bucket_s = self.grid.column_s / self._live
@@ -205,7 +214,10 @@ class Charts:
     def _spark(self, curve: Curve, values: Values, figures: Figures, *, chosen: bool) -> list[Piece]:
         """Name, figure and curve; of how many a sum is, where not of all, stands over the oldest of it."""
         known = values[curve.key]
-        top = 1.0 if curve.text(1.0) == "100%" else nice(most(known))
+        if curve.text(1.0) == "100%":
+            top = 1.0
+        else:
+            top = nice(most(known))
         text, tone = self._said(curve, figures)
         figure, _, of = text.partition(" ")
         is_high = figure.endswith("!")
@@ -213,7 +225,10 @@ class Charts:
         over = cut(f"{of} " if of else "", self.grid.columns)
         drawn = spark([value / top for value in known])[len(over) :]
         level = self._levels.get(curve.level)
-        runs = runs_of(known[len(over) :], 1, level, curve.tone) if level is not None else [(len(drawn), curve.tone)]
+        if level is not None:
+            runs = runs_of(known[len(over) :], 1, level, curve.tone)
+        else:
+            runs = [(len(drawn), curve.tone)]
         return [
             (mark(self._glyphs), "focus") if chosen else (" ", "text"),
             (left(self._word_of(curve), self._word), "focus" if chosen else "muted"),
@@ -232,7 +247,10 @@ class Charts:
         for event in self._history.events((newest + 1 - columns) * column_s, now_s):
             happened.setdefault(columns - 1 - newest + math.floor(event.wall_s / column_s), []).append(event)
         if happened:
-            chars = [(character, tone) for text, tone in pieces for character in text]
+            chars = []
+            for text, tone in pieces:
+                for character in text:
+                    chars.append((character, tone))
             for column, events in happened.items():
                 free = [at for at in range(columns) if chars[at][1] == "border"]
                 if 0 <= column < columns and free:
@@ -308,7 +326,9 @@ class _Plot:
         """The curves as lines, each darker than the one above it, in the colours of their levels, before the lines of
         the mean since the start, which `label` names, and of the threshold."""
         tones = [curve.tone for curve in self.chart.curves]
-        layers = [([value / top for value in of], tone) for of, tone in zip(self._stacked(curves), tones, strict=True)]
+        layers = []
+        for of, tone in zip(self._stacked(curves), tones, strict=True):
+            layers.append(([value / top for value in of], tone))
         lines = area(layers, height, self._glyphs)
         if self._level is not None:
             runs = runs_of(curves[0], self._live, self._level, tones[0])

@@ -62,14 +62,22 @@ def area(layers: Sequence[Layer], height: int, glyphs: Glyphs = "braille") -> li
     """
     live, steps = RASTERS[glyphs]
     most = height * steps
-    levels = [[level(value, most) for value in values] for values, _ in layers]
+    levels = []
+    for values, _ in layers:
+        levels.append([level(value, most) for value in values])
     front = levels[0]
-    behind = levels[1] if len(levels) > 1 else [0] * len(levels[0])
+    if len(levels) > 1:
+        behind = levels[1]
+    else:
+        behind = [0] * len(levels[0])
     cells = _CELLS[glyphs]
     lines = []
     for low in range(most - steps, -1, -steps):
         clamp = [0] * low + list(range(steps + 1)) + [steps + 1] * most
-        line = [[clamp[at] for at in layer[first::live]] for layer in (front, behind) for first in range(live)]
+        line = []
+        for layer in (front, behind):
+            for first in range(live):
+                line.append([clamp[at] for at in layer[first::live]])
         drawn = [cells[cell] for cell in zip(*line, strict=True)]
         lines.append(_pieces(drawn, layers))
     return lines

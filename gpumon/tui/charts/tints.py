@@ -43,7 +43,9 @@ def runs_of(values: Sequence[float], live: int, level: Level, calm: str) -> list
 
 def _known(value: float) -> float:
     """A value; a gap is less than any."""
-    return value if value == value else float("-inf")
+    if value == value:
+        return value
+    return float("-inf")
 
 
 def tinted(text: str, runs: Sequence[Run]) -> list[Piece]:

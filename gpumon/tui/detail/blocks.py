@@ -138,7 +138,8 @@ class Figures:
             return Figure(name, DASH, phrase(reading), "", source, "", "muted", self.explain(reading, field), field)
         number, unit = write(reading)
         formula = clean(formula, _TEXT)
-        tone = "warn" if unit.endswith("!") else tone
+        if unit.endswith("!"):
+            tone = "warn"
         return Figure(clean(name), number, unit, basis, source, formula, tone, None, field)
 
     def table(self, rows: Iterable[tuple[str, str, Write]], basis: str = MEASURED) -> list[Entry]:
@@ -159,18 +160,24 @@ def laid_out(
         rows = _column(sections, width, heights)
     else:
         half = (width - _GAP) // 2
-        sides = [_column([each for each in sections if each.side == side], half, heights) for side in (0, 1)]
-        rows = [
-            (*_fixed(one, half), (" " * _GAP, "text"), *other)
-            for one, other in zip_longest(*sides, fillvalue=((("", "text"),)))
-        ]
-    return [tuple((text, _OLD.get(tone, tone)) for text, tone in row) for row in rows] if old else rows
+        sides = []
+        for side in (0, 1):
+            sides.append(_column([each for each in sections if each.side == side], half, heights))
+        rows = []
+        for one, other in zip_longest(*sides, fillvalue=((("", "text"),))):
+            rows.append((*_fixed(one, half), (" " * _GAP, "text"), *other))
+    if old:
+        return [tuple((text, _OLD.get(tone, tone)) for text, tone in row) for row in rows]
+    return rows
 
 
 def stands_at(row: Row, place: str) -> bool:
     """Whether a line begins a figure of this name, or a section of this title, in one of its columns."""
     figure = " " * _INDENT + left(place, NAME)
-    return any(text == figure or (tone == "strong" and text.rstrip() == f" {place}") for text, tone in row)
+    for text, tone in row:
+        if text == figure or (tone == "strong" and text.rstrip() == f" {place}"):
+            return True
+    return False
 
 
 _OLD: Final = {"text": "muted", "accent": "muted"}
@@ -180,11 +187,10 @@ def there_only(sections: Sequence[Section]) -> list[Section]:
     """The sections of a thing without figures: only what is known of it all the same."""
     kept = []
     for section in sections:
-        entries = [
-            each
-            for each in section.entries
-            if isinstance(each, Fact) or (isinstance(each, Figure) and each.why is None)
-        ]
+        entries = []
+        for each in section.entries:
+            if isinstance(each, Fact) or (isinstance(each, Figure) and each.why is None):
+                entries.append(each)
         if entries:
             kept.append(section._replace(entries=entries, missing=()))
     return kept
@@ -194,7 +200,10 @@ def applying(sections: Sequence[Section], without: frozenset[str]) -> list[Secti
     """The sections without missing figures of those fields, and without those that only had such figures."""
     kept = []
     for section in sections:
-        entries = [each for each in section.entries if not (_is_missing(each) and each.field in without)]
+        entries = []
+        for each in section.entries:
+            if not (_is_missing(each) and each.field in without):
+                entries.append(each)
         said = any(not isinstance(each, Sentence) for each in entries)
         if len(entries) == len(section.entries) or said:
             kept.append(section._replace(entries=entries))
@@ -277,7 +286,10 @@ _PAINT: Final[dict[type, Callable[..., list[Row]]]] = {
 def _gaps(section: Section, width: int) -> list[Row]:
     """Missing figures of a section, each reason once, and what to do about it."""
     reasons: dict[Why, list[str]] = {}
-    figures = [(each.name, each.why) for each in section.entries if isinstance(each, Figure) and each.why is not None]
+    figures = []
+    for each in section.entries:
+        if isinstance(each, Figure) and each.why is not None:
+            figures.append((each.name, each.why))
     for name, why in (*figures, *section.missing):
         names = reasons.setdefault(why, [])
         if name not in names and not why.quiet:

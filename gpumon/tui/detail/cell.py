@@ -51,13 +51,22 @@ def explained(key: Key, column: str, snapshot: Snapshot, view: View) -> Explaine
 
 def _waste(thing: Thing) -> Explained:
     """Wasted GPUs of an engine with their operands."""
-    wasted = wasted_gpus(thing) if isinstance(thing, Engine) else NOT_EXPOSED
+    if isinstance(thing, Engine):
+        wasted = wasted_gpus(thing)
+    else:
+        wasted = NOT_EXPOSED
     if not isinstance(thing, Engine) or isinstance(wasted, Missing):
         return Explained(f"{WASTED_GPUS.name}: its GPUs, or both MFU and MBU, are not known", "MBU")
     shares = (("MFU", thing.efficiency.mfu_ratio), ("MBU", thing.efficiency.mbu_ratio))
-    known = [f"{name} {ratio(share)}" for name, share in shares if not isinstance(share, Missing)]
+    known = []
+    for name, share in shares:
+        if not isinstance(share, Missing):
+            known.append(f"{name} {ratio(share)}")
     count = whole(thing.hardware.gpu_count)
-    used = f"the larger of {' and '.join(known)}" if len(known) > 1 else known[0]
+    if len(known) > 1:
+        used = f"the larger of {' and '.join(known)}"
+    else:
+        used = known[0]
     figure = f"{WASTED_GPUS.name} {waste_bound(thing)}{wasted:.1f}"
     return Explained(f"{figure} = {count} GPUs x (1 - {used})", "MBU")
 
@@ -70,7 +79,9 @@ def _first_of(entries: Sequence[object], field: str) -> Figure | None:
 def _in_one_line(figure: Figure, term: Term | None) -> str:
     """The figure with its formula; one without a formula with its source and its meaning."""
     if figure.why is not None:
-        todo = f" → {figure.why.todo}" if figure.why.todo else ""
+        todo = ""
+        if figure.why.todo:
+            todo = f" → {figure.why.todo}"
         return f"{figure.name}: {figure.why.sentence}{todo}"
     value = f"{figure.name} {figure.number.strip()} {figure.unit}".rstrip()
     if figure.formula:
@@ -82,7 +93,9 @@ def _in_one_line(figure: Figure, term: Term | None) -> str:
 def _latency(thing: Thing, field: str, term: Term | None) -> Explained:
     """A quantile: its window, its meaning, and the other figures of the same histogram."""
     engine = as_engine(thing) if isinstance(thing, Replicas) else thing
-    of = value_of(engine, field) if isinstance(engine, Engine) else None
+    of = None
+    if isinstance(engine, Engine):
+        of = value_of(engine, field)
     if not isinstance(of, Quantiles) or term is None:
         return Explained("no figure of this row")
     return Explained(f"{term.name} {quantile(of)}, {term.window}. {term.meaning}", LATENCIES)

@@ -137,7 +137,9 @@ def replicas_sections(replicas: Replicas, snapshot: Snapshot, view: View) -> lis
     """The sums of the engines that serve one model, and each of them."""
     figures = Figures(replicas, {}, explain(Subject()))
     partly = mapped_of(replicas)
-    whose = f"{partly}, as the GPUs of the others are not known" if partly else "of all their GPUs together"
+    whose = "of all their GPUs together"
+    if partly:
+        whose = f"{partly}, as the GPUs of the others are not known"
     sums = (
         ("running", "running", values.whole),
         ("waiting", "waiting", values.whole),
@@ -151,7 +153,10 @@ def replicas_sections(replicas: Replicas, snapshot: Snapshot, view: View) -> lis
         (f"MBU {partly}".rstrip(), "mbu_ratio", values.percent),
     )
     note = Sentence(f"sums of the replicas that answer; KV cache: their mean; MFU and MBU: {whose}")
-    own = [engine for engine in snapshot.engines if engine.name in replicas.engines]
+    own = []
+    for engine in snapshot.engines:
+        if engine.name in replicas.engines:
+            own.append(engine)
     return [
         Section("all replicas", [*figures.table(sums), *figures.table(shares, DERIVED), note]),
         *latencies(as_engine(replicas), view, figures.explain),
@@ -166,9 +171,13 @@ def _replica(engine: Engine, snapshot: Snapshot) -> list[Entry]:
         return [Fact(engine.name, f"{word}, {engine.fault}", tone=tone)]
     if isinstance(load.running, Missing) and load.running.reason in (Reason.UNREACHABLE, Reason.STALE):
         return [Fact(engine.name, engine.fault or engine.state.value, tone="warn")]
-    gpus = f"GPU {spans(engine.hardware.gpus)}" if engine.hardware.gpus else ""
+    gpus = ""
+    if engine.hardware.gpus:
+        gpus = f"GPU {spans(engine.hardware.gpus)}"
     text = _in_brief("decode ", engine.rates.decode_tokens_per_s, load.running, load.waiting, load.kv_usage_ratio, gpus)
-    apart: list[Entry] = [Sentence(f"! {evidence_text(one)}", "warn", indent=4) for one in engine.deviates]
+    apart: list[Entry] = []
+    for one in engine.deviates:
+        apart.append(Sentence(f"! {evidence_text(one)}", "warn", indent=4))
     return [Fact(engine.name, text), *apart]
 
 
@@ -230,7 +239,9 @@ def _identity(engine: Engine, service: Service, figures: Figures) -> Section:
 
 def _server_and_model(engine: Engine, service: Service) -> list[Entry]:
     """The server with its version and state, its model, and its phase where it has one of its own."""
-    version = f" {engine.version}" if engine.version else ", version not told"
+    version = ", version not told"
+    if engine.version:
+        version = f" {engine.version}"
     entries: list[Entry] = [Fact("server", f"{engine.kind.value}{version} at {engine.url}")]
     if engine.asleep:
         entries.append(Fact("asleep", engine.asleep))
@@ -261,7 +272,9 @@ def _hardware(engine: Engine, service: Service, figures: Figures) -> list[Entry]
     if isinstance(hardware.gpu_count, Missing):
         entries.append(figures("number of GPUs", "gpu_count", values.whole))
     if hardware.tp and service is Service.GENERATION:
-        stages = f" x {hardware.pp} pipeline stages" if hardware.pp > 1 else ""
+        stages = ""
+        if hardware.pp > 1:
+            stages = f" x {hardware.pp} pipeline stages"
         entries.append(Fact("GPUs per rank", f"{hardware.tp} tensor parallel{stages}"))
     return entries
 
@@ -300,11 +313,15 @@ def _batch(engine: Engine) -> str:
         return ""
     each = numbers[0] / numbers[1] / numbers[2]
     text = formula("{} / {}", (rates.decode_tokens_per_s, values.token_rate), (rates.steps_per_s, values.rate))
-    return text if abs(each - 1.0) < 0.005 else f"{text} / {each:.2f} tokens per step and sequence"
+    if abs(each - 1.0) < 0.005:
+        return text
+    return f"{text} / {each:.2f} tokens per step and sequence"
 
 
 def _steps_basis(engine: Engine, exact: str) -> str:
-    return ESTIMATED if engine.sources.get("steps_per_s", "").startswith("estimated") else exact
+    if engine.sources.get("steps_per_s", "").startswith("estimated"):
+        return ESTIMATED
+    return exact
 
 
 def _rates(engine: Engine, figures: Figures) -> Section:
@@ -360,7 +377,9 @@ def latencies(engine: Engine, view: View, explain: Explain, without: frozenset[s
     )
     if coarse:
         entries.append(Sentence("coarse buckets: quantiles can be off by 50 % and more"))
-    return [Section("latencies", entries, missing=missing)] if rows else []
+    if rows:
+        return [Section("latencies", entries, missing=missing)]
+    return []
 
 
 def _goal_s(view: View, field: str) -> float | None:
@@ -376,7 +395,11 @@ def _missing_parts(quantiles: Quantiles) -> list[tuple[str, Missing]]:
     if isinstance(quantiles.mean, Missing) and _has_none(quantiles):
         return [("", quantiles.mean)]
     parts = [("mean", quantiles.mean), *((name, value) for name, value, *_ in _parts(quantiles))]
-    return [(name, value) for name, value in parts if isinstance(value, Missing)]
+    result = []
+    for name, value in parts:
+        if isinstance(value, Missing):
+            result.append((name, value))
+    return result
 
 
 def _has_none(of: Quantiles) -> bool:
@@ -433,7 +456,9 @@ def interval(low: Reading, high: Reading) -> str:
     if isinstance(low, Missing):
         return ""
     if isinstance(high, Missing):
-        return f"above {_bound(low)}" if _is_open(high) else ""
+        if _is_open(high):
+            return f"above {_bound(low)}"
+        return ""
     if low <= 0.0:
         return f"below {_bound(high)}"
     if high < 1.0:
@@ -442,7 +467,9 @@ def interval(low: Reading, high: Reading) -> str:
 
 
 def _bound(value: float) -> str:
-    return f"{value * 1e3:g} ms" if value < 1.0 else f"{value:g} s"
+    if value < 1.0:
+        return f"{value * 1e3:g} ms"
+    return f"{value:g} s"
 
 
 def _coarse(of: Quantiles) -> bool:
@@ -460,7 +487,9 @@ def _mfu(engine: Engine, figures: Figures) -> Section:
     if peak:
         done = formula("{}", (of.flops_per_s, flops))
         parts = formula("(prefill {} + decode {})", (of.prefill_flops_per_s, flops), (of.decode_flops_per_s, flops))
-        whole = f"{parts or done} / ({peak})" if done else ""
+        whole = ""
+        if done:
+            whole = f"{parts or done} / ({peak})"
     attention = known(of.flops_per_decode_token, engine.dimensions.active_params, engine.load.context_tokens)
     token = ""
     if attention is not None:
@@ -518,7 +547,10 @@ def _mbu(engine: Engine, service: Service, figures: Figures) -> Section:
     weights = formula("{} x {}", (engine.rates.steps_per_s, values.rate), (of.weight_bytes, values.size))
     # Where the peaks come from, without what the driver's clock is compared with.
     source = engine.sources.get("peak_bandwidth_bytes_per_s", "").partition(" from ")[0]
-    basis = ESTIMATED if "catalogue" in source or "config" in source else DERIVED
+    if "catalogue" in source or "config" in source:
+        basis = ESTIMATED
+    else:
+        basis = DERIVED
     entries: list[Entry] = [
         share,
         figures("all B/s", "bytes_per_s", traffic, steps),
@@ -592,7 +624,9 @@ def _beside_mbu(engine: Engine, factor: float, all_bytes: float) -> str:
         return f"{text}: the textbook form leaves out the KV cache, here {share} of all that is read"
     weights = known(engine.rates.batch, of.weight_bytes)
     sparse = weights is not None and weights[1] < _SPARSE * all_bytes
-    return f"{text}, as a step reads only the experts that it needs" if sparse else text
+    if sparse:
+        return f"{text}, as a step reads only the experts that it needs"
+    return text
 
 
 def _energy(engine: Engine, service: Service, figures: Figures) -> Section:
@@ -613,7 +647,10 @@ def _energy(engine: Engine, service: Service, figures: Figures) -> Section:
 
 def _checks(engine: Engine, snapshot: Snapshot) -> list[Section]:
     """Bounds that MBU and MFU must not exceed; no section where its GPUs measure nothing."""
-    own = [gpu for gpu in snapshot.gpus if gpu.index in engine.hardware.gpus and not gpu.parent_uuid]
+    own = []
+    for gpu in snapshot.gpus:
+        if gpu.index in engine.hardware.gpus and not gpu.parent_uuid:
+            own.append(gpu)
     entries: list[Entry] = []
     if engine.hardware.gpus and len(own) == len(engine.hardware.gpus):
         entries += _bandwidth_check(engine, own)
@@ -623,7 +660,9 @@ def _checks(engine: Engine, snapshot: Snapshot) -> list[Section]:
             now = said(values.percent(measured))
             text = f"MFU {mfu} over its window; tensor pipes active {now} now"
             entries.append(Sentence(f"{text}: over a longer time MFU must not be above it"))
-    return [Section("cross-check", entries, side=1)] if entries else []
+    if entries:
+        return [Section("cross-check", entries, side=1)]
+    return []
 
 
 def _bandwidth_check(engine: Engine, own: Sequence[Gpu]) -> list[Entry]:
@@ -668,7 +707,9 @@ def _measured_share(gpu: Gpu) -> Reading:
 
 def _mean(readings: Sequence[Reading]) -> float | None:
     numbers = known(*readings)
-    return sum(numbers) / len(numbers) if numbers else None
+    if numbers:
+        return sum(numbers) / len(numbers)
+    return None
 
 
 def _own_estimate(engine: Engine, figures: Figures) -> list[Section]:
@@ -683,7 +724,10 @@ def _own_estimate(engine: Engine, figures: Figures) -> list[Section]:
         return []
     entries: list[Entry] = []
     for reading, name, field, write, ratio in rows:
-        beside = "" if isinstance(ratio, Missing) else f"{ratio:.2f} x gpumon's"
+        if isinstance(ratio, Missing):
+            beside = ""
+        else:
+            beside = f"{ratio:.2f} x gpumon's"
         entries.append(figures.of(reading, name, field, write, ESTIMATED, beside))
     text = "cross-check only, not used for MFU and MBU above; known differences: docs/accuracy.md"
     return [Section("the engine's own count", [*entries, Sentence(text)], side=1)]
@@ -693,10 +737,13 @@ def _ranks(engine: Engine) -> list[Section]:
     """Each data-parallel rank; no section with one rank."""
     if len(engine.rank_loads) < 2:
         return []
-    entries: list[Entry] = [
-        Fact(f"rank {one.rank}", _in_brief("", one.decode_tokens_per_s, one.running, one.waiting, one.kv_usage_ratio))
-        for one in engine.rank_loads[:_MOST_RANKS]
-    ]
+    entries: list[Entry] = []
+    for one in engine.rank_loads[:_MOST_RANKS]:
+        entries.append(
+            Fact(
+                f"rank {one.rank}", _in_brief("", one.decode_tokens_per_s, one.running, one.waiting, one.kv_usage_ratio)
+            )
+        )
     if len(engine.rank_loads) > _MOST_RANKS:
         entries.append(Sentence(f"and {len(engine.rank_loads) - _MOST_RANKS} more"))
     return [Section("data-parallel ranks", entries, side=1)]
@@ -719,7 +766,9 @@ def _totals(engine: Engine, service: Service, figures: Figures, counted_since: s
     if not rows:
         return []
     who = "run" if trains else "engine"
-    since = clock_utc(wall_of(counted_since)) if counted_since else "gpumon started"
+    since = "gpumon started"
+    if counted_since:
+        since = clock_utc(wall_of(counted_since))
     entries: list[Entry] = [figures.of(*row)._replace(source="") for row in rows]
     entries.append(Sentence(f"counted by the {who} since {since}; restarts of it are handled"))
     return [Section(f"{'trained' if trains else 'tokens'} since {since}", entries, side=1)]
@@ -737,7 +786,10 @@ def _since_start(engine: Engine, figures: Figures) -> list[Section]:
         (means.ttft_s, "TTFT, mean", "ttft_s", values.seconds),
         (means.itl_s, "ITL, mean", "itl_s", values.seconds),
     )
-    entries: list[Entry] = [figures.of(*row)._replace(source="") for row in rows if not isinstance(row[0], Missing)]
+    entries: list[Entry] = []
+    for row in rows:
+        if not isinstance(row[0], Missing):
+            entries.append(figures.of(*row)._replace(source=""))
     entries.append(Sentence("from the engine's own counters; no verdict uses them"))
     return [Section(f"mean since start, {lasting(means.seconds)} ago", entries, side=1)]
 
@@ -746,7 +798,12 @@ def _advances(engine: Engine) -> list[Section]:
     """Which figures are not live; no section where all are."""
     entries: list[Entry] = []
     for how, meaning in _ADVANCES.items():
-        names = [_NAMES.get(name, name) for name, moves in engine.advances.items() if moves == how]
+        names = []
+        for name, moves in engine.advances.items():
+            if moves == how:
+                names.append(_NAMES.get(name, name))
         if names:
             entries.append(Sentence(f"{', '.join(names)}: {meaning}"))
-    return [Section("how its figures move", entries, side=1)] if entries else []
+    if entries:
+        return [Section("how its figures move", entries, side=1)]
+    return []

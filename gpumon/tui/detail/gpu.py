@@ -206,11 +206,16 @@ def _bandwidth(gpu: Gpu, figures: Figures) -> Section:
 def _share(part: Reading, whole: Reading, write: values.Write) -> str:
     """`31.24 % of 3.352 TB/s`."""
     pair = known(part, whole)
-    return f"{said(values.percent(pair[0] / pair[1]))} of {said(write(pair[1]))}" if pair and pair[1] > 0.0 else ""
+    if pair and pair[1] > 0.0:
+        return f"{said(values.percent(pair[0] / pair[1]))} of {said(write(pair[1]))}"
+    return ""
 
 
 def _efficiency(gpu: Gpu, snapshot: Snapshot, figures: Figures) -> Section:
-    here = [engine for engine in snapshot.engines if engine.name in gpu.engines and gpu.index in engine.hardware.gpus]
+    here = []
+    for engine in snapshot.engines:
+        if engine.name in gpu.engines and gpu.index in engine.hardware.gpus:
+            here.append(engine)
     entries: list[Entry] = [
         figures("MFU", "mfu_ratio", values.percent, DERIVED, _sum(here, "mfu_ratio")),
         figures("MBU", "mbu_ratio", values.percent, DERIVED, _sum(here, "mbu_ratio")),
@@ -250,16 +255,18 @@ def _memory(gpu: Gpu, view: View, figures: Figures) -> Section:
 
 def _tenants(gpu: Gpu, snapshot: Snapshot, view: View) -> Section:
     write = values.memory(view)
-    entries: list[Entry] = [
-        Fact(
-            engine.name,
-            f"{_WORK[engine.phase]} on GPUs {spans(engine.hardware.gpus)}{engine.model and f': {engine.model}'}",
-        )
-        for engine in snapshot.engines
-        if engine.name in gpu.engines and gpu.index in engine.hardware.gpus
-    ]
+    entries: list[Entry] = []
+    for engine in snapshot.engines:
+        if engine.name in gpu.engines and gpu.index in engine.hardware.gpus:
+            work = f"{_WORK[engine.phase]} on GPUs {spans(engine.hardware.gpus)}"
+            if engine.model:
+                work = f"{work}: {engine.model}"
+            entries.append(Fact(engine.name, work))
     for process in gpu.processes[:_MOST_PROCESSES]:
-        size = short(vram) if isinstance(vram := process.vram_bytes, Missing) else said(write(vram))
+        if isinstance(vram := process.vram_bytes, Missing):
+            size = short(vram)
+        else:
+            size = said(write(vram))
         share = sm_share(process.sm_ratio, 5)
         entries.append(
             Line(
@@ -277,7 +284,10 @@ def _tenants(gpu: Gpu, snapshot: Snapshot, view: View) -> Section:
 
 def _who(process: Process) -> str:
     """Its name, and whose it is; of one that is no engine what it runs."""
-    name = process.name if process.engine else command(process)
+    if process.engine:
+        name = process.name
+    else:
+        name = command(process)
     return f"{name}  {process.engine or process.user}"
 
 
@@ -311,7 +321,10 @@ def _throttling(gpu: Gpu, counted_since: str, figures: Figures, watch: Watch | N
         entries.append(Fact("now", "nothing slows the clocks"))
     slowed = {name: seconds for name, seconds in sorted(gpu.throttle_s.items()) if seconds > 0.0}
     for name, seconds in slowed.items():
-        of_watch = "" if watch is None else watch.share(name)
+        if watch is None:
+            of_watch = ""
+        else:
+            of_watch = watch.share(name)
         row = figures.of(seconds, name.replace("_", " ")[:18], "", values.plain_seconds, formula=of_watch)
         entries.append(row._replace(source=_CAUSES.get(name, "")))
     free = [name.replace("_", " ") for name in gpu.throttle_s if name not in slowed]
@@ -332,7 +345,9 @@ def _errors(gpu: Gpu, figures: Figures) -> Section:
         count = known(value_of(gpu, field))
         entries.append(figures(name, field, values.whole, tone=tone if count and count[0] > 0.0 else "text"))
     for code in dict.fromkeys(gpu.xid):
-        times = f", {gpu.xid.count(code)} times" if gpu.xid.count(code) > 1 else ""
+        times = ""
+        if gpu.xid.count(code) > 1:
+            times = f", {gpu.xid.count(code)} times"
         meaning = _XIDS.get(code, "see NVIDIA's list of Xid errors, and dmesg")
         entries.append(Fact(f"Xid {code}", f"{meaning}{times}", tone="warn"))
     if not gpu.xid:

@@ -71,6 +71,7 @@ def _command(seen: ProcessSeen) -> Section:
     command = process.command
     if not command:
         text = "the kernel hides its command line from your user (or it has none): run gpumon as its user or as root"
-        text = _HOST if _is_hosts(process) else text
+        if _is_hosts(process):
+            text = _HOST
         return Section("command", [Sentence(f"? {text}", "text")])
     return Section("command", [Sentence(command, "text")])

@@ -26,4 +26,6 @@ def sections_of(
         sections = engine.replicas_sections(thing, snapshot, view)
     else:
         sections = process.sections(thing, snapshot, view)
-    return there_only(sections) if is_blank(thing) else sections
+    if is_blank(thing):
+        return there_only(sections)
+    return sections

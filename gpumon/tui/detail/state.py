@@ -96,15 +96,22 @@ def _gone(shown: Shown, snapshot: Snapshot) -> Row:
     if shown.figures is None:
         return ((f" ✗ not there at {moment_of(snapshot.wall_s, snapshot.wall_s).clock}", "warn"),)
     since = moment_of(shown.gone_wall_s, snapshot.wall_s)
-    reason = "its GPU does not answer" if _dark(shown.figures, snapshot) else _GONE[shown.key[0]]
+    if _dark(shown.figures, snapshot):
+        reason = "its GPU does not answer"
+    else:
+        reason = _GONE[shown.key[0]]
     return ((" ✗ GONE", "warn"), (f" · {reason} · since {since.clock} ({lasting(since.ago_s)})", "text"))
 
 
 def _replicas_now(replicas: Replicas, snapshot: Snapshot) -> Row:
     word, tone = _answering(replicas, snapshot)
-    basis = " · sums over the engines that answer" if replicas.answering < len(replicas.engines) else ""
+    basis = ""
+    if replicas.answering < len(replicas.engines):
+        basis = " · sums over the engines that answer"
     names = ", ".join(replicas.deviating)
-    apart = f" · ! apart: {names}" if names else ""
+    apart = ""
+    if names:
+        apart = f" · ! apart: {names}"
     return (f" {word}", tone), (basis, "text"), (apart, "warn")
 
 
@@ -148,7 +155,10 @@ def _answering(replicas: Replicas, snapshot: Snapshot) -> tuple[str, str]:
 
 def engine_word(engine: Engine, snapshot: Snapshot) -> tuple[str, str]:
     """Word and tone of an engine, as its row has them: its worst verdict, else its state."""
-    verdicts = [verdict for verdict in snapshot.verdicts if verdict.key == engine.key]
+    verdicts = []
+    for verdict in snapshot.verdicts:
+        if verdict.key == engine.key:
+            verdicts.append(verdict)
     if engine.state is EndpointState.OK:
         worst = urgent_by_key(verdicts, Kind.ENGINE).get(engine.key)
         if worst is None:
@@ -157,7 +167,9 @@ def engine_word(engine: Engine, snapshot: Snapshot) -> tuple[str, str]:
         return f"{glyph} {NARROW[worst.code]}", tone
     word, tone = ended_word(engine) if engine.departure else STATES[engine.state]
     of_state = states_by_key(verdicts, Kind.ENGINE).get(engine.key)
-    return (word, tone) if of_state is None else remarked(word, tone, of_state.level)
+    if of_state is None:
+        return (word, tone)
+    return remarked(word, tone, of_state.level)
 
 
 def _doubt(engine: Engine) -> tuple[str, str]:
@@ -182,13 +194,20 @@ def _gpu_since(gpu: Gpu, snapshot: Snapshot) -> str:
     if gpu.state in _AGED:
         since = moment_of(snapshot.wall_s - gpu.age_s, snapshot.wall_s)
         return f" · has not answered since {since.clock}"
-    dated = [fault.since for fault in snapshot.faults if fault.source == f"gpu {gpu.index}"]
-    return _since(min(dated), snapshot) if dated else ""
+    dated = []
+    for fault in snapshot.faults:
+        if fault.source == f"gpu {gpu.index}":
+            dated.append(fault.since)
+    if dated:
+        return _since(min(dated), snapshot)
+    return ""
 
 
 def _since(rfc3339: str, snapshot: Snapshot) -> str:
     since = moment(rfc3339, snapshot.wall_s)
-    return f" · since {since.clock} ({lasting(since.ago_s)})" if since is not None else ""
+    if since is not None:
+        return f" · since {since.clock} ({lasting(since.ago_s)})"
+    return ""
 
 
 def _dark(figures: Thing | None, snapshot: Snapshot) -> bool:
@@ -196,7 +215,10 @@ def _dark(figures: Thing | None, snapshot: Snapshot) -> bool:
     if not isinstance(figures, ProcessSeen):
         return False
     uuids = {gpu.uuid for gpu, _ in figures.on}
-    return any(is_blank(gpu) for gpu in snapshot.gpus if gpu.uuid in uuids)
+    for gpu in snapshot.gpus:
+        if gpu.uuid in uuids and is_blank(gpu):
+            return True
+    return False
 
 
 def troubles(shown: Shown, snapshot: Snapshot, levels: Levels) -> list[Section]:

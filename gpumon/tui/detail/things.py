@@ -62,12 +62,17 @@ def blank_reason(thing: Thing) -> Missing | None:
     """Why its figures are all missing, so that its last ones say more; None where they are not."""
     if isinstance(thing, ProcessSeen | Replicas | Verdict):
         return None
-    reading = thing.vram_used_bytes if isinstance(thing, Gpu) else thing.load.running
+    if isinstance(thing, Gpu):
+        reading = thing.vram_used_bytes
+    else:
+        reading = thing.load.running
     if isinstance(reading, Missing) and reading.reason in BLANK:
         return reading
     if isinstance(thing, Gpu):
         return _STATES.get(thing.state)
-    return None if thing.state in _ANSWERS else Missing(Reason.UNREACHABLE)
+    if thing.state in _ANSWERS:
+        return None
+    return Missing(Reason.UNREACHABLE)
 
 
 def is_blank(thing: Thing) -> bool:
@@ -78,7 +83,10 @@ def is_blank(thing: Thing) -> bool:
 def title(key: Key, thing: Thing | None) -> str:
     """`gpu 3 · NVIDIA H100 80GB HBM3`, `engine vllm:8000 · Llama-3.3-70B`, `process 12345 · python`."""
     if isinstance(thing, Gpu):
-        part = f"slice {thing.mig_profile} of gpu {thing.index}" if thing.parent_uuid else f"gpu {thing.index}"
+        if thing.parent_uuid:
+            part = f"slice {thing.mig_profile} of gpu {thing.index}"
+        else:
+            part = f"gpu {thing.index}"
         return clean(f"{part} · {thing.name}" if thing.name else part)
     if isinstance(thing, Engine):
         model = thing.model.rstrip("/").rpartition("/")[2]

@@ -69,7 +69,9 @@ def plain(value: float, decimals: int, unit: str, *, prefixes: bool = True) -> W
         text = f"{value:,.{decimals}f}"
     if len(text) <= NUMBER:
         return text, unit
-    return prefixed(value, unit) if prefixes else (">" + "9" * (NUMBER - 2), unit)
+    if prefixes:
+        return prefixed(value, unit)
+    return (">" + "9" * (NUMBER - 2), unit)
 
 
 def percent(value: float) -> Written:
@@ -132,7 +134,9 @@ def said(written: Written) -> str:
 def known(*readings: Reading) -> tuple[float, ...] | None:
     """All numbers of a formula; None where one is missing or none."""
     values = tuple(value for value in readings if not isinstance(value, Missing) and math.isfinite(value))
-    return values if len(values) == len(readings) else None
+    if len(values) == len(readings):
+        return values
+    return None
 
 
 def above_one(ratio: Reading) -> bool:
@@ -158,7 +162,9 @@ class Moment(NamedTuple):
 def moment(rfc3339: str, now_s: float) -> Moment | None:
     """An RFC 3339 time on the local clock; None where it is none."""
     when = local_time(rfc3339)
-    return None if when is None else moment_of(when.timestamp(), now_s)
+    if when is None:
+        return None
+    return moment_of(when.timestamp(), now_s)
 
 
 def moment_of(wall_s: float, now_s: float) -> Moment:
@@ -176,4 +182,6 @@ def lasting(seconds_: float) -> str:
         return f"{seconds_:.0f} s"
     if seconds_ < 7200.0:
         return f"{seconds_ / 60.0:.0f} min"
-    return f"{seconds_ / 3600.0:.1f} h" if seconds_ < 2 * _DAY_S else f"{seconds_ / _DAY_S:.0f} days"
+    if seconds_ < 2 * _DAY_S:
+        return f"{seconds_ / 3600.0:.1f} h"
+    return f"{seconds_ / _DAY_S:.0f} days"

@@ -31,13 +31,17 @@ _MOST: Final = 7
 
 def sections(verdict: Verdict, history: History | None) -> list[Section]:
     """The verdict's text, its actions and its evidence."""
-    entries: list[Entry] = [Sentence(f"? {signal_text(signal)}", "text") for signal in verdict.unknown]
+    entries: list[Entry] = []
+    for signal in verdict.unknown:
+        entries.append(Sentence(f"? {signal_text(signal)}", "text"))
     entries = entries or [Sentence(verdict_text(verdict), "text")]
     if verdict.confidence is not Confidence.HIGH and not verdict.unknown:
         entries.append(Sentence(_CONFIDENCE[verdict.confidence]))
     found = [Section(_QUESTIONS[verdict.family], entries)]
     if verdict.actions:
-        todo = [Sentence(f"→ {team_note(one)}{action_text(one)}", "accent") for one in verdict.actions]
+        todo = []
+        for one in verdict.actions:
+            todo.append(Sentence(f"→ {team_note(one)}{action_text(one)}", "accent"))
         found.append(Section("what to do", todo))
     if verdict.evidence:
         rows = [

@@ -253,9 +253,14 @@ def _why(subject: Subject, missing: Missing, field: str) -> Why:
         why = why._replace(todo="")
     if missing.reason is Reason.NO_ENGINE and (subject.free or subject.runs):
         why = _OF_NOBODY if subject.free else _OF_ANOTHER
-    source = f" ({subject.gpus_source})" if subject.gpus_source else ""
+    source = ""
+    if subject.gpus_source:
+        source = f" ({subject.gpus_source})"
     texts = {"gpu": subject.gpu, "url": subject.url, "gpus_source": source, "runs": subject.runs}
-    sentence = clean(missing.detail, 400) if missing.detail else _filled(why.sentence, texts)
+    if missing.detail:
+        sentence = clean(missing.detail, 400)
+    else:
+        sentence = _filled(why.sentence, texts)
     return Why(sentence, _filled(why.todo, texts), quiet=subject.blank and missing.reason in BLANK)
 
 

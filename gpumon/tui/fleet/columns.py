@@ -95,7 +95,10 @@ def _gpus(row: Row, _: View, tone: str) -> line.Row:
     if isinstance(row.gpus, Missing):
         return ((right(DASH, 6), "muted"),)
     known = row.busy_ratio.gpus
-    text = f"{known}/{row.gpus}" if known < row.gpus else f"{row.gpus}"
+    if known < row.gpus:
+        text = f"{known}/{row.gpus}"
+    else:
+        text = f"{row.gpus}"
     return ((right(text if cells(text) <= 5 else f"{row.gpus}", 6), tone),)
 
 
@@ -110,7 +113,9 @@ def _idle(money: bool) -> Column[Row]:
 
     def text(row: Row) -> str:
         value = idle_of(row, money).value
-        return short(value, 5) if isinstance(value, Missing) else figure(value)
+        if isinstance(value, Missing):
+            return short(value, 5)
+        return figure(value)
 
     return figures("idle", "idle/h" if money else "idle gpu", 6 if money else 9, text, gap=0)
 
@@ -127,7 +132,8 @@ def _leveled(
 
     def cell(row: Row, view: View, tone: str) -> line.Row:
         reading = value(row)
-        tone = tone_of(name, reading, view, tone) if tone == "text" else tone
+        if tone == "text":
+            tone = tone_of(name, reading, view, tone)
         said = text(reading)
         return ((right(flagged(said, width - 1) if is_high(tone) else said, width), tone),)
 
@@ -140,7 +146,9 @@ def _bandwidth(row: Row, _: View, tone: str) -> line.Row:
 
 
 def _engines(row: Row) -> str:
-    return f"{row.engines - row.silent}/{row.engines}" if row.silent else f"{row.engines}"
+    if row.silent:
+        return f"{row.engines - row.silent}/{row.engines}"
+    return f"{row.engines}"
 
 
 def _types(row: Row) -> str:
@@ -164,7 +172,9 @@ def _marked(column: Column[Row], known: Callable[[Row], Known]) -> Column[Row]:
         if not pieces or not in_part(known(row)):
             return pieces
         (text, tone), *_ = pieces
-        return ((right(text.strip() + PART, column.width), tone),) if text.startswith("  ") else pieces
+        if text.startswith("  "):
+            return ((right(text.strip() + PART, column.width), tone),)
+        return pieces
 
     return replace(column, cell=cell)
 
@@ -277,7 +287,10 @@ def said(row: Row, now_s: float, room: int) -> line.Row:
     state = state_of(row, now_s)
     if state is not None:
         word, tone = state
-        text = _brief_state(row, word, room) if brief else f"{word}{_fault(row)}"
+        if brief:
+            text = _brief_state(row, word, room)
+        else:
+            text = f"{word}{_fault(row)}"
         return ((" " + cut(text, room - 1), tone),)
     verdict = row.worst
     unanswered = _unanswered(row, brief=brief)
@@ -304,7 +317,9 @@ def _brief_state(row: Row, word: str, room: int) -> str:
 def _unanswered(row: Row, *, brief: bool) -> str:
     """Engines, else exporters, that do not answer; empty where all do."""
     if row.silent:
-        return f"! {row.silent} silent" if brief else _silent(row)
+        if brief:
+            return f"! {row.silent} silent"
+        return _silent(row)
     if row.exporters_down:
         return "! exporter down"
     return ""
@@ -334,21 +349,27 @@ def sentence(row: Row, now_s: float) -> tuple[str, str, str]:
     if verdict is None:
         return "", "text", ""
     glyph, tone, _ = mark(verdict)
-    action = f" - {clean(actions_text(verdict), 400)}" if verdict.actions else ""
+    action = ""
+    if verdict.actions:
+        action = f" - {clean(actions_text(verdict), 400)}"
     return glyph, tone, f"{name}: {LIMITS[verdict.code]}: {clean(row.verdict, 400)}{action}"
 
 
 def _silent(row: Row) -> str:
     """Engines that do not answer, and why the first of them does not."""
     first = next(one for one in row.parts.engines if not one.answers)
-    why = f": {clean(first.engine.name, 40)}: {clean(first.engine.fault, 200)}" if first.engine.fault else ""
+    why = ""
+    if first.engine.fault:
+        why = f": {clean(first.engine.name, 40)}: {clean(first.engine.fault, 200)}"
     return f"! {row.silent} silent{why}"
 
 
 def _fault(row: Row) -> str:
     """Why, as the first fault has it."""
     faults = [fault for host in row.parts.hosts for fault in host.snapshot.faults]
-    return f": {clean(faults[-1].text, 200)}" if faults else ""
+    if faults:
+        return f": {clean(faults[-1].text, 200)}"
+    return ""
 
 
 def _first(row: Row, sort: str) -> Reading:

@@ -53,7 +53,10 @@ def standing(fleet: FleetSnapshot, rows: Sequence[Row]) -> Standing:
     numbers = Counter(problem.level for problem in problems)
     verdicts = [verdict for host in fleet.hosts for verdict in host.snapshot.verdicts]
     healthy = sum(verdict.level is Level.OK and verdict.code is not Limit.UNKNOWN for verdict in verdicts)
-    urgent = [problem for problem in problems if problem.level in URGENT]
+    urgent = []
+    for problem in problems:
+        if problem.level in URGENT:
+            urgent.append(problem)
     if not urgent:
         return Standing(dict(numbers), None, healthy)
     return Standing(dict(numbers), _item(min(urgent, key=_place)), healthy)

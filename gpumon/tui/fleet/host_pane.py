@@ -65,7 +65,9 @@ class HostPane(Pane):
 
     def title(self) -> str:
         """Name of the host."""
-        return "" if self._row is None else clean(self._row.name, 60)
+        if self._row is None:
+            return ""
+        return clean(self._row.name, 60)
 
     def note(self) -> str:
         """GPUs, driver and labels, for the rule."""
@@ -75,7 +77,9 @@ class HostPane(Pane):
         types = " ".join(f"{number}x {clean(name, 40).removeprefix('NVIDIA ')}" for name, number in row.gpu_types)
         labels = " ".join(f"{clean(name, 30)}={clean(value, 40)}" for name, value in sorted(row.labels.items()))
         known = row.mfu_ratio
-        share = f"MFU of {known.gpus} of {known.of} GPUs" if in_part(known) else ""
+        share = ""
+        if in_part(known):
+            share = f"MFU of {known.gpus} of {known.of} GPUs"
         parts = [types, share, counted(len(row.hosts), "host") if self._models else "", labels]
         return " · ".join(part for part in parts if part)
 
@@ -91,7 +95,9 @@ class HostPane(Pane):
             return list(self._of_model(row, width))
         rows = [each for host in row.parts.hosts for each in self._of_host(host, width, 0)]
         spare = height - len(rows)
-        return rows if spare <= 0 else [each for host in row.parts.hosts for each in self._of_host(host, width, spare)]
+        if spare <= 0:
+            return rows
+        return [each for host in row.parts.hosts for each in self._of_host(host, width, spare)]
 
     def _of_host(self, host: HostShown, width: int, spare: int) -> Iterator[line.Row]:
         snapshot = host.snapshot
@@ -135,10 +141,9 @@ def _wrong(snapshot: Snapshot, width: int, spare: int) -> Iterator[line.Row]:
 
     Each has a line; what that cuts is told on the next ones, as far as `spare` lines are left.
     """
-    found: list[tuple[line.Row, str]] = [
-        (((" ! ", "warn"), (f"{clean(fault.source, 40)} ", "strong")), clean(fault.text, 300))
-        for fault in snapshot.faults
-    ]
+    found: list[tuple[line.Row, str]] = []
+    for fault in snapshot.faults:
+        found.append((((" ! ", "warn"), (f"{clean(fault.source, 40)} ", "strong")), clean(fault.text, 300)))
     for verdict in snapshot.verdicts:
         if verdict.level is not Level.OK:
             glyph, tone, _ = mark(verdict)
@@ -175,7 +180,10 @@ class RowLine(Board):
 
     def look_at(self, row: Row | None, wall_s: float) -> None:
         """Another row, or the same one at another moment (Unix time)."""
-        self._said = ("", "text", "") if row is None else sentence(row, wall_s)
+        if row is None:
+            self._said = ("", "text", "")
+        else:
+            self._said = sentence(row, wall_s)
         self.update()
 
     def wanted(self, width: int) -> int:

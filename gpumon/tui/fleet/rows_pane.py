@@ -113,7 +113,8 @@ class RowsPane(ListPane[Row]):
         shortest = min(row.models, key=len)
         same = all(model.lower().endswith(shortest.lower()) for model in row.models)
         name = (shortest if same else row.name).translate(_GLOB)
-        name = f"*{name}" if len(row.models) > 1 else name
+        if len(row.models) > 1:
+            name = f"*{name}"
         self.turn_to_models(False)
         self.filter(f'model="{name}"')
         return True
@@ -147,9 +148,18 @@ class RowsPane(ListPane[Row]):
             return found
         if order.name == "name":
             return found[::-1]
-        blank = [row for row in found if row.state is not HostState.OK]
-        rest = [row for row in found if row.state is HostState.OK]
-        known = [row for row in rest if not isinstance(order.value(row), Missing)]
+        blank = []
+        for row in found:
+            if row.state is not HostState.OK:
+                blank.append(row)
+        rest = []
+        for row in found:
+            if row.state is HostState.OK:
+                rest.append(row)
+        known = []
+        for row in rest:
+            if not isinstance(order.value(row), Missing):
+                known.append(row)
         return [*blank, *reversed(known), *(row for row in rest if isinstance(order.value(row), Missing))]
 
     def title(self) -> str:
@@ -210,7 +220,9 @@ class RowsPane(ListPane[Row]):
 
     def _row(self, item: Row, width: int, _: ListPane[Row]) -> line.Row:
         """One host or model, its worst verdict behind."""
-        tone = "text" if item.troubled < max(1, len(item.hosts)) else "muted"
+        tone = "muted"
+        if item.troubled < max(1, len(item.hosts)):
+            tone = "text"
         pieces = self.table.row(item, width, self.view, tone, shift=self.shift)
         room = width - self.table.used(width, self.view, self.shift)
         wall_s = self._shown.fleet.wall_s if self._shown is not None else 0.0
@@ -246,7 +258,9 @@ class RowsPane(ListPane[Row]):
 def _trouble(row: Row, _: ListPane[Row]) -> str:
     """Its worst verdict where it is critical, with its name."""
     worst = row.worst if row.level is Level.CRITICAL else None
-    return f"{mark(worst)[0]} {clean(row.name, 40)} {BRIEF[worst.code]}" if worst is not None else ""
+    if worst is not None:
+        return f"{mark(worst)[0]} {clean(row.name, 40)} {BRIEF[worst.code]}"
+    return ""
 
 
 @lru_cache(maxsize=8)

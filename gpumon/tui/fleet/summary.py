@@ -81,7 +81,10 @@ def _coverage(total: Row) -> list[tuple[str, str, str]]:
     mbu = total.mbu_ratio
     both = in_part(mfu) and in_part(mbu) and mfu.gpus == mbu.gpus
     shares = (("mfu mbu", mfu),) if both else (("mfu", mfu), ("mbu", mbu))
-    parts = [(f"{name} of", f"{one.gpus}/{one.of}", "muted") for name, one in shares if in_part(one)]
+    parts = []
+    for name, one in shares:
+        if in_part(one):
+            parts.append((f"{name} of", f"{one.gpus}/{one.of}", "muted"))
     parts += [("busy of", f"{busy.gpus}/{busy.of}", "warn")] if busy.gpus < busy.of else []
     return parts or [("", f"{busy.gpus}/{counted(busy.of, 'GPU')}", "muted")]
 
@@ -97,7 +100,9 @@ def _memory(value: Reading, view: View) -> str:
 
 def _share(value: Reading, doubt: bool) -> str:
     text = ratio(value)
-    return f"{text}?" if doubt and text.endswith("%") else text
+    if doubt and text.endswith("%"):
+        return f"{text}?"
+    return text
 
 
 def _work(total: Row, view: View) -> Iterator[tuple[str, str, str]]:
@@ -139,17 +144,25 @@ def _prometheus_faults(fleet: FleetSnapshot, now_s: float, *, back: bool) -> lis
     if not fleet.answered and not back and fleet.hosts:
         parts.append((f"✗ NOT LIVE: {ago(now_s - fleet.wall_s)} old, of {clock(fleet.wall_s)}", "critical"))
     fault = fleet.faults[0]
-    more = f" +{len(fleet.faults) - 1}" if len(fleet.faults) > 1 else ""
+    more = ""
+    if len(fleet.faults) > 1:
+        more = f" +{len(fleet.faults) - 1}"
     parts.append((f"! {clean(fault.source, 40)}: {clean(fault.text, 600)}{more}", "warn"))
     return parts
 
 
 def _host_faults(fleet: FleetSnapshot) -> list[line.Piece]:
     """Numbers of hosts in each state but OK, in the tone of the worst."""
-    blank = [host for host in fleet.hosts if host.state is not HostState.OK]
+    blank = []
+    for host in fleet.hosts:
+        if host.state is not HostState.OK:
+            blank.append(host)
     if not blank:
         return []
-    states = [_in_state(fleet, state) for state in reversed(HostState) if state is not HostState.OK]
+    states = []
+    for state in reversed(HostState):
+        if state is not HostState.OK:
+            states.append(_in_state(fleet, state))
     levels = [STATE_LEVELS.get(host.state, Level.WARN) for host in blank]
     glyph, tone, _ = LEVELS[min(levels, key=URGENCY.__getitem__)]
     return [(f"{glyph} hosts: {', '.join([text for text in states if text])}", tone)]
@@ -159,8 +172,12 @@ def _in_state(fleet: FleetSnapshot, state: HostState) -> str:
     """How many hosts are in a state, and the first of them: `3 stale (gpu-004, gpu-007 +1)`."""
     hosts = sorted((host.name for host in fleet.hosts if host.state is state), key=by_name)
     names = [clean(name, 40) for name in hosts]
-    more = f" +{len(names) - _MOST_NAMED}" if len(names) > _MOST_NAMED else ""
-    return f"{len(names)} {state.value} ({', '.join(names[:_MOST_NAMED])}{more})" if names else ""
+    more = ""
+    if len(names) > _MOST_NAMED:
+        more = f" +{len(names) - _MOST_NAMED}"
+    if names:
+        return f"{len(names)} {state.value} ({', '.join(names[:_MOST_NAMED])}{more})"
+    return ""
 
 
 def _wrapped(parts: Sequence[line.Piece], width: int, most: int) -> list[line.Row]:

@@ -77,7 +77,9 @@ class FleetWall(WallPane[HostGpu]):
         """The verdicts on the GPUs of a host."""
         verdicts = self._verdicts.get(name)
         if verdicts is None:
-            host = self._fleet.host(name) if self._fleet is not None else None
+            host = None
+            if self._fleet is not None:
+                host = self._fleet.host(name)
             verdicts = self._verdicts[name] = _verdicts_of(host)
         return verdicts
 

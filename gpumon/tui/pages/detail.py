@@ -101,14 +101,23 @@ class DetailPage(Pane):
         self._laid_out = (None, 0, [])
         before = self._shown
         now = of_kind(snapshot, before.key[0]).get(before.key[1])
-        gone_s = 0.0 if now is not None else before.gone_wall_s or snapshot.wall_s
+        if now is not None:
+            gone_s = 0.0
+        else:
+            gone_s = before.gone_wall_s or snapshot.wall_s
         if now is None or (is_blank(now) and before.figures is not None and not is_blank(before.figures)):
             self._shown = before._replace(now=now, gone_wall_s=gone_s)
             return
-        age_s = 0.0 if not isinstance(now, Gpu | Engine) else now.age_s
+        if not isinstance(now, Gpu | Engine):
+            age_s = 0.0
+        else:
+            age_s = now.age_s
         self._shown = Shown(before.key, now, now, snapshot.wall_s - age_s, gone_s)
         if isinstance(now, Gpu) and not is_blank(now):
-            watch = Watch(now.throttle_s) if self._watch is None else self._watch
+            if self._watch is None:
+                watch = Watch(now.throttle_s)
+            else:
+                watch = self._watch
             self._watch = watch.follow(now.throttle_s, self._shown.figures_wall_s)
 
     def forget(self) -> None:
@@ -189,7 +198,10 @@ class DetailPage(Pane):
         names = self._names(self.snapshot)
         if not [name for name in names if name != key]:
             return False
-        at = names.index(key) + step if key in names else 0
+        if key in names:
+            at = names.index(key) + step
+        else:
+            at = 0
         self._turn_to((kind, names[at % len(names)]))
         return True
 
@@ -197,13 +209,18 @@ class DetailPage(Pane):
         """The keys of its list as it is shown; of all things of its kind where the list leaves it out."""
         kind, key = self._shown.key
         shown = self._keys_in(kind)
-        return shown if key in shown else list(of_kind(snapshot, kind))
+        if key in shown:
+            return shown
+        return list(of_kind(snapshot, kind))
 
     def head(self, width: int) -> Sequence[Row]:
         """State, age and since when."""
         if self.snapshot is None:
             return ()
-        return [_within(row, width) for row in head(self._shown, self.snapshot, self.view.levels)]
+        result = []
+        for row in head(self._shown, self.snapshot, self.view.levels):
+            result.append(_within(row, width))
+        return result
 
     def body(self, width: int, height: int) -> Sequence[Row]:
         """All figures, set once per snapshot and width, and the charts of a verdict."""
@@ -213,7 +230,9 @@ class DetailPage(Pane):
                 return ()
             rows = self._rows_of(self.snapshot, width)
             self._laid_out = (self.snapshot, width, rows)
-        return [*rows, *self._evidence(width, height - len(rows))] if isinstance(self._shown.figures, Verdict) else rows
+        if isinstance(self._shown.figures, Verdict):
+            return [*rows, *self._evidence(width, height - len(rows))]
+        return rows
 
     def _evidence(self, width: int, room: int) -> Sequence[Row]:
         snapshot = self.snapshot
@@ -226,7 +245,10 @@ class DetailPage(Pane):
 
     def _rows_of(self, snapshot: Snapshot, width: int) -> list[Row]:
         wrong = troubles(self._shown, snapshot, self.view.levels)
-        rows = laid_out(wrong, min(width, 139)) if wrong else []
+        if wrong:
+            rows = laid_out(wrong, min(width, 139))
+        else:
+            rows = []
         if rows:
             rows.append(())
         if self._heights[0] != width:

@@ -145,7 +145,10 @@ class HelpPage(Pane):
         """First questions, keys, marks."""
         screen = cast("MonitorScreen", self.screen)
         fleet = screen.body.fleet
-        sections = _fleet_sections(self.view.keymap, width) if fleet else _host_sections(self.view.keymap, width)
+        if fleet:
+            sections = _fleet_sections(self.view.keymap, width)
+        else:
+            sections = _host_sections(self.view.keymap, width)
         sizing = _columns([*_sizing_keys(self.view.keymap), *SIZING_LEGEND], max(1, (width - 1) // _COLUMN))
         spare = height - sum(len(rows) for _, rows in sections)
         if screen.dock.open:
@@ -198,7 +201,10 @@ def _glossary(width: int) -> tuple[Row, ...]:
     """Every quantity in the table's order: its header, its name where that is another one, unit, window and meaning."""
     rows: list[Row] = [(), ((" glossary: header, name, unit, time it covers", "muted"),)]
     for term in TERMS:
-        name = "" if term.name == term.short else f"{term.name}, "
+        if term.name == term.short:
+            name = ""
+        else:
+            name = f"{term.name}, "
         text = f"{name}{term.unit}, {term.window}: {term.meaning}"
         before = f" {left(term.short, _SHORT)} "
         for line in wrap(text, max(_LEAST_MEANING, width - cells(before) - 1)):

@@ -192,7 +192,10 @@ class LogPage(Pane):
         if not errors:
             cast("MonitorScreen", self.screen).say("no line of it is an error")
             return
-        self._error = 0 if self.follows else (self._error + 1) % len(errors)
+        if self.follows:
+            self._error = 0
+        else:
+            self._error = (self._error + 1) % len(errors)
         self.follows = False
         self._top = errors[self._error]
 

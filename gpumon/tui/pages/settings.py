@@ -67,7 +67,11 @@ class SettingsPage(ListPane[Setting]):
         before, _ = self._written()
         pairs = dict.fromkeys((setting.section, setting.key) for setting in self.monitor.body.settings)
         now = {pair: getattr(getattr(self.view.config, pair[0]), pair[1]) for pair in pairs}
-        return {pair: value for pair, value in now.items() if value != getattr(getattr(before, pair[0]), pair[1])}
+        unsaved = {}
+        for pair, value in now.items():
+            if value != getattr(getattr(before, pair[0]), pair[1]):
+                unsaved[pair] = value
+        return unsaved
 
     def chosen(self) -> list[Setting]:
         """The settings that pass the filter; none while lines to paste stand in their place."""
@@ -99,17 +103,24 @@ class SettingsPage(ListPane[Setting]):
     def rows(self, width: int, height: int) -> Sequence[Row]:
         """The list, and at the foot what it is about; or what to paste."""
         if self._paste:
-            text = [row for line in self._paste for row in wrapped(line, width, "text", most=6)]
+            text = []
+            for line in self._paste:
+                text.extend(wrapped(line, width, "text", most=6))
             self._overflow = 0
             return (self._rule(width, len(text), height - 1), *text[: height - 1])
-        foot = self._foot(width) if height > 8 else []
+        if height > 8:
+            foot = self._foot(width)
+        else:
+            foot = []
         above = super().rows(width, height - len(foot))
         return (*above, *([()] * (height - len(above) - len(foot))), *foot)
 
     def _row(self, item: Setting, width: int, _: ListPane[Setting]) -> Row:
         """Group where it begins, name, value, and who set it."""
         at = self._items.index(item)
-        group = item.group if at == 0 or self._items[at - 1].group != item.group else ""
+        group = ""
+        if at == 0 or self._items[at - 1].group != item.group:
+            group = item.group
         value = item.value(self.view.config)
         origins, tone = self._origin(item, value)
         room = max(0, width - _GROUP - _NAME - _VALUE - 4)
@@ -137,11 +148,18 @@ class SettingsPage(ListPane[Setting]):
         later = " From the next start." if setting.later else ""
         means = wrapped(setting.means + later, width, "text", most=2)
         key = self.view.keymap.first
-        change = "" if setting.pane else f"{key('left')} {key('right')} change · "
+        if setting.pane:
+            change = ""
+        else:
+            change = f"{key('left')} {key('right')} change · "
         enter = f"{key('open')}: {'type' if setting.read else 'list'} · "
         number = len(self.unsaved())
-        amount = f" {number}" if number else ""
-        save = f"{key('save')}: save{amount} · " if self.monitor.files is not None else ""
+        amount = ""
+        if number:
+            amount = f" {number}"
+        save = ""
+        if self.monitor.files is not None:
+            save = f"{key('save')}: save{amount} · "
         keys = f"   {change}{enter}Del: default · {save}{key('back')}: back"
         return [(("─" * width, "border"),), *means, *([()] * (2 - len(means))), ((cut(keys, width), "muted"),)]
 
@@ -154,7 +172,10 @@ class SettingsPage(ListPane[Setting]):
             self.open()
         else:
             setting = self.with_themes(setting)
-            now = self.monitor.looks.asked_theme if setting.key == "theme" else setting.value(self.view.config)
+            if setting.key == "theme":
+                now = self.monitor.looks.asked_theme
+            else:
+                now = setting.value(self.view.config)
             self.put(setting, setting.stepped(now, step))
         return True
 
@@ -179,7 +200,11 @@ class SettingsPage(ListPane[Setting]):
         now = self.view.config.screen.hidden_columns
         wanted = {*hidden, *(name for name in now if not name.startswith(f"{setting.pane}."))}
         ranked = dict.fromkeys((*self._written()[0].screen.hidden_columns, *now, *hidden))
-        return tuple(name for name in ranked if name in wanted)
+        others = []
+        for name in ranked:
+            if name in wanted:
+                others.append(name)
+        return tuple(others)
 
     def open(self) -> tuple[str, str] | None:
         """Type a number, or choose from a list."""
@@ -207,12 +232,18 @@ class SettingsPage(ListPane[Setting]):
         def choices(text: str) -> Sequence[Choice]:  # noqa: ARG001
             hidden = setting.value(self.view.config)
             names = [f"{setting.pane}.{column}" for column in COLUMNS[setting.pane]]
-            return [Choice(name.partition(".")[2], "hidden" if name in hidden else "shown", name) for name in names]
+            choices = []
+            for name in names:
+                choices.append(Choice(name.partition(".")[2], "hidden" if name in hidden else "shown", name))
+            return choices
 
         def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001
             if choice is not None:
                 hidden = setting.value(self.view.config)
-                names = [name for name in hidden if name != choice.value]
+                names = []
+                for name in hidden:
+                    if name != choice.value:
+                        names.append(name)
                 self.put(setting, tuple(names) if len(names) < len(hidden) else (*names, choice.value))
 
         return Question(setting.name, choices, choose, types=False, stays=True, hint="Enter: show or hide · Esc: done")
@@ -226,7 +257,9 @@ class SettingsPage(ListPane[Setting]):
         if super().back():
             return True
         if number := len(self.unsaved()):
-            many = f"{number} changes hold" if number > 1 else "1 change holds"
+            many = "1 change holds"
+            if number > 1:
+                many = f"{number} changes hold"
             self.monitor.say(f"{many} until gpumon ends: not saved")
         return False
 
@@ -286,10 +319,12 @@ def _listed(page: SettingsPage, setting: Setting) -> Question:
     before = setting.value(page.view.config)
 
     def choices(text: str) -> Sequence[Choice]:  # noqa: ARG001
-        return [
-            Choice(setting.show(choice), "default" if choice == setting.value(_DEFAULTS) else "", choice)
-            for choice in page.with_themes(setting).choices
-        ]
+        choices = []
+        for choice in page.with_themes(setting).choices:
+            choices.append(
+                Choice(setting.show(choice), "default" if choice == setting.value(_DEFAULTS) else "", choice)
+            )
+        return choices
 
     def show(choice: Choice | None) -> None:
         page.put(setting, before if choice is None else choice.value)

@@ -125,7 +125,10 @@ def _next_pane(step: int, screen: MonitorScreen) -> None:
 def _name_beside(step: int, screen: MonitorScreen) -> str:
     """The name of the pane after (1) or before (-1) the one with the focus, round in a circle; all panes can be gone
     to while one is zoomed."""
-    names = [name for name, pane in screen.panes.items() if screen.body.zoomed or pane.display]
+    names = []
+    for name, pane in screen.panes.items():
+        if screen.body.zoomed or pane.display:
+            names.append(name)
     if screen.dock.columns:
         names.append(_SIZING)
     focused = _focused_name(screen)

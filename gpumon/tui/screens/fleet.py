@@ -144,7 +144,9 @@ class FleetBody:
         fleet = self.shown.fleet if self.shown is not None else None
         simulated = fleet is not None and any(host.snapshot.simulated for host in fleet.hosts)
         place = clean(self._control.place, 60)
-        forms = [" · ".join(filter(None, parts)) for parts in _forms(place, fleet, self.table.sum)]
+        forms = []
+        for parts in _forms(place, fleet, self.table.sum):
+            forms.append(" · ".join(filter(None, parts)))
         return Heading(lambda _room: forms, simulated="SIM" if simulated else "")
 
     def standing(self, screen: MonitorScreen, standing: Standing) -> Standing:
@@ -216,7 +218,9 @@ class FleetBody:
             self._show_host(screen, host, gpu)
 
     def _show_host(self, screen: MonitorScreen, host: str, gpu: str) -> None:
-        at_s = self.shown.wall_s if screen.travel.paused and self.shown is not None else None
+        at_s = None
+        if screen.travel.paused and self.shown is not None:
+            at_s = self.shown.wall_s
         self._opens(host, at_s, gpu)
 
     def _zoom(self, screen: MonitorScreen) -> None:
@@ -305,7 +309,9 @@ class FleetPast:
         row = table.selected
         if row is not None and not table.models:
             return row.key, ""
-        why = f"{table.view.keymap.first('fleet.models')} shows the hosts" if table.models else "there is none"
+        why = "there is none"
+        if table.models:
+            why = f"{table.view.keymap.first('fleet.models')} shows the hosts"
         return "", f"this looks through the past of the host under the cursor: {why}"
 
     def span(self) -> tuple[float, float] | None:
@@ -328,7 +334,9 @@ class FleetPast:
                 f"{name(wall_s)} can not be read: {clean(f'{type(error).__name__}: {error}', 200)}"
             ) from error
         if not fleet.answered:
-            why = clean(fleet.faults[0].text, 200) if fleet.faults else "no answer"
+            why = "no answer"
+            if fleet.faults:
+                why = clean(fleet.faults[0].text, 200)
             raise NoPastError(f"{name(wall_s)} can not be had: {why}")
         if not fleet.hosts:
             raise NoPastError(f"nothing at {name(wall_s)}, and before what is shown")
@@ -351,14 +359,20 @@ class FleetPast:
                 break
             found = moment
             wall_s = moment.snapshot.wall_s
-        arrival = await self.at(wall_s) if found is not None else None
-        return None if arrival is None or found is None else arrival._replace(events=found.snapshot.events)
+        arrival = None
+        if found is not None:
+            arrival = await self.at(wall_s)
+        if arrival is None or found is None:
+            return None
+        return arrival._replace(events=found.snapshot.events)
 
 
 def _forms(place: str, shown: FleetSnapshot | None, chosen: Row | None) -> Iterator[tuple[str, ...]]:
     """Parts of the title from the longest form to the shortest."""
     if shown is None or not shown.wall_s:
-        said = "starting …" if shown is None or not shown.faults else "no answer yet"
+        said = "no answer yet"
+        if shown is None or not shown.faults:
+            said = "starting …"
         yield from (("fleet", place, said), ("fleet", place), ("fleet",))
         return
     sizes = (

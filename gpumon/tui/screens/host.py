@@ -125,7 +125,10 @@ class HostBody:
     def laid_out(self, screen: MonitorScreen) -> None:
         """Say on the rules which panes have no place, and the keys that show them."""
         key = screen.view.keymap.first
-        hidden = screen.planned.hidden if isinstance(screen.planned, Plan) else ()
+        if isinstance(screen.planned, Plan):
+            hidden = screen.planned.hidden
+        else:
+            hidden = ()
         alone = len(hidden) == len(PANES) - 1
         names = " · ".join(f"{key(self.panes[name].KEY)}: {name}" for name in hidden)
         if names and screen.app.size.width - screen.dock.columns >= _ROOMY:
@@ -200,7 +203,10 @@ class HostBody:
 
     def standing(self, screen: MonitorScreen, standing: Standing) -> Standing:
         """The standing, with the age that a reading of a fleet's host had when the host was opened."""
-        known_s = screen.wall() - screen.latest.wall_s if self.afar and screen.latest is not None else 0.0
+        if self.afar and screen.latest is not None:
+            known_s = screen.wall() - screen.latest.wall_s
+        else:
+            known_s = 0.0
         every_s = max(standing.every_s, screen.shown.interval_s if screen.shown is not None else 0.0)
         return standing._replace(waited_s=max(standing.waited_s, known_s), every_s=every_s)
 
@@ -244,8 +250,12 @@ class HostBody:
         from gpumon.tui.detail.cell import Explained, explained
 
         pane = screen.current
-        item = pane.selected if isinstance(pane, ListPane) else None
-        key = pane.page_of(item) if isinstance(pane, ListPane) and item is not None else None
+        item = None
+        if isinstance(pane, ListPane):
+            item = pane.selected
+        key = None
+        if isinstance(pane, ListPane) and item is not None:
+            key = pane.page_of(item)
         if key is None or screen.shown is None:
             return Explained("")
         assert isinstance(pane, ListPane)
@@ -295,7 +305,9 @@ class HostBody:
         thing = screen.current.open() if screen.current is not None else None
         if thing is not None:
             has_cell = isinstance(screen.current, ListPane) and screen.current.cell != ""
-            place = self._cell(screen).place if has_cell else ""
+            place = ""
+            if has_cell:
+                place = self._cell(screen).place
             page = self._open_page(screen, thing)
             if place:
                 page.point_to(place)
@@ -435,16 +447,22 @@ class HostBody:
 
             assert isinstance(page, DetailPage)
             return engine_at(shown, page.thing)
-        thing = current.open() if isinstance(current, ListPane) else None
+        thing = None
+        if isinstance(current, ListPane):
+            thing = current.open()
         if thing is not None:
             return engine_at(shown, thing)
-        return shown.engines[0] if len(shown.engines) == 1 else None
+        if len(shown.engines) == 1:
+            return shown.engines[0]
+        return None
 
     def _hide(self, screen: MonitorScreen) -> None:
         """Leave the row of an engine that has ended out of this screen."""
         pane = self._engines
         engine = pane.selected if screen.current is pane else None
-        ended = ended_at(engine) if engine is not None else None
+        ended = None
+        if engine is not None:
+            ended = ended_at(engine)
         if ended is None:
             screen.say("only an engine that has ended can be hidden: put the cursor on its row")
             return
@@ -494,13 +512,20 @@ def _go(name: str, screen: MonitorScreen) -> None:
 
 def rung(snapshot: Snapshot) -> set[tuple[str, str, str]]:
     """Alerts that ring the bell, each time that they are raised."""
-    return {(alert.name, alert.scope, alert.since) for alert in snapshot.alerts if alert.bell}
+    rung = set()
+    for alert in snapshot.alerts:
+        if alert.bell:
+            rung.add((alert.name, alert.scope, alert.since))
+    return rung
 
 
 def _counts(snapshot: Snapshot | None, width: int, triage: TriagePane) -> Counts:
     if snapshot is None:
         return Counts()
-    pids = {process.pid for gpu in snapshot.gpus for process in gpu.processes}
+    pids = set()
+    for gpu in snapshot.gpus:
+        for process in gpu.processes:
+            pids.add(process.pid)
     engines = len(snapshot.engines) + len(snapshot.replicas)
     counts = Counts(len(snapshot.gpus), engines, len(pids), *triage.lines_wanted(snapshot, width))
     return counts._replace(wall=lines_wanted(len(snapshot.gpus), width))

@@ -243,7 +243,9 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
     @property
     def in_panes(self) -> Snapshot | None:
         """The snapshot that pages show; None: nothing yet."""
-        return None if self.shown is None else self.body.whole(self.shown)
+        if self.shown is None:
+            return None
+        return self.body.whole(self.shown)
 
     @property
     def paused(self) -> bool:
@@ -413,7 +415,9 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
 
     def give_keys(self) -> None:
         """Give the keys to what lies on top: the page, the pane that had them, else the first one."""
-        panel = self.dock.panel if self.dock.open and (self.dock.has_keys or not self.dock.columns) else None
+        panel = None
+        if self.dock.open and (self.dock.has_keys or not self.dock.columns):
+            panel = self.dock.panel
         parts: Iterable[Board | None] = (
             self.pages.shown,
             panel,
@@ -444,7 +448,9 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
             inner=self.gone_back and playback is None,
             searching=current is not None and current.search.sought != "",
         )
-        explained = self.body.explained(self) if self._has_cell() else ""
+        explained = ""
+        if self._has_cell():
+            explained = self.body.explained(self)
         self.key_line.show(hints(self.view.keymap, self.body.place(self, place)), explained)
 
     def _name_of_keys(self) -> str:

@@ -161,7 +161,9 @@ class SizingDock:
     @property
     def columns(self) -> int:
         """Columns of the panel where it stands beside the panes."""
-        return panel_width(self._screen.app.size.width) if self.open else 0
+        if self.open:
+            return panel_width(self._screen.app.size.width)
+        return 0
 
     @property
     def covers(self) -> bool:

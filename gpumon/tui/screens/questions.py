@@ -171,7 +171,9 @@ class Asking(Vertical):
     def pointed(self) -> Choice | None:
         """The choice under the cursor."""
         at = self.list.highlighted
-        return self.choices[at] if at is not None and at < len(self.choices) else None
+        if at is not None and at < len(self.choices):
+            return self.choices[at]
+        return None
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Other choices fit; nobody pointed at one yet."""
@@ -356,7 +358,10 @@ class Commands(Provider):
         for name, note, run in everything(screen):
             text = f"{name} {note}".casefold()
             if all(word in text for word in words):
-                score = 1.0 if name.casefold().startswith(words[0]) else 0.5
+                if name.casefold().startswith(words[0]):
+                    score = 1.0
+                else:
+                    score = 0.5
                 yield Hit(score, Text(name), run, text=name, help=note)
 
 

@@ -250,7 +250,10 @@ class TimeTravel:
         playback = self._screen.playback
         if playback is None:
             return False
-        others = [speed for speed in SPEEDS if (speed - playback.speed) * step > 1e-9]
+        others = []
+        for speed in SPEEDS:
+            if (speed - playback.speed) * step > 1e-9:
+                others.append(speed)
         if others:
             playback.set_speed(min(others) if step > 0 else max(others))
         self._screen.show_title()
@@ -320,7 +323,10 @@ class TimeTravel:
         if self._screen.playback is not None:
             return
         whole = self._screen.body.whole
-        known = {(verdict.scope, verdict.code) for verdict in whole(before).verdicts} if before is not None else set()
+        if before is not None:
+            known = {(verdict.scope, verdict.code) for verdict in whole(before).verdicts}
+        else:
+            known = set()
         for verdict in whole(now).verdicts:
             if verdict.level is Level.CRITICAL and (verdict.scope, verdict.code) not in known:
                 text = f"{LIMITS[verdict.code]}: {verdict_text(verdict)}"
@@ -414,7 +420,9 @@ class TimeTravel:
         return await self.past.at(wall_s)
 
     def _where(self, ask: Ask) -> str:
-        return f" on {clean(ask.about, 40)}" if ask.about else ""
+        if ask.about:
+            return f" on {clean(ask.about, 40)}"
+        return ""
 
     def _arrived(self, ask: Ask, moment: Arrival | None) -> bool:
         """Show a moment and say what there is to say about it; returns whether there was one."""
@@ -445,7 +453,10 @@ class TimeTravel:
     def _say_where_it_ends(self, ask: Ask, at_s: float, span: tuple[float, float]) -> None:
         replay = self._screen.playback is not None
         if ask.by < 0.0 and at_s <= span[0] + SAME_S:
-            kept = f"the recording begins: {clock(at_s)}" if replay else f"the oldest moment kept: {clock(at_s)}"
+            if replay:
+                kept = f"the recording begins: {clock(at_s)}"
+            else:
+                kept = f"the oldest moment kept: {clock(at_s)}"
             if self.past.slow:
                 kept = f"the oldest moment that can be asked for: {clock(at_s)}, {period(span[1] - span[0])} back"
             self._screen.say(kept if replay or self.past.slow else f"{kept}; [recorder] minutes")
@@ -463,5 +474,7 @@ def what_happened(events: Sequence[Event], at: Callable[[float], str]) -> str:
         return "other verdicts from here on"
     event = most_urgent(events)
     others = len(events) - 1
-    more = f" +{others}" if others else ""
+    more = ""
+    if others:
+        more = f" +{others}"
     return f"{at(event.wall_s)} {clean(event.scope, 40)}: {clean(happened(event, at), 200)}{more}"

@@ -37,7 +37,9 @@ def need(scene: Scene) -> list[Row]:
     rows = _why_not(scene, answer)
     if rows and not answer.without:
         return [((" need   no answer", tone("critical")),), *rows, *_have(scene, answer)]
-    without = f"without {len(answer.without)} of {len(answer.workloads)}: " if answer.without else ""
+    without = ""
+    if answer.without:
+        without = f"without {len(answer.without)} of {len(answer.workloads)}: "
     totals = _side_by_side(_totals(answer), width - 9 - cells(without))
     needed: Row = (
         (" was    " if scene.state.stale else " need   ", tone("muted")),
@@ -73,10 +75,11 @@ def _power_basis(answer: Answer) -> str:
 def _types(scene: Scene, answer: Answer) -> list[Row]:
     """The need for each of several types of GPU, and the extra cost of the order of the servers."""
     packed = answer.plans.memory_only if answer.packing == "memory" else answer.plans.busy_aware
-    parts = [
-        f"{whole_count(float(each.gpus))} {clean(each.gpu, 40)} in {_number(float(each.servers), 'server')}"
-        for each in packed.by_gpu
-    ]
+    parts = []
+    for each in packed.by_gpu:
+        parts.append(
+            f"{whole_count(float(each.gpus))} {clean(each.gpu, 40)} in {_number(float(each.servers), 'server')}"
+        )
     saving = packed.saving_per_hour
     if not isinstance(saving, Missing) and saving > 0:
         parts.append(f"{saving:,.2f} per hour less than in this order")
@@ -90,14 +93,22 @@ def _why_not(scene: Scene, answer: Answer) -> list[Row]:
     if not answer.problem:
         return []
     state = scene.state
-    under_cursor = state.calculation.plan(state.stop.at) if state.stop.section == WORKLOAD else None
+    under_cursor = None
+    if state.stop.section == WORKLOAD:
+        under_cursor = state.calculation.plan(state.stop.at)
     chosen = _first_problem(under_cursor, answer)
     text = answer.problem
     if chosen is not None:
-        name = f"without {_short(chosen.name)}" if answer.without else chosen.name
+        if answer.without:
+            name = f"without {_short(chosen.name)}"
+        else:
+            name = chosen.name
         text = f"{name}: {chosen.problem}"
     # Where the cursor is on another row, that row's figures have the lines.
-    most = 1 if answer.without and under_cursor is not None and not under_cursor.problem else 3
+    if answer.without and under_cursor is not None and not under_cursor.problem:
+        most = 1
+    else:
+        most = 3
     tone = scene.tone("critical")
     rows = wrapped(clean(labelled(text), 400), scene.width, tone, most=most)
     others = [_short(name) for name in answer.without if chosen is None or name != chosen.name]
@@ -126,13 +137,18 @@ def _have(scene: Scene, answer: Answer) -> list[Row]:
     if have is None:
         return []
     lacks = not isinstance(have.short_gpus, Missing) and have.short_gpus > 0
-    here = _number(float(have.gpus), "GPU") if have.gpus else "no GPU"
+    here = "no GPU"
+    if have.gpus:
+        here = _number(float(have.gpus), "GPU")
     here += f" {clean(have.gpu, 40)}" if have.gpu else ""
     text = clean(labelled(have.text), 120)
     tone = scene.tone("warn" if lacks else "ok")
     row: Row = ((" have   ", scene.tone("muted")), (f"{here}  ", scene.tone("text")))
     others = scene.state.calculation.here.in_use
-    in_use = _labelled(scene, " " * 8, ", ".join(others)) if others else []
+    if others:
+        in_use = _labelled(scene, " " * 8, ", ".join(others))
+    else:
+        in_use = []
     if cells(here) + cells(text) + 11 <= scene.width:
         return [(*row, (text, tone)), *in_use]
     return [row, *wrapped(text, scene.width, tone, most=2), *in_use]
@@ -217,7 +233,9 @@ def _planned_with(scene: Scene) -> list[Row]:
     goals = _own_goals(state.scenario.workload[at])
     if goals:
         parts.append(f"own goal {', '.join(goals)}")
-    return _labelled(scene, " with   ", *parts, between=" · ") if parts else []
+    if parts:
+        return _labelled(scene, " with   ", *parts, between=" · ")
+    return []
 
 
 def _own_goals(workload: Workload) -> list[str]:
@@ -237,8 +255,14 @@ def _takes(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     shared = plan.servers_shared
     if len(scene.state.scenario.workload) < 2 or isinstance(servers, Missing) or isinstance(shared, Missing):
         return []
-    whose = "shared" if shared == servers else f"{whole_count(shared)} of them shared"
-    whose = f"{whose} with other models*" if shared else "of its own"
+    if shared == servers:
+        whose = "shared"
+    else:
+        whose = f"{whole_count(shared)} of them shared"
+    if shared:
+        whose = f"{whose} with other models*"
+    else:
+        whose = "of its own"
     return _labelled(scene, " takes  ", f"{_number(plan.gpus, 'GPU')} in {_number(servers, 'server')}, {whose}")
 
 
@@ -249,7 +273,9 @@ def _limit(scene: Scene, plan: WorkloadPlan) -> list[Row]:
         return []
 
     def named(kind: str) -> str:
-        return f"{kind} at {whole_count(at[kind])}" if kind in at and at[kind] >= 1 else kind
+        if kind in at and at[kind] >= 1:
+            return f"{kind} at {whole_count(at[kind])}"
+        return kind
 
     first = f"{named(plan.limit)} per instance"
     return _labelled(scene, " first limit ", first + (f", then {named(plan.next_limit)}" if plan.next_limit else ""))
@@ -282,7 +308,9 @@ def _carries(scene: Scene, plan: WorkloadPlan) -> list[Row]:
 
 def _above(more: int) -> str:
     """Requests in flight that are carried above the target."""
-    return f"{more:,} above the target" if more else "just the target"
+    if more:
+        return f"{more:,} above the target"
+    return "just the target"
 
 
 def _room_for(more: int) -> str:
@@ -315,7 +343,9 @@ def _share(scene: Scene, plan: WorkloadPlan, each: float) -> str:
     factor = scene.state.scenario.planning_factor
     first = next((limit.concurrency for limit in plan.limits if limit.kind.value == plan.limit), 0.0)
     planned = plan.limit not in _LIMITS and factor < 1.0 and abs(first * factor - each) <= 1.0
-    return f" ({factor * 100:.3g} % of {name})" if planned else f" ({name})"
+    if planned:
+        return f" ({factor * 100:.3g} % of {name})"
+    return f" ({name})"
 
 
 def _load(scene: Scene, plan: WorkloadPlan) -> list[Row]:
@@ -325,7 +355,10 @@ def _load(scene: Scene, plan: WorkloadPlan) -> list[Row]:
         mean: Reading = getattr(plan, f"{key}_s")
         slow: Reading = getattr(plan, f"{key}_p95_s", NOT_KNOWN)
         if not isinstance(mean, Missing):
-            p95 = "" if isinstance(slow, Missing) else f" p95 {seconds(slow)}"
+            if isinstance(slow, Missing):
+                p95 = ""
+            else:
+                p95 = f" p95 {seconds(slow)}"
             parts.append(f"{name} mean {seconds(mean)}{p95}")
     parts.append("" if isinstance(plan.tokens_per_s, Missing) else f"all instances {count(plan.tokens_per_s)} tok/s")
     return _labelled(scene, " per instance ", *parts, between="  ")
@@ -336,15 +369,22 @@ def _source(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     if not name:
         return []
     instance = scene.state.calculation.instance(scene.state.workload)
-    who = f" on {clean(plan.seen_name, 40)}" if plan.seen_name and plan.source is not Source.ROOFLINE else ""
-    band = f", {plan.band.text}" if plan.band else ""
+    who = ""
+    if plan.seen_name and plan.source is not Source.ROOFLINE:
+        who = f" on {clean(plan.seen_name, 40)}"
+    band = ""
+    if plan.band:
+        band = f", {plan.band.text}"
     fitted = instance.fitted if instance is not None else None
     if plan.extrapolated and fitted is not None and not isinstance(plan.capacity_per_instance, Missing):
         planned = whole_count(plan.capacity_per_instance)
         who = f" up to {whole_count(fitted.high)}{who}, {planned} is extrapolated"
     text = f"{name}{who}{band}"
     memory = _memory(plan.memory_bytes)
-    longer = f"{text}; {memory} ({plan.memory_source})" if memory else text
+    if memory:
+        longer = f"{text}; {memory} ({plan.memory_source})"
+    else:
+        longer = text
     return _labelled(scene, " capacity ", longer if cells(longer) + 10 <= scene.width else text)
 
 
@@ -388,4 +428,6 @@ def _memory(size: Reading) -> str:
     """In data sheets' units: 1 GB is 1e9 bytes."""
     if isinstance(size, Missing):
         return ""
-    return f"memory {size / 1e12:.2f} TB" if size >= 9.995e11 else f"memory {size / 1e9:.1f} GB"
+    if size >= 9.995e11:
+        return f"memory {size / 1e12:.2f} TB"
+    return f"memory {size / 1e9:.1f} GB"

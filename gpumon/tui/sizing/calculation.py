@@ -98,13 +98,20 @@ class Calculation:
 
     def instance(self, at: int) -> Instance | None:
         """One workload's instance as the answer has it; None where there is none."""
-        demands = self._planned.demands if self._planned is not None and not self.failed else ()
-        return demands[at].instance if 0 <= at < len(demands) else None
+        if self._planned is not None and not self.failed:
+            demands = self._planned.demands
+        else:
+            demands = ()
+        if 0 <= at < len(demands):
+            return demands[at].instance
+        return None
 
     def plan(self, at: int) -> WorkloadPlan | None:
         """The answer for one workload; None for one that was added since."""
         workloads = self.answer.workloads if self.answer is not None else ()
-        return workloads[at] if 0 <= at < len(workloads) else None
+        if 0 <= at < len(workloads):
+            return workloads[at]
+        return None
 
     def servers_of(self, gpu: str) -> int:
         """Servers with a type of GPU that the plan takes."""
@@ -120,7 +127,10 @@ class Calculation:
         if self._comparison is None:
             asked = self._scenario if not self.failed else None
             before = self._comparison_before
-            self._comparison = Comparison() if asked is None else compare(asked, self.known, None, self.answer, before)
+            if asked is None:
+                self._comparison = Comparison()
+            else:
+                self._comparison = compare(asked, self.known, None, self.answer, before)
             self._comparison_before = self._comparison
         return self._comparison
 

@@ -231,7 +231,9 @@ class Axis(NamedTuple):
         """The axis with the first distance of ticks that leaves little room behind the largest value."""
         most = scale.most / scale.unit
         fitting = [distance for distance in spacing.distances if distance < size] or [size]
-        axes = [cls(_round_step(most * distance / size), distance, size, scale.unit) for distance in fitting]
+        axes = []
+        for distance in fitting:
+            axes.append(cls(_round_step(most * distance / size), distance, size, scale.unit))
         good = (axis for axis in axes if axis.end <= most * spacing.waste)
         return next(good, min(axes, key=lambda axis: axis.end))
 
@@ -248,7 +250,10 @@ class Axis(NamedTuple):
     def ticks(self) -> list[tuple[int, str]]:
         """Cell and text of each tick, from 0 on."""
         cells_of = range(0, self.size, self.cells_a_step)
-        return [(cell, _written(self.step * number)) for number, cell in enumerate(cells_of)]
+        ticks = []
+        for number, cell in enumerate(cells_of):
+            ticks.append((cell, _written(self.step * number)))
+        return ticks
 
 
 def _round_step(least: float) -> float:
@@ -319,7 +324,10 @@ def _ruler(axis: Axis, marks: Marks) -> list[Piece]:
 def flowed(keys: Sequence[Key], width: int, most: int) -> list[Row]:
     """A legend in at most `most` lines, each entry in the first line that has room; what is left out is counted."""
     for kept in range(len(keys), 0, -1):
-        left_out = [Key("", "muted", f"+{len(keys) - kept}")] if kept < len(keys) else []
+        if kept < len(keys):
+            left_out = [Key("", "muted", f"+{len(keys) - kept}")]
+        else:
+            left_out = []
         lines = _lines_of([*keys[:kept], *left_out], width)
         if len(lines) <= most or kept == 1:
             return [fitted(line, width) for line in lines[: max(0, most)]]
@@ -330,7 +338,10 @@ def _lines_of(keys: Sequence[Key], width: int) -> list[list[Piece]]:
     """The entries of a legend side by side, in as many lines as they take."""
     lines: list[list[Piece]] = []
     for key in keys:
-        pieces = [(f"{key.glyph} ", key.tone), (key.text, "text")] if key.glyph else [(key.text, key.tone)]
+        if key.glyph:
+            pieces = [(f"{key.glyph} ", key.tone), (key.text, "text")]
+        else:
+            pieces = [(key.text, key.tone)]
         line = next((line for line in lines if cells_of(line) + 2 + cells_of(pieces) <= width), None)
         if line is None:
             lines.append(pieces)
@@ -351,7 +362,10 @@ def fitted(row: Row, width: int) -> list[Piece]:
     room = max(0, width)
     pieces: list[Piece] = []
     for text, tone in row:
-        shown = text if cells(text) <= room else left(text, room)
+        if cells(text) <= room:
+            shown = text
+        else:
+            shown = left(text, room)
         if shown:
             pieces.append((shown, tone))
         room -= cells(shown)

@@ -26,7 +26,9 @@ _AS_PLANNED: Final = "as planned"
 
 
 def _counted(value: Reading) -> str:
-    return f"{value:,.0f}" if not isinstance(value, Missing) and 0.0 <= value < 99_999.5 else whole(value)
+    if not isinstance(value, Missing) and 0.0 <= value < 99_999.5:
+        return f"{value:,.0f}"
+    return whole(value)
 
 
 def _money(value: Reading) -> str:
@@ -35,7 +37,9 @@ def _money(value: Reading) -> str:
         return whole(value)
     if value < 99.995:
         return f"{value:.2f}"
-    return f"{value:.1f}" if value < 999.95 else f"{value:,.0f}"
+    if value < 999.95:
+        return f"{value:.1f}"
+    return f"{value:,.0f}"
 
 
 def _source(plan: WorkloadPlan) -> str:
@@ -55,7 +59,9 @@ class _Form(NamedTuple):
         if self.flush_left:
             return "  " + left(text, self.width - 2)
         marked = text.endswith(_BEST)
-        return right(text, self.width) if marked else right(text, self.width - 1) + " "
+        if marked:
+            return right(text, self.width)
+        return right(text, self.width - 1) + " "
 
 
 _FORMS: Final = {
@@ -84,7 +90,10 @@ def lines(width: int, height: int, comparison: Comparison, workload: int = 0) ->
     figures = _fitting(comparison.shown or FIGURES, width - name_width)
     hidden = tuple(figure.title for figure in comparison.shown if figure not in figures)
     # Sums that lack a workload say so, even if a row has to give way.
-    least = 1 if comparison.without and height >= 3 else 0
+    if comparison.without and height >= 3:
+        least = 1
+    else:
+        least = 0
     foot = _foot(comparison, figures, hidden, width)[: max(least, height - 1 - len(comparison.rows))]
     room = max(0, height - 1 - len(foot))
     most = _reason_lines(comparison, room)
@@ -120,7 +129,9 @@ def _reason_lines(comparison: Comparison, room: int) -> int:
 
 def _name(row: Compared) -> str:
     """The type of GPU; of the plan itself that it is it."""
-    return _AS_PLANNED if row.as_planned else clean(row.gpu)
+    if row.as_planned:
+        return _AS_PLANNED
+    return clean(row.gpu)
 
 
 def _fitting(figures: Sequence[Figure], room: int) -> list[Figure]:
@@ -136,7 +147,10 @@ def _cells(row: Compared, figures: Sequence[Figure], workload: int) -> list[Piec
     plans = row.workloads
     plan = None
     if plans:
-        plan = plans[workload] if 0 <= workload < len(plans) else plans[0]
+        if 0 <= workload < len(plans):
+            plan = plans[workload]
+        else:
+            plan = plans[0]
     pieces: list[Piece] = []
     for each in figures:
         form = _FORMS[each.key]
@@ -144,7 +158,10 @@ def _cells(row: Compared, figures: Sequence[Figure], workload: int) -> list[Piec
         if form.words is None:
             text = form.total(getattr(row.totals, each.key))
         else:
-            text = DASH if plan is None else form.words(plan)
+            if plan is None:
+                text = DASH
+            else:
+                text = form.words(plan)
         tone = "ok" if best else "text"
         if row.as_planned:
             tone = "muted"

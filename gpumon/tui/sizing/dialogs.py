@@ -87,7 +87,10 @@ class Dialogs:
 
         def choices(text: str) -> Sequence[Choice]:
             words = text.casefold().split()
-            matching = [name for name in names if _has_words(name, words)]
+            matching = []
+            for name in names:
+                if _has_words(name, words):
+                    matching.append(name)
             if words:
                 matching.sort(key=partial(_far_from, words[0]))
             return [Choice(name, _about_gpu(specs[name], now), name) for name in matching]
@@ -97,7 +100,10 @@ class Dialogs:
                 use(choice.name)
                 panel.changed()
 
-        first = names.index(now) if now in names and not typed else 0
+        if now in names and not typed:
+            first = names.index(now)
+        else:
+            first = 0
         hint = "type a part of its name · Enter: use it · Esc: close"
         self._ask(Question(title, choices, chosen, text=typed, at=first, hint=hint))
 
@@ -119,7 +125,9 @@ class Dialogs:
         state = panel.state
         place = state.place
         now = str(value_of(state.present, place) or "")
-        listed = [_value_choice(name, now) for name in place.field.choices(state.calculation.known)]
+        listed = []
+        for name in place.field.choices(state.calculation.known):
+            listed.append(_value_choice(name, now))
         values = [choice.value for choice in listed]
 
         def choices(text: str) -> Sequence[Choice]:
@@ -169,7 +177,9 @@ class Dialogs:
         if timeline is None or span is None:
             return
         begin_s, end_s = span
-        name = clean(playback.file, 20) if playback is not None else "what is recorded"
+        name = "what is recorded"
+        if playback is not None:
+            name = clean(playback.file, 20)
         note = f"in flight of each model, {period(round(end_s - begin_s))} up to {clock(end_s)}"
         yield Choice(f"p95 of {name}", note, partial(self._past_loads, timeline, span))
 
@@ -298,7 +308,11 @@ def _has_words(name: str, words: Sequence[str]) -> bool:
 def _matching(choices: Sequence[Choice], text: str) -> list[Choice]:
     """The choices whose names have all words of a text."""
     words = text.casefold().split()
-    return [choice for choice in choices if _has_words(choice.name, words)]
+    matching = []
+    for choice in choices:
+        if _has_words(choice.name, words):
+            matching.append(choice)
+    return matching
 
 
 def _far_from(begin: str, name: str) -> tuple[bool, bool, bool]:
@@ -344,6 +358,10 @@ def _models(known: Known, observed: Sequence[Observed]) -> Iterator[Choice]:
 def _about_gpu(spec: GpuSpec, now: str) -> str:
     """Memory and bandwidth of a GPU, and whether it is the present one."""
     bandwidth = spec.bandwidth_bytes_per_s
-    rate = f"{bandwidth / 1e12:.2f} TB/s" if bandwidth else "bandwidth not known"
+    rate = "bandwidth not known"
+    if bandwidth:
+        rate = f"{bandwidth / 1e12:.2f} TB/s"
     text = f"{spec.memory_bytes / 1e9:.0f} GB, {rate}"
-    return f"{text}, now" if spec.name == now else text
+    if spec.name == now:
+        return f"{text}, now"
+    return text

@@ -57,6 +57,8 @@ class Edit:
 
     def pieces(self, width: int) -> list[Piece]:
         """The text with its cursor in `width` cells; of one that is too long, its end."""
-        shown = self.text[-max(0, width - 1) :] if width > 1 else ""
+        shown = ""
+        if width > 1:
+            shown = self.text[-max(0, width - 1) :]
         blank = " " * max(0, width - cells(shown) - 1)
         return [(shown, "warn@" if self.reason else "strong@"), (" ", "badge_paused"), (blank, "strong@")]

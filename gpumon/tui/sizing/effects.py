@@ -70,10 +70,14 @@ def _started(place: Place, version: Version, configured: bool) -> str:
     if now is None or place.field.key not in _STARTED[place.section]:
         return ""
     if isinstance(now, Workload):
-        return version.follows[place.at].target_of(now) if version.follows else ""
+        if version.follows:
+            return version.follows[place.at].target_of(now)
+        return ""
     if version.started is None or not _is_as_it_was(place, version.started, now):
         return ""
-    return "detected" if place.section == SERVER and not configured else "config"
+    if place.section == SERVER and not configured:
+        return "detected"
+    return "config"
 
 
 def _is_as_it_was(place: Place, started: Scenario, now: Scenario | Server) -> bool:
@@ -143,7 +147,9 @@ def _of_plan(plan: WorkloadPlan | None, measured: str) -> dict[str, Effect]:
 
 
 def _planned(value: Reading, unit: float, origin: str, unknown: str = "not known") -> Effect:
-    return Effect(None, unknown) if isinstance(value, Missing) else Effect(value / unit, origin)
+    if isinstance(value, Missing):
+        return Effect(None, unknown)
+    return Effect(value / unit, origin)
 
 
 _OF_INSTANCE: Final = {

@@ -62,20 +62,26 @@ class Field(NamedTuple):
         """The value as it may be typed."""
         if value is None:
             return ""
-        return str(value) if self.kind is None else self.kind.typed(value)
+        if self.kind is None:
+            return str(value)
+        return self.kind.typed(value)
 
     def shown(self, value: Any) -> str:
         """The value as a person reads it."""
         if value in (None, ""):
             return "–"
-        return str(value) if self.kind is None else self.kind.shown(value)
+        if self.kind is None:
+            return str(value)
+        return self.kind.shown(value)
 
     @property
     def allowed(self) -> str:
         """The values that may be typed, for a message."""
         if self.kind is None:
             return "a choice of the list"
-        return f"{self.kind.allowed}, or nothing" if self.optional else self.kind.allowed
+        if self.optional:
+            return f"{self.kind.allowed}, or nothing"
+        return self.kind.allowed
 
 
 class Place(NamedTuple):
@@ -91,13 +97,17 @@ def holder(scenario: Scenario, section: str, at: int) -> Scenario | Server | Wor
     if section == GOALS:
         return scenario
     rows: Sequence[Server | Workload] = scenario.server if section == SERVER else scenario.workload
-    return rows[at] if 0 <= at < len(rows) else None
+    if 0 <= at < len(rows):
+        return rows[at]
+    return None
 
 
 def value_of(scenario: Scenario, place: Place) -> Any:
     """The value that was typed in a place; None or empty where it is left open."""
     row = holder(scenario, place.section, place.at)
-    return None if row is None else getattr(row, place.field.key)
+    if row is None:
+        return None
+    return getattr(row, place.field.key)
 
 
 def with_value(scenario: Scenario, place: Place, value: Any) -> Scenario:

@@ -37,10 +37,16 @@ class Kind(NamedTuple):
         """The values that are allowed and an example: `above 0 % up to 100 %, such as 80, in percent`."""
         low = self.shown(self.least)
         if self.most < math.inf:
-            begin = f"above {low}" if self.open else f"from {low}"
+            if self.open:
+                begin = f"above {low}"
+            else:
+                begin = f"from {low}"
             numbers = f"{begin} up to {self.shown(self.most)}"
         else:
-            numbers = f"above {low}" if self.open else f"{low} or more"
+            if self.open:
+                numbers = f"above {low}"
+            else:
+                numbers = f"{low} or more"
         whole = "whole numbers, " if self.whole else ""
         return f"{whole}{numbers}, {self.name}"
 
@@ -69,7 +75,9 @@ class Kind(NamedTuple):
             raise ValueError(f"must be at least {self.shown(self.least)}")
         if value > self.most:
             raise ValueError(f"must be at most {self.shown(self.most)}")
-        return int(value) if self.whole else float(f"{value:.12g}")
+        if self.whole:
+            return int(value)
+        return float(f"{value:.12g}")
 
     def typed(self, value: float) -> str:
         """A value as it may be typed: nothing is rounded away."""
@@ -80,7 +88,10 @@ class Kind(NamedTuple):
         number = value / self.unit
         if not math.isfinite(number):
             return "–"
-        text = f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"
+        if abs(number) >= 1000:
+            text = f"{number:,.0f}"
+        else:
+            text = f"{number:.4g}"
         return f"{text} {self.sign}".rstrip()
 
     def stepped(self, value: float, direction: int) -> float:
@@ -88,7 +99,10 @@ class Kind(NamedTuple):
         number = value / self.unit
         step = self.step or max(round_step(number), 1.0 if self.whole else 0.0)
         here = number / step
-        steps = math.floor(here + 1e-9) + 1 if direction > 0 else math.ceil(here - 1e-9) - 1
+        if direction > 0:
+            steps = math.floor(here + 1e-9) + 1
+        else:
+            steps = math.ceil(here - 1e-9) - 1
         try:
             return self._checked(float(f"{steps * step:.12g}"))
         except ValueError:
@@ -109,7 +123,9 @@ def round_step(number: float) -> float:
         return 1.0
     power = 10.0 ** math.floor(math.log10(tenth) + 1e-9)
     step = next(power * factor for factor in (1.0, 2.0, 5.0, 10.0) if power * factor >= tenth * 0.75)
-    return max(1.0, step) if abs(number) >= 1.0 else step
+    if abs(number) >= 1.0:
+        return max(1.0, step)
+    return step
 
 
 REQUESTS: Final = Kind("such as 512 or 1.5k", units=_THOUSANDS)

@@ -79,7 +79,10 @@ class _Below(NamedTuple):
 def page(scene: Scene) -> Page:
     """At most `scene.height` lines."""
     state = scene.state
-    feet = _feet(scene) if scene.height >= _LEAST_FOOT else 0
+    if scene.height >= _LEAST_FOOT:
+        feet = _feet(scene)
+    else:
+        feet = 0
     room = max(0, scene.height - feet)
     text = _text(scene)
     least = _least_above(scene)
@@ -89,7 +92,10 @@ def page(scene: Scene) -> Page:
         asked = 0
     below = _below(scene, text, room - least, asked)
     left = room - len(below.rows)
-    above = fields_page(scene, left) if state.opened else table(scene, max(least, left - asked))
+    if state.opened:
+        above = fields_page(scene, left)
+    else:
+        above = table(scene, max(least, left - asked))
     lines: Lines = [*above[:room], *((-1, row) for row in below.rows)]
     free = room - len(lines)
     # What was asked for takes the room that its words left, be it less than it wanted.
@@ -99,7 +105,10 @@ def page(scene: Scene) -> Page:
     lines += [(-1, ())] * (room - len(lines))
     foot: Lines = []
     if feet:
-        first = _CROWDED if crowded else _out_of_view(scene, below, asked)
+        if crowded:
+            first = _CROWDED
+        else:
+            first = _out_of_view(scene, below, asked)
         foot = [(-1, row) for row in _foot(scene, first)]
     return Page([*lines[:room], *foot][: scene.height], pictured, below.over, below.most_from, below.leaf)
 
@@ -140,12 +149,18 @@ def _asked(scene: Scene) -> int:
 
 def _below(scene: Scene, text: _Text, room: int, asked: int) -> _Below:
     """The text in `room` lines, of which a picture that was asked for takes `asked`."""
-    least = len(text.needed) if asked else 2
+    if asked:
+        least = len(text.needed)
+    else:
+        least = 2
     most = min(text.usual, max(least, room - (asked or 1)))
     fixed = min(len(text.needed), most)
     scrolled = [*text.needed[fixed:], *text.about, *text.notes]
     leaf = most - fixed
-    most_from = max(0, len(scrolled) - leaf) if leaf and not scene.state.opened else 0
+    if leaf and not scene.state.opened:
+        most_from = max(0, len(scrolled) - leaf)
+    else:
+        most_from = 0
     start = min(scene.notes_from, most_from)
     rows = [*text.needed[:fixed], *scrolled[start : start + leaf]]
     return _Below(rows, start, max(0, len(scrolled) - leaf - start), leaf, most_from)
@@ -160,7 +175,10 @@ def _out_of_view(scene: Scene, below: _Below, asked: int) -> str:
         return f"{_lines(below.under)} of notes: {key('back') if asked else 'a taller window'}"
     if not below.under:
         return f"{_lines(below.over)} above: {key('page.up')}"
-    keys = [key("page.down"), key("page.up")] if below.over else [key("page.down")]
+    if below.over:
+        keys = [key("page.down"), key("page.up")]
+    else:
+        keys = [key("page.down")]
     return f"{_lines(below.under)} below: {' '.join(filter(None, keys))}"
 
 
@@ -184,7 +202,9 @@ def _foot(scene: Scene, first: str) -> list[Row]:
         return _foot_of_edit(scene, state.edit, first)
     if state.opened:
         field = state.place.field
-        how = f"Type a number, {field.kind.name}." if field.kind is not None else "← → or Enter for the list."
+        how = "← → or Enter for the list."
+        if field.kind is not None:
+            how = f"Type a number, {field.kind.name}."
         return wrapped(f"{field.means} {how}", scene.width, "muted", most=2)
     parts = [first, "type a number", f"{key('sizing.more')} {key('sizing.less')}: step"]
     if len(state.stop.places()) > 1:
@@ -207,7 +227,9 @@ def _foot_of_edit(scene: Scene, edit: Edit, first: str) -> list[Row]:
 def _mend(scene: Scene, edit: Edit) -> list[Row]:
     """The fault of a text that is no value, what is allowed, and how to mend it."""
     field = edit.place.field
-    begin = f"{edit.refused}: " if edit.refused else ""
+    begin = ""
+    if edit.refused:
+        begin = f"{edit.refused}: "
     wrong = f"{begin}{field.name}: {edit.reason}; allowed: {field.allowed}"
     keys = f" Backspace: delete · Ctrl+U: clear · {scene.keymap.first('back')}: as it was"
     return [*wrapped(wrong, scene.width, "warn", most=2), ((cut(keys, scene.width - 1), "warn"),)]
@@ -223,7 +245,10 @@ def _pictures(scene: Scene, height: int) -> list[Row]:
         return filled(simulated.lines(width, height, simulation, scene.glyphs), width, height)
     plot_first = scene.view == "itl"
     if height < 2 * _LEAST_OF_SEVERAL + 1:
-        picture = _plot(scene, height) if plot_first else _packing(scene, height)
+        if plot_first:
+            picture = _plot(scene, height)
+        else:
+            picture = _packing(scene, height)
         return filled(picture, width, height)
     packing = _packing(scene, height // 2)
     size = height - 1 - len(packing)

@@ -101,7 +101,9 @@ class SizingPanel(Pane):
         """Place whose keys the key line names: on a number among the fields of a row letters are no commands."""
         state = self._state
         number = state is not None and state.opened and state.place.field.kind is not None
-        return NUMBER if number and not self.editing else SIZING
+        if number and not self.editing:
+            return NUMBER
+        return SIZING
 
     def _as_it_runs(self) -> Scenario:
         """The scenario of what runs here; the settings alone before anything was seen."""
@@ -370,7 +372,10 @@ class SizingPanel(Pane):
         """A click puts the cursor on a row."""
         lines = self._page.lines
         state = self.state
-        at = lines[event.y - 1][0] if 0 < event.y <= len(lines) else -1
+        if 0 < event.y <= len(lines):
+            at = lines[event.y - 1][0]
+        else:
+            at = -1
         if at < 0 or not state.accept():
             return
         if state.opened:

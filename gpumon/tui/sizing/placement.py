@@ -99,7 +99,9 @@ def _names(packed: Packed, scenario: Scenario) -> list[str]:
 
 def _known(reading: Reading) -> float | None:
     value = number(reading)
-    return value if usable(value) else None
+    if usable(value):
+        return value
+    return None
 
 
 def _kind(server: PlacedServer) -> Kind:
@@ -115,14 +117,21 @@ def _kind(server: PlacedServer) -> Kind:
 def _not_drawn(packed: Packed, scenario: Scenario) -> str:
     """Servers that are not in the layout."""
     servers = _known(packed.servers)
-    rest = round(servers) - len(packed.layout) if servers is not None else 0
+    if servers is not None:
+        rest = round(servers) - len(packed.layout)
+    else:
+        rest = 0
     if rest <= 0:
         return ""
     spare = min(rest, scenario.spare_servers)
-    text = f"{spare} spare server{'s' * (spare != 1)}" if spare else ""
+    text = ""
+    if spare:
+        text = f"{spare} spare server{'s' * (spare != 1)}"
     if text and _mixed(packed, scenario):
         text += f" of {clean(scenario.server[packed.spare_shape].gpu)}"
-    more = f"{rest - spare:,} more server{'s' * (rest - spare != 1)} not drawn" if rest > spare else ""
+    more = ""
+    if rest > spare:
+        more = f"{rest - spare:,} more server{'s' * (rest - spare != 1)} not drawn"
     return " + ".join(part for part in (text, more) if part)
 
 
@@ -139,20 +148,28 @@ def _body(kinds: Counter[Kind], names: Sequence[str], width: int, room: int, not
     most = max(kinds.values())
     rows: list[Row] = []
     for (shape, units), times in kinds.items():
-        prefix = f"{times:>{len(f'{most:,}')},} x " if most > 1 else ""
-        name = f" {names[shape]}" if shape < len(names) else ""
+        prefix = ""
+        if most > 1:
+            prefix = f"{times:>{len(f'{most:,}')},} x "
+        name = ""
+        if shape < len(names):
+            name = f" {names[shape]}"
         line = _server([(_gpus(unit, marks), 1) for unit in units], marks)
         if cells_of(line) + cells(prefix) > width:
             runs = [(unit, len(list(same))) for unit, same in groupby(units)]
             line = _server([(_gpus(unit, marks, short=True), times) for unit, times in runs], marks)
         rows.append(fitted([(prefix, "strong"), *line, (name, "muted")], width))
-    text = f"+ {not_drawn}" if not_drawn else ""
+    text = ""
+    if not_drawn:
+        text = f"+ {not_drawn}"
     if len(rows) + bool(text) > room:
         left = list(kinds.values())[room - 1 :]
         text = f"+ {sum(left):,} more ({len(left)} kind{'s' * (len(left) != 1)})"
         text += f", {not_drawn}" if not_drawn else ""
         rows = rows[: room - 1]
-    return [*rows, fitted([(text, "muted")], width)] if text else rows
+    if text:
+        return [*rows, fitted([(text, "muted")], width)]
+    return rows
 
 
 def _server(units: Sequence[tuple[list[Piece], int]], marks: Marks) -> list[Piece]:
@@ -169,7 +186,9 @@ def _gpus(unit: Unit, marks: Marks, *, short: bool = False) -> list[Piece]:
     workloads, gpus = unit
     one = _gpu(workloads, marks)
     bond = marks.joined
-    tone = _tone(workloads[0]) if workloads else "border"
+    tone = "border"
+    if workloads:
+        tone = _tone(workloads[0])
     if short and gpus > 2:
         return [*one, (f"{bond}{gpus} GPUs{bond}", tone), *one]
     return [*one, *[piece for _ in range(gpus - 1) for piece in ((bond, tone), *one)]]
@@ -212,7 +231,10 @@ def _keys(answer: Answer, kinds: Counter[Kind], room: int, marks: Marks) -> list
         keys.append(Key(marks.free, "muted", f"{free:,} free"))
     room -= sum(cells(key.glyph) + cells(key.text) + 3 for key in keys)
     longest = max(4, min(24, room // max(1, len(placed)) - 9))
-    names = [_key(answer, workload, longest) for workload in sorted(placed) if workload < len(answer.workloads)]
+    names = []
+    for workload in sorted(placed):
+        if workload < len(answer.workloads):
+            names.append(_key(answer, workload, longest))
     return [*names, *keys]
 
 
@@ -221,5 +243,7 @@ def _key(answer: Answer, workload: int, longest: int) -> Key:
     plan = answer.workloads[workload]
     name = clean(plan.name.rpartition("/")[2] or plan.name)
     instances = _known(plan.instances)
-    times = f" x {instances:,.0f}" if instances is not None else ""
+    times = ""
+    if instances is not None:
+        times = f" x {instances:,.0f}"
     return Key(letter(workload), _tone(workload), f"{cut(name, longest)}{times}")

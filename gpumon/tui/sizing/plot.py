@@ -94,7 +94,10 @@ def _plot_of(instance: Instance, plan: WorkloadPlan) -> _Plot:
     measured = _measured(instance)
     points = _points(instance)
     planned = _drawable(number(plan.running))
-    limits = [limit for limit in plan.limits if usable(limit.concurrency) and limit.kind is not LimitKind.ITL]
+    limits = []
+    for limit in plan.limits:
+        if usable(limit.concurrency) and limit.kind is not LimitKind.ITL:
+            limits.append(limit)
     base = _base(points, planned, measured, limits)
     near = [limit for limit in limits if limit.concurrency <= _NEAR * base][:_MOST_LIMITS]
     most_x = max([base, *(limit.concurrency for limit in near)])
@@ -121,12 +124,16 @@ def _plot_of(instance: Instance, plan: WorkloadPlan) -> _Plot:
 def _measured(instance: Instance) -> Measured:
     """The loads between which the fit has points; an empty range without a fit."""
     fit = instance.fitted
-    return Measured(0.0, 0.0) if fit is None else Measured(fit.low, fit.high)
+    if fit is None:
+        return Measured(0.0, 0.0)
+    return Measured(fit.low, fit.high)
 
 
 def _drawable(value: float | None) -> float | None:
     """A figure, or None if it can not be drawn."""
-    return value if usable(value) else None
+    if usable(value):
+        return value
+    return None
 
 
 def _points(instance: Instance) -> list[tuple[float, float]]:
@@ -142,7 +149,10 @@ def _points(instance: Instance) -> list[tuple[float, float]]:
 
 def _base(points: list[tuple[float, float]], planned: float | None, measured: Measured, limits: list[Limit]) -> float:
     """The load that the x axis shows at least: what was measured and planned; else the first limit."""
-    high = measured.high if usable(measured.high) else 0.0
+    if usable(measured.high):
+        high = measured.high
+    else:
+        high = 0.0
     base = max([*(running for running, _ in points), planned or 0.0, high])
     if base:
         return base
@@ -182,7 +192,10 @@ def _draw(canvas: Canvas, plot: _Plot, marks: Marks) -> None:
 def _legend(plot: _Plot, instance: Instance, marks: Marks) -> Iterator[Key]:
     """The entries of the legend, the most telling first."""
     if plot.planned is not None:
-        itl = "not known" if plot.planned_s is None else _time(plot.planned_s)
+        if plot.planned_s is None:
+            itl = "not known"
+        else:
+            itl = _time(plot.planned_s)
         yield Key(marks.plan, "focus", f"planned {whole(plot.planned)}: {itl}{_doubt(plot, plot.planned)}")
     if plot.goal_s is not None:
         above = "" if plot.goal_in_view else ", above the scale"
@@ -239,7 +252,9 @@ def _time(value_s: float) -> str:
     """An ITL or a goal with three digits and its unit."""
     if value_s < 0.9995:
         return f"{value_s * 1e3:.3g} ms"
-    return f"{value_s:,.3g} s" if value_s < 999.5 else f"{value_s:,.0f} s"
+    if value_s < 999.5:
+        return f"{value_s:,.3g} s"
+    return f"{value_s:,.0f} s"
 
 
 def _word(limit: Limit) -> str:

@@ -50,7 +50,10 @@ def lines(width: int, height: int, simulation: Simulation | None, glyphs: Glyphs
 def _over_time(queue: Sequence[QueuePoint], name: str) -> Callable[[float], float]:
     """A figure of the queue at a time: that of the nearest moment."""
     values = [float(getattr(point, name)) for point in queue]
-    apart_s = queue[1].time_s - queue[0].time_s if len(queue) > 1 else 1.0
+    if len(queue) > 1:
+        apart_s = queue[1].time_s - queue[0].time_s
+    else:
+        apart_s = 1.0
 
     def value(time_s: float) -> float:
         return values[min(len(values) - 1, max(0, int(time_s / apart_s)))]

@@ -124,7 +124,10 @@ class PanelState:
 
     def put(self, change: Scenario | Version, place: Place | None = None) -> bool:
         """Go on with another version, or another scenario of the same workloads; returns whether it is another."""
-        version = change if isinstance(change, Version) else self.undo.present._replace(scenario=change)
+        if isinstance(change, Version):
+            version = change
+        else:
+            version = self.undo.present._replace(scenario=change)
         self.edit = None
         changed = self.undo.put(version, place)
         self.answer()
@@ -245,7 +248,10 @@ class PanelState:
         place = self.place
         if place.field.kind is None or not self._there(place):
             return False
-        text = "" if empty else place.field.typed(value_of(self.scenario, place))
+        if empty:
+            text = ""
+        else:
+            text = place.field.typed(value_of(self.scenario, place))
         self.edit = Edit(place, self.present, text)
         self.answer()
         return True
@@ -304,7 +310,9 @@ class PanelState:
         number = place.field.start
         if isinstance(now, (int, float)):
             number = kind.stepped(float(now), direction)
-        return int(number) if kind.whole else number
+        if kind.whole:
+            return int(number)
+        return number
 
     def put_value(self, place: Place, value: Any) -> bool:
         """Change one value; changes of the same one in a row are one step back. Returns whether it is another."""
@@ -344,7 +352,8 @@ class PanelState:
             chosen = [self.stop.at]
         else:
             # Of several types the plan would be one on so many servers of each: it is one on any number of them.
-            servers = servers if len(types) < 2 else [replace(servers[0], count=0)]
+            if len(types) >= 2:
+                servers = [replace(servers[0], count=0)]
             chosen = list(range(len(servers)))
         for at in chosen:
             if at < len(servers) and servers[at].gpu != name:
@@ -379,7 +388,9 @@ class PanelState:
 
 def _position(places: list[Place], place: Place) -> int:
     """Number of a place among others; 0 for one that is not there."""
-    return places.index(place) if place in places else 0
+    if place in places:
+        return places.index(place)
+    return 0
 
 
 def _untyped(place: Place) -> Any:

@@ -79,7 +79,9 @@ def _weights(scene: Scene, at: int, _: WorkloadPlan) -> str:
 def _goals_of(scene: Scene, at: int, _: WorkloadPlan) -> str:
     """Its goals in the order of the goals' row: `40ms`, `40ms/1s`, `–/1s`."""
     scenario = scene.state.scenario
-    values = [getattr(scenario.workload[at], key) or getattr(scenario, key) for key in GOAL_KEYS]
+    values = []
+    for key in GOAL_KEYS:
+        values.append(getattr(scenario.workload[at], key) or getattr(scenario, key))
     while values and values[-1] is None:
         values.pop()
     return "/".join([_goal_text(goal_ms) for goal_ms in values]) or "–"
@@ -132,7 +134,10 @@ def _columns(scene: Scene) -> tuple[_Column, ...]:
 def _known_columns(scene: Scene) -> list[_Column]:
     """All columns; that of goals as wide as the longest, and only where one is set."""
     answer = scene.state.calculation.answer
-    plans = answer.workloads[: len(scene.state.scenario.workload)] if answer is not None else ()
+    if answer is not None:
+        plans = answer.workloads[: len(scene.state.scenario.workload)]
+    else:
+        plans = ()
     goals = {_goals_of(scene, place, plan) for place, plan in enumerate(plans)}
     goals.discard("–")
     columns: list[_Column] = []
@@ -154,7 +159,10 @@ def _with_long_title(column: _Column) -> _Column:
 def table(scene: Scene, room: int) -> Lines:
     """Goals, servers, workloads in `room` lines; where not all fit, those around the cursor."""
     stops = list(enumerate(scene.state.stops))
-    top: Lines = [(place, _goals(scene, stop)) for place, stop in stops if stop.section == GOALS]
+    top: Lines = []
+    for place, stop in stops:
+        if stop.section == GOALS:
+            top.append((place, _goals(scene, stop)))
     top += [(place, _server(scene, stop)) for place, stop in stops if stop.section == SERVER]
     key = scene.keymap.first
     if not scene.state.scenario.workload:
@@ -162,10 +170,15 @@ def table(scene: Scene, room: int) -> Lines:
         return [*top, (-1, ()), (-1, ((f"  {text}", "warn"),)), (-1, ())]
     columns = _columns(scene)
     name = scene.width - 2 - _TARGET - _PER - 2 * _COUNT - sum(column.width for column in columns)
-    body: Lines = [(place, _workload(scene, stop, name, columns)) for place, stop in stops if stop.section == WORKLOAD]
+    body: Lines = []
+    for place, stop in stops:
+        if stop.section == WORKLOAD:
+            body.append((place, _workload(scene, stop, name, columns)))
     spaced = room >= len(top) + len(body) + 4
     lines = max(1, room - len(top) - (3 if spaced else 1))
-    hidden = f"{len(body) - lines} more: {key('up')} {key('down')}" if len(body) > lines else ""
+    hidden = ""
+    if len(body) > lines:
+        hidden = f"{len(body) - lines} more: {key('up')} {key('down')}"
     titles = _titles(hidden or "model", name, columns)
     blank: Lines = [(-1, ())] if spaced else []
     return [*top, *blank, (-1, ((titles, "muted"),)), *_around(body, scene.state.row, lines), *blank]
@@ -207,8 +220,12 @@ def _server(scene: Scene, stop: Stop) -> Row:
     price = server.price_per_gpu_hour
     if price is None:
         price = scene.state.calculation.known.price(server.gpu)
-    limit = f"  at most {server.count}" if server.count else ""
-    spare = f"  N+{scenario.spare_servers}" if scenario.spare_servers else ""
+    limit = ""
+    if server.count:
+        limit = f"  at most {server.count}"
+    spare = ""
+    if scenario.spare_servers:
+        spare = f"  N+{scenario.spare_servers}"
     gpu = cut(clean(server.gpu, 60), max(8, scene.width - 34 - len(limit) - len(spare)))
     return (
         begin,
@@ -232,7 +249,9 @@ def _cell(scene: Scene, stop: Stop, cell: int, shown: str) -> list[Piece]:
     edit = scene.state.edit
     if here and edit is not None:
         return [("[", "muted"), *edit.pieces(max(6, cells(edit.text) + 1)), ("]", "muted")]
-    return [("[", "muted"), (shown, "strong@"), ("]", "muted")] if here and scene.focused else [(shown, "text")]
+    if here and scene.focused:
+        return [("[", "muted"), (shown, "strong@"), ("]", "muted")]
+    return [(shown, "text")]
 
 
 def _workload(scene: Scene, stop: Stop, name_width: int, columns: Sequence[_Column]) -> Row:
@@ -244,7 +263,9 @@ def _workload(scene: Scene, stop: Stop, name_width: int, columns: Sequence[_Colu
     target = _target(scene, here, workload)
     if plan is None:
         return (begin, *target)
-    figures = [(right(whole_count(value), _COUNT), scene.tone("strong")) for value in (plan.instances, plan.gpus)]
+    figures = []
+    for value in (plan.instances, plan.gpus):
+        figures.append((right(whole_count(value), _COUNT), scene.tone("strong")))
     if plan.problem:
         figures = [(right("–", _COUNT), scene.tone("warn"))] * 2
     more = (
@@ -286,7 +307,9 @@ def whole_count(value: float | Missing) -> str:
     """Instances, GPUs: whole where they are few, never rounded down to none."""
     if isinstance(value, Missing) or value > 99_999:
         return count(value)
-    return f"{value:,.0f}" if value >= 1 else "–"
+    if value >= 1:
+        return f"{value:,.0f}"
+    return "–"
 
 
 def short_name(workload: Workload) -> str:
@@ -300,7 +323,9 @@ def fields_page(scene: Scene, room: int) -> Lines:
     places = scene.state.stop.places(every=True)
     at = min(scene.state.cell, len(places) - 1)
     title = f" {_name_of(scene, stop)}: field {at + 1} of {len(places)}"
-    rows: Lines = [(number, _field(scene, place, here=number == at)) for number, place in enumerate(places)]
+    rows: Lines = []
+    for number, place in enumerate(places):
+        rows.append((number, _field(scene, place, here=number == at)))
     tone = "focus" if scene.focused else "strong"
     return [(-1, ((cut(title, scene.width), tone),)), *_around(rows, at, max(1, room - 2)), (-1, ())]
 
@@ -312,7 +337,9 @@ def _name_of(scene: Scene, stop: Stop) -> str:
         return short_name(row)
     if stop.section == GOALS:
         return "goals and planning"
-    return f"server {stop.at + 1}" if stop.at else "server"
+    if stop.at:
+        return f"server {stop.at + 1}"
+    return "server"
 
 
 def _field(scene: Scene, place: Place, *, here: bool) -> Row:
@@ -321,7 +348,10 @@ def _field(scene: Scene, place: Place, *, here: bool) -> Row:
     width = scene.width
     marked = here and scene.focused
     tone = "@" if marked else ""
-    name = f"{left(place.field.name, _FIELD_NAME - 1)}[" if marked else left(place.field.name, _FIELD_NAME)
+    if marked:
+        name = f"{left(place.field.name, _FIELD_NAME - 1)}["
+    else:
+        name = left(place.field.name, _FIELD_NAME)
     begin: Piece = (f"{'▸' if marked else ' '}{name}", f"text{tone}")
     if state.edit is not None and state.edit.place == place:
         reason = cut(state.edit.reason, max(0, width - _FIELD_NAME - _FIELD_VALUE - 4))

@@ -41,7 +41,10 @@ def add_server(state: PanelState, gpu: str) -> None:
     does not fit on them goes to the new type.
     """
     servers = [_limited(server, state.calculation) for server in state.present.server]
-    size = servers[-1].gpus if servers else Server("").gpus
+    if servers:
+        size = servers[-1].gpus
+    else:
+        size = Server("").gpus
     price = state.calculation.typed_price(gpu)
     servers.append(Server(gpu, size, price_per_gpu_hour=price))
     state.opened = False
@@ -83,7 +86,9 @@ def plan_for(state: PanelState, loads: Mapping[str, PeakLoad], source: str) -> b
     targets = dict[int, float]()
     for at, workload in enumerate(state.present.workload):
         load = loads.get(workload.model)
-        target = _target_of(load, workload) if load is not None else None
+        target = None
+        if load is not None:
+            target = _target_of(load, workload)
         if target is not None:
             targets[at] = target
     return _put_targets(state, targets, source)
@@ -148,7 +153,10 @@ def next_weights(state: PanelState) -> bool:
     own = seen.weight_precision if seen is not None else ""
     if not own and llm is not None:
         own = llm.precision.value
-    others = [precision for precision in _WEIGHTS if not precision or precision != own]
+    others = []
+    for precision in _WEIGHTS:
+        if not precision or precision != own:
+            others.append(precision)
     return _put_next(state, _of_workload(state, "weight_precision"), others)
 
 

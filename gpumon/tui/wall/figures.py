@@ -54,13 +54,18 @@ class Figure(NamedTuple):
         if self.text is _percent:
             return ratio(value, _CELLS)
         text = self.text(value, view).replace(" ", "")
-        return text if len(text) <= _CELLS else text.rstrip("WCF°")[:_CELLS]
+        if len(text) <= _CELLS:
+            return text
+        return text.rstrip("WCF°")[:_CELLS]
 
     def high_tone(self, gpu: Gpu, view: View) -> str:
         """The tone of its level where that is above calm; else empty."""
         if not self.level:
             return ""
-        value = self.share(gpu, view) if self.name == "power" else self.value(gpu)
+        if self.name == "power":
+            value = self.share(gpu, view)
+        else:
+            value = self.value(gpu)
         tone = tone_of(self.level, value, view)
         return tone if tone in ("warn", "critical") else ""
 

@@ -119,7 +119,10 @@ def _planned(sizes: tuple[int, ...], label: int, width: int, room: int, form: Fo
     least = _placed(sizes, label, width, form, form.height)
     if least.lines > room or form.height == form.most_height:
         return least
-    headings = len(sizes) if label else 0
+    if label:
+        headings = len(sizes)
+    else:
+        headings = 0
     rows = (least.lines - headings) // form.height
     height = min(form.most_height, (room - headings) // rows)
     return _placed(sizes, label, width, form, height)

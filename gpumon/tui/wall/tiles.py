@@ -66,7 +66,10 @@ def explained(tile: Tile, look: Look, room: int) -> list[Piece]:
     gpu = tile.gpu
     figure = look.figure
     value = figure.value(gpu)
-    said = f"{phrase(value)}" if isinstance(value, Missing) else figure.text(value, look.view)
+    if isinstance(value, Missing):
+        said = f"{phrase(value)}"
+    else:
+        said = figure.text(value, look.view)
     state = tile.verdict if tile.verdict else tile.state.strip()
     if tile.verdict:
         state = f"{tile.state.strip()}: {tile.verdict}"
@@ -136,7 +139,9 @@ def _ground(tile: Tile, look: Look, cursor: bool) -> str:
     high = look.figure.high_tone(tile.gpu, look.view)
     if high:
         return _MARKS[high]
-    return tint(look.figure.hue, step_of(share)) if look.palette.tinted else "text"
+    if look.palette.tinted:
+        return tint(look.figure.hue, step_of(share))
+    return "text"
 
 
 def _mark(tile: Tile, ground: str) -> Piece:
@@ -146,7 +151,9 @@ def _mark(tile: Tile, ground: str) -> Piece:
 def _digit(tile: Tile, look: Look) -> str:
     """The tenth of the figure; hatched where it is not measured."""
     share = look.figure.share(tile.gpu, look.view)
-    return HATCH if isinstance(share, Missing) else str(step_of(share))
+    if isinstance(share, Missing):
+        return HATCH
+    return str(step_of(share))
 
 
 def _figure(tile: Tile, look: Look) -> str:
@@ -155,7 +162,9 @@ def _figure(tile: Tile, look: Look) -> str:
     if not isinstance(value, Missing):
         return right(look.figure.short(tile.gpu, look.view), _NUMBER)
     why = short(value, _NUMBER)
-    return HATCH * _NUMBER if len(why) < 2 else right(why, _NUMBER)
+    if len(why) < 2:
+        return HATCH * _NUMBER
+    return right(why, _NUMBER)
 
 
 def _dot(tile: Tile, look: Look, _width: int, _height: int, cursor: bool) -> list[Row]:
@@ -207,7 +216,9 @@ def _box(tile: Tile, look: Look, width: int, height: int, cursor: bool) -> list[
         (left(f" {word}", room - _INDEX - 2), ground),
     )
     figure = _figure(tile, look)
-    filler = HATCH if figure.startswith(HATCH) else " "
+    filler = " "
+    if figure.startswith(HATCH):
+        filler = HATCH
     rows: list[Row] = [
         head,
         (((figure + filler * room)[:room], ground),),
@@ -225,7 +236,9 @@ def _card(tile: Tile, look: Look, width: int, height: int, cursor: bool) -> list
     name = cut(f" {tile.gpu.index} {look.figure.name}", room - _NUMBER - 3)
     head = f"{left(name, room - _NUMBER - 3)} {figure}"
     rows: list[Row] = [((head, ground), (" ", ground), _mark(tile, ground))]
-    state = left(f" {tile.state}", min(room, 13)) if room > 24 or tile.mark != " " else ""
+    state = ""
+    if room > 24 or tile.mark != " ":
+        state = left(f" {tile.state}", min(room, 13))
     rows.append(((state, tile.tone), (left(f" {engines}", room - cells(state)), "text")))
     rows += [_bar(tile.gpu, other, look, room) for other in FIGURES[: max(0, height - 3)]]
     spare = height - 1 - len(rows)

@@ -97,14 +97,23 @@ class HistoryPane(Pane):
         if self.snapshot is None or self.span_s > _GROWING_S[-1]:
             return self.span_s
         known_s = self.snapshot.wall_s - self._history.first_s
-        enough = [span_s for span_s in _GROWING_S if span_s >= known_s]
+        enough = []
+        for span_s in _GROWING_S:
+            if span_s >= known_s:
+                enough.append(span_s)
         return min([self.span_s, *enough])
 
     def step_span(self, step: int) -> None:
         """Go to the next longer (1) or shorter (-1) span."""
-        others = [span_s for span_s in SPANS_S if (span_s - self.span_s) * step > 0.0]
+        others = []
+        for span_s in SPANS_S:
+            if (span_s - self.span_s) * step > 0.0:
+                others.append(span_s)
         if others:
-            self.span_s = min(others) if step > 0 else max(others)
+            if step > 0:
+                self.span_s = min(others)
+            else:
+                self.span_s = max(others)
             self.update()
 
     def move(self, lines: int) -> None:
@@ -114,7 +123,10 @@ class HistoryPane(Pane):
 
     def _offered(self) -> list[Chart]:
         """The charts in order, of what has data; all of them as long as nothing has."""
-        charts = _SINGLE if self._small and not self.opened else CHARTS
+        if self._small and not self.opened:
+            charts = _SINGLE
+        else:
+            charts = CHARTS
         return with_data(charts, self._charted) or list(charts)
 
     def _choose_charts(self, snapshot: Snapshot) -> None:
@@ -126,7 +138,10 @@ class HistoryPane(Pane):
         self._charted = drawn
         if self.has_focus or self.opened:
             charts = self._offered()
-            places = [at for at, chart in enumerate(charts) if chosen.intersection(curve.key for curve in chart.curves)]
+            places = []
+            for at, chart in enumerate(charts):
+                if chosen.intersection(curve.key for curve in chart.curves):
+                    places.append(at)
             self.cursor = places[0] if places else 0
 
     def _with_data(self, snapshot: Snapshot) -> frozenset[str]:
@@ -191,7 +206,9 @@ class HistoryPane(Pane):
         """The pane, or the chart that it shows."""
         if self.roofline:
             return f"{self.TITLE} · roofline"
-        return f"{self.TITLE} · {self._chosen().name}" if self.opened else self.TITLE
+        if self.opened:
+            return f"{self.TITLE} · {self._chosen().name}"
+        return self.TITLE
 
     def _chosen(self) -> Chart:
         charts = self._offered()
@@ -202,7 +219,9 @@ class HistoryPane(Pane):
         charts = self._charts
         key = self.view.keymap.first
         if self.roofline:
-            return f"{key('roofline')} {key('back')}: charts" if self.has_focus else ""
+            if self.has_focus:
+                return f"{key('roofline')} {key('back')}: charts"
+            return ""
         if charts is None or self.size.height == 1:  # the title alone says by which keys to get here
             return ""
         parts = self._parts_of_note(charts)
@@ -219,7 +238,10 @@ class HistoryPane(Pane):
         column = (3, f"{period(charts.grid.column_s)} a column")
         parts: list[tuple[int, str]] = []
         if charts.left_out:
-            keys = f"{key('down')} {key('up')}" if self.has_focus else f"keys {key(self.KEY)} {key('zoom')}"
+            if self.has_focus:
+                keys = f"{key('down')} {key('up')}"
+            else:
+                keys = f"keys {key(self.KEY)} {key('zoom')}"
             parts.append((0, f"{charts.left_out} more: {keys}"))
         if self.filling:
             parts.append((-1, "loading the past …"))
@@ -232,18 +254,26 @@ class HistoryPane(Pane):
             parts.append(column)
             if self.size.width >= _ROOMY:
                 parts.append((4, self._marks()))
-        return [part for part in parts if part[1]]
+        note = []
+        for part in parts:
+            if part[1]:
+                note.append(part)
+        return note
 
     def _span_note(self) -> str:
         """The span of the charts, and the keys that change it."""
         key = self.view.keymap.first
         span = f"last {period(self.charted_s)}"
         keys = f"{key('span.shorter')} {key('span.longer')}".strip()
-        return f"{span} ({keys})" if keys else span
+        if keys:
+            return f"{span} ({keys})"
+        return span
 
     def _marks(self) -> str:
         """Meanings of the glyphs of the events."""
-        return legend(self._happened(self.snapshot), self.palette.glyphs) if self.snapshot is not None else ""
+        if self.snapshot is not None:
+            return legend(self._happened(self.snapshot), self.palette.glyphs)
+        return ""
 
     def body(self, width: int, height: int) -> Sequence[Row]:
         """The charts."""
@@ -262,9 +292,13 @@ class HistoryPane(Pane):
             return wrapped("nothing to chart yet: no figure has come", width, "muted")
         self._small = height < _AREAS_FROM
         charts, parts = self._fitting(snapshot, width, height)
-        marked = self.cursor if self.has_focus and not self.opened else None
+        marked = None
+        if self.has_focus and not self.opened:
+            marked = self.cursor
         rows = charts.rows(snapshot.wall_s, self._figures, marked, self.moment)
-        return [*rows, *parts.rows(snapshot.wall_s, self._figures)] if parts is not None else rows
+        if parts is not None:
+            return [*rows, *parts.rows(snapshot.wall_s, self._figures)]
+        return rows
 
     def _roofline(self, snapshot: Snapshot, width: int, height: int) -> Sequence[Row]:
         """The engines below the roof of their GPUs."""
@@ -280,7 +314,10 @@ class HistoryPane(Pane):
         """The charts for this size, the same ones as long as nothing but time changes."""
         charts = self._offered()
         style = Style(self.charted_s, self.palette.glyphs, levels_in(self.view))
-        parts = parts_of(self._chosen(), self._history.keys(), snapshot) if self.opened or self.zoomed else []
+        if self.opened or self.zoomed:
+            parts = parts_of(self._chosen(), self._history.keys(), snapshot)
+        else:
+            parts = []
         wanted = (width, height, style, self.opened, self.zoomed, self.cursor, charts, parts)
         if self._charts is None or self._built != wanted:
             self._built = wanted
@@ -310,7 +347,10 @@ class HistoryPane(Pane):
         """The charts of single GPUs or engines; None if there are none."""
         if not height:
             return None
-        least = 1 if height < 3 * -(-len(parts) // _PARTS_ACROSS) else 3
+        if height < 3 * -(-len(parts) // _PARTS_ACROSS):
+            least = 1
+        else:
+            least = 3
         return Charts(self._history, parts, width, height, style, least=least, axis=False)
 
     def _happened(self, snapshot: Snapshot) -> Sequence[Event]:

@@ -132,7 +132,10 @@ def hints(keys: Keymap, place: Place) -> list[Hint]:
     """The keys that do something here, most important first, and at last how to leave."""
     if place.name == ASKED:
         return _hints_of_question(place)
-    shown = [_hint(keys, names, does) for names, does in _wanted(place) if any(map(keys.first, names))]
+    shown = []
+    for names, does in _wanted(place):
+        if any(map(keys.first, names)):
+            shown.append(_hint(keys, names, does))
     return [*shown, _leave(keys, place)]
 
 
@@ -166,7 +169,10 @@ def _wanted(place: Place) -> _Own:
     if place.page:
         return (_HELP, _pause(place), *_times(place), (("back",), "back"), *own, *moves)
     narrowed: _Own = ((("back",), "all rows"),) if place.narrowed else ()
-    panes = _REFRESH if place.fleet else _panes(place)
+    if place.fleet:
+        panes = _REFRESH
+    else:
+        panes = _panes(place)
     time = (_pause(place), *_times(place))
     return (_HELP, *narrowed, *time, *own, *_pace(place), *panes, *moves, *_COMMON)
 
@@ -212,7 +218,9 @@ def _times(place: Place) -> _Own:
 
 def _pace(place: Place) -> _Own:
     """How often the GPUs are read; of a recording how fast it plays stands beside the keys of time."""
-    return ((("slower", "faster"), f"every {place.every}"),) if place.speed is None else ()
+    if place.speed is None:
+        return ((("slower", "faster"), f"every {place.every}"),)
+    return ()
 
 
 def _panes(place: Place) -> _Own:
@@ -256,7 +264,9 @@ class KeyLine(Board):
             return self._notice_rows(width, height)
         if self._explained:
             return (((f" {cut(self._explained, width - 2)}", "accent"),),)
-        return (self._hint_row(width),) if self._hints else ()
+        if self._hints:
+            return (self._hint_row(width),)
+        return ()
 
     def _notice_rows(self, width: int, most: int = MOST_NOTICE) -> list[Row]:
         return wrapped(self.notice, width, "warn" if self._urgent else "strong", most)
@@ -281,7 +291,10 @@ class KeyLine(Board):
     def on_click(self, event: events.Click) -> None:
         """A click on a hint presses its key; of two keys the one that was hit, or the last on what they do."""
         event.stop()
-        key = "" if self.notice or self._explained else self._key_at(event.x)
+        if self.notice or self._explained:
+            key = ""
+        else:
+            key = self._key_at(event.x)
         if key:
             self.app.post_message(pressed(key))
 

@@ -87,12 +87,13 @@ class ListPane(Pane, Generic[T]):
         kept = engines_that_match(snapshot, wanted)
         engines_of = self.listing.engines
         assert engines_of is not None
-        return [
-            item
-            for item in items
-            if not kept.isdisjoint(engines_of(item, self))
-            or matches(self.listing.words(item, self), wanted, self.listing.gpus(item, self))
-        ]
+        everywhere = []
+        for item in items:
+            if not kept.isdisjoint(engines_of(item, self)) or matches(
+                self.listing.words(item, self), wanted, self.listing.gpus(item, self)
+            ):
+                everywhere.append(item)
+        return everywhere
 
     def passes(self, item: T) -> bool:
         """Whether the filter lets a row through."""
@@ -110,7 +111,9 @@ class ListPane(Pane, Generic[T]):
             return ()
         if head is not None:
             return (head(width, self),)
-        return () if columns is None else (columns.head(width, self.view, self.shift),)
+        if columns is None:
+            return ()
+        return (columns.head(width, self.view, self.shift),)
 
     def aside(self, room: int) -> Sequence[Piece]:
         """Further pieces on the rule."""
@@ -122,17 +125,25 @@ class ListPane(Pane, Generic[T]):
         unseen = [*items[: self._top], *items[self._top + self._in_view :]]
         found = [said for item in unseen if (said := self.listing.trouble(item, self))]
         found.sort(key=lambda said: tone_of_text(said) != "critical")
-        return f"{found[0]} +{len(found) - 1}" if len(found) > 1 else "".join(found)
+        if len(found) > 1:
+            return f"{found[0]} +{len(found) - 1}"
+        return "".join(found)
 
     def pages(self) -> Sequence[str]:
         """Keys of the rows whose things have a page of this kind, in order."""
         pages = map(self.page_of, self.chosen())
-        return [page[1] for page in pages if page is not None and page[0] == self.listing.thing]
+        result = []
+        for page in pages:
+            if page is not None and page[0] == self.listing.thing:
+                result.append(page[1])
+        return result
 
     def page_of(self, item: T) -> tuple[str, str] | None:
         """The kind and key of a row's page."""
         page = self.listing.page
-        return page(item) if page is not None else (self.listing.thing, self.listing.key(item))
+        if page is not None:
+            return page(item)
+        return (self.listing.thing, self.listing.key(item))
 
     def chosen(self) -> list[T]:
         """The rows that pass the filter, in order."""
@@ -157,7 +168,10 @@ class ListPane(Pane, Generic[T]):
         if not self._items:
             return
         keys = [self.listing.key(item) for item in self._items]
-        self._at = keys.index(self._cursor) if self._cursor in keys else min(self._at, len(keys) - 1)
+        if self._cursor in keys:
+            self._at = keys.index(self._cursor)
+        else:
+            self._at = min(self._at, len(keys) - 1)
 
     @property
     def selected(self) -> T | None:
@@ -175,7 +189,10 @@ class ListPane(Pane, Generic[T]):
         items = self.chosen()
         if not items:
             self._overflow = self._top = self._in_view = 0
-            said = self._none_left(width) if self._total else self.listing.nothing(width, self)
+            if self._total:
+                said = self._none_left(width)
+            else:
+                said = self.listing.nothing(width, self)
             return said[:room], len(said)
         self._overflow = max(0, len(items) - room)
         if self.shows_cursor:
@@ -183,7 +200,9 @@ class ListPane(Pane, Generic[T]):
             if not (self.narrowed and self._cursor):  # what the filter hides gets the cursor back
                 self._cursor = self.listing.key(items[self._at])
         self._top = max(0, min(self._top, self._overflow))
-        rows = [self.listing.row(item, width, self) for item in items[self._top : self._top + room]]
+        rows = []
+        for item in items[self._top : self._top + room]:
+            rows.append(self.listing.row(item, width, self))
         self._in_view = len(rows)
         at = self._at - self._top
         if self.shows_cursor and 0 <= at < len(rows):
@@ -209,7 +228,11 @@ class ListPane(Pane, Generic[T]):
         if columns is None:
             return []
         shown = columns.columns(self.size.width, self.view.hidden, self.shift)
-        return [column.name for column in shown if column.name in fields]
+        result = []
+        for column in shown:
+            if column.name in fields:
+                result.append(column.name)
+        return result
 
     def next_cell(self) -> bool:
         """Show the cell cursor, or move it to the next column, behind the last one to the first; returns whether there
@@ -227,7 +250,10 @@ class ListPane(Pane, Generic[T]):
     def _step_cell(self, step: int) -> None:
         """Move the cell cursor to a column beside; at the edge the columns scroll."""
         names = self._cells()
-        at = names.index(self.cell) + step if self.cell in names else 0
+        if self.cell in names:
+            at = names.index(self.cell) + step
+        else:
+            at = 0
         if not 0 <= at < len(names):
             self._scroll_columns(step)
             names = self._cells()
@@ -248,7 +274,9 @@ class ListPane(Pane, Generic[T]):
     def _keys_back(self) -> str:
         """The keys that drop the filter: where something else has the focus, first the one that comes here."""
         key = self.view.keymap.first
-        return key("back") if self.has_focus else f"{key(self.KEY)} {key('back')}".strip()
+        if self.has_focus:
+            return key("back")
+        return f"{key(self.KEY)} {key('back')}".strip()
 
     def note(self) -> str:
         """Filter and order; `more` adds what the table itself leaves out."""
@@ -335,7 +363,9 @@ class ListPane(Pane, Generic[T]):
     def open(self) -> tuple[str, str] | None:
         """The thing under the cursor."""
         item = self.selected
-        return None if item is None else self.page_of(item)
+        if item is None:
+            return None
+        return self.page_of(item)
 
     def back(self) -> bool:
         """Drop the cell cursor, then the filter."""
@@ -361,7 +391,10 @@ class ListPane(Pane, Generic[T]):
 
     def sort(self, order: Order[T] | None) -> None:
         """Sort so; the same order again turns it round."""
-        self.turned = not self.turned if order is not None and order is self.order else False
+        if order is not None and order is self.order:
+            self.turned = not self.turned
+        else:
+            self.turned = False
         self.order = order
         self.update()
 
@@ -386,7 +419,9 @@ class ListPane(Pane, Generic[T]):
     def item_at(self, line: int, x: int) -> int | None:  # noqa: ARG002 - a row takes the whole width
         """Place of the row at a line of the view and a cell of the pane; None where there is none."""
         at = line + self._top
-        return at if 0 <= line < self._in_view and at < len(self.chosen()) else None
+        if 0 <= line < self._in_view and at < len(self.chosen()):
+            return at
+        return None
 
     def _sort_by_column(self, x: int) -> None:
         """Sort by the column that has a cell; the same column again turns the order round."""

@@ -151,14 +151,20 @@ class Pane(Board, can_focus=True):
 
     def is_title(self, row: Row) -> bool:
         """Whether a line has the title of a section."""
-        return any(tone == "strong" and text[:1] == " " and text[1:2].strip() != "" for text, tone in row)
+        for text, tone in row:
+            if tone == "strong" and text[:1] == " " and text[1:2].strip() != "":
+                return True
+        return False
 
     def jump_section(self, step: int) -> bool:
         """Go to the next (1) or previous (-1) section; returns whether there is more than what is in view."""
         if not self._overflow:
             return False
         body = self.body(self.size.width, self.size.height - 1 - self._head_lines)
-        titles = [place for place, row in enumerate(body) if self.is_title(row)]
+        titles = []
+        for place, row in enumerate(body):
+            if self.is_title(row):
+                titles.append(place)
         if step < 0:
             self._top = max([place for place in titles if place < self._top], default=0)
         elif self._top >= self._overflow:
@@ -181,7 +187,10 @@ class Pane(Board, can_focus=True):
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
         """The rule, the header and the visible part of the body."""
-        head = self.head(width) if height > 2 else ()
+        if height > 2:
+            head = self.head(width)
+        else:
+            head = ()
         self._head_lines = len(head)
         room = max(0, height - 1 - len(head))
         lines, total = self.in_view(width, room)
@@ -190,7 +199,9 @@ class Pane(Board, can_focus=True):
     def _rule(self, width: int, total: int, room: int) -> Row:
         focused = self.has_focus
         name = f" {cut(self.title(), max(8, width - 30))} "
-        key = self.view.keymap.first(self.KEY) if self.KEY else "─"
+        key = "─"
+        if self.KEY:
+            key = self.view.keymap.first(self.KEY)
         most = max(0, width - cells(name) - cells(key) - 6)
         alarm = cut(self.alarm(), max(0, most // 2))
         alarm_tone = tone_of_text(alarm)
@@ -200,7 +211,9 @@ class Pane(Board, can_focus=True):
         notes = self._notes(self._scrolled(total, room, focused), most)
         if notes:
             notes = f" {notes} "
-        divider = "─" if alarm and notes else ""
+        divider = ""
+        if alarm and notes:
+            divider = "─"
         free = width - 3 - cells(key) - cells(name) - cells(alarm) - len(divider) - cells(notes)
         beside = list(self.aside(free - 4))
         if beside:
@@ -225,8 +238,13 @@ class Pane(Board, can_focus=True):
         self.note_room = room  # which `note` takes from
         note = self.note()
         if cells(note) > room:
-            note = cut(note, room) if room >= _LEAST_NOTE else ""
-        sought = f'"{cut(self.search.sought, 20)}" {self.search.count()}' if self.search.sought else ""
+            if room >= _LEAST_NOTE:
+                note = cut(note, room)
+            else:
+                note = ""
+        sought = ""
+        if self.search.sought:
+            sought = f'"{cut(self.search.sought, 20)}" {self.search.count()}'
         return cut(" · ".join(text for text in (sought, scroll, note, self.hint) if text), most)
 
     def _scrolled(self, total: int, room: int, focused: bool) -> str:
@@ -234,8 +252,13 @@ class Pane(Board, can_focus=True):
         if room and not self._overflow:
             return ""
         if not room:
-            return f"{counted(total, 'row')}: {self._more(focused)}" if total else self._more(focused)
-        rows = f"{self._top + 1}-{self._top + room}" if room > 1 else f"{self._top + 1}"
+            if total:
+                return f"{counted(total, 'row')}: {self._more(focused)}"
+            return self._more(focused)
+        if room > 1:
+            rows = f"{self._top + 1}-{self._top + room}"
+        else:
+            rows = f"{self._top + 1}"
         return f"{rows} of {total}: {self._more(focused)}"
 
     def _more(self, focused: bool) -> str:
@@ -244,7 +267,9 @@ class Pane(Board, can_focus=True):
         if not focused and self.KEY:
             return f"keys {key(self.KEY)} {key('zoom')}"
         both = f"{key('down')} {key('up')}"
-        return both if self.zoomed or not self.ZOOMS else f"{both} or {key('zoom')}"
+        if self.zoomed or not self.ZOOMS:
+            return both
+        return f"{both} or {key('zoom')}"
 
     def move(self, lines: int) -> None:
         """Move the view by a number of lines."""

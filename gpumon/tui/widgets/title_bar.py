@@ -123,7 +123,10 @@ class TitleBar(Board):
         elif late or standing.failed:
             dot = (f" ! no reading for {age(standing.waited_s)}", "bar_warn")
         else:
-            read = "" if standing.asking is None else f" {ago(standing.waited_s)} ago"
+            if standing.asking is None:
+                read = ""
+            else:
+                read = f" {ago(standing.waited_s)} ago"
             dot = (f" {'↓' if standing.asking else '●'}{read}", "bar_ok")
         return [dot, (f" {clock(now_s)} " if now_s else " --:--:-- ", "bar")]
 
@@ -153,7 +156,9 @@ def _local(wall_s: float) -> datetime:
 def dated(wall_s: float, now_s: float) -> str:
     """The local time of day, with its date where that is not today's."""
     at = _local(wall_s)
-    return f"{at:%H:%M:%S}" if at.date() == _local(now_s).date() else f"{at:%Y-%m-%d %H:%M:%S}"
+    if at.date() == _local(now_s).date():
+        return f"{at:%H:%M:%S}"
+    return f"{at:%Y-%m-%d %H:%M:%S}"
 
 
 def ago(seconds: float) -> str:
@@ -166,7 +171,9 @@ def ago(seconds: float) -> str:
         return f"{days}d {hours % 24:02d}h"
     if hours:
         return f"{hours}h {minutes % 60:02d}m"
-    return f"{minutes}m {whole % 60:02d}s" if minutes else f"{whole}s"
+    if minutes:
+        return f"{minutes}m {whole % 60:02d}s"
+    return f"{whole}s"
 
 
 def of_machine(snapshot: Snapshot | None, lead: str, playing: Playing | None) -> Heading:
@@ -174,8 +181,13 @@ def of_machine(snapshot: Snapshot | None, lead: str, playing: Playing | None) ->
     if snapshot is None:
         return Heading()
     names = list(dict.fromkeys(alert.name for alert in snapshot.alerts if alert.title))
-    more = f" +{len(names) - 1}" if len(names) > 1 else ""
-    badges = [f"! {cut(names[0], _MOST_ALERT)}{more}"] if names else []
+    more = ""
+    if len(names) > 1:
+        more = f" +{len(names) - 1}"
+    if names:
+        badges = [f"! {cut(names[0], _MOST_ALERT)}{more}"]
+    else:
+        badges = []
     return Heading(
         lambda room: (
             lead + " · ".join(filter(None, parts)) for parts in _forms(snapshot, room - cells(lead), playing)

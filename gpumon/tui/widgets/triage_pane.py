@@ -134,13 +134,19 @@ class TriagePane(ListPane[Item]):
 
     def pages(self) -> Sequence[str]:
         """The verdicts."""
-        return [item.key for item in self.chosen() if item.judged]
+        pages = []
+        for item in self.chosen():
+            if item.judged:
+                pages.append(item.key)
+        return pages
 
     def open(self) -> tuple[str, str] | None:
         """The verdict's page, or that of the thing which a fault or an event is about."""
         item = self.selected
         snapshot = self.snapshot
-        return page_of(item, snapshot) if item is not None and snapshot is not None else None
+        if item is not None and snapshot is not None:
+            return page_of(item, snapshot)
+        return None
 
     def _every(self) -> str:
         return counted(self._total, "row")
@@ -152,7 +158,9 @@ class TriagePane(ListPane[Item]):
         zoom = self.view.keymap.first("zoom")
         pane = self.view.keymap.first(self.KEY)
         said = f"{zoom if self.has_focus else f'{pane} {zoom}'}: whole text"
-        return said if self.has_focus or cells(said) + 5 > self.note_room else f"keys {said}"
+        if self.has_focus or cells(said) + 5 > self.note_room:
+            return said
+        return f"keys {said}"
 
     def alarm(self) -> str:
         """The first trouble that is not in view, and how many more there are."""
@@ -164,7 +172,9 @@ class TriagePane(ListPane[Item]):
             for at, item in enumerate(self.chosen())
             if at not in seen and (said := self.listing.trouble(item, self))
         ]
-        return f"{found[0]} +{len(found) - 1}" if len(found) > 1 else "".join(found)
+        if len(found) > 1:
+            return f"{found[0]} +{len(found) - 1}"
+        return "".join(found)
 
     def lines_wanted(self, snapshot: Snapshot, width: int) -> tuple[int, int, int]:
         """Lines for verdicts and faults; for evidence, events and what is healthy, where there is plenty; and of the
@@ -250,8 +260,20 @@ class TriagePane(ListPane[Item]):
     def _counts(self, chosen: Sequence[Item], of: Columns, room: int) -> list[int]:
         """Lines of each item: all where the pane is zoomed, else as many of its level's as it has a use for."""
         if self.zoomed:
-            return [1 if item.past else len(lines(item, of, room, whole=True)[0]) for item in chosen]
-        return [1 if item.past else len(lines(item, of, LINES[item.level])[0]) for item in chosen]
+            counts = []
+            for item in chosen:
+                if item.past:
+                    counts.append(1)
+                else:
+                    counts.append(len(lines(item, of, room, whole=True)[0]))
+            return counts
+        counts = []
+        for item in chosen:
+            if item.past:
+                counts.append(1)
+            else:
+                counts.append(len(lines(item, of, LINES[item.level])[0]))
+        return counts
 
     def _with_spare(self, chosen: Sequence[Item], of: Columns, counts: list[int], room: int) -> list[int]:
         """Lines that are left go to whole texts and evidence, in order."""
@@ -283,7 +305,9 @@ class TriagePane(ListPane[Item]):
 
     def item_at(self, line: int, x: int) -> int | None:  # noqa: ARG002 - a row takes the whole width
         """Place of the item at a line of the view: items have several lines."""
-        return self._item_of[line] if 0 <= line < len(self._item_of) else None
+        if 0 <= line < len(self._item_of):
+            return self._item_of[line]
+        return None
 
 
 def _gpus_of(item: Item, pane: ListPane[Item]) -> Collection[int]:

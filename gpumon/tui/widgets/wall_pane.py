@@ -94,11 +94,15 @@ class WallPane(ListPane[T]):
     def title(self) -> str:
         """The name on the rule, and what the colours mean."""
         name = super().title()
-        return f"{name} · {self.figure.name}" if self.walled else name
+        if self.walled:
+            return f"{name} · {self.figure.name}"
+        return name
 
     def head(self, width: int) -> Sequence[Row]:
         """Column headers of the rows."""
-        return () if self.walled else super().head(width)
+        if self.walled:
+            return ()
+        return super().head(width)
 
     def columns(self) -> Table[Any] | None:
         """The columns of the rows; tiles have none."""
@@ -183,7 +187,10 @@ class WallPane(ListPane[T]):
             layers.append(([value / full for value in values], curve.hue))
         caption = legend(curves, f"0-{self.figure.text(full, self.view)}", width, self.palette.glyphs)
         if height < _LEAST_CAPTION:
-            return [((" ", "text"), *line) for line in area(layers, height, self.palette.glyphs)]
+            chart = []
+            for line in area(layers, height, self.palette.glyphs):
+                chart.append(((" ", "text"), *line))
+            return chart
         return [caption, *(((" ", "text"), *line) for line in area(layers, height - 1, self.palette.glyphs))]
 
     def _past(self, key: str, room: int, wall_s: float) -> Sequence[float]:
@@ -208,7 +215,10 @@ class WallPane(ListPane[T]):
             super().move(lines)
             return
         if abs(lines) >= len(items):
-            self._at = 0 if lines < 0 else len(items) - 1
+            if lines < 0:
+                self._at = 0
+            else:
+                self._at = len(items) - 1
         elif abs(lines) == 1:
             self._at = plan.beside(self._at, lines)
         else:
@@ -233,10 +243,14 @@ class WallPane(ListPane[T]):
         if not self.walled or plan is None:
             return super().item_at(line, x)
         tile = plan.tile_at(line + self._top, x)
-        return tile if tile is not None and tile < len(self.chosen()) else None
+        if tile is not None and tile < len(self.chosen()):
+            return tile
+        return None
 
     def _scrolled(self, total: int, room: int, focused: bool) -> str:
         """Which lines are in view; the rule has to have room for the tile under the cursor."""
         if not self.walled or not focused:
             return super()._scrolled(total, room, focused)
-        return f"{self._top + 1}-{self._top + room} of {total}" if self._overflow else ""
+        if self._overflow:
+            return f"{self._top + 1}-{self._top + room} of {total}"
+        return ""
