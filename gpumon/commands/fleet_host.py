@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from gpumon.efficiency.deriver import shown_fault
 from gpumon.fleet.blank import without_figures
 from gpumon.fleet.course import HostCourse, Make, Taken
-from gpumon.fleet.fleet import shown_fault
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Fault

@@ -7,13 +7,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.efficiency.deriver import Deriver, bare
+from gpumon.efficiency.deriver import Deriver, bare, shown_fault
 from gpumon.efficiency.points import Totals, chart_points
 from gpumon.efficiency.tracks import GAP
 from gpumon.fleet.blank import without_figures
 from gpumon.fleet.snapshot import HostState
 from gpumon.readings.fleet import HostFrame
-from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import EndpointState, Fault, Frame, GpuState, HostReading
 from gpumon.readings.merge import unique
 from gpumon.readings.missing import Missing, Reason
@@ -103,20 +102,20 @@ class HostCourse:
     def _ready(self, host: HostFrame, ready: Snapshot, wall_s: float, interval_s: float) -> Taken:
         """The moment as the host's own gpumon worked it out; without figures once it is older than 3 of its own
         scrapes, which may be fewer than those of the host's other targets."""
-        faults = tuple(
-            FaultShown(clean(fault.source), clean(fault.text), rfc3339(fault.since_wall_s)) for fault in host.faults
-        )
-        if faults:
-            shown = msgspec.structs.replace(ready, faults=(*ready.faults, *faults))
-        else:
-            shown = ready
+        shown = ready
+        if host.faults:
+            faults = list(ready.faults)
+            for fault in host.faults:
+                faults.append(shown_fault(fault.source, fault.text, fault.since_wall_s))
+            shown = msgspec.structs.replace(ready, faults=tuple(faults))
         if wall_s - ready.wall_s > GAP * max(ready.interval_s, interval_s):
             stale = FaultShown("gpumon", f"no new figures since {ready.time}: is its gpumon still running?", ready.time)
             shown = without_figures(msgspec.structs.replace(shown, faults=(*shown.faults, stale)), _STALE)
             return Taken(shown, {}, HostState.STALE)
         state = state_of(shown, host.exporters_down)
-        # Its gpumon answers, whatever that can not reach.
-        return Taken(shown, self._points(shown), HostState.OK if state is HostState.UNREACHABLE else state)
+        if state is HostState.UNREACHABLE:  # its gpumon answers, whatever that can not reach
+            state = HostState.OK
+        return Taken(shown, self._points(shown), state)
 
     def _points(self, shown: Snapshot) -> dict[str, float]:
         """Points for the charts from the figures of the host's own gpumon."""

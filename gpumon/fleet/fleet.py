@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from gpumon.efficiency.deriver import shown_fault
 from gpumon.fleet.blank import without_figures
 from gpumon.fleet.course import HostCourse, Make
 from gpumon.fleet.snapshot import NOTHING_YET, FleetSnapshot, HostShown, HostState, Latencies
@@ -15,8 +16,7 @@ from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Fault
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.quantities import ITL, TTFT
-from gpumon.readings.snapshot import FaultShown, Snapshot
-from gpumon.readings.text import clean
+from gpumon.readings.snapshot import Snapshot
 
 GONE_S: Final = 600.0
 """For so long a host that the Prometheus has nothing of any more is shown as gone."""
@@ -66,11 +66,13 @@ class Fleet:
     def grow_late(self, why: Fault) -> None:
         """The newest answer is older than 3 intervals: nothing stays of it that ages. `why`, unless a fault says so."""
         fleet = self.snapshot
-        said = (shown_fault(why.source, why.text, why.since_wall_s),) if fleet.answered else ()
+        faults = fleet.faults
+        if fleet.answered:
+            faults = (shown_fault(why.source, why.text, why.since_wall_s), *faults)
         self.snapshot = msgspec.structs.replace(
             fleet,
-            hosts=tuple(map(_late, fleet.hosts)),
-            faults=(*said, *fleet.faults),
+            hosts=tuple(_late(host) for host in fleet.hosts),
+            faults=faults,
             answered=False,
             late=True,
         )
@@ -94,8 +96,9 @@ class Fleet:
 
     def _forget(self, here: set[str], wall_s: float) -> None:
         """Hosts that are in no frame any more: gone, and after a while forgotten."""
-        for name in [name for name in self._shown if name not in here]:
-            shown = self._shown[name]
+        for name, shown in list(self._shown.items()):
+            if name in here:
+                continue
             self._courses.pop(name, None)
             if not 0.0 <= wall_s - shown.seen_wall_s <= GONE_S:
                 del self._shown[name]
@@ -105,24 +108,18 @@ class Fleet:
 
 def _late(host: HostShown) -> HostShown:
     """A host of which nothing was heard for 3 intervals, as the Prometheus itself was not."""
-    return msgspec.structs.replace(
-        host,
-        snapshot=without_figures(host.snapshot, _STALE),
-        state=HostState.STALE if host.state in (HostState.OK, HostState.PARTIAL) else host.state,
-        latencies={},
-    )
-
-
-def shown_fault(source: str, text: str, since_wall_s: float) -> FaultShown:
-    """A fault, safe to print."""
-    return FaultShown(clean(source), clean(text), rfc3339(since_wall_s))
+    state = host.state
+    if state in (HostState.OK, HostState.PARTIAL):
+        state = HostState.STALE
+    return msgspec.structs.replace(host, snapshot=without_figures(host.snapshot, _STALE), state=state, latencies={})
 
 
 def _latencies(course: HostCourse, snapshot: Snapshot) -> dict[str, Latencies]:
     """The observations of the engines' windows: latencies of many are those of all their requests together."""
-    found = {}
+    latencies = {}
     for engine in snapshot.engines:
-        ttft, itl = (course.deriver.observed(engine.key, quantity) for quantity in (TTFT, ITL))
+        ttft = course.deriver.observed(engine.key, TTFT)
+        itl = course.deriver.observed(engine.key, ITL)
         if ttft is not None or itl is not None:
-            found[engine.key] = Latencies(ttft, itl)
-    return found
+            latencies[engine.key] = Latencies(ttft, itl)
+    return latencies

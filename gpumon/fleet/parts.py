@@ -65,6 +65,13 @@ class Served(NamedTuple):
         stale = isinstance(running, Missing) and running.reason in (Reason.STALE, Reason.UNREACHABLE)
         return self.engine.state is EndpointState.OK and not stale
 
+    def window(self, name: str) -> HistogramReading | None:
+        """The observations behind a latency, by the name that `Latencies` has for it; None where they are not known."""
+        if self.latencies is None:
+            return None
+        histogram: HistogramReading | None = getattr(self.latencies, name)
+        return histogram
+
 
 class Parts(NamedTuple):
     """All of a row; none is in it twice."""
@@ -87,69 +94,84 @@ def sum_of(values: Iterable[float]) -> Reading:
     return _NO_SUM
 
 
-def mean(values: Iterable[Reading]) -> Known:
+def mean(figures: Sequence[Reading]) -> Known:
     """The mean over the GPUs that it is known of."""
-    every = list(values)
-    known = []
-    for value in every:
-        if not isinstance(value, Missing):
-            known.append(value)
+    known = _known(figures)
     if not known:
-        return Known(_why(every), 0, len(every))
-    added = sum_of(known)
-    return Known(added if isinstance(added, Missing) else added / len(known), len(known), len(every))
+        return Known(_why(figures), 0, len(figures))
+    return Known(_quotient(sum_of(known), float(len(known))), len(known), len(figures))
 
 
-def total(values: Iterable[Reading]) -> Known:
+def total(figures: Sequence[Reading]) -> Known:
     """The sum over the GPUs that it is known of."""
-    every = list(values)
-    known = []
-    for value in every:
-        if not isinstance(value, Missing):
-            known.append(value)
-    return Known(sum_of(known) if known else _why(every), len(known), len(every))
+    known = _known(figures)
+    if not known:
+        return Known(_why(figures), 0, len(figures))
+    return Known(sum_of(known), len(known), len(figures))
 
 
-def share(pairs: Iterable[tuple[Reading, Reading]]) -> Known:
+def share(parts: Sequence[Reading], wholes: Sequence[Reading]) -> Known:
     """Sum of the parts / sum of the wholes, over the GPUs that both are known of."""
-    every = list(pairs)
-    known = []
-    for part, whole in every:
-        if not isinstance(part, Missing) and not isinstance(whole, Missing):
-            known.append((part, whole))
-    most = sum_of(whole for _, whole in known)
-    if isinstance(most, Missing) or not most > 0.0:
-        lacking = [part if isinstance(part, Missing) else whole for part, whole in every]
-        return Known(_why(lacking), 0, len(every))
-    parts = sum_of(part for part, _ in known)
-    return Known(parts if isinstance(parts, Missing) else parts / most, len(known), len(every))
+    known_parts = []
+    known_wholes = []
+    lacking = []
+    for part, whole in zip(parts, wholes, strict=True):
+        if isinstance(part, Missing):
+            lacking.append(part)
+        elif isinstance(whole, Missing):
+            lacking.append(whole)
+        else:
+            known_parts.append(part)
+            known_wholes.append(whole)
+    divisor = sum_of(known_wholes)
+    if isinstance(divisor, Missing) or not divisor > 0.0:
+        return Known(_why(lacking), 0, len(parts))
+    return Known(_quotient(sum_of(known_parts), divisor), len(known_parts), len(parts))
 
 
-def weighted(pairs: Iterable[tuple[Reading, Reading]]) -> Known:
+def weighted(ratios: Sequence[Reading], peaks: Sequence[Reading]) -> Known:
     """The mean of shares, each weighted with its peak: what the GPUs do together of what they could."""
-    return share((times(ratio, peak), peak) for ratio, peak in pairs)
+    reached = []
+    for ratio, peak in zip(ratios, peaks, strict=True):
+        reached.append(times(ratio, peak))
+    return share(reached, peaks)
 
 
-def sum_known(values: Iterable[Reading]) -> Reading:
-    """The sum of what is known; where nothing is, the first reason."""
-    return total(values).value
+def sum_known(figures: Sequence[Reading]) -> Reading:
+    """The sum of what is known; where nothing is, the most common reason."""
+    return total(figures).value
 
 
-def most_known(values: Iterable[Reading]) -> Reading:
-    """The largest of what is known; where nothing is, the first reason."""
-    every = list(values)
-    known = []
-    for value in every:
-        if not isinstance(value, Missing):
-            known.append(value)
+def most_known(figures: Sequence[Reading]) -> Reading:
+    """The largest of what is known; where nothing is, the most common reason."""
+    known = _known(figures)
     if known:
         return max(known)
-    return _why(every, NOT_EXPOSED)
+    return _why(figures, NOT_EXPOSED)
 
 
-def _why(values: Sequence[Reading], otherwise: Missing = NOT_SUPPORTED) -> Missing:
+def _known(figures: Iterable[Reading]) -> list[float]:
+    """The figures that are numbers."""
+    known = []
+    for figure in figures:
+        if not isinstance(figure, Missing):
+            known.append(figure)
+    return known
+
+
+def _quotient(dividend: Reading, divisor: float) -> Reading:
+    """`dividend / divisor`, which is above 0; a missing dividend as it is."""
+    if isinstance(dividend, Missing):
+        return dividend
+    return dividend / divisor
+
+
+def _why(figures: Iterable[Reading], otherwise: Missing = NOT_SUPPORTED) -> Missing:
     """Why nothing is known, as most of them have it."""
-    reasons = Counter(value for value in values if isinstance(value, Missing))
+    reasons: Counter[Missing] = Counter()
+    for figure in figures:
+        if isinstance(figure, Missing):
+            reasons[figure] += 1
     if reasons:
         return reasons.most_common(1)[0][0]
     return otherwise
@@ -179,22 +201,41 @@ def bandwidth_source(gpus: Sequence[Placed]) -> BandwidthSource:
 
 def tokens_per_j(engines: Sequence[Served]) -> Reading:
     """Decode tokens/s over the mean watts of the GPUs that they run on; a GPU that engines share counts once."""
-    sharers = Counter((served.host, index) for served in engines for index in set(served.engine.hardware.gpus))
+    sharers = _engines_per_gpu(engines)
     tokens: list[float] = []
     watts: list[float] = []
     for served in engines:
         decoded = number(served.engine.rates.decode_tokens_per_s)
         power = number(served.engine.hardware.power_w)
-        gpus = set(served.engine.hardware.gpus)
-        if decoded is None or power is None or not gpus:
-            continue
-        tokens.append(decoded)
-        watts.append(power * sum(1.0 / sharers[served.host, index] for index in gpus) / len(gpus))
+        own_share = _own_share(served, sharers)
+        if decoded is not None and power is not None and own_share is not None:
+            tokens.append(decoded)
+            watts.append(power * own_share)
     power_w = sum_of(watts)
     rate = sum_of(tokens)
     if isinstance(power_w, Missing) or isinstance(rate, Missing) or not power_w > 0.0:
-        return _why([served.engine.efficiency.tokens_per_j for served in engines])
+        return _why(served.engine.efficiency.tokens_per_j for served in engines)
     return rate / power_w
+
+
+def _engines_per_gpu(engines: Sequence[Served]) -> Counter[tuple[str, int]]:
+    """How many of the engines run on a GPU, by its host and index."""
+    sharers: Counter[tuple[str, int]] = Counter()
+    for served in engines:
+        for index in set(served.engine.hardware.gpus):
+            sharers[served.host, index] += 1
+    return sharers
+
+
+def _own_share(served: Served, sharers: Mapping[tuple[str, int], int]) -> float | None:
+    """The share of its GPUs' watts that an engine stands for; None where its GPUs are not known."""
+    gpus = set(served.engine.hardware.gpus)
+    if not gpus:
+        return None
+    whole_gpus = 0.0
+    for index in gpus:
+        whole_gpus += 1.0 / sharers[served.host, index]
+    return whole_gpus / len(gpus)
 
 
 def p95(engines: Sequence[Served], field: str, window: str) -> Latency:
@@ -202,27 +243,24 @@ def p95(engines: Sequence[Served], field: str, window: str) -> Latency:
 
     `field` is that of `Engine`, `window` that of `Latencies`. Engines that have no such latency are left out.
     """
-    answering = [served for served in engines if served.answers]
-    latencies: list[Quantiles] = [value_of(served.engine, field) for served in answering]
-    if not latencies:
-        return Latency(NOT_EXPOSED)
-    if len(latencies) == 1:
-        return Latency(latencies[0].p95)
+    latencies: list[Reading] = []
     windows: list[HistogramReading] = []
-    for served, latency in zip(answering, latencies, strict=True):
-        histogram = None
-        if served.latencies is not None:
-            histogram = getattr(served.latencies, window)
+    all_have_buckets = True
+    for served in engines:
+        if not served.answers:
+            continue
+        latency: Quantiles = value_of(served.engine, field)
+        latencies.append(latency.p95)
+        histogram = served.window(window)
         if histogram is not None:
             windows.append(histogram)
         elif not isinstance(latency.p95, Missing):
-            return _worst_p95(latencies)
-    merged = merge_common(windows)
+            all_have_buckets = False
+    if not latencies:
+        return Latency(NOT_EXPOSED)
+    if len(latencies) == 1:
+        return Latency(latencies[0])
+    merged = merge_common(windows) if all_have_buckets else None
     if merged is None:
-        return _worst_p95(latencies)
+        return Latency(most_known(latencies), WORST)
     return Latency(quantiles(merged).p95, MERGED if len(windows) > 1 else ONE)
-
-
-def _worst_p95(latencies: Sequence[Quantiles]) -> Latency:
-    """The largest p95 of the engines."""
-    return Latency(most_known(latency.p95 for latency in latencies), WORST)

@@ -136,12 +136,11 @@ def by_host(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[Row]:
     """A row per host, by name. `prices`: catalogue name of a GPU -> price of one hour; under "" that of all others."""
     rows = []
     for shown, known, served in _wholes(snapshot):
-        gpus = tuple(
-            Placed(shown.name, _with_slices(gpu, known.gpus), gpu.mfu_ratio, gpu.mbu_ratio)
-            for gpu in known.gpus
-            if not gpu.parent_uuid
-        )
-        parts = Parts((shown,), gpus, served, prices)
+        gpus = []
+        for gpu in known.gpus:
+            if not gpu.parent_uuid:
+                gpus.append(Placed(shown.name, _with_slices(gpu, known.gpus), gpu.mfu_ratio, gpu.mbu_ratio))
+        parts = Parts((shown,), tuple(gpus), served, prices)
         rows.append(_row(shown.name, shown.name, parts, known.verdicts))
     return rows
 
@@ -170,8 +169,9 @@ def by_model(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[Row]:
     """
     wholes = _wholes(snapshot)
     of_workers = _worker_gpus(wholes)
-    by_key = sorted(_replicas_by_model(wholes).items())
-    rows = [_model_row(model, replicas, of_workers, prices) for model, replicas in by_key]
+    rows = []
+    for model, replicas in sorted(_replicas_by_model(wholes).items()):
+        rows.append(_model_row(model, replicas, of_workers, prices))
     without_engine, unplaced = _left_over(wholes, of_workers)
     if without_engine.hosts:
         parts = without_engine.parts(prices)
@@ -191,13 +191,17 @@ def _left_over(wholes: Sequence[_Whole], of_workers: Mapping[str, Sequence[Place
     without_engine = _Leftover()
     unplaced = _Leftover()
     for whole in wholes:
-        free = _free_gpus(whole, with_workers)
-        unknown = [placed for placed in free if _is_unplaced(placed.gpu)]
-        known = [placed for placed in free if not _is_unplaced(placed.gpu)]
-        if unknown:
-            unplaced.add(whole.shown, unknown)
-        if known or not (whole.served or _has_any(whole, with_workers)):
-            without_engine.add(whole.shown, known)
+        idle_here = []
+        unknown_here = []
+        for placed in _free_gpus(whole, with_workers):
+            if _is_unplaced(placed.gpu):
+                unknown_here.append(placed)
+            else:
+                idle_here.append(placed)
+        if unknown_here:
+            unplaced.add(whole.shown, unknown_here)
+        if idle_here or not _has_engine(whole, with_workers):
+            without_engine.add(whole.shown, idle_here)
     return without_engine, unplaced
 
 
@@ -232,7 +236,9 @@ def _replicas_by_model(wholes: Sequence[_Whole]) -> dict[tuple[str, ...], list[t
 
 def _free_gpus(whole: _Whole, with_workers: set[str]) -> list[Placed]:
     """The GPUs of a host that no engine, and no worker of one, is known to be on."""
-    in_use = {index for served in whole.served for index in served.engine.hardware.gpus}
+    in_use: set[int] = set()
+    for served in whole.served:
+        in_use.update(served.engine.hardware.gpus)
     free = []
     for gpu in whole.snapshot.gpus:
         if gpu.parent_uuid or gpu.index in in_use or gpu.uuid in with_workers:
@@ -243,24 +249,29 @@ def _free_gpus(whole: _Whole, with_workers: set[str]) -> list[Placed]:
 
 def _worker_gpus(wholes: Sequence[_Whole]) -> dict[str, list[Placed]]:
     """The GPUs of the worker pods of each multi-node engine, by its `host/key`: they do what the engine does."""
-    by_uuid = {gpu.uuid: (whole.shown.name, gpu) for whole in wholes for gpu in whole.snapshot.gpus}
+    by_uuid = {}
+    for whole in wholes:
+        for gpu in whole.snapshot.gpus:
+            by_uuid[gpu.uuid] = (whole.shown.name, gpu)
     workers: dict[str, list[Placed]] = {}
     for whole in wholes:
         for served in whole.served:
             engine = served.engine
-            own = set(engine.hardware.gpus)
             for uuid in whole.shown.worker_gpus.get(engine.key, ()):
-                host, gpu = by_uuid.get(uuid, ("", None))
-                if gpu is None or gpu.parent_uuid or (host == whole.shown.name and gpu.index in own):
+                if uuid not in by_uuid:
+                    continue
+                host, gpu = by_uuid[uuid]
+                is_own = host == whole.shown.name and gpu.index in engine.hardware.gpus
+                if gpu.parent_uuid or is_own:
                     continue
                 placed = Placed(host, gpu, engine.efficiency.mfu_ratio, engine.efficiency.mbu_ratio)
                 workers.setdefault(f"{whole.shown.name}/{engine.key}", []).append(placed)
     return workers
 
 
-def _has_any(whole: _Whole, uuids: set[str]) -> bool:
-    """Whether one of these GPUs is on the host."""
-    return any(gpu.uuid in uuids for gpu in whole.snapshot.gpus)
+def _has_engine(whole: _Whole, with_workers: set[str]) -> bool:
+    """Whether an engine, or a worker of one, is on the host."""
+    return bool(whole.served) or any(gpu.uuid in with_workers for gpu in whole.snapshot.gpus)
 
 
 def _is_unplaced(gpu: Gpu) -> bool:
@@ -274,12 +285,12 @@ def total(rows: Sequence[Row]) -> Row:
     gpus: dict[int, Placed] = {}
     engines: dict[int, Served] = {}
     for row in rows:
-        hosts |= {host.name: host for host in row.parts.hosts}
-        gpus |= {
-            id(placed.gpu): placed._replace(mfu=placed.gpu.mfu_ratio, mbu=placed.gpu.mbu_ratio)
-            for placed in row.parts.gpus
-        }
-        engines |= {id(served.engine): served for served in row.parts.engines}
+        for host in row.parts.hosts:
+            hosts[host.name] = host
+        for placed in row.parts.gpus:
+            gpus[id(placed.gpu)] = placed._replace(mfu=placed.gpu.mfu_ratio, mbu=placed.gpu.mbu_ratio)
+        for served in row.parts.engines:
+            engines[id(served.engine)] = served
     prices = rows[0].parts.prices if rows else {}
     parts = Parts(tuple(hosts.values()), tuple(gpus.values()), tuple(engines.values()), prices)
     return _row("", "total", parts, _verdicts_on(parts, hosts=True))
@@ -287,16 +298,18 @@ def total(rows: Sequence[Row]) -> Row:
 
 def _wholes(snapshot: FleetSnapshot) -> list[_Whole]:
     """The hosts as they count, in the order of the snapshot."""
-    known = [_figures_of(host) for host in snapshot.hosts]
+    figures = [_figures_of(host) for host in snapshot.hosts]
     # A frontend may stand on another host than its workers.
-    every_engine = (engine for here in known for engine in here.engines)
-    adding = {id(engine) for engine in adding_up(every_engine)}
+    every_engine: list[Engine] = []
+    for known in figures:
+        every_engine += known.engines
+    in_totals = {id(engine) for engine in adding_up(every_engine)}
     wholes = []
-    for host, here in zip(snapshot.hosts, known, strict=True):
-        served = tuple(
-            Served(host.name, engine, id(engine) in adding, host.latencies.get(engine.key)) for engine in here.engines
-        )
-        wholes.append(_Whole(host, here, served))
+    for host, known in zip(snapshot.hosts, figures, strict=True):
+        served = []
+        for engine in known.engines:
+            served.append(Served(host.name, engine, id(engine) in in_totals, host.latencies.get(engine.key)))
+        wholes.append(_Whole(host, known, tuple(served)))
     return wholes
 
 
@@ -371,8 +384,8 @@ def _placed(whole: _Whole, engines: Sequence[Engine]) -> Iterator[Placed]:
         mfu = gpu.mfu_ratio
         mbu = gpu.mbu_ratio
         if len(gpu.engines) > len(here):
-            mfu = sum_known(engine.efficiency.mfu_ratio for engine in here)
-            mbu = sum_known(engine.efficiency.mbu_ratio for engine in here)
+            mfu = sum_known([engine.efficiency.mfu_ratio for engine in here])
+            mbu = sum_known([engine.efficiency.mbu_ratio for engine in here])
         yield Placed(host, gpu, mfu, mbu)
 
 
@@ -394,6 +407,7 @@ def _row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> Row:
     gpus = parts.gpus
     engines = parts.engines
     in_totals = [served for served in engines if served.in_totals]
+    hbm_peaks = _of_gpus(gpus, "bandwidth_peak_bytes_per_s")
     idle_shares = [idle(placed.gpu) for placed in gpus]
     worst = min(verdicts, key=_badness, default=None)
     return Row(
@@ -410,10 +424,10 @@ def _row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> Row:
         busy_ratio=mean(_of_gpus(gpus, "busy_ratio")),
         vram_used_bytes=total_of(_of_gpus(gpus, "vram_used_bytes")),
         vram_total_bytes=total_of(_of_gpus(gpus, "vram_total_bytes")),
-        bandwidth_ratio=_bandwidth_ratio(gpus),
+        bandwidth_ratio=share(_of_gpus(gpus, "bandwidth_bytes_per_s"), hbm_peaks),
         bandwidth_source=bandwidth_source(gpus),
-        mfu_ratio=_mfu_ratio(gpus),
-        mbu_ratio=_mbu_ratio(gpus),
+        mfu_ratio=weighted([placed.mfu for placed in gpus], _of_gpus(gpus, "flops_peak_per_s")),
+        mbu_ratio=weighted([placed.mbu for placed in gpus], hbm_peaks),
         decode_tokens_per_s=sum_known(_of_engines(in_totals, "decode_tokens_per_s")),
         prefill_tokens_per_s=sum_known(_of_engines(in_totals, "prefill_tokens_per_s")),
         requests_per_s=sum_known(_of_engines(in_totals, "requests_per_s")),
@@ -470,7 +484,11 @@ def _silent_engines(engines: Sequence[Served]) -> int:
 
 def _exporters_down(hosts: Sequence[HostShown]) -> int:
     """The number of exporters that do not answer, on hosts of which something else does."""
-    return sum(host.exporters_down for host in hosts if host.state is HostState.PARTIAL)
+    down = 0
+    for host in hosts:
+        if host.state is HostState.PARTIAL:
+            down += host.exporters_down
+    return down
 
 
 def _model_names(engines: Sequence[Served]) -> tuple[str, ...]:
@@ -480,21 +498,6 @@ def _model_names(engines: Sequence[Served]) -> tuple[str, ...]:
         if served.engine.model:
             names.append(served.engine.model)
     return tuple(dict.fromkeys(names))
-
-
-def _bandwidth_ratio(gpus: Sequence[Placed]) -> Known:
-    """Memory traffic of all GPUs over the peak of all."""
-    return share((placed.gpu.bandwidth_bytes_per_s, placed.gpu.bandwidth_peak_bytes_per_s) for placed in gpus)
-
-
-def _mfu_ratio(gpus: Sequence[Placed]) -> Known:
-    """MFU of the row, weighted with the FLOP/s peaks of its GPUs."""
-    return weighted((placed.mfu, placed.gpu.flops_peak_per_s) for placed in gpus)
-
-
-def _mbu_ratio(gpus: Sequence[Placed]) -> Known:
-    """MBU of the row, weighted with the bandwidth peaks of its GPUs."""
-    return weighted((placed.mbu, placed.gpu.bandwidth_peak_bytes_per_s) for placed in gpus)
 
 
 def _idle_costs_per_h(gpus: Sequence[Placed], prices: Mapping[str, float]) -> list[Reading]:
@@ -511,7 +514,11 @@ def _verdict_line(worst: Verdict | None, parts: Parts) -> str:
 
 def _state(hosts: Sequence[HostShown]) -> HostState:
     """The best state of the hosts."""
-    return min((host.state for host in hosts), key=_STATES.__getitem__, default=HostState.OK)
+    states = {host.state for host in hosts}
+    for state in HostState:
+        if state in states:
+            return state
+    return HostState.OK
 
 
 def _troubled_hosts(hosts: Sequence[HostShown]) -> int:
@@ -544,8 +551,7 @@ def has_nothing(host: HostShown) -> bool:
 
 def _no_gpus(parts: Parts) -> Missing:
     """Why it is not known how many GPUs there are."""
-    troubled = any(host.state is not HostState.OK for host in parts.hosts)
-    if troubled:
+    if _troubled_hosts(parts.hosts):
         return _UNREACHABLE
     return Missing(Reason.NOT_EXPOSED)
 
@@ -563,18 +569,21 @@ def _shared_labels(hosts: Sequence[HostShown]) -> dict[str, str]:
         return {}
     shared = dict(hosts[0].labels)
     for host in hosts[1:]:
-        shared = {name: value for name, value in shared.items() if host.labels.get(name) == value}
+        for name, value in list(shared.items()):
+            if host.labels.get(name) != value:
+                del shared[name]
     return shared
 
 
 def _waste(row: Row) -> tuple[Reading, ...]:
     """As coarse as it is noisy, so that hosts of nearly equal waste do not change places at each refresh."""
     cost = row.idle_cost_per_h.value
+    if not isinstance(cost, Missing):
+        cost = float(f"{cost:.2g}")
     gpus = row.idle_gpus.value
-    return (
-        cost if isinstance(cost, Missing) else float(f"{cost:.2g}"),
-        gpus if isinstance(gpus, Missing) else round(gpus, 1),
-    )
+    if not isinstance(gpus, Missing):
+        gpus = round(gpus, 1)
+    return (cost, gpus)
 
 
 def _level(row: Row) -> tuple[Reading, ...]:
@@ -586,7 +595,8 @@ def _level(row: Row) -> tuple[Reading, ...]:
         levels.append(Level.WARN)
     if not levels:
         return (Missing(Reason.NOT_SUPPORTED), *_waste(row))
-    return (-1.0 - min(URGENCY[level] for level in levels), *_waste(row))
+    urgency = min(URGENCY[level] for level in levels)
+    return (-1.0 - urgency, *_waste(row))
 
 
 def worst_level(rows: Sequence[Row]) -> Level:
@@ -599,15 +609,19 @@ def worst_level(rows: Sequence[Row]) -> Level:
 
 def troubles(rows: Sequence[Row]) -> list[str]:
     """The number of each kind of trouble over rows of hosts, the worst first: `2 hosts critical`, `1 exporter down`."""
-    here = []
+    levels: Counter[Level | None] = Counter()
+    silent = 0
+    exporters_down = 0
     for row in rows:
         if row.state is not HostState.GONE:
-            here.append(row)
+            levels[row.level] += 1
+            silent += row.silent
+            exporters_down += row.exporters_down
     kinds = [
-        (sum(row.level is Level.CRITICAL for row in here), "host", " critical"),
-        (sum(row.level is Level.WARN for row in here), "host", " with warnings"),
-        (sum(row.silent for row in here), "silent engine", ""),
-        (sum(row.exporters_down for row in here), "exporter", " down"),
+        (levels[Level.CRITICAL], "host", " critical"),
+        (levels[Level.WARN], "host", " with warnings"),
+        (silent, "silent engine", ""),
+        (exporters_down, "exporter", " down"),
     ]
     troubles = []
     for number, noun, how in kinds:

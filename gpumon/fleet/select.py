@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from gpumon.fleet.rows import Row
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown
-from gpumon.readings.snapshot import Level, Verdict
+from gpumon.readings.snapshot import Engine, Gpu, Level, Verdict
 from gpumon.triage.render import BRIEF, LIMITS, NARROW
 
 MOST_CHARACTERS: Final = 500
@@ -61,13 +61,13 @@ class Selection:
         if len(text) > MOST_CHARACTERS:
             raise SelectionError(f"a selection has at most {MOST_CHARACTERS} characters, not {len(text)}")
         terms = []
-        at = 0
-        while at < len(text):
-            term = _TERM.match(text, at)
+        start = 0
+        while start < len(text):
+            term = _TERM.match(text, start)
             if term is None:
-                raise SelectionError(f"a quote is not closed: {text[at : at + 40].strip()}")
+                raise SelectionError(f"a quote is not closed: {text[start : start + 40].strip()}")
             terms.append(_term(term[1]))
-            at = term.end()
+            start = term.end()
         return cls(terms, text)
 
     def __bool__(self) -> bool:
@@ -76,17 +76,20 @@ class Selection:
     @property
     def labels(self) -> tuple[str, ...]:
         """The labels that it goes by, but those that everything has (`KINDS`)."""
-        named = (term.label for term in self._terms if term.label)
-        return tuple(dict.fromkeys(label for label in named if label.lower() not in KINDS))
+        labels = []
+        for term in self._terms:
+            if term.label and term.label.lower() not in KINDS:
+                labels.append(term.label)
+        return tuple(dict.fromkeys(labels))
 
-    def matches(self, one: HostShown | Row) -> bool:
+    def matches(self, shown: HostShown | Row) -> bool:
         """Whether a host, or a row, is among what was asked for."""
         if not self._terms:
             return True
-        if isinstance(one, Row):
-            texts = _of_row(one)
+        if isinstance(shown, Row):
+            texts = _texts_of_row(shown)
         else:
-            texts = _of_host(one)
+            texts = _texts_of_host(shown)
         return all(_matches(term, texts) for term in self._terms)
 
     def hosts(self, snapshot: FleetSnapshot) -> tuple[HostShown, ...]:
@@ -113,7 +116,7 @@ def _term(text: str) -> _Term:
 
 
 def _unquoted(text: str) -> str:
-    return re.sub(r"\"([^\"]*)\"|'([^']*)'", lambda found: found[1] if found[1] is not None else found[2], text)
+    return re.sub(r"\"([^\"]*)\"|'([^']*)'", lambda quoted: quoted[1] or quoted[2] or "", text)
 
 
 def _glob(glob: str) -> Callable[[str], object]:
@@ -122,56 +125,92 @@ def _glob(glob: str) -> Callable[[str], object]:
 
 def _matches(term: _Term, texts: _Texts) -> bool:
     if not term.label:
-        found = (names for kind, names in texts.by_kind.items() if kind != _VERDICT)
-        return any(term.pattern(text) for names in found for text in names)
+        return _matches_any_name(term, texts)
     names = texts.by_kind.get(term.label.lower())
     if names is None or term.label in texts.labels:
         names = (texts.labels.get(term.label, "").lower(), *(names or ()))
     return any(term.pattern(text) for text in names) is term.wanted
 
 
-def _of_host(host: HostShown) -> _Texts:
+def _matches_any_name(term: _Term, texts: _Texts) -> bool:
+    """Whether a bare word is in the name of anything; what is wrong with a thing is no name of it."""
+    for kind, names in texts.by_kind.items():
+        if kind != _VERDICT and any(term.pattern(name) for name in names):
+            return True
+    return False
+
+
+def _texts_of_host(host: HostShown) -> _Texts:
     snapshot = host.snapshot
     return _Texts(
         host.labels,
         {
             "host": (host.name.lower(), *_lower([snapshot.host.name])),
             "model": _lower(engine.model for engine in snapshot.engines),
-            "engine": _lower(text for engine in snapshot.engines for text in (engine.name, engine.kind.value)),
-            "gpu": _lower(text for gpu in snapshot.gpus for text in (gpu.name, gpu.gpu_type)),
-            _VERDICT: _verdicts(snapshot.verdicts),
+            "engine": _engine_names(snapshot.engines),
+            "gpu": _gpu_names(snapshot.gpus),
+            _VERDICT: _verdict_names(snapshot.verdicts),
         },
     )
 
 
-def _of_row(row: Row) -> _Texts:
+def _texts_of_row(row: Row) -> _Texts:
     parts = row.parts
     return _Texts(
         row.labels,
         {
             "host": _lower(row.hosts),
             "model": _lower(row.models),
-            "engine": _lower(text for one in parts.engines for text in (one.engine.name, one.engine.kind.value)),
-            "gpu": _lower(text for at in parts.gpus for text in (at.gpu.name, at.gpu.gpu_type)),
-            _VERDICT: _verdicts(_of_things(row)),
+            "engine": _engine_names(served.engine for served in parts.engines),
+            "gpu": _gpu_names(placed.gpu for placed in parts.gpus),
+            _VERDICT: _verdict_names(_verdicts_on(row)),
         },
     )
 
 
-def _of_things(row: Row) -> Iterator[Verdict]:
+def _engine_names(engines: Iterable[Engine]) -> tuple[str, ...]:
+    """The engines' own names and those of their software."""
+    names = []
+    for engine in engines:
+        names += [engine.name, engine.kind.value]
+    return _lower(names)
+
+
+def _gpu_names(gpus: Iterable[Gpu]) -> tuple[str, ...]:
+    """The GPUs' names as the driver and the catalogue have them."""
+    names = []
+    for gpu in gpus:
+        names += [gpu.name, gpu.gpu_type]
+    return _lower(names)
+
+
+def _verdicts_on(row: Row) -> Iterator[Verdict]:
     """The verdicts on the hosts of a row, as far as they are about it."""
-    keys = {at.gpu.uuid for at in row.parts.gpus} | {one.engine.key for one in row.parts.engines}
+    keys = {placed.gpu.uuid for placed in row.parts.gpus}
+    keys |= {served.engine.key for served in row.parts.engines}
     for host in row.parts.hosts:
-        yield from (each for each in host.snapshot.verdicts if not each.key or each.key in keys)
+        for verdict in host.snapshot.verdicts:
+            if not verdict.key or verdict.key in keys:
+                yield verdict
 
 
-def _verdicts(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
+def _verdict_names(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
     """Names of what is not well; where all is, of that."""
-    every = tuple(verdicts)
-    limits = dict.fromkeys(each.code for each in every if each.level is not Level.OK) or {each.code for each in every}
-    names = ((limit.value, LIMITS[limit], NARROW[limit], BRIEF[limit]) for limit in limits)
-    return _lower(name for found in names for name in found)
+    bad = []
+    good = []
+    for verdict in verdicts:
+        if verdict.level is Level.OK:
+            good.append(verdict.code)
+        else:
+            bad.append(verdict.code)
+    names = []
+    for limit in dict.fromkeys(bad or good):
+        names += [limit.value, LIMITS[limit], NARROW[limit], BRIEF[limit]]
+    return _lower(names)
 
 
 def _lower(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name.lower() for name in names if name))
+    """The names in lower case, each once; no empty one."""
+    lower = dict.fromkeys(name.lower() for name in names)
+    lower.pop("", None)
+    return tuple(lower)

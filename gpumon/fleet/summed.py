@@ -47,10 +47,18 @@ def _sound(fleet: FleetSnapshot, prices: Mapping[str, float]) -> FleetSnapshot:
         if why:
             wrong[host.name] = why
     if not wrong:  # each alone is well: no sum of them is
-        wrong = {host.name: "its figures can not be added to those of the others" for host in fleet.hosts}
-    notices = {name: FaultShown(clean(name), FAILED.format(why), fleet.time) for name, why in wrong.items()}
-    hosts = tuple(_blank(host, notices[host.name]) if host.name in notices else host for host in fleet.hosts)
-    return msgspec.structs.replace(fleet, hosts=hosts, faults=(*fleet.faults, *notices.values()))
+        for host in fleet.hosts:
+            wrong[host.name] = "its figures can not be added to those of the others"
+    hosts = []
+    notices = []
+    for host in fleet.hosts:
+        if host.name in wrong:
+            notice = FaultShown(clean(host.name), FAILED.format(wrong[host.name]), fleet.time)
+            notices.append(notice)
+            hosts.append(_blank(host, notice))
+        else:
+            hosts.append(host)
+    return msgspec.structs.replace(fleet, hosts=tuple(hosts), faults=(*fleet.faults, *notices))
 
 
 def _why_not(host: HostShown, prices: Mapping[str, float]) -> str:

@@ -103,7 +103,7 @@ def _gpus(row: Row, _: View, tone: str) -> line.Row:
 
 
 def _busy(row: Row, _: View, tone: str) -> line.Row:
-    sm = mean(placed.gpu.sm_active_ratio for placed in row.parts.gpus).value
+    sm = mean([placed.gpu.sm_active_ratio for placed in row.parts.gpus]).value
     text, tone = share(row.busy_ratio.value, 4, tone)
     return ((" ", tone), *bar((("busy", row.busy_ratio.value), ("sm", sm)), _BAR), (" " + text, tone))
 
