@@ -52,12 +52,9 @@ def _items(value: Any) -> Iterable[tuple[str, Any]]:
 
 def patched(before: Any, changes: Any, depth: int = 0) -> Any:
     """The value after a difference, which comes from outside. `before` stays as it is. Raises ValueError."""
-    if depth > DEEPEST or not isinstance(changes, list) or not 1 <= len(changes) <= 3:
+    if depth > DEEPEST:
         raise ValueError("no difference")
-    empty: list[Any] = [{}, {}, []]
-    changed, inner, gone = changes + empty[len(changes) :]
-    if not isinstance(changed, dict) or not isinstance(inner, dict) or not isinstance(gone, list):
-        raise ValueError("no difference")
+    changed, inner, gone = _difference_parts(changes)
     if isinstance(before, list) and not gone:
         return _patched_list(before, changed, inner, depth)
     if not isinstance(before, dict):
@@ -72,6 +69,17 @@ def patched(before: Any, changes: Any, depth: int = 0) -> Any:
             raise ValueError("no key")
         now.pop(key, None)
     return now
+
+
+def _difference_parts(changes: Any) -> tuple[dict[str, Any], dict[str, Any], list[Any]]:
+    """New values by key, differences by key, and keys that are gone. ValueError where it is no difference."""
+    if not isinstance(changes, list) or not 1 <= len(changes) <= 3:
+        raise ValueError("no difference")
+    empty: list[Any] = [{}, {}, []]
+    changed, inner, gone = changes + empty[len(changes) :]
+    if not isinstance(changed, dict) or not isinstance(inner, dict) or not isinstance(gone, list):
+        raise ValueError("no difference")
+    return changed, inner, gone
 
 
 def _patched_list(before: list[Any], changed: dict[str, Any], inner: dict[str, Any], depth: int) -> list[Any]:

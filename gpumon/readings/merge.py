@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -29,16 +29,22 @@ def merged(gpus: Sequence[GpuReading], here: str) -> tuple[GpuReading, ...]:
     if not others:
         return tuple(gpus)
     own = [gpu for gpu in gpus if gpu.source != DCGM]
-    by_place = {place: gpu for gpu in others for place in _places(gpu)}
-    joined = [_filled(gpu, [by_place[place] for place in _places(gpu) if place in by_place]) for gpu in own]
-    local = _local_labels(own, others, here)
-    elsewhere: dict[str, list[GpuReading]] = {}
+    by_place: dict[tuple[str, str], GpuReading] = {}
+    for gpu in others:
+        by_place.update(dict.fromkeys(_places(gpu), gpu))
+    joined = [_filled(gpu, by_place) for gpu in own]
+    for remote in _by_remote_host(others, _local_labels(own, others, here)):
+        joined += _behind(joined, remote)
+    return tuple(joined)
+
+
+def _by_remote_host(others: Sequence[GpuReading], local: set[str]) -> Iterable[list[GpuReading]]:
+    """DCGM's readings of GPUs that are not this host's, those of one host together."""
+    hosts: dict[str, list[GpuReading]] = {}
     for gpu in others:
         if gpu.host not in local:
-            elsewhere.setdefault(gpu.host, []).append(gpu)
-    for theirs in elsewhere.values():
-        joined += _behind(joined, theirs)
-    return tuple(joined)
+            hosts.setdefault(gpu.host, []).append(gpu)
+    return hosts.values()
 
 
 def _local_labels(own: Sequence[GpuReading], others: Sequence[GpuReading], here: str) -> set[str]:
@@ -53,13 +59,13 @@ def _local_labels(own: Sequence[GpuReading], others: Sequence[GpuReading], here:
     return labels
 
 
-def _behind(joined: Sequence[GpuReading], theirs: Sequence[GpuReading]) -> Sequence[GpuReading]:
+def _behind(joined: Sequence[GpuReading], remote: Sequence[GpuReading]) -> Sequence[GpuReading]:
     """The GPUs of another host, with indices behind those that are taken where one of theirs is."""
     taken = {gpu.index for gpu in joined}
-    if taken.isdisjoint(gpu.index for gpu in theirs):
-        return theirs
+    if taken.isdisjoint(gpu.index for gpu in remote):
+        return remote
     shift = max(taken) + 1
-    return [msgspec.structs.replace(gpu, index=gpu.index + shift) for gpu in theirs]
+    return [msgspec.structs.replace(gpu, index=gpu.index + shift) for gpu in remote]
 
 
 def _places(gpu: GpuReading) -> tuple[tuple[str, str], ...]:
@@ -74,26 +80,35 @@ def _same_host(label: str, here: str) -> bool:
     return bool(label) and label.partition(".")[0].casefold() == here.partition(".")[0].casefold()
 
 
-def _filled(own: GpuReading, others: Sequence[GpuReading]) -> GpuReading:
+def _filled(own: GpuReading, by_place: Mapping[tuple[str, str], GpuReading]) -> GpuReading:
     """NVML's reading with what it has not. What GPM measures is never replaced, nor what it is about to measure."""
-    if not others or own.state is not GpuState.OK:
+    if own.state is not GpuState.OK:
         return own
-    dcgm = others[0]
+    for place in _places(own):
+        if place in by_place:
+            return _filled_from(own, by_place[place])
+    return own
+
+
+def _filled_from(own: GpuReading, dcgm: GpuReading) -> GpuReading:
     wanted = RATES if own.activity_source == GPM else (*RATIOS, *RATES)
-    found = {}
+    figures = {}
     for field in wanted:
-        if _lacks(own, field):
-            found[field] = getattr(dcgm, field)
-    found = {field: value for field, value in found.items() if not isinstance(value, Missing)}
-    if not found:
+        figure = getattr(dcgm, field)
+        if _lacks(own, field) and not isinstance(figure, Missing):
+            figures[field] = figure
+    if not figures:
         return own
+    activity_source = own.activity_source
+    if not figures.keys().isdisjoint(RATIOS):
+        activity_source = DCGM
     return msgspec.structs.replace(
         own,
-        **found,
-        activity_source=DCGM if any(field in RATIOS for field in found) else own.activity_source,
+        **figures,
+        activity_source=activity_source,
         activity_monotonic_s=dcgm.activity_monotonic_s,
         activity_interval_s=dcgm.activity_interval_s,
-        from_dcgm=tuple(found),
+        from_dcgm=tuple(figures),
     )
 
 

@@ -133,28 +133,35 @@ def layer_blocks(fields: Fields, architecture: Architecture, layers: int) -> lis
 
 def _with_experts(fields: Fields, architecture: Architecture, layers: int) -> list[bool]:
     """Whether each layer has routed experts; every known way in which configs tell it."""
-    has_experts = _has_experts(fields)
-    if has_experts and not architecture.moe and not fields.has("is_moe"):
-        why = "is there, and this model type is not known to have experts"
-        raise fields.refusal(_found(fields, EXPERT_COUNTS), why)
-    if not has_experts or not architecture.moe or not fields.flag("enable_moe_block", default=True):
+    if not _has_any_experts(fields, architecture):
         return [False] * layers
-    listed = fields.items("mlp_layer_types")
+    listed = _listed_experts(fields, layers)
     if listed is not None:
-        experts = []
-        for kind in _as_long(fields, "mlp_layer_types", listed, layers):
-            experts.append(kind != "dense")
-        return experts
-    frequency = fields.raw("moe_layer_freq")
-    if isinstance(frequency, list):
-        experts = []
-        for number in _as_long(fields, "moe_layer_freq", frequency, layers):
-            experts.append(bool(number))
-        return experts
+        return listed
     numbered = _moe_layers(fields)
     if numbered is not None:
         return [layer in numbered for layer in range(layers)]
     return [_numbered_expert_layer(fields, layer) for layer in range(layers)]
+
+
+def _has_any_experts(fields: Fields, architecture: Architecture) -> bool:
+    """Whether any layer has routed experts. ValueError where a family that is known to have none counts some."""
+    has_experts = _has_experts(fields)
+    if has_experts and not architecture.moe and not fields.has("is_moe"):
+        why = "is there, and this model type is not known to have experts"
+        raise fields.refusal(_found(fields, EXPERT_COUNTS), why)
+    return has_experts and architecture.moe and fields.flag("enable_moe_block", default=True)
+
+
+def _listed_experts(fields: Fields, layers: int) -> list[bool] | None:
+    """Whether each layer has experts, where the config has one entry for each layer; None where it has none."""
+    kinds = fields.items("mlp_layer_types")
+    if kinds is not None:
+        return [kind != "dense" for kind in _as_long(fields, "mlp_layer_types", kinds, layers)]
+    frequencies = fields.raw("moe_layer_freq")
+    if isinstance(frequencies, list):
+        return [bool(number) for number in _as_long(fields, "moe_layer_freq", frequencies, layers)]
+    return None
 
 
 def _has_experts(fields: Fields) -> bool:

@@ -62,11 +62,7 @@ def described(
         fields = fields.with_first({"tie_word_embeddings": config["tie_word_embeddings"]})
     if fields.flag("is_encoder_decoder"):
         raise fields.error("is_encoder_decoder", "is true: encoder-decoder models are not modelled")
-    listed = fields.raw("hybrid_override_pattern", "layers_block_type", "layer_types")
-    default = None
-    if isinstance(listed, (str, list)) and listed:
-        default = len(listed)
-    count = fields.integer("num_hidden_layers", "n_layer", "n_layers", "num_layers", default=default, high=2000)
+    count = _layer_count(fields)
     layers = layer_blocks(fields, architecture, count)
     built = _built(fields, architecture, layers)
     parts = _parts(fields, architecture, built, count)
@@ -74,7 +70,7 @@ def described(
     if weights and at_load is None:
         saved = _weights(fields, built, weights, at_load, saved=True)
         parts = _as_held(fields, architecture, parts, saved, weights, count, foreign=bool(notes))
-    attention = gathered(msgspec.structs.replace(each, layers=built[key]) for key in built for each in key.attention)
+    attention = _attention(built)
     narrowed = ""
     if _dtype(fields, weights) in _WIDER:
         narrowed = ", 32-bit weights loaded at 16 bit"
@@ -96,6 +92,24 @@ def described(
         max_context=fields.integer(*_CONTEXT, default=0, low=0, high=100_000_000),
     )
     return Described(with_weights(spec, parts, stored), parts, stored)
+
+
+def _layer_count(fields: Fields) -> int:
+    """Number of layers; a config that lists the kind of each layer need not tell it."""
+    kinds = fields.raw("hybrid_override_pattern", "layers_block_type", "layer_types")
+    default = None
+    if isinstance(kinds, (str, list)) and kinds:
+        default = len(kinds)
+    return fields.integer("num_hidden_layers", "n_layer", "n_layers", "num_layers", default=default, high=2000)
+
+
+def _attention(built: Mapping[_Key, int]) -> tuple[Attention, ...]:
+    """How all layers look back, alike ones as one."""
+    looks = []
+    for key, count in built.items():
+        for attention in key.attention:
+            looks.append(msgspec.structs.replace(attention, layers=count))
+    return gathered(looks)
 
 
 def _language_model(config: Mapping[str, object]) -> tuple[Mapping[str, object], tuple[str, ...]]:
@@ -169,46 +183,57 @@ def _overrides(fields: Fields, architecture: Architecture, layer: int, table: ob
 
 
 def _parts(fields: Fields, architecture: Architecture, built: Mapping[_Key, int], layers: int) -> LlmParts:
-    multiplied: dict[str, float] = {}
-    repeated = 0.0
-    routed: dict[tuple[int, int], float] = {}
-    for key, count in built.items():
-        for part, params in key.params:
-            multiplied[part] = multiplied.get(part, 0.0) + params * count
-            repeated += params * max(0, count - key.copies) if key.copies else 0.0
-        if key.routed:
-            shape = (key.routed.experts, key.routed.per_token)
-            routed[shape] = routed.get(shape, 0.0) + key.routed.params * count
-    if len(routed) > 1:
-        raise fields.error("num_experts", "differs by layer, which is not modelled")
+    """Parameters of the whole model by what a step does with them."""
+    multiplied, repeated = _multiplied(built)
+    experts, per_token, expert = _experts(fields, built)
     if architecture.once:
         for part, params in architecture.once(fields, layers).params.items():
             multiplied[part] = multiplied.get(part, 0.0) + params
     width = fields.integer(*_EMBEDDING_SIZES, default=hidden_size(fields))
-    table = float(_vocabulary(fields) * width)
-    if width != hidden_size(fields):
-        if _has_head(fields):
-            both = 2
-        else:
-            both = 1
-        multiplied["mlp"] = multiplied.get("mlp", 0.0) + float(both * width * hidden_size(fields))
     has_head = _has_head(fields)
-    tied = _tied(fields, architecture)
+    if width != hidden_size(fields):
+        projections = 2 if has_head else 1
+        multiplied["mlp"] = multiplied.get("mlp", 0.0) + float(projections * width * hidden_size(fields))
+    table = float(_vocabulary(fields) * width)
+    head = table if has_head else 0.0
+    own_table = 0.0 if _tied(fields, architecture) and has_head else table
     positions = sum(fields.integer(name, default=0, low=0) for name in architecture.positions) * width
-    if architecture.tables:
-        own_tables = architecture.tables(fields, layers)
-    else:
-        own_tables = 0.0
-    (experts, per_token), expert = next(iter(routed.items()), ((0, 0), 0.0))
+    further_tables = architecture.tables(fields, layers) if architecture.tables else 0.0
     return LlmParts(
         multiplied=multiplied,
-        head=table if has_head else 0.0,
-        tables=(0.0 if tied and has_head else table) + positions + own_tables,
+        head=head,
+        tables=own_table + positions + further_tables,
         expert=expert,
         experts=experts,
         experts_per_token=per_token,
         repeated=repeated,
     )
+
+
+def _multiplied(built: Mapping[_Key, int]) -> tuple[dict[str, float], float]:
+    """Parameters that a token is multiplied with, by part; and how many of them are copies of shared blocks."""
+    multiplied: dict[str, float] = {}
+    repeated = 0.0
+    for key, count in built.items():
+        for part, params in key.params:
+            multiplied[part] = multiplied.get(part, 0.0) + params * count
+            if key.copies:
+                repeated += params * max(0, count - key.copies)
+    return multiplied, repeated
+
+
+def _experts(fields: Fields, built: Mapping[_Key, int]) -> tuple[int, int, float]:
+    """Experts of a layer, how many of them a token goes through, and the parameters of one over all layers."""
+    params: dict[tuple[int, int], float] = {}
+    for key, count in built.items():
+        if key.routed:
+            shape = (key.routed.experts, key.routed.per_token)
+            params[shape] = params.get(shape, 0.0) + key.routed.params * count
+    if len(params) > 1:
+        raise fields.error("num_experts", "differs by layer, which is not modelled")
+    for (experts, per_token), expert in params.items():
+        return experts, per_token, expert
+    return 0, 0, 0.0
 
 
 def _has_head(fields: Fields) -> bool:

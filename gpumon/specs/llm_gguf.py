@@ -82,34 +82,60 @@ def llm_from_gguf(header: GgufHeader, name: str, source: str) -> LlmSpec:
     own.check(header)
     layers = own.integer(KEYS[h.LAYERS], high=2000)
     drafts = own.integer("nextn_predict_layers", default=0, low=0, high=layers)
-    blocks: dict[int, set[str]] = {}
-    kept: list[Tensor] = []
-    notes: list[str] = []
-    for tensor in header.tensors:
-        encoder = next((note for begin, note in _ENCODERS.items() if tensor.name.startswith(begin)), "")
-        place = _BLOCK.match(tensor.name)
-        if encoder:
-            notes.append(encoder)
-        elif place is None:
-            kept.append(tensor)
-        elif int(place[1]) < layers - drafts:
-            kept.append(tensor)
-            blocks.setdefault(int(place[1]), set()).add(place[2])
+    tensors = _sorted_tensors(header, layers - drafts)
     experts = own.integer(KEYS[h.EXPERTS], default=0, low=0, high=65_536)
-    sums = _sums(kept, experts)
-    table = next((each for each in kept if each.name == "token_embd.weight"), None)
-    if table is None or len(table.shape) != 2:
-        raise fields.error("token_embd.weight", "is missing, or no matrix")
+    sums = _sums(tensors.language_model, experts)
+    vocab = _vocabulary(fields, tensors.language_model)
     hidden = own.integer(KEYS[h.HIDDEN], high=1_000_000)
-    vocab = table.shape[1]
-    spec = LlmSpec(name, source, 0.0, 0.0, float(vocab * hidden), vocab, hidden, len(blocks), 1, 1, 1)
-    spec = _layers(own, spec, blocks)
+    spec = LlmSpec(name, source, 0.0, 0.0, float(vocab * hidden), vocab, hidden, len(tensors.blocks), 1, 1, 1)
+    spec = _layers(own, spec, tensors.blocks)
+    used = 0
     if experts:
         used = own.integer(KEYS[h.EXPERTS_PER_TOKEN], high=experts)
-    else:
-        used = 0
     spec = _weighed(spec, sums, experts, used)
-    return msgspec.structs.replace(spec, not_modelled=tuple(dict.fromkeys(notes)))
+    return msgspec.structs.replace(spec, not_modelled=tuple(dict.fromkeys(tensors.encoders)))
+
+
+class _Tensors(NamedTuple):
+    """Tensors of a file by what they belong to."""
+
+    language_model: list[Tensor]
+    blocks: dict[int, set[str]]
+    """Number of a layer -> names of its tensors, without `blk.N.`."""
+    encoders: list[str]
+    """What else is in the file: a note for each tensor of an encoder."""
+
+
+def _sorted_tensors(header: GgufHeader, layers: int) -> _Tensors:
+    """The tensors of the language model's first `layers` layers; what lies behind them drafts tokens."""
+    tensors = _Tensors([], {}, [])
+    for tensor in header.tensors:
+        encoder = _encoder(tensor)
+        place = _BLOCK.match(tensor.name)
+        if encoder:
+            tensors.encoders.append(encoder)
+        elif place is None:
+            tensors.language_model.append(tensor)
+        elif int(place[1]) < layers:
+            tensors.language_model.append(tensor)
+            tensors.blocks.setdefault(int(place[1]), set()).add(place[2])
+    return tensors
+
+
+def _encoder(tensor: Tensor) -> str:
+    """The encoder that a tensor belongs to; empty where it is the language model's."""
+    for begin, note in _ENCODERS.items():
+        if tensor.name.startswith(begin):
+            return note
+    return ""
+
+
+def _vocabulary(fields: Fields, tensors: Sequence[Tensor]) -> int:
+    """Rows of the look-up table. ValueError without one."""
+    for tensor in tensors:
+        if tensor.name == "token_embd.weight" and len(tensor.shape) == 2:
+            return tensor.shape[1]
+    raise fields.error("token_embd.weight", "is missing, or no matrix")
 
 
 class _Own:
@@ -207,21 +233,15 @@ def _weighed(spec: LlmSpec, sums: _Sums, experts: int, used: int) -> LlmSpec:
 
 def _layers(own: _Own, spec: LlmSpec, blocks: Mapping[int, set[str]]) -> LlmSpec:
     """Layers by what they look back at and keep."""
-    attending = []
-    for layer in sorted(blocks):
-        if _attends(blocks[layer]):
-            attending.append(layer)
-    linear = []
-    for layer in sorted(blocks):
-        if _has(blocks[layer], "ssm_"):
-            linear.append(layer)
+    attending = [layer for layer in sorted(blocks) if _attends(blocks[layer])]
+    linear = [layer for layer in sorted(blocks) if _has(blocks[layer], "ssm_")]
     for part in ("time_mix_", "cross_attn_"):
-        if any(_has(parts, part) for parts in blocks.values()):
+        if _any_has(blocks, part):
             raise own.fields.error(f"blk.*.{part}*", "are layers that are not modelled")
     if not attending and not linear:
         raise own.fields.error("blk.*", "has no layer with attention")
     spec = msgspec.structs.replace(spec, states=_states(own, linear))
-    if any(_has(parts, "attn_k_b.") for parts in blocks.values()):
+    if _any_has(blocks, "attn_k_b."):
         return _latent(own, spec, len(attending))
     return _grouped(own, spec, attending)
 
@@ -233,6 +253,10 @@ def _attends(parts: set[str]) -> bool:
 
 def _has(parts: set[str], begin: str) -> bool:
     return any(part.startswith(begin) for part in parts)
+
+
+def _any_has(blocks: Mapping[int, set[str]], begin: str) -> bool:
+    return any(_has(parts, begin) for parts in blocks.values())
 
 
 def _states(own: _Own, linear: Sequence[int]) -> tuple[State, ...]:
@@ -307,7 +331,14 @@ def _windows(own: _Own, attending: Sequence[int]) -> tuple[int, frozenset[int]]:
     pattern = own.raw("attention.sliding_window_pattern")
     if isinstance(pattern, list):
         return window, frozenset(layer for layer in attending if layer < len(pattern) and pattern[layer])
-    period = pattern if isinstance(pattern, int) and pattern > 0 else _PERIODS.get(own.architecture)
+    period = _full_period(own, pattern)
     if period is None:
         raise own.error("attention.sliding_window", f"is {window}, and which layers have it is not known")
     return window, frozenset(layer for layer in attending if layer % period < period - 1)
+
+
+def _full_period(own: _Own, pattern: object) -> int | None:
+    """Every how manyth layer sees everything: by the file, else by the architecture; None where neither tells it."""
+    if isinstance(pattern, int) and pattern > 0:
+        return pattern
+    return _PERIODS.get(own.architecture)

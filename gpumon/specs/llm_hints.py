@@ -225,16 +225,12 @@ def _by_name(words: _Words, names: Iterable[str], llms: LlmCatalogue, problems: 
 def _against(row: LlmRow, words: _Words) -> str:
     """The first figure of the engine that this row does not have; empty where all fit."""
     spec = row.spec
-    counts = words.counts
-    own = {h.LAYERS: spec.layers, h.HIDDEN: spec.hidden, h.EXPERTS: spec.experts, h.HEADS: spec.heads}
-    if not spec.latent and len({each.heads for each in spec.attention}) == 1:
-        own[h.KV_HEADS] = spec.kv_heads
-    for key, value in own.items():
-        said = counts.get(key, value)
+    for key, row_count in _row_counts(spec).items():
+        engine_count = words.counts.get(key, row_count)
         spare = _DRAFT_LAYERS if key == h.LAYERS else 0
-        if not value <= said <= value + spare:
-            return f"the engine says {key} {said}, the row {value}"
-    vocab = counts.get(h.VOCAB, spec.vocab)
+        if not row_count <= engine_count <= row_count + spare:
+            return f"the engine says {key} {engine_count}, the row {row_count}"
+    vocab = words.counts.get(h.VOCAB, spec.vocab)
     if abs(vocab - spec.vocab) > _PADDED_VOCAB * spec.vocab:
         return f"the engine says {h.VOCAB} {vocab}, the row {spec.vocab}"
     if words.params and abs(words.params / spec.params - 1.0) > (_NEAR if words.exact else _ROUGH):
@@ -242,48 +238,63 @@ def _against(row: LlmRow, words: _Words) -> str:
     return ""
 
 
+def _row_counts(spec: LlmSpec) -> dict[str, int]:
+    """The row's dimensions by hint; KV heads only where all layers have as many."""
+    counts = {h.LAYERS: spec.layers, h.HIDDEN: spec.hidden, h.EXPERTS: spec.experts, h.HEADS: spec.heads}
+    if not spec.latent and len({attention.heads for attention in spec.attention}) == 1:
+        counts[h.KV_HEADS] = spec.kv_heads
+    return counts
+
+
 def _by_figures(words: _Words, llms: LlmCatalogue) -> LlmRow | None:
     """The row with exactly these parameters, width and vocabulary; None where rows of different shape have them."""
     counts = words.counts
     if not words.exact or not words.params or h.HIDDEN not in counts or h.VOCAB not in counts:
         return None
-    found = []
-    for row in llms.rows:
-        if (
-            _LEAST_SHARE < words.params / (row.params_b * 1e9) < 1.0 + _NEAR
-            and not row.unusable
-            and row.spec.vocab == counts[h.VOCAB]
-            and abs(words.params / row.spec.params - 1.0) <= _EXACT
-            and not _against(row, words)
-        ):
-            found.append(row)
-    if len({_shape(row.spec) for row in found}) == 1:
-        return found[0]
+    rows = [row for row in llms.rows if _has_figures(row, words)]
+    if len({_shape(row.spec) for row in rows}) == 1:
+        return rows[0]
     return None
+
+
+def _has_figures(row: LlmRow, words: _Words) -> bool:
+    """Whether a row has the engine's parameters and vocabulary, and no other figure speaks against it."""
+    # A row's spec is built when it is asked for: its published size rules most of them out before.
+    if not _LEAST_SHARE < words.params / (row.params_b * 1e9) < 1.0 + _NEAR:
+        return False
+    if row.unusable or row.spec.vocab != words.counts[h.VOCAB]:
+        return False
+    has_params = abs(words.params / row.spec.params - 1.0) <= _EXACT
+    return has_params and not _against(row, words)
 
 
 def _shape(spec: LlmSpec) -> tuple[object, ...]:
     return (spec.attention, spec.states, spec.experts, spec.experts_per_token, spec.hidden, spec.heads, spec.vocab)
 
 
+def _weights_told(words: _Words, names: Sequence[str]) -> tuple[WeightFormat | None, str]:
+    """The format of the weights and who tells it: the engine where its word is narrow, else the model's name."""
+    if words.weights is not None and not words.weights.narrowest.wide:
+        return words.weights, f"{words.precision} as the engine says"
+    for name in names:
+        model = llm_name(name)
+        if model.weights is not None:
+            return model.weights, f"{model.hint} by its name"
+    return None, ""
+
+
 def _of_row(
     row: LlmRow, words: _Words, names: Sequence[str], context: int, by: str, problems: list[str]
 ) -> LlmSpec | None:
     """The row's dimensions with the engine's bytes or format; None where it leaves the bits open."""
-    named = next((each for each in map(llm_name, names) if each.weights is not None), None)
-    weights, said = (None, "") if named is None else (named.weights, f"{named.hint} by its name")
-    if words.weights is not None and not words.weights.narrowest.wide:
-        weights = words.weights
-        said = f"{words.precision} as the engine says"
-    native = row.native.narrowest
-    published = weights is None or weights.narrowest[::2] == native[::2]
-    if published or weights is None:
+    weights, source = _weights_told(words, names)
+    if weights is None or weights.narrowest[::2] == row.native.narrowest[::2]:
         spec = row.spec
     else:
-        spec = row.stored_as(weights, said)
+        spec = row.stored_as(weights, source)
     if words.weight_bytes:
         spec = _with_bytes(row, spec, words)
-    elif words.precision and words.weights is None and named is None:
+    elif words.precision and words.weights is None and weights is None:
         problems.append(
             f"catalogue row {row.name}: the engine calls its weights {words.precision!a}, "
             "which leaves open how many bits they have"
@@ -320,17 +331,24 @@ def _said(spec: LlmSpec, text: str) -> LlmSpec:
 
 def _by_itself(hints: Mapping[str, str], words: _Words, name: str) -> tuple[LlmSpec | None, list[str]]:
     """A spec of the engine's words alone, or what they lack."""
-    counts = words.counts
-    lacking = []
-    for key in (h.LAYERS, h.HIDDEN, h.HEADS):
-        if key not in counts:
-            lacking.append(key)
+    lacking = _lacking(hints, words)
+    if lacking:
+        return None, lacking
+    weights = words.weights
+    if words.weight_bytes or weights is None:
+        weights = of_bits(min(_MOST_BITS, max(_LEAST_BITS, 8.0 * words.weight_bytes / words.params)))
+    spec = _uniform_spec(words.counts, name)
+    head = min(float(spec.vocab * spec.hidden), words.params / 2.0)
+    parts = LlmParts({MLP: words.params - head}, head)
+    return msgspec.structs.replace(with_weights(spec, parts, weights), stored_bytes=words.weight_bytes), []
+
+
+def _lacking(hints: Mapping[str, str], words: _Words) -> list[str]:
+    """What an engine would have to tell besides for its words alone to describe the model."""
+    lacking = [key for key in (h.LAYERS, h.HIDDEN, h.HEADS) if key not in words.counts]
     if not words.params:
         lacking.append(h.PARAMS)
-    stored = words.weights is not None and (
-        not words.weights.narrowest.wide or says_nothing(hints.get(h.QUANTIZATION, "?"))
-    )
-    if not stored and not words.weight_bytes:
+    if not words.weight_bytes and not _tells_bits(hints, words.weights):
         lacking.append(f"{h.WEIGHT_BYTES} or a {h.WEIGHT_PRECISION} that tells the bits")
     architecture = _architecture(hints.get(h.ARCHITECTURE, ""))
     if architecture not in _ALIKE:
@@ -339,26 +357,31 @@ def _by_itself(hints: Mapping[str, str], words: _Words, name: str) -> tuple[LlmS
         else:
             known = h.ARCHITECTURE
         lacking.append(known)
-    if counts.get(h.EXPERTS):
+    if words.counts.get(h.EXPERTS):
         lacking.append("the size of an expert")
-    if lacking:
-        return None, lacking
-    weights = words.weights
-    if words.weight_bytes or weights is None:
-        weights = of_bits(min(_MOST_BITS, max(_LEAST_BITS, 8.0 * words.weight_bytes / words.params)))
+    return lacking
+
+
+def _tells_bits(hints: Mapping[str, str], weights: WeightFormat | None) -> bool:
+    """Whether the engine's word is the format of its weights: a wide one only where it says that nothing is narrow."""
+    if weights is None:
+        return False
+    return not weights.narrowest.wide or says_nothing(hints.get(h.QUANTIZATION, "?"))
+
+
+def _uniform_spec(counts: Mapping[str, int], name: str) -> LlmSpec:
+    """A model whose layers are all alike, by the engine's dimensions; its parameters are still 0."""
     heads = counts[h.HEADS]
     hidden = counts[h.HIDDEN]
-    vocab = counts.get(h.VOCAB, 0)
-    head = min(float(vocab * hidden), words.params / 2.0)
     kv_heads = counts.get(h.KV_HEADS, heads)
     head_dim = counts.get(h.HEAD_DIM, max(1, hidden // heads))
-    spec = LlmSpec(
+    return LlmSpec(
         name=name,
         source="the engine's own words (the look-up table is counted as multiplied)",
         params=0.0,
         matmul_params=0.0,
         head_params=0.0,
-        vocab=vocab,
+        vocab=counts.get(h.VOCAB, 0),
         hidden=hidden,
         layers=counts[h.LAYERS],
         heads=heads,
@@ -366,8 +389,6 @@ def _by_itself(hints: Mapping[str, str], words: _Words, name: str) -> tuple[LlmS
         head_dim=head_dim,
         attention=(grouped_attention(counts[h.LAYERS], heads, kv_heads, head_dim),),
     )
-    parts = LlmParts({MLP: words.params - head}, head)
-    return msgspec.structs.replace(with_weights(spec, parts, weights), stored_bytes=words.weight_bytes), []
 
 
 def _architecture(word: str) -> str:

@@ -42,26 +42,42 @@ def llm_name(text: str) -> LlmName:
     digits) is left out only where a size stands beside it: `Qwen3-4B-Instruct-2507` is `qwen 3 4b`,
     `Mistral-Large-2407` stays whole.
     """
+    words, hint = _words(_file_name(text))
+    exact = _without_storage(words)
+    return LlmName(_key(_without_tuning(exact)), _key(exact), _format(hint, words), hint)
+
+
+def _file_name(text: str) -> str:
+    """The model's own name in an id or path, in lower case, without the organisation and the file's ending."""
     name = text[:_MAX_NAME].strip().rstrip("/")
     cached = _PATH.search(name)
-    name = (cached["name"] if cached else name.rsplit("/", 1)[-1]).lower()
-    name = _SHARD.sub("", _FILE.sub("", name))
+    if cached:
+        name = cached["name"]
+    else:
+        name = name.rsplit("/", 1)[-1]
+    return _SHARD.sub("", _FILE.sub("", name.lower()))
+
+
+def _words(name: str) -> tuple[list[str], str]:
+    """The words of a name before a GGUF type, and the word of its format: that type, else the most telling one."""
     gguf = _GGUF.search(name)
     if gguf:
         name = name[: gguf.start()]
     words = [word for word in _SPLIT.split(name.replace("quantized.", "")) if word]
-    hints = [word for word in words if word in NAMED_FORMATS]
     if gguf:
-        hint = gguf["type"]
-    else:
-        hint = min(hints, key=_PRIORITY.index, default="")
-    exact = _without_storage(words)
-    sized = any(_SIZE.fullmatch(word) for word in exact)
+        return words, gguf["type"]
+    formats = [word for word in words if word in NAMED_FORMATS]
+    return words, min(formats, key=_PRIORITY.index, default="")
+
+
+def _without_tuning(words: list[str]) -> list[str]:
+    """The words that tell the dimensions; a date is one of them where no size stands beside it."""
+    sized = any(_SIZE.fullmatch(word) for word in words)
     plain = []
-    for word in exact:
+    for word in words:
         if word not in _TUNING and not (sized and _DATE.fullmatch(word)):
             plain.append(word)
-    return LlmName(_key(plain), _key(exact), _format(hint, words), hint)
+    return plain
 
 
 def _without_storage(words: list[str]) -> list[str]:
